@@ -1,0 +1,48 @@
+// Looking a name up in a list, with a suggestion when it is not there.
+#include "core/names.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace rooflm::core {
+namespace {
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+  for (const auto& candidate : candidates) {
+    const std::size_t distance = edit_distance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string unknown_name(std::string_view what, std::string_view name, std::span<const std::string> candidates) {
+  std::string text = "unknown " + std::string(what) + " '" + std::string(name) + "'";
+  if (const auto near = nearest_name(name, candidates); !near.empty()) text += "; did you mean '" + near + "'?";
+  text += " (known:";
+  for (const auto& candidate : candidates) text += " " + candidate;
+  return text + ")";
+}
+
+}  // namespace rooflm::core

@@ -1,0 +1,15 @@
+// Numbers for people: SI inside, scaled only here.
+#pragma once
+
+#include <string>
+
+namespace rooflm::core {
+
+/// "1.50 GB" (10^9), three significant digits; exact below 1 kB ("512 B").
+std::string format_bytes(double bytes);
+/// "412 us", "1.05 s", three significant digits.
+std::string format_seconds(double seconds);
+/// "190 G" with the SI prefix, for counts and rates: append the unit ("FLOP", "tok/s").
+std::string format_si(double value);
+
+}  // namespace rooflm::core
