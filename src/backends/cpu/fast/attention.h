@@ -1,0 +1,45 @@
+// Flash attention on packed projections: softmax(q·kᵀ·scale)·v in tiles, never holding a T x T matrix.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backends/cpu/fast/storage.h"
+
+namespace rooflm::backends::cpu {
+
+/// Extents of one attention. Query head h reads key/value head h / (heads / kv_heads).
+struct AttentionShape {
+  std::int64_t batch = 0;
+  std::int64_t seq = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  ///< divides heads
+  std::int64_t head_dim = 0;
+  bool causal = true;  ///< query t sees keys 0..t; otherwise all
+  float scale = 0;     ///< multiplies q·kᵀ; 0 stands for 1/sqrt(head_dim)
+};
+
+/// Bytes of working memory of a call with this shape at the present thread count (64-byte aligned; the
+/// storage type does not matter). Of the order of threads x tiles, not of seq x seq.
+std::size_t attention_forward_scratch_bytes(const AttentionShape& shape);
+std::size_t attention_backward_scratch_bytes(const AttentionShape& shape);
+
+/// o = softmax(mask(q·kᵀ·scale))·v per head, and lse = log(sum(exp(.))) of every row of scores.
+/// qkv [B, T, (H+2K)*D]: the H query heads, then K key heads, then K value heads; o [B, T, H*D]; lse f32 [B,
+/// H, T]. Nothing may alias. Scores, softmax and sums are fp32. Results do not depend on the thread count.
+/// Dao et al., "FlashAttention", NeurIPS 2022. Throws core::UsageError on extents that do not fit.
+template <Storage S>
+void attention_forward(const AttentionShape& shape, const S* qkv, S* o, float* lse, void* scratch);
+
+/// Gradient of the above: d_qkv (layout of qkv, fully written) from d_o (layout of o), recomputing the scores
+/// tile by tile from qkv and lse. Nothing may alias. Results do not depend on the thread count.
+template <Storage S>
+void attention_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* o, const float* lse,
+                        S* d_qkv, void* scratch);
+
+/// Multiply-adds x 2 of the forward and of the backward pass (2 and 5 products of T x T x D per head, half of
+/// it when causal), counting only what is on or below the diagonal.
+double attention_forward_flop(const AttentionShape& shape);
+double attention_backward_flop(const AttentionShape& shape);
+
+}  // namespace rooflm::backends::cpu

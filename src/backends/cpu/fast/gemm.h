@@ -1,0 +1,65 @@
+// Matrix products of fixed shape, prepared once and run many times without allocating.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/dtype.h"
+
+namespace rooflm::backends::cpu {
+
+/// c[i] (+)= op(a[i]) · op(b[i]) (+ bias) for i < batch; all matrices row-major.
+/// op(a) is m x k and stored as [m, k], or as [k, m] with trans_a; op(b) is k x n and stored as [k, n], or as
+/// [n, k] with trans_b; c is [m, n]; bias is [n] f32 and is added to every row.
+/// A linear layer: y = x·Wᵀ is {m tokens, n out, k in, trans_b}; dx = dy·W is {m tokens, n in, k out};
+/// dW = dyᵀ·x is {m out, n in, k tokens, trans_a}.
+struct GemmProblem {
+  std::int64_t batch = 1;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  bool trans_a = false;
+  bool trans_b = false;
+  core::DType a_type = core::DType::f32;  ///< f32 or bf16
+  core::DType b_type = core::DType::f32;  ///< the same as a_type
+  core::DType c_type = core::DType::f32;  ///< f32, or bf16 if a and b are
+  bool bias = false;
+  bool accumulate = false;  ///< c += instead of c =; needs an f32 c
+  /// Elements from one stored row to the next; 0: dense.
+  std::int64_t lda = 0;
+  std::int64_t ldb = 0;
+  std::int64_t ldc = 0;
+  /// Elements from one matrix of the batch to the next; 0: dense.
+  std::int64_t batch_stride_a = 0;
+  std::int64_t batch_stride_b = 0;
+  std::int64_t batch_stride_c = 0;
+  /// Multiplies the product (before the bias and what c holds).
+  float alpha = 1.0F;
+};
+
+/// A prepared product. Calls of one object may overlap if their scratch differs. Uses all OpenMP threads and
+/// returns when c is written; the result does not depend on earlier calls. Products of bf16 accumulate in
+/// fp32.
+class Gemm {
+ public:
+  /// Throws core::UsageError on an impossible problem (extents < 1, mixed dtypes) and core::Unavailable when
+  /// this machine has no kernel for the dtypes.
+  explicit Gemm(const GemmProblem& problem);
+  Gemm(Gemm&&) noexcept;
+  Gemm& operator=(Gemm&&) noexcept;
+  ~Gemm();
+
+  [[nodiscard]] const GemmProblem& problem() const;
+  /// Bytes of working memory that a call needs (64-byte aligned); 0 when none.
+  [[nodiscard]] std::size_t scratch_bytes() const;
+  /// Runs the product. c aliases nothing; bias is ignored (may be null) unless the problem has one; scratch
+  /// holds scratch_bytes() bytes and is free for other use after the call. Allocates nothing.
+  void operator()(const void* a, const void* b, void* c, const void* bias, void* scratch) const;
+
+ private:
+  struct Plan;
+  std::unique_ptr<Plan> plan_;
+};
+
+}  // namespace rooflm::backends::cpu

@@ -1,0 +1,67 @@
+// LayerNorm and RMSNorm over rows, forward and backward, with the residual addition fused in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backends/cpu/fast/storage.h"
+
+namespace rooflm::backends::cpu {
+
+/// Arguments of a forward norm over the last dimension; everything row-major [rows, cols].
+template <Storage S>
+struct NormForward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  float eps = 1e-5F;
+  const S* x = nullptr;         ///< [rows, cols]
+  const S* residual = nullptr;  ///< [rows, cols] added to x first; null: none
+  S* sum = nullptr;  ///< [rows, cols] x + residual as stored; needed with a residual; may alias either
+  const float* weight = nullptr;  ///< [cols]
+  const float* bias = nullptr;    ///< [cols]; null: none (RMSNorm never has one)
+  S* y = nullptr;                 ///< [rows, cols]; may alias x or residual, not sum
+  float* mean = nullptr;          ///< [rows]; LayerNorm only; null: not wanted
+  float* rstd = nullptr;          ///< [rows]; null: not wanted
+};
+
+/// y = (s - mean(s)) * rstd * weight + bias with s = x (+ residual), rstd = 1/sqrt(var(s) + eps), var over
+/// cols without Bessel's correction. Bit-identical to add() followed by the norm without residual.
+template <Storage S>
+void layernorm_forward(const NormForward<S>& a);
+
+/// y = s * rstd * weight, rstd = 1/sqrt(mean(s^2) + eps).
+template <Storage S>
+void rmsnorm_forward(const NormForward<S>& a);
+
+/// Arguments of a backward norm.
+template <Storage S>
+struct NormBackward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  const S* dy = nullptr;          ///< [rows, cols]
+  const S* x = nullptr;           ///< [rows, cols] what was normalised (the stored sum)
+  const float* weight = nullptr;  ///< [cols]
+  const float* mean = nullptr;    ///< [rows] LayerNorm only
+  const float* rstd = nullptr;    ///< [rows]
+  const S* d_residual = nullptr;  ///< [rows, cols] added to dx; null: none
+  S* dx = nullptr;                ///< [rows, cols]; may alias dy or d_residual
+  float* dweight = nullptr;       ///< [cols]
+  float* dbias = nullptr;         ///< [cols]; null: none
+  bool accumulate = false;        ///< dweight and dbias += instead of =
+};
+
+/// Bytes of working memory of a backward norm (64-byte aligned).
+std::size_t norm_backward_scratch_bytes(std::int64_t rows, std::int64_t cols);
+
+/// With n = (x - mean) * rstd and g = dy * weight: dx = rstd * (g - mean(g) - n * mean(g * n)) (+
+/// d_residual), dweight (+)= sum over rows of dy * n, dbias (+)= sum over rows of dy. Independent of the
+/// thread count.
+template <Storage S>
+void layernorm_backward(const NormBackward<S>& a, void* scratch);
+
+/// With n = x * rstd and g = dy * weight: dx = rstd * (g - n * mean(g * n)) (+ d_residual),
+/// dweight (+)= sum over rows of dy * n.
+template <Storage S>
+void rmsnorm_backward(const NormBackward<S>& a, void* scratch);
+
+}  // namespace rooflm::backends::cpu

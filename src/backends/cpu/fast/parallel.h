@@ -1,0 +1,50 @@
+// Static OpenMP partitions: who computes what depends on the range and the thread count alone.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace rooflm::backends::cpu {
+
+/// Threads that a parallel_for from here would use: 1 inside another parallel region.
+inline int thread_count() { return omp_in_parallel() != 0 ? 1 : omp_get_max_threads(); }
+
+/// Calls `body(begin, end)` once per thread on consecutive parts of [0, n), whose borders are multiples of
+/// `grain`
+/// (> 0). Ranges of at most one grain, and calls from inside a parallel region, run on the calling thread.
+/// `body` must not throw. Returns when all parts are done.
+template <class Body>
+void parallel_for(std::int64_t n, std::int64_t grain, Body&& body) {
+  if (n <= 0) return;
+  const std::int64_t grains = (n + grain - 1) / grain;
+  const auto threads = static_cast<int>(std::min<std::int64_t>(thread_count(), grains));
+  if (threads <= 1) {
+    body(std::int64_t{0}, n);
+    return;
+  }
+#pragma omp parallel num_threads(threads)
+  {
+    const std::int64_t count = omp_get_num_threads();
+    const std::int64_t me = omp_get_thread_num();
+    const std::int64_t begin = std::min(n, grains * me / count * grain);
+    const std::int64_t end = std::min(n, grains * (me + 1) / count * grain);
+    if (begin < end) body(begin, end);
+  }
+}
+
+/// Calls `body(index)` for every index in [0, n), handing out the indices one by one in rising order: for few
+/// tasks of uneven size whose results do not depend on who computes them. `body` must not throw.
+template <class Body>
+void parallel_tasks(std::int64_t n, Body&& body) {
+  const auto threads = static_cast<int>(std::min<std::int64_t>(thread_count(), n));
+  if (threads <= 1) {
+    for (std::int64_t i = 0; i < n; ++i) body(i);
+    return;
+  }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (std::int64_t i = 0; i < n; ++i) body(i);
+}
+
+}  // namespace rooflm::backends::cpu
