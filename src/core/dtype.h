@@ -14,11 +14,14 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i32 };
 /// Bytes of one element.
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
-    case DType::f64: return 8;
+    case DType::f64:
+      return 8;
     case DType::f32:
-    case DType::i32: return 4;
+    case DType::i32:
+      return 4;
     case DType::bf16:
-    case DType::f16: return 2;
+    case DType::f16:
+      return 2;
   }
   return 0;
 }
@@ -26,11 +29,16 @@ constexpr std::size_t size_of(DType dtype) {
 /// The name in tables, JSON and messages: "fp64", "fp32", "bf16", "fp16", "int32".
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {
-    case DType::f64: return "fp64";
-    case DType::f32: return "fp32";
-    case DType::bf16: return "bf16";
-    case DType::f16: return "fp16";
-    case DType::i32: return "int32";
+    case DType::f64:
+      return "fp64";
+    case DType::f32:
+      return "fp32";
+    case DType::bf16:
+      return "bf16";
+    case DType::f16:
+      return "fp16";
+    case DType::i32:
+      return "int32";
   }
   return "?";
 }

@@ -7,7 +7,14 @@
 namespace rooflm::core {
 
 /// Exit codes of the `rooflm` binary (docs/design.md, "The command line").
-enum class ExitCode { done = 0, check_failed = 1, usage = 2, bad_input = 3, out_of_memory = 4, unavailable = 5 };
+enum class ExitCode {
+  done = 0,
+  check_failed = 1,
+  usage = 2,
+  bad_input = 3,
+  out_of_memory = 4,
+  unavailable = 5
+};
 
 /// Base of every exception that rooflm throws on purpose. `what()` is one line that names the values at fault
 /// and what to do about them; it carries no trailing newline.

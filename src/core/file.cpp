@@ -80,7 +80,8 @@ void sync_directory(const std::filesystem::path& directory) {
   if (fd.get() >= 0) ::fsync(fd.get());
 }
 
-void write_file_atomically(const std::filesystem::path& path, const std::function<void(const ByteSink&)>& fill) {
+void write_file_atomically(const std::filesystem::path& path,
+                           const std::function<void(const ByteSink&)>& fill) {
   const auto directory = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   std::filesystem::path temporary = path;
   temporary += fmt::format(".tmp{}", ::getpid());

@@ -10,8 +10,8 @@
 
 namespace rooflm::core {
 
-/// A read-only memory map of a whole file. Move-only; unmapped on destruction. Throws InputError that names the
-/// file when it is missing, a directory or unreadable. An empty file maps to an empty span.
+/// A read-only memory map of a whole file. Move-only; unmapped on destruction. Throws InputError that names
+/// the file when it is missing, a directory or unreadable. An empty file maps to an empty span.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
@@ -34,10 +34,11 @@ class MappedFile {
 /// Receives bytes in order; throws InputError ("cannot write FILE: No space left on device") on failure.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 
-/// Writes `path` atomically: `fill` writes to a temporary file in the same directory, which is then synchronised
-/// and renamed over `path`. On any failure the temporary file is removed, `path` is left as it was, and
-/// InputError says which file and why.
-void write_file_atomically(const std::filesystem::path& path, const std::function<void(const ByteSink&)>& fill);
+/// Writes `path` atomically: `fill` writes to a temporary file in the same directory, which is then
+/// synchronised and renamed over `path`. On any failure the temporary file is removed, `path` is left as it
+/// was, and InputError says which file and why.
+void write_file_atomically(const std::filesystem::path& path,
+                           const std::function<void(const ByteSink&)>& fill);
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 /// Synchronises a directory, so that renames in it survive a power cut.

@@ -37,9 +37,11 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   return best;
 }
 
-std::string unknown_name(std::string_view what, std::string_view name, std::span<const std::string> candidates) {
+std::string unknown_name(std::string_view what, std::string_view name,
+                         std::span<const std::string> candidates) {
   std::string text = "unknown " + std::string(what) + " '" + std::string(name) + "'";
-  if (const auto near = nearest_name(name, candidates); !near.empty()) text += "; did you mean '" + near + "'?";
+  if (const auto near = nearest_name(name, candidates); !near.empty())
+    text += "; did you mean '" + near + "'?";
   text += " (known:";
   for (const auto& candidate : candidates) text += " " + candidate;
   return text + ")";

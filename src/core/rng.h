@@ -10,9 +10,11 @@ namespace rooflm::core {
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four 32-bit words
 /// that depend on the key and the counter alone, so element i of a tensor does not depend on who computes it.
-constexpr std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t stream, std::uint64_t counter) {
-  std::array<std::uint32_t, 4> c = {static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32U),
-                                    static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32U)};
+constexpr std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t stream,
+                                              std::uint64_t counter) {
+  std::array<std::uint32_t, 4> c = {
+      static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32U),
+      static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32U)};
   auto k0 = static_cast<std::uint32_t>(key);
   auto k1 = static_cast<std::uint32_t>(key >> 32U);
   for (int round = 0; round < 10; ++round) {

@@ -1,0 +1,67 @@
+// Writing a program op by op with a current scope, phase and micro-batch.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program/program.h"
+
+namespace rooflm::program {
+
+/// Appends ops to a program. Scopes nest: `auto block = b.scope("h.3"); auto part = b.scope("attention");`
+/// gives the ops the scope "h.3/attention".
+class Builder {
+ public:
+  explicit Builder(Program& program, Phase phase = Phase::forward) : program_(&program), phase_(phase) {}
+
+  /// Restores the outer scope when it goes out of scope.
+  class [[nodiscard]] Scope {
+   public:
+    Scope(Builder& builder, std::string outer) : builder_(&builder), outer_(std::move(outer)) {}
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope() { builder_->scope_ = std::move(outer_); }
+
+   private:
+    Builder* builder_;
+    std::string outer_;
+  };
+  Scope scope(const std::string& name) {
+    std::string outer = scope_;
+    scope_ = scope_.empty() ? name : scope_ + "/" + name;
+    return {*this, std::move(outer)};
+  }
+
+  /// Appends an op and returns its first output / all of its outputs.
+  TensorId op(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs, const std::string& name,
+              const std::vector<core::Shape>& shapes = {}) {
+    return ops(def, std::move(inputs), std::move(attrs), name, shapes).at(0);
+  }
+  std::vector<TensorId> ops(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs,
+                            const std::string& name, const std::vector<core::Shape>& shapes = {}) {
+    return program_->append(make(def, std::move(inputs), std::move(attrs)), name, shapes);
+  }
+  /// An op that writes existing tensors.
+  void op_into(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs,
+               std::vector<TensorId> outputs) {
+    program_->append_to(make(def, std::move(inputs), std::move(attrs)), std::move(outputs));
+  }
+  [[nodiscard]] Program& program() { return *program_; }
+
+ private:
+  Op make(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs) const {
+    Op op;
+    op.def = &def;
+    op.inputs = std::move(inputs);
+    op.attrs = std::move(attrs);
+    op.phase = phase_;
+    op.scope = scope_;
+    return op;
+  }
+  Program* program_;
+  Phase phase_;
+  std::string scope_;
+};
+
+}  // namespace rooflm::program

@@ -1,0 +1,68 @@
+// What a gradient rule sees: the op, the gradients that arrived at its outputs, and where to put the new
+// ones.
+#include "program/gradient.h"
+
+#include <utility>
+
+#include "program/ops.h"
+
+namespace rooflm::program {
+
+TensorId GradientContext::gradient(std::size_t i) const {
+  const auto found = gradients_->find(op_.outputs.at(i));
+  return found == gradients_->end() ? kNone : found->second;
+}
+
+Op GradientContext::make(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs) const {
+  Op op;
+  op.def = &def;
+  op.inputs = std::move(inputs);
+  op.attrs = std::move(attrs);
+  op.phase = Phase::backward;
+  op.scope = op_.scope;
+  op.micro_batch = op_.micro_batch;
+  return op;
+}
+
+std::vector<TensorId> GradientContext::emit(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs,
+                                            const std::vector<core::Shape>& shapes) {
+  const auto ids = program_->append(make(def, std::move(inputs), std::move(attrs)),
+                                    "d_" + program_->tensor(op_.outputs.at(0)).name, shapes);
+  for (const TensorId id : ids) program_->tensor(id).role = Role::activation_gradient;
+  return ids;
+}
+
+void GradientContext::emit_into(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs,
+                                std::vector<TensorId> outputs) {
+  program_->append_to(make(def, std::move(inputs), std::move(attrs)), std::move(outputs));
+}
+
+void GradientContext::propagate(std::size_t i, TensorId gradient) {
+  const TensorId input = op_.inputs.at(i);
+  const auto [entry, is_first] = gradients_->try_emplace(input, gradient);
+  if (is_first) return;
+  const TensorId sum = emit(ops::kAdd, {entry->second, gradient}, {}).at(0);
+  program_->tensor(sum).name = "d_" + program_->tensor(input).name;
+  (*gradients_)[input] = sum;
+}
+
+GradientContext::Target GradientContext::weight_target(std::size_t i) {
+  const TensorId weight = op_.inputs.at(i);
+  if (const auto found = gradients_->find(weight); found != gradients_->end()) return {found->second, true};
+  const TensorId id = program_->add_tensor({.name = "d_" + program_->tensor(weight).name,
+                                            .shape = program_->shape(weight),
+                                            .role = Role::gradient,
+                                            .full_precision = true});
+  (*gradients_)[weight] = id;
+  return {id, false};
+}
+
+TensorId GradientContext::new_gradient(std::size_t i) {
+  const TensorId input = op_.inputs.at(i);
+  return program_->add_tensor({.name = "d_" + program_->tensor(input).name,
+                               .shape = program_->shape(input),
+                               .role = Role::activation_gradient,
+                               .full_precision = program_->tensor(input).full_precision});
+}
+
+}  // namespace rooflm::program

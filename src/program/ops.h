@@ -1,0 +1,47 @@
+// Every op that a program can contain. Each is defined, with its formula, in the file of program/ops/ named
+// beside it.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "program/program.h"
+
+namespace rooflm::program::ops {
+
+// matmul.cpp
+extern const OpDef kMatmul, kBiasAdd, kBiasBackward;
+// embedding.cpp
+extern const OpDef kEmbedding, kEmbeddingBackward, kAddPositions, kAddPositionsBackward, kEmbeddingPositions;
+// layernorm.cpp
+extern const OpDef kLayerNorm, kLayerNormBackward, kAddLayerNorm;
+// rmsnorm.cpp
+extern const OpDef kRmsNorm, kRmsNormBackward, kAddRmsNorm;
+// gelu.cpp
+extern const OpDef kGelu, kGeluBackward;
+// swiglu.cpp
+extern const OpDef kSwiGlu, kSwiGluBackward;
+// add.cpp
+extern const OpDef kAdd;
+// rope.cpp
+extern const OpDef kRope;
+// heads.cpp
+extern const OpDef kSplitHeads, kJoinHeads, kMergeHeads, kUnmergeHeads;
+// softmax.cpp
+extern const OpDef kCausalSoftmax, kCausalSoftmaxBackward;
+// attention.cpp
+extern const OpDef kAttention, kFlashAttention, kFlashAttentionBackward;
+// cross_entropy.cpp
+extern const OpDef kCrossEntropy, kCrossEntropyBackward, kMean;
+// cast.cpp
+extern const OpDef kCast;
+// optimizer.cpp
+extern const OpDef kGlobalNorm, kAdamW, kSgd;
+
+/// All of the above, for tests and tables.
+std::span<const OpDef* const> all();
+
+/// Throws core::UsageError "OP: MESSAGE" unless `holds`.
+void expect(bool holds, const Op& op, const std::string& message);
+
+}  // namespace rooflm::program::ops

@@ -1,0 +1,73 @@
+// attention: causal self-attention on packed projections qkv [B, T, (H + 2K) D] -> y [B, T, H D],
+// y = softmax(q k^T / sqrt(D)) v per head; query head h uses key/value head h / (H/K).
+// Models write `attention`; the lowering pass turns it into single products or into `flash_attention`
+// (Dao et al., 2022), which never materialises T x T. Attributes: heads, kv_heads, head_dim.
+#include <fmt/format.h>
+
+#include "program/gradient.h"
+#include "program/ops.h"
+
+namespace rooflm::program::ops {
+namespace {
+
+using core::Shape;
+
+std::vector<Tensor> infer_attention(const Program& p, const Op& op) {
+  const Shape& qkv = p.shape(op.inputs.at(0));
+  const std::int64_t h = op.attrs.integer("heads");
+  const std::int64_t k = op.attrs.integer("kv_heads");
+  const std::int64_t d = op.attrs.integer("head_dim");
+  expect(k > 0 && h % k == 0, op, fmt::format("{} key/value heads do not divide {} heads", k, h));
+  expect(qkv.rank() == 3 && qkv[2] == (h + 2 * k) * d, op,
+         fmt::format("wants [B, T, {}], got {}", (h + 2 * k) * d, qkv.str()));
+  return {{.shape = {qkv[0], qkv[1], h * d}}};
+}
+
+/// Outputs: y, and the log-sum-exp of each row of scores, lse [B, H, T].
+std::vector<Tensor> infer_flash(const Program& p, const Op& op) {
+  auto outputs = infer_attention(p, op);
+  const Shape& qkv = p.shape(op.inputs.at(0));
+  outputs.push_back({.shape = {qkv[0], op.attrs.integer("heads"), qkv[1]}, .full_precision = true});
+  return outputs;
+}
+
+/// B*H*T*T scores.
+std::int64_t scores(const Program& p, const Op& op, std::size_t qkv) {
+  const Shape& x = p.shape(op.inputs.at(qkv));
+  return x[0] * op.attrs.integer("heads") * x[1] * x[1];
+}
+
+/// Two products of 2D flop per score, counted in full although the causal kernel skips half; 5 more per
+/// score.
+Cost cost_attention(const Program& p, const Op& op) {
+  const std::int64_t s = scores(p, op, 0);
+  return {.matmul_flop = 4 * s * op.attrs.integer("head_dim"), .elementwise_flop = 5 * s};
+}
+
+/// Inputs of the backward op: dy, qkv, y, lse. Output: dqkv.
+void gradient_flash(GradientContext& g) {
+  g.propagate(
+      0, g.emit(kFlashAttentionBackward, {g.gradient(0), g.input(0), g.output(0), g.output(1)}, g.op().attrs)
+             .at(0));
+}
+
+std::vector<Tensor> infer_flash_backward(const Program& p, const Op& op) {
+  return {{.shape = p.shape(op.inputs.at(1))}};
+}
+
+/// Four products (dv, dp, dq, dk) count as model flop; the fifth, which rebuilds the scores, is recomputation
+/// and is not counted (PaLM, appendix B).
+Cost cost_flash_backward(const Program& p, const Op& op) {
+  const std::int64_t s = scores(p, op, 1);
+  return {.matmul_flop = 8 * s * op.attrs.integer("head_dim"), .elementwise_flop = 8 * s};
+}
+
+}  // namespace
+
+const OpDef kAttention{.name = "attention", .infer = infer_attention, .cost = cost_attention};
+const OpDef kFlashAttention{
+    .name = "flash_attention", .infer = infer_flash, .cost = cost_attention, .gradient = gradient_flash};
+const OpDef kFlashAttentionBackward{
+    .name = "flash_attention_backward", .infer = infer_flash_backward, .cost = cost_flash_backward};
+
+}  // namespace rooflm::program::ops

@@ -1,0 +1,125 @@
+// embedding: x[b, t, :] = wte[tokens[b, t], :]; add_positions: y[b, t, :] = x[b, t, :] + wpe[t, :].
+#include <fmt/format.h>
+
+#include "program/gradient.h"
+#include "program/ops.h"
+
+namespace rooflm::program::ops {
+namespace {
+
+using core::Shape;
+
+std::int64_t element_bytes(const Program& p, TensorId id) {
+  return static_cast<std::int64_t>(core::size_of(p.tensor(id).dtype));
+}
+
+std::vector<Tensor> infer_embedding(const Program& p, const Op& op) {
+  const Shape& tokens = p.shape(op.inputs.at(0));
+  const Shape& table = p.shape(op.inputs.at(1));
+  expect(tokens.rank() == 2 && table.rank() == 2, op,
+         fmt::format("wants tokens [B, T] and a table [V, C], got {} and {}", tokens.str(), table.str()));
+  return {{.shape = {tokens[0], tokens[1], table[1]}}};
+}
+
+/// A gather: no arithmetic. Reads one row per token.
+Cost cost_embedding(const Program& p, const Op& op) {
+  const Tensor& tokens = p.tensor(op.inputs.at(0));
+  const std::int64_t row = p.shape(op.inputs.at(1))[1] * element_bytes(p, op.inputs[1]);
+  return {.bytes_read = tokens.bytes() + tokens.shape.numel() * row,
+          .bytes_written = p.tensor(op.outputs.at(0)).bytes()};
+}
+
+/// dwte[tokens[b, t], :] (+)= dx[b, t, :]
+void gradient_embedding(GradientContext& g) {
+  const auto target = g.weight_target(1);
+  g.emit_into(kEmbeddingBackward, {g.input(0), g.gradient(0)},
+              {{"vocab", static_cast<double>(g.program().shape(g.input(1))[0])},
+               {"accumulate", target.accumulate ? 1.0 : 0.0}},
+              {target.id});
+}
+
+std::vector<Tensor> infer_embedding_backward(const Program& p, const Op& op) {
+  return {{.shape = {op.attrs.integer("vocab"), p.shape(op.inputs.at(1))[-1]},
+           .role = Role::gradient,
+           .full_precision = true}};
+}
+
+/// One addition per element of dx. Without `accumulate` the whole table is zeroed first.
+Cost cost_embedding_backward(const Program& p, const Op& op) {
+  const Tensor& dx = p.tensor(op.inputs.at(1));
+  const Tensor& table = p.tensor(op.outputs.at(0));
+  const std::int64_t rows_bytes = dx.shape.numel() * element_bytes(p, op.outputs[0]);
+  const bool accumulate = op.attrs.flag("accumulate");
+  return {.elementwise_flop = dx.shape.numel(),
+          .bytes_read = p.tensor(op.inputs.at(0)).bytes() + dx.bytes() + rows_bytes,
+          .bytes_written = rows_bytes + (accumulate ? 0 : table.bytes())};
+}
+
+std::vector<Tensor> infer_add_positions(const Program& p, const Op& op) {
+  const Shape& x = p.shape(op.inputs.at(0));
+  const Shape& wpe = p.shape(op.inputs.at(1));
+  expect(x[1] <= wpe[0] && x[2] == wpe[1], op,
+         fmt::format("x {} needs positions [>= {}, {}], got {}", x.str(), x[1], x[2], wpe.str()));
+  return {{.shape = x}};
+}
+
+/// One addition per element; reads the T rows of wpe once.
+Cost cost_add_positions(const Program& p, const Op& op) {
+  const Tensor& x = p.tensor(op.inputs.at(0));
+  const std::int64_t rows = x.shape[1] * x.shape[2] * element_bytes(p, op.inputs.at(1));
+  return {.elementwise_flop = x.shape.numel(),
+          .bytes_read = x.bytes() + rows,
+          .bytes_written = p.tensor(op.outputs.at(0)).bytes()};
+}
+
+/// dwpe[t, :] (+)= sum over b of dy[b, t, :]; rows beyond T are zero.
+void gradient_add_positions(GradientContext& g) {
+  g.propagate(0, g.gradient(0));
+  const auto target = g.weight_target(1);
+  g.emit_into(kAddPositionsBackward, {g.gradient(0)},
+              {{"positions", static_cast<double>(g.program().shape(g.input(1))[0])},
+               {"accumulate", target.accumulate ? 1.0 : 0.0}},
+              {target.id});
+}
+
+std::vector<Tensor> infer_add_positions_backward(const Program& p, const Op& op) {
+  return {{.shape = {op.attrs.integer("positions"), p.shape(op.inputs.at(0))[-1]},
+           .role = Role::gradient,
+           .full_precision = true}};
+}
+
+Cost cost_add_positions_backward(const Program& p, const Op& op) {
+  return {.elementwise_flop = p.shape(op.inputs.at(0)).numel()};
+}
+
+/// x[b, t, :] = wte[tokens[b, t], :] + wpe[t, :], made by the fuse pass.
+std::vector<Tensor> infer_embedding_positions(const Program& p, const Op& op) {
+  return infer_embedding(p, op);
+}
+
+Cost cost_embedding_positions(const Program& p, const Op& op) {
+  Cost cost = cost_embedding(p, op);
+  const Shape& x = p.shape(op.outputs.at(0));
+  cost.elementwise_flop = x.numel();
+  cost.bytes_read += x[1] * x[2] * element_bytes(p, op.inputs.at(2));
+  return cost;
+}
+
+}  // namespace
+
+const OpDef kEmbedding{
+    .name = "embedding", .infer = infer_embedding, .cost = cost_embedding, .gradient = gradient_embedding};
+const OpDef kEmbeddingBackward{
+    .name = "embedding_backward", .infer = infer_embedding_backward, .cost = cost_embedding_backward};
+const OpDef kAddPositions{.name = "add_positions",
+                          .infer = infer_add_positions,
+                          .cost = cost_add_positions,
+                          .gradient = gradient_add_positions,
+                          .in_place_input = 0};
+const OpDef kAddPositionsBackward{.name = "add_positions_backward",
+                                  .infer = infer_add_positions_backward,
+                                  .cost = cost_add_positions_backward};
+const OpDef kEmbeddingPositions{
+    .name = "embedding_positions", .infer = infer_embedding_positions, .cost = cost_embedding_positions};
+
+}  // namespace rooflm::program::ops

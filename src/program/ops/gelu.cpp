@@ -1,0 +1,39 @@
+// gelu: y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the tanh form of GPT-2 (Hendrycks and Gimpel,
+// 2016).
+#include "program/gradient.h"
+#include "program/ops.h"
+
+namespace rooflm::program::ops {
+namespace {
+
+std::vector<Tensor> infer_gelu(const Program& p, const Op& op) {
+  return {{.shape = p.shape(op.inputs.at(0))}};
+}
+
+/// 10 per element, tanh counted as 1.
+Cost cost_gelu(const Program& p, const Op& op) {
+  return {.elementwise_flop = 10 * p.shape(op.inputs.at(0)).numel()};
+}
+
+/// dx = dy * gelu'(x); inputs of the backward op: dy, x.
+void gradient_gelu(GradientContext& g) {
+  g.propagate(0, g.emit(kGeluBackward, {g.gradient(0), g.input(0)}, {}).at(0));
+}
+
+/// 18 per element, tanh counted as 1.
+Cost cost_gelu_backward(const Program& p, const Op& op) {
+  return {.elementwise_flop = 18 * p.shape(op.inputs.at(0)).numel()};
+}
+
+}  // namespace
+
+const OpDef kGelu{.name = "gelu",
+                  .infer = infer_gelu,
+                  .cost = cost_gelu,
+                  .gradient = gradient_gelu,
+                  .in_place_input = 0,
+                  .cheap_to_recompute = true};
+const OpDef kGeluBackward{
+    .name = "gelu_backward", .infer = infer_gelu, .cost = cost_gelu_backward, .in_place_input = 0};
+
+}  // namespace rooflm::program::ops

@@ -1,0 +1,129 @@
+// matmul: c[i] = op(a[i]) op(b[i]) for i < batch, op = identity or transpose; bias_add and its gradient.
+//
+// Attributes: batch, m, n, k; trans_a (a is stored [k, m]), trans_b (b is stored [n, k]); accumulate (c +=
+// ...); looped (one dispatch per batch element instead of one batched product). Operands may have any shape
+// with the right number of elements, so grouped-query attention is batch = B*K products with m = (H/K)*T. A
+// third input is a bias [n] added to every row of c (set by the fuse pass).
+#include <fmt/format.h>
+
+#include "program/gradient.h"
+#include "program/ops.h"
+
+namespace rooflm::program::ops {
+namespace {
+
+using core::Shape;
+
+struct Dims {
+  std::int64_t batch, m, n, k;
+  explicit Dims(const Attributes& attrs)
+      : batch(attrs.integer("batch")), m(attrs.integer("m")), n(attrs.integer("n")), k(attrs.integer("k")) {}
+};
+
+void expect_operand(const Program& p, const Op& op, std::size_t i, std::int64_t elements) {
+  const std::int64_t offset = i < op.input_offset.size() ? op.input_offset[i] : 0;
+  const Shape& shape = p.shape(op.inputs.at(i));
+  const bool is_part = !op.input_offset.empty();
+  const bool fits = is_part ? offset + elements <= shape.numel() : elements == shape.numel();
+  expect(
+      fits, op,
+      fmt::format("operand {} is {}, the product needs {} elements at {}", i, shape.str(), elements, offset));
+}
+
+std::vector<Tensor> infer_matmul(const Program& p, const Op& op) {
+  const Dims d(op.attrs);
+  expect_operand(p, op, 0, d.batch * d.m * d.k);
+  expect_operand(p, op, 1, d.batch * d.k * d.n);
+  if (op.inputs.size() > 2) expect_operand(p, op, 2, d.n);
+  return {{.shape = d.batch == 1 ? Shape{d.m, d.n} : Shape{d.batch, d.m, d.n}}};
+}
+
+/// 2mnk flop per product.
+Cost cost_matmul(const Program& p, const Op& op) {
+  const Dims d(op.attrs);
+  const auto size = [&](TensorId id) { return static_cast<std::int64_t>(core::size_of(p.tensor(id).dtype)); };
+  const std::int64_t c_bytes = d.batch * d.m * d.n * size(op.outputs.at(0));
+  Cost cost{.matmul_flop = 2 * d.batch * d.m * d.n * d.k,
+            .bytes_read = d.batch * d.m * d.k * size(op.inputs[0]) + d.batch * d.k * d.n * size(op.inputs[1]),
+            .bytes_written = c_bytes,
+            .launches = op.attrs.flag("looped") ? d.batch : 1};
+  if (op.inputs.size() > 2) {
+    cost.bytes_read += d.n * size(op.inputs[2]);
+    cost.elementwise_flop += d.batch * d.m * d.n;
+  }
+  if (op.attrs.flag("accumulate")) {
+    cost.bytes_read += c_bytes;
+    cost.elementwise_flop += d.batch * d.m * d.n;
+  }
+  return cost;
+}
+
+/// c = a b:   da = dc b^T, db = a^T dc.   c = a b^T:   da = dc b, db = dc^T a.
+void gradient_matmul(GradientContext& g) {
+  const Attributes& attrs = g.op().attrs;
+  const Dims d(attrs);
+  const double looped = attrs.flag("looped") ? 1 : 0;
+  const bool trans_b = attrs.flag("trans_b");
+  const TensorId dc = g.gradient(0);
+  const TensorId a = g.input(0);
+  const TensorId b = g.input(1);
+  const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool ta, bool tb) {
+    return Attributes{{"batch", static_cast<double>(d.batch)},
+                      {"m", static_cast<double>(m)},
+                      {"n", static_cast<double>(n)},
+                      {"k", static_cast<double>(k)},
+                      {"trans_a", ta ? 1.0 : 0.0},
+                      {"trans_b", tb ? 1.0 : 0.0},
+                      {"accumulate", 0},
+                      {"looped", looped}};
+  };
+  g.propagate(
+      0, g.emit(kMatmul, {dc, b}, product(d.m, d.k, d.n, false, !trans_b), {g.program().shape(a)}).at(0));
+
+  Attributes db = trans_b ? product(d.n, d.k, d.m, true, false) : product(d.k, d.n, d.m, true, false);
+  const std::vector<TensorId> operands = trans_b ? std::vector{dc, a} : std::vector{a, dc};
+  if (g.program().tensor(b).role == Role::weight) {
+    const auto target = g.weight_target(1);
+    db.set("accumulate", target.accumulate ? 1 : 0);
+    g.emit_into(kMatmul, operands, db, {target.id});
+  } else {
+    g.propagate(1, g.emit(kMatmul, operands, db, {g.program().shape(b)}).at(0));
+  }
+}
+
+/// y[r, n] = x[r, n] + bias[n]
+std::vector<Tensor> infer_bias_add(const Program& p, const Op& op) {
+  const Shape& x = p.shape(op.inputs.at(0));
+  expect(p.shape(op.inputs.at(1)) == Shape{x[-1]}, op,
+         fmt::format("bias {} does not match x {}", p.shape(op.inputs[1]).str(), x.str()));
+  return {{.shape = x}};
+}
+
+/// One addition per element.
+Cost cost_per_element(const Program& p, const Op& op) {
+  return {.elementwise_flop = p.shape(op.inputs.at(0)).numel()};
+}
+
+void gradient_bias_add(GradientContext& g) {
+  g.propagate(0, g.gradient(0));
+  const auto target = g.weight_target(1);
+  g.emit_into(kBiasBackward, {g.gradient(0)}, {{"accumulate", target.accumulate ? 1.0 : 0.0}}, {target.id});
+}
+
+/// db[n] (+)= sum over rows of dy[r, n]
+std::vector<Tensor> infer_bias_backward(const Program& p, const Op& op) {
+  return {{.shape = {p.shape(op.inputs.at(0))[-1]}, .role = Role::gradient, .full_precision = true}};
+}
+
+}  // namespace
+
+const OpDef kMatmul{
+    .name = "matmul", .infer = infer_matmul, .cost = cost_matmul, .gradient = gradient_matmul};
+const OpDef kBiasAdd{.name = "bias_add",
+                     .infer = infer_bias_add,
+                     .cost = cost_per_element,
+                     .gradient = gradient_bias_add,
+                     .in_place_input = 0};
+const OpDef kBiasBackward{.name = "bias_backward", .infer = infer_bias_backward, .cost = cost_per_element};
+
+}  // namespace rooflm::program::ops

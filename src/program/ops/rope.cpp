@@ -1,0 +1,46 @@
+// rope: rotary position embedding (Su et al., 2021) of the q and k heads of a packed projection
+// qkv [B, T, (H + 2K) D]; v passes through. Rotate-half convention, as in Hugging Face's Llama: element i of
+// a head pairs with i + D/2, angle = t * theta^(-2i/D). Attributes: heads, kv_heads, head_dim, theta,
+// inverse.
+#include <fmt/format.h>
+
+#include "program/gradient.h"
+#include "program/ops.h"
+
+namespace rooflm::program::ops {
+namespace {
+
+std::vector<Tensor> infer_rope(const Program& p, const Op& op) {
+  const auto& x = p.shape(op.inputs.at(0));
+  const std::int64_t d = op.attrs.integer("head_dim");
+  const std::int64_t width = (op.attrs.integer("heads") + 2 * op.attrs.integer("kv_heads")) * d;
+  expect(x.rank() == 3 && x[2] == width, op, fmt::format("wants [B, T, {}], got {}", width, x.str()));
+  expect(d % 2 == 0, op, fmt::format("rotates pairs, but the head size {} is odd", d));
+  return {{.shape = x}};
+}
+
+/// 3 per rotated element: two products and a sum.
+Cost cost_rope(const Program& p, const Op& op) {
+  const auto& x = p.shape(op.inputs.at(0));
+  const std::int64_t rotated =
+      (op.attrs.integer("heads") + op.attrs.integer("kv_heads")) * op.attrs.integer("head_dim");
+  return {.elementwise_flop = 3 * x[0] * x[1] * rotated};
+}
+
+/// A rotation's gradient is the rotation back.
+void gradient_rope(GradientContext& g) {
+  Attributes attrs = g.op().attrs;
+  attrs.set("inverse", attrs.flag("inverse") ? 0 : 1);
+  g.propagate(0, g.emit(kRope, {g.gradient(0)}, attrs).at(0));
+}
+
+}  // namespace
+
+const OpDef kRope{.name = "rope",
+                  .infer = infer_rope,
+                  .cost = cost_rope,
+                  .gradient = gradient_rope,
+                  .in_place_input = 0,
+                  .cheap_to_recompute = true};
+
+}  // namespace rooflm::program::ops

@@ -1,0 +1,51 @@
+// swiglu: y[r, f] = silu(h[r, f]) * h[r, F + f], silu(g) = g / (1 + exp(-g)) (Shazeer, 2020). The input holds
+// the gate in its first half and the up-projection in its second: one product with packed weights makes both.
+#include <fmt/format.h>
+
+#include "program/gradient.h"
+#include "program/ops.h"
+
+namespace rooflm::program::ops {
+namespace {
+
+std::vector<Tensor> infer_swiglu(const Program& p, const Op& op) {
+  auto dims = p.shape(op.inputs.at(0)).dims();
+  expect(dims.back() % 2 == 0, op,
+         fmt::format("wants gate and up in one tensor [.., 2F], got {}", p.shape(op.inputs[0]).str()));
+  dims.back() /= 2;
+  return {{.shape = core::Shape(dims)}};
+}
+
+/// 5 per output element, exp counted as 1.
+Cost cost_swiglu(const Program& p, const Op& op) {
+  return {.elementwise_flop = 5 * p.shape(op.inputs.at(0)).numel() / 2};
+}
+
+/// Inputs of the backward op: dy [.., F], h [.., 2F]; output dh [.., 2F].
+/// d gate = dy * up * s * (1 + gate * (1 - s)), s = sigmoid(gate); d up = dy * silu(gate).
+void gradient_swiglu(GradientContext& g) {
+  g.propagate(0, g.emit(kSwiGluBackward, {g.gradient(0), g.input(0)}, {}).at(0));
+}
+
+std::vector<Tensor> infer_swiglu_backward(const Program& p, const Op& op) {
+  return {{.shape = p.shape(op.inputs.at(1))}};
+}
+
+/// 11 per element of dy.
+Cost cost_swiglu_backward(const Program& p, const Op& op) {
+  return {.elementwise_flop = 11 * p.shape(op.inputs.at(0)).numel()};
+}
+
+}  // namespace
+
+const OpDef kSwiGlu{.name = "swiglu",
+                    .infer = infer_swiglu,
+                    .cost = cost_swiglu,
+                    .gradient = gradient_swiglu,
+                    .cheap_to_recompute = true};
+const OpDef kSwiGluBackward{.name = "swiglu_backward",
+                            .infer = infer_swiglu_backward,
+                            .cost = cost_swiglu_backward,
+                            .in_place_input = 1};
+
+}  // namespace rooflm::program::ops
