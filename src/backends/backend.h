@@ -1,0 +1,95 @@
+// What an engine needs of a device: memory, and for each op a kernel from an ordered table.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+
+namespace rooflm::backends {
+
+/// Operands of one execution, in the op's order, element offsets already applied; nullptr for program::kNone.
+struct KernelArgs {
+  std::span<void* const> in;
+  std::span<void* const> out;
+};
+
+/// Runs one op. Made once per op of a program, so that anything expensive (choosing a variant, creating a
+/// primitive) happens before the first step. An output may share its storage with the input that
+/// OpDef::in_place_input names. Asynchronous devices only submit.
+using Kernel = std::function<void(const KernelArgs&)>;
+
+/// One row of a backend's kernel table. `make` returns an empty Kernel when this row does not handle the op's
+/// dtypes or variant; the next row for the same op is asked then. The reference kernel comes last.
+struct KernelRow {
+  const program::OpDef* op;
+  Kernel (*make)(const program::Program&, const program::Op&);
+};
+
+/// A device and its kernels. The virtuals are about memory and time, never about single ops.
+class Backend {
+ public:
+  explicit Backend(std::vector<KernelRow> table) : table_(std::move(table)) {}
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  /// "cpu", "cuda:0", "null".
+  [[nodiscard]] virtual std::string device() const = 0;
+  /// Bytes aligned to 64, contents undefined. Throws core::OutOfMemory. `allocate(0)` returns nullptr.
+  [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* data) noexcept = 0;
+  /// Blocking copies and fills between host memory and this device's memory.
+  virtual void copy_in(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void copy_out(void* host, const void* device, std::size_t bytes) = 0;
+  virtual void zero(void* device, std::size_t bytes) = 0;
+  /// Waits for everything submitted.
+  virtual void synchronize() = 0;
+  /// Memory that an engine may still take, in bytes.
+  [[nodiscard]] virtual double free_bytes() const = 0;
+
+  /// The first kernel of the table that handles `op`; core::Unavailable names the op, its dtypes and the device
+  /// when there is none.
+  [[nodiscard]] Kernel make_kernel(const program::Program& program, const program::Op& op) const;
+
+ private:
+  std::vector<KernelRow> table_;
+};
+
+/// Owns one allocation of a backend, which must outlive it. Move-only.
+class Allocation {
+ public:
+  Allocation() = default;
+  Allocation(Backend& backend, std::size_t bytes)
+      : backend_(&backend), data_(backend.allocate(bytes)), bytes_(bytes) {}
+  Allocation(Allocation&& other) noexcept { swap(other); }
+  Allocation& operator=(Allocation&& other) noexcept {
+    Allocation moved(std::move(other));
+    swap(moved);
+    return *this;
+  }
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+  ~Allocation() {
+    if (data_ != nullptr) backend_->release(data_);
+  }
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  void swap(Allocation& other) noexcept {
+    std::swap(backend_, other.backend_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+  Backend* backend_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace rooflm::backends

@@ -1,0 +1,48 @@
+// The device that runs nothing: for planning and tests.
+#include "backends/null/null_backend.h"
+
+#include <cstring>
+#include <limits>
+
+#include "program/ops.h"
+
+namespace rooflm::backends {
+namespace {
+
+Kernel make_nothing(const program::Program&, const program::Op&) {
+  return [](const KernelArgs&) {};
+}
+
+std::vector<KernelRow> table() {
+  std::vector<KernelRow> rows;
+  for (const program::OpDef* op : program::ops::all()) rows.push_back({op, make_nothing});
+  return rows;
+}
+
+class NullBackend final : public Backend {
+ public:
+  NullBackend() : Backend(table()) {}
+  [[nodiscard]] std::string device() const override { return "null"; }
+  /// Distinct, aligned addresses that nobody may read.
+  [[nodiscard]] void* allocate(std::size_t bytes) override {
+    if (bytes == 0) return nullptr;
+    const std::size_t address = next_;
+    next_ += (bytes + 63) / 64 * 64;
+    return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): never dereferenced
+  }
+  void release(void*) noexcept override {}
+  void copy_in(void*, const void*, std::size_t) override {}
+  void copy_out(void* host, const void*, std::size_t bytes) override { std::memset(host, 0, bytes); }
+  void zero(void*, std::size_t) override {}
+  void synchronize() override {}
+  [[nodiscard]] double free_bytes() const override { return std::numeric_limits<double>::infinity(); }
+
+ private:
+  std::size_t next_ = 64;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_null_backend() { return std::make_unique<NullBackend>(); }
+
+}  // namespace rooflm::backends
