@@ -1,0 +1,175 @@
+// Matrix products through oneDNN's matmul primitive.
+#include "backends/cpu/fast/gemm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <vector>
+
+#include "core/error.h"
+
+namespace rooflm::backends::cpu {
+namespace {
+
+using core::DType;
+using Dim = dnnl::memory::dim;
+
+dnnl::memory::data_type dnnl_type(DType type) {
+  switch (type) {
+    case DType::f32:
+      return dnnl::memory::data_type::f32;
+    case DType::bf16:
+      return dnnl::memory::data_type::bf16;
+    default:
+      throw core::UsageError(fmt::format("matrix product of {}: only fp32 and bf16", name_of(type)));
+  }
+}
+
+std::string describe(const GemmProblem& p) {
+  return fmt::format("matrix product [{}x] {} x {} x {} of {} and {} to {}", p.batch, p.m, p.n, p.k,
+                     name_of(p.a_type), name_of(p.b_type), name_of(p.c_type));
+}
+
+void check_problem(const GemmProblem& p) {
+  const auto refuse = [&](const char* why) { throw core::UsageError(describe(p) + ": " + why); };
+  if (p.batch < 1 || p.m < 1 || p.n < 1 || p.k < 1) refuse("every extent must be at least 1");
+  if (p.a_type != p.b_type) refuse("both factors must have the same type");
+  if (p.c_type != DType::f32 && p.c_type != p.a_type) refuse("the result must be fp32 or as the factors");
+  if (p.accumulate && p.c_type != DType::f32) refuse("only an fp32 result can be accumulated into");
+  if (p.bias && p.alpha != 1.0F) refuse("a bias cannot be combined with alpha");
+  if (p.bias && p.accumulate) refuse("a bias cannot be combined with accumulation");
+  const auto short_row = [](Dim stride, Dim row) { return stride != 0 && stride < row; };
+  if (short_row(p.lda, p.trans_a ? p.m : p.k) || short_row(p.ldb, p.trans_b ? p.k : p.n) ||
+      short_row(p.ldc, p.n)) {
+    refuse("a leading dimension is shorter than its row");
+  }
+}
+
+// Fills in the strides that were left at "dense".
+GemmProblem with_strides(GemmProblem p) {
+  if (p.lda == 0) p.lda = p.trans_a ? p.m : p.k;
+  if (p.ldb == 0) p.ldb = p.trans_b ? p.k : p.n;
+  if (p.ldc == 0) p.ldc = p.n;
+  if (p.batch_stride_a == 0) p.batch_stride_a = p.lda * (p.trans_a ? p.k : p.m);
+  if (p.batch_stride_b == 0) p.batch_stride_b = p.ldb * (p.trans_b ? p.n : p.k);
+  if (p.batch_stride_c == 0) p.batch_stride_c = p.ldc * p.m;
+  return p;
+}
+
+dnnl::memory::desc matrix(DType type, Dim batch, Dim batch_stride, Dim rows, Dim cols, Dim row_stride,
+                          Dim col_stride) {
+  if (batch == 1) return {{rows, cols}, dnnl_type(type), {row_stride, col_stride}};
+  return {{batch, rows, cols}, dnnl_type(type), {batch_stride, row_stride, col_stride}};
+}
+
+// Longest inner extent of one primitive. Beyond it, oneDNN 2.6 streams both factors of an fp32 product past
+// the caches (185 instead of 220 GFLOP/s at 256 x 768 x 50304 on two Zen 4 cores).
+constexpr Dim kLongestInner = 4608;
+
+// One primitive over a part of the inner dimension, with memory objects whose pointers are set at every call.
+class Step {
+ public:
+  Step(const dnnl::engine& engine, const GemmProblem& p, Dim k_begin, Dim k_size) {
+    using dnnl::memory;
+    const bool first = k_begin == 0;
+    const auto a = matrix(p.a_type, p.batch, p.batch_stride_a, p.m, k_size, p.trans_a ? 1 : p.lda,
+                          p.trans_a ? p.lda : 1);
+    const auto b = matrix(p.b_type, p.batch, p.batch_stride_b, k_size, p.n, p.trans_b ? 1 : p.ldb,
+                          p.trans_b ? p.ldb : 1);
+    const auto c = matrix(p.c_type, p.batch, p.batch_stride_c, p.m, p.n, p.ldc, 1);
+    has_bias_ = p.bias && first;
+    const memory::dims bias_dims = p.batch == 1 ? memory::dims{1, p.n} : memory::dims{1, 1, p.n};
+    const memory::dims bias_strides = p.batch == 1 ? memory::dims{p.n, 1} : memory::dims{p.n, p.n, 1};
+    const memory::desc bias(bias_dims, memory::data_type::f32, bias_strides);
+    dnnl::primitive_attr attr;
+    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (p.alpha != 1.0F) attr.set_output_scales(0, {p.alpha});
+    if (p.accumulate || !first) {
+      dnnl::post_ops sum;
+      sum.append_sum(1.0F);
+      attr.set_post_ops(sum);
+    }
+    const dnnl::matmul::desc desc =
+        has_bias_ ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+    const dnnl::matmul::primitive_desc plan(desc, attr, engine);
+    primitive_ = dnnl::matmul(plan);
+    scratch_bytes_ = plan.scratchpad_desc().get_size();
+    a_offset_bytes_ = k_begin * (p.trans_a ? p.lda : 1) * static_cast<Dim>(size_of(p.a_type));
+    b_offset_bytes_ = k_begin * (p.trans_b ? 1 : p.ldb) * static_cast<Dim>(size_of(p.b_type));
+    memories_ = {memory(a, engine, nullptr), memory(b, engine, nullptr), memory(c, engine, nullptr),
+                 memory(plan.scratchpad_desc(), engine, nullptr), memory(bias, engine, nullptr)};
+    constexpr std::array<int, kArguments> kNames = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
+                                                    DNNL_ARG_SCRATCHPAD, DNNL_ARG_BIAS};
+    for (std::size_t i = 0; i < kArguments; ++i) arguments_.at(i) = {kNames.at(i), memories_.at(i).get()};
+  }
+
+  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_; }
+
+  void run(const dnnl::stream& stream, const void* a, const void* b, void* c, const void* bias,
+           void* scratch) {
+    // oneDNN takes all pointers as mutable; it writes only the destination and the scratchpad.
+    memories_[0].set_data_handle(static_cast<char*>(const_cast<void*>(a)) + a_offset_bytes_);
+    memories_[1].set_data_handle(static_cast<char*>(const_cast<void*>(b)) + b_offset_bytes_);
+    memories_[2].set_data_handle(c);
+    memories_[3].set_data_handle(scratch);
+    if (has_bias_) memories_[4].set_data_handle(const_cast<void*>(bias));
+    const int count = static_cast<int>(kArguments) - (has_bias_ ? 0 : 1);
+    dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream.get(), count, arguments_.data()),
+                            "could not run a matrix product");
+  }
+
+ private:
+  static constexpr std::size_t kArguments = 5;  // the bias last: left out when there is none
+  dnnl::primitive primitive_;
+  std::size_t scratch_bytes_ = 0;
+  Dim a_offset_bytes_ = 0;
+  Dim b_offset_bytes_ = 0;
+  bool has_bias_ = false;
+  std::array<dnnl::memory, kArguments> memories_;
+  std::array<dnnl_exec_arg_t, kArguments> arguments_{};
+};
+
+}  // namespace
+
+struct Gemm::Plan {
+  GemmProblem problem;
+  dnnl::engine engine;
+  dnnl::stream stream;
+  std::vector<Step> steps;
+  std::size_t scratch_bytes = 0;
+
+  explicit Plan(const GemmProblem& given)
+      : problem(with_strides(given)), engine(dnnl::engine::kind::cpu, 0), stream(engine) {
+    // Parts are summed in the result, which only an fp32 result can do without rounding in between.
+    const bool split = problem.c_type == DType::f32 && problem.k > kLongestInner;
+    const Dim parts = split ? (problem.k + kLongestInner - 1) / kLongestInner : 1;
+    const Dim part = ((problem.k + parts - 1) / parts + 31) / 32 * 32;
+    for (Dim begin = 0; begin < problem.k; begin += part) {
+      steps.emplace_back(engine, problem, begin, std::min(part, problem.k - begin));
+      scratch_bytes = std::max(scratch_bytes, steps.back().scratch_bytes());
+    }
+  }
+};
+
+Gemm::Gemm(const GemmProblem& problem) {
+  check_problem(problem);
+  try {
+    plan_ = std::make_unique<Plan>(problem);
+  } catch (const dnnl::error& error) {
+    throw core::Unavailable(describe(problem) + ": oneDNN has no kernel here (" + error.what() + ")");
+  }
+}
+Gemm::Gemm(Gemm&&) noexcept = default;
+Gemm& Gemm::operator=(Gemm&&) noexcept = default;
+Gemm::~Gemm() = default;
+
+const GemmProblem& Gemm::problem() const { return plan_->problem; }
+std::size_t Gemm::scratch_bytes() const { return plan_->scratch_bytes; }
+
+void Gemm::operator()(const void* a, const void* b, void* c, const void* bias, void* scratch) const {
+  for (Step& step : plan_->steps) step.run(plan_->stream, a, b, c, bias, scratch);
+}
+
+}  // namespace rooflm::backends::cpu
