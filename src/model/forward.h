@@ -14,10 +14,12 @@ enum class Head : std::uint8_t {
   logits,  ///< result "logits" [B*T, V] fp32
 };
 
-/// The forward pass on tokens [B, T] and targets [B, T] (inputs "tokens" and "targets", int32). Blocks are scopes:
-/// embedding; h.N/ ln1, attention/{qkv,qk,softmax,v,proj}, residual1, ln2, feed_forward/{fc1,act,fc2}, residual2; ln_f;
-/// lm_head; loss. Weights are tensors of role weight named as in model/parameters.h. Everything is fp32; passes
-/// change that. Throws core::UsageError when seq exceeds config.max_seq.
-program::Program forward(const ModelConfig& config, std::int64_t batch, std::int64_t seq, Head head = Head::loss);
+/// The forward pass on tokens [B, T] and targets [B, T] (inputs "tokens" and "targets", int32). Blocks are
+/// scopes: embedding; h.N/ ln1, attention/{qkv,qk,softmax,v,proj}, residual1, ln2,
+/// feed_forward/{fc1,act,fc2}, residual2; ln_f; lm_head; loss. Weights are tensors of role weight named as in
+/// model/parameters.h. Everything is fp32; passes change that. Throws core::UsageError when seq exceeds
+/// config.max_seq.
+program::Program forward(const ModelConfig& config, std::int64_t batch, std::int64_t seq,
+                         Head head = Head::loss);
 
 }  // namespace rooflm::model

@@ -10,8 +10,8 @@
 
 namespace rooflm::model {
 
-/// One parameter. Linear weights are [out, in]; `qkv` packs the rows of q (H D), k (K D) and v (K D); llama's `fc1`
-/// packs gate [F, C] over up [F, C].
+/// One parameter. Linear weights are [out, in]; `qkv` packs the rows of q (H D), k (K D) and v (K D); llama's
+/// `fc1` packs gate [F, C] over up [F, C].
 struct Parameter {
   std::string name;
   core::Shape shape;
@@ -21,15 +21,16 @@ struct Parameter {
 };
 
 /// All parameters in the order of the model, tied ones once. Names:
-/// wte [V, C], wpe [max_seq, C] (gpt2), per layer h.N: ln1.weight, ln1.bias, attention.qkv.weight [(H+2K) D, C],
-/// attention.qkv.bias, attention.proj.weight [C, H D], attention.proj.bias, ln2.weight, ln2.bias,
+/// wte [V, C], wpe [max_seq, C] (gpt2), per layer h.N: ln1.weight, ln1.bias, attention.qkv.weight [(H+2K) D,
+/// C], attention.qkv.bias, attention.proj.weight [C, H D], attention.proj.bias, ln2.weight, ln2.bias,
 /// feed_forward.fc1.weight [F or 2F, C], feed_forward.fc1.bias, feed_forward.fc2.weight [C, F],
 /// feed_forward.fc2.bias; then ln_f.weight, ln_f.bias, lm_head.weight [V, C] (untied). llama has no biases.
-/// Initialisation: GPT-2 (Radford et al., 2019; residual projections scaled by 1/sqrt(2L)) and Llama's N(0, 0.02).
+/// Initialisation: GPT-2 (Radford et al., 2019; residual projections scaled by 1/sqrt(2L)) and Llama's N(0,
+/// 0.02).
 std::vector<Parameter> parameters(const ModelConfig& config);
 
-/// Initial values of one parameter: element i depends on seed, the parameter's name and i only. Padding rows of the
-/// vocabulary are zero.
+/// Initial values of one parameter: element i depends on seed, the parameter's name and i only. Padding rows
+/// of the vocabulary are zero.
 std::vector<float> initial_values(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed);
 
 }  // namespace rooflm::model

@@ -40,7 +40,6 @@ const OpDef kRope{.name = "rope",
                   .infer = infer_rope,
                   .cost = cost_rope,
                   .gradient = gradient_rope,
-                  .in_place_input = 0,
-                  .cheap_to_recompute = true};
+                  .in_place_input = 0};
 
 }  // namespace rooflm::program::ops

@@ -1,0 +1,167 @@
+// Presets, overrides and parameter counts.
+#include "model/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+#include "core/names.h"
+#include "model/parameters.h"
+
+namespace rooflm::model {
+namespace {
+
+struct Preset {
+  const char* name;
+  Arch arch;
+  std::int64_t d_model, d_ff, layers, heads, kv_heads, vocab, max_seq;
+  double rope_theta;
+};
+
+/// `tiny` to `2.7B`: the sizes of the source reports, vocabulary 10,000. gpt2*: Radford et al., 2019. llama3:
+/// Grattafiori et al., 2024, table 3. gpt3: Brown et al., 2020, table 2.1.
+constexpr std::array kPresets = {
+    Preset{"tiny", Arch::llama, 512, 1344, 4, 16, 16, 10000, 0, 1e4},
+    Preset{"small", Arch::llama, 768, 3072, 12, 12, 12, 10000, 0, 1e4},
+    Preset{"medium", Arch::llama, 1024, 4096, 24, 16, 16, 10000, 0, 1e4},
+    Preset{"large", Arch::llama, 1280, 5120, 36, 20, 20, 10000, 0, 1e4},
+    Preset{"xl", Arch::llama, 1600, 6400, 48, 25, 25, 10000, 0, 1e4},
+    Preset{"2.7B", Arch::llama, 2560, 10240, 32, 32, 32, 10000, 0, 1e4},
+    Preset{"gpt2", Arch::gpt2, 768, 3072, 12, 12, 12, 50257, 1024, 1e4},
+    Preset{"gpt2-medium", Arch::gpt2, 1024, 4096, 24, 16, 16, 50257, 1024, 1e4},
+    Preset{"gpt2-large", Arch::gpt2, 1280, 5120, 36, 20, 20, 50257, 1024, 1e4},
+    Preset{"gpt2-xl", Arch::gpt2, 1600, 6400, 48, 25, 25, 50257, 1024, 1e4},
+    Preset{"llama3-8b", Arch::llama, 4096, 14336, 32, 32, 8, 128256, 8192, 5e5},
+    Preset{"llama3-70b", Arch::llama, 8192, 28672, 80, 64, 8, 128256, 8192, 5e5},
+    Preset{"gpt3-175b", Arch::gpt2, 12288, 49152, 96, 96, 96, 50257, 2048, 1e4},
+};
+
+constexpr std::int64_t kVocabMultiple = 128;
+
+void require_positive(std::int64_t value, const char* option) {
+  if (value <= 0) throw core::UsageError(fmt::format("{} must be positive, got {}", option, value));
+}
+
+}  // namespace
+
+std::string_view name_of(Arch arch) { return arch == Arch::gpt2 ? "gpt2" : "llama"; }
+
+Arch parse_arch(std::string_view name) {
+  if (name == "gpt2") return Arch::gpt2;
+  if (name == "llama") return Arch::llama;
+  throw core::UsageError(core::unknown_name("architecture", name, std::vector<std::string>{"gpt2", "llama"}));
+}
+
+const std::vector<std::string>& preset_names() {
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names;
+    for (const Preset& p : kPresets) names.emplace_back(p.name);
+    return names;
+  }();
+  return kNames;
+}
+
+ModelConfig preset(std::string_view name) {
+  for (const Preset& p : kPresets) {
+    if (name != p.name) continue;
+    const bool pads = p.vocab == 50257;
+    return {.name = p.name,
+            .arch = p.arch,
+            .layers = p.layers,
+            .heads = p.heads,
+            .kv_heads = p.kv_heads,
+            .d_model = p.d_model,
+            .d_ff = p.d_ff,
+            .head_dim = p.d_model / p.heads,
+            .vocab = p.vocab,
+            .padded_vocab = pads ? (p.vocab + kVocabMultiple - 1) / kVocabMultiple * kVocabMultiple : p.vocab,
+            .max_seq = p.max_seq,
+            .rope_theta = p.rope_theta,
+            .tied_head = p.arch == Arch::gpt2};
+  }
+  throw core::UsageError(core::unknown_name("model", name, preset_names()));
+}
+
+void validate(const ModelConfig& c) {
+  require_positive(c.layers, "--layers");
+  require_positive(c.heads, "--heads");
+  require_positive(c.kv_heads, "--kv-heads");
+  require_positive(c.d_model, "--d-model");
+  require_positive(c.d_ff, "--d-ff");
+  require_positive(c.vocab, "--vocab");
+  require_positive(c.head_dim, "head size");
+  if (c.heads % c.kv_heads != 0) {
+    throw core::UsageError(fmt::format("--kv-heads {} does not divide --heads {}", c.kv_heads, c.heads));
+  }
+  if (c.arch == Arch::gpt2 && c.kv_heads != c.heads) {
+    throw core::UsageError(
+        fmt::format("the gpt2 kind has as many key/value heads as heads: --kv-heads {} with --heads {}",
+                    c.kv_heads, c.heads));
+  }
+  if (c.arch == Arch::llama && c.head_dim % 2 != 0) {
+    throw core::UsageError(
+        fmt::format("rotary positions need an even head size, --d-model {} / --heads {} gives {}", c.d_model,
+                    c.heads, c.head_dim));
+  }
+  if (c.padded_vocab < c.vocab) {
+    throw core::UsageError(
+        fmt::format("padded vocabulary {} is smaller than the vocabulary {}", c.padded_vocab, c.vocab));
+  }
+}
+
+ModelConfig with_overrides(ModelConfig config, const Overrides& o) {
+  if (o.arch && *o.arch != config.arch) {
+    config.arch = *o.arch;
+    config.tied_head = config.arch == Arch::gpt2;
+    if (config.arch == Arch::gpt2) {
+      config.kv_heads = config.heads;
+      config.max_seq = std::max<std::int64_t>(1024, o.seq.value_or(0));
+    }
+    if (config.arch == Arch::llama) config.max_seq = 0;
+  }
+  if (o.heads) {
+    require_positive(*o.heads, "--heads");
+    const bool was_grouped = config.kv_heads != config.heads;
+    config.heads = *o.heads;
+    if (!was_grouped) config.kv_heads = *o.heads;
+  }
+  if (o.layers) config.layers = *o.layers;
+  if (o.kv_heads) config.kv_heads = *o.kv_heads;
+  if (o.d_model) config.d_model = *o.d_model;
+  if (o.d_ff) config.d_ff = *o.d_ff;
+  if (o.vocab) config.vocab = config.padded_vocab = *o.vocab;
+  if (o.heads || o.d_model) {
+    require_positive(config.d_model, "--d-model");
+    if (config.d_model % config.heads != 0) {
+      throw core::UsageError(
+          fmt::format("--heads {} does not divide --d-model {}", config.heads, config.d_model));
+    }
+    config.head_dim = config.d_model / config.heads;
+  }
+  validate(config);
+  return config;
+}
+
+std::int64_t parameter_count(const ModelConfig& config) {
+  std::int64_t n = 0;
+  for (const Parameter& p : parameters(config)) n += p.shape.numel();
+  return n;
+}
+
+std::int64_t matmul_parameter_count(const ModelConfig& c) {
+  const std::int64_t attention =
+      (c.heads + 2 * c.kv_heads) * c.head_dim * c.d_model + c.heads * c.head_dim * c.d_model;
+  const std::int64_t feed_forward = (c.arch == Arch::llama ? 3 : 2) * c.d_model * c.d_ff;
+  return c.layers * (attention + feed_forward) + c.padded_vocab * c.d_model;
+}
+
+std::int64_t model_flop_per_token(const ModelConfig& c, std::int64_t seq) {
+  std::int64_t n = parameter_count(c);
+  if (!c.tied_head) n -= c.padded_vocab * c.d_model;
+  if (c.arch == Arch::gpt2) n -= (c.max_seq > 0 ? c.max_seq : 0) * c.d_model;
+  return 6 * n + 12 * c.layers * c.heads * c.head_dim * seq;
+}
+
+}  // namespace rooflm::model

@@ -1,0 +1,184 @@
+// Writing the forward pass of a model as a program.
+#include "model/forward.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "model/parameters.h"
+#include "program/builder.h"
+#include "program/ops.h"
+
+namespace rooflm::model {
+namespace {
+
+namespace ops = program::ops;
+using program::Attributes;
+using program::Builder;
+using program::TensorId;
+
+/// One model being written. Shapes in comments: B batch, T sequence, C channels, F feed-forward, V
+/// vocabulary.
+class Writer {
+ public:
+  Writer(program::Program& program, const ModelConfig& config, std::int64_t batch, std::int64_t seq)
+      : builder_(program), config_(config), batch_(batch), seq_(seq) {
+    for (const Parameter& p : parameters(config)) {
+      weights_[p.name] = program.add_tensor(
+          {.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
+    }
+  }
+
+  TensorId embedding(TensorId tokens) {
+    const auto scope = builder_.scope("embedding");
+    TensorId x = builder_.op(ops::kEmbedding, {tokens, weight("wte")}, {}, "x");  // [B, T, C]
+    if (config_.arch == Arch::gpt2) x = builder_.op(ops::kAddPositions, {x, weight("wpe")}, {}, "x");
+    return x;
+  }
+
+  /// x + attention(ln1(x)), then + feed_forward(ln2(x)).
+  TensorId block(TensorId x, std::int64_t layer) {
+    const auto scope = builder_.scope(fmt::format("h.{}", layer));
+    const std::string h = fmt::format("h.{}.", layer);
+    const TensorId attended = attention(norm(x, "ln1", h + "ln1"), h + "attention.");
+    x = residual(x, attended, "residual1");
+    const TensorId fed = feed_forward(norm(x, "ln2", h + "ln2"), h + "feed_forward.");
+    return residual(x, fed, "residual2");
+  }
+
+  /// y = norm(x)  [B, T, C]
+  TensorId norm(TensorId x, const std::string& block, const std::string& name) {
+    const auto scope = builder_.scope(block);
+    const Attributes attrs{{"eps", config_.norm_eps}, {"accumulate", 0}};
+    if (config_.arch == Arch::llama)
+      return builder_.op(ops::kRmsNorm, {x, weight(name + ".weight")}, attrs, block);
+    return builder_.op(ops::kLayerNorm, {x, weight(name + ".weight"), weight(name + ".bias")}, attrs, block);
+  }
+
+  /// logits [B*T, V] = x [B*T, C] W^T
+  TensorId lm_head(TensorId x) {
+    const auto scope = builder_.scope("lm_head");
+    return product(x, weight(config_.tied_head ? "wte" : "lm_head.weight"), config_.d_model,
+                   config_.padded_vocab, "logits");
+  }
+
+  void loss(TensorId logits, TensorId targets) {
+    const auto scope = builder_.scope("loss");
+    const auto rows = static_cast<double>(batch_ * seq_);
+    const Attributes attrs{
+        {"rows", rows}, {"valid", static_cast<double>(config_.vocab)}, {"grad_scale", 1.0 / rows}};
+    const auto losses = builder_.ops(ops::kCrossEntropy, {logits, targets}, attrs, "losses");
+    const TensorId loss =
+        builder_.op(ops::kMean, {losses[0]}, {{"weight", 1.0 / rows}, {"accumulate", 0}}, "loss");
+    (void)loss;
+  }
+
+ private:
+  [[nodiscard]] TensorId weight(const std::string& name) const { return weights_.at(name); }
+
+  /// y [.., out] = x [.., in] W^T with W [out, in]
+  TensorId product(TensorId x, TensorId w, std::int64_t in, std::int64_t out, const std::string& name) {
+    auto dims = builder_.program().shape(x).dims();
+    dims.back() = out;
+    const Attributes attrs{{"batch", 1},
+                           {"m", static_cast<double>(batch_ * seq_)},
+                           {"n", static_cast<double>(out)},
+                           {"k", static_cast<double>(in)},
+                           {"trans_a", 0},
+                           {"trans_b", 1},
+                           {"accumulate", 0},
+                           {"looped", 0}};
+    return builder_.op(ops::kMatmul, {x, w}, attrs, name, {core::Shape(dims)});
+  }
+
+  TensorId linear(TensorId x, const std::string& weight_name, std::int64_t in, std::int64_t out,
+                  const std::string& name) {
+    const TensorId y = product(x, weight(weight_name + ".weight"), in, out, name);
+    if (config_.arch == Arch::llama) return y;
+    return builder_.op(ops::kBiasAdd, {y, weight(weight_name + ".bias")}, {}, name);
+  }
+
+  TensorId residual(TensorId x, TensorId branch, const std::string& block) {
+    const auto scope = builder_.scope(block);
+    return builder_.op(ops::kAdd, {x, branch}, {}, block);
+  }
+
+  TensorId attention(TensorId x, const std::string& prefix) {
+    const auto scope = builder_.scope("attention");
+    const std::int64_t heads_width = config_.heads * config_.head_dim;
+    const std::int64_t qkv_width = heads_width + 2 * config_.kv_heads * config_.head_dim;
+    Attributes heads{{"heads", static_cast<double>(config_.heads)},
+                     {"kv_heads", static_cast<double>(config_.kv_heads)},
+                     {"head_dim", static_cast<double>(config_.head_dim)}};
+    TensorId qkv = program::kNone;  // [B, T, (H + 2K) D]
+    {
+      const auto part = builder_.scope("qkv");
+      qkv = linear(x, prefix + "qkv", config_.d_model, qkv_width, "qkv");
+      if (config_.arch == Arch::llama) {
+        Attributes rope = heads;
+        rope.set("theta", config_.rope_theta);
+        rope.set("inverse", 0);
+        qkv = builder_.op(ops::kRope, {qkv}, rope, "qkv");
+      }
+    }
+    const TensorId y = builder_.op(ops::kAttention, {qkv}, heads, "attention");  // [B, T, H D]
+    const auto part = builder_.scope("proj");
+    return linear(y, prefix + "proj", heads_width, config_.d_model, "proj");
+  }
+
+  TensorId feed_forward(TensorId x, const std::string& prefix) {
+    const auto scope = builder_.scope("feed_forward");
+    const bool is_llama = config_.arch == Arch::llama;
+    TensorId h = program::kNone;  // [B, T, F], llama [B, T, 2F]
+    {
+      const auto part = builder_.scope("fc1");
+      h = linear(x, prefix + "fc1", config_.d_model, is_llama ? 2 * config_.d_ff : config_.d_ff, "fc1");
+    }
+    {
+      const auto part = builder_.scope("act");
+      h = builder_.op(is_llama ? ops::kSwiGlu : ops::kGelu, {h}, {}, "act");  // [B, T, F]
+    }
+    const auto part = builder_.scope("fc2");
+    return linear(h, prefix + "fc2", config_.d_ff, config_.d_model, "fc2");
+  }
+
+  Builder builder_;
+  const ModelConfig& config_;
+  std::int64_t batch_, seq_;
+  std::unordered_map<std::string, TensorId> weights_;
+};
+
+}  // namespace
+
+program::Program forward(const ModelConfig& config, std::int64_t batch, std::int64_t seq, Head head) {
+  validate(config);
+  if (batch <= 0 || seq <= 0) {
+    throw core::UsageError(fmt::format("--batch {} and --seq {} must be positive", batch, seq));
+  }
+  if (config.arch == Arch::gpt2 && seq > config.max_seq) {
+    throw core::UsageError(
+        fmt::format("--seq {} exceeds the {} positions of {}", seq, config.max_seq, config.name));
+  }
+  program::Program p;
+  const program::Tensor ids{
+      .name = "tokens", .shape = {batch, seq}, .dtype = core::DType::i32, .role = program::Role::input};
+  const TensorId tokens = p.add_tensor(ids);
+  Writer writer(p, config, batch, seq);
+  TensorId x = writer.embedding(tokens);
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) x = writer.block(x, layer);
+  x = writer.norm(x, "ln_f", "ln_f");
+  const TensorId logits = writer.lm_head(x);
+  if (head == Head::logits) {
+    p.tensor(logits).role = program::Role::result;
+    p.tensor(logits).full_precision = true;
+    return p;
+  }
+  program::Tensor targets = ids;
+  targets.name = "targets";
+  writer.loss(logits, p.add_tensor(targets));
+  return p;
+}
+
+}  // namespace rooflm::model

@@ -1,0 +1,81 @@
+// The parameters of a model.
+#include "model/parameters.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/rng.h"
+
+namespace rooflm::model {
+namespace {
+
+using core::Shape;
+using Init = Parameter::Init;
+
+/// Collects the parameters of one model in order.
+struct List {
+  std::vector<Parameter> all;
+  bool biases;
+
+  void matrix(const std::string& name, std::int64_t out, std::int64_t in, double std) {
+    all.push_back({.name = name + ".weight", .shape = {out, in}, .std = std, .decay = true});
+    if (biases) all.push_back({.name = name + ".bias", .shape = {out}, .init = Init::zeros});
+  }
+  void norm(const std::string& name, std::int64_t width) {
+    all.push_back({.name = name + ".weight", .shape = {width}, .init = Init::ones});
+    if (biases) all.push_back({.name = name + ".bias", .shape = {width}, .init = Init::zeros});
+  }
+};
+
+/// FNV-1a: a stream number that depends on the name alone.
+std::uint64_t stream_of(const std::string& name) {
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return hash;
+}
+
+}  // namespace
+
+std::vector<Parameter> parameters(const ModelConfig& c) {
+  constexpr double kStd = 0.02;
+  const bool is_gpt2 = c.arch == Arch::gpt2;
+  const double residual_std = is_gpt2 ? kStd / std::sqrt(2.0 * static_cast<double>(c.layers)) : kStd;
+  List list{.all = {}, .biases = is_gpt2};
+  list.all.push_back({.name = "wte", .shape = {c.padded_vocab, c.d_model}, .std = kStd, .decay = true});
+  if (is_gpt2) {
+    list.all.push_back({.name = "wpe", .shape = {c.max_seq, c.d_model}, .std = kStd, .decay = true});
+  }
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
+    const std::string h = fmt::format("h.{}.", layer);
+    list.norm(h + "ln1", c.d_model);
+    list.matrix(h + "attention.qkv", (c.heads + 2 * c.kv_heads) * c.head_dim, c.d_model, kStd);
+    list.matrix(h + "attention.proj", c.d_model, c.heads * c.head_dim, residual_std);
+    list.norm(h + "ln2", c.d_model);
+    list.matrix(h + "feed_forward.fc1", is_gpt2 ? c.d_ff : 2 * c.d_ff, c.d_model, kStd);
+    list.matrix(h + "feed_forward.fc2", c.d_model, c.d_ff, residual_std);
+  }
+  list.norm("ln_f", c.d_model);
+  if (!c.tied_head) {
+    list.all.push_back(
+        {.name = "lm_head.weight", .shape = {c.padded_vocab, c.d_model}, .std = kStd, .decay = true});
+  }
+  return list.all;
+}
+
+std::vector<float> initial_values(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed) {
+  const auto n = static_cast<std::size_t>(parameter.shape.numel());
+  if (parameter.init == Init::zeros) return std::vector<float>(n, 0.0F);
+  if (parameter.init == Init::ones) return std::vector<float>(n, 1.0F);
+  std::vector<float> values(n, 0.0F);
+  const bool has_padding = parameter.name == "wte" || parameter.name == "lm_head.weight";
+  const std::size_t used = has_padding ? static_cast<std::size_t>(config.vocab * config.d_model) : n;
+  const std::uint64_t stream = stream_of(parameter.name);
+#pragma omp parallel for schedule(static)
+  for (std::size_t i = 0; i < used; ++i) {
+    values[i] = static_cast<float>(parameter.std) * core::normal(seed, stream, i);
+  }
+  return values;
+}
+
+}  // namespace rooflm::model

@@ -1,0 +1,33 @@
+// Appending the optimizer step to a program.
+#pragma once
+
+#include <string_view>
+
+#include "program/gradient.h"
+#include "program/program.h"
+
+namespace rooflm::passes {
+
+enum class OptimizerKind : std::uint8_t { adamw, sgd };
+std::string_view name_of(OptimizerKind kind);
+/// Throws core::UsageError with a suggestion.
+OptimizerKind parse_optimizer(std::string_view name);
+
+/// Constants of the update; the learning rate is a runtime input. See program/ops/optimizer.cpp for the
+/// formulas.
+struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;  ///< on tensors of two or more dimensions only: none on norms and biases
+  double clip_norm = 1.0;     ///< of the global gradient norm; 0: no clipping and no norm computed
+};
+
+/// Appends global_norm (result "grad_norm" [1]) when clipping, and one update op per parameter. Adds the
+/// input "hyper" [4] fp32 (learning rate, 1 - beta1^t, 1 - beta2^t, unused) and the states "m.NAME" and
+/// "v.NAME".
+void append_optimizer(program::Program& program, const program::GradientMap& gradients,
+                      const OptimizerOptions& options);
+
+}  // namespace rooflm::passes

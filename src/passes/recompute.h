@@ -1,0 +1,23 @@
+// Trading time for memory: redoing parts of the forward pass in the backward pass instead of keeping them.
+#pragma once
+
+#include <string_view>
+
+#include "program/program.h"
+
+namespace rooflm::passes {
+
+/// none: keep all that the backward pass needs. selective: redo what has little arithmetic and much memory
+/// (norms, activations, attention scores and softmax; Korthikanti et al., 2022). full: keep each layer's
+/// input, redo the rest (Chen et al., 2016).
+enum class Recompute : std::uint8_t { none, selective, full };
+std::string_view name_of(Recompute kind);
+/// Throws core::UsageError with a suggestion.
+Recompute parse_recompute(std::string_view name);
+
+/// Inserts, before the first backward op of each layer ("h.N"), copies of the forward ops whose outputs are
+/// redone; they carry `recomputed` and the phase backward. Run after differentiate. The numbers do not
+/// change.
+void recompute(program::Program& program, Recompute kind);
+
+}  // namespace rooflm::passes
