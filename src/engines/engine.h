@@ -1,0 +1,85 @@
+// Running a program on a backend: when ops run and where their tensors live.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+#include "engines/observer.h"
+#include "engines/recipe.h"
+#include "engines/tensor_store.h"
+#include "passes/plan_memory.h"
+#include "program/program.h"
+
+namespace rooflm::engines {
+
+/// Wall time of one run by phase, in seconds. Phases may interleave (the chunked loss); each op's time goes
+/// to its own phase, read from the clock where the phase changes, so they add up to `step_s`.
+struct StepTimes {
+  double forward_s = 0;
+  double backward_s = 0;
+  double optimizer_s = 0;
+  double step_s = 0;
+};
+
+/// What a program needs, before anything is allocated.
+struct MemoryNeed {
+  std::int64_t persistent_bytes = 0;  ///< inputs, weights, optimizer state, results
+  std::int64_t transient_bytes = 0;   ///< fused: the arena; eager: most bytes alive at once
+  [[nodiscard]] std::int64_t total() const { return persistent_bytes + transient_bytes; }
+};
+MemoryNeed memory_need(const program::Program& program, EngineKind kind);
+
+/// One program, ready to run again and again. Kernels are made and (fused) memory is allocated in the
+/// constructor; a fused engine allocates nothing in `run`.
+class Engine {
+ public:
+  /// Binds weights and optimizer state in `store`; inputs and results are the engine's own, see `io`. Throws
+  /// core::OutOfMemory, naming what it needs, when that is more than `memory_limit_bytes` (0: what the
+  /// backend has free) plus what the store already holds; core::Unavailable when the backend lacks a kernel.
+  Engine(program::Program program, EngineKind kind, TensorStore& store, double memory_limit_bytes = 0);
+
+  /// Runs the setup ops; call it after weights were written.
+  void setup();
+  /// Runs all ops but setup ones, waits for the device, returns the times.
+  StepTimes run(Observer* observer = nullptr);
+
+  [[nodiscard]] const program::Program& program() const { return program_; }
+  [[nodiscard]] const passes::MemoryPlan& plan() const { return plan_; }
+  /// Weights and optimizer state.
+  [[nodiscard]] TensorStore& store() const { return *store_; }
+  /// Inputs ("tokens", "targets", "hyper") to write before a run, results ("loss", "grad_norm", "logits") to
+  /// read after.
+  [[nodiscard]] TensorStore& io() { return io_; }
+  /// Largest transient memory so far: the arena, or the most bytes alive at once.
+  [[nodiscard]] std::int64_t peak_transient_bytes() const { return peak_transient_bytes_; }
+
+ private:
+  struct Step {
+    backends::Kernel kernel;
+    std::vector<void*> in, out;
+    std::vector<program::TensorId> frees;  ///< eager: tensors whose last use this is
+  };
+  void check_memory(double limit_bytes) const;
+  void bind_tensors();
+  void make_steps();
+  void resolve(std::size_t index);
+  void run_op(std::size_t index, Observer* observer);
+  void free_after(std::size_t index, Observer* observer);
+
+  program::Program program_;
+  EngineKind kind_;
+  TensorStore* store_;
+  TensorStore io_;
+  passes::MemoryPlan plan_;
+  backends::Allocation arena_;
+  std::vector<backends::Allocation> on_demand_;  ///< eager: one per tensor while it is alive
+  std::vector<void*> address_;                   ///< by TensorId
+  std::vector<Step> steps_;
+  std::int64_t live_bytes_ = 0;
+  std::int64_t peak_transient_bytes_ = 0;
+};
+
+}  // namespace rooflm::engines

@@ -1,0 +1,146 @@
+// Engines as recipes: from a model's forward pass to the program that an engine runs.
+#include "engines/recipe.h"
+
+#include <fmt/format.h>
+
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/names.h"
+#include "passes/cast.h"
+#include "passes/chunk_loss.h"
+#include "passes/differentiate.h"
+#include "passes/fuse.h"
+#include "program/ops.h"
+
+namespace rooflm::engines {
+namespace {
+
+using program::Op;
+using program::Program;
+using program::Role;
+using program::Tensor;
+using program::TensorId;
+
+/// Appends the forward pass of one more micro-batch: weights and results are shared, inputs and activations
+/// are new.
+void append_micro_batch(Program& step, const Program& forward, int index, int count) {
+  std::vector<TensorId> renamed;
+  for (const Tensor& tensor : forward.tensors) {
+    const bool is_shared = index > 0 && (tensor.role == Role::weight || tensor.role == Role::result);
+    if (is_shared) {
+      renamed.push_back(step.find(tensor.name));
+      continue;
+    }
+    Tensor copy = tensor;
+    if (copy.role == Role::input) copy.name = micro_batch_name(copy.name, index);
+    renamed.push_back(step.add_tensor(std::move(copy)));
+  }
+  for (Op op : forward.ops) {
+    for (auto* operands : {&op.inputs, &op.outputs}) {
+      for (TensorId& id : *operands) {
+        if (id != program::kNone) id = renamed[static_cast<std::size_t>(id)];
+      }
+    }
+    op.micro_batch = index;
+    if (op.is(program::ops::kCrossEntropy)) op.attrs.set("grad_scale", op.attrs.number("grad_scale") / count);
+    if (op.is(program::ops::kMean)) {
+      op.attrs.set("weight", op.attrs.number("weight") / count);
+      op.attrs.set("accumulate", index > 0 ? 1 : 0);
+    }
+    step.ops.push_back(std::move(op));
+  }
+}
+
+/// Rows of logits per chunk for this program's vocabulary.
+std::int64_t loss_chunk(const Program& program) {
+  for (const Op& op : program.ops) {
+    if (op.is(program::ops::kCrossEntropy)) return passes::chunk_rows(program.shape(op.inputs[0])[-1]);
+  }
+  return 1;
+}
+
+constexpr std::pair<Stage, const char*> kStages[] = {{Stage::forward, "forward"},
+                                                     {Stage::lowered, "lowered"},
+                                                     {Stage::differentiated, "differentiated"},
+                                                     {Stage::recomputed, "recomputed"},
+                                                     {Stage::optimizer, "optimizer"},
+                                                     {Stage::cast, "cast"},
+                                                     {Stage::fused, "fused"}};
+
+}  // namespace
+
+std::string_view name_of(EngineKind kind) { return kind == EngineKind::eager ? "eager" : "fused"; }
+
+EngineKind parse_engine(std::string_view name) {
+  if (name == "eager") return EngineKind::eager;
+  if (name == "fused") return EngineKind::fused;
+  throw core::UsageError(core::unknown_name("engine", name, std::vector<std::string>{"eager", "fused"}));
+}
+
+passes::AttentionKind default_attention(EngineKind kind) {
+  return kind == EngineKind::eager ? passes::AttentionKind::batched : passes::AttentionKind::flash;
+}
+
+std::string_view name_of(Stage stage) {
+  for (const auto& [value, name] : kStages) {
+    if (value == stage) return name;
+  }
+  return "?";
+}
+
+Stage parse_stage(std::string_view name) {
+  std::vector<std::string> known;
+  for (const auto& [value, known_name] : kStages) {
+    if (name == known_name) return value;
+    known.emplace_back(known_name);
+  }
+  throw core::UsageError(core::unknown_name("stage", name, known));
+}
+
+std::string micro_batch_name(const std::string& input, int micro_batch) {
+  return micro_batch == 0 ? input : fmt::format("{}.{}", input, micro_batch);
+}
+
+Program training_step(const Program& forward, const StepOptions& options, Stage stop_after) {
+  if (options.micro_batches < 1) {
+    throw core::UsageError(fmt::format("--grad-accum must be at least 1, got {}", options.micro_batches));
+  }
+  if (stop_after == Stage::forward) return forward;
+  Program lowered = forward;
+  passes::lower_attention(lowered, options.attention);
+  if (stop_after == Stage::lowered) return lowered;
+
+  Program step;
+  program::GradientMap gradients;
+  for (int i = 0; i < options.micro_batches; ++i) {
+    const std::size_t first = step.ops.size();
+    append_micro_batch(step, lowered, i, options.micro_batches);
+    passes::differentiate(step, first, gradients);
+  }
+  if (stop_after == Stage::differentiated) return step;
+  passes::recompute(step, options.recompute);
+  if (stop_after == Stage::recomputed) return step;
+  passes::append_optimizer(step, gradients, options.optimizer);
+  if (stop_after == Stage::optimizer) return step;
+  if (options.engine == EngineKind::fused) passes::chunk_loss(step, loss_chunk(step));
+  passes::cast(step, options.dtype);
+  if (stop_after == Stage::cast) return step;
+  if (options.engine == EngineKind::fused) passes::fuse(step);
+  program::check(step);
+  return step;
+}
+
+Program inference_step(const Program& forward, const StepOptions& options) {
+  Program step = forward;
+  passes::lower_attention(step, options.attention);
+  if (options.engine == EngineKind::fused) passes::chunk_loss(step, loss_chunk(step));
+  passes::cast(step, options.dtype);
+  if (options.engine == EngineKind::fused) passes::fuse(step);
+  program::check(step);
+  return step;
+}
+
+}  // namespace rooflm::engines

@@ -1,0 +1,53 @@
+// Engines as recipes: from a model's forward pass to the program that an engine runs.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/dtype.h"
+#include "passes/lower_attention.h"
+#include "passes/optimizer.h"
+#include "passes/recompute.h"
+#include "program/program.h"
+
+namespace rooflm::engines {
+
+/// eager: op by op, each tensor allocated when it is produced and freed after its last use. fused: fewer,
+/// fatter ops in one planned arena.
+enum class EngineKind : std::uint8_t { eager, fused };
+std::string_view name_of(EngineKind kind);
+/// Throws core::UsageError with a suggestion.
+EngineKind parse_engine(std::string_view name);
+/// What the engine uses unless told otherwise: eager batched, fused flash.
+passes::AttentionKind default_attention(EngineKind kind);
+
+/// Everything that turns a forward pass into a step.
+struct StepOptions {
+  EngineKind engine = EngineKind::fused;
+  passes::AttentionKind attention = passes::AttentionKind::flash;
+  core::DType dtype = core::DType::f32;  ///< compute dtype; f64 for gradient checks
+  passes::Recompute recompute = passes::Recompute::none;
+  int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
+  passes::OptimizerOptions optimizer;
+};
+
+/// How far to take the recipe, for `rooflm program --stage`.
+enum class Stage : std::uint8_t { forward, lowered, differentiated, recomputed, optimizer, cast, fused };
+inline constexpr Stage kLastStage = Stage::fused;
+std::string_view name_of(Stage stage);
+/// Throws core::UsageError with a suggestion.
+Stage parse_stage(std::string_view name);
+
+/// A training step: for each micro-batch forward and backward, then the optimizer. Inputs "tokens" and
+/// "targets" of micro-batch i > 0 are called "tokens.i" and "targets.i". Results: "loss" (mean over all
+/// micro-batches) and, when clipping, "grad_norm". The program passes program::check.
+program::Program training_step(const program::Program& forward, const StepOptions& options,
+                               Stage stop_after = kLastStage);
+
+/// Forward only: evaluation and sampling.
+program::Program inference_step(const program::Program& forward, const StepOptions& options);
+
+/// "tokens" or "tokens.3".
+std::string micro_batch_name(const std::string& input, int micro_batch);
+
+}  // namespace rooflm::engines

@@ -1,0 +1,58 @@
+// The persistent tensors of a model: weights, optimizer state, inputs, results, shared by name between
+// engines.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+#include "program/program.h"
+
+namespace rooflm::engines {
+
+/// Owns one buffer per name on one backend, which must outlive it. Engines made on the same store see the
+/// same weights, so a training engine and an evaluation engine can take turns.
+class TensorStore {
+ public:
+  explicit TensorStore(backends::Backend& backend) : backend_(&backend) {}
+
+  struct Entry {
+    program::Tensor tensor;
+    backends::Allocation memory;
+  };
+
+  /// The entry of a persistent tensor; made, zeroed, on first use. std::logic_error when the name exists with
+  /// another shape or dtype (inputs and results are re-made instead: they differ between programs).
+  Entry& bind(const program::Tensor& tensor);
+  [[nodiscard]] bool contains(const std::string& name) const { return entries_.contains(name); }
+  [[nodiscard]] const std::map<std::string, Entry>& entries() const { return entries_; }
+
+  /// Copies between host and the tensor; sizes must match exactly (std::logic_error). Waits for the device.
+  template <class T>
+  void write(const std::string& name, std::span<const T> values) {
+    write_bytes(name, std::as_bytes(values));
+  }
+  template <class T>
+  [[nodiscard]] std::vector<T> read(const std::string& name) const {
+    const Entry& entry = at(name);
+    std::vector<T> values(entry.memory.bytes() / sizeof(T));
+    read_bytes(name, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+  void write_bytes(const std::string& name, std::span<const std::byte> bytes);
+  void read_bytes(const std::string& name, std::span<std::byte> bytes) const;
+
+  /// Bytes of all entries.
+  [[nodiscard]] std::int64_t bytes() const;
+  [[nodiscard]] backends::Backend& backend() const { return *backend_; }
+
+ private:
+  [[nodiscard]] const Entry& at(const std::string& name) const;
+  backends::Backend* backend_;
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace rooflm::engines

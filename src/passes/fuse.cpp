@@ -1,0 +1,144 @@
+// Fewer, fatter ops: what the fused engine runs instead of the model's single operations.
+#include "passes/fuse.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using program::Op;
+using program::Phase;
+using program::Program;
+using program::Role;
+using program::TensorId;
+
+/// How often each tensor is read.
+std::vector<int> count_readers(const Program& p) {
+  std::vector<int> readers(p.tensors.size(), 0);
+  for (const Op& op : p.ops) {
+    for (const TensorId id : op.inputs) {
+      if (id != program::kNone) ++readers[static_cast<std::size_t>(id)];
+    }
+  }
+  return readers;
+}
+
+/// One op in the place of `first` and the `second` that reads its output 0; nullopt when they do not fuse.
+/// `only_reader`: nobody else reads that output, so it need not exist afterwards.
+std::optional<Op> fused(const Op& first, const Op& second, bool only_reader) {
+  const TensorId link = first.outputs[0];
+  Op op = first;
+  if (first.is(ops::kMatmul) && second.is(ops::kBiasAdd) && first.inputs.size() == 2 && only_reader) {
+    op.inputs.push_back(second.inputs[1]);
+    op.outputs = second.outputs;
+    return op;
+  }
+  if (first.is(ops::kEmbedding) && second.is(ops::kAddPositions) && only_reader) {
+    op.def = &ops::kEmbeddingPositions;
+    op.inputs.push_back(second.inputs[1]);
+    op.outputs = second.outputs;
+    return op;
+  }
+  const bool norm = second.is(ops::kLayerNorm) || second.is(ops::kRmsNorm);
+  if (first.is(ops::kAdd) && norm && second.inputs[0] == link && first.phase == second.phase) {
+    op.def = second.is(ops::kLayerNorm) ? &ops::kAddLayerNorm : &ops::kAddRmsNorm;
+    op.attrs = second.attrs;
+    op.inputs.insert(op.inputs.end(), second.inputs.begin() + 1, second.inputs.end());
+    op.outputs.insert(op.outputs.end(), second.outputs.begin(), second.outputs.end());
+    op.scope = second.scope;
+    return op;
+  }
+  const bool norm_backward = (first.is(ops::kLayerNormBackward) && first.inputs.size() == 5) ||
+                             (first.is(ops::kRmsNormBackward) && first.inputs.size() == 4);
+  if (norm_backward && second.is(ops::kAdd) && only_reader) {
+    op.inputs.push_back(second.inputs[0] == link ? second.inputs[1] : second.inputs[0]);
+    op.outputs[0] = second.outputs[0];
+    return op;
+  }
+  return std::nullopt;
+}
+
+/// Fuses each op with a neighbour that reads its first output.
+void fuse_neighbours(Program& p) {
+  const std::vector<int> readers = count_readers(p);
+  std::vector<Op> rewritten;
+  for (const Op& op : p.ops) {
+    if (!rewritten.empty() && op.def != &ops::kCast) {
+      const Op& previous = rewritten.back();
+      const TensorId link = previous.outputs[0];
+      const bool reads = std::find(op.inputs.begin(), op.inputs.end(), link) != op.inputs.end();
+      if (reads) {
+        if (auto both = fused(previous, op, readers[static_cast<std::size_t>(link)] == 1)) {
+          rewritten.back() = std::move(*both);
+          continue;
+        }
+      }
+    }
+    rewritten.push_back(op);
+  }
+  p.ops = std::move(rewritten);
+}
+
+/// Joins updates with equal attributes into one op; the first one's place, which is after all gradients.
+void merge_updates(Program& p) {
+  std::vector<Op> rewritten;
+  std::vector<std::size_t> merged;  // places in `rewritten`
+  for (const Op& op : p.ops) {
+    if (!op.is(ops::kAdamW) && !op.is(ops::kSgd)) {
+      rewritten.push_back(op);
+      continue;
+    }
+    const auto same = std::find_if(merged.begin(), merged.end(), [&](std::size_t i) {
+      return rewritten[i].def == op.def && rewritten[i].attrs == op.attrs;
+    });
+    if (same == merged.end()) {
+      merged.push_back(rewritten.size());
+      rewritten.push_back(op);
+      continue;
+    }
+    Op& all = rewritten[*same];
+    all.inputs.insert(all.inputs.end(), op.inputs.begin() + 2, op.inputs.end());
+    all.outputs.insert(all.outputs.end(), op.outputs.begin(), op.outputs.end());
+  }
+  p.ops = std::move(rewritten);
+}
+
+/// Weight copies become persistent: made once at setup, kept up to date by the optimizer.
+void hoist_casts(Program& p) {
+  std::unordered_map<TensorId, TensorId> copy_of;
+  std::stable_partition(p.ops.begin(), p.ops.end(), [](const Op& op) { return op.is(ops::kCast); });
+  for (Op& op : p.ops) {
+    if (op.is(ops::kCast) && p.tensor(op.inputs[0]).role == Role::weight) {
+      op.phase = Phase::setup;
+      p.tensor(op.outputs[0]).role = Role::weight;
+      copy_of[op.inputs[0]] = op.outputs[0];
+    }
+  }
+  for (Op& op : p.ops) {
+    const bool adamw = op.is(ops::kAdamW);
+    if ((!adamw && !op.is(ops::kSgd)) || copy_of.empty()) continue;
+    op.attrs.set("copies", 1);
+    const std::size_t stride = adamw ? 4 : 2;
+    for (std::size_t i = 2; i < op.inputs.size(); i += stride) {
+      const auto found = copy_of.find(op.inputs[i]);
+      op.outputs.push_back(found == copy_of.end() ? program::kNone : found->second);
+    }
+  }
+}
+
+}  // namespace
+
+void fuse(Program& program) {
+  merge_updates(program);
+  hoist_casts(program);
+  fuse_neighbours(program);
+}
+
+}  // namespace rooflm::passes

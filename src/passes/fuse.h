@@ -1,0 +1,18 @@
+// Fewer, fatter ops: what the fused engine runs instead of the model's single operations.
+#pragma once
+
+#include "program/program.h"
+
+namespace rooflm::passes {
+
+/// Rewrites, last pass before planning memory:
+///   product + bias_add            -> product with bias
+///   embedding + add_positions     -> embedding_positions
+///   add + layernorm | rmsnorm     -> add_layernorm | add_rmsnorm
+///   norm backward + add           -> norm backward that adds the residual gradient
+///   all adamw | sgd of equal attributes -> one multi-tensor op
+///   cast of a weight + its update -> the update writes the copy too; the cast moves to setup
+/// Each fused op computes the same numbers as the ops it replaces.
+void fuse(program::Program& program);
+
+}  // namespace rooflm::passes
