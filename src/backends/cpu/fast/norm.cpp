@@ -1,0 +1,182 @@
+// LayerNorm and RMSNorm over rows, forward and backward, with the residual addition fused in.
+#include "backends/cpu/fast/norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backends/cpu/fast/parallel.h"
+#include "backends/cpu/fast/vec.h"
+
+namespace rooflm::backends::cpu {
+namespace {
+
+constexpr std::int64_t kRowGrain = 4;
+
+enum class Kind { layer, rms };
+
+// Sum over one row of `term(i, count)`, which must give zero in lanes past the end. Four running sums hide
+// the latency of the additions; lane group i always goes to sum i % 4, so the order depends on cols alone.
+template <class Term>
+ROOFLM_INLINE float row_sum(std::int64_t cols, const Term& term) {
+  F32x16 sums[4] = {};
+  std::int64_t i = 0;
+  for (; i + 4 * kLanes <= cols; i += 4 * kLanes) {
+    for (int s = 0; s < 4; ++s) sums[s] += term(i + s * kLanes, WholeGroup{});
+  }
+  int turn = 0;
+  for_lanes(i, cols, [&](auto j, auto count) { sums[turn++] += term(j, count); });
+  return sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+template <Storage S>
+void add_row(std::int64_t cols, const S* x, const S* residual, S* sum) {
+  for_lanes(0, cols, [=](auto i, auto count) {
+    store_at(sum + i, load_at(x + i, count) + load_at(residual + i, count), count);
+  });
+}
+
+template <Kind kKind, Storage S>
+void normalise_row(const NormForward<S>& a, std::int64_t row, const S* x) {
+  const auto size = static_cast<float>(a.cols);
+  S* y = a.y + row * a.cols;
+  float mean = 0;
+  if constexpr (kKind == Kind::layer) {
+    mean = row_sum(a.cols, [=](auto i, auto count) { return load_at(x + i, count); }) / size;
+  }
+  const float squares = row_sum(a.cols, [=](auto i, auto count) {
+    const F32x16 centered = pad_at(load_at(x + i, count) - mean, count, 0);
+    return centered * centered;
+  });
+  const float rstd = 1.0F / std::sqrt(squares / size + a.eps);
+  for_lanes(0, a.cols, [=, &a](auto i, auto count) {
+    F32x16 out = (load_at(x + i, count) - mean) * rstd * load_at(a.weight + i, count);
+    if (kKind == Kind::layer && a.bias != nullptr) out += load_at(a.bias + i, count);
+    store_at(y + i, out, count);
+  });
+  if (kKind == Kind::layer && a.mean != nullptr) a.mean[row] = mean;
+  if (a.rstd != nullptr) a.rstd[row] = rstd;
+}
+
+template <Kind kKind, Storage S>
+void forward(const NormForward<S>& a) {
+  parallel_for(a.rows, kRowGrain, [&a](std::int64_t first, std::int64_t last) {
+    for (std::int64_t row = first; row < last; ++row) {
+      const S* x = a.x + row * a.cols;
+      if (a.residual != nullptr) {
+        S* sum = a.sum + row * a.cols;
+        add_row(a.cols, x, a.residual + row * a.cols, sum);
+        x = sum;
+      }
+      normalise_row<kKind>(a, row, x);
+    }
+  });
+}
+
+// Weight gradients are summed over blocks of rows first. Blocks depend on the number of rows alone.
+std::int64_t block_rows(std::int64_t rows) { return std::max<std::int64_t>(16, (rows + 63) / 64); }
+
+template <Kind kKind, Storage S>
+void backward_row(const NormBackward<S>& a, std::int64_t row, float* dweight, float* dbias) {
+  const S* dy = a.dy + row * a.cols;
+  const S* x = a.x + row * a.cols;
+  const float* weight = a.weight;
+  const float mean = kKind == Kind::layer ? a.mean[row] : 0.0F;
+  const float rstd = a.rstd[row];
+  const auto size = static_cast<float>(a.cols);
+  float gradient_mean = 0;
+  if constexpr (kKind == Kind::layer) {
+    gradient_mean =
+        row_sum(a.cols,
+                [=](auto i, auto count) { return load_at(dy + i, count) * load_at(weight + i, count); }) /
+        size;
+  }
+  const float projection = row_sum(a.cols,
+                                   [=](auto i, auto count) {
+                                     const F32x16 n = (load_at(x + i, count) - mean) * rstd;
+                                     return load_at(dy + i, count) * load_at(weight + i, count) * n;
+                                   }) /
+                           size;
+  const S* d_residual = a.d_residual == nullptr ? nullptr : a.d_residual + row * a.cols;
+  S* dx = a.dx + row * a.cols;
+  for_lanes(0, a.cols, [=](auto i, auto count) {
+    const F32x16 d = load_at(dy + i, count);
+    const F32x16 n = (load_at(x + i, count) - mean) * rstd;
+    F32x16 out = (d * load_at(weight + i, count) - gradient_mean - n * projection) * rstd;
+    if (d_residual != nullptr) out += load_at(d_residual + i, count);
+    store_at(dweight + i, load_at(dweight + i, count) + d * n, count);
+    if (kKind == Kind::layer) store_at(dbias + i, load_at(dbias + i, count) + d, count);
+    store_at(dx + i, out, count);
+  });
+}
+
+// target (+)= sum over blocks of partial[block], in the order of the blocks.
+void sum_blocks(std::int64_t blocks, std::int64_t cols, std::int64_t stride, const float* partial,
+                bool accumulate, float* target) {
+  parallel_for(cols, 8 * kLanes, [=](std::int64_t begin, std::int64_t end) {
+    for_lanes(begin, end, [=](auto i, auto count) {
+      F32x16 sum = load_at(partial + i, count);
+      for (std::int64_t b = 1; b < blocks; ++b) sum += load_at(partial + b * stride + i, count);
+      store_at(target + i, accumulate ? load_at(target + i, count) + sum : sum, count);
+    });
+  });
+}
+
+template <Kind kKind, Storage S>
+void backward(const NormBackward<S>& a, void* scratch) {
+  auto* partial = static_cast<float*>(scratch);
+  const std::int64_t block = block_rows(a.rows);
+  const std::int64_t blocks = (a.rows + block - 1) / block;
+  const std::int64_t stride = 2 * a.cols;
+  parallel_for(blocks, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t b = first; b < last; ++b) {
+      float* dweight = partial + b * stride;
+      std::fill(dweight, dweight + stride, 0.0F);
+      const std::int64_t end = std::min(a.rows, (b + 1) * block);
+      for (std::int64_t row = b * block; row < end; ++row) {
+        backward_row<kKind>(a, row, dweight, dweight + a.cols);
+      }
+    }
+  });
+  sum_blocks(blocks, a.cols, stride, partial, a.accumulate, a.dweight);
+  if (kKind == Kind::layer && a.dbias != nullptr) {
+    sum_blocks(blocks, a.cols, stride, partial + a.cols, a.accumulate, a.dbias);
+  }
+}
+
+}  // namespace
+
+template <Storage S>
+void layernorm_forward(const NormForward<S>& a) {
+  forward<Kind::layer>(a);
+}
+
+template <Storage S>
+void rmsnorm_forward(const NormForward<S>& a) {
+  forward<Kind::rms>(a);
+}
+
+std::size_t norm_backward_scratch_bytes(std::int64_t rows, std::int64_t cols) {
+  const std::int64_t block = block_rows(rows);
+  return static_cast<std::size_t>((rows + block - 1) / block * 2 * cols) * sizeof(float);
+}
+
+template <Storage S>
+void layernorm_backward(const NormBackward<S>& a, void* scratch) {
+  backward<Kind::layer>(a, scratch);
+}
+
+template <Storage S>
+void rmsnorm_backward(const NormBackward<S>& a, void* scratch) {
+  backward<Kind::rms>(a, scratch);
+}
+
+template void layernorm_forward(const NormForward<float>&);
+template void layernorm_forward(const NormForward<core::Bf16>&);
+template void rmsnorm_forward(const NormForward<float>&);
+template void rmsnorm_forward(const NormForward<core::Bf16>&);
+template void layernorm_backward(const NormBackward<float>&, void*);
+template void layernorm_backward(const NormBackward<core::Bf16>&, void*);
+template void rmsnorm_backward(const NormBackward<float>&, void*);
+template void rmsnorm_backward(const NormBackward<core::Bf16>&, void*);
+
+}  // namespace rooflm::backends::cpu

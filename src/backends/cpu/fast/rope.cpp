@@ -1,0 +1,60 @@
+// Rotary position embedding on packed projections.
+#include "backends/cpu/fast/rope.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "backends/cpu/fast/parallel.h"
+#include "backends/cpu/fast/vec.h"
+
+namespace rooflm::backends::cpu {
+
+void rope_tables(std::int64_t seq, std::int64_t head_dim, double theta, float* cosines, float* sines) {
+  const std::int64_t half = head_dim / 2;
+  for (std::int64_t i = 0; i < half; ++i) {
+    const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    for (std::int64_t t = 0; t < seq; ++t) {
+      const double angle = static_cast<double>(t) * frequency;
+      cosines[t * half + i] = static_cast<float>(std::cos(angle));
+      sines[t * half + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+}
+
+template <Storage S>
+void rope(const AttentionShape& shape, const S* in, const float* cosines, const float* sines, bool inverse,
+          S* out) {
+  const std::int64_t half = shape.head_dim / 2;
+  const std::int64_t rotated = shape.heads + shape.kv_heads;
+  const std::int64_t row_size = (rotated + shape.kv_heads) * shape.head_dim;
+  const std::int64_t value_begin = rotated * shape.head_dim;
+  const float sign = inverse ? -1.0F : 1.0F;
+  const std::int64_t seq = shape.seq;
+  parallel_for(shape.batch * seq, 4, [=](std::int64_t first, std::int64_t last) {
+    for (std::int64_t row = first; row < last; ++row) {
+      const float* c = cosines + row % seq * half;
+      const float* s = sines + row % seq * half;
+      for (std::int64_t head = 0; head < rotated; ++head) {
+        const S* x = in + row * row_size + head * 2 * half;
+        S* y = out + row * row_size + head * 2 * half;
+        for_lanes(0, half, [=](auto i, auto count) {
+          const F32x16 cosine = load_at(c + i, count);
+          const F32x16 sine = load_at(s + i, count) * sign;
+          const F32x16 a = load_at(x + i, count);
+          const F32x16 b = load_at(x + half + i, count);
+          store_at(y + i, a * cosine - b * sine, count);
+          store_at(y + half + i, b * cosine + a * sine, count);
+        });
+      }
+      if (in != out) {
+        std::memcpy(out + row * row_size + value_begin, in + row * row_size + value_begin,
+                    static_cast<std::size_t>(row_size - value_begin) * sizeof(S));
+      }
+    }
+  });
+}
+
+template void rope(const AttentionShape&, const float*, const float*, const float*, bool, float*);
+template void rope(const AttentionShape&, const core::Bf16*, const float*, const float*, bool, core::Bf16*);
+
+}  // namespace rooflm::backends::cpu
