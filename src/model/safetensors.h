@@ -1,0 +1,98 @@
+// Reading and writing safetensors files: named tensors behind a JSON header.
+//
+// Layout: 8 bytes little-endian length n of the header, n bytes of JSON, then the tensors without gaps.
+// Public description: https://huggingface.co/docs/safetensors. Little-endian machines only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/file.h"
+#include "core/shape.h"
+
+namespace rooflm::model {
+
+/// Strings that a file's header may carry beside the tensors.
+using Metadata = std::map<std::string, std::string>;
+
+/// One tensor of a file that was opened. `bytes` borrows from the file's map and need not be aligned.
+struct StoredTensor {
+  std::filesystem::path file;
+  std::string name;
+  std::string dtype;  ///< as in the file: "F32", "BF16", "F16", "F64", "I64", ...
+  core::Shape shape;  ///< row-major; a scalar has no dimensions, an extent may be 0
+  std::span<const std::byte> bytes;
+};
+
+/// Converts a tensor to fp32 (`out` has numel elements; fp64 rounds to nearest, bf16 and fp16 are exact).
+/// Throws core::InputError that names the file and the tensor when the tensor is not F32, BF16, F16 or F64.
+void read_floats(const StoredTensor& tensor, std::span<float> out);
+/// The same in fp64: exact for all four.
+void read_doubles(const StoredTensor& tensor, std::span<double> out);
+
+/// A safetensors file, mapped read-only. Move-only.
+class SafetensorsFile {
+ public:
+  /// Opens and checks the whole header: its length, the JSON, duplicate names, known dtypes, shapes, and that
+  /// the tensors fill the file without gap or overlap. Throws core::InputError that names the file, the
+  /// tensor and the expectation.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  /// In the order of their data.
+  [[nodiscard]] const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  /// nullptr when absent.
+  [[nodiscard]] const StoredTensor* find(std::string_view name) const;
+  /// Throws core::InputError when absent.
+  [[nodiscard]] const StoredTensor& at(std::string_view name) const;
+  [[nodiscard]] const Metadata& metadata() const { return metadata_; }
+  [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
+
+ private:
+  core::MappedFile file_;
+  std::vector<StoredTensor> tensors_;
+  std::unordered_map<std::string, std::size_t> index_;
+  Metadata metadata_;
+};
+
+/// The tensors of a Hugging Face directory: model.safetensors, or else the shards that
+/// model.safetensors.index.json names. Every tensor that the index lists must be in the shard it names, and
+/// the shards hold no others; core::InputError otherwise.
+std::vector<SafetensorsFile> open_safetensors_directory(const std::filesystem::path& directory);
+
+/// A tensor to be written: `write` sends exactly numel * size_of(dtype) bytes in any number of pieces.
+struct TensorSource {
+  std::string name;
+  core::DType dtype = core::DType::f32;
+  core::Shape shape;
+  std::function<void(const core::ByteSink&)> write;
+};
+
+/// Sends `values` to `sink` as `dtype` (f32, bf16, f16 or f64), rounding to nearest even.
+void write_floats(const core::ByteSink& sink, std::span<const float> values, core::DType dtype);
+
+/// Writes one file atomically, tensors in the given order, each source called once. Throws core::InputError
+/// when the file cannot be written and leaves what was there.
+void write_safetensors(const std::filesystem::path& path, const std::vector<TensorSource>& tensors,
+                       const Metadata& metadata = {{"format", "pt"}});
+
+/// Largest file that save functions write unless told otherwise, as in Hugging Face transformers.
+inline constexpr std::uint64_t kMaxShardBytes = 5'000'000'000;
+
+/// Writes model.safetensors, or model-0000i-of-0000n.safetensors and model.safetensors.index.json when the
+/// tensors exceed `max_shard_bytes` (a single larger tensor gets a shard of its own). Each file appears
+/// atomically, the index last; a model.safetensors that the shards replace is then removed. Throws
+/// core::InputError.
+void write_safetensors_directory(const std::filesystem::path& directory,
+                                 const std::vector<TensorSource>& tensors,
+                                 std::uint64_t max_shard_bytes = kMaxShardBytes);
+
+}  // namespace rooflm::model
