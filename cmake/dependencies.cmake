@@ -1,0 +1,45 @@
+# Everything that rooflm takes from elsewhere, each with its reason. All of it comes from the distribution;
+# scripts/install_deps installs the packages named here.
+
+# libfmt-dev: formatted messages, tables and progress lines.
+find_package(fmt REQUIRED)
+
+# nlohmann-json3-dev: config.json, tokenizer.json, safetensors headers, --format json.
+find_package(nlohmann_json REQUIRED)
+
+# libcli11-dev: the command line with typed options and help.
+find_package(CLI11 REQUIRED)
+
+# libeigen3-dev: the kernels of the eager engine on CPUs.
+find_package(Eigen3 REQUIRED NO_MODULE)
+
+# libdnnl-dev: matrix products of the fused engine on CPUs. Found by hand: the package's CMake configuration asks
+# for an OpenCL that nothing here needs.
+find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(DNNL::dnnl UNKNOWN IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION "${DNNL_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES
+                                                                              "${DNNL_INCLUDE_DIR}")
+
+# Part of g++: the threads of both CPU engines, the same runtime that oneDNN uses.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+
+# The prefetch thread of the data loader.
+find_package(Threads REQUIRED)
+
+# libpcre2-dev: the pre-tokenization patterns of tokenizer.json. Debian's package has no CMake configuration.
+find_path(PCRE2_INCLUDE_DIR pcre2.h REQUIRED)
+find_library(PCRE2_8BIT_LIBRARY pcre2-8 REQUIRED)
+mark_as_advanced(DNNL_INCLUDE_DIR DNNL_LIBRARY PCRE2_INCLUDE_DIR PCRE2_8BIT_LIBRARY)
+add_library(PCRE2::8BIT UNKNOWN IMPORTED)
+set_target_properties(
+  PCRE2::8BIT
+  PROPERTIES IMPORTED_LOCATION "${PCRE2_8BIT_LIBRARY}"
+             INTERFACE_INCLUDE_DIRECTORIES "${PCRE2_INCLUDE_DIR}"
+             INTERFACE_COMPILE_DEFINITIONS PCRE2_CODE_UNIT_WIDTH=8)
+
+# libgtest-dev: the tests.
+if(ROOFLM_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()

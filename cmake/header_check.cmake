@@ -1,0 +1,13 @@
+# The target check_headers compiles every header of src/ alone: a header must include all that it uses.
+file(GLOB_RECURSE rooflm_headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/src/*.h")
+set(rooflm_header_sources "")
+foreach(header IN LISTS rooflm_headers)
+  string(REPLACE "/" "__" source "${header}")
+  set(source "${PROJECT_BINARY_DIR}/header_check/${source}.cpp")
+  file(CONFIGURE OUTPUT "${source}" CONTENT "#include \"@header@\"  // once\n#include \"@header@\"  // and again\n" @ONLY)
+  list(APPEND rooflm_header_sources "${source}")
+endforeach()
+
+add_library(check_headers OBJECT EXCLUDE_FROM_ALL ${rooflm_header_sources})
+target_compile_options(check_headers PRIVATE -O0)
+target_link_libraries(check_headers PRIVATE rooflm_settings fmt::fmt OpenMP::OpenMP_CXX)

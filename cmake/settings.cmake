@@ -1,0 +1,32 @@
+# How every target of rooflm is compiled: rooflm_settings, which rooflm_core passes on to whoever links it.
+include(CheckCXXSourceCompiles)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, RelWithDebInfo or Debug" FORCE)
+endif()
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+add_library(rooflm_settings INTERFACE)
+target_include_directories(rooflm_settings INTERFACE "${PROJECT_SOURCE_DIR}/src")
+target_compile_features(rooflm_settings INTERFACE cxx_std_20)
+target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow>)
+
+if(ROOFLM_NATIVE)
+  target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
+  set(CMAKE_REQUIRED_FLAGS "-march=native -mprefer-vector-width=512")
+  check_cxx_source_compiles("
+    #ifndef __AVX512F__
+    #error this processor has no AVX-512
+    #endif
+    int main() { return 0; }" ROOFLM_HAS_AVX512)
+  unset(CMAKE_REQUIRED_FLAGS)
+  if(ROOFLM_HAS_AVX512)
+    target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-mprefer-vector-width=512>)
+  endif()
+endif()
+
+if(ROOFLM_SANITIZE)
+  target_compile_options(
+    rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ROOFLM_SANITIZE};-fno-omit-frame-pointer>)
+  target_link_options(rooflm_settings INTERFACE -fsanitize=${ROOFLM_SANITIZE})
+endif()

@@ -1,0 +1,75 @@
+// Asks the CUDA driver for its GPUs.
+#include "backends/cuda/device.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include "backends/cuda/device_probe.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+std::string error_text(cudaError_t error) {
+  cudaGetLastError();  // an error found here is not for the next caller
+  return cudaGetErrorString(error);
+}
+
+// Empty when a driver answers; its version goes to `version`.
+std::string find_driver(int& version) {
+  const cudaError_t error = cudaDriverGetVersion(&version);
+  if (error != cudaSuccess) return "no NVIDIA driver: " + error_text(error);
+  if (version == 0) return "no NVIDIA driver: libcuda.so.1 is not on this machine";
+  return {};
+}
+
+// Fills `device`; empty when the device works.
+std::string describe(int index, CudaDevice& device) {
+  cudaDeviceProp properties{};
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, index); error != cudaSuccess) {
+    return error_text(error);
+  }
+  device.index = index;
+  device.name = properties.name;
+  device.sm_count = properties.multiProcessorCount;
+  device.compute_major = properties.major;
+  device.compute_minor = properties.minor;
+  if (std::string failure = probe_device(index); !failure.empty()) {
+    return fmt::format("{} (compute capability {}.{}) {}", device.name, properties.major, properties.minor,
+                       failure);
+  }
+  std::size_t free = 0;
+  std::size_t total = 0;
+  if (const cudaError_t error = cudaMemGetInfo(&free, &total); error != cudaSuccess) return error_text(error);
+  device.free_bytes = static_cast<double>(free);
+  device.total_bytes = static_cast<double>(total);
+  return {};
+}
+
+}  // namespace
+
+CudaStatus query_cuda() {
+  CudaStatus status;
+  int driver_version = 0;
+  int runtime_version = 0;
+  int count = 0;
+  if (status.reason = find_driver(driver_version); !status.reason.empty()) return status;
+  cudaRuntimeGetVersion(&runtime_version);
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    status.reason = "no CUDA device: " + error_text(error);
+    return status;
+  }
+  for (int index = 0; index < count; ++index) {
+    CudaDevice device;
+    device.driver_version = driver_version;
+    device.runtime_version = runtime_version;
+    if (std::string failure = describe(index, device); failure.empty()) {
+      status.devices.push_back(std::move(device));
+    } else {
+      status.reason += fmt::format("{}cuda:{}: {}", status.reason.empty() ? "" : "; ", index, failure);
+    }
+  }
+  if (count == 0) status.reason = "no CUDA device: the driver lists none";
+  return status;
+}
+
+}  // namespace rooflm::backends::cuda

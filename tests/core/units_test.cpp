@@ -1,0 +1,22 @@
+// Numbers as people read them.
+#include "core/units.h"
+
+#include <gtest/gtest.h>
+
+namespace rooflm::core {
+namespace {
+
+TEST(Units, Bytes) {
+  EXPECT_EQ(format_bytes(512), "512 B");
+  EXPECT_EQ(format_bytes(1.5e9), "1.50 GB");
+}
+
+TEST(Units, Seconds) {
+  EXPECT_EQ(format_seconds(412e-6), "412 us");
+  EXPECT_EQ(format_seconds(1.05), "1.05 s");
+}
+
+TEST(Units, Counts) { EXPECT_EQ(format_si(190e9), "190 G"); }
+
+}  // namespace
+}  // namespace rooflm::core
