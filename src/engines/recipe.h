@@ -28,7 +28,7 @@ struct StepOptions {
   core::DType dtype = core::DType::f32;  ///< compute dtype; f64 for gradient checks
   passes::Recompute recompute = passes::Recompute::none;
   int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
-  passes::OptimizerOptions optimizer;
+  passes::OptimizerOptions optimizer{};
 };
 
 /// How far to take the recipe, for `rooflm program --stage`.

@@ -42,10 +42,10 @@ ModelConfig preset(std::string_view name);
 /// What the command line can change. Sizes left out keep their value; a changed d_model or heads keeps D = C
 /// / H.
 struct Overrides {
-  std::optional<Arch> arch;
-  std::optional<std::int64_t> layers, heads, kv_heads, d_model, d_ff, vocab;
+  std::optional<Arch> arch{};
+  std::optional<std::int64_t> layers{}, heads{}, kv_heads{}, d_model{}, d_ff{}, vocab{};
   /// Longest sequence to be used: a llama size turned into gpt2 by `arch` gets max(1024, seq) positions.
-  std::optional<std::int64_t> seq;
+  std::optional<std::int64_t> seq{};
 };
 /// Applies them and validates. Throws core::UsageError ("--heads 25 does not divide --d-model 1601").
 ModelConfig with_overrides(ModelConfig config, const Overrides& overrides);

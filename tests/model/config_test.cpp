@@ -1,0 +1,69 @@
+// Presets, overrides and initial values.
+#include "model/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+#include "model/forward.h"
+#include "model/parameters.h"
+
+namespace rooflm::model {
+namespace {
+
+TEST(Config, UnknownPresetSuggests) {
+  try {
+    (void)preset("gtp2");
+    FAIL();
+  } catch (const core::UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean 'gpt2'"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Config, HeadsMustDivide) {
+  EXPECT_THROW((void)with_overrides(preset("xl"), {.heads = 24}), core::UsageError);
+  EXPECT_THROW((void)with_overrides(preset("tiny"), {.kv_heads = 3}), core::UsageError);
+  EXPECT_THROW((void)with_overrides(preset("tiny"), {.layers = 0}), core::UsageError);
+  EXPECT_THROW((void)with_overrides(preset("tiny"), {.heads = -4}), core::UsageError);
+}
+
+TEST(Config, AnySizeInTheOtherKind) {
+  const ModelConfig c = with_overrides(preset("tiny"), {.arch = Arch::gpt2, .seq = 4096});
+  EXPECT_TRUE(c.tied_head);
+  EXPECT_EQ(c.max_seq, 4096);
+  EXPECT_NO_THROW((void)forward(c, 1, 4096));
+  const ModelConfig l = with_overrides(preset("gpt2"), {.arch = Arch::llama});
+  EXPECT_FALSE(l.tied_head);
+  EXPECT_NO_THROW((void)forward(l, 1, 4096));
+}
+
+TEST(Config, SequenceBeyondPositionsIsRefused) {
+  EXPECT_THROW((void)forward(preset("gpt2"), 1, 1025), core::UsageError);
+  EXPECT_THROW((void)forward(preset("gpt2"), 0, 8), core::UsageError);
+}
+
+TEST(Parameters, InitialValuesHaveTheStatedSpreadAndDependOnNameAndSeed) {
+  const ModelConfig config = with_overrides(preset("gpt2"), {.layers = 2});
+  for (const Parameter& p : parameters(config)) {
+    if (p.init != Parameter::Init::normal || p.name == "wte") continue;
+    const auto values = initial_values(p, config, 1);
+    double sum = 0;
+    for (const float v : values) sum += static_cast<double>(v) * v;
+    EXPECT_NEAR(std::sqrt(sum / static_cast<double>(values.size())), p.std, 0.02 * p.std) << p.name;
+    EXPECT_NE(values, initial_values(p, config, 2));
+  }
+}
+
+TEST(Parameters, PaddingRowsAreZero) {
+  const ModelConfig config = preset("gpt2");
+  const Parameter wte = parameters(config).front();
+  const auto values = initial_values(wte, config, 7);
+  const auto first_padding = static_cast<std::size_t>(config.vocab * config.d_model);
+  EXPECT_NE(values[first_padding - 1], 0.0F);
+  for (std::size_t i = first_padding; i < values.size(); ++i) ASSERT_EQ(values[i], 0.0F);
+}
+
+}  // namespace
+}  // namespace rooflm::model
