@@ -74,6 +74,7 @@ class Tokenizer {
 
  private:
   friend class TokenStream;
+  friend class ParallelEncoder;
   explicit Tokenizer(std::shared_ptr<const BpeModel> model) : model_(std::move(model)) {}
 
   std::shared_ptr<const BpeModel> model_;
