@@ -1,0 +1,110 @@
+// Runs whole training steps of a small model on the CPU backend, for tests that compare engines with each
+// other and with PyTorch.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/cpu/cpu_backend.h"
+#include "engines/engine.h"
+#include "model/forward.h"
+#include "model/parameters.h"
+
+namespace rooflm::tests {
+
+/// Token ids of one step, [batch * seq] each, micro-batches one after another.
+struct Batch {
+  std::vector<std::int32_t> tokens, targets;
+};
+
+inline Batch random_batch(std::int64_t tokens, std::int64_t vocab, std::uint64_t seed) {
+  Batch batch;
+  std::uint64_t state = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+  const auto next = [&] {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    return static_cast<std::int32_t>((state >> 33U) % static_cast<std::uint64_t>(vocab));
+  };
+  for (std::int64_t i = 0; i < tokens; ++i) batch.tokens.push_back(next());
+  for (std::int64_t i = 0; i < tokens; ++i) batch.targets.push_back(next());
+  return batch;
+}
+
+/// One engine on its own backend. Weights are given as doubles by parameter name.
+class StepRunner {
+ public:
+  using Weights = std::map<std::string, std::vector<double>>;
+
+  StepRunner(const model::ModelConfig& config, std::int64_t micro_batch, std::int64_t seq,
+             const engines::StepOptions& options, const Weights& weights, int threads = 2)
+      : config_(config),
+        options_(options),
+        backend_(backends::make_cpu_backend(options.engine == engines::EngineKind::fused
+                                                ? backends::CpuKernels::fast
+                                                : backends::CpuKernels::reference,
+                                            threads)),
+        store_(*backend_),
+        engine_(engines::training_step(model::forward(config, micro_batch, seq), options), options.engine,
+                store_),
+        rows_(static_cast<std::size_t>(micro_batch * seq)) {
+    for (const auto& [name, values] : weights) write(store_, name, values);
+    engine_.setup();
+  }
+
+  /// One step; returns the loss before the update.
+  double step(const Batch& batch, double lr = 1e-3) {
+    ++steps_;
+    for (int i = 0; i < options_.micro_batches; ++i) {
+      const auto first = static_cast<std::size_t>(i) * rows_;
+      engine_.io().write<std::int32_t>(engines::micro_batch_name("tokens", i), {&batch.tokens[first], rows_});
+      engine_.io().write<std::int32_t>(engines::micro_batch_name("targets", i),
+                                       {&batch.targets[first], rows_});
+    }
+    const auto& o = options_.optimizer;
+    write(engine_.io(), "hyper", {lr, 1 - std::pow(o.beta1, steps_), 1 - std::pow(o.beta2, steps_), 0});
+    engine_.run();
+    return read(engine_.io(), "loss").at(0);
+  }
+
+  [[nodiscard]] std::vector<double> weight(const std::string& name) const { return read(store_, name); }
+  [[nodiscard]] double gradient_norm() { return read(engine_.io(), "grad_norm").at(0); }
+  [[nodiscard]] engines::Engine& engine() { return engine_; }
+  [[nodiscard]] backends::Backend& backend() { return *backend_; }
+
+ private:
+  static bool is_double(const engines::TensorStore& store, const std::string& name) {
+    return store.entries().at(name).tensor.dtype == core::DType::f64;
+  }
+  static void write(engines::TensorStore& store, const std::string& name, const std::vector<double>& values) {
+    if (is_double(store, name)) return store.write<double>(name, values);
+    store.write<float>(name, std::vector<float>(values.begin(), values.end()));
+  }
+  static std::vector<double> read(const engines::TensorStore& store, const std::string& name) {
+    if (is_double(store, name)) return store.read<double>(name);
+    const auto values = store.read<float>(name);
+    return {values.begin(), values.end()};
+  }
+
+  model::ModelConfig config_;
+  engines::StepOptions options_;
+  std::unique_ptr<backends::Backend> backend_;
+  engines::TensorStore store_;
+  engines::Engine engine_;
+  std::size_t rows_;
+  int steps_ = 0;
+};
+
+inline StepRunner::Weights initial_weights(const model::ModelConfig& config, std::uint64_t seed = 1) {
+  StepRunner::Weights weights;
+  for (const auto& parameter : model::parameters(config)) {
+    const auto values = model::initial_values(parameter, config, seed);
+    weights[parameter.name] = {values.begin(), values.end()};
+  }
+  return weights;
+}
+
+}  // namespace rooflm::tests
