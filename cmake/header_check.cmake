@@ -10,4 +10,4 @@ endforeach()
 
 add_library(check_headers OBJECT EXCLUDE_FROM_ALL ${rooflm_header_sources})
 target_compile_options(check_headers PRIVATE -O0)
-target_link_libraries(check_headers PRIVATE rooflm_settings fmt::fmt OpenMP::OpenMP_CXX)
+target_link_libraries(check_headers PRIVATE rooflm_settings fmt::fmt Eigen3::Eigen OpenMP::OpenMP_CXX)

@@ -16,8 +16,8 @@ Kernel Backend::make_kernel(const program::Program& program, const program::Op& 
   for (const program::TensorId id : op.inputs) {
     if (id != program::kNone) dtypes += fmt::format(" {}", core::name_of(program.tensor(id).dtype));
   }
-  throw core::Unavailable(fmt::format("{} has no kernel for {} in {} with inputs of{}", device(), op.def->name,
-                                      op.scope, dtypes));
+  throw core::Unavailable(fmt::format("{} has no kernel for {} in {} with inputs of{}", device(),
+                                      op.def->name, op.scope, dtypes));
 }
 
 }  // namespace rooflm::backends

@@ -28,7 +28,7 @@ using Kernel = std::function<void(const KernelArgs&)>;
 /// dtypes or variant; the next row for the same op is asked then. The reference kernel comes last.
 struct KernelRow {
   const program::OpDef* op;
-  Kernel (*make)(const program::Program&, const program::Op&);
+  std::function<Kernel(const program::Program&, const program::Op&)> make;
 };
 
 /// A device and its kernels. The virtuals are about memory and time, never about single ops.
@@ -53,8 +53,8 @@ class Backend {
   /// Memory that an engine may still take, in bytes.
   [[nodiscard]] virtual double free_bytes() const = 0;
 
-  /// The first kernel of the table that handles `op`; core::Unavailable names the op, its dtypes and the device
-  /// when there is none.
+  /// The first kernel of the table that handles `op`; core::Unavailable names the op, its dtypes and the
+  /// device when there is none.
   [[nodiscard]] Kernel make_kernel(const program::Program& program, const program::Op& op) const;
 
  private:

@@ -1,0 +1,72 @@
+// This machine's cores as a device: memory and the kernel table.
+#include "backends/cpu/cpu_backend.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <cstring>
+#include <utility>
+
+#include "backends/cpu/fast_kernels.h"
+#include "backends/cpu/reference/kernels.h"
+#include "backends/cpu/resources.h"
+#include "core/error.h"
+
+namespace rooflm::backends {
+namespace {
+
+/// OpenMP's thread count belongs to the calling thread, and other backends may have changed it.
+Kernel with_threads(Kernel kernel, int threads) {
+  if (!kernel) return kernel;
+  return [kernel = std::move(kernel), threads](const KernelArgs& args) {
+    if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+    kernel(args);
+  };
+}
+
+KernelRow bind(const cpu::MakerRow& row, const std::shared_ptr<cpu::Resources>& resources) {
+  return {row.op, [make = row.make, resources](const program::Program& program, const program::Op& op) {
+            omp_set_num_threads(resources->threads());
+            return with_threads(make({program, op, resources}), resources->threads());
+          }};
+}
+
+std::vector<KernelRow> table(CpuKernels kernels, const std::shared_ptr<cpu::Resources>& resources) {
+  std::vector<KernelRow> rows;
+  if (kernels == CpuKernels::fast) {
+    for (const auto& row : cpu::fast_kernels()) rows.push_back(bind(row, resources));
+  }
+  for (const auto& row : cpu::reference::kernels()) rows.push_back(bind(row, resources));
+  return rows;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(CpuKernels kernels, int threads)
+      : Backend(table(kernels, std::make_shared<cpu::Resources>(threads))) {
+    omp_set_num_threads(threads);
+  }
+  [[nodiscard]] std::string device() const override { return "cpu"; }
+  [[nodiscard]] void* allocate(std::size_t bytes) override { return cpu::allocate_memory(bytes); }
+  void release(void* data) noexcept override { cpu::release_memory(data); }
+  void copy_in(void* device, const void* host, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(device, host, bytes);
+  }
+  void copy_out(void* host, const void* device, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(host, device, bytes);
+  }
+  void zero(void* device, std::size_t bytes) override {
+    if (bytes > 0) std::memset(device, 0, bytes);
+  }
+  void synchronize() override {}
+  [[nodiscard]] double free_bytes() const override { return cpu::available_memory_bytes(); }
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(CpuKernels kernels, int threads) {
+  if (threads < 0) throw core::UsageError(fmt::format("--threads {}: must not be negative", threads));
+  return std::make_unique<CpuBackend>(kernels, threads > 0 ? threads : omp_get_num_procs());
+}
+
+}  // namespace rooflm::backends

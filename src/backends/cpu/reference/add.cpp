@@ -1,0 +1,21 @@
+// add: z = x + y.
+#include "backends/cpu/reference/kernels.h"
+#include "backends/cpu/reference/operand.h"
+
+namespace rooflm::backends::cpu::reference {
+
+Kernel make_add(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const std::int64_t n = v.out(0).shape.numel();
+    return [n, x = in_operand<C>(v, 0, kPiece), y = in_operand<C>(v, 1, kPiece),
+            z = out_operand<C>(v, 0, kPiece)](const KernelArgs& args) {
+      for_pieces(n, [&](std::int64_t i, std::int64_t count) {
+        const auto xs = array(x.read(args.in[0], i, count), count);
+        const auto ys = array(y.read(args.in[1], i, count), count);
+        z.write(args.out[0], i, count, [&](C* to) { array(to, count) = xs + ys; });
+      });
+    };
+  });
+}
+
+}  // namespace rooflm::backends::cpu::reference

@@ -1,0 +1,19 @@
+// cast: y = x in another dtype, round to nearest even.
+#include "backends/cpu/reference/kernels.h"
+#include "backends/cpu/reference/operand.h"
+
+namespace rooflm::backends::cpu::reference {
+
+Kernel make_cast(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const std::int64_t n = v.out(0).shape.numel();
+    return [n, x = in_operand<C>(v, 0, kPiece), y = out_operand<C>(v, 0, kPiece)](const KernelArgs& args) {
+      for_pieces(n, [&](std::int64_t i, std::int64_t count) {
+        const auto xs = array(x.read(args.in[0], i, count), count);
+        y.write(args.out[0], i, count, [&](C* to) { array(to, count) = xs; });
+      });
+    };
+  });
+}
+
+}  // namespace rooflm::backends::cpu::reference

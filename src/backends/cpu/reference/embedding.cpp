@@ -1,0 +1,114 @@
+// embedding: x[b, t, :] = wte[tokens[b, t], :] (+ wpe[t, :]); add_positions; their gradients.
+#include <array>
+#include <cstring>
+
+#include "backends/cpu/reference/kernels.h"
+#include "backends/cpu/reference/operand.h"
+#include "backends/cpu/token_ids.h"
+
+namespace rooflm::backends::cpu::reference {
+namespace {
+
+const std::int32_t* ids(const void* tokens) { return static_cast<const std::int32_t*>(tokens); }
+
+}  // namespace
+
+Kernel make_embedding(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const std::int64_t rows = v.in(0).shape.numel();
+    const std::int64_t vocab = v.in(1).shape[0];
+    const std::int64_t cols = v.in(1).shape[1];
+    return [=, wte = in_operand<C>(v, 1, cols), x = out_operand<C>(v, 0, cols)](const KernelArgs& args) {
+      const std::int32_t* tokens = ids(args.in[0]);
+      check_ids(tokens, rows, vocab, "token");
+      for_rows(rows, [&](std::int64_t r) {
+        const C* from = wte.read(args.in[1], tokens[r] * cols, cols);
+        x.write(args.out[0], r * cols, cols, [&](C* to) { std::copy(from, from + cols, to); });
+      });
+    };
+  });
+}
+
+/// Tokens in order, columns in parallel: the order of the sums does not depend on the thread count.
+Kernel make_embedding_backward(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const std::int64_t rows = v.in(0).shape.numel();
+    const std::int64_t vocab = v.out(0).shape[0];
+    const std::int64_t cols = v.out(0).shape[1];
+    const std::size_t row_bytes = static_cast<std::size_t>(cols) * sizeof(C);
+    if (v.out(0).dtype != kComputed<C>) return {};
+    return [=, accumulate = v.accumulates(), dx = in_operand<C>(v, 1, kColumns)](const KernelArgs& args) {
+      const std::int32_t* tokens = ids(args.in[0]);
+      check_ids(tokens, rows, vocab, "token");
+      C* dwte = static_cast<C*>(args.out[0]);
+      if (!accumulate) {
+        for_rows(vocab, [&](std::int64_t r) { std::memset(dwte + r * cols, 0, row_bytes); });
+      }
+      for_columns(cols, [&](std::int64_t first, std::int64_t count) {
+        for (std::int64_t r = 0; r < rows; ++r) {
+          array(dwte + tokens[r] * cols + first, count) +=
+              array(dx.read(args.in[1], r * cols + first, count), count);
+        }
+      });
+    };
+  });
+}
+
+Kernel make_add_positions(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const core::Shape& shape = v.in(0).shape;
+    const std::int64_t seq = shape[1];
+    const std::int64_t cols = shape[2];
+    const std::int64_t rows = shape[0] * seq;
+    return [=, x = in_operand<C>(v, 0, cols), wpe = in_operand<C>(v, 1, cols),
+            y = out_operand<C>(v, 0, cols)](const KernelArgs& args) {
+      for_rows(rows, [&](std::int64_t r) {
+        const auto xs = array(x.read(args.in[0], r * cols, cols), cols);
+        const auto positions = array(wpe.read(args.in[1], r % seq * cols, cols), cols);
+        y.write(args.out[0], r * cols, cols, [&](C* to) { array(to, cols) = xs + positions; });
+      });
+    };
+  });
+}
+
+/// dwpe[t, :] (+)= sum over b of dy[b, t, :]; without accumulation rows from T on become zero.
+Kernel make_add_positions_backward(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const core::Shape& shape = v.in(0).shape;
+    const std::int64_t batch = shape[0];
+    const std::int64_t seq = shape[1];
+    const std::int64_t cols = shape[2];
+    const std::int64_t positions = v.out(0).shape[0];
+    if (v.out(0).dtype != kComputed<C>) return {};
+    return [=, accumulate = v.accumulates(), dy = in_operand<C>(v, 0, cols)](const KernelArgs& args) {
+      for_rows(accumulate ? seq : positions, [&](std::int64_t t) {
+        auto total = array(static_cast<C*>(args.out[0]) + t * cols, cols);
+        if (!accumulate) total.setZero();
+        for (std::int64_t b = 0; t < seq && b < batch; ++b) {
+          total += array(dy.read(args.in[0], (b * seq + t) * cols, cols), cols);
+        }
+      });
+    };
+  });
+}
+
+Kernel make_embedding_positions(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const std::int64_t seq = v.in(0).shape[1];
+    const std::int64_t rows = v.in(0).shape.numel();
+    const std::int64_t vocab = v.in(1).shape[0];
+    const std::int64_t cols = v.in(1).shape[1];
+    return [=, wte = in_operand<C>(v, 1, cols), wpe = in_operand<C>(v, 2, cols),
+            x = out_operand<C>(v, 0, cols)](const KernelArgs& args) {
+      const std::int32_t* tokens = ids(args.in[0]);
+      check_ids(tokens, rows, vocab, "token");
+      for_rows(rows, [&](std::int64_t r) {
+        const auto token = array(wte.read(args.in[1], tokens[r] * cols, cols), cols);
+        const auto position = array(wpe.read(args.in[2], r % seq * cols, cols), cols);
+        x.write(args.out[0], r * cols, cols, [&](C* to) { array(to, cols) = token + position; });
+      });
+    };
+  });
+}
+
+}  // namespace rooflm::backends::cpu::reference

@@ -1,0 +1,61 @@
+// gelu: y = 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), and its gradient.
+#include <array>
+
+#include "backends/cpu/reference/kernels.h"
+#include "backends/cpu/reference/operand.h"
+
+namespace rooflm::backends::cpu::reference {
+namespace {
+
+constexpr double kSlope = 0.7978845608028654;  // sqrt(2 / pi)
+constexpr double kCubic = 0.044715;
+
+/// t = tanh(u(x))
+template <class C>
+void tanh_of(const C* x, C* t, std::int64_t count) {
+  const auto xs = array(x, count);
+  array(t, count) = (C(kSlope) * xs * (C(1) + C(kCubic) * xs.square())).tanh();
+}
+
+}  // namespace
+
+Kernel make_gelu(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const std::int64_t n = v.in(0).shape.numel();
+    return [n, x = in_operand<C>(v, 0, kPiece), y = out_operand<C>(v, 0, kPiece)](const KernelArgs& args) {
+      for_pieces(n, [&](std::int64_t i, std::int64_t count) {
+        const C* from = x.read(args.in[0], i, count);
+        std::array<C, kPiece> t;
+        tanh_of(from, t.data(), count);
+        y.write(args.out[0], i, count, [&](C* to) {
+          array(to, count) = C(0.5) * array(from, count) * (C(1) + array(t.data(), count));
+        });
+      });
+    };
+  });
+}
+
+/// dx = dy (0.5 (1 + t) + 0.5 x (1 - t^2) u'(x)), t = tanh(u), u' = sqrt(2/pi) (1 + 3 * 0.044715 x^2)
+Kernel make_gelu_backward(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const std::int64_t n = v.in(0).shape.numel();
+    return [n, dy = in_operand<C>(v, 0, kPiece), x = in_operand<C>(v, 1, kPiece),
+            dx = out_operand<C>(v, 0, kPiece)](const KernelArgs& args) {
+      for_pieces(n, [&](std::int64_t i, std::int64_t count) {
+        const auto dys = array(dy.read(args.in[0], i, count), count);
+        const C* from = x.read(args.in[1], i, count);
+        const auto xs = array(from, count);
+        std::array<C, kPiece> t;
+        tanh_of(from, t.data(), count);
+        const auto ts = array(t.data(), count);
+        dx.write(args.out[0], i, count, [&](C* to) {
+          array(to, count) =
+              C(0.5) * dys *
+              (C(1) + ts + xs * (C(1) - ts.square()) * (C(kSlope) + C(3 * kSlope * kCubic) * xs.square()));
+        });
+      });
+    };
+  });
+}
+
+}  // namespace rooflm::backends::cpu::reference

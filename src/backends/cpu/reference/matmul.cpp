@@ -1,0 +1,215 @@
+// matmul: c[i] (+)= op(a[i]) op(b[i]) (+ bias) for i < batch, by Eigen's products.
+//
+// One product, or one after the other when looped: Eigen spreads each over the threads. A batch: the threads
+// share the products. Operands that are not stored in the computed type are converted block by block.
+#include "backends/cpu/reference/kernels.h"
+#include "backends/cpu/reference/operand.h"
+
+namespace rooflm::backends::cpu::reference {
+namespace {
+
+using Index = std::int64_t;
+
+/// A matrix in memory: row-major, or, when `transposed`, the transpose of what is stored row-major.
+template <class T>
+struct Matrix {
+  T* data;
+  Index stride;  ///< elements from one stored row to the next
+  bool transposed;
+};
+
+template <class C, bool kTransposed>
+auto map(const Matrix<const C>& x, Index rows, Index cols) {
+  constexpr int kOrder = kTransposed ? Eigen::ColMajor : Eigen::RowMajor;
+  using Dense = Eigen::Matrix<C, Eigen::Dynamic, Eigen::Dynamic, kOrder>;
+  return Eigen::Map<const Dense, 0, Eigen::OuterStride<>>(x.data, rows, cols, Eigen::OuterStride<>(x.stride));
+}
+
+template <class C, bool kTransA, bool kTransB>
+void multiply_as(Index m, Index n, Index k, const Matrix<const C>& a, const Matrix<const C>& b,
+                 const Matrix<C>& c, bool accumulate) {
+  using Dense = Eigen::Matrix<C, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  Eigen::Map<Dense, 0, Eigen::OuterStride<>> to(c.data, m, n, Eigen::OuterStride<>(c.stride));
+  if (accumulate) {
+    to.noalias() += map<C, kTransA>(a, m, k) * map<C, kTransB>(b, k, n);
+  } else {
+    to.noalias() = map<C, kTransA>(a, m, k) * map<C, kTransB>(b, k, n);
+  }
+}
+
+/// c [m, n] (+)= a [m, k] b [k, n]
+template <class C>
+void multiply(Index m, Index n, Index k, const Matrix<const C>& a, const Matrix<const C>& b,
+              const Matrix<C>& c, bool accumulate) {
+  if (a.transposed && b.transposed) return multiply_as<C, true, true>(m, n, k, a, b, c, accumulate);
+  if (a.transposed) return multiply_as<C, true, false>(m, n, k, a, b, c, accumulate);
+  if (b.transposed) return multiply_as<C, false, true>(m, n, k, a, b, c, accumulate);
+  multiply_as<C, false, false>(m, n, k, a, b, c, accumulate);
+}
+
+/// The op as its attributes and dtypes say.
+struct Problem {
+  Index batch, m, n, k;
+  bool trans_a, trans_b, accumulate, looped, has_bias;
+  DType a_type, b_type, c_type;
+
+  explicit Problem(const OpView& v)
+      : batch(v.integer("batch")),
+        m(v.integer("m")),
+        n(v.integer("n")),
+        k(v.integer("k")),
+        trans_a(v.op.attrs.flag("trans_a")),
+        trans_b(v.op.attrs.flag("trans_b")),
+        accumulate(v.accumulates()),
+        looped(v.op.attrs.flag("looped")),
+        has_bias(v.has_in(2)),
+        a_type(v.in(0).dtype),
+        b_type(v.in(1).dtype),
+        c_type(v.out(0).dtype) {}
+
+  template <class C>
+  [[nodiscard]] bool is_computed_as_stored() const {
+    return a_type == kComputed<C> && b_type == kComputed<C> && c_type == kComputed<C>;
+  }
+  [[nodiscard]] Index a_stride() const { return trans_a ? m : k; }
+  [[nodiscard]] Index b_stride() const { return trans_b ? k : n; }
+};
+
+const void* advance(const void* data, DType dtype, Index elements) {
+  return static_cast<const std::byte*>(data) + elements * static_cast<Index>(core::size_of(dtype));
+}
+void* advance(void* data, DType dtype, Index elements) {
+  return static_cast<std::byte*>(data) + elements * static_cast<Index>(core::size_of(dtype));
+}
+
+/// All matrices as they are stored.
+template <class C>
+void multiply_stored(const Problem& p, const void* a, const void* b, void* c) {
+  multiply<C>(p.m, p.n, p.k, {static_cast<const C*>(a), p.a_stride(), p.trans_a},
+              {static_cast<const C*>(b), p.b_stride(), p.trans_b}, {static_cast<C*>(c), p.n, false},
+              p.accumulate);
+}
+
+/// Longest edge of a block that is converted to the computed type.
+constexpr Index kEdge = 1024;
+
+/// Converted blocks of a, b and c.
+template <class C>
+struct Blocks {
+  Index m, n, k;
+  explicit Blocks(const Problem& p)
+      : m(std::min(p.m, kEdge)), n(std::min(p.n, kEdge)), k(std::min(p.k, kEdge)) {}
+  [[nodiscard]] std::size_t bytes() const {
+    return (static_cast<std::size_t>(m * k + k * n + m * n) * sizeof(C) + 63) / 64 * 64;
+  }
+};
+
+/// to [rows, cols] = elements of `from` that start at `first`, `stride` apart from row to row.
+template <class C>
+void convert_block(const void* from, DType dtype, Index first, Index stride, Index rows, Index cols, C* to) {
+  for_rows(rows, [&](Index r) {
+    const void* row = advance(from, dtype, first + r * stride);
+    if (dtype == DType::bf16) return convert(static_cast<const Bf16*>(row), to + r * cols, cols);
+    if (dtype == DType::f64) return convert(static_cast<const double*>(row), to + r * cols, cols);
+    convert(static_cast<const float*>(row), to + r * cols, cols);
+  });
+}
+
+/// The block of a factor whose corner is (row, col) of op(x), converted; stored as the factor is.
+template <class C>
+Matrix<const C> factor_block(const void* x, DType dtype, Index stride, bool transposed, Index row, Index col,
+                             Index rows, Index cols, C* to) {
+  if (transposed) {
+    convert_block(x, dtype, col * stride + row, stride, cols, rows, to);
+    return {to, rows, true};
+  }
+  convert_block(x, dtype, row * stride + col, stride, rows, cols, to);
+  return {to, cols, false};
+}
+
+/// The block of c at (row, col), `from` [rows, cols], rounded to the stored type.
+template <class C>
+void store_block(const Problem& p, const C* from, Index row, Index col, Index rows, Index cols, void* c) {
+  const auto store = [&](auto* to, const C* x) {
+    for (Index i = 0; i < cols; ++i) {
+      C value = x[i];
+      if (p.accumulate) {
+        C before = 0;
+        convert(to + i, &before, 1);
+        value += before;
+      }
+      convert(&value, to + i, 1);
+    }
+  };
+  for_rows(rows, [&](Index r) {
+    void* to = advance(c, p.c_type, (row + r) * p.n + col);
+    if (p.c_type == DType::bf16) return store(static_cast<Bf16*>(to), from + r * cols);
+    if (p.c_type == DType::f64) return store(static_cast<double*>(to), from + r * cols);
+    store(static_cast<float*>(to), from + r * cols);
+  });
+}
+
+/// Block by block through `scratch` (Blocks::bytes()); sums over k stay in the computed type.
+template <class C>
+void multiply_converted(const Problem& p, const void* a, const void* b, void* c, std::byte* scratch) {
+  const Blocks<C> largest(p);
+  C* a_block = reinterpret_cast<C*>(scratch);
+  C* b_block = a_block + largest.m * largest.k;
+  C* c_block = b_block + largest.k * largest.n;
+  for (Index i = 0; i < p.m; i += kEdge) {
+    const Index m = std::min(kEdge, p.m - i);
+    for (Index j = 0; j < p.n; j += kEdge) {
+      const Index n = std::min(kEdge, p.n - j);
+      for (Index l = 0; l < p.k; l += kEdge) {
+        const Index k = std::min(kEdge, p.k - l);
+        const auto left = factor_block(a, p.a_type, p.a_stride(), p.trans_a, i, l, m, k, a_block);
+        const auto right = factor_block(b, p.b_type, p.b_stride(), p.trans_b, l, j, k, n, b_block);
+        multiply<C>(m, n, k, left, right, {c_block, n, false}, l > 0);
+      }
+      store_block(p, c_block, i, j, m, n, c);
+    }
+  }
+}
+
+/// c[r, n] += bias[n]
+template <class C>
+void add_bias(const Problem& p, const Operand<C>& bias, const Operand<C>& c, const KernelArgs& args) {
+  for_rows(p.batch * p.m, [&](Index r) {
+    const auto bs = array(bias.read(args.in[2], 0, p.n), p.n);
+    const auto row = array(c.read(args.out[0], r * p.n, p.n), p.n);
+    c.write(args.out[0], r * p.n, p.n, [&](C* to) { array(to, p.n) = row + bs; });
+  });
+}
+
+}  // namespace
+
+Kernel make_matmul(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const Problem p(v);
+    const bool is_stored = p.is_computed_as_stored<C>();
+    const bool shares_batch = p.batch > 1 && !p.looped;
+    const std::size_t scratch_bytes = is_stored ? 0 : Blocks<C>(p).bytes();
+    const auto resources = v.resources;
+    resources->scratch().reserve(scratch_bytes *
+                                 (shares_batch ? static_cast<std::size_t>(resources->threads()) : 1));
+    const Operand<C> bias = p.has_bias ? in_operand<C>(v, 2, p.n) : Operand<C>();
+    return [=, c = out_operand<C>(v, 0, p.n)](const KernelArgs& args) {
+      const auto one = [&](Index i) {
+        const void* left = advance(static_cast<const void*>(args.in[0]), p.a_type, i * p.m * p.k);
+        const void* right = advance(static_cast<const void*>(args.in[1]), p.b_type, i * p.k * p.n);
+        void* to = advance(args.out[0], p.c_type, i * p.m * p.n);
+        if (is_stored) return multiply_stored<C>(p, left, right, to);
+        const auto thread = static_cast<std::size_t>(omp_get_thread_num());
+        multiply_converted<C>(p, left, right, to, resources->scratch().data() + thread * scratch_bytes);
+      };
+      if (shares_batch) {
+        for_rows(p.batch, one);
+      } else {
+        for (Index i = 0; i < p.batch; ++i) one(i);
+      }
+      if (p.has_bias) add_bias(p, bias, c, args);
+    };
+  });
+}
+
+}  // namespace rooflm::backends::cpu::reference

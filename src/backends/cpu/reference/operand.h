@@ -1,0 +1,186 @@
+// How the reference kernels read and write tensors of any floating-point type: converted row by row to the
+// type they compute in, or in place where the two are the same.
+#pragma once
+
+#include <omp.h>
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+#include "backends/cpu/fast/parallel.h"
+#include "backends/cpu/resources.h"
+#include "core/dtype.h"
+
+namespace rooflm::backends::cpu::reference {
+
+using core::Bf16;
+using core::DType;
+
+/// The dtype of the type C that kernels compute in: double for fp64 programs, float for the others.
+template <class C>
+constexpr DType kComputed = std::is_same_v<C, double> ? DType::f64 : DType::f32;
+
+/// Elements of one piece of an elementwise op.
+constexpr std::int64_t kPiece = 2048;
+
+/// `count` consecutive elements as an Eigen array.
+template <class C>
+auto array(const C* data, std::int64_t count) {
+  return Eigen::Map<const Eigen::Array<C, Eigen::Dynamic, 1>>(data, count);
+}
+template <class C>
+auto array(C* data, std::int64_t count) {
+  return Eigen::Map<Eigen::Array<C, Eigen::Dynamic, 1>>(data, count);
+}
+
+template <class From, class To>
+void convert(const From* from, To* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_same_v<From, Bf16>) {
+      to[i] = static_cast<To>(static_cast<float>(from[i]));
+    } else if constexpr (std::is_same_v<To, Bf16>) {
+      to[i] = Bf16(static_cast<float>(from[i]));
+    } else {
+      to[i] = static_cast<To>(from[i]);
+    }
+  }
+}
+
+/// One operand. Each thread has a buffer of `width` elements when the stored type is not C.
+template <class C>
+class Operand {
+ public:
+  Operand() = default;
+  Operand(DType dtype, std::int64_t width, int threads) : dtype_(dtype), width_(width) {
+    if (dtype != kComputed<C>) buffer_.reset(new C[static_cast<std::size_t>(threads * width)]);
+  }
+
+  /// Elements [offset, offset + count), count <= width. Valid until this thread's next read.
+  const C* read(const void* base, std::int64_t offset, std::int64_t count) const {
+    switch (dtype_) {
+      case DType::f64:
+        return read_as<double>(base, offset, count);
+      case DType::bf16:
+        return read_as<Bf16>(base, offset, count);
+      default:
+        return read_as<float>(base, offset, count);
+    }
+  }
+
+  /// Calls `fill(C*)`, which writes all `count` elements, and stores them at `offset`.
+  template <class Fill>
+  void write(void* base, std::int64_t offset, std::int64_t count, Fill&& fill) const {
+    switch (dtype_) {
+      case DType::f64:
+        return write_as<double>(base, offset, count, fill);
+      case DType::bf16:
+        return write_as<Bf16>(base, offset, count, fill);
+      default:
+        return write_as<float>(base, offset, count, fill);
+    }
+  }
+
+ private:
+  [[nodiscard]] C* own_buffer() const { return buffer_.get() + omp_get_thread_num() * width_; }
+
+  template <class S>
+  const C* read_as(const void* base, std::int64_t offset, std::int64_t count) const {
+    const S* from = static_cast<const S*>(base) + offset;
+    if constexpr (std::is_same_v<S, C>) {
+      return from;
+    } else {
+      C* to = own_buffer();
+      convert(from, to, count);
+      return to;
+    }
+  }
+  template <class S, class Fill>
+  void write_as(void* base, std::int64_t offset, std::int64_t count, Fill&& fill) const {
+    S* to = static_cast<S*>(base) + offset;
+    if constexpr (std::is_same_v<S, C>) {
+      fill(to);
+    } else {
+      C* from = own_buffer();
+      fill(from);
+      convert(from, to, count);
+    }
+  }
+
+  DType dtype_ = kComputed<C>;
+  std::int64_t width_ = 0;
+  std::shared_ptr<C[]> buffer_;
+};
+
+/// Input or output `i` of an op as an operand read in rows of `width`.
+template <class C>
+Operand<C> in_operand(const OpView& v, std::size_t i, std::int64_t width) {
+  return {v.in(i).dtype, width, v.resources->threads()};
+}
+template <class C>
+Operand<C> out_operand(const OpView& v, std::size_t i, std::int64_t width) {
+  return {v.out(i).dtype, width, v.resources->threads()};
+}
+
+/// Calls body(offset, count) for all pieces of [0, n), in parallel.
+template <class Body>
+void for_pieces(std::int64_t n, Body&& body) {
+  parallel_for(n, kPiece, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; i += kPiece) body(i, std::min(kPiece, end - i));
+  });
+}
+
+/// Calls body(row) for all rows, in parallel.
+template <class Body>
+void for_rows(std::int64_t rows, Body&& body) {
+  parallel_for(rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) body(r);
+  });
+}
+
+/// Columns that one thread sums at a time, and body(first, count) for all of them, in parallel. Sums over
+/// rows are split by columns, so their order does not depend on the thread count.
+constexpr std::int64_t kColumns = 64;
+template <class Body>
+void for_columns(std::int64_t columns, Body&& body) {
+  parallel_for(columns, kColumns, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t c = begin; c < end; c += kColumns) body(c, std::min(kColumns, end - c));
+  });
+}
+
+/// Sums in double: x_i, and x_i y_i.
+template <class C>
+double sum(const C* x, std::int64_t count) {
+  double total = 0;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < count; ++i) total += static_cast<double>(x[i]);
+  return total;
+}
+template <class C>
+double dot(const C* x, const C* y, std::int64_t count) {
+  double total = 0;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < count; ++i) total += static_cast<double>(x[i]) * static_cast<double>(y[i]);
+  return total;
+}
+
+/// Calls make(C{}) with the type to compute in; empty when an operand is neither floating-point nor int32.
+template <class Make>
+Kernel with_compute_type(const OpView& v, Make&& make) {
+  bool is_double = false;
+  const auto look_at = [&](const std::vector<program::TensorId>& ids) {
+    for (const auto id : ids) {
+      if (id == program::kNone) continue;
+      const DType dtype = v.program.tensor(id).dtype;
+      if (dtype == DType::f16) return false;
+      is_double = is_double || dtype == DType::f64;
+    }
+    return true;
+  };
+  if (!look_at(v.op.inputs) || !look_at(v.op.outputs)) return {};
+  return is_double ? make(double{}) : make(float{});
+}
+
+}  // namespace rooflm::backends::cpu::reference

@@ -1,0 +1,158 @@
+// The optimizer step: global_norm, adamw, sgd. All update in place.
+#include <cmath>
+#include <vector>
+
+#include "backends/cpu/reference/kernels.h"
+#include "backends/cpu/reference/operand.h"
+
+namespace rooflm::backends::cpu::reference {
+namespace {
+
+/// Elements whose squares are summed one after the other; the sums of pieces are then added in order.
+constexpr std::int64_t kNormPiece = 65536;
+
+/// The learning rate and the bias corrections of one step, and what clipping multiplies gradients by.
+struct Step {
+  double lr, correction1, correction2, clip;
+};
+
+template <class C>
+Step read_step(const Operand<C>& hyper, const Operand<C>& norm, const KernelArgs& args, double max_norm) {
+  const C* h = hyper.read(args.in[0], 0, 4);
+  Step step{static_cast<double>(h[0]), static_cast<double>(h[1]), static_cast<double>(h[2]), 1};
+  if (args.in[1] != nullptr) {
+    const double ratio = max_norm / (static_cast<double>(*norm.read(args.in[1], 0, 1)) + 1e-6);
+    step.clip = ratio >= 1 ? 1 : ratio;  // NaN stays NaN
+  }
+  return step;
+}
+
+/// What adamw and sgd share: the list of tensors, of which `stride` inputs each, and who has a bf16 copy.
+template <class C>
+struct Tensors {
+  std::size_t stride, first_copy;
+  std::vector<std::int64_t> sizes;
+  Operand<C> hyper, norm;
+  Operand<C> copy;
+
+  /// `written`: outputs per tensor.
+  Tensors(const OpView& v, std::size_t inputs_each, std::size_t written)
+      : stride(inputs_each),
+        first_copy(0),
+        hyper(in_operand<C>(v, 0, 4)),
+        norm(v.has_in(1) ? in_operand<C>(v, 1, 1) : Operand<C>()),
+        copy(DType::bf16, kPiece, v.resources->threads()) {
+    for (std::size_t i = 2; i < v.op.inputs.size(); i += stride) sizes.push_back(v.in(i).shape.numel());
+    first_copy = v.op.attrs.flag("copies") ? sizes.size() * written : 0;
+  }
+  [[nodiscard]] void* copy_of(std::size_t tensor, const KernelArgs& args) const {
+    return first_copy == 0 ? nullptr : args.out[first_copy + tensor];
+  }
+};
+
+/// Optimizer state is never converted.
+template <class C>
+bool all_computed(const OpView& v) {
+  for (std::size_t i = 2; i < v.op.inputs.size(); ++i) {
+    if (v.in(i).dtype != kComputed<C>) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Kernel make_global_norm(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    std::vector<std::int64_t> sizes;
+    std::vector<Operand<C>> gradients;
+    std::int64_t pieces = 0;
+    for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
+      sizes.push_back(v.in(i).shape.numel());
+      gradients.push_back(in_operand<C>(v, i, kPiece));
+      pieces = std::max(pieces, (sizes.back() + kNormPiece - 1) / kNormPiece);
+    }
+    auto totals = std::make_shared<std::vector<double>>(static_cast<std::size_t>(pieces));
+    return [=, norm = out_operand<C>(v, 0, 1)](const KernelArgs& args) {
+      double square = 0;
+      for (std::size_t tensor = 0; tensor < sizes.size(); ++tensor) {
+        const std::int64_t count = (sizes[tensor] + kNormPiece - 1) / kNormPiece;
+        for_rows(count, [&](std::int64_t piece) {
+          double total = 0;
+          const std::int64_t end = std::min(sizes[tensor], (piece + 1) * kNormPiece);
+          for (std::int64_t i = piece * kNormPiece; i < end; i += kPiece) {
+            const std::int64_t n = std::min(kPiece, end - i);
+            const C* g = gradients[tensor].read(args.in[tensor], i, n);
+            total += dot(g, g, n);
+          }
+          (*totals)[static_cast<std::size_t>(piece)] = total;
+        });
+        for (std::int64_t i = 0; i < count; ++i) square += (*totals)[static_cast<std::size_t>(i)];
+      }
+      norm.write(args.out[0], 0, 1, [&](C* to) { *to = static_cast<C>(std::sqrt(square)); });
+    };
+  });
+}
+
+Kernel make_adamw(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    if (!all_computed<C>(v)) return {};
+    const auto& attrs = v.op.attrs;
+    const double max_norm = attrs.number("max_norm");
+    const C beta1 = static_cast<C>(attrs.number("beta1"));
+    const C beta2 = static_cast<C>(attrs.number("beta2"));
+    const C rest1 = static_cast<C>(1 - attrs.number("beta1"));
+    const C rest2 = static_cast<C>(1 - attrs.number("beta2"));
+    const C eps = static_cast<C>(attrs.number("eps"));
+    const double decay = attrs.number("weight_decay");
+    return [=, tensors = Tensors<C>(v, 4, 3)](const KernelArgs& args) {
+      const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm);
+      const C kept = static_cast<C>(1 - step.lr * decay);
+      const C rate = static_cast<C>(step.lr / step.correction1);
+      const C inverse2 = static_cast<C>(1 / step.correction2);
+      const C clip = static_cast<C>(step.clip);
+      for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {
+        C* p = static_cast<C*>(args.out[3 * tensor]);
+        const C* g = static_cast<const C*>(args.in[2 + 4 * tensor + 1]);
+        C* m = static_cast<C*>(args.out[3 * tensor + 1]);
+        C* s = static_cast<C*>(args.out[3 * tensor + 2]);
+        void* copy = tensors.copy_of(tensor, args);
+        for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
+          auto ms = array(m + i, n);
+          auto ss = array(s + i, n);
+          auto ps = array(p + i, n);
+          const auto gs = array(g + i, n);
+          ms = beta1 * ms + rest1 * (clip * gs);
+          ss = beta2 * ss + rest2 * (clip * gs).square();
+          ps = kept * ps - rate * ms / ((inverse2 * ss).sqrt() + eps);
+          if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
+        });
+      }
+    };
+  });
+}
+
+/// p -= lr * (clip(g) + weight_decay * p)
+Kernel make_sgd(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    if (!all_computed<C>(v)) return {};
+    const double max_norm = v.op.attrs.number("max_norm");
+    const double decay = v.op.attrs.number("weight_decay");
+    return [=, tensors = Tensors<C>(v, 2, 1)](const KernelArgs& args) {
+      const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm);
+      const C kept = static_cast<C>(1 - step.lr * decay);
+      const C rate = static_cast<C>(step.lr * step.clip);
+      for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {
+        C* p = static_cast<C*>(args.out[tensor]);
+        const C* g = static_cast<const C*>(args.in[2 + 2 * tensor + 1]);
+        void* copy = tensors.copy_of(tensor, args);
+        for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
+          auto ps = array(p + i, n);
+          ps = kept * ps - rate * array(g + i, n);
+          if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
+        });
+      }
+    };
+  });
+}
+
+}  // namespace rooflm::backends::cpu::reference

@@ -1,0 +1,134 @@
+// rmsnorm: y = x * rstd * w over the last dimension C; with the residual addition; gradients.
+#include <array>
+#include <cmath>
+
+#include "backends/cpu/reference/kernels.h"
+#include "backends/cpu/reference/operand.h"
+
+namespace rooflm::backends::cpu::reference {
+namespace {
+
+/// The norm of rows that are already in the computed type.
+template <class C>
+struct RmsNorm {
+  std::int64_t cols;
+  double eps;
+  Operand<C> weight, y, rstd;
+
+  /// Normalises the row x; out: y, rstd.
+  void operator()(const C* x, std::int64_t r, const void* w, std::span<void* const> out) const {
+    const double s = 1 / std::sqrt(dot(x, x, cols) / static_cast<double>(cols) + eps);
+    const auto ws = array(weight.read(w, 0, cols), cols);
+    y.write(out[0], r * cols, cols,
+            [&](C* to) { array(to, cols) = array(x, cols) * static_cast<C>(s) * ws; });
+    rstd.write(out[1], r, 1, [&](C* to) { *to = static_cast<C>(s); });
+  }
+};
+
+/// `weight` and `y`: the positions of the weight among the inputs and of y among the outputs.
+template <class C>
+RmsNorm<C> rmsnorm_of(const OpView& v, std::size_t weight, std::size_t y) {
+  const std::int64_t cols = v.in(0).shape[-1];
+  return {cols, v.op.attrs.number("eps"), in_operand<C>(v, weight, cols), out_operand<C>(v, y, cols),
+          out_operand<C>(v, y + 1, 1)};
+}
+
+/// Operands of the backward op.
+template <class C>
+struct Backward {
+  std::int64_t rows, cols;
+  bool accumulate, has_residual;
+  Operand<C> dy, x, weight, rstd, residual, dx, dw;
+
+  /// dw[c] (+)= sum_r dy[r, c] * x[r, c] * rstd[r]
+  void weights(const KernelArgs& args, std::int64_t first, std::int64_t count) const {
+    std::array<double, kColumns> dws{};
+    if (accumulate) convert(dw.read(args.out[1], first, count), dws.data(), count);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const C s = *rstd.read(args.in[3], r, 1);
+      const C* dys = dy.read(args.in[0], r * cols + first, count);
+      const C* xs = x.read(args.in[1], r * cols + first, count);
+      for (std::int64_t i = 0; i < count; ++i) dws[static_cast<std::size_t>(i)] += dys[i] * xs[i] * s;
+    }
+    dw.write(args.out[1], first, count, [&](C* to) { convert(dws.data(), to, count); });
+  }
+
+  /// dx = rstd * (g - xhat * mean_C(g * xhat)) (+ residual), g = dy * w, xhat = x * rstd
+  void row(const KernelArgs& args, std::int64_t r) const {
+    const C* dys = dy.read(args.in[0], r * cols, cols);
+    const C* xs = x.read(args.in[1], r * cols, cols);
+    const C* ws = weight.read(args.in[2], 0, cols);
+    const C* rest = has_residual ? residual.read(args.in[4], r * cols, cols) : nullptr;
+    const C s = *rstd.read(args.in[3], r, 1);
+    double sum_g_xhat = 0;
+#pragma omp simd reduction(+ : sum_g_xhat)
+    for (std::int64_t i = 0; i < cols; ++i) {
+      sum_g_xhat += static_cast<double>(dys[i] * ws[i]) * static_cast<double>(xs[i] * s);
+    }
+    const C mean_g_xhat = static_cast<C>(sum_g_xhat / static_cast<double>(cols));
+    dx.write(args.out[0], r * cols, cols, [&](C* to) {
+      for (std::int64_t i = 0; i < cols; ++i) {
+        const C d = s * (dys[i] * ws[i] - xs[i] * s * mean_g_xhat);
+        to[i] = rest != nullptr ? d + rest[i] : d;
+      }
+    });
+  }
+};
+
+}  // namespace
+
+Kernel make_rmsnorm(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const auto norm = rmsnorm_of<C>(v, 1, 0);
+    const std::int64_t rows = v.in(0).shape.numel() / norm.cols;
+    return [rows, norm, x = in_operand<C>(v, 0, norm.cols)](const KernelArgs& args) {
+      for_rows(rows, [&](std::int64_t r) {
+        norm(x.read(args.in[0], r * norm.cols, norm.cols), r, args.in[1], args.out);
+      });
+    };
+  });
+}
+
+/// r = x + y as stored, then the norm of r.
+Kernel make_add_rmsnorm(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const auto norm = rmsnorm_of<C>(v, 2, 1);
+    const std::int64_t cols = norm.cols;
+    const std::int64_t rows = v.in(0).shape.numel() / cols;
+    return [rows, cols, norm, x = in_operand<C>(v, 0, cols), y = in_operand<C>(v, 1, cols),
+            total = out_operand<C>(v, 0, cols)](const KernelArgs& args) {
+      for_rows(rows, [&](std::int64_t r) {
+        const auto xs = array(x.read(args.in[0], r * cols, cols), cols);
+        const auto ys = array(y.read(args.in[1], r * cols, cols), cols);
+        total.write(args.out[0], r * cols, cols, [&](C* to) { array(to, cols) = xs + ys; });
+        norm(total.read(args.out[0], r * cols, cols), r, args.in[2], args.out.subspan(1));
+      });
+    };
+  });
+}
+
+Kernel make_rmsnorm_backward(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const std::int64_t cols = v.in(1).shape[-1];
+    const bool has_residual = v.has_in(4);
+    const Backward<C> backward{v.in(1).shape.numel() / cols,
+                               cols,
+                               v.accumulates(),
+                               has_residual,
+                               in_operand<C>(v, 0, cols),
+                               in_operand<C>(v, 1, cols),
+                               in_operand<C>(v, 2, cols),
+                               in_operand<C>(v, 3, 1),
+                               has_residual ? in_operand<C>(v, 4, cols) : Operand<C>(),
+                               out_operand<C>(v, 0, cols),
+                               out_operand<C>(v, 1, kColumns)};
+    // The weights first: dx may take the place of dy.
+    return [backward](const KernelArgs& args) {
+      for_columns(backward.cols,
+                  [&](std::int64_t first, std::int64_t count) { backward.weights(args, first, count); });
+      for_rows(backward.rows, [&](std::int64_t r) { backward.row(args, r); });
+    };
+  });
+}
+
+}  // namespace rooflm::backends::cpu::reference

@@ -1,0 +1,40 @@
+// rope: rotary position embedding of the q and k heads of qkv [B, T, (H + 2K) D], rotate-half convention.
+#include "backends/cpu/reference/kernels.h"
+#include "backends/cpu/reference/operand.h"
+
+namespace rooflm::backends::cpu::reference {
+
+Kernel make_rope(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    const core::Shape& shape = v.in(0).shape;
+    const std::int64_t seq = shape[1];
+    const std::int64_t width = shape[2];
+    const std::int64_t rows = shape[0] * seq;
+    const std::int64_t dim = v.integer("head_dim");
+    const std::int64_t half = dim / 2;
+    const std::int64_t rotated = (v.integer("heads") + v.integer("kv_heads")) * dim;
+    const C sign = v.op.attrs.flag("inverse") ? C(-1) : C(1);
+    return [=, tables = v.resources->rope_tables<C>(seq, dim, v.op.attrs.number("theta")),
+            x = in_operand<C>(v, 0, width), y = out_operand<C>(v, 0, width)](const KernelArgs& args) {
+      for_rows(rows, [&](std::int64_t r) {
+        const C* from = x.read(args.in[0], r * width, width);
+        const C* cosines = tables->cosines.data() + r % seq * half;
+        const C* sines = tables->sines.data() + r % seq * half;
+        y.write(args.out[0], r * width, width, [&](C* to) {
+          for (std::int64_t head = 0; head < rotated; head += dim) {
+#pragma omp simd
+            for (std::int64_t i = 0; i < half; ++i) {
+              const C a = from[head + i];
+              const C b = from[head + half + i];
+              to[head + i] = a * cosines[i] - b * sign * sines[i];
+              to[head + half + i] = b * cosines[i] + a * sign * sines[i];
+            }
+          }
+          if (to != from) std::copy(from + rotated, from + width, to + rotated);
+        });
+      });
+    };
+  });
+}
+
+}  // namespace rooflm::backends::cpu::reference

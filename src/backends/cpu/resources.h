@@ -1,0 +1,92 @@
+// What the kernels of one CPU backend share: scratch memory, rotary tables; and what a kernel maker sees of
+// an op.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "backends/backend.h"
+#include "program/ops.h"
+
+namespace rooflm::backends::cpu {
+
+/// 64-byte aligned memory, contents undefined; large blocks ask for huge pages. `release_memory` frees it.
+/// Throws core::OutOfMemory, also when the machine has less than `bytes` left. 0 bytes give nullptr.
+void* allocate_memory(std::size_t bytes);
+void release_memory(void* data) noexcept;
+/// Bytes that this process can still take without swapping: available memory, or what its control group
+/// allows when that is less.
+double available_memory_bytes();
+
+/// Working memory that kernels use one after another. It only grows, and only while kernels are made.
+class Scratchpad {
+ public:
+  Scratchpad() = default;
+  Scratchpad(const Scratchpad&) = delete;
+  Scratchpad& operator=(const Scratchpad&) = delete;
+  ~Scratchpad() { release_memory(data_); }
+  void reserve(std::size_t bytes);
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(data_); }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// cos and sin [T, D/2] of the angle t * theta^(-2i/D), fp32 or fp64.
+template <class C>
+struct RopeTables {
+  std::vector<C> cosines, sines;
+};
+
+/// Owned by the backend and by each kernel that uses it.
+class Resources {
+ public:
+  explicit Resources(int threads) : threads_(threads) {}
+  [[nodiscard]] int threads() const { return threads_; }
+  [[nodiscard]] Scratchpad& scratch() { return scratch_; }
+  /// Made on first use; all layers share one.
+  template <class C>
+  std::shared_ptr<const RopeTables<C>> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta);
+
+ private:
+  using Key = std::tuple<std::int64_t, std::int64_t, double>;
+  template <class C>
+  std::map<Key, std::shared_ptr<const RopeTables<C>>>& cache();
+  int threads_;
+  Scratchpad scratch_;
+  std::map<Key, std::shared_ptr<const RopeTables<float>>> float_tables_;
+  std::map<Key, std::shared_ptr<const RopeTables<double>>> double_tables_;
+};
+
+/// An op as a kernel maker reads it.
+struct OpView {
+  const program::Program& program;
+  const program::Op& op;
+  std::shared_ptr<Resources> resources;
+
+  [[nodiscard]] bool has_in(std::size_t i) const {
+    return i < op.inputs.size() && op.inputs[i] != program::kNone;
+  }
+  [[nodiscard]] const program::Tensor& in(std::size_t i) const { return program.tensor(op.inputs.at(i)); }
+  [[nodiscard]] const program::Tensor& out(std::size_t i) const { return program.tensor(op.outputs.at(i)); }
+  [[nodiscard]] std::int64_t integer(std::string_view name) const { return op.attrs.integer(name); }
+  [[nodiscard]] bool accumulates() const { return op.attrs.flag("accumulate"); }
+};
+
+/// Returns an empty Kernel when it does not handle the op.
+using Maker = Kernel (*)(const OpView&);
+
+/// One op and the maker of its kernel.
+struct MakerRow {
+  const program::OpDef* op;
+  Maker make;
+};
+
+}  // namespace rooflm::backends::cpu
