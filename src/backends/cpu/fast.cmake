@@ -2,6 +2,9 @@
 # configuration, and may contract a multiplication and an addition into one rounding.
 set(rooflm_cpu_fast_sources
   fast/activation.cpp
+  fast/attention.cpp
+  fast/attention_backward.cpp
+  fast/attention_forward.cpp
   fast/elementwise.cpp
   fast/embedding.cpp
   fast/gemm.cpp

@@ -29,9 +29,9 @@ void swiglu_backward(std::int64_t rows, std::int64_t width, const S* dy, const S
 template <Storage S>
 void bias_backward(std::int64_t rows, std::int64_t cols, const S* dy, float* db, bool accumulate);
 
-/// y[i] = exp(x[i]), 2^x[i] for x[i] <= 0, and 1/(1+exp(-x[i])), as the kernels of this folder compute them:
-/// within 2 ulp (sigmoid 4) of normal results; overflow gives inf, underflow 0 or a subnormal. On the calling
-/// thread; y may alias x. For tests and for odd jobs.
+/// y[i] = exp(x[i]), 2^x[i] for finite x[i] <= 0, and 1/(1+exp(-x[i])), as the kernels of this folder compute
+/// them: within 2 ulp (sigmoid 4) of normal results; overflow gives inf, underflow 0 or a subnormal. On the
+/// calling thread; y may alias x. For tests and for odd jobs.
 void exp_array(std::int64_t n, const float* x, float* y);
 void exp2_nonpositive_array(std::int64_t n, const float* x, float* y);
 void sigmoid_array(std::int64_t n, const float* x, float* y);

@@ -20,7 +20,8 @@ struct AttentionShape {
 };
 
 /// Bytes of working memory of a call with this shape at the present thread count (64-byte aligned; the
-/// storage type does not matter). Of the order of threads x tiles, not of seq x seq.
+/// storage type does not matter): per thread a few tiles of 64 x D, and backward 4 x seq x D floats; never
+/// seq x seq.
 std::size_t attention_forward_scratch_bytes(const AttentionShape& shape);
 std::size_t attention_backward_scratch_bytes(const AttentionShape& shape);
 

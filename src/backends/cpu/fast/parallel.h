@@ -34,17 +34,18 @@ void parallel_for(std::int64_t n, std::int64_t grain, Body&& body) {
   }
 }
 
-/// Calls `body(index)` for every index in [0, n), handing out the indices one by one in rising order: for few
-/// tasks of uneven size whose results do not depend on who computes them. `body` must not throw.
+/// Calls `body(index, worker)` for every index in [0, n), handing out the indices one by one in rising order:
+/// for tasks of uneven size whose results do not depend on who computes them. Tasks that run at the same time
+/// have different workers, in [0, thread_count()). `body` must not throw.
 template <class Body>
 void parallel_tasks(std::int64_t n, Body&& body) {
   const auto threads = static_cast<int>(std::min<std::int64_t>(thread_count(), n));
   if (threads <= 1) {
-    for (std::int64_t i = 0; i < n; ++i) body(i);
+    for (std::int64_t i = 0; i < n; ++i) body(i, 0);
     return;
   }
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-  for (std::int64_t i = 0; i < n; ++i) body(i);
+  for (std::int64_t i = 0; i < n; ++i) body(i, omp_get_thread_num());
 }
 
 }  // namespace rooflm::backends::cpu

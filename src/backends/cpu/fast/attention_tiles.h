@@ -1,0 +1,81 @@
+// Where the heads of a packed projection are, and how its attention is cut into tiles.
+// For the kernels of this folder only.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "backends/cpu/fast/attention.h"
+#include "backends/cpu/fast/vec.h"
+
+namespace rooflm::backends::cpu {
+
+/// Queries and keys of a tile. Scores are held transposed, [keys, queries]: the softmax of a query then runs
+/// down a lane, and of q, k and v only q needs transposing.
+constexpr std::int64_t kTileQueries = 64;
+constexpr std::int64_t kTileKeys = 64;
+
+constexpr float kLog2e = 1.44269504F;
+constexpr float kLn2 = 0.693147181F;
+/// A score that no real one reaches; finite, so that differences stay numbers.
+constexpr float kMasked = -1e30F;
+
+/// Offsets and strides in elements, and the tiling of one attention.
+struct AttentionLayout {
+  explicit AttentionLayout(const AttentionShape& s)
+      : seq(s.seq),
+        dim(s.head_dim),
+        padded_dim((s.head_dim + 15) / 16 * 16),
+        group(s.heads / s.kv_heads),
+        qkv_stride((s.heads + 2 * s.kv_heads) * s.head_dim),
+        o_stride(s.heads * s.head_dim),
+        key_begin(s.heads * s.head_dim),
+        value_begin((s.heads + s.kv_heads) * s.head_dim),
+        query_tiles((s.seq + kTileQueries - 1) / kTileQueries),
+        causal(s.causal),
+        scale(s.scale != 0 ? s.scale : 1.0F / std::sqrt(static_cast<float>(s.head_dim))) {}
+
+  std::int64_t seq;
+  std::int64_t dim;
+  std::int64_t padded_dim;  ///< dim rounded up to whole vectors
+  std::int64_t group;       ///< query heads per key/value head
+  std::int64_t qkv_stride;  ///< from one token to the next
+  std::int64_t o_stride;
+  std::int64_t key_begin;  ///< of the first key head in a row of qkv
+  std::int64_t value_begin;
+  std::int64_t query_tiles;
+  bool causal;
+  float scale;
+
+  /// Keys that the queries [begin, begin + count) see.
+  [[nodiscard]] std::int64_t visible_keys(std::int64_t begin, std::int64_t count) const {
+    return causal ? begin + count : seq;
+  }
+};
+
+/// Position of a tile of scores: queries from `query`, `count` keys from `key`. Both are multiples of 16.
+struct ScoreTile {
+  std::int64_t query;
+  std::int64_t key;
+  std::int64_t count;
+  bool masked;  ///< some pairs are invisible
+
+  /// First vector of queries that sees key c of the tile, for c a multiple of 16.
+  [[nodiscard]] std::int64_t first_vector(std::int64_t c) const {
+    return masked ? std::max<std::int64_t>(0, (key + c - query) / kLanes) : 0;
+  }
+  /// Keys of the tile that some query of vector v sees.
+  [[nodiscard]] std::int64_t visible_count(std::int64_t v) const {
+    return masked ? std::clamp<std::int64_t>(query + (v + 1) * kLanes - key, 0, count) : count;
+  }
+  /// Keys of the tile that all queries of vector v see.
+  [[nodiscard]] std::int64_t seen_by_all(std::int64_t v) const {
+    return masked ? std::clamp<std::int64_t>(query + v * kLanes - key + 1, 0, count) : count;
+  }
+};
+
+/// Throws core::UsageError when the extents do not fit.
+void check_attention(const AttentionShape& shape);
+
+}  // namespace rooflm::backends::cpu

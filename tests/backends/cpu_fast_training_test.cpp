@@ -1,0 +1,270 @@
+// The norm, loss and optimizer kernels against loops in double, on odd sizes.
+#include <limits>
+
+#include "backends/cpu/fast/elementwise.h"
+#include "backends/cpu/fast/loss.h"
+#include "backends/cpu/fast/norm.h"
+#include "backends/cpu/fast/optimizer.h"
+#include "cpu_fast_testing.h"
+
+namespace rooflm::backends::cpu {
+namespace {
+
+template <class S>
+class CpuFastTraining : public ::testing::Test {};
+TYPED_TEST_SUITE(CpuFastTraining, StorageTypes);
+
+struct NormExpectation {
+  std::vector<double> y, dx, dweight, dbias;
+};
+
+// LayerNorm (layer) or RMSNorm, forward and gradient, in double.
+NormExpectation expected_norm(bool layer, std::size_t rows, std::size_t cols, const std::vector<double>& x,
+                              const std::vector<double>& w, const std::vector<double>& b,
+                              const std::vector<double>& dy, double eps) {
+  NormExpectation e{std::vector<double>(x.size()), std::vector<double>(x.size()), std::vector<double>(cols),
+                    std::vector<double>(cols)};
+  const auto size = static_cast<double>(cols);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const std::size_t at = r * cols;
+    double mean = 0;
+    for (std::size_t j = 0; layer && j < cols; ++j) mean += x[at + j] / size;
+    double variance = 0;
+    for (std::size_t j = 0; j < cols; ++j) variance += (x[at + j] - mean) * (x[at + j] - mean) / size;
+    const double rstd = 1 / std::sqrt(variance + eps);
+    double gradient_mean = 0;
+    double projection = 0;
+    for (std::size_t j = 0; j < cols; ++j) {
+      const double n = (x[at + j] - mean) * rstd;
+      e.y[at + j] = n * w[j] + (layer ? b[j] : 0);
+      e.dweight[j] += dy[at + j] * n;
+      e.dbias[j] += dy[at + j];
+      if (layer) gradient_mean += dy[at + j] * w[j] / size;
+      projection += dy[at + j] * w[j] * n / size;
+    }
+    for (std::size_t j = 0; j < cols; ++j) {
+      const double n = (x[at + j] - mean) * rstd;
+      e.dx[at + j] = rstd * (dy[at + j] * w[j] - gradient_mean - n * projection);
+    }
+  }
+  return e;
+}
+
+template <class S>
+void check_norm(bool layer, std::int64_t rows, std::int64_t cols) {
+  const std::int64_t n = rows * cols;
+  const auto x = random_array<S>(n, 1, 2.0F);
+  const auto residual = random_array<S>(n, 2);
+  const auto w = random_array<float>(cols, 3);
+  const auto b = random_array<float>(cols, 4);
+  const auto dy = random_array<S>(n, 5);
+  std::vector<S> sum(x.size());
+  std::vector<S> y(x.size());
+  std::vector<float> mean(static_cast<std::size_t>(rows));
+  std::vector<float> rstd(mean.size());
+  NormForward<S> f{.rows = rows,
+                   .cols = cols,
+                   .eps = 1e-5F,
+                   .x = x.data(),
+                   .residual = residual.data(),
+                   .sum = sum.data(),
+                   .weight = w.data(),
+                   .bias = layer ? b.data() : nullptr,
+                   .y = y.data(),
+                   .mean = mean.data(),
+                   .rstd = rstd.data()};
+  const auto run = [&] { layer ? layernorm_forward(f) : rmsnorm_forward(f); };
+  run();
+  std::vector<S> sum_apart(x.size());
+  add(n, x.data(), residual.data(), sum_apart.data());
+  expect_same_bits(sum, sum_apart, "fused sum");
+  std::vector<S> y_apart(x.size());
+  f.x = sum_apart.data();
+  f.residual = nullptr;
+  f.y = y_apart.data();
+  run();
+  expect_same_bits(y, y_apart, "norm after a fused sum");
+
+  const auto e = expected_norm(layer, static_cast<std::size_t>(rows), static_cast<std::size_t>(cols),
+                               to_double(sum), to_double(w), to_double(b), to_double(dy), 1e-5);
+  expect_near(y, e.y, 2 * kRounding<S>, 5e-6, "y");
+
+  std::vector<S> dx(x.size());
+  std::vector<float> dweight(w.size(), 1.0F);
+  std::vector<float> dbias(w.size(), 1.0F);
+  std::vector<char> scratch(norm_backward_scratch_bytes(rows, cols) + 64);
+  NormBackward<S> g{.rows = rows,
+                    .cols = cols,
+                    .dy = dy.data(),
+                    .x = sum.data(),
+                    .weight = w.data(),
+                    .mean = mean.data(),
+                    .rstd = rstd.data(),
+                    .dx = dx.data(),
+                    .dweight = dweight.data(),
+                    .dbias = layer ? dbias.data() : nullptr,
+                    .accumulate = true};
+  const auto run_backward = [&] {
+    layer ? layernorm_backward(g, scratch.data()) : rmsnorm_backward(g, scratch.data());
+  };
+  run_backward();
+  // One column: the variance is 0, rstd is large and so are rounding errors.
+  const double loose = cols == 1 ? 1e-2 : 1e-4;
+  expect_near(dx, e.dx, 2 * kRounding<S>, loose, "dx");
+  auto dweight_plus = e.dweight;
+  for (double& v : dweight_plus) v += 1;
+  expect_near(dweight, dweight_plus, 1e-4, 1e-4, "dweight");
+  if (layer) {
+    auto dbias_plus = e.dbias;
+    for (double& v : dbias_plus) v += 1;
+    expect_near(dbias, dbias_plus, 1e-5, 1e-5, "dbias");
+  }
+  g.accumulate = false;
+  g.d_residual = residual.data();
+  run_backward();
+  auto dx_plus = e.dx;
+  const auto res = to_double(residual);
+  for (std::size_t i = 0; i < res.size(); ++i) dx_plus[i] += res[i];
+  expect_near(dx, dx_plus, 2 * kRounding<S>, loose, "dx with residual");
+  expect_near(dweight, e.dweight, 1e-4, 1e-4, "dweight overwritten");
+  const auto first = dweight;
+  const Threads single(1);
+  run_backward();
+  expect_same_bits(first, dweight, "dweight on one thread");
+}
+
+TYPED_TEST(CpuFastTraining, Norms) {
+  for (const std::int64_t rows : {1, 5, 77, 1100}) {
+    for (const std::int64_t cols : {1, 16, 63, 130}) {
+      SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(cols));
+      check_norm<TypeParam>(true, rows, cols);
+      check_norm<TypeParam>(false, rows, cols);
+    }
+  }
+}
+
+TYPED_TEST(CpuFastTraining, CrossEntropy) {
+  using S = TypeParam;
+  for (const std::int64_t valid : {1, 20, 333}) {
+    const LossShape shape{.rows = 9, .cols = valid + 13, .valid = valid};
+    auto logits = random_array<S>(shape.rows * shape.cols, 6, 4.0F);
+    std::vector<std::int32_t> targets;
+    for (int r = 0; r < 9; ++r) targets.push_back(r == 4 ? -1 : static_cast<std::int32_t>((r * 57) % valid));
+    for (std::size_t r = 0; r < 9; ++r) {
+      // Padding must not be read as a score.
+      for (auto j = static_cast<std::size_t>(valid); j < static_cast<std::size_t>(shape.cols); ++j) {
+        logits[r * static_cast<std::size_t>(shape.cols) + j] = S(std::numeric_limits<float>::quiet_NaN());
+      }
+    }
+    std::vector<double> losses_expected(9);
+    std::vector<double> gradient_expected(logits.size(), 0.0);
+    const auto x = to_double(logits);
+    for (std::size_t r = 0; r < 9; ++r) {
+      const std::size_t at = r * static_cast<std::size_t>(shape.cols);
+      double sum = 0;
+      for (std::size_t j = 0; j < static_cast<std::size_t>(valid); ++j) sum += std::exp(x[at + j]);
+      if (targets[r] < 0) continue;
+      losses_expected[r] = std::log(sum) - x[at + static_cast<std::size_t>(targets[r])];
+      for (std::size_t j = 0; j < static_cast<std::size_t>(valid); ++j) {
+        const double hit = static_cast<std::int32_t>(j) == targets[r] ? 1 : 0;
+        gradient_expected[at + j] = (std::exp(x[at + j]) / sum - hit) * 0.25;
+      }
+    }
+    std::vector<float> losses(9);
+    std::vector<float> lse(9);
+    std::vector<S> gradient(logits.size());
+    cross_entropy_forward(shape, logits.data(), targets.data(), losses.data(), lse.data());
+    expect_near(losses, losses_expected, 1e-6, 2e-6, "losses");
+    cross_entropy_backward(shape, logits.data(), targets.data(), lse.data(), 0.25F, gradient.data());
+    expect_near(gradient, gradient_expected, 2 * kRounding<S>, 1e-6, "gradient");
+    std::vector<float> losses_both(9);
+    std::vector<float> lse_both(9);
+    cross_entropy_forward_backward(shape, logits.data(), targets.data(), 0.25F, losses_both.data(),
+                                   lse_both.data());
+    expect_same_bits(losses, losses_both, "losses in one pass");
+    expect_same_bits(lse, lse_both, "lse in one pass");
+    expect_same_bits(gradient, logits, "gradient in one pass");
+  }
+}
+
+TEST(CpuFastLoss, NotANumberShows) {
+  const LossShape shape{.rows = 1, .cols = 100, .valid = 100};
+  auto logits = random_array<float>(100, 7);
+  logits[37] = std::nanf("");
+  const std::int32_t target = 3;
+  float loss = 0;
+  float lse = 0;
+  cross_entropy_forward(shape, logits.data(), &target, &loss, &lse);
+  EXPECT_TRUE(std::isnan(loss));
+}
+
+TEST(CpuFastOptimizer, AdamW) {
+  for (const std::int64_t n : {1, 31, 20011}) {
+    const AdamWStep step{.lr = 1e-2F,
+                         .beta1 = 0.9F,
+                         .beta2 = 0.95F,
+                         .eps = 1e-6F,
+                         .weight_decay = 0.1F,
+                         .bias_correction1 = 0.19F,
+                         .bias_correction2 = 0.0975F,
+                         .grad_scale = 0.5F};
+    auto p = random_array<float>(n, 1);
+    auto m = random_array<float>(n, 2, 0.1F);
+    auto v = random_array<float>(n, 3, 0.1F);
+    for (float& x : v) x = std::abs(x);
+    const auto g = random_array<float>(n, 4);
+    auto pe = to_double(p);
+    auto me = to_double(m);
+    auto ve = to_double(v);
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      const double gi = static_cast<double>(g[i]) * 0.5;
+      me[i] = 0.9 * me[i] + 0.1 * gi;
+      ve[i] = 0.95 * ve[i] + 0.05 * gi * gi;
+      pe[i] -= 1e-2 * 0.1 * pe[i] + 1e-2 * (me[i] / 0.19) / (std::sqrt(ve[i] / 0.0975) + 1e-6);
+    }
+    std::vector<core::Bf16> half(p.size());
+    adamw_update(step, n, p.data(), m.data(), v.data(), g.data(), half.data());
+    expect_near(m, me, 1e-6, 1e-7, "m");
+    expect_near(v, ve, 1e-6, 1e-7, "v");
+    expect_near(p, pe, 1e-6, 1e-6, "p");
+    for (std::size_t i = 0; i < p.size(); ++i) ASSERT_EQ(half[i].bits, core::Bf16(p[i]).bits);
+  }
+}
+
+TEST(CpuFastOptimizer, Sgd) {
+  const std::int64_t n = 1003;
+  const auto g = random_array<float>(n, 1);
+  auto p = random_array<float>(n, 2);
+  auto velocity = random_array<float>(n, 3);
+  auto pe = to_double(p);
+  auto ve = to_double(velocity);
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    ve[i] = 0.9 * ve[i] + 2 * static_cast<double>(g[i]) + 0.01 * pe[i];
+    pe[i] -= 0.1 * ve[i];
+  }
+  const SgdStep step{.lr = 0.1F, .momentum = 0.9F, .weight_decay = 0.01F, .grad_scale = 2.0F};
+  sgd_update(step, n, p.data(), velocity.data(), g.data(), nullptr);
+  expect_near(velocity, ve, 1e-6, 1e-6, "velocity");
+  expect_near(p, pe, 1e-6, 1e-6, "p");
+  sgd_update({.lr = 0.5F}, n, p.data(), nullptr, g.data(), nullptr);
+  for (std::size_t i = 0; i < p.size(); ++i) pe[i] -= 0.5 * static_cast<double>(g[i]);
+  expect_near(p, pe, 1e-6, 1e-6, "p without momentum");
+}
+
+TEST(CpuFastOptimizer, SumOfSquaresDoesNotDependOnThreads) {
+  for (const std::int64_t n : {0, 1, 17, 16384, 5000001}) {
+    const auto g = random_array<float>(n, 8);
+    double expected = 0;
+    for (const float x : g) expected += static_cast<double>(x) * static_cast<double>(x);
+    const double sum = sum_of_squares(n, g.data());
+    EXPECT_NEAR(sum, expected, 1e-12 * expected);
+    const Threads single(1);
+    EXPECT_EQ(sum, sum_of_squares(n, g.data()));
+  }
+  std::vector<float> bad(100, 1.0F);
+  bad[99] = std::nanf("");
+  EXPECT_TRUE(std::isnan(sum_of_squares(100, bad.data())));
+}
+
+}  // namespace
+}  // namespace rooflm::backends::cpu
