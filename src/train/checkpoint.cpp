@@ -1,0 +1,212 @@
+// Checkpoints: directories that appear whole or not at all, and open in Hugging Face transformers.
+#include "train/checkpoint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "model/huggingface.h"
+#include "model/safetensors.h"
+#include "train/checkpoint_state.h"
+
+namespace rooflm::train {
+namespace {
+
+namespace fs = std::filesystem;
+using core::InputError;
+
+constexpr std::string_view kPrefix = "checkpoint-";
+constexpr const char* kUnfinished = ".tmp";
+
+/// The step in the name of a complete checkpoint.
+std::optional<std::int64_t> step_of(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const std::string digits = name.substr(kPrefix.size());
+  const bool is_number = digits.size() >= 6 && digits.size() <= 18 &&
+                         digits.find_first_not_of("0123456789") == std::string::npos;
+  return is_number ? std::optional(std::stoll(digits)) : std::nullopt;
+}
+
+[[noreturn]] void fail(const char* doing, const fs::path& path, const std::string& why) {
+  throw InputError(fmt::format("cannot {} {}: {}", doing, path.string(), why));
+}
+
+/// Removes a directory in such a way that what is left after a crash does not look complete.
+void remove_checkpoint(const fs::path& checkpoint) {
+  fs::path removed = checkpoint;
+  removed += kUnfinished;
+  std::error_code ignored;  // a checkpoint too many does no harm
+  fs::remove_all(removed, ignored);
+  fs::rename(checkpoint, removed, ignored);
+  fs::remove_all(removed, ignored);
+}
+
+void point_latest_to(const fs::path& out, const fs::path& checkpoint) {
+  const fs::path link = out / "latest";
+  const fs::path temporary = out / (std::string("latest") + kUnfinished);
+  std::error_code error;
+  fs::remove(temporary, error);
+  fs::create_directory_symlink(checkpoint.filename(), temporary, error);
+  if (!error) fs::rename(temporary, link, error);
+  if (error) fail("write", link, error.message());
+  core::sync_directory(out);
+}
+
+/// Optimizer state of the store, in the order of its names.
+std::vector<std::string> state_names(const engines::TensorStore& store) {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : store.entries()) {
+    if (entry.tensor.role == program::Role::optimizer_state) names.push_back(name);
+  }
+  return names;
+}
+
+void require_finite(const std::string& name, std::span<const float> values) {
+  if (std::ranges::all_of(values, [](float x) { return std::isfinite(x); })) return;
+  throw core::CheckFailed(fmt::format("{} holds numbers that are not finite", name));
+}
+
+void write_optimizer(const fs::path& path, const engines::TensorStore& store) {
+  std::vector<model::TensorSource> tensors;
+  for (const std::string& name : state_names(store)) {
+    tensors.push_back({.name = name,
+                       .dtype = core::DType::f32,
+                       .shape = store.entries().at(name).tensor.shape,
+                       .write = [&store, name](const core::ByteSink& sink) {
+                         const auto values = store.read<float>(name);
+                         require_finite(name, values);
+                         sink(std::as_bytes(std::span(values)));
+                       }});
+  }
+  model::write_safetensors(path, tensors);
+}
+
+void read_optimizer(const fs::path& path, engines::TensorStore& store) {
+  const model::SafetensorsFile file(path);
+  const auto names = state_names(store);
+  if (file.tensors().size() != names.size()) {
+    throw InputError(fmt::format("{}: holds {} tensors, expected {} of this model's optimizer", path.string(),
+                                 file.tensors().size(), names.size()));
+  }
+  for (const std::string& name : names) {  // everything is checked before anything is changed
+    const model::StoredTensor& tensor = file.at(name);
+    const core::Shape& shape = store.entries().at(name).tensor.shape;
+    if (tensor.dtype != "F32" || tensor.shape != shape) {
+      throw InputError(fmt::format("{}: tensor {} is {} {}, expected F32 {}", path.string(), name,
+                                   tensor.dtype, tensor.shape.str(), shape.str()));
+    }
+  }
+  std::vector<float> values;
+  for (const std::string& name : names) {
+    const model::StoredTensor& tensor = file.at(name);
+    values.resize(static_cast<std::size_t>(tensor.shape.numel()));
+    model::read_floats(tensor, values);
+    const auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
+    if (bad != values.end()) {
+      throw InputError(fmt::format("{}: tensor {} holds {} at element {}, expected finite numbers",
+                                   path.string(), name, *bad, bad - values.begin()));
+    }
+    store.write<float>(name, values);
+  }
+}
+
+void write_files(const fs::path& directory, const CheckpointState& state, const Session& session,
+                 const fs::path& tokenizer) {
+  model::save_model(directory, session.config(), [&](const std::string& name, std::span<float> values) {
+    session.store().read_bytes(name, std::as_writable_bytes(values));
+    require_finite(name, values);
+  });
+  write_optimizer(directory / "optimizer.safetensors", session.store());
+  if (!tokenizer.empty()) {
+    const core::MappedFile file(tokenizer);
+    core::write_file_atomically(directory / "tokenizer.json", file.text());
+  }
+  core::write_file_atomically(directory / "state.json", state_json(state));
+  core::sync_directory(directory);
+}
+
+}  // namespace
+
+std::vector<fs::path> list_checkpoints(const fs::path& out) {
+  std::vector<std::pair<std::int64_t, fs::path>> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(out, error), end; !error && entry != end; entry.increment(error)) {
+    const auto step = step_of(entry->path().filename().string());
+    std::error_code ignored;
+    if (step && entry->is_directory(ignored)) found.emplace_back(*step, entry->path());
+  }
+  std::ranges::sort(found);
+  std::vector<fs::path> checkpoints;
+  for (auto& [step, path] : found) checkpoints.push_back(std::move(path));
+  return checkpoints;
+}
+
+fs::path save_checkpoint(const fs::path& out, const CheckpointState& state, const Session& session,
+                         const fs::path& tokenizer, std::int64_t keep) {
+  const fs::path checkpoint = out / fmt::format("{}{:06}", kPrefix, state.step);
+  fs::path unfinished = checkpoint;
+  unfinished += kUnfinished;
+  std::error_code error;
+  fs::remove_all(unfinished, error);
+  fs::create_directory(unfinished, error);
+  if (error) fail("make", unfinished, error.message());
+  try {
+    write_files(unfinished, state, session, tokenizer);
+    fs::rename(unfinished, checkpoint, error);
+    if (error) fail("write", checkpoint, error.message());
+  } catch (...) {
+    fs::remove_all(unfinished, error);
+    throw;
+  }
+  core::sync_directory(out);
+  point_latest_to(out, checkpoint);
+  auto all = list_checkpoints(out);
+  const auto kept = std::min(all.size(), static_cast<std::size_t>(keep));
+  for (std::size_t i = 0; i + kept < all.size(); ++i) remove_checkpoint(all[i]);
+  return checkpoint;
+}
+
+void load_checkpoint(const fs::path& checkpoint, Session& session) {
+  read_optimizer(checkpoint / "optimizer.safetensors", session.store());
+  session.load(checkpoint);
+}
+
+fs::path resolve_model_directory(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error) || fs::exists(path / "config.json", error)) return path;
+  const auto checkpoints = list_checkpoints(path);
+  return checkpoints.empty() ? path : checkpoints.back();
+}
+
+OutputDirectory::OutputDirectory(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail("make", path, error.message());
+  const fs::path lock = path / ".lock";
+  lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ < 0) fail("write", lock, std::strerror(errno));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(lock_);
+    throw core::UsageError(
+        fmt::format("another training run is writing to {}; choose another --out", path.string()));
+  }
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const bool is_ours = name.starts_with(kPrefix) || name.starts_with("latest");
+    std::error_code ignored;
+    if (is_ours && name.ends_with(kUnfinished)) fs::remove_all(entry->path(), ignored);
+  }
+}
+
+OutputDirectory::~OutputDirectory() { ::close(lock_); }
+
+}  // namespace rooflm::train

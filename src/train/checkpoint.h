@@ -1,0 +1,81 @@
+// Checkpoints: directories that appear whole or not at all, and open in Hugging Face transformers.
+//
+// OUT/checkpoint-000123/ holds config.json and model.safetensors (fp32, Hugging Face layout),
+// optimizer.safetensors (m.NAME and v.NAME of each parameter), state.json and the tokenizer.json of the data.
+// OUT/latest is a link to the newest one. Names that end in .tmp are unfinished or being removed.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "train/data_loader.h"
+#include "train/session.h"
+#include "train/train_options.h"
+
+namespace rooflm::train {
+
+/// A shard as a checkpoint remembers it: the same name and number of tokens count as the same shard.
+struct ShardName {
+  std::string name;
+  std::uint64_t tokens = 0;
+  bool operator==(const ShardName&) const = default;
+};
+
+/// state.json: where a run is and how it was told to go on.
+struct CheckpointState {
+  std::int64_t step = 0;     ///< updates done
+  std::uint64_t tokens = 0;  ///< trained on
+  LoaderState loader{};
+  std::optional<double> best_val_loss{};
+  std::string model_name;
+  std::int64_t padded_vocab = 0;            ///< config.json does not say it
+  std::vector<std::filesystem::path> data;  ///< as given to the run
+  std::vector<ShardName> shards;            ///< of the training part
+  OptionTexts options;
+};
+
+/// The complete checkpoints in `out`, oldest first; none when it does not exist.
+std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& out);
+
+/// Reads state.json. Throws core::InputError that names the file, the key and the expectation when it is
+/// missing, damaged, or not of this version.
+CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint);
+/// The model of a checkpoint: config.json with what state.json adds.
+model::ModelConfig read_checkpoint_config(const std::filesystem::path& checkpoint,
+                                          const CheckpointState& state);
+
+/// Saves weights and optimizer state of `session` to OUT/checkpoint-STEP: written aside, synchronised,
+/// renamed; then OUT/latest is moved to it, and older checkpoints but the last `keep` are removed.
+/// `tokenizer` is copied when not empty. Returns the checkpoint. Throws core::InputError when it cannot be
+/// written; what was there is then untouched.
+std::filesystem::path save_checkpoint(const std::filesystem::path& out, const CheckpointState& state,
+                                      const Session& session, const std::filesystem::path& tokenizer,
+                                      std::int64_t keep);
+
+/// Reads weights and optimizer state into `session`, whose training engine exists. Throws core::InputError
+/// that names the file, the tensor and the expectation when one is missing, left over or has another shape.
+void load_checkpoint(const std::filesystem::path& checkpoint, Session& session);
+
+/// The directory with config.json that `path` stands for: itself, or the newest checkpoint when it is the
+/// output of a training run. Anything else is returned as it is.
+std::filesystem::path resolve_model_directory(const std::filesystem::path& path);
+
+/// Holds an output directory for one training run, made when missing; removes what interrupted runs have left
+/// unfinished. Throws core::InputError when it cannot be made or written, core::UsageError when another run
+/// holds it. The lock goes with the process, however that ends.
+class OutputDirectory {
+ public:
+  explicit OutputDirectory(const std::filesystem::path& path);
+  OutputDirectory(const OutputDirectory&) = delete;
+  OutputDirectory& operator=(const OutputDirectory&) = delete;
+  ~OutputDirectory();
+
+ private:
+  int lock_ = -1;
+};
+
+}  // namespace rooflm::train

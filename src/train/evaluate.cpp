@@ -1,0 +1,38 @@
+// The loss of a model on text that it does not train on.
+#include "train/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/shard.h"
+
+namespace rooflm::train {
+
+std::unique_ptr<EvalBatches> open_validation(const std::vector<std::filesystem::path>& shards,
+                                             std::int64_t& batch, std::int64_t seq,
+                                             std::uint32_t vocab_size) {
+  std::uint64_t longest = 0;
+  for (const auto& shard : shards) longest = std::max(longest, Shard(shard).size());
+  const auto fits = [&](std::int64_t b) { return static_cast<std::uint64_t>(b * seq) < longest; };
+  while (batch > 1 && !fits(batch)) batch /= 2;
+  if (!fits(batch)) return nullptr;
+  return std::make_unique<EvalBatches>(shards, batch, seq, vocab_size);
+}
+
+Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t most_batches) {
+  Evaluation result;
+  Batch batch;
+  const std::uint64_t count = std::min(batches.size(), most_batches);
+  double sum = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    batches.read(i, batch);
+    sum += session.loss(batch);
+    result.tokens += batch.tokens.size();
+  }
+  result.batches = count;
+  result.loss = sum / static_cast<double>(count);
+  result.perplexity = std::exp(result.loss);
+  return result;
+}
+
+}  // namespace rooflm::train

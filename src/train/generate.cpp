@@ -1,0 +1,177 @@
+// Text from a model, token by token.
+#include "train/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "core/error.h"
+#include "core/rng.h"
+
+namespace rooflm::train {
+namespace {
+
+constexpr std::uint64_t kSamplingStream = 0x73616d706c65;  // "sample"
+constexpr std::int64_t kWindowWithoutPositions = 1024;
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+/// Uniform in [0, 1) with 53 random bits.
+double uniform_number(std::uint64_t seed, std::uint64_t index) {
+  const auto words = core::philox(seed, kSamplingStream, index);
+  const std::uint64_t bits = (std::uint64_t{words[0]} << 32U) | words[1];
+  return static_cast<double>(bits >> 11U) * 0x1p-53;
+}
+
+/// Bytes of the character that begins with `lead`; 0 when none does.
+std::size_t character_length(unsigned char lead) {
+  if (lead < 0x80) return 1;
+  if (lead < 0xC2) return 0;
+  if (lead < 0xE0) return 2;
+  if (lead < 0xF0) return 3;
+  return lead < 0xF5 ? 4 : 0;
+}
+
+/// Whether `next` may be the second byte after `lead` (no overlong forms, surrogates, or beyond U+10FFFF).
+bool may_follow(unsigned char lead, unsigned char next) {
+  if (lead == 0xE0) return next >= 0xA0 && next < 0xC0;
+  if (lead == 0xED) return next >= 0x80 && next < 0xA0;
+  if (lead == 0xF0) return next >= 0x90 && next < 0xC0;
+  if (lead == 0xF4) return next >= 0x80 && next < 0x90;
+  return next >= 0x80 && next < 0xC0;
+}
+
+/// Length of the longest start of `text` that could begin a character; `complete` says whether it is one.
+std::size_t scan_character(std::string_view text, bool& complete) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const std::size_t length = character_length(lead);
+  std::size_t n = 1;
+  while (n < length && n < text.size()) {
+    const auto next = static_cast<unsigned char>(text[n]);
+    if (n == 1 ? !may_follow(lead, next) : (next < 0x80 || next >= 0xC0)) break;
+    ++n;
+  }
+  complete = length > 0 && n == length;
+  return n;
+}
+
+std::vector<std::int32_t> encode_prompt(const Session& session, const Tokenizer& tokenizer,
+                                        const std::string& prompt) {
+  std::vector<std::int32_t> tokens;
+  for (const std::uint32_t id : tokenizer.encode(prompt)) tokens.push_back(static_cast<std::int32_t>(id));
+  if (tokens.empty()) {
+    const auto eot = tokenizer.eot();
+    if (!eot) throw core::UsageError("--prompt is empty and the tokenizer has no end-of-text token");
+    tokens.push_back(static_cast<std::int32_t>(*eot));
+  }
+  const auto largest = *std::ranges::max_element(tokens);
+  if (largest >= session.config().vocab) {
+    throw core::InputError(fmt::format("token id {} of the prompt is beyond the model's vocabulary of {}",
+                                       largest, session.config().vocab));
+  }
+  return tokens;
+}
+
+std::int64_t window_of(const Session& session, const SamplingOptions& options) {
+  const std::int64_t positions = session.config().max_seq;
+  const std::int64_t most = positions > 0 ? positions : kWindowWithoutPositions;
+  if (options.window == 0) return most;
+  return positions > 0 ? std::min(options.window, positions) : options.window;
+}
+
+}  // namespace
+
+void validate(const SamplingOptions& o) {
+  using core::UsageError;
+  if (o.tokens < 1) throw UsageError(fmt::format("--tokens must be at least 1, got {}", o.tokens));
+  if (!(o.temperature >= 0) || !std::isfinite(o.temperature)) {
+    throw UsageError(fmt::format("--temperature must not be negative, got {}", o.temperature));
+  }
+  if (o.top_k < 0) throw UsageError(fmt::format("--top-k must not be negative, got {}", o.top_k));
+  if (!(o.top_p > 0 && o.top_p <= 1)) {
+    throw UsageError(fmt::format("--top-p must be above 0 and at most 1, got {}", o.top_p));
+  }
+  if (o.window < 0) throw UsageError(fmt::format("--window must not be negative, got {}", o.window));
+}
+
+std::int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform) {
+  if (std::ranges::any_of(logits, [](float x) { return std::isnan(x); })) {
+    throw core::CheckFailed("the model's logits are not numbers (NaN): its weights are damaged");
+  }
+  const auto most_likely = std::ranges::max_element(logits);
+  if (options.temperature == 0) return static_cast<std::int32_t>(most_likely - logits.begin());
+  std::vector<std::int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto before = [&](std::int32_t a, std::int32_t b) {
+    const float x = logits[static_cast<std::size_t>(a)];
+    const float y = logits[static_cast<std::size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  const auto all = static_cast<std::int64_t>(ids.size());
+  const std::int64_t k = options.top_k > 0 ? std::min(options.top_k, all) : all;
+  std::partial_sort(ids.begin(), ids.begin() + k, ids.end(), before);
+  ids.resize(static_cast<std::size_t>(k));
+  std::vector<double> cumulative;
+  double sum = 0;
+  for (const std::int32_t id : ids) {
+    sum += std::exp((logits[static_cast<std::size_t>(id)] - *most_likely) / options.temperature);
+    cumulative.push_back(sum);
+  }
+  const auto reach = [&](double share) {
+    const auto found = std::ranges::lower_bound(cumulative, share * sum);
+    return std::min(static_cast<std::size_t>(found - cumulative.begin()), cumulative.size() - 1);
+  };
+  const std::size_t last = options.top_p < 1 ? reach(options.top_p) : cumulative.size() - 1;
+  const auto chosen = std::upper_bound(cumulative.begin(), cumulative.begin() + static_cast<long>(last),
+                                       uniform * cumulative[last]);
+  return ids[static_cast<std::size_t>(chosen - cumulative.begin())];
+}
+
+std::string Utf8Stream::append(std::string_view bytes) {
+  pending_ += bytes;
+  std::string text;
+  std::string_view rest = pending_;
+  while (!rest.empty()) {
+    bool complete = false;
+    const std::size_t n = scan_character(rest, complete);
+    if (!complete && n == rest.size() && character_length(static_cast<unsigned char>(rest[0])) > 0) break;
+    text += complete ? rest.substr(0, n) : kReplacement;
+    rest.remove_prefix(n);
+  }
+  pending_ = std::string(rest);
+  return text;
+}
+
+std::string Utf8Stream::finish() {
+  const bool unfinished = !pending_.empty();
+  pending_.clear();
+  return unfinished ? std::string(kReplacement) : std::string();
+}
+
+std::int64_t generate(Session& session, const Tokenizer& tokenizer, const std::string& prompt,
+                      const SamplingOptions& options, const std::function<void(const std::string&)>& write) {
+  validate(options);
+  std::vector<std::int32_t> tokens = encode_prompt(session, tokenizer, prompt);
+  const auto window = static_cast<std::size_t>(window_of(session, options));
+  const auto eot = tokenizer.eot();
+  Utf8Stream stream;
+  std::int64_t produced = 0;
+  while (produced < options.tokens) {
+    const auto seen = std::span<const std::int32_t>(tokens).last(std::min(tokens.size(), window));
+    auto logits = session.next_token_logits(seen);
+    // The model may have more outputs than the tokenizer has tokens.
+    logits.resize(std::min<std::size_t>(logits.size(), tokenizer.vocab_size()));
+    const double uniform = uniform_number(options.seed, static_cast<std::uint64_t>(produced));
+    const std::int32_t token = sample_token(logits, options, uniform);
+    ++produced;
+    if (options.stop_at_eot && eot && static_cast<std::int64_t>(*eot) == token) break;
+    tokens.push_back(token);
+    write(stream.append(tokenizer.token_bytes(static_cast<std::uint32_t>(token))));
+  }
+  write(stream.finish());
+  return produced;
+}
+
+}  // namespace rooflm::train

@@ -1,0 +1,87 @@
+// What a training run shows while it runs: a bar on a terminal, plain lines elsewhere.
+#include "train/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/units.h"
+
+namespace rooflm::train {
+namespace {
+
+constexpr std::size_t kBarWidth = 20;
+
+std::size_t terminal_width(std::FILE* stream) {
+  winsize size{};
+  const bool known = ::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
+/// "[#####...............]"
+std::string bar(std::int64_t done, std::int64_t all) {
+  const double share = std::clamp(static_cast<double>(done) / static_cast<double>(all), 0.0, 1.0);
+  const auto filled = static_cast<std::size_t>(share * kBarWidth);
+  return "[" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "]";
+}
+
+/// "1:02:03", "4:05"
+std::string clock(double seconds) {
+  const auto s = static_cast<std::int64_t>(std::ceil(seconds));
+  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+  return fmt::format("{}:{:02}", s / 60, s % 60);
+}
+
+}  // namespace
+
+std::string describe(const StepRecord& r, std::int64_t steps) {
+  std::string text = fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}", r.step, steps, r.loss, r.lr);
+  if (r.grad_norm) text += fmt::format("  norm {:.3g}", *r.grad_norm);
+  text += fmt::format("  {} tok/s", core::format_si(r.tokens_per_s));
+  if (r.mfu) text += fmt::format("  {:.1f} % MFU", 100 * *r.mfu);
+  return text;
+}
+
+Progress::Progress(std::int64_t steps, std::int64_t line_every, std::FILE* stream)
+    : steps_(steps),
+      line_every_(std::max<std::int64_t>(1, line_every)),
+      stream_(stream),
+      is_terminal_(::isatty(::fileno(stream)) != 0) {}
+
+Progress::~Progress() {
+  if (!bar_.empty()) fmt::print(stream_, "\n");
+}
+
+void Progress::step(const StepRecord& r) {
+  if (!is_terminal_) {
+    if (is_first_ || r.step % line_every_ == 0 || r.step == steps_) {
+      fmt::print(stream_, "{}\n", describe(r, steps_));
+      std::fflush(stream_);
+    }
+    is_first_ = false;
+    return;
+  }
+  const double left_s = static_cast<double>(steps_ - r.step) * (r.step_s + r.loader_wait_s);
+  std::string line = fmt::format("{} {}  {} left", bar(r.step, steps_), describe(r, steps_), clock(left_s));
+  const std::size_t width = terminal_width(stream_);
+  if (line.size() >= width) line.resize(width - 1);
+  erase();
+  bar_ = line;
+  fmt::print(stream_, "{}", bar_);
+  std::fflush(stream_);
+}
+
+void Progress::message(const std::string& text) {
+  erase();
+  fmt::print(stream_, "{}\n{}", text, bar_);
+  std::fflush(stream_);
+}
+
+void Progress::erase() {
+  if (!bar_.empty()) fmt::print(stream_, "\r\x1b[K");
+}
+
+}  // namespace rooflm::train

@@ -1,0 +1,148 @@
+// A model on a device: its weights, its optimizer state, and the engines that train, evaluate and sample it.
+#include "train/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "model/forward.h"
+#include "model/huggingface.h"
+#include "model/parameters.h"
+
+namespace rooflm::train {
+namespace {
+
+constexpr std::int64_t kLeastLogitsSeq = 16;
+
+engines::Engine& required(const std::unique_ptr<engines::Engine>& engine, const char* what) {
+  if (!engine) throw std::logic_error(fmt::format("the {} engine was not made", what));
+  return *engine;
+}
+
+}  // namespace
+
+std::array<float, 4> optimizer_hyper(const passes::OptimizerOptions& options, double lr, std::int64_t t) {
+  const auto correction = [t](double beta) {
+    return static_cast<float>(1 - std::pow(beta, static_cast<double>(t)));
+  };
+  return {static_cast<float>(lr), correction(options.beta1), correction(options.beta2), 0.0F};
+}
+
+Session::Session(backends::Backend& backend, model::ModelConfig config, engines::StepOptions step,
+                 double memory_limit_bytes)
+    : config_(std::move(config)), step_(step), memory_limit_bytes_(memory_limit_bytes), store_(backend) {
+  model::validate(config_);
+}
+
+std::unique_ptr<engines::Engine> Session::make_engine(program::Program program) {
+  double limit = memory_limit_bytes_;
+  if (limit > 0) {  // what other engines use, and what this program does not count, is taken already
+    for (const auto* other : {training_.get(), loss_.get(), logits_.get()}) {
+      if (other == nullptr) continue;
+      limit -= static_cast<double>(engines::memory_need(other->program(), step_.engine).transient_bytes);
+    }
+    for (const auto& [name, entry] : store_.entries()) {
+      if (program.find(name) == program::kNone) limit -= static_cast<double>(entry.memory.bytes());
+    }
+    limit = std::max(limit, 1.0);  // 0 would mean no limit
+  }
+  auto engine = std::make_unique<engines::Engine>(std::move(program), step_.engine, store_, limit);
+  if (has_weights_) engine->setup();
+  return engine;
+}
+
+void Session::make_training_engine(std::int64_t batch, std::int64_t seq) {
+  training_.reset();
+  training_ = make_engine(engines::training_step(model::forward(config_, batch, seq), step_));
+}
+
+void Session::make_loss_engine(std::int64_t batch, std::int64_t seq) {
+  loss_.reset();
+  loss_ = make_engine(engines::inference_step(model::forward(config_, batch, seq), step_));
+}
+
+void Session::make_logits_engine(std::int64_t seq) {
+  logits_.reset();
+  logits_ = make_engine(engines::inference_step(model::forward(config_, 1, seq, model::Head::logits), step_));
+  logits_seq_ = seq;
+}
+
+void Session::initialise(std::uint64_t seed) {
+  for (const model::Parameter& p : model::parameters(config_)) {
+    store_.bind({.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
+    store_.write<float>(p.name, model::initial_values(p, config_, seed));
+  }
+  copy_weights();
+}
+
+void Session::load(const std::filesystem::path& directory) {
+  for (const model::Parameter& p : model::parameters(config_)) {
+    store_.bind({.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
+  }
+  model::load_weights(directory, config_, [this](const std::string& name, std::span<const float> values) {
+    store_.write(name, values);
+  });
+  copy_weights();
+}
+
+void Session::copy_weights() {
+  has_weights_ = true;
+  for (auto* engine : {training_.get(), loss_.get(), logits_.get()}) {
+    if (engine != nullptr) engine->setup();
+  }
+}
+
+void Session::set_micro_batch(int index, const Batch& batch) {
+  auto& io = required(training_, "training").io();
+  io.write<std::int32_t>(engines::micro_batch_name("tokens", index), batch.tokens);
+  io.write<std::int32_t>(engines::micro_batch_name("targets", index), batch.targets);
+}
+
+Session::Update Session::update(double lr, std::int64_t t) {
+  auto& engine = required(training_, "training");
+  const auto hyper = optimizer_hyper(step_.optimizer, lr, t);
+  engine.io().write<float>("hyper", hyper);
+  Update update;
+  update.times = engine.run();
+  update.loss = engine.io().read<float>("loss").at(0);
+  if (step_.optimizer.clip_norm > 0) update.grad_norm = engine.io().read<float>("grad_norm").at(0);
+  return update;
+}
+
+double Session::loss(const Batch& batch) {
+  auto& engine = required(loss_, "loss");
+  engine.io().write<std::int32_t>("tokens", batch.tokens);
+  engine.io().write<std::int32_t>("targets", batch.targets);
+  engine.run();
+  return engine.io().read<float>("loss").at(0);
+}
+
+std::vector<float> Session::next_token_logits(std::span<const std::int32_t> tokens) {
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  if (count == 0) throw std::logic_error("logits after no token");
+  if (count > logits_seq_) {
+    auto seq = std::max(kLeastLogitsSeq, static_cast<std::int64_t>(std::bit_ceil(tokens.size())));
+    if (config_.max_seq > 0 && count <= config_.max_seq) seq = std::min(seq, config_.max_seq);
+    make_logits_engine(seq);
+  }
+  std::vector<std::int32_t> padded(static_cast<std::size_t>(logits_seq_), 0);
+  std::copy(tokens.begin(), tokens.end(), padded.begin());
+  logits_->io().write<std::int32_t>("tokens", padded);
+  logits_->run();
+  const auto& all = logits_->io().entries().at("logits").memory;  // [T, V]
+  const auto row_bytes = static_cast<std::size_t>(config_.padded_vocab) * sizeof(float);
+  std::vector<float> row(static_cast<std::size_t>(config_.vocab));
+  store_.backend().copy_out(row.data(),
+                            static_cast<const std::byte*>(all.data()) + (tokens.size() - 1) * row_bytes,
+                            row.size() * sizeof(float));
+  return row;
+}
+
+}  // namespace rooflm::train

@@ -1,0 +1,85 @@
+// A model on a device: its weights, its optimizer state, and the engines that train, evaluate and sample it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "backends/backend.h"
+#include "engines/engine.h"
+#include "engines/recipe.h"
+#include "engines/tensor_store.h"
+#include "model/config.h"
+#include "train/data_loader.h"
+
+namespace rooflm::train {
+
+/// The runtime input of the optimizer at update `t` (the first is 1): {lr, 1 - beta1^t, 1 - beta2^t, 0}.
+std::array<float, 4> optimizer_hyper(const passes::OptimizerOptions& options, double lr, std::int64_t t);
+
+/// Weights and optimizer state in one store, and up to three engines on it: for training steps, for losses
+/// and for logits. Weights are fp32; copies in the compute dtype are kept up to date here. Make the engines
+/// that will be needed before the weights are filled in: what does not fit is then found out at once. Used by
+/// one thread.
+class Session {
+ public:
+  /// `step` says how programs are made for all engines. `memory_limit_bytes`: of everything together, 0 for
+  /// what the backend has free. The backend must outlive the session.
+  Session(backends::Backend& backend, model::ModelConfig config, engines::StepOptions step,
+          double memory_limit_bytes = 0);
+
+  /// Engines for batches of B windows of T tokens. Throw core::OutOfMemory, core::Unavailable, and
+  /// core::UsageError when T exceeds the model's positions.
+  void make_training_engine(std::int64_t batch, std::int64_t seq);
+  void make_loss_engine(std::int64_t batch, std::int64_t seq);
+
+  /// Random weights by model::initial_values; optimizer state is left as it is.
+  void initialise(std::uint64_t seed);
+  /// Weights of a Hugging Face directory. Throws core::InputError as model::load_weights does.
+  void load(const std::filesystem::path& directory);
+  /// Values of one parameter, fp32.
+  [[nodiscard]] std::vector<float> weight(const std::string& name) const { return store_.read<float>(name); }
+
+  /// What one update did; the loss is the mean over all micro-batches before it.
+  struct Update {
+    double loss = 0;
+    std::optional<double> grad_norm{};  ///< before clipping; absent without clipping
+    engines::StepTimes times;
+  };
+  /// Fills in the tokens and targets [B, T] of micro-batch `index`. Needs the training engine, as `update`.
+  void set_micro_batch(int index, const Batch& batch);
+  /// One training step on the micro-batches set before: update number `t`, 1 <= t.
+  Update update(double lr, std::int64_t t);
+
+  /// Mean cross-entropy of one batch in nats. Needs the loss engine.
+  double loss(const Batch& batch);
+
+  /// The logits [V] that follow `tokens` (1 to max_seq of them), padding of the vocabulary left out. One
+  /// engine is made for the next power of two of their number and kept until a longer one is needed; causal
+  /// attention keeps the padding on the right from being seen.
+  std::vector<float> next_token_logits(std::span<const std::int32_t> tokens);
+
+  [[nodiscard]] const model::ModelConfig& config() const { return config_; }
+  [[nodiscard]] const engines::StepOptions& step_options() const { return step_; }
+  [[nodiscard]] engines::TensorStore& store() { return store_; }
+  [[nodiscard]] const engines::TensorStore& store() const { return store_; }
+
+ private:
+  std::unique_ptr<engines::Engine> make_engine(program::Program program);
+  void make_logits_engine(std::int64_t seq);
+  void copy_weights();
+
+  model::ModelConfig config_;
+  engines::StepOptions step_;
+  double memory_limit_bytes_;
+  engines::TensorStore store_;
+  std::unique_ptr<engines::Engine> training_, loss_, logits_;
+  std::int64_t logits_seq_ = 0;
+  bool has_weights_ = false;
+};
+
+}  // namespace rooflm::train

@@ -1,0 +1,92 @@
+// The log of a training run: one line of JSON per step.
+#include "train/train_log.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/file.h"
+
+namespace rooflm::train {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// Null for what is absent; JSON has no infinities either.
+ordered_json number(std::optional<double> value) {
+  return value && std::isfinite(*value) ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+[[noreturn]] void fail(const std::filesystem::path& path) {
+  throw core::InputError(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+}
+
+/// The step of a log line. Throws core::InputError when it has none.
+std::int64_t step_of(std::string_view line, const std::filesystem::path& path, std::size_t number) {
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (json.is_object() && json.contains("step") && json["step"].is_number_integer()) {
+    return json["step"].get<std::int64_t>();
+  }
+  throw core::InputError(
+      fmt::format("{}: line {} is no line of a training log, expected an object with an integer 'step'; "
+                  "choose another --log",
+                  path.string(), number));
+}
+
+/// The leading part of `text` whose lines are complete and not beyond `keep_until_step`.
+std::string_view kept_part(std::string_view text, std::int64_t keep_until_step,
+                           const std::filesystem::path& path) {
+  std::size_t kept = 0;
+  for (std::size_t line = 1;; ++line) {
+    const std::size_t end = text.find('\n', kept);
+    if (end == std::string_view::npos) break;
+    if (step_of(text.substr(kept, end - kept), path, line) > keep_until_step) break;
+    kept = end + 1;
+  }
+  return text.substr(0, kept);
+}
+
+void truncate_log(const std::filesystem::path& path, std::int64_t keep_until_step) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return;
+  const core::MappedFile file(path);
+  const std::string_view kept = kept_part(file.text(), keep_until_step, path);
+  if (kept.size() != file.text().size()) core::write_file_atomically(path, kept);
+}
+
+}  // namespace
+
+TrainLog::TrainLog(const std::filesystem::path& path, std::int64_t keep_until_step) : path_(path) {
+  truncate_log(path, keep_until_step);
+  file_ = std::fopen(path.c_str(), "ae");
+  if (file_ == nullptr) fail(path);
+}
+
+TrainLog::~TrainLog() {
+  if (file_ != nullptr) std::fclose(file_);
+}
+
+void TrainLog::append(const StepRecord& r) {
+  ordered_json line;
+  line["step"] = r.step;
+  line["loss"] = number(r.loss);
+  line["lr"] = r.lr;
+  line["grad_norm"] = number(r.grad_norm);
+  line["tokens"] = r.tokens;
+  line["tokens_per_s"] = r.tokens_per_s;
+  line["mfu"] = number(r.mfu);
+  line["peak_flop_per_s"] = number(r.peak_flop_per_s);
+  line["loader_wait_s"] = r.loader_wait_s;
+  line["step_s"] = r.step_s;
+  line["val_loss"] = number(r.val_loss);
+  const std::string text = line.dump() + "\n";
+  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0) fail(path_);
+}
+
+}  // namespace rooflm::train

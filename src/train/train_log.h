@@ -1,0 +1,49 @@
+// The log of a training run: one line of JSON per step.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+namespace rooflm::train {
+
+/// What one step measured. Times are wall time in seconds.
+struct StepRecord {
+  std::int64_t step = 0;  ///< steps done, this one included: the first is 1
+  double loss = 0;        ///< mean cross-entropy of the step's tokens in nats, before its update
+  double lr = 0;
+  std::optional<double> grad_norm{};  ///< before clipping; absent without clipping
+  std::uint64_t tokens = 0;           ///< trained on since the beginning, this step included
+  double tokens_per_s = 0;            ///< of this step, waiting for data included
+  std::optional<double> mfu{};        ///< absent without a peak to divide by
+  std::optional<double> peak_flop_per_s{};
+  double loader_wait_s = 0;  ///< spent waiting for batches in this step
+  double step_s = 0;         ///< forward, backward and optimizer
+  std::optional<double> val_loss{};
+};
+
+/// How an MFU of this room is computed, to be printed beside it.
+inline constexpr const char* kMfuFormula = "(6N + 12LCT) * tokens/s / peak";
+
+/// Appends to a JSONL file, each line flushed: {"step", "loss", "lr", "grad_norm", "tokens", "tokens_per_s",
+/// "mfu", "peak_flop_per_s", "loader_wait_s", "step_s", "val_loss"}, null where absent. Move-only.
+class TrainLog {
+ public:
+  /// Opens `path`, made when missing. Lines of steps beyond `keep_until_step`, and a last line without an
+  /// end, are removed first: what a run that was interrupted had written after its checkpoint. Throws
+  /// core::InputError when it cannot be written or holds something else than such a log.
+  TrainLog(const std::filesystem::path& path, std::int64_t keep_until_step);
+  TrainLog(const TrainLog&) = delete;
+  TrainLog& operator=(const TrainLog&) = delete;
+  ~TrainLog();
+
+  /// Throws core::InputError when the disk is full.
+  void append(const StepRecord& record);
+
+ private:
+  std::filesystem::path path_;
+  std::FILE* file_ = nullptr;
+};
+
+}  // namespace rooflm::train

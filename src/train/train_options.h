@@ -1,0 +1,64 @@
+// Everything that a training run can be told, as values and as text.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engines/recipe.h"
+#include "train/schedule.h"
+
+namespace rooflm::train {
+
+struct TrainOptions {
+  std::vector<std::filesystem::path> data;  ///< a prepared directory, or shards
+  std::filesystem::path out;                ///< directory of the checkpoints
+  engines::StepOptions step{};              ///< engine, dtype, accumulation, optimizer, ...
+  std::int64_t batch = 8;                   ///< B: windows per micro-batch
+  std::int64_t seq = 256;                   ///< T
+  Schedule schedule{};
+  std::uint64_t seed = 0;                   ///< of initial weights, shuffling and sampling
+  std::int64_t eval_every = 100;            ///< steps between evaluations; 0: at the end only
+  std::int64_t eval_batches = 20;           ///< most batches of one evaluation
+  std::int64_t checkpoint_every = 0;        ///< steps between checkpoints; 0: at the end only
+  std::int64_t keep = 2;                    ///< checkpoints to keep
+  std::int64_t sample_every = 0;            ///< steps between samples; 0: none
+  std::string prompt;                       ///< of samples; empty: the end-of-text token
+  std::int64_t line_every = 10;             ///< steps between lines where there is no terminal
+  std::filesystem::path log;                ///< JSONL; empty: log.jsonl in `out`
+  double memory_limit_bytes = 0;            ///< 0: what is free
+  std::optional<double> peak_flop_per_s{};  ///< what the MFU divides by; absent: no MFU
+};
+
+/// Throws core::UsageError naming the option and its value when one is out of range.
+void validate(const TrainOptions& options);
+
+/// Options as text by their name on the command line ("grad-accum" -> "4"): what a checkpoint remembers.
+using OptionTexts = std::map<std::string, std::string>;
+
+/// One option of those that a checkpoint remembers.
+struct OptionField {
+  std::string name;
+  /// Decides the numbers: a run that continues must keep it.
+  bool is_fixed;
+  std::function<std::string(const TrainOptions&)> get;
+  /// Throws core::UsageError or core::InputError when the text does not parse.
+  std::function<void(TrainOptions&, const std::string&)> set;
+};
+const std::vector<OptionField>& option_fields();
+
+OptionTexts to_texts(const TrainOptions& options);
+
+/// The options of a run that continues: where `was_given` says no, what the checkpoint remembers takes the
+/// place of the value in `options`. `source` names the checkpoint in messages. Throws core::UsageError when a
+/// fixed option was given with another value than remembered (but --steps may grow when the schedule is
+/// constant), and core::InputError when the checkpoint lacks an option.
+TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
+                       const std::function<bool(const std::string&)>& was_given, const std::string& source);
+
+}  // namespace rooflm::train

@@ -1,0 +1,286 @@
+// The training loop.
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <utility>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "train/data_loader.h"
+#include "train/evaluate.h"
+#include "train/generate.h"
+#include "train/progress.h"
+#include "train/session.h"
+#include "train/signals.h"
+#include "train/tokenizer.h"
+#include "train/train_log.h"
+
+namespace rooflm::train {
+namespace {
+
+constexpr std::int64_t kSampleTokens = 64;
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool is_due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
+
+}  // namespace
+
+/// One run: what the trainer's constructor opens and its loop uses.
+class Trainer::Loop {
+ public:
+  Loop(backends::Backend& backend, const model::ModelConfig& config, const TrainOptions& options,
+       const TrainingData& data, const TrainStart& start, std::FILE* stream)
+      : options_(checked(options)),
+        data_(data),
+        output_(options_.out),
+        session_(backend, config, options_.step, options_.memory_limit_bytes),
+        progress_(options_.schedule.steps, options_.line_every, stream) {
+    refuse_foreign_output(start);
+    open_data(config);
+    session_.make_training_engine(options_.batch, options_.seq);
+    if (validation_) session_.make_loss_engine(eval_batch_, options_.seq);
+    if (!start.checkpoint.empty()) {
+      resume(start.checkpoint);
+    } else if (!start.weights.empty()) {
+      session_.load(start.weights);
+    } else {
+      session_.initialise(options_.seed);
+    }
+    log_ = std::make_unique<TrainLog>(log_path(), state_.step);
+    describe_run(config);
+  }
+
+  TrainSummary run();
+
+ private:
+  static TrainOptions checked(TrainOptions options) {
+    validate(options);
+    return options;
+  }
+  [[nodiscard]] std::filesystem::path log_path() const {
+    return options_.log.empty() ? options_.out / "log.jsonl" : options_.log;
+  }
+
+  void refuse_foreign_output(const TrainStart& start) const;
+  void open_data(const model::ModelConfig& config);
+  void resume(const std::filesystem::path& checkpoint);
+  void describe_run(const model::ModelConfig& config);
+  StepRecord train_one();
+  void check_finite(const StepRecord& record) const;
+  void evaluate_now(StepRecord& record);
+  void sample_now();
+  void save();
+  [[nodiscard]] std::string last_checkpoint_text() const;
+
+  TrainOptions options_;
+  TrainingData data_;
+  OutputDirectory output_;
+  Session session_;
+  Progress progress_;
+  CheckpointState state_;
+  std::unique_ptr<DataLoader> loader_;
+  std::unique_ptr<EvalBatches> validation_;
+  std::int64_t eval_batch_ = 0;
+  std::unique_ptr<TrainLog> log_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  TrainSummary summary_;
+};
+
+void Trainer::Loop::refuse_foreign_output(const TrainStart& start) const {
+  if (start.may_resume) return;
+  const auto present = list_checkpoints(options_.out);
+  if (!present.empty()) {
+    throw core::UsageError(fmt::format("{} exists already: --resume continues it, or choose another --out",
+                                       present.back().string()));
+  }
+  std::error_code ignored;
+  if (std::filesystem::exists(log_path(), ignored) && !std::filesystem::is_empty(log_path(), ignored)) {
+    throw core::UsageError(
+        fmt::format("{} exists already: --resume continues it, or choose another", log_path().string()));
+  }
+}
+
+void Trainer::Loop::open_data(const model::ModelConfig& config) {
+  if (data_.vocab_size > config.vocab) {
+    throw core::UsageError(fmt::format("--vocab {} is below the {} tokens of {}", config.vocab,
+                                       data_.vocab_size, data_.tokenizer.string()));
+  }
+  const auto vocab = static_cast<std::uint32_t>(config.vocab);
+  loader_ = std::make_unique<DataLoader>(
+      data_.train,
+      DataLoaderOptions{
+          .batch = options_.batch, .seq = options_.seq, .seed = options_.seed, .vocab_size = vocab});
+  eval_batch_ = options_.batch;
+  validation_ = open_validation(data_.val, eval_batch_, options_.seq, vocab);
+  if (!data_.tokenizer.empty()) tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::load(data_.tokenizer));
+  if (options_.sample_every > 0 && !tokenizer_) {
+    throw core::UsageError("--sample-every needs a tokenizer: --data with a prepared directory");
+  }
+  state_.model_name = config.name;
+  state_.padded_vocab = config.padded_vocab;
+  state_.data = data_.given;
+  state_.shards = shard_names(data_);
+  state_.options = to_texts(options_);
+}
+
+void Trainer::Loop::resume(const std::filesystem::path& checkpoint) {
+  const CheckpointState saved = read_checkpoint_state(checkpoint);
+  if (saved.shards != state_.shards) {
+    throw core::UsageError(
+        fmt::format("--data holds other training shards than {} was trained on", checkpoint.string()));
+  }
+  load_checkpoint(checkpoint, session_);
+  loader_->seek(saved.loader);
+  state_.step = saved.step;
+  state_.tokens = saved.tokens;
+  state_.loader = saved.loader;
+  state_.best_val_loss = saved.best_val_loss;
+  summary_.checkpoint = checkpoint;
+}
+
+void Trainer::Loop::describe_run(const model::ModelConfig& config) {
+  progress_.message(fmt::format(
+      "{}: {} parameters, {} tokens per step ({} x {} x {}), {} tokens of data ({} steps an epoch)",
+      config.name, core::format_si(static_cast<double>(model::parameter_count(config))),
+      options_.batch * options_.seq * options_.step.micro_batches, options_.step.micro_batches,
+      options_.batch, options_.seq, core::format_si(static_cast<double>(loader_->total_tokens())),
+      std::max<std::uint64_t>(1, loader_->windows() / static_cast<std::uint64_t>(options_.batch) /
+                                     static_cast<std::uint64_t>(options_.step.micro_batches))));
+  if (options_.peak_flop_per_s) {
+    progress_.message(
+        fmt::format("MFU = {}, peak {}FLOP/s", kMfuFormula, core::format_si(*options_.peak_flop_per_s)));
+  }
+  if (!validation_) progress_.message("no validation: there are no validation tokens, or fewer than --seq");
+  if (state_.step > 0) {
+    progress_.message(
+        fmt::format("continuing after step {} of {}", state_.step, summary_.checkpoint.string()));
+  }
+}
+
+StepRecord Trainer::Loop::train_one() {
+  const double start = now_s();
+  const double waited = loader_->wait_s();
+  for (int i = 0; i < options_.step.micro_batches; ++i) session_.set_micro_batch(i, loader_->next());
+  StepRecord r;
+  r.loader_wait_s = loader_->wait_s() - waited;
+  r.lr = learning_rate(options_.schedule, state_.step);
+  const Session::Update update = session_.update(r.lr, state_.step + 1);
+  const double elapsed = now_s() - start;
+  const auto tokens = static_cast<std::uint64_t>(options_.batch * options_.seq * options_.step.micro_batches);
+  state_.step += 1;
+  state_.tokens += tokens;
+  state_.loader = loader_->state();
+  r.step = state_.step;
+  r.loss = update.loss;
+  r.grad_norm = update.grad_norm;
+  r.tokens = state_.tokens;
+  r.tokens_per_s = static_cast<double>(tokens) / elapsed;
+  r.step_s = update.times.step_s;
+  r.peak_flop_per_s = options_.peak_flop_per_s;
+  const auto flop_per_token =
+      static_cast<double>(model::model_flop_per_token(session_.config(), options_.seq));
+  if (r.peak_flop_per_s) r.mfu = flop_per_token * r.tokens_per_s / *r.peak_flop_per_s;
+  summary_.train_s += elapsed;
+  summary_.loss = r.loss;
+  return r;
+}
+
+std::string Trainer::Loop::last_checkpoint_text() const {
+  if (summary_.checkpoint.empty()) return "there is no checkpoint yet";
+  return fmt::format("the last good checkpoint is {}", summary_.checkpoint.string());
+}
+
+void Trainer::Loop::check_finite(const StepRecord& r) const {
+  const bool loss_is_bad = !std::isfinite(r.loss);
+  if (!loss_is_bad && (!r.grad_norm || std::isfinite(*r.grad_norm))) return;
+  throw core::CheckFailed(fmt::format("step {}: the {} is {}; {}; a lower --lr or a longer warm-up may help",
+                                      r.step, loss_is_bad ? "loss" : "gradient norm",
+                                      loss_is_bad ? r.loss : *r.grad_norm, last_checkpoint_text()));
+}
+
+void Trainer::Loop::evaluate_now(StepRecord& record) {
+  const Evaluation e = evaluate(session_, *validation_, static_cast<std::uint64_t>(options_.eval_batches));
+  if (!std::isfinite(e.loss)) {
+    throw core::CheckFailed(
+        fmt::format("step {}: the validation loss is {}; {}", record.step, e.loss, last_checkpoint_text()));
+  }
+  record.val_loss = e.loss;
+  summary_.val_loss = e.loss;
+  if (!state_.best_val_loss || e.loss < *state_.best_val_loss) state_.best_val_loss = e.loss;
+  std::string beside;
+  if (data_.val_unigram_entropy) {
+    beside = fmt::format("  (unigram entropy of the validation text {:.4f})", *data_.val_unigram_entropy);
+  }
+  progress_.message(fmt::format("step {}  val loss {:.4f}{}", record.step, e.loss, beside));
+}
+
+void Trainer::Loop::sample_now() {
+  std::string text;
+  const SamplingOptions sampling{.tokens = kSampleTokens,
+                                 .seed = options_.seed + static_cast<std::uint64_t>(state_.step),
+                                 .window = options_.seq};
+  generate(session_, *tokenizer_, options_.prompt, sampling, [&](const std::string& more) { text += more; });
+  progress_.message(fmt::format("step {}  sample: {}{}", state_.step, options_.prompt, text));
+}
+
+void Trainer::Loop::save() {
+  try {
+    summary_.checkpoint = save_checkpoint(options_.out, state_, session_, data_.tokenizer, options_.keep);
+  } catch (const core::CheckFailed& error) {
+    throw core::CheckFailed(
+        fmt::format("after step {}: {}; {}", state_.step, error.what(), last_checkpoint_text()));
+  }
+  progress_.message(fmt::format("step {}  saved {}", state_.step, summary_.checkpoint.string()));
+}
+
+TrainSummary Trainer::Loop::run() {
+  const StopSignals signals;
+  const std::int64_t first = state_.step;
+  const std::int64_t steps = options_.schedule.steps;
+  std::int64_t saved = summary_.checkpoint.empty() ? -1 : state_.step;
+  std::optional<double> val_loss;
+  while (state_.step < steps && StopSignals::received() == 0) {
+    StepRecord record = train_one();
+    check_finite(record);
+    const std::int64_t step = state_.step;
+    if (validation_ && (is_due(step, options_.eval_every) || step == steps)) evaluate_now(record);
+    val_loss = record.val_loss;
+    log_->append(record);
+    progress_.step(record);
+    if (is_due(step, options_.sample_every)) sample_now();
+    if (is_due(step, options_.checkpoint_every)) {
+      save();
+      saved = step;
+    }
+  }
+  if (saved != state_.step && state_.step > 0) save();
+  summary_.signal = StopSignals::received();
+  if (summary_.signal != 0) {
+    progress_.message(fmt::format("stopped by {} after step {}; --resume continues",
+                                  summary_.signal == SIGINT ? "SIGINT" : "SIGTERM", state_.step));
+  }
+  const double trained = static_cast<double>((state_.step - first) * options_.batch * options_.seq *
+                                             options_.step.micro_batches);
+  summary_.step = state_.step;
+  summary_.val_loss = val_loss;
+  summary_.best_val_loss = state_.best_val_loss;
+  summary_.tokens = state_.tokens;
+  if (trained > 0) summary_.tokens_per_s = trained / summary_.train_s;
+  return summary_;
+}
+
+Trainer::Trainer(backends::Backend& backend, const model::ModelConfig& config, const TrainOptions& options,
+                 const TrainingData& data, const TrainStart& start, std::FILE* stream)
+    : loop_(std::make_unique<Loop>(backend, config, options, data, start, stream)) {}
+Trainer::~Trainer() = default;
+
+TrainSummary Trainer::run() { return loop_->run(); }
+
+}  // namespace rooflm::train
