@@ -90,7 +90,6 @@ class EvalBatches {
   struct Shards;
   std::unique_ptr<Shards> shards_;
   std::int64_t window_ = 0;
-  std::uint32_t vocab_size_ = 0;
 };
 
 }  // namespace rooflm::train

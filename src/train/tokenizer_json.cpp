@@ -30,7 +30,7 @@ Json parse(std::string_view text, const std::string& where) {
   } catch (const Json::parse_error& error) {
     const std::string_view what = error.what();
     const auto bracket = what.find("] ");
-    fail(where, fmt::format("damaged JSON (of {} bytes): {}", text.size(),
+    fail(where, fmt::format("no JSON, expected a tokenizer.json or vocab.json ({} bytes): {}", text.size(),
                             bracket == what.npos ? what : what.substr(bracket + 2)));
   }
 }
@@ -230,7 +230,8 @@ Json pipeline(const BpeModel& model) {
 }  // namespace
 
 std::shared_ptr<const BpeModel> read_tokenizer(const std::filesystem::path& given) {
-  const auto path = std::filesystem::is_directory(given) ? find_in_directory(given) : given;
+  std::error_code error;
+  const auto path = std::filesystem::is_directory(given, error) ? find_in_directory(given) : given;
   const core::MappedFile file(path);
   const std::string where = path.string();
   const Json parsed = parse(file.text(), where);
