@@ -180,6 +180,9 @@ void read_numbers(const StoredTensor& tensor, std::span<Out> out) {
 
 }  // namespace
 
+bool is_float(const StoredTensor& tensor) {
+  return tensor.dtype == "F32" || tensor.dtype == "BF16" || tensor.dtype == "F16" || tensor.dtype == "F64";
+}
 void read_floats(const StoredTensor& tensor, std::span<float> out) { read_numbers(tensor, out); }
 void read_doubles(const StoredTensor& tensor, std::span<double> out) { read_numbers(tensor, out); }
 

@@ -33,8 +33,10 @@ struct StoredTensor {
   std::span<const std::byte> bytes;
 };
 
+/// Whether read_floats can read it: F32, BF16, F16 or F64.
+bool is_float(const StoredTensor& tensor);
 /// Converts a tensor to fp32 (`out` has numel elements; fp64 rounds to nearest, bf16 and fp16 are exact).
-/// Throws core::InputError that names the file and the tensor when the tensor is not F32, BF16, F16 or F64.
+/// Throws core::InputError that names the file and the tensor when !is_float(tensor).
 void read_floats(const StoredTensor& tensor, std::span<float> out);
 /// The same in fp64: exact for all four.
 void read_doubles(const StoredTensor& tensor, std::span<double> out);

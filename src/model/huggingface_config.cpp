@@ -1,0 +1,233 @@
+// config.json of Hugging Face directories: to and from a ModelConfig.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "model/huggingface.h"
+#include "model/json_object.h"
+
+namespace rooflm::model {
+namespace {
+
+using core::InputError;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr std::int64_t kLargestSize = std::int64_t{1} << 31;  // keeps every product of two sizes in 64 bits
+
+/// The keys of one config.json. null counts as absent, as in transformers.
+class Keys {
+ public:
+  explicit Keys(const std::filesystem::path& path) : path_(path.string()) {
+    const core::MappedFile file(path);
+    root_ = parse_json_object(path, file.text(), "config.json");
+  }
+
+  [[nodiscard]] std::int64_t size(const char* key) const {
+    if (const auto value = optional_size(key)) return *value;
+    throw InputError(fmt::format("{}: the key {} is missing, expected a positive integer", path_, key));
+  }
+  [[nodiscard]] std::optional<std::int64_t> optional_size(const char* key) const {
+    const json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    const bool is_size = value->is_number_unsigned() && value->get<std::uint64_t>() > 0 &&
+                         value->get<std::uint64_t>() < static_cast<std::uint64_t>(kLargestSize);
+    if (!is_size) refuse(key, "a positive integer below 2^31");
+    return value->get<std::int64_t>();
+  }
+  [[nodiscard]] double positive(const char* key, double otherwise) const {
+    const json* value = find(key);
+    return value == nullptr ? otherwise : positive(*value, key);
+  }
+  [[nodiscard]] double positive(const json& value, const char* key) const {
+    if (!value.is_number() || !(value.get<double>() > 0) || !std::isfinite(value.get<double>())) {
+      refuse(key, "a positive number");
+    }
+    return value.get<double>();
+  }
+  [[nodiscard]] bool flag(const char* key, bool otherwise) const {
+    const json* value = find(key);
+    if (value == nullptr) return otherwise;
+    if (!value->is_boolean()) refuse(key, "true or false");
+    return value->get<bool>();
+  }
+  /// A string that must be one of `known`; the first of them when absent.
+  std::string one_of(const char* key, const std::vector<std::string>& known) const {
+    const json* value = find(key);
+    if (value == nullptr) return known.front();
+    if (!value->is_string() || std::ranges::find(known, value->get<std::string>()) == known.end()) {
+      refuse(key, fmt::format("{}", fmt::join(known, " or ")));
+    }
+    return value->get<std::string>();
+  }
+  /// Refuses a feature that rooflm does not compute unless it is absent or switched off.
+  void require_off(const char* key) const {
+    const json* value = find(key);
+    if (value != nullptr && *value != false) refuse(key, "null or false: rooflm does not compute it");
+  }
+  [[nodiscard]] const json* find(const char* key) const {
+    const auto found = root_.find(key);
+    return found == root_.end() || found->is_null() ? nullptr : &*found;
+  }
+  [[noreturn]] void refuse(const char* key, const std::string& expected) const {
+    fail(fmt::format("{} is {}, expected {}", key, root_.at(key).dump(), expected));
+  }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw InputError(fmt::format("{}: {}", path_, what));
+  }
+
+ private:
+  std::string path_;
+  json root_;
+};
+
+Arch read_arch(const Keys& keys) {
+  const json* type = keys.find("model_type");
+  if (type == nullptr) keys.fail("the key model_type is missing, expected gpt2 or llama");
+  const Arch arch = keys.one_of("model_type", {"gpt2", "llama"}) == "gpt2" ? Arch::gpt2 : Arch::llama;
+  if (const json* names = keys.find("architectures")) {
+    const std::string bare = arch == Arch::gpt2 ? "GPT2" : "Llama";
+    const std::string full = bare + (arch == Arch::gpt2 ? "LMHeadModel" : "ForCausalLM");
+    const bool is_known = names->is_array() && std::ranges::any_of(*names, [&](const json& name) {
+                            return name == full || name == bare + "Model";
+                          });
+    if (!is_known) keys.refuse("architectures", full);
+  }
+  return arch;
+}
+
+void require_divides(const Keys& keys, const char* part, std::int64_t n, const char* whole, std::int64_t of) {
+  if (of % n != 0) keys.fail(fmt::format("{} {} does not divide {} {}", part, n, whole, of));
+}
+
+ModelConfig read_gpt2(const Keys& keys) {
+  keys.one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  keys.require_off("scale_attn_by_inverse_layer_idx");
+  keys.require_off("add_cross_attention");
+  if (!keys.flag("scale_attn_weights", true)) keys.refuse("scale_attn_weights", "true");
+  ModelConfig c;
+  c.arch = Arch::gpt2;
+  c.layers = keys.size("n_layer");
+  c.heads = c.kv_heads = keys.size("n_head");
+  c.d_model = keys.size("n_embd");
+  c.d_ff = keys.optional_size("n_inner").value_or(4 * c.d_model);
+  require_divides(keys, "n_head", c.heads, "n_embd", c.d_model);
+  c.head_dim = c.d_model / c.heads;
+  c.vocab = keys.size("vocab_size");
+  c.max_seq = keys.size("n_positions");
+  c.norm_eps = keys.positive("layer_norm_epsilon", 1e-5);
+  c.tied_head = keys.flag("tie_word_embeddings", true);
+  return c;
+}
+
+/// rope_theta, or rope_parameters as newer transformers write it. Scaled positions are refused.
+double read_rope_theta(const Keys& keys) {
+  keys.require_off("rope_scaling");
+  if (keys.positive("partial_rotary_factor", 1.0) != 1.0) keys.refuse("partial_rotary_factor", "1");
+  const json* rope = keys.find("rope_parameters");
+  if (rope == nullptr) return keys.positive("rope_theta", 10000.0);
+  const bool is_plain = rope->is_object() && rope->value("rope_type", json("default")) == "default";
+  if (!is_plain) keys.refuse("rope_parameters", "the rope_type default");
+  const auto theta = rope->find("rope_theta");
+  return theta == rope->end() ? keys.positive("rope_theta", 10000.0)
+                              : keys.positive(*theta, "rope_parameters");
+}
+
+ModelConfig read_llama(const Keys& keys) {
+  keys.one_of("hidden_act", {"silu", "swish"});
+  keys.require_off("attention_bias");
+  keys.require_off("mlp_bias");
+  ModelConfig c;
+  c.arch = Arch::llama;
+  c.layers = keys.size("num_hidden_layers");
+  c.heads = keys.size("num_attention_heads");
+  c.kv_heads = keys.optional_size("num_key_value_heads").value_or(c.heads);
+  require_divides(keys, "num_key_value_heads", c.kv_heads, "num_attention_heads", c.heads);
+  c.d_model = keys.size("hidden_size");
+  c.d_ff = keys.size("intermediate_size");
+  const auto head_dim = keys.optional_size("head_dim");
+  if (!head_dim) require_divides(keys, "num_attention_heads", c.heads, "hidden_size", c.d_model);
+  c.head_dim = head_dim.value_or(c.d_model / c.heads);
+  if (c.head_dim % 2 != 0) {
+    keys.fail(fmt::format("a head size of {} is odd, rotary positions need an even one", c.head_dim));
+  }
+  c.vocab = keys.size("vocab_size");
+  c.max_seq = keys.optional_size("max_position_embeddings").value_or(0);
+  c.norm_eps = keys.positive("rms_norm_eps", 1e-6);
+  c.rope_theta = read_rope_theta(keys);
+  c.tied_head = keys.flag("tie_word_embeddings", false);
+  return c;
+}
+
+ordered_json gpt2_json(const ModelConfig& c) {
+  if (c.head_dim * c.heads != c.d_model) {
+    throw core::UsageError(fmt::format("a GPT-2 file cannot say that {} heads of {} make up d_model {}",
+                                       c.heads, c.head_dim, c.d_model));
+  }
+  // Dropout is written as 0 since rooflm has none; transformers would otherwise train with 0.1.
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"model_type", "gpt2"},
+          {"vocab_size", c.vocab},
+          {"n_positions", c.max_seq},
+          {"n_embd", c.d_model},
+          {"n_layer", c.layers},
+          {"n_head", c.heads},
+          {"n_inner", c.d_ff},
+          {"activation_function", "gelu_new"},
+          {"layer_norm_epsilon", c.norm_eps},
+          {"attn_pdrop", 0.0},
+          {"embd_pdrop", 0.0},
+          {"resid_pdrop", 0.0},
+          {"tie_word_embeddings", c.tied_head}};
+}
+
+ordered_json llama_json(const ModelConfig& c) {
+  ordered_json root = {{"architectures", {"LlamaForCausalLM"}},
+                       {"model_type", "llama"},
+                       {"vocab_size", c.vocab},
+                       {"hidden_size", c.d_model},
+                       {"intermediate_size", c.d_ff},
+                       {"num_hidden_layers", c.layers},
+                       {"num_attention_heads", c.heads},
+                       {"num_key_value_heads", c.kv_heads},
+                       {"head_dim", c.head_dim},
+                       {"hidden_act", "silu"},
+                       {"rms_norm_eps", c.norm_eps},
+                       {"rope_theta", c.rope_theta},
+                       {"attention_bias", false},
+                       {"mlp_bias", false},
+                       {"tie_word_embeddings", c.tied_head}};
+  if (c.max_seq > 0) root["max_position_embeddings"] = c.max_seq;
+  return root;
+}
+
+std::string_view torch_name(core::DType dtype) {
+  if (dtype == core::DType::bf16) return "bfloat16";
+  return dtype == core::DType::f16 ? "float16" : "float32";
+}
+
+}  // namespace
+
+ModelConfig read_config(const std::filesystem::path& directory) {
+  const Keys keys(directory / "config.json");
+  ModelConfig config = read_arch(keys) == Arch::gpt2 ? read_gpt2(keys) : read_llama(keys);
+  const ModelConfig gpt2 = preset("gpt2");
+  config.padded_vocab = config.vocab == gpt2.vocab ? gpt2.padded_vocab : config.vocab;
+  const auto path = std::filesystem::absolute(directory).lexically_normal();
+  config.name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  return config;
+}
+
+std::string config_json(const ModelConfig& config, core::DType dtype) {
+  ordered_json root = config.arch == Arch::gpt2 ? gpt2_json(config) : llama_json(config);
+  root["torch_dtype"] = torch_name(dtype);
+  return root.dump(2) + "\n";
+}
+
+}  // namespace rooflm::model

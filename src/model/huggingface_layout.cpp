@@ -1,0 +1,122 @@
+// Where rooflm's parameters lie in the tensors of Hugging Face files.
+#include "model/huggingface_layout.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <stdexcept>
+
+namespace rooflm::model {
+namespace {
+
+using core::Shape;
+
+/// Names of one module in both worlds; a layer's follow "h.N." and "transformer.h.N." or "model.layers.N.".
+struct Module {
+  std::string_view ours, theirs;
+};
+
+constexpr std::array kGpt2Modules = {
+    Module{"wte", "wte.weight"},
+    Module{"wpe", "wpe.weight"},
+    Module{"ln1", "ln_1"},
+    Module{"attention.qkv", "attn.c_attn"},
+    Module{"attention.proj", "attn.c_proj"},
+    Module{"ln2", "ln_2"},
+    Module{"feed_forward.fc1", "mlp.c_fc"},
+    Module{"feed_forward.fc2", "mlp.c_proj"},
+    Module{"ln_f", "ln_f"},
+};
+constexpr std::array kLlamaModules = {
+    Module{"wte", "embed_tokens.weight"},         Module{"ln1", "input_layernorm"},
+    Module{"attention.proj", "self_attn.o_proj"}, Module{"ln2", "post_attention_layernorm"},
+    Module{"feed_forward.fc2", "mlp.down_proj"},  Module{"ln_f", "norm"},
+};
+
+std::string_view theirs(std::string_view ours, Arch arch) {
+  const auto find = [&](const auto& modules) -> std::string_view {
+    for (const Module& module : modules) {
+      if (module.ours == ours) return module.theirs;
+    }
+    throw std::logic_error(fmt::format("no Hugging Face name for the parameter {}", ours));
+  };
+  return arch == Arch::gpt2 ? find(kGpt2Modules) : find(kLlamaModules);
+}
+
+/// "h.3.ln1.weight" taken apart: the layer's prefix in the file, the module "ln1", the suffix ".weight".
+struct Name {
+  std::string prefix, module, suffix;
+};
+
+Name split(const std::string& name, Arch arch) {
+  Name parts{arch == Arch::gpt2 ? "transformer." : "model.", name, ""};
+  if (name.starts_with("h.")) {
+    const auto dot = name.find('.', 2);
+    parts.prefix += (arch == Arch::gpt2 ? "h." : "layers.") + name.substr(2, dot - 1);
+    parts.module = name.substr(dot + 1);
+  }
+  for (const std::string suffix : {".weight", ".bias"}) {
+    if (!parts.module.ends_with(suffix)) continue;
+    parts.module.resize(parts.module.size() - suffix.size());
+    parts.suffix = suffix;
+  }
+  return parts;
+}
+
+/// Tensors of [rows, in] stacked over each other.
+struct Stack {
+  std::vector<Part> parts;
+  std::int64_t next_row = 0;
+
+  void add(const std::string& tensor, std::int64_t rows, std::int64_t in) {
+    parts.push_back({.tensor = tensor, .shape = {rows, in}, .first_row = next_row});
+    next_row += rows;
+  }
+};
+
+bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> ends) {
+  for (const std::string_view end : ends) {
+    if (name.ends_with(end)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<Part> parts_of(const Parameter& parameter, const ModelConfig& c) {
+  if (parameter.name == "lm_head.weight")
+    return {{.tensor = "lm_head.weight", .shape = {c.vocab, c.d_model}}};
+  const Name name = split(parameter.name, c.arch);
+  if (c.arch == Arch::llama && name.module == "attention.qkv") {
+    Stack stack;
+    stack.add(name.prefix + "self_attn.q_proj.weight", c.heads * c.head_dim, c.d_model);
+    stack.add(name.prefix + "self_attn.k_proj.weight", c.kv_heads * c.head_dim, c.d_model);
+    stack.add(name.prefix + "self_attn.v_proj.weight", c.kv_heads * c.head_dim, c.d_model);
+    return stack.parts;
+  }
+  if (c.arch == Arch::llama && name.module == "feed_forward.fc1") {
+    Stack stack;
+    stack.add(name.prefix + "mlp.gate_proj.weight", c.d_ff, c.d_model);
+    stack.add(name.prefix + "mlp.up_proj.weight", c.d_ff, c.d_model);
+    return stack.parts;
+  }
+  Part part{.tensor = name.prefix + std::string(theirs(name.module, c.arch)) + name.suffix,
+            .shape = parameter.shape};
+  if (parameter.name == "wte") part.shape = {c.vocab, c.d_model};
+  const bool is_linear = !name.suffix.empty() && parameter.shape.rank() == 2;
+  if (c.arch == Arch::gpt2 && is_linear) {
+    part.shape = {parameter.shape[1], parameter.shape[0]};
+    part.transposed = true;
+  }
+  return {part};
+}
+
+std::string weight_name(std::string_view stored_name, const ModelConfig& config) {
+  if (stored_name.starts_with("lm_head.")) return config.tied_head ? "" : std::string(stored_name);
+  if (config.arch == Arch::gpt2 && ends_with_any(stored_name, {".attn.bias", ".attn.masked_bias"})) return "";
+  if (config.arch == Arch::llama && ends_with_any(stored_name, {".rotary_emb.inv_freq"})) return "";
+  const std::string prefix = config.arch == Arch::gpt2 ? "transformer." : "model.";
+  return stored_name.starts_with(prefix) ? std::string(stored_name) : prefix + std::string(stored_name);
+}
+
+}  // namespace rooflm::model

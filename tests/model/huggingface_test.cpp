@@ -1,0 +1,289 @@
+// Hugging Face directories: the goldens that PyTorch wrote, round trips, and directories that do not fit.
+#include "model/huggingface.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/rng.h"
+#include "model/parameters.h"
+
+namespace rooflm::model {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::IsSubstring;
+using Values = std::map<std::string, std::vector<float>>;
+
+const fs::path kGoldens = fs::path(ROOFLM_TESTS_DIR) / "goldens";
+
+Values load(const fs::path& directory, const ModelConfig& config) {
+  Values all;
+  load_weights(directory, config, [&](const std::string& name, std::span<const float> values) {
+    EXPECT_TRUE(all.emplace(name, std::vector<float>(values.begin(), values.end())).second) << name;
+  });
+  return all;
+}
+
+std::vector<float> stored(const SafetensorsFile& file, const std::string& name) {
+  std::vector<float> values(static_cast<std::size_t>(file.at(name).shape.numel()));
+  read_floats(file.at(name), values);
+  return values;
+}
+
+class HuggingFace : public testing::Test {
+ protected:
+  HuggingFace() {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    directory_ =
+        fs::temp_directory_path() / (std::string("rooflm_hf_") + test->name() + std::to_string(::getpid()));
+    fs::create_directories(directory_);
+  }
+  ~HuggingFace() override { fs::remove_all(directory_); }
+
+  void write_config(const std::string& text) const { std::ofstream(directory_ / "config.json") << text; }
+  /// The message with which reading config.json fails.
+  std::string config_error(const std::string& text) const {
+    write_config(text);
+    try {
+      read_config(directory_);
+    } catch (const core::InputError& error) {
+      EXPECT_PRED_FORMAT2(IsSubstring, (directory_ / "config.json").string(), error.what());
+      return error.what();
+    }
+    return "no error";
+  }
+  /// The message with which loading `tensors` as the golden of `kind` fails.
+  std::string load_error(const char* kind, const std::vector<TensorSource>& tensors) const {
+    write_safetensors(directory_ / "model.safetensors", tensors);
+    try {
+      load(directory_, read_config(kGoldens / kind));
+    } catch (const core::InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  fs::path directory_;
+};
+
+/// The tensors of a golden, to be changed and written again.
+std::vector<TensorSource> golden_tensors(const char* kind) {
+  const SafetensorsFile file(kGoldens / kind / "model.safetensors");
+  std::vector<TensorSource> tensors;
+  for (const StoredTensor& tensor : file.tensors()) {
+    const std::vector<std::byte> bytes(tensor.bytes.begin(), tensor.bytes.end());
+    tensors.push_back(
+        {tensor.name, core::DType::f32, tensor.shape, [=](const core::ByteSink& sink) { sink(bytes); }});
+  }
+  return tensors;
+}
+
+TensorSource constant(const std::string& name, const core::Shape& shape, float value) {
+  const std::vector<float> values(static_cast<std::size_t>(shape.numel()), value);
+  return {name, core::DType::f32, shape,
+          [=](const core::ByteSink& sink) { write_floats(sink, values, core::DType::f32); }};
+}
+
+/// A whole number per element that differs between parameters; exact in bf16.
+float marker(const std::string& name, std::size_t i) {
+  return static_cast<float>((std::hash<std::string>()(name) + i * 7) % 251);
+}
+
+/// Saves a model of markers and checks that loading gives them back, padding rows as zeros.
+void expect_round_trip(const fs::path& directory, const ModelConfig& config, core::DType dtype,
+                       std::uint64_t max_shard_bytes = kMaxShardBytes) {
+  save_model(
+      directory, config,
+      [](const std::string& name, std::span<float> values) {
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = marker(name, i);
+      },
+      dtype, max_shard_bytes);
+  const ModelConfig read = read_config(directory);
+  EXPECT_EQ(config_json(read, dtype), config_json(config, dtype));
+  EXPECT_EQ(read.padded_vocab, config.padded_vocab);
+  const Values values = load(directory, read);
+  const auto all = parameters(config);
+  ASSERT_EQ(values.size(), all.size());
+  for (const Parameter& p : all) {
+    const bool has_padding = p.name == "wte" || p.name == "lm_head.weight";
+    const auto& v = values.at(p.name);
+    ASSERT_EQ(v.size(), static_cast<std::size_t>(p.shape.numel()));
+    const auto used = has_padding ? static_cast<std::size_t>(config.vocab * config.d_model) : v.size();
+    for (std::size_t i = 0; i < v.size(); ++i) {
+      ASSERT_EQ(v[i], i < used ? marker(p.name, i) : 0.0F) << p.name << " element " << i;
+    }
+  }
+}
+
+ModelConfig small(Arch arch) {
+  return with_overrides(preset(arch == Arch::gpt2 ? "gpt2" : "tiny"),
+                        {.layers = 2, .heads = 3, .d_model = 18, .d_ff = 20, .vocab = 37});
+}
+
+TEST_F(HuggingFace, ReadsTheConfigurationsOfTheGoldens) {
+  const ModelConfig gpt2 = read_config(kGoldens / "gpt2");
+  EXPECT_EQ(gpt2.name, "gpt2");
+  EXPECT_EQ(gpt2.arch, Arch::gpt2);
+  EXPECT_EQ(gpt2.d_ff, 34);
+  EXPECT_EQ(gpt2.head_dim, 5);
+  EXPECT_EQ(gpt2.padded_vocab, 67);
+  EXPECT_TRUE(gpt2.tied_head);
+  const ModelConfig llama = read_config((kGoldens / "llama").string() + "/");
+  EXPECT_EQ(llama.name, "llama");
+  EXPECT_EQ(llama.arch, Arch::llama);
+  EXPECT_EQ(llama.kv_heads, 2);
+  EXPECT_EQ(llama.head_dim, 6);
+  EXPECT_EQ(llama.max_seq, 13);
+  EXPECT_FALSE(llama.tied_head);
+}
+
+TEST_F(HuggingFace, Gpt2WeightsAreTransposed) {
+  const ModelConfig config = read_config(kGoldens / "gpt2");
+  const Values values = load(kGoldens / "gpt2", config);
+  EXPECT_EQ(values.size(), parameters(config).size());
+  const SafetensorsFile file(kGoldens / "gpt2/model.safetensors");
+  const auto conv = stored(file, "transformer.h.1.mlp.c_fc.weight");  // [15, 34]
+  const auto& linear = values.at("h.1.feed_forward.fc1.weight");      // [34, 15]
+  for (std::size_t in = 0; in < 15; ++in) {
+    for (std::size_t out = 0; out < 34; ++out) ASSERT_EQ(linear[out * 15 + in], conv[in * 34 + out]);
+  }
+  EXPECT_EQ(values.at("wpe"), stored(file, "transformer.wpe.weight"));
+  EXPECT_EQ(values.at("h.0.ln2.bias"), stored(file, "transformer.h.0.ln_2.bias"));
+  EXPECT_EQ(values.at("ln_f.weight"), stored(file, "transformer.ln_f.weight"));
+}
+
+TEST_F(HuggingFace, LlamaWeightsArePacked) {
+  const ModelConfig config = read_config(kGoldens / "llama");
+  const Values values = load(kGoldens / "llama", config);
+  EXPECT_EQ(values.size(), parameters(config).size());
+  const SafetensorsFile file(kGoldens / "llama/model.safetensors");
+  const auto packed = [&](const std::vector<std::string>& names) {
+    std::vector<float> all;
+    for (const std::string& name : names) {
+      const auto part = stored(file, "model.layers.1." + name + ".weight");
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  };
+  EXPECT_EQ(values.at("h.1.attention.qkv.weight"),
+            packed({"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}));
+  EXPECT_EQ(values.at("h.1.feed_forward.fc1.weight"), packed({"mlp.gate_proj", "mlp.up_proj"}));
+  EXPECT_EQ(values.at("h.1.ln2.weight"), packed({"post_attention_layernorm"}));
+  EXPECT_EQ(values.at("lm_head.weight"), stored(file, "lm_head.weight"));
+}
+
+TEST_F(HuggingFace, RoundTrips) {
+  ModelConfig llama = small(Arch::llama);
+  llama.kv_heads = 1;
+  llama.head_dim = 8;  // not d_model / heads
+  expect_round_trip(directory_ / "llama", llama, core::DType::f32);
+  llama.tied_head = true;
+  expect_round_trip(directory_ / "tied", llama, core::DType::bf16);
+  expect_round_trip(directory_ / "gpt2", small(Arch::gpt2), core::DType::f16);
+  expect_round_trip(directory_ / "shards", small(Arch::gpt2), core::DType::f32, 3000);
+  EXPECT_TRUE(fs::exists(directory_ / "shards/model.safetensors.index.json"));
+}
+
+TEST_F(HuggingFace, PaddingRowsAreDroppedAndComeBackAsZeros) {
+  ModelConfig config = small(Arch::gpt2);
+  config.vocab = 50257;
+  config.padded_vocab = 50304;
+  expect_round_trip(directory_, config, core::DType::bf16);
+  const SafetensorsFile file(directory_ / "model.safetensors");
+  EXPECT_EQ(file.at("transformer.wte.weight").shape, (core::Shape{50257, 18}));
+}
+
+TEST_F(HuggingFace, AcceptsWhatOldFilesCarry) {
+  auto tensors = golden_tensors("gpt2");
+  for (TensorSource& tensor : tensors) tensor.name = tensor.name.substr(std::string("transformer.").size());
+  tensors.push_back(constant("h.0.attn.bias", {1, 1, 13, 13}, 1));
+  tensors.push_back(constant("h.0.attn.masked_bias", {}, -1e4F));
+  tensors.push_back(constant("lm_head.weight", {67, 15}, 0));
+  EXPECT_EQ(load_error("gpt2", tensors), "no error");
+  tensors = golden_tensors("llama");
+  tensors.push_back(constant("model.layers.0.self_attn.rotary_emb.inv_freq", {3}, 1));
+  EXPECT_EQ(load_error("llama", tensors), "no error");
+}
+
+TEST_F(HuggingFace, RefusesTensorsThatDoNotFit) {
+  const auto tensors = golden_tensors("llama");
+  auto changed = tensors;
+  std::erase_if(changed, [](const auto& t) { return t.name == "model.layers.1.self_attn.k_proj.weight"; });
+  EXPECT_PRED_FORMAT2(
+      IsSubstring, "there is no tensor model.layers.1.self_attn.k_proj.weight, expected with shape [12, 24]",
+      load_error("llama", changed));
+  changed.push_back(constant("model.layers.1.self_attn.k_proj.weight", {24, 24}, 1));
+  EXPECT_PRED_FORMAT2(IsSubstring, "k_proj.weight has the shape [24, 24], config.json asks for [12, 24]",
+                      load_error("llama", changed));
+  changed = tensors;
+  changed.push_back(constant("model.layers.2.mlp.up_proj.weight", {2, 2}, 1));
+  EXPECT_PRED_FORMAT2(IsSubstring,
+                      "model.layers.2.mlp.up_proj.weight [2, 2] does not belong to a llama model",
+                      load_error("llama", changed));
+  changed = golden_tensors("gpt2");
+  changed.push_back(constant("wte.weight", {67, 15}, 1));
+  EXPECT_PRED_FORMAT2(IsSubstring, "is there twice", load_error("gpt2", changed));
+}
+
+TEST_F(HuggingFace, RefusesValuesThatAreNotFinite) {
+  auto tensors = golden_tensors("gpt2");
+  for (TensorSource& tensor : tensors) {
+    if (!tensor.name.ends_with("h.0.attn.c_proj.weight")) continue;
+    tensor = constant(tensor.name, tensor.shape, std::numeric_limits<float>::quiet_NaN());
+  }
+  EXPECT_PRED_FORMAT2(IsSubstring, "attn.c_proj.weight [15, 15] holds nan at element 0",
+                      load_error("gpt2", tensors));
+}
+
+TEST_F(HuggingFace, RefusesConfigurationsThatRooflmDoesNotCompute) {
+  const std::string llama =
+      R"("model_type":"llama","vocab_size":9,"hidden_size":8,"intermediate_size":8,"num_hidden_layers":1,)";
+  const auto with = [&](const std::string& more) { return config_error("{" + llama + more + "}"); };
+  EXPECT_EQ(with(R"("num_attention_heads":2,"rope_scaling":null,"attention_bias":false)"), "no error");
+  EXPECT_EQ(with(R"("num_attention_heads":2,"rope_parameters":{"rope_theta":5e5,"rope_type":"default"})"),
+            "no error");
+  EXPECT_EQ(read_config(directory_).rope_theta, 5e5);
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"("num_attention_heads":2,"rope_scaling":{"factor":8.0})",
+       "rope_scaling is {\"factor\":8.0}, expected"},
+      {R"("num_attention_heads":2,"rope_parameters":{"rope_type":"llama3"})", "rope_parameters is"},
+      {R"("num_attention_heads":2,"attention_bias":true)", "attention_bias is true, expected null or false"},
+      {R"("num_attention_heads":2,"mlp_bias":true)", "mlp_bias is true"},
+      {R"("num_attention_heads":2,"hidden_act":"gelu")", "hidden_act is \"gelu\", expected silu or swish"},
+      {R"("num_attention_heads":2,"architectures":["LlamaForSequenceClassification"])", "LlamaForCausalLM"},
+      {R"("num_attention_heads":3)", "num_attention_heads 3 does not divide hidden_size 8"},
+      {R"("num_attention_heads":8)", "a head size of 1 is odd"},
+      {R"("num_attention_heads":4,"num_key_value_heads":3)", "num_key_value_heads 3 does not divide"},
+      {R"("num_attention_heads":0)", "num_attention_heads is 0, expected a positive integer"},
+      {R"("num_attention_heads":-2)", "num_attention_heads is -2"},
+      {R"("num_attention_heads":"2")", "num_attention_heads is \"2\""},
+      {R"("num_attention_heads":2,"rms_norm_eps":0)", "rms_norm_eps is 0, expected a positive number"},
+      {R"("num_attention_heads":2,"tie_word_embeddings":1)",
+       "tie_word_embeddings is 1, expected true or false"},
+      {R"("num_key_value_heads":2)", "the key num_attention_heads is missing"},
+  };
+  for (const auto& [more, message] : cases) EXPECT_PRED_FORMAT2(IsSubstring, message, with(more));
+  EXPECT_PRED_FORMAT2(IsSubstring, "model_type is \"mamba\", expected gpt2 or llama",
+                      config_error(R"({"model_type":"mamba"})"));
+  EXPECT_PRED_FORMAT2(IsSubstring, "model_type is missing", config_error("{}"));
+  EXPECT_PRED_FORMAT2(IsSubstring, "not valid JSON", config_error("{"));
+  EXPECT_PRED_FORMAT2(IsSubstring, "activation_function is \"relu\"",
+                      config_error(R"({"model_type":"gpt2","activation_function":"relu"})"));
+}
+
+TEST_F(HuggingFace, UnwritableDirectoryIsAnInputError) {
+  const auto zeros = [](const std::string&, std::span<float>) {};
+  EXPECT_THROW(save_model("/proc/nowhere", small(Arch::gpt2), zeros), core::InputError);
+  EXPECT_THROW(read_config("/nowhere"), core::InputError);
+}
+
+}  // namespace
+}  // namespace rooflm::model
