@@ -1,0 +1,47 @@
+# Every task of the project. The work is done by scripts/ and by CMake presets; this file names them.
+.DEFAULT_GOAL := help
+PRESET ?= release
+
+.PHONY: help deps build demo check format lint asan tsan clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps: ## Install what building and checking need (Debian packages; asks for nothing that is there)
+	scripts/install_deps build check demo
+
+build: ## Build build/release/rooflm and the tests (PRESET=dev|asan|tsan|cpu-only for another preset)
+	scripts/install_deps build
+	cmake --preset $(PRESET)
+	cmake --build --preset $(PRESET)
+
+demo: ## Train a small GPT on a real text, let it speak, and time both engines (CORPUS=path for your text)
+	scripts/install_deps build demo
+	scripts/demo
+
+check: ## Everything that must hold before a change goes in: builds, tests, format, lint, structure
+	scripts/install_deps build check
+	scripts/check
+
+format: ## Format all C++ sources in place
+	scripts/format
+
+lint: ## Run clang-tidy on the sources that changed since it last passed
+	scripts/install_deps build check
+	cmake --preset release
+	scripts/lint build/release
+
+asan: ## Build and run the tests with the address and undefined behaviour sanitizers
+	scripts/install_deps build check
+	cmake --preset asan
+	cmake --build --preset asan
+	ctest --preset asan
+
+tsan: ## Build and run the tests with the thread sanitizer
+	scripts/install_deps build check
+	cmake --preset tsan
+	cmake --build --preset tsan
+	ctest --preset tsan
+
+clean: ## Remove all that was built
+	rm -rf build
