@@ -1,0 +1,387 @@
+// Times the fast CPU kernels and prints each beside the machine's own limits, measured in the same run.
+//
+//   cpu_kernels [--threads N] [--cpu-clock] [FILTER]
+//
+// FILTER keeps the kernels whose name contains it. --cpu-clock reads the CPU time of the calling thread
+// instead of the wall clock, for machines that are busy with something else; it implies one thread. Every
+// figure is the best of several runs: what the kernel can do, not what it does among others.
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backends/cpu/fast/activation.h"
+#include "backends/cpu/fast/attention.h"
+#include "backends/cpu/fast/elementwise.h"
+#include "backends/cpu/fast/embedding.h"
+#include "backends/cpu/fast/gemm.h"
+#include "backends/cpu/fast/loss.h"
+#include "backends/cpu/fast/norm.h"
+#include "backends/cpu/fast/optimizer.h"
+#include "backends/cpu/fast/parallel.h"
+#include "backends/cpu/fast/rope.h"
+#include "core/error.h"
+
+namespace {
+
+using namespace rooflm;
+using namespace rooflm::backends::cpu;
+using core::Bf16;
+using core::DType;
+
+/// Aligned memory filled with small numbers of either storage type.
+template <class S>
+class Array {
+ public:
+  explicit Array(std::int64_t n) : data_(static_cast<S*>(std::aligned_alloc(64, bytes(n)))) {
+    if (data_ == nullptr) throw core::OutOfMemory("cpu_kernels: no memory", static_cast<double>(bytes(n)));
+    parallel_for(n, 4096, [this](std::int64_t begin, std::int64_t end) {
+      for (auto i = begin; i < end; ++i)
+        data_.get()[i] = S(static_cast<float>(i * 7919 % 1000) / 500.0F - 1.0F);
+    });
+  }
+  operator S*() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(S* p) const { std::free(p); }
+  };
+  static std::size_t bytes(std::int64_t n) {
+    return (static_cast<std::size_t>(n) * sizeof(S) + 64) / 64 * 64;
+  }
+  std::unique_ptr<S, Free> data_;
+};
+
+enum class Limit { fp32_product, bf16_product, memory };
+
+class Bench {
+ public:
+  Bench(bool cpu_clock, std::string filter) : cpu_clock_(cpu_clock), filter_(std::move(filter)) {}
+
+  void print_header() const {
+    fmt::print("{:<26} {:<28} {:<5} {:>10} {:>9} {:<7} {:>6}\n", "kernel", "shape", "dtype", "ms", "rate",
+               "unit", "share");
+  }
+
+  [[nodiscard]] bool wants(std::string_view name) const {
+    return name.find(filter_) != std::string_view::npos;
+  }
+
+  /// Times `body`, which does `work` FLOP or bytes, and prints a line; the share is of `limit`.
+  double run(std::string_view name, const std::string& shape, std::string_view dtype, double work,
+             Limit limit, const std::function<void()>& body) const {
+    const double seconds = best_seconds(body);
+    const double rate = work / seconds;
+    const double top = limits_[static_cast<std::size_t>(limit)];
+    const std::string share = top > 0 ? fmt::format("{:.0f}%", 100 * rate / top) : "";
+    fmt::print("{:<26} {:<28} {:<5} {:>10.3f} {:>9.1f} {:<7} {:>6}\n", name, shape, dtype, seconds * 1e3,
+               rate * 1e-9, limit == Limit::memory ? "GB/s" : "GFLOP/s", share);
+    std::fflush(stdout);
+    return rate;
+  }
+
+  /// Measures a limit, keeping the best of all times it was measured.
+  void measure_limits();
+
+ private:
+  [[nodiscard]] double now() const {
+    if (!cpu_clock_) {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    }
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+  [[nodiscard]] double best_seconds(const std::function<void()>& body) const {
+    constexpr double kBudgetSeconds = 0.25;
+    body();
+    double best = 1e30;
+    const double start = now();
+    for (int i = 0; i < 3 || now() - start < kBudgetSeconds; ++i) {
+      const double begin = now();
+      body();
+      best = std::min(best, now() - begin);
+    }
+    return best;
+  }
+
+  bool cpu_clock_;
+  std::string filter_;
+  double limits_[3] = {};
+};
+
+void run_gemm(const Bench& bench, const std::string& name, const GemmProblem& p) {
+  if (!bench.wants(name)) return;
+  const auto run = [&]<class S>(S) {
+    const bool narrow = sizeof(S) == 2;
+    std::unique_ptr<Gemm> gemm;
+    try {
+      gemm = std::make_unique<Gemm>(p);
+    } catch (const core::Unavailable& error) {
+      fmt::print("{:<26} {}\n", name, error.what());
+      return;
+    }
+    const Array<S> a(p.m * p.k);
+    const Array<S> b(p.k * p.n);
+    const Array<float> c(p.m * p.n);
+    const Array<char> scratch(static_cast<std::int64_t>(gemm->scratch_bytes()));
+    bench.run(name, fmt::format("{} x {} x {}{}", p.m, p.n, p.k, p.accumulate ? " +=" : ""),
+              narrow ? "bf16" : "fp32", 2.0 * static_cast<double>(p.m * p.n * p.k),
+              narrow ? Limit::bf16_product : Limit::fp32_product,
+              [&] { (*gemm)(a, b, c, nullptr, scratch); });
+  };
+  p.a_type == DType::f32 ? run(float{}) : run(Bf16{});
+}
+
+void run_linear(const Bench& bench, std::int64_t tokens, std::int64_t out, std::int64_t in) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const GemmProblem base{.a_type = type, .b_type = type, .c_type = type};
+    GemmProblem y = base;
+    y.m = tokens, y.n = out, y.k = in, y.trans_b = true;
+    run_gemm(bench, "gemm y=x*W^T", y);
+    GemmProblem dx = base;
+    dx.m = tokens, dx.n = in, dx.k = out;
+    run_gemm(bench, "gemm dx=dy*W", dx);
+    GemmProblem dw = base;
+    dw.m = out, dw.n = in, dw.k = tokens, dw.trans_a = true, dw.c_type = DType::f32;
+    run_gemm(bench, "gemm dW=dy^T*x", dw);
+    dw.accumulate = true;
+    run_gemm(bench, "gemm dW+=dy^T*x", dw);
+  }
+}
+
+template <class S>
+constexpr std::string_view kName = sizeof(S) == 4 ? "fp32" : "bf16";
+
+template <class S>
+void run_attention(const Bench& bench, const AttentionShape& s) {
+  if (!bench.wants("attention")) return;
+  const std::int64_t tokens = s.batch * s.seq;
+  const Array<S> qkv(tokens * (s.heads + 2 * s.kv_heads) * s.head_dim);
+  const Array<S> d_qkv(tokens * (s.heads + 2 * s.kv_heads) * s.head_dim);
+  const Array<S> o(tokens * s.heads * s.head_dim);
+  const Array<S> d_o(tokens * s.heads * s.head_dim);
+  const Array<float> lse(tokens * s.heads);
+  const Array<char> scratch(static_cast<std::int64_t>(
+      std::max(attention_forward_scratch_bytes(s), attention_backward_scratch_bytes(s))));
+  const auto shape = fmt::format("B{} T{} H{} K{} D{}", s.batch, s.seq, s.heads, s.kv_heads, s.head_dim);
+  const Limit limit = sizeof(S) == 4 ? Limit::fp32_product : Limit::bf16_product;
+  bench.run("attention forward", shape, kName<S>, attention_forward_flop(s), limit,
+            [&] { attention_forward<S>(s, qkv, o, lse, scratch); });
+  bench.run("attention backward", shape, kName<S>, attention_backward_flop(s), limit,
+            [&] { attention_backward<S>(s, d_o, qkv, o, lse, d_qkv, scratch); });
+}
+
+template <class S>
+void run_rows(const Bench& bench, std::int64_t rows, std::int64_t cols) {
+  const std::int64_t n = rows * cols;
+  const double elements = static_cast<double>(n) * sizeof(S);
+  const Array<S> x(2 * n), y(n), z(n), dx(2 * n);
+  const Array<float> w(cols), b(cols), dw(cols), db(cols), mean(rows), rstd(rows);
+  const Array<char> scratch(static_cast<std::int64_t>(norm_backward_scratch_bytes(rows, cols)));
+  const auto shape = fmt::format("{} x {}", rows, cols);
+  const auto line = [&](std::string_view name, double arrays, const std::function<void()>& body) {
+    if (bench.wants(name)) bench.run(name, shape, kName<S>, arrays * elements, Limit::memory, body);
+  };
+  const NormForward<S> f{.rows = rows,
+                         .cols = cols,
+                         .x = x,
+                         .residual = z,
+                         .sum = dx,
+                         .weight = w,
+                         .bias = b,
+                         .y = y,
+                         .mean = mean,
+                         .rstd = rstd};
+  const NormBackward<S> g{.rows = rows,
+                          .cols = cols,
+                          .dy = y,
+                          .x = x,
+                          .weight = w,
+                          .mean = mean,
+                          .rstd = rstd,
+                          .d_residual = z,
+                          .dx = dx,
+                          .dweight = dw,
+                          .dbias = db};
+  line("add + layernorm", 4, [&] { layernorm_forward<S>(f); });
+  line("add + rmsnorm", 4, [&] { rmsnorm_forward<S>(f); });
+  line("layernorm backward", 4, [&] { layernorm_backward<S>(g, scratch); });
+  line("rmsnorm backward", 4, [&] { rmsnorm_backward<S>(g, scratch); });
+  line("gelu forward", 2, [&] { gelu_forward<S>(n, x, y); });
+  line("gelu backward", 3, [&] { gelu_backward<S>(n, z, x, y); });
+  line("swiglu forward", 3, [&] { swiglu_forward<S>(rows, cols, x, y); });
+  line("swiglu backward", 5, [&] { swiglu_backward<S>(rows, cols, y, x, dx); });
+  line("bias backward", 1, [&] { bias_backward<S>(rows, cols, x, db, false); });
+  line("add", 3, [&] { add<S>(n, x, z, y); });
+}
+
+template <class S>
+void run_loss(const Bench& bench, std::int64_t rows, std::int64_t vocab) {
+  if (!bench.wants("cross-entropy")) return;
+  const LossShape s{.rows = rows, .cols = vocab, .valid = vocab - vocab % 64};
+  const Array<S> logits(rows * vocab), gradient(rows * vocab);
+  const Array<float> losses(rows), lse(rows);
+  const std::vector<std::int32_t> targets(static_cast<std::size_t>(rows), 17);
+  const double bytes = static_cast<double>(rows * vocab) * sizeof(S);
+  const auto shape = fmt::format("{} x {}", rows, vocab);
+  bench.run("cross-entropy forward", shape, kName<S>, bytes, Limit::memory,
+            [&] { cross_entropy_forward<S>(s, logits, targets.data(), losses, lse); });
+  bench.run("cross-entropy backward", shape, kName<S>, 2 * bytes, Limit::memory,
+            [&] { cross_entropy_backward<S>(s, logits, targets.data(), lse, 1.0F, gradient); });
+  bench.run("cross-entropy both", shape, kName<S>, 2 * bytes, Limit::memory,
+            [&] { cross_entropy_forward_backward<S>(s, logits, targets.data(), 1.0F, losses, lse); });
+}
+
+template <class S>
+void run_tokens(const Bench& bench, std::int64_t rows, std::int64_t cols) {
+  const AttentionShape s{
+      .batch = 4, .seq = rows / 4, .heads = cols / 64, .kv_heads = cols / 64, .head_dim = 64};
+  const EmbeddingShape e{.batch = 4, .seq = rows / 4, .cols = cols};
+  const Array<S> qkv(rows * 3 * cols), rotated(rows * 3 * cols), table(50304 * cols);
+  const Array<float> cosines(rows * 32), sines(rows * 32), d_table(50304 * cols);
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < rows; ++i) tokens.push_back(static_cast<std::int32_t>(i * 7919 % 50257));
+  const double row_bytes = static_cast<double>(rows * cols) * sizeof(S);
+  const auto shape = fmt::format("{} x {}", rows, cols);
+  if (bench.wants("rope")) {
+    bench.run("rope", shape, kName<S>, 6 * row_bytes, Limit::memory,
+              [&] { rope<S>(s, qkv, cosines, sines, false, rotated); });
+  }
+  if (bench.wants("embedding")) {
+    bench.run("embedding forward", shape, kName<S>, 2 * row_bytes, Limit::memory,
+              [&] { embedding_forward<S>(e, tokens.data(), table, nullptr, rotated); });
+    bench.run("embedding backward", shape, kName<S>, row_bytes + 8.0 * static_cast<double>(rows * cols),
+              Limit::memory, [&] { embedding_backward<S>(e, tokens.data(), qkv, d_table); });
+  }
+}
+
+void run_optimizer(const Bench& bench, std::int64_t n) {
+  const Array<float> p(n), m(n), v(n), g(n);
+  const Array<Bf16> half(n);
+  fill<float>(n, 1e-3F, v);
+  const auto shape = fmt::format("{} parameters", n);
+  const auto count = static_cast<double>(n);
+  const AdamWStep step{.lr = 1e-4F, .weight_decay = 0.1F, .bias_correction1 = 0.5F, .bias_correction2 = 0.5F};
+  const auto line = [&](std::string_view name, double bytes, const std::function<void()>& body) {
+    if (bench.wants(name)) bench.run(name, shape, "fp32", bytes * count, Limit::memory, body);
+  };
+  line("adamw", 28, [&] { adamw_update(step, n, p, m, v, g, nullptr); });
+  line("adamw + bf16 copy", 30, [&] { adamw_update(step, n, p, m, v, g, half); });
+  line("sgd", 12, [&] { sgd_update({.lr = 1e-4F}, n, p, nullptr, g, nullptr); });
+  line("sum of squares", 4, [&] { (void)sum_of_squares(n, g); });
+  line("cast to bf16", 6, [&] { cast(n, p, half); });
+  line("fill", 4, [&] { fill<float>(n, 0.0F, g); });
+}
+
+// a = b + s * c over three arrays, each larger than the last cache; writes count once.
+double triad(const Bench& bench) {
+  const std::int64_t n = 1 << 25;
+  const Array<float> a(n), b(n), c(n);
+  return bench.run("limit: triad", fmt::format("3 x {} MB", n * 4 / 1000000), "fp32",
+                   12.0 * static_cast<double>(n), Limit::memory, [&] {
+                     parallel_for(n, 4096, [&](std::int64_t begin, std::int64_t end) {
+                       float* to = a;
+                       const float* from = b;
+                       const float* factor = c;
+#pragma omp simd
+                       for (auto i = begin; i < end; ++i) to[i] = from[i] + 3.0F * factor[i];
+                     });
+                   });
+}
+
+double square_product(const Bench& bench, DType type) {
+  const GemmProblem p{.m = 2048, .n = 2048, .k = 2048, .a_type = type, .b_type = type};
+  const Gemm gemm(p);
+  const Array<float> a(2048 * 2048), b(2048 * 2048), c(2048 * 2048);
+  std::memset(a, 0, 2048 * 2048 * 4);
+  std::memset(b, 0, 2048 * 2048 * 4);
+  const Array<char> scratch(static_cast<std::int64_t>(gemm.scratch_bytes()));
+  return bench.run("limit: product", "2048 x 2048 x 2048", name_of(type), 2.0 * 2048 * 2048 * 2048,
+                   type == DType::f32 ? Limit::fp32_product : Limit::bf16_product,
+                   [&] { gemm(a, b, c, nullptr, scratch); });
+}
+
+void Bench::measure_limits() {
+  const auto keep_best = [this](Limit limit, double rate) {
+    double& top = limits_[static_cast<std::size_t>(limit)];
+    top = std::max(top, rate);
+  };
+  keep_best(Limit::fp32_product, square_product(*this, DType::f32));
+  try {
+    keep_best(Limit::bf16_product, square_product(*this, DType::bf16));
+  } catch (const core::Unavailable& error) {
+    fmt::print("{}\n", error.what());
+  }
+  keep_best(Limit::memory, triad(*this));
+}
+
+void run_all(Bench& bench) {
+  bench.print_header();
+  bench.measure_limits();
+  struct Linear {
+    std::int64_t tokens, out, in;
+  };
+  for (const auto& l : {Linear{256, 2304, 768}, Linear{256, 768, 768}, Linear{256, 3072, 768},
+                        Linear{256, 768, 3072}, Linear{256, 50304, 768}, Linear{512, 1536, 512},
+                        Linear{512, 2688, 512}, Linear{512, 512, 1344}, Linear{4096, 2304, 768}}) {
+    run_linear(bench, l.tokens, l.out, l.in);
+  }
+  for (const std::int64_t dim : {32, 64, 128}) {
+    for (const std::int64_t seq : {64, 128, 512, 1024, 4096}) {
+      const std::int64_t heads = 512 / dim;
+      const AttentionShape s{.batch = std::max<std::int64_t>(1, 512 / seq),
+                             .seq = seq,
+                             .heads = heads,
+                             .kv_heads = heads,
+                             .head_dim = dim};
+      run_attention<float>(bench, s);
+      run_attention<Bf16>(bench, s);
+    }
+  }
+  for (const std::int64_t rows : {256, 16384}) {
+    run_rows<float>(bench, rows, 768);
+    run_rows<Bf16>(bench, rows, 768);
+  }
+  run_loss<float>(bench, 256, 50304);
+  run_loss<Bf16>(bench, 256, 50304);
+  run_tokens<float>(bench, 4096, 768);
+  run_tokens<Bf16>(bench, 4096, 768);
+  run_optimizer(bench, 40'000'000);
+  bench.measure_limits();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool cpu_clock = false;
+  std::string filter;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--cpu-clock") {
+      cpu_clock = true;
+      omp_set_num_threads(1);
+    } else if (argument == "--threads" && i + 1 < argc) {
+      omp_set_num_threads(std::max(1, std::atoi(argv[++i])));
+    } else if (argument.starts_with("--")) {
+      fmt::print(stderr, "usage: cpu_kernels [--threads N] [--cpu-clock] [FILTER]\n");
+      return 2;
+    } else {
+      filter = argument;
+    }
+  }
+  Bench bench(cpu_clock, filter);
+  fmt::print("{} threads, {} clock, best of several runs\n", thread_count(),
+             cpu_clock ? "thread CPU" : "wall");
+  run_all(bench);
+  return 0;
+}
