@@ -1,0 +1,49 @@
+// Prices a training step without running it: FLOPs and bytes per block, and the memory it would need.
+//   price_a_step [MODEL [BATCH [SEQ]]]
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "engines/engine.h"
+#include "model/forward.h"
+
+int main(int argc, char** argv) {
+  using namespace rooflm;
+  try {
+    const model::ModelConfig config = model::preset(argc > 1 ? argv[1] : "gpt2");
+    const std::int64_t batch = argc > 2 ? std::atoll(argv[2]) : 4;
+    const std::int64_t seq = argc > 3 ? std::atoll(argv[3]) : 64;
+
+    // The model writes the forward pass; the recipe derives the rest of the step.
+    const program::Program step = engines::training_step(model::forward(config, batch, seq), {});
+
+    // Layers fold together: "h.3/attention/qkv" counts as "h.*/attention/qkv".
+    std::map<std::string, program::Cost> blocks;
+    program::Cost total;
+    for (const program::Op& op : step.ops) {
+      std::string scope = op.scope;
+      if (scope.starts_with("h.")) scope = "h.*" + scope.substr(scope.find('/'));
+      const program::Cost cost = program::cost_of(step, op);
+      blocks[scope] += cost;
+      total += cost;
+    }
+    for (const auto& [scope, cost] : blocks) {
+      fmt::print("{:<22} {:>9}FLOP {:>10} moved\n", scope,
+                 core::format_si(static_cast<double>(cost.matmul_flop)),
+                 core::format_bytes(static_cast<double>(cost.bytes_read + cost.bytes_written)));
+    }
+    const engines::MemoryNeed need = engines::memory_need(step, engines::EngineKind::fused);
+    fmt::print("{}: {}FLOP in matrix products, {} of weights and optimizer state, {} arena\n", config.name,
+               core::format_si(static_cast<double>(total.matmul_flop)),
+               core::format_bytes(static_cast<double>(need.persistent_bytes)),
+               core::format_bytes(static_cast<double>(need.transient_bytes)));
+  } catch (const core::Error& error) {
+    fmt::print(stderr, "price_a_step: {}\n", error.what());
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}
