@@ -23,6 +23,7 @@ import safetensors_io
 import torch_models
 
 SHARD_FORMATS = {(20240520, 1): np.uint16, (20240801, 7): np.uint32}
+TORCH_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
 
 
@@ -84,7 +85,7 @@ def save(model, directory, dtype):
         model.save_pretrained(directory, safe_serialization=True)
         return
     with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
-        json.dump(model.config, file, indent=2)
+        json.dump(dict(model.config, torch_dtype=TORCH_NAMES[dtype]), file, indent=2)
         file.write("\n")
     tensors = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
     safetensors_io.write_file(os.path.join(directory, "model.safetensors"), tensors, dtype)

@@ -61,10 +61,12 @@ class Keys {
   std::string one_of(const char* key, const std::vector<std::string>& known) const {
     const json* value = find(key);
     if (value == nullptr) return known.front();
-    if (!value->is_string() || std::ranges::find(known, value->get<std::string>()) == known.end()) {
-      refuse(key, fmt::format("{}", fmt::join(known, " or ")));
+    if (value->is_string() && std::ranges::find(known, value->get<std::string>()) != known.end()) {
+      return value->get<std::string>();
     }
-    return value->get<std::string>();
+    std::string expected;
+    for (const std::string& name : known) expected += (expected.empty() ? "" : " or ") + name;
+    refuse(key, expected);
   }
   /// Refuses a feature that rooflm does not compute unless it is absent or switched off.
   void require_off(const char* key) const {
