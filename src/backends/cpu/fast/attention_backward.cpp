@@ -6,7 +6,7 @@
 #include "backends/cpu/fast/attention.h"
 #include "backends/cpu/fast/attention_tiles.h"
 #include "backends/cpu/fast/parallel.h"
-#include "backends/cpu/fast/tile_product.h"
+#include "backends/cpu/fast/tile_pack.h"
 
 namespace rooflm::backends::cpu {
 namespace {
@@ -15,91 +15,147 @@ constexpr std::int64_t kQ = kTileQueries;
 constexpr std::int64_t kC = kTileKeys;
 constexpr std::int64_t kVectors = kQ / kLanes;
 
-// What a thread works in; all fp32. "By rows" is [queries, padded_dim], "by lanes" is transposed, [dim, kQ].
+// What a thread works in. Factors of products are of E; of an element's size in fp32, so that one size serves
+// both. "Rows" are for sums over the head's dimension or, of the scores, over queries; "terms" for sums over
+// rows; "lanes" are transposed. With fp32 elements rows and terms are the same and share memory, and so do
+// scores and probabilities.
+template <TileElement E>
 struct Workspace {
   Workspace(void* memory, const AttentionLayout& l, int worker) {
     auto* next = static_cast<float*>(memory) + worker * floats(l);
     const auto take = [&next](std::int64_t count) { return std::exchange(next, next + count); };
-    for (float** whole : {&keys, &values, &d_keys, &d_values}) *whole = take(l.seq * l.padded_dim);
-    for (float** rows : {&q_rows, &d_o_rows, &d_q}) *rows = take(kQ * l.padded_dim);
-    for (float** lanes : {&q_lanes, &d_o_lanes}) *lanes = take(kQ * l.padded_dim);
-    for (float** tile : {&scores, &d_scores}) *tile = take(kC * kQ);
+    const auto take_elements = [&take](std::int64_t count) { return reinterpret_cast<E*>(take(count)); };
+    constexpr bool kShared = kTerms<E> == 1;
+    const std::int64_t whole = even_seq(l) * l.padded_dim;
+    const std::int64_t tile = kQ * l.padded_dim;
+    for (float** head : {&d_keys, &d_values}) *head = take(whole);
+    // Pairs need half the rows, so rows and terms of the keys fit where fp32 has its only copy.
+    key_rows = take_elements(whole);
+    key_terms = kShared ? key_rows : key_rows + elements<E>(l.seq) * l.padded_dim;
+    value_rows = take_elements(whole);
+    for (E** terms : {&q_terms, &d_o_terms, &q_lanes, &d_o_lanes}) *terms = take_elements(tile);
+    d_q = take(tile);
+    scores = take(kC * kQ);
+    d_scores = take(kC * kQ);
+    probabilities = kShared ? reinterpret_cast<E*>(scores) : take_elements(kC * kQ / 2);
+    d_score_rows = kShared ? reinterpret_cast<E*>(d_scores) : take_elements(kC * kQ / 2);
+    d_score_terms = kShared ? d_score_rows : take_elements(kC * kQ / 2);
     for (float** row : {&delta, &lse}) *row = take(kQ);
   }
   static std::int64_t floats(const AttentionLayout& l) {
-    return 4 * l.seq * l.padded_dim + 5 * kQ * l.padded_dim + 2 * kC * kQ + 2 * kQ;
+    return 4 * even_seq(l) * l.padded_dim + 5 * kQ * l.padded_dim + 4 * kC * kQ + 2 * kQ;
   }
-  float *keys, *values, *d_keys, *d_values;  // [seq, padded_dim] of the whole head
-  float *q_rows, *d_o_rows, *d_q;            // [kQ, padded_dim]
-  float *q_lanes, *d_o_lanes;                // [dim, kQ]; q_lanes in units of log2
-  float *scores, *d_scores;                  // [kC, kQ]; scores become probabilities
-  float* delta;                              // [kQ] sum over d of d_o * o
-  float* lse;                                // [kQ] in units of log2
+  static std::int64_t even_seq(const AttentionLayout& l) { return (l.seq + 1) / 2 * 2; }
+  // Distance between rows of keys, values and scores, in elements.
+  static std::int64_t row_stride(const AttentionLayout& l) { return l.padded_dim / kTerms<E>; }
+  static constexpr std::int64_t kScoreStride = kQ / kTerms<E>;
+
+  float *d_keys, *d_values;                         // [seq, padded_dim] of the whole head
+  E *key_rows, *key_terms, *value_rows;             // of the whole head
+  E *q_terms, *d_o_terms;                           // [kQ, padded_dim]
+  E *q_lanes, *d_o_lanes;                           // [dim, kQ]
+  float* d_q;                                       // [kQ, padded_dim]
+  float *scores, *d_scores;                         // [kC, kQ]
+  E *probabilities, *d_score_rows, *d_score_terms;  // [kC, kQ]
+  float* delta;                                     // [kQ] sum over the head's dimension of d_o * o
+  float* lse;                                       // [kQ] in units of log2
 };
 
 // scores = k·qᵀ and d_scores = v·d_oᵀ, where visible.
-void compute_scores(const AttentionLayout& l, const ScoreTile& t, const Workspace& w) {
+template <TileElement E>
+void compute_scores(const AttentionLayout& l, const ScoreTile& t, const Workspace<E>& w) {
   const std::int64_t step = t.masked ? kLanes : t.count;
+  const std::int64_t stride = w.row_stride(l);
+  const std::int64_t terms = elements<E>(l.dim);
   for (std::int64_t c = 0; c < t.count; c += step) {
     const std::int64_t v = t.first_vector(c);
     if (v >= kVectors) break;
     const std::int64_t rows = std::min(step, t.count - c);
-    const std::int64_t key = (t.key + c) * l.padded_dim;
+    const std::int64_t key = (t.key + c) * stride;
     const std::int64_t at = c * kQ + v * kLanes;
-    tile_product<Result::overwrite>(rows, kVectors - v, l.dim, LeftFactor<false>{w.keys + key, l.padded_dim},
+    tile_product<Result::overwrite>(rows, kVectors - v, terms, by_rows<E>(w.key_rows + key, stride),
                                     w.q_lanes + v * kLanes, kQ, w.scores + at, kQ);
-    tile_product<Result::overwrite>(rows, kVectors - v, l.dim,
-                                    LeftFactor<false>{w.values + key, l.padded_dim}, w.d_o_lanes + v * kLanes,
-                                    kQ, w.d_scores + at, kQ);
+    tile_product<Result::overwrite>(rows, kVectors - v, terms, by_rows<E>(w.value_rows + key, stride),
+                                    w.d_o_lanes + v * kLanes, kQ, w.d_scores + at, kQ);
   }
 }
 
-// p = 2^(score - lse), zero where invisible; d_score = p (d_p - delta).
-void softmax_backward(const ScoreTile& t, const Workspace& w) {
-  constexpr I32x16 kIndex = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+struct Gradients {
+  F32x16 p, d_score;
+};
+
+// Stores probabilities and gradients of keys c and, of pairs, c + 1 where the products want them.
+ROOFLM_INLINE void store_gradients(const Workspace<float>& w, std::int64_t c, std::int64_t v,
+                                   const Gradients& g) {
+  store(w.probabilities + c * kQ + v * kLanes, g.p);
+  store(w.d_score_rows + c * kQ + v * kLanes, g.d_score);
+}
+ROOFLM_INLINE void store_row(Bf16Pair* rows, std::int64_t c, std::int64_t v, F32x16 x) {
+  store(reinterpret_cast<core::Bf16*>(rows) + c * kQ + v * kLanes, x);
+}
+ROOFLM_INLINE void store_gradients(const Workspace<Bf16Pair>& w, std::int64_t c, std::int64_t v,
+                                   const Gradients& low, const Gradients& high) {
+  store_row(w.probabilities, c, v, low.p);
+  store_row(w.probabilities, c + 1, v, high.p);
+  store_row(w.d_score_rows, c, v, low.d_score);
+  store_row(w.d_score_rows, c + 1, v, high.d_score);
+  store_pairs(w.d_score_terms + c / 2 * kQ + v * kLanes, low.d_score, high.d_score);
+}
+
+// p = 2^(score * factor - lse), zero where invisible; d_score = p (d_p - delta).
+template <TileElement E>
+void softmax_backward(const ScoreTile& t, const Workspace<E>& w, float factor) {
   for (std::int64_t v = 0; v < kVectors; ++v) {
     const F32x16 lse = load(w.lse + v * kLanes);
     const F32x16 delta = load(w.delta + v * kLanes);
-    const auto finish = [&](std::int64_t c, F32x16 p) {
+    const auto gradients = [&](std::int64_t c, bool masked) {
       const std::int64_t at = c * kQ + v * kLanes;
-      store(w.scores + at, p);
-      store(w.d_scores + at, p * (load(w.d_scores + at) - delta));
+      F32x16 p = exp2_nonpositive(load(w.scores + at) * factor - lse);
+      if (masked) p = t.hides(c, v) ? F32x16{} : p;
+      return Gradients{p, p * (load(w.d_scores + at) - delta)};
     };
-    const auto probability = [&](std::int64_t c) {
-      return exp2_nonpositive(load(w.scores + c * kQ + v * kLanes) - lse);
+    const std::int64_t count = t.visible_count(v);
+    const auto run = [&](std::int64_t begin, std::int64_t end, bool masked) {
+      if constexpr (kTerms<E> == 1) {
+        for (std::int64_t c = begin; c < end; ++c) store_gradients(w, c, v, gradients(c, masked));
+      } else {
+        std::int64_t c = begin;
+        for (; c + 1 < end; c += 2) store_gradients(w, c, v, gradients(c, masked), gradients(c + 1, masked));
+        if (c < end) store_gradients(w, c, v, gradients(c, masked), Gradients{});
+      }
     };
-    const std::int64_t whole = t.seen_by_all(v);
-    for (std::int64_t c = 0; c < whole; ++c) finish(c, probability(c));
-    for (std::int64_t c = whole; c < t.visible_count(v); ++c) {
-      const auto lane = static_cast<std::int32_t>(t.key + c - t.query - v * kLanes);
-      finish(c, kIndex < lane ? F32x16{} : probability(c));
-    }
+    const std::int64_t whole = t.masked ? t.seen_by_all(v) / 2 * 2 : count;
+    run(0, whole, false);
+    run(whole, count, true);
   }
 }
 
+template <TileElement E>
 void accumulate_gradients(const AttentionLayout& l, const ScoreTile& t, std::int64_t queries,
-                          const Workspace& w) {
+                          const Workspace<E>& w) {
   const std::int64_t vectors = l.padded_dim / kLanes;
+  const std::int64_t stride = l.padded_dim;
   const std::int64_t key_step = t.masked ? kLanes : t.count;
   for (std::int64_t c = 0; c < t.count; c += key_step) {
     const std::int64_t first = t.first_vector(c) * kLanes;
     if (first >= queries) break;
     const std::int64_t rows = std::min(key_step, t.count - c);
-    const std::int64_t key = (t.key + c) * l.padded_dim;
-    const std::int64_t query = first * l.padded_dim;
-    const LeftFactor<false> p{w.scores + c * kQ + first, kQ};
-    const LeftFactor<false> d_s{w.d_scores + c * kQ + first, kQ};
-    tile_product<Result::accumulate>(rows, vectors, queries - first, p, w.d_o_rows + query, l.padded_dim,
-                                     w.d_values + key, l.padded_dim);
-    tile_product<Result::accumulate>(rows, vectors, queries - first, d_s, w.q_rows + query, l.padded_dim,
-                                     w.d_keys + key, l.padded_dim);
+    const std::int64_t terms = elements<E>(queries - first);
+    const std::int64_t left = c * w.kScoreStride + first / kTerms<E>;
+    const std::int64_t right = first / kTerms<E> * stride;
+    const std::int64_t key = (t.key + c) * stride;
+    tile_product<Result::accumulate>(rows, vectors, terms, by_rows<E>(w.probabilities + left, w.kScoreStride),
+                                     w.d_o_terms + right, stride, w.d_values + key, stride);
+    tile_product<Result::accumulate>(rows, vectors, terms, by_rows<E>(w.d_score_rows + left, w.kScoreStride),
+                                     w.q_terms + right, stride, w.d_keys + key, stride);
   }
   const std::int64_t query_step = t.masked ? kLanes : queries;
   for (std::int64_t i = 0; i < queries; i += query_step) {
     const std::int64_t visible = t.masked ? t.visible_count(i / kLanes) : t.count;
-    tile_product<Result::accumulate>(std::min(query_step, queries - i), vectors, visible,
-                                     LeftFactor<true>{w.d_scores + i, kQ}, w.keys + t.key * l.padded_dim,
-                                     l.padded_dim, w.d_q + i * l.padded_dim, l.padded_dim);
+    tile_product<Result::accumulate>(std::min(query_step, queries - i), vectors, elements<E>(visible),
+                                     transposed<E>(w.d_score_terms + i, kQ),
+                                     w.key_terms + t.key / kTerms<E> * stride, stride, w.d_q + i * stride,
+                                     stride);
   }
 }
 
@@ -113,48 +169,37 @@ struct QueryHead {
   S* d_q;
 };
 
-template <Storage S>
-void write_rows(std::int64_t rows, std::int64_t cols, const float* from, std::int64_t from_stride,
-                float factor, S* to, std::int64_t to_stride) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float* source = from + i * from_stride;
-    S* target = to + i * to_stride;
-    for_lanes(0, cols,
-              [=](auto j, auto count) { store_at(target + j, load_at(source + j, count) * factor, count); });
-  }
-}
-
 // Brings a tile of queries into the workspace.
-template <Storage S>
+template <TileElement E, Storage S>
 void load_queries(const AttentionLayout& l, const QueryHead<S>& h, std::int64_t query, std::int64_t queries,
-                  const Workspace& w) {
+                  const Workspace<E>& w) {
   const S* q = h.q + query * l.qkv_stride;
   const S* d_o = h.d_o + query * l.o_stride;
   const S* o = h.o + query * l.o_stride;
-  copy_rows(queries, l.dim, q, l.qkv_stride, w.q_rows, l.padded_dim);
-  copy_rows(queries, l.dim, d_o, l.o_stride, w.d_o_rows, l.padded_dim);
+  pack_terms(queries, l.dim, q, l.qkv_stride, w.q_terms, l.padded_dim);
+  pack_terms(queries, l.dim, d_o, l.o_stride, w.d_o_terms, l.padded_dim);
   if (queries < kQ) {
-    std::fill(w.q_lanes, w.q_lanes + l.dim * kQ, 0.0F);
-    std::fill(w.d_o_lanes, w.d_o_lanes + l.dim * kQ, 0.0F);
+    const auto bytes = static_cast<std::size_t>(l.dim * kQ) * sizeof(E);
+    std::memset(static_cast<void*>(w.q_lanes), 0, bytes);
+    std::memset(static_cast<void*>(w.d_o_lanes), 0, bytes);
   }
-  transpose_into(queries, l.dim, w.q_rows, l.padded_dim, l.scale * kLog2e, w.q_lanes, kQ);
-  transpose_into(queries, l.dim, w.d_o_rows, l.padded_dim, 1.0F, w.d_o_lanes, kQ);
+  pack_lanes(queries, l.dim, q, l.qkv_stride, l.scale * kLog2e, w.q_lanes, kQ);
+  pack_lanes(queries, l.dim, d_o, l.o_stride, 1.0F, w.d_o_lanes, kQ);
   std::fill(w.d_q, w.d_q + kQ * l.padded_dim, 0.0F);
   for (std::int64_t i = 0; i < kQ; ++i) {
     F32x16 delta{};
     if (i < queries) {
-      for_lanes(0, l.dim,
-                [&, row = o + i * l.o_stride, gradient = w.d_o_rows + i * l.padded_dim](auto j, auto count) {
-                  delta += load_at(row + j, count) * load(gradient + j);
-                });
+      for_lanes(0, l.dim, [&, a = o + i * l.o_stride, b = d_o + i * l.o_stride](auto j, auto count) {
+        delta += load_at(a + j, count) * load_at(b + j, count);
+      });
     }
     w.delta[i] = sum_lanes(delta);
     w.lse[i] = i < queries ? h.lse[query + i] * kLog2e : 0.0F;
   }
 }
 
-template <Storage S>
-void query_tile(const AttentionLayout& l, const QueryHead<S>& h, std::int64_t query, const Workspace& w) {
+template <TileElement E, Storage S>
+void query_tile(const AttentionLayout& l, const QueryHead<S>& h, std::int64_t query, const Workspace<E>& w) {
   const std::int64_t queries = std::min(kQ, l.seq - query);
   load_queries(l, h, query, queries, w);
   const std::int64_t keys = l.visible_keys(query, queries);
@@ -162,33 +207,26 @@ void query_tile(const AttentionLayout& l, const QueryHead<S>& h, std::int64_t qu
     const std::int64_t count = std::min(kC, keys - key);
     const ScoreTile tile{query, key, count, l.causal && key + count - 1 > query};
     compute_scores(l, tile, w);
-    softmax_backward(tile, w);
+    softmax_backward(tile, w, kTerms<E> == 1 ? 1.0F : l.scale * kLog2e);
     accumulate_gradients(l, tile, queries, w);
   }
-  write_rows(queries, l.dim, w.d_q, l.padded_dim, l.scale, h.d_q + query * l.qkv_stride, l.qkv_stride);
+  unpack_rows(queries, l.dim, w.d_q, l.padded_dim, l.scale, h.d_q + query * l.qkv_stride, l.qkv_stride);
 }
 
-}  // namespace
-
-std::size_t attention_backward_scratch_bytes(const AttentionShape& shape) {
-  check_attention(shape);
-  return static_cast<std::size_t>(thread_count() * Workspace::floats(AttentionLayout(shape))) * sizeof(float);
-}
-
-template <Storage S>
-void attention_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* o, const float* lse,
-                        S* d_qkv, void* scratch) {
-  check_attention(shape);
+template <TileElement E, Storage S>
+void backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* o, const float* lse, S* d_qkv,
+              void* scratch) {
   const AttentionLayout l(shape);
   parallel_tasks(shape.batch * shape.kv_heads, [&](std::int64_t task, int worker) {
-    const Workspace w(scratch, l, worker);
+    const Workspace<E> w(scratch, l, worker);
     const std::int64_t batch = task / shape.kv_heads;
     const std::int64_t kv_head = task % shape.kv_heads;
     const std::int64_t row = batch * l.seq * l.qkv_stride;
     const std::int64_t key = row + l.key_begin + kv_head * l.dim;
     const std::int64_t value = row + l.value_begin + kv_head * l.dim;
-    copy_rows(l.seq, l.dim, qkv + key, l.qkv_stride, w.keys, l.padded_dim);
-    copy_rows(l.seq, l.dim, qkv + value, l.qkv_stride, w.values, l.padded_dim);
+    pack_rows(l.seq, l.dim, qkv + key, l.qkv_stride, w.key_rows, w.row_stride(l));
+    if (kTerms < E >> 1) pack_terms(l.seq, l.dim, qkv + key, l.qkv_stride, w.key_terms, l.padded_dim);
+    pack_rows(l.seq, l.dim, qkv + value, l.qkv_stride, w.value_rows, w.row_stride(l));
     std::fill(w.d_keys, w.d_keys + l.seq * l.padded_dim, 0.0F);
     std::fill(w.d_values, w.d_values + l.seq * l.padded_dim, 0.0F);
     for (std::int64_t head = kv_head * l.group; head < (kv_head + 1) * l.group; ++head) {
@@ -197,14 +235,35 @@ void attention_backward(const AttentionShape& shape, const S* d_o, const S* qkv,
                            lse + (batch * shape.heads + head) * l.seq, d_qkv + row + head * l.dim};
       for (std::int64_t query = 0; query < l.seq; query += kQ) query_tile(l, h, query, w);
     }
-    write_rows(l.seq, l.dim, w.d_keys, l.padded_dim, l.scale, d_qkv + key, l.qkv_stride);
-    write_rows(l.seq, l.dim, w.d_values, l.padded_dim, 1.0F, d_qkv + value, l.qkv_stride);
+    unpack_rows(l.seq, l.dim, w.d_keys, l.padded_dim, l.scale, d_qkv + key, l.qkv_stride);
+    unpack_rows(l.seq, l.dim, w.d_values, l.padded_dim, 1.0F, d_qkv + value, l.qkv_stride);
   });
 }
 
-template void attention_backward(const AttentionShape&, const float*, const float*, const float*,
-                                 const float*, float*, void*);
-template void attention_backward(const AttentionShape&, const core::Bf16*, const core::Bf16*,
-                                 const core::Bf16*, const float*, core::Bf16*, void*);
+}  // namespace
+
+std::size_t attention_backward_scratch_bytes(const AttentionShape& shape) {
+  check_attention(shape);
+  return static_cast<std::size_t>(thread_count() * Workspace<float>::floats(AttentionLayout(shape))) *
+         sizeof(float);
+}
+
+template <>
+void attention_backward(const AttentionShape& shape, const float* d_o, const float* qkv, const float* o,
+                        const float* lse, float* d_qkv, void* scratch) {
+  check_attention(shape);
+  backward<float>(shape, d_o, qkv, o, lse, d_qkv, scratch);
+}
+
+template <>
+void attention_backward(const AttentionShape& shape, const core::Bf16* d_o, const core::Bf16* qkv,
+                        const core::Bf16* o, const float* lse, core::Bf16* d_qkv, void* scratch) {
+  check_attention(shape);
+  if (kHasPairProducts && shape.head_dim % 2 == 0) {
+    backward<Bf16Pair>(shape, d_o, qkv, o, lse, d_qkv, scratch);
+  } else {
+    backward<float>(shape, d_o, qkv, o, lse, d_qkv, scratch);
+  }
+}
 
 }  // namespace rooflm::backends::cpu

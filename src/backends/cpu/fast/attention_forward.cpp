@@ -6,7 +6,7 @@
 #include "backends/cpu/fast/attention.h"
 #include "backends/cpu/fast/attention_tiles.h"
 #include "backends/cpu/fast/parallel.h"
-#include "backends/cpu/fast/tile_product.h"
+#include "backends/cpu/fast/tile_pack.h"
 
 namespace rooflm::backends::cpu {
 namespace {
@@ -15,77 +15,96 @@ constexpr std::int64_t kQ = kTileQueries;
 constexpr std::int64_t kC = kTileKeys;
 constexpr std::int64_t kVectors = kQ / kLanes;
 
-// What a thread works in; all fp32.
+// What a thread works in. Factors of products are of E; of an element's size in fp32, so that one size serves
+// both.
+template <TileElement E>
 struct Workspace {
   Workspace(void* memory, const AttentionLayout& l, int worker) {
     auto* next = static_cast<float*>(memory) + worker * floats(l);
     const auto take = [&next](std::int64_t count) { return std::exchange(next, next + count); };
-    queries = take(l.dim * kQ);
-    output = take(l.dim * kQ);
+    const auto take_elements = [&take](std::int64_t count) { return reinterpret_cast<E*>(take(count)); };
+    queries = take_elements(l.padded_dim * kQ);
+    keys = take_elements(kC * l.padded_dim);
+    values = take_elements(kC * l.padded_dim);
+    output = take(l.padded_dim * kQ);
     scores = take(kC * kQ);
-    keys = take(kC * l.padded_dim);
-    values = take(kC * l.padded_dim);
+    // fp32 probabilities take the place of the scores.
+    probabilities = kTerms<E> == 1 ? reinterpret_cast<E*>(scores) : take_elements(kC * kQ);
     top = take(kQ);
     sum = take(kQ);
     rescale = take(kQ);
   }
   static std::int64_t floats(const AttentionLayout& l) {
-    return 2 * l.dim * kQ + kC * kQ + 2 * kC * l.padded_dim + 3 * kQ;
+    return 2 * l.padded_dim * kQ + 2 * kC * l.padded_dim + 2 * kC * kQ + 3 * kQ;
   }
-  float* queries;  // [dim, kQ] scaled, in units of log2
-  float* output;   // [dim, kQ]
-  float* scores;   // [kC, kQ]
-  float* keys;     // [kC, padded_dim]
-  float* values;   // [kC, padded_dim]
-  float* top;      // [kQ] largest score so far
-  float* sum;      // [kQ] sum of 2^(score - top) so far
-  float* rescale;  // [kQ] what the sums so far must be multiplied by
+  E* queries;        // [dim, kQ]
+  E* keys;           // [kC, dim], rows padded_dim apart
+  E* values;         // [kC, padded_dim], the terms of a sum over keys
+  E* probabilities;  // [kC, kQ], the terms of a sum over keys
+  float* output;     // [dim, kQ]
+  float* scores;     // [kC, kQ]
+  float* top;        // [kQ] largest score so far, in units of log2
+  float* sum;        // [kQ] sum of 2^(score - top) so far
+  float* rescale;    // [kQ] what the sums so far must be multiplied by
 };
 
-void compute_scores(const AttentionLayout& l, const ScoreTile& t, const Workspace& w) {
+template <TileElement E>
+void compute_scores(const AttentionLayout& l, const ScoreTile& t, const Workspace<E>& w) {
   const std::int64_t step = t.masked ? kLanes : t.count;
   for (std::int64_t c = 0; c < t.count; c += step) {
     const std::int64_t v = t.first_vector(c);
     if (v >= kVectors) break;
-    const LeftFactor<false> keys{w.keys + c * l.padded_dim, l.padded_dim};
-    tile_product<Result::overwrite>(std::min(step, t.count - c), kVectors - v, l.dim, keys,
+    tile_product<Result::overwrite>(std::min(step, t.count - c), kVectors - v, elements<E>(l.dim),
+                                    by_rows<E>(w.keys + c * l.padded_dim, l.padded_dim),
                                     w.queries + v * kLanes, kQ, w.scores + c * kQ + v * kLanes, kQ);
   }
 }
 
 // Replaces the scores of vector v that a query must not see.
-void mask_scores(const ScoreTile& t, const Workspace& w, std::int64_t v, std::int64_t count) {
-  constexpr I32x16 kIndex = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  for (std::int64_t c = t.seen_by_all(v); c < count; ++c) {
-    float* s = w.scores + c * kQ + v * kLanes;
-    const auto lane = static_cast<std::int32_t>(t.key + c - t.query - v * kLanes);
-    store(s, kIndex < lane ? splat(kMasked) : load(s));
+void mask_scores(const ScoreTile& t, float* scores, std::int64_t v) {
+  for (std::int64_t c = t.seen_by_all(v); c < t.visible_count(v); ++c) {
+    float* s = scores + c * kQ + v * kLanes;
+    store(s, t.hides(c, v) ? splat(kMasked) : load(s));
   }
 }
 
-// Scores become 2^(score - top) with the new top; sums follow.
-void softmax_vector(const Workspace& w, std::int64_t v, std::int64_t count) {
-  float* scores = w.scores + v * kLanes;
+// Scores of vector v become 2^(score * factor - top) with the new top; sums follow.
+template <TileElement E>
+void softmax_vector(const Workspace<E>& w, std::int64_t v, std::int64_t count, float factor) {
+  const float* scores = w.scores + v * kLanes;
   const F32x16 old_top = load(w.top + v * kLanes);
-  F32x16 top = old_top;
+  F32x16 top = splat(kMasked);
   for (std::int64_t c = 0; c < count; ++c) top = max(top, load(scores + c * kQ));
+  top = max(old_top, top * factor);
   const F32x16 rescale = exp2_nonpositive(old_top - top);
   F32x16 sum{};
-  for (std::int64_t c = 0; c < count; ++c) {
-    const F32x16 p = exp2_nonpositive(load(scores + c * kQ) - top);
-    store(scores + c * kQ, p);
+  const auto probability = [&](std::int64_t c) {
+    const F32x16 p = exp2_nonpositive(load(scores + c * kQ) * factor - top);
     sum += p;
+    return p;
+  };
+  E* p = w.probabilities + v * kLanes;
+  std::int64_t c = 0;
+  if constexpr (kTerms<E> == 1) {
+    for (; c < count; ++c) store(p + c * kQ, probability(c));
+  } else {
+    for (; c + 1 < count; c += 2) {
+      const F32x16 low = probability(c);
+      store_pairs(p + c / 2 * kQ, low, probability(c + 1));
+    }
+    if (c < count) store_pairs(p + c / 2 * kQ, probability(c), F32x16{});
   }
   store(w.sum + v * kLanes, load(w.sum + v * kLanes) * rescale + sum);
   store(w.top + v * kLanes, top);
   store(w.rescale + v * kLanes, rescale);
 }
 
-void accumulate_output(const AttentionLayout& l, const ScoreTile& t, const Workspace& w) {
-  const LeftFactor<true> values{w.values, l.padded_dim};
+template <TileElement E>
+void accumulate_output(const AttentionLayout& l, const ScoreTile& t, const Workspace<E>& w) {
   const auto add = [&](std::int64_t v, std::int64_t vectors, std::int64_t count) {
-    tile_product<Result::scale_and_accumulate>(l.dim, vectors, count, values, w.scores + v * kLanes, kQ,
-                                               w.output + v * kLanes, kQ, w.rescale + v * kLanes);
+    tile_product<Result::scale_and_accumulate>(
+        l.dim, vectors, elements<E>(count), transposed<E>(w.values, l.padded_dim),
+        w.probabilities + v * kLanes, kQ, w.output + v * kLanes, kQ, w.rescale + v * kLanes);
   };
   std::int64_t v = 0;
   for (; v < kVectors && t.visible_count(v) < t.count; ++v) add(v, 1, t.visible_count(v));
@@ -93,12 +112,15 @@ void accumulate_output(const AttentionLayout& l, const ScoreTile& t, const Works
 }
 
 // One tile of queries of one head, against all the keys that it sees.
-template <Storage S>
+template <TileElement E, Storage S>
 void query_tile(const AttentionLayout& l, std::int64_t query, const S* q, const S* k, const S* v, S* o,
-                float* lse, const Workspace& w) {
+                float* lse, const Workspace<E>& w) {
+  // fp32 queries take the scale with them; pairs would be rounded, so there the scores are scaled.
+  const float factor = l.scale * kLog2e;
   const std::int64_t queries = std::min(kQ, l.seq - query);
-  std::fill(w.queries, w.queries + l.dim * kQ, 0.0F);
-  transpose_into(queries, l.dim, q + query * l.qkv_stride, l.qkv_stride, l.scale * kLog2e, w.queries, kQ);
+  if (queries < kQ)
+    std::memset(static_cast<void*>(w.queries), 0, static_cast<std::size_t>(l.dim * kQ) * sizeof(E));
+  pack_lanes(queries, l.dim, q + query * l.qkv_stride, l.qkv_stride, factor, w.queries, kQ);
   std::fill(w.output, w.output + l.dim * kQ, 0.0F);
   std::fill(w.top, w.top + kQ, kMasked);
   std::fill(w.sum, w.sum + kQ, 0.0F);
@@ -106,13 +128,12 @@ void query_tile(const AttentionLayout& l, std::int64_t query, const S* q, const 
   for (std::int64_t key = 0; key < keys; key += kC) {
     const std::int64_t count = std::min(kC, keys - key);
     const ScoreTile tile{query, key, count, l.causal && key + count - 1 > query};
-    copy_rows(count, l.dim, k + key * l.qkv_stride, l.qkv_stride, w.keys, l.padded_dim);
-    copy_rows(count, l.dim, v + key * l.qkv_stride, l.qkv_stride, w.values, l.padded_dim);
+    pack_rows(count, l.dim, k + key * l.qkv_stride, l.qkv_stride, w.keys, l.padded_dim);
+    pack_terms(count, l.dim, v + key * l.qkv_stride, l.qkv_stride, w.values, l.padded_dim);
     compute_scores(l, tile, w);
     for (std::int64_t vector = 0; vector < kVectors; ++vector) {
-      const std::int64_t visible = tile.visible_count(vector);
-      if (tile.masked) mask_scores(tile, w, vector, visible);
-      softmax_vector(w, vector, visible);
+      mask_scores(tile, w.scores, vector);
+      softmax_vector(w, vector, tile.visible_count(vector), kTerms<E> == 1 ? 1.0F : factor);
     }
     accumulate_output(l, tile, w);
   }
@@ -120,20 +141,12 @@ void query_tile(const AttentionLayout& l, std::int64_t query, const S* q, const 
     if (i < queries) lse[query + i] = kLn2 * (w.top[i] + std::log2(w.sum[i]));
     w.rescale[i] = 1.0F / w.sum[i];
   }
-  transpose_out(queries, l.dim, w.output, kQ, w.rescale, o + query * l.o_stride, l.o_stride);
+  unpack_lanes(queries, l.dim, w.output, kQ, w.rescale, o + query * l.o_stride, l.o_stride);
 }
 
-}  // namespace
-
-std::size_t attention_forward_scratch_bytes(const AttentionShape& shape) {
-  check_attention(shape);
-  return static_cast<std::size_t>(thread_count() * Workspace::floats(AttentionLayout(shape))) * sizeof(float);
-}
-
-template <Storage S>
-void attention_forward(const AttentionShape& shape, const S* qkv, S* o, float* lse, void* scratch) {
-  check_attention(shape);
-  const AttentionLayout l(shape);
+template <TileElement E, Storage S>
+void forward(const AttentionShape& shape, const AttentionLayout& l, const S* qkv, S* o, float* lse,
+             void* scratch) {
   // Head by head, so that keys and values stay in cache; in a head the longest tile first.
   parallel_tasks(shape.batch * shape.heads * l.query_tiles, [&](std::int64_t task, int worker) {
     const std::int64_t head_task = task / l.query_tiles;
@@ -144,11 +157,34 @@ void attention_forward(const AttentionShape& shape, const S* qkv, S* o, float* l
     const std::int64_t kv_offset = head / l.group * l.dim;
     query_tile(l, tile * kQ, row + head * l.dim, row + l.key_begin + kv_offset,
                row + l.value_begin + kv_offset, o + batch * l.seq * l.o_stride + head * l.dim,
-               lse + head_task * l.seq, Workspace(scratch, l, worker));
+               lse + head_task * l.seq, Workspace<E>(scratch, l, worker));
   });
 }
 
-template void attention_forward(const AttentionShape&, const float*, float*, float*, void*);
-template void attention_forward(const AttentionShape&, const core::Bf16*, core::Bf16*, float*, void*);
+}  // namespace
+
+std::size_t attention_forward_scratch_bytes(const AttentionShape& shape) {
+  check_attention(shape);
+  return static_cast<std::size_t>(thread_count() * Workspace<float>::floats(AttentionLayout(shape))) *
+         sizeof(float);
+}
+
+template <>
+void attention_forward(const AttentionShape& shape, const float* qkv, float* o, float* lse, void* scratch) {
+  check_attention(shape);
+  forward<float>(shape, AttentionLayout(shape), qkv, o, lse, scratch);
+}
+
+template <>
+void attention_forward(const AttentionShape& shape, const core::Bf16* qkv, core::Bf16* o, float* lse,
+                       void* scratch) {
+  check_attention(shape);
+  const AttentionLayout l(shape);
+  if (kHasPairProducts && l.dim % 2 == 0) {
+    forward<Bf16Pair>(shape, l, qkv, o, lse, scratch);
+  } else {
+    forward<float>(shape, l, qkv, o, lse, scratch);
+  }
+}
 
 }  // namespace rooflm::backends::cpu

@@ -69,6 +69,11 @@ struct ScoreTile {
   [[nodiscard]] std::int64_t visible_count(std::int64_t v) const {
     return masked ? std::clamp<std::int64_t>(query + (v + 1) * kLanes - key, 0, count) : count;
   }
+  /// Lanes of vector v whose queries do not see key c of the tile.
+  [[nodiscard]] ROOFLM_INLINE I32x16 hides(std::int64_t c, std::int64_t v) const {
+    constexpr I32x16 kIndex = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return kIndex < static_cast<std::int32_t>(key + c - query - v * kLanes);
+  }
   /// Keys of the tile that all queries of vector v see.
   [[nodiscard]] std::int64_t seen_by_all(std::int64_t v) const {
     return masked ? std::clamp<std::int64_t>(query + v * kLanes - key + 1, 0, count) : count;

@@ -1,5 +1,6 @@
-// Products of small fp32 matrices that sit in cache, as attention makes them: the innermost kernels.
-// For the kernels of this folder only.
+// Products of small matrices that sit in cache, as attention makes them: the innermost kernels. Factors are
+// fp32, or bf16 in pairs along the summed dimension where the processor has dot products of pairs; sums are
+// fp32. For the kernels of this folder only.
 #pragma once
 
 #include <algorithm>
@@ -10,26 +11,81 @@
 namespace rooflm::backends::cpu {
 namespace {
 
-/// The left factor [m, k]. Element (i, j) is at data[i * stride + j], or transposed at data[i + j * stride].
-template <bool kTransposed>
+/// Two neighbours along the summed dimension, the one of the lower index first.
+struct Bf16Pair {
+  core::Bf16 low, high;
+};
+static_assert(sizeof(Bf16Pair) == sizeof(float));
+
+#if defined(__AVX512BF16__)
+constexpr bool kHasPairProducts = true;
+#else
+constexpr bool kHasPairProducts = false;
+#endif
+
+/// What a factor consists of.
+template <class E>
+concept TileElement = std::same_as<E, float> || std::same_as<E, Bf16Pair>;
+
+/// How many terms of a sum one element holds, and how many elements hold n terms.
+template <TileElement E>
+constexpr std::int64_t kTerms = std::same_as<E, float> ? 1 : 2;
+template <TileElement E>
+constexpr std::int64_t elements(std::int64_t n) {
+  return (n + kTerms<E> - 1) / kTerms<E>;
+}
+
+ROOFLM_INLINE F32x16 load_bits(const void* p) {
+  F32x16 x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+ROOFLM_INLINE F32x16 splat_bits(const Bf16Pair* p) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, p, sizeof bits);
+  return std::bit_cast<F32x16>(U32x16{} + bits);
+}
+ROOFLM_INLINE F32x16 splat_bits(const float* p) { return splat(*p); }
+
+ROOFLM_INLINE F32x16 multiply_add(F32x16 left, F32x16 right, F32x16 sum, float) { return left * right + sum; }
+ROOFLM_INLINE F32x16 multiply_add(F32x16 left, F32x16 right, F32x16 sum, Bf16Pair) {
+#if defined(__AVX512BF16__)
+  return _mm512_dpbf16_ps(sum, std::bit_cast<__m512bh>(left), std::bit_cast<__m512bh>(right));
+#else
+  const auto a = std::bit_cast<U32x16>(left);
+  const auto b = std::bit_cast<U32x16>(right);
+  const auto high = [](U32x16 x) { return std::bit_cast<F32x16>(x & 0xffff0000U); };
+  const auto low = [](U32x16 x) { return std::bit_cast<F32x16>(x << 16U); };
+  return sum + low(a) * low(b) + high(a) * high(b);
+#endif
+}
+
+/// The left factor, m rows of k elements. Element (i, j) is at data[i * stride + j], or transposed at
+/// data[i + j * stride].
+template <TileElement E, bool kTransposed>
 struct LeftFactor {
-  const float* data;
+  const E* data;
   std::int64_t stride;
-  [[nodiscard]] ROOFLM_INLINE float at(std::int64_t i, std::int64_t j) const {
-    return kTransposed ? data[i + j * stride] : data[i * stride + j];
-  }
-  [[nodiscard]] ROOFLM_INLINE LeftFactor from(std::int64_t i, std::int64_t j) const {
-    return {kTransposed ? data + i + j * stride : data + i * stride + j, stride};
+  [[nodiscard]] ROOFLM_INLINE const E* at(std::int64_t i, std::int64_t j) const {
+    return kTransposed ? data + i + j * stride : data + i * stride + j;
   }
 };
+template <TileElement E>
+ROOFLM_INLINE LeftFactor<E, false> by_rows(const E* data, std::int64_t stride) {
+  return {data, stride};
+}
+template <TileElement E>
+ROOFLM_INLINE LeftFactor<E, true> transposed(const E* data, std::int64_t stride) {
+  return {data, stride};
+}
 
 /// What becomes of the elements that the result held.
 enum class Result { overwrite, accumulate, scale_and_accumulate };
 
-// c[0:kRows, 0:16*kVectors] from k terms, all sums in registers.
-template <int kRows, int kVectors, Result kResult, bool kTransposed>
-ROOFLM_INLINE void micro_product(std::int64_t k, LeftFactor<kTransposed> a, const float* b, std::int64_t ldb,
-                                 float* c, std::int64_t ldc, const float* scale) {
+// c[0:kRows, 0:16*kVectors] from k elements per sum, all sums in registers.
+template <int kRows, int kVectors, Result kResult, TileElement E, bool kTransposed>
+ROOFLM_INLINE void micro_product(std::int64_t k, LeftFactor<E, kTransposed> a, std::int64_t row, const E* b,
+                                 std::int64_t ldb, float* c, std::int64_t ldc, const float* scale) {
   F32x16 sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
@@ -42,12 +98,12 @@ ROOFLM_INLINE void micro_product(std::int64_t k, LeftFactor<kTransposed> a, cons
   for (std::int64_t j = 0; j < k; ++j) {
     F32x16 right[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) right[v] = load(b + j * ldb + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) right[v] = load_bits(b + j * ldb + v * kLanes);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
-      const F32x16 left = splat(a.at(i, j));
+      const F32x16 left = splat_bits(a.at(row + i, j));
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sums[i][v] += left * right[v];
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = multiply_add(left, right[v], sums[i][v], E{});
     }
   }
 #pragma GCC unroll 8
@@ -60,15 +116,15 @@ ROOFLM_INLINE void micro_product(std::int64_t k, LeftFactor<kTransposed> a, cons
 // One block of at most 6 rows: 6 x 4 sums, 4 right vectors and a broadcast fill the 32 registers.
 constexpr std::int64_t kMicroRows = 6;
 
-template <int kVectors, Result kResult, bool kTransposed>
-void product_panel(std::int64_t m, std::int64_t k, LeftFactor<kTransposed> a, const float* b,
-                   std::int64_t ldb, float* c, std::int64_t ldc, const float* scale) {
+template <int kVectors, Result kResult, TileElement E, bool kTransposed>
+void product_panel(std::int64_t m, std::int64_t k, LeftFactor<E, kTransposed> a, const E* b, std::int64_t ldb,
+                   float* c, std::int64_t ldc, const float* scale) {
   std::int64_t i = 0;
   for (; i + kMicroRows <= m; i += kMicroRows) {
-    micro_product<kMicroRows, kVectors, kResult>(k, a.from(i, 0), b, ldb, c + i * ldc, ldc, scale);
+    micro_product<kMicroRows, kVectors, kResult>(k, a, i, b, ldb, c + i * ldc, ldc, scale);
   }
   const auto rest = [&]<int kRows>() {
-    micro_product<kRows, kVectors, kResult>(k, a.from(i, 0), b, ldb, c + i * ldc, ldc, scale);
+    micro_product<kRows, kVectors, kResult>(k, a, i, b, ldb, c + i * ldc, ldc, scale);
   };
   switch (m - i) {
     case 1:
@@ -87,10 +143,11 @@ void product_panel(std::int64_t m, std::int64_t k, LeftFactor<kTransposed> a, co
 }
 
 /// c = a · b, c += a · b or c = c * scale + a · b with a [m, k], b [k, 16*vectors] (row stride ldb), c
-/// [m, 16*vectors] (row stride ldc), scale [16*vectors] one factor per column.
-template <Result kResult, bool kTransposed>
+/// [m, 16*vectors] (row stride ldc), scale [16*vectors] one factor per column; k counts elements of the
+/// factors.
+template <Result kResult, TileElement E, bool kTransposed>
 ROOFLM_INLINE void tile_product(std::int64_t m, std::int64_t vectors, std::int64_t k,
-                                LeftFactor<kTransposed> a, const float* b, std::int64_t ldb, float* c,
+                                LeftFactor<E, kTransposed> a, const E* b, std::int64_t ldb, float* c,
                                 std::int64_t ldc, const float* scale = nullptr) {
   while (vectors > 0) {
     const std::int64_t panel = vectors <= 4 ? vectors : std::min<std::int64_t>(4, (vectors + 1) / 2);
@@ -115,95 +172,6 @@ ROOFLM_INLINE void tile_product(std::int64_t m, std::int64_t vectors, std::int64
     c += panel * kLanes;
     if (kResult == Result::scale_and_accumulate) scale += panel * kLanes;
     vectors -= panel;
-  }
-}
-
-// Exchanges the off-diagonal blocks of 2 x 2 blocks of kHalf elements in two rows.
-template <int kHalf>
-ROOFLM_INLINE void exchange(F32x16& low, F32x16& high) {
-  I32x16 to_low{};
-  I32x16 to_high{};
-  for (int i = 0; i < kLanes; ++i) {
-    to_low[i] = (i & kHalf) == 0 ? i : 16 + i - kHalf;
-    to_high[i] = (i & kHalf) == 0 ? i + kHalf : 16 + i;
-  }
-  const F32x16 new_low = __builtin_shuffle(low, high, to_low);
-  high = __builtin_shuffle(low, high, to_high);
-  low = new_low;
-}
-
-template <int kHalf>
-ROOFLM_INLINE void exchange_all(F32x16 (&rows)[16]) {
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) {
-    if ((i & kHalf) == 0) exchange<kHalf>(rows[i], rows[i + kHalf]);
-  }
-}
-
-ROOFLM_INLINE void transpose(F32x16 (&rows)[16]) {
-  exchange_all<8>(rows);
-  exchange_all<4>(rows);
-  exchange_all<2>(rows);
-  exchange_all<1>(rows);
-}
-
-/// to[j * to_stride + i] = factor * from[i * from_stride + j] for i < rows, j < cols; columns of `to` from
-/// rows up to the next multiple of 16 become zero.
-template <Storage S>
-void transpose_into(std::int64_t rows, std::int64_t cols, const S* from, std::int64_t from_stride,
-                    float factor, float* to, std::int64_t to_stride) {
-  for (std::int64_t i = 0; i < rows; i += kLanes) {
-    const std::int64_t some_rows = std::min(kLanes, rows - i);
-    for (std::int64_t j = 0; j < cols; j += kLanes) {
-      const std::int64_t some_cols = std::min(kLanes, cols - j);
-      F32x16 block[16];
-#pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) {
-        block[r] = r < some_rows ? load_n(from + (i + r) * from_stride + j, some_cols) * factor : F32x16{};
-      }
-      transpose(block);
-#pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) {
-        if (r < some_cols) store(to + (j + r) * to_stride + i, block[r]);
-      }
-    }
-  }
-}
-
-/// to[i * to_stride + j] = factors[i] * from[j * from_stride + i] for i < rows, j < cols.
-template <Storage S>
-void transpose_out(std::int64_t rows, std::int64_t cols, const float* from, std::int64_t from_stride,
-                   const float* factors, S* to, std::int64_t to_stride) {
-  for (std::int64_t i = 0; i < rows; i += kLanes) {
-    const std::int64_t some_rows = std::min(kLanes, rows - i);
-    const F32x16 factor = load(factors + i);
-    for (std::int64_t j = 0; j < cols; j += kLanes) {
-      const std::int64_t some_cols = std::min(kLanes, cols - j);
-      F32x16 block[16];
-#pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) {
-        block[r] = r < some_cols ? load(from + (j + r) * from_stride + i) * factor : F32x16{};
-      }
-      transpose(block);
-#pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) {
-        if (r < some_rows) store_n(to + (i + r) * to_stride + j, block[r], some_cols);
-      }
-    }
-  }
-}
-
-/// to[i * to_stride + j] = factor * from[i * from_stride + j] as fp32 for i < rows, j < cols; zero up to the
-/// next multiple of 16 columns.
-template <Storage S>
-void copy_rows(std::int64_t rows, std::int64_t cols, const S* from, std::int64_t from_stride, float* to,
-               std::int64_t to_stride) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const S* source = from + i * from_stride;
-    float* target = to + i * to_stride;
-    std::int64_t j = 0;
-    for (; j + kLanes <= cols; j += kLanes) store(target + j, load(source + j));
-    if (j < cols) store(target + j, load_n(source + j, cols - j));
   }
 }
 
