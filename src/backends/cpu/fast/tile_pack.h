@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "backends/cpu/fast/tile_product.h"
 
@@ -12,16 +13,11 @@ namespace rooflm::backends::cpu {
 namespace {
 
 // Exchanges the off-diagonal blocks of 2 x 2 blocks of kHalf elements in two rows.
-template <int kHalf>
-ROOFLM_INLINE void exchange(F32x16& low, F32x16& high) {
-  I32x16 to_low{};
-  I32x16 to_high{};
-  for (int i = 0; i < kLanes; ++i) {
-    to_low[i] = (i & kHalf) == 0 ? i : 16 + i - kHalf;
-    to_high[i] = (i & kHalf) == 0 ? i + kHalf : 16 + i;
-  }
-  const F32x16 new_low = __builtin_shuffle(low, high, to_low);
-  high = __builtin_shuffle(low, high, to_high);
+template <int kHalf, int... kLane>
+ROOFLM_INLINE void exchange(F32x16& low, F32x16& high, std::integer_sequence<int, kLane...>) {
+  const F32x16 new_low =
+      __builtin_shufflevector(low, high, ((kLane & kHalf) == 0 ? kLane : 16 + kLane - kHalf)...);
+  high = __builtin_shufflevector(low, high, ((kLane & kHalf) == 0 ? kLane + kHalf : 16 + kLane)...);
   low = new_low;
 }
 
@@ -29,7 +25,7 @@ template <int kHalf>
 ROOFLM_INLINE void exchange_all(F32x16 (&rows)[16]) {
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) {
-    if ((i & kHalf) == 0) exchange<kHalf>(rows[i], rows[i + kHalf]);
+    if ((i & kHalf) == 0) exchange<kHalf>(rows[i], rows[i + kHalf], std::make_integer_sequence<int, 16>{});
   }
 }
 
