@@ -32,9 +32,9 @@ struct CheckpointState {
   LoaderState loader{};
   std::optional<double> best_val_loss{};
   std::string model_name;
-  std::int64_t padded_vocab = 0;            ///< config.json does not say it
-  std::vector<std::filesystem::path> data;  ///< as given to the run
-  std::vector<ShardName> shards;            ///< of the training part
+  std::int64_t padded_vocab = 0;                      ///< config.json does not say it
+  std::vector<std::filesystem::path> data, val_data;  ///< as given to the run
+  std::vector<ShardName> shards;                      ///< of the training part
   OptionTexts options;
 };
 
@@ -47,6 +47,8 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint);
 /// The model of a checkpoint: config.json with what state.json adds.
 model::ModelConfig read_checkpoint_config(const std::filesystem::path& checkpoint,
                                           const CheckpointState& state);
+/// The model of a directory with config.json, be it a checkpoint or not.
+model::ModelConfig read_model_config(const std::filesystem::path& directory);
 
 /// Saves weights and optimizer state of `session` to OUT/checkpoint-STEP: written aside, synchronised,
 /// renamed; then OUT/latest is moved to it, and older checkpoints but the last `keep` are removed.

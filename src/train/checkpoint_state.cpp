@@ -80,6 +80,7 @@ std::string state_json(const CheckpointState& state) {
   root["loader"] = {{"epoch", state.loader.epoch}, {"position", state.loader.position}};
   root["model"] = {{"name", state.model_name}, {"padded_vocab", state.padded_vocab}};
   root["data"] = texts_of(state.data);
+  root["val_data"] = texts_of(state.val_data);
   root["shards"] = ordered_json::array();
   for (const ShardName& shard : state.shards) {
     root["shards"].push_back({{"name", shard.name}, {"tokens", shard.tokens}});
@@ -106,8 +107,9 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
   const Keys model(path, keys.object("model"));
   state.model_name = model.get<std::string>("name", "a text");
   state.padded_vocab = static_cast<std::int64_t>(model.count("padded_vocab"));
-  for (const auto& text : keys.get<std::vector<std::string>>("data", "a list of paths")) {
-    state.data.emplace_back(text);
+  for (const auto& [key, paths] : {std::pair{"data", &state.data}, {"val_data", &state.val_data}}) {
+    for (const auto& text : keys.get<std::vector<std::string>>(key, "a list of paths"))
+      paths->emplace_back(text);
   }
   for (const json& entry : keys.get<std::vector<json>>("shards", "a list of shards")) {
     const Keys shard(path, entry);
@@ -128,6 +130,12 @@ model::ModelConfig read_checkpoint_config(const std::filesystem::path& checkpoin
                                        config.vocab));
   }
   return config;
+}
+
+model::ModelConfig read_model_config(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(directory / "state.json", ignored)) return model::read_config(directory);
+  return read_checkpoint_config(directory, read_checkpoint_state(directory));
 }
 
 }  // namespace rooflm::train

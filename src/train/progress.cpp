@@ -25,7 +25,7 @@ std::size_t terminal_width(std::FILE* stream) {
 std::string bar(std::int64_t done, std::int64_t all) {
   const double share = std::clamp(static_cast<double>(done) / static_cast<double>(all), 0.0, 1.0);
   const auto filled = static_cast<std::size_t>(share * kBarWidth);
-  return "[" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "]";
+  return fmt::format("[{:#>{}}{:.>{}}]", "", filled, "", kBarWidth - filled);
 }
 
 /// "1:02:03", "4:05"

@@ -5,7 +5,7 @@
 
 #include <charconv>
 #include <cmath>
-#include <concepts>
+#include <type_traits>
 
 #include "core/error.h"
 #include "core/names.h"
@@ -26,7 +26,8 @@ template <class Number>
 void parse_into(Number& value, const std::string& name, const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
-    throw core::InputError(fmt::format("option {} is '{}', expected a number", name, text));
+    throw UsageError(fmt::format("--{} is '{}', expected {}", name, text,
+                                 std::is_integral_v<Number> ? "a whole number in range" : "a number"));
   }
 }
 void parse_into(std::string& value, const std::string&, const std::string& text) { value = text; }
@@ -38,88 +39,79 @@ core::DType parse_dtype(std::string_view name) {
   throw UsageError(core::unknown_name("dtype", name, std::vector<std::string>{"fp32", "bf16"}));
 }
 
-/// A field that is a number or a text; `place` returns a reference to it.
-template <class Place>
-OptionField plain(std::string name, bool is_fixed, Place place) {
-  return {name, is_fixed,
-          [place](const TrainOptions& o) { return text_of(place(const_cast<TrainOptions&>(o))); },
-          [place, name](TrainOptions& o, const std::string& text) { parse_into(place(o), name, text); }};
+/// The member that a chain of member pointers leads to; const as `object` is.
+template <class Object>
+auto& follow(Object& object) {
+  return object;
+}
+template <class Object, class Member, class... More>
+auto& follow(Object& object, Member member, More... more) {
+  return follow(object.*member, more...);
+}
+
+/// A field that is a number or a text.
+template <class... Members>
+OptionField plain(const std::string& name, bool is_fixed, Members... members) {
+  return {name, is_fixed, [=](const TrainOptions& o) { return text_of(follow(o, members...)); },
+          [=](TrainOptions& o, const std::string& text) { parse_into(follow(o, members...), name, text); }};
 }
 
 /// A field that is an enumeration with a name_of and a parser.
-template <class Place, class Parse>
-OptionField named(std::string name, Place place, Parse parse) {
-  return {
-      std::move(name), true,
-      [place](const TrainOptions& o) { return std::string(name_of(place(const_cast<TrainOptions&>(o)))); },
-      [place, parse](TrainOptions& o, const std::string& text) { place(o) = parse(text); }};
+template <class Parse, class... Members>
+OptionField named(const std::string& name, Parse parse, Members... members) {
+  return {name, true, [=](const TrainOptions& o) { return std::string(name_of(follow(o, members...))); },
+          [=](TrainOptions& o, const std::string& text) { follow(o, members...) = parse(text); }};
 }
 
 std::vector<OptionField> numeric_fields() {
-  using T = TrainOptions;
+  using O = TrainOptions;
+  using engines::StepOptions;
+  using passes::OptimizerOptions;
+  const auto optimizer = [](const char* name, auto member) {
+    return plain(name, true, &O::step, &StepOptions::optimizer, member);
+  };
+  const auto schedule = [](const char* name, auto member) { return plain(name, true, &O::schedule, member); };
   return {
-      named(
-          "engine", [](T & o) -> auto& { return o.step.engine; }, engines::parse_engine),
-      named(
-          "attention", [](T & o) -> auto& { return o.step.attention; }, passes::parse_attention),
-      named(
-          "dtype", [](T & o) -> auto& { return o.step.dtype; }, parse_dtype),
-      named(
-          "optimizer", [](T & o) -> auto& { return o.step.optimizer.kind; }, passes::parse_optimizer),
-      plain(
-          "grad-accum", true, [](T & o) -> auto& { return o.step.micro_batches; }),
-      plain(
-          "beta1", true, [](T & o) -> auto& { return o.step.optimizer.beta1; }),
-      plain(
-          "beta2", true, [](T & o) -> auto& { return o.step.optimizer.beta2; }),
-      plain(
-          "eps", true, [](T & o) -> auto& { return o.step.optimizer.eps; }),
-      plain(
-          "weight-decay", true, [](T & o) -> auto& { return o.step.optimizer.weight_decay; }),
-      plain(
-          "clip", true, [](T & o) -> auto& { return o.step.optimizer.clip_norm; }),
-      plain(
-          "batch", true, [](T & o) -> auto& { return o.batch; }),
-      plain(
-          "seq", true, [](T & o) -> auto& { return o.seq; }),
-      named(
-          "schedule", [](T & o) -> auto& { return o.schedule.kind; }, parse_schedule),
-      plain(
-          "lr", true, [](T & o) -> auto& { return o.schedule.lr; }),
-      plain(
-          "min-lr", true, [](T & o) -> auto& { return o.schedule.min_lr; }),
-      plain(
-          "warmup-steps", true, [](T & o) -> auto& { return o.schedule.warmup_steps; }),
-      plain(
-          "decay-share", true, [](T & o) -> auto& { return o.schedule.decay_share; }),
-      plain(
-          "steps", true, [](T & o) -> auto& { return o.schedule.steps; }),
-      plain(
-          "seed", true, [](T & o) -> auto& { return o.seed; }),
+      named("engine", engines::parse_engine, &O::step, &StepOptions::engine),
+      named("attention", passes::parse_attention, &O::step, &StepOptions::attention),
+      named("dtype", parse_dtype, &O::step, &StepOptions::dtype),
+      plain("grad-accum", true, &O::step, &StepOptions::micro_batches),
+      named("optimizer", passes::parse_optimizer, &O::step, &StepOptions::optimizer, &OptimizerOptions::kind),
+      optimizer("beta1", &OptimizerOptions::beta1),
+      optimizer("beta2", &OptimizerOptions::beta2),
+      optimizer("eps", &OptimizerOptions::eps),
+      optimizer("weight-decay", &OptimizerOptions::weight_decay),
+      optimizer("clip", &OptimizerOptions::clip_norm),
+      plain("batch", true, &O::batch),
+      plain("seq", true, &O::seq),
+      named("schedule", parse_schedule, &O::schedule, &Schedule::kind),
+      schedule("lr", &Schedule::lr),
+      schedule("min-lr", &Schedule::min_lr),
+      schedule("warmup-steps", &Schedule::warmup_steps),
+      schedule("decay-share", &Schedule::decay_share),
+      schedule("steps", &Schedule::steps),
+      plain("seed", true, &O::seed),
   };
 }
 
+/// What the numbers do not depend on.
 std::vector<OptionField> habit_fields() {
-  using T = TrainOptions;
-  OptionField recompute = named(
-      "recompute", [](T & o) -> auto& { return o.step.recompute; }, passes::parse_recompute);
-  recompute.is_fixed = false;  // the numbers do not depend on it
+  using O = TrainOptions;
+  OptionField recompute =
+      named("recompute", passes::parse_recompute, &O::step, &engines::StepOptions::recompute);
+  recompute.is_fixed = false;
+  const OptionField log{"log", false, [](const O& o) { return o.log.string(); },
+                        [](O& o, const std::string& text) { o.log = text; }};
   return {
       recompute,
-      plain(
-          "eval-every", false, [](T & o) -> auto& { return o.eval_every; }),
-      plain(
-          "eval-batches", false, [](T & o) -> auto& { return o.eval_batches; }),
-      plain(
-          "checkpoint-every", false, [](T & o) -> auto& { return o.checkpoint_every; }),
-      plain(
-          "keep", false, [](T & o) -> auto& { return o.keep; }),
-      plain(
-          "sample-every", false, [](T & o) -> auto& { return o.sample_every; }),
-      plain(
-          "prompt", false, [](T & o) -> auto& { return o.prompt; }),
-      plain(
-          "line-every", false, [](T & o) -> auto& { return o.line_every; }),
+      log,
+      plain("eval-every", false, &O::eval_every),
+      plain("eval-batches", false, &O::eval_batches),
+      plain("checkpoint-every", false, &O::checkpoint_every),
+      plain("keep", false, &O::keep),
+      plain("sample-every", false, &O::sample_every),
+      plain("prompt", false, &O::prompt),
+      plain("line-every", false, &O::line_every),
   };
 }
 
@@ -193,7 +185,11 @@ TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
     if (found == remembered.end()) {
       throw core::InputError(fmt::format("{}: the option {} is missing", source, field.name));
     }
-    field.set(before, found->second);
+    try {
+      field.set(before, found->second);
+    } catch (const UsageError& error) {
+      throw core::InputError(fmt::format("{}: {}", source, error.what()));
+    }
     if (!was_given(field.name)) field.set(options, found->second);
   }
   for (const OptionField& field : option_fields()) {

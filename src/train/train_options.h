@@ -47,7 +47,7 @@ struct OptionField {
   /// Decides the numbers: a run that continues must keep it.
   bool is_fixed;
   std::function<std::string(const TrainOptions&)> get;
-  /// Throws core::UsageError or core::InputError when the text does not parse.
+  /// Throws core::UsageError when the text does not parse.
   std::function<void(TrainOptions&, const std::string&)> set;
 };
 const std::vector<OptionField>& option_fields();

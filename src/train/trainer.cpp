@@ -126,6 +126,7 @@ void Trainer::Loop::open_data(const model::ModelConfig& config) {
   state_.model_name = config.name;
   state_.padded_vocab = config.padded_vocab;
   state_.data = data_.given;
+  state_.val_data = data_.given_val;
   state_.shards = shard_names(data_);
   state_.options = to_texts(options_);
 }

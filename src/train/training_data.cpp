@@ -16,6 +16,7 @@ TrainingData open_training_data(const std::vector<std::filesystem::path>& data,
   }
   TrainingData result;
   for (const auto& path : data) result.given.push_back(std::filesystem::absolute(path).lexically_normal());
+  for (const auto& path : val) result.given_val.push_back(std::filesystem::absolute(path).lexically_normal());
   std::error_code ignored;
   if (std::filesystem::is_directory(data.front(), ignored)) {
     if (data.size() > 1) {

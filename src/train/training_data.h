@@ -11,11 +11,11 @@
 namespace rooflm::train {
 
 struct TrainingData {
-  std::vector<std::filesystem::path> given;  ///< as the user said it, made absolute
-  std::vector<std::filesystem::path> train;  ///< shards
-  std::vector<std::filesystem::path> val;    ///< shards; empty: no evaluation
-  std::filesystem::path tokenizer;           ///< tokenizer.json; empty: unknown
-  std::uint32_t vocab_size = 0;              ///< of the tokenizer; 0: unknown
+  std::vector<std::filesystem::path> given, given_val;  ///< as the user said it, made absolute
+  std::vector<std::filesystem::path> train;             ///< shards
+  std::vector<std::filesystem::path> val;               ///< shards; empty: no evaluation
+  std::filesystem::path tokenizer;                      ///< tokenizer.json; empty: unknown
+  std::uint32_t vocab_size = 0;                         ///< of the tokenizer; 0: unknown
   /// Of the validation tokens, nats per token: what no model is below that ignores context.
   std::optional<double> val_unigram_entropy{};
 };

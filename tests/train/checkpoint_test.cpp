@@ -1,0 +1,220 @@
+// Checkpoints: whole or not at all, and complaints that name the file.
+#include "train/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "core/error.h"
+#include "training_testing.h"
+
+namespace rooflm::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A training of a few steps in a scratch directory.
+class CheckpointTest : public ::testing::Test {
+ protected:
+  CheckpointTest() : data_(testing::tiny_data(directory_)), options_(testing::tiny_options(out(), 4)) {
+    testing::byte_tokenizer().save(directory_ / "tokenizer.json");
+  }
+  [[nodiscard]] fs::path out() const { return directory_ / "out"; }
+  TrainSummary train() { return testing::run_training(testing::tiny_model(), options_, data_); }
+  TrainSummary resume() {
+    return testing::run_training(
+        testing::tiny_model(), options_, data_,
+        {.weights = {}, .checkpoint = list_checkpoints(out()).back(), .may_resume = true});
+  }
+  /// The message of the InputError that resuming throws.
+  std::string complaint() {
+    try {
+      const auto checkpoint = list_checkpoints(out()).back();
+      static_cast<void>(read_checkpoint_config(checkpoint, read_checkpoint_state(checkpoint)));
+      resume();
+    } catch (const core::InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  testing::ScratchDirectory directory_;
+  TrainingData data_;
+  TrainOptions options_;
+};
+
+TEST_F(CheckpointTest, HoldsEverythingAndLatestPointsToIt) {
+  data_.tokenizer = directory_ / "tokenizer.json";
+  model::ModelConfig config = testing::tiny_model();
+  config.vocab = 257;
+  config.padded_vocab = 320;
+  testing::run_training(config, options_, data_);
+  const fs::path checkpoint = out() / "checkpoint-000004";
+  for (const char* name :
+       {"config.json", "model.safetensors", "optimizer.safetensors", "state.json", "tokenizer.json"}) {
+    EXPECT_TRUE(fs::exists(checkpoint / name)) << name;
+  }
+  EXPECT_EQ(fs::read_symlink(out() / "latest"), "checkpoint-000004");
+  EXPECT_EQ(resolve_model_directory(out()), checkpoint);
+  EXPECT_EQ(resolve_model_directory(checkpoint), checkpoint);
+  EXPECT_EQ(testing::read_text(checkpoint / "tokenizer.json"), testing::read_text(data_.tokenizer));
+  const CheckpointState state = read_checkpoint_state(checkpoint);
+  EXPECT_EQ(state.step, 4);
+  EXPECT_EQ(state.tokens, 4U * 16);
+  EXPECT_EQ(state.loader.position, 8U);
+  EXPECT_EQ(state.shards.at(1), (ShardName{"train_000001.bin", 300}));
+  EXPECT_TRUE(state.best_val_loss.has_value());
+  EXPECT_EQ(state.options, to_texts(options_));
+  EXPECT_EQ(read_checkpoint_config(checkpoint, state).padded_vocab, 320);
+}
+
+TEST_F(CheckpointTest, RoundTripIsExact) {
+  const auto backend = testing::backend_for(engines::EngineKind::fused);
+  const engines::StepOptions step;
+  const auto make = [&](std::uint64_t seed) {
+    auto session = std::make_unique<Session>(*backend, testing::tiny_model(), step);
+    session->make_training_engine(2, 8);
+    session->initialise(seed);
+    return session;
+  };
+  const auto one = make(1);
+  DataLoader loader(data_.train, {.batch = 2, .seq = 8});
+  for (int t = 1; t <= 3; ++t) {
+    one->set_micro_batch(0, loader.next());
+    one->update(1e-2, t);
+  }
+  fs::create_directory(out());
+  CheckpointState state;
+  state.step = 3;
+  state.padded_vocab = 64;
+  state.model_name = "test";
+  const auto saved = save_checkpoint(out(), state, *one, {}, 2);
+  const auto other = make(2);
+  load_checkpoint(saved, *other);
+  for (const auto& [name, entry] : one->store().entries()) {
+    EXPECT_EQ(one->store().read<float>(name), other->store().read<float>(name)) << name;
+  }
+}
+
+TEST_F(CheckpointTest, KeepsTheLastOnes) {
+  options_.checkpoint_every = 1;
+  train();
+  const auto all = list_checkpoints(out());
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].filename(), "checkpoint-000003");
+  EXPECT_EQ(all[1].filename(), "checkpoint-000004");
+}
+
+TEST_F(CheckpointTest, UnfinishedOnesAreIgnoredAndRemoved) {
+  train();
+  fs::create_directory(out() / "checkpoint-000009.tmp");
+  testing::write_text(out() / "checkpoint-000009.tmp/state.json", "{}");
+  fs::create_directory(out() / "checkpoint-notes");
+  EXPECT_EQ(list_checkpoints(out()).size(), 1U);
+  resume();
+  EXPECT_FALSE(fs::exists(out() / "checkpoint-000009.tmp"));
+  EXPECT_TRUE(fs::exists(out() / "checkpoint-notes"));
+}
+
+TEST_F(CheckpointTest, OtherFilesAreNotTouched) {
+  train();
+  EXPECT_THROW(train(), core::UsageError) << "a second run without --resume";
+  fs::remove_all(out() / "checkpoint-000004");
+  EXPECT_THROW(train(), core::UsageError) << "the log is still there";
+  EXPECT_FALSE(testing::read_text(out() / "log.jsonl").empty());
+}
+
+TEST_F(CheckpointTest, TwoRunsDoNotShareADirectory) {
+  const OutputDirectory held(out());
+  EXPECT_THROW(train(), core::UsageError);
+}
+
+TEST_F(CheckpointTest, DamageIsNamed) {
+  train();
+  const fs::path checkpoint = out() / "checkpoint-000004";
+  for (const char* name : {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"}) {
+    const std::string whole = testing::read_text(checkpoint / name);
+    for (const std::size_t size : {std::size_t{0}, whole.size() / 2, whole.size() - 3}) {
+      testing::write_text(checkpoint / name, whole.substr(0, size));
+      EXPECT_NE(complaint().find(name), std::string::npos) << name << " " << size << ": " << complaint();
+    }
+    fs::remove(checkpoint / name);
+    EXPECT_NE(complaint(), "no error") << name;
+    testing::write_text(checkpoint / name, whole);
+  }
+  EXPECT_EQ(complaint(), "no error");
+}
+
+TEST_F(CheckpointTest, ForeignFilesAreNamed) {
+  train();
+  const fs::path checkpoint = out() / "checkpoint-000004";
+  const std::string state = testing::read_text(checkpoint / "state.json");
+  testing::write_text(checkpoint / "state.json", R"({"format": "something else", "version": 1})");
+  EXPECT_NE(complaint().find("format"), std::string::npos) << complaint();
+  std::string negative = state;
+  negative.replace(negative.find("\"step\": 4"), 9, "\"step\": -4");
+  testing::write_text(checkpoint / "state.json", negative);
+  EXPECT_NE(complaint().find("step"), std::string::npos) << complaint();
+  testing::write_text(checkpoint / "state.json", state);
+  fs::copy_file(checkpoint / "model.safetensors", checkpoint / "optimizer.safetensors",
+                fs::copy_options::overwrite_existing);
+  EXPECT_NE(complaint().find("optimizer.safetensors"), std::string::npos) << complaint();
+}
+
+TEST_F(CheckpointTest, OtherDataIsRefused) {
+  train();
+  data_.train.pop_back();
+  EXPECT_THROW(resume(), core::UsageError);
+}
+
+/// No more than `bytes` can be written to a file while it lives: a disk that is full.
+class SmallDisk {
+ public:
+  explicit SmallDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+  ~SmallDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST_F(CheckpointTest, AFullDiskLosesNothing) {
+  train();
+  const auto before = testing::read_text(out() / "checkpoint-000004/state.json");
+  options_.schedule.steps = 6;
+  {
+    const SmallDisk disk(20000);  // the weights need more
+    EXPECT_NE(complaint().find("cannot write"), std::string::npos);
+  }
+  EXPECT_EQ(list_checkpoints(out()).size(), 1U);
+  EXPECT_FALSE(fs::exists(out() / "checkpoint-000006.tmp"));
+  EXPECT_EQ(testing::read_text(out() / "checkpoint-000004/state.json"), before);
+  EXPECT_EQ(resume().step, 6);
+}
+
+TEST_F(CheckpointTest, ADirectoryWithoutPermissionIsNamed) {
+  if (::geteuid() == 0) GTEST_SKIP() << "the superuser may write anywhere";
+  fs::create_directory(out());
+  fs::permissions(out(), fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_THROW(train(), core::InputError);
+  fs::permissions(out(), fs::perms::owner_all);
+}
+
+TEST_F(CheckpointTest, AFileInTheWayIsNamed) {
+  testing::write_text(out(), "a file");
+  EXPECT_THROW(train(), core::InputError);
+  EXPECT_EQ(testing::read_text(out()), "a file");
+}
+
+}  // namespace
+}  // namespace rooflm::train

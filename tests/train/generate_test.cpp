@@ -1,0 +1,138 @@
+// Sampling: one token, whole characters, whole texts.
+#include "train/generate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "training_testing.h"
+
+namespace rooflm::train {
+namespace {
+
+const std::vector<float> kLogits = {std::log(0.1F), std::log(0.5F), std::log(0.15F), std::log(0.25F)};
+
+TEST(SampleToken, GreedyTakesTheFirstOfTheLargest) {
+  EXPECT_EQ(sample_token(kLogits, {.temperature = 0}, 0.99), 1);
+  EXPECT_EQ(sample_token(std::vector<float>{1, 3, 3}, {.temperature = 0}, 0.5), 1);
+}
+
+TEST(SampleToken, FollowsTheCumulativeProbability) {
+  const SamplingOptions o{.temperature = 1};
+  EXPECT_EQ(sample_token(kLogits, o, 0.0), 1);
+  EXPECT_EQ(sample_token(kLogits, o, 0.49), 1);
+  EXPECT_EQ(sample_token(kLogits, o, 0.51), 3);
+  EXPECT_EQ(sample_token(kLogits, o, 0.74), 3);
+  EXPECT_EQ(sample_token(kLogits, o, 0.76), 2);
+  EXPECT_EQ(sample_token(kLogits, o, 0.91), 0);
+  EXPECT_EQ(sample_token(kLogits, o, 0.999999999), 0);
+}
+
+TEST(SampleToken, TopKAndTopPCutTheTail) {
+  const SamplingOptions k{.temperature = 1, .top_k = 2};  // 0.5 and 0.25 become 2/3 and 1/3
+  EXPECT_EQ(sample_token(kLogits, k, 0.66), 1);
+  EXPECT_EQ(sample_token(kLogits, k, 0.67), 3);
+  EXPECT_EQ(sample_token(kLogits, k, 0.9999), 3);
+  const SamplingOptions p{.temperature = 1, .top_p = 0.7};
+  EXPECT_EQ(sample_token(kLogits, p, 0.9999), 3);
+  EXPECT_EQ(sample_token(kLogits, {.temperature = 1, .top_p = 0.4}, 0.9999), 1);
+  EXPECT_EQ(sample_token(kLogits, {.temperature = 1, .top_k = 100}, 0.9999), 0);
+}
+
+TEST(SampleToken, LowTemperatureSharpensAndNanIsRefused) {
+  EXPECT_EQ(sample_token(kLogits, {.temperature = 0.05}, 0.99), 1);
+  auto bad = kLogits;
+  bad[2] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THROW(sample_token(bad, {}, 0.5), core::CheckFailed);
+}
+
+TEST(Utf8Stream, GivesOutWholeCharacters) {
+  const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z";  // a é € 😀 z
+  Utf8Stream stream;
+  std::string all;
+  for (const char byte : text) {
+    const std::string piece = stream.append(std::string(1, byte));
+    EXPECT_TRUE(piece.empty() || static_cast<unsigned char>(piece.back()) < 0x80 || piece.size() > 1);
+    all += piece;
+  }
+  EXPECT_EQ(all + stream.finish(), text);
+}
+
+TEST(Utf8Stream, ReplacesWhatIsNoUtf8) {
+  const std::string r = "\xEF\xBF\xBD";
+  const auto whole = [](const std::string& bytes) {
+    Utf8Stream stream;
+    const std::string text = stream.append(bytes);
+    return text + stream.finish();
+  };
+  EXPECT_EQ(whole("\x80x"), r + "x");
+  EXPECT_EQ(whole("\xE2\x82"), r);  // unfinished
+  EXPECT_EQ(whole("\xE2\x82"
+                  "A"),
+            r + "A");                           // broken off
+  EXPECT_EQ(whole("\xC0\xAF"), r + r);          // overlong
+  EXPECT_EQ(whole("\xED\xA0\x80"), r + r + r);  // a surrogate
+  EXPECT_EQ(whole("\xF5\x80"), r + r);          // beyond U+10FFFF
+}
+
+class Generate : public ::testing::TestWithParam<engines::EngineKind> {
+ protected:
+  Generate() : backend_(testing::backend_for(GetParam())) {
+    model::ModelConfig config = testing::tiny_model();
+    config.vocab = 257;
+    config.padded_vocab = 320;
+    const engines::StepOptions step{.engine = GetParam(),
+                                    .attention = engines::default_attention(GetParam())};
+    session_ = std::make_unique<Session>(*backend_, config, step);
+    session_->initialise(3);
+  }
+  std::string text(const std::string& prompt, const SamplingOptions& options) {
+    std::string result;
+    generate(*session_, testing::byte_tokenizer(), prompt, options,
+             [&](const std::string& more) { result += more; });
+    return result;
+  }
+  std::unique_ptr<backends::Backend> backend_;
+  std::unique_ptr<Session> session_;
+};
+
+TEST_P(Generate, IsDeterminedByTheSeed) {
+  const SamplingOptions o{.tokens = 40, .temperature = 1, .seed = 5, .stop_at_eot = false};
+  SamplingOptions other = o;
+  other.seed = 6;
+  const std::string first = text("abc", o);
+  EXPECT_EQ(text("abc", o), first);
+  EXPECT_NE(text("abc", other), first);
+}
+
+TEST_P(Generate, GoesOnBeyondThePositionsOfTheModel) {
+  const SamplingOptions o{.tokens = 45, .temperature = 1, .stop_at_eot = false};
+  std::int64_t pieces = 0;
+  EXPECT_EQ(generate(*session_, testing::byte_tokenizer(), "", o, [&](const std::string&) { ++pieces; }), 45);
+  EXPECT_EQ(pieces, 46);
+}
+
+TEST_P(Generate, PaddingDoesNotMatter) {
+  const std::vector<std::int32_t> tokens = {5, 9, 200, 31, 7};
+  const auto in_short_program = session_->next_token_logits(tokens);
+  const std::vector<std::int32_t> longer(20, 1);
+  static_cast<void>(session_->next_token_logits(longer));  // now the program is 32 long
+  const auto in_long_program = session_->next_token_logits(tokens);
+  ASSERT_EQ(in_short_program.size(), 257U);
+  for (std::size_t i = 0; i < 257; ++i) EXPECT_NEAR(in_short_program[i], in_long_program[i], 1e-5);
+}
+
+TEST_P(Generate, RefusesBadOptions) {
+  EXPECT_THROW(text("a", {.tokens = 0}), core::UsageError);
+  EXPECT_THROW(text("a", {.temperature = -1}), core::UsageError);
+  EXPECT_THROW(text("a", {.top_p = 0}), core::UsageError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, Generate,
+                         ::testing::Values(engines::EngineKind::eager, engines::EngineKind::fused),
+                         [](const auto& test) { return std::string(engines::name_of(test.param)); });
+
+}  // namespace
+}  // namespace rooflm::train

@@ -1,0 +1,111 @@
+// Options of a run and of one that continues it.
+#include "train/train_options.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/error.h"
+
+namespace rooflm::train {
+namespace {
+
+TrainOptions example() {
+  TrainOptions o;
+  o.out = "out";
+  o.step.micro_batches = 3;
+  o.step.engine = engines::EngineKind::eager;
+  o.step.attention = passes::AttentionKind::looped;
+  o.step.dtype = core::DType::bf16;
+  o.step.optimizer.beta2 = 0.999;
+  o.schedule = {.kind = ScheduleKind::wsd, .lr = 0.1 + 0.2, .min_lr = 1e-7, .warmup_steps = 5, .steps = 77};
+  o.prompt = "Once upon\na time";
+  o.seed = 0xFFFFFFFFFFFFFFFF;
+  return o;
+}
+
+auto given(std::set<std::string> names) {
+  return [names = std::move(names)](const std::string& name) { return names.contains(name); };
+}
+
+TEST(TrainOptions, SurviveAsText) {
+  const OptionTexts texts = to_texts(example());
+  TrainOptions read;
+  for (const OptionField& field : option_fields()) field.set(read, texts.at(field.name));
+  EXPECT_EQ(to_texts(read), texts);
+  EXPECT_EQ(read.schedule, example().schedule);
+  EXPECT_EQ(read.seed, example().seed);
+  EXPECT_EQ(read.prompt, example().prompt);
+  EXPECT_EQ(read.step.dtype, core::DType::bf16);
+}
+
+TEST(TrainOptions, WhatIsNotGivenIsRemembered) {
+  TrainOptions now;
+  now.keep = 7;
+  now.batch = 99;
+  const TrainOptions o = continued(now, to_texts(example()), given({"keep"}), "ckpt");
+  EXPECT_EQ(o.keep, 7);
+  EXPECT_EQ(o.batch, example().batch);
+  EXPECT_EQ(o.schedule, example().schedule);
+}
+
+TEST(TrainOptions, ContradictionsAreRefused) {
+  for (const OptionField& field : option_fields()) {
+    TrainOptions now = example();
+    const std::string other = field.name == "engine"      ? "fused"
+                              : field.name == "attention" ? "flash"
+                              : field.name == "dtype"     ? "fp32"
+                              : field.name == "optimizer" ? "sgd"
+                              : field.name == "schedule"  ? "linear"
+                              : field.name == "recompute" ? "full"
+                                                          : "7";
+    field.set(now, other);
+    const auto all = given({field.name});
+    if (!field.is_fixed) {
+      EXPECT_NO_THROW(continued(now, to_texts(example()), all, "ckpt")) << field.name;
+      continue;
+    }
+    try {
+      continued(now, to_texts(example()), all, "ckpt");
+      FAIL() << field.name;
+    } catch (const core::UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("--" + field.name + " "), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(TrainOptions, AConstantScheduleMayGoOnLonger) {
+  TrainOptions before = example();
+  TrainOptions now = before;
+  now.schedule.steps = 100;
+  EXPECT_THROW(continued(now, to_texts(before), given({"steps"}), "ckpt"), core::UsageError);
+  before.schedule.kind = now.schedule.kind = ScheduleKind::constant;
+  EXPECT_EQ(continued(now, to_texts(before), given({"steps"}), "ckpt").schedule.steps, 100);
+}
+
+TEST(TrainOptions, DamagedTextsAreRefused) {
+  OptionTexts texts = to_texts(example());
+  texts["batch"] = "2x";
+  EXPECT_THROW(continued(example(), texts, given({}), "ckpt"), core::InputError);
+  texts.erase("batch");
+  EXPECT_THROW(continued(example(), texts, given({}), "ckpt"), core::InputError);
+}
+
+TEST(TrainOptions, RangesAreChecked) {
+  EXPECT_NO_THROW(validate(example()));
+  const auto refuses = [](auto change) {
+    TrainOptions o = example();
+    change(o);
+    EXPECT_THROW(validate(o), core::UsageError);
+  };
+  refuses([](TrainOptions& o) { o.batch = 0; });
+  refuses([](TrainOptions& o) { o.keep = 0; });
+  refuses([](TrainOptions& o) { o.step.optimizer.beta1 = 1; });
+  refuses([](TrainOptions& o) { o.step.optimizer.clip_norm = -1; });
+  refuses([](TrainOptions& o) { o.schedule.lr = 0; });
+  refuses([](TrainOptions& o) { o.peak_flop_per_s = 0; });
+  refuses([](TrainOptions& o) { o.out.clear(); });
+}
+
+}  // namespace
+}  // namespace rooflm::train
