@@ -21,6 +21,8 @@ using nlohmann::ordered_json;
 
 constexpr std::int64_t kLargestSize = std::int64_t{1} << 31;  // keeps every product of two sizes in 64 bits
 
+constexpr std::int64_t kMostLayers = 10000;
+
 /// The keys of one config.json. null counts as absent, as in transformers.
 class Keys {
  public:
@@ -77,6 +79,12 @@ class Keys {
     const auto found = root_.find(key);
     return found == root_.end() || found->is_null() ? nullptr : &*found;
   }
+  /// Layers are listed one by one: a damaged number must not fill the memory.
+  [[nodiscard]] std::int64_t layers(const char* key) const {
+    const std::int64_t count = size(key);
+    if (count > kMostLayers) refuse(key, fmt::format("at most {}", kMostLayers));
+    return count;
+  }
   [[noreturn]] void refuse(const char* key, const std::string& expected) const {
     fail(fmt::format("{} is {}, expected {}", key, root_.at(key).dump(), expected));
   }
@@ -115,7 +123,7 @@ ModelConfig read_gpt2(const Keys& keys) {
   if (!keys.flag("scale_attn_weights", true)) keys.refuse("scale_attn_weights", "true");
   ModelConfig c;
   c.arch = Arch::gpt2;
-  c.layers = keys.size("n_layer");
+  c.layers = keys.layers("n_layer");
   c.heads = c.kv_heads = keys.size("n_head");
   c.d_model = keys.size("n_embd");
   c.d_ff = keys.optional_size("n_inner").value_or(4 * c.d_model);
@@ -147,7 +155,7 @@ ModelConfig read_llama(const Keys& keys) {
   keys.require_off("mlp_bias");
   ModelConfig c;
   c.arch = Arch::llama;
-  c.layers = keys.size("num_hidden_layers");
+  c.layers = keys.layers("num_hidden_layers");
   c.heads = keys.size("num_attention_heads");
   c.kv_heads = keys.optional_size("num_key_value_heads").value_or(c.heads);
   require_divides(keys, "num_key_value_heads", c.kv_heads, "num_attention_heads", c.heads);

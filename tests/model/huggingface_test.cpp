@@ -275,6 +275,8 @@ TEST_F(HuggingFace, RefusesConfigurationsThatRooflmDoesNotCompute) {
                       config_error(R"({"model_type":"mamba"})"));
   EXPECT_PRED_FORMAT2(IsSubstring, "model_type is missing", config_error("{}"));
   EXPECT_PRED_FORMAT2(IsSubstring, "not valid JSON", config_error("{"));
+  EXPECT_PRED_FORMAT2(IsSubstring, "n_layer is 2000000000, expected at most",
+                      config_error(R"({"model_type":"gpt2","n_layer":2000000000})"));
   EXPECT_PRED_FORMAT2(IsSubstring, "activation_function is \"relu\"",
                       config_error(R"({"model_type":"gpt2","activation_function":"relu"})"));
 }
