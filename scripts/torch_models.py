@@ -105,6 +105,14 @@ class LlamaRMSNorm(nn.Module):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
 
 
+def rope_theta(config):
+    """At the top of config.json, or within rope_parameters as newer versions of transformers write it."""
+    nested = config.get("rope_parameters") or {}
+    if config.get("rope_scaling") or nested.get("rope_type", "default") != "default":
+        raise ValueError("config.json: scaled rotary positions are not supported")
+    return nested.get("rope_theta", config.get("rope_theta", 10000.0))
+
+
 def rotate(x, theta):
     """Rotary embedding in the rotate_half convention: element i pairs with element i + D/2."""
     half = x.shape[-1] // 2
@@ -121,7 +129,7 @@ class LlamaAttention(nn.Module):
         width, self.heads = config["hidden_size"], config["num_attention_heads"]
         self.kv_heads = config.get("num_key_value_heads") or self.heads
         size = config.get("head_dim") or width // self.heads
-        self.theta = config.get("rope_theta", 10000.0)
+        self.theta = rope_theta(config)
         self.q_proj = nn.Linear(width, self.heads * size, bias=False)
         self.k_proj = nn.Linear(width, self.kv_heads * size, bias=False)
         self.v_proj = nn.Linear(width, self.kv_heads * size, bias=False)
@@ -187,8 +195,6 @@ def build(config):
     kind = config.get("model_type")
     if kind not in kinds:
         raise ValueError(f"config.json: model_type is {kind!r}, expected one of {', '.join(kinds)}")
-    if config.get("rope_scaling"):
-        raise ValueError("config.json: rope_scaling is not supported")
     return kinds[kind](config)
 
 
