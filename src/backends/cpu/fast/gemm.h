@@ -48,6 +48,8 @@ class Gemm {
   explicit Gemm(const GemmProblem& problem);
   Gemm(Gemm&&) noexcept;
   Gemm& operator=(Gemm&&) noexcept;
+  Gemm(const Gemm&) = delete;
+  Gemm& operator=(const Gemm&) = delete;
   ~Gemm();
 
   [[nodiscard]] const GemmProblem& problem() const;

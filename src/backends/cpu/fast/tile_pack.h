@@ -99,9 +99,11 @@ inline void pack_rows(std::int64_t rows, std::int64_t cols, const core::Bf16* fr
 ROOFLM_INLINE void store_pairs(Bf16Pair* to, F32x16 low, F32x16 high) {
 #if defined(__AVX512BF16__)
   using U16x32 = std::uint16_t __attribute__((vector_size(64)));
-  constexpr U16x32 kInterleave = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                  8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  const U16x32 pairs = __builtin_shuffle(std::bit_cast<U16x32>(_mm512_cvtne2ps_pbh(high, low)), kInterleave);
+  const auto both = std::bit_cast<U16x32>(_mm512_cvtne2ps_pbh(high, low));  // all of low, then all of high
+  const U16x32 pairs = [both]<int... kLane>(std::integer_sequence<int, kLane...>) {
+    return __builtin_shufflevector(both, both, (kLane / 2 + kLane % 2 * 16)...);
+  }
+  (std::make_integer_sequence<int, 32>{});
 #else
   const U32x16 pairs =
       __builtin_convertvector(narrow(low), U32x16) | (__builtin_convertvector(narrow(high), U32x16) << 16U);
