@@ -37,21 +37,21 @@ struct Extents {
 /// One thread's matrices, allocated when the kernel is made.
 template <class C>
 struct Workspace {
-  Rows<C> k, v, dk, dv;             // [T, D]
-  Rows<C> q, y, dy, dq;             // [kRows, D]
-  std::vector<C> scores, d_scores;  // kRows x keys seen
+  Rows<C> k, v, dk, dv;                   // [T, D]
+  Rows<C> q, y, dy, dq;                   // [kRows, D]
+  std::shared_ptr<C[]> scores, d_scores;  // kRows x keys seen
   Workspace(const Extents& e, bool backward)
       : k(e.seq, e.dim),
         v(e.seq, e.dim),
         q(kRows, e.dim),
         y(kRows, e.dim),
-        scores(static_cast<std::size_t>(kRows * e.seq)) {
+        scores(aligned_array<C>(kRows * e.seq)) {
     if (!backward) return;
     dk.resize(e.seq, e.dim);
     dv.resize(e.seq, e.dim);
     dy.resize(kRows, e.dim);
     dq.resize(kRows, e.dim);
-    d_scores.resize(scores.size());
+    d_scores = aligned_array<C>(kRows * e.seq);
   }
 };
 
@@ -60,8 +60,9 @@ using Workspaces = std::shared_ptr<std::vector<Workspace<C>>>;
 
 template <class C>
 Workspaces<C> make_workspaces(const Extents& e, int threads, bool backward) {
-  return std::make_shared<std::vector<Workspace<C>>>(static_cast<std::size_t>(threads),
-                                                     Workspace<C>(e, backward));
+  auto workspaces = std::make_shared<std::vector<Workspace<C>>>();
+  for (int i = 0; i < threads; ++i) workspaces->emplace_back(e, backward);
+  return workspaces;
 }
 
 /// Rows t, t + 1, .. of one head: `at(i)` is the offset of row i.
@@ -94,7 +95,7 @@ struct Forward {
   void block(Index b, Index h, Index t, Index rows, Workspace<C>& w, const KernelArgs& args) const {
     gather(
         qkv, args.in[0], rows, e.dim, [&](Index i) { return e.qkv_at(b, t + i, h); }, w.q);
-    RowsMap<C> s(w.scores.data(), rows, t + rows);
+    RowsMap<C> s(w.scores.get(), rows, t + rows);
     s.noalias() = w.q.topRows(rows) * w.k.topRows(t + rows).transpose();
     for (Index i = 0; i < rows; ++i) {
       C* row = &s(i, 0);
@@ -129,8 +130,8 @@ struct Backward {
     gather(dy, args.in[0], rows, e.dim, y_at, w.dy);
     gather(qkv, args.in[1], rows, e.dim, q_at, w.q);
     gather(y, args.in[2], rows, e.dim, y_at, w.y);
-    RowsMap<C> p(w.scores.data(), rows, keys);
-    RowsMap<C> ds(w.d_scores.data(), rows, keys);
+    RowsMap<C> p(w.scores.get(), rows, keys);
+    RowsMap<C> ds(w.d_scores.get(), rows, keys);
     p.noalias() = w.q.topRows(rows) * w.k.topRows(keys).transpose();
     ds.noalias() = w.dy.topRows(rows) * w.v.topRows(keys).transpose();
     for (Index i = 0; i < rows; ++i) {

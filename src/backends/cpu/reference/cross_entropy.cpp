@@ -15,7 +15,7 @@ template <class C>
 double log_sum_exp(const C* x, std::int64_t count) {
   const C greatest = array(x, count).maxCoeff();
   double total = 0;
-  std::array<C, kPiece> e;
+  alignas(64) std::array<C, kPiece> e;
   for (std::int64_t i = 0; i < count; i += kPiece) {
     const std::int64_t n = std::min(kPiece, count - i);
     array(e.data(), n) = (array(x + i, n) - greatest).exp();

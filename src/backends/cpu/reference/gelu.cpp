@@ -25,7 +25,7 @@ Kernel make_gelu(const OpView& v) {
     return [n, x = in_operand<C>(v, 0, kPiece), y = out_operand<C>(v, 0, kPiece)](const KernelArgs& args) {
       for_pieces(n, [&](std::int64_t i, std::int64_t count) {
         const C* from = x.read(args.in[0], i, count);
-        std::array<C, kPiece> t;
+        alignas(64) std::array<C, kPiece> t;
         tanh_of(from, t.data(), count);
         y.write(args.out[0], i, count, [&](C* to) {
           array(to, count) = C(0.5) * array(from, count) * (C(1) + array(t.data(), count));
@@ -45,7 +45,7 @@ Kernel make_gelu_backward(const OpView& v) {
         const auto dys = array(dy.read(args.in[0], i, count), count);
         const C* from = x.read(args.in[1], i, count);
         const auto xs = array(from, count);
-        std::array<C, kPiece> t;
+        alignas(64) std::array<C, kPiece> t;
         tanh_of(from, t.data(), count);
         const auto ts = array(t.data(), count);
         dx.write(args.out[0], i, count, [&](C* to) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <type_traits>
 
 #include "backends/cpu/fast/parallel.h"
@@ -25,6 +26,15 @@ constexpr DType kComputed = std::is_same_v<C, double> ? DType::f64 : DType::f32;
 
 /// Elements of one piece of an elementwise op.
 constexpr std::int64_t kPiece = 2048;
+
+/// Memory for `count` elements on a 64-byte border. Eigen treats what lies before the first such border of a
+/// row with scalar code, whose exp differs in the last bit: results repeat only where borders do.
+template <class C>
+std::shared_ptr<C[]> aligned_array(std::int64_t count) {
+  constexpr std::align_val_t kBorder{64};
+  return {new (kBorder) C[static_cast<std::size_t>(count)],
+          [](C* data) { operator delete[](data, kBorder); }};
+}
 
 /// `count` consecutive elements as an Eigen array.
 template <class C>
@@ -54,8 +64,8 @@ template <class C>
 class Operand {
  public:
   Operand() = default;
-  Operand(DType dtype, std::int64_t width, int threads) : dtype_(dtype), width_(width) {
-    if (dtype != kComputed<C>) buffer_.reset(new C[static_cast<std::size_t>(threads * width)]);
+  Operand(DType dtype, std::int64_t width, int threads) : dtype_(dtype), stride_((width + 15) / 16 * 16) {
+    if (dtype != kComputed<C>) buffer_ = aligned_array<C>(threads * stride_);
   }
 
   /// Elements [offset, offset + count), count <= width. Valid until this thread's next read.
@@ -84,7 +94,7 @@ class Operand {
   }
 
  private:
-  [[nodiscard]] C* own_buffer() const { return buffer_.get() + omp_get_thread_num() * width_; }
+  [[nodiscard]] C* own_buffer() const { return buffer_.get() + omp_get_thread_num() * stride_; }
 
   template <class S>
   const C* read_as(const void* base, std::int64_t offset, std::int64_t count) const {
@@ -110,7 +120,7 @@ class Operand {
   }
 
   DType dtype_ = kComputed<C>;
-  std::int64_t width_ = 0;
+  std::int64_t stride_ = 0;  ///< elements of one thread's buffer
   std::shared_ptr<C[]> buffer_;
 };
 

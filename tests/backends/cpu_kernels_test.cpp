@@ -1,0 +1,274 @@
+// The fast kernels against the reference, fused ops against the ops they replace, and outputs in the place of
+// inputs: for every op, in fp32 and bf16.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "backends/cpu/cpu_backend.h"
+#include "passes/cast.h"
+#include "passes/fuse.h"
+#include "program/builder.h"
+#include "program/ops.h"
+#include "tests/backends/op_cases.h"
+#include "tests/backends/op_runner.h"
+
+namespace rooflm::tests {
+namespace {
+
+namespace ops = program::ops;
+using backends::CpuKernels;
+using core::DType;
+using program::Op;
+using program::TensorId;
+
+double greatest(const std::vector<double>& values) {
+  double most = 0;
+  for (const double x : values) most = std::max(most, std::abs(x));
+  return most;
+}
+
+/// How far a fast kernel may be from the reference, relative to one element and to the largest one.
+struct Tolerance {
+  double element, largest;
+};
+
+/// fp32: sums in another order, in fp32 where the reference adds in double (1e-6 times the square root of a
+/// thousand terms), and exp and tanh within some units in the last place. bf16: the same number may be
+/// rounded the other way, which is 2^-7 of an element; inside attention the probabilities are bf16 as well,
+/// 2^-9 of the largest element each. fp32 results of bf16 operands carry what those roundings left.
+Tolerance tolerance_of(DType compute) {
+  return compute == DType::bf16 ? Tolerance{0x1p-7, 0x1p-8} : Tolerance{3e-6, 1e-5};
+}
+
+void expect_close(const std::vector<double>& actual, const std::vector<double>& expected, Tolerance tolerance,
+                  const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size());
+  const double absolute = tolerance.largest * greatest(expected);
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_LE(std::abs(actual[i] - expected[i]), absolute + tolerance.element * std::abs(expected[i]))
+        << what << "[" << i << "]: " << actual[i] << " for " << expected[i];
+  }
+}
+
+/// Forward and backward in the dtype.
+Case prepared(Case c, DType dtype) {
+  append_backward(c);
+  passes::cast(c.program, dtype);
+  return c;
+}
+
+std::string describe(const Case& c, std::size_t op) {
+  return c.name + ": " + std::string(c.program.ops[op].def->name);
+}
+
+/// Runs the program on the reference; before each op, the fast kernel runs on the same contents.
+void compare_case(const Case& c, DType dtype) {
+  const auto reference = backends::make_cpu_backend(CpuKernels::reference, 2);
+  const auto fast = backends::make_cpu_backend(CpuKernels::fast, 2);
+  OpRunner expected(c, *reference);
+  OpRunner actual(c, *fast);
+  for (std::size_t op = 0; op < c.program.ops.size(); ++op) {
+    actual.copy_from(expected);
+    expected.run(op);
+    actual.run(op);
+    for (const TensorId id : c.program.ops[op].outputs) {
+      if (id == program::kNone) continue;
+      expect_close(actual.read(id), expected.read(id), tolerance_of(dtype),
+                   describe(c, op) + " -> " + c.program.tensor(id).name);
+    }
+  }
+}
+
+class CpuKernelsOf : public testing::TestWithParam<std::tuple<Sizes, DType>> {};
+
+TEST_P(CpuKernelsOf, FastMatchesReference) {
+  const auto& [sizes, dtype] = GetParam();
+  for (const Case& c : all_cases(sizes)) compare_case(prepared(c, dtype), dtype);
+}
+
+/// Bit for bit, for both kinds of kernels.
+TEST_P(CpuKernelsOf, OutputMayTakeThePlaceOfTheInput) {
+  const auto& [sizes, dtype] = GetParam();
+  std::set<std::string_view> checked;
+  for (const CpuKernels kernels : {CpuKernels::reference, CpuKernels::fast}) {
+    const auto backend = backends::make_cpu_backend(kernels, 2);
+    for (const Case& plain : all_cases(sizes)) {
+      const Case c = prepared(plain, dtype);
+      OpRunner expected(c, *backend);
+      OpRunner actual(c, *backend);
+      for (std::size_t i = 0; i < c.program.ops.size(); ++i) {
+        const Op& op = c.program.ops[i];
+        actual.copy_from(expected);
+        expected.run(i);
+        if (!can_run_in_place(c.program, op)) continue;
+        actual.run_in_place(i, static_cast<std::size_t>(op.def->in_place_input));
+        for (const TensorId id : op.outputs) ASSERT_EQ(actual.read(id), expected.read(id)) << describe(c, i);
+        checked.insert(op.def->name);
+      }
+    }
+  }
+  for (const program::OpDef* def : ops::all()) {
+    EXPECT_EQ(def->in_place_input >= 0, checked.contains(def->name)) << def->name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllOps, CpuKernelsOf,
+                         testing::Combine(testing::Values(kTiny, kOdd, kTypical),
+                                          testing::Values(DType::f32, DType::bf16)),
+                         [](const auto& test) {
+                           return std::get<0>(test.param).name + "_" +
+                                  std::string(core::name_of(std::get<1>(test.param)));
+                         });
+
+TEST(CpuKernels, CasesCoverEveryOpButAttention) {
+  std::set<std::string_view> covered;
+  for (const Case& c : all_cases(kTiny)) {
+    for (const Op& op : prepared(c, DType::bf16).program.ops) covered.insert(op.def->name);
+  }
+  for (const program::OpDef* def : ops::all()) {
+    EXPECT_EQ(def != &ops::kAttention, covered.contains(def->name)) << def->name;
+  }
+}
+
+TensorId tensor(Case& c, const core::Shape& shape, program::Role role = program::Role::activation) {
+  return c.program.add_tensor(
+      {.name = "x", .shape = shape, .role = role, .full_precision = role != program::Role::activation});
+}
+
+/// Pairs of ops that the fuse pass makes one.
+std::vector<Case> fusable_pairs(const Sizes& s) {
+  const core::Shape shape{s.batch, s.seq, s.channels};
+  const core::Shape row{s.channels};
+  const program::Attributes norm{{"eps", 1e-5}, {"accumulate", 0}};
+  std::vector<Case> pairs;
+  for (const bool layer : {true, false}) {
+    Case forward;
+    forward.name = layer ? "add + layernorm" : "add + rmsnorm";
+    program::Builder b(forward.program);
+    const TensorId sum = b.op(ops::kAdd, {tensor(forward, shape), tensor(forward, shape)}, {}, "sum");
+    std::vector<TensorId> inputs{sum, tensor(forward, row, program::Role::weight)};
+    if (layer) inputs.push_back(tensor(forward, row, program::Role::weight));
+    b.ops(layer ? ops::kLayerNorm : ops::kRmsNorm, inputs, norm, "y");
+    pairs.push_back(std::move(forward));
+
+    Case backward;
+    backward.name = layer ? "layernorm_backward + add" : "rmsnorm_backward + add";
+    program::Builder bb(backward.program);
+    const core::Shape rows{shape.numel() / s.channels};
+    inputs = {tensor(backward, shape), tensor(backward, shape), tensor(backward, row, program::Role::weight)};
+    for (int i = 0; i < (layer ? 2 : 1); ++i) {
+      inputs.push_back(tensor(backward, rows));
+      backward.program.tensors.back().full_precision = true;
+    }
+    const TensorId dx = bb.op(layer ? ops::kLayerNormBackward : ops::kRmsNormBackward, inputs, norm, "dx");
+    bb.op(ops::kAdd, {dx, tensor(backward, shape)}, {}, "sum");
+    pairs.push_back(std::move(backward));
+  }
+  Case tokens;
+  tokens.name = "embedding + add_positions";
+  program::Builder b(tokens.program);
+  const TensorId ids = tokens.program.add_tensor(
+      {.name = "ids", .shape = {s.batch, s.seq}, .dtype = DType::i32, .role = program::Role::input});
+  tokens.id_limits[ids] = s.vocab;
+  const TensorId x =
+      b.op(ops::kEmbedding, {ids, tensor(tokens, {s.vocab, s.channels}, program::Role::weight)}, {}, "x");
+  b.op(ops::kAddPositions, {x, tensor(tokens, {s.seq, s.channels}, program::Role::weight)}, {}, "y");
+  pairs.push_back(std::move(tokens));
+
+  Case linear;
+  linear.name = "matmul + bias_add";
+  program::Builder lb(linear.program);
+  const program::Attributes product{{"batch", 1},
+                                    {"m", static_cast<double>(s.batch * s.seq)},
+                                    {"n", static_cast<double>(s.width)},
+                                    {"k", static_cast<double>(s.channels)},
+                                    {"trans_a", 0},
+                                    {"trans_b", 1},
+                                    {"accumulate", 0},
+                                    {"looped", 0}};
+  const TensorId y = lb.op(
+      ops::kMatmul, {tensor(linear, shape), tensor(linear, {s.width, s.channels}, program::Role::weight)},
+      product, "y", {{s.batch, s.seq, s.width}});
+  lb.op(ops::kBiasAdd, {y, tensor(linear, {s.width}, program::Role::weight)}, {}, "z");
+  pairs.push_back(std::move(linear));
+  return pairs;
+}
+
+/// In fp32 nothing is rounded in between, so a fused op is the pair bit for bit; but for a product and a sum
+/// that become one operation where they meet: the residual gradient after a norm's.
+TEST(CpuKernels, FusedOpsEqualTheirPairs) {
+  const auto backend = backends::make_cpu_backend(CpuKernels::fast, 2);
+  for (const Sizes& sizes : {kTiny, kOdd, kTypical}) {
+    for (const Case& pair : fusable_pairs(sizes)) {
+      SCOPED_TRACE(pair.name + " " + sizes.name);
+      Case one = pair;
+      passes::fuse(one.program);
+      ASSERT_EQ(one.program.ops.size(), 1U);
+      OpRunner expected(pair, *backend);
+      OpRunner actual(one, *backend);
+      expected.run_all();
+      actual.run_all();
+      for (const TensorId id : one.program.ops[0].outputs) {
+        const bool is_dx = pair.name.ends_with("backward + add") && id == one.program.ops[0].outputs[0];
+        if (is_dx) {
+          expect_close(actual.read(id), expected.read(id), {0x1p-22, 0x1p-24}, "dx");
+        } else {
+          EXPECT_EQ(actual.read(id), expected.read(id)) << one.program.tensor(id).name;
+        }
+      }
+    }
+  }
+}
+
+/// The bf16 copies that the optimizer writes are the casts of the weights it wrote.
+TEST(CpuKernels, CopiesAreTheCastsOfTheWeights) {
+  for (const CpuKernels kernels : {CpuKernels::reference, CpuKernels::fast}) {
+    const auto backend = backends::make_cpu_backend(kernels, 2);
+    for (const std::string name : {"adamw clipped copies", "sgd clipped copies"}) {
+      const Case c = prepared(find_case(kOdd, name), DType::bf16);
+      OpRunner runner(c, *backend);
+      runner.run_all();
+      const Op& update = c.program.ops.back();
+      const std::size_t copies = update.is(ops::kAdamW) ? 6 : 2;
+      auto weights = runner.read(update.outputs[0]);
+      for (double& w : weights) {
+        w = static_cast<double>(static_cast<float>(core::Bf16(static_cast<float>(w))));
+      }
+      EXPECT_EQ(runner.read(update.outputs[copies]), weights) << name;
+    }
+  }
+}
+
+/// Who computes what may change with the thread count, what comes out may not; but for products, whose long
+/// sums are cut into parts that fit the caches that the threads share.
+TEST(CpuKernels, ResultsDoNotDependOnTheThreadCount) {
+  for (const CpuKernels kernels : {CpuKernels::reference, CpuKernels::fast}) {
+    const auto one = backends::make_cpu_backend(kernels, 1);
+    const auto three = backends::make_cpu_backend(kernels, 3);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const Case& plain : all_cases(kOdd)) {
+        const Case c = prepared(plain, dtype);
+        OpRunner expected(c, *one);
+        OpRunner actual(c, *three);
+        for (std::size_t i = 0; i < c.program.ops.size(); ++i) {
+          actual.copy_from(expected);
+          expected.run(i);
+          actual.run(i);
+          for (const TensorId id : c.program.ops[i].outputs) {
+            if (id == program::kNone) continue;
+            if (c.program.ops[i].is(ops::kMatmul)) {
+              expect_close(actual.read(id), expected.read(id), tolerance_of(dtype), describe(c, i));
+            } else {
+              EXPECT_EQ(actual.read(id), expected.read(id)) << describe(c, i);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rooflm::tests

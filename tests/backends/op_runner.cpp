@@ -1,0 +1,157 @@
+// Runs the ops of a small program one by one on a backend.
+#include "tests/backends/op_runner.h"
+
+#include <cstring>
+#include <limits>
+#include <set>
+#include <stdexcept>
+#include <string>
+
+#include "core/dtype.h"
+#include "core/rng.h"
+#include "program/ops.h"
+
+namespace rooflm::tests {
+namespace {
+
+using core::DType;
+using program::TensorId;
+
+void store(void* base, DType dtype, std::size_t i, double value) {
+  switch (dtype) {
+    case DType::f64:
+      static_cast<double*>(base)[i] = value;
+      return;
+    case DType::f32:
+      static_cast<float*>(base)[i] = static_cast<float>(value);
+      return;
+    case DType::bf16:
+      static_cast<core::Bf16*>(base)[i] = core::Bf16(static_cast<float>(value));
+      return;
+    case DType::i32:
+      static_cast<std::int32_t*>(base)[i] = static_cast<std::int32_t>(value);
+      return;
+    default:
+      throw std::logic_error("no such dtype in tests");
+  }
+}
+
+double load(const void* base, DType dtype, std::size_t i) {
+  switch (dtype) {
+    case DType::f64:
+      return static_cast<const double*>(base)[i];
+    case DType::f32:
+      return static_cast<double>(static_cast<const float*>(base)[i]);
+    case DType::bf16:
+      return static_cast<double>(static_cast<float>(static_cast<const core::Bf16*>(base)[i]));
+    case DType::i32:
+      return static_cast<double>(static_cast<const std::int32_t*>(base)[i]);
+    default:
+      throw std::logic_error("no such dtype in tests");
+  }
+}
+
+}  // namespace
+
+OpRunner::OpRunner(const Case& c, backends::Backend& backend) : program_(c.program), backend_(&backend) {
+  std::set<TensorId> read;
+  std::set<TensorId> written;  // before they are read
+  for (const program::Op& op : program_.ops) {
+    read.insert(op.inputs.begin(), op.inputs.end());
+    for (const TensorId id : op.outputs) {
+      if (!read.contains(id)) written.insert(id);
+    }
+  }
+  for (std::size_t i = 0; i < program_.tensors.size(); ++i) {
+    buffers_.emplace_back(backend, static_cast<std::size_t>(program_.tensors[i].bytes()));
+    const auto id = static_cast<TensorId>(i);
+    fill(c, id, written.contains(id));
+  }
+}
+
+void OpRunner::fill(const Case& c, TensorId id, bool is_written) {
+  const program::Tensor& tensor = program_.tensor(id);
+  const auto n = static_cast<std::size_t>(tensor.shape.numel());
+  void* data = address(id);
+  if (const auto found = c.values.find(id); found != c.values.end()) return write(id, found->second);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto limit = c.id_limits.find(id);
+    double value = static_cast<double>(core::normal(7, static_cast<std::uint64_t>(id), i));
+    if (is_written) value = std::numeric_limits<double>::quiet_NaN();
+    if (limit != c.id_limits.end()) {
+      value = static_cast<double>((i * i + 3 * i + 1) % static_cast<std::size_t>(limit->second));
+      if (tensor.shape.rank() == 1 && i == 1) value = -1;  // a target that is left out
+    }
+    store(data, tensor.dtype, i, value);
+  }
+}
+
+void* OpRunner::address(TensorId id) const {
+  return id == program::kNone ? nullptr : buffers_.at(static_cast<std::size_t>(id)).data();
+}
+
+void OpRunner::execute(std::size_t op, std::vector<void*> in, std::vector<void*> out) {
+  backend_->make_kernel(program_, program_.ops.at(op))({in, out});
+  backend_->synchronize();
+}
+
+void OpRunner::run(std::size_t op) {
+  std::vector<void*> in;
+  std::vector<void*> out;
+  for (const TensorId id : program_.ops.at(op).inputs) in.push_back(address(id));
+  for (const TensorId id : program_.ops.at(op).outputs) out.push_back(address(id));
+  execute(op, std::move(in), std::move(out));
+}
+
+void OpRunner::run_all() {
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) run(i);
+}
+
+void OpRunner::run_in_place(std::size_t op, std::size_t input) {
+  const program::Op& o = program_.ops.at(op);
+  std::vector<void*> in;
+  std::vector<void*> out;
+  for (const TensorId id : o.inputs) in.push_back(address(id));
+  for (const TensorId id : o.outputs) out.push_back(address(id));
+  const backends::Allocation shared(*backend_,
+                                    static_cast<std::size_t>(program_.tensor(o.inputs[input]).bytes()));
+  std::memcpy(shared.data(), in[input], shared.bytes());
+  void* result = out[0];
+  in[input] = shared.data();
+  out[0] = shared.data();
+  execute(op, std::move(in), std::move(out));
+  std::memcpy(result, shared.data(), shared.bytes());
+}
+
+std::vector<double> OpRunner::read(TensorId id) const {
+  const program::Tensor& tensor = program_.tensor(id);
+  std::vector<double> values(static_cast<std::size_t>(tensor.shape.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = load(address(id), tensor.dtype, i);
+  return values;
+}
+
+void OpRunner::write(TensorId id, const std::vector<double>& values) {
+  const program::Tensor& tensor = program_.tensor(id);
+  if (values.size() != static_cast<std::size_t>(tensor.shape.numel())) {
+    throw std::logic_error("wrong number of values for " + tensor.name);
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) store(address(id), tensor.dtype, i, values[i]);
+}
+
+void OpRunner::copy_from(const OpRunner& other) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].bytes() > 0) {
+      std::memcpy(buffers_[i].data(), other.buffers_.at(i).data(), buffers_[i].bytes());
+    }
+  }
+}
+
+bool can_run_in_place(const program::Program& program, const program::Op& op) {
+  const int input = op.def->in_place_input;
+  if (input < 0) return false;
+  const program::Tensor& from = program.tensor(op.inputs.at(static_cast<std::size_t>(input)));
+  const program::Tensor& to = program.tensor(op.outputs.at(0));
+  return from.bytes() == to.bytes() && from.dtype == to.dtype;
+}
+
+}  // namespace rooflm::tests
