@@ -17,9 +17,9 @@ struct PrepareOptions {
   std::filesystem::path output;               ///< directory, made when missing
   std::filesystem::path tokenizer;   ///< for Tokenizer::load; empty: learn one from the training part
   std::uint32_t train_vocab = 4096;  ///< vocabulary size when a tokenizer is learned
-  double val_fraction =
-      0.1;  ///< share of the bytes for validation, in [0, 1): whole documents chosen by `seed`; of
-            ///< a single document its tail. Above 0 both parts get at least one document
+  /// Share for validation, in [0, 1): whole documents chosen by `seed`, at most this share of them and of the
+  /// bytes; of a single document its tail. Above 0 both parts get at least one document.
+  double val_fraction = 0.1;
   std::uint64_t seed = 0;
   std::uint64_t shard_tokens = 100'000'000;  ///< most tokens of one shard
   int threads = 0;                           ///< 0: one per core

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "train/bpe_utf8.h"
@@ -107,7 +108,8 @@ Split split_documents(const std::vector<Document>& documents, double fraction, s
   std::vector<bool> is_val(documents.size(), false);
   double taken = 0;
   std::size_t count = 0;
-  for (std::size_t i = 0; i < documents.size() && count + 1 < documents.size(); ++i) {
+  const auto most = static_cast<std::size_t>(std::lround(static_cast<double>(documents.size()) * fraction));
+  for (std::size_t i = 0; i < documents.size() && count < std::min(most, documents.size() - 1); ++i) {
     const auto pick = static_cast<std::size_t>(shuffled(i, documents.size(), seed, 0));
     const auto bytes = static_cast<double>(documents[pick].bytes);
     if (taken + bytes > budget) continue;

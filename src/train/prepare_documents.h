@@ -47,9 +47,9 @@ struct Split {
   std::vector<Document> val;
 };
 
-/// Deals documents out, keeping their order. Validation gets documents in an order chosen by `seed` while
-/// they fit into `fraction` of the bytes, at least the smallest one; of a single document it gets the tail,
-/// cut after a line feed if there is one. All is training if `fraction` is 0.
+/// Deals documents out, keeping their order. Validation gets at most `fraction` of the documents and of the
+/// bytes, chosen by `seed`, but at least the smallest one; of a single document it gets the tail, cut after a
+/// line feed if there is one. All is training if `fraction` is 0.
 Split split_documents(const std::vector<Document>& documents, double fraction, std::uint64_t seed);
 
 }  // namespace rooflm::train
