@@ -1,0 +1,120 @@
+// rooflm eval: the loss of a model on token shards.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/inference_options.h"
+#include "cli/output.h"
+#include "cli/table.h"
+#include "cli/values.h"
+#include "core/error.h"
+#include "train/data_loader.h"
+#include "train/evaluate.h"
+#include "train/prepare.h"
+
+namespace rooflm::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  InferenceOptions inference;
+  std::vector<std::string> data;
+  std::string batch = "4";
+  std::string seq = "64";
+  std::string batches;
+  std::string format = "table";
+};
+
+/// Shards; of a prepared directory those of its validation part.
+std::vector<fs::path> shards_of(const std::vector<std::string>& data) {
+  if (data.empty()) throw core::UsageError("--data is missing: a shard, or a directory made by data prepare");
+  std::vector<fs::path> shards;
+  for (const std::string& path : data) {
+    std::error_code ignored;
+    if (!fs::is_directory(path, ignored)) {
+      shards.emplace_back(path);
+      continue;
+    }
+    const auto val = train::open_prepared(path).val.shards;
+    if (val.empty()) throw core::InputError(path + ": has no validation part");
+    shards.insert(shards.end(), val.begin(), val.end());
+  }
+  return shards;
+}
+
+int run(const Options& options) {
+  const Format format = parse_format(options.format);
+  const auto shards = shards_of(options.data);
+  const std::uint64_t most = options.batches.empty()
+                                 ? UINT64_MAX
+                                 : static_cast<std::uint64_t>(parse_integer("--batches", options.batches));
+  LoadedModel loaded = options.inference.open(options.batch, options.seq);
+  const Point& point = loaded.point;
+  const train::EvalBatches batches(shards, point.batch, point.seq,
+                                   static_cast<std::uint32_t>(point.config.vocab));
+  loaded.session->make_loss_engine(point.batch, point.seq);
+  loaded.session->load(loaded.directory);
+  const auto start = std::chrono::steady_clock::now();
+  const train::Evaluation result = train::evaluate(*loaded.session, batches, most);
+  const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!std::isfinite(result.loss)) {
+    throw core::CheckFailed(fmt::format("the loss of {} is {}", loaded.directory.string(), result.loss));
+  }
+  Row row;
+  row.set("model", point.config.name);
+  row.set("arch", std::string(model::name_of(point.config.arch)));
+  row.set("engine", std::string(engines::name_of(point.step.engine)));
+  row.set("attention", std::string(passes::name_of(point.step.attention)));
+  row.set("device", point.device);
+  row.set("dtype", std::string(core::name_of(point.step.dtype)));
+  row.set("batch", point.batch);
+  row.set("seq", point.seq);
+  row.set("loss", result.loss);
+  row.set("perplexity", result.perplexity);
+  row.set("tokens", static_cast<std::int64_t>(result.tokens));
+  row.set("batches", static_cast<std::int64_t>(result.batches));
+  row.set("tokens_per_s", static_cast<double>(result.tokens) / elapsed_s);
+  const Table table{.columns = {{"model", "model"},
+                                {"engine", "engine"},
+                                {"dtype", "dtype"},
+                                {"batch", "batch"},
+                                {"seq", "seq"},
+                                {"loss", "loss"},
+                                {"perplexity", "perplexity"},
+                                {"tokens", "tokens"},
+                                {"batches", "batches"},
+                                {"tokens_per_s", "tokens/s", Show::si}},
+                    .rows = {std::move(row)},
+                    .notes = {"loss: mean cross-entropy in nats per token; perplexity = exp(loss)"}};
+  write_out(format_table(table, format));
+  return 0;
+}
+
+}  // namespace
+
+Body declare_eval(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  options->inference.add_to(app);
+  app.add_option("--data", options->data, "Shards, or a directory made by data prepare (its validation part)")
+      ->type_name("SHARD...|DIR")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->delimiter(',');
+  app.add_option("--batch", options->batch, "Sequences per batch, B")->type_name("N")->capture_default_str();
+  app.add_option("--seq", options->seq, "Tokens per sequence, T")->type_name("N")->capture_default_str();
+  app.add_option("--batches", options->batches, "Most batches to evaluate (default: all)")->type_name("N");
+  app.add_option("--format", options->format, "JSON and CSV carry every number in full")
+      ->type_name(kFormats)
+      ->capture_default_str();
+  app.footer(
+      "Each shard is walked in consecutive windows of B * T tokens, targets one token further; what is left\n"
+      "at its end is not used. loss is the mean cross-entropy of all tokens in nats.\n\n"
+      "Example: rooflm eval --model out/ --data data/val_000000.bin --batch 8 --seq 256");
+  return [options] { return run(*options); };
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,208 @@
+// The options of `rooflm train` as typed, and what they add up to.
+#include "cli/train_arguments.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "cli/model_file.h"
+#include "cli/table.h"
+#include "cli/values.h"
+#include "core/error.h"
+
+namespace rooflm::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// An option that train::option_fields() parses; the other fields are those of RunOptions and MachineOptions.
+struct FieldHelp {
+  const char* name;
+  const char* type;
+  const char* text;
+  const char* group;
+};
+constexpr FieldHelp kFields[] = {
+    {"steps", "N", "Optimizer steps of the whole training", "Training"},
+    {"lr", "X", "Highest learning rate", "Training"},
+    {"min-lr", "X", "Learning rate at the end of a decaying schedule", "Training"},
+    {"warmup-steps", "N", "Steps of linear warm-up", "Training"},
+    {"schedule", "constant|linear|cosine|wsd", "How the rate falls; wsd: stays, then falls", "Training"},
+    {"decay-share", "X", "wsd: share of the steps, at the end, in which the rate falls", "Training"},
+    {"optimizer", "adamw|sgd", "AdamW has decoupled weight decay", "Training"},
+    {"weight-decay", "X", "On matrices and embeddings; none on norms and biases", "Training"},
+    {"beta1", "X", "AdamW: of the first moment", "Training"},
+    {"beta2", "X", "AdamW: of the second moment", "Training"},
+    {"eps", "X", "AdamW: added to the root of the second moment", "Training"},
+    {"clip", "X", "Largest global gradient norm (0: no clipping)", "Training"},
+    {"eval-every", "N", "Steps between evaluations (0: at the end only)", "Watching"},
+    {"eval-batches", "N", "Most batches of one evaluation", "Watching"},
+    {"sample-every", "N", "Steps between samples of text (0: none)", "Watching"},
+    {"prompt", "TEXT", "What samples begin with (default: the end-of-text token)", "Watching"},
+    {"line-every", "N", "Steps between progress lines where there is no terminal", "Watching"},
+    {"checkpoint-every", "N", "Steps between checkpoints (0: at the end only)", "Checkpoints"},
+    {"keep", "N", "Newest checkpoints to keep", "Checkpoints"},
+};
+
+constexpr const char* kModelOptions[] = {"model",    "arch",    "layers", "heads",
+                                         "kv-heads", "d-model", "d-ff",   "vocab"};
+
+/// The sizes of a model as text, to compare and to print.
+std::vector<std::pair<const char*, std::string>> sizes_of(const model::ModelConfig& c) {
+  return {{"arch", std::string(model::name_of(c.arch))},
+          {"layers", std::to_string(c.layers)},
+          {"heads", std::to_string(c.heads)},
+          {"kv-heads", std::to_string(c.kv_heads)},
+          {"d-model", std::to_string(c.d_model)},
+          {"d-ff", std::to_string(c.d_ff)},
+          {"vocab", std::to_string(c.vocab)}};
+}
+
+void require_same_model(const model::ModelConfig& given, const model::ModelConfig& saved,
+                        const fs::path& checkpoint) {
+  const auto now = sizes_of(given);
+  const auto was = sizes_of(saved);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (now[i].second == was[i].second) continue;
+    throw core::UsageError(fmt::format("--{} {} contradicts {}, which has {}; leave it out to continue",
+                                       now[i].first, now[i].second, checkpoint.string(), was[i].second));
+  }
+}
+
+std::vector<fs::path> paths_of(const std::vector<std::string>& texts) { return {texts.begin(), texts.end()}; }
+
+}  // namespace
+
+TrainArguments::TrainArguments() {
+  run_.batch = "8";
+  run_.seq = "256";
+  const train::TrainOptions defaults;
+  for (const train::OptionField& field : train::option_fields()) fields_[field.name] = field.get(defaults);
+}
+
+void TrainArguments::add_to(CLI::App& app) {
+  app_ = &app;
+  app.add_option("--data", data_, "Directory made by data prepare, or shards to train on")
+      ->type_name("DIR|SHARD...")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->delimiter(',')
+      ->group("Data");
+  app.add_option("--val-data", val_data_, "Shards to evaluate on instead of the directory's own")
+      ->type_name("SHARD...")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->delimiter(',')
+      ->group("Data");
+  model_.add_to(app);
+  run_.add_to(app);
+  machine_.add_to(app);
+  for (const FieldHelp& help : kFields) {
+    std::string& value = fields_.at(help.name);
+    CLI::Option* option = app.add_option(fmt::format("--{}", help.name), value, help.text);
+    option->type_name(help.type)->group(help.group);
+    if (!value.empty()) option->capture_default_str();
+  }
+  app.add_option("--out", out_, "Directory for checkpoints and the log; made when missing")
+      ->type_name("DIR")
+      ->group("Checkpoints");
+  app.add_flag("--resume", resume_, "Continue from the newest checkpoint in --out, if there is one")
+      ->group("Checkpoints");
+  app.add_option("--log", log_, "JSON, one line per step (default: log.jsonl in --out)")
+      ->type_name("FILE")
+      ->group("Watching");
+  app.add_option("--memory-limit", memory_limit_, "Refuse to use more: 8GB, 8GiB (default: what is free)")
+      ->type_name("SIZE")
+      ->group("Run");
+  app.add_option("--peak", peak_, "FLOP/s that MFU divides by (default: measured here, in about a second)")
+      ->type_name("X")
+      ->group("Watching");
+  app.add_flag("--no-peak", no_peak_, "Do not measure the peak: no MFU")->group("Watching");
+  app.add_option("--format", format_, "Of the summary")
+      ->type_name(kFormats)
+      ->capture_default_str()
+      ->group("Watching");
+}
+
+bool TrainArguments::was_given(const std::string& option) const {
+  return app_->get_option("--" + option)->count() > 0;
+}
+
+bool TrainArguments::model_was_given() const {
+  return std::ranges::any_of(kModelOptions, [this](const char* option) { return was_given(option); });
+}
+
+std::optional<double> TrainArguments::peak_flop_per_s() const {
+  if (peak_.empty()) return std::nullopt;
+  return parse_number("--peak", peak_, 1);
+}
+
+train::TrainOptions TrainArguments::typed_options(const Point& point) const {
+  train::TrainOptions options;
+  for (const train::OptionField& field : train::option_fields()) {
+    const bool is_ours =
+        std::ranges::any_of(kFields, [&](const FieldHelp& h) { return field.name == h.name; });
+    if (is_ours) field.set(options, fields_.at(field.name));
+  }
+  const passes::OptimizerOptions optimizer = options.step.optimizer;
+  options.step = point.step;
+  options.step.optimizer = optimizer;
+  options.batch = point.batch;
+  options.seq = point.seq;
+  options.seed = machine_.seed_value();
+  options.out = out_;
+  if (!log_.empty()) options.log = fs::absolute(log_);
+  if (!memory_limit_.empty()) options.memory_limit_bytes = parse_bytes("--memory-limit", memory_limit_);
+  if (!was_given("min-lr")) options.schedule.min_lr = options.schedule.lr / 10;
+  return options;
+}
+
+model::ModelConfig TrainArguments::new_model(const Point& point, const train::TrainingData& data) const {
+  model::ModelConfig config = point.config;
+  const bool has_weights = is_model_directory(model_.model);
+  if (!was_given("vocab") && !has_weights && data.vocab_size > 0) config.vocab = data.vocab_size;
+  if (has_weights && was_given("vocab") && config.vocab != find_model(model_.model).vocab) {
+    throw core::UsageError(
+        fmt::format("--vocab {} contradicts the weights of {}", config.vocab, model_.model));
+  }
+  if (!has_weights || config.padded_vocab < config.vocab) {
+    config.padded_vocab = train::padded_vocabulary(config.vocab);
+  }
+  return config;
+}
+
+void TrainArguments::plan_resumed(TrainPlan& plan, const fs::path& checkpoint) const {
+  const train::CheckpointState state = train::read_checkpoint_state(checkpoint);
+  const auto given = [this](const std::string& option) { return was_given(option); };
+  plan.options = train::continued(plan.options, state.options, given, checkpoint.string());
+  plan.data = train::open_training_data(data_.empty() ? state.data : paths_of(data_),
+                                        val_data_.empty() ? state.val_data : paths_of(val_data_));
+  const model::ModelConfig saved = train::read_checkpoint_config(checkpoint, state);
+  if (model_was_given())
+    require_same_model(new_model(single_point(model_, run_), plan.data), saved, checkpoint);
+  plan.config = saved;
+  plan.start.checkpoint = checkpoint;
+}
+
+TrainPlan TrainArguments::plan() const {
+  if (out_.empty()) throw core::UsageError("--out is missing: a directory for checkpoints and the log");
+  TrainPlan plan;
+  plan.start.may_resume = resume_;
+  const auto checkpoints = resume_ ? train::list_checkpoints(out_) : std::vector<fs::path>();
+  ModelOptions model = model_;
+  if (!checkpoints.empty() && !model_was_given()) model.model = checkpoints.back().string();
+  const Point point = single_point(model, run_);
+  plan.device = point.device;
+  plan.options = typed_options(point);
+  if (!checkpoints.empty()) {
+    plan_resumed(plan, checkpoints.back());
+    return plan;
+  }
+  if (!was_given("steps")) throw core::UsageError("--steps is missing: how many optimizer steps to train");
+  train::validate(plan.options);
+  plan.data = train::open_training_data(paths_of(data_), paths_of(val_data_));
+  plan.config = new_model(point, plan.data);
+  if (is_model_directory(model_.model)) plan.start.weights = train::resolve_model_directory(model_.model);
+  return plan;
+}
+
+}  // namespace rooflm::cli

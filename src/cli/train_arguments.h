@@ -1,0 +1,58 @@
+// The options of `rooflm train` as typed, and what they add up to.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/model_options.h"
+#include "train/trainer.h"
+
+namespace rooflm::cli {
+
+/// Everything that a training run needs but its backend.
+struct TrainPlan {
+  model::ModelConfig config;
+  train::TrainOptions options;
+  train::TrainingData data;
+  train::TrainStart start;
+  std::string device;
+};
+
+class TrainArguments {
+ public:
+  TrainArguments();
+  /// Declares the options; `app` must live until `plan` is called.
+  void add_to(CLI::App& app);
+
+  /// What to train and how. With --resume, options that were not given come from the newest checkpoint.
+  /// Throws core::UsageError for contradictions and core::InputError for damaged files.
+  [[nodiscard]] TrainPlan plan() const;
+  [[nodiscard]] int threads() const { return machine_.thread_count(); }
+  /// What MFU divides by, if the user said it.
+  [[nodiscard]] std::optional<double> peak_flop_per_s() const;
+  [[nodiscard]] bool measures_peak() const { return !no_peak_; }
+  [[nodiscard]] const std::string& format() const { return format_; }
+
+ private:
+  [[nodiscard]] bool was_given(const std::string& option) const;
+  [[nodiscard]] bool model_was_given() const;
+  [[nodiscard]] train::TrainOptions typed_options(const Point& point) const;
+  [[nodiscard]] model::ModelConfig new_model(const Point& point, const train::TrainingData& data) const;
+  void plan_resumed(TrainPlan& plan, const std::filesystem::path& checkpoint) const;
+
+  CLI::App* app_ = nullptr;
+  ModelOptions model_;
+  RunOptions run_;
+  MachineOptions machine_;
+  std::map<std::string, std::string> fields_;  ///< options of train::option_fields() by name
+  std::vector<std::string> data_, val_data_;
+  std::string out_, log_, memory_limit_, peak_;
+  std::string format_ = "table";
+  bool resume_ = false;
+  bool no_peak_ = false;
+};
+
+}  // namespace rooflm::cli
