@@ -1,0 +1,200 @@
+// One configuration of a benchmark: from its options to a row of measurements.
+#include "cli/bench_row.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <new>
+#include <vector>
+
+#include "cli/devices.h"
+#include "core/error.h"
+#include "core/rng.h"
+#include "engines/engine.h"
+#include "measure/machine.h"
+#include "model/forward.h"
+#include "model/parameters.h"
+
+namespace rooflm::cli {
+namespace {
+
+/// What libraries, code and buffers of the process take besides the plan.
+constexpr double kProcessBytes = 256e6;
+/// Stream of the random tokens; weights use the hash of their names.
+constexpr std::uint64_t kTokenStream = 0x746f6b656e73;
+constexpr double kLearningRate = 3e-4;
+
+void set_identity(Row& row, const Point& point, const BenchSettings& settings) {
+  const model::ModelConfig& config = point.config;
+  row.set("model", config.name);
+  row.set("arch", std::string(model::name_of(config.arch)));
+  row.set("engine", std::string(engines::name_of(point.step.engine)));
+  row.set("attention", std::string(passes::name_of(point.step.attention)));
+  row.set("device", point.device);
+  row.set("dtype", std::string(core::name_of(point.step.dtype)));
+  row.set("batch", point.batch);
+  row.set("seq", point.seq);
+  row.set("vocab", config.padded_vocab);
+  row.set("layers", config.layers);
+  row.set("heads", config.heads);
+  row.set("kv_heads", config.kv_heads);
+  row.set("d_model", config.d_model);
+  row.set("d_ff", config.d_ff);
+  row.set("params", model::parameter_count(config));
+  row.set("grad_accum", std::int64_t{point.step.micro_batches});
+  row.set("recompute", std::string(passes::name_of(point.step.recompute)));
+  row.set("threads", std::int64_t{resolve_threads(settings.threads)});
+  row.set("seed", static_cast<std::int64_t>(settings.seed));
+  row.set("warmup", std::int64_t{settings.steps.warmup});
+  row.set("steps", std::int64_t{settings.steps.steps});
+}
+
+/// The columns of a measurement, so that rows without one have the same keys.
+void set_unmeasured(Row& row) {
+  for (const char* phase : {"forward", "backward", "optimizer", "step"}) {
+    for (const char* value : {"mean", "std", "median"}) row.set(fmt::format("{}_ms_{}", phase, value), {});
+  }
+  for (const char* key : {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "tokens_per_s", "mfu",
+                          "share_of_peak", "peak_flop_per_s", "peak_bytes", "rss_increase_bytes", "loss"}) {
+    row.set(key, {});
+  }
+}
+
+void set_times(Row& row, const measure::BenchResult& result) {
+  constexpr double kMs = 1e3;
+  const auto set = [&](const char* phase, const measure::Summary& seconds) {
+    row.set(fmt::format("{}_ms_mean", phase), seconds.mean * kMs);
+    row.set(fmt::format("{}_ms_std", phase), seconds.std * kMs);
+    row.set(fmt::format("{}_ms_median", phase), seconds.median * kMs);
+  };
+  set("forward", result.forward);
+  set("backward", result.backward);
+  set("optimizer", result.optimizer);
+  set("step", result.step);
+  row.set("step_ms_ci_low", result.step.median_ci.low * kMs);
+  row.set("step_ms_ci_high", result.step.median_ci.high * kMs);
+  row.set("step_ms_min", result.step.min * kMs);
+}
+
+void set_rates(Row& row, const Point& point, const measure::BenchResult& result, double peak_flop_per_s) {
+  const double tokens_per_s = static_cast<double>(point.tokens()) / result.step.median;
+  row.set("tokens_per_s", tokens_per_s);
+  if (peak_flop_per_s <= 0) return;
+  row.set("mfu", row.number("model_flops") / result.step.median / peak_flop_per_s);
+  row.set("share_of_peak", row.number("matmul_flops") / result.step.median / peak_flop_per_s);
+  row.set("peak_flop_per_s", peak_flop_per_s);
+}
+
+std::int64_t matmul_flop(const program::Program& program) {
+  std::int64_t sum = 0;
+  for (const program::Op& op : program.ops) {
+    if (op.phase != program::Phase::setup) sum += program::cost_of(program, op).matmul_flop;
+  }
+  return sum;
+}
+
+/// Bytes of the largest weight: initial values pass through a host array of that size.
+double largest_weight_bytes(const program::Program& program) {
+  std::int64_t largest = 0;
+  for (const program::Tensor& tensor : program.tensors) {
+    if (tensor.role == program::Role::weight) largest = std::max(largest, tensor.bytes());
+  }
+  return static_cast<double>(largest);
+}
+
+void write_weights(engines::TensorStore& store, const model::ModelConfig& config, std::uint64_t seed) {
+  for (const model::Parameter& parameter : model::parameters(config)) {
+    const std::vector<float> values = model::initial_values(parameter, config, seed);
+    store.write<float>(parameter.name, values);
+  }
+}
+
+/// Uniform token ids below the vocabulary, other ones in each micro-batch.
+void write_tokens(engines::Engine& engine, const Point& point, std::uint64_t seed) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(point.batch * point.seq));
+  std::uint64_t stream = kTokenStream;
+  for (int i = 0; i < point.step.micro_batches; ++i) {
+    for (const char* input : {"tokens", "targets"}) {
+      for (std::size_t k = 0; k < ids.size(); ++k) {
+        const std::uint64_t word = core::philox(seed, stream, k)[0];
+        ids[k] = static_cast<std::int32_t>(word * static_cast<std::uint64_t>(point.config.vocab) >> 32U);
+      }
+      engine.io().write<std::int32_t>(engines::micro_batch_name(input, i), ids);
+      ++stream;
+    }
+  }
+}
+
+measure::BenchResult run_steps(engines::Engine& engine, const Point& point, const BenchSettings& settings) {
+  write_weights(engine.store(), point.config, settings.seed);
+  engine.setup();
+  write_tokens(engine, point, settings.seed);
+  return measure::run_bench(engine, settings.steps, [&](int step) {
+    const auto& optimizer = point.step.optimizer;
+    const std::array<float, 4> hyper = {static_cast<float>(kLearningRate),
+                                        static_cast<float>(1 - std::pow(optimizer.beta1, step + 1)),
+                                        static_cast<float>(1 - std::pow(optimizer.beta2, step + 1)), 0.0F};
+    engine.io().write<float>("hyper", hyper);
+  });
+}
+
+void measure_point(Row& row, program::Program program, backends::Backend& backend, const Point& point,
+                   const BenchSettings& settings, Ceilings& ceilings) {
+  const double peak = settings.measure_peak ? ceilings.products(point.step.dtype).rate.median : 0;
+  measure::reset_peak_resident();
+  const auto resident_before = measure::resident_bytes();
+  engines::TensorStore store(backend);
+  engines::Engine engine(std::move(program), point.step.engine, store,
+                         settings.memory_limit_bytes.value_or(0));
+  const measure::BenchResult result = run_steps(engine, point, settings);
+  row.set("status", std::string("success"));
+  set_times(row, result);
+  set_rates(row, point, result, peak);
+  row.set("peak_bytes", store.bytes() + engine.io().bytes() + engine.peak_transient_bytes());
+  const auto resident_peak = measure::peak_resident_bytes();
+  if (resident_before && resident_peak) row.set("rss_increase_bytes", *resident_peak - *resident_before);
+  row.set("loss", static_cast<double>(engine.io().read<float>("loss").at(0)));
+}
+
+void set_oom(Row& row, double needed_bytes) {
+  set_unmeasured(row);
+  row.set("status", std::string("oom"));
+  row.set("needed_bytes", static_cast<std::int64_t>(needed_bytes));
+}
+
+}  // namespace
+
+Row run_point(const Point& point, const BenchSettings& settings, Ceilings& ceilings) {
+  Row row;
+  set_identity(row, point, settings);
+  row.set("status", std::string("planned"));
+  set_unmeasured(row);
+  const auto backend = make_backend(point.device, point.step.engine, settings.threads);
+  program::Program program =
+      engines::training_step(model::forward(point.config, point.batch, point.seq), point.step);
+  const engines::MemoryNeed need = engines::memory_need(program, point.step.engine);
+  const auto needed = static_cast<double>(need.total());
+  row.set("model_flops", model::model_flop_per_token(point.config, point.seq) * point.tokens());
+  row.set("matmul_flops", matmul_flop(program));
+  row.set("plan_bytes", need.transient_bytes);
+  row.set("state_bytes", need.persistent_bytes);
+  row.set("needed_bytes", need.total());
+  const bool over_limit = settings.memory_limit_bytes && needed > *settings.memory_limit_bytes;
+  if (over_limit || needed + largest_weight_bytes(program) + kProcessBytes > backend->free_bytes()) {
+    set_oom(row, needed);
+    return row;
+  }
+  if (point.device == "null") return row;
+  try {
+    measure_point(row, std::move(program), *backend, point, settings, ceilings);
+  } catch (const core::OutOfMemory& error) {
+    set_oom(row, std::max(needed, error.needed_bytes()));
+  } catch (const std::bad_alloc&) {
+    set_oom(row, needed);
+  }
+  return row;
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,27 @@
+// One configuration of a benchmark: from its options to a row of measurements.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cli/ceilings.h"
+#include "cli/model_options.h"
+#include "cli/table.h"
+#include "measure/bench_runner.h"
+
+namespace rooflm::cli {
+
+struct BenchSettings {
+  measure::BenchOptions steps;
+  int threads = 0;
+  std::uint64_t seed = 0;
+  std::optional<double> memory_limit_bytes;  ///< absent: what the device has free
+  bool measure_peak = true;
+};
+
+/// Builds the step, checks that it fits before anything large is allocated, initialises the weights from the
+/// seed, runs it on random tokens and releases everything. `status` of the row is "success", "oom" (with
+/// needed_bytes and no times) or, on the device null, "planned" (no times). Quantities as in docs/design.md.
+Row run_point(const Point& point, const BenchSettings& settings, Ceilings& ceilings);
+
+}  // namespace rooflm::cli

@@ -1,0 +1,35 @@
+// The matrix-product rate of this machine, measured with the kernels that the fused engine uses.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "core/dtype.h"
+#include "measure/peaks.h"
+
+namespace rooflm::cli {
+
+/// Square products of these extents run through the processor backend's own kernels (fp32 and bf16: those of
+/// the fused engine; fp64: the reference) on `threads` threads. The fastest extent counts. Throws
+/// core::Unavailable when the backend has no kernel for the dtype.
+measure::Peak measure_products(core::DType dtype, int threads, const std::vector<std::int64_t>& extents,
+                               const measure::SamplingOptions& options);
+
+/// The rates that `bench` divides by, each measured once, in about a second, when it is first asked for.
+class Ceilings {
+ public:
+  explicit Ceilings(int threads) : threads_(threads) {}
+  /// Of the dtype and all threads of this run, in flop/s. Announces itself on standard error.
+  const measure::Peak& products(core::DType dtype);
+  [[nodiscard]] const std::map<core::DType, measure::Peak>& measured() const { return measured_; }
+
+ private:
+  int threads_;
+  std::map<core::DType, measure::Peak> measured_;
+};
+
+/// "fp32 189 GFLOP/s (2 threads, 2048x2048x2048, median of 12, 95% interval 185 G to 190 G)"
+std::string describe(const measure::Peak& peak);
+
+}  // namespace rooflm::cli

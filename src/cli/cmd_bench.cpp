@@ -1,0 +1,110 @@
+// rooflm bench: times forward, backward, optimizer and the whole step over a sweep.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "cli/bench_row.h"
+#include "cli/bench_table.h"
+#include "cli/commands.h"
+#include "cli/devices.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "cli/values.h"
+#include "core/error.h"
+#include "core/units.h"
+
+namespace rooflm::cli {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  RunOptions run;
+  MachineOptions machine;
+  std::string warmup = "2";
+  std::string steps = "10";
+  std::string memory_limit;
+  std::string format = "table";
+  bool no_peak = false;
+};
+
+BenchSettings settings_from(const Options& options) {
+  constexpr std::int64_t kMostSteps = 1'000'000;
+  BenchSettings settings;
+  settings.threads = options.machine.thread_count();
+  settings.seed = options.machine.seed_value();
+  settings.steps.warmup =
+      static_cast<int>(std::min(parse_integer("--warmup", options.warmup, 0), kMostSteps));
+  settings.steps.steps = static_cast<int>(std::min(parse_integer("--steps", options.steps, 1), kMostSteps));
+  if (!options.memory_limit.empty()) {
+    settings.memory_limit_bytes = parse_bytes("--memory-limit", options.memory_limit);
+  }
+  settings.measure_peak = !options.no_peak;
+  return settings;
+}
+
+void report_progress(const Row& row) {
+  const std::string status = row.text("status");
+  if (status == "oom") {
+    note("  out of memory: needs {}", core::format_bytes(row.number("needed_bytes")));
+  } else if (status == "success") {
+    note("  {:.1f} ms a step, {:.0f} tokens/s", row.number("step_ms_median"), row.number("tokens_per_s"));
+  }
+}
+
+int run(const Options& options) {
+  const Format format = parse_format(options.format);
+  const BenchSettings settings = settings_from(options);
+  const std::vector<Point> points = sweep(options.model, options.run);
+  // A device that is not there is an error of the whole command, before anything is measured.
+  for (const Point& point : points) make_backend(point.device, point.step.engine, settings.threads);
+  Ceilings ceilings(settings.threads);
+  std::vector<Row> rows;
+  for (const Point& point : points) {
+    note("[{}/{}] {}", rows.size() + 1, points.size(), describe(point));
+    rows.push_back(run_point(point, settings, ceilings));
+    report_progress(rows.back());
+  }
+  const bool all_oom =
+      std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.text("status") == "oom"; });
+  write_out(format_table(bench_table(std::move(rows), ceilings), format));
+  return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
+}
+
+}  // namespace
+
+Body declare_bench(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  options->model.add_to(app);
+  options->run.add_to(app);
+  options->machine.add_to(app);
+  app.add_option("--warmup", options->warmup, "Steps that run first and are discarded")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group("Measuring");
+  app.add_option("--steps", options->steps, "Timed steps")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group("Measuring");
+  app.add_option("--memory-limit", options->memory_limit,
+                 "Larger configurations become rows with status oom: 8GB, 8GiB (default: what is free)")
+      ->type_name("SIZE")
+      ->group("Measuring");
+  app.add_flag("--no-peak", options->no_peak, "Do not measure the matrix-product rate (no of_peak, no MFU)")
+      ->group("Measuring");
+  app.add_option("--format", options->format, "JSON and CSV carry every value in full")
+      ->type_name(kFormats)
+      ->capture_default_str()
+      ->group("Measuring");
+  app.footer(
+      "Options of the groups Model and Run take lists (--seq 128,256) and ranges (--seq 64:1536:64), but "
+      "for\n"
+      "--seed and --threads; lists multiply into a sweep. Random tokens and weights, no data needed.\n"
+      "MFU = (6 N + 12 L C T) tokens/s / peak; of_peak = matrix-product FLOP of the program / median step\n"
+      "time / peak; the peak is the matrix-product rate of the dtype, measured in the same run.\n"
+      "Exit code 4 when every configuration is out of memory.\n\n"
+      "Example: rooflm bench --model gpt2 --batch 4 --seq 64 --engine eager,fused --dtype fp32,bf16");
+  return [options] { return run(*options); };
+}
+
+}  // namespace rooflm::cli

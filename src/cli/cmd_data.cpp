@@ -1,0 +1,168 @@
+// rooflm data prepare and data info: token shards from text, and what they hold.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/table.h"
+#include "cli/values.h"
+#include "core/error.h"
+#include "train/prepare.h"
+#include "train/shard.h"
+
+namespace rooflm::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct PrepareArguments {
+  std::vector<std::string> inputs;
+  std::string output;
+  std::string tokenizer;
+  std::string vocab = "4096";
+  std::string val_fraction = "0.1";
+  std::string seed = "0";
+  std::string shard_tokens = "100000000";
+  std::string threads = "0";
+  std::string format = "table";
+  bool overwrite = false;
+};
+
+/// One row per part of a prepared directory.
+Table prepared_table(const train::PreparedData& data) {
+  Table table{.columns = {{"split", "split"},
+                          {"documents", "documents"},
+                          {"bytes", "bytes", Show::bytes},
+                          {"tokens", "tokens"},
+                          {"bytes_per_token", "bytes/token", Show::fixed2},
+                          {"shards", "shards"},
+                          {"first_shard", "first shard"}},
+              .rows = {},
+              .notes = {}};
+  for (const auto& [name, split] : {std::pair{"train", &data.train}, {"val", &data.val}}) {
+    Row row;
+    row.set("split", std::string(name));
+    row.set("documents", static_cast<std::int64_t>(split->documents));
+    row.set("bytes", static_cast<std::int64_t>(split->bytes));
+    row.set("tokens", static_cast<std::int64_t>(split->tokens));
+    const bool has_tokens = split->tokens > 0;
+    row.set(
+        "bytes_per_token",
+        has_tokens ? Cell(static_cast<double>(split->bytes) / static_cast<double>(split->tokens)) : Cell());
+    row.set("shards", static_cast<std::int64_t>(split->shards.size()));
+    row.set("first_shard", split->shards.empty() ? Cell() : Cell(split->shards.front().string()));
+    row.set("vocab", std::int64_t{data.vocab_size});
+    row.set("tokenizer", data.tokenizer.string());
+    const bool is_val = split == &data.val;
+    row.set("unigram_entropy", is_val ? (data.val_unigram_entropy ? Cell(*data.val_unigram_entropy) : Cell())
+                                      : Cell(data.train_unigram_entropy));
+    row.set("unigram_cross_entropy",
+            is_val && data.val_unigram_cross_entropy ? Cell(*data.val_unigram_cross_entropy) : Cell());
+    table.rows.push_back(std::move(row));
+  }
+  table.notes.push_back(fmt::format("tokenizer: {}, {} ids", data.tokenizer.string(), data.vocab_size));
+  if (data.val_unigram_cross_entropy) {
+    table.notes.push_back(
+        fmt::format("A model that ignores context reaches a validation loss of {:.3f} nats.",
+                    *data.val_unigram_cross_entropy));
+  }
+  return table;
+}
+
+int run_prepare(const PrepareArguments& arguments) {
+  const Format format = parse_format(arguments.format);
+  constexpr std::int64_t kMostIds = 1 << 24;
+  train::PrepareOptions options;
+  options.inputs.assign(arguments.inputs.begin(), arguments.inputs.end());
+  options.output = arguments.output;
+  options.tokenizer = arguments.tokenizer;
+  options.train_vocab =
+      static_cast<std::uint32_t>(std::min(parse_integer("--vocab", arguments.vocab), kMostIds));
+  options.val_fraction = parse_number("--val-fraction", arguments.val_fraction);
+  options.seed = static_cast<std::uint64_t>(parse_integer("--seed", arguments.seed, 0));
+  options.shard_tokens = static_cast<std::uint64_t>(parse_integer("--shard-tokens", arguments.shard_tokens));
+  options.threads = static_cast<int>(parse_integer("--threads", arguments.threads, 0));
+  options.overwrite = arguments.overwrite;
+  options.message = [](const std::string& line) { write_note(line); };
+  write_out(format_table(prepared_table(train::prepare(options)), format));
+  return 0;
+}
+
+Table shard_table(const fs::path& path) {
+  const train::Shard shard(path);
+  constexpr std::uint64_t kChunk = 1 << 16;
+  std::int32_t largest = 0;
+  std::vector<std::int32_t> tokens;
+  for (std::uint64_t first = 0; first < shard.size(); first += kChunk) {
+    tokens.resize(std::min(kChunk, shard.size() - first));
+    shard.read(first, tokens);
+    largest = std::max(largest, *std::max_element(tokens.begin(), tokens.end()));
+  }
+  Row row;
+  row.set("shard", path.string());
+  row.set("tokens", static_cast<std::int64_t>(shard.size()));
+  row.set("token_bytes", std::int64_t{static_cast<int>(shard.width())});
+  row.set("largest_id", shard.size() > 0 ? Cell(std::int64_t{largest}) : Cell());
+  return {.columns = {{"shard", "shard"},
+                      {"tokens", "tokens"},
+                      {"token_bytes", "bytes a token"},
+                      {"largest_id", "largest id"}},
+          .rows = {std::move(row)},
+          .notes = {}};
+}
+
+int run_info(const std::vector<std::string>& paths, const std::string& format_name) {
+  const Format format = parse_format(format_name);
+  if (paths.size() != 1) throw core::UsageError("data info takes one shard or one prepared directory");
+  std::error_code ignored;
+  const bool is_directory = fs::is_directory(paths[0], ignored);
+  write_out(format_table(
+      is_directory ? prepared_table(train::open_prepared(paths[0])) : shard_table(paths[0]), format));
+  return 0;
+}
+
+}  // namespace
+
+Body declare_data_prepare(CLI::App& app) {
+  auto a = std::make_shared<PrepareArguments>();
+  app.add_option("inputs", a->inputs, "Text files, and folders of them")->type_name("PATH")->required();
+  app.add_option("-o,--output", a->output, "Directory to write; made when missing")
+      ->type_name("DIR")
+      ->required();
+  app.add_option("--tokenizer", a->tokenizer,
+                 "tokenizer.json, vocab.json, or a directory of them (default: learn one from the text)")
+      ->type_name("PATH");
+  app.add_option("--vocab", a->vocab, "Vocabulary size when a tokenizer is learned")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--val-fraction", a->val_fraction, "Share of the bytes for validation, below 1")
+      ->type_name("X")
+      ->capture_default_str();
+  app.add_option("--seed", a->seed, "Of the choice of validation documents")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--shard-tokens", a->shard_tokens, "Most tokens of one shard")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--threads", a->threads, "Threads (0: one per core)")->type_name("N")->capture_default_str();
+  app.add_flag("--overwrite", a->overwrite, "Replace prepared data that the directory already holds");
+  app.add_option("--format", a->format, "Of the summary")->type_name(kFormats)->capture_default_str();
+  app.footer("Example: rooflm data prepare texts/ -o data/ --vocab 8192");
+  return [a] { return run_prepare(*a); };
+}
+
+Body declare_data_info(CLI::App& app) {
+  auto paths = std::make_shared<std::vector<std::string>>();
+  auto format = std::make_shared<std::string>("table");
+  app.add_option("path", *paths, "A shard (.bin) or a directory made by data prepare")
+      ->type_name("PATH")
+      ->required();
+  app.add_option("--format", *format, "JSON carries every number in full")
+      ->type_name(kFormats)
+      ->capture_default_str();
+  app.footer("Example: rooflm data info data/train_000000.bin");
+  return [paths, format] { return run_info(*paths, *format); };
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,115 @@
+// rooflm data train-tokenizer, tokenize and decode: between text and token ids.
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/values.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "train/bpe_trainer.h"
+#include "train/tokenizer.h"
+
+namespace rooflm::cli {
+namespace {
+
+struct TextArguments {
+  std::string tokenizer;
+  std::string file;
+  bool special = false;
+};
+
+/// The whole of a file, or of standard input for "" and "-".
+std::string read_text(const std::string& file) {
+  if (!file.empty() && file != "-") return std::string(core::MappedFile(file).text());
+  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+int run_tokenize(const TextArguments& arguments) {
+  const auto tokenizer = train::Tokenizer::load(arguments.tokenizer);
+  const std::string text = read_text(arguments.file);
+  const auto ids = arguments.special ? tokenizer.encode(text, train::SpecialTokens::recognise)
+                                     : tokenizer.encode_parallel(text);
+  write_out(fmt::format("{}\n", fmt::join(ids, " ")));
+  return 0;
+}
+
+std::vector<std::uint32_t> parse_ids(const std::string& text) {
+  std::vector<std::uint32_t> ids;
+  const char* position = text.data();
+  const char* const end = position + text.size();
+  while (true) {
+    while (position != end && (std::isspace(static_cast<unsigned char>(*position)) != 0 || *position == ','))
+      ++position;
+    if (position == end) return ids;
+    std::uint32_t id = 0;
+    const auto result = std::from_chars(position, end, id);
+    if (result.ec != std::errc()) {
+      throw core::InputError(fmt::format("token ids: no number at byte {}", position - text.data()));
+    }
+    ids.push_back(id);
+    position = result.ptr;
+  }
+}
+
+int run_decode(const TextArguments& arguments) {
+  const auto tokenizer = train::Tokenizer::load(arguments.tokenizer);
+  write_out(tokenizer.decode(parse_ids(read_text(arguments.file))));
+  return 0;
+}
+
+int run_train(const std::vector<std::string>& inputs, const std::string& output, const std::string& vocab) {
+  constexpr std::int64_t kMostIds = 1 << 24;
+  train::BpeTrainOptions options;
+  options.vocab_size = static_cast<std::uint32_t>(std::min(parse_integer("--vocab", vocab), kMostIds));
+  train::BpeTrainer trainer(options);
+  for (const std::string& input : inputs) trainer.add(core::MappedFile(input).text());
+  const train::Tokenizer tokenizer = trainer.train();
+  tokenizer.save(output);
+  note("{}: {} ids", output, tokenizer.vocab_size());
+  return 0;
+}
+
+void add_tokenizer(CLI::App& app, TextArguments& arguments) {
+  app.add_option("--tokenizer", arguments.tokenizer, "tokenizer.json, vocab.json, or a directory of them")
+      ->type_name("PATH")
+      ->required();
+}
+
+}  // namespace
+
+Body declare_data_tokenize(CLI::App& app) {
+  auto a = std::make_shared<TextArguments>();
+  add_tokenizer(app, *a);
+  app.add_option("file", a->file, "Text (default: standard input)")->type_name("FILE");
+  app.add_flag("--special", a->special, "Names of special tokens stand for the tokens");
+  app.footer("Prints the ids on one line.\n\nExample: echo hello | rooflm data tokenize --tokenizer data/");
+  return [a] { return run_tokenize(*a); };
+}
+
+Body declare_data_decode(CLI::App& app) {
+  auto a = std::make_shared<TextArguments>();
+  add_tokenizer(app, *a);
+  app.add_option("file", a->file, "Ids between spaces or commas (default: standard input)")
+      ->type_name("FILE");
+  app.footer("Example: echo 31373 995 | rooflm data decode --tokenizer gpt2/");
+  return [a] { return run_decode(*a); };
+}
+
+Body declare_data_train_tokenizer(CLI::App& app) {
+  auto inputs = std::make_shared<std::vector<std::string>>();
+  auto output = std::make_shared<std::string>();
+  auto vocab = std::make_shared<std::string>("4096");
+  app.add_option("inputs", *inputs, "Text files")->type_name("FILE")->required();
+  app.add_option("-o,--output", *output, "The tokenizer.json to write")->type_name("FILE")->required();
+  app.add_option("--vocab", *vocab, "Vocabulary size: bytes, merges and special tokens")
+      ->type_name("N")
+      ->capture_default_str();
+  app.footer("Example: rooflm data train-tokenizer book.txt -o tokenizer.json --vocab 8192");
+  return [inputs, output, vocab] { return run_train(*inputs, *output, *vocab); };
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,87 @@
+// rooflm program: prints the ops of a step at any stage of the recipe.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <utility>
+
+#include "cli/commands.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "cli/program_report.h"
+#include "core/error.h"
+#include "model/forward.h"
+
+namespace rooflm::cli {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  RunOptions run;
+  std::string stage;
+  std::string scope;
+  std::string format = "table";
+  bool inference = false;
+  bool totals = false;
+};
+
+program::Program build(const Options& options, const Point& point) {
+  const auto head = options.inference ? model::Head::logits : model::Head::loss;
+  const auto forward = model::forward(point.config, point.batch, point.seq, head);
+  if (options.inference) return engines::inference_step(forward, point.step);
+  const auto stage = options.stage.empty() ? engines::kLastStage : engines::parse_stage(options.stage);
+  return engines::training_step(forward, point.step, stage);
+}
+
+std::string format_tables(const Options& options, Format format, const PlannedProgram& planned) {
+  std::string text;
+  if (!options.totals) text += format_table(op_table(planned, options.scope), format);
+  if (format == Format::csv) return options.totals ? format_table(block_table(planned), format) : text;
+  for (const Table& table : {block_table(planned), phase_table(planned), memory_table(planned)}) {
+    text += (text.empty() ? "" : "\n") + format_table(table, format);
+  }
+  return text;
+}
+
+int run(const Options& options) {
+  const Format format = parse_format(options.format);
+  if (options.inference && !options.stage.empty()) {
+    throw core::UsageError("--inference has no stages: leave out --stage or --inference");
+  }
+  const Point point = single_point(options.model, options.run);
+  const program::Program program = build(options, point);
+  const passes::MemoryPlan plan = passes::plan_memory(program);
+  const PlannedProgram planned{program, plan};
+  write_out(format == Format::json ? program_json(planned, options.scope, options.totals)
+                                   : format_tables(options, format, planned));
+  return 0;
+}
+
+}  // namespace
+
+Body declare_program(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  options->model.add_to(app);
+  options->run.add_to(app);
+  app.add_option("--stage", options->stage,
+                 "Stop after this rewrite of the recipe (default: the last one, what the engine runs)")
+      ->type_name("forward|lowered|differentiated|recomputed|optimizer|cast|fused")
+      ->group("Output");
+  app.add_flag("--inference", options->inference, "The forward pass that ends in logits, not a training step")
+      ->group("Output");
+  app.add_option("--scope", options->scope, "Only list ops whose scope begins so, such as h.0/attention")
+      ->type_name("PREFIX")
+      ->group("Output");
+  app.add_flag("--totals", options->totals, "Only the totals by block and phase, and the memory")
+      ->group("Output");
+  app.add_option("--format", options->format, "csv lists the ops (with --totals: the blocks)")
+      ->type_name(kFormats)
+      ->capture_default_str()
+      ->group("Output");
+  app.footer(
+      "Nothing is allocated or run: models of any size can be looked at. FLOPs: a multiply-add is 2, causal\n"
+      "attention counts in full. Bytes: every input read once, every output written once. Lifetimes are\n"
+      "indices of ops.\n\n"
+      "Example: rooflm program --model llama3-70b --batch 1 --seq 4096 --recompute selective --totals");
+  return [options] { return run(*options); };
+}
+
+}  // namespace rooflm::cli

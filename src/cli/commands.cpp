@@ -1,0 +1,24 @@
+// The commands of the binary.
+#include "cli/commands.h"
+
+namespace rooflm::cli {
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> kCommands = {
+      {"bench", "time forward, backward, optimizer and the whole step; sweeps", declare_bench},
+      {"program", "print the ops of a step: shapes, FLOPs, bytes, memory", declare_program},
+      {"train", "train a model on token shards, with checkpoints", declare_train},
+      {"eval", "the loss of a model on token shards", declare_eval},
+      {"generate", "text from a model", declare_generate},
+      {"peaks", "measure this machine's ceilings: matrix products, memory bandwidth", declare_peaks},
+      {"data prepare", "text files to token shards and a tokenizer", declare_data_prepare},
+      {"data info", "what a token shard or a prepared directory holds", declare_data_info},
+      {"data train-tokenizer", "learn a byte-level BPE vocabulary from text", declare_data_train_tokenizer},
+      {"data tokenize", "text to token ids", declare_data_tokenize},
+      {"data decode", "token ids back to text", declare_data_decode},
+      {"info", "the machine, the devices, what is available here and why not", declare_info},
+  };
+  return kCommands;
+}
+
+}  // namespace rooflm::cli

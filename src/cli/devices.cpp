@@ -1,0 +1,68 @@
+// From the names of devices and dtypes to what runs them.
+#include "cli/devices.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "backends/cpu/cpu_backend.h"
+#include "backends/cuda/device.h"
+#include "backends/null/null_backend.h"
+#include "core/error.h"
+#include "core/names.h"
+
+namespace rooflm::cli {
+namespace {
+
+[[noreturn]] void throw_no_cuda(const std::string& device) {
+  const backends::cuda::CudaStatus status = backends::cuda::query_cuda();
+  if (status.devices.empty()) {
+    throw core::Unavailable(fmt::format("{} is not available here: {}", device, status.reason));
+  }
+  throw core::Unavailable(
+      fmt::format("{} is not available here: this version has no CUDA kernels; use --device cpu", device));
+}
+
+}  // namespace
+
+std::string parse_device(std::string_view name) {
+  if (name == "cpu" || name == "null") return std::string(name);
+  if (name == "cuda") return "cuda:0";
+  if (name.starts_with("cuda:")) {
+    int index = -1;
+    const char* end = name.data() + name.size();
+    const auto result = std::from_chars(name.data() + 5, end, index);
+    if (result.ec == std::errc() && result.ptr == end && index >= 0) return fmt::format("cuda:{}", index);
+    throw core::UsageError(fmt::format("--device {}: GPUs are named cuda:0, cuda:1, ...", name));
+  }
+  throw core::UsageError(core::unknown_name("device", name, std::vector<std::string>{"cpu", "cuda", "null"}));
+}
+
+core::DType parse_compute_dtype(std::string_view name, const std::string& device) {
+  static const std::vector<std::string> kNames = {"fp32", "tf32", "bf16", "fp16", "fp8"};
+  if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
+    throw core::UsageError(core::unknown_name("dtype", name, kNames));
+  }
+  if (name == "fp32") return core::DType::f32;
+  if (name == "bf16") return core::DType::bf16;
+  if (device.starts_with("cuda")) throw_no_cuda(device);
+  if (name == "fp16" && device == "null") return core::DType::f16;
+  throw core::Unavailable(fmt::format("--dtype {} is not available on {}: it computes in fp32 and bf16{}",
+                                      name, device, device == "null" ? " and plans fp16" : ""));
+}
+
+std::unique_ptr<backends::Backend> make_backend(const std::string& device, engines::EngineKind engine,
+                                                int threads) {
+  if (device == "null") return backends::make_null_backend();
+  if (device != "cpu") throw_no_cuda(device);
+  const bool fused = engine == engines::EngineKind::fused;
+  return backends::make_cpu_backend(fused ? backends::CpuKernels::fast : backends::CpuKernels::reference,
+                                    threads);
+}
+
+int resolve_threads(int threads) { return threads > 0 ? threads : omp_get_num_procs(); }
+
+}  // namespace rooflm::cli

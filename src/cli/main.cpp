@@ -1,0 +1,171 @@
+// The binary `rooflm`: finds the command, parses its options, runs it, turns exceptions into exit codes.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "core/error.h"
+#include "core/names.h"
+
+namespace rooflm::cli {
+namespace {
+
+/// Exit code for what should not happen (EX_SOFTWARE of sysexits.h).
+constexpr int kInternalError = 70;
+
+constexpr const char* kExitCodes =
+    "Exit codes: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 out of memory, 5 not available here,\n"
+    "70 an error in rooflm itself.\n";
+
+std::string help_text() {
+  std::string text =
+      "rooflm runs, profiles, prices and scales LLM training steps.\n\n"
+      "Usage: rooflm COMMAND [OPTIONS]\n\nCommands:\n";
+  for (const Command& command : commands()) {
+    text += fmt::format("  {:<22}{}\n", command.name, command.summary);
+  }
+  text += "\n`rooflm COMMAND --help` shows a command's options with units, defaults and an example.\n";
+  text += "`rooflm --version` prints the version.\n\n";
+  return text + kExitCodes;
+}
+
+/// Help for the commands that share a first word ("data").
+int print_group_help(const std::string& group) {
+  std::string text = fmt::format("Usage: rooflm {} COMMAND [OPTIONS]\n\nCommands:\n", group);
+  for (const Command& command : commands()) {
+    if (command.name.starts_with(group + " ")) {
+      text += fmt::format("  {:<22}{}\n", command.name, command.summary);
+    }
+  }
+  write_out(text);
+  return 0;
+}
+
+bool is_help(const std::string& word) { return word == "--help" || word == "-h" || word == "help"; }
+
+/// The command that the first words name, and how many they are. A null command means that the help of a
+/// group was asked for.
+std::pair<const Command*, std::size_t> find_command(const std::vector<std::string>& words) {
+  std::vector<std::string> first_words;
+  std::vector<std::string> in_group;
+  for (const Command& command : commands()) {
+    const auto space = command.name.find(' ');
+    const std::string first = command.name.substr(0, space);
+    if (first_words.empty() || first_words.back() != first) first_words.push_back(first);
+    if (first != words[0]) continue;
+    if (space == std::string::npos) return {&command, 1};
+    in_group.push_back(command.name.substr(space + 1));
+    if (words.size() > 1 && words[1] == in_group.back()) return {&command, 2};
+  }
+  if (in_group.empty()) throw core::UsageError(core::unknown_name("command", words[0], first_words));
+  if (words.size() < 2 || is_help(words[1])) return {nullptr, 1};
+  throw core::UsageError(core::unknown_name(words[0] + " command", words[1], in_group));
+}
+
+/// Throws for arguments that no option took.
+void check_extras(const CLI::App& app, const std::string& command) {
+  const std::vector<std::string> extras = app.remaining();
+  if (extras.empty()) return;
+  std::string extra = extras.front();
+  for (const std::string& candidate : extras) {
+    if (candidate.starts_with('-') && candidate != "--") {
+      extra = candidate;
+      break;
+    }
+  }
+  if (!extra.starts_with('-')) {
+    throw core::UsageError(
+        fmt::format("{}: unexpected argument '{}' (lists are written a,b without spaces)", command, extra));
+  }
+  extra = extra.substr(0, extra.find('='));
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  const std::string near = core::nearest_name(extra, known);
+  throw core::UsageError(fmt::format("{}: unknown option '{}'{}; `rooflm {} --help` lists all", command,
+                                     extra, near.empty() ? "" : "; did you mean '" + near + "'?", command));
+}
+
+int run_command(const Command& command, std::vector<std::string> arguments) {
+  CLI::App app(command.summary, "rooflm " + command.name);
+  app.get_formatter()->column_width(36);
+  app.get_formatter()->label("OPTIONS", "[OPTIONS]");
+  app.option_defaults()->take_last();
+  app.allow_extras();
+  const Body body = command.declare(app);
+  try {
+    std::reverse(arguments.begin(), arguments.end());
+    app.parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    write_out(app.help());
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    check_extras(app, command.name);
+    throw core::UsageError(fmt::format("{}: {}", command.name, error.what()));
+  }
+  check_extras(app, command.name);
+  return body();
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    write_note(help_text());
+    return static_cast<int>(core::ExitCode::usage);
+  }
+  if (words.size() == 1 && is_help(words[0])) {
+    write_out(help_text());
+    return 0;
+  }
+  if (words[0] == "--version") {
+    write_out("rooflm " ROOFLM_VERSION "\n");
+    return 0;
+  }
+  // `rooflm help bench` is `rooflm bench --help`.
+  std::vector<std::string> sought = words;
+  if (is_help(words[0])) {
+    sought.erase(sought.begin());
+    sought.emplace_back("--help");
+  }
+  const auto [command, count] = find_command(sought);
+  if (command == nullptr) return print_group_help(sought[0]);
+  return run_command(*command, {sought.begin() + static_cast<std::ptrdiff_t>(count), sought.end()});
+}
+
+int fail(std::string_view message, int code) {
+  write_note(fmt::format("rooflm: {}", message));
+  return code;
+}
+
+int run_and_report(const std::vector<std::string>& words) {
+  try {
+    const int code = run(words);
+    flush_out();
+    return code;
+  } catch (const OutputClosed&) {
+    return 0;
+  } catch (const core::Error& error) {
+    return fail(error.what(), static_cast<int>(error.code()));
+  } catch (const std::bad_alloc&) {
+    return fail("out of memory", static_cast<int>(core::ExitCode::out_of_memory));
+  } catch (const std::exception& error) {
+    return fail(fmt::format("internal error: {}", error.what()), kInternalError);
+  }
+}
+
+}  // namespace
+}  // namespace rooflm::cli
+
+int main(int argc, char** argv) {
+  // A reader that goes away is noticed when writing, so that a training run may finish its checkpoint.
+  std::signal(SIGPIPE, SIG_IGN);
+  return rooflm::cli::run_and_report(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,170 @@
+// What a program says about itself, as tables.
+#include "cli/program_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "cli/program_totals.h"
+
+namespace rooflm::cli {
+namespace {
+
+using program::Op;
+using program::Phase;
+using program::Program;
+using program::TensorId;
+
+/// "256x768"
+std::string dims(const core::Shape& shape) { return fmt::format("{}", fmt::join(shape.dims(), "x")); }
+
+/// The first few operands of an op; a multi-tensor update has hundreds.
+std::string shapes_of(const Program& program, const std::vector<TensorId>& ids) {
+  constexpr std::size_t kMost = 4;
+  std::vector<std::string> texts;
+  std::size_t count = 0;
+  for (const TensorId id : ids) {
+    if (id == program::kNone) continue;
+    if (count++ < kMost) texts.push_back(dims(program.shape(id)));
+  }
+  if (count > kMost) texts.push_back(fmt::format("... {} tensors", count));
+  return fmt::format("{}", fmt::join(texts, " "));
+}
+
+/// dtype of the first output, then those of inputs that differ from it: "fp32 <- bf16".
+std::string dtypes_of(const Program& program, const Op& op) {
+  std::vector<std::string> names;
+  const auto add = [&](TensorId id) {
+    if (id == program::kNone) return;
+    std::string name(core::name_of(program.tensor(id).dtype));
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+  };
+  std::for_each(op.outputs.begin(), op.outputs.end(), add);
+  std::for_each(op.inputs.begin(), op.inputs.end(), add);
+  return fmt::format("{}", fmt::join(names, " "));
+}
+
+void set_cost(Row& row, const program::Cost& cost) {
+  row.set("matmul_flop", cost.matmul_flop);
+  row.set("elementwise_flop", cost.elementwise_flop);
+  row.set("bytes_read", cost.bytes_read);
+  row.set("bytes_written", cost.bytes_written);
+  row.set("launches", cost.launches);
+}
+
+Row op_row(const PlannedProgram& planned, std::size_t index) {
+  const auto& [program, plan] = planned;
+  const Op& op = program.ops[index];
+  Row row;
+  row.set("index", static_cast<std::int64_t>(index));
+  row.set("op", std::string(op.def->name));
+  row.set("scope", op.scope);
+  row.set("phase", std::string(program::name_of(op.phase)));
+  row.set("shapes", shapes_of(program, op.inputs) + " -> " + shapes_of(program, op.outputs));
+  row.set("dtype", dtypes_of(program, op));
+  set_cost(row, program::cost_of(program, op));
+  const TensorId out = op.outputs.empty() ? program::kNone : op.outputs.front();
+  const bool is_transient = out != program::kNone && !program::is_persistent(program.tensor(out).role);
+  if (is_transient) {
+    const auto id = static_cast<std::size_t>(out);
+    row.set("first", std::int64_t{plan.lifetimes[id].first});
+    row.set("last", std::int64_t{plan.lifetimes[id].last});
+    row.set("lifetime", fmt::format("{}-{}", plan.lifetimes[id].first, plan.lifetimes[id].last));
+    row.set("offset", plan.offsets[id]);
+  } else {
+    for (const char* key : {"first", "last", "lifetime", "offset"}) row.set(key, {});
+  }
+  row.set("recomputed", op.recomputed);
+  return row;
+}
+
+Row cost_row(const char* key, const std::string& name, const Totals& totals) {
+  Row row;
+  row.set(key, name);
+  row.set("ops", totals.ops);
+  set_cost(row, totals.cost);
+  const auto flop = static_cast<double>(totals.cost.matmul_flop + totals.cost.elementwise_flop);
+  const auto bytes = static_cast<double>(totals.cost.bytes_read + totals.cost.bytes_written);
+  row.set("flop_per_byte", bytes > 0 ? Cell(flop / bytes) : Cell());
+  return row;
+}
+
+std::vector<Column> cost_columns(const char* key, const char* title) {
+  return {{key, title},
+          {"ops", "ops"},
+          {"launches", "launches"},
+          {"matmul_flop", "matmul FLOP", Show::si},
+          {"elementwise_flop", "other FLOP", Show::si},
+          {"bytes_read", "read", Show::bytes},
+          {"bytes_written", "written", Show::bytes},
+          {"flop_per_byte", "FLOP/byte", Show::fixed1}};
+}
+
+}  // namespace
+
+Table op_table(const PlannedProgram& planned, std::string_view scope) {
+  Table table{.columns = {{"index", "#"},
+                          {"op", "op"},
+                          {"scope", "scope"},
+                          {"phase", "phase"},
+                          {"shapes", "inputs -> outputs"},
+                          {"dtype", "dtype"},
+                          {"matmul_flop", "matmul FLOP", Show::si},
+                          {"elementwise_flop", "other FLOP", Show::si},
+                          {"bytes_read", "read", Show::bytes},
+                          {"bytes_written", "written", Show::bytes},
+                          {"lifetime", "output lives"},
+                          {"offset", "arena offset"},
+                          {"recomputed", "redone"}},
+              .rows = {},
+              .notes = {}};
+  for (std::size_t i = 0; i < planned.program.ops.size(); ++i) {
+    if (planned.program.ops[i].scope.starts_with(scope)) table.rows.push_back(op_row(planned, i));
+  }
+  return table;
+}
+
+Table block_table(const PlannedProgram& planned) {
+  Table table{.columns = cost_columns("block", "block"), .rows = {}, .notes = {}};
+  for (const auto& [block, totals] : totals_by_block(planned.program)) {
+    table.rows.push_back(cost_row("block", block, totals));
+  }
+  return table;
+}
+
+Table phase_table(const PlannedProgram& planned) {
+  Table table{.columns = cost_columns("phase", "phase"), .rows = {}, .notes = {}};
+  for (const auto& [phase, totals] : totals_by_phase(planned.program)) {
+    table.rows.push_back(cost_row("phase", std::string(program::name_of(phase)), totals));
+  }
+  table.rows.push_back(cost_row("phase", "step", step_totals(planned.program)));
+  table.notes.emplace_back(
+      "A multiply-add is 2 FLOP; causal attention counts in full. Bytes: every input read once, every output "
+      "written once.");
+  return table;
+}
+
+Table memory_table(const PlannedProgram& planned) {
+  Table table{
+      .columns = {{"part", "memory"}, {"bytes", "bytes"}, {"amount", "amount"}}, .rows = {}, .notes = {}};
+  const auto add = [&](const std::string& part, std::int64_t bytes) {
+    Row row;
+    row.set("part", part);
+    row.set("bytes", bytes);
+    row.set("amount", format_cell(bytes, Show::bytes));
+    table.rows.push_back(std::move(row));
+  };
+  for (const auto& [role, bytes] : persistent_by_role(planned.program)) {
+    add(std::string(program::name_of(role)), bytes);
+  }
+  add("saved for backward", saved_for_backward_bytes(planned));
+  add("most alive at once (eager)", planned.plan.peak_live_bytes);
+  add("arena (fused)", planned.plan.arena_bytes);
+  return table;
+}
+
+}  // namespace rooflm::cli

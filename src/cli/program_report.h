@@ -1,0 +1,39 @@
+// What a program says about itself: its ops, what they cost, by block and phase, and the memory they need.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cli/table.h"
+#include "passes/plan_memory.h"
+#include "program/program.h"
+
+namespace rooflm::cli {
+
+/// A program and the lifetimes and arena offsets of its tensors. Borrows both.
+struct PlannedProgram {
+  const program::Program& program;
+  const passes::MemoryPlan& plan;
+};
+
+/// "h.3/attention/qk" becomes "h.*/attention/qk": one block for all layers.
+std::string block_of(std::string_view scope);
+
+/// Bytes of forward tensors that a later backward op reads, of the micro-batch that keeps most.
+std::int64_t saved_for_backward_bytes(const PlannedProgram& planned);
+
+/// One row per op whose scope begins with `scope` ("" for all): index, op, scope, phase, shapes, dtype,
+/// matmul_flop, elementwise_flop, bytes_read, bytes_written, launches, first, last, offset, recomputed.
+Table op_table(const PlannedProgram& planned, std::string_view scope);
+/// One row per block: ops, FLOPs, bytes, FLOP per byte; in the order of the forward pass.
+Table block_table(const PlannedProgram& planned);
+/// One row per phase, and the step: all but setup.
+Table phase_table(const PlannedProgram& planned);
+/// One row per part of the memory, in bytes.
+Table memory_table(const PlannedProgram& planned);
+
+/// {"ops": [...], "totals": {...}}: totals hold the step's FLOPs and bytes (without setup ops), `by_phase`,
+/// `by_block` and `memory`. With `totals_only` there are no ops.
+std::string program_json(const PlannedProgram& planned, std::string_view scope, bool totals_only);
+
+}  // namespace rooflm::cli

@@ -1,0 +1,29 @@
+// Sums over the ops and tensors of a program.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program/program.h"
+
+namespace rooflm::cli {
+
+/// What a group of ops costs together.
+struct Totals {
+  std::int64_t ops = 0;
+  program::Cost cost{.launches = 0};
+};
+
+/// Of the phases that have ops, in their order.
+std::vector<std::pair<program::Phase, Totals>> totals_by_phase(const program::Program& program);
+/// Of the blocks (block_of the scope), in the order in which they first appear. Setup ops are left out.
+std::vector<std::pair<std::string, Totals>> totals_by_block(const program::Program& program);
+/// Of everything that one step runs: all but setup ops.
+Totals step_totals(const program::Program& program);
+
+/// Bytes of the persistent tensors that have any, by role.
+std::vector<std::pair<program::Role, std::int64_t>> persistent_by_role(const program::Program& program);
+
+}  // namespace rooflm::cli

@@ -1,0 +1,24 @@
+// Repeating a short piece of work until its time is known well enough.
+#pragma once
+
+#include <functional>
+
+#include "measure/statistics.h"
+
+namespace rooflm::measure {
+
+/// When to stop: after `seconds`, but not before `min_samples`, and at `max_samples` at the latest.
+struct SamplingOptions {
+  double seconds = 1.0;
+  int min_samples = 5;
+  int max_samples = 1000;
+};
+
+/// Seconds of a monotonic clock; only differences mean anything.
+double now_s();
+
+/// Runs `work` once, discarded, then again and again; the summary is of `amount` per second of each run
+/// (flop/s when amount is in flop).
+Summary measure_rate(double amount, const std::function<void()>& work, const SamplingOptions& options);
+
+}  // namespace rooflm::measure
