@@ -9,10 +9,7 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
-#include <cstring>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,94 +27,15 @@
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/rope.h"
 #include "core/error.h"
+#include "kernel_bench.h"
 
 namespace {
 
 using namespace rooflm;
 using namespace rooflm::backends::cpu;
+using namespace rooflm::bench;
 using core::Bf16;
 using core::DType;
-
-/// Aligned memory filled with small numbers of either storage type.
-template <class S>
-class Array {
- public:
-  explicit Array(std::int64_t n) : data_(static_cast<S*>(std::aligned_alloc(64, bytes(n)))) {
-    if (data_ == nullptr) throw core::OutOfMemory("cpu_kernels: no memory", static_cast<double>(bytes(n)));
-    parallel_for(n, 4096, [this](std::int64_t begin, std::int64_t end) {
-      for (auto i = begin; i < end; ++i)
-        data_.get()[i] = S(static_cast<float>(i * 7919 % 1000) / 500.0F - 1.0F);
-    });
-  }
-  operator S*() const { return data_.get(); }
-
- private:
-  struct Free {
-    void operator()(S* p) const { std::free(p); }
-  };
-  static std::size_t bytes(std::int64_t n) {
-    return (static_cast<std::size_t>(n) * sizeof(S) + 64) / 64 * 64;
-  }
-  std::unique_ptr<S, Free> data_;
-};
-
-enum class Limit { fp32_product, bf16_product, memory };
-
-class Bench {
- public:
-  Bench(bool cpu_clock, std::string filter) : cpu_clock_(cpu_clock), filter_(std::move(filter)) {}
-
-  void print_header() const {
-    fmt::print("{:<26} {:<28} {:<5} {:>10} {:>9} {:<7} {:>6}\n", "kernel", "shape", "dtype", "ms", "rate",
-               "unit", "share");
-  }
-
-  [[nodiscard]] bool wants(std::string_view name) const {
-    return name.find(filter_) != std::string_view::npos;
-  }
-
-  /// Times `body`, which does `work` FLOP or bytes, and prints a line; the share is of `limit`.
-  double run(std::string_view name, const std::string& shape, std::string_view dtype, double work,
-             Limit limit, const std::function<void()>& body) const {
-    const double seconds = best_seconds(body);
-    const double rate = work / seconds;
-    const double top = limits_[static_cast<std::size_t>(limit)];
-    const std::string share = top > 0 ? fmt::format("{:.0f}%", 100 * rate / top) : "";
-    fmt::print("{:<26} {:<28} {:<5} {:>10.3f} {:>9.1f} {:<7} {:>6}\n", name, shape, dtype, seconds * 1e3,
-               rate * 1e-9, limit == Limit::memory ? "GB/s" : "GFLOP/s", share);
-    std::fflush(stdout);
-    return rate;
-  }
-
-  /// Measures a limit, keeping the best of all times it was measured.
-  void measure_limits();
-
- private:
-  [[nodiscard]] double now() const {
-    if (!cpu_clock_) {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-    }
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  }
-  [[nodiscard]] double best_seconds(const std::function<void()>& body) const {
-    constexpr double kBudgetSeconds = 0.25;
-    body();
-    double best = 1e30;
-    const double start = now();
-    for (int i = 0; i < 3 || now() - start < kBudgetSeconds; ++i) {
-      const double begin = now();
-      body();
-      best = std::min(best, now() - begin);
-    }
-    return best;
-  }
-
-  bool cpu_clock_;
-  std::string filter_;
-  double limits_[3] = {};
-};
 
 void run_gemm(const Bench& bench, const std::string& name, const GemmProblem& p) {
   if (!bench.wants(name)) return;
@@ -283,50 +201,8 @@ void run_optimizer(const Bench& bench, std::int64_t n) {
   line("fill", 4, [&] { fill<float>(n, 0.0F, g); });
 }
 
-// a = a + s * b over two arrays, each larger than the last cache: what is counted is what moves.
-double update_rate(const Bench& bench) {
-  const std::int64_t n = 1 << 26;
-  const Array<float> a(n);
-  const Array<float> b(n);
-  return bench.run("limit: a += s * b", fmt::format("2 x {} MB", n * 4 / 1000000), "fp32",
-                   12.0 * static_cast<double>(n), Limit::memory, [&] {
-                     parallel_for(n, 4096, [&](std::int64_t begin, std::int64_t end) {
-                       float* to = a;
-                       const float* from = b;
-#pragma omp simd
-                       for (auto i = begin; i < end; ++i) to[i] += 3.0F * from[i];
-                     });
-                   });
-}
-
-double square_product(const Bench& bench, DType type) {
-  const GemmProblem p{.m = 2048, .n = 2048, .k = 2048, .a_type = type, .b_type = type};
-  const Gemm gemm(p);
-  const Array<float> a(2048 * 2048), b(2048 * 2048), c(2048 * 2048);
-  std::memset(a, 0, 2048 * 2048 * 4);
-  std::memset(b, 0, 2048 * 2048 * 4);
-  const Array<char> scratch(static_cast<std::int64_t>(gemm.scratch_bytes()));
-  return bench.run("limit: product", "2048 x 2048 x 2048", name_of(type), 2.0 * 2048 * 2048 * 2048,
-                   type == DType::f32 ? Limit::fp32_product : Limit::bf16_product,
-                   [&] { gemm(a, b, c, nullptr, scratch); });
-}
-
-void Bench::measure_limits() {
-  const auto keep_best = [this](Limit limit, double rate) {
-    double& top = limits_[static_cast<std::size_t>(limit)];
-    top = std::max(top, rate);
-  };
-  keep_best(Limit::fp32_product, square_product(*this, DType::f32));
-  try {
-    keep_best(Limit::bf16_product, square_product(*this, DType::bf16));
-  } catch (const core::Unavailable& error) {
-    fmt::print("{}\n", error.what());
-  }
-  keep_best(Limit::memory, update_rate(*this));
-}
-
 void run_all(Bench& bench) {
-  bench.print_header();
+  Bench::print_header();
   bench.measure_limits();
   struct Linear {
     std::int64_t tokens, out, in;

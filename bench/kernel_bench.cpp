@@ -1,0 +1,104 @@
+// Timing and the machine's limits.
+#include "kernel_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "backends/cpu/fast/gemm.h"
+
+namespace rooflm::bench {
+namespace {
+
+using backends::cpu::Gemm;
+using backends::cpu::GemmProblem;
+using core::DType;
+
+// a = a + s * b over two arrays, each larger than the last cache: what is counted is what moves.
+double update_rate(const Bench& bench) {
+  const std::int64_t n = 1 << 26;
+  const Array<float> a(n);
+  const Array<float> b(n);
+  return bench.run("limit: a += s * b", fmt::format("2 x {} MB", n * 4 / 1000000), "fp32",
+                   12.0 * static_cast<double>(n), Limit::memory, [&] {
+                     backends::cpu::parallel_for(n, 4096, [&](std::int64_t begin, std::int64_t end) {
+                       float* to = a;
+                       const float* from = b;
+#pragma omp simd
+                       for (auto i = begin; i < end; ++i) to[i] += 3.0F * from[i];
+                     });
+                   });
+}
+
+double square_product(const Bench& bench, DType type) {
+  const GemmProblem p{.m = 2048, .n = 2048, .k = 2048, .a_type = type, .b_type = type};
+  const Gemm gemm(p);
+  const Array<float> a(2048 * 2048), b(2048 * 2048), c(2048 * 2048);
+  std::memset(a, 0, 2048 * 2048 * 4);
+  std::memset(b, 0, 2048 * 2048 * 4);
+  const Array<char> scratch(static_cast<std::int64_t>(gemm.scratch_bytes()));
+  return bench.run("limit: product", "2048 x 2048 x 2048", name_of(type), 2.0 * 2048 * 2048 * 2048,
+                   type == DType::f32 ? Limit::fp32_product : Limit::bf16_product,
+                   [&] { gemm(a, b, c, nullptr, scratch); });
+}
+
+}  // namespace
+
+void Bench::print_header() {
+  fmt::print("{:<26} {:<28} {:<5} {:>10} {:>9} {:<7} {:>6}\n", "kernel", "shape", "dtype", "ms", "rate",
+             "unit", "share");
+}
+
+double Bench::run(std::string_view name, const std::string& shape, std::string_view dtype, double work,
+                  Limit limit, const std::function<void()>& body) const {
+  const double seconds = best_s(body);
+  const double rate = work / seconds;
+  const double top = limits_[static_cast<std::size_t>(limit)];
+  const std::string share = top > 0 ? fmt::format("{:.0f}%", 100 * rate / top) : "";
+  fmt::print("{:<26} {:<28} {:<5} {:>10.3f} {:>9.1f} {:<7} {:>6}\n", name, shape, dtype, seconds * 1e3,
+             rate * 1e-9, limit == Limit::memory ? "GB/s" : "GFLOP/s", share);
+  std::fflush(stdout);
+  return rate;
+}
+
+double Bench::now_s() const {
+  if (!cpu_clock_) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double Bench::best_s(const std::function<void()>& body) const {
+  constexpr double kBudgetSeconds = 0.25;
+  body();
+  double best = 1e30;
+  const double start = now_s();
+  for (int i = 0; i < 3 || now_s() - start < kBudgetSeconds; ++i) {
+    const double begin = now_s();
+    body();
+    best = std::min(best, now_s() - begin);
+  }
+  return best;
+}
+
+void Bench::measure_limits() {
+  const auto keep_best = [this](Limit limit, double rate) {
+    double& top = limits_[static_cast<std::size_t>(limit)];
+    top = std::max(top, rate);
+  };
+  keep_best(Limit::fp32_product, square_product(*this, DType::f32));
+  try {
+    keep_best(Limit::bf16_product, square_product(*this, DType::bf16));
+  } catch (const core::Unavailable& error) {
+    fmt::print("{}\n", error.what());
+  }
+  keep_best(Limit::memory, update_rate(*this));
+}
+
+}  // namespace rooflm::bench
