@@ -130,7 +130,8 @@ std::string format_csv(const Table& table) {
   for (const Row& row : table.rows) {
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const Cell* cell = row.find(keys[i]);
-      out += (i > 0 ? "," : "") + (cell == nullptr ? std::string() : csv_field(exact(*cell)));
+      if (i > 0) out += ',';
+      if (cell != nullptr) out += csv_field(exact(*cell));
     }
     out += "\n";
   }
