@@ -98,7 +98,6 @@ void check_extras(const CLI::App& app, const std::string& command) {
 int run_command(const Command& command, std::vector<std::string> arguments) {
   CLI::App app(command.summary, "rooflm " + command.name);
   app.get_formatter()->column_width(36);
-  app.get_formatter()->label("OPTIONS", "[OPTIONS]");
   app.option_defaults()->take_last();
   app.allow_extras();
   const Body body = command.declare(app);

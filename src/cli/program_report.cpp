@@ -24,14 +24,14 @@ std::string dims(const core::Shape& shape) { return fmt::format("{}", fmt::join(
 
 /// The first few operands of an op; a multi-tensor update has hundreds.
 std::string shapes_of(const Program& program, const std::vector<TensorId>& ids) {
-  constexpr std::size_t kMost = 4;
+  constexpr std::size_t kMost = 3;
   std::vector<std::string> texts;
   std::size_t count = 0;
   for (const TensorId id : ids) {
     if (id == program::kNone) continue;
     if (count++ < kMost) texts.push_back(dims(program.shape(id)));
   }
-  if (count > kMost) texts.push_back(fmt::format("... {} tensors", count));
+  if (count > kMost) texts.push_back(fmt::format("... ({})", count));
   return fmt::format("{}", fmt::join(texts, " "));
 }
 

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""The command line as its users and scripts see it: exit codes, keys, messages, closed pipes.
+
+Usage: test_cli.py BINARY [unittest options]"""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BINARY = ""
+SMALL = ["--model", "tiny", "--layers", "1", "--vocab", "256", "--batch", "1", "--seq", "16"]
+PLAN = ["bench", "--device", "null"]
+BENCH_KEYS = set(
+    "model arch engine attention device dtype batch seq vocab layers heads d_model d_ff params warmup steps status "
+    "tokens_per_s model_flops mfu peak_bytes kv_heads grad_accum recompute threads matmul_flops share_of_peak "
+    "peak_flop_per_s plan_bytes state_bytes needed_bytes".split()
+) | {f"{phase}_ms_{value}" for phase in ("forward", "backward", "optimizer", "step") for value in ("mean", "std", "median")}
+
+
+def rooflm(*arguments, stdin="", environment=None):
+    return subprocess.run([BINARY, *arguments], input=stdin, capture_output=True, text=True, timeout=300,
+                          env=environment)
+
+
+class CommandLine(unittest.TestCase):
+    def ok(self, *arguments, **options):
+        result = rooflm(*arguments, **options)
+        self.assertEqual(result.returncode, 0, f"{arguments}: {result.stderr}")
+        return result.stdout
+
+    def fails(self, code, *arguments, says=(), **options):
+        """One line on stderr that holds all of `says`, nothing on stdout, this exit code."""
+        result = rooflm(*arguments, **options)
+        self.assertEqual(result.returncode, code, f"{arguments}: {result.stderr}")
+        lines = [line for line in result.stderr.splitlines() if line.startswith("rooflm: ")]
+        self.assertEqual(len(lines), 1, result.stderr)
+        for text in says:
+            self.assertIn(text, lines[0])
+        self.assertEqual(result.stdout, "")
+
+
+class Basics(CommandLine):
+    def test_help_and_version(self):
+        self.assertRegex(self.ok("--version"), r"^rooflm \d+\.\d+\.\d+\n$")
+        text = self.ok("--help")
+        self.assertEqual(text, self.ok("help"))
+        for command in ("bench", "program", "peaks", "data prepare", "info"):
+            self.assertIn(command, text)
+        self.assertIn("Exit codes", text)
+        self.assertEqual(self.ok("help", "bench"), self.ok("bench", "--help"))
+        self.assertIn("data tokenize", self.ok("data", "--help"))
+
+    def test_every_command_has_help_with_an_example(self):
+        commands = re.findall(r"^  ((?:data )?[a-z-]+) {2,}", self.ok("--help"), re.MULTILINE)
+        self.assertGreaterEqual(len(commands), 5)
+        for command in commands:
+            text = self.ok(*command.split(), "--help")
+            self.assertIn(f"rooflm {command}", text)
+            self.assertIn("Example", text)
+
+    def test_every_option_of_the_help_is_taken(self):
+        """Each long option that --help prints is known: a wrong value is refused for itself, not as unknown."""
+        for command in ("bench", "program", "peaks", "info", "data prepare", "data tokenize"):
+            options = set(re.findall(r"--[a-z][a-z-]+", self.ok(*command.split(), "--help")))
+            for option in options - {"--help"}:
+                message = rooflm(*command.split(), option, "\x01").stderr
+                self.assertNotIn(f"unknown option '{option}'", message, command)
+
+    def test_no_command_is_a_usage_error(self):
+        result = rooflm()
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("Usage", result.stderr)
+
+    def test_unknown_names_get_suggestions(self):
+        self.fails(2, "bnech", says=["unknown command 'bnech'", "did you mean 'bench'"])
+        self.fails(2, "data", "prepair", says=["did you mean 'prepare'"])
+        self.fails(2, "bench", "--sqe", "128", says=["unknown option '--sqe'", "did you mean '--seq'"])
+        self.fails(2, "bench", "--sqe=128", says=["did you mean '--seq'"])
+        self.fails(2, *PLAN, "--model", "gtp2", says=["did you mean 'gpt2'"])
+        self.fails(2, *PLAN, "--engine", "fusd", says=["did you mean 'fused'"])
+        self.fails(2, *PLAN, "--attention", "flsh", says=["did you mean 'flash'"])
+        self.fails(2, *PLAN, "--dtype", "fp33", says=["did you mean 'fp32'"])
+        self.fails(2, *PLAN, "--recompute", "ful", says=["did you mean 'full'"])
+        self.fails(2, *PLAN, "--arch", "lama", says=["did you mean 'llama'"])
+        self.fails(2, "bench", "--device", "gpu", says=["unknown device 'gpu'"])
+        self.fails(2, *PLAN, "--format", "jsn", says=["did you mean 'json'"])
+        self.fails(2, "program", "--stage", "fusd", says=["did you mean 'fused'"])
+
+    def test_bad_values_are_refused_before_anything_runs(self):
+        for option in ("--batch", "--seq", "--layers", "--heads", "--d-model", "--d-ff", "--vocab", "--kv-heads",
+                       "--grad-accum", "--steps"):
+            for value in ("0", "-1", "x", "1.5", "1,", "99999999999999999999"):
+                self.fails(2, *PLAN, option, value, says=[option])
+            self.fails(2, *PLAN, option, says=[option])
+        self.fails(2, *PLAN, "--warmup", "-1", says=["--warmup"])
+        self.fails(2, *PLAN, "--threads", "-1", says=["--threads"])
+        self.fails(2, *PLAN, "--memory-limit", "8 bananas", says=["--memory-limit", "8GB"])
+        self.fails(2, *PLAN, "--heads", "25", "--d-model", "1601", says=["25", "1601"])
+        self.fails(2, *PLAN, "--d-model", "64,65", "--heads", "4", says=["65"])
+        self.fails(2, *PLAN, "--seq", "512,2048", says=["2048", "1024"])
+        self.fails(2, *PLAN, "--seq", "128", "256", says=["unexpected argument '256'"])
+        self.fails(2, *PLAN, "--d-model", "1000000000000", says=["2^50"])
+        self.fails(2, *PLAN, "--model", "tiny", "--layers", "200000", says=["--layers"])
+        self.fails(2, "program", "--seq", "64,128", says=["single configuration"])
+
+    def test_what_is_not_here_says_why(self):
+        self.fails(5, "bench", "--dtype", "fp16", says=["fp16", "fp32", "bf16"])
+        self.fails(5, "bench", "--dtype", "fp8", says=["fp8"])
+        self.fails(5, "bench", "--dtype", "tf32", says=["tf32"])
+        cuda = json.loads(self.ok("info", "--format", "json"))["cuda"]
+        if not cuda["available"]:
+            self.assertNotEqual(cuda["reason"], "")
+            self.fails(5, "bench", "--device", "cuda", says=["cuda:0", cuda["reason"]])
+
+    def test_closed_output_is_quiet(self):
+        for arguments in (["program"], ["program", "--format", "json"], ["--help"]):
+            process = subprocess.Popen([BINARY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process.stdout.close()
+            self.assertEqual(process.stderr.read(), b"", arguments)
+            process.stderr.close()
+            self.assertEqual(process.wait(timeout=60), 0)
+
+    def test_full_disk_is_reported(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([BINARY, "program"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("standard output", result.stderr)
+
+
+class Program(CommandLine):
+    def program(self, *arguments):
+        return json.loads(self.ok("program", *arguments, "--format", "json"))
+
+    def test_json(self):
+        data = self.program(*SMALL)
+        self.assertEqual(set(data), {"ops", "totals"})
+        op = data["ops"][0]
+        for key in ("index", "op", "scope", "phase", "inputs", "outputs", "matmul_flop", "elementwise_flop",
+                    "bytes_read", "bytes_written", "recomputed"):
+            self.assertIn(key, op)
+        for key in ("name", "shape", "dtype", "role"):
+            self.assertIn(key, op["inputs"][0])
+        totals = data["totals"]
+        for key in ("matmul_flop", "elementwise_flop", "bytes_read", "bytes_written"):
+            by_op = sum(op[key] for op in data["ops"] if op["phase"] != "setup")
+            self.assertEqual(totals[key], by_op)
+            self.assertEqual(sum(block[key] for block in totals["by_block"].values()), by_op)
+            self.assertEqual(sum(p[key] for name, p in totals["by_phase"].items() if name != "setup"), by_op)
+        self.assertGreater(totals["memory"]["arena_bytes"], 0)
+        self.assertIn("h.*/attention/qkv", totals["by_block"])
+
+    def test_stages_grow(self):
+        counts = [len(self.program(*SMALL, "--stage", stage)["ops"])
+                  for stage in ("forward", "differentiated", "optimizer")]
+        self.assertEqual(counts, sorted(counts))
+        self.assertLess(counts[0], counts[2])
+
+    def test_inference_has_no_backward(self):
+        totals = self.program(*SMALL, "--inference")["totals"]
+        self.assertEqual(set(totals["by_phase"]) - {"setup"}, {"forward"})
+
+    def test_matmul_flop_of_the_closed_formula(self):
+        # 6 N_matmul + 12 L C T per token: tiny has N = L (4 C^2 + 3 C F) + V C.
+        tokens, layers, c, f, v, t = 2 * 32, 4, 512, 1344, 10000, 32
+        flop = self.program("--model", "tiny", "--batch", "2", "--seq", "32", "--engine", "eager")["totals"]["matmul_flop"]
+        self.assertEqual(flop, tokens * (6 * (layers * (4 * c * c + 3 * c * f) + v * c) + 12 * layers * c * t))
+
+    def test_large_models_are_only_looked_at(self):
+        for model in ("llama3-70b", "gpt3-175b"):
+            text = self.ok("program", "--model", model, "--batch", "1", "--seq", "2048", "--totals")
+            self.assertIn("arena", text)
+
+    def test_formats(self):
+        rows = list(csv.DictReader(io.StringIO(self.ok("program", *SMALL, "--format", "csv"))))
+        self.assertEqual(rows[0]["index"], "0")
+        self.assertRegex(self.ok("program", *SMALL, "--format", "md"), r"^\| +# \| op ")
+
+
+class Planning(CommandLine):
+    def test_a_sweep_multiplies(self):
+        rows = json.loads(self.ok(*PLAN, "--model", "tiny", "--batch", "1,2", "--seq", "64:192:64", "--engine",
+                                  "eager,fused", "--format", "json"))
+        self.assertEqual(len(rows), 12)
+        self.assertTrue(all(BENCH_KEYS <= set(row) for row in rows), BENCH_KEYS - set(rows[0]))
+        self.assertEqual([row["seq"] for row in rows[:6]], [64, 64, 128, 128, 192, 192])
+        self.assertTrue(all(row["status"] == "planned" and row["step_ms_mean"] is None for row in rows))
+
+    def test_sizes_and_kinds(self):
+        rows = json.loads(self.ok(*PLAN, "--model", "gpt2", "--arch", "gpt2,llama", "--layers", "2", "--format", "json"))
+        self.assertEqual([row["arch"] for row in rows], ["gpt2", "llama"])
+        self.assertEqual(rows[0]["vocab"], 50304)
+        self.assertEqual(rows[0]["layers"], 2)
+
+    def test_out_of_memory_is_a_row_and_the_sweep_goes_on(self):
+        arguments = [*PLAN, "--model", "tiny", "--layers", "1,64", "--memory-limit", "1GB", "--format", "json"]
+        rows = json.loads(self.ok(*arguments))
+        self.assertEqual([row["status"] for row in rows], ["planned", "oom"])
+        self.assertGreater(rows[1]["needed_bytes"], 1e9)
+        result = rooflm(*PLAN, "--model", "llama3-70b", "--memory-limit", "8GiB", "--format", "json")
+        self.assertEqual(result.returncode, 4)
+        self.assertEqual(json.loads(result.stdout)[0]["status"], "oom")
+
+    def test_out_of_memory_needs_no_memory(self):
+        """A model that no machine holds is refused by its plan, on the processor too."""
+        result = rooflm("bench", "--model", "gpt3-175b", "--batch", "1", "--seq", "1024", "--format", "json")
+        self.assertEqual(result.returncode, 4, result.stderr)
+        self.assertGreater(json.loads(result.stdout)[0]["needed_bytes"], 1e12)
+
+
+class ModelFiles(CommandLine):
+    SIZES = {"arch": "llama", "layers": 2, "heads": 4, "kv_heads": 2, "d_model": 64, "d_ff": 128, "vocab": 100}
+
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.path = str(pathlib.Path(self.directory.name) / "sizes.json")
+
+    def tearDown(self):
+        self.directory.cleanup()
+
+    def write(self, text):
+        pathlib.Path(self.path).write_text(text)
+
+    def test_a_json_file_of_sizes(self):
+        self.write(json.dumps(self.SIZES))
+        row = json.loads(self.ok(*PLAN, "--model", self.path, "--format", "json"))[0]
+        self.assertEqual({key: row[key] for key in self.SIZES}, self.SIZES)
+
+    def test_bad_files_name_the_key(self):
+        self.write(json.dumps({**self.SIZES, "hidden": 3}))
+        self.fails(3, *PLAN, "--model", self.path, says=[self.path, "hidden"])
+        self.write(json.dumps({**self.SIZES, "head": 3}))
+        self.fails(3, *PLAN, "--model", self.path, says=["did you mean 'heads'"])
+        self.write(json.dumps({**self.SIZES, "layers": "two"}))
+        self.fails(3, *PLAN, "--model", self.path, says=[self.path, "layers", "two"])
+        self.write(json.dumps({key: value for key, value in self.SIZES.items() if key != "d_ff"}))
+        self.fails(3, *PLAN, "--model", self.path, says=[self.path, "d_ff"])
+        self.write(json.dumps({**self.SIZES, "heads": 5, "kv_heads": 5}))
+        self.fails(3, *PLAN, "--model", self.path, says=[self.path])
+        for text in ("", "{", "[1]", '{"arch": "llama"'):
+            self.write(text)
+            self.fails(3, *PLAN, "--model", self.path, says=[self.path])
+        self.fails(3, *PLAN, "--model", self.path + ".missing.json", says=["missing"])
+        self.fails(3, *PLAN, "--model", self.directory.name, says=["config.json"])
+
+
+class Measured(CommandLine):
+    def test_bench_both_engines(self):
+        rows = json.loads(self.ok("bench", *SMALL, "--engine", "eager,fused", "--dtype", "fp32,bf16", "--steps", "2",
+                                  "--warmup", "1", "--no-peak", "--format", "json"))
+        self.assertEqual(len(rows), 4)
+        for row in rows:
+            self.assertTrue(BENCH_KEYS <= set(row))
+            self.assertEqual(row["status"], "success")
+            self.assertGreater(row["step_ms_median"], 0)
+            self.assertGreater(row["tokens_per_s"], 0)
+            self.assertGreater(row["peak_bytes"], row["state_bytes"])
+            self.assertIsNone(row["mfu"])
+        # Same numbers from both engines: the same random model on the same tokens.
+        self.assertAlmostEqual(rows[0]["loss"], rows[1]["loss"], delta=1e-4 * rows[0]["loss"])
+        self.assertIsNotNone(rows[1]["speedup_over_eager"])
+
+    def test_bench_table_has_the_columns_of_the_reports(self):
+        text = self.ok("bench", *SMALL, "--steps", "2", "--warmup", "0")
+        for column in ("size", "d_model", "d_ff", "num_layers", "num_heads", "status", "forward_mean", "forward_std",
+                       "backward_mean", "backward_std", "optimizer_mean", "optimizer_std", "total"):
+            self.assertIn(column, text.splitlines()[0])
+        self.assertIn("MFU = ", text)
+        self.assertIn("measured here", text)
+
+    def test_peaks(self):
+        rows = json.loads(self.ok("peaks", "--seconds", "0.01", "--threads", "1", "--dtype", "fp32", "--format", "json"))
+        self.assertEqual([row["what"] for row in rows], ["matmul", "read", "write", "copy", "triad"])
+        for row in rows:
+            self.assertGreater(row["value"], 1e8)
+            self.assertIn(row["unit"], ("flop/s", "byte/s"))
+            self.assertLessEqual(row["ci_low"], row["value"])
+            self.assertGreaterEqual(row["ci_high"], row["value"])
+
+
+class Data(CommandLine):
+    def test_text_to_shards_and_back(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = pathlib.Path(folder) / "text.txt"
+            text.write_text("the quick brown fox jumps over the lazy dog. " * 400)
+            data = str(pathlib.Path(folder) / "data")
+            rows = json.loads(self.ok("data", "prepare", str(text), "-o", data, "--vocab", "300", "--format", "json"))
+            self.assertEqual([row["split"] for row in rows], ["train", "val"])
+            shard = json.loads(self.ok("data", "info", rows[0]["first_shard"], "--format", "json"))[0]
+            self.assertEqual(shard["tokens"], rows[0]["tokens"])
+            self.assertLess(shard["largest_id"], rows[0]["vocab"])
+            ids = self.ok("data", "tokenize", "--tokenizer", data, stdin="a lazy fox\n")
+            self.assertEqual(self.ok("data", "decode", "--tokenizer", data, stdin=ids), "a lazy fox\n")
+            self.fails(2, "data", "prepare", str(text), "-o", data)
+            self.fails(3, "data", "prepare", folder + "/missing", "-o", data + "2", says=["missing"])
+            self.fails(3, "data", "info", str(text), says=["text.txt"])
+            self.fails(3, "data", "decode", "--tokenizer", data, stdin="12 x", says=["byte 3"])
+
+
+if __name__ == "__main__":
+    BINARY = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main(verbosity=1)

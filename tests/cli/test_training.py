@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""`rooflm train`, `eval` and `generate` as their users see them.
+
+Usage: test_training.py BINARY [unittest options]"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+import unittest
+
+from training_runs import TINY, TrainingRuns, numbers_of
+
+
+class Train(TrainingRuns):
+    def test_learns_more_than_word_frequencies(self):
+        row = self.train("--steps", 150, "--batch", 8, "--warmup-steps", 10, "--eval-every", 50)
+        self.assertEqual((row["status"], row["step"], row["tokens"]), ("done", 150, 150 * 8 * 16))
+        self.assertLess(row["val_loss"], 0.6 * row["val_unigram_entropy"])
+        log = numbers_of(self.out / "log.jsonl")
+        self.assertEqual([line["step"] for line in log], list(range(1, 151)))
+        self.assertEqual([line["step"] for line in log if line["val_loss"] is not None], [50, 100, 150])
+        self.assertEqual(os.readlink(self.out / "latest"), "checkpoint-000150")
+        names = {path.name for path in (self.out / "latest").iterdir()}
+        self.assertEqual(names, {"config.json", "model.safetensors", "optimizer.safetensors", "state.json", "tokenizer.json"})
+
+        of_eval = json.loads(self.ok("eval", "--model", self.out, "--data", self.data, "--batch", 8, "--seq", 16,
+                                     "--batches", 20, "--format", "json"))[0]
+        self.assertEqual(of_eval["loss"], row["val_loss"])
+        text = self.ok("generate", "--model", self.out, "--prompt", "the cat", "--tokens", 30, "--seed", 1)
+        self.assertTrue(text.startswith("the cat"))
+        self.assertEqual(text, self.ok("generate", "--model", self.out, "--prompt", "the cat", "--tokens", 30, "--seed", 1))
+        greedy = [self.ok("generate", "--model", self.out, "--prompt", "my", "--tokens", 20, "--temperature", 0, "--seed", s)
+                  for s in (1, 2)]
+        self.assertEqual(greedy[0], greedy[1])
+
+    def test_what_people_see_on_no_terminal(self):
+        result = self.run_rooflm("train", "--data", self.data, "--out", self.out, *TINY, "--steps", 12,
+                                 "--sample-every", 6, "--prompt", "the", "--checkpoint-every", 6)
+        self.assertNotIn("\r", result.stderr)
+        self.assertRegex(result.stderr, r"step 10/12  loss \d+\.\d+  lr ")
+        self.assertRegex(result.stderr, r"val loss \d+\.\d+  \(unigram entropy of the validation text \d+\.\d+\)")
+        self.assertIn("sample: the", result.stderr)
+        self.assertIn("saved", result.stderr)
+        self.assertIn("unigram entropy", result.stdout)
+
+    def test_resume_needs_only_out_and_continues_bit_for_bit(self):
+        common = ["--steps", 20, "--grad-accum", 2, "--eval-every", 5, "--warmup-steps", 3]
+        self.train(*common)
+        whole = numbers_of(self.out / "log.jsonl")
+        weights = (self.out / "latest/model.safetensors").read_bytes()
+        self.out = self.folder / "parts"
+        process = self.start(*common, "--checkpoint-every", 7, "--keep", 10)
+        self.assertEqual(process.wait(60), 0, process.stderr.read())
+        process.stderr.close()
+        for checkpoint in self.checkpoints()[1:]:
+            for file in checkpoint.iterdir():
+                file.unlink()
+            checkpoint.rmdir()
+        self.ok("train", "--out", self.out, "--resume", "--no-peak", "--threads", 1)
+        self.assertEqual(numbers_of(self.out / "log.jsonl"), whole)
+        self.assertEqual((self.out / "latest/model.safetensors").read_bytes(), weights)
+
+    def test_sigterm_and_sigint_save_and_exit_with_0(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.out = self.folder / f"out{int(number)}"
+            process = self.start("--steps", 1_000_000)
+            log = self.out / "log.jsonl"
+            for _ in range(600):
+                if log.exists() and log.stat().st_size > 1000:
+                    break
+                time.sleep(0.05)
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0, errors)
+            self.assertIn("stopped by " + number.name, errors)
+            state = json.loads((self.out / "latest/state.json").read_text())
+            self.assertEqual(numbers_of(log)[-1]["step"], state["step"])
+            row = self.ok("eval", "--model", self.out, "--data", self.data, "--batch", 1, "--seq", 16, "--batches", 1)
+            self.assertIn("perplexity", row)
+
+    def test_contradictions_are_refused(self):
+        self.train("--steps", 4)
+        again = ["train", "--out", self.out, "--no-peak"]
+        self.fails(2, *again, "--data", self.data, "--steps", 4, says=["checkpoint-000004", "--resume"])
+        again.append("--resume")
+        for option, value in (("--lr", "0.5"), ("--batch", "3"), ("--grad-accum", "2"), ("--dtype", "bf16"),
+                              ("--engine", "eager"), ("--seed", "9"), ("--layers", "2"), ("--steps", "9"),
+                              ("--schedule", "linear"), ("--beta2", "0.5"), ("--vocab", "301")):
+            self.fails(2, *again, option, value, says=[option, "contradicts"])
+        self.ok(*again, "--steps", "4", "--layers", "1", "--keep", "5")
+
+    def test_numbers_that_are_not_finite_end_the_run(self):
+        self.train("--steps", 2, "--schedule", "constant", "--optimizer", "sgd", "--lr", "1e-3")
+        before = (self.out / "latest/model.safetensors").read_bytes()
+        self.out2 = self.folder / "out2"
+        self.fails(1, "train", "--data", self.data, "--out", self.out2, "--model", self.out, "--batch", 2, "--seq", 16,
+                   "--no-peak", "--optimizer", "sgd", "--clip", "0", "--schedule", "constant", "--lr", "1e38",
+                   "--steps", 50, says=["step ", "checkpoint"])
+        self.assertEqual((self.out / "latest/model.safetensors").read_bytes(), before)
+        self.assertFalse((self.out2 / "latest").exists())
+
+    def test_bad_options(self):
+        base = ["train", "--data", self.data, "--out", self.out, *TINY]
+        self.fails(2, *base, says=["--steps is missing"])
+        self.fails(2, "train", "--data", self.data, *TINY, "--steps", 1, says=["--out is missing"])
+        self.fails(2, "train", "--out", self.out, *TINY, "--steps", 1, says=["--data is missing"])
+        for option, value, code in (("--steps", "0", 2), ("--steps", "x", 2), ("--lr", "-1", 2), ("--lr", "nan", 2),
+                                    ("--min-lr", "5", 2), ("--keep", "0", 2), ("--warmup-steps", "9", 2),
+                                    ("--beta1", "1", 2), ("--clip", "-1", 2), ("--eval-batches", "0", 2),
+                                    ("--vocab", "100", 2), ("--memory-limit", "100kB", 4)):
+            self.fails(code, *base, "--steps", 5, option, value)
+        self.fails(2, *base, "--steps", 5, "--schedule", "cosin", says=["did you mean 'cosine'"])
+        self.fails(2, *base, "--steps", 5, "--optimizer", "adam", says=["did you mean 'adamw'"])
+        self.fails(3, "train", "--data", "nowhere", "--out", self.out, *TINY, "--steps", 5, says=["nowhere"])
+
+    def test_damaged_checkpoints_are_named(self):
+        self.train("--steps", 3)
+        for name in ("config.json", "model.safetensors", "optimizer.safetensors", "state.json"):
+            path = self.out / "latest" / name
+            whole = path.read_bytes()
+            path.write_bytes(whole[: len(whole) // 2])
+            self.fails(3, "train", "--out", self.out, "--resume", "--no-peak", says=[name])
+            self.assertEqual(path.read_bytes(), whole[: len(whole) // 2])
+            path.write_bytes(whole)
+
+    @unittest.skipIf(os.geteuid() == 0, "the superuser may write anywhere")
+    def test_a_directory_without_write_permission(self):
+        self.out.mkdir(mode=0o500)
+        self.fails(3, "train", "--data", self.data, "--out", self.out, *TINY, "--steps", 1, says=["out"])
+
+    def test_a_full_disk_loses_nothing(self):
+        import resource
+
+        def small_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+        self.train("--steps", 2, "--schedule", "constant")
+        before = sorted(path.name for path in self.out.iterdir())
+        self.fails(3, "train", "--out", self.out, "--resume", "--no-peak", "--steps", 4, says=["cannot write"],
+                   preexec_fn=small_files)
+        self.assertEqual(sorted(path.name for path in self.out.iterdir()), before)
+        self.ok("train", "--out", self.out, "--resume", "--no-peak", "--steps", 4)
+
+
+class EvalAndGenerate(TrainingRuns):
+    def test_bad_options(self):
+        self.fails(2, "eval", "--data", self.data, says=["--model is missing"])
+        self.fails(2, "eval", "--model", "gpt2", "--data", self.data, says=["no weights"])
+        self.fails(2, "eval", "--model", "gtp2", "--data", self.data, says=["did you mean 'gpt2'"])
+        self.fails(2, "generate", "--prompt", "x", says=["--model is missing"])
+        self.train("--steps", 1)
+        self.fails(2, "eval", "--model", self.out, says=["--data is missing"])
+        self.fails(3, "eval", "--model", self.out, "--data", "missing.bin", says=["missing.bin"])
+        self.fails(3, "eval", "--model", self.out, "--data", self.data / "meta.json", says=["meta.json"])
+        for option, value in (("--tokens", "0"), ("--temperature", "-1"), ("--top-p", "0"), ("--top-p", "2"),
+                              ("--top-k", "-1"), ("--seed", "x")):
+            self.fails(2, "generate", "--model", self.out, "--prompt", "x", option, value, says=[option])
+        (self.out / "latest/tokenizer.json").unlink()
+        self.fails(3, "generate", "--model", self.out, "--prompt", "x", says=["tokenizer"])
+
+    def test_formats_and_windows(self):
+        self.train("--steps", 2)
+        tokens = 0
+        for path in self.data.glob("val_*.bin"):
+            tokens += (path.stat().st_size - 1024) // 2
+        row = json.loads(self.ok("eval", "--model", self.out, "--data", *self.data.glob("val_*.bin"), "--batch", 3,
+                                 "--seq", 10, "--format", "json"))[0]
+        self.assertEqual(row["batches"], (tokens - 1) // 30)
+        self.assertEqual(row["tokens"], row["batches"] * 30)
+        table = self.ok("eval", "--model", self.out, "--data", self.data, "--format", "csv").splitlines()
+        self.assertIn("loss,perplexity,tokens,batches", table[0])
+        eager = json.loads(self.ok("eval", "--model", self.out, "--data", self.data, "--batch", 3, "--seq", 10,
+                                   "--engine", "eager", "--format", "json"))[0]
+        self.assertAlmostEqual(eager["loss"], row["loss"], places=4)
+
+
+if __name__ == "__main__":
+    TrainingRuns.binary = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()

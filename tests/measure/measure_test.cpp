@@ -1,0 +1,93 @@
+// Sampling, ceilings and the bench runner: what they count, not how fast it was.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "backends/null/null_backend.h"
+#include "engines/engine.h"
+#include "measure/bench_runner.h"
+#include "measure/machine.h"
+#include "measure/peaks.h"
+#include "model/forward.h"
+
+namespace rooflm::measure {
+namespace {
+
+TEST(Sampling, DiscardsTheFirstRunAndObeysTheLimits) {
+  int runs = 0;
+  const auto count = [&] { ++runs; };
+  const Summary few = measure_rate(1, count, {.seconds = 0, .min_samples = 7, .max_samples = 1000});
+  EXPECT_EQ(few.count, 7U);
+  EXPECT_EQ(runs, 8);
+  runs = 0;
+  const Summary many = measure_rate(1, count, {.seconds = 60, .min_samples = 1, .max_samples = 9});
+  EXPECT_EQ(many.count, 9U);
+  EXPECT_EQ(runs, 10);
+  EXPECT_GT(many.median, 0);
+}
+
+TEST(Peaks, TheFastestProductCounts) {
+  const auto wait = [](double seconds) {
+    return [seconds] {
+      const double end = now_s() + seconds;
+      while (now_s() < end) {
+      }
+    };
+  };
+  const SamplingOptions options{.seconds = 0, .min_samples = 3};
+  const Peak peak = fastest_product(
+      {{.m = 10, .n = 10, .k = 10, .run = wait(2e-3)}, {.m = 10, .n = 20, .k = 30, .run = wait(1e-3)}},
+      "fp32", 2, options);
+  EXPECT_EQ(peak.problem, "10x20x30");
+  EXPECT_EQ(peak.unit, "flop/s");
+  EXPECT_EQ(peak.threads, 2);
+  EXPECT_LE(peak.rate.median, 12000 / 1e-3);
+  EXPECT_THROW(fastest_product({}, "fp32", 1, options), std::invalid_argument);
+}
+
+TEST(Peaks, BandwidthMeasuresFourLoops) {
+  const auto peaks = measure_bandwidth(1, 1 << 20, {.seconds = 0, .min_samples = 3});
+  ASSERT_EQ(peaks.size(), 4U);
+  for (const Peak& peak : peaks) {
+    EXPECT_EQ(peak.unit, "byte/s");
+    EXPECT_EQ(peak.rate.count, 3U);
+    EXPECT_GT(peak.rate.median, 0);
+  }
+}
+
+TEST(BenchRunner, CountsWarmUpAndTimedSteps) {
+  const auto config = model::with_overrides(model::preset("tiny"), {.layers = 1, .vocab = 100});
+  const auto backend = backends::make_null_backend();
+  engines::TensorStore store(*backend);
+  const engines::StepOptions options;
+  engines::Engine engine(engines::training_step(model::forward(config, 1, 8), options), options.engine,
+                         store);
+  std::vector<int> steps;
+  const BenchResult result =
+      run_bench(engine, {.warmup = 2, .steps = 3}, [&](int step) { steps.push_back(step); });
+  EXPECT_EQ(steps, (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(result.samples.size(), 3U);
+  EXPECT_EQ(result.step.count, 3U);
+  for (const engines::StepTimes& times : result.samples) {
+    EXPECT_NEAR(times.forward_s + times.backward_s + times.optimizer_s, times.step_s, 1e-4);
+  }
+}
+
+TEST(Machine, SaysSomethingAboutThisOne) {
+  EXPECT_GE(query_processor().threads, 1);
+  const SystemMemory memory = query_memory();
+  if (!memory.total_bytes || !memory.available_bytes) GTEST_SKIP() << "this system does not tell its memory";
+  EXPECT_LE(*memory.available_bytes, *memory.total_bytes);
+}
+
+TEST(Machine, PeakMemoryFollowsAllocations) {
+  if (!resident_bytes() || !reset_peak_resident())
+    GTEST_SKIP() << "this system does not tell resident memory";
+  const auto before = *peak_resident_bytes();
+  constexpr std::int64_t kBytes = 64 << 20;
+  { std::vector<char> block(kBytes, 1); }
+  EXPECT_GE(*peak_resident_bytes() - before, kBytes / 2);
+}
+
+}  // namespace
+}  // namespace rooflm::measure
