@@ -156,13 +156,13 @@ train::TrainOptions TrainArguments::typed_options(const Point& point) const {
   return options;
 }
 
-model::ModelConfig TrainArguments::new_model(const Point& point, const train::TrainingData& data) const {
+model::ModelConfig TrainArguments::new_model(const std::string& model, const Point& point,
+                                             const train::TrainingData& data) const {
   model::ModelConfig config = point.config;
-  const bool has_weights = is_model_directory(model_.model);
+  const bool has_weights = is_model_directory(model);
   if (!was_given("vocab") && !has_weights && data.vocab_size > 0) config.vocab = data.vocab_size;
-  if (has_weights && was_given("vocab") && config.vocab != find_model(model_.model).vocab) {
-    throw core::UsageError(
-        fmt::format("--vocab {} contradicts the weights of {}", config.vocab, model_.model));
+  if (has_weights && was_given("vocab") && config.vocab != find_model(model).vocab) {
+    throw core::UsageError(fmt::format("--vocab {} contradicts the weights of {}", config.vocab, model));
   }
   if (!has_weights || config.padded_vocab < config.vocab) {
     config.padded_vocab = train::padded_vocabulary(config.vocab);
@@ -170,15 +170,17 @@ model::ModelConfig TrainArguments::new_model(const Point& point, const train::Tr
   return config;
 }
 
-void TrainArguments::plan_resumed(TrainPlan& plan, const fs::path& checkpoint) const {
+void TrainArguments::plan_resumed(TrainPlan& plan, const Point& point, const fs::path& checkpoint) const {
   const train::CheckpointState state = train::read_checkpoint_state(checkpoint);
   const auto given = [this](const std::string& option) { return was_given(option); };
   plan.options = train::continued(plan.options, state.options, given, checkpoint.string());
   plan.data = train::open_training_data(data_.empty() ? state.data : paths_of(data_),
                                         val_data_.empty() ? state.val_data : paths_of(val_data_));
   const model::ModelConfig saved = train::read_checkpoint_config(checkpoint, state);
-  if (model_was_given())
-    require_same_model(new_model(single_point(model_, run_), plan.data), saved, checkpoint);
+  if (model_was_given()) {
+    const std::string model = was_given("model") ? model_.model : checkpoint.string();
+    require_same_model(new_model(model, point, plan.data), saved, checkpoint);
+  }
   plan.config = saved;
   plan.start.checkpoint = checkpoint;
 }
@@ -189,19 +191,19 @@ TrainPlan TrainArguments::plan() const {
   plan.start.may_resume = resume_;
   const auto checkpoints = resume_ ? train::list_checkpoints(out_) : std::vector<fs::path>();
   ModelOptions model = model_;
-  if (!checkpoints.empty() && !model_was_given()) model.model = checkpoints.back().string();
+  if (!checkpoints.empty() && !was_given("model")) model.model = checkpoints.back().string();
   const Point point = single_point(model, run_);
   plan.device = point.device;
   plan.options = typed_options(point);
   if (!checkpoints.empty()) {
-    plan_resumed(plan, checkpoints.back());
+    plan_resumed(plan, point, checkpoints.back());
     return plan;
   }
   if (!was_given("steps")) throw core::UsageError("--steps is missing: how many optimizer steps to train");
   train::validate(plan.options);
   plan.data = train::open_training_data(paths_of(data_), paths_of(val_data_));
-  plan.config = new_model(point, plan.data);
-  if (is_model_directory(model_.model)) plan.start.weights = train::resolve_model_directory(model_.model);
+  plan.config = new_model(model.model, point, plan.data);
+  if (is_model_directory(model.model)) plan.start.weights = train::resolve_model_directory(model.model);
   return plan;
 }
 

@@ -40,8 +40,9 @@ class TrainArguments {
   [[nodiscard]] bool was_given(const std::string& option) const;
   [[nodiscard]] bool model_was_given() const;
   [[nodiscard]] train::TrainOptions typed_options(const Point& point) const;
-  [[nodiscard]] model::ModelConfig new_model(const Point& point, const train::TrainingData& data) const;
-  void plan_resumed(TrainPlan& plan, const std::filesystem::path& checkpoint) const;
+  [[nodiscard]] model::ModelConfig new_model(const std::string& model, const Point& point,
+                                             const train::TrainingData& data) const;
+  void plan_resumed(TrainPlan& plan, const Point& point, const std::filesystem::path& checkpoint) const;
 
   CLI::App* app_ = nullptr;
   ModelOptions model_;
