@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::string_view kWhiteSpace =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr std::size_t kJitStackStart = 64 * 1024;
-constexpr std::size_t kJitStackMost = 16 * 1024 * 1024;
+constexpr std::size_t kJitStackStart = std::size_t{64} << 10U;
+constexpr std::size_t kJitStackMost = std::size_t{16} << 20U;
 
 struct FreeCode {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }

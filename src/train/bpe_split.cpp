@@ -78,14 +78,14 @@ SplitRules::SplitRules(std::vector<std::string> patterns, const std::string& whe
 }
 
 struct WordSplitter::Scratch {
+  explicit Scratch(const SplitRules& given) : rules(given) {}
   const SplitRules& rules;
   PatternMatcher matcher;
   std::vector<std::size_t> pending;  ///< ends of the pieces of the last match of the first pattern
   std::size_t taken = 0;             ///< of them
 };
 
-WordSplitter::WordSplitter(const SplitRules& rules)
-    : scratch_(std::unique_ptr<Scratch>(new Scratch{rules, {}, {}, 0})) {}
+WordSplitter::WordSplitter(const SplitRules& rules) : scratch_(std::make_unique<Scratch>(rules)) {}
 WordSplitter::WordSplitter(WordSplitter&&) noexcept = default;
 WordSplitter& WordSplitter::operator=(WordSplitter&&) noexcept = default;
 WordSplitter::~WordSplitter() = default;

@@ -7,7 +7,7 @@
 namespace rooflm::train {
 namespace {
 
-constexpr unsigned kByteCount = 256;
+constexpr std::size_t kByteCount = 256;
 constexpr unsigned kSpelledAsThemselves = 188;
 
 constexpr bool stands_for_itself(unsigned byte) {
@@ -27,7 +27,7 @@ constexpr ByteSpelling make_spelling() {
   unsigned other = 0;
   for (unsigned b = 0; b < kByteCount; ++b) {
     const bool itself = stands_for_itself(b);
-    const unsigned code = itself ? b : kByteCount + other;
+    const unsigned code = itself ? b : static_cast<unsigned>(kByteCount) + other;
     const unsigned place = itself ? plain++ : kSpelledAsThemselves + other++;
     s.order[place] = static_cast<std::uint8_t>(b);
     s.code[b] = static_cast<std::uint16_t>(code);

@@ -41,7 +41,7 @@ std::vector<fs::path> files_below(const fs::path& folder, const fs::path& output
 void add_file(const fs::path& path, std::vector<Document>& documents, const Message& message) {
   const core::MappedFile file(path);
   const std::string_view text = file.text();
-  if (text.empty() || text.find('\0') != text.npos) {
+  if (text.empty() || text.find('\0') != std::string_view::npos) {
     message(fmt::format("skipped {}: {}", path.string(),
                         text.empty() ? "empty" : "binary (it holds a NUL byte)"));
     return;
@@ -55,8 +55,8 @@ void add_file(const fs::path& path, std::vector<Document>& documents, const Mess
 /// character.
 std::size_t tail_begin(std::string_view text, std::size_t wanted) {
   const std::size_t at = text.size() - std::min(wanted, text.size());
-  const std::size_t line = at > 0 ? text.rfind('\n', at - 1) : text.npos;
-  if (line != text.npos && line > 0) return line + 1;
+  const std::size_t line = at > 0 ? text.rfind('\n', at - 1) : std::string_view::npos;
+  if (line != std::string_view::npos && line > 0) return line + 1;
   std::size_t cut = at;
   while (cut < text.size() && (static_cast<unsigned char>(text[cut]) & 0xC0U) == 0x80) ++cut;
   return cut;

@@ -53,7 +53,7 @@ bool is_prepared_name(const std::string& name) {
   const bool shard = name.starts_with("train_") || name.starts_with("val_");
   if (!shard || !name.ends_with(".bin")) return false;
   const auto digits = name.substr(name.find('_') + 1, name.size() - name.find('_') - 1 - std::strlen(".bin"));
-  return digits.size() >= 6 && digits.find_first_not_of("0123456789") == digits.npos;
+  return digits.size() >= 6 && digits.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 StagedOutput::StagedOutput(const fs::path& directory, bool overwrite)

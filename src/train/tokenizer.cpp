@@ -33,7 +33,7 @@ Found find_added(const BpeModel& model, std::string_view text, bool special) {
     // Looking no further than the best so far keeps many tokens cheap.
     const std::size_t at =
         text.substr(0, std::min(text.size(), first.at + token.name.size())).find(token.name);
-    if (at == text.npos) continue;
+    if (at == std::string_view::npos) continue;
     const bool longer =
         first.token != nullptr && at == first.at && token.name.size() > first.token->name.size();
     if (first.token == nullptr || at < first.at || longer) first = {at, &token};

@@ -31,7 +31,7 @@ Json parse(std::string_view text, const std::string& where) {
     const std::string_view what = error.what();
     const auto bracket = what.find("] ");
     fail(where, fmt::format("no JSON, expected a tokenizer.json or vocab.json ({} bytes): {}", text.size(),
-                            bracket == what.npos ? what : what.substr(bracket + 2)));
+                            bracket == std::string_view::npos ? what : what.substr(bracket + 2)));
   }
 }
 
@@ -108,8 +108,8 @@ void add_merge(BpeModel& model, const Ids& ids, const std::string& left, const s
 /// "a b", one blank between two tokens.
 void add_merge_line(BpeModel& model, const Ids& ids, std::string_view line, const std::string& where) {
   const auto blank = line.find(' ');
-  if (blank == line.npos || blank == 0 || blank + 1 == line.size() ||
-      line.find(' ', blank + 1) != line.npos) {
+  if (blank == std::string_view::npos || blank == 0 || blank + 1 == line.size() ||
+      line.find(' ', blank + 1) != std::string_view::npos) {
     fail(where, fmt::format("merge {} is '{}'; expected two tokens with one blank between",
                             model.merges.size(), line));
   }
@@ -229,16 +229,17 @@ Json pipeline(const BpeModel& model) {
 
 }  // namespace
 
-std::shared_ptr<const BpeModel> read_tokenizer(const std::filesystem::path& given) {
+std::shared_ptr<const BpeModel> read_tokenizer(const std::filesystem::path& path) {
   std::error_code error;
-  const auto path = std::filesystem::is_directory(given, error) ? find_in_directory(given) : given;
-  const core::MappedFile file(path);
-  const std::string where = path.string();
+  const auto source = std::filesystem::is_directory(path, error) ? find_in_directory(path) : path;
+  const core::MappedFile file(source);
+  const std::string where = source.string();
   const Json parsed = parse(file.text(), where);
   if (parsed.is_object() && parsed.contains("model") && parsed["model"].is_object()) {
     return from_tokenizer_json(parsed, file.text(), where);
   }
-  const auto merges = find_merges(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
+  const auto merges =
+      find_merges(source.has_parent_path() ? source.parent_path() : std::filesystem::path("."));
   if (merges.empty()) {
     fail(where,
          "no object 'model', so no tokenizer.json, and no merges.txt beside it, so no vocab.json either");

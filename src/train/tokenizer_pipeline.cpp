@@ -53,7 +53,7 @@ std::string split_pattern(const Json& step, const std::string& where) {
   }
   const auto pattern = step.find("pattern");
   if (pattern != step.end() && pattern->is_object()) {
-    if (const auto regex = text_of(*pattern, "Regex"); !regex.empty()) return regex;
+    if (auto regex = text_of(*pattern, "Regex"); !regex.empty()) return regex;
     if (const auto text = text_of(*pattern, "String"); !text.empty()) return literal_pattern(text);
   }
   fail(where, "pre-tokenizer Split has no 'pattern' with a 'Regex' or a 'String'");
