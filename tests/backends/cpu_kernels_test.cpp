@@ -75,8 +75,9 @@ void compare_case(const Case& c, DType dtype) {
     actual.run(op);
     for (const TensorId id : c.program.ops[op].outputs) {
       if (id == program::kNone) continue;
-      expect_close(actual.read(id), expected.read(id), tolerance_of(dtype),
-                   describe(c, op) + " -> " + c.program.tensor(id).name);
+      const program::Tensor& tensor = c.program.tensor(id);
+      const auto tolerance = tolerance_of(tensor.dtype == DType::bf16 ? DType::bf16 : dtype);
+      expect_close(actual.read(id), expected.read(id), tolerance, describe(c, op) + " -> " + tensor.name);
     }
   }
 }

@@ -45,7 +45,11 @@ class CpuBackend final : public Backend {
   CpuBackend(CpuKernels kernels, int threads)
       : Backend(table(kernels, std::make_shared<cpu::Resources>(threads))) {
     omp_set_num_threads(threads);
+    cpu::keep_released_memory();
   }
+  ~CpuBackend() override { cpu::trim_memory(); }
+  CpuBackend(const CpuBackend&) = delete;
+  CpuBackend& operator=(const CpuBackend&) = delete;
   [[nodiscard]] std::string device() const override { return "cpu"; }
   [[nodiscard]] void* allocate(std::size_t bytes) override { return cpu::allocate_memory(bytes); }
   void release(void* data) noexcept override { cpu::release_memory(data); }
@@ -66,7 +70,7 @@ class CpuBackend final : public Backend {
 
 std::unique_ptr<Backend> make_cpu_backend(CpuKernels kernels, int threads) {
   if (threads < 0) throw core::UsageError(fmt::format("--threads {}: must not be negative", threads));
-  return std::make_unique<CpuBackend>(kernels, threads > 0 ? threads : omp_get_num_procs());
+  return std::make_unique<CpuBackend>(kernels, threads > 0 ? threads : cpu::available_cores());
 }
 
 }  // namespace rooflm::backends

@@ -2,6 +2,8 @@
 #include "backends/cpu/resources.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
+#include <omp.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -81,6 +83,30 @@ double available_memory_bytes() {
   const double available = 1024 * named_number_in("/proc/meminfo", "MemAvailable:");
   return std::max(0.0, std::min(available > 0 ? available : kUnlimited, left_of_groups()));
 }
+
+int available_cores() {
+  double share = kUnlimited;
+  for (const std::string& group : {std::string(), group_path("0::")}) {
+    std::ifstream file("/sys/fs/cgroup" + group + "/cpu.max");
+    double quota = 0;
+    double period = 0;
+    if (file >> quota >> period && period > 0) share = std::min(share, quota / period);
+  }
+  for (const std::string& group : {std::string(), group_path(":cpu:")}) {
+    const std::string v1 = "/sys/fs/cgroup/cpu" + group;
+    const double quota = number_in(v1 + "/cpu.cfs_quota_us");
+    const double period = number_in(v1 + "/cpu.cfs_period_us");
+    if (quota > 0 && period > 0 && period < 1e18) share = std::min(share, quota / period);
+  }
+  return std::max(1, std::min(omp_get_num_procs(), static_cast<int>(std::min(std::ceil(share), 1e6))));
+}
+
+void keep_released_memory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20U);  // the largest that glibc takes: beyond it blocks are mapped anew
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+}
+
+void trim_memory() noexcept { (void)malloc_trim(0); }
 
 void* allocate_memory(std::size_t bytes) {
   if (bytes == 0) return nullptr;

@@ -22,6 +22,13 @@ void release_memory(void* data) noexcept;
 /// Bytes that this process can still take without swapping: available memory, or what its control group
 /// allows when that is less.
 double available_memory_bytes();
+/// Keeps what `release_memory` gives back for the next allocation, instead of returning it to the system page
+/// by page in every step; `trim_memory` returns it. Both concern the whole process.
+void keep_released_memory();
+void trim_memory() noexcept;
+
+/// Cores that this process may use: its affinity, or its control group's share of time when that is less.
+int available_cores();
 
 /// Working memory that kernels use one after another. It only grows, and only while kernels are made.
 class Scratchpad {
