@@ -52,14 +52,13 @@ Progress::Progress(std::int64_t steps, std::int64_t line_every, std::FILE* strea
       is_terminal_(::isatty(::fileno(stream)) != 0) {}
 
 Progress::~Progress() {
-  if (!bar_.empty()) fmt::print(stream_, "\n");
+  if (!bar_.empty()) write("\n");
 }
 
 void Progress::step(const StepRecord& r) {
   if (!is_terminal_) {
     if (is_first_ || r.step % line_every_ == 0 || r.step == steps_) {
-      fmt::print(stream_, "{}\n", describe(r, steps_));
-      std::fflush(stream_);
+      write(describe(r, steps_) + "\n");
     }
     is_first_ = false;
     return;
@@ -70,18 +69,21 @@ void Progress::step(const StepRecord& r) {
   if (line.size() >= width) line.resize(width - 1);
   erase();
   bar_ = line;
-  fmt::print(stream_, "{}", bar_);
-  std::fflush(stream_);
+  write(bar_);
 }
 
 void Progress::message(const std::string& text) {
   erase();
-  fmt::print(stream_, "{}\n{}", text, bar_);
-  std::fflush(stream_);
+  write(text + "\n" + bar_);
 }
 
 void Progress::erase() {
-  if (!bar_.empty()) fmt::print(stream_, "\r\x1b[K");
+  if (!bar_.empty()) write("\r\x1b[K");
+}
+
+void Progress::write(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stream_);
+  std::fflush(stream_);
 }
 
 }  // namespace rooflm::train

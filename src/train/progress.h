@@ -24,6 +24,8 @@ class Progress {
 
  private:
   void erase();
+  /// A reader that has gone away is no reason to stop training: failures are ignored.
+  void write(const std::string& text);
   std::int64_t steps_;
   std::int64_t line_every_;
   std::FILE* stream_;

@@ -227,7 +227,12 @@ void Trainer::Loop::sample_now() {
   const SamplingOptions sampling{.tokens = kSampleTokens,
                                  .seed = options_.seed + static_cast<std::uint64_t>(state_.step),
                                  .window = options_.seq};
-  generate(session_, *tokenizer_, options_.prompt, sampling, [&](const std::string& more) { text += more; });
+  try {
+    generate(session_, *tokenizer_, options_.prompt, sampling,
+             [&](const std::string& more) { text += more; });
+  } catch (const core::OutOfMemory& error) {
+    return progress_.message(fmt::format("step {}  no sample: {}", state_.step, error.what()));
+  }
   progress_.message(fmt::format("step {}  sample: {}{}", state_.step, options_.prompt, text));
 }
 

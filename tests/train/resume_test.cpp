@@ -42,12 +42,17 @@ class Resume : public ::testing::TestWithParam<std::tuple<EngineKind, core::DTyp
   }
   [[nodiscard]] static model::ModelConfig config() { return testing::tiny_model(std::get<3>(GetParam())); }
 
+  /// Both kinds of runs are among the cases.
+  [[nodiscard]] static int threads() {
+    return std::get<1>(GetParam()) == core::DType::f32 && std::get<2>(GetParam()) == 1 ? 2 : 1;
+  }
+
   /// Trains until a checkpoint at `stop`, as if a signal had come then.
   void train_until(const TrainOptions& o, const TrainingData& data, std::int64_t stop) {
     TrainOptions part = o;
     part.checkpoint_every = stop;
     part.keep = kSteps;
-    testing::run_training(config(), part, data);
+    testing::run_training(config(), part, data, {}, threads());
     for (const auto& checkpoint : list_checkpoints(o.out)) {
       if (read_checkpoint_state(checkpoint).step > stop) std::filesystem::remove_all(checkpoint);
     }
@@ -59,12 +64,12 @@ class Resume : public ::testing::TestWithParam<std::tuple<EngineKind, core::DTyp
 TEST_P(Resume, IsBitForBit) {
   const TrainingData data = testing::tiny_data(directory_);
   const TrainOptions whole = options("whole");
-  testing::run_training(config(), whole, data);
+  testing::run_training(config(), whole, data, {}, threads());
   const TrainOptions parts = options("parts");
   train_until(parts, data, 4);
   const TrainSummary summary = testing::run_training(
       config(), parts, data,
-      {.weights = {}, .checkpoint = list_checkpoints(parts.out).back(), .may_resume = true});
+      {.weights = {}, .checkpoint = list_checkpoints(parts.out).back(), .may_resume = true}, threads());
   EXPECT_EQ(summary.step, kSteps);
   EXPECT_EQ(numbers_of(whole.out / "log.jsonl"), numbers_of(parts.out / "log.jsonl"));
   EXPECT_EQ(numbers_of(whole.out / "log.jsonl").size(), static_cast<std::size_t>(kSteps));

@@ -86,9 +86,10 @@ inline model::ModelConfig tiny_model(model::Arch arch = model::Arch::gpt2) {
           .tied_head = arch == model::Arch::gpt2};
 }
 
-inline std::unique_ptr<backends::Backend> backend_for(engines::EngineKind engine) {
-  return backends::make_cpu_backend(
-      engine == engines::EngineKind::fused ? backends::CpuKernels::fast : backends::CpuKernels::reference, 2);
+inline std::unique_ptr<backends::Backend> backend_for(engines::EngineKind engine, int threads = 1) {
+  const bool fused = engine == engines::EngineKind::fused;
+  return backends::make_cpu_backend(fused ? backends::CpuKernels::fast : backends::CpuKernels::reference,
+                                    threads);
 }
 
 inline TrainOptions tiny_options(const std::filesystem::path& out, std::int64_t steps) {
@@ -105,8 +106,8 @@ inline TrainOptions tiny_options(const std::filesystem::path& out, std::int64_t 
 
 /// Runs a training; what it says goes nowhere.
 inline TrainSummary run_training(const model::ModelConfig& config, const TrainOptions& options,
-                                 const TrainingData& data, const TrainStart& start = {}) {
-  const auto backend = backend_for(options.step.engine);
+                                 const TrainingData& data, const TrainStart& start = {}, int threads = 1) {
+  const auto backend = backend_for(options.step.engine, threads);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> quiet(std::fopen("/dev/null", "w"), std::fclose);
   return Trainer(*backend, config, options, data, start, quiet.get()).run();
 }
