@@ -51,8 +51,9 @@ Progress::Progress(std::int64_t steps, std::int64_t line_every, std::FILE* strea
       stream_(stream),
       is_terminal_(::isatty(::fileno(stream)) != 0) {}
 
-Progress::~Progress() {
+void Progress::finish() {
   if (!bar_.empty()) write("\n");
+  bar_.clear();
 }
 
 void Progress::step(const StepRecord& r) {

@@ -16,11 +16,13 @@ class Progress {
   explicit Progress(std::int64_t steps, std::int64_t line_every = 10, std::FILE* stream = stderr);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  ~Progress();
+  ~Progress() { finish(); }
 
   void step(const StepRecord& record);
   /// A line of its own; the bar is drawn again below it.
   void message(const std::string& text);
+  /// Leaves the bar as it is and begins a line below it.
+  void finish();
 
  private:
   void erase();

@@ -279,6 +279,7 @@ TrainSummary Trainer::Loop::run() {
   summary_.best_val_loss = state_.best_val_loss;
   summary_.tokens = state_.tokens;
   if (trained > 0) summary_.tokens_per_s = trained / summary_.train_s;
+  progress_.finish();
   return summary_;
 }
 
