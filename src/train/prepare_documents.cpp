@@ -95,7 +95,7 @@ Split split_documents(const std::vector<Document>& documents, double fraction, s
   if (fraction <= 0) return {documents, {}};
   if (documents.size() == 1) {
     const Document& whole = documents.front();
-    const auto wanted = static_cast<std::size_t>(static_cast<double>(whole.bytes) * fraction + 0.5);
+    const auto wanted = static_cast<std::size_t>(std::llround(static_cast<double>(whole.bytes) * fraction));
     const std::size_t cut = tail_begin(DocumentText(whole).text(), std::max<std::size_t>(wanted, 1));
     if (cut == 0 || cut == whole.bytes) return {documents, {}};
     return {{{whole.path, whole.file_bytes, 0, cut}},
