@@ -105,9 +105,10 @@ void StagedOutput::move_all(const Moves& moves) const {
       done.push_back(move);
       continue;
     }
-    for (auto back = done.rbegin(); back != done.rend(); ++back) {
+    std::reverse(done.begin(), done.end());
+    for (const auto& back : done) {
       std::error_code ignored;
-      fs::rename(back->second, back->first, ignored);
+      fs::rename(back.second, back.first, ignored);
     }
     fail(directory_, error.message());
   }
