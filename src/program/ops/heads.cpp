@@ -61,10 +61,8 @@ void gradient_merge(GradientContext& g) {
 
 }  // namespace
 
-const OpDef kSplitHeads{.name = "split_heads",
-                        .infer = infer_split,
-                        .cost = cost_copy,
-                        .gradient = gradient_split};
+const OpDef kSplitHeads{
+    .name = "split_heads", .infer = infer_split, .cost = cost_copy, .gradient = gradient_split};
 const OpDef kJoinHeads{.name = "join_heads", .infer = infer_join, .cost = cost_copy};
 const OpDef kMergeHeads{
     .name = "merge_heads", .infer = infer_merge, .cost = cost_copy, .gradient = gradient_merge};

@@ -36,10 +36,7 @@ void gradient_rope(GradientContext& g) {
 
 }  // namespace
 
-const OpDef kRope{.name = "rope",
-                  .infer = infer_rope,
-                  .cost = cost_rope,
-                  .gradient = gradient_rope,
-                  .in_place_input = 0};
+const OpDef kRope{
+    .name = "rope", .infer = infer_rope, .cost = cost_rope, .gradient = gradient_rope, .in_place_input = 0};
 
 }  // namespace rooflm::program::ops
