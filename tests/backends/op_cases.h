@@ -20,7 +20,7 @@ inline const Sizes kTiny{"tiny", 2, 5, 7, 9, 4, 2, 6, 11, 13};
 /// Odd, and longer than the tiles and lanes of fast kernels.
 inline const Sizes kOdd{"odd", 3, 37, 67, 131, 6, 3, 10, 211, 223};
 /// As in a small GPT-2.
-inline const Sizes kTypical{"typical", 2, 64, 768, 1024, 12, 4, 64, 1000, 1024};
+inline const Sizes kTypical{"typical", 2, 64, 256, 512, 4, 2, 64, 500, 512};
 
 /// A forward program without the ops that lead to it: tensors of role activation that no op writes are its
 /// inputs.
