@@ -101,14 +101,22 @@ void softmax_vector(const Workspace<E>& w, std::int64_t v, std::int64_t count, f
 
 template <TileElement E>
 void accumulate_output(const AttentionLayout& l, const ScoreTile& t, const Workspace<E>& w) {
-  const auto add = [&](std::int64_t v, std::int64_t vectors, std::int64_t count) {
-    tile_product<Result::scale_and_accumulate>(
-        l.dim, vectors, elements<E>(count), transposed<E>(w.values, l.padded_dim),
-        w.probabilities + v * kLanes, kQ, w.output + v * kLanes, kQ, w.rescale + v * kLanes);
-  };
-  std::int64_t v = 0;
-  for (; v < kVectors && t.visible_count(v) < t.count; ++v) add(v, 1, t.visible_count(v));
-  if (v < kVectors) add(v, kVectors - v, t.count);
+  // Where tiles of keys and queries begin together, the first keys of a masked tile are seen by all its
+  // queries.
+  static_assert(kQ == kC);
+  const std::int64_t step = t.masked ? kLanes : t.count;
+  for (std::int64_t c = 0; c < t.count; c += step) {
+    const std::int64_t v = t.first_vector(c);
+    const std::int64_t count = elements<E>(std::min(step, t.count - c));
+    const auto values = transposed<E>(w.values + c / kTerms<E> * l.padded_dim, l.padded_dim);
+    const E* p = w.probabilities + c / kTerms<E> * kQ + v * kLanes;
+    float* o = w.output + v * kLanes;
+    if (c == 0) {
+      tile_product<Result::scale_and_accumulate>(l.dim, kVectors, count, values, p, kQ, o, kQ, w.rescale);
+    } else {
+      tile_product<Result::accumulate>(l.dim, kVectors - v, count, values, p, kQ, o, kQ);
+    }
+  }
 }
 
 // One tile of queries of one head, against all the keys that it sees.

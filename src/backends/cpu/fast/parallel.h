@@ -19,12 +19,13 @@ template <class Body>
 void parallel_for(std::int64_t n, std::int64_t grain, Body&& body) {
   if (n <= 0) return;
   const std::int64_t grains = (n + grain - 1) / grain;
-  const auto threads = static_cast<int>(std::min<std::int64_t>(thread_count(), grains));
-  if (threads <= 1) {
+  if (grains == 1 || thread_count() == 1) {
     body(std::int64_t{0}, n);
     return;
   }
-#pragma omp parallel num_threads(threads)
+  // Always the whole team, some of it idle: libgomp ends threads when a team shrinks and starts them again
+  // later.
+#pragma omp parallel
   {
     const std::int64_t count = omp_get_num_threads();
     const std::int64_t me = omp_get_thread_num();
@@ -39,12 +40,11 @@ void parallel_for(std::int64_t n, std::int64_t grain, Body&& body) {
 /// have different workers, in [0, thread_count()). `body` must not throw.
 template <class Body>
 void parallel_tasks(std::int64_t n, Body&& body) {
-  const auto threads = static_cast<int>(std::min<std::int64_t>(thread_count(), n));
-  if (threads <= 1) {
+  if (n <= 1 || thread_count() == 1) {
     for (std::int64_t i = 0; i < n; ++i) body(i, 0);
     return;
   }
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+#pragma omp parallel for schedule(dynamic, 1)
   for (std::int64_t i = 0; i < n; ++i) body(i, omp_get_thread_num());
 }
 
