@@ -12,9 +12,8 @@ namespace rooflm::backends::cpu {
 inline int thread_count() { return omp_in_parallel() != 0 ? 1 : omp_get_max_threads(); }
 
 /// Calls `body(begin, end)` once per thread on consecutive parts of [0, n), whose borders are multiples of
-/// `grain`
-/// (> 0). Ranges of at most one grain, and calls from inside a parallel region, run on the calling thread.
-/// `body` must not throw. Returns when all parts are done.
+/// `grain` (> 0). Ranges of at most one grain, and calls from inside a parallel region, run on the calling
+/// thread. `body` must not throw. Returns when all parts are done.
 template <class Body>
 void parallel_for(std::int64_t n, std::int64_t grain, Body&& body) {
   if (n <= 0) return;
