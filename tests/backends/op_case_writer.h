@@ -1,0 +1,65 @@
+// Writing one case of op_cases.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program/builder.h"
+#include "tests/backends/op_cases.h"
+
+namespace rooflm::tests {
+
+inline double number(std::int64_t x) { return static_cast<double>(x); }
+
+/// Writes one case.
+class CaseWriter {
+ public:
+  explicit CaseWriter(std::string name) { case_.name = std::move(name); }
+
+  program::TensorId activation(const core::Shape& shape) {
+    return add("x", shape, program::Role::activation);
+  }
+  program::TensorId weight(const core::Shape& shape) { return add("w", shape, program::Role::weight, true); }
+  program::TensorId ids(const core::Shape& shape, std::int64_t limit) {
+    const program::TensorId id = case_.program.add_tensor(
+        {.name = "ids", .shape = shape, .dtype = core::DType::i32, .role = program::Role::input});
+    case_.id_limits[id] = limit;
+    return id;
+  }
+  program::TensorId add(const char* name, const core::Shape& shape, program::Role role,
+                        bool full_precision = false) {
+    return case_.program.add_tensor(
+        {.name = name, .shape = shape, .role = role, .full_precision = full_precision});
+  }
+  program::TensorId copy(const core::Shape& shape) {
+    return case_.program.add_tensor({.name = "copy", .shape = shape, .dtype = core::DType::bf16});
+  }
+  void fix(program::TensorId id, std::vector<double> values) { case_.values[id] = std::move(values); }
+
+  std::vector<program::TensorId> op(const program::OpDef& def, std::vector<program::TensorId> inputs,
+                                    program::Attributes attrs = {}) {
+    program::Builder b(case_.program);
+    return b.ops(def, std::move(inputs), std::move(attrs), std::string(def.name));
+  }
+  void op_into(const program::OpDef& def, std::vector<program::TensorId> inputs, program::Attributes attrs,
+               std::vector<program::TensorId> outputs) {
+    program::Builder b(case_.program);
+    b.op_into(def, std::move(inputs), std::move(attrs), std::move(outputs));
+  }
+  /// The case, whose loss depends on these outputs.
+  Case done(std::vector<program::TensorId> outputs = {}) {
+    case_.outputs = std::move(outputs);
+    return std::move(case_);
+  }
+
+ private:
+  Case case_;
+};
+
+/// op_cases_training.cpp: what stands at the beginning and the end of a model, and the optimizer.
+void add_token_cases(std::vector<Case>& cases, const Sizes& s);
+void add_optimizer_cases(std::vector<Case>& cases, const Sizes& s, bool clipped, bool copies);
+
+}  // namespace rooflm::tests

@@ -1,0 +1,103 @@
+// The cases at the beginning and the end of a model, and those of the optimizer.
+#include <string>
+#include <vector>
+
+#include "program/ops.h"
+#include "tests/backends/op_case_writer.h"
+
+namespace rooflm::tests {
+namespace {
+
+namespace ops = program::ops;
+using core::Shape;
+using program::Attributes;
+using program::Role;
+using program::TensorId;
+
+/// Weight, gradient and state of one tensor.
+struct Parameter {
+  TensorId p, g, m, v, copy;
+};
+Parameter add_parameter(CaseWriter& w, const Shape& shape, bool has_copy) {
+  Parameter x{w.weight(shape), w.add("g", shape, Role::gradient, true),
+              w.add("m", shape, Role::optimizer_state, true), w.add("v", shape, Role::optimizer_state, true),
+              has_copy ? w.copy(shape) : program::kNone};
+  std::vector<double> squares;
+  for (std::int64_t i = 0; i < shape.numel(); ++i) squares.push_back(0.01 * number(i % 7) + 0.001);
+  w.fix(x.v, squares);
+  return x;
+}
+
+}  // namespace
+
+void add_token_cases(std::vector<Case>& cases, const Sizes& s) {
+  const Shape ids{s.batch, s.seq};
+  {
+    CaseWriter w("embedding tied");  // more tokens than words: rows repeat
+    const TensorId table = w.weight({s.vocab, s.channels});
+    const TensorId x = w.op(ops::kEmbedding, {w.ids(ids, s.vocab), table})[0];
+    const TensorId y = w.op(ops::kEmbedding, {w.ids(ids, s.vocab), table})[0];
+    cases.push_back(w.done({x, y}));
+  }
+  {
+    CaseWriter w("add_positions tied");
+    const TensorId positions = w.weight({s.seq + 2, s.channels});
+    const TensorId x = w.op(ops::kAddPositions, {w.activation({s.batch, s.seq, s.channels}), positions})[0];
+    cases.push_back(w.done({x, w.op(ops::kAddPositions, {x, positions})[0]}));
+  }
+  {
+    CaseWriter w("embedding_positions");
+    w.op(ops::kEmbeddingPositions,
+         {w.ids(ids, s.vocab), w.weight({s.vocab, s.channels}), w.weight({s.seq + 2, s.channels})});
+    cases.push_back(w.done());
+  }
+  {
+    CaseWriter w("cross_entropy");
+    const std::int64_t rows = s.batch * s.seq;
+    const Attributes attrs{
+        {"rows", number(rows)}, {"valid", number(s.vocab)}, {"grad_scale", 1 / number(rows)}};
+    const TensorId logits = w.activation({rows, s.padded_vocab});
+    const TensorId losses = w.op(ops::kCrossEntropy, {logits, w.ids({rows}, s.vocab)}, attrs)[0];
+    cases.push_back(w.done({losses}));
+  }
+  {
+    CaseWriter w("mean");
+    const TensorId losses = w.add("losses", {s.batch * s.seq}, Role::activation, true);
+    const TensorId loss = w.op(ops::kMean, {losses}, {{"weight", 0.25}, {"accumulate", 0}})[0];
+    w.op_into(ops::kMean, {losses}, {{"weight", 0.5}, {"accumulate", 1}}, {loss});
+    cases.push_back(w.done());
+  }
+}
+
+/// Two tensors per update; with a bf16 copy of the first.
+void add_optimizer_cases(std::vector<Case>& cases, const Sizes& s, bool clipped, bool copies) {
+  const std::string suffix = std::string(clipped ? " clipped" : "") + (copies ? " copies" : "");
+  for (const bool adamw : {true, false}) {
+    CaseWriter w((adamw ? "adamw" : "sgd") + suffix);
+    const Parameter a = add_parameter(w, {s.width, s.channels}, copies);
+    const Parameter b = add_parameter(w, {s.channels}, false);
+    const TensorId hyper = w.add("hyper", {4}, Role::input, true);
+    w.fix(hyper, {0.01, 0.19, 0.05, 0});
+    const TensorId norm = clipped ? w.op(ops::kGlobalNorm, {a.g, b.g})[0] : program::kNone;
+    Attributes attrs{
+        {"weight_decay", 0.1}, {"max_norm", clipped ? 0.5 : 0.0}, {"copies", copies ? 1.0 : 0.0}};
+    std::vector<TensorId> outputs;
+    if (adamw) {
+      attrs.set("beta1", 0.9);
+      attrs.set("beta2", 0.95);
+      attrs.set("eps", 1e-8);
+      outputs = {a.p, a.m, a.v, b.p, b.m, b.v};
+    } else {
+      outputs = {a.p, b.p};
+    }
+    if (copies) outputs.insert(outputs.end(), {a.copy, b.copy});
+    if (adamw) {
+      w.op_into(ops::kAdamW, {hyper, norm, a.p, a.g, a.m, a.v, b.p, b.g, b.m, b.v}, attrs, outputs);
+    } else {
+      w.op_into(ops::kSgd, {hyper, norm, a.p, a.g, b.p, b.g}, attrs, outputs);
+    }
+    cases.push_back(w.done());
+  }
+}
+
+}  // namespace rooflm::tests
