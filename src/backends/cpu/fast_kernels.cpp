@@ -1,5 +1,5 @@
-// The table of the fast kernels of the CPU. Ops that are not here are pure copies, run once a step, or are
-// fused away: the reference runs them.
+// The table of the fast kernels of the CPU. Ops that are not here are copies, run once a step, are fused
+// away, or belong to attention that keeps its scores: the reference runs them.
 #include "backends/cpu/fast_kernels.h"
 
 #include <array>
