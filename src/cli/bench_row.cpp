@@ -16,6 +16,7 @@
 #include "measure/machine.h"
 #include "model/forward.h"
 #include "model/parameters.h"
+#include "train/signals.h"
 
 namespace rooflm::cli {
 namespace {
@@ -132,6 +133,7 @@ measure::BenchResult run_steps(engines::Engine& engine, const Point& point, cons
   engine.setup();
   write_tokens(engine, point, settings.seed);
   return measure::run_bench(engine, settings.steps, [&](int step) {
+    if (const int signal = train::StopSignals::received(); signal != 0) throw Interrupted{signal};
     const auto& optimizer = point.step.optimizer;
     const std::array<float, 4> hyper = {static_cast<float>(kLearningRate),
                                         static_cast<float>(1 - std::pow(optimizer.beta1, step + 1)),

@@ -11,6 +11,11 @@
 
 namespace rooflm::cli {
 
+/// Thrown when SIGINT or SIGTERM asked to stop (train::StopSignals), before the next step.
+struct Interrupted {
+  int signal = 0;
+};
+
 struct BenchSettings {
   measure::BenchOptions steps;
   int threads = 0;
@@ -20,8 +25,9 @@ struct BenchSettings {
 };
 
 /// Builds the step, checks that it fits before anything large is allocated, initialises the weights from the
-/// seed, runs it on random tokens and releases everything. `status` of the row is "success", "oom" (with
-/// needed_bytes and no times) or, on the device null, "planned" (no times). Quantities as in docs/design.md.
+/// seed, runs it on random tokens and releases everything. Throws Interrupted. `status` of the row is
+/// "success", "oom" (with needed_bytes and no times) or, on the device null, "planned" (no times). Quantities
+/// as in docs/design.md.
 Row run_point(const Point& point, const BenchSettings& settings, Ceilings& ceilings);
 
 }  // namespace rooflm::cli

@@ -117,7 +117,8 @@ void set_speedups(std::vector<Row>& rows) {
 
 Table bench_table(std::vector<Row> rows, const Ceilings& ceilings) {
   set_speedups(rows);
-  Table table{.columns = columns_for(rows), .rows = std::move(rows), .notes = {}};
+  Table table{.columns = columns_for(rows), .rows = {}, .notes = {}};
+  table.rows = std::move(rows);
   if (!table.rows.empty()) add_notes(table, ceilings);
   return table;
 }

@@ -13,6 +13,7 @@
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/units.h"
+#include "train/signals.h"
 
 namespace rooflm::cli {
 namespace {
@@ -52,7 +53,25 @@ void report_progress(const Row& row) {
   }
 }
 
+/// Measures the points until a signal asks to stop; returns that signal or 0.
+int run_points(const std::vector<Point>& points, const BenchSettings& settings, Ceilings& ceilings,
+               std::vector<Row>& rows) {
+  const train::StopSignals signals;
+  for (const Point& point : points) {
+    note("[{}/{}] {}", rows.size() + 1, points.size(), describe(point));
+    try {
+      rows.push_back(run_point(point, settings, ceilings));
+    } catch (const Interrupted& interrupted) {
+      note("interrupted: {} of {} configurations were measured", rows.size(), points.size());
+      return interrupted.signal;
+    }
+    report_progress(rows.back());
+  }
+  return 0;
+}
+
 int run(const Options& options) {
+  constexpr int kSignalled = 128;  // as shells report a command that a signal ended
   const Format format = parse_format(options.format);
   const BenchSettings settings = settings_from(options);
   const std::vector<Point> points = sweep(options.model, options.run);
@@ -60,14 +79,11 @@ int run(const Options& options) {
   for (const Point& point : points) make_backend(point.device, point.step.engine, settings.threads);
   Ceilings ceilings(settings.threads);
   std::vector<Row> rows;
-  for (const Point& point : points) {
-    note("[{}/{}] {}", rows.size() + 1, points.size(), describe(point));
-    rows.push_back(run_point(point, settings, ceilings));
-    report_progress(rows.back());
-  }
+  const int signal = run_points(points, settings, ceilings, rows);
   const bool all_oom =
       std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.text("status") == "oom"; });
   write_out(format_table(bench_table(std::move(rows), ceilings), format));
+  if (signal != 0) return kSignalled + signal;
   return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }
 
@@ -102,7 +118,7 @@ Body declare_bench(CLI::App& app) {
       "--seed and --threads; lists multiply into a sweep. Random tokens and weights, no data needed.\n"
       "MFU = (6 N + 12 L C T) tokens/s / peak; of_peak = matrix-product FLOP of the program / median step\n"
       "time / peak; the peak is the matrix-product rate of the dtype, measured in the same run.\n"
-      "Exit code 4 when every configuration is out of memory.\n\n"
+      "Exit code 4 when every configuration is out of memory. Ctrl-C prints what was measured so far.\n\n"
       "Example: rooflm bench --model gpt2 --batch 4 --seq 64 --engine eager,fused --dtype fp32,bf16");
   return [options] { return run(*options); };
 }

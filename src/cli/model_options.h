@@ -8,7 +8,7 @@
 #include "engines/recipe.h"
 #include "model/config.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): not ours
 class App;
 }
 
