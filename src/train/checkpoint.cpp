@@ -17,6 +17,7 @@
 #include "model/huggingface.h"
 #include "model/safetensors.h"
 #include "train/checkpoint_state.h"
+#include "train/checksum.h"
 
 namespace rooflm::train {
 namespace {
@@ -119,7 +120,22 @@ void read_optimizer(const fs::path& path, engines::TensorStore& store) {
   }
 }
 
-void write_files(const fs::path& directory, const CheckpointState& state, const Session& session,
+std::string checksum_of(const fs::path& path) {
+  const core::MappedFile file(path);
+  return fmt::format("{:016x}", checksum(file.bytes()));
+}
+
+/// Throws when a file is not what was saved.
+void verify(const fs::path& checkpoint) {
+  for (const auto& [name, saved] : read_checkpoint_state(checkpoint).checksums) {
+    const std::string found = checksum_of(checkpoint / name);
+    if (found == saved) continue;
+    throw InputError(fmt::format("{}: is damaged or was changed: its checksum is {}, state.json expects {}",
+                                 (checkpoint / name).string(), found, saved));
+  }
+}
+
+void write_files(const fs::path& directory, CheckpointState state, const Session& session,
                  const fs::path& tokenizer) {
   model::save_model(directory, session.config(), [&](const std::string& name, std::span<float> values) {
     session.store().read_bytes(name, std::as_writable_bytes(values));
@@ -129,6 +145,10 @@ void write_files(const fs::path& directory, const CheckpointState& state, const 
   if (!tokenizer.empty()) {
     const core::MappedFile file(tokenizer);
     core::write_file_atomically(directory / "tokenizer.json", file.text());
+  }
+  state.checksums.clear();
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    state.checksums[entry.path().filename().string()] = checksum_of(entry.path());
   }
   core::write_file_atomically(directory / "state.json", state_json(state));
   core::sync_directory(directory);
@@ -152,7 +172,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& out) {
 
 fs::path save_checkpoint(const fs::path& out, const CheckpointState& state, const Session& session,
                          const fs::path& tokenizer, std::int64_t keep) {
-  const fs::path checkpoint = out / fmt::format("{}{:06}", kPrefix, state.step);
+  fs::path checkpoint = out / fmt::format("{}{:06}", kPrefix, state.step);
   fs::path unfinished = checkpoint;
   unfinished += kUnfinished;
   std::error_code error;
@@ -176,6 +196,7 @@ fs::path save_checkpoint(const fs::path& out, const CheckpointState& state, cons
 }
 
 void load_checkpoint(const fs::path& checkpoint, Session& session) {
+  verify(checkpoint);
   read_optimizer(checkpoint / "optimizer.safetensors", session.store());
   session.load(checkpoint);
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ struct CheckpointState {
   std::vector<std::filesystem::path> data, val_data;  ///< as given to the run
   std::vector<ShardName> shards;                      ///< of the training part
   OptionTexts options;
+  std::map<std::string, std::string> checksums;  ///< of the other files by name; save_checkpoint fills it in
 };
 
 /// The complete checkpoints in `out`, oldest first; none when it does not exist.
@@ -59,7 +61,8 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& out, const Ch
                                       std::int64_t keep);
 
 /// Reads weights and optimizer state into `session`, whose training engine exists. Throws core::InputError
-/// that names the file, the tensor and the expectation when one is missing, left over or has another shape.
+/// that names the file, the tensor and the expectation when a file is not what was saved, or a tensor is
+/// missing, left over or of another shape.
 void load_checkpoint(const std::filesystem::path& checkpoint, Session& session);
 
 /// The directory with config.json that `path` stands for: itself, or the newest checkpoint when it is the

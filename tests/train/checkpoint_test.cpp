@@ -146,6 +146,20 @@ TEST_F(CheckpointTest, DamageIsNamed) {
   EXPECT_EQ(complaint(), "no error");
 }
 
+TEST_F(CheckpointTest, AFlippedBitIsFound) {
+  train();
+  const fs::path checkpoint = out() / "checkpoint-000004";
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+    const std::string whole = testing::read_text(checkpoint / name);
+    std::string flipped = whole;
+    flipped[flipped.size() - 100] = static_cast<char>(flipped[flipped.size() - 100] ^ 1);
+    testing::write_text(checkpoint / name, flipped);
+    EXPECT_NE(complaint().find(name), std::string::npos) << complaint();
+    EXPECT_NE(complaint().find("checksum"), std::string::npos) << complaint();
+    testing::write_text(checkpoint / name, whole);
+  }
+}
+
 TEST_F(CheckpointTest, ForeignFilesAreNamed) {
   train();
   const fs::path checkpoint = out() / "checkpoint-000004";
