@@ -9,7 +9,7 @@
 
 namespace rooflm::train {
 
-/// 64 bits that depend on every byte and its place: four interleaved lanes of FNV-1a on 8-byte words, joined
+/// 64 bits that depend on every byte and its place: four interleaved lanes of 8-byte words, joined
 /// in order, then the rest and the length. Little-endian machines only, as the files themselves.
 inline std::uint64_t checksum(std::span<const std::byte> bytes) {
   constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15ULL;  // odd: multiplying loses nothing
