@@ -41,8 +41,8 @@ bool any_row(const std::vector<Row>& rows, const char* key, std::string_view usu
 
 std::vector<Column> columns_for(const std::vector<Row>& rows) {
   std::vector<Column> columns = {
-      {"model", "size"},      {"d_model", "d_model"}, {"d_ff", "d_ff"}, {"layers", "num_layers"},
-      {"heads", "num_heads"}, {"batch", "batch"},     {"seq", "seq"}};
+      {"model", "size"},        {"arch", "kind"},       {"d_model", "d_model"}, {"d_ff", "d_ff"},
+      {"layers", "num_layers"}, {"heads", "num_heads"}, {"batch", "batch"},     {"seq", "seq"}};
   if (any_row(rows, "recompute", "none")) columns.push_back({"recompute", "recompute"});
   if (any_row(rows, "grad_accum", "1")) columns.push_back({"grad_accum", "grad_accum"});
   columns.insert(columns.end(), {{"dtype", "dtype"},
@@ -88,7 +88,10 @@ void add_notes(Table& table, const Ceilings& ceilings) {
   table.notes.emplace_back(
       "memory: weights, optimizer state, inputs and what the step needs besides, as planned.");
   if (!ceilings.measured().empty()) {
-    table.notes.emplace_back("of_peak = matrix-product FLOP of the program / median step time / peak.");
+    table.notes.emplace_back(
+        "of_peak = matrix-product FLOP of the program / median step time / peak. Causal attention counts in "
+        "full; flash "
+        "skips the masked half, so long sequences may pass 100%.");
     table.notes.emplace_back(
         "MFU = (6 N + 12 L C T) tokens/s / peak (PaLM, appendix B; N: parameters without input embeddings "
         "unless tied).");
