@@ -82,7 +82,7 @@ int run(const Options& options) {
   const int signal = run_points(points, settings, ceilings, rows);
   const bool all_oom =
       std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.text("status") == "oom"; });
-  write_out(format_table(bench_table(std::move(rows), ceilings), format));
+  if (!rows.empty()) write_out(format_table(bench_table(std::move(rows), ceilings), format));
   if (signal != 0) return kSignalled + signal;
   return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }

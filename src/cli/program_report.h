@@ -19,7 +19,7 @@ struct PlannedProgram {
 /// "h.3/attention/qk" becomes "h.*/attention/qk": one block for all layers.
 std::string block_of(std::string_view scope);
 
-/// Bytes of forward tensors that a later backward op reads, of the micro-batch that keeps most.
+/// Most bytes alive at once of the tensors that forward ops write for backward ops to read.
 std::int64_t saved_for_backward_bytes(const PlannedProgram& planned);
 
 /// One row per op whose scope begins with `scope` ("" for all): index, op, scope, phase, shapes, dtype,

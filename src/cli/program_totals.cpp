@@ -62,17 +62,19 @@ std::vector<std::pair<program::Role, std::int64_t>> persistent_by_role(const pro
 
 std::int64_t saved_for_backward_bytes(const PlannedProgram& planned) {
   const auto& [program, plan] = planned;
-  std::map<int, std::int64_t> by_micro_batch;
+  std::vector<std::int64_t> change(program.ops.size() + 1, 0);
   for (std::size_t id = 0; id < program.tensors.size(); ++id) {
     const auto [first, last] = plan.lifetimes[id];
     if (first < 0 || program::is_persistent(program.tensors[id].role)) continue;
-    const Op& writer = program.ops[static_cast<std::size_t>(first)];
-    const bool is_saved = writer.phase == Phase::forward &&
+    const bool is_saved = program.ops[static_cast<std::size_t>(first)].phase == Phase::forward &&
                           program.ops[static_cast<std::size_t>(last)].phase == Phase::backward;
-    if (is_saved) by_micro_batch[writer.micro_batch] += program.tensors[id].bytes();
+    if (!is_saved) continue;
+    change[static_cast<std::size_t>(first)] += program.tensors[id].bytes();
+    change[static_cast<std::size_t>(last) + 1] -= program.tensors[id].bytes();
   }
+  std::int64_t alive = 0;
   std::int64_t most = 0;
-  for (const auto& [micro_batch, bytes] : by_micro_batch) most = std::max(most, bytes);
+  for (const std::int64_t bytes : change) most = std::max(most, alive += bytes);
   return most;
 }
 
