@@ -84,7 +84,7 @@ Body declare_train(CLI::App& app) {
   arguments->add_to(app);
   app.footer(
       "A preset takes its vocabulary from the data's tokenizer unless --vocab says otherwise; --model DIR\n"
-      "goes on from the weights there. --min-lr is a tenth of --lr unless given.\n"
+      "goes on from the weights there.\n"
       "SIGINT or SIGTERM finishes the step, saves a checkpoint and exits with 0; a second one ends at once.\n"
       "--resume needs nothing but --out and continues bit for bit; options that contradict the checkpoint\n"
       "are refused. A loss or gradient norm that is not finite ends the run with exit code 1 and leaves the\n"

@@ -24,9 +24,9 @@ struct FieldHelp {
   const char* group;
 };
 constexpr FieldHelp kFields[] = {
-    {"steps", "N", "Optimizer steps of the whole training", "Training"},
+    {"steps", "N", "Optimizer steps of the whole training (needed)", "Training"},
     {"lr", "X", "Highest learning rate", "Training"},
-    {"min-lr", "X", "Learning rate at the end of a decaying schedule", "Training"},
+    {"min-lr", "X", "Learning rate at the end of a decaying schedule (default: a tenth of --lr)", "Training"},
     {"warmup-steps", "N", "Steps of linear warm-up", "Training"},
     {"schedule", "constant|linear|cosine|wsd", "How the rate falls; wsd: stays, then falls", "Training"},
     {"decay-share", "X", "wsd: share of the steps, at the end, in which the rate falls", "Training"},
@@ -79,6 +79,7 @@ TrainArguments::TrainArguments() {
   run_.seq = "256";
   const train::TrainOptions defaults;
   for (const train::OptionField& field : train::option_fields()) fields_[field.name] = field.get(defaults);
+  fields_["steps"] = fields_["min-lr"] = "";  // one is needed, the other depends on --lr
 }
 
 void TrainArguments::add_to(CLI::App& app) {
@@ -141,7 +142,7 @@ train::TrainOptions TrainArguments::typed_options(const Point& point) const {
   for (const train::OptionField& field : train::option_fields()) {
     const bool is_ours =
         std::ranges::any_of(kFields, [&](const FieldHelp& h) { return field.name == h.name; });
-    if (is_ours) field.set(options, fields_.at(field.name));
+    if (is_ours && was_given(field.name)) field.set(options, fields_.at(field.name));
   }
   const passes::OptimizerOptions optimizer = options.step.optimizer;
   options.step = point.step;
