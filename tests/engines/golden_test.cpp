@@ -70,12 +70,28 @@ struct Golden {
   }
 };
 
-/// Largest difference, relative to the largest magnitude of the expected tensor.
-double distance(const std::vector<double>& actual, const std::vector<double>& expected) {
+/// Half-open range of indices.
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  [[nodiscard]] bool holds(std::size_t i) const { return begin <= i && i < end; }
+};
+
+/// The bias of the keys inside a packed qkv bias. It adds the same to every score of a row, which softmax
+/// ignores: its true gradient is zero. What is computed is rounding, and AdamW scales that up to whole steps in
+/// directions that differ from one processor to the next.
+Range without_gradient(const std::string& name, std::size_t size) {
+  if (!name.ends_with("attention.qkv.bias")) return {};
+  return {size / 3, size / 3 * 2};
+}
+
+/// Largest difference outside `ignored`, relative to the largest magnitude of the expected tensor.
+double distance(const std::vector<double>& actual, const std::vector<double>& expected, Range ignored = {}) {
   EXPECT_EQ(actual.size(), expected.size());
   double worst = 0;
   double scale = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (ignored.holds(i)) continue;
     worst = std::max(worst, std::abs(actual.at(i) - expected[i]));
     scale = std::max(scale, std::abs(expected[i]));
   }
@@ -100,7 +116,8 @@ class Goldens : public testing::TestWithParam<std::string> {
       EXPECT_NEAR(runner.gradient_norm(), norm, 10 * loss_tolerance * norm) << "step " << i;
     }
     for (const auto& [name, expected] : golden.read("trained.safetensors")) {
-      EXPECT_LT(distance(runner.weight(name), expected), weight_tolerance) << name;
+      const auto ignored = without_gradient(name, expected.size());
+      EXPECT_LT(distance(runner.weight(name), expected, ignored), weight_tolerance) << name;
     }
   }
 
