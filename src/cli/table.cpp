@@ -85,7 +85,7 @@ std::string format_text(const Table& table, bool markdown) {
       if (i > 0) line += separator;
       line += padded(grid.lines[r][i], grid.widths[i], grid.right[i]);
     }
-    if (markdown) line = "| " + line + " |";
+    if (markdown) line.insert(0, "| ").append(" |");
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
     if (r > 0) continue;

@@ -29,9 +29,10 @@ void lower_to_products(program::Builder& b, const Op& op, bool looped) {
   const auto& qkv_shape = b.program().shape(op.inputs.at(0));
   const std::int64_t batch = qkv_shape[0];
   const std::int64_t seq = qkv_shape[1];
+  const std::int64_t rows = heads / kv_heads * seq;  // of queries that share a key head
   const auto product = [&](std::int64_t n, std::int64_t k, bool trans_b) {
     return Attributes{{"batch", static_cast<double>(batch * kv_heads)},
-                      {"m", static_cast<double>(heads / kv_heads * seq)},
+                      {"m", static_cast<double>(rows)},
                       {"n", static_cast<double>(n)},
                       {"k", static_cast<double>(k)},
                       {"trans_a", 0},

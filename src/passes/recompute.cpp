@@ -75,8 +75,8 @@ std::vector<std::size_t> ops_to_redo(const Program& program, const LayerPlan& pl
   const std::set<std::size_t> members(plan.forward.begin(), plan.forward.end());
   std::unordered_set<TensorId> wanted;
   std::vector<std::size_t> redo;
-  for (auto it = plan.forward.rbegin(); it != plan.forward.rend(); ++it) {
-    const Op& op = program.ops[*it];
+  for (const std::size_t i : std::vector(plan.forward.rbegin(), plan.forward.rend())) {
+    const Op& op = program.ops[i];
     if (!is_eligible(op, kind)) continue;
     const bool is_wanted = std::any_of(op.outputs.begin(), op.outputs.end(), [&](TensorId id) {
       const auto& all = readers[static_cast<std::size_t>(id)];
@@ -89,7 +89,7 @@ std::vector<std::size_t> ops_to_redo(const Program& program, const LayerPlan& pl
       return !leaves_layer && (saved || wanted.contains(id));
     });
     if (!is_wanted) continue;
-    redo.push_back(*it);
+    redo.push_back(i);
     wanted.insert(op.inputs.begin(), op.inputs.end());
   }
   std::reverse(redo.begin(), redo.end());

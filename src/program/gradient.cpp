@@ -26,8 +26,8 @@ Op GradientContext::make(const OpDef& def, std::vector<TensorId> inputs, Attribu
 
 std::vector<TensorId> GradientContext::emit(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs,
                                             const std::vector<core::Shape>& shapes) {
-  const auto ids = program_->append(make(def, std::move(inputs), std::move(attrs)),
-                                    "d_" + program_->tensor(op_.outputs.at(0)).name, shapes);
+  auto ids = program_->append(make(def, std::move(inputs), std::move(attrs)),
+                              "d_" + program_->tensor(op_.outputs.at(0)).name, shapes);
   for (const TensorId id : ids) program_->tensor(id).role = Role::activation_gradient;
   return ids;
 }

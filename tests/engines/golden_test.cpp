@@ -78,8 +78,8 @@ struct Range {
 };
 
 /// The bias of the keys inside a packed qkv bias. It adds the same to every score of a row, which softmax
-/// ignores: its true gradient is zero. What is computed is rounding, and AdamW scales that up to whole steps in
-/// directions that differ from one processor to the next.
+/// ignores: its true gradient is zero. What is computed is rounding, and AdamW scales that up to whole steps
+/// in directions that differ from one processor to the next.
 Range without_gradient(const std::string& name, std::size_t size) {
   if (!name.ends_with("attention.qkv.bias")) return {};
   return {size / 3, size / 3 * 2};
