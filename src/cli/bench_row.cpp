@@ -59,7 +59,7 @@ void set_unmeasured(Row& row) {
 
 void set_times(Row& row, const measure::BenchResult& result) {
   constexpr double kMs = 1e3;
-  const auto set = [&](const char* phase, const measure::Summary& seconds) {
+  const auto set = [&](const char* phase, const core::Summary& seconds) {
     row.set(fmt::format("{}_ms_mean", phase), seconds.mean * kMs);
     row.set(fmt::format("{}_ms_std", phase), seconds.std * kMs);
     row.set(fmt::format("{}_ms_median", phase), seconds.median * kMs);
