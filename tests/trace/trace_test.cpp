@@ -68,7 +68,7 @@ class Trace : public testing::TestWithParam<EngineKind> {};
 TEST_P(Trace, EveryOpOfAStepIsOneEvent) {
   Stepper stepper(GetParam());
   auto& engine = stepper.engine();
-  trace::OpRecorder recorder(engine.program(), 2);
+  trace::OpRecorder recorder(engine.program(), engine.store().backend(), 2);
   recorder.set_step(7);
   const auto times = engine.run(&recorder);
   std::set<std::int64_t> expected;
