@@ -108,7 +108,7 @@ TEST(Stopping, CoverageWhereItStops) {
         "[ measured ] noise {}: stops after {:.1f} samples, within 1 % in {:.3f} of series, interval covers "
         "{:.3f}\n",
         c.name, samples / kSeries, static_cast<double>(precise) / kSeries, rate);
-    EXPECT_GE(rate, 0.85);
+    EXPECT_GE(rate, 0.91);
     EXPECT_EQ(precise, kSeries);
   }
 }
