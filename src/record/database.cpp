@@ -97,7 +97,7 @@ Database::Database(std::filesystem::path path, Mode mode, std::chrono::milliseco
   sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, kMaxValueBytes);
 }
 
-Database::Database(const Database& other) : path_(other.path_), writes_(true) {
+Database::Database(const Database& other) : path_(other.path_) {
   sqlite3* connection = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   const int status = sqlite3_open_v2(":memory:", &connection, flags, nullptr);
