@@ -164,6 +164,7 @@ void Engine::setup() {
 
 StepTimes Engine::run(Observer* observer) {
   StepTimes times;
+  if (observer != nullptr) observer->on_step_begin(program_);
   const double start = now_s();
   double mark = start;
   Phase phase = Phase::setup;
@@ -184,6 +185,7 @@ StepTimes Engine::run(Observer* observer) {
   }
   finish_phase();
   times.step_s = mark - start;
+  if (observer != nullptr) observer->on_step_end(program_);
   return times;
 }
 

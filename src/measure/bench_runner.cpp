@@ -18,7 +18,7 @@ BenchResult run_bench(engines::Engine& engine, const BenchOptions& options,
     std::vector<double> seconds;
     std::transform(result.samples.begin(), result.samples.end(), std::back_inserter(seconds),
                    [&](const engines::StepTimes& times) { return times.*phase; });
-    return summarise(seconds);
+    return core::summarise(seconds);
   };
   result.forward = summary_of(&engines::StepTimes::forward_s);
   result.backward = summary_of(&engines::StepTimes::backward_s);

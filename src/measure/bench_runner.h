@@ -4,8 +4,8 @@
 #include <functional>
 #include <vector>
 
+#include "core/statistics.h"
 #include "engines/engine.h"
-#include "measure/statistics.h"
 
 namespace rooflm::measure {
 
@@ -16,7 +16,7 @@ struct BenchOptions {
 
 /// Wall time per phase of the timed steps, in seconds.
 struct BenchResult {
-  Summary forward, backward, optimizer, step;
+  core::Summary forward, backward, optimizer, step;
   std::vector<engines::StepTimes> samples;
 };
 

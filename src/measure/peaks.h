@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/statistics.h"
 #include "measure/sampling.h"
-#include "measure/statistics.h"
 
 namespace rooflm::measure {
 
@@ -25,7 +25,7 @@ struct Peak {
   std::string unit;     ///< "flop/s" or "byte/s"
   int threads = 0;      ///< that took part
   std::string problem;  ///< "2048x2048x2048", or the bytes of one array
-  Summary rate;         ///< of `unit`; the ceiling is its median
+  core::Summary rate;   ///< of `unit`; the ceiling is its median
 };
 
 /// Measures each product for options.seconds and returns the one with the highest median rate.

@@ -10,7 +10,7 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-Summary measure_rate(double amount, const std::function<void()>& work, const SamplingOptions& options) {
+core::Summary measure_rate(double amount, const std::function<void()>& work, const SamplingOptions& options) {
   work();
   std::vector<double> rates;
   const double begin = now_s();
@@ -22,7 +22,7 @@ Summary measure_rate(double amount, const std::function<void()>& work, const Sam
     mark = now;
     if (static_cast<int>(rates.size()) >= options.min_samples && now - begin >= options.seconds) break;
   }
-  return summarise(rates);
+  return core::summarise(rates);
 }
 
 }  // namespace rooflm::measure

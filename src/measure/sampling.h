@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "measure/statistics.h"
+#include "core/statistics.h"
 
 namespace rooflm::measure {
 
@@ -19,6 +19,6 @@ double now_s();
 
 /// Runs `work` once, discarded, then again and again; the summary is of `amount` per second of each run
 /// (flop/s when amount is in flop).
-Summary measure_rate(double amount, const std::function<void()>& work, const SamplingOptions& options);
+core::Summary measure_rate(double amount, const std::function<void()>& work, const SamplingOptions& options);
 
 }  // namespace rooflm::measure

@@ -16,11 +16,11 @@ namespace {
 TEST(Sampling, DiscardsTheFirstRunAndObeysTheLimits) {
   int runs = 0;
   const auto count = [&] { ++runs; };
-  const Summary few = measure_rate(1, count, {.seconds = 0, .min_samples = 7, .max_samples = 1000});
+  const core::Summary few = measure_rate(1, count, {.seconds = 0, .min_samples = 7, .max_samples = 1000});
   EXPECT_EQ(few.count, 7U);
   EXPECT_EQ(runs, 8);
   runs = 0;
-  const Summary many = measure_rate(1, count, {.seconds = 60, .min_samples = 1, .max_samples = 9});
+  const core::Summary many = measure_rate(1, count, {.seconds = 60, .min_samples = 1, .max_samples = 9});
   EXPECT_EQ(many.count, 9U);
   EXPECT_EQ(runs, 10);
   EXPECT_GT(many.median, 0);

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-namespace rooflm::measure {
+namespace rooflm::core {
 
 /// An interval and the probability with which it covers what it estimates.
 struct Interval {
@@ -44,4 +44,4 @@ Interval median_interval(std::span<const double> samples, double confidence = 0.
 
 Summary summarise(std::span<const double> samples, double confidence = 0.95);
 
-}  // namespace rooflm::measure
+}  // namespace rooflm::core

@@ -1,5 +1,5 @@
 // Summaries of repeated measurements.
-#include "measure/statistics.h"
+#include "core/statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace rooflm::measure {
+namespace rooflm::core {
 namespace {
 
 void require_samples(std::span<const double> samples) {
@@ -87,4 +87,4 @@ Summary summarise(std::span<const double> samples, double confidence) {
           .median_ci = median_interval(samples, confidence)};
 }
 
-}  // namespace rooflm::measure
+}  // namespace rooflm::core

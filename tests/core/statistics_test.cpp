@@ -1,5 +1,5 @@
 // Statistics on samples whose answers are known.
-#include "measure/statistics.h"
+#include "core/statistics.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace rooflm::measure {
+namespace rooflm::core {
 namespace {
 
 std::vector<double> one_to(int n) {
@@ -91,4 +91,4 @@ TEST(Statistics, EmptySamplesAreRefused) {
 }
 
 }  // namespace
-}  // namespace rooflm::measure
+}  // namespace rooflm::core
