@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
-#include <utility>
+#include <unordered_map>
 
 namespace rooflm::record {
 namespace {
@@ -18,28 +19,35 @@ double median(std::vector<double>& values) {
   return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
-/// Of the events of one op, in the order of their steps.
-OpTime summarise_op(std::span<const Event* const> events) {
+/// The times of one op, step by step.
+struct StepTimes {
+  std::int64_t op = 0;
+  std::int64_t instances = 0;
+  std::int64_t last_step = 0;
   std::vector<double> device_s;
   std::vector<double> wall_s;
-  const Event* previous = nullptr;
-  for (const Event* event : events) {
-    if (previous == nullptr || previous->step != event->step) {
+
+  void add(const Event& event) {
+    if (instances++ == 0 || event.step != last_step) {
       device_s.push_back(0);
       wall_s.push_back(0);
     }
-    device_s.back() += static_cast<double>(event->device_ns) * kSecondsPerNs;
-    wall_s.back() += static_cast<double>(event->wall_ns) * kSecondsPerNs;
-    previous = event;
+    last_step = event.step;
+    device_s.back() += static_cast<double>(event.device_ns) * kSecondsPerNs;
+    wall_s.back() += static_cast<double>(event.wall_ns) * kSecondsPerNs;
   }
+};
+
+OpTime summarise_op(StepTimes& times) {
+  std::vector<double>& device_s = times.device_s;
   const auto steps = static_cast<double>(device_s.size());
   const double mean = std::accumulate(device_s.begin(), device_s.end(), 0.0) / steps;
   double squares = 0;
   for (const double x : device_s) squares += (x - mean) * (x - mean);
-  OpTime time{.op = events.front()->op,
-              .instances = static_cast<std::int64_t>(events.size()),
+  OpTime time{.op = times.op,
+              .instances = times.instances,
               .device_s = median(device_s),
-              .wall_s = median(wall_s),
+              .wall_s = median(times.wall_s),
               .mean_s = mean,
               .std_s = device_s.size() > 1 ? std::sqrt(squares / (steps - 1)) : 0};
   time.min_s = device_s.front();  // median() has put them in order
@@ -50,19 +58,17 @@ OpTime summarise_op(std::span<const Event* const> events) {
 }  // namespace
 
 std::vector<OpTime> summarise_ops(std::span<const Event> events) {
-  std::vector<const Event*> by_op;
-  by_op.reserve(events.size());
-  for (const Event& event : events) by_op.push_back(&event);
-  std::ranges::sort(by_op, [](const Event* a, const Event* b) {
-    return std::pair(a->op, a->step) < std::pair(b->op, b->step);
-  });
-  std::vector<OpTime> times;
-  for (auto begin = by_op.begin(); begin != by_op.end();) {
-    const auto end = std::find_if(begin, by_op.end(), [&](const Event* e) { return e->op != (*begin)->op; });
-    times.push_back(summarise_op(std::span(begin, end)));
-    begin = end;
+  std::vector<StepTimes> per_op;
+  std::unordered_map<std::int64_t, std::size_t> place_of;
+  for (const Event& event : events) {
+    const auto [place, is_new] = place_of.try_emplace(event.op, per_op.size());
+    if (is_new) per_op.emplace_back().op = event.op;
+    per_op[place->second].add(event);
   }
-  return times;
+  std::ranges::sort(per_op, {}, &StepTimes::op);
+  std::vector<OpTime> summaries;
+  for (StepTimes& times : per_op) summaries.push_back(summarise_op(times));
+  return summaries;
 }
 
 }  // namespace rooflm::record

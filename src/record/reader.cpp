@@ -2,6 +2,7 @@
 #include "record/reader.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -90,8 +91,11 @@ struct Reader::State {
   explicit State(const std::filesystem::path& given)
       : path(given), database(open_record(given, kSchemaVersion, migrations())) {}
 
-  /// Looks through the table once for all runs of a sweep.
+  /// Looks through the table once for all runs of a sweep; not at all when there is nothing to tell apart.
   RowRange events_of(std::int64_t run) {
+    if (database->query_integer("SELECT COUNT(*) FROM run") <= 1) {
+      return {.first = 0, .last = std::numeric_limits<std::int64_t>::max()};
+    }
     if (!event_rows) {
       event_rows.emplace();
       Statement events = database->prepare("SELECT rowid, run FROM event ORDER BY rowid");

@@ -26,22 +26,33 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kBatchTime{1};
 /// Rows after which the clock is looked at: often enough for any row, rare enough to cost nothing.
 constexpr std::size_t kRowsPerLook = 4096;
+/// Events per statement: a million of them are written, and each statement has its own cost.
+constexpr std::size_t kEventsPerInsert = 64;
 constexpr std::chrono::seconds kPatience{2};
 
 std::string now_utc() { return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))); }
 
-/// "INSERT INTO table (columns) VALUES (?, ...)".
-std::string insert_sql(std::string_view table, std::string_view columns, std::string_view verb = "INSERT") {
-  std::string places = "?";
+/// "INSERT INTO table (columns) VALUES (?, ...), ...", for `rows` rows at once.
+std::string insert_sql(std::string_view table, std::string_view columns, std::string_view verb = "INSERT",
+                       std::size_t rows = 1) {
+  std::string places = "(?";
   for (const char c : columns) {
     if (c == ',') places += ", ?";
   }
-  return fmt::format("{} INTO {} ({}) VALUES ({})", verb, table, columns, places);
+  places += ")";
+  std::string all = places;
+  for (std::size_t row = 1; row < rows; ++row) all += ", " + places;
+  return fmt::format("{} INTO {} ({}) VALUES {}", verb, table, columns, all);
+}
+
+template <class... Values>
+void bind_all(Statement& statement, const Values&... values) {
+  (statement.bind(values), ...);
 }
 
 template <class... Values>
 void insert(Statement& statement, const Values&... values) {
-  (statement.bind(values), ...);
+  bind_all(statement, values...);
   statement.run();
 }
 
@@ -97,7 +108,9 @@ struct Writer::State {
         table("op",
               "run, op, kind, class, kernel, name, phase, scope, dtype, shapes, micro_batch, recomputed, "
               "matmul_flop, elementwise_flop, bytes_read, bytes_written, launches"));
-    event.emplace(table("event", "run, step, op, start_ns, device_ns, wall_ns"));
+    constexpr std::string_view kEventColumns = "run, step, op, start_ns, device_ns, wall_ns";
+    event.emplace(table("event", kEventColumns));
+    events.emplace(database.prepare(insert_sql("event", kEventColumns, "INSERT", kEventsPerInsert)));
     counter.emplace(table("counter", "run, phase, scope, name, value, unit, source"));
     tensor.emplace(
         table("tensor", "run, tensor, name, role, dtype, shape, bytes, first_op, last_op, offset"));
@@ -143,8 +156,8 @@ struct Writer::State {
 
   RecordFile file;
   Database database;
-  std::optional<Statement> environment, ceiling, run, run_status, fact, sample, op, event, counter, tensor,
-      memory_event, prediction, cell;
+  std::optional<Statement> environment, ceiling, run, run_status, fact, sample, op, event, events, counter,
+      tensor, memory_event, prediction, cell;
   Clock::time_point begun;
   bool finished = false;
 };
@@ -212,6 +225,14 @@ void Writer::add(std::int64_t run, std::span<const Op> rows) {
 }
 
 void Writer::add(std::int64_t run, std::span<const Event> rows) {
+  while (rows.size() >= kEventsPerInsert) {
+    for (const Event& r : rows.first(kEventsPerInsert)) {
+      bind_all(*state_->events, run, r.step, r.op, r.start_ns, r.device_ns, r.wall_ns);
+    }
+    state_->events->run();
+    rows = rows.subspan(kEventsPerInsert);
+    state_->commit_when_due();
+  }
   state_->add_all(rows, [&](const Event& r) {
     insert(*state_->event, run, r.step, r.op, r.start_ns, r.device_ns, r.wall_ns);
   });

@@ -1,5 +1,5 @@
 // Rows of named values, printed for people or for programs.
-#include "cli/table.h"
+#include "report/table.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "core/names.h"
 #include "core/units.h"
 
-namespace rooflm::cli {
+namespace rooflm::report {
 namespace {
 
 /// Columns that a terminal uses for a UTF-8 text without combining or wide characters.
@@ -38,6 +38,8 @@ std::string format_number(double value, Show show) {
       return core::format_si(value);
     case Show::bytes:
       return core::format_bytes(value);
+    case Show::seconds:
+      return core::format_seconds(value);
   }
   return "?";
 }
@@ -216,4 +218,4 @@ std::string format_table(const Table& table, Format format) {
   return out + (table.rows.empty() ? "]\n" : "\n]\n");
 }
 
-}  // namespace rooflm::cli
+}  // namespace rooflm::report

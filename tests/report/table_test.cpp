@@ -1,5 +1,5 @@
 // One row type, four formats.
-#include "cli/table.h"
+#include "report/table.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 
-namespace rooflm::cli {
+namespace rooflm::report {
 namespace {
 
 Table sample() {
@@ -78,4 +78,4 @@ TEST(Table, UnknownFormatsAreRefused) {
 }
 
 }  // namespace
-}  // namespace rooflm::cli
+}  // namespace rooflm::report
