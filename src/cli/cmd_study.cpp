@@ -22,12 +22,16 @@ namespace {
 struct Options {
   std::string name;
   bool large = false;
-  ModelOptions model{.model = {}};
-  RunOptions run{.batch = {}, .seq = {}, .engine = {}, .dtype = {}, .device = {}, .recompute = {}, .grad_accum = {}};
+  ModelOptions model;
+  RunOptions run;
   MachineOptions machine;
   ProfileOptions profile;
   OutputOptions output;
   std::string n, count, strategy, head_dim;
+
+  Options() {
+    for (const auto& [key, text] : by_name()) text->clear();
+  }
 
   /// The option by the name that study files use.
   [[nodiscard]] std::map<std::string, std::string*> by_name() {

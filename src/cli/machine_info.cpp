@@ -1,6 +1,9 @@
 // The machine and what this binary was built with, as `info` prints it and records keep it.
 #include "cli/machine_info.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <Eigen/Core>
 #include <nlohmann/json.hpp>
 #include <oneapi/dnnl/dnnl.hpp>
