@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cli/ceilings.h"
-#include "cli/table.h"
+#include "report/table.h"
 
 namespace rooflm::cli {
 

@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/machine_info.h"
 #include "cli/output.h"
-#include "cli/table.h"
+#include "report/table.h"
 
 namespace rooflm::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "cli/profile_session.h"
 #include "cli/study_cells.h"
 #include "cli/study_file.h"
-#include "cli/table.h"
+#include "report/table.h"
 #include "cli/values.h"
 #include "core/error.h"
 
