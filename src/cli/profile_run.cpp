@@ -13,6 +13,7 @@
 #include "cli/step_inputs.h"
 #include "core/error.h"
 #include "core/statistics.h"
+#include "measure/drift.h"
 #include "measure/machine.h"
 #include "model/forward.h"
 #include "perfmodel/roofline.h"
@@ -151,6 +152,7 @@ class Profile {
                            settings_->memory_limit_bytes.value_or(0));
     StepInputs inputs(engine, *point_, settings_->seed, settings_->shards);
     trace::OpRecorder recorder(engine.program(), backend, kExpectedSteps);
+    const auto clock_before = measure::clock_hz();
     const auto result = measure::run_interleaved(
         engine, recorder, settings_->steps, [&](int step, StepKind /*kind*/) {
           if (train::StopSignals::received() != 0) return false;
@@ -160,7 +162,7 @@ class Profile {
         });
     write_samples(result);
     record_->add(outcome_.run, recorder.events());
-    write_uncertainty(result);
+    write_uncertainty(result, {.before_hz = clock_before, .after_hz = measure::clock_hz()});
     const auto resident_peak = measure::peak_resident_bytes();
     if (resident_before && resident_peak) {
       fact("rss_increase_bytes", static_cast<double>(*resident_peak - *resident_before), "B");
@@ -193,11 +195,12 @@ class Profile {
     record_->add(outcome_.run, rows);
   }
 
-  void write_uncertainty(const measure::InterleaveResult& result) {
+  void write_uncertainty(const measure::InterleaveResult& result, const measure::ClockChange& clock) {
     sentence("stop_reason", result.stop_reason);
     const auto plain = result.step_seconds(StepKind::plain);
     const auto observed = result.step_seconds(StepKind::observed);
     if (plain.empty() || observed.empty()) return;
+    sentence("drift", measure::drift_sentence(core::summarise(plain), clock));
     const double plain_s = core::median(plain);
     outcome_.step_s = plain_s;
     const double cost = core::median(observed) / plain_s - 1;
