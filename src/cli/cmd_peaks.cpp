@@ -9,7 +9,7 @@
 #include "cli/devices.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
-#include "report/table.h"
+#include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/units.h"

@@ -77,9 +77,7 @@ std::string amount(const Json& bytes) {
 
 }  // namespace
 
-std::string machine_json() {
-  return collect().dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string machine_json() { return collect().dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 std::vector<std::pair<std::string, std::string>> machine_lines() {
   const Json info = collect();

@@ -76,8 +76,8 @@ class Profile {
   }
 
   ProfileOutcome take() {
-    program::Program program = engines::training_step(
-        model::forward(point_->config, point_->batch, point_->seq), point_->step);
+    program::Program program =
+        engines::training_step(model::forward(point_->config, point_->batch, point_->seq), point_->step);
     write_program(program);
     const auto backend = make_backend(point_->device, point_->step.engine, settings_->threads);
     fact("free_bytes", backend->free_bytes(), "B");
@@ -129,9 +129,8 @@ class Profile {
     record_->add(run, perfmodel::predict_roofs(machine, program));
     const auto tokens = static_cast<double>(point_->tokens());
     fact("tokens", tokens, "tokens");
-    fact("model_flop",
-         static_cast<double>(model::model_flop_per_token(point_->config, point_->seq)) * tokens, "flop",
-         "(6 N + 12 L C T) tokens (PaLM, appendix B)");
+    fact("model_flop", static_cast<double>(model::model_flop_per_token(point_->config, point_->seq)) * tokens,
+         "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
     fact("matmul_flop", static_cast<double>(step_totals(program).cost.matmul_flop), "flop");
     fact("plan_bytes", static_cast<double>(need.transient_bytes), "B");
     fact("state_bytes", static_cast<double>(need.persistent_bytes), "B");
@@ -153,8 +152,8 @@ class Profile {
     StepInputs inputs(engine, *point_, settings_->seed, settings_->shards);
     trace::OpRecorder recorder(engine.program(), backend, kExpectedSteps);
     const auto clock_before = measure::clock_hz();
-    const auto result = measure::run_interleaved(
-        engine, recorder, settings_->steps, [&](int step, StepKind /*kind*/) {
+    const auto result =
+        measure::run_interleaved(engine, recorder, settings_->steps, [&](int step, StepKind /*kind*/) {
           if (train::StopSignals::received() != 0) return false;
           inputs.write(step);
           recorder.set_step(step);
