@@ -6,7 +6,7 @@
 
 #include "cli/ceilings.h"
 #include "cli/model_options.h"
-#include "report/table.h"
+#include "cli/table.h"
 #include "measure/bench_runner.h"
 
 namespace rooflm::cli {

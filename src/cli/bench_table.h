@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cli/ceilings.h"
-#include "report/table.h"
+#include "cli/table.h"
 
 namespace rooflm::cli {
 

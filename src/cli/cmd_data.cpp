@@ -5,7 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "report/table.h"
+#include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "train/prepare.h"

@@ -9,7 +9,7 @@
 #include "cli/commands.h"
 #include "cli/inference_options.h"
 #include "cli/output.h"
-#include "report/table.h"
+#include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "train/data_loader.h"

@@ -6,14 +6,14 @@
 #include "cli/commands.h"
 #include "cli/machine_info.h"
 #include "cli/output.h"
-#include "report/table.h"
+#include "cli/table.h"
 
 namespace rooflm::cli {
 namespace {
 
 int run(const std::string& format_name) {
   const Format format = parse_format(format_name);
-    if (format == Format::json) {
+  if (format == Format::json) {
     write_out(machine_json());
     return 0;
   }

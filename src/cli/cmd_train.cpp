@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/devices.h"
 #include "cli/output.h"
-#include "report/table.h"
+#include "cli/table.h"
 #include "cli/train_arguments.h"
 #include "core/error.h"
 #include "core/units.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "report/table.h"
+#include "cli/table.h"
 #include "passes/plan_memory.h"
 #include "program/program.h"
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "cli/model_file.h"
-#include "report/table.h"
+#include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
 
