@@ -18,13 +18,13 @@ class Names {
 const digits = (value) => Number(value.toPrecision(6));
 const sum = (list) => list.reduce((total, value) => total + value, 0);
 
-function timed(ops, random) {
+function timed(ops, random, engine) {
   return ops.map((op) => {
     const bandwidth = op.bytes < kMachine.cacheBytes ? kMachine.cacheBytePerS : kMachine.bytePerS;
     const compute = (op.matmul + op.elementwise / 4) / kMachine.flopPerS;
     const memory = op.bytes / bandwidth;
     const roof = Math.max((op.matmul + op.elementwise) / kMachine.flopPerS, op.bytes / kMachine.cacheBytePerS);
-    const reached = op.cls === 'matmul' ? 0.7 + 0.2 * random() : 0.45 + 0.4 * random();
+    const reached = (op.cls === 'matmul' ? 0.7 + 0.2 * random() : 0.45 + 0.4 * random()) * (engine === 'eager' ? 0.55 : 1);
     const device = Math.max(Math.max(compute, memory) / reached + 4e-7, roof);
     return { ...op, roof, device, wall: device + kMachine.launchS * op.launches * (0.6 + random()),
              bound: compute > memory ? 'compute' : op.bytes < kMachine.cacheBytes ? 'L2' : 'DRAM' };
@@ -57,14 +57,14 @@ function roofOf(ops, measured) {
            share: digits(roof / measured) };
 }
 
-function opColumns(ops, random) {
+function opColumns(ops, random, engine) {
   const names = new Names();
   const text = (key) => ops.map((op) => names.of(key(op)));
   const number = (key) => ops.map((op) => digits(key(op)));
   const spread = ops.map(() => 0.01 + 0.05 * random());
   return {
     op: ops.map((_, i) => i), kind: text((op) => op.kind), class: text((op) => op.cls),
-    kernel: text((op) => (op.cls === 'matmul' ? 'onednn_brgemm_avx512_f32' : `fast_${op.kind}`)),
+    kernel: text((op) => (engine === 'eager' ? `eigen_${op.kind}` : op.cls === 'matmul' ? 'onednn_brgemm_avx512_f32' : `fast_${op.kind}`)),
     name: text((op) => `${op.kind}`), phase: text((op) => op.phase), scope: text((op) => op.scope),
     dtype: text(() => 'fp32'), shapes: text((op) => op.shapes), recomputed: ops.map((op) => op.recomputed),
     matmul_flop: ops.map((op) => op.matmul), elementwise_flop: ops.map((op) => op.elementwise), bytes: ops.map((op) => op.bytes),
@@ -118,7 +118,7 @@ function blocksOf(ops) {
 function makeRun(id, label, shape, more) {
   const random = randomNumbers(7 + id);
   const step = makeStep(shape);
-  const ops = timed(step.ops, random);
+  const ops = timed(step.ops, random, more.engine);
   const wall = (phase) => sum(ops.filter((op) => op.phase === phase).map((op) => op.wall));
   const names = new Names();
   const samples = { step: [], phase: [], seconds: [], kind: [], outlier: [], names: names.names };
@@ -148,7 +148,7 @@ function makeRun(id, label, shape, more) {
     step: summaries.get('step'),
     phases: kPhases.map((phase) => ({ phase, time: summaries.get(phase),
                                       ...roofOf(ops.filter((op) => op.phase === phase), summaries.get(phase).median_s) })),
-    blocks: blocksOf(ops), samples, ops: opColumns(ops, random), memory };
+    blocks: blocksOf(ops), samples, ops: opColumns(ops, random, more.engine), memory };
 }
 
 function ceilings() {

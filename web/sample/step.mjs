@@ -30,11 +30,17 @@ class StepBuilder {
     this.shape = shape;
     this.ops = [];
     this.tensors = [];
+    this.accumulated = new Set();
   }
   op(kind, cls, phase, scope, work, outputs = [], extra = {}) {
     const index = this.ops.length;
     this.ops.push({ kind, cls, phase, scope, ...costOf(work), launches: extra.launches ?? 1, recomputed: extra.recomputed ?? 0 });
-    for (const out of outputs) this.tensors.push({ ...out, scope, first: index, last: index });
+    for (const out of outputs) {
+      // Gradients of weights are added up over micro-batches in one tensor.
+      if (out.role === 'gradient' && out.name.endsWith('.weight') && this.accumulated.has(out.name)) continue;
+      this.accumulated.add(out.name);
+      this.tensors.push({ ...out, scope, first: index, last: index });
+    }
     return index;
   }
   /** The tensor made last under this name now lives to this op. */
@@ -112,15 +118,15 @@ function attentionBackward(b, h, tag) {
 function layerBackward(b, layer, tag) {
   const { batch, seq, d, ff } = b.shape;
   const rows = batch * seq, h = `h.${layer}`;
-  linearBackward(b, `${h}/feed_forward/fc2`, tag, 'fc2', rows, d, ff);
+  linearBackward(b, `${h}/feed_forward/fc2`, h, 'fc2', rows, d, ff);
   b.keep(`${tag}.act`, b.op('gelu_backward', 'elementwise', 'backward', `${h}/feed_forward/act`, { elements: rows * ff, flopPer: 14, operands: 3 }));
-  const fc1 = linearBackward(b, `${h}/feed_forward/fc1`, tag, 'fc1', rows, ff, d);
+  const fc1 = linearBackward(b, `${h}/feed_forward/fc1`, h, 'fc1', rows, ff, d);
   for (const name of ['fc1', 'ln2']) b.keep(`${tag}.${name}`, fc1 + 1);
   b.op('layernorm_backward', 'norm', 'backward', `${h}/ln2`, { elements: rows * d, flopPer: 11, operands: 4 });
-  linearBackward(b, `${h}/attention/proj`, tag, 'proj', rows, d, d);
+  linearBackward(b, `${h}/attention/proj`, h, 'proj', rows, d, d);
   const attention = attentionBackward(b, h, tag);
   for (const name of ['o', 'scores', 'stats', 'qkv']) b.keep(`${tag}.${name}`, attention);
-  const qkv = linearBackward(b, `${h}/attention/qkv`, tag, 'qkv', rows, 3 * d, d);
+  const qkv = linearBackward(b, `${h}/attention/qkv`, h, 'qkv', rows, 3 * d, d);
   b.keep(`${tag}.ln1`, qkv + 1);
   const norm = b.op('layernorm_backward', 'norm', 'backward', `${h}/ln1`, { elements: rows * d, flopPer: 11, operands: 4 });
   for (const name of ['r1', 'r2']) b.keep(`${tag}.${name}`, norm);

@@ -2,20 +2,26 @@
 import { BarChart, CustomChart, LineChart, ScatterChart } from 'echarts/charts';
 import { DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, MarkPointComponent, TooltipComponent } from 'echarts/components';
 import { type ECharts, init, use } from 'echarts/core';
+import { LabelLayout } from 'echarts/features';
 import { CanvasRenderer } from 'echarts/renderers';
 import { h } from './dom';
 import { onTheme, token } from './theme';
 
 use([BarChart, CustomChart, LineChart, ScatterChart, DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent,
-  MarkPointComponent, TooltipComponent, CanvasRenderer]);
+  MarkPointComponent, TooltipComponent, LabelLayout, CanvasRenderer]);
 
 // ECharts' own option type costs seconds of type checking and accepts everything all the same.
 export type Option = Record<string, unknown>;
 
-const resize = new ResizeObserver((entries) => {
-  for (const entry of entries) views.get(entry.target)?.fit();
-});
 const views = new Map<Element, Chart>();
+const resize = new ResizeObserver((entries) => {
+  for (const entry of entries) views.get(entry.target)?.resize();
+});
+// A chart is made when it comes near to the view: a page of many charts is there sooner.
+const kNear = '700px';
+const near = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) views.get(entry.target)?.fit();
+}, { rootMargin: kNear });
 
 /** The text style of axes, legends and labels. */
 const textStyle = (): Option => ({ color: token('muted'), fontSize: 11, fontFamily: token('sans') });
@@ -56,6 +62,7 @@ export class Chart {
     this.element = h('div', { class: 'chart', role: 'img', 'aria-label': label, style: `height:${height}px` });
     views.set(this.element, this);
     resize.observe(this.element);
+    near.observe(this.element);
     this.forget = onTheme(() => this.draw());
   }
 
@@ -72,12 +79,18 @@ export class Chart {
 
   setHeight(pixels: number): void { this.element.style.height = `${pixels}px`; }
 
+  resize(): void {
+    if (this.echarts) this.fit();
+  }
+
+  /** Makes the chart when there is none yet, and gives it the size of its element. */
   fit(): void {
     if (this.element.clientWidth === 0 || this.element.clientHeight === 0) return;
     if (this.echarts) {
       this.echarts.resize();
       return;
     }
+    near.unobserve(this.element);
     this.echarts = init(this.element);
     this.draw();
     for (const handler of this.handlers) handler(this.echarts);
@@ -86,6 +99,7 @@ export class Chart {
   dispose(): void {
     this.forget();
     resize.unobserve(this.element);
+    near.unobserve(this.element);
     views.delete(this.element);
     this.echarts?.dispose();
   }

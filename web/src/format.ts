@@ -5,13 +5,13 @@ const kPrefixes: readonly [number, string][] = [
   [1e15, 'P'], [1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k'], [1, ''], [1e-3, 'm'], [1e-6, 'µ'], [1e-9, 'n'],
 ];
 
-/** Three significant digits without an exponent; grouping from 10 000 on. */
+/** So many significant digits; grouped from 10 000 on, with an exponent below 0.0001. */
 export function digits(value: number, significant = 3): string {
   if (value === 0) return '0';
   const size = Math.abs(value);
   if (size >= 1e4) return Math.round(value).toLocaleString('en-US').replaceAll(',', '\u202f');
   const decimals = Math.max(0, significant - 1 - Math.floor(Math.log10(size) + 1e-12));
-  return decimals > 9 ? value.toExponential(significant - 1) : value.toFixed(decimals);
+  return size < 1e-4 ? value.toExponential(1) : value.toFixed(decimals);
 }
 
 function scaled(value: number, unit: string, significant: number, smallest: number): string {
@@ -50,7 +50,8 @@ export const flopPerSecond = (value: number | null | undefined): string => quant
 /** A share of 1 as per cent. */
 export function percent(value: number | null | undefined): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return kNone;
-  return `${digits(100 * value)} %`;
+  const size = Math.abs(100 * value);
+  return `${size === 0 || size >= 0.995 ? digits(100 * value) : size < 0.005 ? '< 0.01' : (100 * value).toFixed(2)} %`;
 }
 
 /** A whole number with thin spaces between thousands. */

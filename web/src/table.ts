@@ -110,7 +110,7 @@ export class Table {
     this.status.textContent = this.shown.length === length ? plural(length, 'row') : `${count(this.shown.length)} of ${plural(length, 'row')}`;
     this.scroller.setAttribute('aria-rowcount', String(this.shown.length + 1));
     const visible = Math.min(this.options.visibleRows ?? 14, Math.max(1, this.shown.length));
-    this.scroller.style.setProperty('--height', `${(visible + 1) * kRowHeight + 14}px`);
+    this.scroller.style.setProperty('--height', `${(visible + 1) * kRowHeight + (this.shown.length > visible ? kRowHeight / 2 : 16)}px`);
     this.body.style.height = `${Math.min(this.shown.length * kRowHeight, kMostPixels)}px`;
     this.scroller.scrollTop = 0;
     this.draw();

@@ -110,6 +110,8 @@ class RunComparison {
     for (const chart of this.charts) chart.dispose();
     const [a, b] = [this.runs[this.a]!, this.runs[this.b]!];
     const [phases, blocks] = [phasePairs(a, b), blockPairs(a, b)];
+    // Long bars first: what matters is at the top, and the table above has its own order.
+    blocks.sort((p, q) => Math.max(q.a ?? 0, q.b ?? 0) - Math.max(p.a ?? 0, p.b ?? 0));
     const chart = (title: string, pairs: readonly Pair[]): Chart => new Chart(`${title} of both runs`, 62 + 30 * pairs.length, () => barOption(pairs, a, b));
     this.charts = [chart('Phases', phases), ...(blocks.length > 0 ? [chart('Blocks', blocks)] : [])];
     const [phaseChart, blockChart] = this.charts;

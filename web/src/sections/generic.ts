@@ -80,7 +80,7 @@ function chartOption(chart: GenericChart): Option {
       return tip(p.seriesName, [[chart.x.title || 'x', isNumber(x) ? quantity(x, chart.x.unit) : String(x)],
                                 [chart.y.title || 'y', shape.shares ? percent(Number(y)) : quantity(Number(y), chart.y.unit)]]);
     } }),
-    xAxis: axis({ ...(shape.categories ? { type: 'category', data: shape.categories } : number(chart.x)), name: shape.categories ? chart.x.title : axisTitle(chart.x), min: shape.categories ? undefined : chart.x.log ? 'dataMin' : undefined }),
+    xAxis: axis({ ...(shape.categories ? { type: 'category', data: shape.categories } : number(chart.x)), name: shape.categories ? chart.x.title : axisTitle(chart.x), ...(chart.x.log && !shape.categories ? { min: 'dataMin', max: 'dataMax' } : {}) }),
     yAxis: axis({ ...(shape.shares ? { type: 'value', max: 1, axisLabel: { color: token('muted'), fontSize: 11, formatter: percent } } : number(chart.y)), name: chart.y.title, nameGap: 66 }),
     series: seriesOf(chart, shape),
   };

@@ -8,7 +8,8 @@ import { type Amount, type Box, depthOf, layOut, pathOf, type ScopeNode, scopeTr
 import type { Context, Section } from './section';
 
 const kRow = 24;
-const kTextRoom = 26; // pixels; narrower boxes stay without a name
+const kTextRoom = 30; // pixels; narrower boxes stay without a name
+const kShareRoom = 110; // wider ones say their share too
 const kAmounts: readonly (readonly [Amount, string, string])[] = [
   ['device', 'Device time', 's'], ['wall', 'Wall time', 's'], ['bytes', 'Bytes', 'byte'], ['flop', 'FLOP', 'flop']];
 
@@ -133,13 +134,18 @@ class Icicle {
     }
     if (width < kTextRoom) return;
     pen.fillStyle = colours.text;
-    pen.save();
-    pen.beginPath();
-    pen.rect(x + 4, y, width - 8, kRow);
-    pen.clip();
     const share = node.amounts[this.amount] / this.root.amounts[this.amount];
-    pen.fillText(width > 110 ? `${node.name}  ${percent(share)}` : node.name, x + 5, y + kRow / 2);
-    pen.restore();
+    const text = this.fitting(width > kShareRoom ? `${node.name}  ${percent(share)}` : node.name, width - 9);
+    pen.fillText(text, x + 5, y + kRow / 2);
+  }
+
+  /** As much of `text` as `room` pixels hold; nothing when that says little. */
+  private fitting(text: string, room: number): string {
+    const kLeast = 4;
+    const whole = this.pen.measureText(text).width;
+    if (whole <= room) return text;
+    const letters = Math.floor((text.length * room) / whole) - 1;
+    return letters >= kLeast ? `${text.slice(0, letters)}…` : '';
   }
 
   private phaseOf(node: ScopeNode): string | null {

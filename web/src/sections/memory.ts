@@ -80,9 +80,9 @@ class MemoryChart {
       data: [...timeline.events].map((event) => [x(event), replay.total[event]]),
       markPoint: { symbol: 'circle', symbolSize: 8, silent: true, itemStyle: { color: token('bad') },
         data: [{ coord: [x(peak), replay.total[peak]], value: replay.total[peak] }],
-        label: { show: true, position: 'top', color: token('text'), fontSize: 11, formatter: `peak ${bytes(replay.total[peak])}` } },
+        label: { show: true, position: x(peak) > 0.85 * (replay.eventOp[replay.eventCount - 1] ?? 0) ? 'left' : 'top', distance: 8, color: token('text'), fontSize: 11, formatter: `peak ${bytes(replay.total[peak])}` } },
       markLine: { symbol: 'none', silent: true, lineStyle: { color: token('line-strong'), type: 'dashed', width: 1 }, data: marks,
-        label: { show: true, position: 'insideStartTop', rotate: 0, color: token('muted'), fontSize: 10, formatter: '{b}' } },
+        label: { show: true, position: 'end', align: 'left', distance: 4, color: token('muted'), fontSize: 10, formatter: '{b}' } },
     };
     return [...areas, total];
   }
@@ -90,10 +90,11 @@ class MemoryChart {
   private option(): Option {
     const { eventOp, eventCount } = this.replay;
     return {
-      grid: { left: 74, right: 28, top: 26, bottom: 84 },
+      grid: { left: 74, right: 64, top: 26, bottom: 84 },
       tooltip: tooltip({ trigger: 'axis', axisPointer: { type: 'line', lineStyle: { color: token('muted') } },
         formatter: (items: { dataIndex: number }[]) => (items[0] ? this.hover(items[0].dataIndex) : '') }),
-      xAxis: axis({ type: 'value', name: 'op', min: eventOp[0], max: eventOp[eventCount - 1], splitLine: { show: false } }),
+      xAxis: axis({ type: 'value', name: 'op', min: eventOp[0], max: eventOp[eventCount - 1], splitLine: { show: false },
+        axisLabel: { color: token('muted'), fontSize: 11, showMaxLabel: false, formatter: (value: number) => count(value) } }),
       yAxis: axis({ type: 'value', max: (range: { max: number }) => range.max * 1.08,
         axisLabel: { color: token('muted'), fontSize: 11, showMaxLabel: false, formatter: (value: number) => bytes(value) } }),
       dataZoom: [{ type: 'slider', height: 22, bottom: 8, borderColor: token('line'), textStyle: { color: token('muted') }, fillerColor: token('selected'),

@@ -36,7 +36,7 @@ function samplesOption(run: Run, phase: string): Option {
   const plain = (i: number): boolean => textAt(kinds, i) === 'plain' || textAt(kinds, i) === '';
   const time = phase === 'step' ? run.step : run.phases.find((p) => p.phase === phase)?.time;
   const lines = [time?.median_s, time?.ci_low_s, time?.ci_high_s].filter((at) => typeof at === 'number');
-  const main = group('sample', colourOf(phase), 'circle', (i) => plain(i) && outlier[i] !== 1);
+  const main = group('sample', phase === 'step' ? token('accent') : colourOf(phase), 'circle', (i) => plain(i) && outlier[i] !== 1);
   return {
     grid: { left: 84, right: 24, top: 14, bottom: 44 },
     tooltip: tooltip({ trigger: 'item', formatter: (p: { seriesName: string; value: [number, number] }) => tip(p.seriesName, [['step', count(p.value[0])], ['time', seconds(p.value[1], 4)]]) }),

@@ -19,7 +19,15 @@ interface Extent {
   y: [number, number];
 }
 
-/** Whole decades around all points, and around the ridges of the roofs. */
+/** The nearest 1 or 3 times a power of ten below or above. */
+function roundDecade(value: number, up: boolean): number {
+  const power = 10 ** Math.floor(Math.log10(value));
+  const ratio = value / power;
+  if (up) return ratio <= 1 ? power : ratio <= 3 ? 3 * power : 10 * power;
+  return ratio >= 3 ? 3 * power : power;
+}
+
+/** Round limits around all points, and around the ridges of the roofs. */
 function extentOf(sets: readonly PointSet[], roofs: Roofs): Extent {
   const [x, y]: [[number, number], [number, number]] = [[Infinity, -Infinity], [Infinity, -Infinity]];
   const include = (range: [number, number], value: number): void => {
@@ -33,8 +41,10 @@ function extentOf(sets: readonly PointSet[], roofs: Roofs): Extent {
   }
   for (const rate of roofs.rates) include(y, rate.value * 1.5);
   for (const rate of roofs.rates) for (const bandwidth of roofs.bandwidths) include(x, (2 * rate.value) / bandwidth.value);
-  const decades = (range: [number, number]): [number, number] => (range[0] > range[1] ? [1, 10] : [10 ** Math.floor(Math.log10(range[0])), 10 ** Math.ceil(Math.log10(range[1]))]);
-  return { x: decades(x), y: decades(y) };
+  // Air beside the last points: a round limit may lie right at one.
+  const kAir = 1.3;
+  const limits = (range: [number, number]): [number, number] => (range[0] > range[1] ? [1, 10] : [roundDecade(range[0] / kAir, false), roundDecade(range[1] * kAir, true)]);
+  return { x: limits(x), y: limits(y) };
 }
 
 function roofLines(roofs: Roofs, { x, y }: Extent): Option[] {
@@ -44,7 +54,7 @@ function roofLines(roofs: Roofs, { x, y }: Extent): Option[] {
     type: 'line', name, data: [from, to], silent: true, showSymbol: false, symbol: 'none', z: 1, lineStyle: { color: token('muted'), width: 1.2 },
     endLabel: { show: atEnd, formatter: name, color: token('muted'), fontSize: 11, align: 'right', offset: [-6, -9] },
     markPoint: atEnd ? undefined : { symbol: 'rect', symbolSize: 0.01, silent: true, data: [{ coord: slopeLabelAt(from, to) }],
-      label: { show: true, formatter: name, color: token('muted'), fontSize: 11, position: 'left', distance: 4 } },
+      label: { show: true, formatter: name, color: token('muted'), fontSize: 11, position: 'right', distance: 6 } },
   });
   return [
     ...roofs.rates.map((rate) => line(`${rate.name} ${flopPerSecond(rate.value)}`, [Math.max(x[0], rate.value / fastest), rate.value], [x[1], rate.value], true)),
@@ -56,15 +66,15 @@ function roofLines(roofs: Roofs, { x, y }: Extent): Option[] {
   ];
 }
 
-/** Three quarters of the way up a slope, on the logarithmic scale. */
+/** Low on a slope, where there are few points, on the logarithmic scale. */
 function slopeLabelAt(from: [number, number], to: [number, number]): [number, number] {
-  const between = (a: number, b: number): number => a ** 0.25 * b ** 0.75;
+  const between = (a: number, b: number): number => a ** 0.9 * b ** 0.1;
   return [between(from[0], to[0]), between(from[1], to[1])];
 }
 
 const kMarks = { ops: { symbol: 'circle', size: 6 }, blocks: { symbol: 'diamond', size: 13 }, phases: { symbol: 'rect', size: 15 } };
 
-function pointSeries(set: PointSet, index: number): Option {
+function pointSeries(set: PointSet, index: number, labelOf: (p: { dataIndex: number }) => string): Option {
   const many = set.subjects.length >= kManyPoints;
   const { symbol, size } = kMarks[set.level];
   const colour = set.level === 'ops' ? colourOf(set.name) : set.level === 'blocks' ? token('raised') : token('text');
@@ -74,6 +84,7 @@ function pointSeries(set: PointSet, index: number): Option {
     itemStyle: { color: colour, opacity: set.level === 'ops' ? (many ? 0.5 : 0.75) : 1,
                  borderColor: set.level === 'ops' ? undefined : token(set.level === 'blocks' ? 'text' : 'raised'), borderWidth: set.level === 'ops' ? 0 : 1.2 },
     emphasis: { scale: 1.5 },
+    ...(set.level === 'phases' ? { label: { show: true, position: 'bottom', distance: 7, color: token('text'), fontSize: 11, formatter: labelOf }, labelLayout: { moveOverlap: 'shiftY' } } : {}),
   };
 }
 
@@ -160,7 +171,7 @@ class Roofline {
       tooltip: tooltip({ trigger: 'item', formatter: (event: { seriesId?: string; dataIndex: number }) => this.hover(event) }),
       xAxis: axis({ type: 'log', name: 'arithmetic intensity, FLOP per byte', min: extent.x[0], max: extent.x[1], axisLabel: label((value) => digits(value, 1)) }),
       yAxis: axis({ type: 'log', name: 'rate, FLOP/s', nameGap: 66, min: extent.y[0], max: extent.y[1], axisLabel: label((value) => quantity(value, 'flop/s', 1)) }),
-      series: [...roofLines(this.roofs, extent), ...this.sets.map(pointSeries)],
+      series: [...roofLines(this.roofs, extent), ...this.sets.map((set, index) => pointSeries(set, index, (p) => this.subject(set, p.dataIndex).title))],
     };
   }
 
