@@ -160,6 +160,11 @@ void Row::set(std::string_view key, Cell value) {
   cells_.emplace_back(key, std::move(value));
 }
 
+void Row::set_first(std::string_view key, Cell value) {
+  if (find(key) != nullptr) return set(key, std::move(value));
+  cells_.emplace(cells_.begin(), key, std::move(value));
+}
+
 const Cell* Row::find(std::string_view key) const {
   for (const auto& [name, cell] : cells_) {
     if (name == key) return &cell;
