@@ -150,7 +150,7 @@ class Profile {
     engines::Engine engine(std::move(program), point_->step.engine, store,
                            settings_->memory_limit_bytes.value_or(0));
     StepInputs inputs(engine, *point_, settings_->seed, settings_->shards);
-    trace::OpRecorder recorder(engine.program(), kExpectedSteps);
+    trace::OpRecorder recorder(engine.program(), backend, kExpectedSteps);
     const auto result = measure::run_interleaved(
         engine, recorder, settings_->steps, [&](int step, StepKind /*kind*/) {
           if (train::StopSignals::received() != 0) return false;

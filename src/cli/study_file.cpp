@@ -8,6 +8,7 @@
 #include <iterator>
 #include <sstream>
 #include <toml++/toml.h>
+#include <utility>
 
 #include "cli/shipped_studies.h"
 #include "core/error.h"
@@ -26,9 +27,11 @@ const std::vector<std::string> kOptionKeys = {
 class Parser {
  public:
   Parser(std::string_view text, std::string where) : where_(std::move(where)) {
-    const toml::parse_result result = toml::parse(text);
-    if (!result) fail(result.error().source().begin.line, std::string(result.error().description()));
-    table_ = result.table();
+    try {
+      table_ = toml::parse(text);
+    } catch (const toml::parse_error& error) {
+      fail(error.source().begin.line, std::string(error.description()));
+    }
   }
 
   Study study(const std::string& name) {

@@ -12,6 +12,13 @@
 #include "core/error.h"
 
 namespace rooflm::record {
+namespace {
+
+/// Longer texts are not written. Of damaged rows, SQLite says that they are too long, before it asks for the
+/// memory.
+constexpr int kMaxValueBytes = 64 << 20;
+
+}  // namespace
 
 Statement::Statement(sqlite3_stmt* statement, const Database& database)
     : statement_(statement), database_(&database) {}
@@ -87,9 +94,10 @@ Database::Database(std::filesystem::path path, Mode mode, std::chrono::milliseco
   connection_.reset(connection);
   check(status);
   check(sqlite3_busy_timeout(connection, static_cast<int>(patience.count())));
+  sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, kMaxValueBytes);
 }
 
-Database::Database(const Database& other) : path_(other.path_), writes_(true) {
+Database::Database(const Database& other) : path_(other.path_) {
   sqlite3* connection = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   const int status = sqlite3_open_v2(":memory:", &connection, flags, nullptr);
@@ -131,7 +139,7 @@ void Database::check(int status) const {
   if (primary == SQLITE_CONSTRAINT || primary == SQLITE_MISUSE || primary == SQLITE_RANGE) {
     throw std::logic_error(fmt::format("{}: {}", path_.string(), reason));
   }
-  if (primary == SQLITE_NOMEM) throw std::bad_alloc();
+  if (primary == SQLITE_NOMEM && writes_) throw std::bad_alloc();
   if ((primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN || primary == SQLITE_FULL) &&
       system_error != 0) {
     reason = std::generic_category().message(system_error);
@@ -140,8 +148,10 @@ void Database::check(int status) const {
   if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED) {
     throw LockedFile(doing + "another process has locked it");
   }
-  // To lack a table or a column that a record of this version must have is damage too.
-  if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB || primary == SQLITE_ERROR) {
+  // To lack a table or a column that a record of this version must have is damage too; a damaged row may
+  // pretend to be larger than the memory.
+  if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB || primary == SQLITE_ERROR ||
+      primary == SQLITE_NOMEM || (primary == SQLITE_TOOBIG && !writes_)) {
     throw DamagedFile(fmt::format("{}it is damaged ({})", doing, reason));
   }
   throw core::InputError(doing + reason);

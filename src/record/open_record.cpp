@@ -25,7 +25,10 @@ constexpr std::chrono::seconds kPatience{2};
 constexpr std::size_t kHeaderBytes = 100;
 using Header = std::array<char, kHeaderBytes>;
 constexpr std::string_view kMagic("SQLite format 3\0", 16);
+constexpr std::size_t kPageBytesOffset = 16;  // 2 bytes; 1 stands for kLargestPage
+constexpr std::size_t kPageCountOffset = 28;
 constexpr std::size_t kApplicationIdOffset = 68;
+constexpr std::uint64_t kLargestPage = 65536;
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& reason) {
   throw core::InputError(fmt::format("cannot read {}: {}", path.string(), reason));
@@ -46,13 +49,37 @@ std::optional<Header> read_header(const std::filesystem::path& path) {
   return header;
 }
 
-/// Big-endian, as SQLite writes it.
-std::int32_t application_id(const Header& header) {
+/// The big-endian number of `bytes` bytes at `offset`, as SQLite writes it.
+std::uint32_t number_at(const Header& header, std::size_t offset, std::size_t bytes) {
   std::uint32_t value = 0;
-  for (std::size_t i = 0; i < sizeof(value); ++i) {
-    value = value << 8U | static_cast<unsigned char>(header[kApplicationIdOffset + i]);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    value = value << 8U | static_cast<unsigned char>(header.at(offset + i));
   }
-  return static_cast<std::int32_t>(value);
+  return value;
+}
+
+std::int32_t application_id(const Header& header) {
+  return static_cast<std::int32_t>(number_at(header, kApplicationIdOffset, 4));
+}
+
+/// What the header says that the file holds.
+std::uint64_t bytes_of_pages(const Header& header) {
+  const std::uint64_t page_bytes = number_at(header, kPageBytesOffset, 2);
+  return (page_bytes == 1 ? kLargestPage : page_bytes) * number_at(header, kPageCountOffset, 4);
+}
+
+/// A file that was cut within its last page is read by SQLite as if zeros followed. Where a -wal holds the
+/// newest pages, the file may be shorter and SQLite knows.
+void require_whole(const std::filesystem::path& path, const Header& header) {
+  std::filesystem::path log = path;
+  log += "-wal";
+  std::error_code error;
+  if (const auto log_bytes = std::filesystem::file_size(log, error); !error && log_bytes > 0) return;
+  const std::uint64_t bytes = std::filesystem::file_size(path);
+  if (bytes < bytes_of_pages(header)) {
+    fail(path,
+         fmt::format("it is truncated: it has {} bytes and should have {}", bytes, bytes_of_pages(header)));
+  }
 }
 
 bool is_sqlite(const Header& header) { return std::string_view(header.data(), kMagic.size()) == kMagic; }
@@ -65,6 +92,7 @@ void require_record(const std::filesystem::path& path) {
   if (!is_sqlite(*header)) fail(path, "it is no run record (no SQLite file)");
   if (application_id(*header) != kApplicationId)
     fail(path, "it is a SQLite file, but no run record of rooflm");
+  require_whole(path, *header);
 }
 
 std::string writer_of(const Database& record) {

@@ -43,8 +43,6 @@ void MemoryRecorder::on_step_begin(const Program& /*program*/) {
   allocations_ = 0;
 }
 
-void MemoryRecorder::on_step_end(const Program& /*program*/) {}
-
 void MemoryRecorder::on_op_begin(const Program& /*program*/, std::size_t /*index*/) {}
 
 void MemoryRecorder::on_op_end(const Program& /*program*/, std::size_t index) {

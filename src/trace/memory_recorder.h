@@ -20,7 +20,6 @@ class MemoryRecorder : public engines::Observer {
   [[nodiscard]] std::int64_t allocations() const { return allocations_; }
 
   void on_step_begin(const program::Program& program) override;
-  void on_step_end(const program::Program& program) override;
   void on_op_begin(const program::Program& program, std::size_t index) override;
   void on_op_end(const program::Program& program, std::size_t index) override;
   void on_allocate(const program::Program& program, program::TensorId id, std::int64_t live_bytes) override;
