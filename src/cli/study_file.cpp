@@ -87,7 +87,8 @@ class Parser {
       std::string text;
       for (const toml::node& item : *list) {
         if (item.is_array()) fail(item, fmt::format("'{}' must be a list of numbers or texts", key));
-        text += (text.empty() ? "" : ",") + value_of(key, item);
+        if (!text.empty()) text += ',';
+        text += value_of(key, item);
       }
       return text;
     }
