@@ -83,6 +83,10 @@ void add_warnings(Table& table) {
     if (row.text("stop_reason").empty()) continue;
     const std::string label = fmt::format("{} B={} T={} {} {}", row.text("model"), row.number("batch"),
                                           row.number("seq"), row.text("dtype"), row.text("engine"));
+    if (row.text("stop_reason") != fmt::format("{:.0f} samples", row.number("steps"))) {
+      table.notes.push_back(fmt::format("{}: {:.0f} steps, stopped at: {}", label, row.number("steps"),
+                                        row.text("stop_reason")));
+    }
     if (row.number("drift_p") < core::Drift::kAlpha) {
       table.notes.push_back(fmt::format("{}: {}", label, row.text("drift")));
     }
