@@ -8,6 +8,7 @@ import { type Order, Rows } from './rows';
 const kRowHeight = 25;
 const kOverscan = 8;
 const kPrintedRows = 50;
+const kLongText = 30; // letters that a cell may not show in full
 const kMostPixels = 1e7; // browsers lay out no element much higher than this; longer tables scroll proportionally
 
 export interface TableOptions {
@@ -20,6 +21,16 @@ export interface TableOptions {
   /** Called with a row that was clicked or entered. */
   open?: (row: number) => void;
   tools?: readonly Child[];
+}
+
+/** A row element and what it shows. */
+interface Slot {
+  element: HTMLElement;
+  cells: HTMLElement[];
+  place: number;
+  row: number;
+  active: boolean | null;
+  top: number;
 }
 
 const tables = new Map<Element, Table>();
@@ -48,6 +59,8 @@ export class Table {
   private readonly id = freshId('table');
   private shown: Uint32Array;
   private order: Order | null;
+  private readonly noRow = h('div', { class: 'none', role: 'row' }, h('span', { role: 'gridcell' }, 'No row matches.'));
+  private readonly slots: Slot[] = [];
   private active = -1;
   private printing = false;
 
@@ -60,7 +73,7 @@ export class Table {
       type: 'search', placeholder: 'Search', 'aria-label': `Search ${options.label}`, spellcheck: 'false', oninput: () => this.refresh(),
       onkeydown: (event) => this.searchKey(event as KeyboardEvent) });
     this.head = h('div', { class: 'head', role: 'row', 'aria-rowindex': 1 }, ...columns.map((column, i) => this.heading(column, i)));
-    this.body = h('div', { class: 'body', role: 'rowgroup' });
+    this.body = h('div', { class: 'body', role: 'rowgroup' }, this.noRow);
     const widths = columns.map((column) => widthOf(column, length));
     // Each row is a grid of its own: widths may depend on nothing that differs from row to row.
     const layout = `--columns:${widths.map((width) => `minmax(var(--least, ${width}ch), ${width}fr)`).join(' ')};--width:${widths.reduce((sum, width) => sum + width, 0)}ch`;
@@ -129,24 +142,61 @@ export class Table {
     const view = clientHeight || kRowHeight * (this.options.visibleRows ?? 14);
     const first = this.printing ? 0 : Math.max(0, Math.floor(top / kRowHeight) - kOverscan);
     const last = Math.min(this.shown.length, this.printing ? kPrintedRows : Math.ceil((top + view) / kRowHeight) + kOverscan);
-    const rows: HTMLElement[] = [];
-    for (let place = first; place < last; ++place) rows.push(this.row(place, place * kRowHeight - top + scrollTop));
-    if (this.shown.length === 0) rows.push(h('div', { class: 'none', role: 'row' }, h('span', { role: 'gridcell' }, 'No row matches.')));
-    this.body.replaceChildren(...rows);
+    this.takeSlots(first, Math.max(0, last - first));
+    this.slots.forEach((slot, i) => this.show(slot, first + i, (first + i) * kRowHeight - top + scrollTop));
+    this.noRow.hidden = this.shown.length > 0;
     if (this.active >= 0) this.scroller.setAttribute('aria-activedescendant', `${this.id}-${this.active}`);
     else this.scroller.removeAttribute('aria-activedescendant');
   }
 
-  private row(place: number, top: number): HTMLElement {
+  /** As many row elements as are in view, in their order; those that scroll out at one end come back at the other. */
+  private takeSlots(first: number, wanted: number): void {
+    const moved = first - (this.slots[0]?.place ?? first);
+    if (Math.abs(moved) < this.slots.length) {
+      for (let i = 0; i < moved; ++i) {
+        const slot = this.slots.shift()!;
+        this.slots.push(slot);
+        this.body.append(slot.element);
+      }
+      for (let i = 0; i > moved; --i) {
+        const slot = this.slots.pop()!;
+        this.slots.unshift(slot);
+        this.body.prepend(slot.element);
+      }
+    }
+    while (this.slots.length > wanted) this.slots.pop()!.element.remove();
+    while (this.slots.length < wanted) {
+      const cells = this.options.columns.map((column, i) => h('div', { role: 'gridcell', class: column.kind, 'aria-colindex': i + 1 }));
+      const element = h('div', { role: 'row' }, ...cells);
+      this.slots.push({ element, cells, place: -1, row: -1, active: null, top: NaN });
+      this.body.append(element);
+    }
+  }
+
+  /** Writes what changed since the slot was shown last. */
+  private show(slot: Slot, place: number, top: number): void {
+    const { element, cells } = slot;
     const row = this.shown[place]!;
     const active = place === this.active;
-    return h('div', {
-      role: 'row', id: `${this.id}-${place}`, class: active ? 'row active' : 'row', 'data-place': place, 'data-row': row,
-      'aria-rowindex': place + 2, 'aria-selected': active, style: `top:${top}px` },
-    ...this.options.columns.map((column, i) => {
-      const text = cellText(column, row);
-      return h('div', { role: 'gridcell', class: column.kind, 'aria-colindex': i + 1, title: text.length > 30 ? text : undefined }, text);
-    }));
+    if (slot.top !== top) element.style.top = `${top}px`;
+    if (slot.active !== active) {
+      element.className = active ? 'row active' : 'row';
+      element.setAttribute('aria-selected', String(active));
+    }
+    if (slot.place !== place) {
+      element.id = `${this.id}-${place}`;
+      element.dataset.place = String(place);
+      element.setAttribute('aria-rowindex', String(place + 2));
+    }
+    if (slot.row !== row) {
+      element.dataset.row = String(row);
+      this.options.columns.forEach((column, i) => {
+        const text = cellText(column, row);
+        cells[i]!.textContent = text;
+        cells[i]!.title = text.length > kLongText ? text : '';
+      });
+    }
+    Object.assign(slot, { place, row, active, top });
   }
 
   private click(event: Event): void {
