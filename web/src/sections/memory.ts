@@ -95,7 +95,7 @@ class MemoryChart {
         formatter: (items: { dataIndex: number }[]) => (items[0] ? this.hover(items[0].dataIndex) : '') }),
       xAxis: axis({ type: 'value', name: 'op', min: eventOp[0], max: eventOp[eventCount - 1], splitLine: { show: false },
         axisLabel: { color: token('muted'), fontSize: 11, showMaxLabel: false, formatter: (value: number) => count(value) } }),
-      yAxis: axis({ type: 'value', max: (range: { max: number }) => range.max * 1.08,
+      yAxis: axis({ type: 'value', max: (range: { max: number }) => range.max * 1.16,
         axisLabel: { color: token('muted'), fontSize: 11, showMaxLabel: false, formatter: (value: number) => bytes(value) } }),
       dataZoom: [{ type: 'slider', height: 22, bottom: 8, borderColor: token('line'), textStyle: { color: token('muted') }, fillerColor: token('selected'),
         labelFormatter: (value: number) => `op ${count(Math.round(value))}`, showDataShadow: false, filterMode: 'none' }],

@@ -38,8 +38,8 @@ function speedTiles(run: Run): Tile[] {
   const peakText = run.facts.peak_flop_per_s?.text;
   return [
     { title: 'Tokens per second', value: rate === null ? '–' : quantity(rate, 'tokens/s'), note: tokens === null ? 'tokens of a step are not recorded' : `${count(tokens)} tokens per step` },
-    { title: 'Model FLOP utilisation', value: percent(mfu), note: mfu === null ? 'needs model FLOP, step time and peak'
-      : step && model !== null ? `${flop(model)} / ${seconds(step)} / ${flopPerSecond(peak)}` : 'as recorded' },
+    { title: 'MFU', value: percent(mfu), note: mfu === null ? 'needs model FLOP, step time and peak'
+      : step && model !== null ? `model FLOP / step / peak: ${flop(model)} / ${seconds(step)} / ${flopPerSecond(peak)}` : 'as recorded' },
     { title: 'Matrix-product rate', value: flopPerSecond(done), note: done === null || !peak ? 'no peak to compare with'
       : `${percent(done / peak)} of the peak${peakText ? `, ${peakText}` : ''}` },
   ];
