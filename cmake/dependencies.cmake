@@ -38,6 +38,12 @@ set_target_properties(
              INTERFACE_INCLUDE_DIRECTORIES "${PCRE2_INCLUDE_DIR}"
              INTERFACE_COMPILE_DEFINITIONS PCRE2_CODE_UNIT_WIDTH=8)
 
+# libsqlite3-dev: run records. One file that any SQLite reads, that a kill leaves readable, that needs no server.
+find_package(SQLite3 REQUIRED)
+
+# libtomlplusplus-dev: study files, because it says the line of every key.
+find_package(tomlplusplus REQUIRED)
+
 # libgtest-dev: the tests.
 if(ROOFLM_TESTS)
   find_package(GTest REQUIRED)

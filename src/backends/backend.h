@@ -31,6 +31,30 @@ struct KernelRow {
   std::function<Kernel(const program::Program&, const program::Op&)> make;
 };
 
+/// Marks of time in what a device was given to do.
+class Stopwatch {
+ public:
+  Stopwatch() = default;
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  virtual ~Stopwatch() = default;
+  /// Takes the time when everything submitted so far has run.
+  virtual void mark(std::size_t index) = 0;
+  /// Seconds between two marks that were taken; call it after Backend::synchronize.
+  [[nodiscard]] virtual double elapsed_s(std::size_t from, std::size_t to) const = 0;
+};
+
+/// Submitted work that a device keeps and can be given again at once.
+class Recording {
+ public:
+  Recording() = default;
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  virtual ~Recording() = default;
+  /// Submits all of it; returns before it has run.
+  virtual void replay() = 0;
+};
+
 /// A device and its kernels. The virtuals are about memory and time, never about single ops.
 class Backend {
  public:
@@ -50,6 +74,12 @@ class Backend {
   virtual void zero(void* device, std::size_t bytes) = 0;
   /// Waits for everything submitted.
   virtual void synchronize() = 0;
+  /// A stopwatch for `marks` marks; the base class reads the host's clock, which is right for devices whose
+  /// kernels return when they are done.
+  [[nodiscard]] virtual std::unique_ptr<Stopwatch> make_stopwatch(std::size_t marks) const;
+  /// What `submit` gives to the device (kernels and marks; no copies to or from the host, no allocations),
+  /// recorded, not run. nullptr when the device records nothing: `submit` was not called then.
+  [[nodiscard]] virtual std::unique_ptr<Recording> record(const std::function<void()>& submit);
   /// Memory that an engine may still take, in bytes.
   [[nodiscard]] virtual double free_bytes() const = 0;
 

@@ -4,18 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <new>
 #include <vector>
 
 #include "cli/devices.h"
+#include "cli/step_inputs.h"
 #include "core/error.h"
-#include "core/rng.h"
 #include "engines/engine.h"
 #include "measure/machine.h"
 #include "model/forward.h"
-#include "model/parameters.h"
 #include "train/signals.h"
 
 namespace rooflm::cli {
@@ -23,9 +20,6 @@ namespace {
 
 /// What libraries, code and buffers of the process take besides the plan.
 constexpr double kProcessBytes = 256e6;
-/// Stream of the random tokens; weights use the hash of their names.
-constexpr std::uint64_t kTokenStream = 0x746f6b656e73;
-constexpr double kLearningRate = 3e-4;
 
 void set_identity(Row& row, const Point& point, const BenchSettings& settings) {
   const model::ModelConfig& config = point.config;
@@ -65,7 +59,7 @@ void set_unmeasured(Row& row) {
 
 void set_times(Row& row, const measure::BenchResult& result) {
   constexpr double kMs = 1e3;
-  const auto set = [&](const char* phase, const measure::Summary& seconds) {
+  const auto set = [&](const char* phase, const core::Summary& seconds) {
     row.set(fmt::format("{}_ms_mean", phase), seconds.mean * kMs);
     row.set(fmt::format("{}_ms_std", phase), seconds.std * kMs);
     row.set(fmt::format("{}_ms_median", phase), seconds.median * kMs);
@@ -105,40 +99,11 @@ double largest_weight_bytes(const program::Program& program) {
   return static_cast<double>(largest);
 }
 
-void write_weights(engines::TensorStore& store, const model::ModelConfig& config, std::uint64_t seed) {
-  for (const model::Parameter& parameter : model::parameters(config)) {
-    const std::vector<float> values = model::initial_values(parameter, config, seed);
-    store.write<float>(parameter.name, values);
-  }
-}
-
-/// Uniform token ids below the vocabulary, other ones in each micro-batch.
-void write_tokens(engines::Engine& engine, const Point& point, std::uint64_t seed) {
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(point.batch * point.seq));
-  std::uint64_t stream = kTokenStream;
-  for (int i = 0; i < point.step.micro_batches; ++i) {
-    for (const char* input : {"tokens", "targets"}) {
-      for (std::size_t k = 0; k < ids.size(); ++k) {
-        const std::uint64_t word = core::philox(seed, stream, k)[0];
-        ids[k] = static_cast<std::int32_t>(word * static_cast<std::uint64_t>(point.config.vocab) >> 32U);
-      }
-      engine.io().write<std::int32_t>(engines::micro_batch_name(input, i), ids);
-      ++stream;
-    }
-  }
-}
-
 measure::BenchResult run_steps(engines::Engine& engine, const Point& point, const BenchSettings& settings) {
-  write_weights(engine.store(), point.config, settings.seed);
-  engine.setup();
-  write_tokens(engine, point, settings.seed);
+  StepInputs inputs(engine, point, settings.seed);
   return measure::run_bench(engine, settings.steps, [&](int step) {
     if (const int signal = train::StopSignals::received(); signal != 0) throw Interrupted{signal};
-    const auto& optimizer = point.step.optimizer;
-    const std::array<float, 4> hyper = {static_cast<float>(kLearningRate),
-                                        static_cast<float>(1 - std::pow(optimizer.beta1, step + 1)),
-                                        static_cast<float>(1 - std::pow(optimizer.beta2, step + 1)), 0.0F};
-    engine.io().write<float>("hyper", hyper);
+    inputs.write(step);
   });
 }
 

@@ -95,7 +95,7 @@ const measure::Peak& Ceilings::products(core::DType dtype) {
 }
 
 std::string describe(const measure::Peak& peak) {
-  const measure::Interval& ci = peak.rate.median_ci;
+  const core::Interval& ci = peak.rate.median_ci;
   return fmt::format("{} {}FLOP/s ({} threads, {}, median of {}, {:.0f}% interval {} to {})", peak.dtype,
                      core::format_si(peak.rate.median), peak.threads, peak.problem, peak.rate.count,
                      100 * ci.coverage, core::format_si(ci.low), core::format_si(ci.high));

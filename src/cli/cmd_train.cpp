@@ -40,21 +40,20 @@ Table summary_table(const TrainPlan& plan, const train::TrainSummary& summary) {
   row.set("peak_flop_per_s", cell(peak));
   row.set("train_s", summary.train_s);
   row.set("checkpoint", summary.checkpoint.empty() ? Cell() : Cell(summary.checkpoint.string()));
-  Table table{
-      .columns = {{"model", "model"},
-                  {"status", "status"},
-                  {"step", "step"},
-                  {"tokens", "tokens", Show::si},
-                  {"loss", "loss"},
-                  {"val_loss", "val loss"},
-                  {"val_unigram_entropy", "unigram entropy"},
-                  {"tokens_per_s", "tokens/s", Show::si},
-                  {"mfu", "MFU", Show::percent},
-                  {"train_s", "train s", Show::fixed1},
-                  {"checkpoint", "checkpoint"}},
-      .rows = {std::move(row)},
-      .notes = {"Losses in nats per token. Unigram entropy: of the validation text; no model is below it",
-                "that ignores context."}};
+  Table table{.columns = {{"model", "model"},
+                          {"status", "status"},
+                          {"step", "step"},
+                          {"tokens", "tokens", Show::si},
+                          {"loss", "loss"},
+                          {"val_loss", "val loss"},
+                          {"val_unigram_entropy", "unigram entropy"},
+                          {"tokens_per_s", "tokens/s", Show::si},
+                          {"mfu", "MFU", Show::percent},
+                          {"train_s", "train s", Show::fixed1},
+                          {"checkpoint", "checkpoint"}},
+              .rows = {std::move(row)},
+              .notes = {"Losses in nats per token. Unigram entropy: the best validation loss of a model that "
+                        "ignores context."}};
   if (peak) {
     table.notes.push_back(fmt::format("MFU = {}, peak {}FLOP/s", train::kMfuFormula, core::format_si(*peak)));
   }

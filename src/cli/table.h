@@ -1,69 +1,21 @@
-// Rows of named values, printed as a table for people or as data for programs.
+// The tables of src/report under the names by which the commands know them.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <variant>
-#include <vector>
+#include "report/table.h"  // IWYU pragma: export
 
 namespace rooflm::cli {
 
-/// Nothing (shown as "-", null in JSON), a number, a truth value or a text.
-using Cell = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
+using report::Cell;
+using report::Column;
+using report::Format;
+using report::Row;
+using report::Show;
+using report::Table;
 
-/// Named values in the order in which they were set.
-class Row {
- public:
-  /// Sets a value, replacing the one of the same key.
-  void set(std::string_view key, Cell value);
-  /// nullptr when absent.
-  [[nodiscard]] const Cell* find(std::string_view key) const;
-  /// The number under `key`, integers included; 0 when there is none.
-  [[nodiscard]] double number(std::string_view key) const;
-  /// The text under `key`; "" when there is none.
-  [[nodiscard]] std::string text(std::string_view key) const;
-  [[nodiscard]] const std::vector<std::pair<std::string, Cell>>& cells() const { return cells_; }
-
- private:
-  std::vector<std::pair<std::string, Cell>> cells_;
-};
-
-/// How a number is shown to people; CSV and JSON always carry it in full.
-enum class Show : std::uint8_t {
-  plain,    ///< integers in full, other numbers with six significant digits
-  fixed1,   ///< one decimal
-  fixed2,   ///< two decimals
-  percent,  ///< a share of 1 as "61.2%"
-  si,       ///< "190 G"
-  bytes     ///< "1.50 GB"
-};
-
-/// A column of the table that people see.
-struct Column {
-  std::string key;
-  std::string title;
-  Show show = Show::plain;
-};
-
-struct Table {
-  std::vector<Column> columns;
-  std::vector<Row> rows;
-  std::vector<std::string> notes;  ///< lines below the table: formulas, units; not in CSV and JSON
-};
-
-enum class Format : std::uint8_t { table, md, csv, json };
-/// Throws core::UsageError with a suggestion.
-Format parse_format(std::string_view name);
-/// The names, for help: "table|md|csv|json".
-inline constexpr const char* kFormats = "table|md|csv|json";
-
-std::string format_cell(const Cell& cell, Show show);
-/// table, md: the columns, numbers right-aligned, then the notes. csv: every key of any row (RFC 4180). json:
-/// an array with one object per row and line; numbers stay numbers, what is not finite becomes null.
-std::string format_table(const Table& table, Format format);
-/// One JSON object, {"key": value, ...}.
-std::string format_json_row(const Row& row);
+using report::format_cell;
+using report::format_json_row;
+using report::format_table;
+using report::kFormats;
+using report::parse_format;
 
 }  // namespace rooflm::cli

@@ -57,6 +57,7 @@ Engine::Engine(program::Program program, EngineKind kind, TensorStore& store, do
   }
   bind_tensors();
   make_steps();
+  find_phases();
 }
 
 void Engine::check_memory(double limit_bytes) const {
@@ -162,28 +163,52 @@ void Engine::setup() {
   store_->backend().synchronize();
 }
 
-StepTimes Engine::run(Observer* observer) {
-  StepTimes times;
-  const double start = now_s();
-  double mark = start;
-  Phase phase = Phase::setup;
-  const auto finish_phase = [&] {
-    store_->backend().synchronize();
-    const double now = now_s();
-    if (phase != Phase::setup) time_of(times, phase) += now - mark;
-    mark = now;
-  };
+/// A step begins with a mark, and each stretch of ops of one phase ends with one.
+void Engine::find_phases() {
+  for (const Op& op : program_.ops) {
+    if (op.phase == Phase::setup) continue;
+    if (phases_.empty() || phases_.back() != op.phase) phases_.push_back(op.phase);
+  }
+  stopwatch_ = store_->backend().make_stopwatch(phases_.size() + 1);
+}
+
+void Engine::submit(Observer* observer) {
+  std::size_t stretch = 0;
+  stopwatch_->mark(0);
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-    const Phase next = program_.ops[i].phase;
-    if (next == Phase::setup) continue;
-    if (next != phase) {
-      finish_phase();
-      phase = next;
-    }
+    const Phase phase = program_.ops[i].phase;
+    if (phase == Phase::setup) continue;
+    if (phase != phases_[stretch]) stopwatch_->mark(++stretch);
     run_op(i, observer);
   }
-  finish_phase();
-  times.step_s = mark - start;
+  if (!phases_.empty()) stopwatch_->mark(phases_.size());
+}
+
+/// Whether there is a recording to replay: only where nothing is allocated in a step.
+bool Engine::ensure_recording() {
+  if (!tried_recording_ && kind_ == EngineKind::fused) {
+    recording_ = store_->backend().record([this] { submit(nullptr); });
+  }
+  tried_recording_ = true;
+  return recording_ != nullptr;
+}
+
+StepTimes Engine::run(Observer* observer) {
+  const bool replays = observer == nullptr && ensure_recording();
+  StepTimes times;
+  if (observer != nullptr) observer->on_step_begin(program_);
+  const double start = now_s();
+  if (replays) {
+    recording_->replay();
+  } else {
+    submit(observer);
+  }
+  store_->backend().synchronize();
+  times.step_s = now_s() - start;
+  for (std::size_t i = 0; i < phases_.size(); ++i) {
+    time_of(times, phases_[i]) += stopwatch_->elapsed_s(i, i + 1);
+  }
+  if (observer != nullptr) observer->on_step_end(program_);
   return times;
 }
 

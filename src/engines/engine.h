@@ -15,8 +15,9 @@
 
 namespace rooflm::engines {
 
-/// Wall time of one run by phase, in seconds. Phases may interleave (the chunked loss); each op's time goes
-/// to its own phase, read from the clock where the phase changes, so they add up to `step_s`.
+/// Time of one run by phase, in seconds. Phases may interleave (the chunked loss); each op's time goes to its
+/// own phase, taken where the phase changes: on a device its own time, so that they add up to a little less
+/// than `step_s`, the wall time from the first submission until the device is done.
 struct StepTimes {
   double forward_s = 0;
   double backward_s = 0;
@@ -43,7 +44,8 @@ class Engine {
 
   /// Runs the setup ops; call it after weights were written.
   void setup();
-  /// Runs all ops but setup ones, waits for the device, returns the times.
+  /// Runs all ops but setup ones, waits for the device, returns the times. A fused engine without observer
+  /// records the step when it first runs, where the device can, and replays it from then on.
   StepTimes run(Observer* observer = nullptr);
 
   [[nodiscard]] const program::Program& program() const { return program_; }
@@ -66,6 +68,9 @@ class Engine {
   void bind_tensors();
   void make_steps();
   void resolve(std::size_t index);
+  void find_phases();
+  bool ensure_recording();
+  void submit(Observer* observer);
   void run_op(std::size_t index, Observer* observer);
   void free_after(std::size_t index, Observer* observer);
 
@@ -78,6 +83,10 @@ class Engine {
   std::vector<backends::Allocation> on_demand_;  ///< eager: one per tensor while it is alive
   std::vector<void*> address_;                   ///< by TensorId
   std::vector<Step> steps_;
+  std::vector<program::Phase> phases_;  ///< of the stretches between one mark of the stopwatch and the next
+  std::unique_ptr<backends::Stopwatch> stopwatch_;
+  std::unique_ptr<backends::Recording> recording_;
+  bool tried_recording_ = false;
   std::int64_t live_bytes_ = 0;
   std::int64_t peak_transient_bytes_ = 0;
 };

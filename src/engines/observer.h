@@ -12,6 +12,9 @@ namespace rooflm::engines {
 class Observer {
  public:
   virtual ~Observer() = default;
+  /// Before the first op of a step, and after the last one was waited for.
+  virtual void on_step_begin(const program::Program& /*program*/) {}
+  virtual void on_step_end(const program::Program& /*program*/) {}
   /// Around the submission of program.ops[index].
   virtual void on_op_begin(const program::Program& program, std::size_t index) = 0;
   virtual void on_op_end(const program::Program& program, std::size_t index) = 0;

@@ -1,0 +1,132 @@
+// What the kernels of one GPU share: its stream, working memory, plans of products.
+#include "backends/cuda/context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backends/cuda/check.h"
+#include "backends/cuda/device_probe.h"
+#include "backends/cuda/gemm.h"
+#include "core/error.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+/// Selects the device once it is known to run this build. Throws core::Unavailable.
+cudaDeviceProp open_device(int index) {
+  const auto unavailable = [&](const std::string& reason) {
+    return core::Unavailable(fmt::format("cuda:{} is not available here: {}", index, reason));
+  };
+  int version = 0;
+  if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) throw unavailable("no NVIDIA driver");
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    throw unavailable(cudaGetErrorString(error));
+  }
+  if (index >= count) throw unavailable(fmt::format("there are {} GPUs, cuda:0 is the first", count));
+  if (const std::string failure = probe_device(index); !failure.empty()) throw unavailable(failure);
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), "asking for the device's properties");
+  return properties;
+}
+
+StreamHandle make_stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
+  return StreamHandle(stream);
+}
+
+/// Keeps all memory until it is destroyed.
+PoolHandle make_pool(int index) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.handleTypes = cudaMemHandleTypeNone;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = index;
+  cudaMemPool_t pool = nullptr;
+  check(cudaMemPoolCreate(&pool, &properties), "creating a memory pool");
+  PoolHandle handle(pool);
+  auto keep = std::numeric_limits<std::uint64_t>::max();
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "setting up a memory pool");
+  return handle;
+}
+
+}  // namespace
+
+EventHandle make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event), "creating an event");
+  return EventHandle(event);
+}
+
+DeviceMemory::DeviceMemory(cudaMemPool_t pool, cudaStream_t stream, std::size_t bytes)
+    : stream_(stream), bytes_(bytes) {
+  if (bytes > 0) check_allocation(cudaMallocFromPoolAsync(&data_, bytes, pool, stream), bytes);
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (data_ != nullptr) static_cast<void>(cudaFreeAsync(data_, stream_));
+}
+
+Context::Context(int index, const CudaOptions& options) : index_(index), options_(options) {
+  sm_count_ = open_device(index).multiProcessorCount;
+  stream_ = make_stream();
+  pool_ = make_pool(index);
+  products_ = std::make_unique<GemmPlans>(*this);
+}
+
+Context::~Context() { static_cast<void>(cudaStreamSynchronize(stream())); }
+
+void Context::select() const { check(cudaSetDevice(index_), "selecting the device"); }
+
+void* Context::scratch(std::size_t bytes) {
+  if (scratch_.empty() || scratch_.back().bytes() < bytes) {
+    const std::size_t doubled = scratch_.empty() ? 0 : 2 * scratch_.back().bytes();
+    scratch_.push_back(allocate(std::max(bytes, doubled)));
+  }
+  return scratch_.back().data();
+}
+
+std::shared_ptr<const RopeTables> Context::rope_tables(std::int64_t seq, std::int64_t head_dim,
+                                                       double theta) {
+  auto& entry = rope_tables_[{seq, head_dim, theta}];
+  if (entry != nullptr) return entry;
+  const std::int64_t half = head_dim / 2;
+  std::vector<float> cosines;
+  std::vector<float> sines;
+  for (std::int64_t t = 0; t < seq; ++t) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
+      const double angle = static_cast<double>(t) * std::pow(theta, exponent);
+      cosines.push_back(static_cast<float>(std::cos(angle)));
+      sines.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  const std::size_t bytes = cosines.size() * sizeof(float);
+  auto tables = std::make_shared<RopeTables>(RopeTables{allocate(bytes), allocate(bytes)});
+  copy_in(tables->cosines.data(), cosines.data(), bytes);
+  copy_in(tables->sines.data(), sines.data(), bytes);
+  return entry = std::move(tables);
+}
+
+void Context::copy_in(void* device, const void* host, std::size_t bytes) const {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream()), "copying to the device");
+  synchronize();
+}
+
+void Context::copy_out(void* host, const void* device, std::size_t bytes) const {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream()), "copying from the device");
+  synchronize();
+}
+
+void Context::synchronize() const {
+  check(cudaStreamSynchronize(stream()),
+        "waiting for what was submitted (CUDA_LAUNCH_BLOCKING=1 says which op it is)");
+}
+
+}  // namespace rooflm::backends::cuda

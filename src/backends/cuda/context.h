@@ -1,0 +1,93 @@
+// What the kernels of one GPU share: its stream, working memory, plans of products.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/handles.h"
+
+namespace rooflm::backends::cuda {
+
+class GemmPlans;
+
+/// Memory of a context, given back to its pool in stream order. Move-only.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  /// Throws core::OutOfMemory. 0 bytes are nullptr.
+  DeviceMemory(cudaMemPool_t pool, cudaStream_t stream, std::size_t bytes);
+  DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    DeviceMemory moved(std::move(other));
+    swap(moved);
+    return *this;
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  ~DeviceMemory();
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  void swap(DeviceMemory& other) noexcept {
+    std::swap(stream_, other.stream_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+  cudaStream_t stream_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// cos and sin [T, D/2], fp32, of the angle t * theta^(-2i/D).
+struct RopeTables {
+  DeviceMemory cosines, sines;
+};
+
+/// Owned by the backend and by each kernel that uses it.
+class Context {
+ public:
+  /// Selects the device and creates its stream, pool and cuBLASLt handle. Throws core::Unavailable.
+  Context(int index, const CudaOptions& options);
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context();
+
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] int sm_count() const { return sm_count_; }
+  [[nodiscard]] const CudaOptions& options() const { return options_; }
+  [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+  [[nodiscard]] cudaMemPool_t pool() const { return pool_.get(); }
+  [[nodiscard]] GemmPlans& products() { return *products_; }
+
+  [[nodiscard]] DeviceMemory allocate(std::size_t bytes) const { return {pool(), stream(), bytes}; }
+  /// Working memory of at least `bytes`, reserved while a kernel is made and used by all kernels one after
+  /// another. A block that was given out stays valid: recordings keep its address.
+  [[nodiscard]] void* scratch(std::size_t bytes);
+  /// Made on first use; all layers share one.
+  std::shared_ptr<const RopeTables> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta);
+  /// Blocking copies in stream order.
+  void copy_in(void* device, const void* host, std::size_t bytes) const;
+  void copy_out(void* host, const void* device, std::size_t bytes) const;
+  void synchronize() const;
+  /// Makes this device the calling thread's.
+  void select() const;
+
+ private:
+  using RopeKey = std::tuple<std::int64_t, std::int64_t, double>;
+  int index_;
+  CudaOptions options_;
+  int sm_count_ = 0;
+  StreamHandle stream_;
+  PoolHandle pool_;
+  std::vector<DeviceMemory> scratch_;  ///< the last one is the largest
+  std::map<RopeKey, std::shared_ptr<const RopeTables>> rope_tables_;
+  std::unique_ptr<GemmPlans> products_;
+};
+
+}  // namespace rooflm::backends::cuda

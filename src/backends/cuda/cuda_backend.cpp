@@ -1,0 +1,107 @@
+// NVIDIA GPUs as a device for engines.
+#include "backends/cuda/cuda_backend.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "backends/cuda/check.h"
+#include "backends/cuda/context.h"
+#include "backends/cuda/kernel_rows.h"
+#include "backends/cuda/recording.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+/// Names the op when its launch fails.
+Kernel with_check(Kernel kernel, const program::Op& op) {
+  if (!kernel) return kernel;
+  return [kernel = std::move(kernel),
+          name = fmt::format("{} in {}", op.def->name, op.scope)](const KernelArgs& args) {
+    kernel(args);
+    check(cudaGetLastError(), name);
+  };
+}
+
+std::vector<KernelRow> table(const std::shared_ptr<Context>& context) {
+  std::vector<KernelRow> rows;
+  for (const MakerRow& row : kernel_rows()) {
+    rows.push_back(
+        {row.op, [make = row.make, context](const program::Program& program, const program::Op& op) {
+           context->select();
+           return with_check(make({program, op, context}), op);
+         }});
+  }
+  return rows;
+}
+
+std::uint64_t pool_bytes(cudaMemPool_t pool, cudaMemPoolAttr attribute) {
+  std::uint64_t bytes = 0;
+  check(cudaMemPoolGetAttribute(pool, attribute, &bytes), "asking a memory pool");
+  return bytes;
+}
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(std::shared_ptr<Context> context)
+      : Backend(table(context)), context_(std::move(context)) {}
+
+  [[nodiscard]] std::string device() const override { return fmt::format("cuda:{}", context_->index()); }
+
+  [[nodiscard]] void* allocate(std::size_t bytes) override {
+    if (bytes == 0) return nullptr;
+    context_->select();
+    DeviceMemory memory = context_->allocate(bytes);
+    void* data = memory.data();
+    memory_.emplace(data, std::move(memory));
+    return data;
+  }
+  void release(void* data) noexcept override { memory_.erase(data); }
+
+  void copy_in(void* device, const void* host, std::size_t bytes) override {
+    context_->copy_in(device, host, bytes);
+  }
+  void copy_out(void* host, const void* device, std::size_t bytes) override {
+    context_->copy_out(host, device, bytes);
+  }
+  void zero(void* device, std::size_t bytes) override {
+    if (bytes > 0) check(cudaMemsetAsync(device, 0, bytes, context_->stream()), "zeroing memory");
+    context_->synchronize();
+  }
+  void synchronize() override { context_->synchronize(); }
+
+  [[nodiscard]] std::unique_ptr<Stopwatch> make_stopwatch(std::size_t marks) const override {
+    return std::make_unique<EventStopwatch>(context_, marks);
+  }
+  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& submit) override {
+    context_->select();
+    return std::make_unique<GraphRecording>(context_, submit);
+  }
+
+  /// What the driver has left, and what the pool keeps without using it.
+  [[nodiscard]] double free_bytes() const override {
+    context_->select();
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "asking for free memory");
+    const auto reserved = pool_bytes(context_->pool(), cudaMemPoolAttrReservedMemCurrent);
+    const auto used = pool_bytes(context_->pool(), cudaMemPoolAttrUsedMemCurrent);
+    return static_cast<double>(free) + static_cast<double>(reserved) - static_cast<double>(used);
+  }
+
+ private:
+  std::shared_ptr<Context> context_;
+  std::unordered_map<void*, DeviceMemory> memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& options) {
+  return std::make_unique<CudaBackend>(std::make_shared<Context>(index, options));
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,24 @@
+// NVIDIA GPUs as a device for engines.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "backends/backend.h"
+
+namespace rooflm::backends::cuda {
+
+struct CudaOptions {
+  /// fp32 products in TF32: operands rounded to 10 bits of mantissa, sums in fp32.
+  bool tf32 = false;
+  /// Times the most promising algorithms of each product and takes the fastest, instead of the first that
+  /// cuBLASLt proposes. Faster, but another process may choose differently and round differently.
+  bool tune_products = false;
+};
+
+/// The GPU `index` with one stream. Kernels only submit. Allocations come from a pool of the backend that
+/// keeps what is released, as the allocators of frameworks do; the pool goes with the backend. Throws
+/// core::Unavailable with the reason when there is no such GPU, or none that runs this build.
+std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& options);
+
+}  // namespace rooflm::backends::cuda

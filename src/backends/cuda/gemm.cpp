@@ -1,0 +1,200 @@
+// Matrix products through cuBLASLt, planned once per shape.
+#include "backends/cuda/gemm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "backends/cuda/check.h"
+#include "core/error.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+using core::DType;
+
+constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20U;
+constexpr std::size_t kCandidates = 8;
+
+cudaDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+cublasComputeType_t compute_type(const GemmProblem& p, bool tf32) {
+  return p.factors == DType::f32 && tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+std::string describe(const GemmProblem& p) {
+  return fmt::format("product of {} x [{}, {}] by [{}, {}] in {}", p.batch, p.m, p.k, p.k, p.n,
+                     core::name_of(p.factors));
+}
+
+template <class T>
+void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, T value) {
+  check(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value), "describing a product");
+}
+
+LtDesc make_desc(const GemmProblem& p, bool tf32) {
+  cublasLtMatmulDesc_t desc = nullptr;
+  check(cublasLtMatmulDescCreate(&desc, compute_type(p, tf32), CUDA_R_32F), "describing a product");
+  LtDesc handle(desc);
+  // A row-major [n, k] is a column-major [k, n]: the operands change places, the result needs no transpose.
+  set(desc, CUBLASLT_MATMUL_DESC_TRANSA, p.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(desc, CUBLASLT_MATMUL_DESC_TRANSB, p.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (p.bias) {
+    set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.result));
+  }
+  return handle;
+}
+
+/// A dense row-major [rows, cols], that is column-major [cols, rows].
+LtLayout make_layout(DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t batch) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check(cublasLtMatrixLayoutCreate(&layout, type_of(dtype), static_cast<std::uint64_t>(cols),
+                                   static_cast<std::uint64_t>(rows), cols),
+        "describing a matrix");
+  LtLayout handle(layout);
+  const auto count = static_cast<std::int32_t>(batch);
+  const std::int64_t stride = rows * cols;
+  check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+        "describing a batch of matrices");
+  check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                         sizeof stride),
+        "describing a batch of matrices");
+  return handle;
+}
+
+LtPreference make_preference(const GemmProblem& p, std::size_t workspace_bytes) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&preference), "looking for algorithms");
+  LtPreference handle(preference);
+  const auto put = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+          "looking for algorithms");
+  };
+  put(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
+  put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(p.align_b));
+  put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(p.align_a));
+  put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(p.align_c));
+  put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(p.align_c));
+  return handle;
+}
+
+/// Operands of the right sizes, filled with small numbers.
+struct Operands {
+  DeviceMemory a, b, c, bias;
+  Operands(const Context& context, const GemmProblem& p) {
+    constexpr int kPattern = 0x3c;  // 0.0115 in bf16 as in fp32
+    const auto make = [&](std::int64_t count, DType dtype) {
+      DeviceMemory memory = context.allocate(static_cast<std::size_t>(count) * core::size_of(dtype));
+      check(cudaMemsetAsync(memory.data(), kPattern, memory.bytes(), context.stream()), "filling operands");
+      return memory;
+    };
+    a = make(p.batch * p.m * p.k, p.factors);
+    b = make(p.batch * p.k * p.n, p.factors);
+    c = make(p.batch * p.m * p.n, p.result);
+    if (p.bias) bias = make(p.n, p.result);
+  }
+};
+
+/// nullopt when the device has no room for them.
+std::optional<Operands> make_operands(const Context& context, const GemmProblem& problem) {
+  try {
+    return Operands(context, problem);
+  } catch (const core::OutOfMemory&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+Gemm::Gemm(Context& context, const GemmProblem& p)
+    : problem_(p),
+      handle_(context.products().handle()),
+      stream_(context.stream()),
+      desc_(make_desc(p, context.options().tf32)),
+      first_(p.trans_b ? make_layout(p.factors, p.n, p.k, p.batch)
+                       : make_layout(p.factors, p.k, p.n, p.batch)),
+      second_(p.trans_a ? make_layout(p.factors, p.k, p.m, p.batch)
+                        : make_layout(p.factors, p.m, p.k, p.batch)),
+      result_(make_layout(p.result, p.m, p.n, p.batch)) {
+  choose(context);
+}
+
+void Gemm::choose(Context& context) {
+  const LtPreference preference = make_preference(problem_, context.products().workspace_bytes());
+  std::array<cublasLtMatmulHeuristicResult_t, kCandidates> found{};
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_, desc_.get(), first_.get(), second_.get(), result_.get(), result_.get(), preference.get(),
+      static_cast<int>(found.size()), found.data(), &count);
+  if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
+    throw core::Unavailable(fmt::format("cuBLASLt has no algorithm for the {}: {}", describe(problem_),
+                                        cublasLtGetStatusString(status)));
+  }
+  algorithm_ = found.front().algo;
+  if (!context.options().tune_products || count == 1) return;
+  const auto operands = make_operands(context, problem_);
+  if (!operands) return;
+  float best = std::numeric_limits<float>::infinity();
+  cublasLtMatmulAlgo_t fastest = algorithm_;
+  for (int i = 0; i < count; ++i) {
+    const auto& candidate = found.at(static_cast<std::size_t>(i));
+    if (candidate.state != CUBLAS_STATUS_SUCCESS) continue;
+    algorithm_ = candidate.algo;
+    const float elapsed =
+        time_s(context, operands->a.data(), operands->b.data(), operands->c.data(), operands->bias.data());
+    if (elapsed >= best) continue;
+    best = elapsed;
+    fastest = candidate.algo;
+  }
+  algorithm_ = fastest;
+}
+
+/// The shortest of a few runs.
+float Gemm::time_s(Context& context, const void* a, const void* b, void* c, const void* bias) const {
+  constexpr int kRuns = 4;
+  const EventHandle begin = make_event();
+  const EventHandle end = make_event();
+  void* workspace = context.products().workspace();
+  float best = std::numeric_limits<float>::infinity();
+  submit(a, b, c, bias, workspace);  // loads the kernel
+  for (int i = 0; i < kRuns; ++i) {
+    check(cudaEventRecord(begin.get(), stream_), "timing a product");
+    submit(a, b, c, bias, workspace);
+    check(cudaEventRecord(end.get(), stream_), "timing a product");
+    check(cudaEventSynchronize(end.get()), "timing a product");
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing a product");
+    best = std::min(best, ms / 1e3F);
+  }
+  return best;
+}
+
+void Gemm::submit(const void* a, const void* b, void* c, const void* bias, void* workspace) const {
+  const float alpha = 1;
+  const float beta = problem_.accumulate ? 1.0F : 0.0F;
+  if (problem_.bias) set(desc_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  const cublasStatus_t status =
+      cublasLtMatmul(handle_, desc_.get(), &alpha, b, first_.get(), a, second_.get(), &beta, c, result_.get(),
+                     c, result_.get(), &algorithm_, workspace, kWorkspaceBytes, stream_);
+  if (status != CUBLAS_STATUS_SUCCESS) check(status, describe(problem_));
+}
+
+GemmPlans::GemmPlans(Context& context) : context_(&context), workspace_(context.allocate(kWorkspaceBytes)) {
+  cublasLtHandle_t handle = nullptr;
+  check(cublasLtCreate(&handle), "creating a handle");
+  handle_ = LtHandle(handle);
+}
+
+std::shared_ptr<const Gemm> GemmPlans::find(const GemmProblem& problem) {
+  auto& plan = plans_[problem];
+  if (plan == nullptr) plan = std::make_shared<const Gemm>(*context_, problem);
+  return plan;
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,69 @@
+// Matrix products through cuBLASLt, planned once per shape.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "backends/cuda/context.h"
+#include "core/dtype.h"
+
+namespace rooflm::backends::cuda {
+
+/// c[i] (+)= op(a[i]) op(b[i]) (+ bias) for i < batch, row-major and dense: a is [m, k], stored [k, m] when
+/// trans_a; b is [k, n], stored [n, k] when trans_b; c is [m, n]; bias [n] is added to every row.
+struct GemmProblem {
+  std::int64_t batch = 1, m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false;
+  core::DType factors = core::DType::f32;  ///< of a and b: f32 or bf16
+  core::DType result = core::DType::f32;   ///< of c: f32, or bf16 with bf16 factors
+  bool accumulate = false;
+  bool bias = false;  ///< in the dtype of c
+  /// Powers of two that divide every address of a, b and c.
+  std::int64_t align_a = 1, align_b = 1, align_c = 1;
+  auto operator<=>(const GemmProblem&) const = default;
+};
+
+/// One product, ready to be submitted: sums in fp32.
+class Gemm {
+ public:
+  /// Asks cuBLASLt for algorithms and takes the first, or the fastest with CudaOptions::tune_products. Throws
+  /// core::Unavailable when there is none.
+  Gemm(Context& context, const GemmProblem& problem);
+
+  /// `workspace` is GemmPlans::workspace.
+  void submit(const void* a, const void* b, void* c, const void* bias, void* workspace) const;
+
+ private:
+  void choose(Context& context);
+  [[nodiscard]] float time_s(Context& context, const void* a, const void* b, void* c, const void* bias) const;
+
+  GemmProblem problem_;
+  cublasLtHandle_t handle_;
+  cudaStream_t stream_;
+  LtDesc desc_;
+  LtLayout first_, second_, result_;  ///< column-major, as cuBLASLt wants them: b, a, c
+  cublasLtMatmulAlgo_t algorithm_{};
+};
+
+/// The cuBLASLt handle, its workspace and the plans of one context.
+class GemmPlans {
+ public:
+  /// `context` must outlive this.
+  explicit GemmPlans(Context& context);
+  /// Made on first use.
+  std::shared_ptr<const Gemm> find(const GemmProblem& problem);
+  [[nodiscard]] cublasLtHandle_t handle() const { return handle_.get(); }
+  [[nodiscard]] void* workspace() const { return workspace_.data(); }
+  [[nodiscard]] std::size_t workspace_bytes() const { return workspace_.bytes(); }
+
+ private:
+  Context* context_;
+  LtHandle handle_;
+  DeviceMemory workspace_;
+  std::map<GemmProblem, std::shared_ptr<const Gemm>> plans_;
+};
+
+}  // namespace rooflm::backends::cuda

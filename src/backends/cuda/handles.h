@@ -1,0 +1,38 @@
+// Owners of CUDA and cuBLASLt objects: move-only, destroyed with their scope.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <type_traits>
+
+namespace rooflm::backends::cuda {
+
+/// Calls a C function of the runtime; its status is of no use to a destructor.
+template <auto destroy>
+struct Destroy {
+  template <class T>
+  void operator()(T* object) const noexcept {
+    static_cast<void>(destroy(object));
+  }
+};
+
+/// Owns what a `Pointer` of a C interface stands for.
+template <class Pointer, auto destroy>
+using Handle = std::unique_ptr<std::remove_pointer_t<Pointer>, Destroy<destroy>>;
+
+using StreamHandle = Handle<cudaStream_t, cudaStreamDestroy>;
+using EventHandle = Handle<cudaEvent_t, cudaEventDestroy>;
+using PoolHandle = Handle<cudaMemPool_t, cudaMemPoolDestroy>;
+using GraphHandle = Handle<cudaGraph_t, cudaGraphDestroy>;
+using GraphExecHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
+using LtHandle = Handle<cublasLtHandle_t, cublasLtDestroy>;
+using LtDesc = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using LtLayout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using LtPreference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+/// An event that takes times.
+EventHandle make_event();
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,111 @@
+// Cross entropy: a block per row, which reads it once forward and once backward.
+#include <algorithm>
+
+#include "backends/cuda/kernels/cross_entropy.h"
+#include "backends/cuda/kernels/launch.cuh"
+#include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/reduce.cuh"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kMeanThreads = 1024;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    cross_entropy(LossShape shape, bool aligned, const T* logits, const std::int32_t* targets, float* losses,
+                  float* lse) {
+  const std::int64_t row = blockIdx.x;
+  const T* x = logits + row * shape.cols;
+  LogSumExp total;
+#pragma unroll 2
+  for (std::int64_t v = threadIdx.x * kPack; v < shape.valid; v += kThreads * kPack) {
+    const Pack pack = load_pack(x, v, shape.cols, aligned);
+    LogSumExp part;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      if (v + i < shape.valid) part.greatest = fmaxf(part.greatest, pack[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      if (v + i < shape.valid) part.sum += __expf(pack[i] - part.greatest);
+    }
+    total.merge(part);
+  }
+  total = block_merge(total);
+  if (threadIdx.x > 0) return;
+  const std::int32_t target = targets[row];
+  const float log_sum = total.value();
+  lse[row] = log_sum;
+  if (target < 0) {
+    losses[row] = 0;
+  } else {
+    losses[row] = target < shape.valid ? log_sum - to_float(x[target]) : __int_as_float(0x7fffffff);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    cross_entropy_backward(LossShape shape, bool aligned, const T* logits, const std::int32_t* targets,
+                           const float* lse, float scale, T* dlogits) {
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t target = targets[row];
+  const float log_sum = lse[row];
+  const T* x = logits + row * shape.cols;
+  T* to = dlogits + row * shape.cols;
+#pragma unroll 2
+  for (std::int64_t v = threadIdx.x * kPack; v < shape.cols; v += kThreads * kPack) {
+    Pack pack = load_pack(x, v, shape.cols, aligned);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      const bool takes_part = target >= 0 && v + i < shape.valid;
+      const float d = scale * __expf(pack[i] - log_sum);
+      pack[i] = takes_part ? (v + i == target ? d - scale : d) : 0.0F;
+    }
+    store_pack(to, v, shape.cols, aligned, pack);
+  }
+}
+
+__global__ void __launch_bounds__(kMeanThreads)
+    mean(std::int64_t count, const float* losses, double weight, bool accumulate, float* loss) {
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < count; i += kMeanThreads) sum += static_cast<double>(losses[i]);
+  sum = block_sum(sum);
+  if (threadIdx.x > 0) return;
+  const double before = accumulate ? static_cast<double>(*loss) : 0.0;
+  *loss = static_cast<float>(before + weight * sum);
+}
+
+}  // namespace
+
+void launch_cross_entropy(Stream stream, core::DType dtype, const LossShape& shape, const void* logits,
+                          const std::int32_t* targets, float* losses, float* lse) {
+  if (shape.rows == 0) return;
+  with_element(dtype, "cross_entropy", [&]<class T>(T) {
+    const bool aligned = shape.cols % kPack == 0 && are_aligned({logits});
+    cross_entropy<<<grid_size(shape.rows, "cross_entropy"), kThreads, 0, stream>>>(
+        shape, aligned, static_cast<const T*>(logits), targets, losses, lse);
+  });
+  check_launch("cross_entropy");
+}
+
+void launch_cross_entropy_backward(Stream stream, core::DType dtype, const LossShape& shape,
+                                   const void* logits, const std::int32_t* targets, const float* lse,
+                                   float grad_scale, void* dlogits) {
+  if (shape.rows == 0) return;
+  with_element(dtype, "cross_entropy_backward", [&]<class T>(T) {
+    const bool aligned = shape.cols % kPack == 0 && are_aligned({logits, dlogits});
+    cross_entropy_backward<<<grid_size(shape.rows, "cross_entropy_backward"), kThreads, 0, stream>>>(
+        shape, aligned, static_cast<const T*>(logits), targets, lse, grad_scale, static_cast<T*>(dlogits));
+  });
+  check_launch("cross_entropy_backward");
+}
+
+void launch_mean(Stream stream, std::int64_t count, const float* losses, double weight, bool accumulate,
+                 float* loss) {
+  mean<<<1, kMeanThreads, 0, stream>>>(count, losses, weight, accumulate, loss);
+  check_launch("mean");
+}
+
+}  // namespace rooflm::backends::cuda

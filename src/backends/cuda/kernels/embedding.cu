@@ -1,0 +1,136 @@
+// Embeddings: a block per row; positions and their gradient: a thread per pack.
+#include <algorithm>
+
+#include "backends/cuda/kernels/embedding.h"
+#include "backends/cuda/kernels/launch.cuh"
+#include "backends/cuda/kernels/pack.cuh"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+/// A block per row, no more threads than it has packs.
+int row_threads(std::int64_t cols) {
+  constexpr std::int64_t kWhole = 32;
+  return static_cast<int>(std::min<std::int64_t>(kThreads, ceil_div(ceil_div(cols, kPack), kWhole) * kWhole));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    embedding(EmbeddingShape shape, std::int64_t vocab, bool aligned, const std::int32_t* tokens,
+              const T* wte, const T* wpe, T* x) {
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t token = tokens[row];
+  const bool exists = token >= 0 && token < vocab;
+  const T* from = wte + token * shape.cols;
+  const T* position = wpe == nullptr ? nullptr : wpe + row % shape.seq * shape.cols;
+  for (std::int64_t col = threadIdx.x * kPack; col < shape.cols; col += blockDim.x * kPack) {
+    Pack pack{};
+    if (exists) pack = load_pack(from, col, shape.cols, aligned);
+    if (position != nullptr) {
+      const Pack add = load_pack(position, col, shape.cols, aligned);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) pack[i] += add[i];
+    }
+    store_pack(x + row * shape.cols, col, shape.cols, aligned, pack);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    add_positions(EmbeddingShape shape, bool aligned, const T* x, const T* wpe, T* y) {
+  const std::int64_t row = blockIdx.x;
+  const T* position = wpe + row % shape.seq * shape.cols;
+  for (std::int64_t col = threadIdx.x * kPack; col < shape.cols; col += blockDim.x * kPack) {
+    Pack pack = load_pack(x + row * shape.cols, col, shape.cols, aligned);
+    const Pack add = load_pack(position, col, shape.cols, aligned);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) pack[i] += add[i];
+    store_pack(y + row * shape.cols, col, shape.cols, aligned, pack);
+  }
+}
+
+/// Block (t, tile of columns).
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    add_positions_backward(EmbeddingShape shape, bool aligned, const T* dy, float* dwpe, bool accumulate) {
+  const std::int64_t t = blockIdx.x;
+  const std::int64_t col = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kPack;
+  if (col >= shape.cols) return;
+  float* to = dwpe + t * shape.cols;
+  Pack total{};
+  if (accumulate) total = load_pack(to, col, shape.cols, aligned);
+  if (t < shape.seq) {
+#pragma unroll 4
+    for (std::int64_t b = 0; b < shape.batch; ++b) {
+      const Pack add = load_pack(dy + (b * shape.seq + t) * shape.cols, col, shape.cols, aligned);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) total[i] += add[i];
+    }
+  }
+  store_pack(to, col, shape.cols, aligned, total);
+}
+
+__global__ void set_first_bad(std::int64_t count, std::int64_t* first_bad) { *first_bad = count; }
+
+/// The least place is the same in whatever order the threads come.
+__global__ void __launch_bounds__(kThreads)
+    find_bad_id(std::int64_t count, const std::int32_t* ids, std::int64_t limit, bool allow_negative,
+                std::int64_t* first_bad) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= count) return;
+  if (ids[i] >= limit || (ids[i] < 0 && !allow_negative)) {
+    atomicMin(reinterpret_cast<long long*>(first_bad), static_cast<long long>(i));
+  }
+}
+
+}  // namespace
+
+void launch_embedding(Stream stream, core::DType dtype, const EmbeddingShape& shape, std::int64_t vocab,
+                      const std::int32_t* tokens, const void* wte, const void* wpe, void* x) {
+  const char* what = wpe == nullptr ? "embedding" : "embedding_positions";
+  with_element(dtype, what, [&]<class T>(T) {
+    const bool aligned = shape.cols % kPack == 0 && are_aligned({wte, wpe, x});
+    embedding<<<grid_size(shape.rows(), what), row_threads(shape.cols), 0, stream>>>(
+        shape, vocab, aligned, tokens, static_cast<const T*>(wte), static_cast<const T*>(wpe),
+        static_cast<T*>(x));
+  });
+  check_launch(what);
+}
+
+void launch_add_positions(Stream stream, core::DType dtype, const EmbeddingShape& shape, const void* x,
+                          const void* wpe, void* y) {
+  with_element(dtype, "add_positions", [&]<class T>(T) {
+    const bool aligned = shape.cols % kPack == 0 && are_aligned({x, wpe, y});
+    add_positions<<<grid_size(shape.rows(), "add_positions"), row_threads(shape.cols), 0, stream>>>(
+        shape, aligned, static_cast<const T*>(x), static_cast<const T*>(wpe), static_cast<T*>(y));
+  });
+  check_launch("add_positions");
+}
+
+void launch_add_positions_backward(Stream stream, core::DType dtype, const EmbeddingShape& shape,
+                                   std::int64_t positions, const void* dy, float* dwpe, bool accumulate) {
+  const char* what = "add_positions_backward";
+  const int threads = row_threads(shape.cols);
+  const dim3 grid(grid_size(accumulate ? shape.seq : positions, what),
+                  static_cast<unsigned>(ceil_div(shape.cols, std::int64_t{threads} * kPack)));
+  with_element(dtype, what, [&]<class T>(T) {
+    const bool aligned = shape.cols % kPack == 0 && are_aligned({dy, dwpe});
+    add_positions_backward<<<grid, threads, 0, stream>>>(shape, aligned, static_cast<const T*>(dy), dwpe,
+                                                         accumulate);
+  });
+  check_launch(what);
+}
+
+void launch_find_bad_id(Stream stream, std::int64_t count, const std::int32_t* ids, std::int64_t limit,
+                        bool allow_negative, std::int64_t* first_bad) {
+  set_first_bad<<<1, 1, 0, stream>>>(count, first_bad);
+  check_launch("find_bad_id");
+  if (count == 0) return;
+  find_bad_id<<<grid_size(ceil_div(count, kThreads), "find_bad_id"), kThreads, 0, stream>>>(
+      count, ids, limit, allow_negative, first_bad);
+  check_launch("find_bad_id");
+}
+
+}  // namespace rooflm::backends::cuda

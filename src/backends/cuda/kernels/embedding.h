@@ -1,0 +1,50 @@
+// Token and position embeddings, and their gradients.
+//
+// Tables and activations are fp32 or bf16, `dtype`; gradients of tables fp32. tokens int32 [B, T]. Launchers
+// only submit; they throw core::Unavailable for another dtype and std::runtime_error when a launch is
+// refused. An id outside of the table reads as a row of zeros and gets no gradient: launch_find_bad_id finds
+// it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backends/cuda/kernels/stream.h"
+#include "core/dtype.h"
+
+namespace rooflm::backends::cuda {
+
+struct EmbeddingShape {
+  std::int64_t batch = 0, seq = 0, cols = 0;
+  [[nodiscard]] std::int64_t rows() const { return batch * seq; }
+};
+
+/// x[b, t, :] = wte[tokens[b, t], :] (+ wpe[t, :] unless wpe is null), wte [vocab, C], wpe [>= T, C]. The sum
+/// is rounded once.
+void launch_embedding(Stream stream, core::DType dtype, const EmbeddingShape& shape, std::int64_t vocab,
+                      const std::int32_t* tokens, const void* wte, const void* wpe, void* x);
+
+/// y[b, t, :] = x[b, t, :] + wpe[t, :]; y may be x.
+void launch_add_positions(Stream stream, core::DType dtype, const EmbeddingShape& shape, const void* x,
+                          const void* wpe, void* y);
+
+/// dwte[tokens[b, t], :] (+)= dx[b, t, :], dwte fp32 [vocab, C]; without `accumulate` all of it is zeroed
+/// first. Rows of one token are summed in a fixed order. `workspace` holds
+/// embedding_backward_workspace_bytes, aligned to 256.
+void launch_embedding_backward(Stream stream, core::DType dtype, const EmbeddingShape& shape,
+                               std::int64_t vocab, const std::int32_t* tokens, const void* dx, float* dwte,
+                               bool accumulate, void* workspace);
+[[nodiscard]] std::size_t embedding_backward_workspace_bytes(std::int64_t rows, std::int64_t vocab);
+
+/// dwpe[t, :] (+)= sum over b of dy[b, t, :], dwpe fp32 [positions, C]; without `accumulate` rows from T on
+/// become zero.
+void launch_add_positions_backward(Stream stream, core::DType dtype, const EmbeddingShape& shape,
+                                   std::int64_t positions, const void* dy, float* dwpe, bool accumulate);
+
+/// *first_bad = the place of the first id that is not in [0, limit), or `count` when all are. With
+/// `allow_negative` (targets: a negative one takes no part) only those from `limit` on are bad. first_bad is
+/// in device memory.
+void launch_find_bad_id(Stream stream, std::int64_t count, const std::int32_t* ids, std::int64_t limit,
+                        bool allow_negative, std::int64_t* first_bad);
+
+}  // namespace rooflm::backends::cuda

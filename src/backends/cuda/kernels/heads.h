@@ -1,0 +1,41 @@
+// Moving heads between packed projections [B, T, (H + 2K) D] and q [B, H, T, D], k and v [B, K, T, D]; rotary
+// positions. fp32 or bf16, `dtype`. Launchers only submit; they throw core::Unavailable for another dtype and
+// std::runtime_error when a launch is refused.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cuda/kernels/stream.h"
+#include "core/dtype.h"
+
+namespace rooflm::backends::cuda {
+
+struct HeadsShape {
+  std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  /// Elements of a packed row.
+  [[nodiscard]] std::int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+/// qkv -> q, k, v. No aliasing.
+void launch_split_heads(Stream stream, core::DType dtype, const HeadsShape& shape, const void* qkv, void* q,
+                        void* k, void* v);
+/// q, k, v -> qkv. No aliasing.
+void launch_join_heads(Stream stream, core::DType dtype, const HeadsShape& shape, const void* q,
+                       const void* k, const void* v, void* qkv);
+/// y [B, H, T, D] -> [B, T, H D]; kv_heads is not used. No aliasing.
+void launch_merge_heads(Stream stream, core::DType dtype, const HeadsShape& shape, const void* y,
+                        void* merged);
+/// [B, T, H D] -> y [B, H, T, D]; kv_heads is not used. No aliasing.
+void launch_unmerge_heads(Stream stream, core::DType dtype, const HeadsShape& shape, const void* merged,
+                          void* y);
+
+/// cosines[t, i] = cos(t * theta^(-2i/D)), sines alike, both fp32 [T, D/2], computed in fp64.
+void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t head_dim, double theta, float* cosines,
+                        float* sines);
+/// Rotates the q and k heads of x = qkv [B, T, (H + 2K) D]: with c, s of (t, i), element i of a head becomes
+/// a c - b s, element i + D/2 becomes b c + a s, a and b being what they were; s is negated with `inverse`. v
+/// is copied. y may be x.
+void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, const void* x,
+                 const float* cosines, const float* sines, bool inverse, void* y);
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,64 @@
+// layernorm and rmsnorm over the last dimension C, with the residual addition, and their gradients.
+//
+// Activations [rows, C] are fp32 or bf16, `dtype`; weights, statistics and weight gradients are fp32, as is
+// the arithmetic. C is at most kMaxNormCols. Launchers only submit; they throw core::Unavailable for another
+// dtype or a wider row and std::runtime_error when the launch is refused.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backends/cuda/kernels/stream.h"
+#include "core/dtype.h"
+
+namespace rooflm::backends::cuda {
+
+constexpr std::int64_t kMaxNormCols = 16384;
+
+/// layernorm: y = (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), var biased.
+/// rmsnorm:   y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps); bias and mean are not used.
+/// With `addend`, sum = x + addend is stored first, and the norm is that of sum as stored. sum may be x or
+/// addend; y may be x or addend if sum is not.
+struct NormForward {
+  core::DType dtype{};
+  std::int64_t rows = 0, cols = 0;
+  float eps = 0;
+  const void* x = nullptr;
+  const void* addend = nullptr;   // or absent
+  const float* weight = nullptr;  // [cols]
+  const float* bias = nullptr;    // [cols]
+  void* sum = nullptr;            // with addend
+  void* y = nullptr;
+  float* mean = nullptr;  // [rows]
+  float* rstd = nullptr;  // [rows]
+};
+void launch_layernorm(Stream stream, const NormForward& args);
+void launch_rmsnorm(Stream stream, const NormForward& args);
+
+/// With g = dy * weight and xhat = (x - mean) * rstd (rmsnorm: x * rstd):
+/// layernorm: dx = rstd * (g - mean_C(g) - xhat * mean_C(g * xhat)) (+ d_residual)
+/// rmsnorm:   dx = rstd * (g - xhat * mean_C(g * xhat)) (+ d_residual)
+/// dweight (+)= sum over rows of dy * xhat, dbias (+)= sum over rows of dy: with `accumulate` they are added
+/// to. dx may be dy, x or d_residual. `workspace` holds norm_backward_workspace_bytes, aligned to 16.
+struct NormBackward {
+  core::DType dtype{};
+  std::int64_t rows = 0, cols = 0;
+  bool accumulate = false;
+  const void* dy = nullptr;
+  const void* x = nullptr;
+  const float* weight = nullptr;
+  const float* mean = nullptr;  // layernorm
+  const float* rstd = nullptr;
+  const void* d_residual = nullptr;  // or absent
+  void* dx = nullptr;
+  float* dweight = nullptr;
+  float* dbias = nullptr;  // layernorm
+  void* workspace = nullptr;
+};
+void launch_layernorm_backward(Stream stream, const NormBackward& args);
+void launch_rmsnorm_backward(Stream stream, const NormBackward& args);
+
+/// For the current device.
+[[nodiscard]] std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols);
+
+}  // namespace rooflm::backends::cuda

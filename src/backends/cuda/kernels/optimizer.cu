@@ -1,0 +1,152 @@
+// The optimizer step: each block takes one piece of one tensor of the list.
+#include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/reduce.cuh"
+#include "backends/cuda/kernels/tensor_list.cuh"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kNormThreads = 512;
+constexpr int kTotalThreads = 1024;
+constexpr std::int64_t kNormPiece = 65536;
+constexpr std::int64_t kUpdatePiece = std::int64_t{kThreads} * kPack;
+
+/// Squares are added in fp32 within a pack, in double from there on.
+__global__ void __launch_bounds__(kNormThreads)
+    square_sums(const __grid_constant__ TensorList<NormedTensor> list, double* sums) {
+  const int index = list.find(blockIdx.x);
+  const NormedTensor& tensor = list.tensors[index];
+  const std::int64_t first = (blockIdx.x - list.first_block[index]) * kNormPiece;
+  const std::int64_t end = min(first + kNormPiece, tensor.count);
+  const bool aligned = reinterpret_cast<std::uintptr_t>(tensor.gradient) % sizeof(float4) == 0;
+  double sum = 0;
+#pragma unroll 4
+  for (std::int64_t i = first + threadIdx.x * kPack; i < end; i += kNormThreads * kPack) {
+    const Pack g = load_pack(tensor.gradient, i, tensor.count, aligned);
+    float square = 0;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) square += g[k] * g[k];
+    sum += static_cast<double>(square);
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(kTotalThreads)
+    root_of_total(std::int64_t count, const double* sums, float* norm) {
+  double total = 0;
+#pragma unroll 4
+  for (std::int64_t i = threadIdx.x; i < count; i += kTotalThreads) total += sums[i];
+  total = block_sum(total);
+  if (threadIdx.x == 0) *norm = static_cast<float>(sqrt(total));
+}
+
+/// What clipping multiplies gradients by; NaN for NaN.
+__device__ inline float clip_of(const UpdateStep& step) {
+  if (step.norm == nullptr) return 1.0F;
+  const float ratio = step.max_norm / (*step.norm + 1e-6F);
+  return ratio >= 1.0F ? 1.0F : ratio;
+}
+
+/// A thread's pack of a tensor of the list.
+struct Piece {
+  UpdatedTensor tensor;
+  std::int64_t first;
+  bool aligned;
+
+  __device__ explicit Piece(const TensorList<UpdatedTensor>& list) {
+    const int index = list.find(blockIdx.x);
+    tensor = list.tensors[index];
+    first = (blockIdx.x - list.first_block[index]) * kUpdatePiece + threadIdx.x * kPack;
+    const auto bits =
+        reinterpret_cast<std::uintptr_t>(tensor.parameter) |
+        reinterpret_cast<std::uintptr_t>(tensor.gradient) | reinterpret_cast<std::uintptr_t>(tensor.moment1) |
+        reinterpret_cast<std::uintptr_t>(tensor.moment2) | reinterpret_cast<std::uintptr_t>(tensor.copy);
+    aligned = bits % sizeof(float4) == 0;
+  }
+  __device__ Pack load(const float* from) const { return load_pack(from, first, tensor.count, aligned); }
+  __device__ void store(float* to, const Pack& pack) const {
+    store_pack(to, first, tensor.count, aligned, pack);
+  }
+  __device__ void store_parameter(const Pack& pack) const {
+    store(tensor.parameter, pack);
+    if (tensor.copy != nullptr) {
+      store_pack(static_cast<bf16*>(tensor.copy), first, tensor.count, aligned, pack);
+    }
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    adamw(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
+  const Piece piece(list);
+  if (piece.first >= piece.tensor.count) return;
+  const float kept = 1.0F - step.hyper[0] * step.weight_decay;
+  const float rate = step.hyper[0] / step.hyper[1];
+  const float inverse2 = 1.0F / step.hyper[2];
+  const float clip = clip_of(step);
+  Pack p = piece.load(piece.tensor.parameter);
+  const Pack gradient = piece.load(piece.tensor.gradient);
+  Pack m = piece.load(piece.tensor.moment1);
+  Pack v = piece.load(piece.tensor.moment2);
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    const float g = clip * gradient[i];
+    m[i] = step.beta1 * m[i] + (1.0F - step.beta1) * g;
+    v[i] = step.beta2 * v[i] + (1.0F - step.beta2) * (g * g);
+    p[i] = kept * p[i] - rate * m[i] / (sqrtf(inverse2 * v[i]) + step.eps);
+  }
+  piece.store(piece.tensor.moment1, m);
+  piece.store(piece.tensor.moment2, v);
+  piece.store_parameter(p);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    sgd(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
+  const Piece piece(list);
+  if (piece.first >= piece.tensor.count) return;
+  const float kept = 1.0F - step.hyper[0] * step.weight_decay;
+  const float rate = step.hyper[0] * clip_of(step);
+  Pack p = piece.load(piece.tensor.parameter);
+  const Pack gradient = piece.load(piece.tensor.gradient);
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) p[i] = kept * p[i] - rate * gradient[i];
+  piece.store_parameter(p);
+}
+
+}  // namespace
+
+void launch_global_norm(Stream stream, std::span<const NormedTensor> tensors, float* norm, void* workspace) {
+  auto* sums = static_cast<double*>(workspace);
+  std::int64_t count = 0;
+  for_lists<kNormPiece>(tensors, "global_norm",
+                        [&](const TensorList<NormedTensor>& list, unsigned blocks, std::int64_t before) {
+                          square_sums<<<blocks, kNormThreads, 0, stream>>>(list, sums + before);
+                          count = before + blocks;
+                        });
+  root_of_total<<<1, kTotalThreads, 0, stream>>>(count, sums, norm);
+  check_launch("global_norm");
+}
+
+std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts) {
+  std::int64_t pieces = 0;
+  for (const std::int64_t count : counts) pieces += ceil_div(count, kNormPiece);
+  return static_cast<std::size_t>(pieces) * sizeof(double);
+}
+
+void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors) {
+  for_lists<kUpdatePiece>(tensors, "adamw",
+                          [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
+                            adamw<<<blocks, kThreads, 0, stream>>>(step, list);
+                          });
+}
+
+void launch_sgd(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors) {
+  for_lists<kUpdatePiece>(tensors, "sgd",
+                          [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
+                            sgd<<<blocks, kThreads, 0, stream>>>(step, list);
+                          });
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,53 @@
+// The optimizer step for lists of tensors: global_norm, adamw, sgd. Everything is fp32 but the bf16 copies of
+// parameters. A launcher takes the whole list, whose pointers travel as arguments of the kernel: a few dozen
+// tensors per launch, no table in device memory. Launchers only submit; they throw std::runtime_error when a
+// launch is refused.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "backends/cuda/kernels/stream.h"
+
+namespace rooflm::backends::cuda {
+
+struct NormedTensor {
+  std::int64_t count = 0;
+  const float* gradient = nullptr;
+};
+
+/// *norm = sqrt(sum over all tensors of g^2), summed in double and in a fixed order. `workspace` holds
+/// global_norm_workspace_bytes of the tensors' sizes, aligned to 16.
+void launch_global_norm(Stream stream, std::span<const NormedTensor> tensors, float* norm, void* workspace);
+[[nodiscard]] std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts);
+
+/// What one update needs besides the tensors. hyper: fp32 [4] in device memory, learning rate, 1 - beta1^t,
+/// 1 - beta2^t, unused. norm: in device memory, or null for no clipping. Gradients are multiplied by
+/// min(1, max_norm / (norm + 1e-6)); a norm that is no number makes all parameters so.
+struct UpdateStep {
+  const float* hyper = nullptr;
+  const float* norm = nullptr;
+  float max_norm = 0;
+  float weight_decay = 0;
+  float beta1 = 0, beta2 = 0, eps = 0;  // adamw
+};
+
+/// Updated in place; copy, bf16, may be null. moment1 and moment2 are adamw's.
+struct UpdatedTensor {
+  std::int64_t count = 0;
+  float* parameter = nullptr;
+  const float* gradient = nullptr;
+  float* moment1 = nullptr;
+  float* moment2 = nullptr;
+  void* copy = nullptr;
+};
+
+/// m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2, with c1, c2 from `hyper`:
+/// p = (1 - lr * weight_decay) p - lr / c1 * m / (sqrt(v / c2) + eps); copy = p in bf16.
+void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors);
+
+/// p = (1 - lr * weight_decay) p - lr * g; copy = p in bf16.
+void launch_sgd(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors);
+
+}  // namespace rooflm::backends::cuda

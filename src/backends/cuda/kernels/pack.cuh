@@ -1,0 +1,91 @@
+// Eight neighbouring elements at a time: 128-bit accesses where they are aligned, single ones elsewhere.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+namespace rooflm::backends::cuda {
+
+constexpr int kPack = 8;
+
+/// Eight elements, computed with in fp32.
+struct Pack {
+  float v[kPack];
+  __device__ float& operator[](int i) { return v[i]; }
+  __device__ float operator[](int i) const { return v[i]; }
+};
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+template <class T>
+__device__ T from_float(float x) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return x;
+  } else {
+    return __float2bfloat16_rn(x);
+  }
+}
+
+/// x as it reads back after being stored as T.
+template <class T>
+__device__ float rounded(float x) {
+  return to_float(from_float<T>(x));
+}
+
+__device__ inline Pack load_whole(const float* from) {
+  const float4 a = *reinterpret_cast<const float4*>(from);
+  const float4 b = *reinterpret_cast<const float4*>(from + 4);
+  return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+}
+
+__device__ inline Pack load_whole(const __nv_bfloat16* from) {
+  const uint4 raw = *reinterpret_cast<const uint4*>(from);
+  const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
+  Pack pack;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    pack[2 * i] = __uint_as_float(words[i] << 16);
+    pack[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000U);
+  }
+  return pack;
+}
+
+__device__ inline void store_whole(float* to, const Pack& pack) {
+  reinterpret_cast<float4*>(to)[0] = make_float4(pack[0], pack[1], pack[2], pack[3]);
+  reinterpret_cast<float4*>(to)[1] = make_float4(pack[4], pack[5], pack[6], pack[7]);
+}
+
+__device__ inline void store_whole(__nv_bfloat16* to, const Pack& pack) {
+  uint4 raw;
+  unsigned* words = &raw.x;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(pack[2 * i], pack[2 * i + 1]);
+    words[i] = *reinterpret_cast<const unsigned*>(&pair);
+  }
+  *reinterpret_cast<uint4*>(to) = raw;
+}
+
+/// from[first .. first + 8) of an array of `count`; zeros beyond its end. `aligned`: from + first may be read
+/// 16 bytes at a time for every multiple of eight `first`.
+template <class T>
+__device__ Pack load_pack(const T* from, std::int64_t first, std::int64_t count, bool aligned) {
+  if (aligned && first + kPack <= count) return load_whole(from + first);
+  Pack pack;
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) pack[i] = first + i < count ? to_float(from[first + i]) : 0.0F;
+  return pack;
+}
+
+template <class T>
+__device__ void store_pack(T* to, std::int64_t first, std::int64_t count, bool aligned, const Pack& pack) {
+  if (aligned && first + kPack <= count) return store_whole(to + first, pack);
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    if (first + i < count) to[first + i] = from_float<T>(pack[i]);
+  }
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,39 @@
+// Times and whole steps on a stream: events, and CUDA graphs.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "backends/backend.h"
+#include "backends/cuda/context.h"
+
+namespace rooflm::backends::cuda {
+
+/// Marks are events; inside a recording they become nodes of its graph, so that every replay takes them anew.
+class EventStopwatch final : public Stopwatch {
+ public:
+  EventStopwatch(std::shared_ptr<const Context> context, std::size_t marks);
+  void mark(std::size_t index) override;
+  [[nodiscard]] double elapsed_s(std::size_t from, std::size_t to) const override;
+
+ private:
+  std::shared_ptr<const Context> context_;
+  std::vector<EventHandle> events_;
+};
+
+/// A CUDA graph of what was submitted to the context's stream. Keeps the context, not the memory that the
+/// work uses.
+class GraphRecording final : public Recording {
+ public:
+  /// Captures what `submit` submits. Throws what `submit` throws, and core::Unavailable when the graph cannot
+  /// be made.
+  GraphRecording(std::shared_ptr<const Context> context, const std::function<void()>& submit);
+  void replay() override;
+
+ private:
+  std::shared_ptr<const Context> context_;
+  GraphExecHandle graph_;
+};
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,76 @@
+// Matrix products, bound to ops.
+#include <cstddef>
+#include <numeric>
+
+#include "backends/cuda/gemm.h"
+#include "backends/cuda/kernel_rows.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+using core::DType;
+
+/// Where the engine places tensors, and so what every address without an offset is a multiple of.
+constexpr std::int64_t kPlacement = 64;
+
+std::int64_t bytes_of(std::int64_t elements, DType dtype) {
+  return elements * static_cast<std::int64_t>(core::size_of(dtype));
+}
+
+/// The power of two that divides a placed tensor's address at this offset, and at every `stride` from there.
+std::int64_t alignment(const std::vector<std::int64_t>& offsets, std::size_t operand, DType dtype,
+                       std::int64_t stride) {
+  const std::int64_t offset = operand < offsets.size() ? offsets[operand] : 0;
+  return std::gcd(kPlacement, std::gcd(bytes_of(offset, dtype), bytes_of(stride, dtype)));
+}
+
+GemmProblem problem_of(const OpView& v) {
+  GemmProblem p{.batch = v.integer("batch"),
+                .m = v.integer("m"),
+                .n = v.integer("n"),
+                .k = v.integer("k"),
+                .trans_a = v.op.attrs.flag("trans_a"),
+                .trans_b = v.op.attrs.flag("trans_b"),
+                .factors = v.in(0).dtype,
+                .result = v.out(0).dtype,
+                .accumulate = v.accumulates(),
+                .bias = v.has_in(2)};
+  const bool single = p.batch == 1;
+  p.align_a = alignment(v.op.input_offset, 0, p.factors, single ? 0 : p.m * p.k);
+  p.align_b = alignment(v.op.input_offset, 1, p.factors, single ? 0 : p.k * p.n);
+  p.align_c = alignment(v.op.output_offset, 0, p.result, single ? 0 : p.m * p.n);
+  if (v.op.attrs.flag("looped")) p.batch = 1;
+  return p;
+}
+
+bool is_supported(const OpView& v, const GemmProblem& p) {
+  const bool factors =
+      inputs_are(v, {0, 1}, p.factors) && (p.factors == DType::f32 || p.factors == DType::bf16);
+  const bool result = p.result == DType::f32 || (p.result == DType::bf16 && p.factors == DType::bf16);
+  return factors && result && inputs_are(v, {2}, DType::f32);
+}
+
+}  // namespace
+
+/// Looped: one product after the other.
+Kernel make_matmul(const OpView& v) {
+  const GemmProblem p = problem_of(v);
+  if (!is_supported(v, p)) return {};
+  const auto gemm = v.context->products().find(p);
+  void* workspace = v.context->products().workspace();
+  const std::int64_t count = v.integer("batch") / p.batch;
+  const std::int64_t a_bytes = bytes_of(p.m * p.k, p.factors);
+  const std::int64_t b_bytes = bytes_of(p.k * p.n, p.factors);
+  const std::int64_t c_bytes = bytes_of(p.m * p.n, p.result);
+  return [=, context = v.context](const KernelArgs& args) {
+    const auto* a = static_cast<const std::byte*>(args.in[0]);
+    const auto* b = static_cast<const std::byte*>(args.in[1]);
+    auto* c = static_cast<std::byte*>(args.out[0]);
+    const void* bias = p.bias ? args.in[2] : nullptr;
+    for (std::int64_t i = 0; i < count; ++i) {
+      gemm->submit(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias, workspace);
+    }
+  };
+}
+
+}  // namespace rooflm::backends::cuda

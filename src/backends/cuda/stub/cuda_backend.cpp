@@ -1,0 +1,15 @@
+// The answer of a build without a CUDA compiler.
+#include "backends/cuda/cuda_backend.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace rooflm::backends::cuda {
+
+std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& /*options*/) {
+  throw core::Unavailable(fmt::format("cuda:{} is not available here: rooflm was built without CUDA: {}",
+                                      index, ROOFLM_CUDA_REASON));
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,56 @@
+// rooflm profile: one step taken apart.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <utility>
+
+#include "cli/commands.h"
+#include "cli/devices.h"
+#include "cli/output.h"
+#include "cli/profile_session.h"
+#include "core/error.h"
+
+namespace rooflm::cli {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  RunOptions run;
+  MachineOptions machine;
+  ProfileOptions profile;
+  OutputOptions output;
+};
+
+int run(const Options& options) {
+  constexpr int kSignalled = 128;  // as shells report a command that a signal ended
+  const std::vector<Point> points = sweep(options.model, options.run);
+  const int threads = options.machine.thread_count();
+  ProfileSettings settings = options.profile.settings(threads, options.machine.seed_value());
+  for (const Point& point : points) make_backend(point.device, point.step.engine, threads);
+  ProfileSession session(options.output, "profile");
+  settings.ceilings = session.ceilings(threads, dtypes_of(points), options.profile.remeasure);
+  bool all_oom = false;
+  const int signal = session.run(points, settings, all_oom);
+  session.show({"overview", "phases", "blocks", "roofline", "ops", "memory"});
+  if (signal != 0) return kSignalled + signal;
+  return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
+}
+
+}  // namespace
+
+Body declare_profile(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  options->model.add_to(app);
+  options->run.add_to(app);
+  options->machine.add_to(app);
+  options->profile.add_to(app);
+  options->output.add_to(app);
+  app.footer(
+      "Steps run in pairs, one plain and one observed: end-to-end times are those of plain steps, the parts\n"
+      "those of observed ones, and what observing costs is printed. Time at the roof is a lower bound from\n"
+      "ceilings measured on this machine; share = time at the roof / measured time.\n"
+      "Lists (--seq 128,256) multiply into a sweep: one run of the record each.\n\n"
+      "Example: rooflm profile --model gpt2 --batch 4 --seq 64 -o gpt2.rooflm --html gpt2.html");
+  return [options] { return run(*options); };
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,112 @@
+// rooflm verify: holds run records against themselves.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/table.h"
+#include "core/error.h"
+#include "record/reader.h"
+#include "report/verify.h"
+
+namespace rooflm::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> files;
+  bool all = false;
+  std::string format = "table";
+};
+
+Row result_row(const std::string& file, const report::LawResult& result) {
+  Row row;
+  row.set("file", file);
+  row.set("run", result.label);
+  row.set("law", result.law);
+  row.set("checked", static_cast<std::int64_t>(result.checked));
+  row.set("violated", static_cast<std::int64_t>(result.violated));
+  const bool is_violated = result.violated > 0;
+  row.set("what", is_violated ? Cell(result.what) : Cell());
+  row.set("found", is_violated ? Cell(result.found) : Cell());
+  row.set("should_be", is_violated ? Cell(result.bound) : Cell());
+  row.set("unit", is_violated ? Cell(result.unit) : Cell());
+  return row;
+}
+
+Table verify_table() {
+  return {.columns = {{"file", "file"},
+                      {"run", "run"},
+                      {"law", "law"},
+                      {"violated", "violated"},
+                      {"checked", "checked"},
+                      {"what", "furthest off"},
+                      {"found", "found"},
+                      {"should_be", "should be"},
+                      {"unit", "unit"}},
+          .rows = {},
+          .notes = {}};
+}
+
+/// "a.rooflm: 24 laws hold (1234 checks in 2 runs)".
+std::string verdict(const record::Reader& record, const std::vector<report::LawResult>& results) {
+  std::size_t checks = 0;
+  std::size_t violated = 0;
+  for (const report::LawResult& result : results) {
+    checks += result.checked;
+    violated += result.violated > 0 ? 1 : 0;
+  }
+  const std::string partial =
+      record.is_complete() ? "" : "; the record is partial: its writer did not finish";
+  return fmt::format("{}: {} of {} laws are violated ({} checks in {} runs{})", record.path().string(),
+                     violated, results.size(), checks, record.runs().size(), partial);
+}
+
+int run(const Options& options) {
+  const Format format = parse_format(options.format);
+  if (options.files.empty())
+    throw core::UsageError("verify: name one or more records: rooflm verify FILE...");
+  Table table = verify_table();
+  bool holds = true;
+  std::vector<std::string> verdicts;
+  for (const std::string& file : options.files) {
+    const record::Reader record(file);
+    const auto results = report::verify(record);
+    for (const report::LawResult& result : results) {
+      if (options.all || result.violated > 0) table.rows.push_back(result_row(file, result));
+    }
+    holds = holds && report::all_hold(results);
+    verdicts.push_back(verdict(record, results));
+  }
+  const bool for_people = format == Format::table || format == Format::md;
+  if (!for_people || !table.rows.empty()) write_out(format_table(table, format));
+  for (const std::string& line : verdicts) {
+    if (for_people) {
+      write_out(line + "\n");
+    } else {
+      note("{}", line);
+    }
+  }
+  return static_cast<int>(holds ? core::ExitCode::done : core::ExitCode::check_failed);
+}
+
+}  // namespace
+
+Body declare_verify(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("file", options->files, "Run records")->type_name("FILE")->required();
+  app.add_flag("--all", options->all, "Show the laws that hold, too");
+  app.add_option("--format", options->format, "JSON and CSV carry every number in full")
+      ->type_name(kFormats)
+      ->capture_default_str();
+  app.footer(
+      "Laws: phases add up to the step, ops to their phase, FLOP to what the model says; allocations "
+      "balance;\n"
+      "every op ran once per observed step; no time beats its roof by more than 5 % + 2 us; ceilings are\n"
+      "positive. Each violated law is one line with its worst case. Exit code 1 when one is violated.\n\n"
+      "Example: rooflm verify run.rooflm");
+  return [options] { return run(*options); };
+}
+
+}  // namespace rooflm::cli

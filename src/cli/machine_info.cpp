@@ -1,0 +1,118 @@
+// The machine and what this binary was built with, as `info` prints it and records keep it.
+#include "cli/machine_info.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <Eigen/Core>
+#include <nlohmann/json.hpp>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "backends/cuda/device.h"
+#include "cli/devices.h"
+#include "core/units.h"
+#include "measure/machine.h"
+
+namespace rooflm::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json cpu_json(const measure::Processor& processor) {
+  Json caches = Json::array();
+  for (const measure::Cache& cache : processor.caches) {
+    caches.push_back({{"level", cache.level},
+                      {"type", cache.type},
+                      {"bytes", cache.bytes},
+                      {"shared_by_cpus", cache.shared_by}});
+  }
+  return {{"model", processor.model},
+          {"cores", processor.cores},
+          {"threads", processor.threads},
+          {"features", processor.features},
+          {"caches", std::move(caches)}};
+}
+
+Json cuda_json(const backends::cuda::CudaStatus& status) {
+  Json devices = Json::array();
+  for (const auto& device : status.devices) {
+    devices.push_back(
+        {{"index", device.index},
+         {"name", device.name},
+         {"sm_count", device.sm_count},
+         {"compute_capability", fmt::format("{}.{}", device.compute_major, device.compute_minor)},
+         {"total_bytes", device.total_bytes},
+         {"free_bytes", device.free_bytes},
+         {"driver_version", device.driver_version},
+         {"runtime_version", device.runtime_version}});
+  }
+  return {{"available", !status.devices.empty()}, {"reason", status.reason}, {"devices", std::move(devices)}};
+}
+
+Json libraries_json() {
+  const dnnl_version_t* dnnl = dnnl_version();
+  return {{"oneDNN", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)},
+          {"Eigen", fmt::format("{}.{}.{}", EIGEN_WORLD_VERSION, EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION)},
+          {"OpenMP", std::to_string(_OPENMP)},
+          {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
+          {"compiler", std::string("g++ ") + __VERSION__}};
+}
+
+Json collect() {
+  const measure::SystemMemory memory = measure::query_memory();
+  const auto bytes = [](std::optional<std::int64_t> value) { return value ? Json(*value) : Json(); };
+  return {
+      {"version", ROOFLM_VERSION},
+      {"cpu", cpu_json(measure::query_processor())},
+      {"memory", {{"total_bytes", bytes(memory.total_bytes)}, {"free_bytes", bytes(memory.available_bytes)}}},
+      {"default_threads", resolve_threads(0)},
+      {"dtypes", {{"cpu", {"fp32", "bf16"}}}},
+      {"cuda", cuda_json(backends::cuda::query_cuda())},
+      {"libraries", libraries_json()}};
+}
+
+std::string amount(const Json& bytes) {
+  return bytes.is_null() ? "unknown" : core::format_bytes(bytes.get<double>());
+}
+
+}  // namespace
+
+std::string machine_json() { return collect().dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+std::vector<std::pair<std::string, std::string>> machine_lines() {
+  const Json info = collect();
+  const Json& cpu = info["cpu"];
+  std::vector<std::pair<std::string, std::string>> lines = {
+      {"rooflm", info["version"]},
+      {"processor", cpu["model"]},
+      {"cores", fmt::format("{} cores, {} threads for this process", cpu["cores"].get<int>(),
+                            cpu["threads"].get<int>())},
+      {"instructions", fmt::format("{}", fmt::join(cpu["features"].get<std::vector<std::string>>(), " "))}};
+  for (const Json& cache : cpu["caches"]) {
+    lines.emplace_back(
+        fmt::format("L{} {}", cache["level"].get<int>(), cache["type"].get<std::string>()),
+        fmt::format("{} KiB, shared by processors {}", cache["bytes"].get<std::int64_t>() / 1024,
+                    cache["shared_by_cpus"].get<std::string>()));
+  }
+  lines.emplace_back("memory", fmt::format("{}, {} free", amount(info["memory"]["total_bytes"]),
+                                           amount(info["memory"]["free_bytes"])));
+  lines.emplace_back("device cpu", fmt::format("available: fp32, bf16; {} threads unless told otherwise",
+                                               info["default_threads"].get<int>()));
+  const Json& cuda = info["cuda"];
+  if (cuda["devices"].empty()) {
+    lines.emplace_back("device cuda", "not available: " + cuda["reason"].get<std::string>());
+  }
+  for (const Json& device : cuda["devices"]) {
+    lines.emplace_back(fmt::format("device cuda:{}", device["index"].get<int>()),
+                       fmt::format("{}, {} of {} free", device["name"].get<std::string>(),
+                                   amount(device["free_bytes"]), amount(device["total_bytes"])));
+  }
+  std::vector<std::string> libraries;
+  for (const auto& [name, version] : info["libraries"].items()) {
+    libraries.push_back(name + " " + version.get<std::string>());
+  }
+  lines.emplace_back("built with", fmt::format("{}", fmt::join(libraries, ", ")));
+  return lines;
+}
+
+}  // namespace rooflm::cli

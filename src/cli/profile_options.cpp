@@ -1,0 +1,102 @@
+// The options that say how a step is taken apart, shared by profile and study.
+#include "cli/profile_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "cli/values.h"
+#include "core/error.h"
+#include "train/prepare.h"
+
+namespace rooflm::cli {
+namespace {
+
+constexpr std::int64_t kMostSteps = 1'000'000;
+
+int steps(const char* option, const std::string& text, int otherwise, std::int64_t least) {
+  if (text.empty()) return otherwise;
+  return static_cast<int>(std::min(parse_integer(option, text, least), kMostSteps));
+}
+
+/// "1%" or "0.01" as 0.01.
+double share(const char* option, std::string text) {
+  const bool is_percent = text.ends_with('%');
+  if (is_percent) text.pop_back();
+  const double value = parse_number(option, text, 0);
+  return is_percent ? value / 100 : value;
+}
+
+/// Shards; of a prepared directory those of its training part.
+std::vector<std::filesystem::path> shards_of(const std::vector<std::string>& data) {
+  std::vector<std::filesystem::path> shards;
+  for (const std::string& path : data) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(path, ignored)) {
+      shards.emplace_back(path);
+      continue;
+    }
+    const auto prepared = train::open_prepared(path).train.shards;
+    shards.insert(shards.end(), prepared.begin(), prepared.end());
+  }
+  return shards;
+}
+
+}  // namespace
+
+void ProfileOptions::add_to(CLI::App& app) {
+  const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
+    app.add_option(name, value, text)->type_name(type)->group("Measuring");
+  };
+  add("--warmup", warmup, "N", "Steps that run first and are not counted (default: 2)");
+  add("--precision", precision, "SHARE",
+      "Stop when the 95% interval of the median is within this share of it (default: 1%)");
+  add("--min-steps", min_steps, "N", "Plain steps at least (default: 6)");
+  add("--max-steps", max_steps, "N", "Plain steps at most, as many observed ones beside them (default: 200)");
+  add("--max-seconds", max_seconds, "S", "Time for each configuration after warm-up (default: 30)");
+  add("--memory-limit", memory_limit, "SIZE",
+      "Larger configurations get the status oom: 8GB, 8GiB (default: what is free)");
+  app.add_option("--data", data,
+                 "Text to compute on: shards, or a directory made by data prepare (default: "
+                 "random tokens)")
+      ->type_name("SHARD...|DIR")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->delimiter(',')
+      ->group("Measuring");
+  app.add_flag("--remeasure", remeasure, "Measure this machine's ceilings again instead of the kept ones")
+      ->group("Measuring");
+}
+
+ProfileSettings ProfileOptions::settings(int threads, std::uint64_t seed) const {
+  ProfileSettings settings;
+  settings.threads = threads;
+  settings.seed = seed;
+  auto& limits = settings.steps;
+  limits.warmup = steps("--warmup", warmup, limits.warmup, 0);
+  limits.min_steps = steps("--min-steps", min_steps, limits.min_steps, 1);
+  limits.max_steps = steps("--max-steps", max_steps, limits.max_steps, 1);
+  limits.min_steps = std::min(limits.min_steps, limits.max_steps);
+  if (!precision.empty()) limits.precision = share("--precision", precision);
+  if (!max_seconds.empty()) limits.max_seconds = parse_number("--max-seconds", max_seconds, 0);
+  if (!memory_limit.empty()) settings.memory_limit_bytes = parse_bytes("--memory-limit", memory_limit);
+  settings.shards = shards_of(data);
+  return settings;
+}
+
+void OutputOptions::add_to(CLI::App& app) {
+  app.add_option("-o,--output", record, "Keep the run record, to report, compare and verify it later")
+      ->type_name("FILE.rooflm")
+      ->group("Output");
+  app.add_option("--html", html, "Write one page that opens in a browser, from disk")
+      ->type_name("FILE.html")
+      ->group("Output");
+  app.add_option("--view", views, "What to print; a list (rooflm report --help names them)")
+      ->type_name("NAME,...")
+      ->group("Output");
+  app.add_option("--format", format, "Of what is printed")
+      ->type_name("table|md|csv|json")
+      ->capture_default_str()
+      ->group("Output");
+  app.add_flag("--overwrite", overwrite, "Replace files that are there")->group("Output");
+}
+
+}  // namespace rooflm::cli

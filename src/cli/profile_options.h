@@ -1,0 +1,36 @@
+// The options that say how a step is taken apart, shared by profile and study.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/profile_run.h"
+
+namespace CLI {  // NOLINT(readability-identifier-naming): not ours
+class App;
+}
+
+namespace rooflm::cli {
+
+/// As typed; an empty text stands for the default that `settings` names.
+struct ProfileOptions {
+  std::string warmup, precision, min_steps, max_steps, max_seconds, memory_limit;
+  std::vector<std::string> data;
+  bool remeasure = false;
+  void add_to(CLI::App& app);
+  /// Checked and with defaults filled in; ceilings are left empty. Throws core::UsageError, and
+  /// core::InputError for data that is not there.
+  [[nodiscard]] ProfileSettings settings(int threads, std::uint64_t seed) const;
+};
+
+/// Where results go: the record, the page, tables.
+struct OutputOptions {
+  std::string record;  ///< -o
+  std::string html;
+  std::string views;
+  std::string format = "table";
+  bool overwrite = false;
+  void add_to(CLI::App& app);
+};
+
+}  // namespace rooflm::cli

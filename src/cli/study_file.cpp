@@ -1,0 +1,163 @@
+// A study: a sweep, how to measure it, and the views that answer its question.
+#include "cli/study_file.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include "cli/shipped_studies.h"
+#include "core/error.h"
+#include "core/names.h"
+
+namespace rooflm::cli {
+namespace {
+
+const std::vector<std::string> kKeys = {"title", "question", "kind", "views", "options", "large"};
+const std::vector<std::string> kOptionKeys = {
+    "model",  "arch",      "layers",      "heads",     "kv-heads", "d-model", "d-ff",      "vocab",
+    "batch",  "seq",       "engine",      "attention", "dtype",    "device",  "recompute", "grad-accum",
+    "warmup", "max-steps", "max-seconds", "head-dim",  "strategy", "n",       "count"};
+
+/// Reads one file, and says where it is wrong.
+class Parser {
+ public:
+  Parser(std::string_view text, std::string where) : where_(std::move(where)) {
+    try {
+      table_ = toml::parse(text);
+    } catch (const toml::parse_error& error) {
+      fail(error.source().begin.line, std::string(error.description()));
+    }
+  }
+
+  Study study(const std::string& name) {
+    check_keys(table_, "key", kKeys);
+    Study study;
+    study.name = name;
+    study.title = text_of("title");
+    study.question = text_of("question");
+    if (table_.contains("kind")) study.kind = kind_of(*table_.get("kind"));
+    study.options = options_of("options");
+    study.large = options_of("large");
+    study.views = views_of();
+    return study;
+  }
+
+ private:
+  [[noreturn]] void fail(std::uint32_t line, const std::string& message) const {
+    throw core::InputError(fmt::format("{}:{}: {}", where_, line, message));
+  }
+  [[noreturn]] void fail(const toml::node& node, const std::string& message) const {
+    fail(node.source().begin.line, message);
+  }
+
+  void check_keys(const toml::table& table, const char* what, const std::vector<std::string>& known) const {
+    for (const auto& [key, node] : table) {
+      if (std::find(known.begin(), known.end(), key.str()) != known.end()) continue;
+      fail(key.source().begin.line, core::unknown_name(what, key.str(), known));
+    }
+  }
+
+  std::string text_of(const char* key) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) fail(1, fmt::format("the key '{}' is missing", key));
+    if (!node->is_string()) fail(*node, fmt::format("'{}' must be a text in quotes", key));
+    return node->as_string()->get();
+  }
+
+  std::string kind_of(const toml::node& node) const {
+    const std::vector<std::string> kinds = {"profile", "gemm", "attention", "formats"};
+    const std::string kind = text_of("kind");
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+      fail(node, core::unknown_name("kind", kind, kinds));
+    }
+    return kind;
+  }
+
+  /// Values as typed on the command line; numbers and lists of them are accepted too.
+  std::string value_of(std::string_view key, const toml::node& node) const {
+    if (node.is_string()) return node.as_string()->get();
+    if (node.is_integer()) return fmt::format("{}", node.as_integer()->get());
+    if (node.is_floating_point()) return fmt::format("{}", node.as_floating_point()->get());
+    if (const toml::array* list = node.as_array(); list != nullptr && !list->empty()) {
+      std::string text;
+      for (const toml::node& item : *list) {
+        if (item.is_array()) fail(item, fmt::format("'{}' must be a list of numbers or texts", key));
+        if (!text.empty()) text += ',';
+        text += value_of(key, item);
+      }
+      return text;
+    }
+    fail(node, fmt::format("'{}' must be a number, a text, or a list of them", key));
+  }
+
+  std::map<std::string, std::string> options_of(const char* name) const {
+    std::map<std::string, std::string> options;
+    const toml::node* node = table_.get(name);
+    if (node == nullptr) return options;
+    if (!node->is_table()) fail(*node, fmt::format("'{}' must be a table: [{}]", name, name));
+    check_keys(*node->as_table(), "option", kOptionKeys);
+    for (const auto& [key, value] : *node->as_table()) {
+      options[std::string(key.str())] = value_of(key.str(), value);
+    }
+    return options;
+  }
+
+  std::vector<std::string> views_of() const {
+    const toml::node* node = table_.get("views");
+    if (node == nullptr) fail(1, "the key 'views' is missing");
+    const toml::array* list = node->as_array();
+    if (list == nullptr || list->empty()) fail(*node, "'views' must be a list of names");
+    std::vector<std::string> views;
+    for (const toml::node& item : *list) {
+      if (!item.is_string()) fail(item, "'views' must be a list of names");
+      views.push_back(item.as_string()->get());
+    }
+    return views;
+  }
+
+  std::string where_;
+  toml::table table_;
+};
+
+}  // namespace
+
+Study parse_study(std::string_view text, const std::string& name, const std::string& where) {
+  return Parser(text, where).study(name);
+}
+
+Study read_study(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    throw core::InputError(fmt::format("{}: cannot read the study", path.string()));
+  }
+  return parse_study(text.str(), path.stem().string(), path.string());
+}
+
+std::vector<Study> shipped_studies() {
+  std::vector<Study> studies;
+  for (const ShippedStudy& file : kShippedStudies) {
+    studies.push_back(
+        parse_study(file.text, std::string(file.name), fmt::format("studies/{}.toml", file.name)));
+  }
+  return studies;
+}
+
+Study find_study(const std::string& name) {
+  if (name.ends_with(".toml")) return read_study(name);
+  std::vector<Study> studies = shipped_studies();
+  const auto found =
+      std::find_if(studies.begin(), studies.end(), [&](const Study& study) { return study.name == name; });
+  if (found != studies.end()) return *found;
+  std::vector<std::string> names;
+  std::transform(studies.begin(), studies.end(), std::back_inserter(names),
+                 [](const Study& study) { return study.name; });
+  throw core::UsageError(core::unknown_name("study", name, names));
+}
+
+}  // namespace rooflm::cli

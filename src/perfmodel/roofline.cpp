@@ -1,0 +1,129 @@
+// The roofline: the least time that an op can take on a machine with measured ceilings.
+#include "perfmodel/roofline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "program/ops.h"
+
+namespace rooflm::perfmodel {
+namespace {
+
+using program::Op;
+using program::Program;
+
+constexpr std::array kLevels = {"L1", "L2", "L3", "DRAM"};
+
+/// The dtype whose matrix-product rate binds the op: that of its first floating operand.
+std::string product_dtype(const Program& program, const Op& op) {
+  for (const program::TensorId id : op.inputs) {
+    if (id == program::kNone || program.tensor(id).dtype == core::DType::i32) continue;
+    return std::string(core::name_of(program.tensor(id).dtype));
+  }
+  return {};
+}
+
+/// Share of the counted matrix-product flop that must be computed.
+double needed_share(const Program& program, const Op& op) {
+  namespace ops = program::ops;
+  if (!op.is(ops::kFlashAttention) && !op.is(ops::kFlashAttentionBackward)) return 1;
+  const auto seq = static_cast<double>(program.shape(op.inputs.at(0))[1]);
+  return (seq + 1) / (2 * seq);
+}
+
+/// Slowest level that `bytes` must pass, and its time.
+std::pair<double, std::string> memory_time(const Machine& machine, double bytes) {
+  double inner_bytes = 0;
+  std::pair<double, std::string> slowest{0, ""};
+  for (const MemoryLevel& level : machine.levels) {
+    const double seconds = std::max(0.0, bytes - inner_bytes) / level.byte_per_s;
+    if (seconds > slowest.first) slowest = {seconds, level.name};
+    inner_bytes = std::max(inner_bytes, level.capacity_bytes);
+  }
+  return slowest;
+}
+
+/// Sums of roofs, and what they are made of.
+class Sum {
+ public:
+  void add(const Roof& roof) {
+    seconds_ += roof.roof_s;
+    by_bound_[roof.bound] += roof.roof_s;
+  }
+  [[nodiscard]] record::Prediction prediction(const std::string& subject) const {
+    const auto most = std::max_element(by_bound_.begin(), by_bound_.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    return {.subject = subject,
+            .quantity = "roof_s",
+            .value = seconds_,
+            .unit = "s",
+            .bound = most == by_bound_.end() ? "" : most->first};
+  }
+
+ private:
+  double seconds_ = 0;
+  std::map<std::string, double> by_bound_;
+};
+
+}  // namespace
+
+Machine Machine::from_ceilings(const std::vector<record::Ceiling>& ceilings, const std::string& device,
+                               int threads, const std::map<std::string, double>& capacity_bytes) {
+  Machine machine;
+  std::map<std::string, double> bandwidth;
+  for (const record::Ceiling& ceiling : ceilings) {
+    if (ceiling.device != device || (ceiling.threads != 0 && ceiling.threads != threads)) continue;
+    double& rate = ceiling.unit == "flop/s" ? machine.flop_per_s[ceiling.dtype] : bandwidth[ceiling.level];
+    rate = std::max(rate, ceiling.value);
+  }
+  for (const char* name : kLevels) {
+    if (!bandwidth.contains(name)) continue;
+    const auto capacity = capacity_bytes.find(name);
+    machine.levels.push_back({.name = name,
+                              .byte_per_s = bandwidth[name],
+                              .capacity_bytes = capacity == capacity_bytes.end() ? 0 : capacity->second});
+  }
+  return machine;
+}
+
+Roof roof_of(const Machine& machine, const Program& program, const Op& op) {
+  const program::Cost cost = program::cost_of(program, op);
+  Roof roof;
+  const std::string dtype = product_dtype(program, op);
+  if (const auto rate = machine.flop_per_s.find(dtype); rate != machine.flop_per_s.end()) {
+    roof.matmul_s = static_cast<double>(cost.matmul_flop) * needed_share(program, op) / rate->second;
+  }
+  const auto bytes = static_cast<double>(cost.bytes_read + cost.bytes_written);
+  const auto [memory_s, level] = memory_time(machine, bytes);
+  roof.memory_s = memory_s;
+  roof.roof_s = std::max(roof.matmul_s, roof.memory_s);
+  roof.bound = roof.matmul_s >= roof.memory_s ? fmt::format("matmul {}", dtype) : level;
+  if (roof.roof_s <= 0) roof.bound.clear();
+  return roof;
+}
+
+std::vector<record::Prediction> predict_roofs(const Machine& machine, const Program& program) {
+  std::vector<record::Prediction> rows;
+  std::map<std::string, Sum> phases;
+  Sum step;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (op.phase == program::Phase::setup) continue;
+    const Roof roof = roof_of(machine, program, op);
+    rows.push_back({.subject = fmt::format("op:{}", i),
+                    .quantity = "roof_s",
+                    .value = roof.roof_s,
+                    .unit = "s",
+                    .bound = roof.bound});
+    phases[std::string(program::name_of(op.phase))].add(roof);
+    step.add(roof);
+  }
+  for (const auto& [phase, sum] : phases) rows.push_back(sum.prediction("phase:" + phase));
+  rows.push_back(step.prediction("step"));
+  return rows;
+}
+
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,125 @@
+// Opening a file as a run record, or saying why it is none.
+#include "record/open_record.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "core/error.h"
+#include "record/schema.h"
+
+namespace rooflm::record {
+namespace {
+
+constexpr std::chrono::seconds kPatience{2};
+
+/// The first 100 bytes of every SQLite file (https://www.sqlite.org/fileformat.html, section 1.3).
+constexpr std::size_t kHeaderBytes = 100;
+using Header = std::array<char, kHeaderBytes>;
+constexpr std::string_view kMagic("SQLite format 3\0", 16);
+constexpr std::size_t kPageBytesOffset = 16;  // 2 bytes; 1 stands for kLargestPage
+constexpr std::size_t kPageCountOffset = 28;
+constexpr std::size_t kApplicationIdOffset = 68;
+constexpr std::uint64_t kLargestPage = 65536;
+
+[[noreturn]] void fail(const std::filesystem::path& path, const std::string& reason) {
+  throw core::InputError(fmt::format("cannot read {}: {}", path.string(), reason));
+}
+
+/// Nothing when the file is shorter than a header.
+std::optional<Header> read_header(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (error) fail(path, error.message());
+  if (std::filesystem::is_directory(status)) fail(path, "it is a directory");
+  if (!std::filesystem::is_regular_file(status)) fail(path, "it is no regular file");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(path, std::generic_category().message(errno));
+  Header header{};
+  file.read(header.data(), header.size());
+  if (static_cast<std::size_t>(file.gcount()) < header.size()) return std::nullopt;
+  return header;
+}
+
+/// The big-endian number of `bytes` bytes at `offset`, as SQLite writes it.
+std::uint32_t number_at(const Header& header, std::size_t offset, std::size_t bytes) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    value = value << 8U | static_cast<unsigned char>(header.at(offset + i));
+  }
+  return value;
+}
+
+std::int32_t application_id(const Header& header) {
+  return static_cast<std::int32_t>(number_at(header, kApplicationIdOffset, 4));
+}
+
+/// What the header says that the file holds.
+std::uint64_t bytes_of_pages(const Header& header) {
+  const std::uint64_t page_bytes = number_at(header, kPageBytesOffset, 2);
+  return (page_bytes == 1 ? kLargestPage : page_bytes) * number_at(header, kPageCountOffset, 4);
+}
+
+/// A file that was cut within its last page is read by SQLite as if zeros followed. Where a -wal holds the
+/// newest pages, the file may be shorter and SQLite knows.
+void require_whole(const std::filesystem::path& path, const Header& header) {
+  std::filesystem::path log = path;
+  log += "-wal";
+  std::error_code error;
+  if (const auto log_bytes = std::filesystem::file_size(log, error); !error && log_bytes > 0) return;
+  const std::uint64_t bytes = std::filesystem::file_size(path);
+  if (bytes < bytes_of_pages(header)) {
+    fail(path,
+         fmt::format("it is truncated: it has {} bytes and should have {}", bytes, bytes_of_pages(header)));
+  }
+}
+
+bool is_sqlite(const Header& header) { return std::string_view(header.data(), kMagic.size()) == kMagic; }
+
+void require_record(const std::filesystem::path& path) {
+  const std::optional<Header> header = read_header(path);
+  if (!header) {
+    fail(path, fmt::format("it has {} bytes and is no run record", std::filesystem::file_size(path)));
+  }
+  if (!is_sqlite(*header)) fail(path, "it is no run record (no SQLite file)");
+  if (application_id(*header) != kApplicationId)
+    fail(path, "it is a SQLite file, but no run record of rooflm");
+  require_whole(path, *header);
+}
+
+std::string writer_of(const Database& record) {
+  Statement version = record.prepare("SELECT value FROM meta WHERE key = 'rooflm_version'");
+  return version.step() ? "rooflm " + version.text(0) : "another rooflm";
+}
+
+}  // namespace
+
+bool looks_like_record(const std::filesystem::path& path) {
+  const std::optional<Header> header = read_header(path);
+  return header && is_sqlite(*header) && application_id(*header) == kApplicationId;
+}
+
+std::unique_ptr<Database> open_record(const std::filesystem::path& path, int version,
+                                      std::span<const Migration> steps) {
+  require_record(path);
+  auto record = std::make_unique<Database>(path, Database::Mode::read, kPatience);
+  // The first read takes the lock, fixes what is seen, and notices a file that ends too early.
+  record->execute("BEGIN; SELECT COUNT(*) FROM sqlite_schema");
+  const auto found = static_cast<int>(record->query_integer("PRAGMA user_version"));
+  if (found > version) {
+    fail(path, fmt::format(
+                   "it has schema {} and was written by {}; this is rooflm {}, which reads schemas up to {}",
+                   found, writer_of(*record), ROOFLM_VERSION, version));
+  }
+  return found == version ? std::move(record) : migrated(*record, found, version, steps);
+}
+
+}  // namespace rooflm::record

@@ -1,0 +1,248 @@
+// Reading a run record.
+#include "record/reader.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "record/database.h"
+#include "record/migrate.h"
+#include "record/op_times.h"
+#include "record/open_record.h"
+#include "record/schema.h"
+
+namespace rooflm::record {
+namespace {
+
+/// Takes the columns of a row one after the other.
+class Columns {
+ public:
+  explicit Columns(const Statement& row) : row_(&row) {}
+  Columns& operator>>(std::int64_t& value) { return value = row_->integer(next_++), *this; }
+  Columns& operator>>(int& value) { return value = static_cast<int>(row_->integer(next_++)), *this; }
+  Columns& operator>>(bool& value) { return value = row_->integer(next_++) != 0, *this; }
+  Columns& operator>>(double& value) { return value = row_->number(next_++), *this; }
+  Columns& operator>>(std::string& value) { return value = row_->text(next_++), *this; }
+  Columns& operator>>(std::optional<double>& value) {
+    if (!row_->is_null(next_)) value = row_->number(next_);
+    return ++next_, *this;
+  }
+  Columns& operator>>(std::optional<std::int64_t>& value) {
+    if (!row_->is_null(next_)) value = row_->integer(next_);
+    return ++next_, *this;
+  }
+
+ private:
+  const Statement* row_;
+  int next_ = 0;
+};
+
+/// All rows that `statement` answers, each taken apart by `read(columns, row)`.
+template <class Row, class Read>
+std::vector<Row> rows_of(Statement statement, const Read& read) {
+  std::vector<Row> rows;
+  while (statement.step()) {
+    Columns columns(statement);
+    read(columns, rows.emplace_back());
+  }
+  return rows;
+}
+
+/// The same, of one run, which is the only parameter.
+template <class Row, class Read>
+std::vector<Row> rows_of(Statement statement, std::int64_t run, const Read& read) {
+  statement.bind(run);
+  return rows_of<Row>(std::move(statement), read);
+}
+
+void read_run(Columns& c, Run& r) {
+  c >> r.id >> r.label >> r.status >> r.model >> r.arch >> r.engine >> r.attention >> r.device >> r.dtype >>
+      r.recompute >> r.batch >> r.seq >> r.vocab >> r.layers >> r.heads >> r.kv_heads >> r.d_model >>
+      r.d_ff >> r.params >> r.grad_accum >> r.threads >> r.seed >> r.warmup;
+}
+
+void read_op(Columns& c, Op& r) {
+  c >> r.op >> r.kind >> r.op_class >> r.kernel >> r.name >> r.phase >> r.scope >> r.dtype >> r.shapes >>
+      r.micro_batch >> r.recomputed >> r.matmul_flop >> r.elementwise_flop >> r.bytes_read >>
+      r.bytes_written >> r.launches;
+}
+
+void read_ceiling(Columns& c, Ceiling& r) {
+  c >> r.device >> r.what >> r.level >> r.dtype >> r.threads >> r.value >> r.unit >> r.ci_low >> r.ci_high >>
+      r.samples >> r.problem >> r.source >> r.measured_utc;
+}
+
+void read_tensor(Columns& c, Tensor& r) {
+  c >> r.tensor >> r.name >> r.role >> r.dtype >> r.shape >> r.bytes >> r.first_op >> r.last_op >> r.offset;
+}
+
+}  // namespace
+
+struct Reader::State {
+  /// Where the events of a run lie in their table, which has no index: they were written one after the other.
+  struct RowRange {
+    std::int64_t first = 0;
+    std::int64_t last = -1;
+  };
+
+  explicit State(const std::filesystem::path& given)
+      : path(given), database(open_record(given, kSchemaVersion, migrations())) {}
+
+  /// Looks through the table once for all runs of a sweep; not at all when there is nothing to tell apart.
+  RowRange events_of(std::int64_t run) {
+    if (database->query_integer("SELECT COUNT(*) FROM run") <= 1) {
+      return {.first = 0, .last = std::numeric_limits<std::int64_t>::max()};
+    }
+    if (!event_rows) {
+      event_rows.emplace();
+      Statement events = database->prepare("SELECT rowid, run FROM event ORDER BY rowid");
+      while (events.step()) {
+        const auto [range, is_new] =
+            event_rows->try_emplace(events.integer(1), RowRange{events.integer(0), 0});
+        range->second.last = events.integer(0);
+      }
+    }
+    const auto found = event_rows->find(run);
+    return found == event_rows->end() ? RowRange{} : found->second;
+  }
+
+  std::filesystem::path path;
+  std::unique_ptr<Database> database;
+  std::optional<std::map<std::int64_t, RowRange>> event_rows;
+};
+
+Reader::Reader(const std::filesystem::path& path) : state_(std::make_unique<State>(path)) {}
+Reader::Reader(Reader&&) noexcept = default;
+Reader& Reader::operator=(Reader&&) noexcept = default;
+Reader::~Reader() = default;
+
+const std::filesystem::path& Reader::path() const { return state_->path; }
+
+std::string Reader::meta(const std::string& key) const {
+  Statement statement = state_->database->prepare("SELECT value FROM meta WHERE key = ?");
+  statement.bind(key);
+  return statement.step() ? statement.text(0) : "";
+}
+
+bool Reader::is_complete() const { return !meta("finished_utc").empty(); }
+
+std::vector<Environment> Reader::environment() const {
+  return rows_of<Environment>(
+      state_->database->prepare("SELECT key, value, unit FROM environment ORDER BY key"),
+      [](Columns& c, Environment& r) { c >> r.key >> r.value >> r.unit; });
+}
+
+std::vector<Ceiling> Reader::ceilings() const {
+  return rows_of<Ceiling>(
+      state_->database->prepare(
+          "SELECT device, what, level, dtype, threads, value, unit, ci_low, ci_high, samples, "
+          "problem, source, measured_utc FROM ceiling ORDER BY id"),
+      read_ceiling);
+}
+
+std::vector<Run> Reader::runs() const {
+  return rows_of<Run>(
+      state_->database->prepare(
+          "SELECT id, label, status, model, arch, engine, attention, device, dtype, recompute, "
+          "batch, seq, vocab, layers, heads, kv_heads, d_model, d_ff, params, grad_accum, "
+          "threads, seed, warmup FROM run ORDER BY id"),
+      read_run);
+}
+
+std::vector<Fact> Reader::facts(std::int64_t run) const {
+  return rows_of<Fact>(
+      state_->database->prepare("SELECT key, value, unit, text FROM fact WHERE run = ? ORDER BY key"), run,
+      [](Columns& c, Fact& r) { c >> r.key >> r.value >> r.unit >> r.text; });
+}
+
+std::optional<Fact> Reader::fact(std::int64_t run, const std::string& key) const {
+  Statement statement =
+      state_->database->prepare("SELECT key, value, unit, text FROM fact WHERE run = ? AND key = ?");
+  statement.bind(run);
+  statement.bind(key);
+  if (!statement.step()) return std::nullopt;
+  Fact fact;
+  Columns(statement) >> fact.key >> fact.value >> fact.unit >> fact.text;
+  return fact;
+}
+
+std::vector<Sample> Reader::samples(std::int64_t run) const {
+  return rows_of<Sample>(
+      state_->database->prepare(
+          "SELECT step, phase, seconds, kind, outlier FROM sample WHERE run = ? ORDER BY step, phase"),
+      run, [](Columns& c, Sample& r) { c >> r.step >> r.phase >> r.seconds >> r.kind >> r.outlier; });
+}
+
+std::vector<Op> Reader::ops(std::int64_t run) const {
+  return rows_of<Op>(
+      state_->database->prepare(
+          "SELECT op, kind, class, kernel, name, phase, scope, dtype, shapes, micro_batch, recomputed, "
+          "matmul_flop, "
+          "elementwise_flop, bytes_read, bytes_written, launches FROM op WHERE run = ? ORDER BY op"),
+      run, read_op);
+}
+
+std::vector<Event> Reader::events(std::int64_t run) const {
+  const State::RowRange range = state_->events_of(run);
+  Statement statement = state_->database->prepare(
+      "SELECT step, op, start_ns, device_ns, wall_ns FROM event WHERE run = ? AND rowid BETWEEN ? AND ? "
+      "ORDER BY rowid");
+  statement.bind(run);
+  statement.bind(range.first);
+  statement.bind(range.last);
+  auto events = rows_of<Event>(std::move(statement), [](Columns& c, Event& r) {
+    c >> r.step >> r.op >> r.start_ns >> r.device_ns >> r.wall_ns;
+  });
+  const auto by_step_and_op = [](const Event& a, const Event& b) {
+    return std::pair(a.step, a.op) < std::pair(b.step, b.op);
+  };
+  // They are written in this order, so there is seldom anything to do.
+  if (!std::ranges::is_sorted(events, by_step_and_op)) std::ranges::stable_sort(events, by_step_and_op);
+  return events;
+}
+
+std::vector<OpTime> Reader::op_times(std::int64_t run) const { return summarise_ops(events(run)); }
+
+std::vector<Counter> Reader::counters(std::int64_t run) const {
+  return rows_of<Counter>(
+      state_->database->prepare("SELECT phase, scope, name, value, unit, source FROM counter WHERE run = ? "
+                                "ORDER BY rowid"),
+      run,
+      [](Columns& c, Counter& r) { c >> r.phase >> r.scope >> r.name >> r.value >> r.unit >> r.source; });
+}
+
+std::vector<Tensor> Reader::tensors(std::int64_t run) const {
+  return rows_of<Tensor>(state_->database->prepare(
+                             "SELECT tensor, name, role, dtype, shape, bytes, first_op, last_op, offset FROM "
+                             "tensor WHERE run = ? ORDER BY tensor"),
+                         run, read_tensor);
+}
+
+std::vector<MemoryEvent> Reader::memory_events(std::int64_t run) const {
+  return rows_of<MemoryEvent>(
+      state_->database->prepare(
+          "SELECT seq, op, tensor, bytes, live_bytes, time_ns FROM memory_event WHERE run = ? "
+          "ORDER BY seq"),
+      run, [](Columns& c, MemoryEvent& r) {
+        c >> r.seq >> r.op >> r.tensor >> r.bytes >> r.live_bytes >> r.time_ns;
+      });
+}
+
+std::vector<Prediction> Reader::predictions(std::int64_t run) const {
+  return rows_of<Prediction>(
+      state_->database->prepare("SELECT subject, quantity, value, unit, bound FROM prediction WHERE run = ? "
+                                "ORDER BY subject, quantity"),
+      run, [](Columns& c, Prediction& r) { c >> r.subject >> r.quantity >> r.value >> r.unit >> r.bound; });
+}
+
+std::vector<Cell> Reader::cells() const {
+  return rows_of<Cell>(
+      state_->database->prepare(
+          "SELECT series, row, col, value, text, unit FROM cell ORDER BY series, row, col"),
+      [](Columns& c, Cell& r) { c >> r.series >> r.row >> r.col >> r.value >> r.text >> r.unit; });
+}
+
+}  // namespace rooflm::record

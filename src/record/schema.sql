@@ -1,0 +1,161 @@
+-- The run record: everything that one command measured or predicted. docs/record.md explains it table by table.
+-- Seconds, bytes, flop throughout. Times within a run are nanoseconds since its first event.
+
+-- One row per key: 'schema' (the version, as in PRAGMA user_version), 'rooflm_version', 'command' (the command line),
+-- 'started_utc', 'finished_utc' (absent: the run was cut short or still goes on), 'revision' (git, of rooflm).
+CREATE TABLE meta (
+  key TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- The machine as it was found: 'cpu', 'gpu', 'cores', 'threads', 'memory', 'kernel', 'compiler', library versions.
+CREATE TABLE environment (
+  key TEXT PRIMARY KEY,
+  value TEXT NOT NULL,
+  unit TEXT NOT NULL DEFAULT ''
+) WITHOUT ROWID;
+
+-- Ceilings of the devices, measured or from a catalog.
+CREATE TABLE ceiling (
+  id INTEGER PRIMARY KEY,
+  device TEXT NOT NULL,             -- 'cpu', 'cuda:0'
+  what TEXT NOT NULL,               -- 'matmul', 'read', 'write', 'copy', 'triad'
+  level TEXT NOT NULL DEFAULT '',   -- 'L1', 'L2', 'L3', 'DRAM'; '' for arithmetic
+  dtype TEXT NOT NULL DEFAULT '',
+  threads INTEGER NOT NULL DEFAULT 0,
+  value REAL NOT NULL,              -- median, per second
+  unit TEXT NOT NULL,               -- 'flop/s', 'byte/s'
+  ci_low REAL, ci_high REAL,
+  samples INTEGER NOT NULL DEFAULT 0,
+  problem TEXT NOT NULL DEFAULT '', -- what was run: '1024x1024x1024'
+  source TEXT NOT NULL,             -- 'measured', 'catalog'
+  measured_utc TEXT NOT NULL DEFAULT ''
+);
+
+-- A configuration that was run, planned, or did not fit. A sweep has several.
+CREATE TABLE run (
+  id INTEGER PRIMARY KEY,
+  label TEXT NOT NULL,              -- 'gpt2 B=4 T=64 fp32 fused flash'
+  status TEXT NOT NULL,             -- 'running', 'success', 'oom', 'planned', 'failed', 'interrupted'
+  model TEXT NOT NULL, arch TEXT NOT NULL, engine TEXT NOT NULL, attention TEXT NOT NULL,
+  device TEXT NOT NULL, dtype TEXT NOT NULL, recompute TEXT NOT NULL,
+  batch INTEGER NOT NULL, seq INTEGER NOT NULL, vocab INTEGER NOT NULL, layers INTEGER NOT NULL,
+  heads INTEGER NOT NULL, kv_heads INTEGER NOT NULL, d_model INTEGER NOT NULL, d_ff INTEGER NOT NULL,
+  params INTEGER NOT NULL, grad_accum INTEGER NOT NULL DEFAULT 1,
+  threads INTEGER NOT NULL DEFAULT 0, seed INTEGER NOT NULL DEFAULT 0,
+  warmup INTEGER NOT NULL DEFAULT 0
+);
+
+-- Numbers and sentences about a run that have no table of their own: 'model_flop', 'matmul_flop', 'peak_flop_per_s',
+-- 'plan_bytes', 'state_bytes', 'needed_bytes', 'free_bytes', 'rss_increase_bytes', 'stop_reason', 'drift',
+-- 'observer_cost' (share of the step), 'allocations', 'fragmentation', ... Keys are listed in docs/record.md.
+CREATE TABLE fact (
+  run INTEGER NOT NULL REFERENCES run(id),
+  key TEXT NOT NULL,
+  value REAL,                       -- NULL when the fact is a sentence
+  unit TEXT NOT NULL DEFAULT '',
+  text TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY (run, key)
+) WITHOUT ROWID;
+
+-- Wall time of one phase of one step. phase 'step' is the whole step.
+CREATE TABLE sample (
+  run INTEGER NOT NULL REFERENCES run(id),
+  step INTEGER NOT NULL,            -- counts from 0, warm-up steps included
+  phase TEXT NOT NULL,              -- 'forward', 'backward', 'optimizer', 'step'
+  seconds REAL NOT NULL,
+  kind TEXT NOT NULL DEFAULT 'plain', -- 'warmup', 'plain' (no observer), 'observed'
+  outlier INTEGER NOT NULL DEFAULT 0, -- further than 5 normalised MAD from the median; kept in all statistics
+  PRIMARY KEY (run, step, phase)
+) WITHOUT ROWID;
+
+-- The program that ran: op by op, with what it costs by its shapes.
+CREATE TABLE op (
+  run INTEGER NOT NULL REFERENCES run(id),
+  op INTEGER NOT NULL,              -- position in the program
+  kind TEXT NOT NULL,               -- 'matmul', 'add_layernorm', ...
+  class TEXT NOT NULL,              -- 'matmul', 'attention', 'elementwise', 'norm', 'softmax', 'loss', 'copy', 'optimizer'
+  kernel TEXT NOT NULL,             -- what ran it: name of the kernel as a summary shows it
+  name TEXT NOT NULL,               -- name of its first output
+  phase TEXT NOT NULL, scope TEXT NOT NULL, -- 'h.3/attention/qk'
+  dtype TEXT NOT NULL,
+  shapes TEXT NOT NULL,             -- '[256,768] x [768,2304] -> [256,2304]'
+  micro_batch INTEGER NOT NULL DEFAULT 0,
+  recomputed INTEGER NOT NULL DEFAULT 0,
+  matmul_flop INTEGER NOT NULL, elementwise_flop INTEGER NOT NULL,
+  bytes_read INTEGER NOT NULL, bytes_written INTEGER NOT NULL,
+  launches INTEGER NOT NULL,
+  PRIMARY KEY (run, op)
+) WITHOUT ROWID;
+
+-- One execution of an op in an observed step. `device_ns` is what its kernels took, `wall_ns` the time from the end of
+-- the op before it (or the start of the step) to its own end: dispatch, allocation and waiting included.
+CREATE TABLE event (
+  run INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  op INTEGER NOT NULL,
+  start_ns INTEGER NOT NULL,        -- when its kernel was entered
+  device_ns INTEGER NOT NULL,
+  wall_ns INTEGER NOT NULL
+);
+
+-- Hardware counters, where the machine has them; scope '' is the whole step.
+CREATE TABLE counter (
+  run INTEGER NOT NULL REFERENCES run(id),
+  phase TEXT NOT NULL, scope TEXT NOT NULL,
+  name TEXT NOT NULL,               -- 'flop', 'dram_bytes', 'cycles', 'instructions', ...
+  value REAL NOT NULL,              -- per step
+  unit TEXT NOT NULL,
+  source TEXT NOT NULL              -- 'perf_event'
+);
+
+-- Tensors of the program. `offset` is the place in the arena, NULL outside it.
+CREATE TABLE tensor (
+  run INTEGER NOT NULL REFERENCES run(id),
+  tensor INTEGER NOT NULL,
+  name TEXT NOT NULL, role TEXT NOT NULL, dtype TEXT NOT NULL, shape TEXT NOT NULL,
+  bytes INTEGER NOT NULL,
+  first_op INTEGER NOT NULL, last_op INTEGER NOT NULL, -- ops between which it is alive; -1 for persistent ones
+  offset INTEGER,
+  PRIMARY KEY (run, tensor)
+) WITHOUT ROWID;
+
+-- Memory as one step saw it: what became alive or died at which op. Persistent tensors come first, at op -1.
+CREATE TABLE memory_event (
+  run INTEGER NOT NULL REFERENCES run(id),
+  seq INTEGER NOT NULL,
+  op INTEGER NOT NULL,
+  tensor INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,           -- positive: allocated; negative: freed
+  live_bytes INTEGER NOT NULL,      -- afterwards
+  time_ns INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (run, seq)
+) WITHOUT ROWID;
+
+-- What the performance model expects. subject 'step', 'phase:forward', 'op:12', 'scope:h.0/attention'.
+CREATE TABLE prediction (
+  run INTEGER NOT NULL REFERENCES run(id),
+  subject TEXT NOT NULL,
+  quantity TEXT NOT NULL,           -- 'roof_s', 'bytes', ...
+  value REAL NOT NULL,
+  unit TEXT NOT NULL,
+  bound TEXT NOT NULL DEFAULT '',   -- which roof: 'matmul fp32', 'DRAM copy', 'L3 read'
+  PRIMARY KEY (run, subject, quantity)
+) WITHOUT ROWID;
+
+-- Rows of micro-benchmarks and studies that are no training step (GEMM strategies, number formats): one cell each.
+CREATE TABLE cell (
+  series TEXT NOT NULL,             -- 'gemm', 'formats'
+  row INTEGER NOT NULL,
+  col TEXT NOT NULL,
+  value REAL,                       -- NULL: see text
+  text TEXT NOT NULL DEFAULT '',
+  unit TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY (series, row, col)
+) WITHOUT ROWID;
+
+-- Mean times of an op over the observed steps are asked for so often that they have a view.
+CREATE VIEW op_time AS
+  SELECT run, op, COUNT(*) AS instances, AVG(device_ns) * 1e-9 AS device_s, AVG(wall_ns) * 1e-9 AS wall_s,
+         MIN(device_ns) * 1e-9 AS min_s, MAX(device_ns) * 1e-9 AS max_s
+  FROM event GROUP BY run, op;

@@ -1,0 +1,287 @@
+// Writing a run record while a run goes on.
+#include "record/writer.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "core/error.h"
+#include "record/database.h"
+#include "record/record_file.h"
+#include "record/schema.h"
+
+namespace rooflm::record {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kBatchTime{1};
+/// Rows after which the clock is looked at: often enough for any row, rare enough to cost nothing.
+constexpr std::size_t kRowsPerLook = 4096;
+/// Events per statement: a million of them are written, and each statement has its own cost.
+constexpr std::size_t kEventsPerInsert = 64;
+constexpr std::chrono::seconds kPatience{2};
+
+std::string now_utc() { return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))); }
+
+/// "INSERT INTO table (columns) VALUES (?, ...), ...", for `rows` rows at once.
+std::string insert_sql(std::string_view table, std::string_view columns, std::string_view verb = "INSERT",
+                       std::size_t rows = 1) {
+  std::string places = "(?";
+  for (const char c : columns) {
+    if (c == ',') places += ", ?";
+  }
+  places += ")";
+  std::string all = places;
+  for (std::size_t row = 1; row < rows; ++row) all += ", " + places;
+  return fmt::format("{} INTO {} ({}) VALUES {}", verb, table, columns, all);
+}
+
+template <class... Values>
+void bind_all(Statement& statement, const Values&... values) {
+  (statement.bind(values), ...);
+}
+
+template <class... Values>
+void insert(Statement& statement, const Values&... values) {
+  bind_all(statement, values...);
+  statement.run();
+}
+
+/// Bytes of a page of the database: larger than SQLite's 4096, because records are written and read in long
+/// runs.
+constexpr int kPageBytes = 16384;
+
+/// The schema goes in before the switch to WAL, so that the file itself says from the start what it is.
+/// Nothing of it needs to survive a power cut: synchronisation starts with the first batch.
+void set_up(const Database& database, const std::string& command) {
+  database.execute(
+      fmt::format("PRAGMA page_size = {}; PRAGMA synchronous = OFF; PRAGMA application_id = {}; BEGIN; {}; "
+                  "PRAGMA user_version = {};",
+                  kPageBytes, kApplicationId, schema_sql(), kSchemaVersion));
+  Statement meta = database.prepare(insert_sql("meta", "key, value"));
+  insert(meta, std::string_view("schema"), std::to_string(kSchemaVersion));
+  insert(meta, std::string_view("rooflm_version"), std::string_view(ROOFLM_VERSION));
+  insert(meta, std::string_view("revision"), revision());
+  insert(meta, std::string_view("command"), command);
+  insert(meta, std::string_view("started_utc"), now_utc());
+  database.execute("COMMIT; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
+}
+
+}  // namespace
+
+struct Writer::State {
+  State(std::filesystem::path path, const std::string& command, bool overwrite)
+      : file(std::move(path), overwrite), database(file.written(), Database::Mode::write, kPatience) {
+    set_up(database, command);
+    prepare();
+    // A transaction is always open: another process that would write sees the lock.
+    begin();
+    file.keep();
+  }
+
+  void prepare() {
+    const auto table = [&](std::string_view name, std::string_view columns) {
+      return database.prepare(insert_sql(name, columns));
+    };
+    environment.emplace(database.prepare(insert_sql("environment", "key, value, unit", "INSERT OR REPLACE")));
+    ceiling.emplace(
+        table("ceiling",
+              "device, what, level, dtype, threads, value, unit, ci_low, ci_high, samples, problem, "
+              "source, measured_utc"));
+    run.emplace(
+        table("run",
+              "label, status, model, arch, engine, attention, device, dtype, recompute, batch, seq, "
+              "vocab, layers, heads, kv_heads, d_model, d_ff, params, grad_accum, threads, seed, warmup"));
+    run_status.emplace(database.prepare("UPDATE run SET status = ? WHERE id = ?"));
+    fact.emplace(database.prepare(insert_sql("fact", "run, key, value, unit, text", "INSERT OR REPLACE")));
+    sample.emplace(table("sample", "run, step, phase, seconds, kind, outlier"));
+    op.emplace(
+        table("op",
+              "run, op, kind, class, kernel, name, phase, scope, dtype, shapes, micro_batch, recomputed, "
+              "matmul_flop, elementwise_flop, bytes_read, bytes_written, launches"));
+    constexpr std::string_view kEventColumns = "run, step, op, start_ns, device_ns, wall_ns";
+    event.emplace(table("event", kEventColumns));
+    events.emplace(database.prepare(insert_sql("event", kEventColumns, "INSERT", kEventsPerInsert)));
+    counter.emplace(table("counter", "run, phase, scope, name, value, unit, source"));
+    tensor.emplace(
+        table("tensor", "run, tensor, name, role, dtype, shape, bytes, first_op, last_op, offset"));
+    memory_event.emplace(table("memory_event", "run, seq, op, tensor, bytes, live_bytes, time_ns"));
+    prediction.emplace(table("prediction", "run, subject, quantity, value, unit, bound"));
+    cell.emplace(table("cell", "series, row, col, value, text, unit"));
+  }
+
+  void begin() {
+    database.execute("BEGIN IMMEDIATE");
+    begun = Clock::now();
+  }
+
+  void commit() {
+    database.execute("COMMIT");
+    begin();
+  }
+
+  void commit_when_due() {
+    if (Clock::now() - begun >= kBatchTime) commit();
+  }
+
+  template <class Row, class Insert>
+  void add_all(std::span<const Row> rows, const Insert& insert_row) {
+    while (!rows.empty()) {
+      const auto part = rows.first(std::min(rows.size(), kRowsPerLook));
+      for (const Row& row : part) insert_row(row);
+      rows = rows.subspan(part.size());
+      commit_when_due();
+    }
+  }
+
+  /// Ends the last transaction and folds the -wal into the file; false when a reader is in the way.
+  bool close_transaction() {
+    database.execute("COMMIT");
+    try {
+      Statement mode = database.prepare("PRAGMA journal_mode = DELETE");
+      return mode.step() && mode.text(0) == "delete";
+    } catch (const LockedFile&) {
+      return false;
+    }
+  }
+
+  RecordFile file;
+  Database database;
+  std::optional<Statement> environment, ceiling, run, run_status, fact, sample, op, event, events, counter,
+      tensor, memory_event, prediction, cell;
+  Clock::time_point begun;
+  bool finished = false;
+};
+
+Writer::Writer(std::filesystem::path path, const std::string& command, bool overwrite)
+    : state_(std::make_unique<State>(std::move(path), command, overwrite)) {}
+
+Writer::Writer(Writer&&) noexcept = default;
+
+Writer& Writer::operator=(Writer&& other) noexcept {
+  std::swap(state_, other.state_);
+  return *this;
+}
+
+Writer::~Writer() {
+  if (state_ == nullptr || state_->finished) return;
+  try {
+    state_->close_transaction();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): nobody to tell; what was committed before is there
+  }
+}
+
+void Writer::add(const Environment& row) {
+  insert(*state_->environment, row.key, row.value, row.unit);
+  state_->commit_when_due();
+}
+
+void Writer::add(const Ceiling& row) {
+  insert(*state_->ceiling, row.device, row.what, row.level, row.dtype, row.threads, row.value, row.unit,
+         row.ci_low, row.ci_high, row.samples, row.problem, row.source, row.measured_utc);
+  state_->commit_when_due();
+}
+
+std::int64_t Writer::begin_run(const Run& r) {
+  insert(*state_->run, r.label, r.status, r.model, r.arch, r.engine, r.attention, r.device, r.dtype,
+         r.recompute, r.batch, r.seq, r.vocab, r.layers, r.heads, r.kv_heads, r.d_model, r.d_ff, r.params,
+         r.grad_accum, r.threads, r.seed, r.warmup);
+  const std::int64_t id = state_->database.last_insert_id();
+  state_->commit_when_due();
+  return id;
+}
+
+void Writer::end_run(std::int64_t run, const std::string& status) {
+  insert(*state_->run_status, status, run);
+  state_->commit_when_due();
+}
+
+void Writer::add(std::int64_t run, const Fact& fact) {
+  insert(*state_->fact, run, fact.key, fact.value, fact.unit, fact.text);
+  state_->commit_when_due();
+}
+
+void Writer::add(std::int64_t run, std::span<const Sample> rows) {
+  state_->add_all(rows, [&](const Sample& r) {
+    insert(*state_->sample, run, r.step, r.phase, r.seconds, r.kind, r.outlier);
+  });
+}
+
+void Writer::add(std::int64_t run, std::span<const Op> rows) {
+  state_->add_all(rows, [&](const Op& r) {
+    insert(*state_->op, run, r.op, r.kind, r.op_class, r.kernel, r.name, r.phase, r.scope, r.dtype, r.shapes,
+           r.micro_batch, r.recomputed, r.matmul_flop, r.elementwise_flop, r.bytes_read, r.bytes_written,
+           r.launches);
+  });
+}
+
+void Writer::add(std::int64_t run, std::span<const Event> rows) {
+  while (rows.size() >= kEventsPerInsert) {
+    for (const Event& r : rows.first(kEventsPerInsert)) {
+      bind_all(*state_->events, run, r.step, r.op, r.start_ns, r.device_ns, r.wall_ns);
+    }
+    state_->events->run();
+    rows = rows.subspan(kEventsPerInsert);
+    state_->commit_when_due();
+  }
+  state_->add_all(rows, [&](const Event& r) {
+    insert(*state_->event, run, r.step, r.op, r.start_ns, r.device_ns, r.wall_ns);
+  });
+}
+
+void Writer::add(std::int64_t run, std::span<const Counter> rows) {
+  state_->add_all(rows, [&](const Counter& r) {
+    insert(*state_->counter, run, r.phase, r.scope, r.name, r.value, r.unit, r.source);
+  });
+}
+
+void Writer::add(std::int64_t run, std::span<const Tensor> rows) {
+  state_->add_all(rows, [&](const Tensor& r) {
+    insert(*state_->tensor, run, r.tensor, r.name, r.role, r.dtype, r.shape, r.bytes, r.first_op, r.last_op,
+           r.offset);
+  });
+}
+
+void Writer::add(std::int64_t run, std::span<const MemoryEvent> rows) {
+  state_->add_all(rows, [&](const MemoryEvent& r) {
+    insert(*state_->memory_event, run, r.seq, r.op, r.tensor, r.bytes, r.live_bytes, r.time_ns);
+  });
+}
+
+void Writer::add(std::int64_t run, std::span<const Prediction> rows) {
+  state_->add_all(rows, [&](const Prediction& r) {
+    insert(*state_->prediction, run, r.subject, r.quantity, r.value, r.unit, r.bound);
+  });
+}
+
+void Writer::add(std::span<const Cell> rows) {
+  state_->add_all(
+      rows, [&](const Cell& r) { insert(*state_->cell, r.series, r.row, r.col, r.value, r.text, r.unit); });
+}
+
+void Writer::commit() { state_->commit(); }
+
+void Writer::finish() {
+  if (state_->finished) throw std::logic_error("Writer::finish: the record is finished");
+  Statement meta = state_->database.prepare(insert_sql("meta", "key, value"));
+  insert(meta, std::string_view("finished_utc"), now_utc());
+  const bool is_one_file = state_->close_transaction();
+  state_->finished = true;
+  if (is_one_file) return state_->file.publish();
+  // A reader keeps the -wal in use: complete all the same, but it cannot take another file's place.
+  if (state_->file.replaces()) {
+    throw core::InputError(fmt::format("another process reads {}: the finished record stays there",
+                                       state_->file.written().string()));
+  }
+}
+
+}  // namespace rooflm::record

@@ -1,0 +1,91 @@
+// Collecting which laws a record keeps to. Private to the room.
+#pragma once
+
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "record/reader.h"
+#include "record/rows.h"
+#include "report/verify.h"
+
+namespace rooflm::report {
+
+/// By how much a measured time may miss what it is held against: clocks and what lies between two of them.
+struct Slack {
+  double share = 0;    ///< of what it is held against
+  double seconds = 0;  ///< or any other unit
+  [[nodiscard]] double of(double value) const { return share * std::abs(value) + seconds; }
+};
+
+/// Two clocks that are read one after the other.
+inline constexpr Slack kClockNoise{.share = 0.05, .seconds = 2e-6};
+/// What a step does besides its phases and ops: submit the first, wait for the last.
+inline constexpr Slack kOutsideOps{.share = 0.05, .seconds = 50e-6};
+/// Sums of doubles in another order.
+inline constexpr Slack kRounding{.share = 1e-9};
+inline constexpr Slack kExact{};
+
+/// Holds the numbers of one run (or of the record itself) against laws, and keeps each law's worst violation.
+class LawBook {
+ public:
+  LawBook(std::int64_t run, std::string label) : run_(run), label_(std::move(label)) {}
+
+  // `what` names what the numbers are of ("step 12, forward"): a text, or a function that answers one, which
+  // is only asked when the law is violated.
+
+  /// found <= bound + slack.
+  template <class What>
+  void at_most(std::string_view law, const What& what, double found, double bound, std::string_view unit,
+               Slack slack) {
+    hold(law, what, found, bound, unit, found - bound - slack.of(bound));
+  }
+  /// |found - wanted| <= slack.
+  template <class What>
+  void equal(std::string_view law, const What& what, double found, double wanted, std::string_view unit,
+             Slack slack) {
+    hold(law, what, found, wanted, unit, std::abs(found - wanted) - slack.of(wanted));
+  }
+  /// found > 0 and finite.
+  template <class What>
+  void positive(std::string_view law, const What& what, double found, std::string_view unit) {
+    hold(law, what, found, 0, unit, found > 0 && std::isfinite(found) ? 0 : 1);
+  }
+
+  [[nodiscard]] std::vector<LawResult> take() { return std::move(results_); }
+
+ private:
+  /// `excess`: by how much the tolerance is exceeded; not a number counts as a violation.
+  template <class What>
+  void hold(std::string_view law, const What& what, double found, double bound, std::string_view unit,
+            double excess) {
+    LawResult& result = entry(law);
+    ++result.checked;
+    if (excess <= 0) return;
+    if constexpr (std::invocable<What>) {
+      keep_worst(result, what(), found, bound, unit, excess);
+    } else {
+      keep_worst(result, what, found, bound, unit, excess);
+    }
+  }
+  LawResult& entry(std::string_view law);
+  static void keep_worst(LawResult& result, const std::string& what, double found, double bound,
+                         std::string_view unit, double excess);
+
+  std::int64_t run_;
+  std::string label_;
+  std::vector<LawResult> results_;
+};
+
+/// Times of phases and ops: parts against wholes, and how often each op ran.
+void check_times(const record::Reader& record, const record::Run& run, LawBook& laws);
+/// Work of ops against what the run says of itself, and times against roofs.
+void check_work(const record::Reader& record, const record::Run& run, LawBook& laws);
+/// Memory events against themselves, the tensors and the plan.
+void check_memory(const record::Reader& record, const record::Run& run, LawBook& laws);
+
+}  // namespace rooflm::report

@@ -1,0 +1,154 @@
+// Which runs of two records are of the same configuration.
+#include "report/match_runs.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "core/error.h"
+
+namespace rooflm::report {
+namespace {
+
+struct ConfigColumn {
+  std::string_view name;
+  std::string value;
+  bool decides;  ///< whether runs that differ here are of different configurations
+};
+
+std::vector<ConfigColumn> columns_of(const record::Run& run) {
+  std::vector<ConfigColumn> columns;
+  const auto text = [&](std::string_view name, const std::string& value) {
+    columns.push_back({.name = name, .value = value, .decides = true});
+  };
+  const auto number = [&](std::string_view name, std::int64_t value, bool decides = true) {
+    columns.push_back({.name = name, .value = std::to_string(value), .decides = decides});
+  };
+  text("model", run.model);
+  text("arch", run.arch);
+  text("engine", run.engine);
+  text("attention", run.attention);
+  text("device", run.device);
+  text("dtype", run.dtype);
+  text("recompute", run.recompute);
+  number("batch", run.batch);
+  number("seq", run.seq);
+  number("vocab", run.vocab);
+  number("layers", run.layers);
+  number("heads", run.heads);
+  number("kv_heads", run.kv_heads);
+  number("d_model", run.d_model);
+  number("d_ff", run.d_ff);
+  number("params", run.params);
+  number("grad_accum", run.grad_accum);
+  number("threads", run.threads, false);
+  number("seed", run.seed, false);
+  number("warmup", run.warmup, false);
+  return columns;
+}
+
+/// Equal for runs of the same configuration.
+std::string key_of(const record::Run& run) {
+  std::string key;
+  for (const ConfigColumn& column : columns_of(run)) {
+    if (column.decides) key += column.value + '\n';
+  }
+  return key;
+}
+
+std::string list_of(const std::vector<record::Run>& runs) {
+  constexpr std::size_t kMost = 3;
+  std::vector<std::string> labels;
+  for (const record::Run& run : runs) labels.push_back("'" + run.label + "'");
+  const std::size_t count = labels.size();
+  if (count == 0) return "no run";
+  if (count > kMost) labels.resize(kMost);
+  return fmt::format("{}{}", fmt::join(labels, ", "),
+                     count > kMost ? fmt::format(" and {} more", count - kMost) : "");
+}
+
+void note_differences(const RunMatch& match, std::vector<std::string>& notes) {
+  const auto differing = differences(match.a.front(), match.b.front());
+  if (!differing.empty()) notes.push_back(fmt::format("{}: {}", match.label, fmt::join(differing, ", ")));
+}
+
+/// What the machines and the programs differ in: 'cpu', 'compiler', the revision of rooflm.
+void note_environments(const record::Reader& a, const record::Reader& b, std::vector<std::string>& notes) {
+  std::map<std::string, std::pair<std::string, std::string>> values;
+  for (const auto& row : a.environment()) values[row.key].first = row.value;
+  for (const auto& row : b.environment()) values[row.key].second = row.value;
+  for (const char* key : {"rooflm_version", "revision"}) values[key] = {a.meta(key), b.meta(key)};
+  for (const auto& [key, value] : values) {
+    if (value.first != value.second) {
+      notes.push_back(fmt::format("{}: {} / {}", key, value.first.empty() ? "-" : value.first,
+                                  value.second.empty() ? "-" : value.second));
+    }
+  }
+}
+
+void note_partial(const record::Reader& record, std::vector<std::string>& notes) {
+  if (!record.is_complete())
+    notes.push_back(record.path().string() + " is partial: its writer did not finish");
+}
+
+}  // namespace
+
+std::vector<std::string> differences(const record::Run& a, const record::Run& b) {
+  const auto columns_a = columns_of(a);
+  const auto columns_b = columns_of(b);
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < columns_a.size(); ++i) {
+    if (columns_a[i].value == columns_b[i].value) continue;
+    texts.push_back(fmt::format("{}: {} / {}", columns_a[i].name, columns_a[i].value, columns_b[i].value));
+  }
+  return texts;
+}
+
+RunMatches match_runs(const record::Reader& a, const record::Reader& b) {
+  const auto runs_a = a.runs();
+  const auto runs_b = b.runs();
+  RunMatches found;
+  std::map<std::string, std::size_t> index;
+  for (const record::Run& run : runs_a) {
+    const auto [entry, is_new] = index.try_emplace(key_of(run), found.matches.size());
+    if (is_new) found.matches.push_back({.label = run.label, .a = {}, .b = {}});
+    found.matches[entry->second].a.push_back(run);
+  }
+  std::vector<record::Run> only_b;
+  for (const record::Run& run : runs_b) {
+    const auto entry = index.find(key_of(run));
+    if (entry == index.end()) {
+      only_b.push_back(run);
+    } else {
+      found.matches[entry->second].b.push_back(run);
+    }
+  }
+  std::vector<record::Run> only_a;
+  std::erase_if(found.matches, [&](const RunMatch& match) {
+    if (match.b.empty()) only_a.insert(only_a.end(), match.a.begin(), match.a.end());
+    return match.b.empty();
+  });
+  if (found.matches.empty()) {
+    if (runs_a.size() != 1 || runs_b.size() != 1) {
+      throw core::InputError(fmt::format("{} and {} share no configuration: {} / {}", a.path().string(),
+                                         b.path().string(), list_of(runs_a), list_of(runs_b)));
+    }
+    found.matches.push_back({.label = runs_a[0].label, .a = runs_a, .b = runs_b});
+  } else {
+    if (!only_a.empty()) found.notes.push_back("only in the first record: " + list_of(only_a));
+    if (!only_b.empty()) found.notes.push_back("only in the second record: " + list_of(only_b));
+  }
+  for (const RunMatch& match : found.matches) note_differences(match, found.notes);
+  note_environments(a, b, found.notes);
+  note_partial(a, found.notes);
+  note_partial(b, found.notes);
+  return found;
+}
+
+}  // namespace rooflm::report

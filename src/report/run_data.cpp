@@ -1,0 +1,158 @@
+// Everything that reports need of one run, loaded from its record once.
+#include "report/run_data.h"
+
+#include <algorithm>
+#include <charconv>
+#include <unordered_map>
+#include <utility>
+
+#include "record/reader.h"
+
+namespace rooflm::report {
+namespace {
+
+/// What follows "h.3/"; the scope itself outside layers.
+std::string_view within_layer(std::string_view scope) {
+  if (!layer_of(scope)) return scope;
+  const auto slash = scope.find('/');
+  return slash == std::string_view::npos ? std::string_view("layer") : scope.substr(slash + 1);
+}
+
+/// "op:12" to 12; nothing for other subjects.
+std::optional<std::int64_t> op_of_subject(std::string_view subject) {
+  constexpr std::string_view kPrefix = "op:";
+  if (!subject.starts_with(kPrefix)) return std::nullopt;
+  const std::string_view digits = subject.substr(kPrefix.size());
+  std::int64_t op = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), op);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return op;
+}
+
+std::vector<TimedOp> timed_ops(const record::Reader& reader, std::int64_t run,
+                               const std::vector<record::Prediction>& predictions) {
+  std::vector<TimedOp> ops;
+  std::unordered_map<std::int64_t, std::size_t> index;
+  for (record::Op& op : reader.ops(run)) {
+    index[op.op] = ops.size();
+    TimedOp timed;
+    timed.block = block_of(op.scope);
+    timed.part = part_of(op.scope);
+    timed.op = std::move(op);
+    ops.push_back(std::move(timed));
+  }
+  for (const record::OpTime& time : reader.op_times(run)) {
+    const auto found = index.find(time.op);
+    if (found != index.end()) ops[found->second].time = time;
+  }
+  for (const record::Prediction& prediction : predictions) {
+    const auto op = op_of_subject(prediction.subject);
+    if (!op || prediction.quantity != "roof_s") continue;
+    const auto found = index.find(*op);
+    if (found == index.end()) continue;
+    ops[found->second].roof_s = prediction.value;
+    ops[found->second].bound = prediction.bound;
+  }
+  return ops;
+}
+
+RunData load_run(const record::Reader& reader, const record::Run& run, std::size_t file) {
+  RunData data;
+  data.file = file;
+  data.run = run;
+  data.facts = reader.facts(run.id);
+  data.samples = reader.samples(run.id);
+  data.predictions = reader.predictions(run.id);
+  data.ops = timed_ops(reader, run.id, data.predictions);
+  data.events = reader.events(run.id);
+  data.tensors = reader.tensors(run.id);
+  data.memory_events = reader.memory_events(run.id);
+  data.counters = reader.counters(run.id);
+  return data;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> layer_of(std::string_view scope) {
+  if (!scope.starts_with("h.")) return std::nullopt;
+  const std::string_view digits =
+      scope.substr(2, scope.find('/') - std::min<std::size_t>(2, scope.find('/')));
+  std::int64_t layer = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), layer);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return layer;
+}
+
+std::string part_of(std::string_view scope) { return std::string(within_layer(scope)); }
+
+std::string block_of(std::string_view scope) {
+  const std::string_view part = within_layer(scope);
+  return std::string(part.substr(0, part.find('/')));
+}
+
+const record::Fact* RunData::fact(std::string_view key) const {
+  const auto found = std::find_if(facts.begin(), facts.end(), [&](const auto& f) { return f.key == key; });
+  return found == facts.end() ? nullptr : &*found;
+}
+
+std::optional<double> RunData::number(std::string_view key) const {
+  const record::Fact* found = fact(key);
+  return found == nullptr ? std::nullopt : found->value;
+}
+
+std::string RunData::text(std::string_view key) const {
+  const record::Fact* found = fact(key);
+  return found == nullptr ? "" : found->text;
+}
+
+const record::Prediction* RunData::prediction(std::string_view subject, std::string_view quantity) const {
+  const auto found = std::find_if(predictions.begin(), predictions.end(), [&](const auto& p) {
+    return p.subject == subject && p.quantity == quantity;
+  });
+  return found == predictions.end() ? nullptr : &*found;
+}
+
+std::vector<double> RunData::seconds(std::string_view phase, std::string_view kind) const {
+  std::vector<double> values;
+  for (const record::Sample& sample : samples) {
+    if (sample.phase == phase && sample.kind == kind) values.push_back(sample.seconds);
+  }
+  return values;
+}
+
+const TimedOp* RunData::find_op(std::int64_t op) const {
+  const auto found = std::lower_bound(ops.begin(), ops.end(), op,
+                                      [](const TimedOp& timed, std::int64_t id) { return timed.op.op < id; });
+  return found == ops.end() || found->op.op != op ? nullptr : &*found;
+}
+
+bool RunData::has_op_times() const {
+  return std::any_of(ops.begin(), ops.end(), [](const TimedOp& op) { return op.time.has_value(); });
+}
+
+RecordSet load(std::span<const std::filesystem::path> files) {
+  RecordSet set;
+  for (const std::filesystem::path& path : files) {
+    const record::Reader reader(path);
+    const std::size_t file = set.files.size();
+    set.files.push_back({.name = path.string(),
+                         .rooflm_version = reader.meta("rooflm_version"),
+                         .command = reader.meta("command"),
+                         .started_utc = reader.meta("started_utc"),
+                         .finished_utc = reader.meta("finished_utc"),
+                         .revision = reader.meta("revision"),
+                         .is_complete = reader.is_complete(),
+                         .environment = reader.environment(),
+                         .ceilings = reader.ceilings(),
+                         .cells = reader.cells()});
+    for (const record::Run& run : reader.runs()) {
+      RunData& data = set.runs.emplace_back(load_run(reader, run, file));
+      for (const record::Ceiling& ceiling : set.files[file].ceilings) {
+        if (ceiling.device == run.device) data.ceilings.push_back(ceiling);
+      }
+    }
+  }
+  return set;
+}
+
+}  // namespace rooflm::report

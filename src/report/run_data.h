@@ -1,0 +1,82 @@
+// Everything that reports need of one run, loaded from its record once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "record/rows.h"
+
+namespace rooflm::report {
+
+/// An op with what was measured of it and what the performance model allows it.
+struct TimedOp {
+  record::Op op;
+  std::optional<record::OpTime> time;  ///< absent when no step was observed
+  std::optional<double> roof_s;        ///< prediction "roof_s" of "op:N"
+  std::string bound;                   ///< which roof that is
+  std::string block;                   ///< as block_of
+  std::string part;                    ///< as part_of
+};
+
+struct RunData {
+  std::size_t file = 0;  ///< index into RecordSet::files
+  record::Run run;
+  std::vector<record::Fact> facts;
+  std::vector<record::Sample> samples;
+  std::vector<TimedOp> ops;
+  std::vector<record::Event> events;
+  std::vector<record::Tensor> tensors;
+  std::vector<record::MemoryEvent> memory_events;
+  std::vector<record::Prediction> predictions;
+  std::vector<record::Counter> counters;
+  std::vector<record::Ceiling> ceilings;  ///< of the device that it ran on
+
+  /// nullptr when the run does not have that fact.
+  [[nodiscard]] const record::Fact* fact(std::string_view key) const;
+  /// The number of that fact, or nothing.
+  [[nodiscard]] std::optional<double> number(std::string_view key) const;
+  /// Sentence of that fact; "" when there is none.
+  [[nodiscard]] std::string text(std::string_view key) const;
+  [[nodiscard]] const record::Prediction* prediction(std::string_view subject,
+                                                     std::string_view quantity) const;
+  /// Seconds of one phase ("step" is the whole step) in samples of that kind, in the order of the steps.
+  [[nodiscard]] std::vector<double> seconds(std::string_view phase, std::string_view kind = "plain") const;
+  /// The op of that number; nullptr for -1 (persistent tensors) and numbers that no op has.
+  [[nodiscard]] const TimedOp* find_op(std::int64_t op) const;
+  /// Whether a step was observed: ops have times.
+  [[nodiscard]] bool has_op_times() const;
+};
+
+struct RecordFile {
+  std::string name;  ///< as it was given
+  std::string rooflm_version, command, started_utc, finished_utc, revision;
+  bool is_complete = false;
+  std::vector<record::Environment> environment;
+  std::vector<record::Ceiling> ceilings;
+  std::vector<record::Cell> cells;
+};
+
+/// The records that one report is about; runs of all files in the order of the files.
+struct RecordSet {
+  std::vector<RecordFile> files;
+  std::vector<RunData> runs;
+};
+
+/// The block of a scope, layers added up: "h.3/attention/qk" is of "attention", "ln_f" of "ln_f".
+std::string block_of(std::string_view scope);
+/// The part of a scope, layers added up: "h.3/attention/qk" is "attention/qk".
+std::string part_of(std::string_view scope);
+/// The layer of a scope: 3 of "h.3/attention/qk"; nothing outside layers.
+std::optional<std::int64_t> layer_of(std::string_view scope);
+
+/// Reads all files. Throws core::InputError as record::Reader does.
+RecordSet load(std::span<const std::filesystem::path> files);
+
+}  // namespace rooflm::report

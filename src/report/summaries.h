@@ -1,0 +1,78 @@
+// Sums and summaries over the samples and ops of a run, which views, document and advice share.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/statistics.h"
+#include "report/run_data.h"
+
+namespace rooflm::report {
+
+/// The phases of a step in their order, as records name them.
+inline constexpr std::array<std::string_view, 3> kPhases = {"forward", "backward", "optimizer"};
+inline constexpr const char* kStep = "step";
+
+struct PhaseTime {
+  core::Summary time;  ///< seconds
+  std::size_t outliers = 0;
+};
+/// Of the samples of one kind ("plain": no observer) of a phase; nothing when there are none.
+std::optional<PhaseTime> phase_time(const RunData& run, std::string_view phase,
+                                    std::string_view kind = "plain");
+/// The median of phase_time.
+std::optional<double> phase_median(const RunData& run, std::string_view phase,
+                                   std::string_view kind = "plain");
+
+/// What a group of ops does in one step, and how long that takes.
+struct Work {
+  std::int64_t ops = 0, launches = 0, instances = 0;
+  std::int64_t matmul_flop = 0, elementwise_flop = 0, bytes = 0;
+  double device_s = 0;  ///< sum of the ops' medians over the observed steps
+  double wall_s = 0;
+  std::int64_t timed_ops = 0;    ///< ops with times: device_s and wall_s are of these
+  std::optional<double> roof_s;  ///< sum of the ops' roofs; nothing unless every op has one
+  std::string bound;             ///< the roof that takes the largest part of roof_s
+
+  [[nodiscard]] double flop() const { return static_cast<double>(matmul_flop + elementwise_flop); }
+  /// FLOP per byte; nothing without bytes.
+  [[nodiscard]] std::optional<double> intensity() const;
+  /// device_s; nothing when no op was timed.
+  [[nodiscard]] std::optional<double> measured_s() const;
+};
+
+struct Group {
+  std::string phase;
+  std::string name;
+  Work work;
+};
+
+/// Sums of the ops by phase and by `key`: phases in the order of the step, keys in the order in which they
+/// first appear. Setup ops are no part of a step and left out.
+std::vector<Group> group_ops(const RunData& run, const std::function<std::string(const TimedOp&)>& key);
+/// group_ops by block: "attention", "ln1" (docs/design.md, "Blocks"); layers added up.
+std::vector<Group> blocks_of(const RunData& run);
+/// group_ops by part: "attention/qk", "ln1".
+std::vector<Group> parts_of(const RunData& run);
+/// All ops of a phase; `phase` "step" is all of them.
+Work phase_work(const RunData& run, std::string_view phase);
+
+/// What the performance model allows a phase or the step: its own prediction, or the sum of the ops'.
+struct Roof {
+  std::optional<double> roof_s;
+  std::string bound;
+};
+Roof phase_roof(const RunData& run, std::string_view phase, const Work& work);
+
+/// How many steps were observed.
+std::size_t observed_steps(const RunData& run);
+/// Phases that have samples or ops, in the order of the step; others after them.
+std::vector<std::string> phases_of(const RunData& run);
+
+}  // namespace rooflm::report

@@ -1,0 +1,234 @@
+// Rows of named values, printed for people or for programs.
+#include "report/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/names.h"
+#include "core/units.h"
+
+namespace rooflm::report {
+namespace {
+
+/// Columns that a terminal uses for a UTF-8 text without combining or wide characters.
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+bool is_number(const Cell& cell) {
+  return std::holds_alternative<std::int64_t>(cell) || std::holds_alternative<double>(cell);
+}
+
+std::string format_number(double value, Show show) {
+  switch (show) {
+    case Show::plain:
+      return fmt::format("{:.6g}", value);
+    case Show::fixed1:
+      return fmt::format("{:.1f}", value);
+    case Show::fixed2:
+      return fmt::format("{:.2f}", value);
+    case Show::percent:
+      return fmt::format("{:.1f}%", 100 * value);
+    case Show::si:
+      return core::format_si(value);
+    case Show::bytes:
+      return core::format_bytes(value);
+    case Show::seconds:
+      return core::format_seconds(value);
+  }
+  return "?";
+}
+
+/// A "|" inside a cell of a Markdown table would end it.
+std::string escape_bars(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
+  return out;
+}
+
+/// Title line, then one line per row; `right` says which columns hold numbers.
+struct Grid {
+  std::vector<std::vector<std::string>> lines;
+  std::vector<std::size_t> widths;
+  std::vector<bool> right;
+};
+
+Grid layout(const Table& table, bool markdown) {
+  Grid grid;
+  grid.lines.emplace_back();
+  for (const Column& column : table.columns) grid.lines[0].push_back(column.title);
+  grid.right.assign(table.columns.size(), false);
+  for (const Row& row : table.rows) {
+    auto& line = grid.lines.emplace_back();
+    for (std::size_t i = 0; i < table.columns.size(); ++i) {
+      const Cell* cell = row.find(table.columns[i].key);
+      const std::string text = cell == nullptr ? "-" : format_cell(*cell, table.columns[i].show);
+      line.push_back(markdown ? escape_bars(text) : text);
+      if (cell != nullptr && is_number(*cell)) grid.right[i] = true;
+    }
+  }
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    std::size_t width = 0;
+    for (const auto& line : grid.lines) width = std::max(width, width_of(line[i]));
+    grid.widths.push_back(width);
+  }
+  return grid;
+}
+
+std::string padded(const std::string& text, std::size_t width, bool right) {
+  const std::string fill(width - std::min(width, width_of(text)), ' ');
+  return right ? fill + text : text + fill;
+}
+
+std::string format_text(const Table& table, bool markdown) {
+  const Grid grid = layout(table, markdown);
+  const std::string_view separator = markdown ? " | " : "  ";
+  std::string out;
+  for (std::size_t r = 0; r < grid.lines.size(); ++r) {
+    std::string line;
+    for (std::size_t i = 0; i < grid.widths.size(); ++i) {
+      if (i > 0) line += separator;
+      line += padded(grid.lines[r][i], grid.widths[i], grid.right[i]);
+    }
+    if (markdown) line.insert(0, "| ").append(" |");
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+    if (r > 0) continue;
+    for (std::size_t i = 0; i < grid.widths.size(); ++i) {
+      const std::size_t dashes = std::max<std::size_t>(grid.widths[i], markdown ? 3 : 1);
+      if (markdown) {
+        out += "| " + std::string(dashes - 1, '-') + (grid.right[i] ? ": " : "- ");
+      } else {
+        out += (i > 0 ? "  " : "") + std::string(dashes, '-');
+      }
+    }
+    out += markdown ? "|\n" : "\n";
+  }
+  for (const std::string& note : table.notes) out += markdown ? "\n" + note + "\n" : note + "\n";
+  return out;
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+/// A value in full: shortest decimal that reads back as the same number.
+std::string exact(const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* flag = std::get_if<bool>(&cell)) return *flag ? "true" : "false";
+  if (const auto* integer = std::get_if<std::int64_t>(&cell)) return fmt::format("{}", *integer);
+  const auto* number = std::get_if<double>(&cell);
+  return number != nullptr && std::isfinite(*number) ? fmt::format("{}", *number) : "";
+}
+
+std::string format_csv(const Table& table) {
+  std::vector<std::string> keys;
+  for (const Row& row : table.rows) {
+    for (const auto& [key, value] : row.cells()) {
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+    }
+  }
+  std::string out = fmt::format("{}\n", fmt::join(keys, ","));
+  for (const Row& row : table.rows) {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const Cell* cell = row.find(keys[i]);
+      if (i > 0) out += ',';
+      if (cell != nullptr) out += csv_field(exact(*cell));
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+std::string json_value(const Cell& cell) {
+  constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+  if (const auto* text = std::get_if<std::string>(&cell))
+    return nlohmann::json(*text).dump(-1, ' ', false, kReplace);
+  const std::string value = exact(cell);
+  return value.empty() ? "null" : value;
+}
+
+}  // namespace
+
+void Row::set(std::string_view key, Cell value) {
+  for (auto& [name, cell] : cells_) {
+    if (name == key) {
+      cell = std::move(value);
+      return;
+    }
+  }
+  cells_.emplace_back(key, std::move(value));
+}
+
+void Row::set_first(std::string_view key, Cell value) {
+  if (find(key) != nullptr) return set(key, std::move(value));
+  cells_.emplace(cells_.begin(), key, std::move(value));
+}
+
+const Cell* Row::find(std::string_view key) const {
+  for (const auto& [name, cell] : cells_) {
+    if (name == key) return &cell;
+  }
+  return nullptr;
+}
+
+double Row::number(std::string_view key) const {
+  const Cell* cell = find(key);
+  if (cell == nullptr) return 0;
+  if (const auto* integer = std::get_if<std::int64_t>(cell)) return static_cast<double>(*integer);
+  const auto* number = std::get_if<double>(cell);
+  return number == nullptr ? 0 : *number;
+}
+
+std::string Row::text(std::string_view key) const {
+  const Cell* cell = find(key);
+  const auto* text = cell == nullptr ? nullptr : std::get_if<std::string>(cell);
+  return text == nullptr ? "" : *text;
+}
+
+Format parse_format(std::string_view name) {
+  static const std::vector<std::string> kNames = {"table", "md", "csv", "json"};
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) throw core::UsageError(core::unknown_name("format", name, kNames));
+  return static_cast<Format>(found - kNames.begin());
+}
+
+std::string format_cell(const Cell& cell, Show show) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return text->empty() ? "-" : *text;
+  if (const auto* flag = std::get_if<bool>(&cell)) return *flag ? "yes" : "no";
+  if (const auto* integer = std::get_if<std::int64_t>(&cell)) {
+    return show == Show::plain ? fmt::format("{}", *integer)
+                               : format_number(static_cast<double>(*integer), show);
+  }
+  const auto* number = std::get_if<double>(&cell);
+  return number != nullptr && std::isfinite(*number) ? format_number(*number, show) : "-";
+}
+
+std::string format_json_row(const Row& row) {
+  std::string out = "{";
+  for (const auto& [key, cell] : row.cells()) {
+    if (out.size() > 1) out += ", ";
+    out += json_value(key) + ": " + json_value(cell);
+  }
+  return out + "}";
+}
+
+std::string format_table(const Table& table, Format format) {
+  if (format == Format::csv) return format_csv(table);
+  if (format != Format::json) return format_text(table, format == Format::md);
+  std::string out = "[";
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    out += (i > 0 ? ",\n " : "\n ") + format_json_row(table.rows[i]);
+  }
+  return out + (table.rows.empty() ? "]\n" : "\n]\n");
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,50 @@
+// Holding a run record against itself: the laws that its numbers must keep, whoever measured them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "record/reader.h"
+
+namespace rooflm::report {
+
+/// A law, how often it could be checked in a run, and its worst violation.
+struct LawResult {
+  std::int64_t run = 0;  ///< 0: the law is about the record itself
+  std::string label{};   ///< of the run
+  std::string law{};     ///< "phases add up to the step"
+  std::size_t checked = 0;
+  std::size_t violated = 0;
+  // Of the violation that is furthest off:
+  std::string what{};  ///< "step 12, forward"
+  double found = 0;
+  double bound = 0;  ///< what it should have been, or at most have been, without the tolerance
+  std::string unit{};
+  double excess = 0;  ///< how far beyond the tolerance, as a share of the bound
+};
+
+/// All laws that there was something to check of, run by run in the order of the record. The laws:
+/// - ceilings are positive and lie within their interval; samples are positive;
+/// - forward, backward and optimizer add up to the step: in no step more (5 % + 2 us), in the median step no
+/// less than
+///   5 % + 50 us, which is what submitting and waiting may take;
+/// - wall times of the ops add up to the observed step, device times of a phase's ops do not exceed the phase
+/// (same
+///   tolerances), and where kernels run on the thread that waits for them (device cpu) wall times add up to
+///   the phase and an op's device time is within its wall time;
+/// - every op ran once in every observed step, and nothing else did;
+/// - matrix-product FLOPs of the ops add up to 'matmul_flop', roofs of ops to those of phases and the step;
+/// - no op, phase or step takes less time (medians) than its roof: 5 % + 2 us;
+/// - memory events: live_bytes is the running sum, never negative, ends as it began; tensors are freed as
+/// often and
+///   as large as they are allocated; what persists is 'state_bytes'; the peak is what was planned or counted.
+/// Throws core::InputError when the record is damaged.
+[[nodiscard]] std::vector<LawResult> verify(const record::Reader& record);
+
+/// Whether no law was violated.
+[[nodiscard]] bool all_hold(std::span<const LawResult> results);
+
+}  // namespace rooflm::report

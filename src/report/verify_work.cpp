@@ -1,0 +1,108 @@
+// Laws of work: FLOPs and bytes of ops against the run's own sums, times against roofs.
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/statistics.h"
+#include "report/laws.h"
+
+namespace rooflm::report {
+namespace {
+
+std::optional<double> value_of(const record::Reader& record, const record::Run& run, const std::string& key) {
+  const auto fact = record.fact(run.id, key);
+  return fact ? fact->value : std::nullopt;
+}
+
+/// 'roof_s' by subject.
+std::map<std::string, double> roofs_of(const record::Reader& record, const record::Run& run) {
+  std::map<std::string, double> roofs;
+  for (const record::Prediction& prediction : record.predictions(run.id)) {
+    if (prediction.quantity == "roof_s") roofs[prediction.subject] = prediction.value;
+  }
+  return roofs;
+}
+
+void check_flop(const record::Reader& record, const record::Run& run, const std::vector<record::Op>& ops,
+                LawBook& laws) {
+  const auto stated = value_of(record, run, "matmul_flop");
+  if (ops.empty() || !stated) return;
+  double sum = 0;
+  for (const record::Op& op : ops) sum += static_cast<double>(op.matmul_flop);
+  laws.equal("FLOP of ops add up to matmul_flop", fmt::format("{} ops", ops.size()), sum, *stated, "flop",
+             kRounding);
+}
+
+void check_needed(const record::Reader& record, const record::Run& run, LawBook& laws) {
+  const auto plan = value_of(record, run, "plan_bytes");
+  const auto state = value_of(record, run, "state_bytes");
+  const auto needed = value_of(record, run, "needed_bytes");
+  if (run.status != "success" || !plan || !state || !needed) return;
+  laws.equal("plan_bytes and state_bytes add up to needed_bytes", "memory", *plan + *state, *needed, "B",
+             kExact);
+}
+
+/// Roofs of the ops of a phase add up to the phase's, those of the phases to the step's.
+void check_roof_sums(const std::map<std::string, double>& roofs, const std::vector<record::Op>& ops,
+                     LawBook& laws) {
+  std::map<std::string, double> of_phase;
+  double phases_s = 0;
+  for (const record::Op& op : ops) {
+    const auto roof = roofs.find(fmt::format("op:{}", op.op));
+    if (roof != roofs.end()) of_phase[op.phase] += roof->second;
+  }
+  for (const auto& [phase, sum_s] : of_phase) {
+    const auto roof = roofs.find("phase:" + phase);
+    if (roof == roofs.end()) continue;
+    laws.equal("roofs of ops add up to their phase's", phase, sum_s, roof->second, "s", kRounding);
+    phases_s += roof->second;
+  }
+  const auto step = roofs.find("step");
+  if (phases_s > 0 && step != roofs.end()) {
+    laws.equal("roofs of phases add up to the step's", "step", phases_s, step->second, "s", kRounding);
+  }
+}
+
+void check_against_roofs(const record::Reader& record, const record::Run& run,
+                         const std::map<std::string, double>& roofs, const std::vector<record::Op>& ops,
+                         LawBook& laws) {
+  constexpr std::string_view kLaw = "no time beats its roof";
+  std::map<std::int64_t, const record::Op*> op_of;
+  for (const record::Op& op : ops) op_of[op.op] = &op;
+  for (const record::OpTime& time : record.op_times(run.id)) {
+    const auto roof = roofs.find(fmt::format("op:{}", time.op));
+    if (roof == roofs.end()) continue;
+    const auto op = op_of.find(time.op);
+    laws.at_most(kLaw, fmt::format("op {} {}", time.op, op == op_of.end() ? "" : op->second->name),
+                 roof->second, time.device_s, "s", kClockNoise);
+  }
+  std::map<std::string, std::vector<double>> samples;
+  for (const record::Sample& sample : record.samples(run.id)) {
+    if (sample.kind == "plain") samples[sample.phase].push_back(sample.seconds);
+  }
+  for (const auto& [phase, seconds] : samples) {
+    const auto roof = roofs.find(phase == "step" ? phase : "phase:" + phase);
+    if (roof == roofs.end()) continue;
+    laws.at_most(kLaw, phase, roof->second, core::median(seconds), "s", kClockNoise);
+  }
+}
+
+}  // namespace
+
+void check_work(const record::Reader& record, const record::Run& run, LawBook& laws) {
+  const auto ops = record.ops(run.id);
+  const auto roofs = roofs_of(record, run);
+  check_flop(record, run, ops, laws);
+  check_needed(record, run, laws);
+  for (const auto& [subject, roof_s] : roofs) {
+    laws.at_most("roofs are not negative", subject, -roof_s, 0, "s", kExact);
+  }
+  check_roof_sums(roofs, ops, laws);
+  check_against_roofs(record, run, roofs, ops, laws);
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,54 @@
+// One view of records: tables and charts with a sentence on how to read them.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/chart.h"
+#include "report/table.h"
+
+namespace rooflm::report {
+
+struct ViewTable {
+  std::string id;  ///< "blocks", "blocks.parts"
+  std::string title;
+  Table table;
+};
+
+struct View {
+  std::string name;
+  std::string title;
+  std::string note;  ///< how to read it
+  std::vector<ViewTable> tables{};
+  std::vector<Chart> charts{};
+
+  /// Adds a table, unless it has no rows.
+  void add(std::string id, std::string table_title, Table table) {
+    if (!table.rows.empty()) tables.push_back({std::move(id), std::move(table_title), std::move(table)});
+  }
+  /// Adds a chart, unless it has nothing to draw.
+  void add(Chart chart) {
+    if (!chart.series.empty()) charts.push_back(std::move(chart));
+  }
+};
+
+/// Title of the x axis of charts that compare runs: those of several runs become one chart.
+inline constexpr const char* kRunAxis = "run";
+
+struct ViewOptions {
+  std::size_t top = 0;  ///< most rows of long tables (ops, holders); 0: all
+};
+
+/// A number, or nothing.
+inline Cell cell_of(const std::optional<double>& value) { return value ? Cell(*value) : Cell(); }
+/// numerator / denominator, or nothing when either is missing or the denominator is 0.
+inline std::optional<double> ratio_of(const std::optional<double>& numerator,
+                                      const std::optional<double>& denominator) {
+  if (!numerator || !denominator || *denominator == 0) return std::nullopt;
+  return *numerator / *denominator;
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,53 @@
+// Times every op of a step, between two marks of the device's stopwatch.
+#include "trace/op_recorder.h"
+
+#include <chrono>
+#include <cmath>
+
+namespace rooflm::trace {
+namespace {
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+OpRecorder::OpRecorder(const program::Program& program, const backends::Backend& backend,
+                       std::size_t expected_steps)
+    : stopwatch_(backend.make_stopwatch(2 * program.ops.size())), origin_ns_(now_ns()) {
+  events_.reserve(program.ops.size() * expected_steps);
+}
+
+void OpRecorder::on_step_begin(const program::Program& /*program*/) {
+  first_event_ = events_.size();
+  last_end_ns_ = now_ns();
+}
+
+void OpRecorder::on_op_begin(const program::Program& /*program*/, std::size_t index) {
+  begin_ns_ = now_ns();
+  stopwatch_->mark(2 * index);
+}
+
+void OpRecorder::on_op_end(const program::Program& /*program*/, std::size_t index) {
+  stopwatch_->mark(2 * index + 1);
+  const std::int64_t end = now_ns();
+  events_.push_back({.step = step_,
+                     .op = static_cast<std::int64_t>(index),
+                     .start_ns = begin_ns_ - origin_ns_,
+                     .wall_ns = end - last_end_ns_});
+  last_end_ns_ = end;
+}
+
+void OpRecorder::on_step_end(const program::Program& /*program*/) {
+  constexpr double kNs = 1e9;
+  for (std::size_t i = first_event_; i < events_.size(); ++i) {
+    const auto op = static_cast<std::size_t>(events_[i].op);
+    events_[i].device_ns = std::llround(stopwatch_->elapsed_s(2 * op, 2 * op + 1) * kNs);
+  }
+  ++step_;
+}
+
+}  // namespace rooflm::trace

@@ -1,0 +1,152 @@
+// A program as rows of a run record.
+#include "trace/program_rows.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "program/ops.h"
+
+namespace rooflm::trace {
+namespace {
+
+using program::Op;
+using program::Program;
+using program::TensorId;
+
+struct ClassRow {
+  const program::OpDef* op;
+  const char* name;
+};
+
+/// "[256,768] [768,2304]" of the first few operands; a multi-tensor update has hundreds.
+std::string shapes_of(const Program& program, const std::vector<TensorId>& ids) {
+  constexpr std::size_t kMost = 3;
+  std::vector<std::string> texts;
+  std::size_t count = 0;
+  for (const TensorId id : ids) {
+    if (id == program::kNone) continue;
+    if (count++ < kMost) texts.push_back(fmt::format("[{}]", fmt::join(program.shape(id).dims(), ",")));
+  }
+  if (count > kMost) texts.push_back(fmt::format("... ({} tensors)", count));
+  return fmt::format("{}", fmt::join(texts, " "));
+}
+
+/// The dtype that an op computes in: that of its first floating operand.
+core::DType dtype_of(const Program& program, const Op& op) {
+  const auto is_float = [&](TensorId id) {
+    return id != program::kNone && program.tensor(id).dtype != core::DType::i32;
+  };
+  for (const auto* ids : {&op.inputs, &op.outputs}) {
+    const auto found = std::find_if(ids->begin(), ids->end(), is_float);
+    if (found != ids->end()) return program.tensor(*found).dtype;
+  }
+  return core::DType::f32;
+}
+
+std::string kernel_of(const Program& program, const Op& op, const std::string& kernels) {
+  std::string name = fmt::format("{}::{}_{}", kernels, op.def->name, core::name_of(dtype_of(program, op)));
+  if (!op.is(program::ops::kMatmul)) return name;
+  name += fmt::format("_{}x{}x{}", op.attrs.integer("m"), op.attrs.integer("n"), op.attrs.integer("k"));
+  if (const auto batch = op.attrs.integer("batch"); batch > 1) name += fmt::format("_b{}", batch);
+  return name;
+}
+
+std::string first_output_name(const Program& program, const Op& op) {
+  for (const TensorId id : op.outputs) {
+    if (id != program::kNone) return program.tensor(id).name;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string class_of(const Op& op) {
+  namespace ops = program::ops;
+  static const std::array kClasses = {ClassRow{&ops::kMatmul, "matmul"},
+                                      ClassRow{&ops::kAttention, "attention"},
+                                      ClassRow{&ops::kFlashAttention, "attention"},
+                                      ClassRow{&ops::kFlashAttentionBackward, "attention"},
+                                      ClassRow{&ops::kLayerNorm, "norm"},
+                                      ClassRow{&ops::kLayerNormBackward, "norm"},
+                                      ClassRow{&ops::kAddLayerNorm, "norm"},
+                                      ClassRow{&ops::kRmsNorm, "norm"},
+                                      ClassRow{&ops::kRmsNormBackward, "norm"},
+                                      ClassRow{&ops::kAddRmsNorm, "norm"},
+                                      ClassRow{&ops::kCausalSoftmax, "softmax"},
+                                      ClassRow{&ops::kCausalSoftmaxBackward, "softmax"},
+                                      ClassRow{&ops::kCrossEntropy, "loss"},
+                                      ClassRow{&ops::kCrossEntropyBackward, "loss"},
+                                      ClassRow{&ops::kMean, "loss"},
+                                      ClassRow{&ops::kEmbedding, "embedding"},
+                                      ClassRow{&ops::kEmbeddingBackward, "embedding"},
+                                      ClassRow{&ops::kEmbeddingPositions, "embedding"},
+                                      ClassRow{&ops::kAddPositions, "embedding"},
+                                      ClassRow{&ops::kAddPositionsBackward, "embedding"},
+                                      ClassRow{&ops::kSplitHeads, "copy"},
+                                      ClassRow{&ops::kJoinHeads, "copy"},
+                                      ClassRow{&ops::kMergeHeads, "copy"},
+                                      ClassRow{&ops::kUnmergeHeads, "copy"},
+                                      ClassRow{&ops::kCast, "copy"},
+                                      ClassRow{&ops::kGlobalNorm, "optimizer"},
+                                      ClassRow{&ops::kAdamW, "optimizer"},
+                                      ClassRow{&ops::kSgd, "optimizer"}};
+  const auto* found =
+      std::find_if(kClasses.begin(), kClasses.end(), [&](const ClassRow& row) { return row.op == op.def; });
+  return found == kClasses.end() ? "elementwise" : found->name;
+}
+
+std::vector<record::Op> op_rows(const Program& program, const std::string& kernels) {
+  std::vector<record::Op> rows;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (op.phase == program::Phase::setup) continue;
+    const program::Cost cost = program::cost_of(program, op);
+    rows.push_back({.op = static_cast<std::int64_t>(i),
+                    .kind = std::string(op.def->name),
+                    .op_class = class_of(op),
+                    .kernel = kernel_of(program, op, kernels),
+                    .name = first_output_name(program, op),
+                    .phase = std::string(program::name_of(op.phase)),
+                    .scope = op.scope,
+                    .dtype = std::string(core::name_of(dtype_of(program, op))),
+                    .shapes = shapes_of(program, op.inputs) + " -> " + shapes_of(program, op.outputs),
+                    .micro_batch = op.micro_batch,
+                    .recomputed = op.recomputed,
+                    .matmul_flop = cost.matmul_flop,
+                    .elementwise_flop = cost.elementwise_flop,
+                    .bytes_read = cost.bytes_read,
+                    .bytes_written = cost.bytes_written,
+                    .launches = cost.launches});
+  }
+  return rows;
+}
+
+std::vector<record::Tensor> tensor_rows(const Program& program, const passes::MemoryPlan& plan,
+                                        bool has_arena) {
+  std::vector<record::Tensor> rows;
+  for (std::size_t id = 0; id < program.tensors.size(); ++id) {
+    const program::Tensor& tensor = program.tensors[id];
+    const bool persistent = program::is_persistent(tensor.role);
+    if (!persistent && plan.lifetimes[id].first < 0) continue;
+    record::Tensor row{.tensor = static_cast<std::int64_t>(id),
+                       .name = tensor.name,
+                       .role = std::string(program::name_of(tensor.role)),
+                       .dtype = std::string(core::name_of(tensor.dtype)),
+                       .shape = fmt::format("[{}]", fmt::join(tensor.shape.dims(), ",")),
+                       .bytes = tensor.bytes()};
+    if (!persistent) {
+      row.first_op = plan.lifetimes[id].first;
+      row.last_op = plan.lifetimes[id].last;
+      if (has_arena && plan.offsets[id] >= 0) row.offset = plan.offsets[id];
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace rooflm::trace

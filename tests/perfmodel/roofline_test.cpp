@@ -1,0 +1,101 @@
+// Roofs of ops on a made-up machine, with answers by hand.
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "core/dtype.h"
+#include "perfmodel/roofline.h"
+#include "program/ops.h"
+
+namespace rooflm {
+namespace {
+
+using perfmodel::Machine;
+
+/// 1 TFLOP/s in fp32; 100 GB/s to a cache of 1 MB, 10 GB/s beyond.
+Machine machine() {
+  return {.flop_per_s = {{"fp32", 1e12}},
+          .levels = {{.name = "L3", .byte_per_s = 100e9, .capacity_bytes = 1e6},
+                     {.name = "DRAM", .byte_per_s = 10e9}}};
+}
+
+program::Program product(double m, double n, double k) {
+  program::Program program;
+  const auto extent = [](double x) { return static_cast<std::int64_t>(x); };
+  program.add_tensor({.name = "a", .shape = {extent(m), extent(k)}});
+  program.add_tensor({.name = "b", .shape = {extent(k), extent(n)}});
+  program::Op op;
+  op.def = &program::ops::kMatmul;
+  op.inputs = {0, 1};
+  op.scope = "lm_head";
+  op.attrs = {{"batch", 1}, {"m", m}, {"n", n}, {"k", k}};
+  program.append(std::move(op), "c");
+  return program;
+}
+
+TEST(Roofline, LargeProductsAreBoundByArithmetic) {
+  const auto program = product(1000, 1000, 1000);
+  const auto roof = perfmodel::roof_of(machine(), program, program.ops[0]);
+  EXPECT_DOUBLE_EQ(roof.matmul_s, 2e9 / 1e12);
+  // 12 MB, of which 1 MB may be in the cache.
+  EXPECT_DOUBLE_EQ(roof.memory_s, 11e6 / 10e9);
+  EXPECT_DOUBLE_EQ(roof.roof_s, 2e-3);
+  EXPECT_EQ(roof.bound, "matmul fp32");
+}
+
+TEST(Roofline, ThinProductsAreBoundByMemory) {
+  const auto program = product(1, 10000, 1000);
+  const auto roof = perfmodel::roof_of(machine(), program, program.ops[0]);
+  const double bytes = 4.0 * (1000 + 10000.0 * 1000 + 10000);
+  EXPECT_DOUBLE_EQ(roof.roof_s, (bytes - 1e6) / 10e9);
+  EXPECT_EQ(roof.bound, "DRAM");
+}
+
+TEST(Roofline, WhatFitsACacheIsBoundByTheCache) {
+  const auto program = product(1, 100, 100);
+  const auto roof = perfmodel::roof_of(machine(), program, program.ops[0]);
+  EXPECT_DOUBLE_EQ(roof.roof_s, 4.0 * (100 + 100 * 100 + 100) / 100e9);
+  EXPECT_EQ(roof.bound, "L3");
+}
+
+TEST(Roofline, AMachineWithoutCeilingsHasNoRoof) {
+  const auto program = product(10, 10, 10);
+  const auto roof = perfmodel::roof_of({}, program, program.ops[0]);
+  EXPECT_EQ(roof.roof_s, 0);
+  EXPECT_TRUE(roof.bound.empty());
+}
+
+TEST(Roofline, PhasesAndStepAreSumsOfOps) {
+  auto program = product(1000, 1000, 1000);
+  program::Op again = program.ops[0];
+  again.phase = program::Phase::backward;
+  program.append(std::move(again), "d");
+  const auto rows = perfmodel::predict_roofs(machine(), program);
+  ASSERT_EQ(rows.size(), 5U);
+  EXPECT_EQ(rows[0].subject, "op:0");
+  EXPECT_EQ(rows[2].subject, "phase:backward");
+  EXPECT_EQ(rows[3].subject, "phase:forward");
+  EXPECT_DOUBLE_EQ(rows[3].value, 2e-3);
+  EXPECT_DOUBLE_EQ(rows[4].value, 4e-3);
+  EXPECT_EQ(rows[4].subject, "step");
+  EXPECT_EQ(rows[4].bound, "matmul fp32");
+}
+
+TEST(Machine, TakesTheCeilingsOfItsDeviceAndThreads) {
+  const std::vector<record::Ceiling> ceilings = {
+      {.device = "cpu", .what = "matmul", .dtype = "fp32", .threads = 2, .value = 200e9, .unit = "flop/s"},
+      {.device = "cpu", .what = "matmul", .dtype = "fp32", .threads = 1, .value = 900e9, .unit = "flop/s"},
+      {.device = "cuda:0", .what = "matmul", .dtype = "fp32", .value = 9e12, .unit = "flop/s"},
+      {.device = "cpu", .what = "read", .level = "DRAM", .threads = 2, .value = 30e9, .unit = "byte/s"},
+      {.device = "cpu", .what = "write", .level = "DRAM", .threads = 2, .value = 20e9, .unit = "byte/s"},
+      {.device = "cpu", .what = "read", .level = "L2", .threads = 2, .value = 300e9, .unit = "byte/s"}};
+  const auto found = Machine::from_ceilings(ceilings, "cpu", 2, {{"L2", 2e6}});
+  EXPECT_DOUBLE_EQ(found.flop_per_s.at("fp32"), 200e9);
+  ASSERT_EQ(found.levels.size(), 2U);
+  EXPECT_EQ(found.levels[0].name, "L2");
+  EXPECT_DOUBLE_EQ(found.levels[0].capacity_bytes, 2e6);
+  EXPECT_DOUBLE_EQ(found.levels[1].byte_per_s, 30e9);
+}
+
+}  // namespace
+}  // namespace rooflm

@@ -1,0 +1,235 @@
+// A record whose numbers fit passes; each number that is changed is noticed by the law that it breaks.
+#include "report/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "record/reader.h"
+#include "record/writer.h"
+#include "tests/record/record_testing.h"
+#include "tests/report/made_up_run.h"
+
+namespace rooflm::report {
+namespace {
+
+using Change = std::function<void(MadeUpRun&)>;
+
+std::vector<LawResult> verify_made_up(const Change& change, const std::vector<record::Ceiling>& ceilings = {},
+                                      bool finish = true) {
+  const record::TemporaryFolder folder;
+  MadeUpRun made = made_up_run();
+  change(made);
+  record::Writer writer(folder / "a.rooflm", "made up");
+  for (const auto& ceiling : ceilings) writer.add(ceiling);
+  made.write(writer);
+  writer.commit();
+  if (finish) writer.finish();
+  return verify(record::Reader(folder / "a.rooflm"));
+}
+
+/// The laws that are violated after `change`.
+std::vector<std::string> broken_by(const Change& change) {
+  std::vector<std::string> laws;
+  for (const LawResult& result : verify_made_up(change)) {
+    if (result.violated > 0) laws.push_back(result.law);
+  }
+  return laws;
+}
+
+void expect_broken(const Change& change, const std::vector<std::string>& laws) {
+  auto broken = broken_by(change);
+  auto wanted = laws;
+  std::ranges::sort(broken);
+  std::ranges::sort(wanted);
+  EXPECT_EQ(broken, wanted);
+}
+
+const LawResult& result_of(const std::vector<LawResult>& results, std::string_view law) {
+  const auto found = std::ranges::find(results, law, &LawResult::law);
+  if (found == results.end()) throw std::runtime_error("no such law");
+  return *found;
+}
+
+TEST(Verify, ARecordWhoseNumbersFitPassesEveryLaw) {
+  const auto results = verify_made_up([](MadeUpRun&) {}, {{.what = "read", .level = "L2", .value = 1e10}});
+  EXPECT_TRUE(all_hold(results));
+  EXPECT_GE(results.size(), 20U);
+  for (const LawResult& result : results) EXPECT_GT(result.checked, 0U) << result.law;
+  EXPECT_EQ(result_of(results, "samples are positive").checked, 160U);
+  EXPECT_EQ(result_of(results, "phases add up to the step").label, "tiny made up");
+}
+
+TEST(Verify, NothingToCheckIsNoViolation) {
+  const record::TemporaryFolder folder;
+  record::Writer(folder / "a.rooflm", "empty").finish();
+  const auto results = verify(record::Reader(folder / "a.rooflm"));
+  EXPECT_TRUE(results.empty());
+  EXPECT_TRUE(all_hold(results));
+}
+
+TEST(Verify, TheWorstViolationIsNamedWithBothNumbers) {
+  const auto results = verify_made_up([](MadeUpRun& made) {
+    made.samples[4 * 3].seconds *= 3;  // forward of step 3
+    made.samples[4 * 5].seconds *= 9;  // forward of step 5
+  });
+  const LawResult& law = result_of(results, "phases add up to the step");
+  EXPECT_EQ(law.violated, 2U);
+  EXPECT_EQ(law.what, "step 5");
+  EXPECT_NEAR(law.bound, 4.5e-3, 0.1e-3);
+  EXPECT_NEAR(law.found, 4.5e-3 + 8 * 1.6e-3, 0.1e-3);
+  EXPECT_EQ(law.unit, "s");
+  EXPECT_FALSE(all_hold(results));
+}
+
+TEST(Verify, PhasesThatLackMuchOfTheStepAreNoticed) {
+  expect_broken(
+      [](MadeUpRun& made) {
+        for (auto& sample : made.samples) {
+          if (sample.phase == "step" && sample.kind == "plain" && sample.step % 4 == 0) sample.seconds *= 1.2;
+        }
+      },
+      {});  // a quarter of the steps: the median step is fine
+  expect_broken(
+      [](MadeUpRun& made) {
+        for (auto& sample : made.samples) {
+          if (sample.phase == "step") sample.seconds *= 1.2;
+        }
+      },
+      {"phases add up to the step", "wall times of ops add up to the step"});
+}
+
+TEST(Verify, SamplesMustBePositive) {
+  expect_broken([](MadeUpRun& made) { made.samples[3].seconds = 0; },
+                {"samples are positive", "phases add up to the step"});
+}
+
+TEST(Verify, OpsMustFitIntoTheirPhaseAndStep) {
+  expect_broken([](MadeUpRun& made) { made.events[2].wall_ns += 2'000'000; },
+                {"wall times of ops add up to the step"});
+  expect_broken(
+      [](MadeUpRun& made) { made.events[2].device_ns += 3'000'000; },
+      {"an op's device time is within its wall time", "device times of ops are within their phase"});
+  // From one phase to the other, in every step: sums over the step stay.
+  expect_broken(
+      [](MadeUpRun& made) {
+        for (auto& event : made.events) {
+          if (event.op == 2) event.wall_ns += 500'000;
+          if (event.op == 4) event.wall_ns -= 500'000;
+          if (event.op == 4) event.device_ns -= 500'000;
+        }
+      },
+      {"wall times of ops add up to their phase"});
+}
+
+TEST(Verify, OnADeviceThatOnlyTakesOrdersWallTimesMayBeShort) {
+  expect_broken(
+      [](MadeUpRun& made) {
+        made.run.device = "cuda:0";
+        for (auto& event : made.events) event.wall_ns = 3000;
+      },
+      {});
+}
+
+TEST(Verify, EveryOpRunsOncePerObservedStep) {
+  expect_broken([](MadeUpRun& made) { made.events.pop_back(); },
+                {"every op runs in every observed step", "instances of an op are the observed steps"});
+  expect_broken(
+      [](MadeUpRun& made) {
+        made.events.push_back(made.events.back());
+        made.events.back().device_ns = made.events.back().wall_ns = 0;
+      },
+      {"every op runs in every observed step", "instances of an op are the observed steps"});
+  expect_broken([](MadeUpRun& made) { made.events.back().op = 99; },
+                {"events are of ops of the program", "every op runs in every observed step",
+                 "instances of an op are the observed steps"});
+  expect_broken(
+      [](MadeUpRun& made) { made.events.push_back({.step = 0, .op = 1, .device_ns = 1, .wall_ns = 1}); },
+      {"events are of observed steps", "instances of an op are the observed steps"});
+}
+
+TEST(Verify, WorkAndRoofsAddUp) {
+  expect_broken([](MadeUpRun& made) { made.ops[0].matmul_flop += 1; }, {"FLOP of ops add up to matmul_flop"});
+  expect_broken([](MadeUpRun& made) { made.facts[3].value = 229; },
+                {"plan_bytes and state_bytes add up to needed_bytes"});
+  expect_broken([](MadeUpRun& made) { made.predictions[0].value *= 1.01; },
+                {"roofs of ops add up to their phase's"});
+  expect_broken([](MadeUpRun& made) { made.predictions.back().value *= 1.01; },
+                {"roofs of phases add up to the step's"});
+  expect_broken([](MadeUpRun& made) { made.predictions[0].value = -1; },
+                {"roofs are not negative", "roofs of ops add up to their phase's"});
+}
+
+TEST(Verify, NoTimeBeatsItsRoof) {
+  const auto scale_roofs = [](double factor) {
+    return [factor](MadeUpRun& made) {
+      for (auto& prediction : made.predictions) prediction.value *= factor;
+    };
+  };
+  expect_broken(scale_roofs(2.08), {});  // measured is 2.0 times the roof: within 5 %
+  expect_broken(scale_roofs(2.2), {"no time beats its roof"});
+  const LawResult law = result_of(verify_made_up(scale_roofs(2.2)), "no time beats its roof");
+  EXPECT_EQ(law.checked, 7U + 3U + 1U);
+  EXPECT_GE(law.violated, 10U);
+}
+
+TEST(Verify, MemoryBalances) {
+  expect_broken(
+      [](MadeUpRun& made) { made.memory[2].live_bytes = 201; },
+      {"live_bytes is the running sum", "the peak is plan_peak_bytes", "the peak is what was planned"});
+  expect_broken([](MadeUpRun& made) { made.memory.pop_back(); }, {"a step frees what it allocates"});
+  expect_broken(
+      [](MadeUpRun& made) {
+        made.memory[3].bytes = -160;
+        made.memory[3].live_bytes = 40;
+        made.memory[4].live_bytes = 0;
+      },
+      {"a tensor is allocated, then freed", "memory events are as large as their tensors",
+       "a step frees what it allocates"});
+  expect_broken([](MadeUpRun& made) { made.tensors[1].bytes = 44; },
+                {"memory events are as large as their tensors"});
+  expect_broken([](MadeUpRun& made) { made.facts[1].value = 90; },
+                {"what persists is state_bytes", "plan_bytes and state_bytes add up to needed_bytes"});
+  expect_broken([](MadeUpRun& made) { made.facts[4].value = 210; }, {"the peak is plan_peak_bytes"});
+  expect_broken([](MadeUpRun& made) { made.facts[5].value = 90; }, {"the peak is what was planned"});
+  expect_broken([](MadeUpRun& made) { made.facts.push_back({.key = "allocator_peak_bytes", .value = 101}); },
+                {"the peak is what the allocator counted"});
+  expect_broken(
+      [](MadeUpRun& made) {
+        made.memory = {{.seq = 0, .op = 0, .tensor = 1, .bytes = -40, .live_bytes = -40},
+                       {.seq = 1, .op = 1, .tensor = 1, .bytes = 40, .live_bytes = 0}};
+        made.facts.clear();
+      },
+      {"live_bytes is never negative", "a tensor is allocated, then freed"});
+}
+
+TEST(Verify, CeilingsArePositiveAndWithinTheirInterval) {
+  const auto broken = [](const record::Ceiling& ceiling) {
+    std::vector<std::string> laws;
+    for (const LawResult& result : verify_made_up([](MadeUpRun&) {}, {ceiling})) {
+      if (result.violated > 0) laws.push_back(result.law);
+    }
+    return laws;
+  };
+  using Laws = std::vector<std::string>;
+  EXPECT_EQ(broken({.what = "read", .value = 5, .ci_low = 4, .ci_high = 6, .samples = 9}), Laws{});
+  EXPECT_EQ(broken({.what = "read", .value = 0}), Laws{"ceilings are positive"});
+  EXPECT_EQ(broken({.what = "read", .value = std::numeric_limits<double>::infinity()}),
+            Laws{"ceilings are positive"});
+  EXPECT_EQ(broken({.what = "read", .value = 5, .ci_low = 5.5, .ci_high = 6, .samples = 9}),
+            Laws{"ceilings lie within their interval"});
+}
+
+TEST(Verify, AFinishedRecordHasNoRunThatGoesOn) {
+  const auto leave_open = [](MadeUpRun& made) { made.run.status = "running"; };
+  expect_broken(leave_open, {"a finished record has no running run"});
+  EXPECT_TRUE(all_hold(verify_made_up(leave_open, {}, false))) << "a partial record may have one";
+}
+
+}  // namespace
+}  // namespace rooflm::report

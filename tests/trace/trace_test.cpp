@@ -1,0 +1,150 @@
+// Observers see every op once, and memory that balances; rows say what the program says.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+
+#include "backends/cpu/cpu_backend.h"
+#include "engines/engine.h"
+#include "model/forward.h"
+#include "model/parameters.h"
+#include "trace/memory_recorder.h"
+#include "trace/op_recorder.h"
+#include "trace/program_rows.h"
+
+namespace rooflm {
+namespace {
+
+using engines::EngineKind;
+
+/// Bytes of tensors that live across steps, without what aligns them.
+std::int64_t persistent_bytes(const program::Program& program) {
+  std::int64_t bytes = 0;
+  for (const auto& tensor : program.tensors) {
+    if (program::is_persistent(tensor.role)) bytes += tensor.bytes();
+  }
+  return bytes;
+}
+
+/// A small model on an engine, ready to step.
+class Stepper {
+ public:
+  explicit Stepper(EngineKind kind)
+      : backend_(backends::make_cpu_backend(kind == EngineKind::fused ? backends::CpuKernels::fast
+                                                                      : backends::CpuKernels::reference,
+                                            1)),
+        store_(*backend_),
+        engine_(program(kind), kind, store_) {
+    for (const auto& parameter : model::parameters(config())) {
+      store_.write<float>(parameter.name, model::initial_values(parameter, config(), 0));
+    }
+    engine_.io().write<std::int32_t>("tokens", std::vector<std::int32_t>(2 * 16, 1));
+    engine_.io().write<std::int32_t>("targets", std::vector<std::int32_t>(2 * 16, 2));
+    engine_.io().write<float>("hyper", std::vector<float>{0, 1, 1, 0});
+    engine_.setup();
+  }
+
+  static model::ModelConfig config() {
+    return model::with_overrides(model::preset("gpt2"),
+                                 {.layers = 2, .heads = 2, .d_model = 32, .d_ff = 64, .vocab = 61, .seq = 16});
+  }
+  static program::Program program(EngineKind kind) {
+    return engines::training_step(model::forward(config(), 2, 16),
+                                  {.engine = kind, .attention = engines::default_attention(kind)});
+  }
+  engines::Engine& engine() { return engine_; }
+
+ private:
+  std::unique_ptr<backends::Backend> backend_;
+  engines::TensorStore store_;
+  engines::Engine engine_;
+};
+
+class Trace : public testing::TestWithParam<EngineKind> {};
+
+TEST_P(Trace, EveryOpOfAStepIsOneEvent) {
+  Stepper stepper(GetParam());
+  auto& engine = stepper.engine();
+  trace::OpRecorder recorder(engine.program(), engine.store().backend(), 2);
+  recorder.set_step(7);
+  const auto times = engine.run(&recorder);
+  std::set<std::int64_t> expected;
+  for (std::size_t i = 0; i < engine.program().ops.size(); ++i) {
+    if (engine.program().ops[i].phase != program::Phase::setup) expected.insert(static_cast<std::int64_t>(i));
+  }
+  std::set<std::int64_t> seen;
+  double wall_s = 0;
+  for (const record::Event& event : recorder.events()) {
+    EXPECT_EQ(event.step, 7);
+    EXPECT_TRUE(seen.insert(event.op).second) << event.op;
+    EXPECT_GE(event.device_ns, 0);
+    EXPECT_GE(event.wall_ns, event.device_ns);
+    wall_s += static_cast<double>(event.wall_ns) * 1e-9;
+  }
+  EXPECT_EQ(seen, expected);
+  EXPECT_LE(wall_s, times.step_s + 1e-4);
+}
+
+TEST_P(Trace, RowsAddUpToTheProgram) {
+  const auto program = Stepper::program(GetParam());
+  std::int64_t flop = 0;
+  for (const auto& op : program.ops) {
+    if (op.phase != program::Phase::setup) flop += program::cost_of(program, op).matmul_flop;
+  }
+  for (const auto& row : trace::op_rows(program, "fused")) {
+    flop -= row.matmul_flop;
+    EXPECT_FALSE(row.scope.empty()) << row.kind;
+    EXPECT_TRUE(row.kernel.starts_with("fused::" + row.kind)) << row.kernel;
+  }
+  EXPECT_EQ(flop, 0);
+}
+
+TEST_P(Trace, PlannedMemoryBalances) {
+  const auto program = Stepper::program(GetParam());
+  const auto plan = passes::plan_memory(program);
+  std::int64_t live = 0;
+  std::int64_t peak = 0;
+  for (const auto& event : trace::planned_memory_events(program, plan)) {
+    live += event.bytes;
+    EXPECT_EQ(event.live_bytes, live);
+    peak = std::max(peak, live);
+  }
+  EXPECT_EQ(live, persistent_bytes(program));
+  EXPECT_EQ(peak - live, plan.peak_live_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, Trace, testing::Values(EngineKind::eager, EngineKind::fused),
+                         [](const auto& kind) { return std::string(engines::name_of(kind.param)); });
+
+TEST(MemoryRecorder, SeesWhatEagerAllocates) {
+  Stepper stepper(EngineKind::eager);
+  auto& engine = stepper.engine();
+  trace::MemoryRecorder memory(engine.program());
+  engine.run(&memory);
+  const auto first_step = memory.events();
+  std::int64_t live = 0;
+  std::int64_t peak = 0;
+  std::map<std::int64_t, std::int64_t> alive;
+  std::int64_t op = -1;
+  for (const auto& event : first_step) {
+    live += event.bytes;
+    alive[event.tensor] += event.bytes;
+    EXPECT_EQ(event.live_bytes, live);
+    EXPECT_GE(event.op, op) << "events are in the order of ops";
+    op = event.op;
+    peak = std::max(peak, live);
+  }
+  EXPECT_EQ(live, persistent_bytes(engine.program())) << "all transient memory is freed";
+  EXPECT_EQ(peak - live, engine.plan().peak_live_bytes);
+  EXPECT_EQ(memory.allocations(),
+            std::count_if(first_step.begin(), first_step.end(),
+                          [](const auto& event) { return event.op >= 0 && event.bytes > 0; }));
+  engine.run(&memory);
+  EXPECT_EQ(memory.events().size(), first_step.size()) << "the next step starts anew";
+}
+
+}  // namespace
+}  // namespace rooflm
