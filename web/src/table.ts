@@ -41,9 +41,10 @@ function cellText(column: Column, row: number): string {
 
 /** Width of a column from its heading and some of its cells, in ch. */
 function widthOf(column: Column, length: number): number {
+  const air = column.kind === 'text' ? 4 : 2; // letters of words are wider than digits, which a ch is
   let longest = column.title.length + 3;
   const stride = Math.max(1, Math.floor(length / 60));
-  for (let row = 0; row < length; row += stride) longest = Math.max(longest, cellText(column, row).length + 2);
+  for (let row = 0; row < length; row += stride) longest = Math.max(longest, cellText(column, row).length + air);
   return Math.min(Math.max(longest, 6), 44);
 }
 

@@ -114,6 +114,8 @@ class Roofline {
     });
   }
 
+  get empty(): boolean { return this.sets.length === 0; }
+
   private phases(): string[] {
     return [...new Set([...this.context.run.phases.map((phase) => phase.phase), ...this.ops.phase.names])];
   }
@@ -194,6 +196,7 @@ export const roofline: Section = {
   build: (context) => {
     const { run } = context;
     if (run.ops.length === 0 && run.blocks.length === 0 && run.phases.length === 0) return [absent('This run has no ops, blocks or phases to place.')];
-    return new Roofline(context).parts();
+    const chart = new Roofline(context);
+    return chart.empty ? [absent('None of the ops, blocks and phases of this run has FLOP, bytes and a time, so none has a place on the roofline.')] : chart.parts();
   },
 };
