@@ -68,6 +68,21 @@ test('the keyboard alone: / to search, arrows to walk, Enter for details, Esc ba
   await close();
 });
 
+test('headings are reached and used by the keyboard', async () => {
+  const { page, close } = await open(document_);
+  await page.locator('#ops .grid').focus();
+  await page.keyboard.press('Tab');
+  for (let i = 0; i < 3; ++i) await page.keyboard.press('ArrowRight');
+  await page.keyboard.press('Enter');
+  assert.equal(await page.locator('#ops').getByRole('columnheader', { name: 'phase' }).getAttribute('aria-sort'), 'ascending');
+  const [first] = await rowsOf(page, 'ops');
+  assert.equal(textsOf(ops, 'phase')[first.row], 'backward');
+  assert.equal(await page.getByRole('dialog').count(), 0);
+  await page.keyboard.press('ArrowDown');
+  assert.equal(await page.locator('#ops .row.active').getAttribute('data-place'), '0');
+  await close();
+});
+
 test('kernels are summed up with the columns of nsys', async () => {
   const { page, close } = await open(document_);
   const heads = await page.locator('#kernels').getByRole('columnheader').allInnerTexts();

@@ -103,7 +103,18 @@ export class Table {
 
   private heading(column: Column, index: number): HTMLElement {
     return h('div', { role: 'columnheader', class: column.kind, 'aria-colindex': index + 1 },
-             h('button', { type: 'button', tabindex: -1, title: column.hint ?? `Sort by ${column.title}`, onclick: () => this.sortBy(index) }, column.title));
+             h('button', { type: 'button', tabindex: index === 0 ? 0 : -1, onkeydown: (event) => this.headingKey(event as KeyboardEvent, index), title: column.hint ?? `Sort by ${column.title}`, onclick: () => this.sortBy(index) }, column.title));
+  }
+
+  /** The headings are one stop of the Tab key; arrows walk along them. */
+  private headingKey(event: KeyboardEvent, index: number): void {
+    const step = event.key === 'ArrowRight' ? 1 : event.key === 'ArrowLeft' ? -1 : 0;
+    const buttons = this.head.querySelectorAll('button');
+    const next = buttons[index + step];
+    if (step === 0 || !next) return;
+    event.preventDefault();
+    for (const button of buttons) button.tabIndex = button === next ? 0 : -1;
+    next.focus();
   }
 
   /** Sorts by a column: numbers from the largest at first, texts from A; again turns it round. */
@@ -222,10 +233,12 @@ export class Table {
     const page = Math.max(1, Math.floor(this.scroller.clientHeight / kRowHeight) - 2);
     const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.shown.length, End: this.shown.length };
     const step = steps[event.key];
+    if (event.target !== this.scroller && event.key !== 'ArrowDown') return; // a heading has the focus
     if (step !== undefined) {
+      this.scroller.focus();
       event.preventDefault();
       this.activate(this.active < 0 && step > 0 && event.key !== 'End' ? 0 : this.active + step);
-    } else if (event.key === 'Enter' && this.active >= 0 && event.target === this.scroller) {
+    } else if (event.key === 'Enter' && this.active >= 0) {
       event.preventDefault();
       this.options.open?.(this.shown[this.active]!);
     }

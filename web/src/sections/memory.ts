@@ -111,6 +111,7 @@ function holdersTable(replay: MemoryReplay): Child {
   const holders = replay.holders(peak);
   const name = (part: { codes: Uint32Array; names: string[] }, tensor: number): string => part.names[part.codes[tensor]!] ?? '';
   const numbersOf = (get: (tensor: number) => number): Float64Array => Float64Array.from(holders, (holder) => get(holder.tensor));
+  const inStep = (op: number): number => (op >= 0 ? op : NaN);
   const table = new Table({
     label: 'Tensors alive at the peak', length: holders.length, visibleRows: 8, order: { column: 3, descending: true },
     columns: [
@@ -119,8 +120,8 @@ function holdersTable(replay: MemoryReplay): Child {
       textColumn('scope', 'scope', holders.map((holder) => name(replay.tensorScope, holder.tensor))),
       numberColumn('bytes', 'size', 'byte', Float64Array.from(holders, (holder) => holder.bytes)),
       numberColumn('share', 'share of peak', 'share', Float64Array.from(holders, (holder) => holder.bytes / replay.total[peak]!)),
-      numberColumn('first', 'first op', '', numbersOf((tensor) => replay.firstOp[tensor]!)),
-      numberColumn('last', 'last op', '', numbersOf((tensor) => replay.lastOp[tensor]!)),
+      numberColumn('first', 'first op', '', numbersOf((tensor) => inStep(replay.firstOp[tensor]!)), 'None: lasts from step to step'),
+      numberColumn('last', 'last op', '', numbersOf((tensor) => inStep(replay.lastOp[tensor]!))),
     ],
   });
   return h('div', { class: 'panel' }, h('h3', {}, 'Tensors alive at the peak'), table.element);
