@@ -34,6 +34,7 @@ struct ChartPoint {
 struct Series {
   std::string name;
   std::vector<ChartPoint> points{};
+  bool is_line = false;  ///< in a chart of points: joined, such as a roof
 };
 
 struct Chart {

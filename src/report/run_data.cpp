@@ -75,7 +75,8 @@ RunData load_run(const record::Reader& reader, const record::Run& run, std::size
 
 std::optional<std::int64_t> layer_of(std::string_view scope) {
   if (!scope.starts_with("h.")) return std::nullopt;
-  const std::string_view digits = scope.substr(2, scope.find('/') - std::min<std::size_t>(2, scope.find('/')));
+  const std::string_view digits =
+      scope.substr(2, scope.find('/') - std::min<std::size_t>(2, scope.find('/')));
   std::int64_t layer = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), layer);
   if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
@@ -144,7 +145,12 @@ RecordSet load(std::span<const std::filesystem::path> files) {
                          .environment = reader.environment(),
                          .ceilings = reader.ceilings(),
                          .cells = reader.cells()});
-    for (const record::Run& run : reader.runs()) set.runs.push_back(load_run(reader, run, file));
+    for (const record::Run& run : reader.runs()) {
+      RunData& data = set.runs.emplace_back(load_run(reader, run, file));
+      for (const record::Ceiling& ceiling : set.files[file].ceilings) {
+        if (ceiling.device == run.device) data.ceilings.push_back(ceiling);
+      }
+    }
   }
   return set;
 }

@@ -36,6 +36,7 @@ struct RunData {
   std::vector<record::MemoryEvent> memory_events;
   std::vector<record::Prediction> predictions;
   std::vector<record::Counter> counters;
+  std::vector<record::Ceiling> ceilings;  ///< of the device that it ran on
 
   /// nullptr when the run does not have that fact.
   [[nodiscard]] const record::Fact* fact(std::string_view key) const;

@@ -139,9 +139,8 @@ std::vector<std::string> phases_of(const RunData& run) {
   };
   for (const record::Sample& sample : run.samples) add(sample.phase);
   for (const TimedOp& timed : run.ops) add(timed.op.phase);
-  std::stable_sort(phases.begin(), phases.end(), [](const std::string& a, const std::string& b) {
-    return phase_rank(a) < phase_rank(b);
-  });
+  std::stable_sort(phases.begin(), phases.end(),
+                   [](const std::string& a, const std::string& b) { return phase_rank(a) < phase_rank(b); });
   return phases;
 }
 

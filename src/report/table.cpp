@@ -44,6 +44,13 @@ std::string format_number(double value, Show show) {
   return "?";
 }
 
+/// A "|" inside a cell of a Markdown table would end it.
+std::string escape_bars(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
+  return out;
+}
+
 /// Title line, then one line per row; `right` says which columns hold numbers.
 struct Grid {
   std::vector<std::vector<std::string>> lines;
@@ -51,7 +58,7 @@ struct Grid {
   std::vector<bool> right;
 };
 
-Grid layout(const Table& table) {
+Grid layout(const Table& table, bool markdown) {
   Grid grid;
   grid.lines.emplace_back();
   for (const Column& column : table.columns) grid.lines[0].push_back(column.title);
@@ -60,7 +67,8 @@ Grid layout(const Table& table) {
     auto& line = grid.lines.emplace_back();
     for (std::size_t i = 0; i < table.columns.size(); ++i) {
       const Cell* cell = row.find(table.columns[i].key);
-      line.push_back(cell == nullptr ? "-" : format_cell(*cell, table.columns[i].show));
+      const std::string text = cell == nullptr ? "-" : format_cell(*cell, table.columns[i].show);
+      line.push_back(markdown ? escape_bars(text) : text);
       if (cell != nullptr && is_number(*cell)) grid.right[i] = true;
     }
   }
@@ -78,7 +86,7 @@ std::string padded(const std::string& text, std::size_t width, bool right) {
 }
 
 std::string format_text(const Table& table, bool markdown) {
-  const Grid grid = layout(table);
+  const Grid grid = layout(table, markdown);
   const std::string_view separator = markdown ? " | " : "  ";
   std::string out;
   for (std::size_t r = 0; r < grid.lines.size(); ++r) {
@@ -158,6 +166,11 @@ void Row::set(std::string_view key, Cell value) {
     }
   }
   cells_.emplace_back(key, std::move(value));
+}
+
+void Row::set_first(std::string_view key, Cell value) {
+  if (find(key) != nullptr) return set(key, std::move(value));
+  cells_.emplace(cells_.begin(), key, std::move(value));
 }
 
 const Cell* Row::find(std::string_view key) const {

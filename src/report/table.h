@@ -18,6 +18,8 @@ class Row {
  public:
   /// Sets a value, replacing the one of the same key.
   void set(std::string_view key, Cell value);
+  /// As set, before all others when the key is new.
+  void set_first(std::string_view key, Cell value);
   /// nullptr when absent.
   [[nodiscard]] const Cell* find(std::string_view key) const;
   /// The number under `key`, integers included; 0 when there is none.

@@ -35,6 +35,9 @@ struct View {
   }
 };
 
+/// Title of the x axis of charts that compare runs: those of several runs become one chart.
+inline constexpr const char* kRunAxis = "run";
+
 struct ViewOptions {
   std::size_t top = 0;  ///< most rows of long tables (ops, holders); 0: all
 };

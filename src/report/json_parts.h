@@ -1,0 +1,26 @@
+// Tables and charts as JSON, as both the document and --format json carry them. For .cpp files only.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "report/chart.h"
+#include "report/view.h"
+
+namespace rooflm::report {
+
+using Json = nlohmann::ordered_json;
+
+/// What JSON cannot hold (infinite, NaN) becomes null.
+Json json_number(double value);
+Json json_number(const std::optional<double>& value);
+Json json_cell(const Cell& cell);
+/// {"id", "title", "note", "columns": [{"key", "title", "unit", "align"}], "rows": [{key: value}]}
+Json json_table(const ViewTable& table);
+/// {"id", "title", "note", "kind", "x": {"title", "unit", "log"}, "y", "series": [{"name", "points"}]}; a
+/// point is [x, y] or [x, y, low, high], x the name of its category where the axis has categories.
+Json json_chart(const Chart& chart);
+/// One line of text; bytes that are no UTF-8 are replaced.
+std::string dump(const Json& json);
+
+}  // namespace rooflm::report

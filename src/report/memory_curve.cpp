@@ -1,0 +1,70 @@
+// Memory over one step.
+#include "report/memory_curve.h"
+
+#include <algorithm>
+
+namespace rooflm::report {
+namespace {
+
+constexpr const char* kPersistent = "persistent";
+constexpr const char* kUnknown = "unknown";
+
+std::string phase_of(const RunData& run, std::int64_t op) {
+  if (op < 0) return kPersistent;
+  const TimedOp* timed = run.find_op(op);
+  return timed == nullptr ? kUnknown : timed->op.phase;
+}
+
+}  // namespace
+
+MemoryCurve::MemoryCurve(const RunData& run) : run_(run) {
+  for (const record::Tensor& tensor : run.tensors) tensors_[tensor.tensor] = &tensor;
+  MemoryMoment now;
+  for (std::size_t i = 0; i < run.memory_events.size(); ++i) {
+    const record::MemoryEvent& event = run.memory_events[i];
+    const bool is_new_op = i == 0 || event.op != now.op;
+    if (is_new_op) now.phase = phase_of(run, event.op);
+    now.op = event.op;
+    now.live_bytes = event.live_bytes;
+    const auto tensor = tensors_.find(event.tensor);
+    now.by_role[tensor == tensors_.end() ? kUnknown : tensor->second->role] += event.bytes;
+    if (event.live_bytes > peak_bytes_) {
+      peak_bytes_ = event.live_bytes;
+      peak_event_ = i;
+    }
+    if (is_new_op) {
+      by_op_.push_back(now);
+    } else {
+      by_op_.back() = now;
+    }
+    const auto peak = std::find_if(phase_peaks_.begin(), phase_peaks_.end(),
+                                   [&](const MemoryMoment& moment) { return moment.phase == now.phase; });
+    if (peak == phase_peaks_.end()) {
+      phase_peaks_.push_back(now);
+    } else if (now.live_bytes > peak->live_bytes) {
+      *peak = now;
+    }
+  }
+}
+
+std::vector<Holder> MemoryCurve::holders(std::size_t event) const {
+  std::unordered_map<std::int64_t, Holder> alive;
+  for (std::size_t i = 0; i <= event && i < run_.memory_events.size(); ++i) {
+    const record::MemoryEvent& change = run_.memory_events[i];
+    Holder& holder = alive[change.tensor];
+    const auto tensor = tensors_.find(change.tensor);
+    holder.tensor = tensor == tensors_.end() ? nullptr : tensor->second;
+    holder.bytes += change.bytes;
+    if (change.bytes > 0) holder.allocated_by = change.op;
+  }
+  std::vector<Holder> holders;
+  for (const auto& [id, holder] : alive) {
+    if (holder.bytes > 0 && holder.tensor != nullptr) holders.push_back(holder);
+  }
+  std::sort(holders.begin(), holders.end(), [](const Holder& a, const Holder& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.tensor->tensor < b.tensor->tensor;
+  });
+  return holders;
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,49 @@
+// The figures that are quoted of a run.
+#include "report/run_figures.h"
+
+#include <algorithm>
+#include <array>
+
+#include "report/memory_curve.h"
+#include "report/summaries.h"
+#include "report/view.h"
+
+namespace rooflm::report {
+namespace {
+
+std::optional<double> peak_bytes_of(const RunData& run) {
+  constexpr std::array<const char*, 4> kKeys = {"peak_bytes", "allocator_peak_bytes", "needed_bytes",
+                                                "plan_peak_bytes"};
+  for (const char* key : kKeys) {
+    if (const auto value = run.number(key)) return value;
+  }
+  const MemoryCurve curve(run);
+  return curve.empty() ? std::nullopt : std::optional<double>(static_cast<double>(curve.peak_bytes()));
+}
+
+}  // namespace
+
+RunFigures figures_of(const RunData& run) {
+  RunFigures figures;
+  if (const auto step = phase_time(run, kStep)) {
+    figures.step_s = step->time.median;
+    figures.step_low_s = step->time.median_ci.low;
+    figures.step_high_s = step->time.median_ci.high;
+  }
+  const auto counted =
+      static_cast<double>(run.run.batch * run.run.seq * std::max<std::int64_t>(1, run.run.grad_accum));
+  figures.tokens_per_s = ratio_of(run.number("tokens").value_or(counted), figures.step_s);
+  figures.model_flop_per_s = ratio_of(run.number("model_flop"), figures.step_s);
+  figures.peak_flop_per_s = run.number("peak_flop_per_s");
+  figures.mfu = ratio_of(figures.model_flop_per_s, figures.peak_flop_per_s);
+  const Work work = phase_work(run, kStep);
+  auto matmul_flop = run.number("matmul_flop");
+  if (!matmul_flop && work.ops > 0) matmul_flop = static_cast<double>(work.matmul_flop);
+  figures.matmul_share = ratio_of(ratio_of(matmul_flop, figures.step_s), figures.peak_flop_per_s);
+  figures.roof_s = phase_roof(run, kStep, work).roof_s;
+  figures.roof_share = ratio_of(figures.roof_s, figures.step_s);
+  figures.peak_bytes = peak_bytes_of(run);
+  return figures;
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,96 @@
+// Views as text.
+#include "report/view_format.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "report/json_parts.h"
+#include "report/svg.h"
+
+namespace rooflm::report {
+namespace {
+
+/// RFC 4648, with padding.
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  constexpr std::size_t kGroup = 3;
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); i += kGroup) {
+    std::uint32_t bits = 0;
+    const std::size_t count = std::min(kGroup, bytes.size() - i);
+    for (std::size_t k = 0; k < kGroup; ++k) {
+      bits = bits << 8U | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0U);
+    }
+    for (std::size_t k = 0; k <= kGroup; ++k) {
+      out += k <= count ? kLetters[bits >> (18U - 6U * k) & 63U] : '=';
+    }
+  }
+  return out;
+}
+
+std::string format_text(std::span<const View> views, bool is_markdown, const ChartLink& link) {
+  std::string out;
+  for (const View& view : views) {
+    if (!out.empty()) out += "\n";
+    out += is_markdown ? "## " + view.title + "\n\n" + view.note + "\n"
+                       : "== " + view.title + "\n" + view.note + "\n";
+    for (const ViewTable& table : view.tables) {
+      out += "\n";
+      const bool says_title = view.tables.size() > 1;
+      if (says_title) out += is_markdown ? "### " + table.title + "\n\n" : "-- " + table.title + "\n";
+      out += format_table(table.table, is_markdown ? Format::md : Format::table);
+    }
+    if (!is_markdown) continue;
+    for (const Chart& chart : view.charts) {
+      const std::string target = link(chart);
+      if (target.empty()) continue;
+      out += "\n![" + chart.title + "](" + target + ")\n";
+      if (!chart.note.empty()) out += "\n" + chart.note + "\n";
+    }
+  }
+  return out;
+}
+
+std::string format_csv(std::span<const View> views) {
+  std::size_t count = 0;
+  for (const View& view : views) count += view.tables.size();
+  std::string out;
+  for (const View& view : views) {
+    for (const ViewTable& table : view.tables) {
+      if (!out.empty()) out += "\n";
+      if (count > 1) out += "# " + table.id + ": " + table.title + "\n";
+      out += format_table(table.table, Format::csv);
+    }
+  }
+  return out;
+}
+
+std::string format_json(std::span<const View> views) {
+  Json all = Json::array();
+  for (const View& view : views) {
+    Json tables = Json::array();
+    for (const ViewTable& table : view.tables) tables.push_back(json_table(table));
+    Json charts = Json::array();
+    for (const Chart& chart : view.charts) charts.push_back(json_chart(chart));
+    all.push_back({{"name", view.name},
+                   {"title", view.title},
+                   {"note", view.note},
+                   {"tables", std::move(tables)},
+                   {"charts", std::move(charts)}});
+  }
+  return dump(all) + "\n";
+}
+
+}  // namespace
+
+std::string data_link(const Chart& chart) { return "data:image/svg+xml;base64," + base64(svg_of(chart)); }
+
+std::string format_views(std::span<const View> views, Format format, const ChartLink& link) {
+  if (format == Format::csv) return format_csv(views);
+  if (format == Format::json) return format_json(views);
+  return format_text(views, format == Format::md, link);
+}
+
+}  // namespace rooflm::report

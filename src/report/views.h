@@ -1,0 +1,34 @@
+// The views of a report by name, and how they are made from records.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "report/run_data.h"
+#include "report/view.h"
+
+namespace rooflm::report {
+
+/// What is known of a view without any record.
+struct ViewInfo {
+  std::string_view name;
+  std::string_view title;
+  std::string_view note;  ///< how to read it
+  bool is_on_page;        ///< the report page draws it itself from the document's other parts
+};
+
+/// In the order in which help lists them.
+std::span<const ViewInfo> all_views();
+/// "overview, phases, ..."
+std::string view_names();
+/// Throws core::UsageError with a suggestion for a name that no view has.
+const ViewInfo& find_view(std::string_view name);
+
+/// The view of all runs. Tables of several runs are one table with a first column `run`; charts stay apart. A
+/// view that finds nothing to show says in its note what would have to be recorded. Throws core::UsageError
+/// as find_view.
+View make_view(std::string_view name, const RecordSet& set, const ViewOptions& options = {});
+
+}  // namespace rooflm::report

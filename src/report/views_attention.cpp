@@ -1,0 +1,78 @@
+// The view that takes attention apart: where its time goes against where its arithmetic is.
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "report/summaries.h"
+#include "report/view_makers.h"
+
+namespace rooflm::report {
+namespace {
+
+constexpr std::string_view kAttention = "attention";
+
+/// "qk" of "attention/qk"; "attention" for ops of the block outside its parts.
+std::string part_name(const std::string& part) {
+  const auto slash = part.find('/');
+  return slash == std::string::npos ? part : part.substr(slash + 1);
+}
+
+Row part_row(const Group& part, const Work& block, double step_device_s) {
+  const Work& work = part.work;
+  Row row;
+  row.set("phase", part.phase);
+  row.set("part", part_name(part.name));
+  row.set("device_s", cell_of(work.measured_s()));
+  row.set("time_share", cell_of(ratio_of(work.measured_s(), block.device_s)));
+  row.set("flop_share", cell_of(ratio_of(work.flop(), block.flop())));
+  row.set("bytes_share",
+          cell_of(ratio_of(static_cast<double>(work.bytes), static_cast<double>(block.bytes))));
+  row.set("step_share", cell_of(ratio_of(work.measured_s(), step_device_s)));
+  row.set("share", cell_of(ratio_of(work.roof_s, work.measured_s())));
+  return row;
+}
+
+void add_shares(Chart& chart, const Row& row) {
+  const std::string phase = row.text("phase");
+  const double time_x = category_index(chart.x, phase + ": time");
+  const double flop_x = category_index(chart.x, phase + ": FLOP");
+  Series& series = series_named(chart, row.text("part"));
+  series.points.push_back({.x = time_x, .y = row.number("time_share")});
+  series.points.push_back({.x = flop_x, .y = row.number("flop_share")});
+}
+
+}  // namespace
+
+void add_attention(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  if (!run.has_op_times()) return;
+  std::map<std::string, Work> blocks;
+  for (const Group& block : blocks_of(run)) {
+    if (block.name == kAttention) blocks[block.phase] = block.work;
+  }
+  const double step_device_s = phase_work(run, kStep).device_s;
+  Table table{.columns = {{"phase", "phase"},
+                          {"part", "part"},
+                          {"device_s", "device", Show::seconds, "s"},
+                          {"time_share", "time", Show::percent, "share"},
+                          {"flop_share", "FLOP", Show::percent, "share"},
+                          {"bytes_share", "bytes", Show::percent, "share"},
+                          {"step_share", "of step", Show::percent, "share"},
+                          {"share", "roof/measured", Show::percent, "share"}},
+              .rows = {},
+              .notes = {}};
+  Chart chart{.id = "attention",
+              .title = "Attention: share of the time against share of the FLOP",
+              .kind = ChartKind::stacked100,
+              .x = {.title = "share of"},
+              .y = {.title = "share", .unit = "share"}};
+  for (const Group& part : parts_of(run)) {
+    if (block_of(part.name) != kAttention) continue;
+    table.rows.push_back(part_row(part, blocks[part.phase], step_device_s));
+    add_shares(chart, table.rows.back());
+  }
+  view.add("attention", "Parts of attention", std::move(table));
+  view.add(std::move(chart));
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,194 @@
+// Views of the blocks of a step: time, classes of ops, launch gap.
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/summaries.h"
+#include "report/view_makers.h"
+
+namespace rooflm::report {
+namespace {
+
+std::vector<Column> block_columns(const char* title) {
+  return {{"phase", "phase"},
+          {"block", title},
+          {"ops", "ops"},
+          {"launches", "launches"},
+          {"device_s", "device", Show::seconds, "s"},
+          {"wall_s", "wall", Show::seconds, "s"},
+          {"time_share", "of step", Show::percent, "share"},
+          {"flop", "FLOP", Show::si, "flop"},
+          {"bytes", "bytes", Show::bytes, "byte"},
+          {"roof_s", "roof", Show::seconds, "s"},
+          {"share", "share", Show::percent, "share"},
+          {"bound", "bound"}};
+}
+
+Row block_row(const Group& group, double step_device_s) {
+  const Work& work = group.work;
+  Row row;
+  row.set("phase", group.phase);
+  row.set("block", group.name);
+  row.set("ops", work.ops);
+  row.set("launches", work.launches);
+  row.set("device_s", cell_of(work.measured_s()));
+  row.set("wall_s", work.timed_ops > 0 ? Cell(work.wall_s) : Cell());
+  row.set("time_share", cell_of(ratio_of(work.measured_s(), step_device_s)));
+  row.set("flop", work.matmul_flop + work.elementwise_flop);
+  row.set("bytes", work.bytes);
+  row.set("roof_s", cell_of(work.roof_s));
+  row.set("share", cell_of(ratio_of(work.roof_s, work.measured_s())));
+  row.set("bound", work.bound);
+  return row;
+}
+
+/// Blocks stacked, one column per phase.
+Chart block_chart(const std::vector<Group>& blocks) {
+  Chart chart{.id = "blocks",
+              .title = "Blocks by phase",
+              .note = "Time in kernels, layers added up.",
+              .kind = ChartKind::stacked,
+              .x = {.title = "phase"},
+              .y = {.title = "device time", .unit = "s"}};
+  for (const Group& block : blocks) {
+    if (block.work.timed_ops == 0) continue;
+    const double x = category_index(chart.x, block.phase);
+    series_named(chart, block.name).points.push_back({.x = x, .y = block.work.device_s});
+  }
+  return chart;
+}
+
+bool has_parts(const std::vector<Group>& parts) {
+  for (const Group& part : parts) {
+    if (part.name.find('/') != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// Device seconds, FLOP and bytes of one class in forward and in the whole step.
+struct ClassSum {
+  double forward_s = 0, step_s = 0, forward_flop = 0, step_flop = 0, step_bytes = 0, roof_s = 0;
+  bool has_roof = true;
+
+  void add(const Group& group) {
+    const Work& work = group.work;
+    if (group.phase == kPhases[0]) {
+      forward_s += work.device_s;
+      forward_flop += work.flop();
+    }
+    step_s += work.device_s;
+    step_flop += work.flop();
+    step_bytes += static_cast<double>(work.bytes);
+    roof_s += work.roof_s.value_or(0);
+    has_roof = has_roof && work.roof_s.has_value();
+  }
+};
+
+Row class_row(const std::string& name, const ClassSum& sum, const ClassSum& total) {
+  Row row;
+  row.set("class", name);
+  row.set("forward_s", sum.forward_s);
+  row.set("forward_share", cell_of(ratio_of(sum.forward_s, total.forward_s)));
+  row.set("forward_flop_share", cell_of(ratio_of(sum.forward_flop, total.forward_flop)));
+  row.set("step_s", sum.step_s);
+  row.set("step_share", cell_of(ratio_of(sum.step_s, total.step_s)));
+  row.set("step_flop_share", cell_of(ratio_of(sum.step_flop, total.step_flop)));
+  row.set("step_bytes_share", cell_of(ratio_of(sum.step_bytes, total.step_bytes)));
+  row.set("roof_s", sum.has_roof ? Cell(sum.roof_s) : Cell());
+  row.set("share", sum.has_roof ? cell_of(ratio_of(sum.roof_s, sum.step_s)) : Cell());
+  return row;
+}
+
+/// The chart of classes: forward against the whole step, each as 100 %.
+Chart class_chart(const std::vector<std::pair<std::string, ClassSum>>& sums) {
+  Chart chart{.id = "classes",
+              .title = "Op classes, forward against the whole step",
+              .kind = ChartKind::stacked100,
+              .x = {.title = "part of the step", .categories = {kPhases[0].data(), kStep}},
+              .y = {.title = "device time", .unit = "s"}};
+  for (const auto& [name, sum] : sums) {
+    chart.series.push_back(
+        {.name = name, .points = {{.x = 0, .y = sum.forward_s}, {.x = 1, .y = sum.step_s}}});
+  }
+  return chart;
+}
+
+}  // namespace
+
+void add_blocks(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  if (!run.has_op_times()) return;
+  const double step_device_s = phase_work(run, kStep).device_s;
+  const std::vector<Group> blocks = blocks_of(run);
+  Table table{.columns = block_columns("block"), .rows = {}, .notes = {}};
+  for (const Group& block : blocks) table.rows.push_back(block_row(block, step_device_s));
+  view.add("blocks", "Blocks", std::move(table));
+  const std::vector<Group> parts = parts_of(run);
+  if (has_parts(parts)) {
+    Table detail{.columns = block_columns("part"), .rows = {}, .notes = {}};
+    for (const Group& part : parts) {
+      if (part.name.find('/') != std::string::npos) detail.rows.push_back(block_row(part, step_device_s));
+    }
+    view.add("blocks.parts", "Parts of the blocks", std::move(detail));
+  }
+  view.add(block_chart(blocks));
+}
+
+void add_classes(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  if (!run.has_op_times()) return;
+  std::vector<std::pair<std::string, ClassSum>> sums;
+  std::map<std::string, std::size_t> index;
+  ClassSum total;
+  for (const Group& group : group_ops(run, [](const TimedOp& op) { return op.op.op_class; })) {
+    const auto [entry, is_new] = index.try_emplace(group.name, sums.size());
+    if (is_new) sums.emplace_back(group.name, ClassSum());
+    sums[entry->second].second.add(group);
+    total.add(group);
+  }
+  Table table{.columns = {{"class", "class"},
+                          {"forward_s", "forward", Show::seconds, "s"},
+                          {"forward_share", "of forward", Show::percent, "share"},
+                          {"forward_flop_share", "of its FLOP", Show::percent, "share"},
+                          {"step_s", "step", Show::seconds, "s"},
+                          {"step_share", "of step", Show::percent, "share"},
+                          {"step_flop_share", "of its FLOP", Show::percent, "share"},
+                          {"step_bytes_share", "of its bytes", Show::percent, "share"},
+                          {"roof_s", "roof", Show::seconds, "s"},
+                          {"share", "share", Show::percent, "share"}},
+              .rows = {},
+              .notes = {}};
+  for (const auto& [name, sum] : sums) table.rows.push_back(class_row(name, sum, total));
+  view.add("classes", "Op classes", std::move(table));
+  view.add(class_chart(sums));
+}
+
+void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  Table table{.columns = {{"phase", "phase"},
+                          {"block", "block"},
+                          {"launches", "launches"},
+                          {"wall_s", "wall", Show::seconds, "s"},
+                          {"device_s", "device", Show::seconds, "s"},
+                          {"outside_s", "outside kernels", Show::seconds, "s"},
+                          {"gap_s", "per launch", Show::seconds, "s"},
+                          {"outside_share", "of wall", Show::percent, "share"}},
+              .rows = {},
+              .notes = {}};
+  for (const Group& block : blocks_of(run)) {
+    const Work& work = block.work;
+    if (work.timed_ops == 0) continue;
+    const double outside_s = work.wall_s - work.device_s;
+    Row row;
+    row.set("phase", block.phase);
+    row.set("block", block.name);
+    row.set("launches", work.launches);
+    row.set("wall_s", work.wall_s);
+    row.set("device_s", work.device_s);
+    row.set("outside_s", outside_s);
+    row.set("gap_s", cell_of(ratio_of(outside_s, static_cast<double>(work.launches))));
+    row.set("outside_share", cell_of(ratio_of(outside_s, work.wall_s)));
+    table.rows.push_back(std::move(row));
+  }
+  view.add("gap", "Launch gap by block", std::move(table));
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,141 @@
+// What a run is and how fast; the machine; waiting for input.
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/units.h"
+#include "report/run_figures.h"
+#include "report/summaries.h"
+#include "report/view_makers.h"
+
+namespace rooflm::report {
+namespace {
+
+/// Lines of what, value as shown, and the number with its unit for programs.
+class Lines {
+ public:
+  void add(const char* what, const std::string& shown) {
+    if (shown.empty()) return;
+    Row row;
+    row.set("what", std::string(what));
+    row.set("shown", shown);
+    rows_.push_back(std::move(row));
+  }
+
+  void add(const char* what, const std::optional<double>& value, const char* unit, Show show,
+           const std::string& more = "") {
+    if (!value) return;
+    std::string shown = format_cell(Cell(*value), show);
+    if (show == Show::si) shown += fmt::format("{}{}", shown.find(' ') == std::string::npos ? " " : "", unit);
+    add(what, shown + more);
+    rows_.back().set("value", *value);
+    rows_.back().set("unit", std::string(unit));
+  }
+
+  [[nodiscard]] Table table() && {
+    return {.columns = {{"what", "what"}, {"shown", "value"}}, .rows = std::move(rows_), .notes = {}};
+  }
+
+ private:
+  std::vector<Row> rows_;
+};
+
+std::string shape_of(const record::Run& run) {
+  return fmt::format("{} ({}): {} layers, C={} F={} H={} K={} V={}, {} parameters", run.model, run.arch,
+                     run.layers, run.d_model, run.d_ff, run.heads, run.kv_heads, run.vocab,
+                     core::format_si(static_cast<double>(run.params)));
+}
+
+std::string setting_of(const record::Run& run) {
+  return fmt::format("{} on {}, {} attention, {}, B={} T={}, {} micro-batch(es), recompute {}, {} threads",
+                     run.engine, run.device, run.attention, run.dtype, run.batch, run.seq, run.grad_accum,
+                     run.recompute.empty() ? "none" : run.recompute, run.threads);
+}
+
+std::string interval_of(const RunFigures& figures, std::size_t samples) {
+  return fmt::format(" ({} to {}, {} steps)", core::format_seconds(figures.step_low_s.value_or(0)),
+                     core::format_seconds(figures.step_high_s.value_or(0)), samples);
+}
+
+/// "backward feed_forward, 31.2% of the time in kernels"; "" without times.
+std::string largest_block(const RunData& run) {
+  const Group* largest = nullptr;
+  double all_s = 0;
+  const std::vector<Group> blocks = blocks_of(run);
+  for (const Group& block : blocks) {
+    all_s += block.work.device_s;
+    if (largest == nullptr || block.work.device_s > largest->work.device_s) largest = &block;
+  }
+  if (largest == nullptr || all_s <= 0) return "";
+  return fmt::format("{} {}, {:.1f}% of the time in kernels", largest->phase, largest->name,
+                     100 * largest->work.device_s / all_s);
+}
+
+}  // namespace
+
+void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  const RunFigures figures = figures_of(run);
+  Lines lines;
+  lines.add("run", run.run.label);
+  lines.add("status", run.run.status);
+  lines.add("model", shape_of(run.run));
+  lines.add("setting", setting_of(run.run));
+  const std::size_t samples = run.seconds(kStep).size();
+  lines.add("step", figures.step_s, "s", Show::seconds, interval_of(figures, samples));
+  lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
+  lines.add("model FLOP rate", figures.model_flop_per_s, "flop/s", Show::si);
+  lines.add("MFU", figures.mfu, "share", Show::percent,
+            fmt::format(" = (6N + 12 L C T) tokens/s / {}flop/s",
+                        core::format_si(figures.peak_flop_per_s.value_or(0))));
+  lines.add("matrix products", figures.matmul_share, "share", Show::percent,
+            " of that peak, counted op by op over the whole step");
+  lines.add("roof of the step", figures.roof_s, "s", Show::seconds,
+            figures.roof_share ? fmt::format(", {:.1f}% of the step", 100 * *figures.roof_share) : "");
+  lines.add("largest block", largest_block(run));
+  lines.add("peak memory", figures.peak_bytes, "byte", Show::bytes);
+  lines.add("loss", run.number("loss"), "nats", Show::plain);
+  lines.add("stopped", run.text("stop_reason"));
+  lines.add("drift", run.text("drift"));
+  lines.add("clock", run.text("clock_note"));
+  lines.add("observer", run.number("observer_cost"), "share", Show::percent,
+            run.text("observer_cost").empty() ? "" : ": " + run.text("observer_cost"));
+  view.add("overview", "Run", std::move(lines).table());
+}
+
+void add_machine(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
+  Table table{
+      .columns = {{"key", "machine"}, {"value", "as found"}, {"unit", "unit"}}, .rows = {}, .notes = {}};
+  if (set.files.size() > 1) table.columns.insert(table.columns.begin(), Column{"file", "file"});
+  for (const RecordFile& file : set.files) {
+    for (const record::Environment& entry : file.environment) {
+      Row row;
+      if (set.files.size() > 1) row.set("file", file.name);
+      row.set("key", entry.key);
+      row.set("value", entry.value);
+      row.set("unit", entry.unit);
+      table.rows.push_back(std::move(row));
+    }
+    if (!file.is_complete) {
+      table.notes.push_back(fmt::format("{}: partial, its run was cut short or still goes on", file.name));
+    }
+  }
+  view.add("overview.machine", "Machine", std::move(table));
+}
+
+void add_input(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  const record::Fact* wait = run.fact("loader_wait_s");
+  if (wait == nullptr || !wait->value) return;
+  const RunFigures figures = figures_of(run);
+  Lines lines;
+  lines.add("waiting for data per step", wait->value, "s", Show::seconds,
+            wait->text.empty() ? "" : ": " + wait->text);
+  lines.add("of the step", ratio_of(wait->value, figures.step_s), "share", Show::percent);
+  lines.add("tokens per step", run.number("tokens"), "tokens", Show::si);
+  lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
+  view.add("input", "Input", std::move(lines).table());
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,199 @@
+// The roofline view: work against what the ceilings allow, as a table and as the log-log picture.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/summaries.h"
+#include "report/view_makers.h"
+
+namespace rooflm::report {
+namespace {
+
+Row roof_row(const std::string& phase, const std::string& subject, const Work& work, const Roof& roof,
+             const std::optional<double>& measured_s) {
+  Row row;
+  row.set("phase", phase);
+  row.set("subject", subject);
+  row.set("flop", work.matmul_flop + work.elementwise_flop);
+  row.set("matmul_flop", work.matmul_flop);
+  row.set("bytes", work.bytes);
+  row.set("intensity", cell_of(work.intensity()));
+  row.set("bound", roof.bound);
+  row.set("roof_s", cell_of(roof.roof_s));
+  row.set("measured_s", cell_of(measured_s));
+  row.set("share", cell_of(ratio_of(roof.roof_s, measured_s)));
+  row.set("flop_per_s", cell_of(ratio_of(work.flop(), measured_s)));
+  row.set("byte_per_s", cell_of(ratio_of(static_cast<double>(work.bytes), measured_s)));
+  return row;
+}
+
+std::vector<Column> roof_columns() {
+  return {{"phase", "phase"},
+          {"subject", "subject"},
+          {"flop", "FLOP", Show::si, "flop"},
+          {"bytes", "bytes", Show::bytes, "byte"},
+          {"intensity", "FLOP/B", Show::fixed2, "flop/byte"},
+          {"bound", "bound by"},
+          {"roof_s", "roof", Show::seconds, "s"},
+          {"measured_s", "measured", Show::seconds, "s"},
+          {"share", "share", Show::percent, "share"},
+          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
+          {"byte_per_s", "B/s", Show::si, "byte/s"}};
+}
+
+/// The highest ceiling of that kind; with several thread counts that is the one with all threads.
+std::map<std::string, double> highest(const RunData& run, const std::string& unit, bool by_level) {
+  std::map<std::string, double> best;
+  for (const record::Ceiling& ceiling : run.ceilings) {
+    if (ceiling.unit != unit) continue;
+    double& value = best[by_level ? ceiling.level : ceiling.what + " " + ceiling.dtype];
+    value = std::max(value, ceiling.value);
+  }
+  return best;
+}
+
+/// Adds the roofs: a rising line per memory level, a level one per arithmetic rate.
+void add_roofs(const RunData& run, Chart& chart) {
+  const auto rates = highest(run, "flop/s", false);
+  const auto bandwidths = highest(run, "byte/s", true);
+  if (chart.series.empty() || rates.empty() || bandwidths.empty()) return;
+  double low_x = std::numeric_limits<double>::max();
+  double high_x = 0;
+  const auto include = [&](double x) {
+    low_x = std::min(low_x, x);
+    high_x = std::max(high_x, x);
+  };
+  for (const Series& series : chart.series) {
+    for (const ChartPoint& point : series.points) include(point.x);
+  }
+  double top = 0;
+  for (const auto& [name, rate] : rates) {
+    top = std::max(top, rate);
+    for (const auto& [level, bandwidth] : bandwidths) include(rate / bandwidth);
+  }
+  for (const auto& [level, bandwidth] : bandwidths) {
+    const double ridge = top / bandwidth;
+    chart.series.push_back({.name = level,
+                            .points = {{.x = low_x, .y = low_x * bandwidth}, {.x = ridge, .y = top}},
+                            .is_line = true});
+  }
+  for (const auto& [name, rate] : rates) {
+    double ridge = high_x;
+    for (const auto& [level, bandwidth] : bandwidths) ridge = std::min(ridge, rate / bandwidth);
+    chart.series.push_back(
+        {.name = name, .points = {{.x = ridge, .y = rate}, {.x = high_x, .y = rate}}, .is_line = true});
+  }
+}
+
+/// Parts of the step as marks, one series per phase.
+Chart points_chart(const std::vector<Group>& parts) {
+  Chart chart{.id = "roofline",
+              .title = "Roofline",
+              .note = "Each mark is a part of the step with layers added up.",
+              .kind = ChartKind::points,
+              .x = {.title = "intensity", .unit = "flop/byte", .is_log = true},
+              .y = {.title = "rate", .unit = "flop/s", .is_log = true}};
+  for (const Group& part : parts) {
+    const auto intensity = part.work.intensity();
+    const auto rate = ratio_of(part.work.flop(), part.work.measured_s());
+    if (!intensity || !rate || *intensity <= 0 || *rate <= 0) continue;
+    series_named(chart, part.phase).points.push_back({.x = *intensity, .y = *rate});
+  }
+  return chart;
+}
+
+Table counter_table(const RunData& run) {
+  Table table{.columns = {{"phase", "phase"},
+                          {"scope", "scope"},
+                          {"name", "counter"},
+                          {"value", "per step", Show::si},
+                          {"unit", "unit"},
+                          {"source", "source"}},
+              .rows = {},
+              .notes = {}};
+  for (const record::Counter& counter : run.counters) {
+    Row row;
+    row.set("phase", counter.phase);
+    row.set("scope", counter.scope);
+    row.set("name", counter.name);
+    row.set("value", counter.value);
+    row.set("unit", counter.unit);
+    row.set("source", counter.source);
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+}  // namespace
+
+void add_roofline(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  Table table{.columns = roof_columns(), .rows = {}, .notes = {}};
+  if (!run.ops.empty()) {
+    std::vector<std::string> phases = phases_of(run);
+    phases.insert(phases.begin(), kStep);
+    for (const std::string& phase : phases) {
+      const Work work = phase_work(run, phase);
+      if (work.ops == 0) continue;
+      const auto wall_s = phase_median(run, phase);
+      table.rows.push_back(roof_row(phase, phase == kStep ? "whole step" : "whole phase", work,
+                                    phase_roof(run, phase, work), wall_s ? wall_s : work.measured_s()));
+    }
+  }
+  const std::vector<Group> parts = parts_of(run);
+  for (const Group& part : parts) {
+    table.rows.push_back(roof_row(part.phase, part.name, part.work,
+                                  {.roof_s = part.work.roof_s, .bound = part.work.bound},
+                                  part.work.measured_s()));
+  }
+  table.notes.emplace_back(
+      "measured: of the step and its phases the wall time without observer, of their parts the time in "
+      "kernels");
+  view.add("roofline", "Work, roof and time", std::move(table));
+  view.add("roofline.counters", "Hardware counters", counter_table(run));
+  Chart chart = points_chart(parts);
+  add_roofs(run, chart);
+  view.add(std::move(chart));
+}
+
+void add_ceilings(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
+  Table table{.columns = {{"device", "device"},
+                          {"what", "what"},
+                          {"level", "level"},
+                          {"dtype", "dtype"},
+                          {"threads", "threads"},
+                          {"value", "ceiling", Show::si},
+                          {"unit", "unit"},
+                          {"ci_low", "from", Show::si},
+                          {"ci_high", "to", Show::si},
+                          {"problem", "problem"},
+                          {"source", "source"}},
+              .rows = {},
+              .notes = {}};
+  for (const RecordFile& file : set.files) {
+    for (const record::Ceiling& ceiling : file.ceilings) {
+      Row row;
+      if (set.files.size() > 1) row.set("file", file.name);
+      row.set("device", ceiling.device);
+      row.set("what", ceiling.what);
+      row.set("level", ceiling.level);
+      row.set("dtype", ceiling.dtype);
+      row.set("threads", std::int64_t{ceiling.threads});
+      row.set("value", ceiling.value);
+      row.set("unit", ceiling.unit);
+      row.set("ci_low", ceiling.ci_low);
+      row.set("ci_high", ceiling.ci_high);
+      row.set("problem", ceiling.problem);
+      row.set("source", ceiling.source);
+      row.set("measured_utc", ceiling.measured_utc);
+      table.rows.push_back(std::move(row));
+    }
+  }
+  if (set.files.size() > 1) table.columns.insert(table.columns.begin(), Column{"file", "file"});
+  view.add("roofline.ceilings", "Ceilings of this machine", std::move(table));
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,194 @@
+// Views over several runs: end to end, precision against precision, and studies that are no training step.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/significance.h"
+#include "report/run_figures.h"
+#include "report/summaries.h"
+#include "report/sweep.h"
+#include "report/view_makers.h"
+
+namespace rooflm::report {
+namespace {
+
+Row sweep_row(const RunData& run, const std::vector<std::string>& names) {
+  const RunFigures figures = figures_of(run);
+  Row row;
+  row.set("run", run.run.label);
+  for (const auto& [name, value] : configuration(run.run)) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) row.set(name, value);
+  }
+  row.set("status", run.run.status);
+  for (const std::string_view phase : kPhases) {
+    row.set(std::string(phase) + "_s", cell_of(phase_median(run, phase)));
+  }
+  row.set("step_s", cell_of(figures.step_s));
+  row.set("ci_low_s", cell_of(figures.step_low_s));
+  row.set("ci_high_s", cell_of(figures.step_high_s));
+  row.set("samples", static_cast<std::int64_t>(run.seconds(kStep).size()));
+  row.set("tokens_per_s", cell_of(figures.tokens_per_s));
+  row.set("mfu", cell_of(figures.mfu));
+  row.set("roof_share", cell_of(figures.roof_share));
+  row.set("peak_bytes", cell_of(figures.peak_bytes));
+  return row;
+}
+
+/// Step time against the first number that varies; the other varying values tell the series apart.
+std::optional<Chart> sweep_chart(const RecordSet& set, const std::vector<std::string>& names) {
+  constexpr std::array<std::string_view, 5> kAxes = {"seq", "batch", "layers", "d_model", "threads"};
+  for (const std::string_view axis : kAxes) {
+    if (std::find(names.begin(), names.end(), axis) == names.end()) continue;
+    Chart chart{.id = "sweep",
+                .title = "Step time against " + std::string(axis),
+                .kind = ChartKind::line,
+                .x = {.title = std::string(axis), .is_log = true},
+                .y = {.title = "step", .unit = "s", .is_log = true}};
+    std::vector<std::string> others = names;
+    std::erase(others, axis);
+    if (axis == "d_model") std::erase(others, "params");
+    if (axis == "layers") std::erase(others, "params");
+    for (const RunData& run : set.runs) {
+      const RunFigures figures = figures_of(run);
+      if (!figures.step_s) continue;
+      double x = 0;
+      for (const auto& [name, value] : configuration(run.run)) {
+        if (name == axis) x = std::stod(value);
+      }
+      const std::string label = short_label(run.run, others);
+      series_named(chart, label.empty() ? kStep : label)
+          .points.push_back(
+              {.x = x, .y = *figures.step_s, .low = figures.step_low_s, .high = figures.step_high_s});
+    }
+    for (Series& series : chart.series) {
+      std::sort(series.points.begin(), series.points.end(),
+                [](const ChartPoint& a, const ChartPoint& b) { return a.x < b.x; });
+    }
+    return chart;
+  }
+  return std::nullopt;
+}
+
+/// Widest first; names that are none of these come last.
+std::size_t dtype_rank(const std::string& dtype) {
+  constexpr std::array<std::string_view, 6> kDTypes = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8"};
+  return static_cast<std::size_t>(std::find(kDTypes.begin(), kDTypes.end(), dtype) - kDTypes.begin());
+}
+
+Row precision_row(const RunData& base, const RunData& run, const std::string& subject) {
+  const std::vector<double> was = base.seconds(subject);
+  const std::vector<double> is = run.seconds(subject);
+  Row row;
+  row.set("configuration", base.run.label);
+  row.set("dtype", run.run.dtype);
+  row.set("against", base.run.dtype);
+  row.set("subject", subject);
+  row.set("base_s", cell_of(phase_median(base, subject)));
+  row.set("time_s", cell_of(phase_median(run, subject)));
+  row.set("speedup", cell_of(ratio_of(phase_median(base, subject), phase_median(run, subject))));
+  const core::Interval interval = core::median_ratio_interval(is, was);
+  row.set("ci_low", interval.low);
+  row.set("ci_high", interval.high);
+  if (subject == kStep) {
+    row.set("memory_ratio", cell_of(ratio_of(figures_of(run).peak_bytes, figures_of(base).peak_bytes)));
+  }
+  return row;
+}
+
+bool is_timed(const RunData& run, const std::string& phase) {
+  const std::vector<double> seconds = run.seconds(phase);
+  return !seconds.empty() && std::all_of(seconds.begin(), seconds.end(), [](double s) { return s > 0; });
+}
+
+}  // namespace
+
+void add_sweep(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
+  const std::vector<std::string> names = varying(set.runs);
+  Table table;
+  if (set.runs.size() == 1 || names.empty()) table.columns.push_back({"run", "run"});
+  for (const std::string& name : names) table.columns.push_back({name, name});
+  const std::vector<Column> columns = {{"status", "status"},
+                                       {"forward_s", "forward", Show::seconds, "s"},
+                                       {"backward_s", "backward", Show::seconds, "s"},
+                                       {"optimizer_s", "optimizer", Show::seconds, "s"},
+                                       {"step_s", "step", Show::seconds, "s"},
+                                       {"ci_low_s", "from", Show::seconds, "s"},
+                                       {"ci_high_s", "to", Show::seconds, "s"},
+                                       {"tokens_per_s", "tokens/s", Show::si, "tok/s"},
+                                       {"mfu", "MFU", Show::percent, "share"},
+                                       {"roof_share", "roof", Show::percent, "share"},
+                                       {"peak_bytes", "memory", Show::bytes, "byte"}};
+  table.columns.insert(table.columns.end(), columns.begin(), columns.end());
+  for (const RunData& run : set.runs) table.rows.push_back(sweep_row(run, names));
+  view.add("sweep", "Runs", std::move(table));
+  if (auto chart = sweep_chart(set, names)) view.add(std::move(*chart));
+}
+
+void add_precision(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
+  std::map<std::string, std::vector<const RunData*>> groups;
+  for (const RunData& run : set.runs) groups[key_without(run.run, {"dtype"})].push_back(&run);
+  Table table{.columns = {{"configuration", "against run"},
+                          {"dtype", "dtype"},
+                          {"subject", "part"},
+                          {"base_s", "was", Show::seconds, "s"},
+                          {"time_s", "is", Show::seconds, "s"},
+                          {"speedup", "times faster", Show::fixed2},
+                          {"ci_low", "from", Show::fixed2},
+                          {"ci_high", "to", Show::fixed2},
+                          {"memory_ratio", "memory", Show::percent, "share"}},
+              .rows = {},
+              .notes = {}};
+  for (auto& [key, runs] : groups) {
+    std::stable_sort(runs.begin(), runs.end(), [](const RunData* a, const RunData* b) {
+      return dtype_rank(a->run.dtype) < dtype_rank(b->run.dtype);
+    });
+    for (std::size_t i = 1; i < runs.size(); ++i) {
+      if (runs[i]->run.dtype == runs[0]->run.dtype) continue;
+      std::vector<std::string> subjects = phases_of(*runs[i]);
+      subjects.emplace_back(kStep);
+      for (const std::string& subject : subjects) {
+        if (!is_timed(*runs[0], subject) || !is_timed(*runs[i], subject)) continue;
+        table.rows.push_back(precision_row(*runs[0], *runs[i], subject));
+      }
+    }
+  }
+  view.add("precision", "Speed-up by precision", std::move(table));
+}
+
+void add_cells(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
+  for (const RecordFile& file : set.files) {
+    std::map<std::string, std::map<std::int64_t, Row>> series;
+    std::map<std::string, std::vector<Column>> columns;
+    for (const record::Cell& cell : file.cells) {
+      Row& row = series[cell.series][cell.row];
+      row.set(cell.col, cell.value ? Cell(*cell.value) : Cell(cell.text));
+      auto& known = columns[cell.series];
+      const bool is_new = std::none_of(known.begin(), known.end(),
+                                       [&](const Column& column) { return column.key == cell.col; });
+      if (!is_new) continue;
+      const Show show = cell.unit == "s"                                 ? Show::seconds
+                        : cell.unit == "byte"                            ? Show::bytes
+                        : cell.unit == "share"                           ? Show::percent
+                        : cell.unit == "flop/s" || cell.unit == "byte/s" ? Show::si
+                                                                         : Show::plain;
+      const bool says_unit = show != Show::plain && show != Show::si;
+      known.push_back({cell.col,
+                       cell.unit.empty() || says_unit ? cell.col : cell.col + " [" + cell.unit + "]", show,
+                       cell.unit});
+    }
+    for (auto& [name, rows] : series) {
+      Table table{.columns = columns[name], .rows = {}, .notes = {}};
+      for (auto& [number, row] : rows) table.rows.push_back(std::move(row));
+      const std::string title = set.files.size() > 1 ? name + " (" + file.name + ")" : name;
+      view.add("cells." + title, title, std::move(table));
+    }
+  }
+}
+
+}  // namespace rooflm::report

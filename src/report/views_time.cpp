@@ -1,0 +1,140 @@
+// Views of whole steps and phases: how long they take, sample by sample, and what observing costs.
+#include <cstdint>
+#include <string>
+
+#include "core/statistics.h"
+#include "report/summaries.h"
+#include "report/view_makers.h"
+
+namespace rooflm::report {
+namespace {
+
+void set_summary(Row& row, const PhaseTime& time) {
+  row.set("median_s", time.time.median);
+  row.set("ci_low_s", time.time.median_ci.low);
+  row.set("ci_high_s", time.time.median_ci.high);
+  row.set("mean_s", time.time.mean);
+  row.set("std_s", time.time.std);
+  row.set("mad_s", time.time.mad);
+  row.set("min_s", time.time.min);
+  row.set("max_s", time.time.max);
+  row.set("samples", static_cast<std::int64_t>(time.time.count));
+  row.set("outliers", static_cast<std::int64_t>(time.outliers));
+}
+
+std::vector<Column> summary_columns() {
+  return {{"median_s", "median", Show::seconds, "s"},
+          {"ci_low_s", "from", Show::seconds, "s"},
+          {"ci_high_s", "to", Show::seconds, "s"},
+          {"mean_s", "mean", Show::seconds, "s"},
+          {"std_s", "std", Show::seconds, "s"},
+          {"mad_s", "MAD", Show::seconds, "s"},
+          {"min_s", "min", Show::seconds, "s"},
+          {"max_s", "max", Show::seconds, "s"},
+          {"samples", "n"},
+          {"outliers", "outliers"}};
+}
+
+Row phase_row(const RunData& run, const std::string& phase, const PhaseTime& time) {
+  Row row;
+  row.set("phase", phase);
+  set_summary(row, time);
+  row.set("share_of_step", cell_of(ratio_of(time.time.median, phase_median(run, kStep))));
+  const Roof roof = phase_roof(run, phase, phase_work(run, phase));
+  row.set("roof_s", cell_of(roof.roof_s));
+  row.set("bound", roof.bound);
+  row.set("share", cell_of(ratio_of(roof.roof_s, time.time.median)));
+  return row;
+}
+
+}  // namespace
+
+void add_phases(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  Table table{.columns = summary_columns(), .rows = {}, .notes = {}};
+  table.columns.insert(table.columns.begin(), Column{"phase", "phase"});
+  table.columns.push_back({"share_of_step", "of step", Show::percent, "share"});
+  table.columns.push_back({"roof_s", "roof", Show::seconds, "s"});
+  table.columns.push_back({"share", "share", Show::percent, "share"});
+  Chart chart{.id = "phases",
+              .title = "Phases of the step",
+              .note = "Medians of wall time without observer.",
+              .kind = ChartKind::stacked,
+              .x = {.title = kRunAxis},
+              .y = {.title = "time", .unit = "s"}};
+  for (const std::string& phase : phases_of(run)) {
+    const auto time = phase_time(run, phase);
+    if (!time) continue;
+    table.rows.push_back(phase_row(run, phase, *time));
+    const double x = category_index(chart.x, run.run.label);
+    chart.series.push_back({.name = phase, .points = {{.x = x, .y = time->time.median}}});
+  }
+  if (const auto time = phase_time(run, kStep)) table.rows.push_back(phase_row(run, kStep, *time));
+  view.add("phases", "Phases", std::move(table));
+  view.add(std::move(chart));
+}
+
+void add_samples(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  Table table{.columns = {{"step", "step"},
+                          {"phase", "phase"},
+                          {"seconds", "time", Show::seconds, "s"},
+                          {"kind", "kind"},
+                          {"outlier", "outlier"}},
+              .rows = {},
+              .notes = {}};
+  Chart chart{.id = "samples",
+              .title = "Time of each step",
+              .kind = ChartKind::line,
+              .x = {.title = "step"},
+              .y = {.title = "time", .unit = "s"}};
+  for (const record::Sample& sample : run.samples) {
+    Row row;
+    row.set("step", sample.step);
+    row.set("phase", sample.phase);
+    row.set("seconds", sample.seconds);
+    row.set("kind", sample.kind);
+    row.set("outlier", sample.outlier);
+    table.rows.push_back(std::move(row));
+    series_named(chart, sample.phase + (sample.kind == "plain" ? "" : ", " + sample.kind))
+        .points.push_back({.x = static_cast<double>(sample.step), .y = sample.seconds});
+  }
+  view.add("samples", "Samples", std::move(table));
+  view.add(std::move(chart));
+}
+
+void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  Table table{.columns = {{"phase", "phase"},
+                          {"plain_s", "plain", Show::seconds, "s"},
+                          {"observed_s", "observed", Show::seconds, "s"},
+                          {"cost", "cost", Show::percent, "share"},
+                          {"plain_steps", "plain steps"},
+                          {"observed_steps", "observed steps"},
+                          {"device_s", "in kernels", Show::seconds, "s"},
+                          {"outside_share", "outside kernels", Show::percent, "share"}},
+              .rows = {},
+              .notes = {}};
+  std::vector<std::string> phases = phases_of(run);
+  phases.emplace_back(kStep);
+  for (const std::string& phase : phases) {
+    const auto plain = phase_time(run, phase);
+    const auto observed = phase_time(run, phase, "observed");
+    if (!plain || !observed) continue;
+    const Work work = phase_work(run, phase);
+    Row row;
+    row.set("phase", phase);
+    row.set("plain_s", plain->time.median);
+    row.set("observed_s", observed->time.median);
+    row.set("cost", observed->time.median / plain->time.median - 1);
+    row.set("plain_steps", static_cast<std::int64_t>(plain->time.count));
+    row.set("observed_steps", static_cast<std::int64_t>(observed->time.count));
+    row.set("device_s", cell_of(work.measured_s()));
+    if (work.timed_ops > 0 && work.wall_s > 0) row.set("outside_share", 1 - work.device_s / work.wall_s);
+    table.rows.push_back(std::move(row));
+  }
+  for (const char* key : {"observer_cost", "drift", "clock_note", "stop_reason"}) {
+    const std::string text = run.text(key);
+    if (!text.empty()) table.notes.push_back(text);
+  }
+  view.add("overhead", "Observed steps against plain ones", std::move(table));
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,224 @@
+// Writes a made-up document for development and tests: node sample/make.mjs OUT.json [--ops N] [--runs N].
+// The numbers are invented (by a small machine model with noise); their relations hold as in a real document.
+import { writeFileSync } from 'node:fs';
+import { makeStep, randomNumbers } from './step.mjs';
+
+const kMachine = { flopPerS: 118e9, bytePerS: 21.4e9, cacheBytePerS: 96e9, cacheBytes: 8e6, launchS: 1.5e-6 };
+const kPhases = ['forward', 'backward', 'optimizer'];
+
+/** Strings as indices into one list of names. */
+class Names {
+  constructor() { this.names = []; this.indices = new Map(); }
+  of(text) {
+    if (!this.indices.has(text)) { this.indices.set(text, this.names.length); this.names.push(text); }
+    return this.indices.get(text);
+  }
+}
+
+const digits = (value) => Number(value.toPrecision(6));
+const sum = (list) => list.reduce((total, value) => total + value, 0);
+
+function timed(ops, random, engine) {
+  return ops.map((op) => {
+    const bandwidth = op.bytes < kMachine.cacheBytes ? kMachine.cacheBytePerS : kMachine.bytePerS;
+    const compute = (op.matmul + op.elementwise / 4) / kMachine.flopPerS;
+    const memory = op.bytes / bandwidth;
+    const roof = Math.max((op.matmul + op.elementwise) / kMachine.flopPerS, op.bytes / kMachine.cacheBytePerS);
+    const reached = (op.cls === 'matmul' ? 0.7 + 0.2 * random() : 0.45 + 0.4 * random()) * (engine === 'eager' ? 0.55 : 1);
+    const device = Math.max(Math.max(compute, memory) / reached + 4e-7, roof);
+    return { ...op, roof, device, wall: device + kMachine.launchS * op.launches * (0.6 + random()),
+             bound: compute > memory ? 'compute' : op.bytes < kMachine.cacheBytes ? 'L2' : 'DRAM' };
+  });
+}
+
+function summary(median, random, spread = 0.012, count = 60) {
+  const samples = Array.from({ length: count }, () => {
+    const normal = (random() + random() + random() + random() - 2) * Math.sqrt(3);
+    return median * (1 + spread * normal + (random() > 0.97 ? 12 * spread : 0));
+  });
+  const sorted = [...samples].sort((a, b) => a - b);
+  const mean = sum(samples) / count, middle = sorted[count >> 1];
+  const deviations = sorted.map((s) => Math.abs(s - middle)).sort((a, b) => a - b);
+  const mad = deviations[count >> 1];
+  const half = Math.ceil(0.98 * Math.sqrt(count));
+  const outlier = samples.map((s) => (Math.abs(s - middle) > 5 * 1.4826 * mad ? 1 : 0));
+  return { samples, outlier, row: {
+    median_s: middle, mean_s: mean, std_s: Math.sqrt(sum(samples.map((s) => (s - mean) ** 2)) / (count - 1)), mad_s: mad,
+    ci_low_s: sorted[(count >> 1) - half], ci_high_s: sorted[(count >> 1) + half], min_s: sorted[0],
+    max_s: sorted[count - 1], samples: count, outliers: sum(outlier) } };
+}
+
+function roofOf(ops, measured) {
+  const total = (key) => sum(ops.map((op) => op[key]));
+  const [matmul, elementwise, bytes, roof] = [total('matmul'), total('elementwise'), total('bytes'), total('roof')];
+  const compute = sum(ops.filter((op) => op.bound === 'compute').map((op) => op.device));
+  return { matmul_flop: matmul, elementwise_flop: elementwise, bytes, intensity: bytes ? (matmul + elementwise) / bytes : null,
+           roof_s: digits(roof), bound: compute > total('device') / 2 ? 'compute' : 'DRAM', measured_s: digits(measured),
+           share: digits(roof / measured) };
+}
+
+function opColumns(ops, random, engine) {
+  const names = new Names();
+  const text = (key) => ops.map((op) => names.of(key(op)));
+  const number = (key) => ops.map((op) => digits(key(op)));
+  const spread = ops.map(() => 0.01 + 0.05 * random());
+  return {
+    op: ops.map((_, i) => i), kind: text((op) => op.kind), class: text((op) => op.cls),
+    kernel: text((op) => (engine === 'eager' ? `eigen_${op.kind}` : op.cls === 'matmul' ? 'onednn_brgemm_avx512_f32' : `fast_${op.kind}`)),
+    name: text((op) => `${op.kind}`), phase: text((op) => op.phase), scope: text((op) => op.scope),
+    dtype: text(() => 'fp32'), shapes: text((op) => op.shapes), recomputed: ops.map((op) => op.recomputed),
+    matmul_flop: ops.map((op) => op.matmul), elementwise_flop: ops.map((op) => op.elementwise), bytes: ops.map((op) => op.bytes),
+    launches: ops.map((op) => op.launches), instances: ops.map(() => 60), device_s: number((op) => op.device),
+    wall_s: number((op) => op.wall), min_s: ops.map((op, i) => digits(op.device * (1 - spread[i]))),
+    max_s: ops.map((op, i) => digits(op.device * (1 + 3 * spread[i]))), std_s: ops.map((op, i) => digits(op.device * spread[i])),
+    roof_s: number((op) => op.roof), bound: text((op) => op.bound), names: names.names };
+}
+
+function memoryOf(step, shape) {
+  const weights = 4 * step.params;
+  const persistent = [{ role: 'weight', bytes: weights }, { role: 'optimizer_state', bytes: 2 * weights },
+                      { role: 'input', bytes: 8 * shape.batch * shape.seq }];
+  const changes = [];
+  step.tensors.forEach((tensor, index) => {
+    changes.push({ op: tensor.first, order: 0, tensor: index, bytes: tensor.bytes });
+    changes.push({ op: tensor.last, order: 1, tensor: index, bytes: -tensor.bytes });
+  });
+  changes.sort((a, b) => a.op - b.op || a.order - b.order);
+  let live = sum(persistent.map((p) => p.bytes)), peak = 0, peakEvent = 0;
+  const liveBytes = changes.map((change, index) => {
+    live += change.bytes;
+    if (live > peak) { peak = live; peakEvent = index; }
+    return live;
+  });
+  const names = new Names();
+  const column = (key) => step.tensors.map(key);
+  return {
+    persistent, peak_bytes: peak, peak_event: peakEvent,
+    events: { op: changes.map((c) => c.op), tensor: changes.map((c) => c.tensor), bytes: changes.map((c) => c.bytes), live_bytes: liveBytes },
+    tensors: { name: column((t) => names.of(t.name)), role: column((t) => names.of(t.role)), bytes: column((t) => t.bytes),
+               first_op: column((t) => t.first), last_op: column((t) => t.last), offset: column(() => null),
+               scope: column((t) => names.of(t.scope)), names: names.names } };
+}
+
+function blocksOf(ops) {
+  const groups = new Map();
+  for (const op of ops) {
+    const block = op.scope.replace(/^h\.\d+\//, '');
+    const key = `${op.phase} ${block}`;
+    if (!groups.has(key)) groups.set(key, { block, phase: op.phase, ops: [] });
+    groups.get(key).ops.push(op);
+  }
+  return [...groups.values()].map(({ block, phase, ops: members }) => {
+    const device = sum(members.map((op) => op.device));
+    return { block, phase, device_s: digits(device), wall_s: digits(sum(members.map((op) => op.wall))),
+             launches: sum(members.map((op) => op.launches)), ops: members.length, ...roofOf(members, device) };
+  });
+}
+
+function makeRun(id, label, shape, more) {
+  const random = randomNumbers(7 + id);
+  const step = makeStep(shape);
+  const ops = timed(step.ops, random, more.engine);
+  const wall = (phase) => sum(ops.filter((op) => op.phase === phase).map((op) => op.wall));
+  const names = new Names();
+  const samples = { step: [], phase: [], seconds: [], kind: [], outlier: [], names: names.names };
+  const summaries = new Map();
+  for (const phase of [...kPhases, 'step']) {
+    const made = summary(phase === 'step' ? sum(kPhases.map(wall)) : wall(phase), random);
+    summaries.set(phase, made.row);
+    made.samples.forEach((seconds, i) => {
+      samples.step.push(i); samples.phase.push(names.of(phase)); samples.seconds.push(digits(seconds));
+      samples.kind.push(names.of('plain')); samples.outlier.push(made.outlier[i]);
+    });
+  }
+  const tokens = shape.batch * shape.seq * shape.gradAccum;
+  const flop = sum(ops.map((op) => op.matmul));
+  const memory = memoryOf(step, shape);
+  const fact = (value, unit, text = '') => ({ value, unit, text });
+  return {
+    id, label, file: 0, status: 'success',
+    config: { model: 'gpt2', arch: 'gpt2', attention: shape.attention, device: 'cpu', dtype: 'fp32', recompute: 'none', batch: shape.batch,
+              seq: shape.seq, vocab: shape.vocab, layers: shape.layers, heads: shape.heads, kv_heads: shape.heads, d_model: shape.d,
+              d_ff: shape.ff, params: step.params, grad_accum: shape.gradAccum, threads: 2, ...more },
+    facts: { model_flop: fact(flop * 0.997, 'flop'), matmul_flop: fact(flop, 'flop'), tokens: fact(tokens, ''),
+             peak_flop_per_s: fact(kMachine.flopPerS, 'flop/s', 'measured: matmul fp32, 2 threads'),
+             plan_peak_bytes: fact(memory.peak_bytes, 'byte'), observer_cost: fact(0.004, 'share', 'observed steps took 0.4 % longer'),
+             stop_reason: fact(null, '', 'interval within 1 %'), drift: fact(null, '', 'no drift: second half / first half 1.001'),
+             loss: fact(10.93, 'nat') },
+    step: summaries.get('step'),
+    phases: kPhases.map((phase) => ({ phase, time: summaries.get(phase),
+                                      ...roofOf(ops.filter((op) => op.phase === phase), summaries.get(phase).median_s) })),
+    blocks: blocksOf(ops), samples, ops: opColumns(ops, random, more.engine), memory };
+}
+
+function ceilings() {
+  const utc = '2026-01-15T09:12:44Z';
+  const row = (what, level, dtype, threads, value, unit) => ({
+    device: 'cpu', what, level, dtype, threads, value, unit, ci_low: value * 0.99, ci_high: value * 1.008, source: 'measured', measured_utc: utc });
+  return [row('matmul', '', 'fp32', 2, kMachine.flopPerS, 'flop/s'), row('matmul', '', 'fp32', 1, 61e9, 'flop/s'),
+          row('matmul', '', 'bf16', 2, 241e9, 'flop/s'), row('triad', 'L1', '', 2, 402e9, 'byte/s'),
+          row('triad', 'L2', '', 2, kMachine.cacheBytePerS, 'byte/s'), row('triad', 'DRAM', '', 2, kMachine.bytePerS, 'byte/s'),
+          row('read', 'DRAM', '', 2, 24.1e9, 'byte/s')];
+}
+
+function adviceFor(run) {
+  const best = [...run.blocks].sort((a, b) => b.measured_s - b.roof_s - (a.measured_s - a.roof_s)).slice(0, 5);
+  return best.map((block) => ({
+    run: run.id, subject: `${block.block} ${block.phase}`, gain_s: digits(block.measured_s - block.roof_s),
+    text: `Runs at ${(100 * block.share).toFixed(0)} % of its roof, bound by ${block.bound}; at the roof the step would be this much shorter.` }));
+}
+
+function extras(runs) {
+  const series = [{ name: 'forward', points: [] }, { name: 'backward', points: [] }];
+  for (const seq of [64, 128, 256, 512, 1024]) {
+    series[0].points.push([seq, 2e-4 * seq + 3e-7 * seq ** 2, 1.9e-4 * seq + 3e-7 * seq ** 2, 2.1e-4 * seq + 3e-7 * seq ** 2]);
+    series[1].points.push([seq, 4e-4 * seq + 8e-7 * seq ** 2]);
+  }
+  const classes = [...new Set(runs[0].ops.class.map((c) => runs[0].ops.names[c]))];
+  return {
+    tables: [{ id: 'instances', title: 'Instances explained', note: 'Each count is layers times the count per layer, plus the rest.',
+               columns: [{ key: 'kind', title: 'op', unit: '', align: 'left' }, { key: 'count', title: 'count', unit: '', align: 'right' },
+                         { key: 'per_layer', title: 'per layer', unit: '', align: 'right' }, { key: 'time', title: 'time', unit: 's', align: 'right' }],
+               rows: classes.map((kind, i) => ({ kind, count: 12 * (i + 1) + 1, per_layer: i + 1, time: i === 2 ? null : 1e-3 * (i + 1) })) }],
+    charts: [{ id: 'growth', title: 'Attention time against sequence length', note: 'Slope 2 at the right end: the quadratic part dominates.',
+               kind: 'line', x: { title: 'sequence length', unit: '', log: true }, y: { title: 'time', unit: 's', log: true }, series },
+             { id: 'share', title: 'Op classes', note: '', kind: 'stacked100', x: { title: 'phase', unit: '', log: false }, y: { title: 'time', unit: 's', log: false },
+               series: classes.map((name, i) => ({ name, points: [['forward', 0.01 * (i + 1)], ['step', 0.02 * (classes.length - i)]] })) }] };
+}
+
+function comparisonOf(a, b) {
+  const rows = [];
+  for (const phase of ['step', ...kPhases]) {
+    const time = (run) => (phase === 'step' ? run.step : run.phases.find((p) => p.phase === phase).time);
+    const ratio = time(b).median_s / time(a).median_s;
+    rows.push({ subject: phase, a_s: time(a).median_s, b_s: time(b).median_s, ratio, ci_low: ratio * 0.99, ci_high: ratio * 1.011,
+                p: Math.abs(ratio - 1) > 0.01 ? 1e-5 : 0.4, verdict: ratio > 1.01 ? 'SLOWER' : ratio < 0.99 ? 'FASTER' : 'SAME' });
+  }
+  return { a: a.label, b: b.label, rows, note: 'Mann-Whitney rank test, Holm-corrected; intervals by bootstrap of the ratio of medians.' };
+}
+
+/** The document: `wantedOps` ops or a few more in the first run (by micro-batches), and `runCount` runs. */
+function makeDocument(wantedOps, runCount) {
+  const gpt2 = { batch: 4, seq: 64, vocab: 50304, layers: 12, d: 768, ff: 3072, heads: 12, gradAccum: 1 };
+  const kOptimizerOps = 2;
+  const perMicro = makeStep({ ...gpt2, attention: 'flash' }).ops.length - kOptimizerOps;
+  const gradAccum = Math.max(1, Math.ceil(wantedOps / perMicro));
+  const runs = [makeRun(0, 'fused flash', { ...gpt2, attention: 'flash', gradAccum }, { engine: 'fused' })];
+  if (runCount > 1) runs.push(makeRun(1, 'eager batched', { ...gpt2, attention: 'batched', gradAccum }, { engine: 'eager' }));
+  if (runCount > 2) runs.push(makeRun(2, 'eager looped', { ...gpt2, batch: 1, attention: 'looped' }, { engine: 'eager' }));
+  return {
+    schema: 1, title: 'gpt2 B=4 T=64 fp32 (made-up numbers)', rooflm: '0.1.0', command: 'rooflm profile --model gpt2 --batch 4 --seq 64 --html report.html',
+    started_utc: '2026-01-15T09:14:02Z', complete: true, files: ['sample.rooflm'],
+    environment: [{ key: 'processor', value: 'made-up 2-core processor', unit: '' }, { key: 'threads', value: '2', unit: '' },
+                  { key: 'memory', value: '8000000000', unit: 'byte' }, { key: 'compiler', value: 'none: this document is a sample', unit: '' }],
+    ceilings: ceilings(), runs, advice: runs.flatMap(adviceFor),
+    method: ['Whole steps are timed without an observer: 60 samples after 5 warm-up steps.',
+             'Intervals are nonparametric 95 % confidence intervals of the median.',
+             'Op times are medians over observed steps; observing cost 0.4 % of a step.'],
+    ...extras(runs), comparison: runs.length > 1 ? comparisonOf(runs[0], runs[1]) : null };
+}
+
+const [out, ...options] = process.argv.slice(2);
+const option = (name, otherwise) => (options.includes(name) ? Number(options[options.indexOf(name) + 1]) : otherwise);
+if (!out) throw new Error('usage: node sample/make.mjs OUT.json [--ops N] [--runs N]');
+writeFileSync(out, JSON.stringify(makeDocument(option('--ops', 1000), option('--runs', 3))));

@@ -1,0 +1,130 @@
+// Charts: the parts of ECharts that the page uses, in the page's colours, redrawn when theme or size change.
+import { BarChart, CustomChart, LineChart, ScatterChart } from 'echarts/charts';
+import { DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, MarkPointComponent, TooltipComponent } from 'echarts/components';
+import { type ECharts, init, use } from 'echarts/core';
+import { LabelLayout } from 'echarts/features';
+import { CanvasRenderer } from 'echarts/renderers';
+import { h } from './dom';
+import { onTheme, token } from './theme';
+
+use([BarChart, CustomChart, LineChart, ScatterChart, DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent,
+  MarkPointComponent, TooltipComponent, LabelLayout, CanvasRenderer]);
+
+// ECharts' own option type costs seconds of type checking and accepts everything all the same.
+export type Option = Record<string, unknown>;
+
+const views = new Map<Element, Chart>();
+const resize = new ResizeObserver((entries) => {
+  for (const entry of entries) views.get(entry.target)?.resize();
+});
+// A chart is made when it comes near to the view: a page of many charts is there sooner.
+const kNear = '700px';
+const near = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) views.get(entry.target)?.fit();
+}, { rootMargin: kNear });
+
+/** The text style of axes, legends and labels. */
+const textStyle = (): Option => ({ color: token('muted'), fontSize: 11, fontFamily: token('sans') });
+
+/** An axis in the page's style; `more` says its type, name and format. */
+export function axis(more: Option): Option {
+  const line = { lineStyle: { color: token('line') } };
+  return {
+    axisLine: { show: true, ...line }, axisTick: { show: true, ...line }, splitLine: { show: true, ...line }, axisLabel: textStyle(),
+    nameTextStyle: textStyle(), nameLocation: 'middle', nameGap: 28, ...more,
+  };
+}
+
+export const legend = (more: Option = {}): Option => ({
+  type: 'plain', top: 0, left: 0, itemWidth: 10, itemHeight: 10, itemGap: 12, icon: 'rect', textStyle: { ...textStyle(), color: token('text') }, ...more,
+});
+
+export const tooltip = (more: Option): Option => ({
+  confine: true, transitionDuration: 0, backgroundColor: token('raised'), borderColor: token('line-strong'), borderWidth: 1, padding: [6, 8],
+  textStyle: { color: token('text'), fontSize: 12, fontFamily: token('sans') }, extraCssText: 'box-shadow:none;border-radius:4px;max-width:420px', ...more,
+});
+
+/** What a tooltip says: a heading and lines of name and value. */
+export function tip(title: string, lines: readonly (readonly [string, string, string?])[]): HTMLElement {
+  return h('div', { class: 'tip' }, h('strong', {}, title),
+    h('table', {}, h('tbody', {}, ...lines.map(([name, value, colour]) =>
+      h('tr', {}, h('th', { scope: 'row' }, colour ? h('i', { class: 'swatch', style: `background:${colour}` }) : null, name), h('td', {}, value))))));
+}
+
+/** One chart. `option` is asked again whenever the chart has to be drawn anew. */
+export class Chart {
+  readonly element: HTMLElement;
+  private echarts: ECharts | null = null;
+  private readonly forget: () => void;
+  private readonly handlers: ((chart: ECharts) => void)[] = [];
+
+  constructor(label: string, height: number, private readonly option: () => Option) {
+    this.element = h('div', { class: 'chart', role: 'img', 'aria-label': label, style: `height:${height}px` });
+    views.set(this.element, this);
+    resize.observe(this.element);
+    near.observe(this.element);
+    this.forget = onTheme(() => this.draw());
+  }
+
+  /** Calls `handler` once the chart exists; ECharts needs a size, so that is when the element is laid out. */
+  whenReady(handler: (chart: ECharts) => void): void {
+    if (this.echarts) handler(this.echarts);
+    else this.handlers.push(handler);
+  }
+
+  draw(): void {
+    if (!this.echarts) return;
+    this.echarts.setOption({ animation: false, ...this.option() }, { notMerge: true });
+  }
+
+  setHeight(pixels: number): void { this.element.style.height = `${pixels}px`; }
+
+  resize(): void {
+    if (this.echarts) this.fit();
+  }
+
+  /** Makes the chart when there is none yet, and gives it the size of its element. */
+  fit(): void {
+    if (this.element.clientWidth === 0 || this.element.clientHeight === 0) return;
+    if (this.echarts) {
+      this.echarts.resize();
+      return;
+    }
+    near.unobserve(this.element);
+    this.echarts = init(this.element);
+    this.draw();
+    for (const handler of this.handlers) handler(this.echarts);
+  }
+
+  dispose(): void {
+    this.forget();
+    resize.unobserve(this.element);
+    near.unobserve(this.element);
+    views.delete(this.element);
+    this.echarts?.dispose();
+  }
+}
+
+/** Ends every chart below `root`, which is about to be replaced. */
+export function disposeCharts(root: Element): void {
+  for (const [element, view] of [...views]) if (root.contains(element)) view.dispose();
+}
+
+/** Fits every chart to its element now: before printing no observer gets its turn. */
+export function fitCharts(): void {
+  for (const view of views.values()) view.fit();
+}
+
+/** Intervals as bars from low to high: rows of [x, low, high]; beside the series of the same name. */
+export function errorBars(name: string, rows: readonly unknown[], colour: string): Option {
+  const kCap = 4;
+  return {
+    type: 'custom', name, data: rows, silent: true, z: 5, itemStyle: { color: colour },
+    renderItem: (_: unknown, api: { value: (i: number) => number; coord: (at: number[]) => [number, number] }) => {
+      const [x, low] = api.coord([api.value(0), api.value(1)]);
+      const [, high] = api.coord([api.value(0), api.value(2)]);
+      const line = (x1: number, y1: number, x2: number, y2: number): Option => ({ type: 'line', shape: { x1, y1, x2, y2 }, style: { stroke: colour, lineWidth: 1.2 } });
+      return { type: 'group', children: [line(x, low, x, high), line(x - kCap, low, x + kCap, low), line(x - kCap, high, x + kCap, high)] };
+    },
+  };
+}

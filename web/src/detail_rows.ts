@@ -1,0 +1,74 @@
+// What the details panel says of an op, of a block and of a phase.
+import type { Block, Phase, Roof, Run, Summary } from './document';
+import { h } from './dom';
+import { bytes, count, flop, flopPerSecond, interval, percent, quantity, seconds } from './format';
+import { flopAt, type Ops } from './ops';
+
+export interface DetailRow {
+  name: string;
+  value: string;
+  /** A heading over the rows that follow; it has no value. */
+  heading?: boolean;
+}
+
+const row = (name: string, value: string): DetailRow => ({ name, value });
+const heading = (name: string): DetailRow => ({ name, value: '', heading: true });
+
+export const rowElement = (detail: DetailRow): HTMLElement =>
+  detail.heading ? h('tr', { class: 'heading' }, h('th', { colspan: 2, scope: 'colgroup' }, detail.name))
+                 : h('tr', {}, h('th', { scope: 'row' }, detail.name), h('td', {}, detail.value));
+
+const known = (rows: readonly DetailRow[]): DetailRow[] => rows.filter((r) => r.heading === true || (r.value !== '' && r.value !== '–'));
+
+const over = (a: number, b: number): number => (b > 0 ? a / b : NaN);
+
+export function opRows(run: Run, ops: Ops, i: number): DetailRow[] {
+  const work = flopAt(ops, i);
+  const [time, moved] = [ops.time[i]!, ops.bytes[i]!];
+  const text = (column: { codes: Uint32Array; names: string[] }): string => column.names[column.codes[i]!] ?? '';
+  return known([
+    heading('What'), row('op', `#${count(ops.index[i])}`), row('kind', text(ops.kind)), row('name', text(ops.name)), row('class', text(ops.cls)),
+    row('kernel', text(ops.kernel)), row('phase', text(ops.phase)), row('scope', text(ops.scope)), row('data type', text(ops.dtype)),
+    row('shapes', text(ops.shapes)), row('recomputed', ops.recomputed[i] === 1 ? 'yes' : 'no'),
+    heading('Work, counted from shapes'), row('matrix products', flop(ops.matmul[i])), row('elementwise', flop(ops.elementwise[i])),
+    row('least bytes moved', bytes(moved)), row('intensity', quantity(over(work, moved), 'FLOP/B')), row('launches per step', count(ops.launches[i])),
+    heading('Time per step'), row('device time', seconds(ops.device[i])), row('wall time', seconds(ops.wall[i])), row('shortest', seconds(ops.min[i])),
+    row('longest', seconds(ops.max[i])), row('standard deviation', seconds(ops.std[i])), row('times measured', count(ops.instances[i])),
+    row('share of the step', percent(over(time, run.step?.median_s ?? NaN))),
+    heading('Against the roof'), row('time at the roof', seconds(ops.roof[i])), row('bound by', text(ops.bound)),
+    row('share of the roof', percent(over(ops.roof[i]!, time))), row('could gain', seconds(Math.max(0, time - ops.roof[i]!))),
+    row('rate', flopPerSecond(over(work, time))), row('bandwidth', quantity(over(moved, time), 'byte/s')),
+  ]);
+}
+
+function roofRows(run: Run, roof: Roof): DetailRow[] {
+  const work = (roof.matmul_flop ?? 0) + (roof.elementwise_flop ?? 0);
+  const time = roof.measured_s ?? NaN;
+  return [
+    heading('Work, counted from shapes'), row('matrix products', flop(roof.matmul_flop)), row('elementwise', flop(roof.elementwise_flop)),
+    row('least bytes moved', bytes(roof.bytes)), row('intensity', quantity(roof.intensity, 'FLOP/B')),
+    heading('Against the roof'), row('measured', seconds(roof.measured_s)), row('time at the roof', seconds(roof.roof_s)), row('bound by', roof.bound ?? ''),
+    row('share of the roof', percent(roof.share)), row('could gain', seconds(Math.max(0, time - (roof.roof_s ?? NaN)))),
+    row('share of the step', percent(over(time, run.step?.median_s ?? NaN))), row('rate', flopPerSecond(over(work, time))),
+    row('bandwidth', quantity(over(roof.bytes ?? NaN, time), 'byte/s')),
+  ];
+}
+
+export function summaryRows(summary: Summary | null): DetailRow[] {
+  if (!summary) return [];
+  return [
+    heading('Time, over samples'), row('median', seconds(summary.median_s)), row('interval of the median', interval(summary.ci_low_s, summary.ci_high_s)),
+    row('mean', seconds(summary.mean_s)), row('standard deviation', seconds(summary.std_s)), row('median absolute deviation', seconds(summary.mad_s)),
+    row('shortest', seconds(summary.min_s)), row('longest', seconds(summary.max_s)), row('samples', count(summary.samples)), row('outliers', count(summary.outliers)),
+  ];
+}
+
+export function blockRows(run: Run, block: Block): DetailRow[] {
+  const gap = block.wall_s !== null && block.device_s !== null && block.launches ? Math.max(0, block.wall_s - block.device_s) / block.launches : NaN;
+  return known([
+    heading('What'), row('block', block.block), row('phase', block.phase), row('ops', count(block.ops)), row('launches', count(block.launches)),
+    row('device time', seconds(block.device_s)), row('wall time', seconds(block.wall_s)), row('gap per launch', seconds(gap)), ...roofRows(run, block),
+  ]);
+}
+
+export const phaseRows = (run: Run, phase: Phase): DetailRow[] => known([...summaryRows(phase.time), ...roofRows(run, phase)]);

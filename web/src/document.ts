@@ -1,0 +1,163 @@
+// The document that the report shows: its types, which mirror what rooflm writes.
+
+export type Columns = Record<string, number[]>;
+
+export interface Summary {
+  median_s: number | null;
+  mean_s: number | null;
+  std_s: number | null;
+  mad_s: number | null;
+  ci_low_s: number | null;
+  ci_high_s: number | null;
+  min_s: number | null;
+  max_s: number | null;
+  samples: number | null;
+  outliers: number | null;
+}
+
+/** Work, its least time by the ceilings (`roof_s`) and the time that was measured. */
+export interface Roof {
+  matmul_flop: number | null;
+  elementwise_flop: number | null;
+  bytes: number | null;
+  intensity: number | null;
+  roof_s: number | null;
+  bound: string | null;
+  measured_s: number | null;
+  share: number | null;
+}
+
+export interface Phase extends Roof {
+  phase: string;
+  time: Summary | null;
+}
+
+export interface Block extends Roof {
+  block: string;
+  phase: string;
+  device_s: number | null;
+  wall_s: number | null;
+  launches: number | null;
+  ops: number | null;
+}
+
+export interface Fact {
+  value: number | null;
+  unit: string;
+  text: string;
+}
+
+/** Columns of equal length; those that hold text hold indices into `names`. */
+export interface Columnar {
+  length: number;
+  names: string[];
+  columns: Columns;
+}
+
+export interface Memory {
+  persistent: { role: string; bytes: number }[];
+  peak_bytes: number | null;
+  peak_event: number | null;
+  events: Columnar;
+  tensors: Columnar;
+}
+
+export interface Run {
+  id: number;
+  label: string;
+  file: number;
+  status: string;
+  config: Record<string, string | number | null>;
+  facts: Record<string, Fact>;
+  step: Summary | null;
+  phases: Phase[];
+  blocks: Block[];
+  samples: Columnar;
+  ops: Columnar;
+  memory: Memory | null;
+}
+
+export interface Ceiling {
+  device: string;
+  what: string;
+  level: string;
+  dtype: string;
+  threads: number | null;
+  value: number | null;
+  unit: string;
+  ci_low: number | null;
+  ci_high: number | null;
+  source: string;
+  measured_utc: string;
+}
+
+export interface Advice {
+  run: number | null;
+  subject: string;
+  text: string;
+  gain_s: number | null;
+}
+
+export type CellValue = string | number | boolean | null | undefined;
+
+export interface GenericTable {
+  id: string;
+  title: string;
+  note: string;
+  columns: { key: string; title: string; unit: string; align: string }[];
+  rows: Record<string, CellValue>[];
+}
+
+export interface Axis {
+  title: string;
+  unit: string;
+  log: boolean;
+}
+
+export interface GenericChart {
+  id: string;
+  title: string;
+  note: string;
+  kind: string;
+  x: Axis;
+  y: Axis;
+  series: { name: string; points: (string | number | null)[][] }[];
+}
+
+export interface ComparisonRow {
+  subject: string;
+  a_s: number | null;
+  b_s: number | null;
+  ratio: number | null;
+  ci_low: number | null;
+  ci_high: number | null;
+  p: number | null;
+  verdict: string;
+}
+
+export interface Comparison {
+  a: string;
+  b: string;
+  rows: ComparisonRow[];
+  note: string;
+}
+
+export interface ReportDocument {
+  schema: number;
+  title: string;
+  rooflm: string;
+  command: string;
+  started_utc: string;
+  complete: boolean;
+  files: string[];
+  environment: { key: string; value: string; unit: string }[];
+  ceilings: Ceiling[];
+  runs: Run[];
+  advice: Advice[];
+  method: string[];
+  tables: GenericTable[];
+  charts: GenericChart[];
+  comparison: Comparison | null;
+  /** What was found wrong or missing while reading, in sentences; shown on the page. */
+  problems: string[];
+}

@@ -1,0 +1,177 @@
+// Reads the document: what is no report at all is refused with one sentence, missing parts become empty and are said.
+import type {
+  Advice, Axis, Block, Ceiling, Columnar, Comparison, ComparisonRow, Fact, GenericChart, GenericTable, Memory, Phase,
+  ReportDocument, Roof, Run, Summary,
+} from './document';
+
+const kSchema = 1;
+
+/** What is wrong with the data as a whole; the message is for the reader of the page. */
+export class DataError extends Error {}
+
+type Json = Record<string, unknown>;
+
+const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value);
+const objectOf = (value: unknown): Json => (isObject(value) ? value : {});
+const textOf = (value: unknown): string => (typeof value === 'string' || typeof value === 'number' ? String(value) : '');
+const numberOf = (value: unknown): number | null => (typeof value === 'number' && Number.isFinite(value) ? value : null);
+const objectsOf = (value: unknown): Json[] => (Array.isArray(value) ? value.filter(isObject) : []);
+
+class Reader {
+  readonly problems: string[] = [];
+
+  private list(parent: Json, key: string, where: string): Json[] {
+    const value = parent[key];
+    if (value === undefined || value === null) return [];
+    if (!Array.isArray(value)) {
+      this.problems.push(`${where}: "${key}" is not a list and is left out.`);
+      return [];
+    }
+    const rows = objectsOf(value);
+    if (rows.length !== value.length) this.problems.push(`${where}: ${value.length - rows.length} entries of "${key}" are not objects and are left out.`);
+    return rows;
+  }
+
+  /** Columns of one length: when they differ, the rows that all of them have. */
+  private columnar(value: unknown, where: string, needed: readonly string[]): Columnar {
+    if (!isObject(value)) return { length: 0, names: [], columns: {} };
+    const columns: Record<string, number[]> = {};
+    const names = Array.isArray(value.names) ? value.names.map(textOf) : [];
+    let shortest = Infinity;
+    let longest = 0;
+    for (const [key, column] of Object.entries(value)) {
+      if (key === 'names' || !Array.isArray(column)) continue;
+      columns[key] = column as number[];
+      shortest = Math.min(shortest, column.length);
+      longest = Math.max(longest, column.length);
+    }
+    const missing = needed.filter((key) => !(key in columns));
+    if (missing.length > 0) {
+      this.problems.push(`${where}: column ${missing.join(', ')} is missing; the part is left out.`);
+      return { length: 0, names: [], columns: {} };
+    }
+    if (shortest < longest) this.problems.push(`${where}: columns differ in length (${shortest} to ${longest}); the first ${shortest} rows are shown.`);
+    return { length: Number.isFinite(shortest) ? shortest : 0, names, columns };
+  }
+
+  private summary(value: unknown): Summary | null {
+    if (!isObject(value) || numberOf(value.median_s) === null) return null;
+    const n = (key: string): number | null => numberOf(value[key]);
+    return {
+      median_s: n('median_s'), mean_s: n('mean_s'), std_s: n('std_s'), mad_s: n('mad_s'), ci_low_s: n('ci_low_s'),
+      ci_high_s: n('ci_high_s'), min_s: n('min_s'), max_s: n('max_s'), samples: n('samples'), outliers: n('outliers'),
+    };
+  }
+
+  private roof(value: Json): Roof {
+    const n = (key: string): number | null => numberOf(value[key]);
+    return {
+      matmul_flop: n('matmul_flop'), elementwise_flop: n('elementwise_flop'), bytes: n('bytes'), intensity: n('intensity'),
+      roof_s: n('roof_s'), bound: textOf(value.bound) || null, measured_s: n('measured_s'), share: n('share'),
+    };
+  }
+
+  private memory(value: unknown, where: string): Memory | null {
+    if (!isObject(value)) return null;
+    return {
+      persistent: this.list(value, 'persistent', where).map((p) => ({ role: textOf(p.role), bytes: numberOf(p.bytes) ?? 0 })),
+      peak_bytes: numberOf(value.peak_bytes),
+      peak_event: numberOf(value.peak_event),
+      events: this.columnar(value.events, `${where}, memory events`, ['op', 'tensor', 'bytes', 'live_bytes']),
+      tensors: this.columnar(value.tensors, `${where}, tensors`, ['name', 'role', 'bytes', 'first_op', 'last_op']),
+    };
+  }
+
+  private run(value: Json, index: number): Run {
+    const label = textOf(value.label) || `run ${textOf(value.id) || index}`;
+    const facts: Record<string, Fact> = {};
+    for (const [key, fact] of Object.entries(objectOf(value.facts))) {
+      if (isObject(fact)) facts[key] = { value: numberOf(fact.value), unit: textOf(fact.unit), text: textOf(fact.text) };
+    }
+    return {
+      id: numberOf(value.id) ?? index, label, file: numberOf(value.file) ?? 0, status: textOf(value.status),
+      config: objectOf(value.config) as Run['config'], facts, step: this.summary(value.step),
+      phases: this.list(value, 'phases', label).map((p): Phase => ({ phase: textOf(p.phase), time: this.summary(p.time), ...this.roof(p) })),
+      blocks: this.list(value, 'blocks', label).map((b): Block => ({
+        block: textOf(b.block), phase: textOf(b.phase), device_s: numberOf(b.device_s), wall_s: numberOf(b.wall_s),
+        launches: numberOf(b.launches), ops: numberOf(b.ops), ...this.roof(b),
+      })),
+      samples: this.columnar(value.samples, `${label}, samples`, ['step', 'phase', 'seconds']),
+      ops: this.columnar(value.ops, `${label}, ops`, ['op', 'kind', 'phase', 'scope']),
+      memory: this.memory(value.memory, label),
+    };
+  }
+
+  private ceiling(value: Json): Ceiling {
+    const t = (key: string): string => textOf(value[key]);
+    return {
+      device: t('device'), what: t('what'), level: t('level'), dtype: t('dtype'), threads: numberOf(value.threads),
+      value: numberOf(value.value), unit: t('unit'), ci_low: numberOf(value.ci_low), ci_high: numberOf(value.ci_high),
+      source: t('source'), measured_utc: t('measured_utc'),
+    };
+  }
+
+  private table(value: Json): GenericTable {
+    return {
+      id: textOf(value.id), title: textOf(value.title) || textOf(value.id), note: textOf(value.note),
+      columns: objectsOf(value.columns).map((c) => ({ key: textOf(c.key), title: textOf(c.title) || textOf(c.key), unit: textOf(c.unit), align: textOf(c.align) })),
+      rows: objectsOf(value.rows) as GenericTable['rows'],
+    };
+  }
+
+  private chart(value: Json): GenericChart {
+    const axis = (a: Json): Axis => ({ title: textOf(a.title), unit: textOf(a.unit), log: a.log === true });
+    return {
+      id: textOf(value.id), title: textOf(value.title) || textOf(value.id), note: textOf(value.note), kind: textOf(value.kind),
+      x: axis(objectOf(value.x)), y: axis(objectOf(value.y)),
+      series: objectsOf(value.series).map((s) => ({
+        name: textOf(s.name),
+        points: Array.isArray(s.points) ? s.points.filter((p): p is number[] => Array.isArray(p) && p.length >= 2) : [],
+      })),
+    };
+  }
+
+  private comparison(value: unknown): Comparison | null {
+    if (!isObject(value)) return null;
+    const n = (row: Json, key: string): number | null => numberOf(row[key]);
+    const rows = this.list(value, 'rows', 'comparison').map((row): ComparisonRow => ({
+      subject: textOf(row.subject), a_s: n(row, 'a_s'), b_s: n(row, 'b_s'), ratio: n(row, 'ratio'), ci_low: n(row, 'ci_low'),
+      ci_high: n(row, 'ci_high'), p: n(row, 'p'), verdict: textOf(row.verdict),
+    }));
+    return { a: textOf(value.a), b: textOf(value.b), rows, note: textOf(value.note) };
+  }
+
+  document(root: Json): ReportDocument {
+    const t = (key: string): string => textOf(root[key]);
+    const advice = this.list(root, 'advice', 'document').map((a): Advice => ({
+      run: numberOf(a.run), subject: textOf(a.subject), text: textOf(a.text), gain_s: numberOf(a.gain_s) }));
+    const environment = this.list(root, 'environment', 'document').map((e) => ({ key: textOf(e.key), value: textOf(e.value), unit: textOf(e.unit) }));
+    const strings = (value: unknown): string[] => (Array.isArray(value) ? value.map(textOf).filter((s) => s !== '') : []);
+    return {
+      schema: kSchema, title: t('title') || 'rooflm report', rooflm: t('rooflm'), command: t('command'), started_utc: t('started_utc'),
+      complete: root.complete !== false, files: strings(root.files), environment,
+      ceilings: this.list(root, 'ceilings', 'document').map((c) => this.ceiling(c)),
+      runs: this.list(root, 'runs', 'document').map((run, index) => this.run(run, index)),
+      advice, method: strings(root.method),
+      tables: this.list(root, 'tables', 'document').map((table) => this.table(table)),
+      charts: this.list(root, 'charts', 'document').map((chart) => this.chart(chart)),
+      comparison: this.comparison(root.comparison), problems: this.problems,
+    };
+  }
+}
+
+/** The document in `text`; throws DataError when it is no report that this page can show. */
+export function readDocument(text: string): ReportDocument {
+  if (text.trim() === '') throw new DataError('This page carries no data. rooflm report FILE --html PAGE writes one that does.');
+  let root: unknown;
+  try {
+    root = JSON.parse(text);
+  } catch (error) {
+    throw new DataError(`The data of this page is damaged or cut off: ${error instanceof Error ? error.message : String(error)}.`);
+  }
+  if (!isObject(root)) throw new DataError('The data of this page is not a report: an object was expected.');
+  if (root.schema !== kSchema) {
+    throw new DataError(`This page reads reports of schema ${kSchema}; its data says schema ${textOf(root.schema) || 'nothing'}. Write the report again with one version of rooflm.`);
+  }
+  return new Reader().document(root);
+}

@@ -1,0 +1,149 @@
+// The memory timeline: live bytes by role over the ops of a step, who holds them, and the peak.
+import { axis, Chart, type Option, tip, tooltip } from '../chart';
+import { colourOf } from '../colours';
+import { numberColumn, textColumn } from '../columns';
+import { absent, type Child, h } from '../dom';
+import { bytes, count, percent, plural } from '../format';
+import { opsOf, opTitle } from '../ops';
+import { Table } from '../table';
+import { token } from '../theme';
+import { keyOf } from './breakdown';
+import { MemoryReplay, type Timeline } from './memory_timeline';
+import type { Context, Section } from './section';
+
+const kPlaces = 1600;
+const kHolders = 8;
+const kMostPhaseMarks = 12;
+
+class MemoryChart {
+  readonly chart: Chart;
+  private timeline: Timeline;
+  private readonly peak: number;
+
+  constructor(private readonly context: Context, private readonly replay: MemoryReplay) {
+    this.peak = replay.peakEvent();
+    this.timeline = replay.timeline(0, replay.eventCount, kPlaces);
+    this.chart = new Chart('Live bytes by role over the ops of a step', 340, () => this.option());
+    this.chart.whenReady((chart) => chart.on('datazoom', () => {
+      const [zoom] = (chart.getOption() as { dataZoom: { startValue: number; endValue: number }[] }).dataZoom;
+      if (!zoom) return;
+      this.look(zoom.startValue, zoom.endValue);
+      chart.setOption({ series: this.series().map(({ id, data }) => ({ id, data })) });
+    }));
+  }
+
+  /** Thins anew, so that all events between two ops are drawn once there is room for them. */
+  private look(firstOp: number, lastOp: number): void {
+    const { eventOp, eventCount } = this.replay;
+    let [from, to] = [0, eventCount];
+    while (from < to - 1 && eventOp[from + 1]! < firstOp) ++from;
+    while (to > from + 2 && eventOp[to - 2]! > lastOp) --to;
+    this.timeline = this.replay.timeline(from, to, kPlaces);
+  }
+
+  /** Places where another phase begins; none when phases alternate too often to be read. */
+  private phaseMarks(): { xAxis: number; name: string }[] {
+    const ops = opsOf(this.context.run);
+    const marks: { xAxis: number; name: string }[] = [];
+    for (let i = 0; i < ops.length && marks.length <= kMostPhaseMarks; ++i) {
+      if (i === 0 || ops.phase.codes[i] !== ops.phase.codes[i - 1]) marks.push({ xAxis: ops.index[i]!, name: ops.phase.names[ops.phase.codes[i]!]! });
+    }
+    return marks.length > kMostPhaseMarks ? [] : marks;
+  }
+
+  private hover(place: number): HTMLElement {
+    const { replay, timeline } = this;
+    const event = timeline.events[place]!;
+    const ops = opsOf(this.context.run);
+    const op = replay.eventOp[event]!;
+    const holders = replay.holders(event);
+    const rest = holders.slice(kHolders).reduce((sum, holder) => sum + holder.bytes, 0);
+    const title = op >= 0 && op < ops.length ? `op #${count(op)}: ${opTitle(ops, op)}` : `op #${count(op)}`;
+    return tip(title, [
+      ['alive', bytes(replay.total[event])],
+      ...replay.roles.map((role, i): [string, string, string] => [role, bytes(timeline.amounts[i]![place]), colourOf(role)]),
+      ...holders.slice(0, kHolders).map((holder): [string, string] => [replay.tensorName.names[replay.tensorName.codes[holder.tensor]!]!, bytes(holder.bytes)]),
+      ...(rest > 0 ? [[`${plural(holders.length - kHolders, 'more tensor')}`, bytes(rest)] as [string, string]] : []),
+    ]);
+  }
+
+  private series(): Option[] {
+    const { replay, timeline, peak } = this;
+    const x = (event: number): number => replay.eventOp[event]!;
+    const marks = this.phaseMarks();
+    const areas = replay.roles.map((role, i): Option => ({
+      id: `role-${i}`, type: 'line', name: role, stack: 'live', step: 'end', symbol: 'none', lineStyle: { width: 0 }, areaStyle: { color: colourOf(role), opacity: 0.85 },
+      itemStyle: { color: colourOf(role) }, data: [...timeline.events].map((event, place) => [x(event), timeline.amounts[i]![place]!]),
+      emphasis: { disabled: true } }));
+    const total: Option = {
+      id: 'alive', type: 'line', name: 'alive', step: 'end', symbol: 'none', lineStyle: { width: 1, color: token('text') }, z: 4, emphasis: { disabled: true },
+      data: [...timeline.events].map((event) => [x(event), replay.total[event]]),
+      markPoint: { symbol: 'circle', symbolSize: 8, silent: true, itemStyle: { color: token('bad') },
+        data: [{ coord: [x(peak), replay.total[peak]], value: replay.total[peak] }],
+        label: { show: true, position: x(peak) > 0.85 * (replay.eventOp[replay.eventCount - 1] ?? 0) ? 'left' : 'top', distance: 8, color: token('text'), fontSize: 11, formatter: `peak ${bytes(replay.total[peak])}` } },
+      markLine: { symbol: 'none', silent: true, lineStyle: { color: token('line-strong'), type: 'dashed', width: 1 }, data: marks,
+        label: { show: true, position: 'end', align: 'left', distance: 4, color: token('muted'), fontSize: 10, formatter: '{b}' } },
+    };
+    return [...areas, total];
+  }
+
+  private option(): Option {
+    const { eventOp, eventCount } = this.replay;
+    return {
+      grid: { left: 74, right: 64, top: 26, bottom: 84 },
+      tooltip: tooltip({ trigger: 'axis', axisPointer: { type: 'line', lineStyle: { color: token('muted') } },
+        formatter: (items: { dataIndex: number }[]) => (items[0] ? this.hover(items[0].dataIndex) : '') }),
+      xAxis: axis({ type: 'value', name: 'op', min: eventOp[0], max: eventOp[eventCount - 1], splitLine: { show: false },
+        axisLabel: { color: token('muted'), fontSize: 11, showMaxLabel: false, formatter: (value: number) => count(value) } }),
+      yAxis: axis({ type: 'value', max: (range: { max: number }) => range.max * 1.08,
+        axisLabel: { color: token('muted'), fontSize: 11, showMaxLabel: false, formatter: (value: number) => bytes(value) } }),
+      dataZoom: [{ type: 'slider', height: 22, bottom: 8, borderColor: token('line'), textStyle: { color: token('muted') }, fillerColor: token('selected'),
+        labelFormatter: (value: number) => `op ${count(Math.round(value))}`, showDataShadow: false, filterMode: 'none' }],
+      series: this.series(),
+    };
+  }
+}
+
+function holdersTable(replay: MemoryReplay): Child {
+  const peak = replay.peakEvent();
+  const holders = replay.holders(peak);
+  const name = (part: { codes: Uint32Array; names: string[] }, tensor: number): string => part.names[part.codes[tensor]!] ?? '';
+  const numbersOf = (get: (tensor: number) => number): Float64Array => Float64Array.from(holders, (holder) => get(holder.tensor));
+  const table = new Table({
+    label: 'Tensors alive at the peak', length: holders.length, visibleRows: 8, order: { column: 3, descending: true },
+    columns: [
+      textColumn('name', 'tensor', holders.map((holder) => name(replay.tensorName, holder.tensor))),
+      textColumn('role', 'role', holders.map((holder) => name(replay.tensorRole, holder.tensor)), { filter: true }),
+      textColumn('scope', 'scope', holders.map((holder) => name(replay.tensorScope, holder.tensor))),
+      numberColumn('bytes', 'size', 'byte', Float64Array.from(holders, (holder) => holder.bytes)),
+      numberColumn('share', 'share of peak', 'share', Float64Array.from(holders, (holder) => holder.bytes / replay.total[peak]!)),
+      numberColumn('first', 'first op', '', numbersOf((tensor) => replay.firstOp[tensor]!)),
+      numberColumn('last', 'last op', '', numbersOf((tensor) => replay.lastOp[tensor]!)),
+    ],
+  });
+  return h('div', { class: 'panel' }, h('h3', {}, 'Tensors alive at the peak'), table.element);
+}
+
+function persistentLine(replay: MemoryReplay): HTMLElement {
+  const parts = [...replay.persistent].map(([role, size]) => `${role} ${bytes(size)}`);
+  const recorded = replay.memory.peak_bytes;
+  const drawn = replay.eventCount > 0 ? replay.total[replay.peakEvent()]! : null;
+  const differs = recorded !== null && drawn !== null && Math.abs(recorded - drawn) > 1e-3 * drawn;
+  return h('p', { class: 'note' }, parts.length > 0 ? `From step to step: ${parts.join(', ')}. ` : 'What persists from step to step is not recorded. ',
+           drawn !== null && `Peak ${bytes(drawn)}, ${percent(replay.persistentBytes / drawn)} of it persistent. `,
+           differs && `The record's own peak is ${bytes(recorded)}: it counts other parts than the events drawn here.`);
+}
+
+export const memory: Section = {
+  id: 'memory',
+  title: 'Memory',
+  lead: 'Live bytes by role over the ops of one step. Rest the pointer on the chart to see which tensors hold them; drag the ends of the bar below to look closer.',
+  build: (context) => {
+    const { run } = context;
+    if (!run.memory) return [absent('Memory of this run was not followed.')];
+    const replay = new MemoryReplay(run.memory);
+    if (replay.eventCount === 0) return [absent('This run holds no memory events.'), persistentLine(replay)];
+    const view = new MemoryChart(context, replay);
+    return [h('div', { class: 'panel' }, persistentLine(replay), view.chart.element, keyOf(replay.roles)), holdersTable(replay)];
+  },
+};

@@ -1,0 +1,105 @@
+// What is alive when: the memory events of a run replayed, by role and by tensor.
+import { numbers, texts } from '../columns';
+import type { Memory } from '../document';
+
+export interface Holder {
+  tensor: number;
+  bytes: number;
+}
+
+/** Live bytes after events, by role; thinned to what can be drawn, keeping the highest event of each stretch. */
+export interface Timeline {
+  /** Which event each drawn place shows. */
+  events: Uint32Array;
+  /** amounts[role][place] */
+  amounts: Float64Array[];
+}
+
+export class MemoryReplay {
+  readonly roles: string[];
+  readonly eventCount: number;
+  readonly eventOp: Float64Array;
+  readonly total: Float64Array;
+  readonly persistent: Map<string, number>;
+  readonly persistentBytes: number;
+  readonly tensorName: { codes: Uint32Array; names: string[] };
+  readonly tensorRole: { codes: Uint32Array; names: string[] };
+  readonly tensorScope: { codes: Uint32Array; names: string[] };
+  readonly firstOp: Float64Array;
+  readonly lastOp: Float64Array;
+  private readonly eventTensor: Float64Array;
+  private readonly eventBytes: Float64Array;
+
+  constructor(readonly memory: Memory) {
+    this.eventCount = memory.events.length;
+    this.eventOp = numbers(memory.events, 'op');
+    this.eventTensor = numbers(memory.events, 'tensor');
+    this.eventBytes = numbers(memory.events, 'bytes');
+    this.tensorName = texts(memory.tensors, 'name');
+    this.tensorRole = texts(memory.tensors, 'role');
+    this.tensorScope = texts(memory.tensors, 'scope');
+    this.firstOp = numbers(memory.tensors, 'first_op');
+    this.lastOp = numbers(memory.tensors, 'last_op');
+    this.persistent = new Map(memory.persistent.map((part) => [part.role, part.bytes]));
+    this.persistentBytes = [...this.persistent.values()].reduce((sum, bytes) => sum + bytes, 0);
+    this.roles = [...new Set([...this.persistent.keys(), ...this.tensorRole.names])];
+    this.total = new Float64Array(this.eventCount);
+    let live = this.persistentBytes;
+    for (let i = 0; i < this.eventCount; ++i) {
+      live += this.eventBytes[i]!;
+      this.total[i] = live;
+    }
+  }
+
+  private roleOf(event: number): number {
+    const code = this.tensorRole.codes[this.eventTensor[event]!];
+    return code === undefined ? -1 : this.roles.indexOf(this.tensorRole.names[code]!);
+  }
+
+  /** The event after which most is alive. */
+  peakEvent(): number {
+    const recorded = this.memory.peak_event;
+    if (recorded !== null && recorded >= 0 && recorded < this.eventCount) return recorded;
+    let peak = 0;
+    for (let i = 1; i < this.eventCount; ++i) if (this.total[i]! > this.total[peak]!) peak = i;
+    return peak;
+  }
+
+  /** Events `from` to `to` (excluded) in at most `places` places. */
+  timeline(from: number, to: number, places: number): Timeline {
+    const width = Math.max(1, Math.ceil((to - from) / places));
+    const events: number[] = [];
+    for (let start = from; start < to; start += width) {
+      let highest = start;
+      for (let i = start; i < Math.min(start + width, to); ++i) if (this.total[i]! > this.total[highest]!) highest = i;
+      events.push(highest);
+    }
+    return { events: Uint32Array.from(events), amounts: this.amountsAt(events) };
+  }
+
+  private amountsAt(events: readonly number[]): Float64Array[] {
+    const amounts = this.roles.map(() => new Float64Array(events.length));
+    const live = this.roles.map((role) => this.persistent.get(role) ?? 0);
+    let event = 0;
+    events.forEach((until, place) => {
+      for (; event <= until; ++event) {
+        const role = this.roleOf(event);
+        if (role >= 0) live[role]! += this.eventBytes[event]!;
+      }
+      live.forEach((bytes, role) => { amounts[role]![place] = bytes; });
+    });
+    return amounts;
+  }
+
+  /** The tensors that are alive after `event`, largest first (without what persists from step to step). */
+  holders(event: number): Holder[] {
+    const held = new Float64Array(this.memory.tensors.length);
+    for (let i = 0; i <= event; ++i) {
+      const tensor = this.eventTensor[i]!;
+      if (tensor >= 0 && tensor < held.length) held[tensor]! += this.eventBytes[i]!;
+    }
+    const holders: Holder[] = [];
+    held.forEach((bytes, tensor) => { if (bytes > 0) holders.push({ tensor, bytes }); });
+    return holders.sort((a, b) => b.bytes - a.bytes);
+  }
+}

@@ -1,0 +1,137 @@
+// The tables of ops, blocks, kernels (with the columns of nsys' summary) and ceilings.
+import { type Column, numberColumn, numbersFrom, textColumn, type TextColumn } from '../columns';
+import { showDetails } from '../details';
+import { blockRows, opRows } from '../detail_rows';
+import type { Run } from '../document';
+import { absent, h } from '../dom';
+import { flopAt, type Ops, opsOf, opTitle, type Texts } from '../ops';
+import { Table } from '../table';
+import { blockTime } from './breakdown';
+import { type KernelRow, kernelRows } from './kernels';
+import type { Section } from './section';
+
+const text = (key: string, title: string, column: Texts, filter = false): TextColumn => ({ kind: 'text', key, title, codes: column.codes, names: column.names, filter });
+const derived = (ops: Ops, get: (i: number) => number): Float64Array => Float64Array.from({ length: ops.length }, (_, i) => get(i));
+
+function opColumns(run: Run, ops: Ops): Column[] {
+  const step = run.step?.median_s ?? NaN;
+  const columns: (Column | null)[] = [
+    numberColumn('op', 'op', '', ops.index, 'Place in the program'),
+    text('scope', 'scope', ops.scope),
+    text('kind', 'kind', ops.kind, ops.kind.names.length <= 40),
+    text('phase', 'phase', ops.phase, true),
+    text('class', 'class', ops.cls, true),
+    numberColumn('device', 'device time', 's', ops.device, 'Median per step'),
+    numberColumn('wall', 'wall time', 's', ops.wall, 'Median per step, as the host sees it'),
+    numberColumn('share', 'of step', 'share', derived(ops, (i) => ops.time[i]! / step), 'Share of the median step'),
+    numberColumn('roof', 'at the roof', 's', ops.roof, 'Least time that the ceilings allow'),
+    numberColumn('of_roof', 'of roof', 'share', derived(ops, (i) => ops.roof[i]! / ops.time[i]!), 'Time at the roof / time measured'),
+    text('bound', 'bound', ops.bound, true),
+    numberColumn('rate', 'rate', 'flop/s', derived(ops, (i) => (flopAt(ops, i) > 0 ? flopAt(ops, i) / ops.time[i]! : NaN))),
+    numberColumn('bandwidth', 'bandwidth', 'byte/s', derived(ops, (i) => ops.bytes[i]! / ops.time[i]!)),
+    numberColumn('matmul', 'products', 'flop', ops.matmul, 'Matrix-product FLOP'),
+    numberColumn('elementwise', 'elementwise', 'flop', ops.elementwise),
+    numberColumn('bytes', 'bytes', 'byte', ops.bytes, 'Least bytes read and written'),
+    numberColumn('std', 'std', 's', ops.std),
+    numberColumn('launches', 'launches', '', ops.launches),
+    text('kernel', 'kernel', ops.kernel),
+    text('dtype', 'dtype', ops.dtype),
+    text('shapes', 'shapes', ops.shapes),
+  ];
+  // A column that says nothing about any op only takes room.
+  return columns.filter((column): column is Column => column !== null
+    && (column.kind === 'text' ? column.names.some((name) => name !== '') : Array.prototype.some.call(column.values, (value: number) => !Number.isNaN(value))));
+}
+
+export const opTable: Section = {
+  id: 'ops',
+  title: 'Ops',
+  lead: 'Every op of a step. Sort by a heading; Enter or a click shows all numbers of an op.',
+  build: ({ run }) => {
+    if (run.ops.length === 0) return [absent('This run has no ops: no step of it was observed.')];
+    const ops = opsOf(run);
+    const columns = opColumns(run, ops);
+    const order = { column: columns.findIndex((column) => column.key === 'device' || column.key === 'wall'), descending: true };
+    const table = new Table({ label: 'Ops', columns, length: ops.length, order, visibleRows: 18,
+      open: (i) => showDetails({ title: opTitle(ops, i), subtitle: `op of the ${run.label} run`, rows: opRows(run, ops, i) }) });
+    return [table.element];
+  },
+};
+
+export const blockTable: Section = {
+  id: 'blocks',
+  title: 'Blocks',
+  lead: 'Blocks of all layers added up, per phase, against their roof.',
+  build: ({ run }) => {
+    const { blocks } = run;
+    if (blocks.length === 0) return [absent('This run has no blocks: no step of it was observed.')];
+    const step = run.step?.median_s ?? NaN;
+    const n = (get: (block: (typeof blocks)[number]) => number | null): Float64Array => numbersFrom(blocks, get);
+    const time = n(blockTime);
+    const table = new Table({
+      label: 'Blocks', length: blocks.length, visibleRows: 16, order: { column: 2, descending: true },
+      columns: [
+        textColumn('block', 'block', blocks.map((block) => block.block)),
+        textColumn('phase', 'phase', blocks.map((block) => block.phase), { filter: true }),
+        numberColumn('measured', 'measured', 's', time), numberColumn('wall', 'wall time', 's', n((block) => block.wall_s)),
+        numberColumn('share', 'of step', 'share', time.map((value) => value / step)), numberColumn('roof', 'at the roof', 's', n((block) => block.roof_s)),
+        numberColumn('of_roof', 'of roof', 'share', n((block) => block.share)),
+        numberColumn('gain', 'could gain', 's', time.map((value, i) => Math.max(0, value - (blocks[i]!.roof_s ?? NaN)))),
+        textColumn('bound', 'bound', blocks.map((block) => block.bound ?? ''), { filter: true }),
+        numberColumn('matmul', 'products', 'flop', n((block) => block.matmul_flop)), numberColumn('elementwise', 'elementwise', 'flop', n((block) => block.elementwise_flop)),
+        numberColumn('bytes', 'bytes', 'byte', n((block) => block.bytes)), numberColumn('intensity', 'intensity', 'FLOP/B', n((block) => block.intensity)),
+        numberColumn('launches', 'launches', '', n((block) => block.launches)), numberColumn('ops', 'ops', '', n((block) => block.ops)),
+        numberColumn('gap', 'gap per launch', 's', n((block) => (block.wall_s !== null && block.device_s !== null && block.launches
+          ? Math.max(0, block.wall_s - block.device_s) / block.launches : null)), '(wall time - device time) / launches'),
+      ],
+      open: (i) => showDetails({ title: `${blocks[i]!.block}, ${blocks[i]!.phase}`, subtitle: `block of the ${run.label} run`, rows: blockRows(run, blocks[i]!) }),
+    });
+    return [table.element];
+  },
+};
+
+export const kernelTable: Section = {
+  id: 'kernels',
+  title: 'Kernels',
+  lead: 'One row per kernel, with the columns of nsys\' kernel summary. Times are of one execution; the median is over the ops that call the kernel.',
+  build: ({ run }) => {
+    if (run.ops.length === 0) return [absent('This run has no ops, so no kernels are known.')];
+    const rows = kernelRows(opsOf(run));
+    const n = (get: (row: KernelRow) => number): Float64Array => numbersFrom(rows, get);
+    const table = new Table({
+      label: 'Kernels', length: rows.length, visibleRows: 12, order: { column: 0, descending: true },
+      columns: [
+        numberColumn('share', 'Time', 'share', n((row) => row.share), 'Share of the time of all kernels'), numberColumn('total', 'Total time', 's', n((row) => row.total), 'Per step'),
+        numberColumn('instances', 'Instances', '', n((row) => row.instances), 'Executions per step'), numberColumn('avg', 'Avg', 's', n((row) => row.average)),
+        numberColumn('med', 'Med', 's', n((row) => row.median)), numberColumn('min', 'Min', 's', n((row) => row.min)), numberColumn('max', 'Max', 's', n((row) => row.max)),
+        numberColumn('std', 'StdDev', 's', n((row) => row.std), 'Over the ops and the steps'), textColumn('name', 'Name', rows.map((row) => row.name)),
+      ],
+    });
+    return [table.element];
+  },
+};
+
+export const ceilingTable: Section = {
+  id: 'ceilings',
+  title: 'Ceilings',
+  lead: 'What this machine reaches at best: the lines of the roofline.',
+  build: ({ document }) => {
+    const rows = document.ceilings;
+    if (rows.length === 0) return [absent('This report holds no ceilings: shares of the roof cannot be checked here.')];
+    const t = (key: string, title: string, get: (row: (typeof rows)[number]) => string): TextColumn => textColumn(key, title, rows.map(get));
+    // Rates and bandwidths stand in columns of their own: one column would sort unlike things.
+    const only = (pattern: RegExp, get: (row: (typeof rows)[number]) => number | null): Float64Array => numbersFrom(rows, (row) => (pattern.test(row.unit) ? get(row) : null));
+    const table = new Table({
+      label: 'Ceilings', length: rows.length, visibleRows: 12, search: rows.length > 12,
+      columns: [
+        t('device', 'device', (row) => row.device), t('what', 'what', (row) => row.what), t('level', 'level', (row) => row.level), t('dtype', 'dtype', (row) => row.dtype),
+        numberColumn('threads', 'threads', '', numbersFrom(rows, (row) => row.threads)),
+        numberColumn('rate', 'rate', 'flop/s', only(/flop/i, (row) => row.value)), numberColumn('bandwidth', 'bandwidth', 'byte/s', only(/^b/i, (row) => row.value)),
+        numberColumn('spread', 'interval', 'share', numbersFrom(rows, (row) => (row.value && row.ci_low !== null && row.ci_high !== null
+          ? (row.ci_high - row.ci_low) / row.value : null)), 'Width of the confidence interval as a share of the value'),
+        t('source', 'source', (row) => row.source), t('measured', 'measured (UTC)', (row) => row.measured_utc),
+      ],
+    });
+    return [h('div', {}, table.element)];
+  },
+};

@@ -1,0 +1,198 @@
+// The roofline: rate against intensity, both logarithmic, under the ceilings of this machine.
+import { axis, Chart, type Option, tip, tooltip } from '../chart';
+import { colourOf, colourVariable } from '../colours';
+import { showDetails } from '../details';
+import { blockRows, opRows, phaseRows } from '../detail_rows';
+import { absent, type Child, h, ticks } from '../dom';
+import { digits, flopPerSecond, percent, plural, quantity, seconds } from '../format';
+import { flopAt, type Ops, opsOf, opTitle } from '../ops';
+import { token } from '../theme';
+import { type Roofs, roofsOf } from './ceilings';
+import { type Filter, type PointSet, pointSets } from './roofline_points';
+import type { Context, Section } from './section';
+
+const kHeight = 520;
+const kManyPoints = 5000; // from here on points are drawn in bulk, without a mark for the one under the pointer
+
+interface Extent {
+  x: [number, number];
+  y: [number, number];
+}
+
+/** The nearest 1 or 3 times a power of ten below or above. */
+function roundDecade(value: number, up: boolean): number {
+  const power = 10 ** Math.floor(Math.log10(value));
+  const ratio = value / power;
+  if (up) return ratio <= 1 ? power : ratio <= 3 ? 3 * power : 10 * power;
+  return ratio >= 3 ? 3 * power : power;
+}
+
+/** Round limits around all points, and around the ridges of the roofs. */
+function extentOf(sets: readonly PointSet[], roofs: Roofs): Extent {
+  const [x, y]: [[number, number], [number, number]] = [[Infinity, -Infinity], [Infinity, -Infinity]];
+  const include = (range: [number, number], value: number): void => {
+    if (!(value > 0)) return;
+    range[0] = Math.min(range[0], value);
+    range[1] = Math.max(range[1], value);
+  };
+  for (const { points } of sets) for (let i = 0; i < points.length; i += 2) {
+    include(x, points[i]!);
+    include(y, points[i + 1]!);
+  }
+  for (const rate of roofs.rates) include(y, rate.value * 1.5);
+  for (const rate of roofs.rates) for (const bandwidth of roofs.bandwidths) include(x, (2 * rate.value) / bandwidth.value);
+  // Air beside the last points: a round limit may lie right at one.
+  const kAir = 1.3;
+  const limits = (range: [number, number]): [number, number] => (range[0] > range[1] ? [1, 10] : [roundDecade(range[0] / kAir, false), roundDecade(range[1] * kAir, true)]);
+  return { x: limits(x), y: limits(y) };
+}
+
+function roofLines(roofs: Roofs, { x, y }: Extent): Option[] {
+  const peak = roofs.rates[0]?.value ?? y[1];
+  const fastest = roofs.bandwidths[0]?.value ?? Infinity;
+  const line = (name: string, from: [number, number], to: [number, number], atEnd: boolean): Option => ({
+    type: 'line', name, data: [from, to], silent: true, showSymbol: false, symbol: 'none', z: 1, lineStyle: { color: token('muted'), width: 1.2 },
+    endLabel: { show: atEnd, formatter: name, color: token('muted'), fontSize: 11, align: 'right', offset: [-6, -9] },
+    markPoint: atEnd ? undefined : { symbol: 'rect', symbolSize: 0.01, silent: true, data: [{ coord: slopeLabelAt(from, to) }],
+      label: { show: true, formatter: name, color: token('muted'), fontSize: 11, position: 'right', distance: 6 } },
+  });
+  return [
+    ...roofs.rates.map((rate) => line(`${rate.name} ${flopPerSecond(rate.value)}`, [Math.max(x[0], rate.value / fastest), rate.value], [x[1], rate.value], true)),
+    ...roofs.bandwidths.map((bandwidth) => {
+      const left = Math.max(x[0], y[0] / bandwidth.value);
+      const right = Math.min(x[1], peak / bandwidth.value);
+      return line(`${bandwidth.name} ${quantity(bandwidth.value, 'byte/s')}`, [left, left * bandwidth.value], [right, right * bandwidth.value], false);
+    }),
+  ];
+}
+
+/** Low on a slope, where there are few points, on the logarithmic scale. */
+function slopeLabelAt(from: [number, number], to: [number, number]): [number, number] {
+  const between = (a: number, b: number): number => a ** 0.9 * b ** 0.1;
+  return [between(from[0], to[0]), between(from[1], to[1])];
+}
+
+const kMarks = { ops: { symbol: 'circle', size: 6 }, blocks: { symbol: 'diamond', size: 13 }, phases: { symbol: 'rect', size: 15 } };
+
+function pointSeries(set: PointSet, index: number, labelOf: (p: { dataIndex: number }) => string): Option {
+  const many = set.subjects.length >= kManyPoints;
+  const { symbol, size } = kMarks[set.level];
+  const colour = set.level === 'ops' ? colourOf(set.name) : set.level === 'blocks' ? token('raised') : token('text');
+  return {
+    type: 'scatter', id: `points-${index}`, name: set.name, data: set.points, dimensions: ['x', 'y'], symbol, symbolSize: many ? 3.5 : size, cursor: 'pointer',
+    large: many, largeThreshold: kManyPoints, progressive: 0, z: set.level === 'ops' ? 2 : set.level === 'blocks' ? 3 : 4,
+    itemStyle: { color: colour, opacity: set.level === 'ops' ? (many ? 0.5 : 0.75) : 1,
+                 borderColor: set.level === 'ops' ? undefined : token(set.level === 'blocks' ? 'text' : 'raised'), borderWidth: set.level === 'ops' ? 0 : 1.2 },
+    emphasis: { scale: 1.5 },
+    ...(set.level === 'phases' ? { label: { show: true, position: 'bottom', distance: 7, color: token('text'), fontSize: 11, formatter: labelOf }, labelLayout: { moveOverlap: 'shiftY' } } : {}),
+  };
+}
+
+class Roofline {
+  private sets: PointSet[] = [];
+  private readonly ops: Ops;
+  private readonly roofs: Roofs;
+  private readonly chart: Chart;
+  private readonly count = h('p', { class: 'status', 'aria-live': 'polite' });
+  private filter: Filter;
+
+  constructor(private readonly context: Context) {
+    const { run, document } = context;
+    this.ops = opsOf(run);
+    this.roofs = roofsOf(run, document.ceilings);
+    this.filter = { levels: new Set(['ops', 'blocks', 'phases']), phases: new Set(this.phases()), classes: new Set(this.ops.cls.names) };
+    this.collect();
+    this.chart = new Chart('Roofline: rate against arithmetic intensity', kHeight, () => this.option());
+    this.chart.whenReady((chart) => {
+      chart.on('click', (event) => this.open(event as { seriesId?: string; dataIndex: number }));
+      // Where a test clicks: the pixel of the first drawn op, seen from the chart's corner.
+      (this.chart.element as HTMLElement & { firstPoint?: () => number[] }).firstPoint = () => {
+        const { points } = this.sets[0]!;
+        return chart.convertToPixel('grid', [points[0]!, points[1]!]) as number[];
+      };
+    });
+  }
+
+  private phases(): string[] {
+    return [...new Set([...this.context.run.phases.map((phase) => phase.phase), ...this.ops.phase.names])];
+  }
+
+  private collect(): void {
+    this.sets = pointSets(this.context.run, this.ops, this.filter);
+    let drawn = 0;
+    for (const set of this.sets) if (set.level === 'ops') drawn += set.subjects.length;
+    let unplaced = 0;
+    for (let i = 0; i < this.ops.length; ++i) if (flopAt(this.ops, i) <= 0 || !(this.ops.bytes[i]! > 0) || !(this.ops.time[i]! > 0)) ++unplaced;
+    this.count.textContent = `${plural(drawn, 'op')} drawn${unplaced > 0 ? `; ${plural(unplaced, 'op')} without FLOP, bytes or time have no place here` : ''}.`;
+  }
+
+  private change(part: Partial<Filter>): void {
+    this.filter = { ...this.filter, ...part };
+    this.collect();
+    this.chart.draw();
+  }
+
+  private subject(set: PointSet, at: number): { title: string; time: number | null; roof: number | null; bound: string } {
+    const index = set.subjects[at]!;
+    const { run } = this.context;
+    if (set.level === 'ops') {
+      const { ops } = this;
+      return { title: opTitle(ops, index), time: ops.time[index]!, roof: ops.roof[index]!, bound: ops.bound.names[ops.bound.codes[index]!] ?? '' };
+    }
+    const item = set.level === 'blocks' ? run.blocks[index]! : run.phases[index]!;
+    const title = set.level === 'blocks' ? `${run.blocks[index]!.block}, ${item.phase}` : item.phase;
+    return { title, time: item.measured_s, roof: item.roof_s, bound: item.bound ?? '' };
+  }
+
+  private open(event: { seriesId?: string; dataIndex: number }): void {
+    const set = this.sets[Number(event.seriesId?.replace('points-', ''))];
+    if (!set) return;
+    const index = set.subjects[event.dataIndex]!;
+    const { run } = this.context;
+    const { title } = this.subject(set, event.dataIndex);
+    const rows = set.level === 'ops' ? opRows(run, this.ops, index) : set.level === 'blocks' ? blockRows(run, run.blocks[index]!) : phaseRows(run, run.phases[index]!);
+    showDetails({ title, subtitle: set.level === 'ops' ? `op of the ${run.label} run` : `${set.level.slice(0, -1)} of the ${run.label} run`, rows });
+  }
+
+  private hover(event: { seriesId?: string; dataIndex: number }): HTMLElement | string {
+    const set = this.sets[Number(event.seriesId?.replace('points-', ''))];
+    if (!set) return '';
+    const { title, time, roof, bound } = this.subject(set, event.dataIndex);
+    const [x, y] = [set.points[2 * event.dataIndex]!, set.points[2 * event.dataIndex + 1]!];
+    return tip(title, [['intensity', quantity(x, 'FLOP/B')], ['rate', flopPerSecond(y)], ['time', seconds(time)],
+                       ['at the roof', seconds(roof)], ['share of the roof', percent(time && roof !== null ? roof / time : null)], ['bound by', bound]]);
+  }
+
+  private option(): Option {
+    const extent = extentOf(this.sets, this.roofs);
+    const label = (format: (value: number) => string): Option => ({ color: token('muted'), fontSize: 11, formatter: format });
+    return {
+      grid: { left: 86, right: 24, top: 16, bottom: 48 },
+      tooltip: tooltip({ trigger: 'item', formatter: (event: { seriesId?: string; dataIndex: number }) => this.hover(event) }),
+      xAxis: axis({ type: 'log', name: 'arithmetic intensity, FLOP per byte', min: extent.x[0], max: extent.x[1], axisLabel: label((value) => digits(value, 1)) }),
+      yAxis: axis({ type: 'log', name: 'rate, FLOP/s', nameGap: 66, min: extent.y[0], max: extent.y[1], axisLabel: label((value) => quantity(value, 'flop/s', 1)) }),
+      series: [...roofLines(this.roofs, extent), ...this.sets.map((set, index) => pointSeries(set, index, (p) => this.subject(set, p.dataIndex).title))],
+    };
+  }
+
+  parts(): Child[] {
+    const controls = h('div', { class: 'controls' },
+      ticks('Show', ['ops', 'blocks', 'phases'], () => undefined, (levels) => this.change({ levels })),
+      ticks('Phases', this.phases(), () => undefined, (phases) => this.change({ phases })),
+      this.ops.cls.names.length > 0 && ticks('Classes of ops', this.ops.cls.names, colourVariable, (classes) => this.change({ classes })));
+    const noRoof = this.roofs.rates.length + this.roofs.bandwidths.length === 0;
+    return [controls, h('div', { class: 'panel' }, this.chart.element, this.count),
+            noRoof && absent('This report holds no ceilings for the device of this run: the points stand without a roof.')];
+  }
+}
+
+export const roofline: Section = {
+  id: 'roofline',
+  title: 'Roofline',
+  lead: 'Circles are ops, diamonds blocks, squares phases; lines are the measured ceilings. Click a point for all its numbers; the table of ops opens the same panel with Enter.',
+  build: (context) => {
+    const { run } = context;
+    if (run.ops.length === 0 && run.blocks.length === 0 && run.phases.length === 0) return [absent('This run has no ops, blocks or phases to place.')];
+    return new Roofline(context).parts();
+  },
+};

@@ -1,0 +1,223 @@
+// Tables of any length: only the rows in view exist. Sorted by their headings, searched, walked with the keyboard.
+// Own code, because the columns are already columnar: a library would want an object for each of 100 000 rows.
+import type { Column } from './columns';
+import { type Child, freshId, h, picker } from './dom';
+import { count, plural, quantity } from './format';
+import { type Order, Rows } from './rows';
+
+const kRowHeight = 25;
+const kOverscan = 8;
+const kPrintedRows = 50;
+const kMostPixels = 1e7; // browsers lay out no element much higher than this; longer tables scroll proportionally
+
+export interface TableOptions {
+  label: string;
+  columns: readonly Column[];
+  length: number;
+  order?: Order;
+  visibleRows?: number;
+  search?: boolean;
+  /** Called with a row that was clicked or entered. */
+  open?: (row: number) => void;
+  tools?: readonly Child[];
+}
+
+const tables = new Map<Element, Table>();
+
+function cellText(column: Column, row: number): string {
+  return column.kind === 'text' ? column.names[column.codes[row]!] ?? '' : quantity(column.values[row], column.unit);
+}
+
+/** Width of a column from its heading and some of its cells, in ch. */
+function widthOf(column: Column, length: number): number {
+  let longest = column.title.length + 3;
+  const stride = Math.max(1, Math.floor(length / 60));
+  for (let row = 0; row < length; row += stride) longest = Math.max(longest, cellText(column, row).length + 2);
+  return Math.min(Math.max(longest, 6), 44);
+}
+
+export class Table {
+  readonly element: HTMLElement;
+  readonly searchBox: HTMLInputElement | null;
+  private readonly scroller: HTMLElement;
+  private readonly head: HTMLElement;
+  private readonly body: HTMLElement;
+  private readonly status = h('span', { class: 'status', 'aria-live': 'polite' });
+  private readonly rows: Rows;
+  private readonly filters = new Map<number, string>();
+  private readonly id = freshId('table');
+  private shown: Uint32Array;
+  private order: Order | null;
+  private active = -1;
+  private printing = false;
+
+  constructor(private readonly options: TableOptions) {
+    const { columns, length } = options;
+    this.rows = new Rows(columns, length);
+    this.order = options.order ?? null;
+    this.shown = new Uint32Array(0);
+    this.searchBox = options.search === false ? null : h('input', {
+      type: 'search', placeholder: 'Search', 'aria-label': `Search ${options.label}`, spellcheck: 'false', oninput: () => this.refresh(),
+      onkeydown: (event) => this.searchKey(event as KeyboardEvent) });
+    this.head = h('div', { class: 'head', role: 'row', 'aria-rowindex': 1 }, ...columns.map((column, i) => this.heading(column, i)));
+    this.body = h('div', { class: 'body', role: 'rowgroup' });
+    const widths = columns.map((column) => widthOf(column, length));
+    // Each row is a grid of its own: widths may depend on nothing that differs from row to row.
+    const layout = `--columns:${widths.map((width) => `minmax(var(--least, ${width}ch), ${width}fr)`).join(' ')};--width:${widths.reduce((sum, width) => sum + width, 0)}ch`;
+    this.scroller = h('div', {
+      class: 'grid', role: 'grid', tabindex: 0, 'aria-label': options.label, 'aria-colcount': columns.length, style: layout,
+      onscroll: () => this.draw(), onkeydown: (event) => this.key(event as KeyboardEvent), onclick: (event) => this.click(event) },
+    h('div', { role: 'rowgroup', class: 'headgroup' }, this.head), this.body);
+    this.element = h('div', { class: 'table' }, this.tools(), this.scroller);
+    tables.set(this.element, this);
+    this.refresh();
+  }
+
+  private tools(): HTMLElement {
+    const filters = this.options.columns.map((column, i) => {
+      if (column.kind !== 'text' || !column.filter || column.names.length < 2) return null;
+      const names = [...column.names].sort();
+      return picker(column.title, [['', 'all'], ...names.map((name) => [`=${name}`, name || '(none)'] as const)], '', (value) => {
+        if (value === '') this.filters.delete(i);
+        else this.filters.set(i, value.slice(1));
+        this.refresh();
+      });
+    });
+    return h('div', { class: 'tools' }, this.searchBox, ...filters, ...(this.options.tools ?? []), this.status,
+             h('button', { type: 'button', class: 'quiet', title: 'Save the rows that are shown, in SI base units', onclick: () => this.save() }, 'CSV'));
+  }
+
+  private heading(column: Column, index: number): HTMLElement {
+    return h('div', { role: 'columnheader', class: column.kind, 'aria-colindex': index + 1 },
+             h('button', { type: 'button', tabindex: -1, title: column.hint ?? `Sort by ${column.title}`, onclick: () => this.sortBy(index) }, column.title));
+  }
+
+  /** Sorts by a column: numbers from the largest at first, texts from A; again turns it round. */
+  sortBy(index: number): void {
+    const first = this.options.columns[index]!.kind === 'number';
+    this.order = { column: index, descending: this.order?.column === index ? !this.order.descending : first };
+    this.refresh();
+  }
+
+  private refresh(): void {
+    this.shown = this.rows.sort(this.rows.select(this.searchBox?.value ?? '', this.filters), this.order);
+    [...this.head.children].forEach((cell, i) => {
+      const here = this.order?.column === i;
+      cell.setAttribute('aria-sort', !here ? 'none' : this.order!.descending ? 'descending' : 'ascending');
+    });
+    this.active = -1;
+    const { length } = this.options;
+    this.status.textContent = this.shown.length === length ? plural(length, 'row') : `${count(this.shown.length)} of ${plural(length, 'row')}`;
+    this.scroller.setAttribute('aria-rowcount', String(this.shown.length + 1));
+    const visible = Math.min(this.options.visibleRows ?? 14, Math.max(1, this.shown.length));
+    this.scroller.style.setProperty('--height', `${(visible + 1) * kRowHeight + (this.shown.length > visible ? kRowHeight / 2 : 16)}px`);
+    this.body.style.height = `${Math.min(this.shown.length * kRowHeight, kMostPixels)}px`;
+    this.scroller.scrollTop = 0;
+    this.draw();
+  }
+
+  /** Pixels of scrolling per pixel of rows: 1 unless the table is higher than a browser can lay out. */
+  private stretch(): number {
+    const height = this.shown.length * kRowHeight;
+    const view = this.scroller.clientHeight || kRowHeight;
+    return height <= kMostPixels ? 1 : (height - view) / (kMostPixels - view);
+  }
+
+  private draw(): void {
+    const { scrollTop, clientHeight } = this.scroller;
+    const top = scrollTop * this.stretch();
+    const view = clientHeight || kRowHeight * (this.options.visibleRows ?? 14);
+    const first = this.printing ? 0 : Math.max(0, Math.floor(top / kRowHeight) - kOverscan);
+    const last = Math.min(this.shown.length, this.printing ? kPrintedRows : Math.ceil((top + view) / kRowHeight) + kOverscan);
+    const rows: HTMLElement[] = [];
+    for (let place = first; place < last; ++place) rows.push(this.row(place, place * kRowHeight - top + scrollTop));
+    if (this.shown.length === 0) rows.push(h('div', { class: 'none', role: 'row' }, h('span', { role: 'gridcell' }, 'No row matches.')));
+    this.body.replaceChildren(...rows);
+    if (this.active >= 0) this.scroller.setAttribute('aria-activedescendant', `${this.id}-${this.active}`);
+    else this.scroller.removeAttribute('aria-activedescendant');
+  }
+
+  private row(place: number, top: number): HTMLElement {
+    const row = this.shown[place]!;
+    const active = place === this.active;
+    return h('div', {
+      role: 'row', id: `${this.id}-${place}`, class: active ? 'row active' : 'row', 'data-place': place, 'data-row': row,
+      'aria-rowindex': place + 2, 'aria-selected': active, style: `top:${top}px` },
+    ...this.options.columns.map((column, i) => {
+      const text = cellText(column, row);
+      return h('div', { role: 'gridcell', class: column.kind, 'aria-colindex': i + 1, title: text.length > 30 ? text : undefined }, text);
+    }));
+  }
+
+  private click(event: Event): void {
+    const row = (event.target as Element).closest<HTMLElement>('.row');
+    if (!row) return;
+    this.activate(Number(row.dataset.place));
+    this.options.open?.(Number(row.dataset.row));
+  }
+
+  private activate(place: number): void {
+    if (this.shown.length === 0) return;
+    this.active = Math.min(Math.max(place, 0), this.shown.length - 1);
+    const [top, stretch] = [this.active * kRowHeight, this.stretch()];
+    const view = this.scroller.clientHeight - 2 * kRowHeight;
+    const now = this.scroller.scrollTop * stretch;
+    if (top < now) this.scroller.scrollTop = top / stretch;
+    else if (top > now + view) this.scroller.scrollTop = (top - view) / stretch;
+    this.draw();
+  }
+
+  private key(event: KeyboardEvent): void {
+    const page = Math.max(1, Math.floor(this.scroller.clientHeight / kRowHeight) - 2);
+    const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.shown.length, End: this.shown.length };
+    const step = steps[event.key];
+    if (step !== undefined) {
+      event.preventDefault();
+      this.activate(this.active < 0 && step > 0 && event.key !== 'End' ? 0 : this.active + step);
+    } else if (event.key === 'Enter' && this.active >= 0 && event.target === this.scroller) {
+      event.preventDefault();
+      this.options.open?.(this.shown[this.active]!);
+    }
+  }
+
+  private searchKey(event: KeyboardEvent): void {
+    if (event.key === 'ArrowDown') {
+      event.preventDefault();
+      this.scroller.focus();
+      this.activate(0);
+    } else if (event.key === 'Escape' && this.searchBox!.value !== '') {
+      event.stopPropagation();
+      this.searchBox!.value = '';
+      this.refresh();
+    }
+  }
+
+  private save(): void {
+    const quote = (text: string): string => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    const { columns } = this.options;
+    const titles = columns.map((column) => quote(column.kind === 'number' && column.unit ? `${column.title} (${column.unit})` : column.title));
+    const lines = [...this.shown].map((row) => columns.map((column) => {
+      if (column.kind === 'text') return quote(cellText(column, row));
+      return Number.isNaN(column.values[row]!) ? '' : String(column.values[row]);
+    }).join(','));
+    const url = URL.createObjectURL(new Blob([[titles.join(','), ...lines, ''].join('\n')], { type: 'text/csv' }));
+    h('a', { href: url, download: `${this.options.label.replaceAll(/\W+/g, '_')}.csv` }).click();
+    URL.revokeObjectURL(url);
+  }
+
+  /** On paper: the first rows, and how many there are. */
+  print(on: boolean): void {
+    this.printing = on;
+    this.element.dataset.printed = this.shown.length > kPrintedRows ? `The first ${kPrintedRows} of ${plural(this.shown.length, 'row')}.` : '';
+    this.draw();
+  }
+}
+
+export function printTables(on: boolean): void {
+  for (const table of tables.values()) table.print(on);
+}
+
+/** Ends every table below `root`, which is about to be replaced. */
+export function disposeTables(root: Element): void {
+  for (const element of [...tables.keys()]) if (root.contains(element)) tables.delete(element);
+}
