@@ -8,13 +8,13 @@
 #include <iterator>
 #include <system_error>
 
+#include "cli/machine_ceilings.h"
 #include "cli/machine_info.h"
 #include "cli/output.h"
 #include "cli/report_output.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/units.h"
-#include "measure/ceilings.h"
 #include "train/signals.h"
 
 namespace rooflm::cli {
