@@ -152,12 +152,13 @@ inline MadeUpRun made_up_run(const MadeUpOptions& options = {}) {
                  {.seq = 2, .op = 1, .tensor = 2, .bytes = 60, .live_bytes = 200},
                  {.seq = 3, .op = 2, .tensor = 2, .bytes = -60, .live_bytes = 140},
                  {.seq = 4, .op = 5, .tensor = 1, .bytes = -40, .live_bytes = 100}};
+  // Facts of plans count whole lines of 64 bytes: 100 are 128, 40 and 60 are 64.
   made.facts = {{.key = "matmul_flop", .value = flop, .unit = "flop"},
-                {.key = "state_bytes", .value = 100, .unit = "B"},
+                {.key = "state_bytes", .value = 128, .unit = "B"},
                 {.key = "plan_bytes", .value = 128, .unit = "B"},
-                {.key = "needed_bytes", .value = 228, .unit = "B"},
-                {.key = "plan_peak_bytes", .value = 200, .unit = "B"},
-                {.key = "live_bytes_peak", .value = 100, .unit = "B"}};
+                {.key = "needed_bytes", .value = 256, .unit = "B"},
+                {.key = "plan_peak_bytes", .value = 256, .unit = "B"},
+                {.key = "live_bytes_peak", .value = 128, .unit = "B"}};
   return made;
 }
 
