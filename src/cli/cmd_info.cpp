@@ -13,7 +13,7 @@ namespace {
 
 int run(const std::string& format_name) {
   const Format format = parse_format(format_name);
-    if (format == Format::json) {
+  if (format == Format::json) {
     write_out(machine_json());
     return 0;
   }

@@ -22,12 +22,16 @@ namespace {
 struct Options {
   std::string name;
   bool large = false;
-  ModelOptions model{.model = {}};
-  RunOptions run{.batch = {}, .seq = {}, .engine = {}, .dtype = {}, .device = {}, .recompute = {}, .grad_accum = {}};
+  ModelOptions model;
+  RunOptions run;
   MachineOptions machine;
   ProfileOptions profile;
   OutputOptions output;
   std::string n, count, strategy, head_dim;
+
+  Options() {
+    for (const auto& [key, text] : by_name()) text->clear();
+  }
 
   /// The option by the name that study files use.
   [[nodiscard]] std::map<std::string, std::string*> by_name() {
@@ -178,7 +182,8 @@ Body declare_study(CLI::App& app) {
   }
   options->output.add_to(app);
   app.footer(
-      "Each study names a sweep, how it is measured, and the views that answer its question; studies/README.md\n"
+      "Each study names a sweep, how it is measured, and the views that answer its question; "
+      "studies/README.md\n"
       "shows how to write one. Options replace what the study says.\n\n"
       "Example: rooflm study blocks --model gpt2 --seq 64,128,256 -o blocks.rooflm --html blocks.html");
   return [options] { return run(*options); };

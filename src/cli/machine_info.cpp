@@ -1,6 +1,9 @@
 // The machine and what this binary was built with, as `info` prints it and records keep it.
 #include "cli/machine_info.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <Eigen/Core>
 #include <nlohmann/json.hpp>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -74,9 +77,7 @@ std::string amount(const Json& bytes) {
 
 }  // namespace
 
-std::string machine_json() {
-  return collect().dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string machine_json() { return collect().dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 std::vector<std::pair<std::string, std::string>> machine_lines() {
   const Json info = collect();

@@ -55,8 +55,9 @@ void ProfileOptions::add_to(CLI::App& app) {
   add("--max-seconds", max_seconds, "S", "Time for each configuration after warm-up (default: 30)");
   add("--memory-limit", memory_limit, "SIZE",
       "Larger configurations get the status oom: 8GB, 8GiB (default: what is free)");
-  app.add_option("--data", data, "Text to compute on: shards, or a directory made by data prepare (default: "
-                                 "random tokens)")
+  app.add_option("--data", data,
+                 "Text to compute on: shards, or a directory made by data prepare (default: "
+                 "random tokens)")
       ->type_name("SHARD...|DIR")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')

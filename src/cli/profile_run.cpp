@@ -13,6 +13,7 @@
 #include "cli/step_inputs.h"
 #include "core/error.h"
 #include "core/statistics.h"
+#include "measure/drift.h"
 #include "measure/machine.h"
 #include "model/forward.h"
 #include "perfmodel/roofline.h"
@@ -75,8 +76,8 @@ class Profile {
   }
 
   ProfileOutcome take() {
-    program::Program program = engines::training_step(
-        model::forward(point_->config, point_->batch, point_->seq), point_->step);
+    program::Program program =
+        engines::training_step(model::forward(point_->config, point_->batch, point_->seq), point_->step);
     write_program(program);
     const auto backend = make_backend(point_->device, point_->step.engine, settings_->threads);
     fact("free_bytes", backend->free_bytes(), "B");
@@ -128,9 +129,8 @@ class Profile {
     record_->add(run, perfmodel::predict_roofs(machine, program));
     const auto tokens = static_cast<double>(point_->tokens());
     fact("tokens", tokens, "tokens");
-    fact("model_flop",
-         static_cast<double>(model::model_flop_per_token(point_->config, point_->seq)) * tokens, "flop",
-         "(6 N + 12 L C T) tokens (PaLM, appendix B)");
+    fact("model_flop", static_cast<double>(model::model_flop_per_token(point_->config, point_->seq)) * tokens,
+         "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
     fact("matmul_flop", static_cast<double>(step_totals(program).cost.matmul_flop), "flop");
     fact("plan_bytes", static_cast<double>(need.transient_bytes), "B");
     fact("state_bytes", static_cast<double>(need.persistent_bytes), "B");
@@ -151,8 +151,9 @@ class Profile {
                            settings_->memory_limit_bytes.value_or(0));
     StepInputs inputs(engine, *point_, settings_->seed, settings_->shards);
     trace::OpRecorder recorder(engine.program(), backend, kExpectedSteps);
-    const auto result = measure::run_interleaved(
-        engine, recorder, settings_->steps, [&](int step, StepKind /*kind*/) {
+    const auto clock_before = measure::clock_hz();
+    const auto result =
+        measure::run_interleaved(engine, recorder, settings_->steps, [&](int step, StepKind /*kind*/) {
           if (train::StopSignals::received() != 0) return false;
           inputs.write(step);
           recorder.set_step(step);
@@ -160,7 +161,7 @@ class Profile {
         });
     write_samples(result);
     record_->add(outcome_.run, recorder.events());
-    write_uncertainty(result);
+    write_uncertainty(result, {.before_hz = clock_before, .after_hz = measure::clock_hz()});
     const auto resident_peak = measure::peak_resident_bytes();
     if (resident_before && resident_peak) {
       fact("rss_increase_bytes", static_cast<double>(*resident_peak - *resident_before), "B");
@@ -193,11 +194,12 @@ class Profile {
     record_->add(outcome_.run, rows);
   }
 
-  void write_uncertainty(const measure::InterleaveResult& result) {
+  void write_uncertainty(const measure::InterleaveResult& result, const measure::ClockChange& clock) {
     sentence("stop_reason", result.stop_reason);
     const auto plain = result.step_seconds(StepKind::plain);
     const auto observed = result.step_seconds(StepKind::observed);
     if (plain.empty() || observed.empty()) return;
+    sentence("drift", measure::drift_sentence(core::summarise(plain), clock));
     const double plain_s = core::median(plain);
     outcome_.step_s = plain_s;
     const double cost = core::median(observed) / plain_s - 1;

@@ -23,9 +23,9 @@ struct ProfileSettings {
 
 /// How a run ended.
 struct ProfileOutcome {
-  std::int64_t run = 0;    ///< in the record
-  std::string status;      ///< "success", "oom", "interrupted"
-  double step_s = 0;       ///< median of the plain steps
+  std::int64_t run = 0;  ///< in the record
+  std::string status;    ///< "success", "oom", "interrupted"
+  double step_s = 0;     ///< median of the plain steps
   double needed_bytes = 0;
 };
 

@@ -35,8 +35,8 @@ std::string command_line(const std::string& otherwise) {
 fs::path make_temporary_folder() {
   std::string name = (fs::temp_directory_path() / "rooflm-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) {
-    throw core::InputError(name + ": cannot make a temporary folder: " +
-                           std::generic_category().message(errno));
+    throw core::InputError(name +
+                           ": cannot make a temporary folder: " + std::generic_category().message(errno));
   }
   return name;
 }

@@ -28,7 +28,8 @@ class ProfileSession {
   /// What a study asks, for whoever reads the record.
   void describe(const std::string& title, const std::string& question);
   [[nodiscard]] record::Writer& record() { return *writer_; }
-  /// Measures what this machine can do, or takes what is kept from an earlier time, and adds it to the record.
+  /// Measures what this machine can do, or takes what is kept from an earlier time, and adds it to the
+  /// record.
   std::vector<record::Ceiling> ceilings(int threads, const std::vector<core::DType>& dtypes, bool remeasure);
   /// Runs all points until a signal asks to stop; returns that signal or 0. `all_oom` says whether none fit.
   int run(const std::vector<Point>& points, const ProfileSettings& settings, bool& all_oom);

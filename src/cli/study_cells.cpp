@@ -59,7 +59,8 @@ constexpr std::array kFormats = {
     Format{"fp32", 8, 23, 3.4028234663852886e38,
            "master weights, moments, gradients of weights, statistics of norms, softmax, loss"},
     Format{"tf32", 8, 10, 3.4011621342146535e38, "inputs of products on tensor cores; stored as fp32"},
-    Format{"bf16", 8, 7, 3.3895313892515355e38, "activations, their gradients, copies of weights for products"},
+    Format{"bf16", 8, 7, 3.3895313892515355e38,
+           "activations, their gradients, copies of weights for products"},
     Format{"fp16", 5, 10, 65504, "as bf16, with the loss scaled up: gradients below 3e-8 would vanish"},
     Format{"fp8 e4m3", 4, 3, 448, "inputs of products in the forward pass, scaled per tensor"},
     Format{"fp8 e5m2", 5, 2, 57344, "gradients as inputs of products, scaled per tensor"}};
@@ -122,7 +123,8 @@ std::vector<record::Cell> gemm_cells(const StudyOptions& options, int threads) {
 
 std::vector<record::Cell> attention_cells(const StudyOptions& options, int threads) {
   std::vector<measure::AttentionProblem> problems(1);
-  const auto integers = [&](const char* key, const char* otherwise, std::int64_t measure::AttentionProblem::*member) {
+  const auto integers = [&](const char* key, const char* otherwise,
+                            std::int64_t measure::AttentionProblem::*member) {
     multiply(problems, parse_integers(key, option(options, key, otherwise)),
              [member](measure::AttentionProblem& p, std::int64_t value) { p.*member = value; });
   };
@@ -135,10 +137,12 @@ std::vector<record::Cell> attention_cells(const StudyOptions& options, int threa
   integers("heads", "1", &measure::AttentionProblem::heads);
   integers("head-dim", "64", &measure::AttentionProblem::head_dim);
   integers("seq", "256,512,1024", &measure::AttentionProblem::seq);
-  multiply(problems, parse_names("attention", option(options, "attention", "batched,flash")),
-           [](measure::AttentionProblem& p, const std::string& name) { p.kind = passes::parse_attention(name); });
-  multiply(problems, parse_names("engine", option(options, "engine", "fused")),
-           [](measure::AttentionProblem& p, const std::string& name) { p.engine = engines::parse_engine(name); });
+  multiply(
+      problems, parse_names("attention", option(options, "attention", "batched,flash")),
+      [](measure::AttentionProblem& p, const std::string& name) { p.kind = passes::parse_attention(name); });
+  multiply(
+      problems, parse_names("engine", option(options, "engine", "fused")),
+      [](measure::AttentionProblem& p, const std::string& name) { p.engine = engines::parse_engine(name); });
   Cells cells("attention");
   for (const measure::AttentionProblem& p : problems) {
     note("  attention B={} H={} D={} T={} {} {} {}", p.batch, p.heads, p.head_dim, p.seq,

@@ -2,12 +2,12 @@
 #include "cli/study_file.h"
 
 #include <fmt/format.h>
+#include <toml++/toml.h>
 
 #include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <sstream>
-#include <toml++/toml.h>
 #include <utility>
 
 #include "cli/shipped_studies.h"
@@ -19,9 +19,9 @@ namespace {
 
 const std::vector<std::string> kKeys = {"title", "question", "kind", "views", "options", "large"};
 const std::vector<std::string> kOptionKeys = {
-    "model",  "arch",      "layers", "heads",  "kv-heads",  "d-model",    "d-ff",  "vocab",    "batch",     "seq",
-    "engine", "attention", "dtype",  "device", "recompute", "grad-accum", "warmup", "max-steps", "max-seconds",
-    "head-dim", "strategy", "n", "count"};
+    "model",  "arch",      "layers",      "heads",     "kv-heads", "d-model", "d-ff",      "vocab",
+    "batch",  "seq",       "engine",      "attention", "dtype",    "device",  "recompute", "grad-accum",
+    "warmup", "max-steps", "max-seconds", "head-dim",  "strategy", "n",       "count"};
 
 /// Reads one file, and says where it is wrong.
 class Parser {
@@ -87,7 +87,8 @@ class Parser {
       std::string text;
       for (const toml::node& item : *list) {
         if (item.is_array()) fail(item, fmt::format("'{}' must be a list of numbers or texts", key));
-        text += (text.empty() ? "" : ",") + value_of(key, item);
+        if (!text.empty()) text += ',';
+        text += value_of(key, item);
       }
       return text;
     }
@@ -141,7 +142,8 @@ Study read_study(const std::filesystem::path& path) {
 std::vector<Study> shipped_studies() {
   std::vector<Study> studies;
   for (const ShippedStudy& file : kShippedStudies) {
-    studies.push_back(parse_study(file.text, std::string(file.name), fmt::format("studies/{}.toml", file.name)));
+    studies.push_back(
+        parse_study(file.text, std::string(file.name), fmt::format("studies/{}.toml", file.name)));
   }
   return studies;
 }

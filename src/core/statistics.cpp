@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/significance.h"
+
 namespace rooflm::core {
 namespace {
 
@@ -60,6 +62,21 @@ double median_absolute_deviation(std::span<const double> samples) {
   return median(distances);
 }
 
+double outlier_distance(std::span<const double> samples) {
+  constexpr double kNormal = 1.4826;  // MAD times this is the standard deviation of a normal distribution
+  constexpr double kFar = 5;
+  return kFar * kNormal * median_absolute_deviation(samples);
+}
+
+Drift measure_drift(std::span<const double> samples) {
+  require_samples(samples);
+  if (samples.size() < 2) return {};
+  const std::span<const double> first = samples.first(samples.size() / 2);
+  const std::span<const double> second = samples.last(samples.size() / 2);
+  const double before = median(first);
+  return {.ratio = before != 0 ? median(second) / before : 1, .p = mann_whitney_p(first, second)};
+}
+
 Interval median_interval(std::span<const double> samples, double confidence) {
   const std::vector<double> values = sorted(samples);
   const std::size_t n = values.size();
@@ -77,14 +94,20 @@ Interval median_interval(std::span<const double> samples, double confidence) {
 Summary summarise(std::span<const double> samples, double confidence) {
   require_samples(samples);
   const auto [min, max] = std::minmax_element(samples.begin(), samples.end());
+  const double center = median(samples);
+  const double far = outlier_distance(samples);
+  const auto outliers =
+      std::count_if(samples.begin(), samples.end(), [&](double x) { return std::abs(x - center) > far; });
   return {.count = samples.size(),
           .mean = mean(samples),
           .std = sample_std(samples),
-          .median = median(samples),
+          .median = center,
           .mad = median_absolute_deviation(samples),
           .min = *min,
           .max = *max,
-          .median_ci = median_interval(samples, confidence)};
+          .outliers = static_cast<std::size_t>(outliers),
+          .median_ci = median_interval(samples, confidence),
+          .drift = measure_drift(samples)};
 }
 
 }  // namespace rooflm::core

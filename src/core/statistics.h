@@ -13,7 +13,17 @@ struct Interval {
   double coverage = 0;
 };
 
-/// What is said of a sample. Every value has the unit of the samples.
+/// The second half of a series against its first half; the sample in the middle of an odd number is left out.
+struct Drift {
+  double ratio = 1;  ///< median of the second half / median of the first; 1 when the first is 0
+  double p = 1;      ///< two-sided, of the rank test; too low where samples depend on their neighbours
+  /// p < 0.01. Of independent samples 1 % are called drifting falsely; where neighbours correlate by 0.5, 12
+  /// %.
+  [[nodiscard]] bool is_significant() const { return p < kAlpha; }
+  static constexpr double kAlpha = 0.01;
+};
+
+/// What is said of a sample. Every value has the unit of the samples; drift depends on their order.
 struct Summary {
   std::size_t count = 0;
   double mean = 0;
@@ -22,7 +32,9 @@ struct Summary {
   double mad = 0;  ///< median absolute deviation from the median, not scaled
   double min = 0;
   double max = 0;
+  std::size_t outliers = 0;  ///< further from the median than outlier_distance
   Interval median_ci;
+  Drift drift;
 };
 
 // All of the following throw std::invalid_argument for an empty sample.
@@ -33,6 +45,9 @@ double sample_std(std::span<const double> samples);
 double median(std::span<const double> samples);
 /// median |x - median(x)|.
 double median_absolute_deviation(std::span<const double> samples);
+/// Five normalised median absolute deviations, 5 * 1.4826 MAD: a sample further than that from the median is
+/// called an outlier. Of a normal distribution about one in two million is.
+double outlier_distance(std::span<const double> samples);
 /// Linear interpolation between the order statistics around position q (n - 1), for q in [0, 1] (type 7 of
 /// Hyndman and Fan, 1996). std::invalid_argument for another q.
 double quantile(std::span<const double> samples, double q);
@@ -41,6 +56,9 @@ double quantile(std::span<const double> samples, double q);
 /// which 1 - 2 P(Binomial(n, 1/2) < k) >= confidence (Conover, "Practical nonparametric statistics", 3.2).
 /// With too few samples (fewer than 6 for 0.95) it is [min, max]; `coverage` says what is reached.
 Interval median_interval(std::span<const double> samples, double confidence = 0.95);
+
+/// Samples in the order in which they were taken. Fewer than 10 of them can not show a significant drift.
+Drift measure_drift(std::span<const double> samples);
 
 Summary summarise(std::span<const double> samples, double confidence = 0.95);
 

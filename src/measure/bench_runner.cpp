@@ -4,16 +4,32 @@
 #include <algorithm>
 #include <iterator>
 
+#include "measure/sampling.h"
+#include "measure/stopping.h"
+
 namespace rooflm::measure {
 
 BenchResult run_bench(engines::Engine& engine, const BenchOptions& options,
                       const std::function<void(int step)>& before_step) {
+  constexpr int kFewest = 6;  // with fewer there is no 95% interval of a median
   BenchResult result;
-  for (int i = 0; i < options.warmup + options.steps; ++i) {
+  for (int i = 0; i < options.warmup; ++i) {
     before_step(i);
-    const engines::StepTimes times = engine.run();
-    if (i >= options.warmup) result.samples.push_back(times);
+    engine.run();
   }
+  Stopping stopping({.precision = options.precision,
+                     .min_samples = std::min(kFewest, options.steps),
+                     .max_samples = options.steps,
+                     .max_seconds = options.max_seconds});
+  result.clock.before_hz = clock_hz();
+  const double start = now_s();
+  for (int i = options.warmup; !stopping.is_done(); ++i) {
+    before_step(i);
+    result.samples.push_back(engine.run());
+    stopping.add(result.samples.back().step_s, now_s() - start);
+  }
+  result.clock.after_hz = clock_hz();
+  result.stop_reason = stopping.reason();
   const auto summary_of = [&](double engines::StepTimes::*phase) {
     std::vector<double> seconds;
     std::transform(result.samples.begin(), result.samples.end(), std::back_inserter(seconds),

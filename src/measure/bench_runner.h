@@ -2,22 +2,29 @@
 #pragma once
 
 #include <functional>
+#include <limits>
+#include <string>
 #include <vector>
 
 #include "core/statistics.h"
 #include "engines/engine.h"
+#include "measure/drift.h"
 
 namespace rooflm::measure {
 
 struct BenchOptions {
-  int warmup = 2;  ///< steps that run first and are discarded
-  int steps = 10;  ///< timed steps, at least 1
+  int warmup = 2;        ///< steps that run first and are discarded
+  int steps = 10;        ///< timed steps, at least 1; at most, where a precision is asked for
+  double precision = 0;  ///< stop when the interval of the step's median is within this share of it; 0: never
+  double max_seconds = std::numeric_limits<double>::infinity();  ///< of timed steps
 };
 
 /// Wall time per phase of the timed steps, in seconds.
 struct BenchResult {
   core::Summary forward, backward, optimizer, step;
   std::vector<engines::StepTimes> samples;
+  std::string stop_reason;  ///< "interval within 1 %", "10 samples", "30 s"
+  ClockChange clock;
 };
 
 /// Runs the steps with no observer. `before_step(i)`, i from 0 over warm-up and timed steps, is called before

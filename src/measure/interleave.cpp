@@ -1,35 +1,13 @@
 // Timing steps with and without an observer in turn, so that both see the same machine.
 #include "measure/interleave.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <cstddef>
 
-#include "core/statistics.h"
 #include "measure/sampling.h"
+#include "measure/stopping.h"
 
 namespace rooflm::measure {
-namespace {
-
-/// Whether enough is known of the plain steps: the reason, or "".
-std::string reason_to_stop(const std::vector<double>& plain, double elapsed_s,
-                           const InterleaveOptions& options, bool& reached_precision) {
-  if (plain.size() < static_cast<std::size_t>(options.min_steps)) return {};
-  const core::Summary summary = core::summarise(plain);
-  const double half = (summary.median_ci.high - summary.median_ci.low) / 2;
-  if (half <= options.precision * summary.median) {
-    reached_precision = true;
-    return fmt::format("the interval of the median is within {:.2g} %", 100 * options.precision);
-  }
-  if (plain.size() >= static_cast<std::size_t>(options.max_steps)) {
-    return fmt::format("{} steps", options.max_steps);
-  }
-  if (elapsed_s >= options.max_seconds) return fmt::format("{:.3g} s", options.max_seconds);
-  return {};
-}
-
-}  // namespace
 
 const char* name_of(StepKind kind) {
   constexpr std::array kNames = {"warmup", "plain", "observed"};
@@ -60,14 +38,21 @@ InterleaveResult run_interleaved(engines::Engine& engine, engines::Observer& obs
   for (int i = 0; i < options.warmup; ++i) {
     if (!run(StepKind::warmup)) return result;
   }
+  Stopping stopping({.precision = options.precision,
+                     .min_samples = options.min_steps,
+                     .max_samples = options.max_steps,
+                     .max_seconds = options.max_seconds});
   const double start = now_s();
   for (bool plain_first = true;; plain_first = !plain_first) {
     if (!run(plain_first ? StepKind::plain : StepKind::observed)) return result;
     if (!run(plain_first ? StepKind::observed : StepKind::plain)) return result;
-    const std::string reason = reason_to_stop(result.step_seconds(StepKind::plain), now_s() - start, options,
-                                              result.reached_precision);
-    if (reason.empty()) continue;
-    result.stop_reason = reason;
+    for (std::size_t i = result.steps.size() - 2; i < result.steps.size(); ++i) {
+      const TimedStep& timed = result.steps[i];
+      if (timed.kind == StepKind::plain) stopping.add(timed.times.step_s, now_s() - start);
+    }
+    if (!stopping.is_done()) continue;
+    result.stop_reason = stopping.reason();
+    result.reached_precision = stopping.reached_precision();
     return result;
   }
 }

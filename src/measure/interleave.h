@@ -10,10 +10,10 @@
 namespace rooflm::measure {
 
 struct InterleaveOptions {
-  int warmup = 2;             ///< steps that run first and are not counted
-  double precision = 0.01;    ///< stop when the interval of the median is within this share of it, to each side
-  int min_steps = 6;          ///< of each kind
-  int max_steps = 200;        ///< of each kind
+  int warmup = 2;           ///< steps that run first and are not counted
+  double precision = 0.01;  ///< stop when the interval of the median is within this share of it, to each side
+  int min_steps = 6;        ///< of each kind
+  int max_steps = 200;      ///< of each kind
   double max_seconds = 30.0;  ///< in all, after warm-up
 };
 
@@ -28,13 +28,14 @@ struct TimedStep {
 
 struct InterleaveResult {
   std::vector<TimedStep> steps;  ///< in the order in which they ran
-  std::string stop_reason;       ///< "the interval of the median is within 1.0 %", "200 steps", "30 s"
+  std::string stop_reason;       ///< "interval within 1 %", "200 samples", "30 s"
   bool reached_precision = false;
   [[nodiscard]] std::vector<double> step_seconds(StepKind kind) const;
 };
 
 /// Plain and observed steps in pairs, whose order alternates. End-to-end times are those of plain steps.
-/// `before_step(i)`, i from 0, writes the inputs and is not timed; when it returns false, measuring ends there
+/// `before_step(i)`, i from 0, writes the inputs and is not timed; when it returns false, measuring ends
+/// there
 /// ("interrupted"). `observer` sees every second of the steps after warm-up.
 InterleaveResult run_interleaved(engines::Engine& engine, engines::Observer& observer,
                                  const InterleaveOptions& options,

@@ -38,8 +38,8 @@ std::vector<std::byte> random_values(core::DType dtype, std::int64_t count, std:
   } else if (dtype == core::DType::f32) {
     fill(reinterpret_cast<float*>(bytes.data()));
   } else {
-    throw core::Unavailable(fmt::format("micro-benchmarks compute in fp32 and bf16, not in {}",
-                                        core::name_of(dtype)));
+    throw core::Unavailable(
+        fmt::format("micro-benchmarks compute in fp32 and bf16, not in {}", core::name_of(dtype)));
   }
   return bytes;
 }
@@ -48,8 +48,8 @@ std::vector<std::byte> random_values(core::DType dtype, std::int64_t count, std:
 Program attention_program(const AttentionProblem& p) {
   Program program;
   const core::Shape packed{p.batch, p.seq, 3 * p.heads * p.head_dim};
-  const TensorId qkv = program.add_tensor(
-      {.name = "qkv", .shape = packed, .dtype = p.dtype, .role = program::Role::input});
+  const TensorId qkv =
+      program.add_tensor({.name = "qkv", .shape = packed, .dtype = p.dtype, .role = program::Role::input});
   program::Op op;
   op.def = &program::ops::kAttention;
   op.inputs = {qkv};
@@ -60,8 +60,8 @@ Program attention_program(const AttentionProblem& p) {
   const TensorId out = program.append(std::move(op), "out").at(0);
   const core::Shape shape = program.shape(out);
   passes::lower_attention(program, p.kind);
-  const TensorId d_out = program.add_tensor(
-      {.name = "d_out", .shape = shape, .dtype = p.dtype, .role = program::Role::input});
+  const TensorId d_out =
+      program.add_tensor({.name = "d_out", .shape = shape, .dtype = p.dtype, .role = program::Role::input});
   program::GradientMap gradients{{out, d_out}};
   passes::differentiate(program, 0, gradients);
   for (program::Tensor& tensor : program.tensors) {
@@ -88,8 +88,10 @@ Program gemm_program(const GemmProblem& p) {
   program::Op op;
   op.def = &program::ops::kMatmul;
   op.inputs = {0, 1};
-  op.attrs = {{"batch", static_cast<double>(batch)}, {"m", static_cast<double>(rows)},
-              {"n", static_cast<double>(p.n)},       {"k", static_cast<double>(p.n)},
+  op.attrs = {{"batch", static_cast<double>(batch)},
+              {"m", static_cast<double>(rows)},
+              {"n", static_cast<double>(p.n)},
+              {"k", static_cast<double>(p.n)},
               {"looped", p.strategy == GemmStrategy::looped ? 1.0 : 0.0}};
   program.append(std::move(op), "c");
   program.tensor(2).dtype = p.dtype;

@@ -55,6 +55,7 @@ struct GemmProblem {
 };
 
 /// The rate of all products together, in flop/s. Throws as run_attention.
-core::Summary run_gemm(backends::Backend& backend, const GemmProblem& problem, const SamplingOptions& options);
+core::Summary run_gemm(backends::Backend& backend, const GemmProblem& problem,
+                       const SamplingOptions& options);
 
 }  // namespace rooflm::measure

@@ -23,8 +23,8 @@ struct Machine {
   std::map<std::string, double> flop_per_s;  ///< of matrix products, by dtype
   std::vector<MemoryLevel> levels;           ///< from the innermost out
 
-  /// From the ceilings of `device` measured with `threads` threads, and the capacities of its caches in bytes by
-  /// level name. Where a level was measured with other numbers of threads only, it is left out.
+  /// From the ceilings of `device` measured with `threads` threads, and the capacities of its caches in bytes
+  /// by level name. Where a level was measured with other numbers of threads only, it is left out.
   static Machine from_ceilings(const std::vector<record::Ceiling>& ceilings, const std::string& device,
                                int threads, const std::map<std::string, double>& capacity_bytes);
 };
@@ -40,8 +40,8 @@ struct Roof {
 /// A lower bound of the time of one op (Williams, Waterman and Patterson, "Roofline", 2009, for each level of
 /// the hierarchy): max(flop / rate, max over levels of (bytes - what inner levels hold) / bandwidth). What an
 /// inner level can hold may be there already from the op before, so it is not counted against outer ones. Of
-/// causal flash attention only the half below the diagonal, (T + 1) / 2T, is needed. Elementwise arithmetic has
-/// no roof of its own here.
+/// causal flash attention only the half below the diagonal, (T + 1) / 2T, is needed. Elementwise arithmetic
+/// has no roof of its own here.
 Roof roof_of(const Machine& machine, const program::Program& program, const program::Op& op);
 
 /// Predictions for a record: 'roof_s' of "op:N", "phase:NAME" and "step".

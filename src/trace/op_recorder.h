@@ -21,8 +21,8 @@ class OpRecorder : public engines::Observer {
 
   /// Number of the step that runs next, as in record::Sample::step.
   void set_step(std::int64_t step) { step_ = step; }
-  /// Nanoseconds count from the recorder's construction. Where kernels run after they were submitted, `start_ns`
-  /// is when they were.
+  /// Nanoseconds count from the recorder's construction. Where kernels run after they were submitted,
+  /// `start_ns` is when they were.
   [[nodiscard]] const std::vector<record::Event>& events() const { return events_; }
 
   void on_step_begin(const program::Program& program) override;
@@ -37,7 +37,7 @@ class OpRecorder : public engines::Observer {
  private:
   std::vector<record::Event> events_;
   std::unique_ptr<backends::Stopwatch> stopwatch_;  ///< two marks per op
-  std::size_t first_event_ = 0;  ///< of the step that runs
+  std::size_t first_event_ = 0;                     ///< of the step that runs
   std::int64_t origin_ns_ = 0;
   std::int64_t step_ = 0;
   std::int64_t begin_ns_ = 0;     ///< of the op that runs

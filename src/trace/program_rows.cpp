@@ -49,8 +49,7 @@ core::DType dtype_of(const Program& program, const Op& op) {
 }
 
 std::string kernel_of(const Program& program, const Op& op, const std::string& kernels) {
-  std::string name =
-      fmt::format("{}::{}_{}", kernels, op.def->name, core::name_of(dtype_of(program, op)));
+  std::string name = fmt::format("{}::{}_{}", kernels, op.def->name, core::name_of(dtype_of(program, op)));
   if (!op.is(program::ops::kMatmul)) return name;
   name += fmt::format("_{}x{}x{}", op.attrs.integer("m"), op.attrs.integer("n"), op.attrs.integer("k"));
   if (const auto batch = op.attrs.integer("batch"); batch > 1) name += fmt::format("_b{}", batch);
@@ -68,35 +67,34 @@ std::string first_output_name(const Program& program, const Op& op) {
 
 std::string class_of(const Op& op) {
   namespace ops = program::ops;
-  static const std::array kClasses = {
-      ClassRow{&ops::kMatmul, "matmul"},
-      ClassRow{&ops::kAttention, "attention"},
-      ClassRow{&ops::kFlashAttention, "attention"},
-      ClassRow{&ops::kFlashAttentionBackward, "attention"},
-      ClassRow{&ops::kLayerNorm, "norm"},
-      ClassRow{&ops::kLayerNormBackward, "norm"},
-      ClassRow{&ops::kAddLayerNorm, "norm"},
-      ClassRow{&ops::kRmsNorm, "norm"},
-      ClassRow{&ops::kRmsNormBackward, "norm"},
-      ClassRow{&ops::kAddRmsNorm, "norm"},
-      ClassRow{&ops::kCausalSoftmax, "softmax"},
-      ClassRow{&ops::kCausalSoftmaxBackward, "softmax"},
-      ClassRow{&ops::kCrossEntropy, "loss"},
-      ClassRow{&ops::kCrossEntropyBackward, "loss"},
-      ClassRow{&ops::kMean, "loss"},
-      ClassRow{&ops::kEmbedding, "embedding"},
-      ClassRow{&ops::kEmbeddingBackward, "embedding"},
-      ClassRow{&ops::kEmbeddingPositions, "embedding"},
-      ClassRow{&ops::kAddPositions, "embedding"},
-      ClassRow{&ops::kAddPositionsBackward, "embedding"},
-      ClassRow{&ops::kSplitHeads, "copy"},
-      ClassRow{&ops::kJoinHeads, "copy"},
-      ClassRow{&ops::kMergeHeads, "copy"},
-      ClassRow{&ops::kUnmergeHeads, "copy"},
-      ClassRow{&ops::kCast, "copy"},
-      ClassRow{&ops::kGlobalNorm, "optimizer"},
-      ClassRow{&ops::kAdamW, "optimizer"},
-      ClassRow{&ops::kSgd, "optimizer"}};
+  static const std::array kClasses = {ClassRow{&ops::kMatmul, "matmul"},
+                                      ClassRow{&ops::kAttention, "attention"},
+                                      ClassRow{&ops::kFlashAttention, "attention"},
+                                      ClassRow{&ops::kFlashAttentionBackward, "attention"},
+                                      ClassRow{&ops::kLayerNorm, "norm"},
+                                      ClassRow{&ops::kLayerNormBackward, "norm"},
+                                      ClassRow{&ops::kAddLayerNorm, "norm"},
+                                      ClassRow{&ops::kRmsNorm, "norm"},
+                                      ClassRow{&ops::kRmsNormBackward, "norm"},
+                                      ClassRow{&ops::kAddRmsNorm, "norm"},
+                                      ClassRow{&ops::kCausalSoftmax, "softmax"},
+                                      ClassRow{&ops::kCausalSoftmaxBackward, "softmax"},
+                                      ClassRow{&ops::kCrossEntropy, "loss"},
+                                      ClassRow{&ops::kCrossEntropyBackward, "loss"},
+                                      ClassRow{&ops::kMean, "loss"},
+                                      ClassRow{&ops::kEmbedding, "embedding"},
+                                      ClassRow{&ops::kEmbeddingBackward, "embedding"},
+                                      ClassRow{&ops::kEmbeddingPositions, "embedding"},
+                                      ClassRow{&ops::kAddPositions, "embedding"},
+                                      ClassRow{&ops::kAddPositionsBackward, "embedding"},
+                                      ClassRow{&ops::kSplitHeads, "copy"},
+                                      ClassRow{&ops::kJoinHeads, "copy"},
+                                      ClassRow{&ops::kMergeHeads, "copy"},
+                                      ClassRow{&ops::kUnmergeHeads, "copy"},
+                                      ClassRow{&ops::kCast, "copy"},
+                                      ClassRow{&ops::kGlobalNorm, "optimizer"},
+                                      ClassRow{&ops::kAdamW, "optimizer"},
+                                      ClassRow{&ops::kSgd, "optimizer"}};
   const auto* found =
       std::find_if(kClasses.begin(), kClasses.end(), [&](const ClassRow& row) { return row.op == op.def; });
   return found == kClasses.end() ? "elementwise" : found->name;

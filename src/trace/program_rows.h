@@ -10,8 +10,8 @@
 
 namespace rooflm::trace {
 
-/// All ops but setup ones. `kernels`: the table that ran them, "fused" or "eager"; the name of a kernel is that
-/// table, the op, its dtype and, for products, its extents: "fused::matmul_bf16_256x2304x768".
+/// All ops but setup ones. `kernels`: the table that ran them, "fused" or "eager"; the name of a kernel is
+/// that table, the op, its dtype and, for products, its extents: "fused::matmul_bf16_256x2304x768".
 std::vector<record::Op> op_rows(const program::Program& program, const std::string& kernels);
 
 /// Tensors that some op touches, with the ops between which they are alive and their place in the arena.

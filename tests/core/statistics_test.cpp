@@ -48,6 +48,33 @@ TEST(Statistics, MedianAbsoluteDeviation) {
   EXPECT_EQ(median_absolute_deviation(std::vector<double>{1, 1, 2, 2, 4, 6, 9}), 1);
 }
 
+TEST(Statistics, OutliersAreFarFromTheMedian) {
+  // Median 10, deviations 2 1 0 1 2 7 8, MAD 2: the limit is 14.826.
+  std::vector<double> samples = {8, 9, 10, 11, 12, 3, 18};
+  EXPECT_DOUBLE_EQ(outlier_distance(samples), 14.826);
+  EXPECT_EQ(summarise(samples).outliers, 0U);
+  samples.back() = 24.8;
+  EXPECT_EQ(summarise(samples).outliers, 0U);
+  samples.back() = 24.9;
+  EXPECT_EQ(summarise(samples).outliers, 1U);
+  EXPECT_EQ(summarise(std::vector<double>{1, 1, 1, 1}).outliers, 0U);
+}
+
+TEST(Statistics, DriftComparesTheHalves) {
+  // 1..5 and 6..10: the two most extreme of 252 splits.
+  const Drift rising = measure_drift(one_to(10));
+  EXPECT_DOUBLE_EQ(rising.ratio, 8.0 / 3.0);
+  EXPECT_NEAR(rising.p, 2.0 / 252, 1e-12);
+  EXPECT_TRUE(rising.is_significant());
+  EXPECT_FALSE(measure_drift(one_to(9)).is_significant());  // 4 and 4: 2 of 70 at best
+  const Drift still = measure_drift(std::vector<double>{1, 2, 3, 4, 5, 99, 1, 2, 3, 4, 5});
+  EXPECT_DOUBLE_EQ(still.ratio, 1);
+  EXPECT_FALSE(still.is_significant());
+  EXPECT_EQ(measure_drift(std::vector<double>{4}).ratio, 1);
+  EXPECT_EQ(measure_drift(std::vector<double>{0, 0}).ratio, 1);
+  EXPECT_THROW(measure_drift({}), std::invalid_argument);
+}
+
 TEST(Statistics, QuantilesInterpolate) {
   const std::vector<double> samples = {40, 10, 30, 20};
   EXPECT_DOUBLE_EQ(quantile(samples, 0), 10);

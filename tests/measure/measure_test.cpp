@@ -68,6 +68,7 @@ TEST(BenchRunner, CountsWarmUpAndTimedSteps) {
   EXPECT_EQ(steps, (std::vector<int>{0, 1, 2, 3, 4}));
   EXPECT_EQ(result.samples.size(), 3U);
   EXPECT_EQ(result.step.count, 3U);
+  EXPECT_EQ(result.stop_reason, "3 samples");
   for (const engines::StepTimes& times : result.samples) {
     EXPECT_NEAR(times.forward_s + times.backward_s + times.optimizer_s, times.step_s, 1e-4);
   }

@@ -37,10 +37,11 @@ export function choice<T extends string>(label: string, options: readonly (reado
 }
 
 /** A labelled drop-down list. */
-export function picker(label: string, options: readonly (readonly [string, string])[], first: string, choose: (value: string) => void): HTMLLabelElement {
-  const select = h('select', { onchange: () => choose(select.value) }, ...options.map(([value, text]) => h('option', { value }, text)));
+export function picker(label: string, options: readonly (readonly [string, string])[], first: string, choose: (value: string) => void): HTMLElement {
+  const id = freshId('picker');
+  const select = h('select', { id, onchange: () => choose(select.value) }, ...options.map(([value, text]) => h('option', { value }, text)));
   select.value = first;
-  return h('label', { class: 'picker' }, h('span', {}, label), select);
+  return h('span', { class: 'picker' }, h('label', { for: id }, label), select);
 }
 
 /** A check box for each name, all ticked; calls `change` with the names that are. */

@@ -89,16 +89,23 @@ class Page {
 
   /** Builds one section, then lets the browser draw and the reader act before the next. */
   private next(jobs: (() => void)[]): void {
-    if (jobs !== this.pending) return; // another run was chosen meanwhile
-    jobs.shift()?.();
+    if (jobs !== this.pending || jobs.length === 0) return; // another run was chosen, or the rest was built at once
+    jobs.shift()!();
+    if (jobs.length === kSections.length - 1) performance.mark('overview');
     if (jobs.length > 0) setTimeout(() => this.next(jobs));
-    else window.document.documentElement.dataset.ready = 'true';
+    else this.complete();
+  }
+
+  private complete(): void {
+    performance.mark('all');
+    window.document.documentElement.dataset.ready = 'true';
   }
 
   /** Builds what is left, at once. */
   private finish(): void {
+    if (this.pending.length === 0) return;
     while (this.pending.length > 0) this.pending.shift()!();
-    window.document.documentElement.dataset.ready = 'true';
+    this.complete();
   }
 
   private listen(): void {

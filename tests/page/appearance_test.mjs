@@ -1,0 +1,87 @@
+// The page as a whole: opens from disk, shows the document's numbers, themes, runs, printing, narrow screens, names.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { open, ready, sampleDocument } from './browser.mjs';
+
+const document_ = sampleDocument();
+
+test('opens from disk, asks for nothing, and draws every section', async () => {
+  const { page, close } = await open(document_);
+  assert.equal(await page.title(), document_.title);
+  assert.equal(await page.locator('main > section').count(), 14);
+  assert.equal(await page.locator('section[aria-busy]').count(), 0);
+  assert.equal(await page.getByText('could not be drawn').count(), 0);
+  await close();
+});
+
+test('the overview says the step with its interval, tokens/s, MFU and the advice', async () => {
+  const { page, close } = await open(document_);
+  const [run] = document_.runs;
+  const text = await page.locator('#overview').innerText();
+  assert.ok(text.includes(`${run.step.median_s.toPrecision(4)} s`), 'median of the step');
+  assert.ok(text.includes(`${run.step.ci_low_s.toPrecision(3)} s to ${run.step.ci_high_s.toPrecision(3)} s`), 'interval');
+  const mfu = run.facts.model_flop.value / run.step.median_s / run.facts.peak_flop_per_s.value;
+  assert.ok(text.includes(`${(100 * mfu).toPrecision(3)} %`), 'MFU');
+  assert.ok(text.includes(`${(run.facts.tokens.value / run.step.median_s).toPrecision(4)} tokens/s`), 'tokens/s');
+  for (const advice of document_.advice.filter((item) => item.run === run.id)) assert.ok(text.includes(advice.subject), advice.subject);
+  await close();
+});
+
+test('follows the theme of the system until one is chosen, which is remembered', async () => {
+  const { page, close } = await open(document_, { colorScheme: 'dark' });
+  const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const dark = await background();
+  await page.getByRole('button', { name: 'Light' }).click();
+  const light = await background();
+  assert.notEqual(light, dark);
+  await page.reload();
+  await ready(page);
+  assert.equal(await background(), light);
+  await page.getByRole('button', { name: 'Auto' }).click();
+  assert.equal(await background(), dark);
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.waitForFunction((wanted) => getComputedStyle(document.body).backgroundColor === wanted, light);
+  await close();
+});
+
+test('another run can be chosen', async () => {
+  const { page, close } = await open(document_);
+  await page.getByLabel('Run', { exact: true }).selectOption('2');
+  await page.waitForFunction(() => !document.querySelector('section[aria-busy]'));
+  const text = await page.locator('#overview').innerText();
+  assert.ok(text.includes('looped'));
+  assert.ok((await page.locator('#ops .status').innerText()).replaceAll(/\D/g, '').includes(String(document_.runs[2].ops.op.length)));
+  await close();
+});
+
+test('prints: light, without controls, long tables cut with a sentence', async () => {
+  const { page, close } = await open(document_, { colorScheme: 'dark' });
+  const pdf = await page.pdf({ format: 'A4' });
+  assert.equal(pdf.subarray(0, 5).toString(), '%PDF-');
+  await page.evaluate(() => window.dispatchEvent(new Event('beforeprint')));
+  await page.emulateMedia({ media: 'print' });
+  assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), 'light');
+  assert.equal(await page.locator('#ops .tools').isVisible(), false);
+  assert.equal(await page.locator('#ops .row').count(), 50);
+  assert.match(await page.locator('#ops .table').getAttribute('data-printed'), /^The first 50 of /);
+  const charts = await page.$$eval('.chart', (all) => all.filter((chart) => !chart.querySelector('canvas')).length);
+  assert.equal(charts, 0, 'charts out of view are drawn for paper');
+  await page.evaluate(() => window.dispatchEvent(new Event('afterprint')));
+  assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), 'dark');
+  await close();
+});
+
+test('a narrow screen needs no sideways scrolling of the page', async () => {
+  const { page, close } = await open(document_, { viewport: { width: 390, height: 800 } });
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth));
+  await close();
+});
+
+test('everything that can be used has a name', async () => {
+  const { page, close } = await open(document_);
+  const nameless = await page.$$eval('button, input, select, a, canvas[tabindex], [role=grid], [role=img], [role=dialog]', (all) => all
+    .filter((element) => !(element.getAttribute('aria-label') || element.textContent.trim() || [...(element.labels ?? [])].some((label) => label.textContent.trim())))
+    .map((element) => element.outerHTML));
+  assert.deepEqual(nameless, []);
+  await close();
+});

@@ -1,0 +1,107 @@
+// Charts: the roofline's points and filters, stacks, memory, scopes, and the comparison of two runs.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { open, rowsOf, sampleDocument, textsOf } from './browser.mjs';
+
+const document_ = sampleDocument();
+const [run] = document_.runs;
+const numberIn = (text) => Number(text.replaceAll(/[^\d]/g, ''));
+const drawnOps = (page) => page.locator('#roofline .status').innerText().then((text) => numberIn(text.split(' op')[0]));
+
+/** Brings a chart into view and waits until it is drawn. */
+async function drawn(page, selector) {
+  const chart = page.locator(selector).first();
+  await chart.evaluate((element) => element.scrollIntoView({ block: 'center' }));
+  await chart.locator('canvas').first().waitFor();
+  return chart;
+}
+
+test('a click on a point of the roofline opens all its numbers', async () => {
+  const { page, close } = await open(document_);
+  for (const name of ['blocks', 'phases']) await page.locator('#roofline').getByLabel(name, { exact: true }).uncheck();
+  const chart = await drawn(page, '#roofline .chart');
+  const [x, y] = await chart.evaluate((element) => element.firstPoint());
+  await chart.click({ position: { x, y } });
+  const text = await page.getByRole('dialog').innerText();
+  const number = Number(text.match(/op\s+#([\d\u202f]+)/)[1].replaceAll(/\D/g, ''));
+  assert.ok(text.includes(textsOf(run.ops, 'scope')[number]));
+  assert.ok(text.includes('time at the roof') && text.includes('FLOP/B') && text.includes('device time'));
+  await page.getByRole('button', { name: 'Close details' }).click();
+  assert.equal(await page.getByRole('dialog').count(), 0);
+  await close();
+});
+
+test('filters by phase and class take ops off the roofline', async () => {
+  const { page, close } = await open(document_);
+  const [classes, phases] = ['class', 'phase'].map((key) => textsOf(run.ops, key));
+  assert.equal(await drawnOps(page), run.ops.op.length);
+  await page.locator('#roofline').getByLabel('matmul', { exact: true }).uncheck();
+  assert.equal(await drawnOps(page), classes.filter((name) => name !== 'matmul').length);
+  await page.locator('#roofline').getByLabel('backward', { exact: true }).uncheck();
+  assert.equal(await drawnOps(page), classes.filter((name, i) => name !== 'matmul' && phases[i] !== 'backward').length);
+  await close();
+});
+
+test('stacks switch between amounts and shares', async () => {
+  const { page, close } = await open(document_);
+  const chart = await drawn(page, '#breakdown .chart');
+  const picture = () => chart.locator('canvas').first().evaluate((canvas) => canvas.toDataURL());
+  const absolute = await picture();
+  await page.locator('#breakdown').getByRole('button', { name: '100 %' }).click();
+  await page.waitForTimeout(100);
+  const shares = await picture();
+  assert.notEqual(shares, absolute);
+  await page.locator('#breakdown').getByRole('button', { name: 'Bytes' }).click();
+  await page.waitForTimeout(100);
+  assert.notEqual(await picture(), shares);
+  await close();
+});
+
+test('the memory timeline names the tensors that hold the bytes', async () => {
+  const { page, close } = await open(document_);
+  const chart = await drawn(page, '#memory .chart');
+  const { width, height } = await chart.boundingBox();
+  await chart.hover({ position: { x: width * 0.3, y: height * 0.4 } });
+  const tip = page.locator('#memory .tip');
+  await tip.waitFor();
+  const text = await tip.innerText();
+  assert.match(text, /alive/);
+  const names = new Set(textsOf(run.memory.tensors, 'name'));
+  assert.ok(text.split('\n').some((line) => names.has(line.split('\t')[0].trim())), text);
+  const [largest] = await rowsOf(page, 'memory');
+  assert.ok(names.has(largest.cells[0]));
+  await close();
+});
+
+test('scopes zoom by click and by keyboard', async () => {
+  const { page, close } = await open(document_);
+  const canvas = page.locator('#scopes canvas');
+  await canvas.evaluate((element) => element.scrollIntoView({ block: 'center' }));
+  await canvas.click({ position: { x: 20, y: 36 } });
+  const path = page.locator('#scopes .path');
+  assert.match(await path.innerText(), /forward/);
+  await canvas.focus();
+  await page.keyboard.press('Escape');
+  assert.doesNotMatch(await path.innerText(), /forward/);
+  for (const key of ['ArrowDown', 'ArrowRight', 'Enter']) await page.keyboard.press(key);
+  assert.match(await path.innerText(), /backward/);
+  const backward = run.ops.device_s.filter((_, i) => textsOf(run.ops, 'phase')[i] === 'backward').reduce((sum, s) => sum + s, 0);
+  assert.ok((await page.locator('#scopes .status').innerText()).includes(`${backward.toPrecision(3)} s`));
+  await close();
+});
+
+test('two runs are compared, and others can be chosen', async () => {
+  const { page, close } = await open(document_);
+  const compare = page.locator('#compare');
+  const text = await compare.innerText();
+  for (const { verdict } of document_.comparison.rows) assert.ok(text.includes(verdict));
+  await compare.getByLabel('B', { exact: true }).selectOption({ label: document_.runs[2].label });
+  const ratio = document_.runs[2].step.median_s / run.step.median_s;
+  const change = ratio < 1 ? `${(100 * (1 - ratio)).toPrecision(3)} % shorter` : `${(100 * (ratio - 1)).toPrecision(3)} % longer`;
+  assert.ok((await compare.locator('.verdict').innerText()).includes(change));
+  const key = ({ phase, block }) => `${phase} ${block}`;
+  const union = new Set([...run.blocks, ...document_.runs[2].blocks].map(key)).size;
+  const status = await compare.locator('.table', { has: page.getByRole('grid', { name: 'Blocks of both runs' }) }).locator('.status').innerText();
+  assert.equal(numberIn(status), union);
+  await close();
+});
