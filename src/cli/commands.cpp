@@ -8,6 +8,7 @@ const std::vector<Command>& commands() {
       {"bench", "time forward, backward, optimizer and the whole step; sweeps", declare_bench},
       {"profile", "take one step apart: phases, blocks, ops, roofline, memory", declare_profile},
       {"study", "sweeps with a question, and the views that answer it", declare_study},
+      {"report", "tables, charts and the page of run records", declare_report},
       {"verify", "hold run records against themselves: sums, counts, memory, roofs", declare_verify},
       {"compare", "two records: what got faster or slower, with significance; a gate for CI", declare_compare},
       {"program", "print the ops of a step: shapes, FLOPs, bytes, memory", declare_program},

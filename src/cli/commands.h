@@ -27,6 +27,7 @@ const std::vector<Command>& commands();
 Body declare_bench(CLI::App& app);
 Body declare_profile(CLI::App& app);
 Body declare_study(CLI::App& app);
+Body declare_report(CLI::App& app);
 Body declare_verify(CLI::App& app);
 Body declare_compare(CLI::App& app);
 Body declare_program(CLI::App& app);
