@@ -30,7 +30,7 @@ Row result_row(const std::string& file, const report::LawResult& result) {
   const bool is_violated = result.violated > 0;
   row.set("what", is_violated ? Cell(result.what) : Cell());
   row.set("found", is_violated ? Cell(result.found) : Cell());
-  row.set("should_be", is_violated ? Cell(result.bound) : Cell());
+  row.set("against", is_violated ? Cell(result.bound) : Cell());
   row.set("unit", is_violated ? Cell(result.unit) : Cell());
   return row;
 }
@@ -43,7 +43,7 @@ Table verify_table() {
                       {"checked", "checked"},
                       {"what", "furthest off"},
                       {"found", "found"},
-                      {"should_be", "should be"},
+                      {"against", "against"},
                       {"unit", "unit"}},
           .rows = {},
           .notes = {}};

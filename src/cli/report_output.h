@@ -1,6 +1,7 @@
-// Records shown: tables on standard output, the page in a file.
+// Records shown: tables on standard output, pictures and the page in files.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -9,11 +10,30 @@
 
 namespace rooflm::cli {
 
-/// Checks formats, views and files before anything is measured. Throws core::UsageError, core::InputError when
-/// the page could not be written, core::Unavailable when this binary has no page.
+/// Rows of long tables that people see unless told otherwise; CSV and JSON have all.
+inline constexpr std::size_t kTopRows = 15;
+/// What is shown when no view is named.
+std::vector<std::string> default_views();
+
+/// What to show of which records.
+struct ReportRequest {
+  std::vector<std::filesystem::path> records;
+  std::vector<std::string> views;
+  std::string format = "table";
+  std::size_t top = kTopRows;        ///< 0: all rows
+  std::filesystem::path html{};      ///< of the page; empty: none
+  std::filesystem::path pictures{};  ///< folder for the charts as SVG; empty: inside Markdown
+  bool overwrite = false;            ///< replace a file at `html` that is no report
+};
+
+/// Checks formats, views and files before anything long begins. Throws core::UsageError, core::InputError
+/// when the page could not be written, core::Unavailable when this binary has no page.
+void check_request(const ReportRequest& request);
 void check_output(const OutputOptions& output);
 
-/// Prints the views of all runs of the records, and writes the page when it was asked for.
+/// Prints the views of all runs of the records, and writes pictures and the page when they were asked for.
+/// With two records or more the page compares the first two, where they share a configuration.
+void show_request(const ReportRequest& request);
 void show_records(const std::vector<std::filesystem::path>& records, const std::vector<std::string>& views,
                   const OutputOptions& output);
 

@@ -2,7 +2,6 @@
 #include "report/run_figures.h"
 
 #include <algorithm>
-#include <array>
 
 #include "report/memory_curve.h"
 #include "report/summaries.h"
@@ -11,14 +10,12 @@
 namespace rooflm::report {
 namespace {
 
+/// Measured where the record says so, then by what was alive in the step, then by plan.
 std::optional<double> peak_bytes_of(const RunData& run) {
-  constexpr std::array<const char*, 4> kKeys = {"peak_bytes", "allocator_peak_bytes", "needed_bytes",
-                                                "plan_peak_bytes"};
-  for (const char* key : kKeys) {
-    if (const auto value = run.number(key)) return value;
-  }
+  if (const auto measured = run.number("peak_bytes")) return measured;
   const MemoryCurve curve(run);
-  return curve.empty() ? std::nullopt : std::optional<double>(static_cast<double>(curve.peak_bytes()));
+  if (!curve.empty()) return static_cast<double>(curve.peak_bytes());
+  return run.number("needed_bytes");
 }
 
 }  // namespace

@@ -115,12 +115,13 @@ Chart curve_chart(const MemoryCurve& curve) {
 }
 
 /// What a fact about memory means; the order in which they are shown.
-constexpr std::array<std::pair<const char*, const char*>, 12> kMemoryFacts = {{
+constexpr std::array<std::pair<const char*, const char*>, 13> kMemoryFacts = {{
     {"needed_bytes", "what the step needs by plan: persistent tensors and arena or peak"},
     {"free_bytes", "what was free before"},
     {"state_bytes", "persistent tensors: weights, optimizer state, inputs"},
     {"plan_bytes", "planned for what lives inside a step"},
     {"plan_peak_bytes", "most bytes alive at once by plan"},
+    {"live_bytes_peak", "most bytes alive at once in the arena by plan"},
     {"arena_bytes", "the arena: one allocation for the step"},
     {"allocations", "allocations in a step"},
     {"allocator_peak_bytes", "most bytes that the allocator handed out at once"},
@@ -179,7 +180,7 @@ void add_allocator(const RunData& run, const ViewOptions& /*options*/, View& vie
   for (const auto& [key, meaning] : kMemoryFacts) {
     const record::Fact* fact = run.fact(key);
     if (fact == nullptr || !fact->value) continue;
-    const bool is_bytes = fact->unit == "byte" || std::string_view(key).ends_with("_bytes");
+    const bool is_bytes = fact->unit == "B" || std::string_view(key).ends_with("_bytes");
     const bool is_share = fact->unit == "share" || std::string_view(key) == "fragmentation";
     Row row;
     row.set("what", std::string(key));
@@ -187,7 +188,8 @@ void add_allocator(const RunData& run, const ViewOptions& /*options*/, View& vie
     row.set("unit", fact->unit);
     row.set("shown",
             format_cell(Cell(*fact->value), is_bytes ? Show::bytes : (is_share ? Show::percent : Show::si)));
-    row.set("meaning", std::string(meaning));
+    row.set("meaning",
+            fact->text.empty() ? std::string(meaning) : std::string(meaning) + " (" + fact->text + ")");
     table.rows.push_back(std::move(row));
   }
   const auto growth = ratio_of(run.number("rss_increase_bytes"), run.number("needed_bytes"));

@@ -1,0 +1,82 @@
+// rooflm report: tables, pictures and the page of records.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/report_output.h"
+#include "cli/table.h"
+#include "cli/values.h"
+#include "core/error.h"
+#include "report/views.h"
+
+namespace rooflm::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> files;
+  std::string views, format, top, html, charts;
+  bool overwrite = false;
+};
+
+int run(const Options& options) {
+  if (options.files.empty()) {
+    throw core::UsageError("report: name one or more records: rooflm report FILE...");
+  }
+  ReportRequest request;
+  request.records.assign(options.files.begin(), options.files.end());
+  request.views = parse_names("--view", options.views);
+  request.html = options.html;
+  request.pictures = options.charts;
+  request.overwrite = options.overwrite;
+  if (!options.format.empty()) request.format = options.format;
+  if (!options.top.empty()) request.top = static_cast<std::size_t>(parse_integer("--top", options.top, 0));
+  // Who asks for the page alone does not want the tables on the terminal as well.
+  const bool wants_text = options.html.empty() || !options.format.empty() || !options.charts.empty();
+  if (request.views.empty() && wants_text) request.views = default_views();
+  show_request(request);
+  return 0;
+}
+
+std::string views_help() {
+  std::string text = "Views:\n";
+  for (const report::ViewInfo& view : report::all_views()) {
+    text += fmt::format("  {:<12}{}\n", view.name, view.title);
+  }
+  return text;
+}
+
+}  // namespace
+
+Body declare_report(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("file", options->files, "Run records")->type_name("FILE")->required();
+  app.add_option("--view", options->views,
+                 "What to show (default: overview, phases, blocks, roofline, ops, memory)")
+      ->type_name("NAME,...");
+  app.add_option("--format", options->format,
+                 "Of what is printed (default: table); JSON and CSV carry every number in full")
+      ->type_name(kFormats);
+  app.add_option(
+         "--top", options->top,
+         fmt::format("Most rows of long tables, 0 for all (default: {}; CSV and JSON have all)", kTopRows))
+      ->type_name("N");
+  app.add_option("--html", options->html, "Write the report page: one file that opens without a network")
+      ->type_name("FILE");
+  app.add_option(
+         "--charts", options->charts,
+         "Write the charts of the views as SVG files there; Markdown links to them instead of holding them")
+      ->type_name("DIR");
+  app.add_flag("--overwrite", options->overwrite, "Let --html replace a file that is no report");
+  app.footer(
+      views_help() +
+      "\nWith several records or runs, tables get a first column `run`, and the page compares the first "
+      "two\nrecords.\n\n"
+      "Example: rooflm report a.rooflm --view blocks,roofline --format md");
+  return [options] { return run(*options); };
+}
+
+}  // namespace rooflm::cli

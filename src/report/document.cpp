@@ -1,0 +1,198 @@
+// The one JSON document that the report page reads.
+#include "report/document.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/units.h"
+#include "report/advice.h"
+#include "report/document_run.h"
+#include "report/json_parts.h"
+#include "report/run_figures.h"
+#include "report/summaries.h"
+#include "report/views.h"
+
+namespace rooflm::report {
+namespace {
+
+Json json_environment(const RecordSet& set) {
+  Json all = Json::array();
+  for (std::size_t i = 0; i < set.files.size(); ++i) {
+    for (const record::Environment& entry : set.files[i].environment) {
+      const auto& first = set.files.front().environment;
+      const bool is_known =
+          i > 0 && std::any_of(first.begin(), first.end(), [&](const record::Environment& other) {
+            return other.key == entry.key && other.value == entry.value;
+          });
+      if (is_known) continue;
+      const std::string key = i == 0 ? entry.key : entry.key + " (" + set.files[i].name + ")";
+      all.push_back({{"key", key}, {"value", entry.value}, {"unit", entry.unit}});
+    }
+  }
+  return all;
+}
+
+Json json_ceilings(const RecordSet& set) {
+  Json all = Json::array();
+  for (const RecordFile& file : set.files) {
+    for (const record::Ceiling& ceiling : file.ceilings) {
+      Json json = {{"device", ceiling.device},
+                   {"what", ceiling.what},
+                   {"level", ceiling.level},
+                   {"dtype", ceiling.dtype},
+                   {"threads", ceiling.threads},
+                   {"value", json_number(ceiling.value)},
+                   {"unit", ceiling.unit},
+                   {"ci_low", json_number(ceiling.ci_low)},
+                   {"ci_high", json_number(ceiling.ci_high)},
+                   {"source", ceiling.source},
+                   {"measured_utc", ceiling.measured_utc}};
+      // Several records of one machine often share its ceilings.
+      if (std::find(all.begin(), all.end(), json) == all.end()) all.push_back(std::move(json));
+    }
+  }
+  return all;
+}
+
+Json json_advice(const RecordSet& set) {
+  Json all = Json::array();
+  for (const Advice& advice : advise(set)) {
+    all.push_back({{"run", advice.run},
+                   {"subject", advice.subject},
+                   {"text", advice.text},
+                   {"gain_s", json_number(advice.gain_s)}});
+  }
+  return all;
+}
+
+Json json_comparison(const RecordSet& set, const Comparison* comparison) {
+  if (comparison == nullptr) return nullptr;
+  const bool is_one_run =
+      std::all_of(comparison->rows.begin(), comparison->rows.end(),
+                  [&](const ComparedTime& row) { return row.run == comparison->rows.front().run; });
+  Json rows = Json::array();
+  for (const ComparedTime& row : comparison->rows) {
+    rows.push_back({{"subject", is_one_run ? row.subject : row.run + ": " + row.subject},
+                    {"a_s", json_number(row.a_s)},
+                    {"b_s", json_number(row.b_s)},
+                    {"ratio", json_number(row.ratio)},
+                    {"ci_low", json_number(row.interval.low)},
+                    {"ci_high", json_number(row.interval.high)},
+                    {"p", json_number(row.p)},
+                    {"verdict", std::string(name_of(row.verdict))}});
+  }
+  return {{"a", set.files.at(0).name},
+          {"b", set.files.at(1).name},
+          {"rows", std::move(rows)},
+          {"note", fmt::format("{}", fmt::join(comparison->notes, "; "))}};
+}
+
+/// Tables and charts of the views that the page does not draw itself.
+void add_views(Json& document, const RecordSet& set) {
+  document["tables"] = Json::array();
+  document["charts"] = Json::array();
+  for (const ViewInfo& info : all_views()) {
+    if (info.is_on_page || (info.name == "sweep" && set.runs.size() < 2)) continue;
+    View view = make_view(info.name, set);
+    for (ViewTable& table : view.tables) {
+      table.table.notes.insert(table.table.notes.begin(), view.note);
+      document["tables"].push_back(json_table(table));
+    }
+    for (Chart& chart : view.charts) {
+      if (chart.note.empty()) chart.note = view.note;
+      document["charts"].push_back(json_chart(chart));
+    }
+  }
+}
+
+std::string title_of(const RecordSet& set) {
+  if (set.runs.empty()) return set.files.empty() ? "rooflm" : set.files.front().name;
+  const std::string& label = set.runs.front().run.label;
+  return set.runs.size() == 1 ? label : fmt::format("{} and {} more", label, set.runs.size() - 1);
+}
+
+void add_run_sentences(const RunData& run, const std::string& prefix, std::vector<std::string>& all) {
+  if (const auto step = phase_time(run, kStep)) {
+    all.push_back(fmt::format(
+        "{}The step takes {} in the median of {} steps without observer; the interval from {} to {} covers "
+        "the "
+        "median with {:.0f} % (order statistics, no distribution assumed); {} outliers are kept.",
+        prefix, core::format_seconds(step->time.median), step->time.count,
+        core::format_seconds(step->time.median_ci.low), core::format_seconds(step->time.median_ci.high),
+        100 * step->time.median_ci.coverage, step->outliers));
+  }
+  const auto warmup = run.seconds(kStep, "warmup").size();
+  if (warmup > 0)
+    all.push_back(fmt::format("{}{} warm-up steps came first and are in no figure.", prefix, warmup));
+  if (const std::size_t steps = observed_steps(run); steps > 0) {
+    all.push_back(fmt::format("{}Times of ops are medians over {} observed steps.", prefix, steps));
+  }
+  for (const char* key : {"stop_reason", "drift", "observer_cost", "clock_note"}) {
+    const std::string text = run.text(key);
+    if (!text.empty())
+      all.push_back(prefix + (std::string(key) == "stop_reason" ? "Stopped by: " : "") + text);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> method_sentences(const RecordSet& set) {
+  std::vector<std::string> all;
+  constexpr std::size_t kMostRuns = 4;
+  for (std::size_t i = 0; i < std::min(set.runs.size(), kMostRuns); ++i) {
+    add_run_sentences(set.runs[i], set.runs.size() > 1 ? set.runs[i].run.label + ": " : "", all);
+  }
+  if (set.runs.size() > kMostRuns) {
+    all.push_back(fmt::format("{} more runs were measured the same way.", set.runs.size() - kMostRuns));
+  }
+  const bool has_roofs = std::any_of(set.runs.begin(), set.runs.end(), [](const RunData& run) {
+    return phase_roof(run, kStep, phase_work(run, kStep)).roof_s.has_value();
+  });
+  if (has_roofs) {
+    all.emplace_back(
+        "A roof is the least time that the ceilings allow for the FLOP and bytes counted from shapes: a "
+        "bound, not a "
+        "prediction. Of a block it is the sum of its ops' roofs.");
+  }
+  const bool has_mfu = std::any_of(set.runs.begin(), set.runs.end(),
+                                   [](const RunData& run) { return figures_of(run).mfu.has_value(); });
+  if (has_mfu) {
+    all.emplace_back(
+        "MFU = (6N + 12 L C T) tokens/s / peak (PaLM, appendix B); the peak is peak_flop_per_s of the run.");
+  }
+  for (const RecordFile& file : set.files) {
+    if (!file.is_complete) {
+      all.push_back(fmt::format("{} is partial: its run was cut short or still goes on.", file.name));
+    }
+  }
+  return all;
+}
+
+std::string make_document(const RecordSet& set, const Comparison* comparison) {
+  Json files = Json::array();
+  for (const RecordFile& file : set.files) files.push_back(file.name);
+  const RecordFile first = set.files.empty() ? RecordFile{} : set.files.front();
+  Json document = {{"schema", kDocumentSchema},
+                   {"title", title_of(set)},
+                   {"rooflm", first.rooflm_version},
+                   {"command", first.command},
+                   {"started_utc", first.started_utc},
+                   {"complete", std::all_of(set.files.begin(), set.files.end(),
+                                            [](const RecordFile& file) { return file.is_complete; })},
+                   {"files", std::move(files)},
+                   {"environment", json_environment(set)},
+                   {"ceilings", json_ceilings(set)}};
+  Json runs = Json::array();
+  for (std::size_t i = 0; i < set.runs.size(); ++i) runs.push_back(json_run(set.runs[i], i));
+  document["runs"] = std::move(runs);
+  document["advice"] = json_advice(set);
+  document["method"] = method_sentences(set);
+  add_views(document, set);
+  document["comparison"] = json_comparison(set, comparison);
+  return dump(document);
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,250 @@
+// Every view of made-up records: the numbers that it must show.
+#include "report/views.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "report/advice.h"
+#include "tests/record/record_testing.h"
+#include "tests/report/step_record.h"
+
+namespace rooflm::report {
+namespace {
+
+RecordSet load_steps(const std::vector<StepSpec>& specs) {
+  const record::TemporaryFolder folder;
+  write_steps(folder / "a.rooflm", specs);
+  return load(std::vector<std::filesystem::path>{folder / "a.rooflm"});
+}
+
+const Table& table_of(const View& view, const std::string& id) {
+  for (const ViewTable& table : view.tables) {
+    if (table.id == id) return table.table;
+  }
+  throw std::runtime_error("view " + view.name + " has no table " + id);
+}
+
+/// The row whose cells hold these texts.
+const Row& row_of(const Table& table, const std::vector<std::pair<std::string, std::string>>& texts) {
+  for (const Row& row : table.rows) {
+    const bool fits = std::all_of(texts.begin(), texts.end(),
+                                  [&](const auto& text) { return row.text(text.first) == text.second; });
+    if (fits) return row;
+  }
+  throw std::runtime_error("no such row");
+}
+
+TEST(Views, NamesAreKnownOrSuggested) {
+  EXPECT_EQ(all_views().size(), 19U);
+  try {
+    find_view("rooflin");
+    FAIL();
+  } catch (const core::UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean 'roofline'"), std::string::npos);
+  }
+}
+
+TEST(Views, EveryViewOfAnEmptyRecordSaysWhatIsMissing) {
+  const RecordSet set;
+  for (const ViewInfo& info : all_views()) {
+    const View view = make_view(info.name, set);
+    EXPECT_TRUE(view.tables.empty()) << info.name;
+    EXPECT_NE(view.note.find("needs"), std::string::npos) << info.name;
+  }
+}
+
+TEST(Views, EveryViewOfARunThatDidNotFitIsMade) {
+  const RecordSet set = load_steps({{.status = "oom"}});
+  for (const ViewInfo& info : all_views()) EXPECT_NO_THROW(make_view(info.name, set)) << info.name;
+  EXPECT_EQ(make_view("sweep", set).tables.at(0).table.rows.at(0).text("status"), "oom");
+}
+
+TEST(Views, PhasesAndOverview) {
+  const RecordSet set = load_steps({{}});
+  const View phases = make_view("phases", set);
+  const Row& backward = row_of(table_of(phases, "phases"), {{"phase", "backward"}});
+  EXPECT_NEAR(backward.number("median_s"), 0.6e-3, 1e-12);
+  EXPECT_NEAR(backward.number("share_of_step"), 0.6, 1e-9);
+  // Roof: half of 2 (20 + 200 + 200 + 400 + 200 + 600) T ... = half of 7200 ns, at T = 10.
+  EXPECT_NEAR(backward.number("roof_s"), 3600e-9, 1e-13);
+  ASSERT_EQ(phases.charts.size(), 1U);
+  EXPECT_EQ(phases.charts[0].series.size(), 3U);
+  const View overview = make_view("overview", set);
+  EXPECT_NEAR(row_of(table_of(overview, "overview"), {{"what", "MFU"}}).number("value"), 0.4, 1e-9);
+  EXPECT_EQ(row_of(table_of(overview, "overview"), {{"what", "stopped"}}).text("shown"), "interval within 1 %");
+  EXPECT_EQ(table_of(overview, "overview.machine").rows.at(0).text("value"), "imaginary & <fast>");
+}
+
+TEST(Views, BlocksAndGap) {
+  const RecordSet set = load_steps({{}});
+  const View view = make_view("blocks", set);
+  const Row& attention = row_of(table_of(view, "blocks"), {{"phase", "forward"}, {"block", "attention"}});
+  EXPECT_NEAR(attention.number("device_s"), 3400e-9, 1e-15);
+  // The step: 3 x (3400 + 200) + 500 ns.
+  EXPECT_NEAR(attention.number("time_share"), 3400.0 / 11300.0, 1e-9);
+  EXPECT_NEAR(attention.number("share"), 0.5, 1e-9);
+  EXPECT_EQ(table_of(view, "blocks.parts").rows.size(), 10U);
+  const Row& gap = row_of(table_of(make_view("gap", set), "gap"), {{"phase", "forward"}, {"block", "attention"}});
+  EXPECT_NEAR(gap.number("gap_s"), 100e-9, 1e-15);
+}
+
+TEST(Views, KernelsHaveTheColumnsOfNsys) {
+  const RecordSet set = load_steps({{}});
+  const Table table = table_of(make_view("ops", set), "ops");
+  const Row& softmax = row_of(table, {{"phase", "forward"}, {"name", "softmax_fp32"}});
+  // 200 ns in two layers, in three steps with factors 1, 2, 1.
+  EXPECT_EQ(softmax.number("instances"), 6);
+  EXPECT_NEAR(softmax.number("total_s"), 1600e-9, 1e-15);
+  EXPECT_NEAR(softmax.number("avg_s"), 1600e-9 / 6, 1e-15);
+  EXPECT_NEAR(softmax.number("med_s"), 200e-9, 1e-15);
+  EXPECT_NEAR(softmax.number("min_s"), 200e-9, 1e-15);
+  EXPECT_NEAR(softmax.number("max_s"), 400e-9, 1e-15);
+  EXPECT_NEAR(softmax.number("std_s"), 103.2795559e-9, 1e-15);
+  double share = 0;
+  for (const Row& row : table.rows) share += row.number("time_share");
+  EXPECT_NEAR(share, 1, 1e-9);
+  const Table top = table_of(make_view("ops", set, {.top = 2}), "ops");
+  EXPECT_EQ(top.rows.size(), 2U);
+  EXPECT_EQ(top.notes.size(), 1U);
+}
+
+TEST(Views, ClassesAndAttention) {
+  const RecordSet set = load_steps({{}});
+  const Row& softmax = row_of(table_of(make_view("classes", set), "classes"), {{"class", "softmax"}});
+  EXPECT_NEAR(softmax.number("forward_share"), 400.0 / 3600.0, 1e-9);
+  EXPECT_NEAR(softmax.number("step_s"), 1200e-9, 1e-15);
+  const Row& qk = row_of(table_of(make_view("attention", set), "attention"), {{"phase", "forward"}, {"part", "qk"}});
+  EXPECT_NEAR(qk.number("time_share"), 100.0 / 1700.0, 1e-9);
+  // Products count 10 flop per ns, softmax one.
+  EXPECT_NEAR(qk.number("flop_share"), 1000.0 / 15200.0, 1e-9);
+}
+
+TEST(Views, InstancesAreExplained) {
+  RecordSet set = load_steps({{}});
+  const Table table = table_of(make_view("instances", set), "instances");
+  const Row& matmul = row_of(table, {{"phase", "forward"}, {"kernel", "matmul_fp32"}});
+  EXPECT_EQ(matmul.number("count"), 8);
+  EXPECT_EQ(matmul.number("per_layer"), 4);
+  EXPECT_EQ(matmul.text("explained"), "2 x 4");
+  EXPECT_EQ(matmul.number("observed"), 24);
+  EXPECT_EQ(row_of(table, {{"phase", "optimizer"}}).text("explained"), "1 outside the layers");
+  set.runs[0].ops[0].op.kernel = "matmul_fp32";  // the norm of layer 0
+  const Table uneven = table_of(make_view("instances", set), "instances");
+  EXPECT_EQ(row_of(uneven, {{"phase", "forward"}, {"kernel", "matmul_fp32"}}).text("explained"),
+            "uneven: 4 to 5 in 2 layers");
+}
+
+TEST(Views, RooflineHasRoofsAndMarks) {
+  const View view = make_view("roofline", load_steps({{}}));
+  const Row& step = row_of(table_of(view, "roofline"), {{"subject", "whole step"}});
+  EXPECT_NEAR(step.number("measured_s"), 1e-3, 1e-12);
+  EXPECT_NEAR(step.number("roof_s"), 5650e-9, 1e-13);
+  EXPECT_EQ(table_of(view, "roofline.ceilings").rows.size(), 2U);
+  ASSERT_EQ(view.charts.size(), 1U);
+  const auto lines = std::count_if(view.charts[0].series.begin(), view.charts[0].series.end(),
+                                   [](const Series& series) { return series.is_line; });
+  EXPECT_EQ(lines, 2);
+}
+
+TEST(Views, MemoryAndSaved) {
+  const RecordSet set = load_steps({{}});
+  const View view = make_view("memory", set, {.top = 1});
+  EXPECT_EQ(row_of(table_of(view, "memory"), {{"phase", "forward"}}).number("live_bytes"), 200);
+  const Table& holders = table_of(view, "memory.holders");
+  ASSERT_EQ(holders.rows.size(), 1U);
+  EXPECT_EQ(holders.rows[0].text("tensor"), "w");
+  EXPECT_NE(holders.notes.at(0).find("2 more tensors hold 100 B"), std::string::npos);
+  EXPECT_EQ(table_of(make_view("saved", set), "saved").rows.at(0).number("bytes"), 40);
+  EXPECT_EQ(table_of(make_view("allocator", set), "allocator").rows.at(0).text("shown"), "228 B");
+}
+
+TEST(Views, OverheadInputAndSamples) {
+  const RecordSet set = load_steps({{}});
+  const Row& step = row_of(table_of(make_view("overhead", set), "overhead"), {{"phase", "step"}});
+  EXPECT_NEAR(step.number("cost"), 0.1, 1e-9);
+  const Row& wait = row_of(table_of(make_view("input", set), "input"), {{"what", "of the step"}});
+  EXPECT_NEAR(wait.number("value"), 0.01, 1e-9);
+  EXPECT_EQ(table_of(make_view("samples", set), "samples").rows.size(), 4 * (1 + kPlainSteps.size() + 3));
+}
+
+TEST(Views, SeveralRunsShareTheirTables) {
+  const RecordSet set = load_steps({{.seq = 10}, {.seq = 20}, {.seq = 20}});
+  const View view = make_view("phases", set);
+  ASSERT_EQ(view.tables.size(), 1U);
+  EXPECT_EQ(view.tables[0].table.rows.size(), 12U);
+  EXPECT_EQ(view.tables[0].table.columns[0].key, "run");
+  EXPECT_EQ(view.tables[0].table.rows[0].cells()[0].first, "run");
+  EXPECT_EQ(view.tables[0].table.rows[11].text("run"), "made-up T=20 fp32 (2)");
+  ASSERT_EQ(view.charts.size(), 1U);  // one chart over all runs
+  EXPECT_EQ(view.charts[0].x.categories.size(), 3U);
+}
+
+TEST(Views, GrowthFindsLinearAndQuadraticParts) {
+  const View view = make_view("growth", load_steps({{.seq = 40}, {.seq = 10}, {.seq = 20}}));
+  const Table& table = table_of(view, "growth");
+  const Row& qk = row_of(table, {{"phase", "forward"}, {"subject", "attention/qk"}});
+  EXPECT_NEAR(qk.number("exponent"), 2, 1e-9);
+  EXPECT_NEAR(qk.number("expected"), 2, 1e-9);
+  EXPECT_NEAR(qk.number("r2"), 1, 1e-9);
+  EXPECT_NEAR(row_of(table, {{"phase", "backward"}, {"subject", "attention/qkv"}}).number("exponent"), 1, 1e-9);
+  EXPECT_NEAR(row_of(table, {{"phase", "optimizer"}, {"subject", "optimizer"}}).number("expected"), 0, 1e-9);
+  EXPECT_EQ(row_of(table, {{"phase", "step"}}).text("range"), "10..40");
+  EXPECT_EQ(view.charts.at(0).series.at(0).points.front().x, 10);
+  EXPECT_TRUE(make_view("growth", load_steps({{.seq = 10}})).tables.empty());
+}
+
+TEST(Views, SweepAndPrecision) {
+  const RecordSet set = load_steps({{.seq = 10}, {.seq = 10, .dtype = "bf16", .speed = 2}, {.status = "oom"}});
+  const Table precision = table_of(make_view("precision", set), "precision");
+  const Row& step = row_of(precision, {{"subject", "step"}, {"dtype", "bf16"}});
+  EXPECT_EQ(step.text("against"), "fp32");
+  EXPECT_NEAR(step.number("speedup"), 2, 1e-9);
+  EXPECT_LE(step.number("ci_low"), 2);
+  EXPECT_GE(step.number("ci_high"), 2);
+  EXPECT_NEAR(step.number("memory_ratio"), 1, 1e-9);
+  const Table sweep = table_of(make_view("sweep", set), "sweep");
+  ASSERT_EQ(sweep.rows.size(), 3U);
+  EXPECT_EQ(sweep.columns[0].key, "dtype");
+  EXPECT_NEAR(sweep.rows[1].number("step_s"), 0.5e-3, 1e-12);
+}
+
+TEST(Views, CellsBecomeTables) {
+  const record::TemporaryFolder folder;
+  {
+    record::Writer writer(folder / "a.rooflm", "study");
+    writer.add(std::vector<record::Cell>{{"gemm", 0, "m", 64, "", ""},
+                                         {"gemm", 0, "time", 1e-3, "", "s"},
+                                         {"gemm", 1, "m", 128, "", ""},
+                                         {"gemm", 1, "time", {}, "too large", "s"}});
+    writer.finish();
+  }
+  const View view = make_view("cells", load(std::vector<std::filesystem::path>{folder / "a.rooflm"}));
+  const Table& table = table_of(view, "cells.gemm");
+  ASSERT_EQ(table.rows.size(), 2U);
+  EXPECT_EQ(table.rows[0].number("time"), 1e-3);
+  EXPECT_EQ(table.rows[1].text("time"), "too large");
+}
+
+TEST(Advice, RanksByWhatCouldBeWon) {
+  const RecordSet set = load_steps({{.seq = 100}});
+  const std::vector<Advice> advice = advise(set, 3);
+  ASSERT_EQ(advice.size(), 3U);
+  // softmax backward: 2 layers x 2 x 2 T^2 ns, half of it above the roof.
+  EXPECT_NEAR(advice[0].gain_s, 40e-6, 1e-12);
+  EXPECT_GE(advice[0].gain_s, advice[1].gain_s);
+  EXPECT_GE(advice[1].gain_s, advice[2].gain_s);
+  const auto softmax = std::find_if(advice.begin(), advice.end(), [](const Advice& one) {
+    return one.subject == "h.*/attention/softmax backward";
+  });
+  ASSERT_NE(softmax, advice.end());
+  EXPECT_NE(softmax->text.find("--attention flash"), std::string::npos);
+  EXPECT_NE(softmax->text.find("At most"), std::string::npos);
+  EXPECT_TRUE(advise(load_steps({{.status = "oom"}})).empty());
+}
+
+}  // namespace
+}  // namespace rooflm::report
