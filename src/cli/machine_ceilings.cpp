@@ -15,6 +15,8 @@
 #include "cli/devices.h"
 #include "cli/output.h"
 #include "core/error.h"
+#include "core/statistics.h"
+#include "core/units.h"
 #include "measure/bandwidth.h"
 #include "measure/ceilings.h"
 #include "measure/machine.h"
@@ -51,8 +53,10 @@ class Collector {
   void add_bandwidths(int threads) {
     const double free_bytes = static_cast<double>(
         measure::query_memory().available_bytes.value_or(std::numeric_limits<std::int64_t>::max()));
-    for (const measure::MemoryLevel& level : measure::memory_levels(processor_, threads, free_bytes)) {
-      add_bandwidth(level, threads);
+    const auto levels = measure::memory_levels(processor_, threads, free_bytes);
+    for (const measure::MemoryLevel& level : levels) add_bandwidth(level, threads);
+    if (levels.empty() || levels.back().name != "DRAM") {
+      note("no ceiling of DRAM: {} of free memory are too little", core::format_bytes(free_bytes));
     }
   }
 
