@@ -62,6 +62,14 @@ std::int64_t loss_chunk(const Program& program) {
   return 1;
 }
 
+/// Backends that have no TF32 ignore the attribute.
+void mark_products(Program& program, bool tf32) {
+  if (!tf32) return;
+  for (Op& op : program.ops) {
+    if (op.is(program::ops::kMatmul)) op.attrs.set("tf32", 1);
+  }
+}
+
 constexpr std::pair<Stage, const char*> kStages[] = {{Stage::forward, "forward"},
                                                      {Stage::lowered, "lowered"},
                                                      {Stage::differentiated, "differentiated"},
@@ -73,6 +81,10 @@ constexpr std::pair<Stage, const char*> kStages[] = {{Stage::forward, "forward"}
 }  // namespace
 
 std::string_view name_of(EngineKind kind) { return kind == EngineKind::eager ? "eager" : "fused"; }
+
+std::string_view dtype_name(const StepOptions& options) {
+  return options.tf32 ? "tf32" : core::name_of(options.dtype);
+}
 
 EngineKind parse_engine(std::string_view name) {
   if (name == "eager") return EngineKind::eager;
@@ -127,6 +139,7 @@ Program training_step(const Program& forward, const StepOptions& options, Stage 
   if (stop_after == Stage::optimizer) return step;
   if (options.engine == EngineKind::fused) passes::chunk_loss(step, loss_chunk(step));
   passes::cast(step, options.dtype);
+  mark_products(step, options.tf32);
   if (stop_after == Stage::cast) return step;
   if (options.engine == EngineKind::fused) passes::fuse(step);
   program::check(step);
@@ -138,6 +151,7 @@ Program inference_step(const Program& forward, const StepOptions& options) {
   passes::lower_attention(step, options.attention);
   if (options.engine == EngineKind::fused) passes::chunk_loss(step, loss_chunk(step));
   passes::cast(step, options.dtype);
+  mark_products(step, options.tf32);
   if (options.engine == EngineKind::fused) passes::fuse(step);
   program::check(step);
   return step;

@@ -74,9 +74,12 @@ void expect_close(const std::vector<double>& actual, const std::vector<double>& 
 }
 
 /// Forward and backward in the dtype.
-Case prepared(Case c, DType dtype) {
+Case prepared(Case c, DType dtype, bool tf32) {
   append_backward(c);
   passes::cast(c.program, dtype);
+  for (Op& op : c.program.ops) {
+    if (op.is(program::ops::kMatmul)) op.attrs.set("tf32", tf32 ? 1 : 0);
+  }
   return c;
 }
 
@@ -101,9 +104,9 @@ class CudaOps : public testing::TestWithParam<Variant> {
 TEST_P(CudaOps, MatchTheReference) {
   const auto& [sizes, dtype, tf32] = GetParam();
   const auto cpu = backends::make_cpu_backend(backends::CpuKernels::reference, 2);
-  const auto gpu = make_cuda_backend(0, {.tf32 = tf32});
+  const auto gpu = make_cuda_backend(0, {});
   for (const Case& plain : all_cases(sizes)) {
-    const Case c = prepared(plain, dtype);
+    const Case c = prepared(plain, dtype, tf32);
     OpRunner expected(c, *cpu);
     OpRunner actual(c, *gpu);
     for (std::size_t op = 0; op < c.program.ops.size(); ++op) {
@@ -128,9 +131,9 @@ TEST_P(CudaOps, MatchTheReference) {
 /// The same bits again, and in the place of an input.
 TEST_P(CudaOps, RepeatBitForBitAlsoInPlace) {
   const auto& [sizes, dtype, tf32] = GetParam();
-  const auto gpu = make_cuda_backend(0, {.tf32 = tf32});
+  const auto gpu = make_cuda_backend(0, {});
   for (const Case& plain : all_cases(sizes)) {
-    const Case c = prepared(plain, dtype);
+    const Case c = prepared(plain, dtype, tf32);
     OpRunner first(c, *gpu);
     OpRunner second(c, *gpu);
     for (std::size_t i = 0; i < c.program.ops.size(); ++i) {

@@ -35,6 +35,7 @@ GemmProblem problem_of(const OpView& v) {
                 .trans_b = v.op.attrs.flag("trans_b"),
                 .factors = v.in(0).dtype,
                 .result = v.out(0).dtype,
+                .tf32 = v.op.attrs.flag("tf32"),
                 .accumulate = v.accumulates(),
                 .bias = v.has_in(2)};
   const bool single = p.batch == 1;
