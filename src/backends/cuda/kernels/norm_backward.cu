@@ -6,9 +6,9 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// Blocks of the first kernel: enough threads for every multiprocessor, few enough partial sums.
+/// Blocks of the first kernel: as many as fit at a hundred registers per thread.
 std::int64_t blocks_of(std::int64_t rows, std::int64_t cols) {
-  constexpr int kThreadsPerMultiprocessor = 768;
+  constexpr int kThreadsPerMultiprocessor = 608;
   const int each = std::max(1, kThreadsPerMultiprocessor / NormShape(cols).threads);
   return std::clamp<std::int64_t>(std::int64_t{each} * multiprocessors(), 1, std::max<std::int64_t>(rows, 1));
 }
@@ -31,16 +31,18 @@ struct RowInput {
 template <Norm kNorm, class T, int kPacks>
 __global__ void __launch_bounds__(512) norm_backward(NormBackward a, bool aligned, float* partials) {
   using Part = RowPart<kPacks>;
+  constexpr bool kPrefetch = kPacks == 1;  // longer parts leave no registers for the next row
   Part weight;
   weight.load(a.weight, a.cols, aligned);
   Part dweight{};
   Part dbias{};
   const float inverse_n = 1.0F / static_cast<float>(a.cols);
   RowInput<T, kPacks> next;
-  next.template load<kNorm>(a, blockIdx.x, aligned);
+  if (kPrefetch) next.template load<kNorm>(a, blockIdx.x, aligned);
   for (std::int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+    if (!kPrefetch) next.template load<kNorm>(a, row, aligned);
     RowInput<T, kPacks> now = next;
-    if (row + gridDim.x < a.rows) next.template load<kNorm>(a, row + gridDim.x, aligned);
+    if (kPrefetch && row + gridDim.x < a.rows) next.template load<kNorm>(a, row + gridDim.x, aligned);
     float2 sums{0, 0};  // of g, of g * xhat
     Part::for_each(a.cols, [&](int k, int i) {
       const float dy = now.dy.pack[k][i];
