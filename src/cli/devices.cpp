@@ -52,6 +52,11 @@ ComputeDtype parse_compute_dtype(std::string_view name, const std::string& devic
                                       device, others, device == "null" ? " and plans fp16" : ""));
 }
 
+std::int64_t loss_chunk_bytes(const std::string& device) {
+  constexpr std::int64_t kGpuBytes = std::int64_t{2} << 30U;
+  return is_cuda(device) ? kGpuBytes : engines::StepOptions().loss_chunk_bytes;
+}
+
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, engines::EngineKind engine,
                                                 int threads, Tuning tuning) {
   const bool fused = engine == engines::EngineKind::fused;

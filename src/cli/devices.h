@@ -26,6 +26,10 @@ struct ComputeDtype {
 /// has fp32 and bf16, GPUs also tf32, planning on "null" also fp16.
 ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device);
 
+/// Bytes of fp32 logits that the fused engine holds at a time: what the caches of a processor like, and on a
+/// GPU, whose memory is fast, so much that the weight gradient is rarely read and written again.
+std::int64_t loss_chunk_bytes(const std::string& device);
+
 /// How a GPU chooses among algorithms of one product: always alike, so that runs repeat bit for bit, or the
 /// one that is fastest when the engine is made.
 enum class Tuning : std::uint8_t { repeatable, timed };

@@ -28,6 +28,8 @@ struct StepOptions {
   core::DType dtype = core::DType::f32;  ///< compute dtype; f64 for gradient checks
   bool tf32 = false;  ///< fp32 products may round their operands to TF32, where a device has it
   passes::Recompute recompute = passes::Recompute::none;
+  /// fused: most bytes of fp32 logits at a time.
+  std::int64_t loss_chunk_bytes = std::int64_t{128} << 20U;
   int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
   passes::OptimizerOptions optimizer{};
 };

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,10 @@ struct Variant {
   DType dtype;
   bool tf32;
 };
+std::string name_of(const Variant& v) {
+  return v.sizes.name + "_" + (v.tf32 ? "tf32" : std::string(core::name_of(v.dtype)));
+}
+void PrintTo(const Variant& v, std::ostream* out) { *out << name_of(v); }
 
 class CudaOps : public testing::TestWithParam<Variant> {
  protected:
@@ -161,10 +166,7 @@ INSTANTIATE_TEST_SUITE_P(All, CudaOps,
                                          Variant{kTiny, DType::bf16, false},
                                          Variant{kOdd, DType::bf16, false},
                                          Variant{kTypical, DType::bf16, false}),
-                         [](const auto& test) {
-                           return test.param.sizes.name + "_" +
-                                  (test.param.tf32 ? "tf32" : std::string(core::name_of(test.param.dtype)));
-                         });
+                         [](const auto& test) { return name_of(test.param); });
 
 TEST_F(Cuda, AllocatesCopiesAndGivesBack) {
   const auto gpu = make_cuda_backend(0, {});

@@ -36,6 +36,8 @@ std::span<const MakerRow> kernel_rows() {
       MakerRow{&ops::kUnmergeHeads, make_unmerge_heads},
       MakerRow{&ops::kCausalSoftmax, make_causal_softmax},
       MakerRow{&ops::kCausalSoftmaxBackward, make_causal_softmax_backward},
+      MakerRow{&ops::kFlashAttention, make_flash_attention},
+      MakerRow{&ops::kFlashAttentionBackward, make_flash_attention_backward},
       MakerRow{&ops::kCrossEntropy, make_cross_entropy},
       MakerRow{&ops::kCrossEntropyBackward, make_cross_entropy_backward},
       MakerRow{&ops::kMean, make_mean},

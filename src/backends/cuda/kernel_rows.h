@@ -88,6 +88,9 @@ Kernel make_join_heads(const OpView& v);
 Kernel make_merge_heads(const OpView& v);
 Kernel make_unmerge_heads(const OpView& v);
 Kernel make_rope(const OpView& v);
+// rows_attention.cpp
+Kernel make_flash_attention(const OpView& v);
+Kernel make_flash_attention_backward(const OpView& v);
 // rows_tokens.cpp
 Kernel make_embedding(const OpView& v);
 Kernel make_embedding_backward(const OpView& v);

@@ -50,7 +50,7 @@ bool is_supported(const OpView& v, const GemmProblem& p) {
   const bool factors =
       inputs_are(v, {0, 1}, p.factors) && (p.factors == DType::f32 || p.factors == DType::bf16);
   const bool result = p.result == DType::f32 || (p.result == DType::bf16 && p.factors == DType::bf16);
-  return factors && result && inputs_are(v, {2}, DType::f32);
+  return factors && result && (!v.has_in(2) || is_storage(v.in(2).dtype));
 }
 
 }  // namespace
@@ -65,8 +65,9 @@ Kernel make_matmul(const OpView& v) {
   const std::int64_t a_bytes = bytes_of(p.m * p.k, p.factors);
   const std::int64_t b_bytes = bytes_of(p.k * p.n, p.factors);
   const std::int64_t c_bytes = bytes_of(p.m * p.n, p.result);
-  // cuBLASLt wants the bias in the dtype of the result; the weight is fp32.
-  const bool casts_bias = p.bias && p.result != DType::f32;
+  // cuBLASLt wants the bias in the dtype of the result; weights are fp32.
+  const DType bias_dtype = p.bias ? v.in(2).dtype : p.result;
+  const bool casts_bias = bias_dtype != p.result;
   void* rounded =
       casts_bias ? v.context->scratch(static_cast<std::size_t>(bytes_of(p.n, p.result))) : nullptr;
   return [=, context = v.context](const KernelArgs& args) {
@@ -75,7 +76,7 @@ Kernel make_matmul(const OpView& v) {
     auto* c = static_cast<std::byte*>(args.out[0]);
     const void* bias = p.bias ? args.in[2] : nullptr;
     if (casts_bias) {
-      launch_cast(context->stream(), p.n, DType::f32, bias, p.result, rounded);
+      launch_cast(context->stream(), p.n, bias_dtype, bias, p.result, rounded);
       bias = rounded;
     }
     for (std::int64_t i = 0; i < count; ++i) {
