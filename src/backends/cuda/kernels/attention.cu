@@ -70,6 +70,19 @@ void launch_flash_attention_backward(Stream stream, core::DType dtype, const Att
   const char* what = "flash_attention_backward";
   check_head_dim(shape, what);
   auto* delta = static_cast<float*>(workspace);
+  if (fits_tensor_cores(dtype, shape, {dy, qkv, y, dqkv})) {
+    const AttentionGradient gradient{.shape = shape,
+                                     .scale = 1.0F / sqrtf(static_cast<float>(shape.head_dim)),
+                                     .dy = static_cast<const bf16*>(dy),
+                                     .qkv = static_cast<const bf16*>(qkv),
+                                     .y = static_cast<const bf16*>(y),
+                                     .lse = lse,
+                                     .delta = delta,
+                                     .dqkv = static_cast<bf16*>(dqkv)};
+    launch_attention_dq(stream, gradient);
+    launch_attention_dkv(stream, gradient);
+    return;
+  }
   const std::int64_t rows = shape.batch * shape.seq * shape.heads;
   with_element(dtype, what, [&]<class T>(T) {
     const bool aligned = shape.head_dim % kPack == 0 && are_aligned({dy, y});
@@ -77,19 +90,7 @@ void launch_flash_attention_backward(Stream stream, core::DType dtype, const Att
         shape, aligned, static_cast<const T*>(dy), static_cast<const T*>(y), delta);
   });
   check_launch(what);
-  if (fits_tensor_cores(dtype, shape, {dy, qkv, dqkv})) {
-    const AttentionGradient gradient{.shape = shape,
-                                     .scale = 1.0F / sqrtf(static_cast<float>(shape.head_dim)),
-                                     .dy = static_cast<const bf16*>(dy),
-                                     .qkv = static_cast<const bf16*>(qkv),
-                                     .lse = lse,
-                                     .delta = delta,
-                                     .dqkv = static_cast<bf16*>(dqkv)};
-    launch_attention_dq(stream, gradient);
-    launch_attention_dkv(stream, gradient);
-  } else {
-    launch_attention_backward_simple(stream, dtype, shape, dy, qkv, lse, delta, dqkv);
-  }
+  launch_attention_backward_simple(stream, dtype, shape, dy, qkv, lse, delta, dqkv);
 }
 
 std::size_t flash_attention_backward_workspace_bytes(const AttentionShape& shape) {

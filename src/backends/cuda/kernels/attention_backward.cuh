@@ -8,14 +8,15 @@ namespace rooflm::backends::cuda {
 /// Columns of scores that a warp has in registers at once, beside their gradients.
 constexpr int kPart = 32;
 
-/// Operands of both kernels; delta [B, H, T] is rowsum(dy y).
+/// Operands of both kernels; delta [B, H, T] is rowsum(dy y), which the first one computes for the second.
 struct AttentionGradient {
   AttentionShape shape;
   float scale;
   const bf16* dy;
   const bf16* qkv;
+  const bf16* y;
   const float* lse;
-  const float* delta;
+  float* delta;
   bf16* dqkv;
 };
 

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "backends/cuda/kernels/attention_backward.cuh"
+#include "backends/cuda/kernels/pack.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -24,16 +25,33 @@ template <int kM>
 struct Rows {
   float lse2[kM][2], delta[kM][2];
 
-  __device__ Rows(const AttentionGradient& g, std::int64_t head_of_batch, std::int64_t row) {
+  /// `gradients`: the warp's rows of dy in shared memory. Writes delta.
+  template <int kDim>
+  __device__ void read(const AttentionGradient& g, std::int64_t batch, std::int64_t head, std::int64_t row,
+                       const bf16* gradients) {
+    const AttentionShape& s = g.shape;
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const std::int64_t t = row + m * 16 + half * 8 + lane / 4;
-        const bool exists = t < g.shape.seq;
-        lse2[m][half] = exists ? g.lse[head_of_batch * g.shape.seq + t] * kLog2E : 0.0F;
-        delta[m][half] = exists ? g.delta[head_of_batch * g.shape.seq + t] : 0.0F;
+        const int own = m * 16 + half * 8 + lane / 4;
+        const std::int64_t t = row + own;
+        const bool exists = t < s.seq;
+        const bf16* y = g.y + ((batch * s.seq + t) * s.heads + head) * s.head_dim;
+        float sum = 0;
+        for (int d = lane % 4 * kPack; exists && d < s.head_dim; d += 4 * kPack) {
+          const Pack a = load_whole(gradients + own * kTileStride<kDim> + d);
+          const Pack b = load_whole(y + d);
+#pragma unroll
+          for (int i = 0; i < kPack; ++i) sum += a[i] * b[i];
+        }
+        sum += __shfl_xor_sync(0xffffffffU, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffU, sum, 2);
+        delta[m][half] = sum;
+        const std::int64_t at = (batch * s.heads + head) * s.seq + t;
+        lse2[m][half] = exists ? g.lse[at] * kLog2E : 0.0F;
+        if (exists && lane % 4 == 0) g.delta[at] = sum;
       }
     }
   }
@@ -98,7 +116,10 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dq(AttentionGradi
   bf16* own_queries = queries + own * kTileStride<kDim>;
   const bf16* own_gradients = gradients + own * kTileStride<kDim>;
   const std::int64_t row = first + own;
-  const Rows<kM> rows(g, blockIdx.x, row);
+  wait_for_copies();
+  __syncthreads();
+  Rows<kM> rows;
+  rows.template read<kDim>(g, batch, head, row, own_gradients);
   const std::int64_t end = min(s.seq, first + T::kQueries);
   const auto tiles = static_cast<int>((end + T::kKeys - 1) / T::kKeys);
   Sums<kM, kDim / 8> dq{};
