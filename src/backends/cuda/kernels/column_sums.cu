@@ -32,11 +32,17 @@ __global__ void __launch_bounds__(kWarp* kLanes)
   const std::int64_t first = blockIdx.y * chunk;
   const std::int64_t end = first + chunk < rows ? first + chunk : rows;
   Pack total{};
-#pragma unroll 4
-  for (std::int64_t r = first + threadIdx.y; r < end; r += kLanes) {
-    const Pack pack = load_pack(x + r * cols, col, cols, aligned);
+  const auto add = [&](const Pack& pack) {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) total[i] += pack[i];
+  };
+  if (aligned && col < cols) {  // without a condition in the loop several loads are under way at once
+#pragma unroll 8
+    for (std::int64_t r = first + threadIdx.y; r < end; r += kLanes) add(load_whole(x + r * cols + col));
+  } else {
+    for (std::int64_t r = first + threadIdx.y; r < end; r += kLanes) {
+      add(load_pack(x + r * cols, col, cols, false));
+    }
   }
 #pragma unroll
   for (int i = 0; i < kPack; ++i) shared[threadIdx.y][threadIdx.x * kPack + i] = total[i];
