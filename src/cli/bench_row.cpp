@@ -154,7 +154,8 @@ void measure_point(Row& row, program::Program program, backends::Backend& backen
   row.set("status", std::string("success"));
   set_times(row, result);
   set_rates(row, point, result, peak);
-  row.set("peak_bytes", store.bytes() + engine.io().bytes() + engine.peak_transient_bytes());
+  row.set("peak_bytes", store.bytes() + engine.io().bytes() + engine.peak_transient_bytes() +
+                            store.backend().workspace_bytes());
   const auto resident_peak = measure::peak_resident_bytes();
   if (resident_before && resident_peak) row.set("rss_increase_bytes", *resident_peak - *resident_before);
   row.set("loss", static_cast<double>(engine.io().read<float>("loss").at(0)));
