@@ -3,7 +3,8 @@
 // factors as they leave the tensor cores: they never go through shared memory.
 #include <type_traits>
 
-#include "backends/cuda/kernels/attention_backward.cuh"
+#include "backends/cuda/kernels/attention_gradient_of_scores.cuh"
+#include "backends/cuda/kernels/attention_warp_groups.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -32,33 +33,6 @@ struct Stage {
         lse(reinterpret_cast<float*>(base + 2 * T::kQueryBytes)),
         delta(reinterpret_cast<float*>(base + 2 * T::kQueryBytes + T::kRowBytes)) {}
 };
-
-/// scores := p, dp := ds without the factor scale; rows are keys from `key` on, columns queries from `query`
-/// on, whose lse and delta lie at the pointers.
-template <int kM, int kN>
-__device__ void gradient_of_scores(Sums<kM, kN>& scores, Sums<kM, kN>& dp, const float* lse,
-                                   const float* delta, float scale2, std::int64_t key, std::int64_t query) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const auto behind = static_cast<int>(query - key) + lane % 4 * 2 - lane / 4;  // c[0]'s query after its key
-#pragma unroll
-  for (int n = 0; n < kN; ++n) {
-    const int col = n * 8 + lane % 4 * 2;
-    const float2 own_lse = *reinterpret_cast<const float2*>(lse + col);
-    const float2 own_delta = *reinterpret_cast<const float2*>(delta + col);
-    const float lse2[2] = {own_lse.x * kLog2E, own_lse.y * kLog2E};
-    const float deltas[2] = {own_delta.x, own_delta.y};
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const bool seen = behind + n * 8 + i % 2 - m * 16 - i / 2 * 8 >= 0;
-        const float p = exp2_fast(fmaf(scores.v[m][n][i], scale2, -lse2[i % 2]));
-        scores.v[m][n][i] = seen ? p : 0.0F;
-        dp.v[m][n][i] = scores.v[m][n][i] * (dp.v[m][n][i] - deltas[i % 2]);
-      }
-    }
-  }
-}
 
 /// Block (key head of batch, block of keys; the first ones have most work).
 template <int kDim, int kM>
@@ -121,7 +95,8 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGrad
       Sums<kM, kPart / 8> ds{};
       add_product_transposed<kDim>(p, own_keys, queries);
       add_product_transposed<kDim>(ds, own_values, gradients);
-      gradient_of_scores(p, ds, stage.lse + part, stage.delta + part, g.scale * kLog2E, key, query);
+      gradient_of_transposed_scores(p, ds, stage.lse + part, stage.delta + part, g.scale * kLog2E, key,
+                                    query);
       Factor<kM, kPart / 16> factor;
       factor.round(p);
       add_product<kDim>(dv, factor, gradients);
@@ -154,6 +129,7 @@ void launch(Stream stream, const AttentionGradient& g) {
 }  // namespace
 
 void launch_attention_dkv(Stream stream, const AttentionGradient& g) {
+  if (prefers_warp_groups(g.shape)) return launch_attention_dkv_warp_groups(stream, g);
   with_tile_dim(g.shape.head_dim, [&]<class Dim>(Dim) {
     // 128 keys need less traffic of shared memory, if registers suffice and every multiprocessor gets a
     // block.

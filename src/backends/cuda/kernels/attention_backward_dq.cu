@@ -2,8 +2,8 @@
 // keys that they see, as forward, and adds up ds k.
 #include <type_traits>
 
-#include "backends/cuda/kernels/attention_backward.cuh"
-#include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/attention_gradient_of_scores.cuh"
+#include "backends/cuda/kernels/attention_warp_groups.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -18,65 +18,6 @@ struct Tiles {
   static constexpr int kKeyBytes = kTileBytes<kKeys, kDim>;
   static constexpr int kBytes = 2 * kQueryBytes + 4 * kKeyBytes;  // q and dy; two stages of keys and values
 };
-
-/// What the softmax of a warp's rows was: lane l has rows l / 4 and l / 4 + 8 of each 16. Rows behind the end
-/// get zeros, as their queries and gradients are.
-template <int kM>
-struct Rows {
-  float lse2[kM][2], delta[kM][2];
-
-  /// `gradients`: the warp's rows of dy in shared memory. Writes delta.
-  template <int kDim>
-  __device__ void read(const AttentionGradient& g, std::int64_t batch, std::int64_t head, std::int64_t row,
-                       const bf16* gradients) {
-    const AttentionShape& s = g.shape;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int own = m * 16 + half * 8 + lane / 4;
-        const std::int64_t t = row + own;
-        const bool exists = t < s.seq;
-        const bf16* y = g.y + ((batch * s.seq + t) * s.heads + head) * s.head_dim;
-        float sum = 0;
-        for (int d = lane % 4 * kPack; exists && d < s.head_dim; d += 4 * kPack) {
-          const Pack a = load_whole(gradients + own * kTileStride<kDim> + d);
-          const Pack b = load_whole(y + d);
-#pragma unroll
-          for (int i = 0; i < kPack; ++i) sum += a[i] * b[i];
-        }
-        sum += __shfl_xor_sync(0xffffffffU, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffU, sum, 2);
-        delta[m][half] = sum;
-        const std::int64_t at = (batch * s.heads + head) * s.seq + t;
-        lse2[m][half] = exists ? g.lse[at] * kLog2E : 0.0F;
-        if (exists && lane % 4 == 0) g.delta[at] = sum;
-      }
-    }
-  }
-};
-
-/// ds of rows from `row` on and keys from `key` on, without the factor scale, into dp.
-template <int kM, int kN>
-__device__ void gradient_of_scores(const Sums<kM, kN>& scores, Sums<kM, kN>& dp, const Rows<kM>& rows,
-                                   float scale2, std::int64_t row, std::int64_t key) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const auto ahead = static_cast<int>(key - row) + lane % 4 * 2 - lane / 4;  // of c[0] over the diagonal
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int half = i / 2;
-        const bool seen = ahead + n * 8 + i % 2 - m * 16 - half * 8 <= 0;
-        const float p = exp2_fast(fmaf(scores.v[m][n][i], scale2, -rows.lse2[m][half]));
-        dp.v[m][n][i] = seen ? p * (dp.v[m][n][i] - rows.delta[m][half]) : 0.0F;
-      }
-    }
-  }
-}
 
 /// Block (head of batch, block of queries; the last ones, which have most work, first).
 template <int kDim, int kM>
@@ -119,7 +60,8 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dq(AttentionGradi
   wait_for_copies();
   __syncthreads();
   Rows<kM> rows;
-  rows.template read<kDim>(g, batch, head, row, own_gradients);
+  rows.read(g, batch, head, row,
+            [&](int own_row, int d) { return own_gradients + own_row * kTileStride<kDim> + d; });
   const std::int64_t end = min(s.seq, first + T::kQueries);
   const auto tiles = static_cast<int>((end + T::kKeys - 1) / T::kKeys);
   Sums<kM, kDim / 8> dq{};
@@ -162,6 +104,7 @@ void launch(Stream stream, const AttentionGradient& g) {
 }  // namespace
 
 void launch_attention_dq(Stream stream, const AttentionGradient& g) {
+  if (prefers_warp_groups(g.shape)) return launch_attention_dq_warp_groups(stream, g);
   with_tile_dim(g.shape.head_dim, [&]<class Dim>(Dim) {
     using Large = Tiles<Dim::value, 2>;
     const std::int64_t blocks = g.shape.batch * g.shape.heads * ceil_div(g.shape.seq, Large::kQueries);
