@@ -1,4 +1,4 @@
-// How the norm kernels lay a row over a block: one block per row, every thread up to kPacks packs of it.
+// How norms forward lay a row over a block: one block per row, every thread up to kPacks packs of it.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +25,18 @@ struct NormShape {
   }
 };
 
-/// Calls body with the number of packs per thread as a type: std::integral_constant.
-template <class Body>
-void with_packs(std::int64_t cols, const char* what, Body&& body) {
+/// Throws core::Unavailable for rows that are too long.
+inline void check_norm_cols(std::int64_t cols, const char* what) {
   if (cols > kMaxNormCols) {
     throw core::Unavailable(std::string(what) + " on cuda: rows of " + std::to_string(cols) +
                             " elements, the most is " + std::to_string(kMaxNormCols));
   }
+}
+
+/// Calls body with the number of packs per thread as a type: std::integral_constant.
+template <class Body>
+void with_packs(std::int64_t cols, const char* what, Body&& body) {
+  check_norm_cols(cols, what);
   switch (NormShape(cols).packs) {
     case 1:
       return body(std::integral_constant<int, 1>{});

@@ -68,6 +68,39 @@ __device__ inline void store_whole(__nv_bfloat16* to, const Pack& pack) {
   *reinterpret_cast<uint4*>(to) = raw;
 }
 
+/// Eight elements as they are stored: what is fetched ahead takes the fewest registers so.
+template <class T>
+struct RawPack {
+  uint4 v[kPack * sizeof(T) / sizeof(uint4)];
+};
+
+template <class T>
+__device__ RawPack<T> load_raw(const T* from) {
+  RawPack<T> pack;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(pack) / sizeof(uint4)); ++i) {
+    pack.v[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
+  return pack;
+}
+
+__device__ inline Pack unpack(const RawPack<float>& raw) {
+  return {{__uint_as_float(raw.v[0].x), __uint_as_float(raw.v[0].y), __uint_as_float(raw.v[0].z),
+           __uint_as_float(raw.v[0].w), __uint_as_float(raw.v[1].x), __uint_as_float(raw.v[1].y),
+           __uint_as_float(raw.v[1].z), __uint_as_float(raw.v[1].w)}};
+}
+
+__device__ inline Pack unpack(const RawPack<__nv_bfloat16>& raw) {
+  const unsigned words[4] = {raw.v[0].x, raw.v[0].y, raw.v[0].z, raw.v[0].w};
+  Pack pack;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    pack[2 * i] = __uint_as_float(words[i] << 16);
+    pack[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000U);
+  }
+  return pack;
+}
+
 /// from[first .. first + 8) of an array of `count`; zeros beyond its end. `aligned`: from + first may be read
 /// 16 bytes at a time for every multiple of eight `first`.
 template <class T>
