@@ -51,7 +51,8 @@ void set_unmeasured(Row& row) {
   for (const char* phase : {"forward", "backward", "optimizer", "step"}) {
     for (const char* value : {"mean", "std", "median"}) row.set(fmt::format("{}_ms_{}", phase, value), {});
   }
-  for (const char* key : {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "tokens_per_s", "mfu",
+  for (const char* key : {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "step_ms_mad", "outliers",
+                          "drift_ratio", "drift_p", "drift", "stop_reason", "tokens_per_s", "mfu",
                           "share_of_peak", "peak_flop_per_s", "peak_bytes", "rss_increase_bytes", "loss"}) {
     row.set(key, {});
   }
@@ -71,6 +72,13 @@ void set_times(Row& row, const measure::BenchResult& result) {
   row.set("step_ms_ci_low", result.step.median_ci.low * kMs);
   row.set("step_ms_ci_high", result.step.median_ci.high * kMs);
   row.set("step_ms_min", result.step.min * kMs);
+  row.set("step_ms_mad", result.step.mad * kMs);
+  row.set("outliers", static_cast<std::int64_t>(result.step.outliers));
+  row.set("drift_ratio", result.step.drift.ratio);
+  row.set("drift_p", result.step.drift.p);
+  row.set("drift", measure::drift_sentence(result.step, result.clock));
+  row.set("steps", static_cast<std::int64_t>(result.step.count));
+  row.set("stop_reason", result.stop_reason);
 }
 
 void set_rates(Row& row, const Point& point, const measure::BenchResult& result, double peak_flop_per_s) {
