@@ -17,8 +17,8 @@ template <int kDim>
 struct QueryTiles {
   static constexpr int kThreads = 2 * kWarpGroup;
   static constexpr int kQueries = 2 * kGroupRows;
-  static constexpr int kQueryBytes = kDim / kPanelCols * kPanelBytes<kQueries>;
-  static constexpr int kKeyBytes = kDim / kPanelCols * kPanelBytes<kRows>;
+  static constexpr int kQueryBytes = kPanels<kDim> * kPanelBytes<kQueries>;
+  static constexpr int kKeyBytes = kPanels<kDim> * kPanelBytes<kRows>;
   static constexpr int kBytes = 2 * kQueryBytes + 4 * kKeyBytes + kPanelAlignment;  // q, dy; stages of k, v
   static_assert(8 * kTileBytes<16, kDim> <= 4 * kKeyBytes, "results go out through the stages");
 };
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1) attention_
 
 template <int kDim>
 struct KeyTiles {
-  static constexpr int kTile = kDim / kPanelCols * kPanelBytes<kRows>;  // of 64 keys or queries
+  static constexpr int kTile = kPanels<kDim> * kPanelBytes<kRows>;  // of 64 keys or queries
   static constexpr int kRowBytes = kRows * static_cast<int>(sizeof(float));
   static constexpr int kStageBytes = 2 * kTile;                // q and dy
   static constexpr int kRowsAt = 2 * kTile + 2 * kStageBytes;  // lse and delta of both stages

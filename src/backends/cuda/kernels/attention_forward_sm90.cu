@@ -16,9 +16,8 @@ constexpr int kKeys = 64;
 
 template <int kDim>
 struct Tiles {
-  static constexpr int kPanels = kDim / kPanelCols;
-  static constexpr int kQueryBytes = kPanels * kPanelBytes<kQueries>;
-  static constexpr int kKeyBytes = kPanels * kPanelBytes<kKeys>;
+  static constexpr int kQueryBytes = kPanels<kDim> * kPanelBytes<kQueries>;
+  static constexpr int kKeyBytes = kPanels<kDim> * kPanelBytes<kKeys>;
   static constexpr int kBytes =
       kQueryBytes + 4 * kKeyBytes + kPanelAlignment;  // two stages of keys and values
   static_assert(8 * kTileBytes<16, kDim> <= 4 * kKeyBytes, "results go out through the stages");
@@ -116,7 +115,8 @@ void launch_attention_forward_warp_groups(Stream stream, const AttentionShape& s
 bool prefers_warp_groups(const AttentionShape& shape) {
   constexpr bool kIsBuilt = ROOFLM_SM90A != 0;
   constexpr int kHopper = 9;
-  if (!kIsBuilt || (shape.head_dim != 64 && shape.head_dim != 128)) return false;
+  const bool fits = shape.head_dim == 64 || shape.head_dim == 80 || shape.head_dim == 128;
+  if (!kIsBuilt || !fits) return false;
   int device = 0;
   int major = 0;
   cudaError_t error = cudaGetDevice(&device);

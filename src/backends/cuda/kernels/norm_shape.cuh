@@ -14,13 +14,14 @@ namespace rooflm::backends::cuda {
 
 enum class Norm { layer, rms };
 
+constexpr int kMostNormThreads = 512;
+
 /// Threads of a block and packs per thread.
 struct NormShape {
   int threads, packs;
   explicit NormShape(std::int64_t cols) : threads(kWarp), packs(1) {
-    constexpr std::int64_t kMostThreads = 512;
     const std::int64_t all = ceil_div(cols, kPack);
-    while (all > packs * kMostThreads) packs *= 2;
+    while (all > packs * std::int64_t{kMostNormThreads}) packs *= 2;
     threads = static_cast<int>(ceil_div(ceil_div(all, packs), kWarp) * kWarp);
   }
 };

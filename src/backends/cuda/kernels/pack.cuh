@@ -101,15 +101,43 @@ __device__ inline Pack unpack(const RawPack<__nv_bfloat16>& raw) {
   return pack;
 }
 
+__device__ inline unsigned bits_of(const __nv_bfloat16* from) {
+  return *reinterpret_cast<const unsigned short*>(from);
+}
+
+/// from[first .. first + 8) of an array of `count`, one element at a time; zeros beyond its end.
+__device__ inline RawPack<float> load_single(const float* from, std::int64_t first, std::int64_t count) {
+  unsigned words[kPack];
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) words[i] = first + i < count ? __float_as_uint(from[first + i]) : 0U;
+  return {{{words[0], words[1], words[2], words[3]}, {words[4], words[5], words[6], words[7]}}};
+}
+
+__device__ inline RawPack<__nv_bfloat16> load_single(const __nv_bfloat16* from, std::int64_t first,
+                                                     std::int64_t count) {
+  unsigned words[kPack / 2];
+#pragma unroll
+  for (int i = 0; i < kPack / 2; ++i) {
+    const std::int64_t at = first + 2 * i;
+    const unsigned low = at < count ? bits_of(from + at) : 0U;
+    const unsigned high = at + 1 < count ? bits_of(from + at + 1) : 0U;
+    words[i] = low | high << 16;
+  }
+  return {{{words[0], words[1], words[2], words[3]}}};
+}
+
 /// from[first .. first + 8) of an array of `count`; zeros beyond its end. `aligned`: from + first may be read
-/// 16 bytes at a time for every multiple of eight `first`.
+/// 16 bytes at a time for every multiple of eight `first`. What is loaded is converted after the branch, so
+/// that a thread waits for it only where it is used, with its other loads under way.
 template <class T>
 __device__ Pack load_pack(const T* from, std::int64_t first, std::int64_t count, bool aligned) {
-  if (aligned && first + kPack <= count) return load_whole(from + first);
-  Pack pack;
-#pragma unroll
-  for (int i = 0; i < kPack; ++i) pack[i] = first + i < count ? to_float(from[first + i]) : 0.0F;
-  return pack;
+  RawPack<T> raw;
+  if (aligned && first + kPack <= count) {
+    raw = load_raw(from + first);
+  } else {
+    raw = load_single(from, first, count);
+  }
+  return unpack(raw);
 }
 
 template <class T>

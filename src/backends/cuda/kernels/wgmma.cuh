@@ -24,6 +24,10 @@ constexpr int kPanelCols = 64;
 constexpr int kPanelRowBytes = 128;
 constexpr int kPanelAlignment = 1024;
 
+/// Panels of a tile; of the last one a multiple of 16 columns is used.
+template <int kDim>
+constexpr int kPanels = (kDim + kPanelCols - 1) / kPanelCols;
+
 template <int kRows>
 constexpr int kPanelBytes = kRows* kPanelRowBytes;
 
@@ -32,7 +36,7 @@ __device__ inline unsigned char* align_panels(unsigned char* raw) {
   return raw + (kPanelAlignment - shared_address(raw) % kPanelAlignment) % kPanelAlignment;
 }
 
-/// The same as copy_tile, to kDim / 64 panels.
+/// The same as copy_tile, to panels; kDim is what rows have.
 template <int kRows, int kDim, int kThreads>
 __device__ void copy_panels(unsigned char* tile, const __nv_bfloat16* from, std::int64_t stride,
                             std::int64_t first, std::int64_t rows) {
@@ -40,6 +44,7 @@ __device__ void copy_panels(unsigned char* tile, const __nv_bfloat16* from, std:
 #pragma unroll
   for (int i = 0; i < kRows * kChunks; i += kThreads) {
     const int chunk = i + static_cast<int>(threadIdx.x);
+    if (kRows * kChunks % kThreads != 0 && chunk >= kRows * kChunks) break;
     const int row = chunk / kChunks;
     const int col = chunk % kChunks;
     const bool exists = first + row < rows;
@@ -128,6 +133,16 @@ __device__ inline void issue_product(float* c, const unsigned (&a)[4], std::uint
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
+/// The same for b of 16 columns: c[0..8).
+__device__ inline void issue_narrow_product(float* c, const unsigned (&a)[4], std::uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, %12, p, 1, 1, 1;\n}\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
 /// c += a b^T: a 64 rows of a tile of kRowsA (from row `row` on, a multiple of 64), b a tile of 64 rows.
 template <int kDim, int kRowsA>
 __device__ void issue_tile_transposed(Sums<1, 8>& c, const unsigned char* a, int row,
@@ -145,11 +160,17 @@ __device__ void issue_tile_transposed(Sums<1, 8>& c, const unsigned char* a, int
 template <int kDim>
 __device__ void issue_tile(Sums<1, kDim / 8>& c, const Factor<1, 4>& a, const unsigned char* b) {
 #pragma unroll
-  for (int panel = 0; panel < kDim / kPanelCols; ++panel) {
+  for (int panel = 0; panel < kPanels<kDim>; ++panel) {
+    constexpr int kLastCols = kDim - (kPanels<kDim> - 1) * kPanelCols;
+    static_assert(kLastCols == kPanelCols || kLastCols == 16, "there are instructions for these");
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      issue_product(&c.v[0][panel * 8][0], a.v[0][k],
-                    describe(b + panel * kPanelBytes<64> + k * 16 * kPanelRowBytes));
+      const std::uint64_t rows = describe(b + panel * kPanelBytes<64> + k * 16 * kPanelRowBytes);
+      if (kLastCols == kPanelCols || panel + 1 < kPanels<kDim>) {
+        issue_product(&c.v[0][panel * 8][0], a.v[0][k], rows);
+      } else {
+        issue_narrow_product(&c.v[0][panel * 8][0], a.v[0][k], rows);
+      }
     }
   }
 }
