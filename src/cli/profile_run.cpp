@@ -80,8 +80,10 @@ class Profile {
         engines::training_step(model::forward(point_->config, point_->batch, point_->seq), point_->step);
     write_program(program);
     const auto backend = make_backend(point_->device, point_->step.engine, settings_->threads);
-    fact("free_bytes", backend->free_bytes(), "B");
-    if (point_->device == "null") return end("planned");
+    const bool is_plan = point_->device == "null";
+    const double free_bytes = is_plan ? planning_memory_bytes() : backend->free_bytes();
+    fact("free_bytes", free_bytes, "B");
+    if (is_plan) return outcome_.needed_bytes > free_bytes ? end_oom(outcome_.needed_bytes) : end("planned");
     try {
       measure(std::move(program), *backend);
     } catch (const core::OutOfMemory& error) {
@@ -114,6 +116,14 @@ class Profile {
   }
 
   [[nodiscard]] bool has_arena() const { return point_->step.engine == engines::EngineKind::fused; }
+
+  /// What a plan has to fit: the limit that was given, or the free memory of this machine.
+  [[nodiscard]] double planning_memory_bytes() const {
+    constexpr double kEndless = 1e300;
+    if (settings_->memory_limit_bytes) return *settings_->memory_limit_bytes;
+    const auto available = measure::query_memory().available_bytes;
+    return available ? static_cast<double>(*available) : kEndless;
+  }
 
   /// What is known before anything runs.
   void write_program(const program::Program& program) {

@@ -8,13 +8,13 @@
 #include <iterator>
 #include <system_error>
 
+#include "cli/machine_ceilings.h"
 #include "cli/machine_info.h"
 #include "cli/output.h"
 #include "cli/report_output.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/units.h"
-#include "measure/ceilings.h"
 #include "train/signals.h"
 
 namespace rooflm::cli {
@@ -54,6 +54,7 @@ void report_progress(const ProfileOutcome& outcome) {
 std::vector<core::DType> dtypes_of(const std::vector<Point>& points) {
   std::vector<core::DType> dtypes;
   for (const Point& point : points) {
+    if (point.device == "null") continue;
     if (std::find(dtypes.begin(), dtypes.end(), point.step.dtype) == dtypes.end()) {
       dtypes.push_back(point.step.dtype);
     }
@@ -84,6 +85,7 @@ void ProfileSession::describe(const std::string& title, const std::string& quest
 
 std::vector<record::Ceiling> ProfileSession::ceilings(int threads, const std::vector<core::DType>& dtypes,
                                                       bool remeasure) {
+  if (dtypes.empty()) return {};
   auto ceilings = machine_ceilings(threads, dtypes, remeasure);
   for (const record::Ceiling& ceiling : ceilings) writer_->add(ceiling);
   return ceilings;

@@ -12,7 +12,7 @@
 
 namespace rooflm::cli {
 
-/// The compute dtypes of the points, each once.
+/// The compute dtypes of the points that are run and not only planned, each once.
 std::vector<core::DType> dtypes_of(const std::vector<Point>& points);
 
 /// The record of one command: kept under -o, otherwise in a temporary folder that goes away with this. The

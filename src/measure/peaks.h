@@ -1,7 +1,6 @@
-// What this machine can do at best: matrix products per dtype, and memory traffic.
+// What this machine can do at best, as it is measured, and its matrix products.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -21,21 +20,17 @@ struct Product {
 /// One measured ceiling.
 struct Peak {
   std::string what;     ///< "matmul", "read", "write", "copy", "triad"
+  std::string level{};  ///< of memory: "L1", "L2", "L3", "DRAM"; "" for arithmetic
   std::string dtype;    ///< of the elements
   std::string unit;     ///< "flop/s" or "byte/s"
   int threads = 0;      ///< that took part
-  std::string problem;  ///< "2048x2048x2048", or the bytes of one array
+  std::string problem;  ///< "2048x2048x2048", or the bytes of a pass
   core::Summary rate;   ///< of `unit`; the ceiling is its median
+  double cpu_share{};   ///< see CpuShare: well below 1 on a busy machine; meaningless on a device
 };
 
 /// Measures each product for options.seconds and returns the one with the highest median rate.
 Peak fastest_product(const std::vector<Product>& products, const std::string& dtype, int threads,
                      const SamplingOptions& options);
-
-/// Memory traffic of `threads` threads on arrays of fp64 that each take `array_bytes`, which should be well
-/// beyond the last-level cache: read (sum), write (fill), copy (b = a) and triad (a = b + 2 c). Bytes are
-/// those that the loop names, as STREAM counts them (McCalpin, 1995): a cache line that is fetched only
-/// because it is written is not counted. Needs 3 array_bytes; std::bad_alloc when they are not there.
-std::vector<Peak> measure_bandwidth(int threads, std::size_t array_bytes, const SamplingOptions& options);
 
 }  // namespace rooflm::measure

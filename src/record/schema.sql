@@ -152,7 +152,7 @@ CREATE TABLE cell (
   text TEXT NOT NULL DEFAULT '',
   unit TEXT NOT NULL DEFAULT '',
   PRIMARY KEY (series, row, col)
-) WITHOUT ROWID;
+);
 
 -- Mean times of an op over the observed steps are asked for so often that they have a view.
 CREATE VIEW op_time AS

@@ -45,16 +45,6 @@ TEST(Peaks, TheFastestProductCounts) {
   EXPECT_THROW(fastest_product({}, "fp32", 1, options), std::invalid_argument);
 }
 
-TEST(Peaks, BandwidthMeasuresFourLoops) {
-  const auto peaks = measure_bandwidth(1, 1 << 20, {.seconds = 0, .min_samples = 3});
-  ASSERT_EQ(peaks.size(), 4U);
-  for (const Peak& peak : peaks) {
-    EXPECT_EQ(peak.unit, "byte/s");
-    EXPECT_EQ(peak.rate.count, 3U);
-    EXPECT_GT(peak.rate.median, 0);
-  }
-}
-
 TEST(BenchRunner, CountsWarmUpAndTimedSteps) {
   const auto config = model::with_overrides(model::preset("tiny"), {.layers = 1, .vocab = 100});
   const auto backend = backends::make_null_backend();

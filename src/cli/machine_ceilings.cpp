@@ -1,0 +1,165 @@
+// All that this machine can do at best.
+#include "cli/machine_ceilings.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <limits>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "cli/ceilings.h"
+#include "cli/devices.h"
+#include "cli/output.h"
+#include "core/error.h"
+#include "measure/bandwidth.h"
+#include "measure/ceilings.h"
+#include "measure/machine.h"
+
+namespace rooflm::cli {
+namespace {
+
+using Rows = std::vector<record::Ceiling>;
+
+/// Ceilings as they are known so far, and how to get those that are missing.
+class Collector {
+ public:
+  Collector(Rows kept, std::optional<double> seconds)
+      : kept_(std::move(kept)), seconds_(seconds), processor_(measure::query_processor()) {}
+
+  void add_products(core::DType dtype, int threads) {
+    constexpr double kSeconds = 0.25;
+    const std::string name(core::name_of(dtype));
+    if (take_kept(
+            [&](const record::Ceiling& row) {
+              return row.what == "matmul" && row.dtype == name && row.threads == threads;
+            },
+            1)) {
+      return;
+    }
+    note("measuring matmul {} on {} threads", name, threads);
+    try {
+      add(measure_products(dtype, threads, {1024, 1536}, sampling(kSeconds)));
+    } catch (const core::Unavailable& error) {
+      note("no ceiling: {}", error.what());
+    }
+  }
+
+  void add_bandwidths(int threads) {
+    const double free_bytes = static_cast<double>(
+        measure::query_memory().available_bytes.value_or(std::numeric_limits<std::int64_t>::max()));
+    for (const measure::MemoryLevel& level : measure::memory_levels(processor_, threads, free_bytes)) {
+      add_bandwidth(level, threads);
+    }
+  }
+
+  [[nodiscard]] bool has_measured() const { return measured_ > 0; }
+  [[nodiscard]] std::size_t unsure() const { return measured_ - sure_.size(); }
+  [[nodiscard]] const Rows& rows() const { return rows_; }
+  /// What to keep: the sure ones of the new rows, and those of the file that are not measured better now.
+  [[nodiscard]] Rows to_keep() const {
+    Rows all = kept_;
+    for (const record::Ceiling& row : sure_) {
+      const auto is_same = [&](const record::Ceiling& other) {
+        return other.what == row.what && other.level == row.level && other.dtype == row.dtype &&
+               other.threads == row.threads;
+      };
+      all.erase(std::remove_if(all.begin(), all.end(), is_same), all.end());
+      all.push_back(row);
+    }
+    return all;
+  }
+  void forget_kept() { fresh_ = true; }
+
+ private:
+  /// Rates of a busy machine would make later steps look too good.
+  static bool is_sure(const measure::Peak& peak) {
+    constexpr double kWidest = 0.2;
+    constexpr double kLeastShare = 0.9;
+    const core::Interval& ci = peak.rate.median_ci;
+    return ci.high - ci.low <= kWidest * peak.rate.median && peak.cpu_share >= kLeastShare;
+  }
+
+  void add_bandwidth(const measure::MemoryLevel& level, int threads) {
+    constexpr double kSeconds = 0.08;
+    constexpr std::ptrdiff_t kLoops = 4;  // read, write, copy, triad
+    if (take_kept(
+            [&](const record::Ceiling& row) {
+              return row.level == level.name && row.threads == threads && row.unit == "byte/s";
+            },
+            kLoops)) {
+      return;
+    }
+    note("measuring {} on {} threads", level.name, threads);
+    try {
+      for (const measure::Peak& peak : measure::measure_bandwidth(level, threads, sampling(kSeconds)))
+        add(peak);
+    } catch (const std::bad_alloc&) {
+      note("no ceiling of {}: not enough memory", level.name);
+    }
+  }
+
+  /// Takes what is wanted from the file when it has all `count` rows of it.
+  template <class Predicate>
+  bool take_kept(Predicate is_wanted, std::ptrdiff_t count) {
+    if (fresh_ || std::count_if(kept_.begin(), kept_.end(), is_wanted) != count) return false;
+    std::copy_if(kept_.begin(), kept_.end(), std::back_inserter(rows_), is_wanted);
+    return true;
+  }
+  void add(const measure::Peak& peak) {
+    rows_.push_back(measure::ceiling_row(peak));
+    ++measured_;
+    if (is_sure(peak)) sure_.push_back(rows_.back());
+  }
+  [[nodiscard]] measure::SamplingOptions sampling(double usual_s) const {
+    return {.seconds = seconds_.value_or(usual_s), .min_samples = 6};
+  }
+
+  Rows kept_;
+  std::optional<double> seconds_;
+  measure::Processor processor_;
+  bool fresh_ = false;  ///< what is kept is not to be taken
+  Rows rows_;
+  Rows sure_;                 ///< of those measured now
+  std::size_t measured_ = 0;  ///< rows
+};
+
+}  // namespace
+
+std::vector<record::Ceiling> machine_ceilings(const CeilingRequest& request) {
+  const measure::CeilingKey key{.processor = measure::query_processor().model,
+                                .threads = resolve_threads(0),
+                                .version = ROOFLM_VERSION};
+  const std::filesystem::path file = request.seconds ? "" : measure::ceiling_file(key);
+  measure::KeptCeilings kept = measure::read_ceilings(file, key);
+  if (!kept.fault.empty()) note("measuring the ceilings again: {}", kept.fault);
+  Collector collector(std::move(kept.rows), request.seconds);
+  if (request.remeasure) collector.forget_kept();
+  for (const core::DType dtype : request.dtypes) {
+    for (const int threads : request.threads) collector.add_products(dtype, threads);
+  }
+  for (const int threads : request.threads) collector.add_bandwidths(threads);
+  if (collector.unsure() > 0) {
+    note("{} of the ceilings are not sure, their intervals are wide or other programs had the processors{}",
+         collector.unsure(), file.empty() ? "" : "; they are not kept");
+  }
+  if (!collector.has_measured() || file.empty()) return collector.rows();
+  try {
+    measure::write_ceilings(file, key, collector.to_keep());
+    note("ceilings kept in {}", file.string());
+  } catch (const core::InputError& error) {
+    note("ceilings not kept: {}", error.what());
+  }
+  return collector.rows();
+}
+
+std::vector<record::Ceiling> machine_ceilings(int threads, const std::vector<core::DType>& dtypes,
+                                              bool remeasure) {
+  return machine_ceilings(CeilingRequest{
+      .threads = {1, resolve_threads(threads)}, .dtypes = dtypes, .remeasure = remeasure, .seconds = {}});
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,208 @@
+// How fast memory can be read and written.
+#include "measure/bandwidth.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string_view>
+
+namespace rooflm::measure {
+namespace {
+
+/// A cache line of eight numbers, which the compiler keeps in one register where the processor has such.
+struct alignas(64) Line {
+  using Numbers [[gnu::vector_size(64)]] = double;
+  Numbers numbers{};
+};
+
+/// Lines that one round of a loop handles: as many registers as hide the latency of an addition.
+constexpr std::size_t kRound = 8;
+constexpr double kScale = 2.0;
+
+/// Keeps the compiler from leaving out a pass whose result the next one makes again.
+void keep(const void* data) { asm volatile("" : : "r"(data) : "memory"); }
+
+[[gnu::noinline]] void read_lines(std::span<Line> a) {
+  std::array<Line, kRound> sums{};
+  for (std::size_t i = 0; i < a.size(); i += kRound) {
+#pragma GCC unroll 8
+    for (std::size_t j = 0; j < kRound; ++j) sums[j].numbers += a[i + j].numbers;
+  }
+  keep(sums.data());
+}
+
+[[gnu::noinline]] void write_lines(std::span<Line> a, Line value) {
+  for (std::size_t i = 0; i < a.size(); i += kRound) {
+#pragma GCC unroll 8
+    for (std::size_t j = 0; j < kRound; ++j) a[i + j].numbers = value.numbers;
+  }
+}
+
+[[gnu::noinline]] void copy_lines(std::span<const Line> a, std::span<Line> b) {
+  for (std::size_t i = 0; i < a.size(); i += kRound) {
+    std::array<Line, kRound> lines;
+#pragma GCC unroll 8
+    for (std::size_t j = 0; j < kRound; ++j) lines[j].numbers = a[i + j].numbers;
+#pragma GCC unroll 8
+    for (std::size_t j = 0; j < kRound; ++j) b[i + j].numbers = lines[j].numbers;
+  }
+}
+
+[[gnu::noinline]] void triad_lines(std::span<Line> a, std::span<const Line> b, std::span<const Line> c) {
+  for (std::size_t i = 0; i < a.size(); i += kRound) {
+#pragma GCC unroll 8
+    for (std::size_t j = 0; j < kRound; ++j) a[i + j].numbers = b[i + j].numbers + kScale * c[i + j].numbers;
+  }
+}
+
+enum class Loop : std::uint8_t { read, write, copy, triad };
+struct LoopKind {
+  Loop loop;
+  const char* name;
+  std::size_t arrays;
+};
+constexpr std::array kLoops = {LoopKind{Loop::read, "read", 1}, LoopKind{Loop::write, "write", 1},
+                               LoopKind{Loop::copy, "copy", 2}, LoopKind{Loop::triad, "triad", 3}};
+
+/// The memory of all threads; the pages of each block are touched first by the thread that uses it.
+class Blocks {
+ public:
+  Blocks(int threads, std::size_t bytes) : blocks_(static_cast<std::size_t>(threads)) {
+    lines_ = bytes / sizeof(Line) / blocks_.size();
+    if (lines_ < kFewestLines) throw std::invalid_argument("too little memory to walk through");
+    for_each_block([this](std::vector<Line>& block) { block.resize(lines_); });
+    if (lacks_memory_) throw std::bad_alloc();
+  }
+
+  /// Bytes that one pass of a loop names, in all threads.
+  [[nodiscard]] double pass_bytes(const LoopKind& kind) const {
+    return static_cast<double>(array_lines(kind) * kind.arrays * sizeof(Line) * blocks_.size());
+  }
+
+  void run(const LoopKind& kind, int passes) {
+    const std::size_t n = array_lines(kind);
+    for_each_block([&](std::vector<Line>& block) {
+      const std::span<Line> all = block;
+      for (int pass = 0; pass < passes; ++pass) {
+        walk(kind.loop, all.first(n), all.last(n), all.subspan((all.size() - n) / 2, n));
+        keep(all.data());
+      }
+    });
+  }
+
+ private:
+  static constexpr std::size_t kFewestLines = 3 * 8 * kRound;
+
+  [[nodiscard]] std::size_t array_lines(const LoopKind& kind) const {
+    return lines_ / kind.arrays / kRound * kRound;
+  }
+
+  static void walk(Loop loop, std::span<Line> first, std::span<Line> last, std::span<Line> middle) {
+    switch (loop) {
+      case Loop::read:
+        return read_lines(first);
+      case Loop::write:
+        return write_lines(first, Line{});
+      case Loop::copy:
+        return copy_lines(first, last);
+      case Loop::triad:
+        return triad_lines(first, middle, last);
+    }
+  }
+
+  /// One thread per block; were there fewer threads, some would do several.
+  template <class Work>
+  void for_each_block(Work work) {
+    const int count = static_cast<int>(blocks_.size());
+    bool failed = false;
+#pragma omp parallel num_threads(count) reduction(|| : failed)
+    for (int i = omp_get_thread_num(); i < count; i += omp_get_num_threads()) {
+      try {
+        work(blocks_[static_cast<std::size_t>(i)]);
+      } catch (const std::bad_alloc&) {
+        failed = true;
+      }
+    }
+    lacks_memory_ = lacks_memory_ || failed;
+  }
+
+  std::vector<std::vector<Line>> blocks_;
+  std::size_t lines_ = 0;  ///< of one block
+  bool lacks_memory_ = false;
+};
+
+/// So many passes that the clock and the start of the threads do not matter: each thread moves 128 MiB, half
+/// a millisecond of the fastest level. A count from a trial run would be off on a busy machine.
+int passes_per_sample(double pass_bytes, int threads) {
+  constexpr double kBytesEach = 128.0 * (1U << 20U);
+  return std::max(1, static_cast<int>(std::lround(kBytesEach * threads / pass_bytes)));
+}
+
+/// How many processors share a cache: the entries of "0-3,8-11"; 1 when that says nothing.
+int sharers(std::string_view list) {
+  int count = 0;
+  while (!list.empty()) {
+    const std::string_view part = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(part.size() + 1, list.size()));
+    const char* const end = part.data() + part.size();
+    int first = 0;
+    const auto parsed = std::from_chars(part.data(), end, first);
+    if (parsed.ec != std::errc()) continue;
+    int last = first;
+    if (parsed.ptr != end) std::from_chars(parsed.ptr + 1, end, last);
+    count += std::max(1, last - first + 1);
+  }
+  return std::max(1, count);
+}
+
+}  // namespace
+
+std::vector<MemoryLevel> memory_levels(const Processor& processor, int threads, double free_bytes) {
+  constexpr std::size_t kUnknownCache = std::size_t{64} << 20U;
+  constexpr std::size_t kLeastDram = std::size_t{48} << 20U;
+  constexpr std::size_t kBeyond = 12;
+  std::vector<MemoryLevel> levels;
+  std::size_t last_level = 0;
+  for (const Cache& cache : processor.caches) {
+    if (cache.type == "Instruction" || cache.bytes <= 0) continue;
+    const int group = sharers(cache.shared_by);
+    const auto groups = static_cast<std::size_t>((threads + group - 1) / group);
+    const std::size_t bytes = static_cast<std::size_t>(cache.bytes) * groups;
+    last_level = std::max(last_level, bytes);
+    levels.push_back({.name = fmt::format("L{}", cache.level), .working_bytes = bytes / 2});
+  }
+  const std::size_t wanted = std::max(kLeastDram, kBeyond * (last_level > 0 ? last_level : kUnknownCache));
+  const auto allowed = static_cast<std::size_t>(std::max(0.0, free_bytes) / 2);
+  if (allowed >= kLeastDram) levels.push_back({.name = "DRAM", .working_bytes = std::min(wanted, allowed)});
+  return levels;
+}
+
+std::vector<Peak> measure_bandwidth(const MemoryLevel& level, int threads, const SamplingOptions& options) {
+  Blocks blocks(threads, level.working_bytes);
+  std::vector<Peak> peaks;
+  for (const LoopKind& kind : kLoops) {
+    const int passes = passes_per_sample(blocks.pass_bytes(kind), threads);
+    const double bytes = blocks.pass_bytes(kind);
+    const CpuShare share(threads);
+    const core::Summary rate = measure_rate(
+        bytes * passes, [&] { blocks.run(kind, passes); }, options);
+    peaks.push_back({.what = kind.name,
+                     .level = level.name,
+                     .dtype = "fp64",
+                     .unit = "byte/s",
+                     .threads = threads,
+                     .problem = fmt::format("{:.0f} bytes, {} passes", bytes, passes),
+                     .rate = rate,
+                     .cpu_share = share.value()});
+  }
+  return peaks;
+}
+
+}  // namespace rooflm::measure

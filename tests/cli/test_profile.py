@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""profile, study, report, verify and compare from outside: records, views, exit codes, wrong input.
+
+Usage: test_profile.py BINARY [unittest options]"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BINARY = ""
+SMALL = ["--model", "tiny", "--layers", "2", "--d-model", "64", "--d-ff", "128", "--heads", "2", "--vocab", "256",
+         "--batch", "2", "--seq", "32"]
+QUICK = ["--warmup", "1", "--min-steps", "3", "--max-steps", "4", "--max-seconds", "5"]
+
+
+class Profile(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="rooflm-profile-"))
+        # Ceilings are measured once, for all tests.
+        cls.environment = dict(os.environ, XDG_CACHE_HOME=str(cls.folder / "cache"))
+        cls.record = cls.folder / "a.rooflm"
+        cls.measure(cls.record)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    @classmethod
+    def rooflm(cls, *arguments):
+        return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300,
+                              env=cls.environment, check=False)
+
+    @classmethod
+    def measure(cls, record, *more):
+        result = cls.rooflm("profile", *SMALL, *QUICK, "--engine", "eager,fused", "-o", record, *more)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    def ok(self, *arguments):
+        result = self.rooflm(*arguments)
+        self.assertEqual(result.returncode, 0, f"{arguments}: {result.stderr}")
+        return result.stdout
+
+    def fails(self, code, *arguments, says=()):
+        result = self.rooflm(*arguments)
+        self.assertEqual(result.returncode, code, f"{arguments}: {result.stdout} {result.stderr}")
+        lines = [line for line in result.stderr.splitlines() if line.startswith("rooflm: ")]
+        self.assertEqual(len(lines), 1, result.stderr)
+        for text in says:
+            self.assertIn(text, lines[0])
+
+    def test_the_record_holds_the_step(self):
+        with sqlite3.connect(self.record) as db:
+            runs = db.execute("SELECT id, engine, status FROM run").fetchall()
+            self.assertEqual([(engine, status) for _, engine, status in runs],
+                             [("eager", "success"), ("fused", "success")])
+            for run, _, _ in runs:
+                ops, = db.execute("SELECT COUNT(*) FROM op WHERE run = ?", (run,)).fetchone()
+                events, steps = db.execute("SELECT COUNT(*), COUNT(DISTINCT step) FROM event WHERE run = ?",
+                                           (run,)).fetchone()
+                self.assertEqual(events, ops * steps)
+                self.assertGreaterEqual(steps, 3)
+                flop, = db.execute("SELECT SUM(matmul_flop) FROM op WHERE run = ?", (run,)).fetchone()
+                fact, = db.execute("SELECT value FROM fact WHERE run = ? AND key = 'matmul_flop'", (run,)).fetchone()
+                self.assertEqual(flop, fact)
+            self.assertTrue(db.execute("SELECT value FROM meta WHERE key = 'finished_utc'").fetchone())
+        self.assertEqual([path.name for path in self.folder.glob("a.rooflm*")], ["a.rooflm"])
+
+    def test_it_obeys_its_laws(self):
+        self.assertIn("holds", self.ok("verify", self.record).lower())
+
+    def test_verify_finds_what_was_broken(self):
+        broken = self.folder / "broken.rooflm"
+        shutil.copy(self.record, broken)
+        with sqlite3.connect(broken) as db:
+            db.execute("UPDATE op SET matmul_flop = matmul_flop + 1 WHERE kind = 'matmul'")
+        result = self.rooflm("verify", broken)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("flop", (result.stdout + result.stderr).lower())
+
+    def test_every_view_and_format(self):
+        views = "overview,phases,blocks,ops,classes,roofline,gap,instances,attention,memory,saved,allocator,samples," \
+                "sweep,growth,precision,overhead,input,cells"
+        self.assertIn("Blocks", self.ok("report", self.record, "--view", views))
+        for view in json.loads(self.ok("report", self.record, "--view", views, "--format", "json")):
+            self.assertTrue(view["title"] and view["note"])
+        self.assertIn("<svg" if "<svg" in self.ok("report", self.record, "--format", "md") else "data:image/svg",
+                      self.ok("report", self.record, "--format", "md", "--view", "blocks,memory"))
+        self.fails(2, "report", self.record, "--view", "blok", says=["unknown view 'blok'", "did you mean 'blocks'"])
+
+    def test_the_page(self):
+        page = self.folder / "page.html"
+        result = self.rooflm("report", self.record, "--html", page)
+        if result.returncode == 5:
+            self.skipTest(result.stderr.strip())
+        self.assertEqual(result.returncode, 0, result.stderr)
+        text = page.read_text(encoding="utf-8")
+        self.assertLess(len(text), 5_000_000)
+        self.assertIn('id="rooflm-data"', text)
+        self.assertIn("feed_forward", text)
+
+    def test_wrong_records(self):
+        text = self.folder / "text.rooflm"
+        text.write_text("not a record")
+        half = self.folder / "half.rooflm"
+        half.write_bytes(self.record.read_bytes()[:5000])
+        newer = self.folder / "newer.rooflm"
+        shutil.copy(self.record, newer)
+        with sqlite3.connect(newer) as db:
+            db.execute("PRAGMA user_version = 99")
+        foreign = self.folder / "foreign.rooflm"
+        with sqlite3.connect(foreign) as db:
+            db.execute("CREATE TABLE t (x)")
+        for path in (text, half, newer, foreign, self.folder / "nowhere.rooflm", self.folder):
+            for command in (["report", path], ["verify", path], ["compare", self.record, path]):
+                self.fails(3, *command, says=[path.name])
+
+    def test_a_kept_file_is_not_lost(self):
+        before = self.record.read_bytes()
+        self.fails(3, "profile", *SMALL, *QUICK, "-o", self.record, says=["a.rooflm"])
+        self.fails(3, "profile", *SMALL, *QUICK, "-o", "/nowhere/x.rooflm", says=["/nowhere/x.rooflm"])
+        self.assertEqual(self.record.read_bytes(), before)
+        self.fails(2, "profile", *SMALL, "--view", "nope", "-o", self.folder / "never.rooflm", says=["nope"])
+        self.assertFalse((self.folder / "never.rooflm").exists())
+
+    def test_out_of_memory_is_a_run(self):
+        result = self.rooflm("profile", *SMALL, *QUICK, "--seq", "32,64", "--memory-limit", "1500kB", "--view", "sweep")
+        self.assertIn("oom", result.stdout)
+        self.assertIn(result.returncode, (0, 4))
+
+    def test_killed_runs_leave_a_record_that_opens(self):
+        path = self.folder / "killed.rooflm"
+        process = subprocess.Popen([BINARY, "profile", *SMALL, "--max-steps", "100000", "--precision", "0",
+                                    "--max-seconds", "60", "-o", str(path)], stderr=subprocess.PIPE, env=self.environment)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not path.exists():
+            time.sleep(0.02)
+        time.sleep(1)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        self.assertIn("partial", self.ok("report", path, "--view", "overview").lower())
+
+    def test_interrupted_runs_keep_what_was_measured(self):
+        path = self.folder / "interrupted.rooflm"
+        process = subprocess.Popen([BINARY, "profile", *SMALL, "--max-steps", "100000", "--precision", "0",
+                                    "--max-seconds", "60", "-o", str(path)], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, env=self.environment)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not path.exists():
+            time.sleep(0.02)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        with sqlite3.connect(path) as db:
+            self.assertEqual(db.execute("SELECT status FROM run").fetchone()[0], "interrupted")
+            self.assertGreater(db.execute("SELECT COUNT(*) FROM sample").fetchone()[0], 0)
+
+    def test_compare(self):
+        other = self.folder / "b.rooflm"
+        self.measure(other)
+        text = self.rooflm("compare", self.record, other)
+        self.assertEqual(text.returncode, 0, text.stderr)
+        self.assertRegex(text.stdout, "FASTER|SLOWER|SAME|UNSURE")
+        rows = json.loads(self.ok("compare", self.record, other, "--format", "json"))
+        self.assertTrue(any("verdict" in row for row in rows))
+        plain = self.folder / "formats.rooflm"
+        self.ok("study", "formats", "-o", plain)
+        self.fails(3, "compare", self.record, plain)
+
+    def test_compare_is_a_gate(self):
+        slow = self.folder / "slow.rooflm"
+        shutil.copy(self.record, slow)
+        with sqlite3.connect(slow) as db:
+            db.execute("UPDATE sample SET seconds = seconds * 2")
+        self.assertEqual(self.rooflm("compare", self.record, slow, "--fail-slower", "3%").returncode, 1)
+        self.assertEqual(self.rooflm("compare", slow, self.record, "--fail-slower", "3%").returncode, 0)
+
+    def test_studies(self):
+        names = [row["name"] for row in json.loads(self.ok("study", "list", "--format", "json"))]
+        self.assertIn("context", names)
+        self.assertIn("bf16", self.ok("study", "formats"))
+        self.assertIn("flash", self.ok("study", "attention_sweep", "--seq", "64", "--head-dim", "16"))
+        self.assertIn("looped", self.ok("study", "gemm", "--n", "64", "--count", "2"))
+        self.assertIn("planned", self.ok("study", "limits", "--model", "tiny", "--batch", "1"))
+        out = self.ok("study", "warmup", "--layers", "1", "--vocab", "256", "--seq", "16", "--max-steps", "3",
+                      "--warmup", "0,1", "--format", "csv")
+        self.assertIn("tiny", out)
+        self.fails(2, "study", "contxt", says=["unknown study 'contxt'", "did you mean 'context'"])
+        mine = self.folder / "mine.toml"
+        mine.write_text('title = "t"\nquestion = "q"\nviews = ["sweep"]\n[options]\nsek = 3\n')
+        self.fails(3, "study", mine, says=["mine.toml:5", "unknown option 'sek'", "did you mean 'seq'"])
+        self.fails(2, "study", "input", says=["--data"])
+
+
+if __name__ == "__main__":
+    BINARY = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()
