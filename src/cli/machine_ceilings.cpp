@@ -56,7 +56,7 @@ class Collector {
     }
   }
 
-  [[nodiscard]] bool has_measured() const { return measured_ > 0; }
+  [[nodiscard]] bool has_sure() const { return !sure_.empty(); }
   [[nodiscard]] std::size_t unsure() const { return measured_ - sure_.size(); }
   [[nodiscard]] const Rows& rows() const { return rows_; }
   /// What to keep: the sure ones of the new rows, and those of the file that are not measured better now.
@@ -146,7 +146,7 @@ std::vector<record::Ceiling> machine_ceilings(const CeilingRequest& request) {
     note("{} of the ceilings are not sure, their intervals are wide or other programs had the processors{}",
          collector.unsure(), file.empty() ? "" : "; they are not kept");
   }
-  if (!collector.has_measured() || file.empty()) return collector.rows();
+  if (!collector.has_sure() || file.empty()) return collector.rows();
   try {
     measure::write_ceilings(file, key, collector.to_keep());
     note("ceilings kept in {}", file.string());

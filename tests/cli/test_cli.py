@@ -276,14 +276,48 @@ class Measured(CommandLine):
         self.assertIn("MFU = ", text)
         self.assertIn("measured here", text)
 
+    PEAKS = ("peaks", "--threads", "1", "--dtype", "fp32", "--format", "json")
+
+    def memory_levels(self, info):
+        return [f"L{cache['level']}" for cache in info["cpu"]["caches"] if cache["type"] != "Instruction"] + ["DRAM"]
+
     def test_peaks(self):
-        rows = json.loads(self.ok("peaks", "--seconds", "0.01", "--threads", "1", "--dtype", "fp32", "--format", "json"))
-        self.assertEqual([row["what"] for row in rows], ["matmul", "read", "write", "copy", "triad"])
+        rows = json.loads(self.ok(*self.PEAKS, "--seconds", "0.01"))
+        levels = self.memory_levels(json.loads(self.ok("info", "--format", "json")))
+        self.assertEqual([(row["what"], row["level"]) for row in rows],
+                         [("matmul", "")] + [(what, level) for level in levels
+                                             for what in ("read", "write", "copy", "triad")])
         for row in rows:
             self.assertGreater(row["value"], 1e8)
             self.assertIn(row["unit"], ("flop/s", "byte/s"))
             self.assertLessEqual(row["ci_low"], row["value"])
             self.assertGreaterEqual(row["ci_high"], row["value"])
+
+    def test_peaks_are_taken_from_the_file_that_keeps_them(self):
+        info = json.loads(self.ok("info", "--format", "json"))
+        key = {"processor": info["cpu"]["model"], "threads": info["default_threads"], "rooflm": info["version"]}
+        row = {"device": "cpu", "dtype": "fp64", "threads": 1, "value": 125.0, "unit": "byte/s", "ci_low": 120.0,
+               "ci_high": 130.0, "samples": 9, "problem": "made up", "measured_utc": "2001-02-03T04:05:06Z"}
+        ceilings = [{**row, "what": what, "level": level} for level in self.memory_levels(info)
+                    for what in ("read", "write", "copy", "triad")]
+        ceilings.append({**row, "what": "matmul", "level": "", "dtype": "fp32", "unit": "flop/s"})
+        name = "-".join(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") or "unknown"
+                        for part in ("ceilings", key["processor"], str(key["threads"]), "threads", key["rooflm"]))
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "XDG_CACHE_HOME": folder}
+            file = pathlib.Path(folder) / "rooflm" / f"{name}.json"
+            file.parent.mkdir()
+            file.write_text(json.dumps({"key": key, "ceilings": ceilings}))
+            result = rooflm(*self.PEAKS, environment=environment)
+            self.assertEqual({row["value"] for row in json.loads(result.stdout)}, {125.0}, result.stderr)
+            self.assertEqual(result.stderr, "")
+            result = rooflm(*self.PEAKS, "--remeasure", environment=environment)
+            self.assertGreater(min(row["value"] for row in json.loads(result.stdout)), 1e8)
+            file.write_text("{")
+            result = rooflm(*self.PEAKS, environment=environment)
+            self.assertEqual(result.returncode, 0)
+            self.assertIn("measuring the ceilings again: " + str(file), result.stderr)
+            self.assertGreater(min(row["value"] for row in json.loads(result.stdout)), 1e8)
 
 
 class Data(CommandLine):
