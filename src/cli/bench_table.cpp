@@ -119,8 +119,9 @@ void add_notes(Table& table, const Ceilings& ceilings) {
         "MFU = (6 N + 12 L C T) tokens/s / peak (PaLM, appendix B; N: parameters without input embeddings "
         "unless tied).");
   }
-  for (const auto& [dtype, peak] : ceilings.measured()) {
-    table.notes.push_back(fmt::format("peak, measured here in this run: {}", describe(peak)));
+  for (const auto& [key, peak] : ceilings.measured()) {
+    table.notes.push_back(fmt::format("peak of {}, measured here in this run: {}",
+                                      key.substr(0, key.find(' ')), describe(peak)));
   }
   for (const Row& fused : table.rows) {
     if (fused.number("speedup_over_eager") > 0)

@@ -49,7 +49,7 @@ Table verify_table() {
           .notes = {}};
 }
 
-/// "a.rooflm: 24 laws hold (1234 checks in 2 runs)".
+/// "a.rooflm holds: 24 laws, 1234 checks in 2 runs".
 std::string verdict(const record::Reader& record, const std::vector<report::LawResult>& results) {
   std::size_t checks = 0;
   std::size_t violated = 0;
@@ -57,10 +57,12 @@ std::string verdict(const record::Reader& record, const std::vector<report::LawR
     checks += result.checked;
     violated += result.violated > 0 ? 1 : 0;
   }
-  const std::string partial =
-      record.is_complete() ? "" : "; the record is partial: its writer did not finish";
-  return fmt::format("{}: {} of {} laws are violated ({} checks in {} runs{})", record.path().string(),
-                     violated, results.size(), checks, record.runs().size(), partial);
+  const std::string what =
+      violated == 0 ? fmt::format("holds: {} laws", results.size())
+                    : fmt::format("does not hold: {} of {} laws are violated", violated, results.size());
+  const std::string partial = record.is_complete() ? "" : "; it is partial: its writer did not finish";
+  return fmt::format("{} {}, {} checks in {} runs{}", record.path().string(), what, checks,
+                     record.runs().size(), partial);
 }
 
 int run(const Options& options) {

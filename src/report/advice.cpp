@@ -39,9 +39,9 @@ std::string remedy(const RunData& run, const Group& part) {
   }
   if (run.run.engine == "eager")
     return "fusing it with its neighbours (--engine fused) saves passes over memory";
-  return "it should be bound by memory and is not at that bound: look for strided access, too few threads, "
-         "or "
-         "a fusion with its neighbour";
+  return "its roof counts memory traffic alone, and it is not at that bound: look for arithmetic such as "
+         "exp, strided "
+         "access, too few threads, or a fusion with its neighbour";
 }
 
 std::string subject_of(const RunData& run, const Group& part) {

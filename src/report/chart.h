@@ -38,8 +38,8 @@ struct Series {
 };
 
 struct Chart {
-  std::string id;
-  std::string title;
+  std::string id{};
+  std::string title{};
   std::string note{};
   ChartKind kind = ChartKind::line;
   Axis x{};

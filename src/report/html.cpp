@@ -43,7 +43,7 @@ std::string escape_markup(std::string_view document) {
 
 std::string_view page_template() { return kPage; }
 
-std::string_view page_reason() { return kPageReason.empty() ? "the page failed to build" : kPageReason; }
+std::string_view page_reason() { return kPageReason; }
 
 std::string fill_page(std::string_view page, std::string_view document) {
   require_page(page);

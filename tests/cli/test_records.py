@@ -74,7 +74,7 @@ class Records(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         lines = result.stdout.splitlines()
         self.assertEqual(len(lines), 2)
-        self.assertRegex(lines[0], r"a\.rooflm: 0 of \d+ laws are violated \(\d+ checks in 1 runs\)")
+        self.assertRegex(lines[0], r"a\.rooflm holds: \d+ laws, \d+ checks in 1 runs$")
 
     def test_verify_names_the_violated_law_with_both_numbers(self):
         path = self.record("a.rooflm", flop=3001)
@@ -86,6 +86,7 @@ class Records(unittest.TestCase):
         table = rooflm("verify", path)
         self.assertEqual(table.returncode, 1)
         self.assertIn("FLOP of ops add up to matmul_flop", table.stdout)
+        self.assertIn("does not hold: 1 of ", table.stdout)
         everything = json.loads(rooflm("verify", path, "--all", "--format", "json").stdout)
         self.assertGreater(len(everything), 8)
         self.assertTrue(all(row["checked"] > 0 for row in everything))

@@ -34,9 +34,9 @@ struct LayerOp {
   std::int64_t linear_ns, square_ns;
 };
 inline const std::vector<LayerOp> kLayerOps = {
-    {"ln1", "layernorm", "norm", 10, 0},           {"attention/qkv", "matmul", "matmul", 100, 0},
-    {"attention/qk", "matmul", "matmul", 0, 1},    {"attention/softmax", "softmax", "softmax", 0, 2},
-    {"attention/v", "matmul", "matmul", 0, 1},     {"attention/proj", "matmul", "matmul", 30, 0},
+    {"ln1", "layernorm", "norm", 10, 0},        {"attention/qkv", "matmul", "matmul", 100, 0},
+    {"attention/qk", "matmul", "matmul", 0, 1}, {"attention/softmax", "softmax", "softmax", 0, 2},
+    {"attention/v", "matmul", "matmul", 0, 1},  {"attention/proj", "matmul", "matmul", 30, 0},
 };
 
 struct StepRows {
@@ -83,7 +83,8 @@ inline void add_times(record::Writer& writer, std::int64_t id, const StepSpec& s
   std::vector<record::Event> events;
   for (std::size_t step = 0; step < kStepFactors.size(); ++step) {
     for (std::size_t i = 0; i < rows.ops.size(); ++i) {
-      const auto ns = static_cast<std::int64_t>(static_cast<double>(rows.ns[i]) * kStepFactors[step] / spec.speed);
+      const auto ns =
+          static_cast<std::int64_t>(static_cast<double>(rows.ns[i]) * kStepFactors[step] / spec.speed);
       events.push_back({.step = static_cast<std::int64_t>(step),
                         .op = rows.ops[i].op,
                         .device_ns = ns,
@@ -121,10 +122,17 @@ inline void add_samples(record::Writer& writer, std::int64_t id, const StepSpec&
 /// w persistent; "kept" lives from the first op to the first backward op, "scratch" inside forward.
 inline void add_memory(record::Writer& writer, std::int64_t id) {
   const std::int64_t backward = kStepLayers * static_cast<std::int64_t>(kLayerOps.size());
-  writer.add(id, std::vector<record::Tensor>{
-                     {.tensor = 7, .name = "w", .role = "weight", .bytes = 100},
-                     {.tensor = 8, .name = "kept", .role = "activation", .bytes = 40, .first_op = 1, .last_op = backward},
-                     {.tensor = 9, .name = "scratch", .role = "workspace", .bytes = 60, .first_op = 2, .last_op = 3}});
+  writer.add(
+      id,
+      std::vector<record::Tensor>{
+          {.tensor = 7, .name = "w", .role = "weight", .bytes = 100},
+          {.tensor = 8,
+           .name = "kept",
+           .role = "activation",
+           .bytes = 40,
+           .first_op = 1,
+           .last_op = backward},
+          {.tensor = 9, .name = "scratch", .role = "workspace", .bytes = 60, .first_op = 2, .last_op = 3}});
   writer.add(id, std::vector<record::MemoryEvent>{
                      {.seq = 0, .op = -1, .tensor = 7, .bytes = 100, .live_bytes = 100},
                      {.seq = 1, .op = 1, .tensor = 8, .bytes = 40, .live_bytes = 140},
@@ -134,19 +142,20 @@ inline void add_memory(record::Writer& writer, std::int64_t id) {
 }
 
 inline void add_step(record::Writer& writer, const StepSpec& spec) {
-  const std::int64_t id = writer.begin_run({.label = "made-up T=" + std::to_string(spec.seq) + " " + spec.dtype,
-                                            .model = "made-up",
-                                            .arch = "gpt2",
-                                            .engine = "eager",
-                                            .attention = spec.attention,
-                                            .device = "cpu",
-                                            .dtype = spec.dtype,
-                                            .recompute = "none",
-                                            .batch = 2,
-                                            .seq = spec.seq,
-                                            .layers = kStepLayers,
-                                            .heads = 4,
-                                            .kv_heads = 4});
+  const std::int64_t id =
+      writer.begin_run({.label = "made-up T=" + std::to_string(spec.seq) + " " + spec.dtype,
+                        .model = "made-up",
+                        .arch = "gpt2",
+                        .engine = "eager",
+                        .attention = spec.attention,
+                        .device = "cpu",
+                        .dtype = spec.dtype,
+                        .recompute = "none",
+                        .batch = 2,
+                        .seq = spec.seq,
+                        .layers = kStepLayers,
+                        .heads = 4,
+                        .kv_heads = 4});
   if (spec.status == "success") {
     const StepRows rows = step_rows(spec);
     writer.add(id, rows.ops);
@@ -166,7 +175,8 @@ inline void add_step(record::Writer& writer, const StepSpec& spec) {
 inline void write_steps(const std::filesystem::path& path, const std::vector<StepSpec>& specs) {
   record::Writer writer(path, "rooflm profile --made-up");
   writer.add(record::Environment{.key = "cpu", .value = "imaginary & <fast>"});
-  writer.add(record::Ceiling{.what = "matmul", .dtype = "fp32", .threads = 2, .value = 1e10, .unit = "flop/s"});
+  writer.add(
+      record::Ceiling{.what = "matmul", .dtype = "fp32", .threads = 2, .value = 1e10, .unit = "flop/s"});
   writer.add(record::Ceiling{.what = "copy", .level = "DRAM", .threads = 2, .value = 1e9, .unit = "byte/s"});
   for (const StepSpec& spec : specs) add_step(writer, spec);
   writer.finish();

@@ -62,7 +62,8 @@ TEST(Summaries, PhasesFromPlainStepsOnly) {
 TEST(Summaries, PartsAddLayersUp) {
   const RecordSet set = load_steps({{.seq = 10}});
   const std::vector<Group> parts = parts_of(set.runs[0]);
-  // Two layers of 100 T ns; backward takes twice as long. Step 1 of 3 was twice as slow: medians do not see it.
+  // Two layers of 100 T ns; backward takes twice as long. Step 1 of 3 was twice as slow: medians do not see
+  // it.
   const Work& qkv = group(parts, "forward", "attention/qkv").work;
   EXPECT_EQ(qkv.ops, 2);
   EXPECT_EQ(qkv.instances, 6);
@@ -89,7 +90,8 @@ TEST(Summaries, ARoofNeedsAllOps) {
   EXPECT_FALSE(phase_work(set.runs[0], "step").roof_s.has_value());
   EXPECT_TRUE(phase_work(set.runs[0], "backward").roof_s.has_value());
   EXPECT_FALSE(phase_roof(set.runs[0], "step", phase_work(set.runs[0], "step")).roof_s.has_value());
-  set.runs[0].predictions.push_back({.subject = "step", .quantity = "roof_s", .value = 5e-6, .bound = "DRAM"});
+  set.runs[0].predictions.push_back(
+      {.subject = "step", .quantity = "roof_s", .value = 5e-6, .bound = "DRAM"});
   EXPECT_DOUBLE_EQ(*phase_roof(set.runs[0], "step", phase_work(set.runs[0], "step")).roof_s, 5e-6);
 }
 
@@ -155,7 +157,8 @@ TEST(Memory, SavedForBackwardIsWhatIsAliveAtOnce) {
   EXPECT_EQ(saved.groups[0].layers, 1);
   // The next micro-batch's would come after the first one's are gone: 30 bytes more, never at the same time.
   run.ops[20].op.phase = "forward";
-  run.tensors.push_back({.tensor = 10, .name = "again", .role = "activation", .bytes = 30, .first_op = 20, .last_op = 22});
+  run.tensors.push_back(
+      {.tensor = 10, .name = "again", .role = "activation", .bytes = 30, .first_op = 20, .last_op = 22});
   saved = saved_tensors(run);
   EXPECT_EQ(saved.bytes, 40);
   run.tensors.back().bytes = 50;

@@ -75,7 +75,8 @@ TEST(Views, PhasesAndOverview) {
   EXPECT_EQ(phases.charts[0].series.size(), 3U);
   const View overview = make_view("overview", set);
   EXPECT_NEAR(row_of(table_of(overview, "overview"), {{"what", "MFU"}}).number("value"), 0.4, 1e-9);
-  EXPECT_EQ(row_of(table_of(overview, "overview"), {{"what", "stopped"}}).text("shown"), "interval within 1 %");
+  EXPECT_EQ(row_of(table_of(overview, "overview"), {{"what", "stopped"}}).text("shown"),
+            "interval within 1 %");
   EXPECT_EQ(table_of(overview, "overview.machine").rows.at(0).text("value"), "imaginary & <fast>");
 }
 
@@ -88,7 +89,8 @@ TEST(Views, BlocksAndGap) {
   EXPECT_NEAR(attention.number("time_share"), 3400.0 / 11300.0, 1e-9);
   EXPECT_NEAR(attention.number("share"), 0.5, 1e-9);
   EXPECT_EQ(table_of(view, "blocks.parts").rows.size(), 10U);
-  const Row& gap = row_of(table_of(make_view("gap", set), "gap"), {{"phase", "forward"}, {"block", "attention"}});
+  const Row& gap =
+      row_of(table_of(make_view("gap", set), "gap"), {{"phase", "forward"}, {"block", "attention"}});
   EXPECT_NEAR(gap.number("gap_s"), 100e-9, 1e-15);
 }
 
@@ -117,7 +119,8 @@ TEST(Views, ClassesAndAttention) {
   const Row& softmax = row_of(table_of(make_view("classes", set), "classes"), {{"class", "softmax"}});
   EXPECT_NEAR(softmax.number("forward_share"), 400.0 / 3600.0, 1e-9);
   EXPECT_NEAR(softmax.number("step_s"), 1200e-9, 1e-15);
-  const Row& qk = row_of(table_of(make_view("attention", set), "attention"), {{"phase", "forward"}, {"part", "qk"}});
+  const Row& qk =
+      row_of(table_of(make_view("attention", set), "attention"), {{"phase", "forward"}, {"part", "qk"}});
   EXPECT_NEAR(qk.number("time_share"), 100.0 / 1700.0, 1e-9);
   // Products count 10 flop per ns, softmax one.
   EXPECT_NEAR(qk.number("flop_share"), 1000.0 / 15200.0, 1e-9);
@@ -190,7 +193,8 @@ TEST(Views, GrowthFindsLinearAndQuadraticParts) {
   EXPECT_NEAR(qk.number("exponent"), 2, 1e-9);
   EXPECT_NEAR(qk.number("expected"), 2, 1e-9);
   EXPECT_NEAR(qk.number("r2"), 1, 1e-9);
-  EXPECT_NEAR(row_of(table, {{"phase", "backward"}, {"subject", "attention/qkv"}}).number("exponent"), 1, 1e-9);
+  EXPECT_NEAR(row_of(table, {{"phase", "backward"}, {"subject", "attention/qkv"}}).number("exponent"), 1,
+              1e-9);
   EXPECT_NEAR(row_of(table, {{"phase", "optimizer"}, {"subject", "optimizer"}}).number("expected"), 0, 1e-9);
   EXPECT_EQ(row_of(table, {{"phase", "step"}}).text("range"), "10..40");
   EXPECT_EQ(view.charts.at(0).series.at(0).points.front().x, 10);
@@ -198,7 +202,8 @@ TEST(Views, GrowthFindsLinearAndQuadraticParts) {
 }
 
 TEST(Views, SweepAndPrecision) {
-  const RecordSet set = load_steps({{.seq = 10}, {.seq = 10, .dtype = "bf16", .speed = 2}, {.status = "oom"}});
+  const RecordSet set =
+      load_steps({{.seq = 10}, {.seq = 10, .dtype = "bf16", .speed = 2}, {.status = "oom"}});
   const Table precision = table_of(make_view("precision", set), "precision");
   const Row& step = row_of(precision, {{"subject", "step"}, {"dtype", "bf16"}});
   EXPECT_EQ(step.text("against"), "fp32");
