@@ -1,5 +1,8 @@
 # The target check_headers compiles every header of src/ alone: a header must include all that it uses.
 file(GLOB_RECURSE rooflm_headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/src/*.h")
+if(NOT ROOFLM_HAS_CUDA)
+  list(FILTER rooflm_headers EXCLUDE REGEX "^backends/cuda/")  # they need the headers of CUDA
+endif()
 set(rooflm_header_sources "")
 foreach(header IN LISTS rooflm_headers)
   string(REPLACE "/" "__" source "${header}")
@@ -10,4 +13,5 @@ endforeach()
 
 add_library(check_headers OBJECT EXCLUDE_FROM_ALL ${rooflm_header_sources})
 target_compile_options(check_headers PRIVATE -O0)
-target_link_libraries(check_headers PRIVATE rooflm_settings fmt::fmt Eigen3::Eigen OpenMP::OpenMP_CXX)
+target_link_libraries(check_headers PRIVATE rooflm_settings fmt::fmt Eigen3::Eigen OpenMP::OpenMP_CXX
+                                            $<$<BOOL:${ROOFLM_HAS_CUDA}>:CUDA::cudart_static>)

@@ -63,7 +63,7 @@ class Context {
   [[nodiscard]] const CudaOptions& options() const { return options_; }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
   [[nodiscard]] cudaMemPool_t pool() const { return pool_.get(); }
-  [[nodiscard]] GemmPlans& products() { return *products_; }
+  [[nodiscard]] GemmPlans& products() const { return *products_; }
 
   [[nodiscard]] DeviceMemory allocate(std::size_t bytes) const { return {pool(), stream(), bytes}; }
   /// Working memory of at least `bytes`, reserved while a kernel is made and used by all kernels one after

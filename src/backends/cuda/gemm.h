@@ -32,18 +32,16 @@ class Gemm {
  public:
   /// Asks cuBLASLt for algorithms and takes the first, or the fastest with CudaOptions::tune_products. Throws
   /// core::Unavailable when there is none.
-  Gemm(Context& context, const GemmProblem& problem);
+  Gemm(const Context& context, const GemmProblem& problem);
 
-  /// `workspace` is GemmPlans::workspace.
-  void submit(const void* a, const void* b, void* c, const void* bias, void* workspace) const;
+  void submit(const void* a, const void* b, void* c, const void* bias) const;
 
  private:
-  void choose(Context& context);
-  [[nodiscard]] float time_s(Context& context, const void* a, const void* b, void* c, const void* bias) const;
+  void choose();
+  [[nodiscard]] float time_s(const void* a, const void* b, void* c, const void* bias) const;
 
   GemmProblem problem_;
-  cublasLtHandle_t handle_;
-  cudaStream_t stream_;
+  const Context* context_;
   LtDesc desc_;
   LtLayout first_, second_, result_;  ///< column-major, as cuBLASLt wants them: b, a, c
   cublasLtMatmulAlgo_t algorithm_{};

@@ -60,7 +60,6 @@ Kernel make_matmul(const OpView& v) {
   const GemmProblem p = problem_of(v);
   if (!is_supported(v, p)) return {};
   const auto gemm = v.context->products().find(p);
-  void* workspace = v.context->products().workspace();
   const std::int64_t count = v.integer("batch") / p.batch;
   const std::int64_t a_bytes = bytes_of(p.m * p.k, p.factors);
   const std::int64_t b_bytes = bytes_of(p.k * p.n, p.factors);
@@ -80,7 +79,7 @@ Kernel make_matmul(const OpView& v) {
       bias = rounded;
     }
     for (std::int64_t i = 0; i < count; ++i) {
-      gemm->submit(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias, workspace);
+      gemm->submit(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias);
     }
   };
 }

@@ -113,7 +113,7 @@ void launch_attention_forward_warp_groups(Stream stream, const AttentionShape& s
 }
 
 bool prefers_warp_groups(const AttentionShape& shape) {
-  constexpr bool kIsBuilt = ROOFLM_SM90A != 0;
+  constexpr bool kIsBuilt = ROOFLM_SM90A != 0 && ROOFLM_WARP_GROUPS != 0;
   constexpr int kHopper = 9;
   const bool fits = shape.head_dim == 64 || shape.head_dim == 80 || shape.head_dim == 128;
   if (!kIsBuilt || !fits) return false;

@@ -9,7 +9,8 @@ namespace rooflm::backends::cuda {
 constexpr int kWarpGroup = 128;  // threads
 constexpr int kGroupRows = 64;   // rows of a product of one warp group
 
-/// Heads of 64, 80 or 128 elements, a device of compute capability 9.0, and a build with its code.
+/// Heads of 64, 80 or 128 elements, a device of compute capability 9.0, and a build with its code
+/// (ROOFLM_CUDA_WARP_GROUPS).
 [[nodiscard]] bool prefers_warp_groups(const AttentionShape& shape);
 
 // attention_forward_sm90.cu, attention_backward_sm90.cu
