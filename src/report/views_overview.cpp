@@ -100,8 +100,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("stopped", run.text("stop_reason"));
   lines.add("drift", run.text("drift"));
   lines.add("clock", run.text("clock_note"));
-  lines.add("observer", run.number("observer_cost"), "share", Show::percent,
-            run.text("observer_cost").empty() ? "" : ": " + run.text("observer_cost"));
+  lines.add("observer", run.text("observer_cost"));
   view.add("overview", "Run", std::move(lines).table());
 }
 
