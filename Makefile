@@ -8,19 +8,19 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: ## Install what building and checking need (Debian packages; asks for nothing that is there)
-	scripts/install_deps build check demo
+	scripts/install_deps build check demo page browser
 
 build: ## Build build/release/rooflm and the tests (PRESET=dev|asan|tsan|cpu-only for another preset)
-	scripts/install_deps build
+	scripts/install_deps build page
 	cmake --preset $(PRESET)
 	cmake --build --preset $(PRESET)
 
 demo: ## Train a small GPT on a real text, let it speak, and time both engines (CORPUS=path for your text)
-	scripts/install_deps build demo
+	scripts/install_deps build demo page
 	scripts/demo
 
 check: ## Everything that must hold before a change goes in: builds, tests, format, lint, structure
-	scripts/install_deps build check
+	scripts/install_deps build check page browser
 	scripts/check
 
 format: ## Format all C++ sources in place

@@ -35,7 +35,7 @@ endif()
 if(ROOFLM_HAS_CUDA)
   # Ampere, Ada, Hopper and Blackwell; the last one also as PTX for what comes after it.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90-real 100-real 120
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real 100-real 120
         CACHE STRING "Compute capabilities to compile for")
   endif()
   enable_language(CUDA)

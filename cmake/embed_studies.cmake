@@ -1,4 +1,4 @@
-# Writes the texts of studies/*.toml into shipped_studies.h, so that the binary carries them.
+# Writes the texts of studies/*.toml into a source file, so that the binary carries them.
 # Usage: cmake -DOUT=FILE -P embed_studies.cmake -- FILE...
 set(rows "")
 set(is_file OFF)
@@ -13,7 +13,7 @@ foreach(i RANGE ${last})
   endif()
 endforeach()
 file(WRITE "${OUT}"
-  "// The files of studies/, compiled in. Written by cmake/embed_studies.cmake.\n#pragma once\n\n"
-  "#include <array>\n#include <string_view>\n\nnamespace rooflm::cli {\n\n"
-  "struct ShippedStudy {\n  std::string_view name;\n  std::string_view text;\n};\n\n"
-  "inline constexpr auto kShippedStudies = std::to_array<ShippedStudy>({\n${rows}});\n\n}  // namespace rooflm::cli\n")
+  "// The files of studies/, compiled in. Written by cmake/embed_studies.cmake.\n#include \"cli/shipped_studies.h\"\n\n"
+  "#include <array>\n\nnamespace rooflm::cli {\nnamespace {\n\n"
+  "constexpr auto kShippedStudies = std::to_array<ShippedStudy>({\n${rows}});\n\n}  // namespace\n\n"
+  "std::span<const ShippedStudy> shipped_study_files() { return kShippedStudies; }\n\n}  // namespace rooflm::cli\n")

@@ -8,6 +8,14 @@ const kMostBytes = 2.5e6;
 /** Script text that stays inside its element: no end tag, and no comment that would change how the element ends. */
 const inScript = (code) => code.replaceAll('</script', '<\\/script').replaceAll('<!--', '<\\!--');
 
+/** What the licences of the packages inside ask to be kept with them, as a comment of the page. */
+function notices() {
+  const text = (file) => readFileSync(`node_modules/${file}`, 'utf8').trim().replaceAll('--', '- -');
+  const version = (name) => JSON.parse(readFileSync(`node_modules/${name}/package.json`, 'utf8')).version;
+  return `<!--\nThis page contains\n\necharts ${version('echarts')}, Apache License 2.0\n${text('echarts/NOTICE')}\n\n`
+    + `zrender ${version('zrender')}\n${text('zrender/LICENSE')}\n\ntslib ${version('tslib')}\n${text('tslib/LICENSE.txt')}\n-->\n`;
+}
+
 function oneFile() {
   return {
     name: 'one-file',
@@ -26,6 +34,7 @@ function oneFile() {
         }
         delete bundle[name];
       }
+      page.source = page.source.replace('<html', () => `${notices()}<html`);
       if (/(src|href)="(?!data:|#)/.test(page.source.slice(0, page.source.indexOf('<script type="module">')))) {
         this.error('the page refers to something outside of itself');
       }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -82,6 +83,9 @@ class Backend {
   [[nodiscard]] virtual std::unique_ptr<Recording> record(const std::function<void()>& submit);
   /// Memory that an engine may still take, in bytes.
   [[nodiscard]] virtual double free_bytes() const = 0;
+
+  /// Bytes that the backend itself holds for its kernels, beside what was allocated through it.
+  [[nodiscard]] virtual std::int64_t workspace_bytes() const { return 0; }
 
   /// The first kernel of the table that handles `op`; core::Unavailable names the op, its dtypes and the
   /// device when there is none.

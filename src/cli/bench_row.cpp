@@ -28,7 +28,7 @@ void set_identity(Row& row, const Point& point, const BenchSettings& settings) {
   row.set("engine", std::string(engines::name_of(point.step.engine)));
   row.set("attention", std::string(passes::name_of(point.step.attention)));
   row.set("device", point.device);
-  row.set("dtype", std::string(core::name_of(point.step.dtype)));
+  row.set("dtype", std::string(engines::dtype_name(point.step)));
   row.set("batch", point.batch);
   row.set("seq", point.seq);
   row.set("vocab", config.padded_vocab);
@@ -51,7 +51,8 @@ void set_unmeasured(Row& row) {
   for (const char* phase : {"forward", "backward", "optimizer", "step"}) {
     for (const char* value : {"mean", "std", "median"}) row.set(fmt::format("{}_ms_{}", phase, value), {});
   }
-  for (const char* key : {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "tokens_per_s", "mfu",
+  for (const char* key : {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "step_ms_mad", "outliers",
+                          "drift_ratio", "drift_p", "drift", "stop_reason", "tokens_per_s", "mfu",
                           "share_of_peak", "peak_flop_per_s", "peak_bytes", "rss_increase_bytes", "loss"}) {
     row.set(key, {});
   }
@@ -71,6 +72,13 @@ void set_times(Row& row, const measure::BenchResult& result) {
   row.set("step_ms_ci_low", result.step.median_ci.low * kMs);
   row.set("step_ms_ci_high", result.step.median_ci.high * kMs);
   row.set("step_ms_min", result.step.min * kMs);
+  row.set("step_ms_mad", result.step.mad * kMs);
+  row.set("outliers", static_cast<std::int64_t>(result.step.outliers));
+  row.set("drift_ratio", result.step.drift.ratio);
+  row.set("drift_p", result.step.drift.p);
+  row.set("drift", measure::drift_sentence(result.step, result.clock));
+  row.set("steps", static_cast<std::int64_t>(result.step.count));
+  row.set("stop_reason", result.stop_reason);
 }
 
 void set_rates(Row& row, const Point& point, const measure::BenchResult& result, double peak_flop_per_s) {
@@ -109,7 +117,7 @@ measure::BenchResult run_steps(engines::Engine& engine, const Point& point, cons
 
 void measure_point(Row& row, program::Program program, backends::Backend& backend, const Point& point,
                    const BenchSettings& settings, Ceilings& ceilings) {
-  const double peak = settings.measure_peak ? ceilings.products(point.step.dtype).rate.median : 0;
+  const double peak = settings.measure_peak ? ceilings.products(point.device, point.step).rate.median : 0;
   measure::reset_peak_resident();
   const auto resident_before = measure::resident_bytes();
   engines::TensorStore store(backend);
@@ -119,7 +127,8 @@ void measure_point(Row& row, program::Program program, backends::Backend& backen
   row.set("status", std::string("success"));
   set_times(row, result);
   set_rates(row, point, result, peak);
-  row.set("peak_bytes", store.bytes() + engine.io().bytes() + engine.peak_transient_bytes());
+  row.set("peak_bytes", store.bytes() + engine.io().bytes() + engine.peak_transient_bytes() +
+                            store.backend().workspace_bytes());
   const auto resident_peak = measure::peak_resident_bytes();
   if (resident_before && resident_peak) row.set("rss_increase_bytes", *resident_peak - *resident_before);
   row.set("loss", static_cast<double>(engine.io().read<float>("loss").at(0)));
@@ -138,7 +147,7 @@ Row run_point(const Point& point, const BenchSettings& settings, Ceilings& ceili
   set_identity(row, point, settings);
   row.set("status", std::string("planned"));
   set_unmeasured(row);
-  const auto backend = make_backend(point.device, point.step.engine, settings.threads);
+  const auto backend = make_backend(point.device, point.step.engine, settings.threads, Tuning::timed);
   program::Program program =
       engines::training_step(model::forward(point.config, point.batch, point.seq), point.step);
   const engines::MemoryNeed need = engines::memory_need(program, point.step.engine);

@@ -7,6 +7,7 @@
 #include <array>
 #include <string_view>
 
+#include "core/statistics.h"
 #include "core/units.h"
 
 namespace rooflm::cli {
@@ -76,6 +77,27 @@ std::string speedup_line(const Row& fused, const Row& eager) {
       fused.number("step_ms_median"), eager.number("step_ms_median"));
 }
 
+/// What the reader of a row should know of how its times came about.
+void add_warnings(Table& table) {
+  for (const Row& row : table.rows) {
+    if (row.text("stop_reason").empty()) continue;
+    const std::string label = fmt::format("{} B={} T={} {} {}", row.text("model"), row.number("batch"),
+                                          row.number("seq"), row.text("dtype"), row.text("engine"));
+    if (row.text("stop_reason") != fmt::format("{:.0f} samples", row.number("steps"))) {
+      table.notes.push_back(fmt::format("{}: {:.0f} steps, stopped at: {}", label, row.number("steps"),
+                                        row.text("stop_reason")));
+    }
+    if (row.number("drift_p") < core::Drift::kAlpha) {
+      table.notes.push_back(fmt::format("{}: {}", label, row.text("drift")));
+    }
+    if (row.number("outliers") > 0) {
+      table.notes.push_back(
+          fmt::format("{}: {} of {} steps are outliers (further than 5 normalised MAD from the median)",
+                      label, row.number("outliers"), row.number("steps")));
+    }
+  }
+}
+
 void add_notes(Table& table, const Ceilings& ceilings) {
   const Row& row = table.rows.front();
   table.notes.emplace_back();
@@ -85,6 +107,7 @@ void add_notes(Table& table, const Ceilings& ceilings) {
                     "{:.0f} threads, no observer; total is the whole step.",
                     row.number("steps"), row.number("warmup"), row.number("threads")));
   }
+  add_warnings(table);
   table.notes.emplace_back(
       "memory: weights, optimizer state, inputs and what the step needs besides, as planned.");
   if (!ceilings.measured().empty()) {
@@ -96,8 +119,9 @@ void add_notes(Table& table, const Ceilings& ceilings) {
         "MFU = (6 N + 12 L C T) tokens/s / peak (PaLM, appendix B; N: parameters without input embeddings "
         "unless tied).");
   }
-  for (const auto& [dtype, peak] : ceilings.measured()) {
-    table.notes.push_back(fmt::format("peak, measured here in this run: {}", describe(peak)));
+  for (const auto& [key, peak] : ceilings.measured()) {
+    table.notes.push_back(fmt::format("peak of {}, measured here in this run: {}",
+                                      key.substr(0, key.find(' ')), describe(peak)));
   }
   for (const Row& fused : table.rows) {
     if (fused.number("speedup_over_eager") > 0)

@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "cli/devices.h"
@@ -22,11 +23,13 @@ namespace {
 /// or not finite.
 std::vector<std::byte> operand_values(core::DType dtype, std::int64_t count) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(count) * core::size_of(dtype));
+  constexpr std::int64_t kDistinct = 1 << 20;  // drawing more takes longer than measuring
   const auto fill = [&]<class T>(T*) {
     auto* values = reinterpret_cast<T*>(bytes.data());
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t i = 0; i < std::min(count, kDistinct); ++i) {
       values[i] = T(core::uniform(core::philox(0, 0, static_cast<std::uint64_t>(i))[0]) - 0.5F);
     }
+    for (std::int64_t i = kDistinct; i < count; ++i) values[i] = values[i - kDistinct];
   };
   if (dtype == core::DType::bf16) {
     fill(static_cast<core::Bf16*>(nullptr));
@@ -38,66 +41,120 @@ std::vector<std::byte> operand_values(core::DType dtype, std::int64_t count) {
   return bytes;
 }
 
-/// c = a b of square matrices as a program of one op, its kernel and its operands.
-class SquareProduct {
+/// A program of one op, its kernel and its operands.
+class SingleOp {
  public:
-  SquareProduct(backends::Backend& backend, core::DType dtype, std::int64_t extent) {
-    const auto n = static_cast<double>(extent);
-    for (const char* name : {"a", "b"}) {
-      program_.add_tensor({.name = name, .shape = {extent, extent}, .dtype = dtype});
+  /// Writes inputs of the `shape` and `dtype`; the output has the dtype too.
+  SingleOp(std::shared_ptr<backends::Backend> backend, program::Op op, const core::Shape& shape,
+           core::DType dtype)
+      : backend_(std::move(backend)) {
+    std::vector<std::byte> values = operand_values(dtype, shape.numel());
+    for (const program::TensorId id : op.inputs) {
+      program_.add_tensor({.name = fmt::format("x{}", id), .shape = shape, .dtype = dtype});
     }
-    program::Op op;
-    op.def = &program::ops::kMatmul;
-    op.inputs = {0, 1};
-    op.attrs = {{"batch", 1}, {"m", n}, {"n", n}, {"k", n}};
-    program_.append(std::move(op), "c");
-    program_.tensor(2).dtype = dtype;
-    const auto values = operand_values(dtype, extent * extent);
-    for (std::size_t i = 0; i < memory_.size(); ++i) {
-      memory_.at(i) = backends::Allocation(backend, values.size());
-      backend.copy_in(memory_.at(i).data(), values.data(), values.size());
-      addresses_.at(i) = memory_.at(i).data();
+    program_.append(std::move(op), "y");
+    program_.tensors.back().dtype = dtype;
+    for (std::size_t i = 0; i < program_.tensors.size(); ++i) {
+      memory_.emplace_back(*backend_, values.size());
+      backend_->copy_in(memory_.back().data(), values.data(), values.size());
+      addresses_.push_back(memory_.back().data());
     }
-    kernel_ = backend.make_kernel(program_, program_.ops.front());
+    kernel_ = backend_->make_kernel(program_, program_.ops.front());
   }
-  void run() const {
-    kernel_({.in = std::span(addresses_).first<2>(), .out = std::span(addresses_).last<1>()});
+  /// Returns when it has run that many times.
+  void run(int times) const {
+    const std::span<void* const> all(addresses_);
+    for (int i = 0; i < times; ++i) {
+      kernel_({.in = all.first(all.size() - 1), .out = all.last(1)});
+    }
+    backend_->synchronize();
   }
 
  private:
+  std::shared_ptr<backends::Backend> backend_;
   program::Program program_;
-  std::array<backends::Allocation, 3> memory_;
-  std::array<void*, 3> addresses_{};
+  std::vector<backends::Allocation> memory_;
+  std::vector<void*> addresses_;
   backends::Kernel kernel_;
 };
 
-}  // namespace
-
-measure::Peak measure_products(core::DType dtype, int threads, const std::vector<std::int64_t>& extents,
-                               const measure::SamplingOptions& options) {
-  const auto backend = make_backend("cpu", engines::EngineKind::fused, threads);
-  std::vector<measure::Product> products;
-  for (const std::int64_t extent : extents) {
-    auto product = std::make_shared<SquareProduct>(*backend, dtype, extent);
-    const auto size = static_cast<double>(extent);
-    products.push_back({.m = size, .n = size, .k = size, .run = [product] { product->run(); }});
-  }
-  return measure::fastest_product(products, std::string(core::name_of(dtype)), resolve_threads(threads),
-                                  options);
+program::Op square_product(std::int64_t extent, bool tf32) {
+  const auto n = static_cast<double>(extent);
+  program::Op op;
+  op.def = &program::ops::kMatmul;
+  op.inputs = {0, 1};
+  op.attrs = {{"batch", 1}, {"m", n}, {"n", n}, {"k", n}, {"tf32", tf32 ? 1.0 : 0.0}};
+  return op;
 }
 
-const measure::Peak& Ceilings::products(core::DType dtype) {
-  const auto found = measured_.find(dtype);
+/// Waiting for a GPU takes some microseconds: a sample is long enough to hide them.
+int repeats_of(const std::string& device) { return device == "cpu" ? 1 : 8; }
+
+}  // namespace
+
+measure::Peak measure_products(const std::string& device, ComputeDtype compute, int threads,
+                               const std::vector<std::int64_t>& extents,
+                               const measure::SamplingOptions& options) {
+  const std::shared_ptr<backends::Backend> backend =
+      make_backend(device, engines::EngineKind::fused, threads, Tuning::timed);
+  std::vector<measure::Product> products;
+  const int repeats = repeats_of(device);
+  for (const std::int64_t extent : extents) {
+    auto product = std::make_shared<SingleOp>(backend, square_product(extent, compute.tf32),
+                                              core::Shape{extent, extent}, compute.dtype);
+    const auto size = static_cast<double>(extent);
+    products.push_back(
+        {.m = size, .n = size, .k = size, .repeats = static_cast<double>(repeats), .run = [product, repeats] {
+           product->run(repeats);
+         }});
+  }
+  const std::string dtype(compute.tf32 ? "tf32" : core::name_of(compute.dtype));
+  return measure::fastest_product(products, dtype, device == "cpu" ? resolve_threads(threads) : 0, options);
+}
+
+std::vector<measure::Peak> measure_device_bandwidth(const std::string& device, std::size_t array_bytes,
+                                                    const measure::SamplingOptions& options) {
+  const std::shared_ptr<backends::Backend> backend = make_backend(device, engines::EngineKind::fused, 0);
+  const auto count = static_cast<std::int64_t>(array_bytes / sizeof(float));
+  const int repeats = repeats_of(device);
+  std::vector<measure::Peak> peaks;
+  const auto measure = [&](const char* what, const program::OpDef& def,
+                           std::vector<program::TensorId> inputs) {
+    program::Op op;
+    op.def = &def;
+    op.inputs = std::move(inputs);
+    const auto arrays = static_cast<double>(op.inputs.size() + 1);
+    const SingleOp loop(backend, std::move(op), core::Shape{count}, core::DType::f32);
+    const double bytes = arrays * static_cast<double>(count) * sizeof(float) * repeats;
+    peaks.push_back({.what = what,
+                     .dtype = "fp32",
+                     .unit = "byte/s",
+                     .problem = fmt::format("{} bytes an array", array_bytes),
+                     .rate = measure::measure_rate(
+                         bytes, [&] { loop.run(repeats); }, options)});
+  };
+  measure("copy", program::ops::kCast, {0});
+  measure("add", program::ops::kAdd, {0, 1});
+  return peaks;
+}
+
+const measure::Peak& Ceilings::products(const std::string& device, const engines::StepOptions& step) {
+  const std::string key = fmt::format("{} {}", device, engines::dtype_name(step));
+  const auto found = measured_.find(key);
   if (found != measured_.end()) return found->second;
-  const auto peak = measure_products(dtype, threads_, {1024, 2048}, {.seconds = 0.5, .min_samples = 5});
+  const std::vector<std::int64_t> extents =
+      device == "cpu" ? std::vector<std::int64_t>{1024, 2048} : std::vector<std::int64_t>{4096, 8192};
+  const auto peak = measure_products(device, {.dtype = step.dtype, .tf32 = step.tf32}, threads_, extents,
+                                     {.seconds = 0.5, .min_samples = 5});
   note("peak: {}", describe(peak));
-  return measured_.emplace(dtype, peak).first->second;
+  return measured_.emplace(key, peak).first->second;
 }
 
 std::string describe(const measure::Peak& peak) {
   const core::Interval& ci = peak.rate.median_ci;
-  return fmt::format("{} {}FLOP/s ({} threads, {}, median of {}, {:.0f}% interval {} to {})", peak.dtype,
-                     core::format_si(peak.rate.median), peak.threads, peak.problem, peak.rate.count,
+  const std::string threads = peak.threads > 0 ? fmt::format("{} threads, ", peak.threads) : "";
+  return fmt::format("{} {}FLOP/s ({}{}, median of {}, {:.0f}% interval {} to {})", peak.dtype,
+                     core::format_si(peak.rate.median), threads, peak.problem, peak.rate.count,
                      100 * ci.coverage, core::format_si(ci.low), core::format_si(ci.high));
 }
 

@@ -3,30 +3,40 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
-#include "core/dtype.h"
+#include "cli/devices.h"
+#include "engines/recipe.h"
 #include "measure/peaks.h"
 
 namespace rooflm::cli {
 
-/// Square products of these extents run through the processor backend's own kernels (fp32 and bf16: those of
-/// the fused engine; fp64: the reference) on `threads` threads. The fastest extent counts. Throws
+/// Square products of these extents run through the device's own kernels (fp32, tf32 and bf16: those of the
+/// fused engine; fp64: the processor's reference) on `threads` threads. The fastest extent counts. Throws
 /// core::Unavailable when the backend has no kernel for the dtype.
-measure::Peak measure_products(core::DType dtype, int threads, const std::vector<std::int64_t>& extents,
+measure::Peak measure_products(const std::string& device, ComputeDtype compute, int threads,
+                               const std::vector<std::int64_t>& extents,
                                const measure::SamplingOptions& options);
+
+/// Memory traffic of a GPU's kernels on arrays of fp32 that each take `array_bytes`: copy (y = x) and add
+/// (z = x + y), in byte/s of what they read and write.
+std::vector<measure::Peak> measure_device_bandwidth(const std::string& device, std::size_t array_bytes,
+                                                    const measure::SamplingOptions& options);
 
 /// The rates that `bench` divides by, each measured once, in about a second, when it is first asked for.
 class Ceilings {
  public:
   explicit Ceilings(int threads) : threads_(threads) {}
-  /// Of the dtype and all threads of this run, in flop/s. Announces itself on standard error.
-  const measure::Peak& products(core::DType dtype);
-  [[nodiscard]] const std::map<core::DType, measure::Peak>& measured() const { return measured_; }
+  /// Of the device, the compute dtype and all threads of this run, in flop/s. Announces itself on standard
+  /// error.
+  const measure::Peak& products(const std::string& device, const engines::StepOptions& step);
+  /// By device and dtype.
+  [[nodiscard]] const std::map<std::string, measure::Peak>& measured() const { return measured_; }
 
  private:
   int threads_;
-  std::map<core::DType, measure::Peak> measured_;
+  std::map<std::string, measure::Peak> measured_;
 };
 
 /// "fp32 189 GFLOP/s (2 threads, 2048x2048x2048, median of 12, 95% interval 185 G to 190 G)"

@@ -23,7 +23,9 @@ struct Options {
   RunOptions run;
   MachineOptions machine;
   std::string warmup = "2";
-  std::string steps = "10";
+  std::string steps;
+  std::string precision;
+  std::string max_seconds = "30";
   std::string memory_limit;
   std::string format = "table";
   bool no_peak = false;
@@ -36,7 +38,14 @@ BenchSettings settings_from(const Options& options) {
   settings.seed = options.machine.seed_value();
   settings.steps.warmup =
       static_cast<int>(std::min(parse_integer("--warmup", options.warmup, 0), kMostSteps));
-  settings.steps.steps = static_cast<int>(std::min(parse_integer("--steps", options.steps, 1), kMostSteps));
+  const bool is_precise = !options.precision.empty();
+  const std::string steps = !options.steps.empty() ? options.steps : is_precise ? "200" : "10";
+  settings.steps.steps = static_cast<int>(std::min(parse_integer("--steps", steps, 1), kMostSteps));
+  if (is_precise) {
+    constexpr double kPercent = 0.01;
+    settings.steps.precision = kPercent * parse_number("--precision", options.precision, 0.001);
+    settings.steps.max_seconds = parse_number("--max-seconds", options.max_seconds, 0);
+  }
   if (!options.memory_limit.empty()) {
     settings.memory_limit_bytes = parse_bytes("--memory-limit", options.memory_limit);
   }
@@ -98,8 +107,16 @@ Body declare_bench(CLI::App& app) {
       ->type_name("N")
       ->capture_default_str()
       ->group("Measuring");
-  app.add_option("--steps", options->steps, "Timed steps")
+  app.add_option("--steps", options->steps, "Timed steps (default: 10; with --precision at most, 200)")
       ->type_name("N")
+      ->group("Measuring");
+  app.add_option("--precision", options->precision,
+                 "Stop when the 95% interval of the median step is within so many percent of it to each side")
+      ->type_name("PERCENT")
+      ->group("Measuring");
+  app.add_option("--max-seconds", options->max_seconds,
+                 "With --precision: stop after so many seconds of steps")
+      ->type_name("S")
       ->capture_default_str()
       ->group("Measuring");
   app.add_option("--memory-limit", options->memory_limit,

@@ -71,7 +71,7 @@ int run(const Options& options) {
   row.set("engine", std::string(engines::name_of(point.step.engine)));
   row.set("attention", std::string(passes::name_of(point.step.attention)));
   row.set("device", point.device);
-  row.set("dtype", std::string(core::name_of(point.step.dtype)));
+  row.set("dtype", std::string(engines::dtype_name(point.step)));
   row.set("batch", point.batch);
   row.set("seq", point.seq);
   row.set("loss", result.loss);

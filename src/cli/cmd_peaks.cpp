@@ -2,7 +2,11 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "cli/ceilings.h"
 #include "cli/commands.h"
 #include "cli/devices.h"
 #include "cli/machine_ceilings.h"
@@ -18,20 +22,31 @@ namespace {
 
 struct Options {
   std::string device = "cpu";
-  std::string dtype = "fp32,bf16,fp64";
+  std::string dtype;
   std::string threads;
   std::string seconds;
   std::string format = "table";
   bool remeasure = false;
 };
 
-core::DType parse_peak_dtype(const std::string& name) {
-  return name == "fp64" ? core::DType::f64 : parse_compute_dtype(name, "cpu");
+ComputeDtype parse_peak_dtype(const std::string& name, const std::string& device) {
+  return name == "fp64" && device == "cpu" ? ComputeDtype{core::DType::f64}
+                                           : parse_compute_dtype(name, device);
+}
+
+std::vector<ComputeDtype> dtypes_of(const std::string& typed, const std::string& device) {
+  const std::string all = device == "cpu" ? "fp32,bf16,fp64" : "fp32,tf32,bf16";
+  std::vector<ComputeDtype> dtypes;
+  for (const std::string& name : parse_names("--dtype", typed.empty() ? all : typed)) {
+    dtypes.push_back(parse_peak_dtype(name, device));
+  }
+  return dtypes;
 }
 
 Row ceiling_row(const record::Ceiling& ceiling) {
   Row row;
   row.set("what", ceiling.what);
+  row.set("device", ceiling.device);
   row.set("level", ceiling.level);
   row.set("dtype", ceiling.dtype);
   row.set("threads", std::int64_t{ceiling.threads});
@@ -48,6 +63,7 @@ Row ceiling_row(const record::Ceiling& ceiling) {
 Table peaks_table() {
   return {
       .columns = {{"what", "what"},
+                  {"device", "device"},
                   {"level", "level"},
                   {"dtype", "dtype"},
                   {"threads", "threads"},
@@ -58,13 +74,12 @@ Table peaks_table() {
                   {"samples", "samples"},
                   {"problem", "problem"}},
       .rows = {},
-      .notes = {
-          "", "value: median; low to high: its confidence interval (95% or more, order statistics).",
-          "matmul: the fastest of several square products with the kernels of the fused engine (fp64: "
-          "the reference).",
-          "read, write, copy, triad: bytes that the loop names, as STREAM counts them; half of each cache is "
-          "walked through.",
-          "Kept from one command to the next; --remeasure measures again."}};
+      .notes = {"", "value: median; low to high: its confidence interval (95% or more, order statistics).",
+                "matmul: the fastest of several square products with the kernels of the fused engine "
+                "(fp64: the reference).",
+                "read, write, copy, triad, add: bytes that the loop names, as STREAM counts them; half of "
+                "each cache is walked through.",
+                "Ceilings of processors are kept from one command to the next; --remeasure measures again."}};
 }
 
 std::set<int> thread_counts(const std::string& typed) {
@@ -79,22 +94,62 @@ std::set<int> thread_counts(const std::string& typed) {
   return threads.empty() ? std::set<int>{1, resolve_threads(0)} : threads;
 }
 
+std::vector<record::Ceiling> measure_processor(const Options& options,
+                                               const std::vector<ComputeDtype>& dtypes) {
+  CeilingRequest request{
+      .threads = thread_counts(options.threads), .dtypes = {}, .remeasure = options.remeasure, .seconds = {}};
+  if (!options.seconds.empty()) request.seconds = parse_number("--seconds", options.seconds, 0.01);
+  for (const ComputeDtype dtype : dtypes) request.dtypes.push_back(dtype.dtype);
+  return machine_ceilings(request);
+}
+
+record::Ceiling ceiling_of(const measure::Peak& peak, const std::string& device) {
+  return {.device = device,
+          .what = peak.what,
+          .level = peak.what == "matmul" ? "" : "DRAM",
+          .dtype = peak.dtype,
+          .threads = peak.threads,
+          .value = peak.rate.median,
+          .unit = peak.unit,
+          .ci_low = peak.rate.median_ci.low,
+          .ci_high = peak.rate.median_ci.high,
+          .samples = static_cast<std::int64_t>(peak.rate.count),
+          .problem = peak.problem,
+          .source = "measured",
+          .measured_utc = {}};
+}
+
+std::vector<record::Ceiling> measure_gpu(const Options& options, const std::string& device,
+                                         const std::vector<ComputeDtype>& dtypes) {
+  constexpr std::size_t kArrayBytes = std::size_t{1} << 30U;  // many times a GPU's cache
+  const double seconds = options.seconds.empty() ? 1.0 : parse_number("--seconds", options.seconds, 0.01);
+  const measure::SamplingOptions sampling{.seconds = seconds, .min_samples = 5};
+  std::vector<record::Ceiling> ceilings;
+  for (const ComputeDtype dtype : dtypes) {
+    note("matmul {} on {}", dtype.tf32 ? "tf32" : core::name_of(dtype.dtype), device);
+    ceilings.push_back(ceiling_of(measure_products(device, dtype, 0, {4096, 8192}, sampling), device));
+  }
+  note("memory of {}", device);
+  for (const auto& peak : measure_device_bandwidth(device, kArrayBytes, sampling)) {
+    ceilings.push_back(ceiling_of(peak, device));
+  }
+  return ceilings;
+}
+
 int run(const Options& options) {
   const Format format = parse_format(options.format);
+  std::vector<std::pair<std::string, std::vector<ComputeDtype>>> wanted;
   for (const std::string& name : parse_names("--device", options.device)) {
     const std::string device = parse_device(name);
     if (device == "null") throw core::UsageError("--device null runs nothing: there is nothing to measure");
     make_backend(device, engines::EngineKind::fused, 0);
-  }
-  CeilingRequest request{
-      .threads = thread_counts(options.threads), .dtypes = {}, .remeasure = options.remeasure, .seconds = {}};
-  if (!options.seconds.empty()) request.seconds = parse_number("--seconds", options.seconds, 0.01);
-  for (const std::string& name : parse_names("--dtype", options.dtype)) {
-    request.dtypes.push_back(parse_peak_dtype(name));
+    wanted.emplace_back(device, dtypes_of(options.dtype, device));
   }
   Table table = peaks_table();
-  for (const record::Ceiling& ceiling : machine_ceilings(request)) {
-    table.rows.push_back(ceiling_row(ceiling));
+  for (const auto& [device, dtypes] : wanted) {
+    const auto ceilings =
+        device == "cpu" ? measure_processor(options, dtypes) : measure_gpu(options, device, dtypes);
+    for (const record::Ceiling& ceiling : ceilings) table.rows.push_back(ceiling_row(ceiling));
   }
   write_out(format_table(table, format));
   return 0;
@@ -107,9 +162,9 @@ Body declare_peaks(CLI::App& app) {
   app.add_option("--device", options->device, "What to measure")
       ->type_name("cpu|cuda[:N]")
       ->capture_default_str();
-  app.add_option("--dtype", options->dtype, "Of the matrix products; a list")
-      ->type_name("fp32|bf16|fp64")
-      ->capture_default_str();
+  app.add_option("--dtype", options->dtype,
+                 "Of the matrix products; a list (default: all that the device has)")
+      ->type_name("fp32|tf32|bf16|fp64");
   app.add_option("--threads", options->threads, "A list (default: 1 and one per core)")->type_name("N");
   app.add_option(
          "--seconds", options->seconds,

@@ -23,7 +23,7 @@ Table summary_table(const TrainPlan& plan, const train::TrainSummary& summary) {
   row.set("model", plan.config.name);
   row.set("status", std::string(summary.signal == 0 ? "done" : "stopped"));
   row.set("engine", std::string(engines::name_of(plan.options.step.engine)));
-  row.set("dtype", std::string(core::name_of(plan.options.step.dtype)));
+  row.set("dtype", std::string(engines::dtype_name(plan.options.step)));
   row.set("params", model::parameter_count(plan.config));
   row.set("step", summary.step);
   row.set("steps", plan.options.schedule.steps);
@@ -68,7 +68,7 @@ int run(const TrainArguments& arguments) {
   const auto backend = make_backend(plan.device, plan.options.step.engine, threads);
   plan.options.peak_flop_per_s = arguments.peak_flop_per_s();
   if (!plan.options.peak_flop_per_s && arguments.measures_peak()) {
-    plan.options.peak_flop_per_s = Ceilings(threads).products(plan.options.step.dtype).rate.median;
+    plan.options.peak_flop_per_s = Ceilings(threads).products(plan.device, plan.options.step).rate.median;
   }
   train::Trainer trainer(*backend, plan.config, plan.options, plan.data, plan.start);
   const train::TrainSummary summary = trainer.run();

@@ -30,7 +30,7 @@ Row result_row(const std::string& file, const report::LawResult& result) {
   const bool is_violated = result.violated > 0;
   row.set("what", is_violated ? Cell(result.what) : Cell());
   row.set("found", is_violated ? Cell(result.found) : Cell());
-  row.set("should_be", is_violated ? Cell(result.bound) : Cell());
+  row.set("against", is_violated ? Cell(result.bound) : Cell());
   row.set("unit", is_violated ? Cell(result.unit) : Cell());
   return row;
 }
@@ -43,13 +43,13 @@ Table verify_table() {
                       {"checked", "checked"},
                       {"what", "furthest off"},
                       {"found", "found"},
-                      {"should_be", "should be"},
+                      {"against", "against"},
                       {"unit", "unit"}},
           .rows = {},
           .notes = {}};
 }
 
-/// "a.rooflm: 24 laws hold (1234 checks in 2 runs)".
+/// "a.rooflm holds: 24 laws, 1234 checks in 2 runs".
 std::string verdict(const record::Reader& record, const std::vector<report::LawResult>& results) {
   std::size_t checks = 0;
   std::size_t violated = 0;
@@ -57,10 +57,12 @@ std::string verdict(const record::Reader& record, const std::vector<report::LawR
     checks += result.checked;
     violated += result.violated > 0 ? 1 : 0;
   }
-  const std::string partial =
-      record.is_complete() ? "" : "; the record is partial: its writer did not finish";
-  return fmt::format("{}: {} of {} laws are violated ({} checks in {} runs{})", record.path().string(),
-                     violated, results.size(), checks, record.runs().size(), partial);
+  const std::string what =
+      violated == 0 ? fmt::format("holds: {} laws", results.size())
+                    : fmt::format("does not hold: {} of {} laws are violated", violated, results.size());
+  const std::string partial = record.is_complete() ? "" : "; it is partial: its writer did not finish";
+  return fmt::format("{} {}, {} checks in {} runs{}", record.path().string(), what, checks,
+                     record.runs().size(), partial);
 }
 
 int run(const Options& options) {

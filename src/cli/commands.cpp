@@ -10,6 +10,8 @@ const std::vector<Command>& commands() {
       {"study", "sweeps with a question, and the views that answer it", declare_study},
       {"report", "tables, charts and the page of run records", declare_report},
       {"verify", "hold run records against themselves: sums, counts, memory, roofs", declare_verify},
+      {"compare", "two records: what got faster or slower, with significance; a gate for CI",
+       declare_compare},
       {"program", "print the ops of a step: shapes, FLOPs, bytes, memory", declare_program},
       {"train", "train a model on token shards, with checkpoints", declare_train},
       {"eval", "the loss of a model on token shards", declare_eval},

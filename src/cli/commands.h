@@ -29,6 +29,7 @@ Body declare_profile(CLI::App& app);
 Body declare_study(CLI::App& app);
 Body declare_report(CLI::App& app);
 Body declare_verify(CLI::App& app);
+Body declare_compare(CLI::App& app);
 Body declare_program(CLI::App& app);
 Body declare_train(CLI::App& app);
 Body declare_eval(CLI::App& app);

@@ -6,10 +6,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string>
 #include <vector>
 
 #include "backends/cpu/cpu_backend.h"
-#include "backends/cuda/device.h"
+#include "backends/cuda/cuda_backend.h"
 #include "backends/null/null_backend.h"
 #include "core/error.h"
 #include "core/names.h"
@@ -17,14 +18,10 @@
 namespace rooflm::cli {
 namespace {
 
-[[noreturn]] void throw_no_cuda(const std::string& device) {
-  const backends::cuda::CudaStatus status = backends::cuda::query_cuda();
-  if (status.devices.empty()) {
-    throw core::Unavailable(fmt::format("{} is not available here: {}", device, status.reason));
-  }
-  throw core::Unavailable(
-      fmt::format("{} is not available here: this version has no CUDA kernels; use --device cpu", device));
-}
+bool is_cuda(const std::string& device) { return device.starts_with("cuda"); }
+
+/// N of "cuda:N".
+int index_of(const std::string& device) { return std::stoi(device.substr(device.find(':') + 1)); }
 
 }  // namespace
 
@@ -41,24 +38,33 @@ std::string parse_device(std::string_view name) {
   throw core::UsageError(core::unknown_name("device", name, std::vector<std::string>{"cpu", "cuda", "null"}));
 }
 
-core::DType parse_compute_dtype(std::string_view name, const std::string& device) {
+ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device) {
   static const std::vector<std::string> kNames = {"fp32", "tf32", "bf16", "fp16", "fp8"};
   if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
     throw core::UsageError(core::unknown_name("dtype", name, kNames));
   }
-  if (name == "fp32") return core::DType::f32;
-  if (name == "bf16") return core::DType::bf16;
-  if (device.starts_with("cuda")) throw_no_cuda(device);
-  if (name == "fp16" && device == "null") return core::DType::f16;
-  throw core::Unavailable(fmt::format("--dtype {} is not available on {}: it computes in fp32 and bf16{}",
-                                      name, device, device == "null" ? " and plans fp16" : ""));
+  if (name == "fp32") return {core::DType::f32};
+  if (name == "bf16") return {core::DType::bf16};
+  if (name == "tf32" && is_cuda(device)) return {.dtype = core::DType::f32, .tf32 = true};
+  if (name == "fp16" && device == "null") return {core::DType::f16};
+  const char* others = is_cuda(device) ? ", bf16 and tf32" : " and bf16";
+  throw core::Unavailable(fmt::format("--dtype {} is not available on {}: it computes in fp32{}{}", name,
+                                      device, others, device == "null" ? " and plans fp16" : ""));
+}
+
+std::int64_t loss_chunk_bytes(const std::string& device) {
+  constexpr std::int64_t kGpuBytes = std::int64_t{2} << 30U;
+  return is_cuda(device) ? kGpuBytes : engines::StepOptions().loss_chunk_bytes;
 }
 
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, engines::EngineKind engine,
-                                                int threads) {
-  if (device == "null") return backends::make_null_backend();
-  if (device != "cpu") throw_no_cuda(device);
+                                                int threads, Tuning tuning) {
   const bool fused = engine == engines::EngineKind::fused;
+  if (device == "null") return backends::make_null_backend();
+  if (is_cuda(device)) {
+    return backends::cuda::make_cuda_backend(index_of(device),
+                                             {.tune_products = fused && tuning == Tuning::timed});
+  }
   return backends::make_cpu_backend(fused ? backends::CpuKernels::fast : backends::CpuKernels::reference,
                                     threads);
 }

@@ -1,6 +1,7 @@
 // From the names of devices and dtypes to what runs them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,15 +15,29 @@ namespace rooflm::cli {
 /// "cpu", "cuda:N" ("cuda" is "cuda:0") or "null". Throws core::UsageError with a suggestion.
 std::string parse_device(std::string_view name);
 
+/// What `--dtype` stands for: TF32 is fp32 whose products may round their operands.
+struct ComputeDtype {
+  core::DType dtype = core::DType::f32;
+  bool tf32 = false;
+};
+
 /// The compute dtype of a name of the command line: fp32, tf32, bf16, fp16, fp8. Throws core::UsageError with
 /// a suggestion for other names, core::Unavailable for those that `device` does not compute: the processor
-/// has fp32 and bf16, planning on "null" also fp16.
-core::DType parse_compute_dtype(std::string_view name, const std::string& device);
+/// has fp32 and bf16, GPUs also tf32, planning on "null" also fp16.
+ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device);
+
+/// Bytes of fp32 logits that the fused engine holds at a time: what the caches of a processor like, and on a
+/// GPU, whose memory is fast, so much that the weight gradient is rarely read and written again.
+std::int64_t loss_chunk_bytes(const std::string& device);
+
+/// How a GPU chooses among algorithms of one product: always alike, so that runs repeat bit for bit, or the
+/// one that is fastest when the engine is made.
+enum class Tuning : std::uint8_t { repeatable, timed };
 
 /// The backend on which an engine of this kind runs; `threads` 0 means one per core. Throws core::Unavailable
 /// with the reason when there is no such device here.
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, engines::EngineKind engine,
-                                                int threads);
+                                                int threads, Tuning tuning = Tuning::repeatable);
 
 /// Threads that the processor backend uses for `threads`: one per core that this process may use for 0.
 int resolve_threads(int threads);

@@ -42,7 +42,7 @@ class Collector {
     }
     note("measuring matmul {} on {} threads", name, threads);
     try {
-      add(measure_products(dtype, threads, {1024, 1536}, sampling(kSeconds)));
+      add(measure_products("cpu", {.dtype = dtype}, threads, {1024, 1536}, sampling(kSeconds)));
     } catch (const core::Unavailable& error) {
       note("no ceiling: {}", error.what());
     }

@@ -11,6 +11,7 @@
 #include "backends/cuda/device.h"
 #include "cli/devices.h"
 #include "core/units.h"
+#include "measure/counters.h"
 #include "measure/machine.h"
 
 namespace rooflm::cli {
@@ -58,6 +59,11 @@ Json libraries_json() {
           {"compiler", std::string("g++ ") + __VERSION__}};
 }
 
+Json counters_json() {
+  const measure::Counters counters;
+  return {{"available", counters.is_available()}, {"reason", counters.reason()}};
+}
+
 Json collect() {
   const measure::SystemMemory memory = measure::query_memory();
   const auto bytes = [](std::optional<std::int64_t> value) { return value ? Json(*value) : Json(); };
@@ -68,6 +74,7 @@ Json collect() {
       {"default_threads", resolve_threads(0)},
       {"dtypes", {{"cpu", {"fp32", "bf16"}}}},
       {"cuda", cuda_json(backends::cuda::query_cuda())},
+      {"counters", counters_json()},
       {"libraries", libraries_json()}};
 }
 
@@ -107,6 +114,10 @@ std::vector<std::pair<std::string, std::string>> machine_lines() {
                        fmt::format("{}, {} of {} free", device["name"].get<std::string>(),
                                    amount(device["free_bytes"]), amount(device["total_bytes"])));
   }
+  const Json& counters = info["counters"];
+  lines.emplace_back("counters", counters["available"].get<bool>()
+                                     ? "available"
+                                     : "not available: " + counters["reason"].get<std::string>());
   std::vector<std::string> libraries;
   for (const auto& [name, version] : info["libraries"].items()) {
     libraries.push_back(name + " " + version.get<std::string>());

@@ -133,7 +133,10 @@ Point finish(Draft draft) {
   Point point = std::move(draft.point);
   check_magnitude(rough_config(point.config, draft.overrides), point);
   point.config = model::with_overrides(point.config, draft.overrides);
-  point.step.dtype = parse_compute_dtype(draft.dtype, point.device);
+  const ComputeDtype compute = parse_compute_dtype(draft.dtype, point.device);
+  point.step.dtype = compute.dtype;
+  point.step.tf32 = compute.tf32;
+  point.step.loss_chunk_bytes = loss_chunk_bytes(point.device);
   point.step.attention = draft.attention.value_or(engines::default_attention(point.step.engine));
   check_positions(point);
   return point;
@@ -207,7 +210,7 @@ Point single_point(const ModelOptions& model, const RunOptions& run) {
 
 std::string describe(const Point& point) {
   std::string text = fmt::format("{} B={} T={} {} {} {}", point.config.name, point.batch, point.seq,
-                                 core::name_of(point.step.dtype), engines::name_of(point.step.engine),
+                                 engines::dtype_name(point.step), engines::name_of(point.step.engine),
                                  passes::name_of(point.step.attention));
   if (point.step.recompute != passes::Recompute::none) {
     text += fmt::format(" recompute={}", passes::name_of(point.step.recompute));

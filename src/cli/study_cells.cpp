@@ -101,7 +101,7 @@ std::vector<record::Cell> gemm_cells(const StudyOptions& options, int threads) {
           const measure::GemmProblem problem{.n = n,
                                              .count = count,
                                              .strategy = measure::parse_gemm_strategy(name),
-                                             .dtype = parse_compute_dtype(dtype, device)};
+                                             .dtype = parse_compute_dtype(dtype, device).dtype};
           note("  {} x {}x{}x{} {} {}", count, n, n, n, dtype, name);
           const core::Summary rate = measure::run_gemm(*backend, problem, kSampling);
           const double seconds = problem.flop() / rate.median;
@@ -131,7 +131,7 @@ std::vector<record::Cell> attention_cells(const StudyOptions& options, int threa
   const std::string device = parse_device(option(options, "device", "cpu"));
   multiply(problems, parse_names("dtype", option(options, "dtype", "fp32")),
            [&](measure::AttentionProblem& p, const std::string& name) {
-             p.dtype = parse_compute_dtype(name, device);
+             p.dtype = parse_compute_dtype(name, device).dtype;
            });
   integers("batch", "1", &measure::AttentionProblem::batch);
   integers("heads", "1", &measure::AttentionProblem::heads);

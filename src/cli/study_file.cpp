@@ -141,7 +141,7 @@ Study read_study(const std::filesystem::path& path) {
 
 std::vector<Study> shipped_studies() {
   std::vector<Study> studies;
-  for (const ShippedStudy& file : kShippedStudies) {
+  for (const ShippedStudy& file : shipped_study_files()) {
     studies.push_back(
         parse_study(file.text, std::string(file.name), fmt::format("studies/{}.toml", file.name)));
   }

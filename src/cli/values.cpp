@@ -115,6 +115,16 @@ double parse_number(std::string_view option, std::string_view text, double least
   return *value;
 }
 
+double parse_share(std::string_view option, std::string_view text) {
+  constexpr double kPercent = 0.01;
+  if (text.ends_with('%')) return kPercent * parse_number(option, text.substr(0, text.size() - 1));
+  const double share = parse_number(option, text);
+  if (share >= 1) {
+    throw core::UsageError(fmt::format("{} {}: write {}% or a share below 1", option, text, share));
+  }
+  return share;
+}
+
 double parse_bytes(std::string_view option, std::string_view text) {
   struct Unit {
     std::string_view name;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -54,12 +55,26 @@ void append_micro_batch(Program& step, const Program& forward, int index, int co
   }
 }
 
-/// Rows of logits per chunk for this program's vocabulary.
-std::int64_t loss_chunk(const Program& program) {
+/// Rows of logits per chunk for this program's vocabulary: as few chunks as the limit allows, of about one
+/// size.
+std::int64_t loss_chunk(const Program& program, std::int64_t max_bytes) {
   for (const Op& op : program.ops) {
-    if (op.is(program::ops::kCrossEntropy)) return passes::chunk_rows(program.shape(op.inputs[0])[-1]);
+    if (!op.is(program::ops::kCrossEntropy)) continue;
+    const std::int64_t most = passes::chunk_rows(program.shape(op.inputs[0])[-1], max_bytes);
+    const std::int64_t all = op.attrs.integer("rows");
+    const std::int64_t chunks = (all + most - 1) / most;
+    const std::int64_t rows = (all + chunks - 1) / chunks;
+    return std::min(most, (rows + passes::kChunkUnit - 1) / passes::kChunkUnit * passes::kChunkUnit);
   }
   return 1;
+}
+
+/// Backends that have no TF32 ignore the attribute.
+void mark_products(Program& program, bool tf32) {
+  if (!tf32) return;
+  for (Op& op : program.ops) {
+    if (op.is(program::ops::kMatmul)) op.attrs.set("tf32", 1);
+  }
 }
 
 constexpr std::pair<Stage, const char*> kStages[] = {{Stage::forward, "forward"},
@@ -73,6 +88,10 @@ constexpr std::pair<Stage, const char*> kStages[] = {{Stage::forward, "forward"}
 }  // namespace
 
 std::string_view name_of(EngineKind kind) { return kind == EngineKind::eager ? "eager" : "fused"; }
+
+std::string_view dtype_name(const StepOptions& options) {
+  return options.tf32 ? "tf32" : core::name_of(options.dtype);
+}
 
 EngineKind parse_engine(std::string_view name) {
   if (name == "eager") return EngineKind::eager;
@@ -125,8 +144,10 @@ Program training_step(const Program& forward, const StepOptions& options, Stage 
   if (stop_after == Stage::recomputed) return step;
   passes::append_optimizer(step, gradients, options.optimizer);
   if (stop_after == Stage::optimizer) return step;
-  if (options.engine == EngineKind::fused) passes::chunk_loss(step, loss_chunk(step));
+  if (options.engine == EngineKind::fused)
+    passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes));
   passes::cast(step, options.dtype);
+  mark_products(step, options.tf32);
   if (stop_after == Stage::cast) return step;
   if (options.engine == EngineKind::fused) passes::fuse(step);
   program::check(step);
@@ -136,8 +157,10 @@ Program training_step(const Program& forward, const StepOptions& options, Stage 
 Program inference_step(const Program& forward, const StepOptions& options) {
   Program step = forward;
   passes::lower_attention(step, options.attention);
-  if (options.engine == EngineKind::fused) passes::chunk_loss(step, loss_chunk(step));
+  if (options.engine == EngineKind::fused)
+    passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes));
   passes::cast(step, options.dtype);
+  mark_products(step, options.tf32);
   if (options.engine == EngineKind::fused) passes::fuse(step);
   program::check(step);
   return step;

@@ -26,10 +26,16 @@ struct StepOptions {
   EngineKind engine = EngineKind::fused;
   passes::AttentionKind attention = passes::AttentionKind::flash;
   core::DType dtype = core::DType::f32;  ///< compute dtype; f64 for gradient checks
+  bool tf32 = false;  ///< fp32 products may round their operands to TF32, where a device has it
   passes::Recompute recompute = passes::Recompute::none;
+  /// fused: most bytes of fp32 logits at a time.
+  std::int64_t loss_chunk_bytes = std::int64_t{128} << 20U;
   int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
   passes::OptimizerOptions optimizer{};
 };
+
+/// The compute dtype as options and tables call it: "tf32", or the name of `dtype`.
+std::string_view dtype_name(const StepOptions& options);
 
 /// How far to take the recipe, for `rooflm program --stage`.
 enum class Stage : std::uint8_t { forward, lowered, differentiated, recomputed, optimizer, cast, fused };

@@ -113,8 +113,7 @@ class ChunkWriter {
 }  // namespace
 
 std::int64_t chunk_rows(std::int64_t vocab, std::int64_t max_bytes) {
-  constexpr std::int64_t kLeastRows = 256;
-  return std::max(kLeastRows, max_bytes / (4 * vocab) / kLeastRows * kLeastRows);
+  return std::max(kChunkUnit, max_bytes / (4 * vocab) / kChunkUnit * kChunkUnit);
 }
 
 void chunk_loss(Program& program, std::int64_t rows) {

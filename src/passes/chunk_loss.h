@@ -7,6 +7,9 @@
 
 namespace rooflm::passes {
 
+/// Rows that keep the matrix unit busy; chunks are multiples of it.
+inline constexpr std::int64_t kChunkUnit = 256;
+
 /// Rows of logits that fit a chunk: at least 256 rows for the matrix unit, beyond that no more than
 /// `max_bytes` of fp32 logits.
 std::int64_t chunk_rows(std::int64_t vocab, std::int64_t max_bytes = 128LL << 20U);

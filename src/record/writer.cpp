@@ -8,7 +8,6 @@
 #include <chrono>
 #include <ctime>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -76,47 +75,51 @@ void set_up(const Database& database, const std::string& command) {
   database.execute("COMMIT; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
 }
 
+/// A prepared statement for each table.
+struct Inserts {
+  explicit Inserts(const Database& database)
+      : environment(database.prepare(insert_sql("environment", "key, value, unit", "INSERT OR REPLACE"))),
+        ceiling(database.prepare(
+            insert_sql("ceiling",
+                       "device, what, level, dtype, threads, value, unit, ci_low, ci_high, samples, problem, "
+                       "source, measured_utc"))),
+        run(database.prepare(
+            insert_sql("run",
+                       "label, status, model, arch, engine, attention, device, dtype, recompute, batch, seq, "
+                       "vocab, layers, heads, kv_heads, d_model, d_ff, params, grad_accum, threads, seed, "
+                       "warmup"))),
+        run_status(database.prepare("UPDATE run SET status = ? WHERE id = ?")),
+        fact(database.prepare(insert_sql("fact", "run, key, value, unit, text", "INSERT OR REPLACE"))),
+        sample(database.prepare(insert_sql("sample", "run, step, phase, seconds, kind, outlier"))),
+        op(database.prepare(
+            insert_sql("op",
+                       "run, op, kind, class, kernel, name, phase, scope, dtype, shapes, micro_batch, "
+                       "recomputed, matmul_flop, elementwise_flop, bytes_read, bytes_written, launches"))),
+        event(database.prepare(insert_sql("event", kEventColumns))),
+        events(database.prepare(insert_sql("event", kEventColumns, "INSERT", kEventsPerInsert))),
+        counter(database.prepare(insert_sql("counter", "run, phase, scope, name, value, unit, source"))),
+        tensor(database.prepare(
+            insert_sql("tensor", "run, tensor, name, role, dtype, shape, bytes, first_op, last_op, offset"))),
+        memory_event(
+            database.prepare(insert_sql("memory_event", "run, seq, op, tensor, bytes, live_bytes, time_ns"))),
+        prediction(database.prepare(insert_sql("prediction", "run, subject, quantity, value, unit, bound"))),
+        cell(database.prepare(insert_sql("cell", "series, row, col, value, text, unit"))) {}
+
+  static constexpr std::string_view kEventColumns = "run, step, op, start_ns, device_ns, wall_ns";
+  Statement environment, ceiling, run, run_status, fact, sample, op, event, events, counter, tensor,
+      memory_event, prediction, cell;
+};
+
 }  // namespace
 
 struct Writer::State {
   State(std::filesystem::path path, const std::string& command, bool overwrite)
       : file(std::move(path), overwrite), database(file.written(), Database::Mode::write, kPatience) {
     set_up(database, command);
-    prepare();
+    inserts = std::make_unique<Inserts>(database);
     // A transaction is always open: another process that would write sees the lock.
     begin();
     file.keep();
-  }
-
-  void prepare() {
-    const auto table = [&](std::string_view name, std::string_view columns) {
-      return database.prepare(insert_sql(name, columns));
-    };
-    environment.emplace(database.prepare(insert_sql("environment", "key, value, unit", "INSERT OR REPLACE")));
-    ceiling.emplace(
-        table("ceiling",
-              "device, what, level, dtype, threads, value, unit, ci_low, ci_high, samples, problem, "
-              "source, measured_utc"));
-    run.emplace(
-        table("run",
-              "label, status, model, arch, engine, attention, device, dtype, recompute, batch, seq, "
-              "vocab, layers, heads, kv_heads, d_model, d_ff, params, grad_accum, threads, seed, warmup"));
-    run_status.emplace(database.prepare("UPDATE run SET status = ? WHERE id = ?"));
-    fact.emplace(database.prepare(insert_sql("fact", "run, key, value, unit, text", "INSERT OR REPLACE")));
-    sample.emplace(table("sample", "run, step, phase, seconds, kind, outlier"));
-    op.emplace(
-        table("op",
-              "run, op, kind, class, kernel, name, phase, scope, dtype, shapes, micro_batch, recomputed, "
-              "matmul_flop, elementwise_flop, bytes_read, bytes_written, launches"));
-    constexpr std::string_view kEventColumns = "run, step, op, start_ns, device_ns, wall_ns";
-    event.emplace(table("event", kEventColumns));
-    events.emplace(database.prepare(insert_sql("event", kEventColumns, "INSERT", kEventsPerInsert)));
-    counter.emplace(table("counter", "run, phase, scope, name, value, unit, source"));
-    tensor.emplace(
-        table("tensor", "run, tensor, name, role, dtype, shape, bytes, first_op, last_op, offset"));
-    memory_event.emplace(table("memory_event", "run, seq, op, tensor, bytes, live_bytes, time_ns"));
-    prediction.emplace(table("prediction", "run, subject, quantity, value, unit, bound"));
-    cell.emplace(table("cell", "series, row, col, value, text, unit"));
   }
 
   void begin() {
@@ -156,8 +159,7 @@ struct Writer::State {
 
   RecordFile file;
   Database database;
-  std::optional<Statement> environment, ceiling, run, run_status, fact, sample, op, event, events, counter,
-      tensor, memory_event, prediction, cell;
+  std::unique_ptr<Inserts> inserts;  ///< made when the tables are there
   Clock::time_point begun;
   bool finished = false;
 };
@@ -181,18 +183,18 @@ Writer::~Writer() {
 }
 
 void Writer::add(const Environment& row) {
-  insert(*state_->environment, row.key, row.value, row.unit);
+  insert(state_->inserts->environment, row.key, row.value, row.unit);
   state_->commit_when_due();
 }
 
 void Writer::add(const Ceiling& row) {
-  insert(*state_->ceiling, row.device, row.what, row.level, row.dtype, row.threads, row.value, row.unit,
-         row.ci_low, row.ci_high, row.samples, row.problem, row.source, row.measured_utc);
+  insert(state_->inserts->ceiling, row.device, row.what, row.level, row.dtype, row.threads, row.value,
+         row.unit, row.ci_low, row.ci_high, row.samples, row.problem, row.source, row.measured_utc);
   state_->commit_when_due();
 }
 
 std::int64_t Writer::begin_run(const Run& r) {
-  insert(*state_->run, r.label, r.status, r.model, r.arch, r.engine, r.attention, r.device, r.dtype,
+  insert(state_->inserts->run, r.label, r.status, r.model, r.arch, r.engine, r.attention, r.device, r.dtype,
          r.recompute, r.batch, r.seq, r.vocab, r.layers, r.heads, r.kv_heads, r.d_model, r.d_ff, r.params,
          r.grad_accum, r.threads, r.seed, r.warmup);
   const std::int64_t id = state_->database.last_insert_id();
@@ -201,71 +203,72 @@ std::int64_t Writer::begin_run(const Run& r) {
 }
 
 void Writer::end_run(std::int64_t run, const std::string& status) {
-  insert(*state_->run_status, status, run);
+  insert(state_->inserts->run_status, status, run);
   state_->commit_when_due();
 }
 
 void Writer::add(std::int64_t run, const Fact& fact) {
-  insert(*state_->fact, run, fact.key, fact.value, fact.unit, fact.text);
+  insert(state_->inserts->fact, run, fact.key, fact.value, fact.unit, fact.text);
   state_->commit_when_due();
 }
 
 void Writer::add(std::int64_t run, std::span<const Sample> rows) {
   state_->add_all(rows, [&](const Sample& r) {
-    insert(*state_->sample, run, r.step, r.phase, r.seconds, r.kind, r.outlier);
+    insert(state_->inserts->sample, run, r.step, r.phase, r.seconds, r.kind, r.outlier);
   });
 }
 
 void Writer::add(std::int64_t run, std::span<const Op> rows) {
   state_->add_all(rows, [&](const Op& r) {
-    insert(*state_->op, run, r.op, r.kind, r.op_class, r.kernel, r.name, r.phase, r.scope, r.dtype, r.shapes,
-           r.micro_batch, r.recomputed, r.matmul_flop, r.elementwise_flop, r.bytes_read, r.bytes_written,
-           r.launches);
+    insert(state_->inserts->op, run, r.op, r.kind, r.op_class, r.kernel, r.name, r.phase, r.scope, r.dtype,
+           r.shapes, r.micro_batch, r.recomputed, r.matmul_flop, r.elementwise_flop, r.bytes_read,
+           r.bytes_written, r.launches);
   });
 }
 
 void Writer::add(std::int64_t run, std::span<const Event> rows) {
   while (rows.size() >= kEventsPerInsert) {
     for (const Event& r : rows.first(kEventsPerInsert)) {
-      bind_all(*state_->events, run, r.step, r.op, r.start_ns, r.device_ns, r.wall_ns);
+      bind_all(state_->inserts->events, run, r.step, r.op, r.start_ns, r.device_ns, r.wall_ns);
     }
-    state_->events->run();
+    state_->inserts->events.run();
     rows = rows.subspan(kEventsPerInsert);
     state_->commit_when_due();
   }
   state_->add_all(rows, [&](const Event& r) {
-    insert(*state_->event, run, r.step, r.op, r.start_ns, r.device_ns, r.wall_ns);
+    insert(state_->inserts->event, run, r.step, r.op, r.start_ns, r.device_ns, r.wall_ns);
   });
 }
 
 void Writer::add(std::int64_t run, std::span<const Counter> rows) {
   state_->add_all(rows, [&](const Counter& r) {
-    insert(*state_->counter, run, r.phase, r.scope, r.name, r.value, r.unit, r.source);
+    insert(state_->inserts->counter, run, r.phase, r.scope, r.name, r.value, r.unit, r.source);
   });
 }
 
 void Writer::add(std::int64_t run, std::span<const Tensor> rows) {
   state_->add_all(rows, [&](const Tensor& r) {
-    insert(*state_->tensor, run, r.tensor, r.name, r.role, r.dtype, r.shape, r.bytes, r.first_op, r.last_op,
-           r.offset);
+    insert(state_->inserts->tensor, run, r.tensor, r.name, r.role, r.dtype, r.shape, r.bytes, r.first_op,
+           r.last_op, r.offset);
   });
 }
 
 void Writer::add(std::int64_t run, std::span<const MemoryEvent> rows) {
   state_->add_all(rows, [&](const MemoryEvent& r) {
-    insert(*state_->memory_event, run, r.seq, r.op, r.tensor, r.bytes, r.live_bytes, r.time_ns);
+    insert(state_->inserts->memory_event, run, r.seq, r.op, r.tensor, r.bytes, r.live_bytes, r.time_ns);
   });
 }
 
 void Writer::add(std::int64_t run, std::span<const Prediction> rows) {
   state_->add_all(rows, [&](const Prediction& r) {
-    insert(*state_->prediction, run, r.subject, r.quantity, r.value, r.unit, r.bound);
+    insert(state_->inserts->prediction, run, r.subject, r.quantity, r.value, r.unit, r.bound);
   });
 }
 
 void Writer::add(std::span<const Cell> rows) {
-  state_->add_all(
-      rows, [&](const Cell& r) { insert(*state_->cell, r.series, r.row, r.col, r.value, r.text, r.unit); });
+  state_->add_all(rows, [&](const Cell& r) {
+    insert(state_->inserts->cell, r.series, r.row, r.col, r.value, r.text, r.unit);
+  });
 }
 
 void Writer::commit() { state_->commit(); }

@@ -161,17 +161,21 @@ Verdict verdict_of(const ComparedTime& row, const CompareOptions& options) {
 
 Comparison compare(const record::Reader& a, const record::Reader& b, const CompareOptions& options) {
   RunMatches found = match_runs(a, b);
-  Comparison comparison{.rows = {}, .notes = std::move(found.notes)};
+  Comparison comparison{.rows = {}, .notes = std::move(found.notes), .lost = {}};
   for (const RunMatch& match : found.matches) {
     const Times times_a = times_of(a, match.a);
     const Times times_b = times_of(b, match.b);
-    if (times_a.find(std::string(kStep)) == nullptr || times_b.find(std::string(kStep)) == nullptr) {
+    const bool timed_a = times_a.find(std::string(kStep)) != nullptr;
+    const bool timed_b = times_b.find(std::string(kStep)) != nullptr;
+    const std::string& status_b = match.b.front().status;
+    if (!timed_a || !timed_b) {
       comparison.notes.push_back(fmt::format("{}: not timed in both (status {} / {})", match.label,
-                                             match.a.front().status, match.b.front().status));
+                                             match.a.front().status, status_b));
     }
+    if (timed_a && !timed_b) comparison.lost.push_back(fmt::format("{} ({})", match.label, status_b));
     compare_match(match, times_a, times_b, options, comparison);
   }
-  if (comparison.rows.empty()) {
+  if (comparison.rows.empty() && comparison.lost.empty()) {
     throw core::InputError(fmt::format("{} and {} hold no times of the same configuration", a.path().string(),
                                        b.path().string()));
   }

@@ -38,6 +38,7 @@ struct ComparedTime {
 struct Comparison {
   std::vector<ComparedTime> rows;
   std::vector<std::string> notes;  ///< what differs between the records, and what has no counterpart
+  std::vector<std::string> lost;   ///< configurations that only the first record could time: "label (oom)"
 };
 
 /// Compares the configurations that both records ran (see match_runs): the whole step and its phases by the

@@ -17,15 +17,15 @@ namespace rooflm::report {
 
 /// By how much a measured time may miss what it is held against: clocks and what lies between two of them.
 struct Slack {
-  double share = 0;    ///< of what it is held against
-  double seconds = 0;  ///< or any other unit
-  [[nodiscard]] double of(double value) const { return share * std::abs(value) + seconds; }
+  double share = 0;     ///< of what it is held against
+  double absolute = 0;  ///< in the unit of both
+  [[nodiscard]] double of(double value) const { return share * std::abs(value) + absolute; }
 };
 
 /// Two clocks that are read one after the other.
-inline constexpr Slack kClockNoise{.share = 0.05, .seconds = 2e-6};
+inline constexpr Slack kClockNoise{.share = 0.05, .absolute = 2e-6};
 /// What a step does besides its phases and ops: submit the first, wait for the last.
-inline constexpr Slack kOutsideOps{.share = 0.05, .seconds = 50e-6};
+inline constexpr Slack kOutsideOps{.share = 0.05, .absolute = 50e-6};
 /// Sums of doubles in another order.
 inline constexpr Slack kRounding{.share = 1e-9};
 inline constexpr Slack kExact{};

@@ -84,6 +84,7 @@ void note_environments(const record::Reader& a, const record::Reader& b, std::ve
   for (const auto& row : a.environment()) values[row.key].first = row.value;
   for (const auto& row : b.environment()) values[row.key].second = row.value;
   for (const char* key : {"rooflm_version", "revision"}) values[key] = {a.meta(key), b.meta(key)};
+  values.erase("memory");  // says how much is free, which never stays
   for (const auto& [key, value] : values) {
     if (value.first != value.second) {
       notes.push_back(fmt::format("{}: {} / {}", key, value.first.empty() ? "-" : value.first,

@@ -40,7 +40,8 @@ struct LawResult {
 /// - no op, phase or step takes less time (medians) than its roof: 5 % + 2 us;
 /// - memory events: live_bytes is the running sum, never negative, ends as it began; tensors are freed as
 /// often and
-///   as large as they are allocated; what persists is 'state_bytes'; the peak is what was planned or counted.
+///   as large as they are allocated; what persists is 'state_bytes', and the peak 'live_bytes_peak' or
+///   'plan_peak_bytes' (plans count whole lines of 64 bytes) or 'allocator_peak_bytes'.
 /// Throws core::InputError when the record is damaged.
 [[nodiscard]] std::vector<LawResult> verify(const record::Reader& record);
 

@@ -32,11 +32,16 @@ void parse_into(Number& value, const std::string& name, const std::string& text)
 }
 void parse_into(std::string& value, const std::string&, const std::string& text) { value = text; }
 
-core::DType parse_dtype(std::string_view name) {
+/// TF32 is fp32 whose products may be rounded.
+void parse_dtype(engines::StepOptions& step, std::string_view name) {
+  step.tf32 = name == "tf32";
+  step.dtype = core::DType::f32;
+  if (step.tf32) return;
   for (const auto dtype : {core::DType::f32, core::DType::bf16, core::DType::f16, core::DType::f64}) {
-    if (core::name_of(dtype) == name) return dtype;
+    step.dtype = dtype;
+    if (core::name_of(dtype) == name) return;
   }
-  throw UsageError(core::unknown_name("dtype", name, std::vector<std::string>{"fp32", "bf16"}));
+  throw UsageError(core::unknown_name("dtype", name, std::vector<std::string>{"fp32", "tf32", "bf16"}));
 }
 
 /// The member that a chain of member pointers leads to; const as `object` is.
@@ -74,7 +79,8 @@ std::vector<OptionField> numeric_fields() {
   return {
       named("engine", engines::parse_engine, &O::step, &StepOptions::engine),
       named("attention", passes::parse_attention, &O::step, &StepOptions::attention),
-      named("dtype", parse_dtype, &O::step, &StepOptions::dtype),
+      {"dtype", true, [](const O& o) { return std::string(engines::dtype_name(o.step)); },
+       [](O& o, const std::string& text) { parse_dtype(o.step, text); }},
       plain("grad-accum", true, &O::step, &StepOptions::micro_batches),
       named("optimizer", passes::parse_optimizer, &O::step, &StepOptions::optimizer, &OptimizerOptions::kind),
       optimizer("beta1", &OptimizerOptions::beta1),

@@ -1,7 +1,7 @@
 // Runs the ops of a small program one by one on a backend.
 #include "tests/backends/op_runner.h"
 
-#include <cstring>
+#include <cstddef>
 #include <limits>
 #include <set>
 #include <stdexcept>
@@ -51,6 +51,13 @@ double load(const void* base, DType dtype, std::size_t i) {
   }
 }
 
+/// Within the device, by way of the host.
+void copy(backends::Backend& backend, void* to, const void* from, std::size_t bytes) {
+  std::vector<std::byte> host(bytes);
+  backend.copy_out(host.data(), from, bytes);
+  backend.copy_in(to, host.data(), bytes);
+}
+
 }  // namespace
 
 OpRunner::OpRunner(const Case& c, backends::Backend& backend) : program_(c.program), backend_(&backend) {
@@ -72,7 +79,7 @@ OpRunner::OpRunner(const Case& c, backends::Backend& backend) : program_(c.progr
 void OpRunner::fill(const Case& c, TensorId id, bool is_written) {
   const program::Tensor& tensor = program_.tensor(id);
   const auto n = static_cast<std::size_t>(tensor.shape.numel());
-  void* data = address(id);
+  std::vector<double> values(n);
   if (const auto found = c.values.find(id); found != c.values.end()) return write(id, found->second);
   for (std::size_t i = 0; i < n; ++i) {
     const auto limit = c.id_limits.find(id);
@@ -82,8 +89,9 @@ void OpRunner::fill(const Case& c, TensorId id, bool is_written) {
       value = static_cast<double>((i * i + 3 * i + 1) % static_cast<std::size_t>(limit->second));
       if (tensor.shape.rank() == 1 && i == 1) value = -1;  // a target that is left out
     }
-    store(data, tensor.dtype, i, value);
+    values[i] = value;
   }
+  write(id, values);
 }
 
 void* OpRunner::address(TensorId id) const {
@@ -115,18 +123,20 @@ void OpRunner::run_in_place(std::size_t op, std::size_t input) {
   for (const TensorId id : o.outputs) out.push_back(address(id));
   const backends::Allocation shared(*backend_,
                                     static_cast<std::size_t>(program_.tensor(o.inputs[input]).bytes()));
-  std::memcpy(shared.data(), in[input], shared.bytes());
+  copy(*backend_, shared.data(), in[input], shared.bytes());
   void* result = out[0];
   in[input] = shared.data();
   out[0] = shared.data();
   execute(op, std::move(in), std::move(out));
-  std::memcpy(result, shared.data(), shared.bytes());
+  copy(*backend_, result, shared.data(), shared.bytes());
 }
 
 std::vector<double> OpRunner::read(TensorId id) const {
   const program::Tensor& tensor = program_.tensor(id);
   std::vector<double> values(static_cast<std::size_t>(tensor.shape.numel()));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = load(address(id), tensor.dtype, i);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
+  backend_->copy_out(bytes.data(), address(id), bytes.size());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = load(bytes.data(), tensor.dtype, i);
   return values;
 }
 
@@ -135,14 +145,16 @@ void OpRunner::write(TensorId id, const std::vector<double>& values) {
   if (values.size() != static_cast<std::size_t>(tensor.shape.numel())) {
     throw std::logic_error("wrong number of values for " + tensor.name);
   }
-  for (std::size_t i = 0; i < values.size(); ++i) store(address(id), tensor.dtype, i, values[i]);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
+  for (std::size_t i = 0; i < values.size(); ++i) store(bytes.data(), tensor.dtype, i, values[i]);
+  backend_->copy_in(address(id), bytes.data(), bytes.size());
 }
 
 void OpRunner::copy_from(const OpRunner& other) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].bytes() > 0) {
-      std::memcpy(buffers_[i].data(), other.buffers_.at(i).data(), buffers_[i].bytes());
-    }
+    std::vector<std::byte> bytes(buffers_[i].bytes());
+    other.backend_->copy_out(bytes.data(), other.buffers_.at(i).data(), bytes.size());
+    backend_->copy_in(buffers_[i].data(), bytes.data(), bytes.size());
   }
 }
 

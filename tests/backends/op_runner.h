@@ -24,7 +24,7 @@ class OpRunner {
 
   [[nodiscard]] std::vector<double> read(program::TensorId id) const;
   void write(program::TensorId id, const std::vector<double>& values);
-  /// Contents of another runner of the same program.
+  /// Contents of another runner of the same program, on any backend.
   void copy_from(const OpRunner& other);
 
  private:

@@ -276,6 +276,19 @@ class Measured(CommandLine):
         self.assertIn("MFU = ", text)
         self.assertIn("measured here", text)
 
+    def test_bench_says_why_it_stopped(self):
+        bench = ["bench", *SMALL, "--warmup", "1", "--no-peak", "--format", "json"]
+        for arguments, steps, reason in (
+                (["--steps", "3"], 3, "3 samples"),
+                (["--precision", "100000"], 6, "interval within 1e+05 %"),
+                (["--precision", "0.001", "--steps", "7", "--max-seconds", "1000"], 7, "7 samples"),
+                (["--precision", "0.001", "--max-seconds", "0"], 6, "0 s")):
+            row = json.loads(self.ok(*bench, *arguments))[0]
+            self.assertEqual((row["steps"], row["stop_reason"]), (steps, reason))
+            self.assertIn("drift", row["drift"])
+            self.assertGreaterEqual(row["step_ms_mad"], 0)
+            self.assertLessEqual(row["outliers"], steps // 2)
+
     PEAKS = ("peaks", "--threads", "1", "--dtype", "fp32", "--format", "json")
 
     def memory_levels(self, info):

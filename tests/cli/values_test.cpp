@@ -40,6 +40,17 @@ TEST(Values, BadNumbersNameTheOption) {
   EXPECT_THROW(parse_number("--seconds", "-1"), core::UsageError);
 }
 
+TEST(Values, Shares) {
+  EXPECT_DOUBLE_EQ(parse_share("--same", "3%"), 0.03);
+  EXPECT_DOUBLE_EQ(parse_share("--same", "0.5%"), 0.005);
+  EXPECT_DOUBLE_EQ(parse_share("--same", "150%"), 1.5);
+  EXPECT_DOUBLE_EQ(parse_share("--same", "0.03"), 0.03);
+  EXPECT_EQ(parse_share("--same", "0"), 0);
+  for (const char* text : {"", "%", "3", "1", "-1%", "three", "3 %%", "nan"}) {
+    EXPECT_THROW(parse_share("--same", text), core::UsageError) << text;
+  }
+}
+
 TEST(Values, AmountsOfMemory) {
   EXPECT_EQ(parse_bytes("--memory-limit", "8GB"), 8e9);
   EXPECT_EQ(parse_bytes("--memory-limit", "8GiB"), 8 * 0x1p30);

@@ -1,5 +1,5 @@
-// Runs whole training steps of a small model on the CPU backend, for tests that compare engines with each
-// other and with PyTorch.
+// Runs whole training steps of a small model, on the CPU backend unless told otherwise, for tests that
+// compare engines with each other and with PyTorch.
 #pragma once
 
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backends/cpu/cpu_backend.h"
@@ -41,12 +42,17 @@ class StepRunner {
 
   StepRunner(const model::ModelConfig& config, std::int64_t micro_batch, std::int64_t seq,
              const engines::StepOptions& options, const Weights& weights, int threads = 2)
+      : StepRunner(config, micro_batch, seq, options, weights,
+                   backends::make_cpu_backend(options.engine == engines::EngineKind::fused
+                                                  ? backends::CpuKernels::fast
+                                                  : backends::CpuKernels::reference,
+                                              threads)) {}
+  StepRunner(const model::ModelConfig& config, std::int64_t micro_batch, std::int64_t seq,
+             const engines::StepOptions& options, const Weights& weights,
+             std::unique_ptr<backends::Backend> backend)
       : config_(config),
         options_(options),
-        backend_(backends::make_cpu_backend(options.engine == engines::EngineKind::fused
-                                                ? backends::CpuKernels::fast
-                                                : backends::CpuKernels::reference,
-                                            threads)),
+        backend_(std::move(backend)),
         store_(*backend_),
         engine_(engines::training_step(model::forward(config, micro_batch, seq), options), options.engine,
                 store_),
@@ -56,7 +62,7 @@ class StepRunner {
   }
 
   /// One step; returns the loss before the update.
-  double step(const Batch& batch, double lr = 1e-3) {
+  double step(const Batch& batch, double lr = 1e-3, engines::Observer* observer = nullptr) {
     ++steps_;
     for (int i = 0; i < options_.micro_batches; ++i) {
       const auto first = static_cast<std::size_t>(i) * rows_;
@@ -66,7 +72,7 @@ class StepRunner {
     }
     const auto& o = options_.optimizer;
     write(engine_.io(), "hyper", {lr, 1 - std::pow(o.beta1, steps_), 1 - std::pow(o.beta2, steps_), 0});
-    engine_.run();
+    engine_.run(observer);
     return read(engine_.io(), "loss").at(0);
   }
 

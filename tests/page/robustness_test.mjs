@@ -50,6 +50,28 @@ test('null and wrong parts are left out and said', async () => {
   await close();
 });
 
+test('runs of the same label are told apart', async () => {
+  const whole = sampleDocument();
+  for (const run of whole.runs) run.label = 'same';
+  const { page, close } = await open(whole);
+  assert.deepEqual(await page.getByLabel('Run', { exact: true }).locator('option').allInnerTexts(), ['same', 'same (2)', 'same (3)']);
+  await close();
+});
+
+test('memory events may begin with what persists or after it', async () => {
+  const whole = sampleDocument();
+  const { memory } = whole.runs[0];
+  const first = memory.events.op.findIndex((op) => op >= 0);
+  const { page, close } = await open(whole);
+  const before = await page.locator('#memory .note').first().innerText();
+  await close();
+  for (const key of Object.keys(memory.events)) memory.events[key] = memory.events[key].slice(first);
+  memory.peak_event -= first;
+  const after = await open(whole);
+  assert.equal(await after.page.locator('#memory .note').first().innerText(), before);
+  await after.close();
+});
+
 test('text of the document is text, never markup', async () => {
   const whole = sampleDocument();
   const evil = '</script><img src=x onerror="document.title=1"><b>bold</b>';

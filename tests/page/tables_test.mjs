@@ -38,7 +38,7 @@ test('search and filters keep the rows that match all of them', async () => {
   assert.ok(both > 0 && both < found);
   assert.equal(digitsOf(await page.locator('#ops .status').innerText()).split(' ')[0], String(both));
   await page.locator('#ops input[type=search]').fill('no such op');
-  assert.equal(await page.locator('#ops').getByText('No row matches.').count(), 1);
+  assert.equal(await page.locator('#ops').getByText('No row matches.').isVisible(), true);
   await page.locator('#ops input[type=search]').press('Escape');
   assert.equal(await page.locator('#ops input[type=search]').inputValue(), '');
   await close();
@@ -65,6 +65,21 @@ test('the keyboard alone: / to search, arrows to walk, Enter for details, Esc ba
   assert.equal(await page.evaluate(() => document.activeElement.getAttribute('role')), 'grid');
   await page.keyboard.press('End');
   assert.ok(Number(await active.getAttribute('data-place')) > 0);
+  await close();
+});
+
+test('headings are reached and used by the keyboard', async () => {
+  const { page, close } = await open(document_);
+  await page.locator('#ops .grid').focus();
+  await page.keyboard.press('Tab');
+  for (let i = 0; i < 3; ++i) await page.keyboard.press('ArrowRight');
+  await page.keyboard.press('Enter');
+  assert.equal(await page.locator('#ops').getByRole('columnheader', { name: 'phase' }).getAttribute('aria-sort'), 'ascending');
+  const [first] = await rowsOf(page, 'ops');
+  assert.equal(textsOf(ops, 'phase')[first.row], 'backward');
+  assert.equal(await page.getByRole('dialog').count(), 0);
+  await page.keyboard.press('ArrowDown');
+  assert.equal(await page.locator('#ops .row.active').getAttribute('data-place'), '0');
   await close();
 });
 

@@ -1,6 +1,8 @@
 // A run that was never measured, whose numbers fit: tests of reports change one of them and see what is said.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -122,7 +124,7 @@ inline MadeUpRun made_up_run(const MadeUpOptions& options = {}) {
                         .kind = "matmul",
                         .op_class = "matmul",
                         .kernel = "fused::matmul",
-                        .name = "t" + std::to_string(i),
+                        .name = fmt::format("t{}", i),
                         .phase = from.phase,
                         .scope = from.scope,
                         .dtype = "fp32",
@@ -130,14 +132,14 @@ inline MadeUpRun made_up_run(const MadeUpOptions& options = {}) {
     flop += static_cast<double>(1000 * (op + 1));
     const double roof_s = 0.5e-9 * static_cast<double>(from.ns) * options.scale;
     made.predictions.push_back(
-        {.subject = "op:" + std::to_string(i), .quantity = "roof_s", .value = roof_s, .unit = "s"});
+        {.subject = fmt::format("op:{}", i), .quantity = "roof_s", .value = roof_s, .unit = "s"});
     if (roofs.empty() || roofs.back().first != from.phase) roofs.emplace_back(from.phase, 0);
     roofs.back().second += roof_s;
   }
   double step_roof_s = 0;
   for (const auto& [phase, roof_s] : roofs) {
     made.predictions.push_back(
-        {.subject = "phase:" + phase, .quantity = "roof_s", .value = roof_s, .unit = "s"});
+        {.subject = fmt::format("phase:{}", phase), .quantity = "roof_s", .value = roof_s, .unit = "s"});
     step_roof_s += roof_s;
   }
   made.predictions.push_back({.subject = "step", .quantity = "roof_s", .value = step_roof_s, .unit = "s"});
@@ -150,12 +152,13 @@ inline MadeUpRun made_up_run(const MadeUpOptions& options = {}) {
                  {.seq = 2, .op = 1, .tensor = 2, .bytes = 60, .live_bytes = 200},
                  {.seq = 3, .op = 2, .tensor = 2, .bytes = -60, .live_bytes = 140},
                  {.seq = 4, .op = 5, .tensor = 1, .bytes = -40, .live_bytes = 100}};
+  // Facts of plans count whole lines of 64 bytes: 100 are 128, 40 and 60 are 64.
   made.facts = {{.key = "matmul_flop", .value = flop, .unit = "flop"},
-                {.key = "state_bytes", .value = 100, .unit = "B"},
+                {.key = "state_bytes", .value = 128, .unit = "B"},
                 {.key = "plan_bytes", .value = 128, .unit = "B"},
-                {.key = "needed_bytes", .value = 228, .unit = "B"},
-                {.key = "plan_peak_bytes", .value = 200, .unit = "B"},
-                {.key = "live_bytes_peak", .value = 100, .unit = "B"}};
+                {.key = "needed_bytes", .value = 256, .unit = "B"},
+                {.key = "plan_peak_bytes", .value = 256, .unit = "B"},
+                {.key = "live_bytes_peak", .value = 128, .unit = "B"}};
   return made;
 }
 

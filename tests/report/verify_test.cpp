@@ -155,7 +155,7 @@ TEST(Verify, EveryOpRunsOncePerObservedStep) {
 
 TEST(Verify, WorkAndRoofsAddUp) {
   expect_broken([](MadeUpRun& made) { made.ops[0].matmul_flop += 1; }, {"FLOP of ops add up to matmul_flop"});
-  expect_broken([](MadeUpRun& made) { made.facts[3].value = 229; },
+  expect_broken([](MadeUpRun& made) { made.facts[3].value = 257; },
                 {"plan_bytes and state_bytes add up to needed_bytes"});
   expect_broken([](MadeUpRun& made) { made.predictions[0].value *= 1.01; },
                 {"roofs of ops add up to their phase's"});
@@ -179,9 +179,7 @@ TEST(Verify, NoTimeBeatsItsRoof) {
 }
 
 TEST(Verify, MemoryBalances) {
-  expect_broken(
-      [](MadeUpRun& made) { made.memory[2].live_bytes = 201; },
-      {"live_bytes is the running sum", "the peak is plan_peak_bytes", "the peak is what was planned"});
+  expect_broken([](MadeUpRun& made) { made.memory[2].live_bytes = 201; }, {"live_bytes is the running sum"});
   expect_broken([](MadeUpRun& made) { made.memory.pop_back(); }, {"a step frees what it allocates"});
   expect_broken(
       [](MadeUpRun& made) {
@@ -193,10 +191,10 @@ TEST(Verify, MemoryBalances) {
        "a step frees what it allocates"});
   expect_broken([](MadeUpRun& made) { made.tensors[1].bytes = 44; },
                 {"memory events are as large as their tensors"});
-  expect_broken([](MadeUpRun& made) { made.facts[1].value = 90; },
+  expect_broken([](MadeUpRun& made) { made.facts[1].value = 100; },
                 {"what persists is state_bytes", "plan_bytes and state_bytes add up to needed_bytes"});
-  expect_broken([](MadeUpRun& made) { made.facts[4].value = 210; }, {"the peak is plan_peak_bytes"});
-  expect_broken([](MadeUpRun& made) { made.facts[5].value = 90; }, {"the peak is what was planned"});
+  expect_broken([](MadeUpRun& made) { made.facts[4].value = 200; }, {"the peak is plan_peak_bytes"});
+  expect_broken([](MadeUpRun& made) { made.facts[5].value = 100; }, {"the peak is what was planned"});
   expect_broken([](MadeUpRun& made) { made.facts.push_back({.key = "allocator_peak_bytes", .value = 101}); },
                 {"the peak is what the allocator counted"});
   expect_broken(

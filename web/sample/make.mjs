@@ -4,6 +4,7 @@ import { writeFileSync } from 'node:fs';
 import { makeStep, randomNumbers } from './step.mjs';
 
 const kMachine = { flopPerS: 118e9, bytePerS: 21.4e9, cacheBytePerS: 96e9, cacheBytes: 8e6, launchS: 1.5e-6 };
+const kSetupOps = 2;
 const kPhases = ['forward', 'backward', 'optimizer'];
 
 /** Strings as indices into one list of names. */
@@ -63,7 +64,7 @@ function opColumns(ops, random, engine) {
   const number = (key) => ops.map((op) => digits(key(op)));
   const spread = ops.map(() => 0.01 + 0.05 * random());
   return {
-    op: ops.map((_, i) => i), kind: text((op) => op.kind), class: text((op) => op.cls),
+    op: ops.map((_, i) => i + kSetupOps), kind: text((op) => op.kind), class: text((op) => op.cls),
     kernel: text((op) => (engine === 'eager' ? `eigen_${op.kind}` : op.cls === 'matmul' ? 'onednn_brgemm_avx512_f32' : `fast_${op.kind}`)),
     name: text((op) => `${op.kind}`), phase: text((op) => op.phase), scope: text((op) => op.scope),
     dtype: text(() => 'fp32'), shapes: text((op) => op.shapes), recomputed: ops.map((op) => op.recomputed),
@@ -74,29 +75,41 @@ function opColumns(ops, random, engine) {
     roof_s: number((op) => op.roof), bound: text((op) => op.bound), names: names.names };
 }
 
+/** Weights, moments and inputs as a few tensors that add up to the bytes of each role. */
+function persistentTensors(persistent) {
+  return persistent.flatMap(({ role, bytes }) => {
+    const parts = role === 'input' ? ['tokens', 'targets'] : role === 'weight' ? ['wte', 'h'] : ['m', 'v'];
+    return parts.map((name) => ({ name, role, bytes: bytes / parts.length, scope: '', first: -1, last: -1 }));
+  });
+}
+
 function memoryOf(step, shape) {
   const weights = 4 * step.params;
   const persistent = [{ role: 'weight', bytes: weights }, { role: 'optimizer_state', bytes: 2 * weights },
                       { role: 'input', bytes: 8 * shape.batch * shape.seq }];
+  // As in a record: what persists comes first, at op -1, and ops of the set-up are left out of the list of ops.
+  const tensors = [...persistentTensors(persistent), ...step.tensors];
   const changes = [];
-  step.tensors.forEach((tensor, index) => {
-    changes.push({ op: tensor.first, order: 0, tensor: index, bytes: tensor.bytes });
-    changes.push({ op: tensor.last, order: 1, tensor: index, bytes: -tensor.bytes });
+  tensors.forEach((tensor, index) => {
+    if (tensor.first < 0) { changes.push({ op: -1, order: 0, tensor: index, bytes: tensor.bytes }); return; }
+    changes.push({ op: tensor.first + kSetupOps, order: 0, tensor: index, bytes: tensor.bytes });
+    changes.push({ op: tensor.last + kSetupOps, order: 1, tensor: index, bytes: -tensor.bytes });
   });
   changes.sort((a, b) => a.op - b.op || a.order - b.order);
-  let live = sum(persistent.map((p) => p.bytes)), peak = 0, peakEvent = 0;
+  let live = 0, peak = 0, peakEvent = 0;
   const liveBytes = changes.map((change, index) => {
     live += change.bytes;
     if (live > peak) { peak = live; peakEvent = index; }
     return live;
   });
   const names = new Names();
-  const column = (key) => step.tensors.map(key);
+  const column = (key) => tensors.map(key);
+  const opNumber = (op) => (op < 0 ? -1 : op + kSetupOps);
   return {
     persistent, peak_bytes: peak, peak_event: peakEvent,
     events: { op: changes.map((c) => c.op), tensor: changes.map((c) => c.tensor), bytes: changes.map((c) => c.bytes), live_bytes: liveBytes },
     tensors: { name: column((t) => names.of(t.name)), role: column((t) => names.of(t.role)), bytes: column((t) => t.bytes),
-               first_op: column((t) => t.first), last_op: column((t) => t.last), offset: column(() => null),
+               first_op: column((t) => opNumber(t.first)), last_op: column((t) => opNumber(t.last)), offset: column(() => null),
                scope: column((t) => names.of(t.scope)), names: names.names } };
 }
 

@@ -2,13 +2,12 @@
 import { BarChart, CustomChart, LineChart, ScatterChart } from 'echarts/charts';
 import { DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, MarkPointComponent, TooltipComponent } from 'echarts/components';
 import { type ECharts, init, use } from 'echarts/core';
-import { LabelLayout } from 'echarts/features';
 import { CanvasRenderer } from 'echarts/renderers';
 import { h } from './dom';
 import { onTheme, token } from './theme';
 
 use([BarChart, CustomChart, LineChart, ScatterChart, DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent,
-  MarkPointComponent, TooltipComponent, LabelLayout, CanvasRenderer]);
+  MarkPointComponent, TooltipComponent, CanvasRenderer]);
 
 // ECharts' own option type costs seconds of type checking and accepts everything all the same.
 export type Option = Record<string, unknown>;

@@ -33,7 +33,8 @@ const kShareUnits = new Set(['share', 'fraction', 'ratio_of_1']);
 export function quantity(value: number | null | undefined, unit: string, significant = 3): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return kNone;
   const base = kBaseUnits[unit];
-  if (base === 'B' || base === 'FLOP') return scaled(value, base, Math.abs(value) < 1e3 ? 4 : significant, 1);
+  if ((base === 'B' || base === 'FLOP') && Math.abs(value) < 1e3 && Number.isInteger(value)) return `${value} ${base}`;
+  if (base === 'B' || base === 'FLOP') return scaled(value, base, significant, 1);
   if (base !== undefined) return scaled(value, base, significant, 1e-9);
   if (kShareUnits.has(unit)) return percent(value);
   if (unit === '%') return `${digits(value)} %`;

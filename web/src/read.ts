@@ -151,13 +151,23 @@ class Reader {
       schema: kSchema, title: t('title') || 'rooflm report', rooflm: t('rooflm'), command: t('command'), started_utc: t('started_utc'),
       complete: root.complete !== false, files: strings(root.files), environment,
       ceilings: this.list(root, 'ceilings', 'document').map((c) => this.ceiling(c)),
-      runs: this.list(root, 'runs', 'document').map((run, index) => this.run(run, index)),
+      runs: tellApart(this.list(root, 'runs', 'document').map((run, index) => this.run(run, index))),
       advice, method: strings(root.method),
       tables: this.list(root, 'tables', 'document').map((table) => this.table(table)),
       charts: this.list(root, 'charts', 'document').map((chart) => this.chart(chart)),
       comparison: this.comparison(root.comparison), problems: this.problems,
     };
   }
+}
+
+/** Runs of several files often share a label: the second becomes "label (2)", as in rooflm's own tables. */
+function tellApart(runs: Run[]): Run[] {
+  const seen = new Map<string, number>();
+  return runs.map((run) => {
+    const times = (seen.get(run.label) ?? 0) + 1;
+    seen.set(run.label, times);
+    return times === 1 ? run : { ...run, label: `${run.label} (${times})` };
+  });
 }
 
 /** The document in `text`; throws DataError when it is no report that this page can show. */

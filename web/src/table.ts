@@ -8,6 +8,7 @@ import { type Order, Rows } from './rows';
 const kRowHeight = 25;
 const kOverscan = 8;
 const kPrintedRows = 50;
+const kLongText = 30; // letters that a cell may not show in full
 const kMostPixels = 1e7; // browsers lay out no element much higher than this; longer tables scroll proportionally
 
 export interface TableOptions {
@@ -22,6 +23,16 @@ export interface TableOptions {
   tools?: readonly Child[];
 }
 
+/** A row element and what it shows. */
+interface Slot {
+  element: HTMLElement;
+  cells: HTMLElement[];
+  place: number;
+  row: number;
+  active: boolean | null;
+  top: number;
+}
+
 const tables = new Map<Element, Table>();
 
 function cellText(column: Column, row: number): string {
@@ -30,9 +41,10 @@ function cellText(column: Column, row: number): string {
 
 /** Width of a column from its heading and some of its cells, in ch. */
 function widthOf(column: Column, length: number): number {
+  const air = column.kind === 'text' ? 4 : 2; // letters of words are wider than digits, which a ch is
   let longest = column.title.length + 3;
   const stride = Math.max(1, Math.floor(length / 60));
-  for (let row = 0; row < length; row += stride) longest = Math.max(longest, cellText(column, row).length + 2);
+  for (let row = 0; row < length; row += stride) longest = Math.max(longest, cellText(column, row).length + air);
   return Math.min(Math.max(longest, 6), 44);
 }
 
@@ -48,6 +60,8 @@ export class Table {
   private readonly id = freshId('table');
   private shown: Uint32Array;
   private order: Order | null;
+  private readonly noRow = h('div', { class: 'none', role: 'row' }, h('span', { role: 'gridcell' }, 'No row matches.'));
+  private readonly slots: Slot[] = [];
   private active = -1;
   private printing = false;
 
@@ -60,7 +74,7 @@ export class Table {
       type: 'search', placeholder: 'Search', 'aria-label': `Search ${options.label}`, spellcheck: 'false', oninput: () => this.refresh(),
       onkeydown: (event) => this.searchKey(event as KeyboardEvent) });
     this.head = h('div', { class: 'head', role: 'row', 'aria-rowindex': 1 }, ...columns.map((column, i) => this.heading(column, i)));
-    this.body = h('div', { class: 'body', role: 'rowgroup' });
+    this.body = h('div', { class: 'body', role: 'rowgroup' }, this.noRow);
     const widths = columns.map((column) => widthOf(column, length));
     // Each row is a grid of its own: widths may depend on nothing that differs from row to row.
     const layout = `--columns:${widths.map((width) => `minmax(var(--least, ${width}ch), ${width}fr)`).join(' ')};--width:${widths.reduce((sum, width) => sum + width, 0)}ch`;
@@ -89,7 +103,18 @@ export class Table {
 
   private heading(column: Column, index: number): HTMLElement {
     return h('div', { role: 'columnheader', class: column.kind, 'aria-colindex': index + 1 },
-             h('button', { type: 'button', tabindex: -1, title: column.hint ?? `Sort by ${column.title}`, onclick: () => this.sortBy(index) }, column.title));
+             h('button', { type: 'button', tabindex: index === 0 ? 0 : -1, onkeydown: (event) => this.headingKey(event as KeyboardEvent, index), title: column.hint ?? `Sort by ${column.title}`, onclick: () => this.sortBy(index) }, column.title));
+  }
+
+  /** The headings are one stop of the Tab key; arrows walk along them. */
+  private headingKey(event: KeyboardEvent, index: number): void {
+    const step = event.key === 'ArrowRight' ? 1 : event.key === 'ArrowLeft' ? -1 : 0;
+    const buttons = this.head.querySelectorAll('button');
+    const next = buttons[index + step];
+    if (step === 0 || !next) return;
+    event.preventDefault();
+    for (const button of buttons) button.tabIndex = button === next ? 0 : -1;
+    next.focus();
   }
 
   /** Sorts by a column: numbers from the largest at first, texts from A; again turns it round. */
@@ -129,24 +154,61 @@ export class Table {
     const view = clientHeight || kRowHeight * (this.options.visibleRows ?? 14);
     const first = this.printing ? 0 : Math.max(0, Math.floor(top / kRowHeight) - kOverscan);
     const last = Math.min(this.shown.length, this.printing ? kPrintedRows : Math.ceil((top + view) / kRowHeight) + kOverscan);
-    const rows: HTMLElement[] = [];
-    for (let place = first; place < last; ++place) rows.push(this.row(place, place * kRowHeight - top + scrollTop));
-    if (this.shown.length === 0) rows.push(h('div', { class: 'none', role: 'row' }, h('span', { role: 'gridcell' }, 'No row matches.')));
-    this.body.replaceChildren(...rows);
+    this.takeSlots(first, Math.max(0, last - first));
+    this.slots.forEach((slot, i) => this.show(slot, first + i, (first + i) * kRowHeight - top + scrollTop));
+    this.noRow.hidden = this.shown.length > 0;
     if (this.active >= 0) this.scroller.setAttribute('aria-activedescendant', `${this.id}-${this.active}`);
     else this.scroller.removeAttribute('aria-activedescendant');
   }
 
-  private row(place: number, top: number): HTMLElement {
+  /** As many row elements as are in view, in their order; those that scroll out at one end come back at the other. */
+  private takeSlots(first: number, wanted: number): void {
+    const moved = first - (this.slots[0]?.place ?? first);
+    if (Math.abs(moved) < this.slots.length) {
+      for (let i = 0; i < moved; ++i) {
+        const slot = this.slots.shift()!;
+        this.slots.push(slot);
+        this.body.append(slot.element);
+      }
+      for (let i = 0; i > moved; --i) {
+        const slot = this.slots.pop()!;
+        this.slots.unshift(slot);
+        this.body.prepend(slot.element);
+      }
+    }
+    while (this.slots.length > wanted) this.slots.pop()!.element.remove();
+    while (this.slots.length < wanted) {
+      const cells = this.options.columns.map((column, i) => h('div', { role: 'gridcell', class: column.kind, 'aria-colindex': i + 1 }));
+      const element = h('div', { role: 'row' }, ...cells);
+      this.slots.push({ element, cells, place: -1, row: -1, active: null, top: NaN });
+      this.body.append(element);
+    }
+  }
+
+  /** Writes what changed since the slot was shown last. */
+  private show(slot: Slot, place: number, top: number): void {
+    const { element, cells } = slot;
     const row = this.shown[place]!;
     const active = place === this.active;
-    return h('div', {
-      role: 'row', id: `${this.id}-${place}`, class: active ? 'row active' : 'row', 'data-place': place, 'data-row': row,
-      'aria-rowindex': place + 2, 'aria-selected': active, style: `top:${top}px` },
-    ...this.options.columns.map((column, i) => {
-      const text = cellText(column, row);
-      return h('div', { role: 'gridcell', class: column.kind, 'aria-colindex': i + 1, title: text.length > 30 ? text : undefined }, text);
-    }));
+    if (slot.top !== top) element.style.top = `${top}px`;
+    if (slot.active !== active) {
+      element.className = active ? 'row active' : 'row';
+      element.setAttribute('aria-selected', String(active));
+    }
+    if (slot.place !== place) {
+      element.id = `${this.id}-${place}`;
+      element.dataset.place = String(place);
+      element.setAttribute('aria-rowindex', String(place + 2));
+    }
+    if (slot.row !== row) {
+      element.dataset.row = String(row);
+      this.options.columns.forEach((column, i) => {
+        const text = cellText(column, row);
+        cells[i]!.textContent = text;
+        cells[i]!.title = text.length > kLongText ? text : '';
+      });
+    }
+    Object.assign(slot, { place, row, active, top });
   }
 
   private click(event: Event): void {
@@ -171,10 +233,12 @@ export class Table {
     const page = Math.max(1, Math.floor(this.scroller.clientHeight / kRowHeight) - 2);
     const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.shown.length, End: this.shown.length };
     const step = steps[event.key];
+    if (event.target !== this.scroller && event.key !== 'ArrowDown') return; // a heading has the focus
     if (step !== undefined) {
+      this.scroller.focus();
       event.preventDefault();
       this.activate(this.active < 0 && step > 0 && event.key !== 'End' ? 0 : this.active + step);
-    } else if (event.key === 'Enter' && this.active >= 0 && event.target === this.scroller) {
+    } else if (event.key === 'Enter' && this.active >= 0) {
       event.preventDefault();
       this.options.open?.(this.shown[this.active]!);
     }

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/device_probe.h"
 #include "backends/cuda/gemm.h"
+#include "backends/cuda/kernels/heads.h"
 #include "core/error.h"
 
 namespace rooflm::backends::cuda {
@@ -94,21 +94,10 @@ std::shared_ptr<const RopeTables> Context::rope_tables(std::int64_t seq, std::in
                                                        double theta) {
   auto& entry = rope_tables_[{seq, head_dim, theta}];
   if (entry != nullptr) return entry;
-  const std::int64_t half = head_dim / 2;
-  std::vector<float> cosines;
-  std::vector<float> sines;
-  for (std::int64_t t = 0; t < seq; ++t) {
-    for (std::int64_t i = 0; i < half; ++i) {
-      const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
-      const double angle = static_cast<double>(t) * std::pow(theta, exponent);
-      cosines.push_back(static_cast<float>(std::cos(angle)));
-      sines.push_back(static_cast<float>(std::sin(angle)));
-    }
-  }
-  const std::size_t bytes = cosines.size() * sizeof(float);
+  const auto bytes = static_cast<std::size_t>(seq * (head_dim / 2)) * sizeof(float);
   auto tables = std::make_shared<RopeTables>(RopeTables{allocate(bytes), allocate(bytes)});
-  copy_in(tables->cosines.data(), cosines.data(), bytes);
-  copy_in(tables->sines.data(), sines.data(), bytes);
+  launch_rope_tables(stream(), seq, head_dim, theta, static_cast<float*>(tables->cosines.data()),
+                     static_cast<float*>(tables->sines.data()));
   return entry = std::move(tables);
 }
 

@@ -57,10 +57,16 @@ class CudaBackend final : public Backend {
     context_->select();
     DeviceMemory memory = context_->allocate(bytes);
     void* data = memory.data();
+    allocated_bytes_ += bytes;
     memory_.emplace(data, std::move(memory));
     return data;
   }
-  void release(void* data) noexcept override { memory_.erase(data); }
+  void release(void* data) noexcept override {
+    const auto found = memory_.find(data);
+    if (found == memory_.end()) return;
+    allocated_bytes_ -= found->second.bytes();
+    memory_.erase(found);
+  }
 
   void copy_in(void* device, const void* host, std::size_t bytes) override {
     context_->copy_in(device, host, bytes);
@@ -93,9 +99,15 @@ class CudaBackend final : public Backend {
     return static_cast<double>(free) + static_cast<double>(reserved) - static_cast<double>(used);
   }
 
+  [[nodiscard]] std::int64_t workspace_bytes() const override {
+    const auto used = pool_bytes(context_->pool(), cudaMemPoolAttrUsedMemCurrent);
+    return static_cast<std::int64_t>(used) - static_cast<std::int64_t>(allocated_bytes_);
+  }
+
  private:
   std::shared_ptr<Context> context_;
   std::unordered_map<void*, DeviceMemory> memory_;
+  std::size_t allocated_bytes_ = 0;
 };
 
 }  // namespace

@@ -9,8 +9,6 @@
 namespace rooflm::backends::cuda {
 
 struct CudaOptions {
-  /// fp32 products in TF32: operands rounded to 10 bits of mantissa, sums in fp32.
-  bool tf32 = false;
   /// Times the most promising algorithms of each product and takes the fastest, instead of the first that
   /// cuBLASLt proposes. Faster, but another process may choose differently and round differently.
   bool tune_products = false;

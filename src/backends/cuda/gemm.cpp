@@ -23,8 +23,8 @@ constexpr std::size_t kCandidates = 8;
 
 cudaDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-cublasComputeType_t compute_type(const GemmProblem& p, bool tf32) {
-  return p.factors == DType::f32 && tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+cublasComputeType_t compute_type(const GemmProblem& p) {
+  return p.factors == DType::f32 && p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
 std::string describe(const GemmProblem& p) {
@@ -37,9 +37,9 @@ void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, T 
   check(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value), "describing a product");
 }
 
-LtDesc make_desc(const GemmProblem& p, bool tf32) {
+LtDesc make_desc(const GemmProblem& p) {
   cublasLtMatmulDesc_t desc = nullptr;
-  check(cublasLtMatmulDescCreate(&desc, compute_type(p, tf32), CUDA_R_32F), "describing a product");
+  check(cublasLtMatmulDescCreate(&desc, compute_type(p), CUDA_R_32F), "describing a product");
   LtDesc handle(desc);
   // A row-major [n, k] is a column-major [k, n]: the operands change places, the result needs no transpose.
   set(desc, CUBLASLT_MATMUL_DESC_TRANSA, p.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -116,7 +116,7 @@ Gemm::Gemm(Context& context, const GemmProblem& p)
     : problem_(p),
       handle_(context.products().handle()),
       stream_(context.stream()),
-      desc_(make_desc(p, context.options().tf32)),
+      desc_(make_desc(p)),
       first_(p.trans_b ? make_layout(p.factors, p.n, p.k, p.batch)
                        : make_layout(p.factors, p.k, p.n, p.batch)),
       second_(p.trans_a ? make_layout(p.factors, p.k, p.m, p.batch)

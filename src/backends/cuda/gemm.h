@@ -19,6 +19,7 @@ struct GemmProblem {
   bool trans_a = false, trans_b = false;
   core::DType factors = core::DType::f32;  ///< of a and b: f32 or bf16
   core::DType result = core::DType::f32;   ///< of c: f32, or bf16 with bf16 factors
+  bool tf32 = false;                       ///< f32 factors may be rounded to 10 bits of mantissa
   bool accumulate = false;
   bool bias = false;  ///< in the dtype of c
   /// Powers of two that divide every address of a, b and c.

@@ -44,6 +44,17 @@ inline bool outputs_are(const OpView& v, std::initializer_list<std::size_t> whic
   return std::all_of(which.begin(), which.end(), [&](std::size_t i) { return v.out(i).dtype == dtype; });
 }
 
+/// fp32 or bf16: what the launchers of kernels/ take for activations.
+inline bool is_storage(core::DType dtype) { return dtype == core::DType::f32 || dtype == core::DType::bf16; }
+
+/// Rows of a tensor whose last dimension is the row.
+inline std::int64_t rows_of(const program::Tensor& tensor) { return tensor.shape.numel() / tensor.shape[-1]; }
+
+/// Operands as what they hold.
+inline const float* floats(const void* data) { return static_cast<const float*>(data); }
+inline float* floats(void* data) { return static_cast<float*>(data); }
+inline const std::int32_t* ids(const void* data) { return static_cast<const std::int32_t*>(data); }
+
 /// Returns an empty Kernel when it does not handle the op's dtypes.
 using Maker = Kernel (*)(const OpView&);
 
@@ -55,6 +66,46 @@ struct MakerRow {
 
 // rows_products.cpp
 Kernel make_matmul(const OpView& v);
+Kernel make_bias_add(const OpView& v);
+Kernel make_bias_backward(const OpView& v);
+// rows_elementwise.cpp
+Kernel make_add(const OpView& v);
+Kernel make_cast(const OpView& v);
+Kernel make_gelu(const OpView& v);
+Kernel make_gelu_backward(const OpView& v);
+Kernel make_swiglu(const OpView& v);
+Kernel make_swiglu_backward(const OpView& v);
+// rows_norms.cpp
+Kernel make_layernorm(const OpView& v);
+Kernel make_add_layernorm(const OpView& v);
+Kernel make_layernorm_backward(const OpView& v);
+Kernel make_rmsnorm(const OpView& v);
+Kernel make_add_rmsnorm(const OpView& v);
+Kernel make_rmsnorm_backward(const OpView& v);
+// rows_heads.cpp
+Kernel make_split_heads(const OpView& v);
+Kernel make_join_heads(const OpView& v);
+Kernel make_merge_heads(const OpView& v);
+Kernel make_unmerge_heads(const OpView& v);
+Kernel make_rope(const OpView& v);
+// rows_attention.cpp
+Kernel make_flash_attention(const OpView& v);
+Kernel make_flash_attention_backward(const OpView& v);
+// rows_tokens.cpp
+Kernel make_embedding(const OpView& v);
+Kernel make_embedding_backward(const OpView& v);
+Kernel make_add_positions(const OpView& v);
+Kernel make_add_positions_backward(const OpView& v);
+// rows_loss.cpp
+Kernel make_causal_softmax(const OpView& v);
+Kernel make_causal_softmax_backward(const OpView& v);
+Kernel make_cross_entropy(const OpView& v);
+Kernel make_cross_entropy_backward(const OpView& v);
+Kernel make_mean(const OpView& v);
+// rows_optimizer.cpp
+Kernel make_global_norm(const OpView& v);
+Kernel make_adamw(const OpView& v);
+Kernel make_sgd(const OpView& v);
 
 /// The table: one row per op.
 std::span<const MakerRow> kernel_rows();

@@ -1,9 +1,11 @@
-// Matrix products, bound to ops.
+// Matrix products and biases, bound to ops.
 #include <cstddef>
 #include <numeric>
 
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/kernel_rows.h"
+#include "backends/cuda/kernels/column_sums.h"
+#include "backends/cuda/kernels/elementwise.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -33,6 +35,7 @@ GemmProblem problem_of(const OpView& v) {
                 .trans_b = v.op.attrs.flag("trans_b"),
                 .factors = v.in(0).dtype,
                 .result = v.out(0).dtype,
+                .tf32 = v.op.attrs.flag("tf32"),
                 .accumulate = v.accumulates(),
                 .bias = v.has_in(2)};
   const bool single = p.batch == 1;
@@ -47,7 +50,7 @@ bool is_supported(const OpView& v, const GemmProblem& p) {
   const bool factors =
       inputs_are(v, {0, 1}, p.factors) && (p.factors == DType::f32 || p.factors == DType::bf16);
   const bool result = p.result == DType::f32 || (p.result == DType::bf16 && p.factors == DType::bf16);
-  return factors && result && inputs_are(v, {2}, DType::f32);
+  return factors && result && (!v.has_in(2) || is_storage(v.in(2).dtype));
 }
 
 }  // namespace
@@ -62,14 +65,44 @@ Kernel make_matmul(const OpView& v) {
   const std::int64_t a_bytes = bytes_of(p.m * p.k, p.factors);
   const std::int64_t b_bytes = bytes_of(p.k * p.n, p.factors);
   const std::int64_t c_bytes = bytes_of(p.m * p.n, p.result);
+  // cuBLASLt wants the bias in the dtype of the result; weights are fp32.
+  const DType bias_dtype = p.bias ? v.in(2).dtype : p.result;
+  const bool casts_bias = bias_dtype != p.result;
+  void* rounded =
+      casts_bias ? v.context->scratch(static_cast<std::size_t>(bytes_of(p.n, p.result))) : nullptr;
   return [=, context = v.context](const KernelArgs& args) {
     const auto* a = static_cast<const std::byte*>(args.in[0]);
     const auto* b = static_cast<const std::byte*>(args.in[1]);
     auto* c = static_cast<std::byte*>(args.out[0]);
     const void* bias = p.bias ? args.in[2] : nullptr;
+    if (casts_bias) {
+      launch_cast(context->stream(), p.n, bias_dtype, bias, p.result, rounded);
+      bias = rounded;
+    }
     for (std::int64_t i = 0; i < count; ++i) {
       gemm->submit(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias, workspace);
     }
+  };
+}
+
+Kernel make_bias_add(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !outputs_are(v, {0}, dtype) || !inputs_are(v, {1}, DType::f32)) return {};
+  return [context = v.context, dtype, rows = rows_of(v.in(0)),
+          cols = v.in(0).shape[-1]](const KernelArgs& args) {
+    launch_bias_add(context->stream(), dtype, rows, cols, args.in[0], floats(args.in[1]), args.out[0]);
+  };
+}
+
+Kernel make_bias_backward(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !outputs_are(v, {0}, DType::f32)) return {};
+  const std::int64_t rows = rows_of(v.in(0));
+  const std::int64_t cols = v.in(0).shape[-1];
+  void* workspace = v.context->scratch(bias_backward_workspace_bytes(rows, cols));
+  return [=, context = v.context, accumulate = v.accumulates()](const KernelArgs& args) {
+    launch_bias_backward(context->stream(), dtype, rows, cols, args.in[0], floats(args.out[0]), accumulate,
+                         workspace);
   };
 }
 

@@ -1,7 +1,8 @@
 // matmul: c[i] = op(a[i]) op(b[i]) for i < batch, op = identity or transpose; bias_add and its gradient.
 //
 // Attributes: batch, m, n, k; trans_a (a is stored [k, m]), trans_b (b is stored [n, k]); accumulate (c +=
-// ...); looped (one dispatch per batch element instead of one batched product). Operands may have any shape
+// ...); looped (one dispatch per batch element instead of one batched product); tf32 (operands may be
+// rounded to TF32). Operands may have any shape
 // with the right number of elements, so grouped-query attention is batch = B*K products with m = (H/K)*T. A
 // third input is a bias [n] added to every row of c (set by the fuse pass).
 #include <fmt/format.h>

@@ -39,7 +39,7 @@ function phasePairs(a: Run, b: Run): Pair[] {
 }
 
 function barOption(pairs: readonly Pair[], a: Run, b: Run): Option {
-  const names = pairs.map((pair) => [pair.subject, pair.phase].filter((part) => part !== '').join(', '));
+  const names = pairs.map((pair) => [...new Set([pair.subject, pair.phase])].filter((part) => part !== '').join(', '));
   const longest = Math.max(...names.map((name) => name.length));
   const bar = (name: string, colour: string, get: (pair: Pair) => number | null): Option => ({
     type: 'bar', name, barMaxWidth: 11, barGap: '10%', itemStyle: { color: colour }, data: pairs.map(get) });

@@ -34,7 +34,7 @@ class Icicle {
     this.canvas.addEventListener('keydown', (event) => this.key(event));
     const forget = onTheme(() => (this.canvas.isConnected ? this.draw() : forget()));
     new ResizeObserver(() => this.draw()).observe(this.canvas);
-    this.element = h('div', {}, h('div', { class: 'controls' },
+    this.element = h('div', { class: 'stack' }, h('div', { class: 'controls' },
       choice('Width', amounts.map(([value, title]) => [value, title] as const), this.amount, (value) => { this.amount = value; this.draw(); }),
       choice('Layers', [['apart', 'Each layer'], ['merged', 'Layers together']] as const, 'apart', (value) => {
         this.root = this.focus = this.current = this.tree(value === 'merged');

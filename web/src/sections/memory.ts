@@ -22,7 +22,7 @@ class MemoryChart {
 
   constructor(private readonly context: Context, private readonly replay: MemoryReplay) {
     this.peak = replay.peakEvent();
-    this.timeline = replay.timeline(0, replay.eventCount, kPlaces);
+    this.timeline = replay.timeline(replay.firstEvent, replay.eventCount, kPlaces);
     this.chart = new Chart('Live bytes by role over the ops of a step', 340, () => this.option());
     this.chart.whenReady((chart) => chart.on('datazoom', () => {
       const [zoom] = (chart.getOption() as { dataZoom: { startValue: number; endValue: number }[] }).dataZoom;
@@ -35,7 +35,7 @@ class MemoryChart {
   /** Thins anew, so that all events between two ops are drawn once there is room for them. */
   private look(firstOp: number, lastOp: number): void {
     const { eventOp, eventCount } = this.replay;
-    let [from, to] = [0, eventCount];
+    let [from, to] = [this.replay.firstEvent, eventCount];
     while (from < to - 1 && eventOp[from + 1]! < firstOp) ++from;
     while (to > from + 2 && eventOp[to - 2]! > lastOp) --to;
     this.timeline = this.replay.timeline(from, to, kPlaces);
@@ -56,9 +56,11 @@ class MemoryChart {
     const event = timeline.events[place]!;
     const ops = opsOf(this.context.run);
     const op = replay.eventOp[event]!;
-    const holders = replay.holders(event);
+    const row = ops.index.indexOf(op); // ops may be left out, so that numbers are no places
+    // What persists is the same everywhere; its roles say it.
+    const holders = replay.holders(event).filter((holder) => replay.firstOp[holder.tensor]! >= 0);
     const rest = holders.slice(kHolders).reduce((sum, holder) => sum + holder.bytes, 0);
-    const title = op >= 0 && op < ops.length ? `op #${count(op)}: ${opTitle(ops, op)}` : `op #${count(op)}`;
+    const title = row >= 0 ? `op #${count(op)}: ${opTitle(ops, row)}` : `op #${count(op)}`;
     return tip(title, [
       ['alive', bytes(replay.total[event])],
       ...replay.roles.map((role, i): [string, string, string] => [role, bytes(timeline.amounts[i]![place]), colourOf(role)]),
@@ -88,14 +90,14 @@ class MemoryChart {
   }
 
   private option(): Option {
-    const { eventOp, eventCount } = this.replay;
+    const { eventOp, eventCount, firstEvent } = this.replay;
     return {
       grid: { left: 74, right: 64, top: 26, bottom: 84 },
       tooltip: tooltip({ trigger: 'axis', axisPointer: { type: 'line', lineStyle: { color: token('muted') } },
         formatter: (items: { dataIndex: number }[]) => (items[0] ? this.hover(items[0].dataIndex) : '') }),
-      xAxis: axis({ type: 'value', name: 'op', min: eventOp[0], max: eventOp[eventCount - 1], splitLine: { show: false },
+      xAxis: axis({ type: 'value', name: 'op', min: eventOp[firstEvent], max: eventOp[eventCount - 1], splitLine: { show: false },
         axisLabel: { color: token('muted'), fontSize: 11, showMaxLabel: false, formatter: (value: number) => count(value) } }),
-      yAxis: axis({ type: 'value', max: (range: { max: number }) => range.max * 1.08,
+      yAxis: axis({ type: 'value', max: (range: { max: number }) => range.max * 1.16,
         axisLabel: { color: token('muted'), fontSize: 11, showMaxLabel: false, formatter: (value: number) => bytes(value) } }),
       dataZoom: [{ type: 'slider', height: 22, bottom: 8, borderColor: token('line'), textStyle: { color: token('muted') }, fillerColor: token('selected'),
         labelFormatter: (value: number) => `op ${count(Math.round(value))}`, showDataShadow: false, filterMode: 'none' }],
@@ -109,6 +111,7 @@ function holdersTable(replay: MemoryReplay): Child {
   const holders = replay.holders(peak);
   const name = (part: { codes: Uint32Array; names: string[] }, tensor: number): string => part.names[part.codes[tensor]!] ?? '';
   const numbersOf = (get: (tensor: number) => number): Float64Array => Float64Array.from(holders, (holder) => get(holder.tensor));
+  const inStep = (op: number): number => (op >= 0 ? op : NaN);
   const table = new Table({
     label: 'Tensors alive at the peak', length: holders.length, visibleRows: 8, order: { column: 3, descending: true },
     columns: [
@@ -117,8 +120,8 @@ function holdersTable(replay: MemoryReplay): Child {
       textColumn('scope', 'scope', holders.map((holder) => name(replay.tensorScope, holder.tensor))),
       numberColumn('bytes', 'size', 'byte', Float64Array.from(holders, (holder) => holder.bytes)),
       numberColumn('share', 'share of peak', 'share', Float64Array.from(holders, (holder) => holder.bytes / replay.total[peak]!)),
-      numberColumn('first', 'first op', '', numbersOf((tensor) => replay.firstOp[tensor]!)),
-      numberColumn('last', 'last op', '', numbersOf((tensor) => replay.lastOp[tensor]!)),
+      numberColumn('first', 'first op', '', numbersOf((tensor) => inStep(replay.firstOp[tensor]!)), 'None: lasts from step to step'),
+      numberColumn('last', 'last op', '', numbersOf((tensor) => inStep(replay.lastOp[tensor]!))),
     ],
   });
   return h('div', { class: 'panel' }, h('h3', {}, 'Tensors alive at the peak'), table.element);

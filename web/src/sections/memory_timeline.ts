@@ -2,6 +2,8 @@
 import { numbers, texts } from '../columns';
 import type { Memory } from '../document';
 
+const kUnknown = 'unknown';
+
 export interface Holder {
   tensor: number;
   bytes: number;
@@ -22,6 +24,8 @@ export class MemoryReplay {
   readonly total: Float64Array;
   readonly persistent: Map<string, number>;
   readonly persistentBytes: number;
+  /** The first event of the step itself: before it stand those that say what persists, at op -1. */
+  readonly firstEvent: number;
   readonly tensorName: { codes: Uint32Array; names: string[] };
   readonly tensorRole: { codes: Uint32Array; names: string[] };
   readonly tensorScope: { codes: Uint32Array; names: string[] };
@@ -29,6 +33,8 @@ export class MemoryReplay {
   readonly lastOp: Float64Array;
   private readonly eventTensor: Float64Array;
   private readonly eventBytes: Float64Array;
+  /** Live bytes by role before the first event: what persists, unless the events begin with it. */
+  private readonly before: number[];
 
   constructor(readonly memory: Memory) {
     this.eventCount = memory.events.length;
@@ -43,8 +49,13 @@ export class MemoryReplay {
     this.persistent = new Map(memory.persistent.map((part) => [part.role, part.bytes]));
     this.persistentBytes = [...this.persistent.values()].reduce((sum, bytes) => sum + bytes, 0);
     this.roles = [...new Set([...this.persistent.keys(), ...this.tensorRole.names])];
+    if (this.eventTensor.some((tensor) => !(tensor >= 0 && tensor < memory.tensors.length))) this.roles.push(kUnknown);
+    const first = this.eventOp.findIndex((op) => op >= 0);
+    this.firstEvent = first < 0 ? 0 : first;
+    const base = this.eventCount > 0 ? (memory.events.columns.live_bytes?.[0] ?? 0) - this.eventBytes[0]! : 0;
+    this.before = this.roles.map((role) => (base >= this.persistentBytes / 2 ? (this.persistent.get(role) ?? 0) : 0));
     this.total = new Float64Array(this.eventCount);
-    let live = this.persistentBytes;
+    let live = this.before.reduce((sum, bytes) => sum + bytes, 0);
     for (let i = 0; i < this.eventCount; ++i) {
       live += this.eventBytes[i]!;
       this.total[i] = live;
@@ -53,7 +64,7 @@ export class MemoryReplay {
 
   private roleOf(event: number): number {
     const code = this.tensorRole.codes[this.eventTensor[event]!];
-    return code === undefined ? -1 : this.roles.indexOf(this.tensorRole.names[code]!);
+    return this.roles.indexOf(code === undefined ? kUnknown : this.tensorRole.names[code]!);
   }
 
   /** The event after which most is alive. */
@@ -79,19 +90,19 @@ export class MemoryReplay {
 
   private amountsAt(events: readonly number[]): Float64Array[] {
     const amounts = this.roles.map(() => new Float64Array(events.length));
-    const live = this.roles.map((role) => this.persistent.get(role) ?? 0);
+    const live = [...this.before];
     let event = 0;
     events.forEach((until, place) => {
       for (; event <= until; ++event) {
         const role = this.roleOf(event);
-        if (role >= 0) live[role]! += this.eventBytes[event]!;
+        live[role]! += this.eventBytes[event]!;
       }
       live.forEach((bytes, role) => { amounts[role]![place] = bytes; });
     });
     return amounts;
   }
 
-  /** The tensors that are alive after `event`, largest first (without what persists from step to step). */
+  /** The tensors that are alive after `event`, largest first; also those that persist, where events name them. */
   holders(event: number): Holder[] {
     const held = new Float64Array(this.memory.tensors.length);
     for (let i = 0; i <= event; ++i) {

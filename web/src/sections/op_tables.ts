@@ -34,6 +34,7 @@ function opColumns(run: Run, ops: Ops): Column[] {
     numberColumn('bytes', 'bytes', 'byte', ops.bytes, 'Least bytes read and written'),
     numberColumn('std', 'std', 's', ops.std),
     numberColumn('launches', 'launches', '', ops.launches),
+    ops.recomputed.some((value) => value === 1) ? textColumn('recomputed', 'recomputed', Array.from(ops.recomputed, (value) => (value === 1 ? 'yes' : '')), { filter: true }) : null,
     text('kernel', 'kernel', ops.kernel),
     text('dtype', 'dtype', ops.dtype),
     text('shapes', 'shapes', ops.shapes),

@@ -38,8 +38,8 @@ function speedTiles(run: Run): Tile[] {
   const peakText = run.facts.peak_flop_per_s?.text;
   return [
     { title: 'Tokens per second', value: rate === null ? '–' : quantity(rate, 'tokens/s'), note: tokens === null ? 'tokens of a step are not recorded' : `${count(tokens)} tokens per step` },
-    { title: 'Model FLOP utilisation', value: percent(mfu), note: mfu === null ? 'needs model FLOP, step time and peak'
-      : step && model !== null ? `${flop(model)} / ${seconds(step)} / ${flopPerSecond(peak)}` : 'as recorded' },
+    { title: 'MFU', value: percent(mfu), note: mfu === null ? 'needs model FLOP, step time and peak'
+      : step && model !== null ? `model FLOP / step / peak: ${flop(model)} / ${seconds(step)} / ${flopPerSecond(peak)}` : 'as recorded' },
     { title: 'Matrix-product rate', value: flopPerSecond(done), note: done === null || !peak ? 'no peak to compare with'
       : `${percent(done / peak)} of the peak${peakText ? `, ${peakText}` : ''}` },
   ];
@@ -75,6 +75,12 @@ function advice({ document, run }: Context): HTMLElement {
            mine.length === 0 ? absent('This report gives no advice for this run.') : h('ol', { class: 'advice' }, ...mine.map((item) => adviceItem(item, run, largest))));
 }
 
+/** The number large, its unit small. */
+function valueParts(value: string): Child[] {
+  const at = value.indexOf(' ');
+  return at < 0 ? [value] : [value.slice(0, at), h('small', {}, value.slice(at))];
+}
+
 const kConfigTitles: Record<string, string> = {
   model: 'model', arch: 'architecture', engine: 'engine', attention: 'attention', device: 'device', dtype: 'data type', recompute: 'recompute',
   batch: 'batch B', seq: 'sequence T', vocab: 'vocabulary V', layers: 'layers L', heads: 'heads H', kv_heads: 'key/value heads K',
@@ -82,7 +88,7 @@ const kConfigTitles: Record<string, string> = {
 };
 
 function configuration(run: Run): HTMLElement {
-  const known = Object.entries(run.config).filter(([, value]) => value !== null && value !== '');
+  const known = Object.entries(run.config).filter(([, value]) => value !== null && value !== '' && value !== 0); // 0: not known
   const items = known.flatMap(([key, value]): Child[] => [
     h('dt', {}, kConfigTitles[key] ?? key), h('dd', {}, typeof value === 'number' ? count(value) : String(value))]);
   return h('div', { class: 'panel' }, h('h3', {}, 'What ran'), items.length > 0 ? h('dl', { class: 'facts' }, ...items) : absent('The configuration is not recorded.'));
@@ -97,7 +103,7 @@ export const overview: Section = {
     const tiles = [stepTile(run), ...speedTiles(run), roofTile(run), memoryTile(run)];
     return [
       h('div', { class: 'tiles' }, ...tiles.map((tile) =>
-        h('div', { class: 'tile' }, h('h3', {}, tile.title), h('p', { class: 'value' }, tile.value), h('p', { class: 'note' }, tile.note)))),
+        h('div', { class: 'tile' }, h('h3', {}, tile.title), h('p', { class: 'value' }, ...valueParts(tile.value)), h('p', { class: 'note' }, tile.note)))),
       h('div', { class: 'columns' }, advice(context), configuration(run)),
     ];
   },

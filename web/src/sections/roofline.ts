@@ -7,6 +7,7 @@ import { absent, type Child, h, ticks } from '../dom';
 import { digits, flopPerSecond, percent, plural, quantity, seconds } from '../format';
 import { flopAt, type Ops, opsOf, opTitle } from '../ops';
 import { token } from '../theme';
+import { keyOf } from './breakdown';
 import { type Roofs, roofsOf } from './ceilings';
 import { type Filter, type PointSet, pointSets } from './roofline_points';
 import type { Context, Section } from './section';
@@ -74,7 +75,7 @@ function slopeLabelAt(from: [number, number], to: [number, number]): [number, nu
 
 const kMarks = { ops: { symbol: 'circle', size: 6 }, blocks: { symbol: 'diamond', size: 13 }, phases: { symbol: 'rect', size: 15 } };
 
-function pointSeries(set: PointSet, index: number, labelOf: (p: { dataIndex: number }) => string): Option {
+function pointSeries(set: PointSet, index: number): Option {
   const many = set.subjects.length >= kManyPoints;
   const { symbol, size } = kMarks[set.level];
   const colour = set.level === 'ops' ? colourOf(set.name) : set.level === 'blocks' ? token('raised') : token('text');
@@ -84,7 +85,7 @@ function pointSeries(set: PointSet, index: number, labelOf: (p: { dataIndex: num
     itemStyle: { color: colour, opacity: set.level === 'ops' ? (many ? 0.5 : 0.75) : 1,
                  borderColor: set.level === 'ops' ? undefined : token(set.level === 'blocks' ? 'text' : 'raised'), borderWidth: set.level === 'ops' ? 0 : 1.2 },
     emphasis: { scale: 1.5 },
-    ...(set.level === 'phases' ? { label: { show: true, position: 'bottom', distance: 7, color: token('text'), fontSize: 11, formatter: labelOf }, labelLayout: { moveOverlap: 'shiftY' } } : {}),
+    ...(set.level === 'phases' ? { label: { show: true, position: index % 2 === 0 ? 'top' : 'bottom', distance: 7, color: token('text'), fontSize: 11, formatter: set.name } } : {}),
   };
 }
 
@@ -112,6 +113,8 @@ class Roofline {
       };
     });
   }
+
+  get empty(): boolean { return this.sets.length === 0; }
 
   private phases(): string[] {
     return [...new Set([...this.context.run.phases.map((phase) => phase.phase), ...this.ops.phase.names])];
@@ -171,7 +174,7 @@ class Roofline {
       tooltip: tooltip({ trigger: 'item', formatter: (event: { seriesId?: string; dataIndex: number }) => this.hover(event) }),
       xAxis: axis({ type: 'log', name: 'arithmetic intensity, FLOP per byte', min: extent.x[0], max: extent.x[1], axisLabel: label((value) => digits(value, 1)) }),
       yAxis: axis({ type: 'log', name: 'rate, FLOP/s', nameGap: 66, min: extent.y[0], max: extent.y[1], axisLabel: label((value) => quantity(value, 'flop/s', 1)) }),
-      series: [...roofLines(this.roofs, extent), ...this.sets.map((set, index) => pointSeries(set, index, (p) => this.subject(set, p.dataIndex).title))],
+      series: [...roofLines(this.roofs, extent), ...this.sets.map(pointSeries)],
     };
   }
 
@@ -181,7 +184,7 @@ class Roofline {
       ticks('Phases', this.phases(), () => undefined, (phases) => this.change({ phases })),
       this.ops.cls.names.length > 0 && ticks('Classes of ops', this.ops.cls.names, colourVariable, (classes) => this.change({ classes })));
     const noRoof = this.roofs.rates.length + this.roofs.bandwidths.length === 0;
-    return [controls, h('div', { class: 'panel' }, this.chart.element, this.count),
+    return [controls, h('div', { class: 'panel' }, this.chart.element, h('div', { class: 'on-paper' }, keyOf(this.ops.cls.names)), this.count),
             noRoof && absent('This report holds no ceilings for the device of this run: the points stand without a roof.')];
   }
 }
@@ -193,6 +196,7 @@ export const roofline: Section = {
   build: (context) => {
     const { run } = context;
     if (run.ops.length === 0 && run.blocks.length === 0 && run.phases.length === 0) return [absent('This run has no ops, blocks or phases to place.')];
-    return new Roofline(context).parts();
+    const chart = new Roofline(context);
+    return chart.empty ? [absent('None of the ops, blocks and phases of this run has FLOP, bytes and a time, so none has a place on the roofline.')] : chart.parts();
   },
 };

@@ -57,6 +57,11 @@ export function pointSets(run: Run, ops: Ops, filter: Filter): PointSet[] {
   const sets: PointSet[] = [];
   if (filter.levels.has('ops')) sets.push(...opPoints(ops, filter));
   if (filter.levels.has('blocks')) sets.push(roofPoints('blocks', run.blocks, filter, blockTime));
-  if (filter.levels.has('phases')) sets.push(roofPoints('phases', run.phases, filter, (phase) => phase.measured_s ?? phase.time?.median_s ?? null));
+  if (filter.levels.has('phases')) {
+    // A set each: the labels of phases that lie close to each other then go to different sides.
+    const phases = roofPoints('phases', run.phases, filter, (phase) => phase.measured_s ?? phase.time?.median_s ?? null);
+    phases.subjects.forEach((subject, i) => sets.push({
+      level: 'phases', name: run.phases[subject]!.phase, points: phases.points.slice(2 * i, 2 * i + 2), subjects: Uint32Array.of(subject) }));
+  }
   return sets.filter((set) => set.subjects.length > 0);
 }

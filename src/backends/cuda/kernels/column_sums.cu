@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kLanes = 8;                // rows that a block of the first stage works on at once
 constexpr int kTile = kWarp * kPack;     // columns of a block of the first stage
-constexpr int kPartialLanes = 16;        // partial sums that a block of the second stage reads at once
+constexpr int kPartialLanes = 64;        // partial sums that a block of the second stage reads at once
+constexpr int kPartialCols = 16;         // columns of such a block
 constexpr std::int64_t kLeastRows = 32;  // of a chunk
 constexpr std::int64_t kBlocksPerMultiprocessor = 6;
 
@@ -31,11 +32,17 @@ __global__ void __launch_bounds__(kWarp* kLanes)
   const std::int64_t first = blockIdx.y * chunk;
   const std::int64_t end = first + chunk < rows ? first + chunk : rows;
   Pack total{};
-#pragma unroll 4
-  for (std::int64_t r = first + threadIdx.y; r < end; r += kLanes) {
-    const Pack pack = load_pack(x + r * cols, col, cols, aligned);
+  const auto add = [&](const Pack& pack) {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) total[i] += pack[i];
+  };
+  if (aligned && col < cols) {  // without a condition in the loop several loads are under way at once
+#pragma unroll 8
+    for (std::int64_t r = first + threadIdx.y; r < end; r += kLanes) add(load_whole(x + r * cols + col));
+  } else {
+    for (std::int64_t r = first + threadIdx.y; r < end; r += kLanes) {
+      add(load_pack(x + r * cols, col, cols, false));
+    }
   }
 #pragma unroll
   for (int i = 0; i < kPack; ++i) shared[threadIdx.y][threadIdx.x * kPack + i] = total[i];
@@ -50,25 +57,30 @@ __global__ void __launch_bounds__(kWarp* kLanes)
 }
 static_assert(kTile == kWarp * kLanes, "every thread finishes one column");
 
-__global__ void __launch_bounds__(kWarp* kPartialLanes)
+__global__ void __launch_bounds__(kPartialCols* kPartialLanes)
     sum_partials(std::int64_t count, std::int64_t cols, const float* partials, std::int64_t split, float* out,
                  float* rest, bool accumulate) {
-  __shared__ float shared[kPartialLanes][kWarp];
-  const std::int64_t col = std::int64_t{blockIdx.x} * kWarp + threadIdx.x;
+  __shared__ float shared[kPartialLanes][kPartialCols + 1];
+  const std::int64_t col = std::int64_t{blockIdx.x} * kPartialCols + threadIdx.x;
   float sum = 0;
   if (col < cols) {
-#pragma unroll 4
+#pragma unroll 8
     for (std::int64_t p = threadIdx.y; p < count; p += kPartialLanes) sum += partials[p * cols + col];
   }
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  if (threadIdx.y > 0 || col >= cols) return;
-  float total = 0;
-#pragma unroll
-  for (int lane = 0; lane < kPartialLanes; ++lane) total += shared[lane][threadIdx.x];
-  float* to = col < split ? out + col : rest + (col - split);
+  // A warp finishes each column: the first kPartialCols warps.
+  const int own = static_cast<int>(threadIdx.y * kPartialCols + threadIdx.x);
+  const int lane = own % kWarp;
+  const int own_col = own / kWarp;
+  if (own_col >= kPartialCols) return;
+  const float total = warp_sum(shared[lane][own_col] + shared[lane + kWarp][own_col]);
+  const std::int64_t at = std::int64_t{blockIdx.x} * kPartialCols + own_col;
+  if (lane > 0 || at >= cols) return;
+  float* to = at < split ? out + at : rest + (at - split);
   *to = accumulate ? *to + total : total;
 }
+static_assert(kPartialLanes == 2 * kWarp, "a warp adds up two lanes' sums each");
 
 }  // namespace
 
@@ -92,9 +104,9 @@ std::size_t bias_backward_workspace_bytes(std::int64_t rows, std::int64_t cols) 
 
 void launch_sum_partials(Stream stream, std::int64_t count, std::int64_t cols, const float* partials,
                          std::int64_t split, float* out, float* rest, bool accumulate) {
-  const unsigned blocks = grid_size(ceil_div(cols, kWarp), "sum_partials");
-  sum_partials<<<blocks, dim3(kWarp, kPartialLanes), 0, stream>>>(count, cols, partials, split, out, rest,
-                                                                  accumulate);
+  const unsigned blocks = grid_size(ceil_div(cols, kPartialCols), "sum_partials");
+  sum_partials<<<blocks, dim3(kPartialCols, kPartialLanes), 0, stream>>>(count, cols, partials, split, out,
+                                                                         rest, accumulate);
   check_launch("sum_partials");
 }
 

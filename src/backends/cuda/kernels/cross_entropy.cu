@@ -12,6 +12,20 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kMeanThreads = 1024;
 
+/// Adds the first `count` of eight.
+__device__ inline void add_pack(LogSumExp& total, const Pack& pack, std::int64_t count = kPack) {
+  LogSumExp part;
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    if (i < count) part.greatest = fmaxf(part.greatest, pack[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    if (i < count) part.sum += __expf(pack[i] - part.greatest);
+  }
+  total.merge(part);
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy(LossShape shape, bool aligned, const T* logits, const std::int32_t* targets, float* losses,
@@ -19,19 +33,20 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t row = blockIdx.x;
   const T* x = logits + row * shape.cols;
   LogSumExp total;
-#pragma unroll 2
-  for (std::int64_t v = threadIdx.x * kPack; v < shape.valid; v += kThreads * kPack) {
-    const Pack pack = load_pack(x, v, shape.cols, aligned);
-    LogSumExp part;
+  std::int64_t v = threadIdx.x * kPack;
+  if (aligned) {
+    constexpr int kFetched = 4;  // loads that are under way at once
+    constexpr std::int64_t kStep = kThreads * kPack;
+    for (; v + (kFetched - 1) * kStep + kPack <= shape.valid; v += kFetched * kStep) {
+      RawPack<T> raw[kFetched];
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      if (v + i < shape.valid) part.greatest = fmaxf(part.greatest, pack[i]);
-    }
+      for (int i = 0; i < kFetched; ++i) raw[i] = load_raw(x + v + i * kStep);
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      if (v + i < shape.valid) part.sum += __expf(pack[i] - part.greatest);
+      for (int i = 0; i < kFetched; ++i) add_pack(total, unpack(raw[i]));
     }
-    total.merge(part);
+  }
+  for (; v < shape.valid; v += kThreads * kPack) {
+    add_pack(total, load_pack(x, v, shape.valid, aligned), shape.valid - v);
   }
   total = block_merge(total);
   if (threadIdx.x > 0) return;
@@ -45,25 +60,40 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// The gradient of eight logits from `first` on, of a row that takes part.
+__device__ inline Pack gradient(Pack pack, std::int64_t first, std::int64_t valid, std::int64_t target,
+                                float log_sum, float scale) {
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    const float d = scale * __expf(pack[i] - log_sum);
+    pack[i] = first + i < valid ? (first + i == target ? d - scale : d) : 0.0F;
+  }
+  return pack;
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_backward(LossShape shape, bool aligned, const T* logits, const std::int32_t* targets,
                            const float* lse, float scale, T* dlogits) {
   const std::int64_t row = blockIdx.x;
   const std::int64_t target = targets[row];
+  const std::int64_t valid = target < 0 ? 0 : shape.valid;  // of a row without a target nothing takes part
   const float log_sum = lse[row];
   const T* x = logits + row * shape.cols;
   T* to = dlogits + row * shape.cols;
-#pragma unroll 2
-  for (std::int64_t v = threadIdx.x * kPack; v < shape.cols; v += kThreads * kPack) {
-    Pack pack = load_pack(x, v, shape.cols, aligned);
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      const bool takes_part = target >= 0 && v + i < shape.valid;
-      const float d = scale * __expf(pack[i] - log_sum);
-      pack[i] = takes_part ? (v + i == target ? d - scale : d) : 0.0F;
+  std::int64_t v = threadIdx.x * kPack;
+  if (aligned) {
+    constexpr std::int64_t kStep = kThreads * kPack;
+    for (; v + kStep + kPack <= shape.cols; v += 2 * kStep) {  // x may be dlogits: both loads come first
+      const Pack a = load_whole(x + v);
+      const Pack b = load_whole(x + v + kStep);
+      store_whole(to + v, gradient(a, v, valid, target, log_sum, scale));
+      store_whole(to + v + kStep, gradient(b, v + kStep, valid, target, log_sum, scale));
     }
-    store_pack(to, v, shape.cols, aligned, pack);
+  }
+  for (; v < shape.cols; v += kThreads * kPack) {
+    const Pack pack = load_pack(x, v, shape.cols, aligned);
+    store_pack(to, v, shape.cols, aligned, gradient(pack, v, valid, target, log_sum, scale));
   }
 }
 

@@ -1,86 +1,245 @@
-// Gradients of layernorm and rmsnorm in one pass over dy and x: a block takes every so manieth row and keeps
-// its sums for the weights in registers; a second kernel adds up the blocks' sums.
+// Gradients of layernorm and rmsnorm in one pass over dy and x: a warp, or a block where rows are long, takes
+// every so manieth row, fetches the next while it works on one, and keeps its sums for the weights in
+// registers; a second kernel adds up the blocks' sums.
+#include <algorithm>
+#include <string>
+#include <type_traits>
+
 #include "backends/cuda/kernels/column_sums.h"
+#include "backends/cuda/kernels/launch.cuh"
+#include "backends/cuda/kernels/norm.h"
 #include "backends/cuda/kernels/norm_shape.cuh"
+#include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/reduce.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
 
-/// Blocks of the first kernel: enough threads for every multiprocessor, few enough partial sums.
-std::int64_t blocks_of(std::int64_t rows, std::int64_t cols) {
-  constexpr int kThreadsPerMultiprocessor = 768;
-  const int each = std::max(1, kThreadsPerMultiprocessor / NormShape(cols).threads);
-  return std::clamp<std::int64_t>(std::int64_t{each} * multiprocessors(), 1, std::max<std::int64_t>(rows, 1));
-}
+constexpr int kMostThreads = 512;     // of a block with one row, at 128 registers
+constexpr int kRowsOfBlock = 4;       // where a row is one warp's
+constexpr int kBlocksOfWarpRows = 3;  // of a multiprocessor, then
+constexpr int kMostWarpPacks = 3;     // of a lane, then
+constexpr int kLongPacks = 4;
 
-/// What one row needs of memory.
-template <class T, int kPacks>
-struct RowInput {
-  RowPart<kPacks> dy, x;
-  float mean = 0, rstd = 0;
-
-  template <Norm kNorm>
-  __device__ void load(const NormBackward& a, std::int64_t row, bool aligned) {
-    dy.load(static_cast<const T*>(a.dy) + row * a.cols, a.cols, aligned);
-    x.load(static_cast<const T*>(a.x) + row * a.cols, a.cols, aligned);
-    if constexpr (kNorm == Norm::layer) mean = a.mean[row];
-    rstd = a.rstd[row];
+/// How rows are shared out: packs per lane, warps per row, rows that a block works on at once.
+struct BackwardShape {
+  int packs = 1, warps = 1, rows = 1;
+  BackwardShape(core::DType dtype, std::int64_t cols, bool aligned) {
+    const auto all = static_cast<int>(ceil_div(cols, kPack));
+    const auto needed = [&](int per_lane) { return static_cast<int>(ceil_div(all, per_lane * kWarp)); };
+    // What is fetched ahead takes twice the registers in fp32.
+    const bool narrow = dtype == core::DType::bf16;
+    const int warp_packs = narrow ? kMostWarpPacks : 1;
+    if (aligned && needed(warp_packs) == 1) {
+      while (needed(packs) > 1) ++packs;
+      rows = kRowsOfBlock;
+      return;
+    }
+    packs = narrow ? 2 : 1;
+    while (!aligned || needed(packs) * kWarp > kMostThreads) {
+      if (packs == kLongPacks) break;
+      packs *= 2;
+    }
+    warps = needed(packs);
+  }
+  [[nodiscard]] int threads() const { return warps * rows * kWarp; }
+  [[nodiscard]] std::int64_t blocks(std::int64_t all_rows) const {
+    const int each = rows > 1 ? kBlocksOfWarpRows : std::max(1, kMostThreads / threads());
+    return std::clamp<std::int64_t>(ceil_div(all_rows, rows), 1, std::int64_t{each} * multiprocessors());
   }
 };
 
-template <Norm kNorm, class T, int kPacks>
-__global__ void __launch_bounds__(512) norm_backward(NormBackward a, bool aligned, float* partials) {
-  using Part = RowPart<kPacks>;
-  Part weight;
-  weight.load(a.weight, a.cols, aligned);
-  Part dweight{};
-  Part dbias{};
+/// What one pack of a row needs of memory: as it is stored where that is aligned.
+template <class T, bool kAligned>
+struct Fetched {
+  std::conditional_t<kAligned, RawPack<T>, Pack> v{};
+
+  __device__ void load(const T* row, std::int64_t col, std::int64_t cols) {
+    if constexpr (kAligned) {
+      if (col < cols) v = load_raw(row + col);
+    } else {
+      v = load_pack(row, col, cols, false);
+    }
+  }
+  __device__ Pack get() const {
+    if constexpr (kAligned) {
+      return unpack(v);
+    } else {
+      return v;
+    }
+  }
+};
+
+template <class T, int kPacks, bool kAligned>
+struct RowInput {
+  Fetched<T, kAligned> dy[kPacks], x[kPacks], rest[kPacks];
+  float mean = 0, rstd = 0;
+};
+
+/// The thread's place in its row.
+template <int kPacks>
+struct RowPlace {
+  int thread, threads;  // of those that share the row
+
+  __device__ std::int64_t col(int k) const { return std::int64_t{thread + k * threads} * kPack; }
+
+  template <Norm kNorm, class T, bool kAligned>
+  __device__ void load(RowInput<T, kPacks, kAligned>& to, const NormBackward& a, std::int64_t row) const {
+    const std::int64_t at = row * a.cols;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      to.dy[k].load(static_cast<const T*>(a.dy) + at, col(k), a.cols);
+      to.x[k].load(static_cast<const T*>(a.x) + at, col(k), a.cols);
+      if (a.d_residual != nullptr) to.rest[k].load(static_cast<const T*>(a.d_residual) + at, col(k), a.cols);
+    }
+    if constexpr (kNorm == Norm::layer) to.mean = a.mean[row];
+    to.rstd = a.rstd[row];
+  }
+};
+
+/// Two sums over the threads of a row. Warps that share one meet once: the next row's sums go to the other
+/// half of the shared array.
+template <bool kOneWarp>
+__device__ float2 row_sum(float2 x, bool odd) {
+  x = {warp_sum(x.x), warp_sum(x.y)};
+  if constexpr (!kOneWarp) {
+    __shared__ float2 sums[2][kMostThreads / kWarp];
+    const auto warps = static_cast<int>(blockDim.x) / kWarp;
+    if (threadIdx.x % kWarp == 0) sums[odd][threadIdx.x / kWarp] = x;
+    __syncthreads();
+    x = {0, 0};
+    for (int warp = 0; warp < warps; ++warp) {
+      x.x += sums[odd][warp].x;
+      x.y += sums[odd][warp].y;
+    }
+  }
+  return x;
+}
+
+/// Sums of a block's warps, each of which had rows of its own, one warp after the other; the first has the
+/// result.
+template <int kPacks>
+__device__ void add_warps(Pack (&sums)[kPacks]) {
+  __shared__ float shared[kPacks * kPack][kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  for (int w = kRowsOfBlock - 1; w >= 0; --w) {
+    __syncthreads();
+    if (warp != w) continue;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        if (w < kRowsOfBlock - 1) sums[k][i] += shared[k * kPack + i][lane];
+        shared[k * kPack + i][lane] = sums[k][i];
+      }
+    }
+  }
+}
+
+template <Norm kNorm, class T, int kPacks, bool kOneWarp, bool kAligned>
+__global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
+                                  kOneWarp ? kBlocksOfWarpRows : 1)
+    norm_backward(NormBackward a, float* partials) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  const RowPlace<kPacks> place{kOneWarp ? thread % kWarp : thread,
+                               kOneWarp ? kWarp : static_cast<int>(blockDim.x)};
+  const int rows = kOneWarp ? kRowsOfBlock : 1;
+  const std::int64_t first = std::int64_t{blockIdx.x} * rows + (kOneWarp ? thread / kWarp : 0);
+  const std::int64_t step = std::int64_t{gridDim.x} * rows;
   const float inverse_n = 1.0F / static_cast<float>(a.cols);
-  RowInput<T, kPacks> next;
-  next.template load<kNorm>(a, blockIdx.x, aligned);
-  for (std::int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
-    RowInput<T, kPacks> now = next;
-    if (row + gridDim.x < a.rows) next.template load<kNorm>(a, row + gridDim.x, aligned);
+  Pack dweight[kPacks]{};
+  Pack dbias[kPacks]{};
+  RowInput<T, kPacks, kAligned> next;
+  if (first < a.rows) place.template load<kNorm>(next, a, first);
+  bool odd = false;
+  for (std::int64_t row = first; row < a.rows; row += step, odd = !odd) {
+    const RowInput<T, kPacks, kAligned> now = next;
+    if (row + step < a.rows) place.template load<kNorm>(next, a, row + step);
+    Pack g[kPacks];  // dy * weight
+    Pack xhat[kPacks];
     float2 sums{0, 0};  // of g, of g * xhat
-    Part::for_each(a.cols, [&](int k, int i) {
-      const float dy = now.dy.pack[k][i];
-      const float xhat = (now.x.pack[k][i] - now.mean) * now.rstd;
-      dweight.pack[k][i] += dy * xhat;
-      if constexpr (kNorm == Norm::layer) dbias.pack[k][i] += dy;
-      now.dy.pack[k][i] = dy * weight.pack[k][i];
-      now.x.pack[k][i] = xhat;
-      sums.x += now.dy.pack[k][i];
-      sums.y += now.dy.pack[k][i] * xhat;
-    });
-    sums = block_sum(sums);
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const Pack weight = load_pack(a.weight, place.col(k), a.cols, kAligned);
+      g[k] = now.dy[k].get();
+      xhat[k] = now.x[k].get();
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        // Beyond the end of the row dy and weight are zeros, and so is everything that is summed.
+        xhat[k][i] = (xhat[k][i] - now.mean) * now.rstd;
+        dweight[k][i] += g[k][i] * xhat[k][i];
+        if constexpr (kNorm == Norm::layer) dbias[k][i] += g[k][i];
+        g[k][i] *= weight[i];
+        sums.x += g[k][i];
+        sums.y += g[k][i] * xhat[k][i];
+      }
+    }
+    sums = row_sum<kOneWarp>(sums, odd);
     const float mean_g = kNorm == Norm::layer ? sums.x * inverse_n : 0.0F;
     const float mean_g_xhat = sums.y * inverse_n;
-    Part::for_each(a.cols, [&](int k, int i) {
-      now.dy.pack[k][i] = now.rstd * (now.dy.pack[k][i] - mean_g - now.x.pack[k][i] * mean_g_xhat);
-    });
-    if (a.d_residual != nullptr) {
-      now.x.load(static_cast<const T*>(a.d_residual) + row * a.cols, a.cols, aligned);
-      Part::for_each(a.cols, [&](int k, int i) { now.dy.pack[k][i] += now.x.pack[k][i]; });
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) g[k][i] = now.rstd * (g[k][i] - mean_g - xhat[k][i] * mean_g_xhat);
+      if (a.d_residual != nullptr) {
+        const Pack rest = now.rest[k].get();
+#pragma unroll
+        for (int i = 0; i < kPack; ++i) g[k][i] += rest[i];
+      }
+      store_pack(static_cast<T*>(a.dx) + row * a.cols, place.col(k), a.cols, kAligned, g[k]);
     }
-    now.dy.store(static_cast<T*>(a.dx) + row * a.cols, a.cols, aligned);
+  }
+  if constexpr (kOneWarp) {
+    add_warps(dweight);
+    if constexpr (kNorm == Norm::layer) add_warps(dbias);
+    if (thread >= kWarp) return;
   }
   constexpr int kArrays = kNorm == Norm::layer ? 2 : 1;
   float* own = partials + std::int64_t{blockIdx.x} * kArrays * a.cols;
-  const bool aligned_partials = a.cols % kPack == 0;
-  dweight.store(own, a.cols, aligned_partials);
-  if constexpr (kNorm == Norm::layer) dbias.store(own + a.cols, a.cols, aligned_partials);
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    store_pack(own, place.col(k), a.cols, kAligned, dweight[k]);
+    if constexpr (kNorm == Norm::layer) {
+      store_pack(own + a.cols, place.col(k), a.cols, kAligned, dbias[k]);
+    }
+  }
+}
+
+/// Calls body(packs per lane, whether a row is one warp's, whether it is aligned), all as types, for the
+/// shapes that there are.
+template <class T, class Body>
+void with_shape(const BackwardShape& shape, bool aligned, Body&& body) {
+  using std::integral_constant;
+  using Yes = std::true_type;
+  using No = std::false_type;
+  if (!aligned) return body(integral_constant<int, kLongPacks>{}, No{}, No{});
+  if (shape.rows > 1) {
+    if constexpr (sizeof(T) == sizeof(bf16)) {
+      if (shape.packs == 2) return body(integral_constant<int, 2>{}, Yes{}, Yes{});
+      if (shape.packs == kMostWarpPacks) return body(integral_constant<int, kMostWarpPacks>{}, Yes{}, Yes{});
+    }
+    return body(integral_constant<int, 1>{}, Yes{}, Yes{});
+  }
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (shape.packs == 1) return body(integral_constant<int, 1>{}, No{}, Yes{});
+  }
+  if (shape.packs == 2) return body(integral_constant<int, 2>{}, No{}, Yes{});
+  return body(integral_constant<int, kLongPacks>{}, No{}, Yes{});
 }
 
 template <Norm kNorm>
 void launch_backward(Stream stream, const NormBackward& a, const char* what) {
+  check_norm_cols(a.cols, what);
   const bool aligned =
       a.cols % kPack == 0 && are_aligned({a.dy, a.x, a.weight, a.d_residual, a.dx, a.workspace});
-  const std::int64_t blocks = blocks_of(a.rows, a.cols);
+  const BackwardShape shape(a.dtype, a.cols, aligned);
+  const std::int64_t blocks = shape.blocks(a.rows);
   auto* partials = static_cast<float*>(a.workspace);
   with_element(a.dtype, what, [&]<class T>(T) {
-    with_packs(a.cols, what, [&]<class Packs>(Packs) {
-      norm_backward<kNorm, T, Packs::value>
-          <<<grid_size(blocks, what), NormShape(a.cols).threads, 0, stream>>>(a, aligned, partials);
+    with_shape<T>(shape, aligned, [&]<class Packs, class OneWarp, class Aligned>(Packs, OneWarp, Aligned) {
+      norm_backward<kNorm, T, Packs::value, OneWarp::value, Aligned::value>
+          <<<grid_size(blocks, what), shape.threads(), 0, stream>>>(a, partials);
     });
   });
   check_launch(what);
@@ -100,7 +259,13 @@ void launch_rmsnorm_backward(Stream stream, const NormBackward& args) {
 
 std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols) {
   constexpr int kMostArrays = 2;
-  return static_cast<std::size_t>(blocks_of(rows, cols) * kMostArrays * cols) * sizeof(float);
+  std::int64_t blocks = 0;
+  for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
+    for (const bool aligned : {false, true}) {
+      blocks = std::max(blocks, BackwardShape(dtype, cols, aligned).blocks(rows));
+    }
+  }
+  return static_cast<std::size_t>(blocks * kMostArrays * cols) * sizeof(float);
 }
 
 }  // namespace rooflm::backends::cuda

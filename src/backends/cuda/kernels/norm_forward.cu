@@ -8,7 +8,7 @@ namespace {
 __device__ inline float inverse_root(float x) { return 1.0F / sqrtf(x); }
 
 template <Norm kNorm, class T, int kPacks>
-__global__ void norm_forward(NormForward a, bool aligned) {
+__global__ void __launch_bounds__(kMostNormThreads) norm_forward(NormForward a, bool aligned) {
   using Part = RowPart<kPacks>;
   const std::int64_t row = blockIdx.x;
   const std::int64_t at = row * a.cols;

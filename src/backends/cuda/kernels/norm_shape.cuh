@@ -1,4 +1,4 @@
-// How the norm kernels lay a row over a block: one block per row, every thread up to kPacks packs of it.
+// How norms forward lay a row over a block: one block per row, every thread up to kPacks packs of it.
 #pragma once
 
 #include <algorithm>
@@ -14,24 +14,30 @@ namespace rooflm::backends::cuda {
 
 enum class Norm { layer, rms };
 
+constexpr int kMostNormThreads = 512;
+
 /// Threads of a block and packs per thread.
 struct NormShape {
   int threads, packs;
   explicit NormShape(std::int64_t cols) : threads(kWarp), packs(1) {
-    constexpr std::int64_t kMostThreads = 512;
     const std::int64_t all = ceil_div(cols, kPack);
-    while (all > packs * kMostThreads) packs *= 2;
+    while (all > packs * std::int64_t{kMostNormThreads}) packs *= 2;
     threads = static_cast<int>(ceil_div(ceil_div(all, packs), kWarp) * kWarp);
   }
 };
 
-/// Calls body with the number of packs per thread as a type: std::integral_constant.
-template <class Body>
-void with_packs(std::int64_t cols, const char* what, Body&& body) {
+/// Throws core::Unavailable for rows that are too long.
+inline void check_norm_cols(std::int64_t cols, const char* what) {
   if (cols > kMaxNormCols) {
     throw core::Unavailable(std::string(what) + " on cuda: rows of " + std::to_string(cols) +
                             " elements, the most is " + std::to_string(kMaxNormCols));
   }
+}
+
+/// Calls body with the number of packs per thread as a type: std::integral_constant.
+template <class Body>
+void with_packs(std::int64_t cols, const char* what, Body&& body) {
+  check_norm_cols(cols, what);
   switch (NormShape(cols).packs) {
     case 1:
       return body(std::integral_constant<int, 1>{});

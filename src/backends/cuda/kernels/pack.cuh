@@ -68,15 +68,76 @@ __device__ inline void store_whole(__nv_bfloat16* to, const Pack& pack) {
   *reinterpret_cast<uint4*>(to) = raw;
 }
 
-/// from[first .. first + 8) of an array of `count`; zeros beyond its end. `aligned`: from + first may be read
-/// 16 bytes at a time for every multiple of eight `first`.
+/// Eight elements as they are stored: what is fetched ahead takes the fewest registers so.
 template <class T>
-__device__ Pack load_pack(const T* from, std::int64_t first, std::int64_t count, bool aligned) {
-  if (aligned && first + kPack <= count) return load_whole(from + first);
+struct RawPack {
+  uint4 v[kPack * sizeof(T) / sizeof(uint4)];
+};
+
+template <class T>
+__device__ RawPack<T> load_raw(const T* from) {
+  RawPack<T> pack;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(pack) / sizeof(uint4)); ++i) {
+    pack.v[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
+  return pack;
+}
+
+__device__ inline Pack unpack(const RawPack<float>& raw) {
+  return {{__uint_as_float(raw.v[0].x), __uint_as_float(raw.v[0].y), __uint_as_float(raw.v[0].z),
+           __uint_as_float(raw.v[0].w), __uint_as_float(raw.v[1].x), __uint_as_float(raw.v[1].y),
+           __uint_as_float(raw.v[1].z), __uint_as_float(raw.v[1].w)}};
+}
+
+__device__ inline Pack unpack(const RawPack<__nv_bfloat16>& raw) {
+  const unsigned words[4] = {raw.v[0].x, raw.v[0].y, raw.v[0].z, raw.v[0].w};
   Pack pack;
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) pack[i] = first + i < count ? to_float(from[first + i]) : 0.0F;
+  for (int i = 0; i < 4; ++i) {
+    pack[2 * i] = __uint_as_float(words[i] << 16);
+    pack[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000U);
+  }
   return pack;
+}
+
+__device__ inline unsigned bits_of(const __nv_bfloat16* from) {
+  return *reinterpret_cast<const unsigned short*>(from);
+}
+
+/// from[first .. first + 8) of an array of `count`, one element at a time; zeros beyond its end.
+__device__ inline RawPack<float> load_single(const float* from, std::int64_t first, std::int64_t count) {
+  unsigned words[kPack];
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) words[i] = first + i < count ? __float_as_uint(from[first + i]) : 0U;
+  return {{{words[0], words[1], words[2], words[3]}, {words[4], words[5], words[6], words[7]}}};
+}
+
+__device__ inline RawPack<__nv_bfloat16> load_single(const __nv_bfloat16* from, std::int64_t first,
+                                                     std::int64_t count) {
+  unsigned words[kPack / 2];
+#pragma unroll
+  for (int i = 0; i < kPack / 2; ++i) {
+    const std::int64_t at = first + 2 * i;
+    const unsigned low = at < count ? bits_of(from + at) : 0U;
+    const unsigned high = at + 1 < count ? bits_of(from + at + 1) : 0U;
+    words[i] = low | high << 16;
+  }
+  return {{{words[0], words[1], words[2], words[3]}}};
+}
+
+/// from[first .. first + 8) of an array of `count`; zeros beyond its end. `aligned`: from + first may be read
+/// 16 bytes at a time for every multiple of eight `first`. What is loaded is converted after the branch, so
+/// that a thread waits for it only where it is used, with its other loads under way.
+template <class T>
+__device__ Pack load_pack(const T* from, std::int64_t first, std::int64_t count, bool aligned) {
+  RawPack<T> raw;
+  if (aligned && first + kPack <= count) {
+    raw = load_raw(from + first);
+  } else {
+    raw = load_single(from, first, count);
+  }
+  return unpack(raw);
 }
 
 template <class T>

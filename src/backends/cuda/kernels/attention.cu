@@ -1,0 +1,100 @@
+// Flash attention: chooses between tensor cores and the simple kernels, and sums rows of dy y for the
+// gradient.
+#include <string>
+
+#include "backends/cuda/kernels/attention.h"
+#include "backends/cuda/kernels/attention_backward.cuh"
+#include "backends/cuda/kernels/attention_simple.cuh"
+#include "backends/cuda/kernels/attention_tiles.cuh"
+#include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/reduce.cuh"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kLanes = 8;  // of a row of delta
+
+bool fits_tensor_cores(core::DType dtype, const AttentionShape& s,
+                       std::initializer_list<const void*> operands) {
+  constexpr std::int64_t kMostDim = 128;
+  constexpr std::int64_t kWhole = 8;
+  return dtype == core::DType::bf16 && s.head_dim % kWhole == 0 && s.head_dim <= kMostDim &&
+         are_aligned(operands);
+}
+
+void check_head_dim(const AttentionShape& s, const char* what) {
+  if (s.head_dim > kMaxHeadDim) {
+    throw core::Unavailable(std::string(what) + " on cuda: heads of " + std::to_string(s.head_dim) +
+                            " elements, the most is " + std::to_string(kMaxHeadDim));
+  }
+}
+
+/// delta[b, h, t] = sum over d of dy[b, t, h, d] y[b, t, h, d]: eight lanes per row.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    row_products(AttentionShape s, bool aligned, const T* dy, const T* y, float* delta) {
+  const std::int64_t row = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kLanes;  // of [B, T, H]
+  const bool exists = row < s.batch * s.seq * s.heads;
+  float sum = 0;
+  for (std::int64_t d = threadIdx.x % kLanes * kPack; exists && d < s.head_dim; d += kLanes * kPack) {
+    const Pack a = load_pack(dy + row * s.head_dim, d, s.head_dim, aligned);
+    const Pack b = load_pack(y + row * s.head_dim, d, s.head_dim, aligned);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) sum += a[i] * b[i];
+  }
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+  if (!exists || threadIdx.x % kLanes > 0) return;
+  const std::int64_t position = row / s.heads;
+  const std::int64_t head = row - position * s.heads;
+  const std::int64_t batch = position / s.seq;
+  delta[(batch * s.heads + head) * s.seq + position - batch * s.seq] = sum;
+}
+
+}  // namespace
+
+void launch_flash_attention(Stream stream, core::DType dtype, const AttentionShape& shape, const void* qkv,
+                            void* y, float* lse) {
+  check_head_dim(shape, "flash_attention");
+  if (fits_tensor_cores(dtype, shape, {qkv, y})) {
+    launch_attention_forward_mma(stream, shape, static_cast<const bf16*>(qkv), static_cast<bf16*>(y), lse);
+  } else {
+    launch_attention_forward_simple(stream, dtype, shape, qkv, y, lse);
+  }
+}
+
+void launch_flash_attention_backward(Stream stream, core::DType dtype, const AttentionShape& shape,
+                                     const void* dy, const void* qkv, const void* y, const float* lse,
+                                     void* dqkv, void* workspace) {
+  const char* what = "flash_attention_backward";
+  check_head_dim(shape, what);
+  auto* delta = static_cast<float*>(workspace);
+  if (fits_tensor_cores(dtype, shape, {dy, qkv, y, dqkv})) {
+    const AttentionGradient gradient{.shape = shape,
+                                     .scale = 1.0F / sqrtf(static_cast<float>(shape.head_dim)),
+                                     .dy = static_cast<const bf16*>(dy),
+                                     .qkv = static_cast<const bf16*>(qkv),
+                                     .y = static_cast<const bf16*>(y),
+                                     .lse = lse,
+                                     .delta = delta,
+                                     .dqkv = static_cast<bf16*>(dqkv)};
+    launch_attention_dq(stream, gradient);
+    launch_attention_dkv(stream, gradient);
+    return;
+  }
+  const std::int64_t rows = shape.batch * shape.seq * shape.heads;
+  with_element(dtype, what, [&]<class T>(T) {
+    const bool aligned = shape.head_dim % kPack == 0 && are_aligned({dy, y});
+    row_products<<<grid_size(ceil_div(rows * kLanes, kThreads), what), kThreads, 0, stream>>>(
+        shape, aligned, static_cast<const T*>(dy), static_cast<const T*>(y), delta);
+  });
+  check_launch(what);
+  launch_attention_backward_simple(stream, dtype, shape, dy, qkv, lse, delta, dqkv);
+}
+
+std::size_t flash_attention_backward_workspace_bytes(const AttentionShape& shape) {
+  return static_cast<std::size_t>(shape.batch * shape.seq * shape.heads) * sizeof(float);
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,37 @@
+// Causal flash attention on packed projections, and its gradient: no T x T matrix.
+//
+// qkv [B, T, (H + 2K) D] holds query heads, then key heads, then value heads; query head h uses key/value
+// head h / (H/K). fp32 or bf16, `dtype`; softmax and sums are fp32. bf16 with D a multiple of 8 up to 128
+// runs on tensor cores (sm_80 and later); other D, up to kMaxHeadDim, and fp32 on simple kernels. Same bits
+// every time. Launchers only submit; they throw core::Unavailable for another dtype or a larger D and
+// std::runtime_error when a launch is refused.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backends/cuda/kernels/stream.h"
+#include "core/dtype.h"
+
+namespace rooflm::backends::cuda {
+
+constexpr std::int64_t kMaxHeadDim = 256;
+
+struct AttentionShape {
+  std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+/// y = softmax(q k^T / sqrt(D)) v, causal, y [B, T, H D]; lse[b, h, t] = log sum exp of the row of scaled
+/// scores, fp32. No aliasing.
+void launch_flash_attention(Stream stream, core::DType dtype, const AttentionShape& shape, const void* qkv,
+                            void* y, float* lse);
+
+/// With p = exp(q k^T / sqrt(D) - lse): dv = p^T dy, ds = p (dy v^T - rowsum(dy y)) / sqrt(D), dq = ds k,
+/// dk = ds^T q, sums over the query heads of a key/value head; all written to dqkv, shaped as qkv. No
+/// aliasing. `workspace` holds flash_attention_backward_workspace_bytes, aligned to 16.
+void launch_flash_attention_backward(Stream stream, core::DType dtype, const AttentionShape& shape,
+                                     const void* dy, const void* qkv, const void* y, const float* lse,
+                                     void* dqkv, void* workspace);
+[[nodiscard]] std::size_t flash_attention_backward_workspace_bytes(const AttentionShape& shape);
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,225 @@
+// Gradient of flash attention on Hopper's matrix instructions. Queries: two warp groups take 64 queries each
+// of a head past the keys that they see. Keys and values: a warp group takes 64 keys past the queries that
+// see them, of all heads that share them; scores are computed transposed, so that p and ds stay in registers.
+#include <type_traits>
+
+#include "backends/cuda/kernels/attention_gradient_of_scores.cuh"
+#include "backends/cuda/kernels/attention_warp_groups.cuh"
+#include "backends/cuda/kernels/wgmma.cuh"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+constexpr const char* kWhat = "flash_attention_backward";
+constexpr int kRows = 64;  // of a tile that is streamed past
+
+template <int kDim>
+struct QueryTiles {
+  static constexpr int kThreads = 2 * kWarpGroup;
+  static constexpr int kQueries = 2 * kGroupRows;
+  static constexpr int kQueryBytes = kPanels<kDim> * kPanelBytes<kQueries>;
+  static constexpr int kKeyBytes = kPanels<kDim> * kPanelBytes<kRows>;
+  static constexpr int kBytes = 2 * kQueryBytes + 4 * kKeyBytes + kPanelAlignment;  // q, dy; stages of k, v
+  static_assert(8 * kTileBytes<16, kDim> <= 4 * kKeyBytes, "results go out through the stages");
+};
+
+/// Block (head of batch, block of queries; the last ones, which have most work, first).
+template <int kDim>
+__global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1) attention_dq(AttentionGradient g) {
+  if constexpr (kHasWarpGroups) {
+    using T = QueryTiles<kDim>;
+    extern __shared__ unsigned char raw[];
+    unsigned char* queries = align_panels(raw);
+    unsigned char* gradients = queries + T::kQueryBytes;
+    const auto keys = [&](int stage) { return queries + 2 * T::kQueryBytes + stage * 2 * T::kKeyBytes; };
+    const auto values = [&](int stage) { return keys(stage) + T::kKeyBytes; };
+    const AttentionShape& s = g.shape;
+    const std::int64_t batch = blockIdx.x / s.heads;
+    const std::int64_t head = blockIdx.x - batch * s.heads;
+    const std::int64_t kv = head / (s.heads / s.kv_heads);
+    const Packed<const bf16> packed(s, g.qkv, batch);
+    const std::int64_t first = (gridDim.y - 1 - blockIdx.y) * std::int64_t{T::kQueries};
+    const std::int64_t dy_stride = s.heads * s.head_dim;
+    const auto copy_keys = [&](int tile) {
+      const std::int64_t at = std::int64_t{tile} * kRows;
+      copy_panels<kRows, kDim, T::kThreads>(keys(tile % 2), packed.key(kv), packed.stride, at, s.seq);
+      copy_panels<kRows, kDim, T::kThreads>(values(tile % 2), packed.value(kv), packed.stride, at, s.seq);
+    };
+    copy_panels<T::kQueries, kDim, T::kThreads>(queries, packed.query(head), packed.stride, first, s.seq);
+    copy_panels<T::kQueries, kDim, T::kThreads>(
+        gradients, g.dy + batch * s.seq * dy_stride + head * s.head_dim, dy_stride, first, s.seq);
+    copy_keys(0);
+
+    const int group_row = static_cast<int>(threadIdx.x) / kWarpGroup * kGroupRows;
+    const int own = static_cast<int>(threadIdx.x) / 32 * 16;
+    const std::int64_t row = first + own;
+    wait_for_copies();
+    __syncthreads();
+    Rows<1> rows;
+    rows.read(g, batch, head, row, [&](int own_row, int d) {
+      const int at = own + own_row;
+      return reinterpret_cast<const bf16*>(gradients + d / kPanelCols * kPanelBytes<T::kQueries> +
+                                           at * kPanelRowBytes + (d % kPanelCols / 8 ^ at % 8) * 16);
+    });
+    const std::int64_t end = min(s.seq, first + T::kQueries);
+    const auto tiles = static_cast<int>((end + kRows - 1) / kRows);
+    Sums<1, kDim / 8> dq{};
+    for (int tile = 0; tile < tiles; ++tile) {
+      wait_for_copies();
+      publish_to_matrix_unit();
+      __syncthreads();  // this tile is here, and nobody reads the other stage any more
+      if (tile + 1 < tiles) copy_keys(tile + 1);
+      const std::int64_t key = std::int64_t{tile} * kRows;
+      if (key >= first + group_row + kGroupRows) continue;  // all keys are behind this group's queries
+      Sums<1, 8> scores{};
+      Sums<1, 8> ds{};
+      receive(scores);
+      receive(ds);
+      begin_products();
+      issue_tile_transposed<kDim, T::kQueries>(scores, queries, group_row, keys(tile % 2));
+      issue_tile_transposed<kDim, T::kQueries>(ds, gradients, group_row, values(tile % 2));
+      finish_products();
+      receive(scores);
+      receive(ds);
+      gradient_of_scores(scores, ds, rows, g.scale * kLog2E, row, key);
+      Factor<1, 4> factor;
+      factor.round(ds);
+      settle(factor);
+      receive(dq);
+      begin_products();
+      issue_tile<kDim>(dq, factor, keys(tile % 2));
+      finish_products();
+      receive(dq);
+    }
+    __syncthreads();  // nobody reads a stage any more
+    auto* tile = reinterpret_cast<bf16*>(keys(0)) + own * kTileStride<kDim>;
+    const float scale[1][2] = {{g.scale, g.scale}};
+    const Packed<bf16> out(s, g.dqkv, batch);
+    write_rows<kDim>(dq, scale, tile, out.query(head), out.stride, row, s.seq, kDim);
+  }
+}
+
+template <int kDim>
+struct KeyTiles {
+  static constexpr int kTile = kPanels<kDim> * kPanelBytes<kRows>;  // of 64 keys or queries
+  static constexpr int kRowBytes = kRows * static_cast<int>(sizeof(float));
+  static constexpr int kStageBytes = 2 * kTile;                // q and dy
+  static constexpr int kRowsAt = 2 * kTile + 2 * kStageBytes;  // lse and delta of both stages
+  static constexpr int kBytes = kRowsAt + 4 * kRowBytes + kPanelAlignment;
+  static_assert(4 * kTileBytes<16, kDim> <= 2 * kStageBytes, "results go out through the stages");
+};
+
+/// Block (key head of batch, block of keys; the first ones have most work).
+template <int kDim>
+__global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(AttentionGradient g) {
+  if constexpr (kHasWarpGroups) {
+    using T = KeyTiles<kDim>;
+    extern __shared__ unsigned char raw[];
+    unsigned char* keys = align_panels(raw);
+    unsigned char* values = keys + T::kTile;
+    const auto queries = [&](int step) { return keys + 2 * T::kTile + step % 2 * T::kStageBytes; };
+    const auto gradients = [&](int step) { return queries(step) + T::kTile; };
+    const auto lse = [&](int step) {
+      return reinterpret_cast<float*>(keys + T::kRowsAt + step % 2 * 2 * T::kRowBytes);
+    };
+    const auto delta = [&](int step) { return lse(step) + kRows; };
+    const AttentionShape& s = g.shape;
+    const std::int64_t batch = blockIdx.x / s.kv_heads;
+    const std::int64_t kv = blockIdx.x - batch * s.kv_heads;
+    const auto group = static_cast<int>(s.heads / s.kv_heads);
+    const Packed<const bf16> packed(s, g.qkv, batch);
+    const std::int64_t first = blockIdx.y * std::int64_t{kGroupRows};
+    const auto first_tile = static_cast<int>(blockIdx.y);
+    const int tiles = static_cast<int>((s.seq + kRows - 1) / kRows) - first_tile;  // of each head
+    const std::int64_t dy_stride = s.heads * s.head_dim;
+    const auto query_of = [&](int step) { return std::int64_t{first_tile + step % tiles} * kRows; };
+    const auto copy_queries = [&](int step) {
+      const std::int64_t head = kv * group + step / tiles;
+      const std::int64_t query = query_of(step);
+      copy_panels<kRows, kDim, kWarpGroup>(queries(step), packed.query(head), packed.stride, query, s.seq);
+      copy_panels<kRows, kDim, kWarpGroup>(
+          gradients(step), g.dy + batch * s.seq * dy_stride + head * s.head_dim, dy_stride, query, s.seq);
+      const int row = static_cast<int>(threadIdx.x) % kRows;
+      const bool exists = query + row < s.seq;
+      const std::int64_t at = (batch * s.heads + head) * s.seq + (exists ? query + row : 0);
+      if (static_cast<int>(threadIdx.x) < kRows) {
+        copy_4(lse(step) + row, g.lse + at, exists);
+      } else {
+        copy_4(delta(step) + row, g.delta + at, exists);
+      }
+    };
+    copy_panels<kRows, kDim, kWarpGroup>(keys, packed.key(kv), packed.stride, first, s.seq);
+    copy_panels<kRows, kDim, kWarpGroup>(values, packed.value(kv), packed.stride, first, s.seq);
+    copy_queries(0);
+
+    const int own = static_cast<int>(threadIdx.x) / 32 * 16;
+    Sums<1, kDim / 8> dk{};
+    Sums<1, kDim / 8> dv{};
+    for (int step = 0; step < group * tiles; ++step) {
+      wait_for_copies();
+      publish_to_matrix_unit();
+      __syncthreads();  // this step's queries are here, and nobody reads the other stage any more
+      if (step + 1 < group * tiles) copy_queries(step + 1);
+      Sums<1, 8> p{};
+      Sums<1, 8> ds{};
+      receive(p);
+      receive(ds);
+      begin_products();
+      issue_tile_transposed<kDim, kRows>(p, keys, 0, queries(step));
+      issue_tile_transposed<kDim, kRows>(ds, values, 0, gradients(step));
+      finish_products();
+      receive(p);
+      receive(ds);
+      gradient_of_transposed_scores(p, ds, lse(step), delta(step), g.scale * kLog2E, first + own,
+                                    query_of(step));
+      Factor<1, 4> left;
+      Factor<1, 4> right;
+      left.round(p);
+      right.round(ds);
+      settle(left);
+      settle(right);
+      receive(dv);
+      receive(dk);
+      begin_products();
+      issue_tile<kDim>(dv, left, gradients(step));
+      issue_tile<kDim>(dk, right, queries(step));
+      finish_products();
+      receive(dv);
+      receive(dk);
+    }
+    __syncthreads();  // nobody reads a stage any more
+    auto* tile = reinterpret_cast<bf16*>(queries(0)) + own * kTileStride<kDim>;
+    const float scale[1][2] = {{g.scale, g.scale}};
+    const float one[1][2] = {{1.0F, 1.0F}};
+    const Packed<bf16> out(s, g.dqkv, batch);
+    write_rows<kDim>(dk, scale, tile, out.key(kv), out.stride, first + own, s.seq, kDim);
+    write_rows<kDim>(dv, one, tile, out.value(kv), out.stride, first + own, s.seq, kDim);
+  }
+}
+
+}  // namespace
+
+void launch_attention_dq_warp_groups(Stream stream, const AttentionGradient& g) {
+  const AttentionShape& s = g.shape;
+  with_panel_dim(s.head_dim, [&]<class Dim>(Dim) {
+    using T = QueryTiles<Dim::value>;
+    const dim3 grid(grid_size(s.batch * s.heads, kWhat), static_cast<unsigned>(ceil_div(s.seq, T::kQueries)));
+    allow_shared(attention_dq<Dim::value>, T::kBytes, kWhat);
+    attention_dq<Dim::value><<<grid, T::kThreads, T::kBytes, stream>>>(g);
+    check_launch(kWhat);
+  });
+}
+
+void launch_attention_dkv_warp_groups(Stream stream, const AttentionGradient& g) {
+  const AttentionShape& s = g.shape;
+  with_panel_dim(s.head_dim, [&]<class Dim>(Dim) {
+    constexpr int kBytes = KeyTiles<Dim::value>::kBytes;
+    const dim3 grid(grid_size(s.batch * s.kv_heads, kWhat),
+                    static_cast<unsigned>(ceil_div(s.seq, kGroupRows)));
+    allow_shared(attention_dkv<Dim::value>, kBytes, kWhat);
+    attention_dkv<Dim::value><<<grid, kWarpGroup, kBytes, stream>>>(g);
+    check_launch(kWhat);
+  });
+}
+
+}  // namespace rooflm::backends::cuda

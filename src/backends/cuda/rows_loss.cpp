@@ -1,0 +1,93 @@
+// Softmax and cross entropy, bound to ops.
+#include "backends/cuda/kernel_rows.h"
+#include "backends/cuda/kernels/cross_entropy.h"
+#include "backends/cuda/kernels/softmax.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+using core::DType;
+
+/// Matrices of scores: one launch for all, or one for each batch element when looped.
+struct Scores {
+  DType dtype;
+  std::int64_t seq, launches, rows;  ///< rows of one launch
+  float scale;
+  [[nodiscard]] std::int64_t bytes() const {
+    return rows * seq * static_cast<std::int64_t>(core::size_of(dtype));
+  }
+};
+
+Scores scores_of(const OpView& v) {
+  const std::int64_t seq = v.in(0).shape[-1];
+  const std::int64_t launches = v.op.attrs.flag("looped") ? v.integer("batch") : 1;
+  return {.dtype = v.in(0).dtype,
+          .seq = seq,
+          .launches = launches,
+          .rows = v.in(0).shape.numel() / seq / launches,
+          .scale = v.number("scale")};
+}
+
+LossShape loss_shape(const OpView& v) {
+  return {.rows = v.integer("rows"), .cols = v.in(0).shape[-1], .valid = v.integer("valid")};
+}
+
+}  // namespace
+
+Kernel make_causal_softmax(const OpView& v) {
+  const Scores scores = scores_of(v);
+  if (!is_storage(scores.dtype) || !outputs_are(v, {0}, scores.dtype)) return {};
+  return [context = v.context, scores](const KernelArgs& args) {
+    for (std::int64_t i = 0; i < scores.launches; ++i) {
+      launch_causal_softmax(context->stream(), scores.dtype, scores.rows, scores.seq, scores.scale,
+                            static_cast<const std::byte*>(args.in[0]) + i * scores.bytes(),
+                            static_cast<std::byte*>(args.out[0]) + i * scores.bytes());
+    }
+  };
+}
+
+/// Inputs: dp, p.
+Kernel make_causal_softmax_backward(const OpView& v) {
+  const Scores scores = scores_of(v);
+  if (!is_storage(scores.dtype) || !inputs_are(v, {1}, scores.dtype) || !outputs_are(v, {0}, scores.dtype))
+    return {};
+  return [context = v.context, scores](const KernelArgs& args) {
+    for (std::int64_t i = 0; i < scores.launches; ++i) {
+      launch_causal_softmax_backward(context->stream(), scores.dtype, scores.rows, scores.seq, scores.scale,
+                                     static_cast<const std::byte*>(args.in[0]) + i * scores.bytes(),
+                                     static_cast<const std::byte*>(args.in[1]) + i * scores.bytes(),
+                                     static_cast<std::byte*>(args.out[0]) + i * scores.bytes());
+    }
+  };
+}
+
+/// Inputs: logits, targets. Outputs: losses, lse.
+Kernel make_cross_entropy(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !outputs_are(v, {0, 1}, DType::f32)) return {};
+  return [context = v.context, dtype, shape = loss_shape(v)](const KernelArgs& args) {
+    launch_cross_entropy(context->stream(), dtype, shape, args.in[0], ids(args.in[1]), floats(args.out[0]),
+                         floats(args.out[1]));
+  };
+}
+
+/// Inputs: logits, targets, lse.
+Kernel make_cross_entropy_backward(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !inputs_are(v, {2}, DType::f32) || !outputs_are(v, {0}, dtype)) return {};
+  return [context = v.context, dtype, shape = loss_shape(v),
+          scale = v.number("grad_scale")](const KernelArgs& args) {
+    launch_cross_entropy_backward(context->stream(), dtype, shape, args.in[0], ids(args.in[1]),
+                                  floats(args.in[2]), scale, args.out[0]);
+  };
+}
+
+Kernel make_mean(const OpView& v) {
+  if (!inputs_are(v, {0}, DType::f32) || !outputs_are(v, {0}, DType::f32)) return {};
+  return [context = v.context, count = v.in(0).shape.numel(), weight = v.op.attrs.number("weight"),
+          accumulate = v.accumulates()](const KernelArgs& args) {
+    launch_mean(context->stream(), count, floats(args.in[0]), weight, accumulate, floats(args.out[0]));
+  };
+}
+
+}  // namespace rooflm::backends::cuda

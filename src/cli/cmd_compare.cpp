@@ -1,0 +1,138 @@
+// rooflm compare: two records, what got faster or slower.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/table.h"
+#include "cli/values.h"
+#include "core/error.h"
+#include "record/reader.h"
+#include "report/compare.h"
+
+namespace rooflm::cli {
+namespace {
+
+struct Options {
+  std::string a, b;
+  std::string same = "1%";
+  std::string confidence = "95%";
+  std::string fail_slower;
+  std::string format = "table";
+};
+
+Row time_row(const report::ComparedTime& time) {
+  constexpr double kMs = 1e3;
+  Row row;
+  row.set("run", time.run);
+  row.set("subject", time.subject);
+  row.set("a_s", time.a_s);
+  row.set("b_s", time.b_s);
+  row.set("a_ms", kMs * time.a_s);
+  row.set("b_ms", kMs * time.b_s);
+  row.set("a_samples", static_cast<std::int64_t>(time.a_samples));
+  row.set("b_samples", static_cast<std::int64_t>(time.b_samples));
+  row.set("ratio", time.ratio);
+  row.set("ci_low", time.interval.low);
+  row.set("ci_high", time.interval.high);
+  row.set("p", time.p);
+  row.set("verdict", std::string(report::name_of(time.verdict)));
+  return row;
+}
+
+Table compare_table(const report::Comparison& comparison, const Options& options) {
+  Table table{.columns = {{"run", "run"},
+                          {"subject", "what"},
+                          {"a_ms", "A ms"},
+                          {"b_ms", "B ms"},
+                          {"ratio", "B / A"},
+                          {"ci_low", "low"},
+                          {"ci_high", "high"},
+                          {"p", "p"},
+                          {"verdict", "verdict"}},
+              .rows = {},
+              .notes = {}};
+  for (const report::ComparedTime& time : comparison.rows) table.rows.push_back(time_row(time));
+  // A column that says the same in every row only takes place.
+  const auto& rows = comparison.rows;
+  if (std::ranges::all_of(rows, [&](const auto& row) { return row.run == rows.front().run; })) {
+    table.columns.erase(table.columns.begin());
+  }
+  table.notes = {
+      "", fmt::format("A: {}, B: {}", options.a, options.b),
+      "step and phases: plain steps; blocks: device time of all layers in each observed step; medians",
+      fmt::format("low to high: {} interval of B / A (bootstrap); p: Mann-Whitney, adjusted for {} rows "
+                  "(Holm)",
+                  options.confidence, rows.size()),
+      fmt::format("SAME: the interval lies within 1 +- {}. Of these runs: starting a program anew "
+                  "changes its times, too",
+                  options.same)};
+  for (const std::string& note : comparison.notes) table.notes.push_back("note: " + note);
+  return table;
+}
+
+/// Exit code of the gate, and why on standard error.
+int gate(const report::Comparison& comparison, const Options& options) {
+  if (options.fail_slower.empty()) return 0;
+  const double share = parse_share("--fail-slower", options.fail_slower);
+  const auto slower = report::slower_steps(comparison, share);
+  for (const auto& step : slower) {
+    note("slower by more than {}: {}: {:.4g} s to {:.4g} s, ratio at least {:.4g}", options.fail_slower,
+         step.run, step.a_s, step.b_s, step.interval.low);
+  }
+  for (const std::string& lost : comparison.lost) note("timed in A, but not in B: {}", lost);
+  const bool holds = slower.empty() && comparison.lost.empty();
+  return static_cast<int>(holds ? core::ExitCode::done : core::ExitCode::check_failed);
+}
+
+int run(const Options& options) {
+  constexpr double kLeastConfidence = 0.5;
+  const Format format = parse_format(options.format);
+  const report::CompareOptions settings{.same = parse_share("--same", options.same),
+                                        .confidence = parse_share("--confidence", options.confidence)};
+  if (settings.confidence < kLeastConfidence || settings.confidence >= 1) {
+    throw core::UsageError(fmt::format("--confidence {}: from 50% to less than 100%", options.confidence));
+  }
+  if (!options.fail_slower.empty()) (void)parse_share("--fail-slower", options.fail_slower);
+  const record::Reader a(options.a);
+  const record::Reader b(options.b);
+  const report::Comparison comparison = report::compare(a, b, settings);
+  write_out(format_table(compare_table(comparison, options), format));
+  if (format == Format::csv || format == Format::json) {
+    for (const std::string& text : comparison.notes) note("note: {}", text);
+  }
+  return gate(comparison, options);
+}
+
+}  // namespace
+
+Body declare_compare(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("a", options->a, "The run record to compare with")->type_name("FILE")->required();
+  app.add_option("b", options->b, "The run record that may be faster or slower")
+      ->type_name("FILE")
+      ->required();
+  app.add_option("--same", options->same, "Changes of less are none: SAME when the interval lies within")
+      ->type_name("SHARE")
+      ->capture_default_str();
+  app.add_option("--confidence", options->confidence, "Of the intervals; the rest is the level of the tests")
+      ->type_name("SHARE")
+      ->capture_default_str();
+  app.add_option("--fail-slower", options->fail_slower,
+                 "Exit code 1 when a whole step is slower by more, all of its interval, or no longer runs")
+      ->type_name("SHARE");
+  app.add_option("--format", options->format, "JSON and CSV carry every number in full, in seconds")
+      ->type_name(kFormats)
+      ->capture_default_str();
+  app.footer(
+      "Runs are matched by configuration: model, sizes, engine, attention, device, dtype, recompute. Two "
+      "records of\n"
+      "one run each are compared whatever they ran, and what differs is said.\n\n"
+      "Example: rooflm compare before.rooflm after.rooflm --fail-slower 3%");
+  return [options] { return run(*options); };
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,242 @@
+// NVIDIA GPUs as a device: every op against the reference on the processor, memory, times, recordings.
+#include "backends/cuda/cuda_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "backends/cpu/cpu_backend.h"
+#include "backends/cuda/device.h"
+#include "core/error.h"
+#include "passes/cast.h"
+#include "program/ops.h"
+#include "tests/backends/op_cases.h"
+#include "tests/backends/op_runner.h"
+
+namespace rooflm::tests {
+namespace {
+
+using backends::cuda::CudaOptions;
+using backends::cuda::make_cuda_backend;
+using core::DType;
+using program::Op;
+using program::TensorId;
+
+/// Why there is nothing to test, or empty.
+const std::string& missing_gpu() {
+  static const std::string reason = [] {
+    const auto status = backends::cuda::query_cuda();
+    return status.devices.empty() ? status.reason : std::string();
+  }();
+  return reason;
+}
+
+class Cuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!missing_gpu().empty()) GTEST_SKIP() << missing_gpu();
+  }
+};
+
+double greatest(const std::vector<double>& values) {
+  double most = 0;
+  for (const double x : values) most = std::max(most, std::abs(x));
+  return most;
+}
+
+/// How far the GPU may be from the reference, relative to one element and to the largest one.
+struct Tolerance {
+  double element, largest;
+};
+
+/// fp32: sums in another order and in fp32 where the reference adds in double, exp and tanh of the GPU's
+/// approximations. bf16: the same number may be rounded the other way, 2^-7 of an element, also inside the op
+/// (probabilities, the bias of a product), 2^-8 of the largest element. tf32 rounds operands to 2^-11.
+Tolerance tolerance_of(DType dtype, bool tf32) {
+  if (dtype == DType::bf16) return {0x1p-7, 0x1p-7};
+  return tf32 ? Tolerance{0x1p-9, 0x1p-9} : Tolerance{1e-5, 2e-5};
+}
+
+void expect_close(const std::vector<double>& actual, const std::vector<double>& expected, Tolerance tolerance,
+                  const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size());
+  const double absolute = tolerance.largest * greatest(expected);
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const double allowed = absolute + tolerance.element * std::abs(expected[i]);
+    ASSERT_LE(std::abs(actual[i] - expected[i]), allowed)
+        << what << "[" << i << "]: " << actual[i] << " for " << expected[i];
+  }
+}
+
+/// Forward and backward in the dtype.
+Case prepared(Case c, DType dtype, bool tf32) {
+  append_backward(c);
+  passes::cast(c.program, dtype);
+  for (Op& op : c.program.ops) {
+    if (op.is(program::ops::kMatmul)) op.attrs.set("tf32", tf32 ? 1 : 0);
+  }
+  return c;
+}
+
+std::string describe(const Case& c, std::size_t op) {
+  return c.name + ": " + std::string(c.program.ops[op].def->name);
+}
+
+struct Variant {
+  Sizes sizes;
+  DType dtype;
+  bool tf32;
+};
+std::string name_of(const Variant& v) {
+  return v.sizes.name + "_" + (v.tf32 ? "tf32" : std::string(core::name_of(v.dtype)));
+}
+void PrintTo(const Variant& v, std::ostream* out) { *out << name_of(v); }
+
+class CudaOps : public testing::TestWithParam<Variant> {
+ protected:
+  void SetUp() override {
+    if (!missing_gpu().empty()) GTEST_SKIP() << missing_gpu();
+  }
+};
+
+/// Runs each program on the reference; before each op, the GPU runs it on the same contents.
+TEST_P(CudaOps, MatchTheReference) {
+  const auto& [sizes, dtype, tf32] = GetParam();
+  const auto cpu = backends::make_cpu_backend(backends::CpuKernels::reference, 2);
+  const auto gpu = make_cuda_backend(0, {});
+  for (const Case& plain : all_cases(sizes)) {
+    const Case c = prepared(plain, dtype, tf32);
+    OpRunner expected(c, *cpu);
+    OpRunner actual(c, *gpu);
+    for (std::size_t op = 0; op < c.program.ops.size(); ++op) {
+      SCOPED_TRACE(describe(c, op));
+      actual.copy_from(expected);
+      expected.run(op);
+      try {
+        actual.run(op);
+      } catch (const core::Error& error) {
+        FAIL() << error.what();
+      }
+      for (const TensorId id : c.program.ops[op].outputs) {
+        if (id == program::kNone) continue;
+        const program::Tensor& tensor = c.program.tensor(id);
+        const auto tolerance = tolerance_of(tensor.dtype == DType::bf16 ? DType::bf16 : dtype, tf32);
+        expect_close(actual.read(id), expected.read(id), tolerance, "output " + tensor.name);
+      }
+    }
+  }
+}
+
+/// The same bits again, and in the place of an input.
+TEST_P(CudaOps, RepeatBitForBitAlsoInPlace) {
+  const auto& [sizes, dtype, tf32] = GetParam();
+  const auto gpu = make_cuda_backend(0, {});
+  for (const Case& plain : all_cases(sizes)) {
+    const Case c = prepared(plain, dtype, tf32);
+    OpRunner first(c, *gpu);
+    OpRunner second(c, *gpu);
+    for (std::size_t i = 0; i < c.program.ops.size(); ++i) {
+      const Op& op = c.program.ops[i];
+      second.copy_from(first);
+      OpRunner before(c, *gpu);
+      before.copy_from(first);
+      first.run(i);
+      second.run(i);
+      for (const TensorId id : op.outputs) {
+        if (id == program::kNone) continue;
+        ASSERT_EQ(second.read(id), first.read(id)) << describe(c, i);
+      }
+      if (!can_run_in_place(c.program, op)) continue;
+      before.run_in_place(i, static_cast<std::size_t>(op.def->in_place_input));
+      for (const TensorId id : op.outputs) ASSERT_EQ(before.read(id), first.read(id)) << describe(c, i);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaOps,
+                         testing::Values(Variant{kTiny, DType::f32, false}, Variant{kOdd, DType::f32, false},
+                                         Variant{kTypical, DType::f32, false},
+                                         Variant{kTypical, DType::f32, true},
+                                         Variant{kTiny, DType::bf16, false},
+                                         Variant{kOdd, DType::bf16, false},
+                                         Variant{kTypical, DType::bf16, false}),
+                         [](const auto& test) { return name_of(test.param); });
+
+TEST_F(Cuda, AllocatesCopiesAndGivesBack) {
+  const auto gpu = make_cuda_backend(0, {});
+  EXPECT_EQ(gpu->device(), "cuda:0");
+  EXPECT_EQ(gpu->allocate(0), nullptr);
+  const double free = gpu->free_bytes();
+  {
+    constexpr std::size_t kBytes = std::size_t{256} << 20U;
+    const backends::Allocation memory(*gpu, kBytes);
+    EXPECT_NEAR(gpu->free_bytes(), free - static_cast<double>(kBytes), static_cast<double>(kBytes) / 4);
+    const std::array<int, 3> sent = {1, -2, 3};
+    std::array<int, 3> received{};
+    gpu->zero(memory.data(), kBytes);
+    gpu->copy_in(memory.data(), sent.data(), sizeof sent);
+    gpu->copy_out(received.data(), memory.data(), sizeof received);
+    EXPECT_EQ(sent, received);
+  }
+  EXPECT_NEAR(gpu->free_bytes(), free, 64e6);
+}
+
+TEST_F(Cuda, OutOfMemoryLeavesTheDeviceUsable) {
+  const auto gpu = make_cuda_backend(0, {});
+  const double free = gpu->free_bytes();
+  const auto too_much = static_cast<std::size_t>(2 * free);
+  EXPECT_THROW(static_cast<void>(gpu->allocate(too_much)), core::OutOfMemory);
+  const backends::Allocation memory(*gpu, 4096);
+  gpu->zero(memory.data(), memory.bytes());
+  EXPECT_NEAR(gpu->free_bytes(), free, 64e6);
+}
+
+TEST_F(Cuda, DevicesThatAreNotThereAreNamed) {
+  try {
+    make_cuda_backend(99, {});
+    FAIL() << "there is no 100th GPU";
+  } catch (const core::Unavailable& error) {
+    EXPECT_NE(std::string(error.what()).find("cuda:99"), std::string::npos) << error.what();
+  }
+}
+
+/// y += x as a kernel, its operands, and what is recorded of it.
+TEST_F(Cuda, RecordingsRunAgainAndTakeTimes) {
+  const auto gpu = make_cuda_backend(0, {});
+  Case c = find_case(kTypical, "mean");
+  OpRunner plain(c, *gpu);
+  plain.run(0);
+  const program::Op& op = c.program.ops[1];  // adds to the loss
+  const backends::Allocation losses(*gpu, static_cast<std::size_t>(c.program.tensor(op.inputs[0]).bytes()));
+  const backends::Allocation loss(*gpu, sizeof(float));
+  const std::vector<float> ones(losses.bytes() / sizeof(float), 1.0F);
+  gpu->copy_in(losses.data(), ones.data(), losses.bytes());
+  gpu->zero(loss.data(), loss.bytes());
+  const auto kernel = gpu->make_kernel(c.program, op);
+  const auto stopwatch = gpu->make_stopwatch(2);
+  const std::array<void*, 1> in = {losses.data()};
+  const std::array<void*, 1> out = {loss.data()};
+  const auto recording = gpu->record([&] {
+    stopwatch->mark(0);
+    kernel({.in = in, .out = out});
+    stopwatch->mark(1);
+  });
+  ASSERT_NE(recording, nullptr);
+  constexpr int kReplays = 3;
+  for (int i = 0; i < kReplays; ++i) recording->replay();
+  gpu->synchronize();
+  float result = 0;
+  gpu->copy_out(&result, loss.data(), sizeof result);
+  EXPECT_FLOAT_EQ(result, kReplays * 0.5F * static_cast<float>(ones.size()));
+  EXPECT_GT(stopwatch->elapsed_s(0, 1), 0.0);
+  EXPECT_LT(stopwatch->elapsed_s(0, 1), 1.0);
+}
+
+}  // namespace
+}  // namespace rooflm::tests

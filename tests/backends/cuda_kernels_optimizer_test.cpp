@@ -1,0 +1,108 @@
+// CUDA launchers of the optimizer step against plain loops.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "backends/cuda/kernels/optimizer.h"
+#include "tests/backends/cuda_testing.h"
+
+namespace rooflm::tests {
+namespace {
+
+using namespace backends::cuda;  // NOLINT(google-build-using-namespace): the launchers are what is tested
+using core::DType;
+using Values = std::vector<double>;
+
+/// More tensors than one launch takes, of odd sizes, one of them over several blocks.
+std::vector<std::int64_t> many_sizes() {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t i = 0; i < 300; ++i) sizes.push_back(i % 7 == 3 ? 70001 : i * 5 + 1);
+  return sizes;
+}
+
+TEST_F(CudaKernels, GlobalNorm) {
+  std::vector<std::unique_ptr<DeviceArray>> arrays;
+  std::vector<NormedTensor> tensors;
+  double square = 0;
+  const auto sizes = many_sizes();
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const Values g = random_values(DType::f32, sizes[i], static_cast<unsigned>(i));
+    for (const double value : g) square += value * value;
+    arrays.push_back(std::make_unique<DeviceArray>(DType::f32, g, i % 2));
+    tensors.push_back({sizes[i], arrays.back()->floats()});
+  }
+  const DeviceBytes workspace(global_norm_workspace_bytes(sizes));
+  const DeviceArray norm(DType::f32, 1);
+  launch_global_norm(nullptr, tensors, norm.floats(), workspace.at(0));
+  expect_close(norm.read(), Values{std::sqrt(square)}, 1e-6);
+}
+
+TEST_F(CudaKernels, Updates) {
+  const UpdateStep constants{
+      .max_norm = 1, .weight_decay = 0.1F, .beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F};
+  const Values hyper{0.01, 0.19, 0.0975, 0};
+  const DeviceArray d_hyper(DType::f32, hyper);
+  const DeviceArray d_norm(DType::f32, Values{4});
+  const double clip = 1 / (4 + 1e-6);
+  for (const bool adamw : {true, false}) {
+    struct Tensor {
+      Values p, m, v;
+      std::unique_ptr<DeviceArray> dp, dg, dm, dv, copy;
+    };
+    std::vector<Tensor> expected;
+    std::vector<UpdatedTensor> tensors;
+    const auto sizes = many_sizes();
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const auto seed = static_cast<unsigned>(4 * i);
+      Tensor t{random_values(DType::f32, sizes[i], seed),
+               random_values(DType::f32, sizes[i], seed + 1),
+               random_values(DType::f32, sizes[i], seed + 2),
+               {},
+               {},
+               {},
+               {},
+               {}};
+      const Values g = random_values(DType::f32, sizes[i], seed + 3);
+      for (double& value : t.v) value = std::abs(value);
+      const auto array = [&](const Values& values) {
+        return std::make_unique<DeviceArray>(DType::f32, values, i % 2);
+      };
+      t.dp = array(t.p);
+      t.dg = array(g);
+      t.dm = array(t.m);
+      t.dv = array(t.v);
+      if (i % 3 > 0) t.copy = std::make_unique<DeviceArray>(DType::bf16, t.p.size());
+      for (std::size_t k = 0; k < g.size(); ++k) {
+        const double d = clip * g[k];
+        t.p[k] -= hyper[0] * 0.1 * t.p[k];
+        if (adamw) {
+          t.m[k] = 0.9 * t.m[k] + 0.1 * d;
+          t.v[k] = 0.95 * t.v[k] + 0.05 * d * d;
+          t.p[k] -= hyper[0] * (t.m[k] / hyper[1]) / (std::sqrt(t.v[k] / hyper[2]) + 1e-8);
+        } else {
+          t.p[k] -= hyper[0] * d;
+        }
+      }
+      tensors.push_back({sizes[i], t.dp->floats(), t.dg->floats(), t.dm->floats(), t.dv->floats(),
+                         t.copy == nullptr ? nullptr : t.copy->data()});
+      expected.push_back(std::move(t));
+    }
+    UpdateStep step = constants;
+    step.hyper = d_hyper.floats();
+    step.norm = d_norm.floats();
+    adamw ? launch_adamw(nullptr, step, tensors) : launch_sgd(nullptr, step, tensors);
+    for (const Tensor& t : expected) {
+      expect_close(t.dp->read(), t.p, 1e-5);
+      expect_close(t.dm->read(), t.m, 1e-5);
+      expect_close(t.dv->read(), t.v, 1e-5);
+      if (t.copy != nullptr) expect_close(t.copy->read(), t.dp->read(), 4e-3);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rooflm::tests

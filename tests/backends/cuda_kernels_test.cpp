@@ -1,0 +1,250 @@
+// CUDA launchers against plain loops: elementwise maps, sums over rows, norms, heads, rotary positions,
+// softmax.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "backends/cuda/kernels/column_sums.h"
+#include "backends/cuda/kernels/elementwise.h"
+#include "backends/cuda/kernels/heads.h"
+#include "backends/cuda/kernels/norm.h"
+#include "backends/cuda/kernels/softmax.h"
+#include "tests/backends/cuda_testing.h"
+
+namespace rooflm::tests {
+namespace {
+
+using namespace backends::cuda;  // NOLINT(google-build-using-namespace): the launchers are what is tested
+using core::DType;
+using Values = std::vector<double>;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// Both element types, aligned and not.
+void for_types(const std::function<void(DType, std::size_t)>& body) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::size_t shift : {std::size_t{0}, std::size_t{1}}) {
+      SCOPED_TRACE(std::string(core::name_of(dtype)) + (shift > 0 ? ", unaligned" : ""));
+      body(dtype, shift);
+    }
+  }
+}
+
+double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+TEST_F(CudaKernels, MapsOfElements) {
+  constexpr std::int64_t kCount = 4099;
+  for_types([](DType dtype, std::size_t shift) {
+    const Values x = random_values(dtype, kCount, 1, 2);
+    const Values y = random_values(dtype, kCount, 2);
+    const DeviceArray dx(dtype, x, shift);
+    const DeviceArray dy(dtype, y);
+    const DeviceArray out(dtype, x.size(), shift);
+    Values sum, activated, gradient;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      sum.push_back(stored(dtype, x[i] + y[i]));
+      activated.push_back(gelu(x[i]));
+      constexpr double kStep = 1e-5;
+      gradient.push_back(y[i] * (gelu(x[i] + kStep) - gelu(x[i] - kStep)) / (2 * kStep));
+    }
+    launch_add(nullptr, dtype, kCount, dx.data(), dy.data(), out.data());
+    EXPECT_EQ(out.read(), sum);
+    launch_gelu(nullptr, dtype, kCount, dx.data(), out.data());
+    expect_close(out.read(), activated, tolerance_of(dtype));
+    launch_gelu_backward(nullptr, dtype, kCount, dy.data(), dx.data(), dy.data());  // in place
+    expect_close(dy.read(), gradient, tolerance_of(dtype));
+  });
+}
+
+TEST_F(CudaKernels, GeluOfExtremes) {
+  const Values x{-1e30, -300, -90, -20, 0, 20, 90, 300, 1e30};
+  for_types([&](DType dtype, std::size_t shift) {
+    const DeviceArray device(dtype, x, shift);
+    const Values kept = device.read();
+    Values expected;
+    for (const double value : kept) expected.push_back(value > 0 ? value : 0);
+    launch_gelu(nullptr, dtype, static_cast<std::int64_t>(x.size()), device.data(), device.data());
+    expect_close(device.read(), expected, tolerance_of(dtype));
+  });
+}
+
+TEST_F(CudaKernels, CastRoundsToNearestEven) {
+  const Values x = random_values(DType::f32, 1003, 3);
+  const DeviceArray single(DType::f32, x);
+  const DeviceArray half(DType::bf16, x.size(), 1);
+  const DeviceArray back(DType::f32, x.size());
+  launch_cast(nullptr, 1003, DType::f32, single.data(), DType::bf16, half.data());
+  launch_cast(nullptr, 1003, DType::bf16, half.data(), DType::f32, back.data());
+  Values expected;
+  for (const double value : x) expected.push_back(stored(DType::bf16, value));
+  EXPECT_EQ(half.read(), expected);
+  EXPECT_EQ(back.read(), expected);
+}
+
+TEST_F(CudaKernels, SwiGlu) {
+  for (const std::int64_t width : {40, 37}) {
+    for_types([&](DType dtype, std::size_t shift) {
+      constexpr std::int64_t kRows = 13;
+      const Values h = random_values(dtype, kRows * 2 * width, 4, 2);
+      const Values dy = random_values(dtype, kRows * width, 5);
+      Values y, dh(h.size());
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        for (std::int64_t f = 0; f < width; ++f) {
+          const double gate = h[at(r * 2 * width + f)];
+          const double up = h[at(r * 2 * width + width + f)];
+          const double s = sigmoid(gate);
+          const double d = dy[at(r * width + f)];
+          y.push_back(gate * s * up);
+          dh[at(r * 2 * width + f)] = d * up * s * (1 + gate * (1 - s));
+          dh[at(r * 2 * width + width + f)] = d * gate * s;
+        }
+      }
+      const DeviceArray device_h(dtype, h, shift);
+      const DeviceArray device_dy(dtype, dy);
+      const DeviceArray device_y(dtype, y.size());
+      launch_swiglu(nullptr, dtype, kRows, width, device_h.data(), device_y.data());
+      expect_close(device_y.read(), y, tolerance_of(dtype));
+      launch_swiglu_backward(nullptr, dtype, kRows, width, device_dy.data(), device_h.data(),
+                             device_h.data());
+      expect_close(device_h.read(), dh, tolerance_of(dtype));
+    });
+  }
+}
+
+TEST_F(CudaKernels, BiasAndItsGradient) {
+  for (const auto& [rows, cols] : {std::pair{517, 264}, std::pair{1, 8}, std::pair{70, 13}}) {
+    for_types([rows = rows, cols = cols](DType dtype, std::size_t shift) {
+      const Values x = random_values(dtype, std::int64_t{rows} * cols, 6);
+      const Values bias = random_values(DType::f32, cols, 7);
+      const DeviceArray device_x(dtype, x, shift);
+      const DeviceArray device_bias(DType::f32, bias);
+      const DeviceArray y(dtype, x.size());
+      Values biased, sums(bias.begin(), bias.end());
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        biased.push_back(stored(dtype, x[i] + bias[i % bias.size()]));
+        sums[i % bias.size()] += x[i];
+      }
+      launch_bias_add(nullptr, dtype, rows, cols, device_x.data(), device_bias.floats(), y.data());
+      expect_close(y.read(), biased, dtype == DType::f32 ? 0 : tolerance_of(dtype));
+      const DeviceBytes workspace(bias_backward_workspace_bytes(rows, cols));
+      launch_bias_backward(nullptr, dtype, rows, cols, device_x.data(), device_bias.floats(), true,
+                           workspace.at(0));
+      expect_close(device_bias.read(), sums, 1e-5);
+      for (std::size_t c = 0; c < sums.size(); ++c) sums[c] -= bias[c];
+      launch_bias_backward(nullptr, dtype, rows, cols, device_x.data(), device_bias.floats(), false,
+                           workspace.at(0));
+      expect_close(device_bias.read(), sums, 1e-5);
+    });
+  }
+}
+
+TEST_F(CudaKernels, HeadsMoveThereAndBack) {
+  for (const std::int64_t dim : {16, 5}) {
+    for_types([&](DType dtype, std::size_t shift) {
+      const HeadsShape s{.batch = 2, .seq = 7, .heads = 6, .kv_heads = 2, .head_dim = dim};
+      const std::int64_t position = s.batch * s.seq;
+      const Values packed = random_values(dtype, position * s.width(), 8);
+      const DeviceArray qkv(dtype, packed, shift);
+      const DeviceArray q(dtype, at(position * s.heads * dim));
+      const DeviceArray k(dtype, at(position * s.kv_heads * dim));
+      const DeviceArray v(dtype, at(position * s.kv_heads * dim));
+      launch_split_heads(nullptr, dtype, s, qkv.data(), q.data(), k.data(), v.data());
+      const auto expected = [&](std::int64_t first, std::int64_t count) {
+        Values heads;
+        for (std::int64_t b = 0; b < s.batch; ++b) {
+          for (std::int64_t h = 0; h < count; ++h) {
+            for (std::int64_t t = 0; t < s.seq; ++t) {
+              for (std::int64_t d = 0; d < dim; ++d) {
+                heads.push_back(packed[at((b * s.seq + t) * s.width() + (first + h) * dim + d)]);
+              }
+            }
+          }
+        }
+        return heads;
+      };
+      EXPECT_EQ(q.read(), expected(0, s.heads));
+      EXPECT_EQ(k.read(), expected(s.heads, s.kv_heads));
+      EXPECT_EQ(v.read(), expected(s.heads + s.kv_heads, s.kv_heads));
+      const DeviceArray joined(dtype, packed.size(), shift);
+      launch_join_heads(nullptr, dtype, s, q.data(), k.data(), v.data(), joined.data());
+      EXPECT_EQ(joined.read(), packed);
+      const DeviceArray merged(dtype, at(position * s.heads * dim));
+      const DeviceArray again(dtype, at(position * s.heads * dim));
+      launch_merge_heads(nullptr, dtype, s, q.data(), merged.data());
+      launch_unmerge_heads(nullptr, dtype, s, merged.data(), again.data());
+      EXPECT_EQ(again.read(), q.read());
+      EXPECT_EQ(merged.read().at(at(dim)), q.read().at(at(s.seq * dim)));  // position 0 of head 1
+    });
+  }
+}
+
+TEST_F(CudaKernels, RotaryPositions) {
+  for (const std::int64_t dim : {32, 10}) {
+    for_types([&](DType dtype, std::size_t shift) {
+      const HeadsShape s{.batch = 2, .seq = 9, .heads = 4, .kv_heads = 2, .head_dim = dim};
+      const Values x = random_values(dtype, s.batch * s.seq * s.width(), 9);
+      const std::int64_t half = dim / 2;
+      Values expected = x;
+      for (std::int64_t r = 0; r < s.batch * s.seq; ++r) {
+        for (std::int64_t i = 0; i < (s.heads + s.kv_heads) * half; ++i) {
+          const double angle = static_cast<double>(r % s.seq) *
+                               std::pow(500.0, -static_cast<double>(i % half) / static_cast<double>(half));
+          const std::size_t a = at(r * s.width() + i / half * dim + i % half);
+          const std::size_t b = a + at(half);
+          expected[a] = x[a] * std::cos(angle) - x[b] * std::sin(angle);
+          expected[b] = x[b] * std::cos(angle) + x[a] * std::sin(angle);
+        }
+      }
+      const DeviceArray cosines(DType::f32, at(s.seq * half));
+      const DeviceArray sines(DType::f32, at(s.seq * half));
+      launch_rope_tables(nullptr, s.seq, dim, 500.0, cosines.floats(), sines.floats());
+      const DeviceArray from(dtype, x, shift);
+      const DeviceArray to(dtype, x.size(), shift);
+      launch_rope(nullptr, dtype, s, from.data(), cosines.floats(), sines.floats(), false, to.data());
+      expect_close(to.read(), expected, tolerance_of(dtype));
+      launch_rope(nullptr, dtype, s, to.data(), cosines.floats(), sines.floats(), true, to.data());
+      expect_close(to.read(), x, 2 * tolerance_of(dtype));
+    });
+  }
+}
+
+TEST_F(CudaKernels, CausalSoftmaxAndItsGradient) {
+  for (const std::int64_t seq : {1, 8, 37, 600}) {
+    for_types([&](DType dtype, std::size_t shift) {
+      constexpr double kScale = 0.3;
+      const std::int64_t rows = 2 * seq;
+      const Values s = random_values(dtype, rows * seq, 10, 4);
+      const Values dp = random_values(dtype, rows * seq, 11);
+      const DeviceArray device(dtype, s, shift);
+      const DeviceArray device_dp(dtype, dp);
+      launch_causal_softmax(nullptr, dtype, rows, seq, static_cast<float>(kScale), device.data(),
+                            device.data());
+      const Values p = device.read();
+      Values expected(p.size()), ds(p.size());
+      for (std::int64_t r = 0; r < rows; ++r) {
+        double total = 0;
+        double dot = 0;
+        for (std::int64_t j = 0; j <= r % seq; ++j) {
+          total += std::exp(kScale * s[at(r * seq + j)]);
+          dot += p[at(r * seq + j)] * dp[at(r * seq + j)];
+        }
+        for (std::int64_t j = 0; j <= r % seq; ++j) {
+          expected[at(r * seq + j)] = std::exp(kScale * s[at(r * seq + j)]) / total;
+          ds[at(r * seq + j)] = kScale * p[at(r * seq + j)] * (dp[at(r * seq + j)] - dot);
+        }
+      }
+      expect_close(p, expected, tolerance_of(dtype), 0.05);
+      launch_causal_softmax_backward(nullptr, dtype, rows, seq, static_cast<float>(kScale), device_dp.data(),
+                                     device.data(), device_dp.data());
+      expect_close(device_dp.read(), ds, tolerance_of(dtype), 0.05);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace rooflm::tests

@@ -1,0 +1,173 @@
+// Engines on an NVIDIA GPU compute what they compute on the processor: every kind of attention, recompute and
+// batch splitting; a replayed step is the step.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/device.h"
+#include "tests/engines/step_runner.h"
+#include "tests/passes/recipes.h"
+
+namespace rooflm {
+namespace {
+
+using engines::EngineKind;
+using engines::StepOptions;
+using model::Arch;
+using passes::AttentionKind;
+using passes::Recompute;
+using tests::StepRunner;
+
+constexpr int kSteps = 20;
+constexpr std::int64_t kBatch = 4;
+constexpr std::int64_t kSeq = 13;
+
+const std::string& missing_gpu() {
+  static const std::string reason = [] {
+    const auto status = backends::cuda::query_cuda();
+    return status.devices.empty() ? status.reason : std::string();
+  }();
+  return reason;
+}
+
+StepOptions make(EngineKind engine, AttentionKind attention, core::DType dtype = core::DType::f32,
+                 Recompute recompute = Recompute::none, int micro_batches = 1) {
+  return {.engine = engine,
+          .attention = attention,
+          .dtype = dtype,
+          .recompute = recompute,
+          .micro_batches = micro_batches};
+}
+
+/// Sees nothing; a step with an observer is not replayed.
+class Bystander final : public engines::Observer {
+ public:
+  void on_op_begin(const program::Program&, std::size_t) override {}
+  void on_op_end(const program::Program&, std::size_t) override {}
+  void on_allocate(const program::Program&, program::TensorId, std::int64_t) override {}
+  void on_free(const program::Program&, program::TensorId, std::int64_t) override {}
+};
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> last_weight;
+};
+
+Outcome train(Arch arch, const StepOptions& options, std::unique_ptr<backends::Backend> backend,
+              engines::Observer* observer = nullptr) {
+  const auto config = tests::small_config(arch);
+  StepRunner runner(config, kBatch / options.micro_batches, kSeq, options, tests::initial_weights(config),
+                    std::move(backend));
+  Outcome outcome;
+  for (int i = 0; i < kSteps; ++i) {
+    const auto batch = tests::random_batch(kBatch * kSeq, config.vocab, static_cast<std::uint64_t>(i % 3));
+    outcome.losses.push_back(runner.step(batch, 3e-3, observer));
+  }
+  outcome.last_weight = runner.weight("h.1.feed_forward.fc1.weight");
+  return outcome;
+}
+
+Outcome on_gpu(Arch arch, const StepOptions& options, engines::Observer* observer = nullptr) {
+  return train(arch, options, backends::cuda::make_cuda_backend(0, {}), observer);
+}
+
+Outcome on_cpu(Arch arch, const StepOptions& options) {
+  return train(arch, options, backends::make_cpu_backend(backends::CpuKernels::reference, 2));
+}
+
+void expect_close(const Outcome& a, const Outcome& b, double relative) {
+  ASSERT_EQ(a.losses.size(), b.losses.size());
+  for (std::size_t i = 0; i < a.losses.size(); ++i) {
+    EXPECT_NEAR(a.losses[i], b.losses[i], relative * std::abs(b.losses[i])) << "step " << i;
+  }
+}
+
+std::string describe(const StepOptions& o) {
+  return std::string(engines::name_of(o.engine)) + " " + std::string(passes::name_of(o.attention)) + " " +
+         std::string(core::name_of(o.dtype)) + " " + std::string(passes::name_of(o.recompute)) + " in " +
+         std::to_string(o.micro_batches);
+}
+
+class CudaEngine : public testing::TestWithParam<Arch> {
+ protected:
+  void SetUp() override {
+    if (!missing_gpu().empty()) GTEST_SKIP() << missing_gpu();
+  }
+};
+
+/// fp32 accumulates in another order: 1e-4 relative over 20 steps, as between engines on the processor.
+TEST_P(CudaEngine, LossesFollowTheProcessorInFp32) {
+  const Outcome reference = on_cpu(GetParam(), make(EngineKind::eager, AttentionKind::batched));
+  EXPECT_LT(reference.losses.back(), reference.losses.front() - 0.5) << "the model does not learn";
+  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+    for (const AttentionKind attention :
+         {AttentionKind::looped, AttentionKind::batched, AttentionKind::flash}) {
+      const StepOptions options = make(engine, attention);
+      SCOPED_TRACE(describe(options));
+      expect_close(on_gpu(GetParam(), options), reference, 1e-4);
+    }
+  }
+}
+
+/// bf16 has 8 bits of mantissa: 2 % over 20 steps, as on the processor.
+TEST_P(CudaEngine, LossesFollowTheProcessorInBf16) {
+  const Outcome reference = on_cpu(GetParam(), make(EngineKind::eager, AttentionKind::batched));
+  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+    for (const AttentionKind attention : {AttentionKind::batched, AttentionKind::flash}) {
+      const StepOptions options = make(engine, attention, core::DType::bf16);
+      SCOPED_TRACE(describe(options));
+      expect_close(on_gpu(GetParam(), options), reference, 2e-2);
+    }
+  }
+}
+
+TEST_P(CudaEngine, SplitsOfTheBatchAgree) {
+  const Outcome whole = on_gpu(GetParam(), make(EngineKind::fused, AttentionKind::flash));
+  expect_close(
+      on_gpu(GetParam(), make(EngineKind::fused, AttentionKind::flash, core::DType::f32, Recompute::none, 2)),
+      whole, 1e-4);
+}
+
+TEST_P(CudaEngine, ReplaysRunsAndRecomputeKindsAreBitIdentical) {
+  for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
+    const Outcome replayed = on_gpu(GetParam(), make(EngineKind::fused, AttentionKind::flash, dtype));
+    Bystander bystander;
+    const Outcome submitted =
+        on_gpu(GetParam(), make(EngineKind::fused, AttentionKind::flash, dtype), &bystander);
+    EXPECT_EQ(replayed.losses, submitted.losses);
+    EXPECT_EQ(replayed.last_weight, submitted.last_weight);
+    for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
+      const StepOptions options = make(EngineKind::fused, AttentionKind::flash, dtype, kind);
+      SCOPED_TRACE(describe(options));
+      const Outcome other = on_gpu(GetParam(), options);
+      EXPECT_EQ(replayed.losses, other.losses);
+      EXPECT_EQ(replayed.last_weight, other.last_weight);
+    }
+  }
+}
+
+/// Phases are the device's own time, the step is the host's: it also waits for the submission.
+TEST_P(CudaEngine, PhasesAddUpToNoMoreThanTheStep) {
+  const auto config = tests::small_config(GetParam());
+  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+    const StepOptions options = make(engine, engines::default_attention(engine));
+    StepRunner runner(config, kBatch, kSeq, options, tests::initial_weights(config),
+                      backends::cuda::make_cuda_backend(0, {}));
+    runner.step(tests::random_batch(kBatch * kSeq, config.vocab, 1));
+    const engines::StepTimes times = runner.engine().run();
+    EXPECT_GT(times.forward_s, 0.0);
+    EXPECT_GT(times.backward_s, 0.0);
+    EXPECT_GT(times.optimizer_s, 0.0);
+    EXPECT_LE(times.forward_s + times.backward_s + times.optimizer_s, times.step_s);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(BothKinds, CudaEngine, testing::Values(Arch::gpt2, Arch::llama),
+                         [](const auto& kind) { return std::string(model::name_of(kind.param)); });
+
+}  // namespace
+}  // namespace rooflm

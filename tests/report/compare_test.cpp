@@ -1,0 +1,204 @@
+// Comparing made-up records: what was made faster is found, what was not is not, and records that do not fit
+// say so.
+#include "report/compare.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "record/reader.h"
+#include "record/writer.h"
+#include "report/match_runs.h"
+#include "tests/record/record_testing.h"
+#include "tests/report/made_up_run.h"
+
+namespace rooflm::report {
+namespace {
+
+record::Reader write(const std::filesystem::path& path, const std::vector<MadeUpRun>& runs) {
+  record::Writer writer(path, "made up");
+  for (const MadeUpRun& run : runs) run.write(writer);
+  writer.finish();
+  return record::Reader(path);
+}
+
+Comparison compare_runs(const std::vector<MadeUpRun>& a, const std::vector<MadeUpRun>& b) {
+  const record::TemporaryFolder folder;
+  return compare(write(folder / "a.rooflm", a), write(folder / "b.rooflm", b), {});
+}
+
+MadeUpRun with_seq(MadeUpRun run, std::int64_t seq) {
+  run.run.seq = seq;
+  run.run.label = "T=" + std::to_string(seq);
+  return run;
+}
+
+const ComparedTime& row_of(const Comparison& comparison, std::string_view subject) {
+  const auto found = std::ranges::find(comparison.rows, subject, &ComparedTime::subject);
+  if (found == comparison.rows.end()) throw std::runtime_error("no such row");
+  return *found;
+}
+
+bool has_note(const Comparison& comparison, std::string_view part) {
+  return std::ranges::any_of(comparison.notes,
+                             [&](const std::string& note) { return note.find(part) != std::string::npos; });
+}
+
+TEST(Compare, RowsAreStepPhasesAndBlocksWithLayersAddedUp) {
+  const auto comparison = compare_runs({made_up_run()}, {made_up_run({.seed = 2})});
+  std::vector<std::string> subjects;
+  for (const auto& row : comparison.rows) subjects.push_back(row.subject);
+  EXPECT_EQ(subjects,
+            (std::vector<std::string>{"step", "forward", "backward", "optimizer", "forward/attention",
+                                      "forward/feed_forward", "forward/loss", "backward/feed_forward",
+                                      "backward/attention", "optimizer/optimizer"}));
+  const auto& attention = row_of(comparison, "forward/attention");
+  EXPECT_NEAR(attention.a_s, 0.8e-3, 0.01e-3) << "two layers";
+  EXPECT_EQ(attention.a_samples, 20U) << "observed steps";
+  EXPECT_EQ(row_of(comparison, "step").b_samples, 20U) << "plain steps";
+  EXPECT_EQ(attention.run, "tiny made up");
+  EXPECT_TRUE(comparison.lost.empty());
+}
+
+TEST(Compare, TheSameTwiceIsTheSame) {
+  const auto comparison = compare_runs({made_up_run()}, {made_up_run({.seed = 2})});
+  for (const auto& row : comparison.rows) {
+    EXPECT_EQ(row.verdict, Verdict::same) << row.subject;
+    EXPECT_LE(row.interval.low, row.ratio);
+    EXPECT_GE(row.interval.high, row.ratio);
+  }
+  EXPECT_TRUE(slower_steps(comparison, 0).empty() || row_of(comparison, "step").interval.low > 1);
+}
+
+TEST(Compare, OneBlockThatGotSlowerIsFound) {
+  const auto slower_backward_attention = [](const MadeUpOp& op) {
+    const bool is_it =
+        std::string_view(op.scope).ends_with("qkv") && std::string_view(op.phase) == "backward";
+    return is_it ? 1.3 : 1.0;
+  };
+  const auto comparison =
+      compare_runs({made_up_run()}, {made_up_run({.seed = 2, .factor = slower_backward_attention})});
+  const auto& block = row_of(comparison, "backward/attention");
+  EXPECT_EQ(block.verdict, Verdict::slower);
+  EXPECT_NEAR(block.ratio, 1.3, 0.01);
+  EXPECT_LT(block.p, 0.001);
+  EXPECT_EQ(row_of(comparison, "backward").verdict, Verdict::slower);
+  EXPECT_EQ(row_of(comparison, "step").verdict, Verdict::slower);
+  EXPECT_EQ(row_of(comparison, "forward").verdict, Verdict::same);
+  EXPECT_EQ(row_of(comparison, "backward/feed_forward").verdict, Verdict::same);
+  EXPECT_EQ(slower_steps(comparison, 0.03).size(), 1U);  // 0.27 ms of 4.5 ms are 6 %
+  EXPECT_TRUE(slower_steps(comparison, 0.08).empty());
+}
+
+TEST(Compare, FasterIsToldFromSlower) {
+  const auto comparison = compare_runs({made_up_run()}, {made_up_run({.scale = 0.5, .seed = 2})});
+  for (const auto& row : comparison.rows) {
+    EXPECT_EQ(row.verdict, Verdict::faster) << row.subject;
+    EXPECT_NEAR(row.ratio, 0.5, 0.01) << row.subject;
+  }
+  EXPECT_TRUE(slower_steps(comparison, 0).empty());
+}
+
+TEST(Compare, FewOrNoisyStepsLeaveItOpen) {
+  const auto few =
+      compare_runs({made_up_run({.steps = 4})}, {made_up_run({.scale = 1.2, .steps = 4, .seed = 2})});
+  for (const auto& row : few.rows) EXPECT_EQ(row.verdict, Verdict::unsure) << row.subject;
+  const auto noisy =
+      compare_runs({made_up_run({.noise = 0.5})}, {made_up_run({.scale = 1.02, .noise = 0.5, .seed = 5})});
+  for (const auto& row : noisy.rows) EXPECT_EQ(row.verdict, Verdict::unsure) << row.subject;
+  const auto single = compare_runs({made_up_run({.steps = 2})}, {made_up_run({.steps = 2})});
+  for (const auto& row : single.rows) EXPECT_EQ(row.verdict, Verdict::unsure) << "one sample shows nothing";
+  EXPECT_TRUE(
+      slower_steps(compare_runs({made_up_run({.steps = 2})}, {made_up_run({.scale = 2, .steps = 2})}), 0)
+          .empty());
+}
+
+TEST(Compare, VerdictsFollowIntervalAndTest) {
+  const auto verdict = [](double low, double high, double p, std::size_t samples = 20) {
+    const ComparedTime row{.a_samples = samples, .b_samples = samples, .interval = {low, high, 0.95}, .p = p};
+    return verdict_of(row, {});
+  };
+  EXPECT_EQ(verdict(0.995, 1.005, 0.9), Verdict::same);
+  EXPECT_EQ(verdict(1.002, 1.008, 0.001), Verdict::same) << "significant, but too small to matter";
+  EXPECT_EQ(verdict(0.995, 1.005, 0.9, 4), Verdict::unsure);
+  EXPECT_EQ(verdict(1.02, 1.05, 0.001), Verdict::slower);
+  EXPECT_EQ(verdict(1.02, 1.05, 0.06), Verdict::unsure);
+  EXPECT_EQ(verdict(0.95, 0.98, 0.001), Verdict::faster);
+  EXPECT_EQ(verdict(0.95, 1.02, 0.001), Verdict::unsure);
+  EXPECT_EQ(name_of(Verdict::faster), "FASTER");
+  EXPECT_EQ(name_of(Verdict::unsure), "UNSURE");
+}
+
+TEST(Compare, RunsAreMatchedByConfiguration) {
+  MadeUpRun other_seed = with_seq(made_up_run({.seed = 2}), 128);
+  other_seed.run.seed = 99;
+  other_seed.run.threads = 7;
+  const auto comparison =
+      compare_runs({with_seq(made_up_run(), 64), with_seq(made_up_run({.scale = 2}), 128)},
+                   {with_seq(made_up_run({.scale = 4, .seed = 2}), 256), other_seed});
+  for (const auto& row : comparison.rows) {
+    EXPECT_EQ(row.run, "T=128");
+    EXPECT_EQ(row.verdict, Verdict::faster);
+  }
+  EXPECT_TRUE(has_note(comparison, "only in the first record: 'T=64'"));
+  EXPECT_TRUE(has_note(comparison, "only in the second record: 'T=256'"));
+  EXPECT_TRUE(has_note(comparison, "T=128: threads: 0 / 7, seed: 0 / 99"));
+}
+
+TEST(Compare, SeveralRunsOfOneConfigurationCountTogether) {
+  const auto comparison = compare_runs({made_up_run(), made_up_run({.seed = 3})}, {made_up_run({.seed = 2})});
+  EXPECT_EQ(row_of(comparison, "step").a_samples, 40U);
+  EXPECT_EQ(row_of(comparison, "forward/attention").a_samples, 40U);
+  EXPECT_EQ(row_of(comparison, "step").b_samples, 20U);
+}
+
+TEST(Compare, TwoLonelyRunsAreComparedAndTheDifferencesSaid) {
+  MadeUpRun eager = made_up_run({.scale = 2, .seed = 2});
+  eager.run.engine = "eager";
+  eager.ops[3].scope = "lm_head";
+  const auto comparison = compare_runs({made_up_run()}, {eager});
+  EXPECT_EQ(row_of(comparison, "step").verdict, Verdict::slower);
+  EXPECT_TRUE(has_note(comparison, "engine: fused / eager"));
+  EXPECT_TRUE(has_note(comparison, "without a time in both: forward/loss forward/lm_head"));
+}
+
+TEST(Compare, WithoutAnythingInCommonThereIsAnError) {
+  const auto two = std::vector<MadeUpRun>{with_seq(made_up_run(), 64), with_seq(made_up_run(), 128)};
+  record::expect_input_error(
+      [&] { (void)compare_runs(two, {with_seq(made_up_run(), 256)}); },
+      {"a.rooflm", "b.rooflm", "share no configuration", "'T=64', 'T=128'", "'T=256'"});
+  record::expect_input_error([&] { (void)compare_runs({}, two); }, {"share no configuration", "no run"});
+  MadeUpRun planned = made_up_run();
+  planned.samples.clear();
+  planned.events.clear();
+  record::expect_input_error([&] { (void)compare_runs({planned}, {planned}); }, {"no times"});
+}
+
+TEST(Compare, AConfigurationThatNoLongerRunsIsLost) {
+  MadeUpRun oom = made_up_run();
+  oom.samples.clear();
+  oom.events.clear();
+  oom.run.status = "oom";
+  const auto comparison = compare_runs({made_up_run()}, {oom});
+  EXPECT_EQ(comparison.lost, std::vector<std::string>{"tiny made up (oom)"});
+  EXPECT_TRUE(comparison.rows.empty());
+  EXPECT_TRUE(compare_runs({made_up_run(), with_seq(oom, 128)}, {made_up_run(), with_seq(made_up_run(), 128)})
+                  .lost.empty());
+}
+
+TEST(Compare, AnsweringTwiceAnswersTheSame) {
+  const auto first = compare_runs({made_up_run({.noise = 0.1})}, {made_up_run({.noise = 0.1, .seed = 2})});
+  const auto second = compare_runs({made_up_run({.noise = 0.1})}, {made_up_run({.noise = 0.1, .seed = 2})});
+  for (std::size_t i = 0; i < first.rows.size(); ++i) {
+    EXPECT_EQ(first.rows[i].interval.low, second.rows[i].interval.low);
+    EXPECT_EQ(first.rows[i].p, second.rows[i].p);
+  }
+}
+
+}  // namespace
+}  // namespace rooflm::report
