@@ -118,7 +118,7 @@ void add_machine(const RecordSet& set, const ViewOptions& /*options*/, View& vie
       table.rows.push_back(std::move(row));
     }
     if (!file.is_complete) {
-      table.notes.push_back(fmt::format("{}: partial, its run was cut short or still goes on", file.name));
+      view.note += fmt::format(" {} is partial: its run was cut short or still goes on.", file.name);
     }
   }
   view.add("overview.machine", "Machine", std::move(table));
