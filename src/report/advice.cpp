@@ -33,6 +33,11 @@ std::string remedy(const RunData& run, const Group& part) {
                ? "one multi-tensor update (--engine fused) reads and writes each tensor once"
                : "it only streams weights and moments: fewer bytes of state, or a faster kernel";
   }
+  if (is_arithmetic(part.work) && run.run.engine == "eager") {
+    return "the product misses the rate that a large square one reaches here: the kernels of --engine fused, "
+           "or "
+           "larger B x T";
+  }
   if (is_arithmetic(part.work)) {
     return "the product misses the rate that a large square one reaches here: larger B x T, sizes that are "
            "multiples of the kernel's tiles, or another kernel";

@@ -62,7 +62,12 @@ void check_page_target(const std::filesystem::path& path, bool overwrite) {
   require_page(page_template());
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) return;
+  if (!std::filesystem::exists(status)) {
+    const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+    if (std::filesystem::is_directory(folder, error)) return;
+    throw core::InputError(
+        fmt::format("cannot write {}: there is no folder {}", path.string(), folder.string()));
+  }
   if (!std::filesystem::is_regular_file(status)) {
     throw core::InputError(fmt::format("{} is no file that a report could replace", path.string()));
   }

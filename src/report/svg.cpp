@@ -20,6 +20,7 @@ constexpr double kHeight = 360;
 constexpr double kLeft = 84;
 constexpr double kTop = 36;
 constexpr double kBottom = 56;
+constexpr double kSlantedBottom = 100;
 constexpr double kRight = 16;
 
 constexpr const char* kStyle =
@@ -193,10 +194,11 @@ std::string svg_of(const Chart& given) {
                                       [](const Series& series) { return !series.points.empty(); });
   constexpr double kLegendLinePx = 16;
   const double legend_px = legend_width(chart);
+  const double bottom = has_slanted_labels(chart, kWidth - kLeft - kRight) ? kSlantedBottom : kBottom;
   const double height =
-      std::max(kHeight, kTop + kBottom + kLegendLinePx * static_cast<double>(chart.series.size()));
+      std::max(kHeight, kTop + bottom + kLegendLinePx * static_cast<double>(chart.series.size()));
   const PlotArea area{
-      .left = kLeft, .top = kTop, .width = kWidth - kLeft - kRight, .height = height - kTop - kBottom};
+      .left = kLeft, .top = kTop, .width = kWidth - kLeft - kRight, .height = height - kTop - bottom};
   const double width = kWidth + legend_px;
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "report/axis_ticks.h"
@@ -17,17 +18,18 @@ constexpr double kLetterPx = 6.2;
 constexpr double kLegendLinePx = 16;
 constexpr std::size_t kLegendLetters = 36;
 
-/// Okabe and Ito's colours, told apart without full colour vision, then four of Tol's.
-constexpr std::array<const char*, 10> kColours = {"#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00",
-                                                  "#56b4e9", "#8a7a00", "#aa3377", "#44aa99", "#777777"};
+/// Okabe and Ito's colours, told apart without full colour vision, then six of Tol's.
+constexpr std::array<const char*, 12> kColours = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
+                                                  "#d55e00", "#56b4e9", "#8a7a00", "#aa3377",
+                                                  "#44aa99", "#777777", "#332288", "#b8c32c"};
 
 std::string cut(const std::string& text, std::size_t letters) {
   return text.size() <= letters ? text : text.substr(0, letters - 3) + "...";
 }
 
+/// Ticks carry the unit, but for the one that has no short name.
 std::string title_of(const Axis& axis) {
-  const bool says_unit = axis.unit.empty() || axis.unit == "share";
-  return says_unit ? axis.title : axis.title + " [" + axis.unit + "]";
+  return axis.unit == "flop/byte" ? axis.title + " [FLOP/B]" : axis.title;
 }
 
 std::string y_axis(const Chart& chart, const PlotArea& area, const Extent& y) {
@@ -49,13 +51,28 @@ std::string y_axis(const Chart& chart, const PlotArea& area, const Extent& y) {
                    area.top + area.height / 2, xml_text(title_of(chart.y)));
 }
 
+/// Few sizes of a sweep are ticks themselves; else round values are.
+std::vector<Tick> x_ticks(const Chart& chart, const Extent& x) {
+  constexpr int kTicks = 7;
+  constexpr std::size_t kFewValues = 8;
+  if (!chart.x.is_log) return linear_ticks(x.low, x.high, kTicks, chart.x.unit);
+  std::set<double> values;
+  for (const Series& series : chart.series) {
+    for (const ChartPoint& point : series.points) values.insert(point.x);
+  }
+  if (values.size() > kFewValues || chart.kind != ChartKind::line)
+    return log_ticks(x.low, x.high, chart.x.unit);
+  std::vector<Tick> ticks;
+  for (const double value : values)
+    ticks.push_back({.value = value, .label = tick_label(value, chart.x.unit)});
+  return ticks;
+}
+
 /// Names below the columns: slanted when they would touch.
 std::string category_labels(const Chart& chart, const PlotArea& area) {
   const std::size_t count = chart.x.categories.size();
   const double column = area.width / static_cast<double>(count);
-  std::size_t longest = 0;
-  for (const std::string& name : chart.x.categories) longest = std::max(longest, name.size());
-  const bool is_slanted = static_cast<double>(longest) * kLetterPx > column;
+  const bool is_slanted = has_slanted_labels(chart, area.width);
   constexpr std::size_t kLetters = 24;
   std::string out;
   for (std::size_t i = 0; i < count; ++i) {
@@ -76,10 +93,8 @@ std::string x_axis(const Chart& chart, const PlotArea& area, const Extent& x) {
   const double bottom = area.top + area.height;
   if (!chart.x.categories.empty()) return category_labels(chart, area);
   const Scale scale(x, chart.x.is_log, area.left, area.left + area.width);
-  constexpr int kTicks = 7;
   std::string out;
-  for (const Tick& tick : chart.x.is_log ? log_ticks(x.low, x.high, chart.x.unit)
-                                         : linear_ticks(x.low, x.high, kTicks, chart.x.unit)) {
+  for (const Tick& tick : x_ticks(chart, x)) {
     const double at = scale.px(tick.value);
     out += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", at,
                        area.top, at, bottom);
@@ -124,6 +139,12 @@ std::string xml_text(const std::string& text) {
     }
   }
   return out;
+}
+
+bool has_slanted_labels(const Chart& chart, double width) {
+  std::size_t longest = 0;
+  for (const std::string& name : chart.x.categories) longest = std::max(longest, name.size());
+  return static_cast<double>(longest * chart.x.categories.size()) * kLetterPx > width;
 }
 
 std::string colour_of(std::size_t series) { return kColours.at(series % kColours.size()); }

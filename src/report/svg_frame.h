@@ -33,7 +33,9 @@ class Scale {
 
 /// Text with &, <, > and quotes written so that XML keeps them.
 std::string xml_text(const std::string& text);
-/// Colour of the series of that number; repeats after ten.
+/// Whether the names below columns of a plot of that width would touch, so that they are slanted.
+bool has_slanted_labels(const Chart& chart, double width);
+/// Colour of the series of that number; repeats after twelve.
 std::string colour_of(std::size_t series);
 /// Axes with grid, ticks, labels and titles.
 std::string svg_axes(const Chart& chart, const PlotArea& area, const Extent& x, const Extent& y);

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "report/sweep.h"
 #include "report/view_makers.h"
 
 namespace rooflm::report {
@@ -48,7 +49,9 @@ constexpr std::array<ViewInfo, kViews> kInfo = {{
     {"roofline", "Roofline",
      "roof: the least time that the ceilings of this machine allow for the counted FLOP and bytes; share: "
      "roof "
-     "/ measured. A low share is time that could be won; near 100 % only less work helps.",
+     "/ measured. A low share is time that could be won; near 100 % only less work helps. Measured: of the "
+     "step "
+     "and its phases the wall time without observer, of their parts the time in kernels.",
      true},
     {"gap", "Launch gap",
      "(wall - device) / launches: what a launch costs outside its kernel. Many small launches with a large "
@@ -112,12 +115,44 @@ constexpr std::array<Maker, kViews> kMakers = {{
     {nullptr, add_cells, "a study"},
 }};
 
+/// How a run is called among several.
+struct RunName {
+  std::string label;  ///< its own, with a number where another run has the same
+  std::string which;  ///< what tells it apart: "seq=64 bf16"; the label where that is not enough
+};
+
+/// The text, or with a number when it is among `taken`, to which the result is added.
+std::string unique(const std::string& text, std::vector<std::string>& taken) {
+  std::string name = text;
+  for (int copy = 2; std::find(taken.begin(), taken.end(), name) != taken.end(); ++copy) {
+    name = fmt::format("{} ({})", text, copy);
+  }
+  taken.push_back(name);
+  return name;
+}
+
+std::vector<RunName> names_of(const RecordSet& set) {
+  const std::vector<std::string> differing = varying(set.runs);
+  std::vector<std::string> labels;
+  std::vector<std::string> short_names;
+  std::vector<RunName> names;
+  for (const RunData& run : set.runs) {
+    std::string label = unique(run.run.label, labels);
+    std::string which = short_label(run.run, differing);
+    which = which.empty() ? label : unique(which, short_names);
+    names.push_back({.label = std::move(label), .which = std::move(which)});
+  }
+  return names;
+}
+
 /// Charts over runs become one chart; others stay apart, with the run in their title.
 void merge_chart(View& all, Chart&& chart, const std::string& label, bool is_several, std::size_t number) {
   const auto same = std::find_if(all.charts.begin(), all.charts.end(),
                                  [&](const Chart& other) { return other.id == chart.id; });
-  if (chart.x.title != kRunAxis || same == all.charts.end()) {
-    if (is_several && chart.x.title != kRunAxis) {
+  const bool is_over_runs = chart.x.title == kRunAxis;
+  if (is_over_runs && is_several) chart.x.categories = {label};
+  if (!is_over_runs || same == all.charts.end()) {
+    if (is_several && !is_over_runs) {
       chart.title += ": " + label;
       chart.id += fmt::format(".{}", number);
     }
@@ -134,11 +169,15 @@ void merge_chart(View& all, Chart&& chart, const std::string& label, bool is_sev
 }
 
 /// Appends the tables of one run to those of all: same id, same table, a first column that says which run.
-void merge(View& all, View&& one, const std::string& label, bool is_several, std::size_t number) {
+void merge(View& all, View&& one, const RunName& name, bool is_several, std::size_t number) {
   for (ViewTable& table : one.tables) {
     if (is_several) {
-      for (Row& row : table.table.rows) row.set_first("run", label);
-      table.table.columns.insert(table.table.columns.begin(), Column{"run", "run"});
+      for (Row& row : table.table.rows) {
+        row.set_first("which", name.which);
+        row.set_first("run", name.label);
+      }
+      for (std::string& note : table.table.notes) note.insert(0, name.which + ": ");
+      table.table.columns.insert(table.table.columns.begin(), Column{"which", "run"});
     }
     const auto same = std::find_if(all.tables.begin(), all.tables.end(),
                                    [&](const ViewTable& other) { return other.id == table.id; });
@@ -147,25 +186,9 @@ void merge(View& all, View&& one, const std::string& label, bool is_several, std
       continue;
     }
     std::move(table.table.rows.begin(), table.table.rows.end(), std::back_inserter(same->table.rows));
-    for (std::string& note : table.table.notes) {
-      auto& notes = same->table.notes;
-      if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
-    }
+    std::move(table.table.notes.begin(), table.table.notes.end(), std::back_inserter(same->table.notes));
   }
-  for (Chart& chart : one.charts) merge_chart(all, std::move(chart), label, is_several, number);
-}
-
-/// Labels of the runs, told apart by number where two are the same.
-std::vector<std::string> labels_of(const RecordSet& set) {
-  std::vector<std::string> labels;
-  for (const RunData& run : set.runs) {
-    std::string label = run.run.label;
-    for (int copy = 2; std::find(labels.begin(), labels.end(), label) != labels.end(); ++copy) {
-      label = fmt::format("{} ({})", run.run.label, copy);
-    }
-    labels.push_back(std::move(label));
-  }
-  return labels;
+  for (Chart& chart : one.charts) merge_chart(all, std::move(chart), name.which, is_several, number);
 }
 
 }  // namespace
@@ -192,11 +215,11 @@ View make_view(std::string_view name, const RecordSet& set, const ViewOptions& o
   const Maker& maker = kMakers.at(static_cast<std::size_t>(&info - kInfo.data()));
   View view{.name = std::string(info.name), .title = std::string(info.title), .note = std::string(info.note)};
   if (maker.of_run != nullptr) {
-    const std::vector<std::string> labels = labels_of(set);
+    const std::vector<RunName> names = names_of(set);
     for (std::size_t i = 0; i < set.runs.size(); ++i) {
       View one;
       maker.of_run(set.runs[i], options, one);
-      merge(view, std::move(one), labels[i], set.runs.size() > 1, i);
+      merge(view, std::move(one), names[i], set.runs.size() > 1, i);
     }
   }
   if (maker.of_all != nullptr) maker.of_all(set, options, view);

@@ -95,7 +95,7 @@ Row growth_row(const std::string& axis, const std::string& range, const std::str
   row.set("points", static_cast<std::int64_t>(count));
   row.set("exponent", growth.exponent);
   row.set("std_error", count > 2 ? Cell(growth.std_error) : Cell());
-  row.set("r2", growth.r2);
+  row.set("r2", count > 2 ? Cell(growth.r2) : Cell());
   row.set("expected", cell_of(roof ? roof : (flop ? flop : bytes)));
   row.set("flop_exponent", cell_of(flop));
   row.set("bytes_exponent", cell_of(bytes));

@@ -100,8 +100,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("stopped", run.text("stop_reason"));
   lines.add("drift", run.text("drift"));
   lines.add("clock", run.text("clock_note"));
-  lines.add("observer", run.number("observer_cost"), "share", Show::percent,
-            run.text("observer_cost").empty() ? "" : ": " + run.text("observer_cost"));
+  lines.add("observer", run.text("observer_cost"));
   view.add("overview", "Run", std::move(lines).table());
 }
 
@@ -119,7 +118,7 @@ void add_machine(const RecordSet& set, const ViewOptions& /*options*/, View& vie
       table.rows.push_back(std::move(row));
     }
     if (!file.is_complete) {
-      table.notes.push_back(fmt::format("{}: partial, its run was cut short or still goes on", file.name));
+      view.note += fmt::format(" {} is partial: its run was cut short or still goes on.", file.name);
     }
   }
   view.add("overview.machine", "Machine", std::move(table));

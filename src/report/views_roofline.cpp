@@ -45,11 +45,16 @@ std::vector<Column> roof_columns() {
           {"byte_per_s", "B/s", Show::si, "byte/s"}};
 }
 
-/// The highest ceiling of that kind; with several thread counts that is the one with all threads.
+/// The highest ceiling of each level, or of each arithmetic rate, measured with the threads of the run; with
+/// any number of threads where there is none of that.
 std::map<std::string, double> highest(const RunData& run, const std::string& unit, bool by_level) {
+  const bool has_own =
+      std::any_of(run.ceilings.begin(), run.ceilings.end(), [&](const record::Ceiling& ceiling) {
+        return ceiling.unit == unit && ceiling.threads == run.run.threads;
+      });
   std::map<std::string, double> best;
   for (const record::Ceiling& ceiling : run.ceilings) {
-    if (ceiling.unit != unit) continue;
+    if (ceiling.unit != unit || (has_own && ceiling.threads != run.run.threads)) continue;
     double& value = best[by_level ? ceiling.level : ceiling.what + " " + ceiling.dtype];
     value = std::max(value, ceiling.value);
   }
@@ -149,9 +154,6 @@ void add_roofline(const RunData& run, const ViewOptions& /*options*/, View& view
                                   {.roof_s = part.work.roof_s, .bound = part.work.bound},
                                   part.work.measured_s()));
   }
-  table.notes.emplace_back(
-      "measured: of the step and its phases the wall time without observer, of their parts the time in "
-      "kernels");
   view.add("roofline", "Work, roof and time", std::move(table));
   view.add("roofline.counters", "Hardware counters", counter_table(run));
   Chart chart = points_chart(parts);

@@ -6,6 +6,7 @@ Usage: test_profile.py BINARY [unittest options]"""
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import sqlite3
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree as xml
 
 BINARY = ""
 SMALL = ["--model", "tiny", "--layers", "2", "--d-model", "64", "--d-ff", "128", "--heads", "2", "--vocab", "256",
@@ -107,6 +109,36 @@ class Profile(unittest.TestCase):
         self.assertLess(len(text), 5_000_000)
         self.assertIn('id="rooflm-data"', text)
         self.assertIn("feed_forward", text)
+
+    def test_pictures_beside_markdown(self):
+        pictures = self.folder / "pictures"
+        text = self.ok("report", self.record, "--view", "phases,memory", "--format", "md", "--charts", pictures)
+        linked = re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)
+        self.assertEqual(len(linked), len(list(pictures.iterdir())))
+        self.assertGreaterEqual(len(linked), 2)
+        for name in linked:
+            self.assertEqual(xml.parse(name).getroot().tag, "{http://www.w3.org/2000/svg}svg")
+
+    def test_long_tables_are_cut_for_people_only(self):
+        def rows(*options):
+            tables = json.loads(self.ok("report", self.record, "--view", "ops", "--format", "json", *options))[0]["tables"]
+            return len(tables[0]["rows"])
+        cut = self.ok("report", self.record, "--view", "ops", "--top", "1")
+        self.assertIn("more kernels take", cut)
+        self.assertEqual(rows(), rows("--top", "1"))
+        self.fails(2, "report", self.record, "--top=-1", says=["--top"])
+
+    def test_the_page_replaces_reports_only(self):
+        letter = self.folder / "letter.html"
+        letter.write_text("dear")
+        result = self.rooflm("report", self.record, "--html", letter)
+        if result.returncode == 5:
+            self.skipTest(result.stderr.strip())
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn("letter.html", result.stderr)
+        self.assertEqual(letter.read_text(), "dear")
+        self.ok("report", self.record, "--html", letter, "--overwrite")
+        self.ok("report", self.record, "--html", letter)
 
     def test_wrong_records(self):
         text = self.folder / "text.rooflm"

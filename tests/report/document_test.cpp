@@ -164,6 +164,8 @@ TEST(Page, ReplacesReportsOnly) {
   write_page(folder / "letter.html", "{}", true);
   EXPECT_GT(std::filesystem::file_size(folder / "letter.html"), 1000U);
   EXPECT_THROW(write_page(folder.path(), "{}", true), core::InputError);
+  record::expect_input_error([&] { check_page_target(folder / "no/a.html", false); },
+                             {"a.html", "no folder"});
 }
 
 TEST(Ticks, AreRound) {

@@ -179,9 +179,10 @@ TEST(Views, SeveralRunsShareTheirTables) {
   const View view = make_view("phases", set);
   ASSERT_EQ(view.tables.size(), 1U);
   EXPECT_EQ(view.tables[0].table.rows.size(), 12U);
-  EXPECT_EQ(view.tables[0].table.columns[0].key, "run");
+  EXPECT_EQ(view.tables[0].table.columns[0].key, "which");
   EXPECT_EQ(view.tables[0].table.rows[0].cells()[0].first, "run");
   EXPECT_EQ(view.tables[0].table.rows[11].text("run"), "made-up T=20 fp32 (2)");
+  EXPECT_EQ(view.tables[0].table.rows[11].text("which"), "seq=20 (2)");
   ASSERT_EQ(view.charts.size(), 1U);  // one chart over all runs
   EXPECT_EQ(view.charts[0].x.categories.size(), 3U);
 }
