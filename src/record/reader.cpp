@@ -240,8 +240,7 @@ std::vector<Prediction> Reader::predictions(std::int64_t run) const {
 
 std::vector<Cell> Reader::cells() const {
   return rows_of<Cell>(
-      state_->database->prepare(
-          "SELECT series, row, col, value, text, unit FROM cell ORDER BY rowid"),
+      state_->database->prepare("SELECT series, row, col, value, text, unit FROM cell ORDER BY rowid"),
       [](Columns& c, Cell& r) { c >> r.series >> r.row >> r.col >> r.value >> r.text >> r.unit; });
 }
 
