@@ -55,12 +55,12 @@ struct RunData {
 };
 
 struct RecordFile {
-  std::string name;  ///< as it was given
-  std::string rooflm_version, command, started_utc, finished_utc, revision;
+  std::string name{};  ///< as it was given
+  std::string rooflm_version{}, command{}, started_utc{}, finished_utc{}, revision{};
   bool is_complete = false;
-  std::vector<record::Environment> environment;
-  std::vector<record::Ceiling> ceilings;
-  std::vector<record::Cell> cells;
+  std::vector<record::Environment> environment{};
+  std::vector<record::Ceiling> ceilings{};
+  std::vector<record::Cell> cells{};
 };
 
 /// The records that one report is about; runs of all files in the order of the files.

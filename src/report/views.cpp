@@ -226,6 +226,14 @@ View make_view(std::string_view name, const RecordSet& set, const ViewOptions& o
   if (view.tables.empty() && view.charts.empty()) {
     view.note = fmt::format("Nothing to show: this view needs {}.", maker.needs);
   }
+  // Said even where a record was cut short before it held a run.
+  if (info.name == kInfo.front().name) {
+    for (const RecordFile& file : set.files) {
+      if (!file.is_complete) {
+        view.note += fmt::format(" {} is partial: its run was cut short or still goes on.", file.name);
+      }
+    }
+  }
   return view;
 }
 

@@ -117,9 +117,6 @@ void add_machine(const RecordSet& set, const ViewOptions& /*options*/, View& vie
       row.set("unit", entry.unit);
       table.rows.push_back(std::move(row));
     }
-    if (!file.is_complete) {
-      view.note += fmt::format(" {} is partial: its run was cut short or still goes on.", file.name);
-    }
   }
   view.add("overview.machine", "Machine", std::move(table));
 }

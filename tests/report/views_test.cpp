@@ -218,6 +218,14 @@ TEST(Views, SweepAndPrecision) {
   EXPECT_NEAR(sweep.rows[1].number("step_s"), 0.5e-3, 1e-12);
 }
 
+TEST(Views, APartialRecordIsCalledOne) {
+  RecordSet set;
+  set.files.push_back({.name = "cut.rooflm"});
+  EXPECT_NE(make_view("overview", set).note.find("cut.rooflm is partial"), std::string::npos);
+  set.files[0].is_complete = true;
+  EXPECT_EQ(make_view("overview", set).note.find("partial"), std::string::npos);
+}
+
 TEST(Views, CellsBecomeTables) {
   const record::TemporaryFolder folder;
   {
