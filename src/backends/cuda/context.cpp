@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/device.h"
 #include "backends/cuda/device_probe.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/kernels/heads.h"
@@ -20,11 +21,10 @@ cudaDeviceProp open_device(int index) {
   const auto unavailable = [&](const std::string& reason) {
     return core::Unavailable(fmt::format("cuda:{} is not available here: {}", index, reason));
   };
-  int version = 0;
-  if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) throw unavailable("no NVIDIA driver");
   int count = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
-    throw unavailable(cudaGetErrorString(error));
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    throw unavailable(query_cuda().reason);
   }
   if (index >= count) throw unavailable(fmt::format("there are {} GPUs, cuda:0 is the first", count));
   if (const std::string failure = probe_device(index); !failure.empty()) throw unavailable(failure);
