@@ -1,10 +1,11 @@
 // Study files: what they may say, and where they are wrong.
+#include "cli/study_file.h"
+
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 
-#include "cli/study_file.h"
 #include "core/error.h"
 
 namespace rooflm {

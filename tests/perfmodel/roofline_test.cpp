@@ -1,10 +1,11 @@
 // Roofs of ops on a made-up machine, with answers by hand.
+#include "perfmodel/roofline.h"
+
 #include <gtest/gtest.h>
 
 #include <utility>
 
 #include "core/dtype.h"
-#include "perfmodel/roofline.h"
 #include "program/ops.h"
 
 namespace rooflm {

@@ -33,9 +33,8 @@ std::int64_t persistent_bytes(const program::Program& program) {
 class Stepper {
  public:
   explicit Stepper(EngineKind kind)
-      : backend_(backends::make_cpu_backend(kind == EngineKind::fused ? backends::CpuKernels::fast
-                                                                      : backends::CpuKernels::reference,
-                                            1)),
+      : backend_(backends::make_cpu_backend(
+            kind == EngineKind::fused ? backends::CpuKernels::fast : backends::CpuKernels::reference, 1)),
         store_(*backend_),
         engine_(program(kind), kind, store_) {
     for (const auto& parameter : model::parameters(config())) {
@@ -48,8 +47,8 @@ class Stepper {
   }
 
   static model::ModelConfig config() {
-    return model::with_overrides(model::preset("gpt2"),
-                                 {.layers = 2, .heads = 2, .d_model = 32, .d_ff = 64, .vocab = 61, .seq = 16});
+    return model::with_overrides(
+        model::preset("gpt2"), {.layers = 2, .heads = 2, .d_model = 32, .d_ff = 64, .vocab = 61, .seq = 16});
   }
   static program::Program program(EngineKind kind) {
     return engines::training_step(model::forward(config(), 2, 16),
@@ -139,9 +138,9 @@ TEST(MemoryRecorder, SeesWhatEagerAllocates) {
   }
   EXPECT_EQ(live, persistent_bytes(engine.program())) << "all transient memory is freed";
   EXPECT_EQ(peak - live, engine.plan().peak_live_bytes);
-  EXPECT_EQ(memory.allocations(),
-            std::count_if(first_step.begin(), first_step.end(),
-                          [](const auto& event) { return event.op >= 0 && event.bytes > 0; }));
+  EXPECT_EQ(memory.allocations(), std::count_if(first_step.begin(), first_step.end(), [](const auto& event) {
+              return event.op >= 0 && event.bytes > 0;
+            }));
   engine.run(&memory);
   EXPECT_EQ(memory.events().size(), first_step.size()) << "the next step starts anew";
 }
