@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "cli/step_inputs.h"
 #include "core/error.h"
 #include "core/statistics.h"
+#include "measure/counters.h"
 #include "measure/drift.h"
 #include "measure/machine.h"
 #include "model/forward.h"
@@ -183,7 +185,47 @@ class Profile {
       inputs.write(static_cast<int>(result.steps.size()));
       write_allocations(engine);
     }
+    if (!interrupted && point_->device == "cpu") write_counters(engine, inputs);
     end(interrupted ? "interrupted" : "success");
+  }
+
+  /// A few more steps under hardware counters, beside what is counted from shapes.
+  void write_counters(engines::Engine& engine, StepInputs& inputs) {
+    constexpr int kSteps = 3;
+    measure::Counters counters;
+    if (!counters.is_available()) return;  // the session says why, once
+    std::map<std::string, record::Counter> sums;
+    for (int i = 0; i < kSteps; ++i) {
+      inputs.write(i);
+      counters.start();
+      engine.run();
+      counters.stop();
+      for (const measure::CounterValue& value : counters.read()) {
+        record::Counter& sum = sums[value.name];
+        sum = {.phase = "step",
+               .scope = "",
+               .name = value.name,
+               .value = sum.value + value.value / kSteps,
+               .unit = value.unit,
+               .source = "perf_event"};
+      }
+    }
+    const program::Cost cost = step_totals(engine.program()).cost;
+    std::vector<record::Counter> rows;
+    std::transform(sums.begin(), sums.end(), std::back_inserter(rows),
+                   [](const auto& sum) { return sum.second; });
+    const auto counted = [&](const char* name, std::int64_t value, const char* unit) {
+      rows.push_back({.phase = "step",
+                      .scope = "",
+                      .name = name,
+                      .value = static_cast<double>(value),
+                      .unit = unit,
+                      .source = "shapes"});
+    };
+    counted("flop", cost.matmul_flop + cost.elementwise_flop, "flop");
+    counted("bytes_read", cost.bytes_read, "B");
+    counted("bytes_written", cost.bytes_written, "B");
+    record_->add(outcome_.run, rows);
   }
 
   void write_samples(const measure::InterleaveResult& result) {

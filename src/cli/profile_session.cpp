@@ -15,6 +15,7 @@
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/units.h"
+#include "measure/counters.h"
 #include "train/signals.h"
 
 namespace rooflm::cli {
@@ -93,6 +94,11 @@ std::vector<record::Ceiling> ProfileSession::ceilings(int threads, const std::ve
 
 int ProfileSession::run(const std::vector<Point>& points, const ProfileSettings& settings, bool& all_oom) {
   const train::StopSignals signals;
+  if (!said_counters_) {
+    const measure::Counters counters;
+    if (!counters.is_available()) note("hardware counters: {}", counters.reason());
+    said_counters_ = true;
+  }
   all_oom = true;
   std::size_t number = 0;
   for (const Point& point : points) {

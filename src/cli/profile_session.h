@@ -41,6 +41,7 @@ class ProfileSession {
   std::filesystem::path folder_;  ///< temporary; empty when the record is kept
   std::filesystem::path path_;
   std::unique_ptr<record::Writer> writer_;
+  bool said_counters_ = false;  ///< why there are no hardware counters, once
 };
 
 }  // namespace rooflm::cli

@@ -24,7 +24,8 @@ std::vector<std::pair<std::string, std::string>> configuration(const record::Run
           {"d_ff", text(run.d_ff)},
           {"params", text(run.params)},
           {"grad_accum", text(run.grad_accum)},
-          {"threads", text(run.threads)}};
+          {"threads", text(run.threads)},
+          {"warmup", text(run.warmup)}};
 }
 
 std::vector<std::string> varying(const std::vector<RunData>& runs) {

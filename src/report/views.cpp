@@ -76,7 +76,10 @@ constexpr std::array<ViewInfo, kViews> kInfo = {{
     {"allocator", "Allocator and arena",
      "What was planned, what the allocator took, what the process grew by.", false},
     {"samples", "Samples", "Every timed step. Outliers are marked and kept in all statistics.", true},
-    {"sweep", "End to end", "One line per run: whole steps without observer.", false},
+    {"sweep", "End to end",
+     "One line per run, of steps without observer: mean and standard deviation, then the median of the whole "
+     "step with its interval.",
+     false},
     {"growth", "Growth",
      "Slope of log time against log size over the runs that differ in nothing else: 1 is linear, 2 "
      "quadratic. "

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/significance.h"
+#include "core/statistics.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
 #include "report/sweep.h"
@@ -28,6 +29,12 @@ Row sweep_row(const RunData& run, const std::vector<std::string>& names) {
   row.set("status", run.run.status);
   for (const std::string_view phase : kPhases) {
     row.set(std::string(phase) + "_s", cell_of(phase_median(run, phase)));
+  }
+  for (const char* subject : {"forward", "backward", "optimizer", "step"}) {
+    const std::vector<double> seconds = run.seconds(subject);
+    const bool is_timed = !seconds.empty();
+    row.set(std::string(subject) + "_mean_s", is_timed ? Cell(core::mean(seconds)) : Cell());
+    row.set(std::string(subject) + "_std_s", is_timed ? Cell(core::sample_std(seconds)) : Cell());
   }
   row.set("step_s", cell_of(figures.step_s));
   row.set("ci_low_s", cell_of(figures.step_low_s));
@@ -114,10 +121,15 @@ void add_sweep(const RecordSet& set, const ViewOptions& /*options*/, View& view)
   if (set.runs.size() == 1 || names.empty()) table.columns.push_back({"run", "run"});
   for (const std::string& name : names) table.columns.push_back({name, name});
   const std::vector<Column> columns = {{"status", "status"},
-                                       {"forward_s", "forward", Show::seconds, "s"},
-                                       {"backward_s", "backward", Show::seconds, "s"},
-                                       {"optimizer_s", "optimizer", Show::seconds, "s"},
-                                       {"step_s", "step", Show::seconds, "s"},
+                                       {"forward_mean_s", "forward", Show::seconds, "s"},
+                                       {"forward_std_s", "std", Show::seconds, "s"},
+                                       {"backward_mean_s", "backward", Show::seconds, "s"},
+                                       {"backward_std_s", "std", Show::seconds, "s"},
+                                       {"optimizer_mean_s", "optimizer", Show::seconds, "s"},
+                                       {"optimizer_std_s", "std", Show::seconds, "s"},
+                                       {"step_mean_s", "total", Show::seconds, "s"},
+                                       {"step_std_s", "std", Show::seconds, "s"},
+                                       {"step_s", "median", Show::seconds, "s"},
                                        {"ci_low_s", "from", Show::seconds, "s"},
                                        {"ci_high_s", "to", Show::seconds, "s"},
                                        {"tokens_per_s", "tokens/s", Show::si, "tok/s"},
