@@ -98,7 +98,7 @@ class Blocks {
   }
 
  private:
-  static constexpr std::size_t kFewestLines = 3 * 8 * kRound;
+  static constexpr std::size_t kFewestLines = std::size_t{3} * 8 * kRound;
 
   [[nodiscard]] std::size_t array_lines(const LoopKind& kind) const {
     return lines_ / kind.arrays / kRound * kRound;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -132,8 +133,8 @@ void add_run_sentences(const RunData& run, const std::string& prefix, std::vecto
   }
   for (const char* key : {"stop_reason", "drift", "observer_cost", "clock_note"}) {
     const std::string text = run.text(key);
-    if (!text.empty())
-      all.push_back(prefix + (std::string(key) == "stop_reason" ? "Stopped by: " : "") + text);
+    const char* lead = std::string_view(key) == "stop_reason" ? "Stopped by: " : "";
+    if (!text.empty()) all.push_back(fmt::format("{}{}{}", prefix, lead, text));
   }
 }
 

@@ -55,7 +55,9 @@ std::string short_label(const record::Run& run, const std::vector<std::string>& 
   for (const auto& [name, value] : configuration(run)) {
     if (std::find(names.begin(), names.end(), name) == names.end()) continue;
     const bool is_number = !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
-    label.append(label.empty() ? "" : " ").append(is_number ? name + "=" + value : value);
+    if (!label.empty()) label += ' ';
+    if (is_number) label.append(name).append("=");
+    label += value;
   }
   return label;
 }

@@ -24,7 +24,8 @@ struct GemmProblem {
   bool bias = false;  ///< in the dtype of c
   /// Powers of two that divide every address of a, b and c.
   std::int64_t align_a = 1, align_b = 1, align_c = 1;
-  auto operator<=>(const GemmProblem&) const = default;
+  // clang-tidy 14 takes the comparison with zero that a defaulted <=> makes for a pointer.
+  auto operator<=>(const GemmProblem&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// One product, ready to be submitted: sums in fp32.
