@@ -60,26 +60,31 @@ Row ceiling_row(const record::Ceiling& ceiling) {
   return row;
 }
 
+constexpr const char* kIntervalNote =
+    "value: median; low to high: its confidence interval (95% or more, order statistics).";
+constexpr const char* kProductNote =
+    "matmul: the fastest of several square products with the kernels of the fused engine (fp64: the "
+    "reference).";
+constexpr const char* kMemoryNote =
+    "read, write, copy, triad, add: bytes that the loop names, as STREAM counts them; half of each cache is "
+    "walked through.";
+constexpr const char* kKeptNote =
+    "Ceilings of processors are kept from one command to the next; --remeasure measures again.";
+
 Table peaks_table() {
-  return {
-      .columns = {{"what", "what"},
-                  {"device", "device"},
-                  {"level", "level"},
-                  {"dtype", "dtype"},
-                  {"threads", "threads"},
-                  {"value", "value", Show::si},
-                  {"unit", "unit"},
-                  {"ci_low", "low", Show::si},
-                  {"ci_high", "high", Show::si},
-                  {"samples", "samples"},
-                  {"problem", "problem"}},
-      .rows = {},
-      .notes = {"", "value: median; low to high: its confidence interval (95% or more, order statistics).",
-                "matmul: the fastest of several square products with the kernels of the fused engine "
-                "(fp64: the reference).",
-                "read, write, copy, triad, add: bytes that the loop names, as STREAM counts them; half of "
-                "each cache is walked through.",
-                "Ceilings of processors are kept from one command to the next; --remeasure measures again."}};
+  return {.columns = {{"what", "what"},
+                      {"device", "device"},
+                      {"level", "level"},
+                      {"dtype", "dtype"},
+                      {"threads", "threads"},
+                      {"value", "value", Show::si},
+                      {"unit", "unit"},
+                      {"ci_low", "low", Show::si},
+                      {"ci_high", "high", Show::si},
+                      {"samples", "samples"},
+                      {"problem", "problem"}},
+          .rows = {},
+          .notes = {"", kIntervalNote, kProductNote, kMemoryNote, kKeptNote}};
 }
 
 std::set<int> thread_counts(const std::string& typed) {

@@ -231,12 +231,12 @@ class Profile {
   void write_samples(const measure::InterleaveResult& result) {
     std::vector<record::Sample> rows;
     for (std::size_t i = 0; i < result.steps.size(); ++i) {
-      const auto& [kind, times] = result.steps[i];
+      const engines::StepTimes& times = result.steps[i].times;
       const auto add = [&](const char* phase, double seconds) {
         rows.push_back({.step = static_cast<std::int64_t>(i),
                         .phase = phase,
                         .seconds = seconds,
-                        .kind = measure::name_of(kind)});
+                        .kind = measure::name_of(result.steps[i].kind)});
       };
       add("forward", times.forward_s);
       add("backward", times.backward_s);

@@ -71,7 +71,7 @@ class Parser {
 
   std::string kind_of(const toml::node& node) const {
     const std::vector<std::string> kinds = {"profile", "gemm", "attention", "formats"};
-    const std::string kind = text_of("kind");
+    std::string kind = text_of("kind");
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
       fail(node, core::unknown_name("kind", kind, kinds));
     }
