@@ -89,7 +89,7 @@ class Collector {
 
   void add_bandwidth(const measure::MemoryLevel& level, int threads) {
     constexpr double kSeconds = 0.08;
-    constexpr std::ptrdiff_t kLoops = 4;  // read, write, copy, triad
+    constexpr std::ptrdiff_t kLoops = 5;  // read, write, update, copy, triad
     if (take_kept(
             [&](const record::Ceiling& row) {
               return row.level == level.name && row.threads == threads && row.unit == "byte/s";
