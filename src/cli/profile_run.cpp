@@ -138,7 +138,8 @@ class Profile {
     const auto machine = perfmodel::Machine::from_ceilings(
         settings_->ceilings, point_->device, resolve_threads(settings_->threads),
         cache_capacities(resolve_threads(settings_->threads)));
-    record_->add(run, perfmodel::predict_roofs(machine, program));
+    // Without ceilings nothing is predicted: a roof of no height would be a claim.
+    if (!machine.levels.empty()) record_->add(run, perfmodel::predict_roofs(machine, program));
     const auto tokens = static_cast<double>(point_->tokens());
     fact("tokens", tokens, "tokens");
     fact("model_flop", static_cast<double>(model::model_flop_per_token(point_->config, point_->seq)) * tokens,
