@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "cli/devices.h"
@@ -115,15 +116,17 @@ measure::BenchResult run_steps(engines::Engine& engine, const Point& point, cons
   });
 }
 
-void measure_point(Row& row, program::Program program, backends::Backend& backend, const Point& point,
-                   const BenchSettings& settings, Ceilings& ceilings) {
+/// Fills the row and returns the samples.
+std::vector<engines::StepTimes> measure_point(Row& row, program::Program program, backends::Backend& backend,
+                                              const Point& point, const BenchSettings& settings,
+                                              Ceilings& ceilings) {
   const double peak = settings.measure_peak ? ceilings.products(point.device, point.step).rate.median : 0;
   measure::reset_peak_resident();
   const auto resident_before = measure::resident_bytes();
   engines::TensorStore store(backend);
   engines::Engine engine(std::move(program), point.step.engine, store,
                          settings.memory_limit_bytes.value_or(0));
-  const measure::BenchResult result = run_steps(engine, point, settings);
+  measure::BenchResult result = run_steps(engine, point, settings);
   row.set("status", std::string("success"));
   set_times(row, result);
   set_rates(row, point, result, peak);
@@ -132,6 +135,7 @@ void measure_point(Row& row, program::Program program, backends::Backend& backen
   const auto resident_peak = measure::peak_resident_bytes();
   if (resident_before && resident_peak) row.set("rss_increase_bytes", *resident_peak - *resident_before);
   row.set("loss", static_cast<double>(engine.io().read<float>("loss").at(0)));
+  return std::move(result.samples);
 }
 
 void set_oom(Row& row, double needed_bytes) {
@@ -142,8 +146,9 @@ void set_oom(Row& row, double needed_bytes) {
 
 }  // namespace
 
-Row run_point(const Point& point, const BenchSettings& settings, Ceilings& ceilings) {
-  Row row;
+BenchOutcome run_point(const Point& point, const BenchSettings& settings, Ceilings& ceilings) {
+  BenchOutcome outcome;
+  Row& row = outcome.row;
   set_identity(row, point, settings);
   row.set("status", std::string("planned"));
   set_unmeasured(row);
@@ -160,17 +165,17 @@ Row run_point(const Point& point, const BenchSettings& settings, Ceilings& ceili
   const bool over_limit = settings.memory_limit_bytes && needed > *settings.memory_limit_bytes;
   if (over_limit || needed + largest_weight_bytes(program) + kProcessBytes > backend->free_bytes()) {
     set_oom(row, needed);
-    return row;
+    return outcome;
   }
-  if (point.device == "null") return row;
+  if (point.device == "null") return outcome;
   try {
-    measure_point(row, std::move(program), *backend, point, settings, ceilings);
+    outcome.samples = measure_point(row, std::move(program), *backend, point, settings, ceilings);
   } catch (const core::OutOfMemory& error) {
     set_oom(row, std::max(needed, error.needed_bytes()));
   } catch (const std::bad_alloc&) {
     set_oom(row, needed);
   }
-  return row;
+  return outcome;
 }
 
 }  // namespace rooflm::cli

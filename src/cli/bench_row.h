@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "cli/ceilings.h"
 #include "cli/model_options.h"
 #include "cli/table.h"
+#include "engines/engine.h"
 #include "measure/bench_runner.h"
 
 namespace rooflm::cli {
@@ -24,10 +26,16 @@ struct BenchSettings {
   bool measure_peak = true;
 };
 
+/// One configuration, measured.
+struct BenchOutcome {
+  Row row;
+  std::vector<engines::StepTimes> samples;  ///< of the timed steps
+};
+
 /// Builds the step, checks that it fits before anything large is allocated, initialises the weights from the
 /// seed, runs it on random tokens and releases everything. Throws Interrupted. `status` of the row is
 /// "success", "oom" (with needed_bytes and no times) or, on the device null, "planned" (no times). Quantities
 /// as in docs/design.md.
-Row run_point(const Point& point, const BenchSettings& settings, Ceilings& ceilings);
+BenchOutcome run_point(const Point& point, const BenchSettings& settings, Ceilings& ceilings);
 
 }  // namespace rooflm::cli

@@ -4,12 +4,14 @@
 #include <memory>
 #include <utility>
 
+#include "cli/bench_record.h"
 #include "cli/bench_row.h"
 #include "cli/bench_table.h"
 #include "cli/commands.h"
 #include "cli/devices.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/run_record.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/units.h"
@@ -28,6 +30,8 @@ struct Options {
   std::string max_seconds = "30";
   std::string memory_limit;
   std::string format = "table";
+  std::string record;
+  bool overwrite = false;
   bool no_peak = false;
 };
 
@@ -62,14 +66,16 @@ void report_progress(const Row& row) {
   }
 }
 
-/// Measures the points until a signal asks to stop; returns that signal or 0.
+/// Measures the points until a signal asks to stop; returns that signal or 0. `record` may be null.
 int run_points(const std::vector<Point>& points, const BenchSettings& settings, Ceilings& ceilings,
-               std::vector<Row>& rows) {
+               std::vector<Row>& rows, record::Writer* record) {
   const train::StopSignals signals;
   for (const Point& point : points) {
     note("[{}/{}] {}", rows.size() + 1, points.size(), describe(point));
     try {
-      rows.push_back(run_point(point, settings, ceilings));
+      BenchOutcome outcome = run_point(point, settings, ceilings);
+      if (record != nullptr) add_bench_run(*record, point, settings, outcome.row, outcome.samples);
+      rows.push_back(std::move(outcome.row));
     } catch (const Interrupted& interrupted) {
       note("interrupted: {} of {} configurations were measured", rows.size(), points.size());
       return interrupted.signal;
@@ -86,9 +92,16 @@ int run(const Options& options) {
   const std::vector<Point> points = sweep(options.model, options.run);
   // A device that is not there is an error of the whole command, before anything is measured.
   for (const Point& point : points) make_backend(point.device, point.step.engine, settings.threads);
+  std::unique_ptr<record::Writer> record;
+  if (!options.record.empty()) record = open_record(options.record, "bench", options.overwrite);
   Ceilings ceilings(settings.threads);
   std::vector<Row> rows;
-  const int signal = run_points(points, settings, ceilings, rows);
+  const int signal = run_points(points, settings, ceilings, rows, record.get());
+  if (record) {
+    add_ceilings(*record, ceilings);
+    record->finish();
+    note("record: {}", options.record);
+  }
   const bool all_oom =
       std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.text("status") == "oom"; });
   if (!rows.empty()) write_out(format_table(bench_table(std::move(rows), ceilings), format));
@@ -129,6 +142,9 @@ Body declare_bench(CLI::App& app) {
       ->type_name(kFormats)
       ->capture_default_str()
       ->group("Measuring");
+  app.add_option("-o,--output", options->record, "Keep the samples in this run record, for report and compare")
+      ->type_name("FILE.rooflm");
+  app.add_flag("--overwrite", options->overwrite, "Replace a record of that name");
   app.footer(
       "Options of the groups Model and Run take lists (--seq 128,256) and ranges (--seq 64:1536:64), but "
       "for\n"

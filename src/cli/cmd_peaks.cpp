@@ -66,9 +66,9 @@ constexpr const char* kProductNote =
     "matmul: the fastest of several square products with the kernels of the fused engine (fp64: the "
     "reference).";
 constexpr const char* kMemoryNote =
-    "read, write, update (a = 2 a + 2), copy, triad, add: bytes that the loop names, as STREAM counts them; "
-    "half of each cache is "
-    "walked through.";
+    "read, write, update (a = 2 a + 2), copy, triad, adamw (four arrays read, three of them written), add: "
+    "bytes "
+    "that the loop names, as STREAM counts them; half of each cache is walked through.";
 constexpr const char* kKeptNote =
     "Ceilings of processors are kept from one command to the next; --remeasure measures again.";
 

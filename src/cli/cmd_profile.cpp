@@ -24,10 +24,10 @@ int run(const Options& options) {
   constexpr int kSignalled = 128;  // as shells report a command that a signal ended
   const std::vector<Point> points = sweep(options.model, options.run);
   const int threads = options.machine.thread_count();
-  ProfileSettings settings = options.profile.settings(threads, options.machine.seed_value());
+  const ProfileSettings settings = options.profile.settings(threads, options.machine.seed_value());
   for (const Point& point : points) make_backend(point.device, point.step.engine, threads);
   ProfileSession session(options.output, "profile");
-  settings.ceilings = session.ceilings(threads, dtypes_of(points), options.profile.remeasure);
+  session.measure_ceilings(threads, dtypes_of(points), options.profile.remeasure);
   bool all_oom = false;
   const int signal = session.run(points, settings, all_oom);
   session.show({"overview", "phases", "blocks", "roofline", "ops", "memory"});

@@ -52,7 +52,9 @@ struct Options {
             {"recompute", &run.recompute},
             {"grad-accum", &run.grad_accum},
             {"warmup", &profile.warmup},
+            {"min-steps", &profile.min_steps},
             {"max-steps", &profile.max_steps},
+            {"memory-limit", &profile.memory_limit},
             {"max-seconds", &profile.max_seconds},
             {"n", &n},
             {"count", &count},
@@ -119,10 +121,9 @@ int run_profile(Options& options, const Study& study, ProfileSession& session) {
   if (study.name == "input" && settings.front().shards.empty()) {
     throw core::UsageError("study input needs --data: a shard, or a directory made by data prepare");
   }
-  const auto ceilings = session.ceilings(threads, dtypes_of(points), options.profile.remeasure);
+  session.measure_ceilings(threads, dtypes_of(points), options.profile.remeasure);
   int signal = 0;
-  for (ProfileSettings& each : settings) {
-    each.ceilings = ceilings;
+  for (const ProfileSettings& each : settings) {
     bool all_oom = false;
     if (signal == 0) signal = session.run(points, each, all_oom);
   }

@@ -9,6 +9,7 @@
 #include <limits>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "cli/ceilings.h"
@@ -25,6 +26,12 @@ namespace rooflm::cli {
 namespace {
 
 using Rows = std::vector<record::Ceiling>;
+
+/// Of one thing.
+bool is_same(const record::Ceiling& a, const record::Ceiling& b) {
+  return a.device == b.device && a.what == b.what && a.level == b.level && a.dtype == b.dtype &&
+         a.threads == b.threads;
+}
 
 /// Ceilings as they are known so far, and how to get those that are missing.
 class Collector {
@@ -50,11 +57,14 @@ class Collector {
     }
   }
 
-  void add_bandwidths(int threads) {
+  /// Of one level ("" for all).
+  void add_bandwidths(int threads, const std::string& only = "") {
     const double free_bytes = static_cast<double>(
         measure::query_memory().available_bytes.value_or(std::numeric_limits<std::int64_t>::max()));
     const auto levels = measure::memory_levels(processor_, threads, free_bytes);
-    for (const measure::MemoryLevel& level : levels) add_bandwidth(level, threads);
+    for (const measure::MemoryLevel& level : levels) {
+      if (only.empty() || only == level.name) add_bandwidth(level, threads);
+    }
     if (levels.empty() || levels.back().name != "DRAM") {
       note("no ceiling of DRAM: {} of free memory are too little", core::format_bytes(free_bytes));
     }
@@ -67,11 +77,9 @@ class Collector {
   [[nodiscard]] Rows to_keep() const {
     Rows all = kept_;
     for (const record::Ceiling& row : sure_) {
-      const auto is_same = [&](const record::Ceiling& other) {
-        return other.what == row.what && other.level == row.level && other.dtype == row.dtype &&
-               other.threads == row.threads;
-      };
-      all.erase(std::remove_if(all.begin(), all.end(), is_same), all.end());
+      all.erase(
+          std::remove_if(all.begin(), all.end(), [&](const auto& other) { return is_same(other, row); }),
+          all.end());
       all.push_back(row);
     }
     return all;
@@ -89,7 +97,7 @@ class Collector {
 
   void add_bandwidth(const measure::MemoryLevel& level, int threads) {
     constexpr double kSeconds = 0.08;
-    constexpr std::ptrdiff_t kLoops = 5;  // read, write, update, copy, triad
+    constexpr std::ptrdiff_t kLoops = measure::kBandwidthLoops;
     if (take_kept(
             [&](const record::Ceiling& row) {
               return row.level == level.name && row.threads == threads && row.unit == "byte/s";
@@ -131,12 +139,39 @@ class Collector {
   std::size_t measured_ = 0;  ///< rows
 };
 
+measure::CeilingKey this_machine() {
+  return {.processor = measure::query_processor().model,
+          .threads = resolve_threads(0),
+          .version = ROOFLM_VERSION};
+}
+
+void keep(const std::filesystem::path& file, const measure::CeilingKey& key, const Rows& rows) {
+  try {
+    measure::write_ceilings(file, key, rows);
+    note("ceilings kept in {}", file.string());
+  } catch (const core::InputError& error) {
+    note("ceilings not kept: {}", error.what());
+  }
+}
+
+/// Beside what the file has of other things.
+void keep_higher(const Rows& rows) {
+  const measure::CeilingKey key = this_machine();
+  const auto file = measure::ceiling_file(key);
+  if (file.empty()) return;
+  Rows all = measure::read_ceilings(file, key).rows;
+  for (const record::Ceiling& row : rows) {
+    all.erase(std::remove_if(all.begin(), all.end(), [&](const auto& other) { return is_same(other, row); }),
+              all.end());
+    all.push_back(row);
+  }
+  keep(file, key, all);
+}
+
 }  // namespace
 
 std::vector<record::Ceiling> machine_ceilings(const CeilingRequest& request) {
-  const measure::CeilingKey key{.processor = measure::query_processor().model,
-                                .threads = resolve_threads(0),
-                                .version = ROOFLM_VERSION};
+  const measure::CeilingKey key = this_machine();
   const std::filesystem::path file = request.seconds ? "" : measure::ceiling_file(key);
   measure::KeptCeilings kept = measure::read_ceilings(file, key);
   if (!kept.fault.empty()) note("measuring the ceilings again: {}", kept.fault);
@@ -150,13 +185,7 @@ std::vector<record::Ceiling> machine_ceilings(const CeilingRequest& request) {
     note("{} of the ceilings are not sure, their intervals are wide or other programs had the processors{}",
          collector.unsure(), file.empty() ? "" : "; they are not kept");
   }
-  if (!collector.has_sure() || file.empty()) return collector.rows();
-  try {
-    measure::write_ceilings(file, key, collector.to_keep());
-    note("ceilings kept in {}", file.string());
-  } catch (const core::InputError& error) {
-    note("ceilings not kept: {}", error.what());
-  }
+  if (collector.has_sure() && !file.empty()) keep(file, key, collector.to_keep());
   return collector.rows();
 }
 
@@ -164,6 +193,39 @@ std::vector<record::Ceiling> machine_ceilings(int threads, const std::vector<cor
                                               bool remeasure) {
   return machine_ceilings(CeilingRequest{
       .threads = {1, resolve_threads(threads)}, .dtypes = dtypes, .remeasure = remeasure, .seconds = {}});
+}
+
+CeilingBook::CeilingBook(int threads, const std::vector<core::DType>& dtypes, bool remeasure)
+    : threads_(resolve_threads(threads)) {
+  if (!dtypes.empty()) rows_ = machine_ceilings(threads_, dtypes, remeasure);
+}
+
+std::vector<record::Ceiling> CeilingBook::raise(const std::set<std::string>& bounds) {
+  constexpr std::string_view kMatmul = "matmul ";
+  constexpr int kMostAttempts = 3;
+  Collector collector({}, {});
+  for (const std::string& bound : bounds) {
+    if (++attempts_[bound] > kMostAttempts) continue;
+    if (bound.starts_with(kMatmul)) {
+      collector.add_products(parse_compute_dtype(bound.substr(kMatmul.size()), "cpu").dtype, threads_);
+    } else {
+      collector.add_bandwidths(threads_, bound);
+    }
+  }
+  Rows higher;
+  for (const record::Ceiling& row : collector.rows()) {
+    const auto known =
+        std::find_if(rows_.begin(), rows_.end(), [&](const auto& other) { return is_same(other, row); });
+    if (known != rows_.end() && known->value >= row.value) continue;
+    higher.push_back(row);
+    if (known == rows_.end()) {
+      rows_.push_back(row);
+    } else {
+      *known = row;
+    }
+  }
+  if (!higher.empty()) keep_higher(higher);
+  return higher;
 }
 
 }  // namespace rooflm::cli

@@ -18,7 +18,7 @@ struct ProfileOptions {
   std::vector<std::string> data;
   bool remeasure = false;
   void add_to(CLI::App& app);
-  /// Checked and with defaults filled in; ceilings are left empty. Throws core::UsageError, and
+  /// Checked and with defaults filled in. Throws core::UsageError, and
   /// core::InputError for data that is not there.
   [[nodiscard]] ProfileSettings settings(int threads, std::uint64_t seed) const;
 };

@@ -2,15 +2,20 @@
 #include "cli/profile_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "cli/devices.h"
+#include "cli/output.h"
+#include "cli/profile_roofs.h"
 #include "cli/program_totals.h"
+#include "cli/run_record.h"
 #include "cli/step_inputs.h"
 #include "core/error.h"
 #include "core/statistics.h"
@@ -18,7 +23,6 @@
 #include "measure/drift.h"
 #include "measure/machine.h"
 #include "model/forward.h"
-#include "perfmodel/roofline.h"
 #include "trace/memory_recorder.h"
 #include "trace/op_recorder.h"
 #include "trace/program_rows.h"
@@ -32,49 +36,12 @@ using measure::StepKind;
 /// Events are kept for this many observed steps at most before memory is taken for more.
 constexpr std::size_t kExpectedSteps = 64;
 
-record::Run run_row(const Point& point, const ProfileSettings& settings) {
-  const model::ModelConfig& config = point.config;
-  return {.label = describe(point),
-          .model = config.name,
-          .arch = std::string(model::name_of(config.arch)),
-          .engine = std::string(engines::name_of(point.step.engine)),
-          .attention = std::string(passes::name_of(point.step.attention)),
-          .device = point.device,
-          .dtype = std::string(core::name_of(point.step.dtype)),
-          .recompute = std::string(passes::name_of(point.step.recompute)),
-          .batch = point.batch,
-          .seq = point.seq,
-          .vocab = config.padded_vocab,
-          .layers = config.layers,
-          .heads = config.heads,
-          .kv_heads = config.kv_heads,
-          .d_model = config.d_model,
-          .d_ff = config.d_ff,
-          .params = model::parameter_count(config),
-          .grad_accum = point.step.micro_batches,
-          .threads = resolve_threads(settings.threads),
-          .seed = static_cast<std::int64_t>(settings.seed),
-          .warmup = settings.steps.warmup};
-}
-
-/// Capacity of each level for all threads together: caches of their own count once per core.
-std::map<std::string, double> cache_capacities(int threads) {
-  std::map<std::string, double> capacities;
-  for (const measure::Cache& cache : measure::query_processor().caches) {
-    if (cache.type == "Instruction") continue;
-    const bool is_shared = cache.level >= 3;
-    capacities[fmt::format("L{}", cache.level)] =
-        static_cast<double>(cache.bytes) * (is_shared ? 1.0 : static_cast<double>(threads));
-  }
-  return capacities;
-}
-
 /// A run on its way into the record.
 class Profile {
  public:
-  Profile(const Point& point, const ProfileSettings& settings, record::Writer& record)
-      : point_(&point), settings_(&settings), record_(&record) {
-    outcome_.run = record.begin_run(run_row(point, settings));
+  Profile(const Point& point, const ProfileSettings& settings, CeilingBook& ceilings, record::Writer& record)
+      : point_(&point), settings_(&settings), ceilings_(&ceilings), record_(&record) {
+    outcome_.run = record.begin_run(run_row(point, settings.threads, settings.seed, settings.steps.warmup));
   }
 
   ProfileOutcome take() {
@@ -85,7 +52,12 @@ class Profile {
     const bool is_plan = point_->device == "null";
     const double free_bytes = is_plan ? planning_memory_bytes() : backend->free_bytes();
     fact("free_bytes", free_bytes, "B");
-    if (is_plan) return outcome_.needed_bytes > free_bytes ? end_oom(outcome_.needed_bytes) : end("planned");
+    // Asked before: an operating system that promises more than it has ends the process instead.
+    if (outcome_.needed_bytes > std::min(free_bytes, memory_limit())) return end_oom(outcome_.needed_bytes);
+    if (is_plan) {
+      write_roofs(program, {});
+      return end("planned");
+    }
     try {
       measure(std::move(program), *backend);
     } catch (const core::OutOfMemory& error) {
@@ -119,12 +91,14 @@ class Profile {
 
   [[nodiscard]] bool has_arena() const { return point_->step.engine == engines::EngineKind::fused; }
 
+  [[nodiscard]] double memory_limit() const {
+    return settings_->memory_limit_bytes.value_or(std::numeric_limits<double>::infinity());
+  }
   /// What a plan has to fit: the limit that was given, or the free memory of this machine.
   [[nodiscard]] double planning_memory_bytes() const {
-    constexpr double kEndless = 1e300;
-    if (settings_->memory_limit_bytes) return *settings_->memory_limit_bytes;
     const auto available = measure::query_memory().available_bytes;
-    return available ? static_cast<double>(*available) : kEndless;
+    if (settings_->memory_limit_bytes || !available) return memory_limit();
+    return static_cast<double>(*available);
   }
 
   /// What is known before anything runs.
@@ -135,11 +109,6 @@ class Profile {
     outcome_.needed_bytes = static_cast<double>(need.total());
     record_->add(run, trace::op_rows(program, std::string(engines::name_of(point_->step.engine))));
     record_->add(run, trace::tensor_rows(program, plan, has_arena()));
-    const auto machine = perfmodel::Machine::from_ceilings(
-        settings_->ceilings, point_->device, resolve_threads(settings_->threads),
-        cache_capacities(resolve_threads(settings_->threads)));
-    // Without ceilings nothing is predicted: a roof of no height would be a claim.
-    if (!machine.levels.empty()) record_->add(run, perfmodel::predict_roofs(machine, program));
     const auto tokens = static_cast<double>(point_->tokens());
     fact("tokens", tokens, "tokens");
     fact("model_flop", static_cast<double>(model::model_flop_per_token(point_->config, point_->seq)) * tokens,
@@ -150,10 +119,31 @@ class Profile {
     fact("needed_bytes", outcome_.needed_bytes, "B");
     fact("arena_bytes", static_cast<double>(plan.arena_bytes), "B");
     fact("live_bytes_peak", static_cast<double>(plan.peak_live_bytes), "B");
-    const auto peak = machine.flop_per_s.find(std::string(core::name_of(point_->step.dtype)));
-    if (peak != machine.flop_per_s.end()) fact("peak_flop_per_s", peak->second, "flop/s");
     if (has_arena()) record_->add(run, trace::planned_memory_events(program, plan));
     record_->commit();
+  }
+
+  /// Roofs are lower bounds: ceilings that the measured times beat were measured in a worse moment than the
+  /// steps, and are measured again beside them.
+  void write_roofs(const program::Program& program, const MeasuredTimes& measured) {
+    constexpr int kAttempts = 2;
+    auto machine = machine_of(ceilings_->rows(), point_->device, settings_->threads);
+    // Without ceilings nothing is predicted: a roof of no height would be a claim.
+    if (machine.levels.empty()) return;
+    auto roofs = perfmodel::predict_roofs(machine, program);
+    for (int i = 0; i < kAttempts && point_->device == "cpu"; ++i) {
+      const auto bounds = beaten_bounds(roofs, measured);
+      if (bounds.empty()) break;
+      const auto higher = ceilings_->raise(bounds);
+      if (higher.empty()) break;
+      note("  faster than the ceilings of {}: measured again", fmt::join(bounds, ", "));
+      for (const record::Ceiling& ceiling : higher) record_->add(ceiling);
+      machine = machine_of(ceilings_->rows(), point_->device, settings_->threads);
+      roofs = perfmodel::predict_roofs(machine, program);
+    }
+    record_->add(outcome_.run, roofs);
+    const auto peak = machine.flop_per_s.find(std::string(engines::dtype_name(point_->step)));
+    if (peak != machine.flop_per_s.end()) fact("peak_flop_per_s", peak->second, "flop/s");
   }
 
   void measure(program::Program program, backends::Backend& backend) {
@@ -174,6 +164,7 @@ class Profile {
         });
     write_samples(result);
     record_->add(outcome_.run, recorder.events());
+    write_roofs(engine.program(), measured_times(recorder.events(), result));
     write_uncertainty(result, {.before_hz = clock_before, .after_hz = measure::clock_hz()});
     const auto resident_peak = measure::peak_resident_bytes();
     if (resident_before && resident_peak) {
@@ -232,17 +223,8 @@ class Profile {
   void write_samples(const measure::InterleaveResult& result) {
     std::vector<record::Sample> rows;
     for (std::size_t i = 0; i < result.steps.size(); ++i) {
-      const engines::StepTimes& times = result.steps[i].times;
-      const auto add = [&](const char* phase, double seconds) {
-        rows.push_back({.step = static_cast<std::int64_t>(i),
-                        .phase = phase,
-                        .seconds = seconds,
-                        .kind = measure::name_of(result.steps[i].kind)});
-      };
-      add("forward", times.forward_s);
-      add("backward", times.backward_s);
-      add("optimizer", times.optimizer_s);
-      add("step", times.step_s);
+      add_samples(rows, static_cast<std::int64_t>(i), result.steps[i].times,
+                  measure::name_of(result.steps[i].kind));
     }
     record_->add(outcome_.run, rows);
   }
@@ -272,14 +254,16 @@ class Profile {
 
   const Point* point_;
   const ProfileSettings* settings_;
+  CeilingBook* ceilings_;
   record::Writer* record_;
   ProfileOutcome outcome_;
 };
 
 }  // namespace
 
-ProfileOutcome profile_point(const Point& point, const ProfileSettings& settings, record::Writer& record) {
-  return Profile(point, settings, record).take();
+ProfileOutcome profile_point(const Point& point, const ProfileSettings& settings, CeilingBook& ceilings,
+                             record::Writer& record) {
+  return Profile(point, settings, ceilings, record).take();
 }
 
 }  // namespace rooflm::cli

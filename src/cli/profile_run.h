@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "cli/machine_ceilings.h"
 #include "cli/model_options.h"
 #include "measure/interleave.h"
 #include "record/writer.h"
@@ -18,7 +19,6 @@ struct ProfileSettings {
   std::uint64_t seed = 0;
   std::optional<double> memory_limit_bytes;   ///< absent: what the device has free
   std::vector<std::filesystem::path> shards;  ///< text to compute on; none: random tokens
-  std::vector<record::Ceiling> ceilings;      ///< of this machine
 };
 
 /// How a run ended.
@@ -30,8 +30,10 @@ struct ProfileOutcome {
 };
 
 /// Runs the configuration and adds it to the record, with samples, events, ops, tensors, memory events,
-/// predictions and facts. A configuration that does not fit becomes a run of status "oom". A signal
-/// (train::StopSignals) ends measuring; what was measured is kept, with status "interrupted".
-ProfileOutcome profile_point(const Point& point, const ProfileSettings& settings, record::Writer& record);
+/// predictions and facts; ceilings that it beats are raised (CeilingBook) before roofs are predicted. A
+/// configuration that does not fit becomes a run of status "oom". A signal (train::StopSignals) ends
+/// measuring; what was measured is kept, with status "interrupted".
+ProfileOutcome profile_point(const Point& point, const ProfileSettings& settings, CeilingBook& ceilings,
+                             record::Writer& record);
 
 }  // namespace rooflm::cli

@@ -4,14 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
-#include "cli/machine_ceilings.h"
-#include "cli/machine_info.h"
 #include "cli/output.h"
 #include "cli/report_output.h"
+#include "cli/run_record.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/units.h"
@@ -22,16 +19,6 @@ namespace rooflm::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The command line as it was typed, from the operating system; `otherwise` where it does not say.
-std::string command_line(const std::string& otherwise) {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (text.empty()) return "rooflm " + otherwise;
-  text.pop_back();
-  std::replace(text.begin(), text.end(), '\0', ' ');
-  return "rooflm" + text.substr(std::min(text.find(' '), text.size()));
-}
 
 fs::path make_temporary_folder() {
   std::string name = (fs::temp_directory_path() / "rooflm-XXXXXX").string();
@@ -67,10 +54,7 @@ ProfileSession::ProfileSession(const OutputOptions& output, const std::string& c
   check_output(output);
   if (output.record.empty()) folder_ = make_temporary_folder();
   path_ = output.record.empty() ? folder_ / "run.rooflm" : fs::path(output.record);
-  writer_ = std::make_unique<record::Writer>(path_, command_line(command), output.overwrite);
-  for (const auto& [key, value] : machine_lines()) {
-    writer_->add(record::Environment{.key = key, .value = value, .unit = {}});
-  }
+  writer_ = open_record(path_, command, output.overwrite);
 }
 
 ProfileSession::~ProfileSession() {
@@ -84,12 +68,9 @@ void ProfileSession::describe(const std::string& title, const std::string& quest
   writer_->add(record::Environment{.key = "question", .value = question, .unit = {}});
 }
 
-std::vector<record::Ceiling> ProfileSession::ceilings(int threads, const std::vector<core::DType>& dtypes,
-                                                      bool remeasure) {
-  if (dtypes.empty()) return {};
-  auto ceilings = machine_ceilings(threads, dtypes, remeasure);
-  for (const record::Ceiling& ceiling : ceilings) writer_->add(ceiling);
-  return ceilings;
+void ProfileSession::measure_ceilings(int threads, const std::vector<core::DType>& dtypes, bool remeasure) {
+  ceilings_ = CeilingBook(threads, dtypes, remeasure);
+  for (const record::Ceiling& ceiling : ceilings_.rows()) writer_->add(ceiling);
 }
 
 int ProfileSession::run(const std::vector<Point>& points, const ProfileSettings& settings, bool& all_oom) {
@@ -103,7 +84,7 @@ int ProfileSession::run(const std::vector<Point>& points, const ProfileSettings&
   std::size_t number = 0;
   for (const Point& point : points) {
     note("[{}/{}] {}", ++number, points.size(), cli::describe(point));
-    const ProfileOutcome outcome = profile_point(point, settings, *writer_);
+    const ProfileOutcome outcome = profile_point(point, settings, ceilings_, *writer_);
     report_progress(outcome);
     all_oom = all_oom && outcome.status == "oom";
     if (const int signal = train::StopSignals::received(); signal != 0) {

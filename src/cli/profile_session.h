@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/machine_ceilings.h"
 #include "cli/profile_options.h"
 #include "core/dtype.h"
 #include "record/writer.h"
@@ -29,8 +30,8 @@ class ProfileSession {
   void describe(const std::string& title, const std::string& question);
   [[nodiscard]] record::Writer& record() { return *writer_; }
   /// Measures what this machine can do, or takes what is kept from an earlier time, and adds it to the
-  /// record.
-  std::vector<record::Ceiling> ceilings(int threads, const std::vector<core::DType>& dtypes, bool remeasure);
+  /// record. Before run().
+  void measure_ceilings(int threads, const std::vector<core::DType>& dtypes, bool remeasure);
   /// Runs all points until a signal asks to stop; returns that signal or 0. `all_oom` says whether none fit.
   int run(const std::vector<Point>& points, const ProfileSettings& settings, bool& all_oom);
   /// Completes the record, prints the views and writes the page.
@@ -41,6 +42,7 @@ class ProfileSession {
   std::filesystem::path folder_;  ///< temporary; empty when the record is kept
   std::filesystem::path path_;
   std::unique_ptr<record::Writer> writer_;
+  CeilingBook ceilings_;
   bool said_counters_ = false;  ///< why there are no hardware counters, once
 };
 

@@ -77,6 +77,8 @@ void measure_attention(Cells& cells, backends::Backend& backend, const measure::
     cells.text("status", "success");
     cells.number("forward_ms", result.forward.median * kMs, "ms");
     cells.number("backward_ms", result.backward.median * kMs, "ms");
+    cells.number("forward_flop", result.forward_flop, "flop");
+    cells.number("backward_flop", result.backward_flop, "flop");
     cells.number("forward_rate", result.forward_flop / result.forward.median, "flop/s");
     cells.number("backward_rate", result.backward_flop / result.backward.median, "flop/s");
     cells.number("peak_memory", result.peak_bytes, "B");
@@ -113,6 +115,7 @@ std::vector<record::Cell> gemm_cells(const StudyOptions& options, int threads) {
           cells.text("strategy", name);
           cells.number("wall_ms", seconds * 1e3, "ms");
           cells.number("rate", rate.median, "flop/s");
+          cells.number("flop", problem.flop(), "flop");
           cells.number("times_" + strategies.front(), seconds / *first);
         }
       }

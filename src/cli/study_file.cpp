@@ -19,9 +19,10 @@ namespace {
 
 const std::vector<std::string> kKeys = {"title", "question", "kind", "views", "options", "large"};
 const std::vector<std::string> kOptionKeys = {
-    "model",  "arch",      "layers",      "heads",     "kv-heads", "d-model", "d-ff",      "vocab",
-    "batch",  "seq",       "engine",      "attention", "dtype",    "device",  "recompute", "grad-accum",
-    "warmup", "max-steps", "max-seconds", "head-dim",  "strategy", "n",       "count"};
+    "model",     "arch",       "layers", "heads",     "kv-heads",  "d-model",     "d-ff",
+    "vocab",     "batch",      "seq",    "engine",    "attention", "dtype",       "device",
+    "recompute", "grad-accum", "warmup", "min-steps", "max-steps", "max-seconds", "memory-limit",
+    "head-dim",  "strategy",   "n",      "count"};
 
 /// Reads one file, and says where it is wrong.
 class Parser {

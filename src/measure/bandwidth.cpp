@@ -72,16 +72,37 @@ void keep(const void* data) { asm volatile("" : : "r"(data) : "memory"); }
   }
 }
 
-enum class Loop : std::uint8_t { read, write, update, copy, triad };
+/// Parameters, gradients and two moments are read; all but the gradients are written.
+[[gnu::noinline]] void adamw_lines(std::span<Line> p, std::span<const Line> g, std::span<Line> m,
+                                   std::span<Line> v) {
+  constexpr double kDecay = 0.5;
+  constexpr std::size_t kLines = kRound / 2;  // of each array, so that all fit into registers
+  for (std::size_t i = 0; i < p.size(); i += kLines) {
+#pragma GCC unroll 4
+    for (std::size_t j = 0; j < kLines; ++j) {
+      const Line::Numbers gradient = g[i + j].numbers;
+      const Line::Numbers first = kDecay * m[i + j].numbers + gradient;
+      const Line::Numbers second = kDecay * v[i + j].numbers + gradient * gradient;
+      m[i + j].numbers = first;
+      v[i + j].numbers = second;
+      p[i + j].numbers -= first * second;
+    }
+  }
+}
+
+enum class Loop : std::uint8_t { read, write, update, copy, triad, adamw };
 struct LoopKind {
   Loop loop;
   const char* name;
   std::size_t arrays;
-  std::size_t moves;  ///< of each element of an array: 2 where it is read and written
+  std::size_t passes;  ///< over one array: its reading, its writing
 };
-constexpr std::array kLoops = {LoopKind{Loop::read, "read", 1, 1}, LoopKind{Loop::write, "write", 1, 1},
-                               LoopKind{Loop::update, "update", 1, 2}, LoopKind{Loop::copy, "copy", 2, 1},
-                               LoopKind{Loop::triad, "triad", 3, 1}};
+constexpr std::array<LoopKind, kBandwidthLoops> kLoops = {{{Loop::read, "read", 1, 1},
+                                                           {Loop::write, "write", 1, 1},
+                                                           {Loop::update, "update", 1, 2},
+                                                           {Loop::copy, "copy", 2, 2},
+                                                           {Loop::triad, "triad", 3, 3},
+                                                           {Loop::adamw, "adamw", 4, 7}}};
 
 /// As the processor backend does for its tensors: with small pages address translation binds, not memory.
 void ask_for_huge_pages(Line* data, std::size_t bytes) {
@@ -107,7 +128,7 @@ class Blocks {
 
   /// Bytes that one pass of a loop names, in all threads.
   [[nodiscard]] double pass_bytes(const LoopKind& kind) const {
-    return static_cast<double>(array_lines(kind) * kind.arrays * kind.moves * sizeof(Line) * blocks_.size());
+    return static_cast<double>(array_lines(kind) * kind.passes * sizeof(Line) * blocks_.size());
   }
 
   void run(const LoopKind& kind, int passes) {
@@ -115,31 +136,35 @@ class Blocks {
     for_each_block([&](std::vector<Line>& block) {
       const std::span<Line> all = block;
       for (int pass = 0; pass < passes; ++pass) {
-        walk(kind.loop, all.first(n), all.last(n), all.subspan((all.size() - n) / 2, n));
+        walk(kind.loop, all, n);
         keep(all.data());
       }
     });
   }
 
  private:
-  static constexpr std::size_t kFewestLines = std::size_t{3} * 8 * kRound;
+  static constexpr std::size_t kFewestLines = std::size_t{4} * 8 * kRound;
 
   [[nodiscard]] std::size_t array_lines(const LoopKind& kind) const {
     return lines_ / kind.arrays / kRound * kRound;
   }
 
-  static void walk(Loop loop, std::span<Line> first, std::span<Line> last, std::span<Line> middle) {
+  /// Arrays of n lines each, one after the other.
+  static void walk(Loop loop, std::span<Line> all, std::size_t n) {
+    const auto array = [&](std::size_t i) { return all.subspan(i * n, n); };
     switch (loop) {
       case Loop::read:
-        return read_lines(first);
+        return read_lines(array(0));
       case Loop::write:
-        return write_lines(first, Line{});
+        return write_lines(array(0), Line{});
       case Loop::update:
-        return update_lines(first);
+        return update_lines(array(0));
       case Loop::copy:
-        return copy_lines(first, last);
+        return copy_lines(array(0), array(1));
       case Loop::triad:
-        return triad_lines(first, middle, last);
+        return triad_lines(array(0), array(1), array(2));
+      case Loop::adamw:
+        return adamw_lines(array(0), array(1), array(2), array(3));
     }
   }
 

@@ -22,11 +22,14 @@ struct MemoryLevel {
 /// allow it.
 std::vector<MemoryLevel> memory_levels(const Processor& processor, int threads, double free_bytes);
 
+/// How many rows measure_bandwidth answers.
+inline constexpr std::size_t kBandwidthLoops = 6;
+
 /// Memory traffic of `threads` threads, each in its own part of level.working_bytes: read (sum), write
-/// (fill), update (a = 2 a + 2), copy (b = a) and triad (a = b + 2 c) of fp64. Bytes are those that the loop
-/// names, as STREAM counts them (McCalpin, 1995): a cache line that is fetched only because it is written is
-/// not counted. std::bad_alloc when the memory is not there; std::invalid_argument for less than 12 kB per
-/// thread.
+/// (fill), update (a = 2 a + 2), copy (b = a), triad (a = b + 2 c) and adamw (four arrays read, three of them
+/// written, as that optimizer moves them) of fp64. Bytes are those that the loop names, as STREAM counts them
+/// (McCalpin, 1995): a cache line that is fetched only because it is written is not counted. std::bad_alloc
+/// when the memory is not there; std::invalid_argument for less than 16 kB per thread.
 std::vector<Peak> measure_bandwidth(const MemoryLevel& level, int threads, const SamplingOptions& options);
 
 }  // namespace rooflm::measure

@@ -14,7 +14,7 @@ namespace rooflm::perfmodel {
 /// One level of the memory hierarchy, for all threads together.
 struct MemoryLevel {
   std::string name;           ///< "L1", "L2", "L3", "DRAM"
-  double byte_per_s = 0;      ///< the fastest of read, write, update, copy and triad
+  double byte_per_s = 0;      ///< the fastest of the loops measured there
   double capacity_bytes = 0;  ///< 0 for the outermost: no end
 };
 

@@ -87,5 +87,7 @@ void check_times(const record::Reader& record, const record::Run& run, LawBook& 
 void check_work(const record::Reader& record, const record::Run& run, LawBook& laws);
 /// Memory events against themselves, the tensors and the plan.
 void check_memory(const record::Reader& record, const record::Run& run, LawBook& laws);
+/// Rows of studies that are no training steps: rates against times and work.
+void check_cells(const record::Reader& record, LawBook& laws);
 
 }  // namespace rooflm::report

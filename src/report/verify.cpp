@@ -61,6 +61,7 @@ std::vector<LawResult> verify(const record::Reader& record) {
   LawBook whole(0, "");
   check_ceilings(record, whole);
   check_status(record, whole);
+  check_cells(record, whole);
   std::vector<LawResult> results = whole.take();
   for (const record::Run& run : record.runs()) {
     LawBook laws(run.id, run.label);

@@ -1,4 +1,4 @@
-// Views over several runs: end to end, precision against precision, and studies that are no training step.
+// Views over several runs: end to end, and precision against precision.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -108,6 +108,26 @@ Row precision_row(const RunData& base, const RunData& run, const std::string& su
   return row;
 }
 
+/// Speed-up of the whole step, one bar per configuration and dtype.
+std::optional<Chart> precision_chart(const Table& table) {
+  Chart chart{.id = "precision",
+              .title = "Speed-up of the whole step",
+              .note = "Median step of the widest dtype divided by that of the other.",
+              .kind = ChartKind::bar,
+              .x = {.title = "configuration"},
+              .y = {.title = "times faster"}};
+  for (const Row& row : table.rows) {
+    if (row.text("subject") != kStep) continue;
+    series_named(chart, row.text("dtype") + " against " + row.text("against"))
+        .points.push_back({.x = category_index(chart.x, row.text("configuration")),
+                           .y = row.number("speedup"),
+                           .low = row.number("ci_low"),
+                           .high = row.number("ci_high")});
+  }
+  if (chart.series.empty()) return std::nullopt;
+  return chart;
+}
+
 bool is_timed(const RunData& run, const std::string& phase) {
   const std::vector<double> seconds = run.seconds(phase);
   return !seconds.empty() && std::all_of(seconds.begin(), seconds.end(), [](double s) { return s > 0; });
@@ -170,37 +190,8 @@ void add_precision(const RecordSet& set, const ViewOptions& /*options*/, View& v
       }
     }
   }
+  if (auto chart = precision_chart(table)) view.add(std::move(*chart));
   view.add("precision", "Speed-up by precision", std::move(table));
-}
-
-void add_cells(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
-  for (const RecordFile& file : set.files) {
-    std::map<std::string, std::map<std::int64_t, Row>> series;
-    std::map<std::string, std::vector<Column>> columns;
-    for (const record::Cell& cell : file.cells) {
-      Row& row = series[cell.series][cell.row];
-      row.set(cell.col, cell.value ? Cell(*cell.value) : Cell(cell.text));
-      auto& known = columns[cell.series];
-      const bool is_new = std::none_of(known.begin(), known.end(),
-                                       [&](const Column& column) { return column.key == cell.col; });
-      if (!is_new) continue;
-      const Show show = cell.unit == "s"                                 ? Show::seconds
-                        : cell.unit == "byte"                            ? Show::bytes
-                        : cell.unit == "share"                           ? Show::percent
-                        : cell.unit == "flop/s" || cell.unit == "byte/s" ? Show::si
-                                                                         : Show::plain;
-      const bool says_unit = show != Show::plain && show != Show::si;
-      known.push_back({cell.col,
-                       cell.unit.empty() || says_unit ? cell.col : cell.col + " [" + cell.unit + "]", show,
-                       cell.unit});
-    }
-    for (auto& [name, rows] : series) {
-      Table table{.columns = columns[name], .rows = {}, .notes = {}};
-      for (auto& [number, row] : rows) table.rows.push_back(std::move(row));
-      const std::string title = set.files.size() > 1 ? name + " (" + file.name + ")" : name;
-      view.add("cells." + title, title, std::move(table));
-    }
-  }
 }
 
 }  // namespace rooflm::report

@@ -299,7 +299,7 @@ class Measured(CommandLine):
         levels = self.memory_levels(json.loads(self.ok("info", "--format", "json")))
         self.assertEqual([(row["what"], row["level"]) for row in rows],
                          [("matmul", "")] + [(what, level) for level in levels
-                                             for what in ("read", "write", "update", "copy", "triad")])
+                                             for what in ("read", "write", "update", "copy", "triad", "adamw")])
         for row in rows:
             self.assertGreater(row["value"], 1e8)
             self.assertIn(row["unit"], ("flop/s", "byte/s"))
@@ -312,7 +312,7 @@ class Measured(CommandLine):
         row = {"device": "cpu", "dtype": "fp64", "threads": 1, "value": 125.0, "unit": "byte/s", "ci_low": 120.0,
                "ci_high": 130.0, "samples": 9, "problem": "made up", "measured_utc": "2001-02-03T04:05:06Z"}
         ceilings = [{**row, "what": what, "level": level} for level in self.memory_levels(info)
-                    for what in ("read", "write", "update", "copy", "triad")]
+                    for what in ("read", "write", "update", "copy", "triad", "adamw")]
         ceilings.append({**row, "what": "matmul", "level": "", "dtype": "fp32", "unit": "flop/s"})
         name = "-".join(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") or "unknown"
                         for part in ("ceilings", key["processor"], str(key["threads"]), "threads", key["rooflm"]))

@@ -73,6 +73,23 @@ TEST(Verify, NothingToCheckIsNoViolation) {
   EXPECT_TRUE(all_hold(results));
 }
 
+TEST(Verify, CellsOfAStudyMustFit) {
+  const auto laws_of = [](double rate, double wall_ms) {
+    const record::TemporaryFolder folder;
+    record::Writer writer(folder / "a.rooflm", "study gemm");
+    writer.add(std::vector<record::Cell>{{"gemm", 0, "n", 0, "", ""},  // a setting may be nought
+                                         {"gemm", 0, "wall_ms", wall_ms, "", "ms"},
+                                         {"gemm", 0, "rate", rate, "", "flop/s"},
+                                         {"gemm", 0, "flop", 2e6, "", "flop"}});
+    writer.finish();
+    return verify(record::Reader(folder / "a.rooflm"));
+  };
+  EXPECT_TRUE(all_hold(laws_of(1e9, 2.0)));
+  EXPECT_EQ(result_of(laws_of(1e9, 2.0), "cells with a unit are positive").checked, 3U);
+  EXPECT_EQ(result_of(laws_of(1e9, 2.1), "rate times time is the work").violated, 1U);
+  EXPECT_EQ(result_of(laws_of(1e9, 0), "cells with a unit are positive").violated, 1U);
+}
+
 TEST(Verify, TheWorstViolationIsNamedWithBothNumbers) {
   const auto results = verify_made_up([](MadeUpRun& made) {
     made.samples[4 * 3].seconds *= 3;  // forward of step 3

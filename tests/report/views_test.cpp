@@ -243,6 +243,39 @@ TEST(Views, CellsBecomeTables) {
   EXPECT_EQ(table.rows[1].text("time"), "too large");
 }
 
+TEST(Views, StudiesHaveTheirTitleAndCharts) {
+  const record::TemporaryFolder folder;
+  {
+    record::Writer writer(folder / "a.rooflm", "study attention_sweep");
+    writer.add(record::Environment{.key = "study", .value = "Attention by length", .unit = {}});
+    writer.add(record::Environment{.key = "question", .value = "When does flash pay?", .unit = {}});
+    std::vector<record::Cell> cells;
+    for (std::int64_t row = 0; row < 4; ++row) {
+      const bool is_flash = row % 2 == 1;
+      cells.push_back({"attention", row, "head_dim", 64, "", ""});  // the same in all rows: not named
+      cells.push_back({"attention", row, "seq", row < 2 ? 128.0 : 256.0, "", ""});
+      cells.push_back({"attention", row, "attention", {}, is_flash ? "flash" : "batched", ""});
+      if (row == 2) continue;  // out of memory
+      cells.push_back({"attention", row, "forward_ms", 1.0 + static_cast<double>(row), "", "ms"});
+    }
+    writer.add(cells);
+    writer.finish();
+  }
+  const View view = make_view("cells", load(std::vector<std::filesystem::path>{folder / "a.rooflm"}));
+  ASSERT_EQ(view.tables.size(), 1U);
+  EXPECT_EQ(view.tables[0].title, "Attention by length");
+  EXPECT_EQ(view.tables[0].table.notes.back(), "When does flash pay?");
+  ASSERT_EQ(view.charts.size(), 1U);  // only forward_ms was measured
+  const Chart& chart = view.charts[0];
+  ASSERT_EQ(chart.series.size(), 2U);
+  EXPECT_EQ(chart.series[0].name, "batched");
+  EXPECT_EQ(chart.series[0].points.size(), 1U);
+  EXPECT_EQ(chart.series[1].name, "flash");
+  ASSERT_EQ(chart.series[1].points.size(), 2U);
+  EXPECT_EQ(chart.series[1].points[1].x, 256);
+  EXPECT_EQ(chart.series[1].points[1].y, 4);
+}
+
 TEST(Advice, RanksByWhatCouldBeWon) {
   const RecordSet set = load_steps({{.seq = 100}});
   const std::vector<Advice> advice = advise(set, 3);

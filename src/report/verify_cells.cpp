@@ -1,0 +1,52 @@
+// Laws of studies that are no training steps: their cells against each other.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/laws.h"
+
+namespace rooflm::report {
+namespace {
+
+constexpr double kSecondsPerMs = 1e-3;
+
+/// What a row states of one piece of work: columns "flop", "wall_ms" and "rate", or with a prefix,
+/// "forward_flop", "forward_ms" and "forward_rate".
+struct WorkColumns {
+  const char *flop, *ms, *rate;
+};
+constexpr std::array kWork = {WorkColumns{"flop", "wall_ms", "rate"},
+                              WorkColumns{"forward_flop", "forward_ms", "forward_rate"},
+                              WorkColumns{"backward_flop", "backward_ms", "backward_rate"}};
+
+/// Units of what is measured or counted, so that nought would mean that nothing was.
+bool is_quantity(const std::string& unit) { return !unit.empty() && unit != "share"; }
+
+}  // namespace
+
+void check_cells(const record::Reader& record, LawBook& laws) {
+  using Values = std::map<std::string, double>;
+  std::map<std::pair<std::string, std::int64_t>, Values> rows;
+  for (const record::Cell& cell : record.cells()) {
+    if (!cell.value) continue;
+    rows[{cell.series, cell.row}][cell.col] = *cell.value;
+    if (!is_quantity(cell.unit)) continue;
+    laws.positive("cells with a unit are positive",
+                  fmt::format("{}, row {}, {}", cell.series, cell.row, cell.col), *cell.value, cell.unit);
+  }
+  for (const auto& [place, values] : rows) {
+    for (const WorkColumns& work : kWork) {
+      if (!values.contains(work.flop) || !values.contains(work.ms) || !values.contains(work.rate)) continue;
+      laws.equal(
+          "rate times time is the work", fmt::format("{}, row {}, {}", place.first, place.second, work.rate),
+          values.at(work.rate) * values.at(work.ms) * kSecondsPerMs, values.at(work.flop), "flop", kRounding);
+    }
+  }
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,137 @@
+// The view of studies that are no training steps: their cells as tables, and what was measured as charts.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/view_makers.h"
+
+namespace rooflm::report {
+namespace {
+
+Show show_of(const std::string& unit) {
+  if (unit == "s") return Show::seconds;
+  if (unit == "B") return Show::bytes;
+  if (unit == "share") return Show::percent;
+  return unit == "flop" || unit == "flop/s" || unit == "byte/s" ? Show::si : Show::plain;
+}
+
+/// What the record says of the study: "study" is its title, "question" what it asks.
+std::string study_line(const RecordFile& file, const std::string& key) {
+  const auto found = std::find_if(file.environment.begin(), file.environment.end(),
+                                  [&](const record::Environment& line) { return line.key == key; });
+  return found == file.environment.end() ? "" : found->value;
+}
+
+/// The cells of one series as a table, in the order in which columns first appear.
+struct SeriesTable {
+  std::vector<Column> columns;
+  std::map<std::int64_t, Row> rows;
+
+  void add(const record::Cell& cell) {
+    rows[cell.row].set(cell.col, cell.value ? Cell(*cell.value) : Cell(cell.text));
+    const bool is_new = std::none_of(columns.begin(), columns.end(),
+                                     [&](const Column& column) { return column.key == cell.col; });
+    if (!is_new) return;
+    const Show show = show_of(cell.unit);
+    const bool says_unit = cell.unit.empty() || (show != Show::plain && show != Show::si);
+    columns.push_back({.key = cell.col,
+                       .title = says_unit ? cell.col : fmt::format("{} [{}]", cell.col, cell.unit),
+                       .show = show,
+                       .unit = cell.unit});
+  }
+};
+
+/// How a series is drawn: along `x`, one line for each combination of the other settings, one chart for each
+/// of `y`.
+struct Drawing {
+  const char* series;
+  const char* x;
+  std::vector<std::string> y;
+};
+const std::vector<Drawing>& drawings() {
+  static const std::vector<Drawing> all = {{"attention", "seq", {"forward_ms", "backward_ms", "peak_memory"}},
+                                           {"gemm", "n", {"rate"}}};
+  return all;
+}
+
+/// Settings (columns without a unit) that differ between rows, but for the axis and what was derived.
+std::vector<std::string> varying_settings(const SeriesTable& table, const std::string& x) {
+  std::vector<std::string> names;
+  for (const Column& column : table.columns) {
+    const bool is_result = column.key == "status" || column.key.starts_with("times_");
+    if (column.key == x || !column.unit.empty() || is_result) continue;
+    std::set<std::string> values;
+    for (const auto& [number, row] : table.rows) {
+      const Cell* cell = row.find(column.key);
+      if (cell != nullptr) values.insert(format_cell(*cell, Show::plain));
+    }
+    if (values.size() > 1) names.push_back(column.key);
+  }
+  return names;
+}
+
+std::string line_name(const Row& row, const std::vector<std::string>& settings) {
+  std::string name;
+  for (const std::string& setting : settings) {
+    const Cell* cell = row.find(setting);
+    if (cell == nullptr) continue;
+    const std::string value = format_cell(*cell, Show::plain);
+    const bool is_text = std::holds_alternative<std::string>(*cell);
+    name += (name.empty() ? "" : " ") + (is_text ? value : setting + "=" + value);
+  }
+  return name.empty() ? "all" : name;
+}
+
+void add_charts(const std::string& series, const SeriesTable& table, View& view) {
+  for (const Drawing& drawing : drawings()) {
+    if (series != drawing.series) continue;
+    const auto settings = varying_settings(table, drawing.x);
+    for (const std::string& y : drawing.y) {
+      const auto column = std::find_if(table.columns.begin(), table.columns.end(),
+                                       [&](const Column& c) { return c.key == y; });
+      if (column == table.columns.end()) continue;
+      Chart chart{.id = fmt::format("cells.{}.{}", series, y),
+                  .title = fmt::format("{}: {}", series, column->title),
+                  .kind = ChartKind::line,
+                  .x = {.title = drawing.x, .is_log = true},
+                  .y = {.title = y, .unit = column->unit == "B" ? "byte" : column->unit, .is_log = true}};
+      for (const auto& [number, row] : table.rows) {
+        if (row.number(y) <= 0) continue;  // out of memory
+        series_named(chart, line_name(row, settings))
+            .points.push_back({.x = row.number(drawing.x), .y = row.number(y)});
+      }
+      view.add(std::move(chart));
+    }
+  }
+}
+
+}  // namespace
+
+void add_cells(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
+  for (std::size_t i = 0; i < set.files.size(); ++i) {
+    const RecordFile& file = set.files[i];
+    std::map<std::string, SeriesTable> tables;
+    for (const record::Cell& cell : file.cells) tables[cell.series].add(cell);
+    for (auto& [name, cells] : tables) {
+      const bool is_alone = set.files.size() == 1;
+      if (is_alone) add_charts(name, cells, view);
+      Table table{.columns = cells.columns, .rows = {}, .notes = {}};
+      for (auto& [number, row] : cells.rows) table.rows.push_back(std::move(row));
+      if (const std::string question = study_line(file, "question"); !question.empty()) {
+        table.notes = {"", question};
+      }
+      const std::string study = study_line(file, "study");
+      const std::string title = study.empty() ? name : study;
+      view.add(is_alone ? "cells." + name : fmt::format("cells.{}.{}", name, i + 1),
+               is_alone ? title : fmt::format("{} ({})", title, file.name), std::move(table));
+    }
+  }
+}
+
+}  // namespace rooflm::report
