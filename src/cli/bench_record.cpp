@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "cli/run_record.h"

@@ -52,9 +52,10 @@ void set_unmeasured(Row& row) {
   for (const char* phase : {"forward", "backward", "optimizer", "step"}) {
     for (const char* value : {"mean", "std", "median"}) row.set(fmt::format("{}_ms_{}", phase, value), {});
   }
-  for (const char* key : {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "step_ms_mad", "outliers",
-                          "drift_ratio", "drift_p", "drift", "stop_reason", "tokens_per_s", "mfu",
-                          "share_of_peak", "peak_flop_per_s", "peak_bytes", "rss_increase_bytes", "loss"}) {
+  for (const char* key :
+       {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "step_ms_mad", "outliers", "drift_ratio",
+        "drift_p", "drift", "others_share", "stop_reason", "tokens_per_s", "mfu", "share_of_peak",
+        "peak_flop_per_s", "peak_bytes", "rss_increase_bytes", "loss"}) {
     row.set(key, {});
   }
 }
@@ -78,6 +79,7 @@ void set_times(Row& row, const measure::BenchResult& result) {
   row.set("drift_ratio", result.step.drift.ratio);
   row.set("drift_p", result.step.drift.p);
   row.set("drift", measure::drift_sentence(result.step, result.clock));
+  if (result.others_share) row.set("others_share", *result.others_share);
   row.set("steps", static_cast<std::int64_t>(result.step.count));
   row.set("stop_reason", result.stop_reason);
 }

@@ -9,6 +9,7 @@
 
 #include "core/statistics.h"
 #include "core/units.h"
+#include "measure/machine_load.h"
 
 namespace rooflm::cli {
 namespace {
@@ -89,6 +90,10 @@ void add_warnings(Table& table) {
     }
     if (row.number("drift_p") < core::Drift::kAlpha) {
       table.notes.push_back(fmt::format("{}: {}", label, row.text("drift")));
+    }
+    if (row.number("others_share") > measure::kBusyShare) {
+      table.notes.push_back(
+          fmt::format("{}: busy machine: {}", label, measure::load_sentence(row.number("others_share"))));
     }
     if (row.number("outliers") > 0) {
       table.notes.push_back(

@@ -1,7 +1,10 @@
 // rooflm compare: two records, what got faster or slower.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +23,7 @@ struct Options {
   std::string a, b;
   std::string same = "1%";
   std::string confidence = "95%";
+  std::string restart;
   std::string fail_slower;
   std::string format = "table";
 };
@@ -39,6 +43,7 @@ Row time_row(const report::ComparedTime& time) {
   row.set("ci_low", time.interval.low);
   row.set("ci_high", time.interval.high);
   row.set("p", time.p);
+  if (std::isfinite(time.allowance)) row.set("allowance", time.allowance);
   row.set("verdict", std::string(report::name_of(time.verdict)));
   return row;
 }
@@ -64,12 +69,22 @@ Table compare_table(const report::Comparison& comparison, const Options& options
   table.notes = {
       "", fmt::format("A: {}, B: {}", options.a, options.b),
       "step and phases: plain steps; blocks: device time of all layers in each observed step; medians",
-      fmt::format("low to high: {} interval of B / A (bootstrap); p: Mann-Whitney, adjusted for {} rows "
-                  "(Holm)",
-                  options.confidence, rows.size()),
-      fmt::format("SAME: the interval lies within 1 +- {}. Of these runs: starting a program anew "
-                  "changes its times, too",
-                  options.same)};
+      fmt::format(
+          "low to high: {} interval of B / A (bootstrap); p: Mann-Whitney, adjusted for all steps, or for "
+          "all parts (Holm)",
+          options.confidence),
+      fmt::format("SAME: the interval lies within 1 +- {}", options.same)};
+  const bool by_runs = std::ranges::all_of(rows, [](const auto& row) { return row.allowance == 0; });
+  if (by_runs) {
+    table.notes.emplace_back("FASTER, SLOWER: it lies beyond 1; medians of runs are compared");
+  } else {
+    table.notes.emplace_back(
+        "FASTER, SLOWER: it lies beyond 1 +- the allowance, since starting a program anew changes its times, "
+        "too.\n"
+        "Four records or more on each side, taken in turn, make that known; --restart says what you know of "
+        "it");
+    table.columns.insert(table.columns.end() - 1, {"allowance", "allowance", Show::percent});
+  }
   for (const std::string& note : comparison.notes) table.notes.push_back("note: " + note);
   return table;
 }
@@ -88,17 +103,39 @@ int gate(const report::Comparison& comparison, const Options& options) {
   return static_cast<int>(holds ? core::ExitCode::done : core::ExitCode::check_failed);
 }
 
+/// Records, and those in directories.
+std::vector<record::Reader> open_all(const std::string& name, const std::string& files) {
+  std::vector<record::Reader> records;
+  for (const std::filesystem::path file : parse_names(name, files)) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(file, ignored)) {
+      records.emplace_back(file);
+      continue;
+    }
+    std::set<std::filesystem::path> inside;
+    for (const auto& entry : std::filesystem::directory_iterator(file)) {
+      if (entry.path().extension() == ".rooflm") inside.insert(entry.path());
+    }
+    if (inside.empty())
+      throw core::InputError(file.string() + ": no run records (*.rooflm) in this directory");
+    for (const auto& path : inside) records.emplace_back(path);
+  }
+  return records;
+}
+
 int run(const Options& options) {
   constexpr double kLeastConfidence = 0.5;
   const Format format = parse_format(options.format);
-  const report::CompareOptions settings{.same = parse_share("--same", options.same),
-                                        .confidence = parse_share("--confidence", options.confidence)};
+  report::CompareOptions settings{.same = parse_share("--same", options.same),
+                                  .confidence = parse_share("--confidence", options.confidence),
+                                  .restart = {}};
+  if (!options.restart.empty()) settings.restart = parse_share("--restart", options.restart);
   if (settings.confidence < kLeastConfidence || settings.confidence >= 1) {
     throw core::UsageError(fmt::format("--confidence {}: from 50% to less than 100%", options.confidence));
   }
   if (!options.fail_slower.empty()) (void)parse_share("--fail-slower", options.fail_slower);
-  const record::Reader a(options.a);
-  const record::Reader b(options.b);
+  const auto a = open_all("A", options.a);
+  const auto b = open_all("B", options.b);
   const report::Comparison comparison = report::compare(a, b, settings);
   write_out(format_table(compare_table(comparison, options), format));
   if (format == Format::csv || format == Format::json) {
@@ -111,9 +148,11 @@ int run(const Options& options) {
 
 Body declare_compare(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("a", options->a, "The run record to compare with")->type_name("FILE")->required();
-  app.add_option("b", options->b, "The run record that may be faster or slower")
-      ->type_name("FILE")
+  app.add_option("a", options->a, "The run record to compare with, or several of the same program")
+      ->type_name("FILE[,FILE...]|DIR")
+      ->required();
+  app.add_option("b", options->b, "What may be faster or slower, likewise")
+      ->type_name("FILE[,FILE...]|DIR")
       ->required();
   app.add_option("--same", options->same, "Changes of less are none: SAME when the interval lies within")
       ->type_name("SHARE")
@@ -121,6 +160,11 @@ Body declare_compare(CLI::App& app) {
   app.add_option("--confidence", options->confidence, "Of the intervals; the rest is the level of the tests")
       ->type_name("SHARE")
       ->capture_default_str();
+  app.add_option(
+         "--restart", options->restart,
+         "What starting a program anew may change by itself, with less than four runs on a side (default: "
+         "40% on processors, 3% on GPUs)")
+      ->type_name("SHARE");
   app.add_option("--fail-slower", options->fail_slower,
                  "Exit code 1 when a whole step is slower by more, all of its interval, or no longer runs")
       ->type_name("SHARE");
@@ -130,7 +174,11 @@ Body declare_compare(CLI::App& app) {
   app.footer(
       "Runs are matched by configuration: model, sizes, engine, attention, device, dtype, recompute. Two "
       "records of\n"
-      "one run each are compared whatever they ran, and what differs is said.\n\n"
+      "one run each are compared whatever they ran, and what differs is said. Steps of one run are alike in "
+      "ways that\n"
+      "those of the next are not: with four runs or more on each side (take them in turn: A, B, A, B, ...) "
+      "runs are\n"
+      "compared, not steps.\n\n"
       "Example: rooflm compare before.rooflm after.rooflm --fail-slower 3%");
   return [options] { return run(*options); };
 }

@@ -231,6 +231,7 @@ class Profile {
 
   void write_uncertainty(const measure::InterleaveResult& result, const measure::ClockChange& clock) {
     sentence("stop_reason", result.stop_reason);
+    if (result.others_share) record_->add(outcome_.run, others_fact(*result.others_share));
     const auto plain = result.step_seconds(StepKind::plain);
     const auto observed = result.step_seconds(StepKind::observed);
     if (plain.empty() || observed.empty()) return;

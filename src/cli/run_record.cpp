@@ -7,6 +7,7 @@
 
 #include "cli/devices.h"
 #include "cli/machine_info.h"
+#include "measure/machine_load.h"
 #include "model/forward.h"
 
 namespace rooflm::cli {
@@ -67,6 +68,14 @@ void add_samples(std::vector<record::Sample>& rows, std::int64_t step, const eng
   add("backward", times.backward_s);
   add("optimizer", times.optimizer_s);
   add("step", times.step_s);
+}
+
+record::Fact others_fact(double others_share) {
+  const bool is_busy = others_share > measure::kBusyShare;
+  return {.key = "others_share",
+          .value = others_share,
+          .unit = "share",
+          .text = is_busy ? "busy machine: " + measure::load_sentence(others_share) : ""};
 }
 
 }  // namespace rooflm::cli

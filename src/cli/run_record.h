@@ -23,4 +23,7 @@ record::Run run_row(const Point& point, int threads, std::uint64_t seed, int war
 void add_samples(std::vector<record::Sample>& rows, std::int64_t step, const engines::StepTimes& times,
                  const std::string& kind);
 
+/// What measure::MachineLoad found; the text says so when it was much.
+record::Fact others_fact(double others_share);
+
 }  // namespace rooflm::cli

@@ -22,6 +22,7 @@ BenchResult run_bench(engines::Engine& engine, const BenchOptions& options,
                      .max_samples = options.steps,
                      .max_seconds = options.max_seconds});
   result.clock.before_hz = clock_hz();
+  const MachineLoad load;
   const double start = now_s();
   for (int i = options.warmup; !stopping.is_done(); ++i) {
     before_step(i);
@@ -29,6 +30,7 @@ BenchResult run_bench(engines::Engine& engine, const BenchOptions& options,
     stopping.add(result.samples.back().step_s, now_s() - start);
   }
   result.clock.after_hz = clock_hz();
+  result.others_share = load.others_share();
   result.stop_reason = stopping.reason();
   const auto summary_of = [&](double engines::StepTimes::*phase) {
     std::vector<double> seconds;

@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/statistics.h"
 #include "engines/engine.h"
 #include "measure/drift.h"
+#include "measure/machine_load.h"
 
 namespace rooflm::measure {
 
@@ -25,6 +27,7 @@ struct BenchResult {
   std::vector<engines::StepTimes> samples;
   std::string stop_reason;  ///< "interval within 1 %", "10 samples", "30 s"
   ClockChange clock;
+  std::optional<double> others_share;  ///< see MachineLoad
 };
 
 /// Runs the steps with no observer. `before_step(i)`, i from 0 over warm-up and timed steps, is called before

@@ -42,6 +42,7 @@ InterleaveResult run_interleaved(engines::Engine& engine, engines::Observer& obs
                      .min_samples = options.min_steps,
                      .max_samples = options.max_steps,
                      .max_seconds = options.max_seconds});
+  const MachineLoad load;
   const double start = now_s();
   for (bool plain_first = true;; plain_first = !plain_first) {
     if (!run(plain_first ? StepKind::plain : StepKind::observed)) return result;
@@ -51,6 +52,7 @@ InterleaveResult run_interleaved(engines::Engine& engine, engines::Observer& obs
       if (timed.kind == StepKind::plain) stopping.add(timed.times.step_s, now_s() - start);
     }
     if (!stopping.is_done()) continue;
+    result.others_share = load.others_share();
     result.stop_reason = stopping.reason();
     result.reached_precision = stopping.reached_precision();
     return result;

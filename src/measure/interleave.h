@@ -2,10 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engines/engine.h"
+#include "measure/machine_load.h"
 
 namespace rooflm::measure {
 
@@ -30,6 +32,7 @@ struct InterleaveResult {
   std::vector<TimedStep> steps;  ///< in the order in which they ran
   std::string stop_reason;       ///< "interval within 1 %", "200 samples", "30 s"
   bool reached_precision = false;
+  std::optional<double> others_share;  ///< see MachineLoad; after warm-up
   [[nodiscard]] std::vector<double> step_seconds(StepKind kind) const;
 };
 

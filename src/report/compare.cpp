@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -24,15 +25,22 @@ constexpr double kSecondsPerNs = 1e-9;
 constexpr std::size_t kFewestForSame = 5;
 constexpr std::string_view kStep = "step";
 
-/// Seconds by subject, in the order in which subjects are shown.
+/// Seconds of each step, run by run.
+using Runs = std::vector<std::vector<double>>;
+
+/// By subject, in the order in which subjects are shown.
 class Times {
  public:
+  /// Those of the run that is added now.
   std::vector<double>& of(const std::string& subject) {
     const auto [entry, is_new] = index_.try_emplace(subject, times_.size());
-    if (is_new) times_.emplace_back(subject, std::vector<double>{});
-    return times_[entry->second].second;
+    if (is_new) times_.emplace_back(subject, Runs{});
+    Runs& runs = times_[entry->second].second;
+    runs.resize(run_count_);
+    return runs.back();
   }
-  [[nodiscard]] const std::vector<double>* find(const std::string& subject) const {
+  void next_run() { ++run_count_; }
+  [[nodiscard]] const Runs* find(const std::string& subject) const {
     const auto entry = index_.find(subject);
     return entry == index_.end() ? nullptr : &times_[entry->second].second;
   }
@@ -40,8 +48,9 @@ class Times {
   [[nodiscard]] auto end() const { return times_.end(); }
 
  private:
-  std::vector<std::pair<std::string, std::vector<double>>> times_;
+  std::vector<std::pair<std::string, Runs>> times_;
   std::unordered_map<std::string, std::size_t> index_;
+  std::size_t run_count_ = 0;
 };
 
 void add_samples(const record::Reader& record, std::int64_t run, Times& times) {
@@ -78,40 +87,107 @@ void add_blocks(const record::Reader& record, std::int64_t run, Times& times) {
   }
 }
 
-Times times_of(const record::Reader& record, const std::vector<record::Run>& runs) {
+Times times_of(const std::vector<FoundRun>& runs) {
   Times times;
-  for (const record::Run& run : runs) add_samples(record, run.id, times);
-  for (const record::Run& run : runs) add_blocks(record, run.id, times);
+  for (const FoundRun& found : runs) {
+    times.next_run();
+    add_samples(*found.record, found.run.id, times);
+    add_blocks(*found.record, found.run.id, times);
+  }
   return times;
 }
 
-bool all_positive(const std::vector<double>& seconds) {
-  return !seconds.empty() && std::ranges::all_of(seconds, [](double s) { return s > 0 && std::isfinite(s); });
+bool all_positive(const Runs& runs) {
+  const auto is_time = [](double s) { return s > 0 && std::isfinite(s); };
+  return !runs.empty() && std::ranges::all_of(runs, [&](const std::vector<double>& seconds) {
+    return std::ranges::all_of(seconds, is_time);
+  }) && std::ranges::any_of(runs, [](const std::vector<double>& seconds) { return !seconds.empty(); });
 }
 
-ComparedTime compare_times(const std::vector<double>& a, const std::vector<double>& b,
+/// Steps of all runs.
+std::vector<double> pooled(const Runs& runs) {
+  std::vector<double> all;
+  for (const std::vector<double>& seconds : runs) all.insert(all.end(), seconds.begin(), seconds.end());
+  return all;
+}
+
+std::vector<double> medians(const Runs& runs) {
+  std::vector<double> all;
+  for (const std::vector<double>& seconds : runs) {
+    if (!seconds.empty()) all.push_back(core::median(seconds));
+  }
+  return all;
+}
+
+/// Normalised MAD over median of a run's steps.
+double spread(const std::vector<double>& seconds) {
+  constexpr double kNormal = 1.4826;  // MAD of a normal distribution to its standard deviation
+  if (seconds.size() < 2) return 0;
+  const core::Summary summary = core::summarise(seconds);
+  return kNormal * summary.mad / summary.median;
+}
+
+double widest_spread(const Runs& a, const Runs& b) {
+  double widest = 0;
+  for (const Runs* runs : {&a, &b}) {
+    for (const std::vector<double>& seconds : *runs) widest = std::max(widest, spread(seconds));
+  }
+  return widest;
+}
+
+ComparedTime compare_times(const Runs& runs_a, const Runs& runs_b, double restart,
                            const CompareOptions& options) {
-  ComparedTime row{
-      .a_s = core::median(a), .b_s = core::median(b), .a_samples = a.size(), .b_samples = b.size()};
+  constexpr double kSpreads = 3;
+  std::vector<double> a = medians(runs_a);
+  std::vector<double> b = medians(runs_b);
+  ComparedTime row;
+  if (std::min(a.size(), b.size()) < kFewestRuns) {
+    a = pooled(runs_a);
+    b = pooled(runs_b);
+    row.allowance = std::max(restart, kSpreads * widest_spread(runs_a, runs_b));
+  }
+  row.a_s = core::median(a);
+  row.b_s = core::median(b);
+  row.a_samples = a.size();
+  row.b_samples = b.size();
   row.ratio = row.b_s / row.a_s;
   row.interval = core::median_ratio_interval(a, b, options.confidence, options.seed);
   row.p = core::mann_whitney_p(a, b);
   return row;
 }
 
+/// Sentences about runs of a processor that others used, too.
+std::vector<std::string> busy_notes(const RunMatch& match) {
+  std::vector<std::string> notes;
+  for (const auto* runs : {&match.a, &match.b}) {
+    for (const FoundRun& found : *runs) {
+      if (found.run.device != "cpu") continue;
+      const auto fact = found.record->fact(found.run.id, "others_share");
+      if (!fact || fact->text.empty()) continue;
+      notes.push_back(
+          fmt::format("{}, {}: {}", found.record->path().filename().string(), match.label, fact->text));
+    }
+  }
+  return notes;
+}
+
 /// Rows without verdicts, whose p are not adjusted yet.
 void compare_match(const RunMatch& match, const Times& a, const Times& b, const CompareOptions& options,
                    Comparison& comparison) {
   std::vector<std::string> lonely;
+  const double usual = match.a.front().run.device == "cpu" ? kProcessorRestart : kDeviceRestart;
+  const std::vector<std::string> busy = busy_notes(match);
+  comparison.notes.insert(comparison.notes.end(), busy.begin(), busy.end());
   for (const auto& [subject, seconds] : a) {
-    const std::vector<double>* others = b.find(subject);
+    const Runs* others = b.find(subject);
     if (others == nullptr || !all_positive(seconds) || !all_positive(*others)) {
       lonely.push_back(subject);
       continue;
     }
-    ComparedTime row = compare_times(seconds, *others, options);
+    ComparedTime row = compare_times(seconds, *others, options.restart.value_or(usual), options);
     row.run = match.label;
     row.subject = subject;
+    if (!busy.empty() && row.allowance > 0) row.allowance = std::numeric_limits<double>::infinity();
     comparison.rows.push_back(std::move(row));
   }
   for (const auto& [subject, seconds] : b) {
@@ -124,13 +200,21 @@ void compare_match(const RunMatch& match, const Times& a, const Times& b, const 
   }
 }
 
+/// Whole steps are one family of tests, their parts another: many parts must not hide what the step says.
 void adjust(std::vector<ComparedTime>& rows, const CompareOptions& options) {
-  std::vector<double> p;
-  std::ranges::transform(rows, std::back_inserter(p), &ComparedTime::p);
-  const std::vector<double> adjusted = core::holm(p);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i].p = adjusted[i];
-    rows[i].verdict = verdict_of(rows[i], options);
+  for (const bool of_steps : {true, false}) {
+    std::vector<ComparedTime*> family;
+    std::vector<double> p;
+    for (ComparedTime& row : rows) {
+      if ((row.subject == kStep) != of_steps) continue;
+      family.push_back(&row);
+      p.push_back(row.p);
+    }
+    const std::vector<double> adjusted = core::holm(p);
+    for (std::size_t i = 0; i < family.size(); ++i) {
+      family[i]->p = adjusted[i];
+      family[i]->verdict = verdict_of(*family[i], options);
+    }
   }
 }
 
@@ -155,29 +239,34 @@ Verdict verdict_of(const ComparedTime& row, const CompareOptions& options) {
   const bool has_enough = std::min(row.a_samples, row.b_samples) >= kFewestForSame;
   if (has_enough && low >= 1 - options.same && high <= 1 + options.same) return Verdict::same;
   if (row.p >= 1 - options.confidence) return Verdict::unsure;
-  if (high < 1) return Verdict::faster;
-  return low > 1 ? Verdict::slower : Verdict::unsure;
+  if (high < 1 - row.allowance) return Verdict::faster;
+  return low > 1 + row.allowance ? Verdict::slower : Verdict::unsure;
 }
 
 Comparison compare(const record::Reader& a, const record::Reader& b, const CompareOptions& options) {
+  return compare(std::span(&a, 1), std::span(&b, 1), options);
+}
+
+Comparison compare(std::span<const record::Reader> a, std::span<const record::Reader> b,
+                   const CompareOptions& options) {
   RunMatches found = match_runs(a, b);
   Comparison comparison{.rows = {}, .notes = std::move(found.notes), .lost = {}};
   for (const RunMatch& match : found.matches) {
-    const Times times_a = times_of(a, match.a);
-    const Times times_b = times_of(b, match.b);
+    const Times times_a = times_of(match.a);
+    const Times times_b = times_of(match.b);
     const bool timed_a = times_a.find(std::string(kStep)) != nullptr;
     const bool timed_b = times_b.find(std::string(kStep)) != nullptr;
-    const std::string& status_b = match.b.front().status;
+    const std::string& status_b = match.b.front().run.status;
     if (!timed_a || !timed_b) {
       comparison.notes.push_back(fmt::format("{}: not timed in both (status {} / {})", match.label,
-                                             match.a.front().status, status_b));
+                                             match.a.front().run.status, status_b));
     }
     if (timed_a && !timed_b) comparison.lost.push_back(fmt::format("{} ({})", match.label, status_b));
     compare_match(match, times_a, times_b, options, comparison);
   }
   if (comparison.rows.empty() && comparison.lost.empty()) {
-    throw core::InputError(fmt::format("{} and {} hold no times of the same configuration", a.path().string(),
-                                       b.path().string()));
+    throw core::InputError(
+        fmt::format("{} and {} hold no times of the same configuration", names_of(a), names_of(b)));
   }
   adjust(comparison.rows, options);
   return comparison;
@@ -186,7 +275,7 @@ Comparison compare(const record::Reader& a, const record::Reader& b, const Compa
 std::vector<ComparedTime> slower_steps(const Comparison& comparison, double share) {
   std::vector<ComparedTime> slower;
   std::ranges::copy_if(comparison.rows, std::back_inserter(slower), [&](const ComparedTime& row) {
-    return row.subject == kStep && row.interval.coverage > 0 && row.interval.low > 1 + share;
+    return row.subject == kStep && row.verdict == Verdict::slower && row.interval.low > 1 + share;
   });
   return slower;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,18 +21,30 @@ enum class Verdict : std::uint8_t { faster, slower, same, unsure };
 struct CompareOptions {
   double same = 0.01;        ///< ratios within 1 +- this are the same for all purposes
   double confidence = 0.95;  ///< of the intervals; 1 - confidence is the level of significance
-  std::uint64_t seed = 0;    ///< of the bootstrap
+  /// With fewer runs than kFewestRuns on a side: changes within 1 +- this may come from starting anew.
+  /// Absent: kProcessorRestart or kDeviceRestart.
+  std::optional<double> restart;
+  std::uint64_t seed = 0;  ///< of the bootstrap
 };
+
+/// How far medians of two starts of one program may lie apart: measured on processors of a shared virtual
+/// machine (nine of ten starts of steps of 10 ms within 40 % of the one before), and on a GPU of its own.
+inline constexpr double kProcessorRestart = 0.40;
+inline constexpr double kDeviceRestart = 0.03;
+
+/// From so many runs on each side, runs are compared and not steps: with fewer a rank test cannot reach 5 %.
+inline constexpr std::size_t kFewestRuns = 4;
 
 /// One time in both records.
 struct ComparedTime {
-  std::string run{};        ///< label of the configuration
-  std::string subject{};    ///< "step", "forward", "forward/attention"
-  double a_s = 0, b_s = 0;  ///< medians
-  std::size_t a_samples = 0, b_samples = 0;
-  double ratio = 0;           ///< b_s / a_s
-  core::Interval interval{};  ///< of the ratio
-  double p = 1;               ///< of the rank test, adjusted for all rows of the comparison
+  std::string run{};                         ///< label of the configuration
+  std::string subject{};                     ///< "step", "forward", "forward/attention"
+  double a_s = 0, b_s = 0;                   ///< medians
+  std::size_t a_samples = 0, b_samples = 0;  ///< steps; with enough runs, runs
+  double ratio = 0;                          ///< b_s / a_s
+  core::Interval interval{};                 ///< of the ratio
+  double p = 1;                              ///< of the rank test, adjusted for all rows of the comparison
+  double allowance = 0;  ///< what starting anew may change: ratios within 1 +- this show nothing
   Verdict verdict = Verdict::unsure;
 };
 
@@ -41,25 +54,32 @@ struct Comparison {
   std::vector<std::string> lost;   ///< configurations that only the first record could time: "label (oom)"
 };
 
-/// Compares the configurations that both records ran (see match_runs): the whole step and its phases by the
+/// Compares the configurations that both sides ran (see match_runs): the whole step and its phases by the
 /// samples of plain steps, and per phase each block (its layers added up) by the device time that it took in
-/// each observed step. Steps of several runs of one configuration count together.
+/// each observed step.
+///
+/// Steps of one run are alike in ways that steps of the next are not: where memory lies, what else the
+/// machine does. With kFewestRuns runs or more on each side (several records, or a record that ran a
+/// configuration several times) the medians of the runs are compared. With fewer, steps are, and what
+/// starting anew changes is unknown: only ratios beyond the allowance, options.restart or three times the
+/// spread of the steps (normalised MAD / median), whichever is more, are a change. While other programs had
+/// more than 5 % of the processors (fact 'others_share') everything of a processor is UNSURE then.
 ///
 /// The verdict: SAME when the interval of the ratio of medians (bootstrap) lies within 1 +- same, of five
-/// samples or more; else FASTER or SLOWER when the interval does not hold 1 and the Mann-Whitney test,
-/// adjusted for the number of rows (Holm), is significant; else UNSURE. All of it is about the steps of these
-/// runs: what changes from one start of a program to the next is not in it, unless the records hold several
-/// runs.
+/// samples or more; else FASTER or SLOWER when the interval lies beyond 1 +- allowance and the Mann-Whitney
+/// test, adjusted for the number of whole steps or of parts (Holm), is significant; else UNSURE.
 ///
 /// Throws core::InputError when the records share no configuration, or none that both timed.
+[[nodiscard]] Comparison compare(std::span<const record::Reader> a, std::span<const record::Reader> b,
+                                 const CompareOptions& options);
+/// Of one record each.
 [[nodiscard]] Comparison compare(const record::Reader& a, const record::Reader& b,
                                  const CompareOptions& options);
 
 /// The verdict on a ratio; `p` is adjusted.
 [[nodiscard]] Verdict verdict_of(const ComparedTime& row, const CompareOptions& options);
 
-/// The whole steps that are slower by more than `share` with the confidence of the comparison: whose interval
-/// lies above 1 + share.
+/// The whole steps that are SLOWER, and by more than `share`: whose interval lies above 1 + share.
 [[nodiscard]] std::vector<ComparedTime> slower_steps(const Comparison& comparison, double share);
 
 }  // namespace rooflm::report

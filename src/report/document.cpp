@@ -131,7 +131,7 @@ void add_run_sentences(const RunData& run, const std::string& prefix, std::vecto
   if (const std::size_t steps = observed_steps(run); steps > 0) {
     all.push_back(fmt::format("{}Times of ops are medians over {} observed steps.", prefix, steps));
   }
-  for (const char* key : {"stop_reason", "drift", "observer_cost", "clock_note"}) {
+  for (const char* key : {"stop_reason", "drift", "others_share", "observer_cost", "clock_note"}) {
     const std::string text = run.text(key);
     const char* lead = std::string_view(key) == "stop_reason" ? "Stopped by: " : "";
     if (!text.empty()) all.push_back(fmt::format("{}{}{}", prefix, lead, text));

@@ -62,10 +62,13 @@ std::string key_of(const record::Run& run) {
   return key;
 }
 
-std::string list_of(const std::vector<record::Run>& runs) {
+std::string list_of(const std::vector<FoundRun>& runs) {
   constexpr std::size_t kMost = 3;
   std::vector<std::string> labels;
-  for (const record::Run& run : runs) labels.push_back("'" + run.label + "'");
+  for (const FoundRun& found : runs) {
+    const std::string label = "'" + found.run.label + "'";
+    if (std::ranges::find(labels, label) == labels.end()) labels.push_back(label);
+  }
   const std::size_t count = labels.size();
   if (count == 0) return "no run";
   if (count > kMost) labels.resize(kMost);
@@ -73,8 +76,16 @@ std::string list_of(const std::vector<record::Run>& runs) {
                      count > kMost ? fmt::format(" and {} more", count - kMost) : "");
 }
 
+std::vector<FoundRun> runs_of(Side side) {
+  std::vector<FoundRun> found;
+  for (const record::Reader& record : side) {
+    for (record::Run& run : record.runs()) found.push_back({.record = &record, .run = std::move(run)});
+  }
+  return found;
+}
+
 void note_differences(const RunMatch& match, std::vector<std::string>& notes) {
-  const auto differing = differences(match.a.front(), match.b.front());
+  const auto differing = differences(match.a.front().run, match.b.front().run);
   if (!differing.empty()) notes.push_back(fmt::format("{}: {}", match.label, fmt::join(differing, ", ")));
 }
 
@@ -100,6 +111,12 @@ void note_partial(const record::Reader& record, std::vector<std::string>& notes)
 
 }  // namespace
 
+std::string names_of(Side side) {
+  std::vector<std::string> names;
+  for (const record::Reader& record : side) names.push_back(record.path().string());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 std::vector<std::string> differences(const record::Run& a, const record::Run& b) {
   const auto columns_a = columns_of(a);
   const auto columns_b = columns_of(b);
@@ -111,44 +128,45 @@ std::vector<std::string> differences(const record::Run& a, const record::Run& b)
   return texts;
 }
 
-RunMatches match_runs(const record::Reader& a, const record::Reader& b) {
-  const auto runs_a = a.runs();
-  const auto runs_b = b.runs();
+RunMatches match_runs(Side a, Side b) {
+  const auto runs_a = runs_of(a);
+  const auto runs_b = runs_of(b);
   RunMatches found;
   std::map<std::string, std::size_t> index;
-  for (const record::Run& run : runs_a) {
-    const auto [entry, is_new] = index.try_emplace(key_of(run), found.matches.size());
-    if (is_new) found.matches.push_back({.label = run.label, .a = {}, .b = {}});
+  for (const FoundRun& run : runs_a) {
+    const auto [entry, is_new] = index.try_emplace(key_of(run.run), found.matches.size());
+    if (is_new) found.matches.push_back({.label = run.run.label, .a = {}, .b = {}});
     found.matches[entry->second].a.push_back(run);
   }
-  std::vector<record::Run> only_b;
-  for (const record::Run& run : runs_b) {
-    const auto entry = index.find(key_of(run));
+  std::vector<FoundRun> only_b;
+  for (const FoundRun& run : runs_b) {
+    const auto entry = index.find(key_of(run.run));
     if (entry == index.end()) {
       only_b.push_back(run);
     } else {
       found.matches[entry->second].b.push_back(run);
     }
   }
-  std::vector<record::Run> only_a;
+  std::vector<FoundRun> only_a;
   std::erase_if(found.matches, [&](const RunMatch& match) {
     if (match.b.empty()) only_a.insert(only_a.end(), match.a.begin(), match.a.end());
     return match.b.empty();
   });
   if (found.matches.empty()) {
     if (runs_a.size() != 1 || runs_b.size() != 1) {
-      throw core::InputError(fmt::format("{} and {} share no configuration: {} / {}", a.path().string(),
-                                         b.path().string(), list_of(runs_a), list_of(runs_b)));
+      throw core::InputError(fmt::format("{} and {} share no configuration: {} / {}", names_of(a),
+                                         names_of(b), list_of(runs_a), list_of(runs_b)));
     }
-    found.matches.push_back({.label = runs_a[0].label, .a = runs_a, .b = runs_b});
+    found.matches.push_back({.label = runs_a[0].run.label, .a = runs_a, .b = runs_b});
   } else {
     if (!only_a.empty()) found.notes.push_back("only in the first record: " + list_of(only_a));
     if (!only_b.empty()) found.notes.push_back("only in the second record: " + list_of(only_b));
   }
   for (const RunMatch& match : found.matches) note_differences(match, found.notes);
-  note_environments(a, b, found.notes);
-  note_partial(a, found.notes);
-  note_partial(b, found.notes);
+  note_environments(a.front(), b.front(), found.notes);
+  for (const Side side : {a, b}) {
+    for (const record::Reader& record : side) note_partial(record, found.notes);
+  }
   return found;
 }
 

@@ -1,9 +1,8 @@
 // Which runs of two records are of the same configuration. Private to the room.
 #pragma once
 
-#include <cstdint>
+#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "record/reader.h"
@@ -11,10 +10,16 @@
 
 namespace rooflm::report {
 
-/// Runs of one configuration in both records. A configuration that a record ran several times has several.
+/// A run and the record that it is in.
+struct FoundRun {
+  const record::Reader* record = nullptr;
+  record::Run run;
+};
+
+/// Runs of one configuration on both sides.
 struct RunMatch {
   std::string label;
-  std::vector<record::Run> a, b;
+  std::vector<FoundRun> a, b;
 };
 
 struct RunMatches {
@@ -22,10 +27,16 @@ struct RunMatches {
   std::vector<std::string> notes;  ///< what differs all the same, and what has no counterpart
 };
 
+/// Records of either side of a comparison; at least one.
+using Side = std::span<const record::Reader>;
+
 /// Matches by all columns but id, label (a name), status, threads, seed and warmup. When nothing matches and
-/// each record has one run, these two are matched and the notes say what differs. Throws core::InputError,
-/// naming both files and configurations, when there is nothing to match.
-[[nodiscard]] RunMatches match_runs(const record::Reader& a, const record::Reader& b);
+/// each side has one run, these two are matched and the notes say what differs. Throws core::InputError,
+/// naming files and configurations, when there is nothing to match.
+[[nodiscard]] RunMatches match_runs(Side a, Side b);
+
+/// "a.rooflm, b.rooflm".
+[[nodiscard]] std::string names_of(Side side);
 
 /// "engine: eager / fused" for each column that differs, those that do not matter for a match included.
 [[nodiscard]] std::vector<std::string> differences(const record::Run& a, const record::Run& b);

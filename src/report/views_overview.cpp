@@ -99,6 +99,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("loss", run.number("loss"), "nats", Show::plain);
   lines.add("stopped", run.text("stop_reason"));
   lines.add("drift", run.text("drift"));
+  lines.add("load", run.text("others_share"));
   lines.add("clock", run.text("clock_note"));
   lines.add("observer", run.text("observer_cost"));
   view.add("overview", "Run", std::move(lines).table());

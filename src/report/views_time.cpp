@@ -130,7 +130,7 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
     if (work.timed_ops > 0 && work.wall_s > 0) row.set("outside_share", 1 - work.device_s / work.wall_s);
     table.rows.push_back(std::move(row));
   }
-  for (const char* key : {"observer_cost", "drift", "clock_note", "stop_reason"}) {
+  for (const char* key : {"observer_cost", "drift", "others_share", "clock_note", "stop_reason"}) {
     const std::string text = run.text(key);
     if (!text.empty()) table.notes.push_back(text);
   }

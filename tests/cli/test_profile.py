@@ -255,11 +255,23 @@ class Profile(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         with sqlite3.connect(steady) as db:  # times that no other program has disturbed
             db.execute("UPDATE sample SET seconds = 0.01 + 0.00001 * (step % 5)")
+            db.execute("DELETE FROM fact WHERE key = 'others_share'")
         shutil.copy(steady, slow)
         with sqlite3.connect(slow) as db:
             db.execute("UPDATE sample SET seconds = seconds * 1.1")
-        self.assertEqual(self.rooflm("compare", steady, slow, "--fail-slower", "3%").returncode, 1)
-        self.assertEqual(self.rooflm("compare", slow, steady, "--fail-slower", "3%").returncode, 0)
+        gate = ["--fail-slower", "3%"]
+        self.assertEqual(self.rooflm("compare", steady, slow, *gate).returncode, 0)  # one run of each: it may be chance
+        self.assertEqual(self.rooflm("compare", steady, slow, *gate, "--restart", "2%").returncode, 1)
+        self.assertEqual(self.rooflm("compare", slow, steady, *gate, "--restart", "2%").returncode, 0)
+        before, after, empty = (self.folder / name for name in ("before", "after", "empty"))
+        for folder, record in ((before, steady), (after, slow), (empty, None)):
+            folder.mkdir()
+            for i in range(4 if record else 0):
+                shutil.copy(record, folder / f"{i}.rooflm")
+        self.assertEqual(self.rooflm("compare", before, after, *gate).returncode, 1)
+        self.assertEqual(self.rooflm("compare", after, before, *gate).returncode, 0)
+        self.assertEqual(self.rooflm("compare", f"{before}/0.rooflm,{before}/1.rooflm", before, *gate).returncode, 0)
+        self.fails(3, "compare", before, empty, says=["empty", "no run records"])
 
     def test_a_benchmark_keeps_its_samples(self):
         one, two = self.folder / "one.rooflm", self.folder / "two.rooflm"

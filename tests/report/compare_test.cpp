@@ -2,6 +2,7 @@
 // say so.
 #include "report/compare.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +30,7 @@ record::Reader write(const std::filesystem::path& path, const std::vector<MadeUp
 
 Comparison compare_runs(const std::vector<MadeUpRun>& a, const std::vector<MadeUpRun>& b) {
   const record::TemporaryFolder folder;
-  return compare(write(folder / "a.rooflm", a), write(folder / "b.rooflm", b), {});
+  return compare(write(folder / "a.rooflm", a), write(folder / "b.rooflm", b), {.restart = 0.02});
 }
 
 MadeUpRun with_seq(MadeUpRun run, std::int64_t seq) {
@@ -130,6 +131,9 @@ TEST(Compare, VerdictsFollowIntervalAndTest) {
   EXPECT_EQ(verdict(1.02, 1.05, 0.06), Verdict::unsure);
   EXPECT_EQ(verdict(0.95, 0.98, 0.001), Verdict::faster);
   EXPECT_EQ(verdict(0.95, 1.02, 0.001), Verdict::unsure);
+  const ComparedTime small{
+      .a_samples = 20, .b_samples = 20, .interval = {1.02, 1.05, 0.95}, .p = 0.001, .allowance = 0.03};
+  EXPECT_EQ(verdict_of(small, {}), Verdict::unsure) << "starting anew may do as much";
   EXPECT_EQ(name_of(Verdict::faster), "FASTER");
   EXPECT_EQ(name_of(Verdict::unsure), "UNSURE");
 }
@@ -150,11 +154,100 @@ TEST(Compare, RunsAreMatchedByConfiguration) {
   EXPECT_TRUE(has_note(comparison, "T=128: threads: 0 / 7, seed: 0 / 99"));
 }
 
-TEST(Compare, SeveralRunsOfOneConfigurationCountTogether) {
+TEST(Compare, StepsOfFewRunsCountTogether) {
   const auto comparison = compare_runs({made_up_run(), made_up_run({.seed = 3})}, {made_up_run({.seed = 2})});
   EXPECT_EQ(row_of(comparison, "step").a_samples, 40U);
   EXPECT_EQ(row_of(comparison, "forward/attention").a_samples, 40U);
   EXPECT_EQ(row_of(comparison, "step").b_samples, 20U);
+  EXPECT_GE(row_of(comparison, "step").allowance, 0.02);
+}
+
+TEST(Compare, AllowanceGrowsWithTheSpreadOfTheSteps) {
+  // 8 % more, of steps that differ by 5 % among themselves: clear for the steps of these runs, not for the
+  // next.
+  const auto noisy = compare_runs({made_up_run({.noise = 0.05, .steps = 400})},
+                                  {made_up_run({.scale = 1.08, .noise = 0.05, .steps = 400, .seed = 2})});
+  const auto& step = row_of(noisy, "step");
+  EXPECT_GT(step.interval.low, 1.03);
+  EXPECT_LT(step.p, 0.001);
+  EXPECT_GT(step.allowance, 0.08);
+  EXPECT_EQ(step.verdict, Verdict::unsure);
+}
+
+/// Runs of one program: each starts a little different from the others, by `spread`.
+std::vector<MadeUpRun> started(double scale, double spread, std::uint64_t seed, std::size_t count = 8) {
+  std::vector<MadeUpRun> runs;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double offset =
+        spread * (static_cast<double>((i * 5 + seed) % count) / static_cast<double>(count) - 0.5);
+    runs.push_back(made_up_run({.scale = scale * (1 + offset), .seed = seed + i}));
+  }
+  return runs;
+}
+
+TEST(Compare, RunsAreTheUnitWhenThereAreEnough) {
+  const auto same = compare_runs(started(1, 0.1, 1), started(1, 0.1, 3));
+  EXPECT_EQ(row_of(same, "step").a_samples, 8U);
+  for (const auto& row : same.rows) {
+    EXPECT_EQ(row.allowance, 0) << row.subject;
+    EXPECT_NE(row.verdict, Verdict::slower) << row.subject;
+    EXPECT_NE(row.verdict, Verdict::faster) << row.subject;
+  }
+  const auto slower = compare_runs(started(1, 0.02, 1), started(1.05, 0.02, 3));
+  EXPECT_EQ(row_of(slower, "step").verdict, Verdict::slower);
+  EXPECT_EQ(slower_steps(slower, 0.02).size(), 1U);
+  // Pooled steps of the same runs would call a change of 4 % that is none: one run of each side was picked.
+  const auto picked = compare_runs({made_up_run({.scale = 0.98})}, {made_up_run({.scale = 1.02, .seed = 2})});
+  EXPECT_EQ(row_of(picked, "step").verdict, Verdict::slower);
+}
+
+TEST(Compare, OneRunOfEachIsTrustedByDevice) {
+  const record::TemporaryFolder folder;
+  const auto verdict = [&](const std::string& device, double scale) {
+    MadeUpRun a = made_up_run();
+    MadeUpRun b = made_up_run({.scale = scale, .seed = 2});
+    a.run.device = device;
+    b.run.device = device;
+    std::filesystem::remove(folder / "a.rooflm");
+    std::filesystem::remove(folder / "b.rooflm");
+    return row_of(compare(write(folder / "a.rooflm", {a}), write(folder / "b.rooflm", {b}), {}), "step")
+        .verdict;
+  };
+  EXPECT_EQ(verdict("cpu", 1.2), Verdict::unsure);
+  EXPECT_EQ(verdict("cpu", 1.6), Verdict::slower);
+  EXPECT_EQ(verdict("cuda:0", 1.2), Verdict::slower);
+  EXPECT_EQ(verdict("cuda:0", 1.02), Verdict::unsure);
+}
+
+TEST(Compare, SeveralRecordsMakeASide) {
+  const record::TemporaryFolder folder;
+  std::vector<record::Reader> a;
+  std::vector<record::Reader> b;
+  for (int i = 0; i < 4; ++i) {
+    const auto seed = static_cast<std::uint64_t>(i);
+    a.push_back(write(folder / fmt::format("a{}.rooflm", i), {made_up_run({.seed = 10 + seed})}));
+    b.push_back(
+        write(folder / fmt::format("b{}.rooflm", i), {made_up_run({.scale = 0.5, .seed = 20 + seed})}));
+  }
+  const auto comparison = compare(a, b, {});
+  EXPECT_EQ(row_of(comparison, "step").a_samples, 4U);
+  EXPECT_EQ(row_of(comparison, "step").verdict, Verdict::faster);
+}
+
+TEST(Compare, OnABusyMachineNothingOfOneRunIsSure) {
+  const auto busy = [](MadeUpRun run) {
+    run.run.device = "cpu";
+    run.facts.push_back({.key = "others_share", .value = 0.3, .unit = "share", .text = "busy machine: 30 %"});
+    return run;
+  };
+  const auto comparison = compare_runs({made_up_run()}, {busy(made_up_run({.scale = 0.5, .seed = 2}))});
+  EXPECT_EQ(row_of(comparison, "step").verdict, Verdict::unsure);
+  EXPECT_TRUE(has_note(comparison, "b.rooflm, tiny made up: busy machine"));
+  std::vector<MadeUpRun> a = started(1, 0.02, 1);
+  std::vector<MadeUpRun> b = started(0.5, 0.02, 3);
+  std::ranges::transform(a, a.begin(), busy);
+  EXPECT_EQ(row_of(compare_runs(a, b), "step").verdict, Verdict::faster)
+      << "noise is among the runs compared";
 }
 
 TEST(Compare, TwoLonelyRunsAreComparedAndTheDifferencesSaid) {
