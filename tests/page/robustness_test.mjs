@@ -29,6 +29,19 @@ test('a document without anything says what is not there', async () => {
   await close();
 });
 
+test('a study of single ops shows its charts and tables alone', async () => {
+  const whole = sampleDocument();
+  Object.assign(whole, { runs: [], comparison: null });
+  const { page, close } = await open(whole);
+  assert.deepEqual(await page.locator('main h2').allInnerTexts(),
+                   ['Charts', 'Tables', 'Ceilings', 'Method and certainty', 'Environment']);
+  assert.deepEqual(await page.getByRole('navigation').getByRole('link').allInnerTexts(),
+                   ['Charts', 'Tables', 'Ceilings', 'Method and certainty', 'Environment']);
+  assert.ok(await page.locator('#charts canvas, #charts svg').count() > 0);
+  assert.equal(await page.getByText('This report holds no run.').count(), 0);
+  await close();
+});
+
 test('null and wrong parts are left out and said', async () => {
   const whole = sampleDocument();
   const [run] = whole.runs;

@@ -21,6 +21,13 @@ import { chooseTheme, setPrinting, themeChoice } from './theme';
 const kSections: readonly Section[] = [overview, breakdown, roofline, opTable, blockTable, kernelTable, icicle, memory, compare, charts, tables,
   ceilingTable, method, environment];
 
+/** Sections that are not about one run. */
+const kWithoutRun: readonly Section[] = [charts, tables, ceilingTable, method, environment];
+
+/** A study of single ops has charts and tables and no run: sections about runs would only say that. */
+const sectionsOf = (document: ReportDocument): readonly Section[] =>
+  document.runs.length === 0 && document.charts.length + document.tables.length > 0 ? kWithoutRun : kSections;
+
 /** What the page shows when a run is missing: every section then says what it lacks. */
 const kNoRun: Run = {
   id: -1, label: 'no run', file: 0, status: 'missing', config: {}, facts: {}, step: null, phases: [], blocks: [],
@@ -30,8 +37,11 @@ const kNoRun: Run = {
 class Page {
   private readonly main = h('main', { id: 'main' });
   private pending: (() => void)[] = [];
+  private readonly sections: readonly Section[];
 
-  constructor(private readonly root: Element, private readonly document: ReportDocument) {}
+  constructor(private readonly root: Element, private readonly document: ReportDocument) {
+    this.sections = sectionsOf(document);
+  }
 
   show(): void {
     window.document.title = this.document.title;
@@ -53,7 +63,7 @@ class Page {
   }
 
   private navigation(): HTMLElement {
-    const links = kSections.map((section) => h('a', { href: `#${section.id}`, onclick: () => this.finish() }, section.title));
+    const links = this.sections.map((section) => h('a', { href: `#${section.id}`, onclick: () => this.finish() }, section.title));
     const seen = new IntersectionObserver((entries) => {
       for (const entry of entries) if (entry.isIntersecting) {
         links.forEach((link) => (link.hash === `#${entry.target.id}` ? link.setAttribute('aria-current', 'true') : link.removeAttribute('aria-current')));
@@ -68,7 +78,7 @@ class Page {
     const { document } = this;
     const said = [...document.problems];
     if (!document.complete) said.unshift('This record is partial: the run that wrote it did not finish.');
-    if (document.runs.length === 0) said.unshift('This report holds no run.');
+    if (document.runs.length === 0 && this.sections === kSections) said.unshift('This report holds no run.');
     return said.length > 0 ? h('div', { class: 'problems', role: 'status' }, ...said.map((text) => h('p', {}, text))) : null;
   }
 
@@ -77,12 +87,12 @@ class Page {
     disposeCharts(this.main);
     disposeTables(this.main);
     const context: Context = { document: this.document, run: this.document.runs[index] ?? kNoRun, runIndex: index };
-    const sections = kSections.map((section) => h('section', { id: section.id, 'aria-labelledby': `${section.id}-title`, 'aria-busy': 'true' },
+    const sections = this.sections.map((section) => h('section', { id: section.id, 'aria-labelledby': `${section.id}-title`, 'aria-busy': 'true' },
       h('h2', { id: `${section.id}-title` }, section.title), section.lead !== '' && h('p', { class: 'lead' }, section.lead)));
     this.main.replaceChildren();
     append(this.main, [this.problems(), ...sections]);
     sections.forEach((element) => this.watch(element));
-    const jobs = kSections.map((section, i) => () => fill(sections[i]!, section, context));
+    const jobs = this.sections.map((section, i) => () => fill(sections[i]!, section, context));
     this.pending = jobs;
     this.next(jobs);
   }
@@ -91,7 +101,7 @@ class Page {
   private next(jobs: (() => void)[]): void {
     if (jobs !== this.pending || jobs.length === 0) return; // another run was chosen, or the rest was built at once
     jobs.shift()!();
-    if (jobs.length === kSections.length - 1) performance.mark('overview');
+    if (jobs.length === this.sections.length - 1) performance.mark('overview');
     if (jobs.length > 0) setTimeout(() => this.next(jobs));
     else this.complete();
   }
