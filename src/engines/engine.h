@@ -70,7 +70,7 @@ class Engine {
   void resolve(std::size_t index);
   void find_phases();
   bool ensure_recording();
-  void submit(Observer* observer);
+  void submit(Observer* observer, const std::vector<program::Phase>& phases);
   void run_op(std::size_t index, Observer* observer);
   void free_after(std::size_t index, Observer* observer);
 
@@ -83,7 +83,9 @@ class Engine {
   std::vector<backends::Allocation> on_demand_;  ///< eager: one per tensor while it is alive
   std::vector<void*> address_;                   ///< by TensorId
   std::vector<Step> steps_;
-  std::vector<program::Phase> phases_;  ///< of the stretches between one mark of the stopwatch and the next
+  /// Of the stretches between one mark of the stopwatch and the next: in the order of the program, and in a
+  /// recording, where ops that run beside others end no stretch.
+  std::vector<program::Phase> phases_, recorded_phases_;
   std::unique_ptr<backends::Stopwatch> stopwatch_;
   std::unique_ptr<backends::Recording> recording_;
   bool tried_recording_ = false;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "passes/early_updates.h"
 #include "program/ops.h"
 
 namespace rooflm::passes {
@@ -136,9 +137,12 @@ void hoist_casts(Program& p) {
 }  // namespace
 
 void fuse(Program& program) {
-  merge_updates(program);
+  const bool clips = std::any_of(program.ops.begin(), program.ops.end(),
+                                 [](const Op& op) { return op.is(ops::kGlobalNorm); });
+  if (clips) merge_updates(program);
   hoist_casts(program);
   fuse_neighbours(program);
+  if (!clips) early_updates(program);
 }
 
 }  // namespace rooflm::passes

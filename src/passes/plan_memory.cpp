@@ -107,11 +107,13 @@ std::vector<Lifetime> find_lifetimes(const Program& program) {
   std::vector<Lifetime> lifetimes(program.tensors.size());
   for (int i = 0; i < static_cast<int>(program.ops.size()); ++i) {
     const Op& op = program.ops[static_cast<std::size_t>(i)];
+    // What runs beside others may do so until the end.
+    const int end = op.attrs.flag("beside") ? static_cast<int>(program.ops.size()) - 1 : i;
     const auto touch = [&](TensorId id) {
       if (id == program::kNone) return;
       Lifetime& lifetime = lifetimes[static_cast<std::size_t>(id)];
       if (lifetime.first < 0) lifetime.first = i;
-      lifetime.last = i;
+      lifetime.last = std::max(lifetime.last, end);
     };
     std::for_each(op.inputs.begin(), op.inputs.end(), touch);
     std::for_each(op.outputs.begin(), op.outputs.end(), touch);

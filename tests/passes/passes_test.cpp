@@ -130,6 +130,70 @@ TEST(Fuse, LeavesNoPairThatFuses) {
   EXPECT_EQ(count(p, ops::kAdamW), 2U);      // with and without weight decay
 }
 
+/// Indices of the updates in a program.
+std::vector<std::size_t> updates_of(const Program& p) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < p.ops.size(); ++i) {
+    if (p.ops[i].is(ops::kAdamW)) found.push_back(i);
+  }
+  return found;
+}
+
+bool touches(const std::vector<program::TensorId>& operands, program::TensorId id) {
+  return std::find(operands.begin(), operands.end(), id) != operands.end();
+}
+
+TEST(EarlyUpdates, ComeAfterTheLastUseOfWeightAndGradient) {
+  const auto forward = model::forward(model::preset("gpt2"), 2, 64);
+  for (const int micro_batches : {1, 2}) {
+    const Program p = engines::training_step(forward, {.dtype = core::DType::bf16,
+                                                       .recompute = Recompute::full,
+                                                       .micro_batches = micro_batches,
+                                                       .optimizer = {.clip_norm = 0}});
+    const auto updates = updates_of(p);
+    ASSERT_GT(updates.size(), 6U);
+    std::set<program::TensorId> updated;
+    for (const std::size_t i : updates) {
+      const Op& update = p.ops[i];
+      EXPECT_EQ(update.attrs.flag("beside"), i != updates.back());
+      EXPECT_EQ(update.attrs.flag("join"), i == updates.back());
+      for (std::size_t k = 2; k < update.inputs.size(); k += 4) {
+        EXPECT_TRUE(updated.insert(update.inputs[k]).second) << p.tensor(update.inputs[k]).name;
+      }
+      for (std::size_t later = i + 1; later < p.ops.size(); ++later) {
+        for (const program::TensorId id : update.outputs) {
+          EXPECT_FALSE(id != program::kNone && touches(p.ops[later].inputs, id)) << p.tensor(id).name;
+        }
+        for (std::size_t k = 3; k < update.inputs.size(); k += 4) {
+          EXPECT_FALSE(touches(p.ops[later].outputs, update.inputs[k])) << p.tensor(update.inputs[k]).name;
+        }
+      }
+    }
+    EXPECT_EQ(updated.size(), static_cast<std::size_t>(std::count_if(
+                                  forward.tensors.begin(), forward.tensors.end(),
+                                  [](const auto& t) { return t.role == program::Role::weight; })));
+  }
+}
+
+TEST(EarlyUpdates, KeepWhatTheyUseUntilTheEnd) {
+  const Program p = engines::training_step(model::forward(model::preset("gpt2"), 2, 64),
+                                           {.dtype = core::DType::bf16, .optimizer = {.clip_norm = 0}});
+  const auto lifetimes = passes::find_lifetimes(p);
+  for (const std::size_t i : updates_of(p)) {
+    for (const program::TensorId id : p.ops[i].inputs) {
+      if (id == program::kNone) continue;
+      EXPECT_EQ(lifetimes.at(static_cast<std::size_t>(id)).last, static_cast<int>(p.ops.size()) - 1);
+    }
+  }
+}
+
+TEST(EarlyUpdates, WaitForTheNormWhenClipping) {
+  const Program p = engines::training_step(model::forward(model::preset("gpt2"), 2, 64), {.optimizer = {}});
+  EXPECT_EQ(updates_of(p).size(), 2U);
+  EXPECT_EQ(updates_of(p).back(), p.ops.size() - 1);
+  for (const std::size_t i : updates_of(p)) EXPECT_FALSE(p.ops[i].attrs.flag("beside"));
+}
+
 TEST(Cast, WeightsStayFp32AndOneCopyIsMade) {
   StepOptions options = eager();
   options.dtype = core::DType::bf16;
