@@ -122,9 +122,10 @@ Body declare_bench(CLI::App& app) {
       ->type_name("S")
       ->capture_default_str()
       ->group("Measuring");
-  app.add_option("--clip", options->clip,
-                 "Largest global gradient norm (0: no clipping, so that the update of a weight can start when "
-                 "its gradient is there)")
+  app.add_option(
+         "--clip", options->clip,
+         "Largest global gradient norm (0: no clipping, so that the update of a weight can start when "
+         "its gradient is there)")
       ->type_name("X")
       ->capture_default_str()
       ->group("Run");

@@ -16,12 +16,18 @@ namespace {
 
 namespace ops = program::ops;
 using program::Op;
-using program::Phase;
 using program::Program;
+using program::Role;
 using program::TensorId;
 
 /// Smaller updates wait for others: a launch takes as long as about so many parameters.
 constexpr std::int64_t kLeastParameters = std::int64_t{1} << 22U;
+
+/// Products of so few flop have too few tiles for all multiprocessors.
+constexpr std::int64_t kSmallProductFlop = 10'000'000'000;
+/// Into how many parts the parameters are divided, of which two or three are updated beside other ops at a
+/// time: their gradients take memory.
+constexpr std::int64_t kWindows = 8;
 
 constexpr std::size_t kNorm = 1;    // inputs of an update: hyper, norm or kNone, then
 constexpr std::size_t kWeight = 2;  // the weight and
@@ -109,6 +115,52 @@ std::unordered_map<std::size_t, std::vector<Op>> by_place(const Program& p) {
 
 bool takes_part(const Op& op) { return op.inputs[kNorm] == program::kNone; }
 
+std::int64_t parameters_of(const Program& p, const Op& update) {
+  const std::size_t stride = update.is(ops::kAdamW) ? 4 : 2;
+  std::int64_t sum = 0;
+  for (std::size_t i = kWeight; i < update.inputs.size(); i += stride)
+    sum += p.shape(update.inputs[i]).numel();
+  return sum;
+}
+
+/// Whether the product is too small to fill a GPU, and nobody but updates waits for it.
+bool is_small_gradient(const Program& p, const Op& op, const std::unordered_map<TensorId, int>& writers) {
+  const TensorId result = op.outputs[0];
+  return op.is(ops::kMatmul) && p.tensor(result).role == Role::gradient && writers.at(result) == 1 &&
+         program::cost_of(p, op).matmul_flop <= kSmallProductFlop;
+}
+
+void mark_small_gradients(Program& p) {
+  std::unordered_map<TensorId, int> writers;
+  for (const Op& op : p.ops) {
+    for (const TensorId id : op.outputs) ++writers[id];
+  }
+  for (Op& op : p.ops) {
+    if (is_small_gradient(p, op, writers)) op.attrs.set("beside", 1);
+  }
+}
+
+/// All updates but the last run beside others; after each kWindows-th of the parameters the others wait.
+void mark_updates(Program& p) {
+  const auto last = std::find_if(p.ops.rbegin(), p.ops.rend(), is_update);
+  std::int64_t all = 0;
+  std::for_each(std::next(last), p.ops.rend(), [&](Op& op) {
+    if (!is_update(op)) return;
+    op.attrs.set("beside", 1);
+    last->attrs.set("join", 1);
+    all += parameters_of(p, op);
+  });
+  std::int64_t given = 0;
+  for (Op& op : p.ops) {
+    if (is_update(op)) {
+      given += parameters_of(p, op);
+    } else if (given > 0 && given >= all / kWindows) {
+      op.attrs.set("keep_up", 1);
+      given = 0;
+    }
+  }
+}
+
 }  // namespace
 
 void early_updates(Program& program) {
@@ -129,14 +181,24 @@ void early_updates(Program& program) {
     waiting.give(kLeastParameters, rewritten);
   }
   waiting.give(0, rewritten);
-  // What comes last has nothing to run beside: the others join it.
-  const auto last = std::find_if(rewritten.rbegin(), rewritten.rend(), is_update);
-  std::for_each(std::next(last), rewritten.rend(), [&](Op& op) {
-    if (!is_update(op)) return;
-    op.attrs.set("beside", 1);
-    last->attrs.set("join", 1);
-  });
   program.ops = std::move(rewritten);
+  mark_updates(program);
+  mark_small_gradients(program);
+}
+
+std::vector<int> end_beside(const Program& program) {
+  std::vector<int> ends(program.ops.size());
+  int next =
+      static_cast<int>(program.ops.size()) - 1;  // the op that waits for what was given before `following`
+  int following = next;
+  for (int i = static_cast<int>(program.ops.size()) - 1; i >= 0; --i) {
+    const Op& op = program.ops[static_cast<std::size_t>(i)];
+    ends[static_cast<std::size_t>(i)] = op.attrs.flag("beside") ? next : i;
+    if (!op.attrs.flag("keep_up")) continue;
+    next = following;
+    following = i;
+  }
+  return ends;
 }
 
 }  // namespace rooflm::passes

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "passes/early_updates.h"
+
 namespace rooflm::passes {
 namespace {
 
@@ -105,10 +107,10 @@ std::int64_t peak_live(const Program& p, const std::vector<Lifetime>& lifetimes)
 
 std::vector<Lifetime> find_lifetimes(const Program& program) {
   std::vector<Lifetime> lifetimes(program.tensors.size());
+  const std::vector<int> ends = end_beside(program);
   for (int i = 0; i < static_cast<int>(program.ops.size()); ++i) {
     const Op& op = program.ops[static_cast<std::size_t>(i)];
-    // What runs beside others may do so until the end.
-    const int end = op.attrs.flag("beside") ? static_cast<int>(program.ops.size()) - 1 : i;
+    const int end = ends[static_cast<std::size_t>(i)];
     const auto touch = [&](TensorId id) {
       if (id == program::kNone) return;
       Lifetime& lifetime = lifetimes[static_cast<std::size_t>(id)];

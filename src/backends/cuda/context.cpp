@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/device.h"
@@ -88,7 +89,8 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
   stream_ = make_stream(Priority::high);
   side_stream_ = make_stream(Priority::low);
   forked_ = make_order_event();
-  joined_ = make_order_event();
+  done_ = make_order_event();
+  done_before_ = make_order_event();
   pool_ = make_pool(index);
   products_ = std::make_unique<GemmPlans>(*this);
 }
@@ -110,10 +112,21 @@ cudaStream_t Context::fork() const {
   return side_stream_.get();
 }
 
-void Context::join() const {
+void Context::keep_up() {
   if (!is_recording()) return;
-  check(cudaEventRecord(joined_.get(), side_stream_.get()), "running kernels beside each other");
-  check(cudaStreamWaitEvent(stream(), joined_.get()), "running kernels beside each other");
+  if (keeps_up_) {
+    check(cudaStreamWaitEvent(stream(), done_before_.get()), "running kernels beside each other");
+  }
+  check(cudaEventRecord(done_.get(), side_stream_.get()), "running kernels beside each other");
+  std::swap(done_, done_before_);
+  keeps_up_ = true;
+}
+
+void Context::join() {
+  if (!is_recording()) return;
+  check(cudaEventRecord(done_.get(), side_stream_.get()), "running kernels beside each other");
+  check(cudaStreamWaitEvent(stream(), done_.get()), "running kernels beside each other");
+  keeps_up_ = false;
 }
 
 void* Context::scratch(std::size_t bytes) {

@@ -65,8 +65,10 @@ class Context {
   /// A stream of low priority for work that may run beside what follows: it begins when everything submitted
   /// so far has run. Only in a recording; elsewhere it is stream(), and kernels run in their order.
   [[nodiscard]] cudaStream_t fork() const;
-  /// What is submitted from here on waits for what was forked.
-  void join() const;
+  /// What is submitted from here on waits for what was forked before the last call since join().
+  void keep_up();
+  /// What is submitted from here on waits for everything that was forked.
+  void join();
   [[nodiscard]] cudaMemPool_t pool() const { return pool_.get(); }
   [[nodiscard]] GemmPlans& products() const { return *products_; }
 
@@ -90,7 +92,9 @@ class Context {
   CudaOptions options_;
   int sm_count_ = 0;
   StreamHandle stream_, side_stream_;
-  EventHandle forked_, joined_;
+  EventHandle forked_;
+  EventHandle done_, done_before_;  ///< of the side stream, at the last two calls of keep_up or join
+  bool keeps_up_ = false;           ///< whether done_before_ was recorded since the last join
   PoolHandle pool_;
   std::vector<DeviceMemory> scratch_;  ///< the last one is the largest
   std::map<RopeKey, std::shared_ptr<const RopeTables>> rope_tables_;

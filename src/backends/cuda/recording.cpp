@@ -62,7 +62,8 @@ GraphRecording::GraphRecording(std::shared_ptr<const Context> context, const std
   submit();
   const GraphHandle graph = capture.finish();
   cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority), "making a graph of a step");
+  check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority),
+        "making a graph of a step");
   graph_ = GraphExecHandle(executable);
   check(cudaGraphUpload(executable, context_->stream()), "uploading the graph of a step");
   context_->synchronize();

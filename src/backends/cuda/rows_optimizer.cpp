@@ -29,7 +29,7 @@ std::vector<std::int64_t> sizes_of(const OpView& v, std::size_t first, std::size
 struct Update {
   std::size_t inputs_each, outputs_each;
   std::vector<std::int64_t> sizes;
-  bool has_copies, runs_beside, joins;
+  bool has_copies, runs_beside;
   UpdateStep step;
 
   Update(const OpView& v, std::size_t inputs, std::size_t outputs)
@@ -38,20 +38,16 @@ struct Update {
         sizes(sizes_of(v, 2, inputs)),
         has_copies(v.op.attrs.flag("copies")),
         runs_beside(v.op.attrs.flag("beside")),
-        joins(v.op.attrs.flag("join")),
         step{.max_norm = v.number("max_norm"), .weight_decay = v.number("weight_decay")} {}
 
-  /// Calls launch(stream) with the stream that the update belongs in.
-  template <class Launch>
-  void submit(const Context& context, Launch&& launch) const {
-    launch(runs_beside ? context.fork() : context.stream());
-    if (joins) context.join();
+  /// The stream that the update belongs in.
+  [[nodiscard]] cudaStream_t stream(const Context& context) const {
+    return runs_beside ? context.fork() : context.stream();
   }
   [[nodiscard]] UpdateStep step_of(const KernelArgs& args) const {
     UpdateStep bound = step;
     bound.hyper = floats(args.in[0]);
     bound.norm = floats(args.in[1]);
-    bound.beside = runs_beside;
     return bound;
   }
   [[nodiscard]] std::vector<UpdatedTensor> tensors_of(const KernelArgs& args) const {
@@ -93,9 +89,7 @@ Kernel make_adamw(const OpView& v) {
   update.step.beta2 = v.number("beta2");
   update.step.eps = v.number("eps");
   return [context = v.context, update = std::move(update)](const KernelArgs& args) {
-    update.submit(*context, [&](cudaStream_t stream) {
-      launch_adamw(stream, update.step_of(args), update.tensors_of(args));
-    });
+    launch_adamw(update.stream(*context), update.step_of(args), update.tensors_of(args));
   };
 }
 
@@ -103,9 +97,7 @@ Kernel make_sgd(const OpView& v) {
   constexpr std::size_t kInputs = 2;
   if (!all_f32(v, 0)) return {};
   return [context = v.context, update = Update(v, kInputs, 1)](const KernelArgs& args) {
-    update.submit(*context, [&](cudaStream_t stream) {
-      launch_sgd(stream, update.step_of(args), update.tensors_of(args));
-    });
+    launch_sgd(update.stream(*context), update.step_of(args), update.tensors_of(args));
   };
 }
 

@@ -1,7 +1,5 @@
 // The optimizer step: each block takes one piece of one tensor of the list.
 #include "backends/cuda/kernels/optimizer.h"
-#include <algorithm>
-#include <cstdlib>
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 #include "backends/cuda/kernels/tensor_list.cuh"
@@ -53,16 +51,15 @@ __device__ inline float clip_of(const UpdateStep& step) {
 }
 
 /// A pack of a tensor of the list. Everything is used once a step: it leaves the caches first.
-template <int kBlock>
 struct Piece {
   UpdatedTensor tensor;
   std::int64_t first;
   bool aligned;
 
-  __device__ Piece(const TensorList<UpdatedTensor>& list, unsigned block) {
-    const int index = list.find(block);
+  __device__ explicit Piece(const TensorList<UpdatedTensor>& list) {
+    const int index = list.find(blockIdx.x);
     tensor = list.tensors[index];
-    first = (std::int64_t{block - list.first_block[index]} * kBlock + threadIdx.x) * kPack;
+    first = (std::int64_t{blockIdx.x - list.first_block[index]} * kThreads + threadIdx.x) * kPack;
     const auto bits =
         reinterpret_cast<std::uintptr_t>(tensor.parameter) |
         reinterpret_cast<std::uintptr_t>(tensor.gradient) | reinterpret_cast<std::uintptr_t>(tensor.moment1) |
@@ -88,40 +85,37 @@ struct Piece {
   }
 };
 
-template <int kBlock>
-__global__ void __launch_bounds__(kBlock)
+__global__ void __launch_bounds__(kThreads)
     adamw(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
   const float kept = 1.0F - step.hyper[0] * step.weight_decay;
   const float rate = step.hyper[0] / step.hyper[1];
   const float inverse2 = 1.0F / step.hyper[2];
   const float clip = clip_of(step);
-  for (unsigned block = blockIdx.x; block < list.first_block[list.count]; block += gridDim.x) {
-    const Piece<kBlock> piece(list, block);
-    if (piece.first >= piece.tensor.count) continue;
-    const auto raw_p = piece.load(piece.tensor.parameter);
-    const auto raw_g = piece.load(piece.tensor.gradient);
-    const auto raw_m = piece.load(piece.tensor.moment1);
-    const auto raw_v = piece.load(piece.tensor.moment2);
-    Pack p = unpack(raw_p);
-    const Pack gradient = unpack(raw_g);
-    Pack m = unpack(raw_m);
-    Pack v = unpack(raw_v);
+  const Piece piece(list);
+  if (piece.first >= piece.tensor.count) return;
+  const auto raw_p = piece.load(piece.tensor.parameter);
+  const auto raw_g = piece.load(piece.tensor.gradient);
+  const auto raw_m = piece.load(piece.tensor.moment1);
+  const auto raw_v = piece.load(piece.tensor.moment2);
+  Pack p = unpack(raw_p);
+  const Pack gradient = unpack(raw_g);
+  Pack m = unpack(raw_m);
+  Pack v = unpack(raw_v);
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) {
-      const float g = clip * gradient[i];
-      m[i] = step.beta1 * m[i] + (1.0F - step.beta1) * g;
-      v[i] = step.beta2 * v[i] + (1.0F - step.beta2) * (g * g);
-      p[i] = kept * p[i] - rate * m[i] / (sqrtf(inverse2 * v[i]) + step.eps);
-    }
-    piece.store(piece.tensor.moment1, m);
-    piece.store(piece.tensor.moment2, v);
-    piece.store_parameter(p);
+  for (int i = 0; i < kPack; ++i) {
+    const float g = clip * gradient[i];
+    m[i] = step.beta1 * m[i] + (1.0F - step.beta1) * g;
+    v[i] = step.beta2 * v[i] + (1.0F - step.beta2) * (g * g);
+    p[i] = kept * p[i] - rate * m[i] / (sqrtf(inverse2 * v[i]) + step.eps);
   }
+  piece.store(piece.tensor.moment1, m);
+  piece.store(piece.tensor.moment2, v);
+  piece.store_parameter(p);
 }
 
 __global__ void __launch_bounds__(kThreads)
     sgd(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
-  const Piece<kThreads> piece(list, blockIdx.x);
+  const Piece piece(list);
   if (piece.first >= piece.tensor.count) return;
   const float kept = 1.0F - step.hyper[0] * step.weight_decay;
   const float rate = step.hyper[0] * clip_of(step);
@@ -153,19 +147,9 @@ std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts) {
 }
 
 void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors) {
-  static const unsigned most = getenv("X_BLOCKS") ? atoi(getenv("X_BLOCKS")) : 0;
-  static const int wide = getenv("X_WIDE") ? atoi(getenv("X_WIDE")) : 0;
-  const auto limited = [&](unsigned blocks) { return step.beside && most > 0 ? std::min(blocks, most) : blocks; };
-  if (step.beside && wide) {
-    for_lists<std::int64_t{1024} * kPack>(tensors, "adamw",
-                            [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
-                              adamw<1024><<<limited(blocks), 1024, 0, stream>>>(step, list);
-                            });
-    return;
-  }
   for_lists<kUpdatePiece>(tensors, "adamw",
                           [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
-                            adamw<kThreads><<<limited(blocks), kThreads, 0, stream>>>(step, list);
+                            adamw<<<blocks, kThreads, 0, stream>>>(step, list);
                           });
 }
 

@@ -31,7 +31,6 @@ struct UpdateStep {
   float max_norm = 0;
   float weight_decay = 0;
   float beta1 = 0, beta2 = 0, eps = 0;  // adamw
-  bool beside = false;
 };
 
 /// Updated in place; copy, bf16, may be null. moment1 and moment2 are adamw's.
