@@ -48,7 +48,7 @@ void set_identity(Row& row, const Point& point, const BenchSettings& settings) {
 
 /// The columns of a measurement, so that rows without one have the same keys.
 void set_unmeasured(Row& row) {
-  for (const char* phase : {"forward", "backward", "optimizer", "step"}) {
+  for (const char* phase : {"forward", "backward", "optimizer", "step", "submit"}) {
     for (const char* value : {"mean", "std", "median"}) row.set(fmt::format("{}_ms_{}", phase, value), {});
   }
   for (const char* key : {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "step_ms_mad", "outliers",
@@ -69,6 +69,7 @@ void set_times(Row& row, const measure::BenchResult& result) {
   set("backward", result.backward);
   set("optimizer", result.optimizer);
   set("step", result.step);
+  set("submit", result.submit);
   row.set("step_ms_ci_low", result.step.median_ci.low * kMs);
   row.set("step_ms_ci_high", result.step.median_ci.high * kMs);
   row.set("step_ms_min", result.step.min * kMs);

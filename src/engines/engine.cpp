@@ -213,6 +213,7 @@ StepTimes Engine::run(Observer* observer) {
   } else {
     submit(observer, phases_);
   }
+  times.submit_s = now_s() - start;
   store_->backend().synchronize();
   times.step_s = now_s() - start;
   const std::vector<Phase>& phases = replays ? recorded_phases_ : phases_;

@@ -17,12 +17,14 @@ namespace rooflm::engines {
 
 /// Time of one run by phase, in seconds. Phases may interleave (the chunked loss); each op's time goes to its
 /// own phase, taken where the phase changes: on a device its own time, so that they add up to a little less
-/// than `step_s`, the wall time from the first submission until the device is done.
+/// than `step_s`, the wall time from the first submission until the device is done. Where a recorded step is
+/// replayed, what runs beside the backward pass is in its time; `optimizer_s` is what comes after.
 struct StepTimes {
   double forward_s = 0;
   double backward_s = 0;
   double optimizer_s = 0;
   double step_s = 0;
+  double submit_s = 0;  ///< of step_s, until everything is submitted: what the host is kept busy
 };
 
 /// What a program needs, before anything is allocated.

@@ -39,7 +39,8 @@ std::vector<Storage> find_storages(const Program& p, const std::vector<Lifetime>
         continue;
       int storage = -1;
       const auto in_place = static_cast<std::size_t>(op.def->in_place_input);
-      if (k == 0 && op.def->in_place_input >= 0 && op.output_offset.empty()) {
+      const bool is_whole = op.output_offset.empty() || op.output_offset[0] == 0;
+      if (k == 0 && op.def->in_place_input >= 0 && is_whole) {
         const TensorId source = op.inputs.at(in_place);
         const bool dies_here =
             is_transient(p, source) && lifetimes[static_cast<std::size_t>(source)].last == i;
