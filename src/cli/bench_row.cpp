@@ -49,7 +49,7 @@ void set_identity(Row& row, const Point& point, const BenchSettings& settings) {
 
 /// The columns of a measurement, so that rows without one have the same keys.
 void set_unmeasured(Row& row) {
-  for (const char* phase : {"forward", "backward", "optimizer", "step"}) {
+  for (const char* phase : {"forward", "backward", "optimizer", "step", "submit"}) {
     for (const char* value : {"mean", "std", "median"}) row.set(fmt::format("{}_ms_{}", phase, value), {});
   }
   for (const char* key :
@@ -71,6 +71,7 @@ void set_times(Row& row, const measure::BenchResult& result) {
   set("backward", result.backward);
   set("optimizer", result.optimizer);
   set("step", result.step);
+  set("submit", result.submit);
   row.set("step_ms_ci_low", result.step.median_ci.low * kMs);
   row.set("step_ms_ci_high", result.step.median_ci.high * kMs);
   row.set("step_ms_min", result.step.min * kMs);

@@ -29,6 +29,7 @@ struct Options {
   std::string precision;
   std::string max_seconds = "30";
   std::string memory_limit;
+  std::string clip = "1";
   std::string format = "table";
   std::string record;
   bool overwrite = false;
@@ -89,7 +90,9 @@ int run(const Options& options) {
   constexpr int kSignalled = 128;  // as shells report a command that a signal ended
   const Format format = parse_format(options.format);
   const BenchSettings settings = settings_from(options);
-  const std::vector<Point> points = sweep(options.model, options.run);
+  std::vector<Point> points = sweep(options.model, options.run);
+  const double clip_norm = parse_number("--clip", options.clip, 0);
+  for (Point& point : points) point.step.optimizer.clip_norm = clip_norm;
   // A device that is not there is an error of the whole command, before anything is measured.
   for (const Point& point : points) make_backend(point.device, point.step.engine, settings.threads);
   std::unique_ptr<record::Writer> record;
@@ -132,6 +135,13 @@ Body declare_bench(CLI::App& app) {
       ->type_name("S")
       ->capture_default_str()
       ->group("Measuring");
+  app.add_option(
+         "--clip", options->clip,
+         "Largest global gradient norm (0: no clipping, so that the update of a weight can start when "
+         "its gradient is there)")
+      ->type_name("X")
+      ->capture_default_str()
+      ->group("Run");
   app.add_option("--memory-limit", options->memory_limit,
                  "Larger configurations become rows with status oom: 8GB, 8GiB (default: what is free)")
       ->type_name("SIZE")

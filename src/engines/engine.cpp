@@ -22,6 +22,9 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+/// Whether a device may run the op beside those that follow (passes::early_updates).
+bool runs_beside(const Op& op) { return op.attrs.flag("beside"); }
+
 double& time_of(StepTimes& times, Phase phase) {
   switch (phase) {
     case Phase::backward:
@@ -165,29 +168,36 @@ void Engine::setup() {
 
 /// A step begins with a mark, and each stretch of ops of one phase ends with one.
 void Engine::find_phases() {
+  const auto append = [](std::vector<Phase>& phases, Phase phase) {
+    if (phases.empty() || phases.back() != phase) phases.push_back(phase);
+  };
   for (const Op& op : program_.ops) {
     if (op.phase == Phase::setup) continue;
-    if (phases_.empty() || phases_.back() != op.phase) phases_.push_back(op.phase);
+    append(phases_, op.phase);
+    if (!runs_beside(op)) append(recorded_phases_, op.phase);
   }
-  stopwatch_ = store_->backend().make_stopwatch(phases_.size() + 1);
+  stopwatch_ = store_->backend().make_stopwatch(phases_.size() + 1);  // a recording has fewer
 }
 
-void Engine::submit(Observer* observer) {
+/// `phases`: phases_ or recorded_phases_.
+void Engine::submit(Observer* observer, const std::vector<Phase>& phases) {
+  const bool records = &phases == &recorded_phases_;
   std::size_t stretch = 0;
   stopwatch_->mark(0);
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-    const Phase phase = program_.ops[i].phase;
-    if (phase == Phase::setup) continue;
-    if (phase != phases_[stretch]) stopwatch_->mark(++stretch);
+    const Op& op = program_.ops[i];
+    if (op.phase == Phase::setup) continue;
+    const bool is_marked = !records || !runs_beside(op);
+    if (is_marked && op.phase != phases[stretch]) stopwatch_->mark(++stretch);
     run_op(i, observer);
   }
-  if (!phases_.empty()) stopwatch_->mark(phases_.size());
+  if (!phases.empty()) stopwatch_->mark(phases.size());
 }
 
 /// Whether there is a recording to replay: only where nothing is allocated in a step.
 bool Engine::ensure_recording() {
   if (!tried_recording_ && kind_ == EngineKind::fused) {
-    recording_ = store_->backend().record([this] { submit(nullptr); });
+    recording_ = store_->backend().record([this] { submit(nullptr, recorded_phases_); });
   }
   tried_recording_ = true;
   return recording_ != nullptr;
@@ -201,12 +211,14 @@ StepTimes Engine::run(Observer* observer) {
   if (replays) {
     recording_->replay();
   } else {
-    submit(observer);
+    submit(observer, phases_);
   }
+  times.submit_s = now_s() - start;
   store_->backend().synchronize();
   times.step_s = now_s() - start;
-  for (std::size_t i = 0; i < phases_.size(); ++i) {
-    time_of(times, phases_[i]) += stopwatch_->elapsed_s(i, i + 1);
+  const std::vector<Phase>& phases = replays ? recorded_phases_ : phases_;
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    time_of(times, phases[i]) += stopwatch_->elapsed_s(i, i + 1);
   }
   if (observer != nullptr) observer->on_step_end(program_);
   return times;

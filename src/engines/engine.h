@@ -17,12 +17,14 @@ namespace rooflm::engines {
 
 /// Time of one run by phase, in seconds. Phases may interleave (the chunked loss); each op's time goes to its
 /// own phase, taken where the phase changes: on a device its own time, so that they add up to a little less
-/// than `step_s`, the wall time from the first submission until the device is done.
+/// than `step_s`, the wall time from the first submission until the device is done. Where a recorded step is
+/// replayed, what runs beside the backward pass is in its time; `optimizer_s` is what comes after.
 struct StepTimes {
   double forward_s = 0;
   double backward_s = 0;
   double optimizer_s = 0;
   double step_s = 0;
+  double submit_s = 0;  ///< of step_s, until everything is submitted: what the host is kept busy
 };
 
 /// What a program needs, before anything is allocated.
@@ -70,7 +72,7 @@ class Engine {
   void resolve(std::size_t index);
   void find_phases();
   bool ensure_recording();
-  void submit(Observer* observer);
+  void submit(Observer* observer, const std::vector<program::Phase>& phases);
   void run_op(std::size_t index, Observer* observer);
   void free_after(std::size_t index, Observer* observer);
 
@@ -83,7 +85,9 @@ class Engine {
   std::vector<backends::Allocation> on_demand_;  ///< eager: one per tensor while it is alive
   std::vector<void*> address_;                   ///< by TensorId
   std::vector<Step> steps_;
-  std::vector<program::Phase> phases_;  ///< of the stretches between one mark of the stopwatch and the next
+  /// Of the stretches between one mark of the stopwatch and the next: in the order of the program, and in a
+  /// recording, where ops that run beside others end no stretch.
+  std::vector<program::Phase> phases_, recorded_phases_;
   std::unique_ptr<backends::Stopwatch> stopwatch_;
   std::unique_ptr<backends::Recording> recording_;
   bool tried_recording_ = false;

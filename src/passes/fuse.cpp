@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "passes/early_updates.h"
 #include "program/ops.h"
 
 namespace rooflm::passes {
@@ -86,6 +87,28 @@ void fuse_neighbours(Program& p) {
   p.ops = std::move(rewritten);
 }
 
+/// cross_entropy and, right after it, its gradient become one op, in the phase of the gradient.
+void fuse_losses(Program& p) {
+  std::vector<Op> rewritten;
+  for (const Op& op : p.ops) {
+    const bool follows = !rewritten.empty() && rewritten.back().is(ops::kCrossEntropy) &&
+                         op.is(ops::kCrossEntropyBackward) && op.inputs[0] == rewritten.back().inputs[0] &&
+                         op.inputs[2] == rewritten.back().outputs[1];
+    if (!follows) {
+      rewritten.push_back(op);
+      continue;
+    }
+    const Op loss = std::move(rewritten.back());
+    Op& both = rewritten.back() = op;
+    both.def = &ops::kCrossEntropyWithGradient;
+    both.inputs = loss.inputs;
+    both.input_offset = loss.input_offset;
+    both.outputs.insert(both.outputs.end(), loss.outputs.begin(), loss.outputs.end());
+    if (!loss.output_offset.empty()) both.output_offset = {0, loss.output_offset[0], loss.output_offset[1]};
+  }
+  p.ops = std::move(rewritten);
+}
+
 /// Joins updates with equal attributes into one op; the first one's place, which is after all gradients.
 void merge_updates(Program& p) {
   std::vector<Op> rewritten;
@@ -136,9 +159,13 @@ void hoist_casts(Program& p) {
 }  // namespace
 
 void fuse(Program& program) {
-  merge_updates(program);
+  const bool clips = std::any_of(program.ops.begin(), program.ops.end(),
+                                 [](const Op& op) { return op.is(ops::kGlobalNorm); });
+  if (clips) merge_updates(program);
   hoist_casts(program);
+  fuse_losses(program);
   fuse_neighbours(program);
+  if (!clips) early_updates(program);
 }
 
 }  // namespace rooflm::passes

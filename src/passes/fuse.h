@@ -9,8 +9,9 @@ namespace rooflm::passes {
 ///   product + bias_add            -> product with bias
 ///   embedding + add_positions     -> embedding_positions
 ///   add + layernorm | rmsnorm     -> add_layernorm | add_rmsnorm
+///   cross_entropy + its gradient  -> cross_entropy_with_gradient
 ///   norm backward + add           -> norm backward that adds the residual gradient
-///   all adamw | sgd of equal attributes -> one multi-tensor op
+///   all adamw | sgd of equal attributes -> one multi-tensor op; without clipping some, see early_updates.h
 ///   cast of a weight + its update -> the update writes the copy too; the cast moves to setup
 /// Each fused op computes the same numbers as the ops it replaces.
 void fuse(program::Program& program);

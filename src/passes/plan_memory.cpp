@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "passes/early_updates.h"
+
 namespace rooflm::passes {
 namespace {
 
@@ -37,7 +39,8 @@ std::vector<Storage> find_storages(const Program& p, const std::vector<Lifetime>
         continue;
       int storage = -1;
       const auto in_place = static_cast<std::size_t>(op.def->in_place_input);
-      if (k == 0 && op.def->in_place_input >= 0 && op.output_offset.empty()) {
+      const bool is_whole = op.output_offset.empty() || op.output_offset[0] == 0;
+      if (k == 0 && op.def->in_place_input >= 0 && is_whole) {
         const TensorId source = op.inputs.at(in_place);
         const bool dies_here =
             is_transient(p, source) && lifetimes[static_cast<std::size_t>(source)].last == i;
@@ -105,13 +108,15 @@ std::int64_t peak_live(const Program& p, const std::vector<Lifetime>& lifetimes)
 
 std::vector<Lifetime> find_lifetimes(const Program& program) {
   std::vector<Lifetime> lifetimes(program.tensors.size());
+  const std::vector<int> ends = end_beside(program);
   for (int i = 0; i < static_cast<int>(program.ops.size()); ++i) {
     const Op& op = program.ops[static_cast<std::size_t>(i)];
+    const int end = ends[static_cast<std::size_t>(i)];
     const auto touch = [&](TensorId id) {
       if (id == program::kNone) return;
       Lifetime& lifetime = lifetimes[static_cast<std::size_t>(id)];
       if (lifetime.first < 0) lifetime.first = i;
-      lifetime.last = i;
+      lifetime.last = std::max(lifetime.last, end);
     };
     std::for_each(op.inputs.begin(), op.inputs.end(), touch);
     std::for_each(op.outputs.begin(), op.outputs.end(), touch);

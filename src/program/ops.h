@@ -32,7 +32,7 @@ extern const OpDef kCausalSoftmax, kCausalSoftmaxBackward;
 // attention.cpp
 extern const OpDef kAttention, kFlashAttention, kFlashAttentionBackward;
 // cross_entropy.cpp
-extern const OpDef kCrossEntropy, kCrossEntropyBackward, kMean;
+extern const OpDef kCrossEntropy, kCrossEntropyBackward, kCrossEntropyWithGradient, kMean;
 // cast.cpp
 extern const OpDef kCast;
 // optimizer.cpp

@@ -81,6 +81,7 @@ std::string class_of(const Op& op) {
                                       ClassRow{&ops::kCausalSoftmaxBackward, "softmax"},
                                       ClassRow{&ops::kCrossEntropy, "loss"},
                                       ClassRow{&ops::kCrossEntropyBackward, "loss"},
+                                      ClassRow{&ops::kCrossEntropyWithGradient, "loss"},
                                       ClassRow{&ops::kMean, "loss"},
                                       ClassRow{&ops::kEmbedding, "embedding"},
                                       ClassRow{&ops::kEmbeddingBackward, "embedding"},

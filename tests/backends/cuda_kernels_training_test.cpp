@@ -206,7 +206,8 @@ TEST_F(CudaKernels, BadIdsAreFound) {
 
 TEST_F(CudaKernels, CrossEntropy) {
   constexpr double kScale = 0.125;
-  for (const auto& [cols, valid] : {std::pair{40, 37}, std::pair{13, 13}, std::pair{9000, 8999}}) {
+  for (const auto& [cols, valid] : {std::pair{40, 37}, std::pair{13, 13}, std::pair{9000, 8999},
+                                    std::pair{50304, 50257}, std::pair{200000, 199999}}) {
     for (const DType dtype : kTypes) {
       const LossShape s{.rows = 7, .cols = cols, .valid = valid};
       const Values x = random_values(dtype, s.rows * s.cols, 11, 3);
@@ -230,9 +231,18 @@ TEST_F(CudaKernels, CrossEntropy) {
       launch_cross_entropy(nullptr, dtype, s, logits.data(), ids.data(), d_losses.floats(), d_lses.floats());
       expect_close(d_losses.read(), losses, 1e-5);
       expect_close(d_lses.read(), lses, 1e-5);
+      const DeviceArray both(dtype, x);
+      const DeviceArray both_losses(DType::f32, losses.size());
+      const DeviceArray both_lses(DType::f32, losses.size());
+      launch_cross_entropy_with_gradient(nullptr, dtype, s, both.data(), ids.data(),
+                                         static_cast<float>(kScale), both_losses.floats(), both_lses.floats(),
+                                         both.data());
       launch_cross_entropy_backward(nullptr, dtype, s, logits.data(), ids.data(), d_lses.floats(),
                                     static_cast<float>(kScale), logits.data());
       expect_close(logits.read(), gradient, tolerance_of(dtype), 0.02);
+      EXPECT_EQ(both.read(), logits.read());
+      EXPECT_EQ(both_losses.read(), d_losses.read());
+      EXPECT_EQ(both_lses.read(), d_lses.read());
       const DeviceArray mean(DType::f32, Values{4});
       launch_mean(nullptr, s.rows, d_losses.floats(), 0.5, true, mean.floats());
       double expected = 4;

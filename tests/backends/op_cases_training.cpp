@@ -59,6 +59,10 @@ void add_token_cases(std::vector<Case>& cases, const Sizes& s) {
     const TensorId logits = w.activation({rows, s.padded_vocab});
     const TensorId losses = w.op(ops::kCrossEntropy, {logits, w.ids({rows}, s.vocab)}, attrs)[0];
     cases.push_back(w.done({losses}));
+    CaseWriter both("cross_entropy_with_gradient");
+    both.op(ops::kCrossEntropyWithGradient,
+            {both.activation({rows, s.padded_vocab}), both.ids({rows}, s.vocab)}, attrs);
+    cases.push_back(both.done());
   }
   {
     CaseWriter w("mean");

@@ -21,7 +21,7 @@ BENCH_KEYS = set(
     "model arch engine attention device dtype batch seq vocab layers heads d_model d_ff params warmup steps status "
     "tokens_per_s model_flops mfu peak_bytes kv_heads grad_accum recompute threads matmul_flops share_of_peak "
     "peak_flop_per_s plan_bytes state_bytes needed_bytes".split()
-) | {f"{phase}_ms_{value}" for phase in ("forward", "backward", "optimizer", "step") for value in ("mean", "std", "median")}
+) | {f"{phase}_ms_{value}" for phase in ("forward", "backward", "optimizer", "step", "submit") for value in ("mean", "std", "median")}
 
 
 def rooflm(*arguments, stdin="", environment=None):

@@ -150,6 +150,31 @@ TEST_P(CudaEngine, ReplaysRunsAndRecomputeKindsAreBitIdentical) {
   }
 }
 
+/// Without clipping updates run beside the backward pass where a step is replayed, after it where an observer
+/// looks on.
+TEST_P(CudaEngine, UpdatesBesideTheBackwardPassAreBitIdentical) {
+  model::ModelConfig config = tests::small_config(GetParam());
+  config.layers = 6;  // of about two million parameters, so that updates begin in the middle
+  config.d_model = 384;
+  config.d_ff = 1536;
+  config.head_dim = config.d_model / config.heads;
+  StepOptions options = make(EngineKind::fused, AttentionKind::flash, core::DType::bf16);
+  options.optimizer.clip_norm = 0;
+  const auto last_weights = [&](engines::Observer* observer) {
+    StepRunner runner(config, kBatch, kSeq, options, tests::initial_weights(config),
+                      backends::cuda::make_cuda_backend(0, {}));
+    for (int i = 0; i < kSteps; ++i) {
+      runner.step(tests::random_batch(kBatch * kSeq, config.vocab, static_cast<std::uint64_t>(i)), 3e-3,
+                  observer);
+    }
+    std::vector<std::vector<double>> weights;
+    for (const auto& parameter : model::parameters(config)) weights.push_back(runner.weight(parameter.name));
+    return weights;
+  };
+  Bystander bystander;
+  EXPECT_EQ(last_weights(nullptr), last_weights(&bystander));
+}
+
 /// Phases are the device's own time, the step is the host's: it also waits for the submission.
 TEST_P(CudaEngine, PhasesAddUpToNoMoreThanTheStep) {
   const auto config = tests::small_config(GetParam());

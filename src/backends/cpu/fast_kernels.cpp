@@ -33,6 +33,7 @@ std::span<const MakerRow> fast_kernels() {
       MakerRow{&ops::kFlashAttentionBackward, fast::make_flash_attention_backward},
       MakerRow{&ops::kCrossEntropy, fast::make_cross_entropy},
       MakerRow{&ops::kCrossEntropyBackward, fast::make_cross_entropy_backward},
+      MakerRow{&ops::kCrossEntropyWithGradient, fast::make_cross_entropy_with_gradient},
       MakerRow{&ops::kCast, fast::make_cast},
       MakerRow{&ops::kGlobalNorm, fast::make_global_norm},
       MakerRow{&ops::kAdamW, fast::make_adamw},

@@ -33,6 +33,7 @@ Kernel make_embedding_backward(const OpView& v);
 Kernel make_add_positions_backward(const OpView& v);
 Kernel make_cross_entropy(const OpView& v);
 Kernel make_cross_entropy_backward(const OpView& v);
+Kernel make_cross_entropy_with_gradient(const OpView& v);
 // fast_kernels_elementwise.cpp
 Kernel make_add(const OpView& v);
 Kernel make_cast(const OpView& v);

@@ -3,6 +3,7 @@
 #include "backends/cpu/fast/embedding.h"
 #include "backends/cpu/fast/loss.h"
 #include "backends/cpu/fast_kernels.h"
+#include "backends/cpu/loss_with_gradient.h"
 #include "backends/cpu/token_ids.h"
 
 namespace rooflm::backends::cpu::fast {
@@ -89,6 +90,10 @@ Kernel make_cross_entropy_backward(const OpView& v) {
                              static_cast<const float*>(args.in[2]), scale, static_cast<S*>(args.out[0]));
     };
   });
+}
+
+Kernel make_cross_entropy_with_gradient(const OpView& v) {
+  return compose_loss_with_gradient(v, make_cross_entropy, make_cross_entropy_backward);
 }
 
 }  // namespace rooflm::backends::cpu::fast

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/device.h"
@@ -33,10 +34,22 @@ cudaDeviceProp open_device(int index) {
   return properties;
 }
 
-StreamHandle make_stream() {
+enum class Priority : std::uint8_t { low, high };
+
+StreamHandle make_stream(Priority priority) {
+  int low = 0;
+  int high = 0;
+  check(cudaDeviceGetStreamPriorityRange(&low, &high), "creating a stream");
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority == Priority::low ? low : high),
+        "creating a stream");
   return StreamHandle(stream);
+}
+
+EventHandle make_order_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
+  return EventHandle(event);
 }
 
 /// Keeps all memory until it is destroyed.
@@ -73,7 +86,11 @@ DeviceMemory::~DeviceMemory() {
 
 Context::Context(int index, const CudaOptions& options) : index_(index), options_(options) {
   sm_count_ = open_device(index).multiProcessorCount;
-  stream_ = make_stream();
+  stream_ = make_stream(Priority::high);
+  side_stream_ = make_stream(Priority::low);
+  forked_ = make_order_event();
+  done_ = make_order_event();
+  done_before_ = make_order_event();
   pool_ = make_pool(index);
   products_ = std::make_unique<GemmPlans>(*this);
 }
@@ -81,6 +98,36 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
 Context::~Context() { static_cast<void>(cudaStreamSynchronize(stream())); }
 
 void Context::select() const { check(cudaSetDevice(index_), "selecting the device"); }
+
+bool Context::is_recording() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream(), &status), "asking whether a step is recorded");
+  return status == cudaStreamCaptureStatusActive;
+}
+
+cudaStream_t Context::fork() const {
+  if (!is_recording()) return stream();
+  check(cudaEventRecord(forked_.get(), stream()), "running kernels beside each other");
+  check(cudaStreamWaitEvent(side_stream_.get(), forked_.get()), "running kernels beside each other");
+  return side_stream_.get();
+}
+
+void Context::keep_up() {
+  if (!is_recording()) return;
+  if (keeps_up_) {
+    check(cudaStreamWaitEvent(stream(), done_before_.get()), "running kernels beside each other");
+  }
+  check(cudaEventRecord(done_.get(), side_stream_.get()), "running kernels beside each other");
+  std::swap(done_, done_before_);
+  keeps_up_ = true;
+}
+
+void Context::join() {
+  if (!is_recording()) return;
+  check(cudaEventRecord(done_.get(), side_stream_.get()), "running kernels beside each other");
+  check(cudaStreamWaitEvent(stream(), done_.get()), "running kernels beside each other");
+  keeps_up_ = false;
+}
 
 void* Context::scratch(std::size_t bytes) {
   if (scratch_.empty() || scratch_.back().bytes() < bytes) {

@@ -62,6 +62,13 @@ class Context {
   [[nodiscard]] int sm_count() const { return sm_count_; }
   [[nodiscard]] const CudaOptions& options() const { return options_; }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+  /// A stream of low priority for work that may run beside what follows: it begins when everything submitted
+  /// so far has run. Only in a recording; elsewhere it is stream(), and kernels run in their order.
+  [[nodiscard]] cudaStream_t fork() const;
+  /// What is submitted from here on waits for what was forked before the last call since join().
+  void keep_up();
+  /// What is submitted from here on waits for everything that was forked.
+  void join();
   [[nodiscard]] cudaMemPool_t pool() const { return pool_.get(); }
   [[nodiscard]] GemmPlans& products() const { return *products_; }
 
@@ -75,6 +82,7 @@ class Context {
   void copy_in(void* device, const void* host, std::size_t bytes) const;
   void copy_out(void* host, const void* device, std::size_t bytes) const;
   void synchronize() const;
+  [[nodiscard]] bool is_recording() const;
   /// Makes this device the calling thread's.
   void select() const;
 
@@ -83,7 +91,10 @@ class Context {
   int index_;
   CudaOptions options_;
   int sm_count_ = 0;
-  StreamHandle stream_;
+  StreamHandle stream_, side_stream_;
+  EventHandle forked_;
+  EventHandle done_, done_before_;  ///< of the side stream, at the last two calls of keep_up or join
+  bool keeps_up_ = false;           ///< whether done_before_ was recorded since the last join
   PoolHandle pool_;
   std::vector<DeviceMemory> scratch_;  ///< the last one is the largest
   std::map<RopeKey, std::shared_ptr<const RopeTables>> rope_tables_;

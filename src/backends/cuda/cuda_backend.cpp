@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -17,11 +18,14 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// Names the op when its launch fails.
-Kernel with_check(Kernel kernel, const program::Op& op) {
+/// Waits for what runs beside where the op says so (passes::early_updates), and names the op when its launch
+/// fails.
+Kernel with_check(Kernel kernel, const program::Op& op, const std::shared_ptr<Context>& context) {
   if (!kernel) return kernel;
-  return [kernel = std::move(kernel),
-          name = fmt::format("{} in {}", op.def->name, op.scope)](const KernelArgs& args) {
+  return [kernel = std::move(kernel), name = fmt::format("{} in {}", op.def->name, op.scope), context,
+          keeps_up = op.attrs.flag("keep_up"), joins = op.attrs.flag("join")](const KernelArgs& args) {
+    if (keeps_up) context->keep_up();
+    if (joins) context->join();
     kernel(args);
     check(cudaGetLastError(), name);
   };
@@ -33,7 +37,7 @@ std::vector<KernelRow> table(const std::shared_ptr<Context>& context) {
     rows.push_back(
         {row.op, [make = row.make, context](const program::Program& program, const program::Op& op) {
            context->select();
-           return with_check(make({program, op, context}), op);
+           return with_check(make({program, op, context}), op, context);
          }});
   }
   return rows;

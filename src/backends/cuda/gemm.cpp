@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/gemm_search.h"
 #include "core/error.h"
 #include "core/rng.h"
 
@@ -20,8 +20,9 @@ namespace {
 using core::DType;
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20U;
-/// How many of cuBLASLt's proposals are timed.
-constexpr std::size_t kCandidates = 24;
+constexpr std::size_t kSideWorkspaceBytes = std::size_t{8} << 20U;
+/// Operands aligned to so many bytes may be read by any algorithm.
+constexpr std::int64_t kAnyTile = 16;
 
 cudaDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
@@ -135,6 +136,25 @@ std::optional<Operands> make_operands(const Context& context, const GemmProblem&
   }
 }
 
+/// Seconds of one of `runs` submissions; infinity when the first is refused, which also loads the kernel.
+template <class Submit>
+double time_s(cudaStream_t stream, int runs, const Submit& submit) {
+  constexpr double kMs = 1e-3;
+  if (!submit()) {
+    static_cast<void>(cudaGetLastError());
+    return std::numeric_limits<double>::infinity();
+  }
+  const EventHandle begin = make_event();
+  const EventHandle end = make_event();
+  check(cudaEventRecord(begin.get(), stream), "timing a product");
+  for (int run = 0; run < runs; ++run) submit();
+  check(cudaEventRecord(end.get(), stream), "timing a product");
+  check(cudaEventSynchronize(end.get()), "timing a product");
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing a product");
+  return kMs * static_cast<double>(ms) / runs;
+}
+
 }  // namespace
 
 Gemm::Gemm(const Context& context, const GemmProblem& p)
@@ -151,64 +171,53 @@ Gemm::Gemm(const Context& context, const GemmProblem& p)
 
 void Gemm::choose() {
   const Context& context = *context_;
-  const LtPreference preference = make_preference(problem_, context.products().workspace_bytes());
-  std::array<cublasLtMatmulHeuristicResult_t, kCandidates> found{};
-  int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      context.products().handle(), desc_.get(), first_.get(), second_.get(), result_.get(), result_.get(),
-      preference.get(), static_cast<int>(found.size()), found.data(), &count);
-  if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
-    throw core::Unavailable(fmt::format("cuBLASLt has no algorithm for the {}: {}", describe(problem_),
-                                        cublasLtGetStatusString(status)));
+  const Lane own = lane();
+  const LtPreference preference = make_preference(problem_, own.workspace_bytes);
+  const LtProduct product{.handle = context.products().handle(),
+                          .desc = desc_.get(),
+                          .a = first_.get(),
+                          .b = second_.get(),
+                          .c = result_.get(),
+                          .preference = preference.get(),
+                          .workspace_bytes = own.workspace_bytes};
+  const auto proposals = propose(product);
+  if (proposals.empty()) {
+    throw core::Unavailable(fmt::format("cuBLASLt has no algorithm for the {}", describe(problem_)));
   }
-  algorithm_ = found.front().algo;
-  if (!context.options().tune_products || count == 1) return;
+  algorithm_ = proposals.front();
+  if (!context.options().tune_products) return;
   const auto operands = make_operands(context, problem_);
   if (!operands) return;
-  float best = std::numeric_limits<float>::infinity();
-  cublasLtMatmulAlgo_t fastest = algorithm_;
-  for (int i = 0; i < count; ++i) {
-    const auto& candidate = found.at(static_cast<std::size_t>(i));
-    if (candidate.state != CUBLAS_STATUS_SUCCESS) continue;
-    algorithm_ = candidate.algo;
-    const float elapsed =
-        time_s(operands->a.data(), operands->b.data(), operands->c.data(), operands->bias.data());
-    if (elapsed >= best) continue;
-    best = elapsed;
-    fastest = candidate.algo;
-  }
-  algorithm_ = fastest;
+  const Lane lane{context.stream(), own.workspace, own.workspace_bytes};  // nothing else runs meanwhile
+  const auto submit_with = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    return submit_to(lane, algorithm, operands->a.data(), operands->b.data(), operands->c.data(),
+                     operands->bias.data()) == CUBLAS_STATUS_SUCCESS;
+  };
+  const bool any_tile = std::min({problem_.align_a, problem_.align_b, problem_.align_c}) >= kAnyTile;
+  algorithm_ =
+      find_fastest(product, proposals, any_tile, [&](const cublasLtMatmulAlgo_t& algorithm, int runs) {
+        return time_s(lane.stream, runs, [&] { return submit_with(algorithm); });
+      });
 }
 
-/// Time of one product: the better of two short rows of them.
-float Gemm::time_s(const void* a, const void* b, void* c, const void* bias) const {
-  constexpr int kRows = 2;
-  constexpr int kRuns = 5;
-  const EventHandle begin = make_event();
-  const EventHandle end = make_event();
-  cudaStream_t stream = context_->stream();
-  float best = std::numeric_limits<float>::infinity();
-  submit(a, b, c, bias);  // loads the kernel
-  for (int row = 0; row < kRows; ++row) {
-    check(cudaEventRecord(begin.get(), stream), "timing a product");
-    for (int run = 0; run < kRuns; ++run) submit(a, b, c, bias);
-    check(cudaEventRecord(end.get(), stream), "timing a product");
-    check(cudaEventSynchronize(end.get()), "timing a product");
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing a product");
-    best = std::min(best, ms / (1e3F * kRuns));
-  }
-  return best;
+Gemm::Lane Gemm::lane() const {
+  GemmPlans& plans = context_->products();
+  const DeviceMemory& workspace = problem_.beside ? plans.side_workspace() : plans.workspace();
+  return {problem_.beside ? context_->fork() : context_->stream(), workspace.data(), workspace.bytes()};
 }
 
-void Gemm::submit(const void* a, const void* b, void* c, const void* bias) const {
-  const GemmPlans& plans = context_->products();
+cublasStatus_t Gemm::submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& algorithm, const void* a,
+                               const void* b, void* c, const void* bias) const {
   const float alpha = 1;
   const float beta = problem_.accumulate ? 1.0F : 0.0F;
   if (problem_.bias) set(desc_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  const cublasStatus_t status = cublasLtMatmul(
-      plans.handle(), desc_.get(), &alpha, b, first_.get(), a, second_.get(), &beta, c, result_.get(), c,
-      result_.get(), &algorithm_, plans.workspace(), kWorkspaceBytes, context_->stream());
+  return cublasLtMatmul(context_->products().handle(), desc_.get(), &alpha, b, first_.get(), a, second_.get(),
+                        &beta, c, result_.get(), c, result_.get(), &algorithm, lane.workspace,
+                        lane.workspace_bytes, lane.stream);
+}
+
+void Gemm::submit(const void* a, const void* b, void* c, const void* bias) const {
+  const cublasStatus_t status = submit_to(lane(), algorithm_, a, b, c, bias);
   if (status != CUBLAS_STATUS_SUCCESS) check(status, describe(problem_));
 }
 
@@ -216,6 +225,11 @@ GemmPlans::GemmPlans(Context& context) : context_(&context), workspace_(context.
   cublasLtHandle_t handle = nullptr;
   check(cublasLtCreate(&handle), "creating a handle");
   handle_ = LtHandle(handle);
+}
+
+const DeviceMemory& GemmPlans::side_workspace() {
+  if (side_workspace_.bytes() == 0) side_workspace_ = context_->allocate(kSideWorkspaceBytes);
+  return side_workspace_;
 }
 
 std::shared_ptr<const Gemm> GemmPlans::find(const GemmProblem& problem) {

@@ -21,7 +21,8 @@ struct GemmProblem {
   core::DType result = core::DType::f32;   ///< of c: f32, or bf16 with bf16 factors
   bool tf32 = false;                       ///< f32 factors may be rounded to 10 bits of mantissa
   bool accumulate = false;
-  bool bias = false;  ///< in the dtype of c
+  bool bias = false;    ///< in the dtype of c
+  bool beside = false;  ///< runs beside other products (Context::fork), with a workspace of its own
   /// Powers of two that divide every address of a, b and c.
   std::int64_t align_a = 1, align_b = 1, align_c = 1;
   // clang-tidy 14 takes the comparison with zero that a defaulted <=> makes for a pointer.
@@ -38,8 +39,16 @@ class Gemm {
   void submit(const void* a, const void* b, void* c, const void* bias) const;
 
  private:
+  /// Where a product is submitted.
+  struct Lane {
+    cudaStream_t stream;
+    void* workspace;
+    std::size_t workspace_bytes;
+  };
   void choose();
-  [[nodiscard]] float time_s(const void* a, const void* b, void* c, const void* bias) const;
+  [[nodiscard]] Lane lane() const;
+  cublasStatus_t submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& algorithm, const void* a,
+                           const void* b, void* c, const void* bias) const;
 
   GemmProblem problem_;
   const Context* context_;
@@ -56,13 +65,14 @@ class GemmPlans {
   /// Made on first use.
   std::shared_ptr<const Gemm> find(const GemmProblem& problem);
   [[nodiscard]] cublasLtHandle_t handle() const { return handle_.get(); }
-  [[nodiscard]] void* workspace() const { return workspace_.data(); }
-  [[nodiscard]] std::size_t workspace_bytes() const { return workspace_.bytes(); }
+  [[nodiscard]] const DeviceMemory& workspace() const { return workspace_; }
+  /// Of products that run beside others; made on first use.
+  [[nodiscard]] const DeviceMemory& side_workspace();
 
  private:
   Context* context_;
   LtHandle handle_;
-  DeviceMemory workspace_;
+  DeviceMemory workspace_, side_workspace_;
   std::map<GemmProblem, std::shared_ptr<const Gemm>> plans_;
 };
 

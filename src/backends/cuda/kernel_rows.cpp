@@ -40,6 +40,7 @@ std::span<const MakerRow> kernel_rows() {
       MakerRow{&ops::kFlashAttentionBackward, make_flash_attention_backward},
       MakerRow{&ops::kCrossEntropy, make_cross_entropy},
       MakerRow{&ops::kCrossEntropyBackward, make_cross_entropy_backward},
+      MakerRow{&ops::kCrossEntropyWithGradient, make_cross_entropy_with_gradient},
       MakerRow{&ops::kMean, make_mean},
       MakerRow{&ops::kCast, make_cast},
       MakerRow{&ops::kGlobalNorm, make_global_norm},

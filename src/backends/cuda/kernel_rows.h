@@ -101,6 +101,7 @@ Kernel make_causal_softmax(const OpView& v);
 Kernel make_causal_softmax_backward(const OpView& v);
 Kernel make_cross_entropy(const OpView& v);
 Kernel make_cross_entropy_backward(const OpView& v);
+Kernel make_cross_entropy_with_gradient(const OpView& v);
 Kernel make_mean(const OpView& v);
 // rows_optimizer.cpp
 Kernel make_global_norm(const OpView& v);

@@ -8,12 +8,6 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status), "taking a time");
-  return status == cudaStreamCaptureStatusActive;
-}
-
 /// Ends the capture of a stream on every way out.
 class Capture {
  public:
@@ -51,8 +45,7 @@ EventStopwatch::EventStopwatch(std::shared_ptr<const Context> context, std::size
 }
 
 void EventStopwatch::mark(std::size_t index) {
-  const unsigned int flags =
-      is_capturing(context_->stream()) ? cudaEventRecordExternal : cudaEventRecordDefault;
+  const unsigned int flags = context_->is_recording() ? cudaEventRecordExternal : cudaEventRecordDefault;
   check(cudaEventRecordWithFlags(events_.at(index).get(), context_->stream(), flags), "taking a time");
 }
 
@@ -69,7 +62,8 @@ GraphRecording::GraphRecording(std::shared_ptr<const Context> context, const std
   submit();
   const GraphHandle graph = capture.finish();
   cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph.get(), 0), "making a graph of a step");
+  check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority),
+        "making a graph of a step");
   graph_ = GraphExecHandle(executable);
   check(cudaGraphUpload(executable, context_->stream()), "uploading the graph of a step");
   context_->synchronize();

@@ -82,6 +82,17 @@ Kernel make_cross_entropy_backward(const OpView& v) {
   };
 }
 
+/// Inputs: logits, targets. Outputs: dlogits, losses, lse.
+Kernel make_cross_entropy_with_gradient(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !outputs_are(v, {0}, dtype) || !outputs_are(v, {1, 2}, DType::f32)) return {};
+  return [context = v.context, dtype, shape = loss_shape(v),
+          scale = v.number("grad_scale")](const KernelArgs& args) {
+    launch_cross_entropy_with_gradient(context->stream(), dtype, shape, args.in[0], ids(args.in[1]), scale,
+                                       floats(args.out[1]), floats(args.out[2]), args.out[0]);
+  };
+}
+
 Kernel make_mean(const OpView& v) {
   if (!inputs_are(v, {0}, DType::f32) || !outputs_are(v, {0}, DType::f32)) return {};
   return [context = v.context, count = v.in(0).shape.numel(), weight = v.op.attrs.number("weight"),

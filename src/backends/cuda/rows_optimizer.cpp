@@ -29,7 +29,7 @@ std::vector<std::int64_t> sizes_of(const OpView& v, std::size_t first, std::size
 struct Update {
   std::size_t inputs_each, outputs_each;
   std::vector<std::int64_t> sizes;
-  bool has_copies;
+  bool has_copies, runs_beside;
   UpdateStep step;
 
   Update(const OpView& v, std::size_t inputs, std::size_t outputs)
@@ -37,8 +37,13 @@ struct Update {
         outputs_each(outputs),
         sizes(sizes_of(v, 2, inputs)),
         has_copies(v.op.attrs.flag("copies")),
+        runs_beside(v.op.attrs.flag("beside")),
         step{.max_norm = v.number("max_norm"), .weight_decay = v.number("weight_decay")} {}
 
+  /// The stream that the update belongs in.
+  [[nodiscard]] cudaStream_t stream(const Context& context) const {
+    return runs_beside ? context.fork() : context.stream();
+  }
   [[nodiscard]] UpdateStep step_of(const KernelArgs& args) const {
     UpdateStep bound = step;
     bound.hyper = floats(args.in[0]);
@@ -84,7 +89,7 @@ Kernel make_adamw(const OpView& v) {
   update.step.beta2 = v.number("beta2");
   update.step.eps = v.number("eps");
   return [context = v.context, update = std::move(update)](const KernelArgs& args) {
-    launch_adamw(context->stream(), update.step_of(args), update.tensors_of(args));
+    launch_adamw(update.stream(*context), update.step_of(args), update.tensors_of(args));
   };
 }
 
@@ -92,7 +97,7 @@ Kernel make_sgd(const OpView& v) {
   constexpr std::size_t kInputs = 2;
   if (!all_f32(v, 0)) return {};
   return [context = v.context, update = Update(v, kInputs, 1)](const KernelArgs& args) {
-    launch_sgd(context->stream(), update.step_of(args), update.tensors_of(args));
+    launch_sgd(update.stream(*context), update.step_of(args), update.tensors_of(args));
   };
 }
 

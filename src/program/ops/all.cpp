@@ -38,6 +38,7 @@ std::span<const OpDef* const> all() {
                                       &kFlashAttentionBackward,
                                       &kCrossEntropy,
                                       &kCrossEntropyBackward,
+                                      &kCrossEntropyWithGradient,
                                       &kMean,
                                       &kCast,
                                       &kGlobalNorm,

@@ -56,6 +56,21 @@ Cost cost_cross_entropy_backward(const Program& p, const Op& op) {
           .bytes_written = logits_bytes(p, op)};
 }
 
+/// Both at once, for the fuse pass: inputs are logits and targets, outputs dlogits, losses, lse.
+std::vector<Tensor> infer_cross_entropy_with_gradient(const Program& p, const Op& op) {
+  auto outputs = infer_cross_entropy(p, op);
+  outputs.insert(outputs.begin(), infer_cross_entropy_backward(p, op).front());
+  return outputs;
+}
+
+/// Logits are read once.
+Cost cost_cross_entropy_with_gradient(const Program& p, const Op& op) {
+  const std::int64_t rows = op.attrs.integer("rows");
+  return {.elementwise_flop = 8 * logits_of(p, op),
+          .bytes_read = logits_bytes(p, op) + 4 * rows,
+          .bytes_written = logits_bytes(p, op) + 8 * rows};
+}
+
 /// mean: loss [1] (+)= weight * sum of losses; `accumulate` adds the next micro-batch's. Attribute: weight.
 std::vector<Tensor> infer_mean(const Program&, const Op&) {
   return {{.shape = {1}, .role = Role::result, .full_precision = true}};
@@ -75,6 +90,10 @@ const OpDef kCrossEntropyBackward{.name = "cross_entropy_backward",
                                   .infer = infer_cross_entropy_backward,
                                   .cost = cost_cross_entropy_backward,
                                   .in_place_input = 0};
+const OpDef kCrossEntropyWithGradient{.name = "cross_entropy_with_gradient",
+                                      .infer = infer_cross_entropy_with_gradient,
+                                      .cost = cost_cross_entropy_with_gradient,
+                                      .in_place_input = 0};
 const OpDef kMean{.name = "mean", .infer = infer_mean, .cost = cost_mean};
 
 }  // namespace rooflm::program::ops

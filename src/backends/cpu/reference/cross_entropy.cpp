@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "backends/cpu/loss_with_gradient.h"
 #include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/token_ids.h"
@@ -72,6 +73,10 @@ Kernel make_cross_entropy_backward(const OpView& v) {
       });
     };
   });
+}
+
+Kernel make_cross_entropy_with_gradient(const OpView& v) {
+  return compose_loss_with_gradient(v, make_cross_entropy, make_cross_entropy_backward);
 }
 
 /// loss (+)= weight * sum of losses

@@ -51,6 +51,7 @@ Kernel make_flash_attention_backward(const OpView& v);
 // cross_entropy.cpp
 Kernel make_cross_entropy(const OpView& v);
 Kernel make_cross_entropy_backward(const OpView& v);
+Kernel make_cross_entropy_with_gradient(const OpView& v);
 Kernel make_mean(const OpView& v);
 // cast.cpp
 Kernel make_cast(const OpView& v);

@@ -97,6 +97,69 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// What both launches compute, in the same order, with the row kept in shared memory between them.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    cross_entropy_with_gradient(LossShape shape, const T* logits, const std::int32_t* targets, float scale,
+                                float* losses, float* lse, T* dlogits) {
+  constexpr std::int64_t kStep = kThreads * kPack;
+  constexpr int kFetched = 4;  // loads that are under way at once
+  extern __shared__ uint4 kept[];
+  const std::int64_t row = blockIdx.x;
+  const T* x = logits + row * shape.cols;
+  T* row_kept = reinterpret_cast<T*>(kept);
+  LogSumExp total;
+  for (std::int64_t v = threadIdx.x * kPack; v < shape.valid; v += kFetched * kStep) {
+    RawPack<T> raw[kFetched];
+#pragma unroll
+    for (int i = 0; i < kFetched; ++i) {
+      if (v + i * kStep < shape.valid) raw[i] = load_raw(x + v + i * kStep);
+    }
+#pragma unroll
+    for (int i = 0; i < kFetched; ++i) {
+      const std::int64_t at = v + i * kStep;
+      if (at >= shape.valid) break;
+      *reinterpret_cast<RawPack<T>*>(row_kept + at) = raw[i];
+      if (at + kPack <= shape.valid) {
+        add_pack(total, unpack(raw[i]));
+      } else {
+        add_pack(total, unpack(raw[i]), shape.valid - at);
+      }
+    }
+  }
+  total = block_merge(total);  // all of the row is there for all threads
+  const float log_sum = total.value();
+  const std::int32_t target = targets[row];
+  if (threadIdx.x == 0) {
+    lse[row] = log_sum;
+    const bool exists = target < shape.valid;
+    losses[row] = target < 0 ? 0.0F
+                  : exists   ? log_sum - to_float(row_kept[target])
+                             : __int_as_float(0x7fffffff);
+  }
+  const std::int64_t valid = target < 0 ? 0 : shape.valid;
+  T* to = dlogits + row * shape.cols;
+  for (std::int64_t v = threadIdx.x * kPack; v < shape.cols; v += kStep) {
+    const Pack pack = v < valid ? load_whole(row_kept + v) : Pack{};
+    store_whole(to + v, gradient(pack, v, valid, target, log_sum, scale));
+  }
+}
+
+/// Whether a block can have so many bytes of shared memory; asks for it.
+template <class T>
+bool reserve_row(std::size_t bytes) {
+  constexpr std::size_t kOthers = 1024;  // what the kernel and the device need besides
+  int device = 0;
+  int most = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess ||
+      bytes + kOthers > static_cast<std::size_t>(most)) {
+    return false;
+  }
+  return cudaFuncSetAttribute(cross_entropy_with_gradient<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes)) == cudaSuccess;
+}
+
 __global__ void __launch_bounds__(kMeanThreads)
     mean(std::int64_t count, const float* losses, double weight, bool accumulate, float* loss) {
   double sum = 0;
@@ -130,6 +193,25 @@ void launch_cross_entropy_backward(Stream stream, core::DType dtype, const LossS
         shape, aligned, static_cast<const T*>(logits), targets, lse, grad_scale, static_cast<T*>(dlogits));
   });
   check_launch("cross_entropy_backward");
+}
+
+void launch_cross_entropy_with_gradient(Stream stream, core::DType dtype, const LossShape& shape,
+                                        const void* logits, const std::int32_t* targets, float grad_scale,
+                                        float* losses, float* lse, void* dlogits) {
+  constexpr const char* kWhat = "cross_entropy_with_gradient";
+  if (shape.rows == 0) return;
+  bool fits = false;
+  with_element(dtype, kWhat, [&]<class T>(T) {
+    const std::size_t bytes = static_cast<std::size_t>(shape.cols) * sizeof(T);
+    fits = shape.cols % kPack == 0 && are_aligned({logits, dlogits}) && reserve_row<T>(bytes);
+    if (!fits) return;
+    cross_entropy_with_gradient<<<grid_size(shape.rows, kWhat), kThreads, bytes, stream>>>(
+        shape, static_cast<const T*>(logits), targets, grad_scale, losses, lse, static_cast<T*>(dlogits));
+  });
+  check_launch(kWhat);
+  if (fits) return;
+  launch_cross_entropy(stream, dtype, shape, logits, targets, losses, lse);
+  launch_cross_entropy_backward(stream, dtype, shape, logits, targets, lse, grad_scale, dlogits);
 }
 
 void launch_mean(Stream stream, std::int64_t count, const float* losses, double weight, bool accumulate,

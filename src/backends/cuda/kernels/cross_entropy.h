@@ -26,6 +26,12 @@ void launch_cross_entropy_backward(Stream stream, core::DType dtype, const LossS
                                    const void* logits, const std::int32_t* targets, const float* lse,
                                    float grad_scale, void* dlogits);
 
+/// Both: losses and lse of launch_cross_entropy, then dlogits of launch_cross_entropy_backward, the same
+/// bits. Rows that fit into shared memory are read once.
+void launch_cross_entropy_with_gradient(Stream stream, core::DType dtype, const LossShape& shape,
+                                        const void* logits, const std::int32_t* targets, float grad_scale,
+                                        float* losses, float* lse, void* dlogits);
+
 /// *loss (+)= weight * sum of losses, summed in double and in a fixed order; added to with `accumulate`.
 void launch_mean(Stream stream, std::int64_t count, const float* losses, double weight, bool accumulate,
                  float* loss);

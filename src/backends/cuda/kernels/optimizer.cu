@@ -50,7 +50,7 @@ __device__ inline float clip_of(const UpdateStep& step) {
   return ratio >= 1.0F ? 1.0F : ratio;
 }
 
-/// A thread's pack of a tensor of the list.
+/// A pack of a tensor of the list. Everything is used once a step: it leaves the caches first.
 struct Piece {
   UpdatedTensor tensor;
   std::int64_t first;
@@ -59,16 +59,23 @@ struct Piece {
   __device__ explicit Piece(const TensorList<UpdatedTensor>& list) {
     const int index = list.find(blockIdx.x);
     tensor = list.tensors[index];
-    first = (blockIdx.x - list.first_block[index]) * kUpdatePiece + threadIdx.x * kPack;
+    first = (std::int64_t{blockIdx.x - list.first_block[index]} * kThreads + threadIdx.x) * kPack;
     const auto bits =
         reinterpret_cast<std::uintptr_t>(tensor.parameter) |
         reinterpret_cast<std::uintptr_t>(tensor.gradient) | reinterpret_cast<std::uintptr_t>(tensor.moment1) |
         reinterpret_cast<std::uintptr_t>(tensor.moment2) | reinterpret_cast<std::uintptr_t>(tensor.copy);
-    aligned = bits % sizeof(float4) == 0;
+    aligned = bits % sizeof(float4) == 0 && first + kPack <= tensor.count;
   }
-  __device__ Pack load(const float* from) const { return load_pack(from, first, tensor.count, aligned); }
+  __device__ RawPack<float> load(const float* from) const {
+    if (!aligned) return load_single(from, first, tensor.count);
+    const auto* packs = reinterpret_cast<const uint4*>(from + first);
+    return {{__ldcs(packs), __ldcs(packs + 1)}};
+  }
   __device__ void store(float* to, const Pack& pack) const {
-    store_pack(to, first, tensor.count, aligned, pack);
+    if (!aligned) return store_pack(to, first, tensor.count, false, pack);
+    auto* packs = reinterpret_cast<float4*>(to + first);
+    __stcs(packs, make_float4(pack[0], pack[1], pack[2], pack[3]));
+    __stcs(packs + 1, make_float4(pack[4], pack[5], pack[6], pack[7]));
   }
   __device__ void store_parameter(const Pack& pack) const {
     store(tensor.parameter, pack);
@@ -80,16 +87,20 @@ struct Piece {
 
 __global__ void __launch_bounds__(kThreads)
     adamw(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
-  const Piece piece(list);
-  if (piece.first >= piece.tensor.count) return;
   const float kept = 1.0F - step.hyper[0] * step.weight_decay;
   const float rate = step.hyper[0] / step.hyper[1];
   const float inverse2 = 1.0F / step.hyper[2];
   const float clip = clip_of(step);
-  Pack p = piece.load(piece.tensor.parameter);
-  const Pack gradient = piece.load(piece.tensor.gradient);
-  Pack m = piece.load(piece.tensor.moment1);
-  Pack v = piece.load(piece.tensor.moment2);
+  const Piece piece(list);
+  if (piece.first >= piece.tensor.count) return;
+  const auto raw_p = piece.load(piece.tensor.parameter);
+  const auto raw_g = piece.load(piece.tensor.gradient);
+  const auto raw_m = piece.load(piece.tensor.moment1);
+  const auto raw_v = piece.load(piece.tensor.moment2);
+  Pack p = unpack(raw_p);
+  const Pack gradient = unpack(raw_g);
+  Pack m = unpack(raw_m);
+  Pack v = unpack(raw_v);
 #pragma unroll
   for (int i = 0; i < kPack; ++i) {
     const float g = clip * gradient[i];
@@ -108,8 +119,8 @@ __global__ void __launch_bounds__(kThreads)
   if (piece.first >= piece.tensor.count) return;
   const float kept = 1.0F - step.hyper[0] * step.weight_decay;
   const float rate = step.hyper[0] * clip_of(step);
-  Pack p = piece.load(piece.tensor.parameter);
-  const Pack gradient = piece.load(piece.tensor.gradient);
+  Pack p = unpack(piece.load(piece.tensor.parameter));
+  const Pack gradient = unpack(piece.load(piece.tensor.gradient));
 #pragma unroll
   for (int i = 0; i < kPack; ++i) p[i] = kept * p[i] - rate * gradient[i];
   piece.store_parameter(p);
