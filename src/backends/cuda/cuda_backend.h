@@ -12,6 +12,9 @@ struct CudaOptions {
   /// Times the most promising algorithms of each product and takes the fastest, instead of the first that
   /// cuBLASLt proposes. Faster, but another process may choose differently and round differently.
   bool tune_products = false;
+  /// The same bits every time. Without it the gradient of attention is summed in whatever order its blocks
+  /// finish, where that is faster.
+  bool deterministic = true;
 };
 
 /// The GPU `index` with one stream. Kernels only submit. Allocations come from a pool of the backend that

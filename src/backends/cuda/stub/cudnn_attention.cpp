@@ -1,0 +1,26 @@
+// Built without the headers of cuDNN: attention runs on this library's own kernels.
+#include "backends/cuda/cudnn_attention.h"
+
+namespace rooflm::backends::cuda {
+
+class CudnnAttention::Library {};
+
+CudnnAttention::CudnnAttention(int /*device*/, cudaStream_t /*stream*/) {}
+CudnnAttention::~CudnnAttention() = default;
+
+CudnnAttention::Key CudnnAttention::key(const AttentionShape& s, core::DType dtype) {
+  return {s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, dtype};
+}
+
+const AttentionForward& CudnnAttention::forward(const AttentionShape& shape, core::DType dtype) {
+  return forwards_[key(shape, dtype)];
+}
+
+const AttentionGradient& CudnnAttention::gradient(const AttentionShape& shape, core::DType dtype,
+                                                  GradientOrder order) {
+  return gradients_[{key(shape, dtype), order.deterministic, order.score_bytes}];
+}
+
+CudnnStatus query_cudnn() { return {.version = {}, .reason = "built without cudnn_graph.h"}; }
+
+}  // namespace rooflm::backends::cuda
