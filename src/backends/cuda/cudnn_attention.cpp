@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/cudnn_attention_graphs.h"
 #include "backends/cuda/cudnn_graph.h"
 #include "backends/cuda/cudnn_library.h"

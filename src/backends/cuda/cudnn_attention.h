@@ -8,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <string>
 #include <tuple>
 
 #include "backends/cuda/kernels/attention.h"
@@ -62,12 +61,5 @@ class CudnnAttention {
   std::map<Key, AttentionForward> forwards_;
   std::map<std::tuple<Key, bool, std::size_t>, AttentionGradient> gradients_;
 };
-
-/// "9.14.0", or why attention does not use cuDNN here.
-struct CudnnStatus {
-  std::string version;
-  std::string reason;
-};
-CudnnStatus query_cudnn();
 
 }  // namespace rooflm::backends::cuda

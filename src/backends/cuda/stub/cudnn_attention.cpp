@@ -1,6 +1,8 @@
 // Built without the headers of cuDNN: attention runs on this library's own kernels.
 #include "backends/cuda/cudnn_attention.h"
 
+#include "backends/cuda/cuda_backend.h"
+
 namespace rooflm::backends::cuda {
 
 class CudnnAttention::Library {};
