@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cli/ceilings.h"
+#include "cli/devices.h"
 #include "cli/model_options.h"
 #include "cli/table.h"
 #include "measure/bench_runner.h"
@@ -22,6 +23,7 @@ struct BenchSettings {
   std::uint64_t seed = 0;
   std::optional<double> memory_limit_bytes;  ///< absent: what the device has free
   bool measure_peak = true;
+  SumOrder order = SumOrder::fixed;
 };
 
 /// Builds the step, checks that it fits before anything large is allocated, initialises the weights from the

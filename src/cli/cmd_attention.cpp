@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cuda/cuda_backend.h"
 #include "cli/commands.h"
 #include "cli/devices.h"
 #include "cli/model_options.h"
@@ -94,12 +93,7 @@ void set_times(Row& row, const std::string& phase, const core::Summary& seconds,
   row.set(phase + "_flop_per_s", flop / 2 / seconds.median);
 }
 
-/// Whose flash kernels ran: "cuDNN 9.19.0", "own", or nothing where there is no choice.
-Cell kernels_cell(std::string_view whose) {
-  if (whose.empty()) return {};
-  if (whose != "cuDNN") return std::string(whose);
-  return fmt::format("{} {}", whose, backends::cuda::query_cudnn().version);
-}
+Cell text_cell(const std::string& text) { return text.empty() ? Cell() : Cell(text); }
 
 void set_result(Row& row, const measure::AttentionResult& result, const backends::Backend& backend) {
   row.set("status", std::string("success"));
@@ -108,9 +102,9 @@ void set_result(Row& row, const measure::AttentionResult& result, const backends
   row.set("samples", static_cast<std::int64_t>(result.forward.count));
   row.set("peak_bytes", static_cast<std::int64_t>(result.peak_bytes));
   row.set("workspace_bytes", static_cast<std::int64_t>(result.workspace_bytes));
-  const auto kernels = backends::cuda::attention_kernels(backend);
-  row.set("forward_kernels", kernels_cell(kernels.forward));
-  row.set("backward_kernels", kernels_cell(kernels.backward));
+  const AttentionLibraries libraries = attention_libraries(backend);
+  row.set("attention_forward", text_cell(libraries.forward));
+  row.set("attention_backward", text_cell(libraries.backward));
 }
 
 Row measure_case(const Case& c, const Options& options, double limit_bytes) {
@@ -163,10 +157,10 @@ Table make_table(std::vector<Row> rows) {
                 "memory: operands, results and what is alive between them, as planned; workspace: what "
                 "kernels hold beside it."}};
   const bool has_kernels = std::any_of(table.rows.begin(), table.rows.end(),
-                                       [](const Row& row) { return !row.text("forward_kernels").empty(); });
+                                       [](const Row& row) { return !row.text("attention_forward").empty(); });
   if (has_kernels) {
-    table.columns.push_back({"forward_kernels", "forward_by"});
-    table.columns.push_back({"backward_kernels", "backward_by"});
+    table.columns.push_back({"attention_forward", "forward_by"});
+    table.columns.push_back({"attention_backward", "backward_by"});
   }
   return table;
 }

@@ -64,8 +64,8 @@ void test_attention(DType dtype, const AttentionShape& s, GradientOrder order) {
   // Numbers that bf16 keeps are numbers that fp16 keeps, but for the smallest.
   const AttentionReference expected(s, DType::bf16);
   CudnnAttention cudnn(0, nullptr);
-  const AttentionForward forward = cudnn.forward(s, dtype);
-  const AttentionGradient gradient = cudnn.gradient(s, dtype, order);
+  const CudnnForward forward = cudnn.forward(s, dtype);
+  const CudnnGradient gradient = cudnn.gradient(s, dtype, order);
   ASSERT_TRUE(forward.submit);
   ASSERT_TRUE(gradient.submit);
 

@@ -37,7 +37,7 @@ std::int64_t divisor(std::int64_t count, std::int64_t most) {
 }
 
 /// The largest part whose scores take at most `bytes`.
-AttentionPart part_within(const AttentionShape& s, std::size_t bytes) {
+CudnnPart part_within(const AttentionShape& s, std::size_t bytes) {
   const std::int64_t group = s.heads / s.kv_heads;
   const auto most = static_cast<std::int64_t>(bytes / scores_bytes(group, s.seq));  // of groups
   if (most >= s.kv_heads) return {divisor(s.batch, most / s.kv_heads), s.heads, s.kv_heads};
@@ -105,12 +105,12 @@ CudnnAttention::Key CudnnAttention::key(const AttentionShape& s, DType dtype) {
   return {s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, dtype};
 }
 
-const AttentionForward& CudnnAttention::forward(const AttentionShape& s, DType dtype) {
+const CudnnForward& CudnnAttention::forward(const AttentionShape& s, DType dtype) {
   const auto [found, is_new] = forwards_.try_emplace(key(s, dtype));
   if (!is_new || library_ == nullptr || !is_taken(s, dtype)) return found->second;
   try {
-    auto f = std::make_shared<const AttentionForwardPlan>(library_->functions, library_->device, s,
-                                                          type_of(dtype));
+    auto f =
+        std::make_shared<const CudnnForwardPlan>(library_->functions, library_->device, s, type_of(dtype));
     const auto submit = [f, s, size = core::size_of(dtype), library = library_.get()](
                             const void* qkv, void* y, float* lse, void* workspace) {
       const PackedAddresses from(mutable_address(qkv), s, {}, size);
@@ -134,7 +134,7 @@ class GradientRun {
               DType dtype, GradientOrder order)
       : shape_(s),
         part_(order.deterministic ? part_within(s, order.score_bytes)
-                                  : AttentionPart{s.batch, s.heads, s.kv_heads}),
+                                  : CudnnPart{s.batch, s.heads, s.kv_heads}),
         size_(core::size_of(dtype)),
         plan_(library, device, s, part_, type_of(dtype), order.deterministic) {
     const auto rows = static_cast<std::size_t>(part_.batch * part_.heads * s.seq);
@@ -177,15 +177,15 @@ class GradientRun {
 
  private:
   AttentionShape shape_;
-  AttentionPart part_;
+  CudnnPart part_;
   std::size_t size_;
-  AttentionGradientPlan plan_;
+  CudnnGradientPlan plan_;
   std::size_t delta_bytes_ = 0, sums_bytes_ = 0;
 };
 
 }  // namespace
 
-const AttentionGradient& CudnnAttention::gradient(const AttentionShape& s, DType dtype, GradientOrder order) {
+const CudnnGradient& CudnnAttention::gradient(const AttentionShape& s, DType dtype, GradientOrder order) {
   const auto [found, is_new] =
       gradients_.try_emplace({key(s, dtype), order.deterministic, order.score_bytes});
   if (!is_new || library_ == nullptr || !is_taken(s, dtype)) return found->second;

@@ -16,13 +16,13 @@
 namespace rooflm::backends::cuda {
 
 /// As launch_flash_attention, with working memory. `submit` is empty when there is none.
-struct AttentionForward {
+struct CudnnForward {
   std::size_t workspace_bytes = 0;
   std::function<void(const void* qkv, void* y, float* lse, void* workspace)> submit;
 };
 
 /// As launch_flash_attention_backward. `submit` is empty when there is none.
-struct AttentionGradient {
+struct CudnnGradient {
   std::size_t workspace_bytes = 0;
   std::function<void(const void* dy, const void* qkv, const void* y, const float* lse, void* dqkv,
                      void* workspace)>
@@ -49,17 +49,17 @@ class CudnnAttention {
   /// Empty when cuDNN is not here or has no engine for this: it takes bf16 and fp16, sequences of
   /// a multiple of 128 and heads of a multiple of 8. Compiles on first use, so call it while a kernel is
   /// made.
-  const AttentionForward& forward(const AttentionShape& shape, core::DType dtype);
+  const CudnnForward& forward(const AttentionShape& shape, core::DType dtype);
   /// As forward.
-  const AttentionGradient& gradient(const AttentionShape& shape, core::DType dtype, GradientOrder order);
+  const CudnnGradient& gradient(const AttentionShape& shape, core::DType dtype, GradientOrder order);
 
  private:
   class Library;
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, core::DType>;
   static Key key(const AttentionShape& shape, core::DType dtype);
   std::unique_ptr<const Library> library_;  ///< nullptr: not here
-  std::map<Key, AttentionForward> forwards_;
-  std::map<std::tuple<Key, bool, std::size_t>, AttentionGradient> gradients_;
+  std::map<Key, CudnnForward> forwards_;
+  std::map<std::tuple<Key, bool, std::size_t>, CudnnGradient> gradients_;
 };
 
 }  // namespace rooflm::backends::cuda

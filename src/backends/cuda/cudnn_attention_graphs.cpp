@@ -13,7 +13,7 @@ constexpr std::int64_t kColumnAxis = 3;
 /// Adds the operands of a part to a graph; D is contiguous, so that a transposed one is the same memory.
 class Operands {
  public:
-  Operands(CudnnGraph& graph, const AttentionShape& s, const AttentionPart& part, cudnnDataType_t type)
+  Operands(CudnnGraph& graph, const AttentionShape& s, const CudnnPart& part, cudnnDataType_t type)
       : graph_(graph), shape_(s), part_(part), type_(type) {}
 
   CudnnValue query() { return rows(part_.heads, width()); }
@@ -46,7 +46,7 @@ class Operands {
   }
   CudnnGraph& graph_;
   AttentionShape shape_;
-  AttentionPart part_;
+  CudnnPart part_;
   cudnnDataType_t type_;
 };
 
@@ -74,8 +74,8 @@ void sum_over_queries(CudnnGraph& g, const Operands& operands, CudnnValue weight
 
 }  // namespace
 
-AttentionForwardPlan::AttentionForwardPlan(const CudnnLibrary& library, const CudnnDescriptor& device,
-                                           const AttentionShape& s, cudnnDataType_t type) {
+CudnnForwardPlan::CudnnForwardPlan(const CudnnLibrary& library, const CudnnDescriptor& device,
+                                   const AttentionShape& s, cudnnDataType_t type) {
   CudnnGraph g(library);
   Operands operands(g, s, {s.batch, s.heads, s.kv_heads}, type);
   q = operands.query();
@@ -99,9 +99,9 @@ AttentionForwardPlan::AttentionForwardPlan(const CudnnLibrary& library, const Cu
   plan = g.plan(device);
 }
 
-AttentionGradientPlan::AttentionGradientPlan(const CudnnLibrary& library, const CudnnDescriptor& device,
-                                             const AttentionShape& s, const AttentionPart& part,
-                                             cudnnDataType_t type, bool is_deterministic)
+CudnnGradientPlan::CudnnGradientPlan(const CudnnLibrary& library, const CudnnDescriptor& device,
+                                     const AttentionShape& s, const CudnnPart& part, cudnnDataType_t type,
+                                     bool is_deterministic)
     : deterministic(is_deterministic) {
   CudnnGraph g(library);
   Operands operands(g, s, part, type);

@@ -2,6 +2,7 @@
 #include "backends/cuda/cudnn_attention.h"
 #include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/kernels/attention.h"
+#include "core/error.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -52,7 +53,7 @@ Kernel make_cudnn_attention(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   const AttentionShape shape = shape_of(v, v.in(0));
   if (!is_forward(v, dtype) || is_own_forward_faster(dtype, shape)) return {};
-  const AttentionForward forward = v.context->cudnn().forward(shape, dtype);
+  const CudnnForward forward = v.context->cudnn().forward(shape, dtype);
   if (!forward.submit) return {};
   void* workspace = v.context->scratch(forward.workspace_bytes);
   v.context->attention_kernels().forward = kCudnn;
@@ -77,9 +78,14 @@ Kernel make_cudnn_attention_backward(const OpView& v) {
   const AttentionShape shape = shape_of(v, v.in(1));
   const GradientOrder order{.deterministic = v.context->options().deterministic};
   if (!is_gradient(v, dtype) || is_own_gradient_faster(dtype, shape, order.deterministic)) return {};
-  const AttentionGradient gradient = v.context->cudnn().gradient(shape, dtype, order);
+  const CudnnGradient gradient = v.context->cudnn().gradient(shape, dtype, order);
   if (!gradient.submit) return {};
-  void* workspace = v.context->scratch(gradient.workspace_bytes);
+  void* workspace = nullptr;
+  try {
+    workspace = v.context->scratch(gradient.workspace_bytes);
+  } catch (const core::OutOfMemory&) {
+    return {};  // the own kernels need none to speak of
+  }
   v.context->attention_kernels().backward = kCudnn;
   return [gradient, workspace, context = v.context](const KernelArgs& args) {
     gradient.submit(args.in[0], args.in[1], args.in[2], floats(args.in[3]), args.out[0], workspace);

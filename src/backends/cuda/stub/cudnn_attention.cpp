@@ -14,12 +14,12 @@ CudnnAttention::Key CudnnAttention::key(const AttentionShape& s, core::DType dty
   return {s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, dtype};
 }
 
-const AttentionForward& CudnnAttention::forward(const AttentionShape& shape, core::DType dtype) {
+const CudnnForward& CudnnAttention::forward(const AttentionShape& shape, core::DType dtype) {
   return forwards_[key(shape, dtype)];
 }
 
-const AttentionGradient& CudnnAttention::gradient(const AttentionShape& shape, core::DType dtype,
-                                                  GradientOrder order) {
+const CudnnGradient& CudnnAttention::gradient(const AttentionShape& shape, core::DType dtype,
+                                              GradientOrder order) {
   return gradients_[{key(shape, dtype), order.deterministic, order.score_bytes}];
 }
 
