@@ -1,7 +1,9 @@
-# Decides whether the CUDA backend or its stub is built: sets ROOFLM_HAS_CUDA and, without it, ROOFLM_CUDA_REASON.
+# Decides whether the CUDA backend or its stub is built: sets ROOFLM_HAS_CUDA and, without it, ROOFLM_CUDA_REASON;
+# with it ROOFLM_HAS_CUDNN and CUDNN_INCLUDE_DIR.
 include(CheckLanguage)
 
 set(ROOFLM_HAS_CUDA OFF)
+set(ROOFLM_HAS_CUDNN OFF)
 set(ROOFLM_CUDA_REASON "")
 if(NOT ROOFLM_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "ROOFLM_CUDA is '${ROOFLM_CUDA}': expected AUTO, ON or OFF")
@@ -46,7 +48,13 @@ if(ROOFLM_HAS_CUDA)
   endif()
   set(CMAKE_CUDA_STANDARD 20)
   find_package(CUDAToolkit REQUIRED)
-  message(STATUS "CUDA backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES}")
+  # cuDNN: its attention kernels. Only headers are needed; the library is looked for when rooflm runs.
+  find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDNN_PATH PATH_SUFFIXES include)
+  mark_as_advanced(CUDNN_INCLUDE_DIR)
+  if(CUDNN_INCLUDE_DIR)
+    set(ROOFLM_HAS_CUDNN ON)
+  endif()
+  message(STATUS "CUDA backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES}, cuDNN ${ROOFLM_HAS_CUDNN}")
 else()
   message(STATUS "CUDA backend: a stub (${ROOFLM_CUDA_REASON})")
 endif()

@@ -3,6 +3,9 @@ file(GLOB_RECURSE rooflm_headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DI
 if(NOT ROOFLM_HAS_CUDA)
   list(FILTER rooflm_headers EXCLUDE REGEX "^backends/cuda/")  # they need the headers of CUDA
 endif()
+if(NOT ROOFLM_HAS_CUDNN)
+  list(FILTER rooflm_headers EXCLUDE REGEX "^backends/cuda/cudnn_(library|graph|attention_graphs)")
+endif()
 set(rooflm_header_sources "")
 foreach(header IN LISTS rooflm_headers)
   string(REPLACE "/" "__" source "${header}")

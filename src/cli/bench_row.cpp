@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "cli/devices.h"
 #include "cli/step_inputs.h"
 #include "core/error.h"
 #include "engines/engine.h"
@@ -43,6 +42,7 @@ void set_identity(Row& row, const Point& point, const BenchSettings& settings) {
   row.set("recompute", std::string(passes::name_of(point.step.recompute)));
   row.set("threads", std::int64_t{resolve_threads(settings.threads)});
   row.set("seed", static_cast<std::int64_t>(settings.seed));
+  row.set("deterministic", settings.order == SumOrder::fixed);
   row.set("warmup", std::int64_t{settings.steps.warmup});
   row.set("steps", std::int64_t{settings.steps.steps});
 }
@@ -131,6 +131,9 @@ std::vector<engines::StepTimes> measure_point(Row& row, program::Program program
                          settings.memory_limit_bytes.value_or(0));
   measure::BenchResult result = run_steps(engine, point, settings);
   row.set("status", std::string("success"));
+  const AttentionLibraries libraries = attention_libraries(backend);
+  if (!libraries.forward.empty()) row.set("attention_forward", libraries.forward);
+  if (!libraries.backward.empty()) row.set("attention_backward", libraries.backward);
   set_times(row, result);
   set_rates(row, point, result, peak);
   row.set("peak_bytes", store.bytes() + engine.io().bytes() + engine.peak_transient_bytes() +
@@ -155,7 +158,8 @@ BenchOutcome run_point(const Point& point, const BenchSettings& settings, Ceilin
   set_identity(row, point, settings);
   row.set("status", std::string("planned"));
   set_unmeasured(row);
-  const auto backend = make_backend(point.device, point.step.engine, settings.threads, Tuning::timed);
+  const auto backend =
+      make_backend(point.device, point.step.engine, settings.threads, Tuning::timed, settings.order);
   program::Program program =
       engines::training_step(model::forward(point.config, point.batch, point.seq), point.step);
   const engines::MemoryNeed need = engines::memory_need(program, point.step.engine);

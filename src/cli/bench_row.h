@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/ceilings.h"
+#include "cli/devices.h"
 #include "cli/model_options.h"
 #include "cli/table.h"
 #include "engines/engine.h"
@@ -24,6 +25,7 @@ struct BenchSettings {
   std::uint64_t seed = 0;
   std::optional<double> memory_limit_bytes;  ///< absent: what the device has free
   bool measure_peak = true;
+  SumOrder order = SumOrder::fixed;
 };
 
 /// One configuration, measured.

@@ -34,6 +34,7 @@ struct Options {
   std::string record;
   bool overwrite = false;
   bool no_peak = false;
+  bool nondeterministic = false;
 };
 
 BenchSettings settings_from(const Options& options) {
@@ -55,6 +56,7 @@ BenchSettings settings_from(const Options& options) {
     settings.memory_limit_bytes = parse_bytes("--memory-limit", options.memory_limit);
   }
   settings.measure_peak = !options.no_peak;
+  settings.order = options.nondeterministic ? SumOrder::any : SumOrder::fixed;
   return settings;
 }
 
@@ -146,6 +148,9 @@ Body declare_bench(CLI::App& app) {
                  "Larger configurations become rows with status oom: 8GB, 8GiB (default: what is free)")
       ->type_name("SIZE")
       ->group("Measuring");
+  app.add_flag("--nondeterministic", options->nondeterministic,
+               "Let GPUs sum the gradient of attention in any order where that is faster")
+      ->group("Run");
   app.add_flag("--no-peak", options->no_peak, "Do not measure the matrix-product rate (no of_peak, no MFU)")
       ->group("Measuring");
   app.add_option("--format", options->format, "JSON and CSV carry every value in full")

@@ -35,6 +35,8 @@ Body declare_train(CLI::App& app);
 Body declare_eval(CLI::App& app);
 Body declare_generate(CLI::App& app);
 Body declare_peaks(CLI::App& app);
+Body declare_attention(CLI::App& app);
+Body declare_gemm(CLI::App& app);
 Body declare_data_prepare(CLI::App& app);
 Body declare_data_info(CLI::App& app);
 Body declare_data_tokenize(CLI::App& app);

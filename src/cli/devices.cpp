@@ -58,15 +58,25 @@ std::int64_t loss_chunk_bytes(const std::string& device) {
 }
 
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, engines::EngineKind engine,
-                                                int threads, Tuning tuning) {
+                                                int threads, Tuning tuning, SumOrder order) {
   const bool fused = engine == engines::EngineKind::fused;
   if (device == "null") return backends::make_null_backend();
   if (is_cuda(device)) {
-    return backends::cuda::make_cuda_backend(index_of(device),
-                                             {.tune_products = fused && tuning == Tuning::timed});
+    return backends::cuda::make_cuda_backend(
+        index_of(device),
+        {.tune_products = fused && tuning == Tuning::timed, .deterministic = order == SumOrder::fixed});
   }
   return backends::make_cpu_backend(fused ? backends::CpuKernels::fast : backends::CpuKernels::reference,
                                     threads);
+}
+
+AttentionLibraries attention_libraries(const backends::Backend& backend) {
+  const auto named = [](std::string_view whose) {
+    if (whose != "cuDNN") return std::string(whose);
+    return fmt::format("{} {}", whose, backends::cuda::query_cudnn().version);
+  };
+  const backends::cuda::AttentionKernels kernels = backends::cuda::attention_kernels(backend);
+  return {.forward = named(kernels.forward), .backward = named(kernels.backward)};
 }
 
 int resolve_threads(int threads) { return threads > 0 ? threads : omp_get_num_procs(); }

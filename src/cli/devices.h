@@ -34,10 +34,21 @@ std::int64_t loss_chunk_bytes(const std::string& device);
 /// one that is fastest when the engine is made.
 enum class Tuning : std::uint8_t { repeatable, timed };
 
+/// Whether a GPU sums in a fixed order, the same bits every time, or in any order where that is faster.
+enum class SumOrder : std::uint8_t { fixed, any };
+
 /// The backend on which an engine of this kind runs; `threads` 0 means one per core. Throws core::Unavailable
 /// with the reason when there is no such device here.
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, engines::EngineKind engine,
-                                                int threads, Tuning tuning = Tuning::repeatable);
+                                                int threads, Tuning tuning = Tuning::repeatable,
+                                                SumOrder order = SumOrder::fixed);
+
+/// Whose kernels run flash attention: "cuDNN 9.19.0" or "own"; empty where there is no choice.
+struct AttentionLibraries {
+  std::string forward, backward;
+};
+/// Those that the backend made last.
+AttentionLibraries attention_libraries(const backends::Backend& backend);
 
 /// Threads that the processor backend uses for `threads`: one per core that this process may use for 0.
 int resolve_threads(int threads);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/device.h"
 #include "cli/devices.h"
 #include "core/units.h"
@@ -34,6 +35,15 @@ Json cpu_json(const measure::Processor& processor) {
           {"caches", std::move(caches)}};
 }
 
+/// Where it is not here, attention runs on rooflm's own kernels.
+Json cudnn_json() {
+  const auto status = backends::cuda::query_cudnn();
+  const auto text = [](const std::string& value) { return value.empty() ? Json() : Json(value); };
+  return {{"available", !status.version.empty()},
+          {"version", text(status.version)},
+          {"reason", text(status.reason)}};
+}
+
 Json cuda_json(const backends::cuda::CudaStatus& status) {
   Json devices = Json::array();
   for (const auto& device : status.devices) {
@@ -47,7 +57,10 @@ Json cuda_json(const backends::cuda::CudaStatus& status) {
          {"driver_version", device.driver_version},
          {"runtime_version", device.runtime_version}});
   }
-  return {{"available", !status.devices.empty()}, {"reason", status.reason}, {"devices", std::move(devices)}};
+  return {{"available", !status.devices.empty()},
+          {"reason", status.reason},
+          {"devices", std::move(devices)},
+          {"cudnn", status.devices.empty() ? Json() : cudnn_json()}};
 }
 
 Json libraries_json() {
@@ -113,6 +126,13 @@ std::vector<std::pair<std::string, std::string>> machine_lines() {
     lines.emplace_back(fmt::format("device cuda:{}", device["index"].get<int>()),
                        fmt::format("{}, {} of {} free", device["name"].get<std::string>(),
                                    amount(device["free_bytes"]), amount(device["total_bytes"])));
+  }
+  if (!cuda["devices"].empty()) {
+    const Json& cudnn = cuda["cudnn"];
+    lines.emplace_back("attention on GPUs", cudnn["available"].get<bool>()
+                                                ? "cuDNN " + cudnn["version"].get<std::string>() +
+                                                      " where it is faster, else own kernels"
+                                                : "own kernels: " + cudnn["reason"].get<std::string>());
   }
   const Json& counters = info["counters"];
   lines.emplace_back("counters", counters["available"].get<bool>()

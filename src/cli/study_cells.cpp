@@ -100,13 +100,14 @@ std::vector<record::Cell> gemm_cells(const StudyOptions& options, int threads) {
       for (const std::int64_t count : parse_integers("count", option(options, "count", "1,4,16"))) {
         std::optional<double> first;
         for (const std::string& name : strategies) {
-          const measure::GemmProblem problem{.n = n,
+          const measure::GemmProblem problem{.m = n,
+                                             .n = n,
+                                             .k = n,
                                              .count = count,
                                              .strategy = measure::parse_gemm_strategy(name),
                                              .dtype = parse_compute_dtype(dtype, device).dtype};
           note("  {} x {}x{}x{} {} {}", count, n, n, n, dtype, name);
-          const core::Summary rate = measure::run_gemm(*backend, problem, kSampling);
-          const double seconds = problem.flop() / rate.median;
+          const double seconds = measure::run_gemm(*backend, problem, kSampling).wall.median;
           if (!first) first = seconds;
           cells.next_row();
           cells.text("dtype", dtype);
@@ -114,7 +115,7 @@ std::vector<record::Cell> gemm_cells(const StudyOptions& options, int threads) {
           cells.number("count", static_cast<double>(count));
           cells.text("strategy", name);
           cells.number("wall_ms", seconds * 1e3, "ms");
-          cells.number("rate", rate.median, "flop/s");
+          cells.number("rate", problem.flop() / seconds, "flop/s");
           cells.number("flop", problem.flop(), "flop");
           cells.number("times_" + strategies.front(), seconds / *first);
         }

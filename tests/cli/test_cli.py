@@ -289,6 +289,68 @@ class Measured(CommandLine):
             self.assertGreaterEqual(row["step_ms_mad"], 0)
             self.assertLessEqual(row["outliers"], steps // 2)
 
+    ATTENTION = ("attention", "--seconds", "0.01", "--threads", "1", "--format", "json")
+
+    def test_attention_of_every_kind(self):
+        rows = json.loads(self.ok(*self.ATTENTION, "--heads", "4", "--kv-heads", "2", "--head-dim", "16", "--seq",
+                                  "32,48", "--engine", "eager,fused", "--dtype", "fp32,bf16"))
+        self.assertEqual(len(rows), 2 * 2 * 2 * 3)
+        self.assertEqual([row["attention"] for row in rows[:3]], ["looped", "batched", "flash"])
+        for row in rows:
+            self.assertEqual(row["status"], "success")
+            self.assertEqual((row["device"], row["kv_heads"]), ("cpu", 2))
+            self.assertGreaterEqual(row["samples"], 3)
+            self.assertEqual(row["peak_bytes"], row["needed_bytes"])
+            for phase, products in (("forward", 2), ("backward", 4)):
+                flop = products * row["heads"] * row["seq"] ** 2 * row["head_dim"]
+                self.assertAlmostEqual(row[f"{phase}_flop_per_s"] * row[f"{phase}_ms_median"] / 1e3, flop, delta=1e-6 * flop)
+            self.assertIsNone(row["attention_forward"])
+        # Flash holds no scores: linear in the sequence where the others are quadratic.
+        bytes_of = {(row["attention"], row["engine"], row["dtype"], row["seq"]): row["peak_bytes"] for row in rows}
+        for (kind, engine, dtype, seq), peak in bytes_of.items():
+            if seq == 48:
+                grown = peak / bytes_of[kind, engine, dtype, 32]
+                self.assertAlmostEqual(grown, 1.5, delta=0.01) if kind == "flash" else self.assertGreater(grown, 1.55)
+
+    def test_attention_out_of_memory_is_a_row_and_the_sweep_goes_on(self):
+        sweep = [*self.ATTENTION, "--attention", "batched,flash", "--seq", "1024", "--memory-limit", "4MB"]
+        rows = json.loads(self.ok(*sweep))
+        self.assertEqual([row["status"] for row in rows], ["oom", "success"])
+        self.assertGreater(rows[0]["needed_bytes"], 4e6)
+        self.assertGreater(rows[0]["free_bytes"], rows[0]["needed_bytes"])
+        result = rooflm(*sweep[:-1], "1kB")
+        self.assertEqual(result.returncode, 4)
+        self.assertIn("out of memory: needs", result.stderr)
+        self.assertEqual({row["status"] for row in json.loads(result.stdout)}, {"oom"})
+
+    GEMM = ("gemm", "--seconds", "0.01", "--threads", "1", "--format", "json")
+
+    def test_gemm_strategies(self):
+        rows = json.loads(self.ok(*self.GEMM, "--size", "32,48", "--count", "1,3", "--dtype", "fp32,bf16"))
+        self.assertEqual(len(rows), 2 * 2 * 2 * 3)
+        self.assertEqual([row["strategy"] for row in rows[:3]], ["big", "looped", "batched"])
+        for row in rows:
+            self.assertEqual((row["status"], row["m"], row["k"]), ("success", row["n"], row["n"]))
+            self.assertEqual(row["flop"], 2 * row["count"] * row["n"] ** 3)
+            self.assertGreaterEqual(row["wall_ms_median"], row["device_ms_median"])
+            size = 4 if row["dtype"] == "fp32" else 2
+            matrices = 3 * row["count"] if row["strategy"] != "big" else 2 * row["count"] + 1
+            self.assertEqual(row["needed_bytes"], size * matrices * row["n"] ** 2)
+
+    def test_gemm_of_the_scores_of_a_model(self):
+        rows = json.loads(self.ok(*self.GEMM, "--qk-of", "llama3-8b", "--batch", "2", "--seq", "32", "--strategy",
+                                  "looped,batched"))
+        self.assertEqual([(row["count"], row["m"], row["n"], row["k"]) for row in rows],
+                         [(16, 128, 32, 128)] * 2 + [(16, 4, 32, 128)] * 2)
+        self.assertTrue(all(row["trans_b"] for row in rows))
+
+    def test_gemm_out_of_memory_is_a_row(self):
+        rows = json.loads(self.ok(*self.GEMM, "--size", "16,512", "--count", "1", "--strategy", "big",
+                                  "--memory-limit", "1MB"))
+        self.assertEqual([row["status"] for row in rows], ["success", "oom"])
+        self.fails(2, *self.GEMM, "--strategy", "bached", says=["batched"])
+        self.fails(2, *self.ATTENTION, "--heads", "3", "--kv-heads", "2", says=["--kv-heads 2 does not divide"])
+
     PEAKS = ("peaks", "--threads", "1", "--dtype", "fp32", "--format", "json")
 
     def memory_levels(self, info):

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/cudnn_attention.h"
 #include "backends/cuda/device.h"
 #include "backends/cuda/device_probe.h"
 #include "backends/cuda/gemm.h"
@@ -146,6 +147,11 @@ std::shared_ptr<const RopeTables> Context::rope_tables(std::int64_t seq, std::in
   launch_rope_tables(stream(), seq, head_dim, theta, static_cast<float*>(tables->cosines.data()),
                      static_cast<float*>(tables->sines.data()));
   return entry = std::move(tables);
+}
+
+CudnnAttention& Context::cudnn() {
+  if (cudnn_ == nullptr) cudnn_ = std::make_unique<CudnnAttention>(index_, stream());
+  return *cudnn_;
 }
 
 void Context::copy_in(void* device, const void* host, std::size_t bytes) const {

@@ -13,6 +13,7 @@
 
 namespace rooflm::backends::cuda {
 
+class CudnnAttention;
 class GemmPlans;
 
 /// Memory of a context, given back to its pool in stream order. Move-only.
@@ -78,6 +79,10 @@ class Context {
   [[nodiscard]] void* scratch(std::size_t bytes);
   /// Made on first use; all layers share one.
   std::shared_ptr<const RopeTables> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta);
+  /// cuDNN for attention, looked for on first use.
+  CudnnAttention& cudnn();
+  /// Whose kernels were made last.
+  [[nodiscard]] AttentionKernels& attention_kernels() { return attention_kernels_; }
   /// Blocking copies in stream order.
   void copy_in(void* device, const void* host, std::size_t bytes) const;
   void copy_out(void* host, const void* device, std::size_t bytes) const;
@@ -99,6 +104,8 @@ class Context {
   std::vector<DeviceMemory> scratch_;  ///< the last one is the largest
   std::map<RopeKey, std::shared_ptr<const RopeTables>> rope_tables_;
   std::unique_ptr<GemmPlans> products_;
+  std::unique_ptr<CudnnAttention> cudnn_;
+  AttentionKernels attention_kernels_;
 };
 
 }  // namespace rooflm::backends::cuda

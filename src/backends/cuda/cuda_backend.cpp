@@ -103,6 +103,8 @@ class CudaBackend final : public Backend {
     return static_cast<double>(free) + static_cast<double>(reserved) - static_cast<double>(used);
   }
 
+  [[nodiscard]] AttentionKernels attention_kernels() const { return context_->attention_kernels(); }
+
   [[nodiscard]] std::int64_t workspace_bytes() const override {
     const auto used = pool_bytes(context_->pool(), cudaMemPoolAttrUsedMemCurrent);
     return static_cast<std::int64_t>(used) - static_cast<std::int64_t>(allocated_bytes_);
@@ -118,6 +120,11 @@ class CudaBackend final : public Backend {
 
 std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& options) {
   return std::make_unique<CudaBackend>(std::make_shared<Context>(index, options));
+}
+
+AttentionKernels attention_kernels(const Backend& backend) {
+  const auto* gpu = dynamic_cast<const CudaBackend*>(&backend);
+  return gpu == nullptr ? AttentionKernels{} : gpu->attention_kernels();
 }
 
 }  // namespace rooflm::backends::cuda

@@ -89,6 +89,8 @@ Kernel make_merge_heads(const OpView& v);
 Kernel make_unmerge_heads(const OpView& v);
 Kernel make_rope(const OpView& v);
 // rows_attention.cpp
+Kernel make_cudnn_attention(const OpView& v);
+Kernel make_cudnn_attention_backward(const OpView& v);
 Kernel make_flash_attention(const OpView& v);
 Kernel make_flash_attention_backward(const OpView& v);
 // rows_tokens.cpp
@@ -108,7 +110,7 @@ Kernel make_global_norm(const OpView& v);
 Kernel make_adamw(const OpView& v);
 Kernel make_sgd(const OpView& v);
 
-/// The table: one row per op.
+/// The table: one row per op, and before it those that take some of its shapes.
 std::span<const MakerRow> kernel_rows();
 
 }  // namespace rooflm::backends::cuda

@@ -1,11 +1,16 @@
-// Flash attention, bound to ops.
+// Flash attention, bound to ops: by cuDNN where it is here and faster, else by the kernels of kernels/.
+#include "backends/cuda/cudnn_attention.h"
 #include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/kernels/attention.h"
+#include "core/error.h"
 
 namespace rooflm::backends::cuda {
 namespace {
 
 using core::DType;
+
+constexpr std::string_view kCudnn = "cuDNN";
+constexpr std::string_view kOwn = "own";
 
 /// `qkv`: packed projections [B, T, (H + 2K) D].
 AttentionShape shape_of(const OpView& v, const program::Tensor& qkv) {
@@ -16,28 +21,83 @@ AttentionShape shape_of(const OpView& v, const program::Tensor& qkv) {
           .head_dim = v.integer("head_dim")};
 }
 
+// When the kernels for warp groups are left alone, as measured on an H200 (docs/performance.md). On other
+// GPUs cuDNN always goes first.
+constexpr std::int64_t kShort = 128;         ///< positions: both take microseconds, cuDNN a few more
+constexpr std::int64_t kWide = 96;           ///< head size from which cuDNN's gradient is faster in any case
+constexpr std::int64_t kManyRows = 1 << 17;  ///< of all heads, from which its sums in any order are
+
+bool is_own_forward_faster(DType dtype, const AttentionShape& s) {
+  return runs_on_warp_groups(dtype, s) && s.seq <= kShort;
+}
+
+bool is_own_gradient_faster(DType dtype, const AttentionShape& s, bool deterministic) {
+  if (!runs_on_warp_groups(dtype, s)) return false;
+  if (s.seq <= kShort) return true;
+  if (s.head_dim >= kWide) return false;
+  return deterministic || s.batch * s.heads * s.seq < kManyRows;
+}
+
+bool is_forward(const OpView& v, DType dtype) {
+  return outputs_are(v, {0}, dtype) && outputs_are(v, {1}, DType::f32);
+}
+
+bool is_gradient(const OpView& v, DType dtype) {
+  return inputs_are(v, {1, 2}, dtype) && inputs_are(v, {3}, DType::f32) && outputs_are(v, {0}, dtype);
+}
+
 }  // namespace
 
 /// Inputs: qkv. Outputs: y, lse.
+Kernel make_cudnn_attention(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  const AttentionShape shape = shape_of(v, v.in(0));
+  if (!is_forward(v, dtype) || is_own_forward_faster(dtype, shape)) return {};
+  const CudnnForward forward = v.context->cudnn().forward(shape, dtype);
+  if (!forward.submit) return {};
+  void* workspace = v.context->scratch(forward.workspace_bytes);
+  v.context->attention_kernels().forward = kCudnn;
+  return [forward, workspace, context = v.context](const KernelArgs& args) {
+    forward.submit(args.in[0], args.out[0], floats(args.out[1]), workspace);
+  };
+}
+
 Kernel make_flash_attention(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   const AttentionShape shape = shape_of(v, v.in(0));
-  if (!is_storage(dtype) || !outputs_are(v, {0}, dtype) || !outputs_are(v, {1}, DType::f32)) return {};
-  if (shape.head_dim > kMaxHeadDim) return {};
+  if (!is_storage(dtype) || !is_forward(v, dtype) || shape.head_dim > kMaxHeadDim) return {};
+  v.context->attention_kernels().forward = kOwn;
   return [=, context = v.context](const KernelArgs& args) {
     launch_flash_attention(context->stream(), dtype, shape, args.in[0], args.out[0], floats(args.out[1]));
   };
 }
 
 /// Inputs: dy, qkv, y, lse.
+Kernel make_cudnn_attention_backward(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  const AttentionShape shape = shape_of(v, v.in(1));
+  const GradientOrder order{.deterministic = v.context->options().deterministic};
+  if (!is_gradient(v, dtype) || is_own_gradient_faster(dtype, shape, order.deterministic)) return {};
+  const CudnnGradient gradient = v.context->cudnn().gradient(shape, dtype, order);
+  if (!gradient.submit) return {};
+  void* workspace = nullptr;
+  try {
+    workspace = v.context->scratch(gradient.workspace_bytes);
+  } catch (const core::OutOfMemory&) {
+    return {};  // the own kernels need none to speak of
+  }
+  v.context->attention_kernels().backward = kCudnn;
+  return [gradient, workspace, context = v.context](const KernelArgs& args) {
+    gradient.submit(args.in[0], args.in[1], args.in[2], floats(args.in[3]), args.out[0], workspace);
+  };
+}
+
 Kernel make_flash_attention_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   const AttentionShape shape = shape_of(v, v.in(1));
-  if (!is_storage(dtype) || !inputs_are(v, {1, 2}, dtype) || !inputs_are(v, {3}, DType::f32) ||
-      !outputs_are(v, {0}, dtype) || shape.head_dim > kMaxHeadDim) {
-    return {};
-  }
+  if (!is_storage(dtype) || !is_gradient(v, dtype) || shape.head_dim > kMaxHeadDim) return {};
   void* workspace = v.context->scratch(flash_attention_backward_workspace_bytes(shape));
+  v.context->attention_kernels().backward = kOwn;
   return [=, context = v.context](const KernelArgs& args) {
     launch_flash_attention_backward(context->stream(), dtype, shape, args.in[0], args.in[1], args.in[2],
                                     floats(args.in[3]), args.out[0], workspace);

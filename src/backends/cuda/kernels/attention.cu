@@ -6,6 +6,7 @@
 #include "backends/cuda/kernels/attention_backward.cuh"
 #include "backends/cuda/kernels/attention_simple.cuh"
 #include "backends/cuda/kernels/attention_tiles.cuh"
+#include "backends/cuda/kernels/attention_warp_groups.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 
@@ -53,6 +54,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
+
+bool runs_on_warp_groups(core::DType dtype, const AttentionShape& shape) {
+  return dtype == core::DType::bf16 && prefers_warp_groups(shape);
+}
 
 void launch_flash_attention(Stream stream, core::DType dtype, const AttentionShape& shape, const void* qkv,
                             void* y, float* lse) {

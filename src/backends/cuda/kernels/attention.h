@@ -21,6 +21,10 @@ struct AttentionShape {
   std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
 };
 
+/// Whether the launchers take the matrix instructions of Hopper's warp groups: sm_90, bf16, D of 64, 80 or
+/// 128.
+[[nodiscard]] bool runs_on_warp_groups(core::DType dtype, const AttentionShape& shape);
+
 /// y = softmax(q k^T / sqrt(D)) v, causal, y [B, T, H D]; lse[b, h, t] = log sum exp of the row of scaled
 /// scores, fp32. No aliasing.
 void launch_flash_attention(Stream stream, core::DType dtype, const AttentionShape& shape, const void* qkv,

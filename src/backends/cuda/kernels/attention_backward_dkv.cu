@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGrad
       Sums<kM, kPart / 8> ds{};
       add_product_transposed<kDim>(p, own_keys, queries);
       add_product_transposed<kDim>(ds, own_values, gradients);
-      gradient_of_transposed_scores(p, ds, stage.lse + part, stage.delta + part, g.scale * kLog2E, key,
-                                    query);
+      transposed_probabilities(p, stage.lse + part, g.scale * kLog2E, key, query);
+      gradient_of_transposed_scores(p, ds, stage.delta + part);
       Factor<kM, kPart / 16> factor;
       factor.round(p);
       add_product<kDim>(dv, factor, gradients);

@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dq(AttentionGradi
       Sums<kM, kPart / 8> ds{};
       add_product_transposed<kDim>(scores, own_queries, part_keys);
       add_product_transposed<kDim>(ds, own_gradients, values(tile % 2) + part * kTileStride<kDim>);
-      gradient_of_scores(scores, ds, rows, g.scale * kLog2E, row, key);
+      probabilities(scores, rows, g.scale * kLog2E, row, key);
+      gradient_of_scores(scores, ds, rows);
       Factor<kM, kPart / 16> factor;
       factor.round(ds);
       add_product<kDim>(dq, factor, part_keys);

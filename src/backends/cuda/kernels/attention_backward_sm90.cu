@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1) attention_
       finish_products();
       receive(scores);
       receive(ds);
-      gradient_of_scores(scores, ds, rows, g.scale * kLog2E, row, key);
+      probabilities(scores, rows, g.scale * kLog2E, row, key);
+      gradient_of_scores(scores, ds, rows);
       Factor<1, 4> factor;
       factor.round(ds);
       settle(factor);
@@ -170,8 +171,8 @@ __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(
       finish_products();
       receive(p);
       receive(ds);
-      gradient_of_transposed_scores(p, ds, lse(step), delta(step), g.scale * kLog2E, first + own,
-                                    query_of(step));
+      transposed_probabilities(p, lse(step), g.scale * kLog2E, first + own, query_of(step));
+      gradient_of_transposed_scores(p, ds, delta(step));
       Factor<1, 4> left;
       Factor<1, 4> right;
       left.round(p);

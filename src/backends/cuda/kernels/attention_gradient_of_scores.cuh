@@ -46,10 +46,10 @@ struct Rows {
   }
 };
 
-/// ds of rows from `row` on and keys from `key` on, without the factor scale, into dp.
-template <int kM, int kN>
-__device__ void gradient_of_scores(const Sums<kM, kN>& scores, Sums<kM, kN>& dp, const Rows<kM>& rows,
-                                   float scale2, std::int64_t row, std::int64_t key) {
+/// scores := p of rows from `row` on and keys from `key` on. kMasked: some keys are behind their query.
+template <bool kMasked, int kM, int kN>
+__device__ void probabilities_of(Sums<kM, kN>& scores, const Rows<kM>& rows, float scale2, std::int64_t row,
+                                 std::int64_t key) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto ahead = static_cast<int>(key - row) + lane % 4 * 2 - lane / 4;  // of c[0] over the diagonal
 #pragma unroll
@@ -58,38 +58,85 @@ __device__ void gradient_of_scores(const Sums<kM, kN>& scores, Sums<kM, kN>& dp,
     for (int n = 0; n < kN; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int half = i / 2;
-        const bool seen = ahead + n * 8 + i % 2 - m * 16 - half * 8 <= 0;
-        const float p = exp2_fast(fmaf(scores.v[m][n][i], scale2, -rows.lse2[m][half]));
-        dp.v[m][n][i] = seen ? p * (dp.v[m][n][i] - rows.delta[m][half]) : 0.0F;
+        const bool seen = !kMasked || ahead + n * 8 + i % 2 - m * 16 - i / 2 * 8 <= 0;
+        const float p = exp2_fast(fmaf(scores.v[m][n][i], scale2, -rows.lse2[m][i / 2]));
+        scores.v[m][n][i] = seen ? p : 0.0F;
       }
     }
   }
 }
 
-/// scores := p, dp := ds without the factor scale; rows are keys from `key` on, columns queries from `query`
-/// on, whose lse and delta lie at the pointers.
 template <int kM, int kN>
-__device__ void gradient_of_transposed_scores(Sums<kM, kN>& scores, Sums<kM, kN>& dp, const float* lse,
-                                              const float* delta, float scale2, std::int64_t key,
-                                              std::int64_t query) {
+__device__ void probabilities(Sums<kM, kN>& scores, const Rows<kM>& rows, float scale2, std::int64_t row,
+                              std::int64_t key) {
+  if (key + kN * 8 <= row + 1) {
+    probabilities_of<false>(scores, rows, scale2, row, key);
+  } else {
+    probabilities_of<true>(scores, rows, scale2, row, key);
+  }
+}
+
+/// dp := ds without the factor scale.
+template <int kM, int kN>
+__device__ void gradient_of_scores(const Sums<kM, kN>& p, Sums<kM, kN>& dp, const Rows<kM>& rows) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        dp.v[m][n][i] = p.v[m][n][i] * (dp.v[m][n][i] - rows.delta[m][i / 2]);
+      }
+    }
+  }
+}
+
+/// scores := p; rows are keys from `key` on, columns queries from `query` on, whose lse lies at the pointer.
+/// kMasked: some queries are before their key.
+template <bool kMasked, int kM, int kN>
+__device__ void transposed_probabilities_of(Sums<kM, kN>& scores, const float* lse, float scale2,
+                                            std::int64_t key, std::int64_t query) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto behind = static_cast<int>(query - key) + lane % 4 * 2 - lane / 4;  // c[0]'s query after its key
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
-    const int col = n * 8 + lane % 4 * 2;
-    const float2 own_lse = *reinterpret_cast<const float2*>(lse + col);
-    const float2 own_delta = *reinterpret_cast<const float2*>(delta + col);
+    const float2 own_lse = *reinterpret_cast<const float2*>(lse + n * 8 + lane % 4 * 2);
     const float lse2[2] = {own_lse.x * kLog2E, own_lse.y * kLog2E};
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool seen = !kMasked || behind + n * 8 + i % 2 - m * 16 - i / 2 * 8 >= 0;
+        const float p = exp2_fast(fmaf(scores.v[m][n][i], scale2, -lse2[i % 2]));
+        scores.v[m][n][i] = seen ? p : 0.0F;
+      }
+    }
+  }
+}
+
+template <int kM, int kN>
+__device__ void transposed_probabilities(Sums<kM, kN>& scores, const float* lse, float scale2,
+                                         std::int64_t key, std::int64_t query) {
+  if (query + 1 >= key + kM * 16) {
+    transposed_probabilities_of<false>(scores, lse, scale2, key, query);
+  } else {
+    transposed_probabilities_of<true>(scores, lse, scale2, key, query);
+  }
+}
+
+/// dp := ds without the factor scale; delta of the queries lies at the pointer.
+template <int kM, int kN>
+__device__ void gradient_of_transposed_scores(const Sums<kM, kN>& p, Sums<kM, kN>& dp, const float* delta) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+    const float2 own_delta = *reinterpret_cast<const float2*>(delta + n * 8 + lane % 4 * 2);
     const float deltas[2] = {own_delta.x, own_delta.y};
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const bool seen = behind + n * 8 + i % 2 - m * 16 - i / 2 * 8 >= 0;
-        const float p = exp2_fast(fmaf(scores.v[m][n][i], scale2, -lse2[i % 2]));
-        scores.v[m][n][i] = seen ? p : 0.0F;
-        dp.v[m][n][i] = scores.v[m][n][i] * (dp.v[m][n][i] - deltas[i % 2]);
+        dp.v[m][n][i] = p.v[m][n][i] * (dp.v[m][n][i] - deltas[i % 2]);
       }
     }
   }

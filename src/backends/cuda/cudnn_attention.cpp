@@ -1,0 +1,214 @@
+// Flash attention through cuDNN: what is planned, and the addresses of its operands.
+#include "backends/cuda/cudnn_attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/cudnn_attention_graphs.h"
+#include "backends/cuda/cudnn_graph.h"
+#include "backends/cuda/cudnn_library.h"
+#include "core/error.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+using core::DType;
+
+constexpr std::size_t kAlignment = 256;
+
+constexpr std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::size_t scores_bytes(std::int64_t heads, std::int64_t seq) {
+  return static_cast<std::size_t>(heads * seq * seq) * core::size_of(DType::bf16);
+}
+
+/// The greatest divisor of `count` that is at most `most`, at least 1.
+std::int64_t divisor(std::int64_t count, std::int64_t most) {
+  for (std::int64_t d = std::clamp<std::int64_t>(most, 1, count); d > 1; --d) {
+    if (count % d == 0) return d;
+  }
+  return 1;
+}
+
+/// The largest part whose scores take at most `bytes`.
+CudnnPart part_within(const AttentionShape& s, std::size_t bytes) {
+  const std::int64_t group = s.heads / s.kv_heads;
+  const auto most = static_cast<std::int64_t>(bytes / scores_bytes(group, s.seq));  // of groups
+  if (most >= s.kv_heads) return {divisor(s.batch, most / s.kv_heads), s.heads, s.kv_heads};
+  const std::int64_t kv_heads = divisor(s.kv_heads, most);
+  return {1, kv_heads * group, kv_heads};
+}
+
+/// Where the operands of one head begin.
+struct Place {
+  std::int64_t batch = 0, kv_head = 0;
+};
+
+template <class Byte>
+Byte* ahead(Byte* data, std::int64_t elements, std::size_t size) {
+  return data + elements * static_cast<std::int64_t>(size);
+}
+
+/// Packed projections seen from a place.
+struct PackedAddresses {
+  std::byte *query, *key, *value;
+
+  PackedAddresses(void* qkv, const AttentionShape& s, Place place, std::size_t size) {
+    const std::int64_t row = (s.heads + 2 * s.kv_heads) * s.head_dim;
+    auto* base = ahead(static_cast<std::byte*>(qkv), place.batch * s.seq * row, size);
+    query = ahead(base, place.kv_head * (s.heads / s.kv_heads) * s.head_dim, size);
+    key = ahead(base, (s.heads + place.kv_head) * s.head_dim, size);
+    value = ahead(base, (s.heads + s.kv_heads + place.kv_head) * s.head_dim, size);
+  }
+};
+
+/// cuDNN takes no pointers to const.
+void* mutable_address(const void* data) { return const_cast<void*>(data); }  // NOLINT: inputs are only read
+
+bool is_taken(const AttentionShape& s, DType dtype) {
+  constexpr std::int64_t kTile = 128;  // before 9.16 the gradient of other lengths needs a padding mask
+  constexpr std::int64_t kWhole = 8;
+  return (dtype == DType::bf16 || dtype == DType::f16) && s.seq % kTile == 0 && s.head_dim % kWhole == 0 &&
+         s.head_dim <= kMaxHeadDim;
+}
+
+cudnnDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF; }
+
+}  // namespace
+
+class CudnnAttention::Library {
+ public:
+  Library(int index, cudaStream_t stream)
+      : functions(CudnnLibrary::load()), handle(functions, stream), device(cudnn_device(functions, index)) {}
+  CudnnLibrary functions;
+  CudnnHandle handle;
+  CudnnDescriptor device;
+};
+
+CudnnAttention::CudnnAttention(int device, cudaStream_t stream) {
+  try {
+    library_ = std::make_unique<const Library>(device, stream);
+  } catch (const core::Unavailable&) {
+    library_ = nullptr;  // query_cudnn says why
+  }
+}
+
+CudnnAttention::~CudnnAttention() = default;
+
+CudnnAttention::Key CudnnAttention::key(const AttentionShape& s, DType dtype) {
+  return {s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, dtype};
+}
+
+const CudnnForward& CudnnAttention::forward(const AttentionShape& s, DType dtype) {
+  const auto [found, is_new] = forwards_.try_emplace(key(s, dtype));
+  if (!is_new || library_ == nullptr || !is_taken(s, dtype)) return found->second;
+  try {
+    auto f =
+        std::make_shared<const CudnnForwardPlan>(library_->functions, library_->device, s, type_of(dtype));
+    const auto submit = [f, s, size = core::size_of(dtype), library = library_.get()](
+                            const void* qkv, void* y, float* lse, void* workspace) {
+      const PackedAddresses from(mutable_address(qkv), s, {}, size);
+      const std::array<CudnnPlan::Binding, 5> bindings = {
+          {{f->q, from.query}, {f->k, from.key}, {f->v, from.value}, {f->y, y}, {f->lse, lse}}};
+      f->plan->submit(library->handle.get(), bindings, workspace);
+    };
+    found->second = {.workspace_bytes = f->plan->workspace_bytes(), .submit = submit};
+  } catch (const core::Unavailable&) {
+    found->second = {};  // no engine takes it
+  }
+  return found->second;
+}
+
+namespace {
+
+/// A gradient's plan, run for one part after another.
+class GradientRun {
+ public:
+  GradientRun(const CudnnLibrary& library, const CudnnDescriptor& device, const AttentionShape& s,
+              DType dtype, GradientOrder order)
+      : shape_(s),
+        part_(order.deterministic ? part_within(s, order.score_bytes)
+                                  : CudnnPart{s.batch, s.heads, s.kv_heads}),
+        size_(core::size_of(dtype)),
+        plan_(library, device, s, part_, type_of(dtype), order.deterministic) {
+    const auto rows = static_cast<std::size_t>(part_.batch * part_.heads * s.seq);
+    delta_bytes_ = aligned(rows * sizeof(float));
+    const std::size_t row_bytes = static_cast<std::size_t>(s.head_dim) * sizeof(float);
+    sums_bytes_ = order.deterministic ? 0 : aligned(rows * row_bytes);
+  }
+
+  [[nodiscard]] std::size_t workspace_bytes() const {
+    return delta_bytes_ + sums_bytes_ + plan_.plan->workspace_bytes();
+  }
+
+  void submit(cudnnHandle_t handle, const void* dy, const void* qkv, const void* y, const float* lse,
+              void* dqkv, void* workspace) const {
+    const AttentionShape& s = shape_;
+    auto* delta = static_cast<std::byte*>(workspace);
+    auto* sums = delta + delta_bytes_;
+    for (Place at; at.batch < s.batch; at.batch += part_.batch) {
+      for (at.kv_head = 0; at.kv_head < s.kv_heads; at.kv_head += part_.kv_heads) {
+        const std::int64_t head = at.kv_head * (s.heads / s.kv_heads);
+        const std::int64_t out = (at.batch * s.seq * s.heads + head) * s.head_dim;
+        const PackedAddresses from(mutable_address(qkv), s, at, size_);
+        const PackedAddresses to(dqkv, s, at, size_);
+        std::vector<CudnnPlan::Binding> bindings = {
+            {plan_.q, from.query},
+            {plan_.k, from.key},
+            {plan_.v, from.value},
+            {plan_.y, ahead(static_cast<std::byte*>(mutable_address(y)), out, size_)},
+            {plan_.dy, ahead(static_cast<std::byte*>(mutable_address(dy)), out, size_)},
+            {plan_.lse, mutable_address(lse + (at.batch * s.heads + head) * s.seq)},
+            {plan_.dq, to.query},
+            {plan_.dk, to.key},
+            {plan_.dv, to.value},
+            {plan_.delta, delta}};
+        if (!plan_.deterministic) bindings.push_back({plan_.sums, sums});
+        plan_.plan->submit(handle, bindings, sums + sums_bytes_);
+      }
+    }
+  }
+
+ private:
+  AttentionShape shape_;
+  CudnnPart part_;
+  std::size_t size_;
+  CudnnGradientPlan plan_;
+  std::size_t delta_bytes_ = 0, sums_bytes_ = 0;
+};
+
+}  // namespace
+
+const CudnnGradient& CudnnAttention::gradient(const AttentionShape& s, DType dtype, GradientOrder order) {
+  const auto [found, is_new] =
+      gradients_.try_emplace({key(s, dtype), order.deterministic, order.score_bytes});
+  if (!is_new || library_ == nullptr || !is_taken(s, dtype)) return found->second;
+  try {
+    auto run = std::make_shared<const GradientRun>(library_->functions, library_->device, s, dtype, order);
+    found->second = {
+        .workspace_bytes = run->workspace_bytes(),
+        .submit = [run, library = library_.get()](const void* dy, const void* qkv, const void* y,
+                                                  const float* lse, void* dqkv, void* workspace) {
+          run->submit(library->handle.get(), dy, qkv, y, lse, dqkv, workspace);
+        }};
+  } catch (const core::Unavailable&) {
+    found->second = {};  // no engine takes it
+  }
+  return found->second;
+}
+
+CudnnStatus query_cudnn() {
+  try {
+    return {.version = CudnnLibrary::load().version_text(), .reason = {}};
+  } catch (const core::Unavailable& error) {
+    return {.version = {}, .reason = error.what()};
+  }
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,65 @@
+// Flash attention through cuDNN, planned once per shape, on the operands of kernels/attention.h.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "backends/cuda/kernels/attention.h"
+#include "core/dtype.h"
+
+namespace rooflm::backends::cuda {
+
+/// As launch_flash_attention, with working memory. `submit` is empty when there is none.
+struct CudnnForward {
+  std::size_t workspace_bytes = 0;
+  std::function<void(const void* qkv, void* y, float* lse, void* workspace)> submit;
+};
+
+/// As launch_flash_attention_backward. `submit` is empty when there is none.
+struct CudnnGradient {
+  std::size_t workspace_bytes = 0;
+  std::function<void(const void* dy, const void* qkv, const void* y, const float* lse, void* dqkv,
+                     void* workspace)>
+      submit;
+};
+
+/// In which order a gradient is summed.
+struct GradientOrder {
+  /// The same bits every time: gradients of scores, 2 B H T T bytes, go through memory.
+  bool deterministic = true;
+  /// Of these, so many are there at a time, or those of one key/value head if they take more.
+  std::size_t score_bytes = std::size_t{1} << 31U;
+};
+
+/// cuDNN on one stream of the current device, if it is here. What it returns must not outlive it.
+class CudnnAttention {
+ public:
+  /// Does not throw when there is no cuDNN.
+  CudnnAttention(int device, cudaStream_t stream);
+  CudnnAttention(const CudnnAttention&) = delete;
+  CudnnAttention& operator=(const CudnnAttention&) = delete;
+  ~CudnnAttention();
+
+  /// Empty when cuDNN is not here or has no engine for this: it takes bf16 and fp16, sequences of
+  /// a multiple of 128 and heads of a multiple of 8. Compiles on first use, so call it while a kernel is
+  /// made.
+  const CudnnForward& forward(const AttentionShape& shape, core::DType dtype);
+  /// As forward.
+  const CudnnGradient& gradient(const AttentionShape& shape, core::DType dtype, GradientOrder order);
+
+ private:
+  class Library;
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, core::DType>;
+  static Key key(const AttentionShape& shape, core::DType dtype);
+  std::unique_ptr<const Library> library_;  ///< nullptr: not here
+  std::map<Key, CudnnForward> forwards_;
+  std::map<std::tuple<Key, bool, std::size_t>, CudnnGradient> gradients_;
+};
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,142 @@
+// A graph of operations that cuDNN compiles into kernels, built with values as operands, and its plan.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backends/cuda/cudnn_library.h"
+
+namespace rooflm::backends::cuda {
+
+/// An object of cuDNN's graph interface: created, given attributes, finalized. Move-only.
+class CudnnDescriptor {
+ public:
+  CudnnDescriptor(const CudnnLibrary& library, cudnnBackendDescriptorType_t type);
+  CudnnDescriptor(CudnnDescriptor&& other) noexcept
+      : library_(other.library_), descriptor_(std::exchange(other.descriptor_, nullptr)) {}
+  CudnnDescriptor& operator=(CudnnDescriptor&& other) noexcept {
+    std::swap(library_, other.library_);
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  CudnnDescriptor(const CudnnDescriptor&) = delete;
+  CudnnDescriptor& operator=(const CudnnDescriptor&) = delete;
+  ~CudnnDescriptor() {
+    if (descriptor_ != nullptr) static_cast<void>(library_->destroy_descriptor(descriptor_));
+  }
+
+  template <class T>
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const T& value) {
+    set(name, type, 1, &value);
+  }
+  void set(cudnnBackendAttributeName_t name, std::span<const std::int64_t> values) {
+    set(name, CUDNN_TYPE_INT64, values.size(), values.data());
+  }
+  void set(cudnnBackendAttributeName_t name, const CudnnDescriptor& value) {
+    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.descriptor_);
+  }
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::size_t count,
+           const void* values);
+  /// Throws core::Unavailable "cuDNN: DOING: why" when cuDNN does not take it.
+  void finalize(std::string_view doing);
+  [[nodiscard]] cudnnBackendDescriptor_t get() const { return descriptor_; }
+
+ private:
+  const CudnnLibrary* library_;
+  cudnnBackendDescriptor_t descriptor_ = nullptr;
+};
+
+/// The device that plans are made for: the given one.
+CudnnDescriptor cudnn_device(const CudnnLibrary& library, int index);
+
+using CudnnExtents = std::array<std::int64_t, 4>;
+
+/// A value of a graph.
+struct CudnnValue {
+  std::size_t index = 0;  ///< in the graph
+};
+
+/// A compiled graph.
+class CudnnPlan {
+ public:
+  /// Address of a value that lies in memory.
+  struct Binding {
+    CudnnValue value;
+    void* data = nullptr;
+  };
+  [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
+  /// Only submits. `workspace` holds workspace_bytes.
+  void submit(cudnnHandle_t handle, std::span<const Binding> bindings, void* workspace) const;
+
+ private:
+  friend class CudnnGraph;
+  CudnnPlan(const CudnnLibrary& library, CudnnDescriptor plan);
+  const CudnnLibrary* library_;
+  CudnnDescriptor plan_;
+  std::size_t workspace_bytes_ = 0;
+  std::vector<std::int64_t> scalar_ids_;
+  std::deque<float> scalars_;
+};
+
+/// Collects operations, [batch, head, row, column] throughout; sums and functions are fp32. `library` must
+/// outlive it.
+class CudnnGraph {
+ public:
+  explicit CudnnGraph(const CudnnLibrary& library) : library_(&library) {}
+
+  /// A value in device memory, aligned to 16 bytes.
+  CudnnValue in_memory(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides);
+  /// A value that exists between operations only; dense unless strides are given.
+  CudnnValue between(cudnnDataType_t type, const CudnnExtents& extents);
+  CudnnValue between(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides);
+  CudnnValue constant(float number);
+
+  /// c = a b.
+  void matmul(CudnnValue a, CudnnValue b, CudnnValue c);
+  /// y = f(x, b); `select` chooses between x and b for CUDNN_POINTWISE_BINARY_SELECT.
+  void pointwise(cudnnPointwiseMode_t mode, std::initializer_list<CudnnValue> operands, CudnnValue y);
+  /// The same with a new fp32 y, shaped as the first operand.
+  CudnnValue pointwise(cudnnPointwiseMode_t mode, std::initializer_list<CudnnValue> operands);
+  /// The index along an axis of a value shaped as x, int32.
+  CudnnValue index(CudnnValue x, std::int64_t axis);
+  /// y = reduction of x along the extents that are 1 in y.
+  void reduce(cudnnReduceTensorOp_t operation, CudnnValue x, CudnnValue y);
+  /// The same elements with other extents and strides.
+  void reshape(CudnnValue x, CudnnValue y);
+
+  [[nodiscard]] const CudnnExtents& extents(CudnnValue value) const {
+    return values_.at(value.index).extents;
+  }
+
+  /// The first plan that cuDNN's heuristics propose and can compile for `device`. Throws core::Unavailable
+  /// when there is none.
+  [[nodiscard]] CudnnPlan plan(const CudnnDescriptor& device) const;
+
+ private:
+  enum class Place : std::uint8_t { memory, between, host };
+  struct Value {
+    CudnnDescriptor descriptor;
+    CudnnExtents extents;
+  };
+  CudnnValue add(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides, Place place);
+  [[nodiscard]] const CudnnDescriptor& at(CudnnValue value) const {
+    return values_.at(value.index).descriptor;
+  }
+  CudnnDescriptor& add_operation(cudnnBackendDescriptorType_t type);
+  CudnnDescriptor make_pointwise(cudnnPointwiseMode_t mode, std::int64_t axis) const;
+
+  const CudnnLibrary* library_;
+  std::vector<Value> values_;
+  std::deque<CudnnDescriptor> operations_;
+  std::vector<std::int64_t> scalar_ids_;
+  std::deque<float> scalars_;
+};
+
+}  // namespace rooflm::backends::cuda
