@@ -51,9 +51,10 @@ void set_unmeasured(Row& row) {
   for (const char* phase : {"forward", "backward", "optimizer", "step"}) {
     for (const char* value : {"mean", "std", "median"}) row.set(fmt::format("{}_ms_{}", phase, value), {});
   }
-  for (const char* key : {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "step_ms_mad", "outliers",
-                          "drift_ratio", "drift_p", "drift", "stop_reason", "tokens_per_s", "mfu",
-                          "share_of_peak", "peak_flop_per_s", "peak_bytes", "rss_increase_bytes", "loss"}) {
+  for (const char* key :
+       {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "step_ms_mad", "outliers", "drift_ratio",
+        "drift_p", "drift", "stop_reason", "tokens_per_s", "mfu", "share_of_peak", "peak_flop_per_s",
+        "peak_bytes", "rss_increase_bytes", "loss", "free_bytes"}) {
     row.set(key, {});
   }
 }
@@ -134,10 +135,12 @@ void measure_point(Row& row, program::Program program, backends::Backend& backen
   row.set("loss", static_cast<double>(engine.io().read<float>("loss").at(0)));
 }
 
-void set_oom(Row& row, double needed_bytes) {
+/// `free_bytes`: what the plan had to fit.
+void set_oom(Row& row, double needed_bytes, double free_bytes) {
   set_unmeasured(row);
   row.set("status", std::string("oom"));
   row.set("needed_bytes", static_cast<std::int64_t>(needed_bytes));
+  row.set("free_bytes", static_cast<std::int64_t>(free_bytes));
 }
 
 }  // namespace
@@ -158,17 +161,18 @@ Row run_point(const Point& point, const BenchSettings& settings, Ceilings& ceili
   row.set("state_bytes", need.persistent_bytes);
   row.set("needed_bytes", need.total());
   const bool over_limit = settings.memory_limit_bytes && needed > *settings.memory_limit_bytes;
-  if (over_limit || needed + largest_weight_bytes(program) + kProcessBytes > backend->free_bytes()) {
-    set_oom(row, needed);
+  const double free_bytes = backend->free_bytes();
+  if (over_limit || needed + largest_weight_bytes(program) + kProcessBytes > free_bytes) {
+    set_oom(row, needed, free_bytes);
     return row;
   }
   if (point.device == "null") return row;
   try {
     measure_point(row, std::move(program), *backend, point, settings, ceilings);
   } catch (const core::OutOfMemory& error) {
-    set_oom(row, std::max(needed, error.needed_bytes()));
+    set_oom(row, std::max(needed, error.needed_bytes()), free_bytes);
   } catch (const std::bad_alloc&) {
-    set_oom(row, needed);
+    set_oom(row, needed, free_bytes);
   }
   return row;
 }

@@ -12,6 +12,7 @@
 #include "cli/devices.h"
 #include "cli/output.h"
 #include "core/error.h"
+#include "core/f16.h"
 #include "core/rng.h"
 #include "core/units.h"
 #include "program/ops.h"
@@ -33,6 +34,8 @@ std::vector<std::byte> operand_values(core::DType dtype, std::int64_t count) {
   };
   if (dtype == core::DType::bf16) {
     fill(static_cast<core::Bf16*>(nullptr));
+  } else if (dtype == core::DType::f16) {
+    fill(static_cast<core::F16*>(nullptr));
   } else if (dtype == core::DType::f64) {
     fill(static_cast<double*>(nullptr));
   } else {
@@ -110,32 +113,6 @@ measure::Peak measure_products(const std::string& device, ComputeDtype compute, 
   }
   const std::string dtype(compute.tf32 ? "tf32" : core::name_of(compute.dtype));
   return measure::fastest_product(products, dtype, device == "cpu" ? resolve_threads(threads) : 0, options);
-}
-
-std::vector<measure::Peak> measure_device_bandwidth(const std::string& device, std::size_t array_bytes,
-                                                    const measure::SamplingOptions& options) {
-  const std::shared_ptr<backends::Backend> backend = make_backend(device, engines::EngineKind::fused, 0);
-  const auto count = static_cast<std::int64_t>(array_bytes / sizeof(float));
-  const int repeats = repeats_of(device);
-  std::vector<measure::Peak> peaks;
-  const auto measure = [&](const char* what, const program::OpDef& def,
-                           std::vector<program::TensorId> inputs) {
-    program::Op op;
-    op.def = &def;
-    op.inputs = std::move(inputs);
-    const auto arrays = static_cast<double>(op.inputs.size() + 1);
-    const SingleOp loop(backend, std::move(op), core::Shape{count}, core::DType::f32);
-    const double bytes = arrays * static_cast<double>(count) * sizeof(float) * repeats;
-    peaks.push_back({.what = what,
-                     .dtype = "fp32",
-                     .unit = "byte/s",
-                     .problem = fmt::format("{} bytes an array", array_bytes),
-                     .rate = measure::measure_rate(
-                         bytes, [&] { loop.run(repeats); }, options)});
-  };
-  measure("copy", program::ops::kCast, {0});
-  measure("add", program::ops::kAdd, {0, 1});
-  return peaks;
 }
 
 const measure::Peak& Ceilings::products(const std::string& device, const engines::StepOptions& step) {

@@ -28,6 +28,8 @@ int run(const Options& options) {
   for (const Point& point : points) make_backend(point.device, point.step.engine, threads);
   ProfileSession session(options.output, "profile");
   settings.ceilings = session.ceilings(threads, dtypes_of(points), options.profile.remeasure);
+  const auto gpu = session.gpu_ceilings(points, options.profile.remeasure);
+  settings.ceilings.insert(settings.ceilings.end(), gpu.begin(), gpu.end());
   bool all_oom = false;
   const int signal = session.run(points, settings, all_oom);
   session.show({"overview", "phases", "blocks", "roofline", "ops", "memory"});

@@ -119,7 +119,9 @@ int run_profile(Options& options, const Study& study, ProfileSession& session) {
   if (study.name == "input" && settings.front().shards.empty()) {
     throw core::UsageError("study input needs --data: a shard, or a directory made by data prepare");
   }
-  const auto ceilings = session.ceilings(threads, dtypes_of(points), options.profile.remeasure);
+  auto ceilings = session.ceilings(threads, dtypes_of(points), options.profile.remeasure);
+  const auto gpu = session.gpu_ceilings(points, options.profile.remeasure);
+  ceilings.insert(ceilings.end(), gpu.begin(), gpu.end());
   int signal = 0;
   for (ProfileSettings& each : settings) {
     each.ceilings = ceilings;

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/cuda/peaks.h"
 #include "cli/devices.h"
 #include "cli/program_totals.h"
 #include "cli/step_inputs.h"
@@ -40,7 +41,7 @@ record::Run run_row(const Point& point, const ProfileSettings& settings) {
           .engine = std::string(engines::name_of(point.step.engine)),
           .attention = std::string(passes::name_of(point.step.attention)),
           .device = point.device,
-          .dtype = std::string(core::name_of(point.step.dtype)),
+          .dtype = std::string(engines::dtype_name(point.step)),
           .recompute = std::string(passes::name_of(point.step.recompute)),
           .batch = point.batch,
           .seq = point.seq,
@@ -57,9 +58,11 @@ record::Run run_row(const Point& point, const ProfileSettings& settings) {
           .warmup = settings.steps.warmup};
 }
 
-/// Capacity of each level for all threads together: caches of their own count once per core.
-std::map<std::string, double> cache_capacities(int threads) {
+/// Capacity of each level for all threads together: caches of their own count once per core. Of a GPU the
+/// second level, which all multiprocessors share.
+std::map<std::string, double> cache_capacities(const std::string& device, int threads) {
   std::map<std::string, double> capacities;
+  if (is_cuda(device)) return {{"L2", backends::cuda::l2_bytes(cuda_index(device))}};
   for (const measure::Cache& cache : measure::query_processor().caches) {
     if (cache.type == "Instruction") continue;
     const bool is_shared = cache.level >= 3;
@@ -137,7 +140,7 @@ class Profile {
     record_->add(run, trace::tensor_rows(program, plan, has_arena()));
     const auto machine = perfmodel::Machine::from_ceilings(
         settings_->ceilings, point_->device, resolve_threads(settings_->threads),
-        cache_capacities(resolve_threads(settings_->threads)));
+        cache_capacities(point_->device, resolve_threads(settings_->threads)));
     // Without ceilings nothing is predicted: a roof of no height would be a claim.
     if (!machine.levels.empty()) record_->add(run, perfmodel::predict_roofs(machine, program));
     const auto tokens = static_cast<double>(point_->tokens());
@@ -150,7 +153,7 @@ class Profile {
     fact("needed_bytes", outcome_.needed_bytes, "B");
     fact("arena_bytes", static_cast<double>(plan.arena_bytes), "B");
     fact("live_bytes_peak", static_cast<double>(plan.peak_live_bytes), "B");
-    const auto peak = machine.flop_per_s.find(std::string(core::name_of(point_->step.dtype)));
+    const auto peak = machine.flop_per_s.find(std::string(engines::dtype_name(point_->step)));
     if (peak != machine.flop_per_s.end()) fact("peak_flop_per_s", peak->second, "flop/s");
     if (has_arena()) record_->add(run, trace::planned_memory_events(program, plan));
     record_->commit();

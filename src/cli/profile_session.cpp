@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <system_error>
 
+#include "cli/devices.h"
+#include "cli/gpu_ceilings.h"
 #include "cli/machine_ceilings.h"
 #include "cli/machine_info.h"
 #include "cli/output.h"
@@ -55,7 +58,7 @@ void report_progress(const ProfileOutcome& outcome) {
 std::vector<core::DType> dtypes_of(const std::vector<Point>& points) {
   std::vector<core::DType> dtypes;
   for (const Point& point : points) {
-    if (point.device == "null") continue;
+    if (point.device != "cpu") continue;
     if (std::find(dtypes.begin(), dtypes.end(), point.step.dtype) == dtypes.end()) {
       dtypes.push_back(point.step.dtype);
     }
@@ -90,6 +93,25 @@ std::vector<record::Ceiling> ProfileSession::ceilings(int threads, const std::ve
   auto ceilings = machine_ceilings(threads, dtypes, remeasure);
   for (const record::Ceiling& ceiling : ceilings) writer_->add(ceiling);
   return ceilings;
+}
+
+std::vector<record::Ceiling> ProfileSession::gpu_ceilings(const std::vector<Point>& points, bool remeasure) {
+  std::vector<record::Ceiling> all;
+  std::map<std::string, std::vector<ComputeDtype>> wanted;
+  for (const Point& point : points) {
+    if (!is_cuda(point.device)) continue;
+    auto& dtypes = wanted[point.device];
+    const ComputeDtype compute{.dtype = point.step.dtype, .tf32 = point.step.tf32};
+    if (std::find(dtypes.begin(), dtypes.end(), compute) == dtypes.end()) dtypes.push_back(compute);
+  }
+  for (const auto& [device, dtypes] : wanted) {
+    for (const record::Ceiling& ceiling :
+         cli::gpu_ceilings({.device = device, .dtypes = dtypes, .remeasure = remeasure, .seconds = {}})) {
+      writer_->add(ceiling);
+      all.push_back(ceiling);
+    }
+  }
+  return all;
 }
 
 int ProfileSession::run(const std::vector<Point>& points, const ProfileSettings& settings, bool& all_oom) {

@@ -12,7 +12,7 @@
 
 namespace rooflm::cli {
 
-/// The compute dtypes of the points that are run and not only planned, each once.
+/// The compute dtypes of the points that the processor runs, each once.
 std::vector<core::DType> dtypes_of(const std::vector<Point>& points);
 
 /// The record of one command: kept under -o, otherwise in a temporary folder that goes away with this. The
@@ -31,6 +31,8 @@ class ProfileSession {
   /// Measures what this machine can do, or takes what is kept from an earlier time, and adds it to the
   /// record.
   std::vector<record::Ceiling> ceilings(int threads, const std::vector<core::DType>& dtypes, bool remeasure);
+  /// The same for every GPU that the points name.
+  std::vector<record::Ceiling> gpu_ceilings(const std::vector<Point>& points, bool remeasure);
   /// Runs all points until a signal asks to stop; returns that signal or 0. `all_oom` says whether none fit.
   int run(const std::vector<Point>& points, const ProfileSettings& settings, bool& all_oom);
   /// Completes the record, prints the views and writes the page.

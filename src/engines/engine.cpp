@@ -194,7 +194,7 @@ bool Engine::ensure_recording() {
 }
 
 StepTimes Engine::run(Observer* observer) {
-  const bool replays = observer == nullptr && ensure_recording();
+  const bool replays = observer == nullptr && has_run_ && ensure_recording();
   StepTimes times;
   if (observer != nullptr) observer->on_step_begin(program_);
   const double start = now_s();
@@ -205,6 +205,7 @@ StepTimes Engine::run(Observer* observer) {
   }
   store_->backend().synchronize();
   times.step_s = now_s() - start;
+  has_run_ = true;
   for (std::size_t i = 0; i < phases_.size(); ++i) {
     time_of(times, phases_[i]) += stopwatch_->elapsed_s(i, i + 1);
   }

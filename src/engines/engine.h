@@ -44,8 +44,9 @@ class Engine {
 
   /// Runs the setup ops; call it after weights were written.
   void setup();
-  /// Runs all ops but setup ones, waits for the device, returns the times. A fused engine without observer
-  /// records the step when it first runs, where the device can, and replays it from then on.
+  /// Runs all ops but setup ones, waits for the device, returns the times. The first step is submitted op by
+  /// op, so that a device can name the op that fails; from the second on a fused engine without observer
+  /// records the step, where the device can, and replays it.
   StepTimes run(Observer* observer = nullptr);
 
   [[nodiscard]] const program::Program& program() const { return program_; }
@@ -87,6 +88,7 @@ class Engine {
   std::unique_ptr<backends::Stopwatch> stopwatch_;
   std::unique_ptr<backends::Recording> recording_;
   bool tried_recording_ = false;
+  bool has_run_ = false;
   std::int64_t live_bytes_ = 0;
   std::int64_t peak_transient_bytes_ = 0;
 };

@@ -9,6 +9,7 @@
 #include "backends/cuda/check.h"
 #include "backends/cuda/device.h"
 #include "backends/cuda/device_probe.h"
+#include "backends/cuda/faults.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/kernels/heads.h"
 #include "core/error.h"
@@ -27,6 +28,10 @@ cudaDeviceProp open_device(int index) {
     throw unavailable(query_cuda().reason);
   }
   if (index >= count) throw unavailable(fmt::format("there are {} GPUs, cuda:0 is the first", count));
+  if (cudaSetDevice(index) == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    throw core::OutOfMemory(fmt::format("cuda:{}: {}", index, explain(cudaErrorMemoryAllocation)), 0);
+  }
   if (const std::string failure = probe_device(index); !failure.empty()) throw unavailable(failure);
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index), "asking for the device's properties");
@@ -62,6 +67,12 @@ EventHandle make_event() {
   return EventHandle(event);
 }
 
+void* allocate_pinned(std::size_t bytes) {
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), "allocating pinned memory");
+  return data;
+}
+
 DeviceMemory::DeviceMemory(cudaMemPool_t pool, cudaStream_t stream, std::size_t bytes)
     : stream_(stream), bytes_(bytes) {
   if (bytes > 0) check_allocation(cudaMallocFromPoolAsync(&data_, bytes, pool, stream), bytes);
@@ -76,6 +87,8 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
   stream_ = make_stream();
   pool_ = make_pool(index);
   products_ = std::make_unique<GemmPlans>(*this);
+  ids_ = std::make_unique<IdGuard>();
+  progress_ = std::make_unique<Progress>();
 }
 
 Context::~Context() { static_cast<void>(cudaStreamSynchronize(stream())); }
@@ -114,8 +127,26 @@ void Context::copy_out(void* host, const void* device, std::size_t bytes) const 
 }
 
 void Context::synchronize() const {
-  check(cudaStreamSynchronize(stream()),
-        "waiting for what was submitted (CUDA_LAUNCH_BLOCKING=1 says which op it is)");
+  const cudaError_t error = cudaStreamSynchronize(stream());
+  if (error != cudaSuccess) {
+    throw_fault();
+    check(error, "waiting for what was submitted");
+  }
+  progress_->clear();
+  ids_->verify(*this);
+}
+
+void Context::throw_fault() const {
+  const cudaError_t error = cudaStreamQuery(stream());
+  if (!is_fault(error)) return;
+  const std::string op = progress_->current();
+  throw core::Unavailable(
+      op.empty()
+          ? fmt::format(
+                "CUDA: a kernel failed: {} (with CUDA_LAUNCH_BLOCKING=1 in the environment ops run one "
+                "by one, and it is named)",
+                explain(error))
+          : fmt::format("CUDA: {} failed: {}", op, explain(error)));
 }
 
 }  // namespace rooflm::backends::cuda

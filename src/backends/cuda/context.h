@@ -10,6 +10,8 @@
 
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/handles.h"
+#include "backends/cuda/id_guard.h"
+#include "backends/cuda/progress.h"
 
 namespace rooflm::backends::cuda {
 
@@ -71,10 +73,16 @@ class Context {
   [[nodiscard]] void* scratch(std::size_t bytes);
   /// Made on first use; all layers share one.
   std::shared_ptr<const RopeTables> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta);
+  [[nodiscard]] IdGuard& ids() const { return *ids_; }
+  [[nodiscard]] Progress& progress() const { return *progress_; }
   /// Blocking copies in stream order.
   void copy_in(void* device, const void* host, std::size_t bytes) const;
   void copy_out(void* host, const void* device, std::size_t bytes) const;
+  /// Waits for everything submitted. Throws core::Unavailable, naming the op, when a kernel failed, and
+  /// core::InputError when one met an id that is not in the vocabulary.
   void synchronize() const;
+  /// Throws as `synchronize` when a kernel failed; does not wait.
+  void throw_fault() const;
   /// Makes this device the calling thread's.
   void select() const;
 
@@ -88,6 +96,8 @@ class Context {
   std::vector<DeviceMemory> scratch_;  ///< the last one is the largest
   std::map<RopeKey, std::shared_ptr<const RopeTables>> rope_tables_;
   std::unique_ptr<GemmPlans> products_;
+  std::unique_ptr<IdGuard> ids_;
+  std::unique_ptr<Progress> progress_;
 };
 
 }  // namespace rooflm::backends::cuda

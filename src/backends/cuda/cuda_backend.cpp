@@ -4,7 +4,10 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <exception>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,13 +20,29 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// Names the op when its launch fails.
-Kernel with_check(Kernel kernel, const program::Op& op) {
+bool is_launch_blocking() {
+  const char* value = std::getenv("CUDA_LAUNCH_BLOCKING");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+/// Names the op when it fails: at once when its launch does, and when it first runs also later. Where
+/// launches block, always.
+Kernel with_check(Kernel kernel, const program::Op& op, const std::shared_ptr<Context>& context) {
   if (!kernel) return kernel;
-  return [kernel = std::move(kernel),
-          name = fmt::format("{} in {}", op.def->name, op.scope)](const KernelArgs& args) {
-    kernel(args);
-    check(cudaGetLastError(), name);
+  const std::string name = fmt::format("{} in {}", op.def->name, op.scope);
+  return [kernel = std::move(kernel), name, context, number = context->progress().add(name),
+          is_always_marked = is_launch_blocking(), was_marked = false](const KernelArgs& args) mutable {
+    if ((!was_marked || is_always_marked) && !is_capturing(context->stream())) {
+      context->progress().begin(context->stream(), number);
+      was_marked = true;
+    }
+    try {
+      kernel(args);
+      check(cudaGetLastError(), name);
+    } catch (const std::exception&) {
+      context->throw_fault();  // it may have been an op before
+      throw;
+    }
   };
 }
 
@@ -33,7 +52,7 @@ std::vector<KernelRow> table(const std::shared_ptr<Context>& context) {
     rows.push_back(
         {row.op, [make = row.make, context](const program::Program& program, const program::Op& op) {
            context->select();
-           return with_check(make({program, op, context}), op);
+           return with_check(make({program, op, context}), op, context);
          }});
   }
   return rows;
@@ -84,6 +103,7 @@ class CudaBackend final : public Backend {
     return std::make_unique<EventStopwatch>(context_, marks);
   }
   [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& submit) override {
+    if (is_launch_blocking()) return nullptr;
     context_->select();
     return std::make_unique<GraphRecording>(context_, submit);
   }

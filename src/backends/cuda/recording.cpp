@@ -8,12 +8,6 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status), "taking a time");
-  return status == cudaStreamCaptureStatusActive;
-}
-
 /// Ends the capture of a stream on every way out.
 class Capture {
  public:
@@ -44,6 +38,12 @@ class Capture {
 };
 
 }  // namespace
+
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "asking whether a step is recorded");
+  return status == cudaStreamCaptureStatusActive;
+}
 
 EventStopwatch::EventStopwatch(std::shared_ptr<const Context> context, std::size_t marks)
     : context_(std::move(context)) {
