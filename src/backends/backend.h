@@ -41,6 +41,8 @@ class Stopwatch {
   virtual ~Stopwatch() = default;
   /// Takes the time when everything submitted so far has run.
   virtual void mark(std::size_t index) = 0;
+  /// As `mark`; inside a recording taken beside the work, which does not wait for it.
+  virtual void mark_aside(std::size_t index) { mark(index); }
   /// Seconds between two marks that were taken; call it after Backend::synchronize.
   [[nodiscard]] virtual double elapsed_s(std::size_t from, std::size_t to) const = 0;
 };

@@ -23,6 +23,7 @@ struct StepTimes {
   double backward_s = 0;
   double optimizer_s = 0;
   double step_s = 0;
+  double submit_s = 0;  ///< of step_s: until everything was submitted
 };
 
 /// What a program needs, before anything is allocated.
@@ -45,8 +46,8 @@ class Engine {
   /// Runs the setup ops; call it after weights were written.
   void setup();
   /// Runs all ops but setup ones, waits for the device, returns the times. The first step is submitted op by
-  /// op, so that a device can name the op that fails; from the second on a fused engine without observer
-  /// records the step, where the device can, and replays it.
+  /// op, so that a device can name the op that fails; from the second on a fused engine without observer,
+  /// or with one that offers a place for a recording, records the step, where the device can, and replays it.
   StepTimes run(Observer* observer = nullptr);
 
   [[nodiscard]] const program::Program& program() const { return program_; }
@@ -70,8 +71,9 @@ class Engine {
   void make_steps();
   void resolve(std::size_t index);
   void find_phases();
-  bool ensure_recording();
+  backends::Recording* recording_for(Observer* observer);
   void submit(Observer* observer);
+  void submit_recorded(Observer& observer);
   void run_op(std::size_t index, Observer* observer);
   void free_after(std::size_t index, Observer* observer);
 
@@ -87,7 +89,6 @@ class Engine {
   std::vector<program::Phase> phases_;  ///< of the stretches between one mark of the stopwatch and the next
   std::unique_ptr<backends::Stopwatch> stopwatch_;
   std::unique_ptr<backends::Recording> recording_;
-  bool tried_recording_ = false;
   bool has_run_ = false;
   std::int64_t live_bytes_ = 0;
   std::int64_t peak_transient_bytes_ = 0;

@@ -40,6 +40,7 @@ BenchResult run_bench(engines::Engine& engine, const BenchOptions& options,
   result.backward = summary_of(&engines::StepTimes::backward_s);
   result.optimizer = summary_of(&engines::StepTimes::optimizer_s);
   result.step = summary_of(&engines::StepTimes::step_s);
+  result.submit = summary_of(&engines::StepTimes::submit_s);
   return result;
 }
 

@@ -22,6 +22,7 @@ struct BenchOptions {
 /// Wall time per phase of the timed steps, in seconds.
 struct BenchResult {
   core::Summary forward, backward, optimizer, step;
+  core::Summary submit;  ///< of a step, until everything was submitted
   std::vector<engines::StepTimes> samples;
   std::string stop_reason;  ///< "interval within 1 %", "10 samples", "30 s"
   ClockChange clock;

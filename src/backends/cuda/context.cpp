@@ -85,6 +85,8 @@ DeviceMemory::~DeviceMemory() {
 Context::Context(int index, const CudaOptions& options) : index_(index), options_(options) {
   sm_count_ = open_device(index).multiProcessorCount;
   stream_ = make_stream();
+  side_stream_ = make_stream();
+  forked_ = make_event();
   pool_ = make_pool(index);
   products_ = std::make_unique<GemmPlans>(*this);
   ids_ = std::make_unique<IdGuard>();
@@ -94,6 +96,20 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
 Context::~Context() { static_cast<void>(cudaStreamSynchronize(stream())); }
 
 void Context::select() const { check(cudaSetDevice(index_), "selecting the device"); }
+
+cudaStream_t Context::fork() {
+  check(cudaEventRecord(forked_.get(), stream()), "marking a branch");
+  check(cudaStreamWaitEvent(side_stream_.get(), forked_.get(), 0), "marking a branch");
+  has_forked_ = true;
+  return side_stream_.get();
+}
+
+void Context::join() {
+  if (!has_forked_) return;
+  has_forked_ = false;
+  check(cudaEventRecord(forked_.get(), side_stream_.get()), "joining a branch");
+  check(cudaStreamWaitEvent(stream(), forked_.get(), 0), "joining a branch");
+}
 
 void* Context::scratch(std::size_t bytes) {
   if (scratch_.empty() || scratch_.back().bytes() < bytes) {

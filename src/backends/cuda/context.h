@@ -83,6 +83,10 @@ class Context {
   void synchronize() const;
   /// Throws as `synchronize` when a kernel failed; does not wait.
   void throw_fault() const;
+  /// A second stream that waits for what was submitted to the first so far; `join` makes the first wait for
+  /// it where it was used. For marks beside recorded work.
+  cudaStream_t fork();
+  void join();
   /// Makes this device the calling thread's.
   void select() const;
 
@@ -91,7 +95,9 @@ class Context {
   int index_;
   CudaOptions options_;
   int sm_count_ = 0;
-  StreamHandle stream_;
+  StreamHandle stream_, side_stream_;
+  EventHandle forked_;  ///< between the two streams
+  bool has_forked_ = false;
   PoolHandle pool_;
   std::vector<DeviceMemory> scratch_;  ///< the last one is the largest
   std::map<RopeKey, std::shared_ptr<const RopeTables>> rope_tables_;
