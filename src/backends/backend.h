@@ -71,7 +71,8 @@ class Backend {
   /// Bytes aligned to 64, contents undefined. Throws core::OutOfMemory. `allocate(0)` returns nullptr.
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* data) noexcept = 0;
-  /// Blocking copies and fills between host memory and this device's memory.
+  /// Copies and fills between host memory, which may be used again when they return, and this device's
+  /// memory.
   virtual void copy_in(void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_out(void* host, const void* device, std::size_t bytes) = 0;
   virtual void zero(void* device, std::size_t bytes) = 0;

@@ -60,8 +60,8 @@ void OpRecorder::on_replayed(const program::Program& program) {
     events_.push_back({.step = step_,
                        .op = static_cast<std::int64_t>(i),
                        .start_ns = last_end_ns_ - origin_ns_ + start_ns,
-                       .wall_ns = elapsed_ns,
-                       .device_ns = elapsed_ns});
+                       .device_ns = elapsed_ns,
+                       .wall_ns = elapsed_ns});
     before = i + 1;
   }
   first_event_ = events_.size();

@@ -51,13 +51,17 @@ class WithoutGpu(OneLine):
         self.assertIn("not available", result.stdout)
 
 
-class WithGpu(OneLine):
+class OnGpu(OneLine):
+    """Skipped where there is none."""
+
     @classmethod
     def setUpClass(cls):
         reason = gpu_missing()
         if reason:
             raise unittest.SkipTest(reason)
 
+
+class Commands(OnGpu):
     def rows(self, *arguments, code=0):
         result = rooflm(*arguments)
         self.assertEqual(result.returncode, code, result.stderr)
@@ -122,7 +126,7 @@ class WithGpu(OneLine):
             self.assertIn((what, "host", "fp32"), of)
 
 
-class Training(WithGpu):
+class Training(OnGpu):
     """fp16 from the text to a resumed checkpoint."""
 
     def train(self, folder, *more):

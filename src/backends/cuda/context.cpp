@@ -17,7 +17,21 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// Selects the device once it is known to run this build. Throws core::Unavailable.
+/// Throws core::OutOfMemory when others have taken the device's memory.
+void require_room(int index) {
+  constexpr std::size_t kLeastBytes = std::size_t{32} << 20U;
+  std::size_t free = 0;
+  std::size_t total = 0;
+  cudaError_t error = cudaSetDevice(index);
+  if (error == cudaSuccess) error = cudaMemGetInfo(&free, &total);
+  static_cast<void>(cudaGetLastError());
+  const bool is_full = error == cudaSuccess && free < kLeastBytes;
+  if (error != cudaErrorMemoryAllocation && !is_full) return;
+  throw core::OutOfMemory(fmt::format("cuda:{}: {}", index, explain(cudaErrorMemoryAllocation)),
+                          static_cast<double>(kLeastBytes));
+}
+
+/// Selects the device once it is known to run this build. Throws core::Unavailable, core::OutOfMemory.
 cudaDeviceProp open_device(int index) {
   const auto unavailable = [&](const std::string& reason) {
     return core::Unavailable(fmt::format("cuda:{} is not available here: {}", index, reason));
@@ -28,10 +42,7 @@ cudaDeviceProp open_device(int index) {
     throw unavailable(query_cuda().reason);
   }
   if (index >= count) throw unavailable(fmt::format("there are {} GPUs, cuda:0 is the first", count));
-  if (cudaSetDevice(index) == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());
-    throw core::OutOfMemory(fmt::format("cuda:{}: {}", index, explain(cudaErrorMemoryAllocation)), 0);
-  }
+  require_room(index);
   if (const std::string failure = probe_device(index); !failure.empty()) throw unavailable(failure);
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index), "asking for the device's properties");
@@ -88,6 +99,7 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
   side_stream_ = make_stream();
   forked_ = make_event();
   pool_ = make_pool(index);
+  staging_ = std::make_unique<Staging>();
   products_ = std::make_unique<GemmPlans>(*this);
   ids_ = std::make_unique<IdGuard>();
   progress_ = std::make_unique<Progress>();
@@ -131,7 +143,7 @@ std::shared_ptr<const RopeTables> Context::rope_tables(std::int64_t seq, std::in
 }
 
 void Context::copy_in(void* device, const void* host, std::size_t bytes) const {
-  if (bytes == 0) return;
+  if (bytes == 0 || staging_->copy_in(stream(), device, host, bytes)) return;
   check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream()), "copying to the device");
   synchronize();
 }

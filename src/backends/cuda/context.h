@@ -12,6 +12,7 @@
 #include "backends/cuda/handles.h"
 #include "backends/cuda/id_guard.h"
 #include "backends/cuda/progress.h"
+#include "backends/cuda/staging.h"
 
 namespace rooflm::backends::cuda {
 
@@ -75,7 +76,8 @@ class Context {
   std::shared_ptr<const RopeTables> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta);
   [[nodiscard]] IdGuard& ids() const { return *ids_; }
   [[nodiscard]] Progress& progress() const { return *progress_; }
-  /// Blocking copies in stream order.
+  /// Copies in stream order; the host's memory may be used again when they return. Small ones to the device
+  /// are not waited for.
   void copy_in(void* device, const void* host, std::size_t bytes) const;
   void copy_out(void* host, const void* device, std::size_t bytes) const;
   /// Waits for everything submitted. Throws core::Unavailable, naming the op, when a kernel failed, and
@@ -103,6 +105,7 @@ class Context {
   std::map<RopeKey, std::shared_ptr<const RopeTables>> rope_tables_;
   std::unique_ptr<GemmPlans> products_;
   std::unique_ptr<IdGuard> ids_;
+  std::unique_ptr<Staging> staging_;
   std::unique_ptr<Progress> progress_;
 };
 
