@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "cli/devices.h"
@@ -14,7 +16,9 @@
 #include "core/error.h"
 #include "core/f16.h"
 #include "core/rng.h"
+#include "core/statistics.h"
 #include "core/units.h"
+#include "measure/sampling.h"
 #include "program/ops.h"
 
 namespace rooflm::cli {
@@ -90,29 +94,64 @@ program::Op square_product(std::int64_t extent, bool tf32) {
   return op;
 }
 
-/// Waiting for a GPU takes some microseconds: a sample is long enough to hide them.
-int repeats_of(const std::string& device) { return device == "cpu" ? 1 : 8; }
+std::string name_of(const ComputeDtype& compute) {
+  return std::string(compute.tf32 ? "tf32" : core::name_of(compute.dtype));
+}
+
+/// Products that are ready to run, with the algorithms that the fused engine would take. Waiting for a GPU
+/// takes some microseconds: there a sample is long enough to hide them.
+std::vector<measure::Product> make_products(const std::string& device, const ComputeDtype& compute,
+                                            int threads, const std::vector<std::int64_t>& extents) {
+  constexpr double kGpuFlop = 2e12;  // of a sample: some milliseconds in 16 bits
+  const std::shared_ptr<backends::Backend> backend =
+      make_backend(device, engines::EngineKind::fused, threads, Tuning::timed);
+  std::vector<measure::Product> products;
+  for (const std::int64_t extent : extents) {
+    auto product = std::make_shared<SingleOp>(backend, square_product(extent, compute.tf32),
+                                              core::Shape{extent, extent}, compute.dtype);
+    const auto n = static_cast<double>(extent);
+    const int repeats = device == "cpu" ? 1 : std::max(1, static_cast<int>(kGpuFlop / (2 * n * n * n)));
+    products.push_back(
+        {.m = n, .n = n, .k = n, .repeats = static_cast<double>(repeats), .run = [product, repeats] {
+           product->run(repeats);
+         }});
+  }
+  return products;
+}
 
 }  // namespace
 
 measure::Peak measure_products(const std::string& device, ComputeDtype compute, int threads,
                                const std::vector<std::int64_t>& extents,
                                const measure::SamplingOptions& options) {
-  const std::shared_ptr<backends::Backend> backend =
-      make_backend(device, engines::EngineKind::fused, threads, Tuning::timed);
-  std::vector<measure::Product> products;
-  const int repeats = repeats_of(device);
-  for (const std::int64_t extent : extents) {
-    auto product = std::make_shared<SingleOp>(backend, square_product(extent, compute.tf32),
-                                              core::Shape{extent, extent}, compute.dtype);
-    const auto size = static_cast<double>(extent);
-    products.push_back(
-        {.m = size, .n = size, .k = size, .repeats = static_cast<double>(repeats), .run = [product, repeats] {
-           product->run(repeats);
-         }});
+  const auto products = make_products(device, compute, threads, extents);
+  return measure::fastest_product(products, name_of(compute), device == "cpu" ? resolve_threads(threads) : 0,
+                                  options);
+}
+
+measure::Peak measure_product_bursts(const std::string& device, ComputeDtype compute,
+                                     const std::vector<std::int64_t>& extents, int samples) {
+  constexpr auto kRest = std::chrono::milliseconds(8);
+  measure::Peak best;
+  for (const measure::Product& product : make_products(device, compute, 0, extents)) {
+    product.run();
+    std::vector<double> rates;
+    for (int i = 0; i < samples; ++i) {
+      std::this_thread::sleep_for(kRest);
+      const double begin = measure::now_s();
+      product.run();
+      rates.push_back(product.flop() / (measure::now_s() - begin));
+    }
+    const core::Summary rate = core::summarise(rates);
+    if (best.rate.count > 0 && rate.median <= best.rate.median) continue;
+    best = {.what = "matmul burst",
+            .dtype = name_of(compute),
+            .unit = "flop/s",
+            .threads = 0,
+            .problem = fmt::format("{:.0f}x{:.0f}x{:.0f}", product.m, product.n, product.k),
+            .rate = rate};
   }
-  const std::string dtype(compute.tf32 ? "tf32" : core::name_of(compute.dtype));
-  return measure::fastest_product(products, dtype, device == "cpu" ? resolve_threads(threads) : 0, options);
+  return best;
 }
 
 const measure::Peak& Ceilings::products(const std::string& device, const engines::StepOptions& step) {

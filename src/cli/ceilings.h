@@ -19,6 +19,11 @@ measure::Peak measure_products(const std::string& device, ComputeDtype compute, 
                                const std::vector<std::int64_t>& extents,
                                const measure::SamplingOptions& options);
 
+/// The rate of a GPU that was at rest: a few products at a time, with pauses in which it cools down. Under a
+/// lasting load it lowers its clock, but single ops of a step may run as fast as this.
+measure::Peak measure_product_bursts(const std::string& device, ComputeDtype compute,
+                                     const std::vector<std::int64_t>& extents, int samples);
+
 /// The rates that `bench` divides by, each measured once, in about a second, when it is first asked for.
 class Ceilings {
  public:

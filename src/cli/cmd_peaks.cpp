@@ -65,7 +65,7 @@ constexpr const char* kIntervalNote =
     "value: median; low to high: its confidence interval (95% or more, order statistics).";
 constexpr const char* kProductNote =
     "matmul: the fastest of several square products with the kernels of the fused engine (fp64: the "
-    "reference).";
+    "reference), under a lasting load; matmul burst: a few at a time on a GPU that was at rest.";
 constexpr const char* kMemoryNote =
     "read, write, update (a = 2 a + 2), copy, triad, add: bytes that the loop names, as STREAM counts them; "
     "half of each cache is "

@@ -24,6 +24,7 @@ using Rows = std::vector<record::Ceiling>;
 constexpr double kLoopSeconds = 0.1;
 constexpr double kProductSeconds = 0.4;
 constexpr int kMinSamples = 6;
+constexpr int kBursts = 15;
 
 /// Runs a loop once, discarded, then again and again; a summary of rates, or of seconds for latencies.
 core::Summary sample(const backends::cuda::TimedLoop& loop, double seconds) {
@@ -45,17 +46,15 @@ record::Ceiling row_of(const measure::Peak& peak, const std::string& device) {
   return row;
 }
 
-record::Ceiling measure_loop(const backends::cuda::TimedLoop& loop, const std::string& device,
-                             double seconds) {
+measure::Peak measure_loop(const backends::cuda::TimedLoop& loop, double seconds) {
   const bool is_rate = loop.amount > 0;
-  return row_of({.what = loop.what,
-                 .level = loop.level,
-                 .dtype = is_rate ? "fp32" : "",
-                 .unit = is_rate ? "byte/s" : "s",
-                 .threads = 0,
-                 .problem = loop.problem,
-                 .rate = sample(loop, seconds)},
-                device);
+  return {.what = loop.what,
+          .level = loop.level,
+          .dtype = is_rate ? "fp32" : "",
+          .unit = is_rate ? "byte/s" : "s",
+          .threads = 0,
+          .problem = loop.problem,
+          .rate = sample(loop, seconds)};
 }
 
 std::string name_of(const ComputeDtype& compute) {
@@ -75,19 +74,20 @@ class Collector {
 
   void add_products(const ComputeDtype& compute) {
     const std::string name = name_of(compute);
-    if (take([&](const record::Ceiling& row) { return row.what == "matmul" && row.dtype == name; })) return;
+    if (take([&](const record::Ceiling& row) { return row.unit == "flop/s" && row.dtype == name; })) return;
     note("measuring matmul {} on {}", name, request_->device);
-    add(row_of(measure_products(
-                   request_->device, compute, 0, {4096, 8192},
-                   {.seconds = request_->seconds.value_or(kProductSeconds), .min_samples = kMinSamples}),
-               request_->device));
+    const std::vector<std::int64_t> extents = {4096, 8192};
+    add(measure_products(
+        request_->device, compute, 0, extents,
+        {.seconds = request_->seconds.value_or(kProductSeconds), .min_samples = kMinSamples}));
+    add(measure_product_bursts(request_->device, compute, extents, kBursts));
   }
 
   void add_memory() {
     if (take([](const record::Ceiling& row) { return row.unit == "byte/s"; })) return;
     note("measuring memory of {}", request_->device);
     for (const auto& loop : backends::cuda::memory_loops(cuda_index(request_->device))) {
-      add(measure_loop(loop, request_->device, request_->seconds.value_or(kLoopSeconds)));
+      add(measure_loop(loop, request_->seconds.value_or(kLoopSeconds)));
     }
   }
 
@@ -111,7 +111,8 @@ class Collector {
     std::copy_if(kept_.begin(), kept_.end(), std::back_inserter(rows_), is_wanted);
     return true;
   }
-  void add(const record::Ceiling& row) {
+  void add(const measure::Peak& peak) {
+    const record::Ceiling row = row_of(peak, request_->device);
     rows_.push_back(row);
     if (is_sure(row)) {
       fresh_.push_back(row);
@@ -160,7 +161,7 @@ Rows gpu_links(const std::string& device, std::optional<double> seconds) {
   note("measuring launches and copies of {}", device);
   Rows rows;
   for (const auto& loop : backends::cuda::link_loops(cuda_index(device))) {
-    rows.push_back(measure_loop(loop, device, seconds.value_or(kLoopSeconds)));
+    rows.push_back(row_of(measure_loop(loop, seconds.value_or(kLoopSeconds)), device));
   }
   return rows;
 }

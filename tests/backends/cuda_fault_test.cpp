@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,6 @@
 #include "core/error.h"
 #include "program/ops.h"
 #include "tests/backends/op_cases.h"
-#include "tests/backends/op_runner.h"
 
 namespace rooflm::tests {
 namespace {
@@ -35,11 +35,11 @@ class CudaFault : public testing::Test {
 
 constexpr int kFaultNamed = 3;
 
-/// A kernel of the program that is made to read where nothing is.
-class BadOp {
+/// A kernel with memory of its own, which can be made to read where nothing is.
+class PlantedOp {
  public:
-  BadOp(backends::Backend& gpu, const Case& c)
-      : gpu_(&gpu), kernel_(gpu.make_kernel(c.program, c.program.ops.front())) {
+  PlantedOp(backends::Backend& gpu, const Case& c)
+      : kernel_(gpu.make_kernel(c.program, c.program.ops.front())) {
     for (const TensorId id : c.program.ops.front().inputs) {
       memory_.emplace_back(gpu, static_cast<std::size_t>(c.program.tensor(id).bytes()));
       in_.push_back(memory_.back().data());
@@ -51,10 +51,9 @@ class BadOp {
   }
   void submit() { kernel_({.in = in_, .out = out_}); }
   void break_input() { in_.front() = reinterpret_cast<void*>(std::uintptr_t{4096}); }
-  backends::Backend& gpu() { return *gpu_; }
+  [[nodiscard]] void* input(std::size_t i) const { return in_.at(i); }
 
  private:
-  backends::Backend* gpu_;
   backends::Kernel kernel_;
   std::vector<backends::Allocation> memory_;
   std::vector<void*> in_, out_;
@@ -80,9 +79,9 @@ TEST_F(CudaFault, TheOpThatFaultedIsNamed) {
   EXPECT_EXIT(
       {
         const auto gpu = make_cuda_backend(0, {});
-        BadOp good(*gpu, find_case(kTypical, "gelu"));
-        BadOp bad(*gpu, find_case(kTypical, "swiglu"));
-        BadOp after(*gpu, find_case(kTypical, "gelu"));
+        PlantedOp good(*gpu, find_case(kTypical, "gelu"));
+        PlantedOp bad(*gpu, find_case(kTypical, "swiglu"));
+        PlantedOp after(*gpu, find_case(kTypical, "gelu"));
         bad.break_input();
         expect_message(
             [&] {
@@ -101,7 +100,7 @@ TEST_F(CudaFault, AFaultInARecordingIsCaughtAndSaysWhatToDo) {
   EXPECT_EXIT(
       {
         const auto gpu = make_cuda_backend(0, {});
-        BadOp bad(*gpu, find_case(kTypical, "swiglu"));
+        PlantedOp bad(*gpu, find_case(kTypical, "swiglu"));
         bad.submit();
         gpu->synchronize();
         bad.break_input();
@@ -121,7 +120,7 @@ TEST_F(CudaFault, BlockingLaunchesRecordNothingAndNameEveryFault) {
       {
         setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
         const auto gpu = make_cuda_backend(0, {});
-        BadOp bad(*gpu, find_case(kTypical, "swiglu"));
+        PlantedOp bad(*gpu, find_case(kTypical, "swiglu"));
         bad.submit();
         gpu->synchronize();
         if (gpu->record([&] { bad.submit(); }) != nullptr) std::_Exit(1);
@@ -136,18 +135,24 @@ TEST_F(CudaFault, BlockingLaunchesRecordNothingAndNameEveryFault) {
       testing::ExitedWithCode(kFaultNamed), "swiglu");
 }
 
+/// An op that reads ids, its first one; `input` is their place.
 void expect_bad_id(const std::string& name, std::size_t input, std::int32_t bad, const std::string& what) {
   const auto gpu = make_cuda_backend(0, {});
   const Case c = find_case(kTypical, name);
-  OpRunner runner(c, *gpu);
-  runner.run(0);  // good ids
-  const TensorId id = c.program.ops.front().inputs.at(input);
-  auto ids = runner.read(id);
+  PlantedOp op(*gpu, c);
+  const auto count =
+      static_cast<std::size_t>(c.program.tensor(c.program.ops.front().inputs.at(input)).shape.numel());
+  std::vector<std::int32_t> ids(count, 1);
+  const auto run = [&] {
+    gpu->copy_in(op.input(input), ids.data(), ids.size() * sizeof(std::int32_t));
+    op.submit();
+    gpu->synchronize();
+  };
+  EXPECT_NO_THROW(run()) << name;
   ids.at(7) = bad;
   ids.at(9) = bad + 1;
-  runner.write(id, ids);
   try {
-    runner.run(0);
+    run();
     FAIL() << what << " " << bad << " was taken";
   } catch (const core::InputError& error) {
     EXPECT_NE(std::string(error.what()).find(what + " 7 of the batch is " + std::to_string(bad)),
@@ -155,8 +160,7 @@ void expect_bad_id(const std::string& name, std::size_t input, std::int32_t bad,
         << error.what();
   }
   ids.at(7) = ids.at(9) = 0;
-  runner.write(id, ids);
-  runner.run(0);  // the device goes on
+  EXPECT_NO_THROW(run()) << "the device goes on";
 }
 
 TEST_F(CudaFault, IdsOutsideOfTheVocabularyAreNamed) {

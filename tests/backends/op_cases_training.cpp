@@ -95,6 +95,8 @@ void add_loss_scale_cases(std::vector<Case>& cases, const Sizes& s) {
       CaseWriter w(std::string(name) + (adamw ? " adamw" : " sgd"));
       Parameter a = add_parameter(w, {s.width, s.channels}, false);
       a.copy = w.copy({s.width, s.channels}, core::DType::f16);
+      w.fix(a.copy,
+            std::vector<double>(static_cast<std::size_t>(s.width * s.channels), 0.5));  // kept when skipped
       std::vector<double> gradients(static_cast<std::size_t>(s.width * s.channels), 2.5);
       gradients.at(3) = gradient;
       w.fix(a.g, gradients);

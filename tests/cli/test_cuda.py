@@ -117,6 +117,7 @@ class Commands(OnGpu):
         of = {(row["what"], row["level"], row["dtype"]): row["value"] for row in rows}
         for dtype in ("fp32", "tf32", "bf16", "fp16"):
             self.assertIn(("matmul", "", dtype), of)
+            self.assertGreater(of[("matmul burst", "", dtype)], 0.9 * of[("matmul", "", dtype)])
         for what in ("read", "write", "update", "copy", "adamw"):
             self.assertIn((what, "DRAM", "fp32"), of)
         self.assertGreater(of[("read", "L2", "fp32")], of[("read", "DRAM", "fp32")])
@@ -152,7 +153,7 @@ class Training(OnGpu):
             self.assertEqual(one["loss"], other["loss"])
             self.assertEqual(one["loss_scale"], other["loss_scale"])
             self.assertEqual(one["skipped_steps"], other["skipped_steps"])
-            log = [json.loads(line) for line in open(f"{folder}/parts/log.jsonl")]
+            log = [json.loads(line) for line in pathlib.Path(folder, "parts", "log.jsonl").read_text().splitlines()]
             self.assertTrue(all(line["loss_scale"] > 0 for line in log))
 
 

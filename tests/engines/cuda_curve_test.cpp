@@ -20,7 +20,7 @@ using model::Arch;
 constexpr int kSteps = 200;
 constexpr std::int64_t kBatch = 8;
 constexpr std::int64_t kSeq = 16;
-constexpr int kTexts = 40;  // batches that come again and again: there is something to learn
+constexpr int kTexts = 8;  // batches that come again and again: there is something to learn
 
 class CudaCurve : public testing::TestWithParam<Arch> {
  protected:
@@ -56,13 +56,13 @@ class CudaCurve : public testing::TestWithParam<Arch> {
 TEST_P(CudaCurve, FollowsTheProcessorOver200Steps) {
   const auto expected = curve(EngineKind::eager, core::DType::f32,
                               backends::make_cpu_backend(backends::CpuKernels::reference, 2));
-  EXPECT_LT(expected.back(), expected.front() - 0.2) << "the model does not learn";
+  EXPECT_LT(expected.back(), expected.front() - 0.5) << "the model does not learn";
   struct Bound {
     core::DType dtype;
     double distance;
   };
   for (const Bound& bound :
-       {Bound{core::DType::f32, 1e-4}, {core::DType::bf16, 5e-3}, {core::DType::f16, 1e-3}}) {
+       {Bound{core::DType::f32, 1e-4}, {core::DType::bf16, 1e-2}, {core::DType::f16, 5e-3}}) {
     for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
       const auto actual = curve(engine, bound.dtype, backends::cuda::make_cuda_backend(0, {}));
       const double apart = distance(actual, expected);
