@@ -41,6 +41,8 @@ class Stopwatch {
   virtual ~Stopwatch() = default;
   /// Takes the time when everything submitted so far has run.
   virtual void mark(std::size_t index) = 0;
+  /// As `mark`; inside a recording taken beside the work, which does not wait for it.
+  virtual void mark_aside(std::size_t index) { mark(index); }
   /// Seconds between two marks that were taken; call it after Backend::synchronize.
   [[nodiscard]] virtual double elapsed_s(std::size_t from, std::size_t to) const = 0;
 };
@@ -69,7 +71,8 @@ class Backend {
   /// Bytes aligned to 64, contents undefined. Throws core::OutOfMemory. `allocate(0)` returns nullptr.
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* data) noexcept = 0;
-  /// Blocking copies and fills between host memory and this device's memory.
+  /// Copies and fills between host memory, which may be used again when they return, and this device's
+  /// memory.
   virtual void copy_in(void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_out(void* host, const void* device, std::size_t bytes) = 0;
   virtual void zero(void* device, std::size_t bytes) = 0;
@@ -79,8 +82,9 @@ class Backend {
   /// kernels return when they are done.
   [[nodiscard]] virtual std::unique_ptr<Stopwatch> make_stopwatch(std::size_t marks) const;
   /// What `submit` gives to the device (kernels and marks; no copies to or from the host, no allocations),
-  /// recorded, not run. nullptr when the device records nothing: `submit` was not called then.
-  [[nodiscard]] virtual std::unique_ptr<Recording> record(const std::function<void()>& submit);
+  /// recorded, not run. nullptr when the device records nothing: `submit` was not called then. `in_order`: ops
+  /// that may run beside others (passes::early_updates) do not, so that each can be timed.
+  [[nodiscard]] virtual std::unique_ptr<Recording> record(const std::function<void()>& submit, bool in_order);
   /// Memory that an engine may still take, in bytes.
   [[nodiscard]] virtual double free_bytes() const = 0;
 

@@ -53,9 +53,9 @@ void set_unmeasured(Row& row) {
     for (const char* value : {"mean", "std", "median"}) row.set(fmt::format("{}_ms_{}", phase, value), {});
   }
   for (const char* key :
-       {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "step_ms_mad", "outliers", "drift_ratio",
-        "drift_p", "drift", "others_share", "stop_reason", "tokens_per_s", "mfu", "share_of_peak",
-        "peak_flop_per_s", "peak_bytes", "rss_increase_bytes", "loss"}) {
+       {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "step_ms_mad", "outliers",
+        "drift_ratio", "drift_p", "drift", "others_share", "stop_reason", "tokens_per_s", "mfu", "share_of_peak",
+        "peak_flop_per_s", "peak_bytes", "rss_increase_bytes", "loss", "free_bytes"}) {
     row.set(key, {});
   }
 }
@@ -144,10 +144,12 @@ std::vector<engines::StepTimes> measure_point(Row& row, program::Program program
   return std::move(result.samples);
 }
 
-void set_oom(Row& row, double needed_bytes) {
+/// `free_bytes`: what the plan had to fit.
+void set_oom(Row& row, double needed_bytes, double free_bytes) {
   set_unmeasured(row);
   row.set("status", std::string("oom"));
   row.set("needed_bytes", static_cast<std::int64_t>(needed_bytes));
+  row.set("free_bytes", static_cast<std::int64_t>(free_bytes));
 }
 
 }  // namespace
@@ -170,17 +172,18 @@ BenchOutcome run_point(const Point& point, const BenchSettings& settings, Ceilin
   row.set("state_bytes", need.persistent_bytes);
   row.set("needed_bytes", need.total());
   const bool over_limit = settings.memory_limit_bytes && needed > *settings.memory_limit_bytes;
-  if (over_limit || needed + largest_weight_bytes(program) + kProcessBytes > backend->free_bytes()) {
-    set_oom(row, needed);
+  const double free_bytes = backend->free_bytes();
+  if (over_limit || needed + largest_weight_bytes(program) + kProcessBytes > free_bytes) {
+    set_oom(row, needed, free_bytes);
     return outcome;
   }
   if (point.device == "null") return outcome;
   try {
     outcome.samples = measure_point(row, std::move(program), *backend, point, settings, ceilings);
   } catch (const core::OutOfMemory& error) {
-    set_oom(row, std::max(needed, error.needed_bytes()));
+    set_oom(row, std::max(needed, error.needed_bytes()), free_bytes);
   } catch (const std::bad_alloc&) {
-    set_oom(row, needed);
+    set_oom(row, needed, free_bytes);
   }
   return outcome;
 }

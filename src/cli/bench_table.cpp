@@ -64,6 +64,7 @@ std::vector<Column> columns_for(const std::vector<Row>& rows) {
     columns.push_back({"mfu", "MFU", Show::percent});
   }
   columns.push_back({"needed_bytes", "memory", Show::bytes});
+  if (any_row(rows, "free_bytes", "-")) columns.push_back({"free_bytes", "free", Show::bytes});
   if (std::any_of(rows.begin(), rows.end(),
                   [](const Row& row) { return row.number("speedup_over_eager") > 0; }))
     columns.push_back({"speedup_over_eager", "speed-up", Show::fixed2});
@@ -115,6 +116,9 @@ void add_notes(Table& table, const Ceilings& ceilings) {
   add_warnings(table);
   table.notes.emplace_back(
       "memory: weights, optimizer state, inputs and what the step needs besides, as planned.");
+  if (any_row(table.rows, "free_bytes", "-")) {
+    table.notes.emplace_back("free: memory of the device that was free before a row that did not fit.");
+  }
   if (!ceilings.measured().empty()) {
     table.notes.emplace_back(
         "of_peak = matrix-product FLOP of the program / median step time / peak. Causal attention counts in "

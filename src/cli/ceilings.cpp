@@ -4,16 +4,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "cli/devices.h"
 #include "cli/output.h"
 #include "core/error.h"
+#include "core/f16.h"
 #include "core/rng.h"
+#include "core/statistics.h"
 #include "core/units.h"
+#include "measure/sampling.h"
 #include "program/ops.h"
 
 namespace rooflm::cli {
@@ -33,6 +38,8 @@ std::vector<std::byte> operand_values(core::DType dtype, std::int64_t count) {
   };
   if (dtype == core::DType::bf16) {
     fill(static_cast<core::Bf16*>(nullptr));
+  } else if (dtype == core::DType::f16) {
+    fill(static_cast<core::F16*>(nullptr));
   } else if (dtype == core::DType::f64) {
     fill(static_cast<double*>(nullptr));
   } else {
@@ -87,55 +94,64 @@ program::Op square_product(std::int64_t extent, bool tf32) {
   return op;
 }
 
-/// Waiting for a GPU takes some microseconds: a sample is long enough to hide them.
-int repeats_of(const std::string& device) { return device == "cpu" ? 1 : 8; }
+std::string name_of(const ComputeDtype& compute) {
+  return std::string(compute.tf32 ? "tf32" : core::name_of(compute.dtype));
+}
+
+/// Products that are ready to run, with the algorithms that the fused engine would take. Waiting for a GPU
+/// takes some microseconds: there a sample is long enough to hide them.
+std::vector<measure::Product> make_products(const std::string& device, const ComputeDtype& compute,
+                                            int threads, const std::vector<std::int64_t>& extents) {
+  constexpr double kGpuFlop = 2e12;  // of a sample: some milliseconds in 16 bits
+  const std::shared_ptr<backends::Backend> backend =
+      make_backend(device, engines::EngineKind::fused, threads, Tuning::timed);
+  std::vector<measure::Product> products;
+  for (const std::int64_t extent : extents) {
+    auto product = std::make_shared<SingleOp>(backend, square_product(extent, compute.tf32),
+                                              core::Shape{extent, extent}, compute.dtype);
+    const auto n = static_cast<double>(extent);
+    const int repeats = device == "cpu" ? 1 : std::max(1, static_cast<int>(kGpuFlop / (2 * n * n * n)));
+    products.push_back(
+        {.m = n, .n = n, .k = n, .repeats = static_cast<double>(repeats), .run = [product, repeats] {
+           product->run(repeats);
+         }});
+  }
+  return products;
+}
 
 }  // namespace
 
 measure::Peak measure_products(const std::string& device, ComputeDtype compute, int threads,
                                const std::vector<std::int64_t>& extents,
                                const measure::SamplingOptions& options) {
-  const std::shared_ptr<backends::Backend> backend =
-      make_backend(device, engines::EngineKind::fused, threads, Tuning::timed);
-  std::vector<measure::Product> products;
-  const int repeats = repeats_of(device);
-  for (const std::int64_t extent : extents) {
-    auto product = std::make_shared<SingleOp>(backend, square_product(extent, compute.tf32),
-                                              core::Shape{extent, extent}, compute.dtype);
-    const auto size = static_cast<double>(extent);
-    products.push_back(
-        {.m = size, .n = size, .k = size, .repeats = static_cast<double>(repeats), .run = [product, repeats] {
-           product->run(repeats);
-         }});
-  }
-  const std::string dtype(compute.tf32 ? "tf32" : core::name_of(compute.dtype));
-  return measure::fastest_product(products, dtype, device == "cpu" ? resolve_threads(threads) : 0, options);
+  const auto products = make_products(device, compute, threads, extents);
+  return measure::fastest_product(products, name_of(compute), device == "cpu" ? resolve_threads(threads) : 0,
+                                  options);
 }
 
-std::vector<measure::Peak> measure_device_bandwidth(const std::string& device, std::size_t array_bytes,
-                                                    const measure::SamplingOptions& options) {
-  const std::shared_ptr<backends::Backend> backend = make_backend(device, engines::EngineKind::fused, 0);
-  const auto count = static_cast<std::int64_t>(array_bytes / sizeof(float));
-  const int repeats = repeats_of(device);
-  std::vector<measure::Peak> peaks;
-  const auto measure = [&](const char* what, const program::OpDef& def,
-                           std::vector<program::TensorId> inputs) {
-    program::Op op;
-    op.def = &def;
-    op.inputs = std::move(inputs);
-    const auto arrays = static_cast<double>(op.inputs.size() + 1);
-    const SingleOp loop(backend, std::move(op), core::Shape{count}, core::DType::f32);
-    const double bytes = arrays * static_cast<double>(count) * sizeof(float) * repeats;
-    peaks.push_back({.what = what,
-                     .dtype = "fp32",
-                     .unit = "byte/s",
-                     .problem = fmt::format("{} bytes an array", array_bytes),
-                     .rate = measure::measure_rate(
-                         bytes, [&] { loop.run(repeats); }, options)});
-  };
-  measure("copy", program::ops::kCast, {0});
-  measure("add", program::ops::kAdd, {0, 1});
-  return peaks;
+measure::Peak measure_product_bursts(const std::string& device, ComputeDtype compute,
+                                     const std::vector<std::int64_t>& extents, int samples) {
+  constexpr auto kRest = std::chrono::milliseconds(8);
+  measure::Peak best;
+  for (const measure::Product& product : make_products(device, compute, 0, extents)) {
+    product.run();
+    std::vector<double> rates;
+    for (int i = 0; i < samples; ++i) {
+      std::this_thread::sleep_for(kRest);
+      const double begin = measure::now_s();
+      product.run();
+      rates.push_back(product.flop() / (measure::now_s() - begin));
+    }
+    const core::Summary rate = core::summarise(rates);
+    if (best.rate.count > 0 && rate.median <= best.rate.median) continue;
+    best = {.what = "matmul burst",
+            .dtype = name_of(compute),
+            .unit = "flop/s",
+            .threads = 0,
+            .problem = fmt::format("{:.0f}x{:.0f}x{:.0f}", product.m, product.n, product.k),
+            .rate = rate};
+  }
+  return best;
 }
 
 const measure::Peak& Ceilings::products(const std::string& device, const engines::StepOptions& step) {

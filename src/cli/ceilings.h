@@ -12,17 +12,17 @@
 
 namespace rooflm::cli {
 
-/// Square products of these extents run through the device's own kernels (fp32, tf32 and bf16: those of the
-/// fused engine; fp64: the processor's reference) on `threads` threads. The fastest extent counts. Throws
+/// Square products of these extents run through the device's own kernels (fp32, tf32, bf16 and fp16: those of
+/// the fused engine; fp64: the processor's reference) on `threads` threads. The fastest extent counts. Throws
 /// core::Unavailable when the backend has no kernel for the dtype.
 measure::Peak measure_products(const std::string& device, ComputeDtype compute, int threads,
                                const std::vector<std::int64_t>& extents,
                                const measure::SamplingOptions& options);
 
-/// Memory traffic of a GPU's kernels on arrays of fp32 that each take `array_bytes`: copy (y = x) and add
-/// (z = x + y), in byte/s of what they read and write.
-std::vector<measure::Peak> measure_device_bandwidth(const std::string& device, std::size_t array_bytes,
-                                                    const measure::SamplingOptions& options);
+/// The rate of a GPU that was at rest: a few products at a time, with pauses in which it cools down. Under a
+/// lasting load it lowers its clock, but single ops of a step may run as fast as this.
+measure::Peak measure_product_bursts(const std::string& device, ComputeDtype compute,
+                                     const std::vector<std::int64_t>& extents, int samples);
 
 /// The rates that `bench` divides by, each measured once, in about a second, when it is first asked for.
 class Ceilings {

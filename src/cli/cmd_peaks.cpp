@@ -1,14 +1,15 @@
 // rooflm peaks: measures what this machine can do at best.
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cli/ceilings.h"
 #include "cli/commands.h"
 #include "cli/devices.h"
+#include "cli/gpu_ceilings.h"
 #include "cli/machine_ceilings.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
@@ -35,7 +36,7 @@ ComputeDtype parse_peak_dtype(const std::string& name, const std::string& device
 }
 
 std::vector<ComputeDtype> dtypes_of(const std::string& typed, const std::string& device) {
-  const std::string all = device == "cpu" ? "fp32,bf16,fp64" : "fp32,tf32,bf16";
+  const std::string all = device == "cpu" ? "fp32,bf16,fp64" : "fp32,tf32,bf16,fp16";
   std::vector<ComputeDtype> dtypes;
   for (const std::string& name : parse_names("--dtype", typed.empty() ? all : typed)) {
     dtypes.push_back(parse_peak_dtype(name, device));
@@ -64,13 +65,16 @@ constexpr const char* kIntervalNote =
     "value: median; low to high: its confidence interval (95% or more, order statistics).";
 constexpr const char* kProductNote =
     "matmul: the fastest of several square products with the kernels of the fused engine (fp64: the "
-    "reference).";
+    "reference), under a lasting load; matmul burst: a few at a time on a GPU that was at rest.";
 constexpr const char* kMemoryNote =
     "read, write, update (a = 2 a + 2), copy, triad, adamw (four arrays read, three of them written), add: "
-    "bytes "
-    "that the loop names, as STREAM counts them; half of each cache is walked through.";
+    "bytes that the loop names, as STREAM counts them; half of each cache is walked through. adamw on a GPU: "
+    "the optimizer's kernel, 30 bytes per parameter.";
+constexpr const char* kLinkNote =
+    "launch and wait: host to the end of an empty kernel; launch, graph node: each of 1000 in a row; graph "
+    "launch: the host's time to submit 1000 nodes. Copies: 256 MiB, between host and GPU or to another GPU.";
 constexpr const char* kKeptNote =
-    "Ceilings of processors are kept from one command to the next; --remeasure measures again.";
+    "Ceilings are kept from one command to the next; --remeasure measures again.";
 
 Table peaks_table() {
   return {.columns = {{"what", "what"},
@@ -85,7 +89,7 @@ Table peaks_table() {
                       {"samples", "samples"},
                       {"problem", "problem"}},
           .rows = {},
-          .notes = {"", kIntervalNote, kProductNote, kMemoryNote, kKeptNote}};
+          .notes = {"", kIntervalNote, kProductNote, kMemoryNote, kLinkNote, kKeptNote}};
 }
 
 std::set<int> thread_counts(const std::string& typed) {
@@ -109,36 +113,18 @@ std::vector<record::Ceiling> measure_processor(const Options& options,
   return machine_ceilings(request);
 }
 
-record::Ceiling ceiling_of(const measure::Peak& peak, const std::string& device) {
-  return {.device = device,
-          .what = peak.what,
-          .level = peak.what == "matmul" ? "" : "DRAM",
-          .dtype = peak.dtype,
-          .threads = peak.threads,
-          .value = peak.rate.median,
-          .unit = peak.unit,
-          .ci_low = peak.rate.median_ci.low,
-          .ci_high = peak.rate.median_ci.high,
-          .samples = static_cast<std::int64_t>(peak.rate.count),
-          .problem = peak.problem,
-          .source = "measured",
-          .measured_utc = {}};
+std::optional<double> seconds_of(const Options& options) {
+  if (options.seconds.empty()) return std::nullopt;
+  return parse_number("--seconds", options.seconds, 0.01);
 }
 
 std::vector<record::Ceiling> measure_gpu(const Options& options, const std::string& device,
                                          const std::vector<ComputeDtype>& dtypes) {
-  constexpr std::size_t kArrayBytes = std::size_t{1} << 30U;  // many times a GPU's cache
-  const double seconds = options.seconds.empty() ? 1.0 : parse_number("--seconds", options.seconds, 0.01);
-  const measure::SamplingOptions sampling{.seconds = seconds, .min_samples = 5};
-  std::vector<record::Ceiling> ceilings;
-  for (const ComputeDtype dtype : dtypes) {
-    note("matmul {} on {}", dtype.tf32 ? "tf32" : core::name_of(dtype.dtype), device);
-    ceilings.push_back(ceiling_of(measure_products(device, dtype, 0, {4096, 8192}, sampling), device));
-  }
-  note("memory of {}", device);
-  for (const auto& peak : measure_device_bandwidth(device, kArrayBytes, sampling)) {
-    ceilings.push_back(ceiling_of(peak, device));
-  }
+  const auto seconds = seconds_of(options);
+  auto ceilings =
+      gpu_ceilings({.device = device, .dtypes = dtypes, .remeasure = options.remeasure, .seconds = seconds});
+  const auto links = gpu_links(device, seconds);
+  ceilings.insert(ceilings.end(), links.begin(), links.end());
   return ceilings;
 }
 
@@ -170,7 +156,7 @@ Body declare_peaks(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--dtype", options->dtype,
                  "Of the matrix products; a list (default: all that the device has)")
-      ->type_name("fp32|tf32|bf16|fp64");
+      ->type_name("fp32|tf32|bf16|fp16|fp64");
   app.add_option("--threads", options->threads, "A list (default: 1 and one per core)")->type_name("N");
   app.add_option(
          "--seconds", options->seconds,
@@ -182,7 +168,8 @@ Body declare_peaks(CLI::App& app) {
       ->capture_default_str();
   app.footer(
       "Rates are medians with a confidence interval. Keep the machine idle meanwhile. They are kept under\n"
-      "$XDG_CACHE_HOME/rooflm (or ~/.cache/rooflm) for this processor, its threads and this version.\n\n"
+      "$XDG_CACHE_HOME/rooflm (or ~/.cache/rooflm) for this processor, its threads, the GPU and this "
+      "version.\n\n"
       "Example: rooflm peaks --dtype fp32,bf16 --format json");
   return [options] { return run(*options); };
 }

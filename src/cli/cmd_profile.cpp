@@ -27,7 +27,7 @@ int run(const Options& options) {
   const ProfileSettings settings = options.profile.settings(threads, options.machine.seed_value());
   for (const Point& point : points) make_backend(point.device, point.step.engine, threads);
   ProfileSession session(options.output, "profile");
-  session.measure_ceilings(threads, dtypes_of(points), options.profile.remeasure);
+  session.measure_ceilings(points, threads, options.profile.remeasure);
   bool all_oom = false;
   const int signal = session.run(points, settings, all_oom);
   session.show({"overview", "phases", "blocks", "roofline", "ops", "memory"});

@@ -121,7 +121,7 @@ int run_profile(Options& options, const Study& study, ProfileSession& session) {
   if (study.name == "input" && settings.front().shards.empty()) {
     throw core::UsageError("study input needs --data: a shard, or a directory made by data prepare");
   }
-  session.measure_ceilings(threads, dtypes_of(points), options.profile.remeasure);
+  session.measure_ceilings(points, threads, options.profile.remeasure);
   int signal = 0;
   for (const ProfileSettings& each : settings) {
     bool all_oom = false;

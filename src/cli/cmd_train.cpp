@@ -39,6 +39,8 @@ Table summary_table(const TrainPlan& plan, const train::TrainSummary& summary) {
   row.set("mfu", peak ? Cell(flop_per_token * summary.tokens_per_s / *peak) : Cell());
   row.set("peak_flop_per_s", cell(peak));
   row.set("train_s", summary.train_s);
+  row.set("loss_scale", cell(summary.loss_scale));
+  row.set("skipped_steps", summary.loss_scale ? Cell(summary.skipped_steps) : Cell());
   row.set("checkpoint", summary.checkpoint.empty() ? Cell() : Cell(summary.checkpoint.string()));
   Table table{.columns = {{"model", "model"},
                           {"status", "status"},
@@ -54,6 +56,12 @@ Table summary_table(const TrainPlan& plan, const train::TrainSummary& summary) {
               .rows = {std::move(row)},
               .notes = {"Losses in nats per token. Unigram entropy: the best validation loss of a model that "
                         "ignores context."}};
+  if (summary.loss_scale) {
+    table.notes.push_back(
+        fmt::format("fp16: the loss is scaled by {:g} at the end; {} steps had gradients that were not "
+                    "finite and were skipped.",
+                    *summary.loss_scale, summary.skipped_steps));
+  }
   if (peak) {
     table.notes.push_back(fmt::format("MFU = {}, peak {}FLOP/s", train::kMfuFormula, core::format_si(*peak)));
   }

@@ -16,14 +16,10 @@
 #include "core/names.h"
 
 namespace rooflm::cli {
-namespace {
 
 bool is_cuda(const std::string& device) { return device.starts_with("cuda"); }
 
-/// N of "cuda:N".
-int index_of(const std::string& device) { return std::stoi(device.substr(device.find(':') + 1)); }
-
-}  // namespace
+int cuda_index(const std::string& device) { return std::stoi(device.substr(device.find(':') + 1)); }
 
 std::string parse_device(std::string_view name) {
   if (name == "cpu" || name == "null") return std::string(name);
@@ -46,10 +42,10 @@ ComputeDtype parse_compute_dtype(std::string_view name, const std::string& devic
   if (name == "fp32") return {core::DType::f32};
   if (name == "bf16") return {core::DType::bf16};
   if (name == "tf32" && is_cuda(device)) return {.dtype = core::DType::f32, .tf32 = true};
-  if (name == "fp16" && device == "null") return {core::DType::f16};
-  const char* others = is_cuda(device) ? ", bf16 and tf32" : " and bf16";
-  throw core::Unavailable(fmt::format("--dtype {} is not available on {}: it computes in fp32{}{}", name,
-                                      device, others, device == "null" ? " and plans fp16" : ""));
+  if (name == "fp16") return {core::DType::f16};
+  const char* others = is_cuda(device) ? ", tf32, bf16 and fp16" : ", bf16 and fp16";
+  throw core::Unavailable(
+      fmt::format("--dtype {} is not available on {}: it computes in fp32{}", name, device, others));
 }
 
 std::int64_t loss_chunk_bytes(const std::string& device) {
@@ -63,7 +59,7 @@ std::unique_ptr<backends::Backend> make_backend(const std::string& device, engin
   if (device == "null") return backends::make_null_backend();
   if (is_cuda(device)) {
     return backends::cuda::make_cuda_backend(
-        index_of(device),
+        cuda_index(device),
         {.tune_products = fused && tuning == Tuning::timed, .deterministic = order == SumOrder::fixed});
   }
   return backends::make_cpu_backend(fused ? backends::CpuKernels::fast : backends::CpuKernels::reference,

@@ -15,15 +15,20 @@ namespace rooflm::cli {
 /// "cpu", "cuda:N" ("cuda" is "cuda:0") or "null". Throws core::UsageError with a suggestion.
 std::string parse_device(std::string_view name);
 
+/// Whether `device` is a GPU, and the N of its "cuda:N".
+bool is_cuda(const std::string& device);
+int cuda_index(const std::string& device);
+
 /// What `--dtype` stands for: TF32 is fp32 whose products may round their operands.
 struct ComputeDtype {
   core::DType dtype = core::DType::f32;
   bool tf32 = false;
+  bool operator==(const ComputeDtype&) const = default;
 };
 
 /// The compute dtype of a name of the command line: fp32, tf32, bf16, fp16, fp8. Throws core::UsageError with
-/// a suggestion for other names, core::Unavailable for those that `device` does not compute: the processor
-/// has fp32 and bf16, GPUs also tf32, planning on "null" also fp16.
+/// a suggestion for other names, core::Unavailable for those that `device` does not compute: all have
+/// fp32, bf16 and fp16 (the processor runs its reference kernels then), GPUs also tf32.
 ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device);
 
 /// Bytes of fp32 logits that the fused engine holds at a time: what the caches of a processor like, and on a

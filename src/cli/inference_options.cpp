@@ -24,7 +24,7 @@ void InferenceOptions::add_to(CLI::App& app) {
                  "How attention is computed (default: batched in eager, flash in fused)")
       ->type_name("looped|batched|flash")
       ->group("Run");
-  app.add_option("--dtype", run_.dtype, "Compute dtype: fp32, bf16, on GPUs also tf32")
+  app.add_option("--dtype", run_.dtype, "Compute dtype: fp32, bf16, fp16, on GPUs also tf32")
       ->type_name("DTYPE")
       ->capture_default_str()
       ->group("Run");

@@ -40,6 +40,8 @@ class CeilingBook {
   /// Holds machine_ceilings(threads, dtypes, remeasure); nothing without dtypes.
   CeilingBook(int threads, const std::vector<core::DType>& dtypes, bool remeasure);
 
+  /// Those of another device.
+  void add(const std::vector<record::Ceiling>& rows) { rows_.insert(rows_.end(), rows.begin(), rows.end()); }
   [[nodiscard]] const std::vector<record::Ceiling>& rows() const { return rows_; }
   /// Measures once more what `bounds` name, as perfmodel::Roof::bound does ("matmul fp32", "DRAM"), and
   /// returns the rows that are now higher than before. They are in rows() then, and in the file. Each bound

@@ -85,7 +85,7 @@ Json collect() {
       {"cpu", cpu_json(measure::query_processor())},
       {"memory", {{"total_bytes", bytes(memory.total_bytes)}, {"free_bytes", bytes(memory.available_bytes)}}},
       {"default_threads", resolve_threads(0)},
-      {"dtypes", {{"cpu", {"fp32", "bf16"}}}},
+      {"dtypes", {{"cpu", {"fp32", "bf16", "fp16"}}, {"cuda", {"fp32", "tf32", "bf16", "fp16"}}}},
       {"cuda", cuda_json(backends::cuda::query_cuda())},
       {"counters", counters_json()},
       {"libraries", libraries_json()}};
@@ -116,8 +116,10 @@ std::vector<std::pair<std::string, std::string>> machine_lines() {
   }
   lines.emplace_back("memory", fmt::format("{}, {} free", amount(info["memory"]["total_bytes"]),
                                            amount(info["memory"]["free_bytes"])));
-  lines.emplace_back("device cpu", fmt::format("available: fp32, bf16; {} threads unless told otherwise",
-                                               info["default_threads"].get<int>()));
+  lines.emplace_back(
+      "device cpu",
+      fmt::format("available: fp32, bf16, fp16 (reference kernels); {} threads unless told otherwise",
+                  info["default_threads"].get<int>()));
   const Json& cuda = info["cuda"];
   if (cuda["devices"].empty()) {
     lines.emplace_back("device cuda", "not available: " + cuda["reason"].get<std::string>());

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "backends/cuda/peaks.h"
 #include "cli/devices.h"
 #include "core/statistics.h"
 #include "measure/machine.h"
@@ -12,9 +13,11 @@
 namespace rooflm::cli {
 namespace {
 
-/// Capacity of each level for all threads together: caches of their own count once per core.
-std::map<std::string, double> cache_capacities(int threads) {
+/// Capacity of each level for all threads together: caches of their own count once per core. Of a GPU the
+/// second level, which all multiprocessors share.
+std::map<std::string, double> cache_capacities(const std::string& device, int threads) {
   std::map<std::string, double> capacities;
+  if (is_cuda(device)) return {{"L2", backends::cuda::l2_bytes(cuda_index(device))}};
   for (const measure::Cache& cache : measure::query_processor().caches) {
     if (cache.type == "Instruction") continue;
     const bool is_shared = cache.level >= 3;
@@ -29,7 +32,7 @@ std::map<std::string, double> cache_capacities(int threads) {
 perfmodel::Machine machine_of(const std::vector<record::Ceiling>& ceilings, const std::string& device,
                               int threads) {
   const int count = resolve_threads(threads);
-  return perfmodel::Machine::from_ceilings(ceilings, device, count, cache_capacities(count));
+  return perfmodel::Machine::from_ceilings(ceilings, device, count, cache_capacities(device, count));
 }
 
 MeasuredTimes measured_times(const std::vector<record::Event>& events,

@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <system_error>
 
+#include "cli/devices.h"
+#include "cli/gpu_ceilings.h"
 #include "cli/output.h"
 #include "cli/report_output.h"
 #include "cli/run_record.h"
@@ -37,18 +40,12 @@ void report_progress(const ProfileOutcome& outcome) {
   }
 }
 
-}  // namespace
-
-std::vector<core::DType> dtypes_of(const std::vector<Point>& points) {
-  std::vector<core::DType> dtypes;
-  for (const Point& point : points) {
-    if (point.device == "null") continue;
-    if (std::find(dtypes.begin(), dtypes.end(), point.step.dtype) == dtypes.end()) {
-      dtypes.push_back(point.step.dtype);
-    }
-  }
-  return dtypes;
+template <class T>
+void add_new(std::vector<T>& values, const T& value) {
+  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
 }
+
+}  // namespace
 
 ProfileSession::ProfileSession(const OutputOptions& output, const std::string& command) : output_(output) {
   check_output(output);
@@ -68,8 +65,18 @@ void ProfileSession::describe(const std::string& title, const std::string& quest
   writer_->add(record::Environment{.key = "question", .value = question, .unit = {}});
 }
 
-void ProfileSession::measure_ceilings(int threads, const std::vector<core::DType>& dtypes, bool remeasure) {
-  ceilings_ = CeilingBook(threads, dtypes, remeasure);
+void ProfileSession::measure_ceilings(const std::vector<Point>& points, int threads, bool remeasure) {
+  std::vector<core::DType> processor;
+  std::map<std::string, std::vector<ComputeDtype>> gpus;
+  for (const Point& point : points) {
+    const ComputeDtype compute{.dtype = point.step.dtype, .tf32 = point.step.tf32};
+    if (point.device == "cpu") add_new(processor, compute.dtype);
+    if (is_cuda(point.device)) add_new(gpus[point.device], compute);
+  }
+  ceilings_ = CeilingBook(threads, processor, remeasure);
+  for (const auto& [device, dtypes] : gpus) {
+    ceilings_.add(gpu_ceilings({.device = device, .dtypes = dtypes, .remeasure = remeasure, .seconds = {}}));
+  }
   for (const record::Ceiling& ceiling : ceilings_.rows()) writer_->add(ceiling);
 }
 

@@ -8,13 +8,9 @@
 
 #include "cli/machine_ceilings.h"
 #include "cli/profile_options.h"
-#include "core/dtype.h"
 #include "record/writer.h"
 
 namespace rooflm::cli {
-
-/// The compute dtypes of the points that are run and not only planned, each once.
-std::vector<core::DType> dtypes_of(const std::vector<Point>& points);
 
 /// The record of one command: kept under -o, otherwise in a temporary folder that goes away with this. The
 /// environment is in it from the start.
@@ -30,8 +26,8 @@ class ProfileSession {
   void describe(const std::string& title, const std::string& question);
   [[nodiscard]] record::Writer& record() { return *writer_; }
   /// Measures what this machine can do, or takes what is kept from an earlier time, and adds it to the
-  /// record. Before run().
-  void measure_ceilings(int threads, const std::vector<core::DType>& dtypes, bool remeasure);
+  /// record: of the processor and of every GPU that the points name. Before run().
+  void measure_ceilings(const std::vector<Point>& points, int threads, bool remeasure);
   /// Runs all points until a signal asks to stop; returns that signal or 0. `all_oom` says whether none fit.
   int run(const std::vector<Point>& points, const ProfileSettings& settings, bool& all_oom);
   /// Completes the record, prints the views and writes the page.

@@ -19,6 +19,14 @@ std::string three_digits(double value) {
 
 std::string format_si(double value) {
   constexpr std::array<const char*, 7> kPrefix = {"", " k", " M", " G", " T", " P", " E"};
+  constexpr double kSmall = 0.5e-3;  // what would show as 0.00
+  constexpr double kMicro = 1e6;
+  constexpr double kNano = 1e9;
+  const double magnitude = std::abs(value);
+  if (magnitude > 0 && magnitude < kSmall) {
+    const bool is_micro = magnitude >= 0.9995 / kMicro;
+    return three_digits(value * (is_micro ? kMicro : kNano)) + (is_micro ? " u" : " n");
+  }
   std::size_t step = 0;
   while (std::abs(value) >= 999.5 && step + 1 < kPrefix.size()) {
     value /= 1e3;

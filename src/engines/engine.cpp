@@ -194,33 +194,58 @@ void Engine::submit(Observer* observer, const std::vector<Phase>& phases) {
   if (!phases.empty()) stopwatch_->mark(phases.size());
 }
 
-/// Whether there is a recording to replay: only where nothing is allocated in a step.
-bool Engine::ensure_recording() {
-  if (!tried_recording_ && kind_ == EngineKind::fused) {
-    recording_ = store_->backend().record([this] { submit(nullptr, recorded_phases_); });
+/// As submit, with marks that take no time from the ops.
+void Engine::submit_recorded(Observer& observer) {
+  std::size_t stretch = 0;
+  stopwatch_->mark(0);
+  observer.on_record_begin(program_);
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    const Phase phase = program_.ops[i].phase;
+    if (phase == Phase::setup) continue;
+    if (phase != phases_[stretch]) stopwatch_->mark(++stretch);
+    run_op(i, nullptr);
+    observer.on_op_recorded(program_, i);
   }
-  tried_recording_ = true;
-  return recording_ != nullptr;
+  if (!phases_.empty()) stopwatch_->mark(phases_.size());
+}
+
+/// What to replay: nullptr where the device records nothing, where something is allocated in a step, for an
+/// observer that is none for recordings, and in the first step.
+backends::Recording* Engine::recording_for(Observer* observer) {
+  if (!has_run_ || kind_ != EngineKind::fused) return nullptr;
+  auto* kept = observer == nullptr ? &recording_ : observer->recording();
+  if (kept == nullptr) return nullptr;
+  if (*kept == nullptr) {
+    const auto submit_all = [&] {
+      observer == nullptr ? submit(nullptr, recorded_phases_) : submit_recorded(*observer);
+    };
+    *kept = store_->backend().record(submit_all, observer != nullptr);
+  }
+  return kept->get();
 }
 
 StepTimes Engine::run(Observer* observer) {
-  const bool replays = observer == nullptr && ensure_recording();
+  backends::Recording* recording = recording_for(observer);
   StepTimes times;
   if (observer != nullptr) observer->on_step_begin(program_);
   const double start = now_s();
-  if (replays) {
-    recording_->replay();
+  if (recording != nullptr) {
+    recording->replay();
   } else {
     submit(observer, phases_);
   }
   times.submit_s = now_s() - start;
   store_->backend().synchronize();
   times.step_s = now_s() - start;
-  const std::vector<Phase>& phases = replays ? recorded_phases_ : phases_;
+  has_run_ = true;
+  const std::vector<Phase>& phases = recording != nullptr && observer == nullptr ? recorded_phases_ : phases_;
   for (std::size_t i = 0; i < phases.size(); ++i) {
     time_of(times, phases[i]) += stopwatch_->elapsed_s(i, i + 1);
   }
-  if (observer != nullptr) observer->on_step_end(program_);
+  if (observer != nullptr) {
+    if (recording != nullptr) observer->on_replayed(program_);
+    observer->on_step_end(program_);
+  }
   return times;
 }
 

@@ -46,8 +46,9 @@ class Engine {
 
   /// Runs the setup ops; call it after weights were written.
   void setup();
-  /// Runs all ops but setup ones, waits for the device, returns the times. A fused engine without observer
-  /// records the step when it first runs, where the device can, and replays it from then on.
+  /// Runs all ops but setup ones, waits for the device, returns the times. The first step is submitted op by
+  /// op, so that a device can name the op that fails; from the second on a fused engine without observer,
+  /// or with one that offers a place for a recording, records the step, where the device can, and replays it.
   StepTimes run(Observer* observer = nullptr);
 
   [[nodiscard]] const program::Program& program() const { return program_; }
@@ -71,8 +72,9 @@ class Engine {
   void make_steps();
   void resolve(std::size_t index);
   void find_phases();
-  bool ensure_recording();
+  backends::Recording* recording_for(Observer* observer);
   void submit(Observer* observer, const std::vector<program::Phase>& phases);
+  void submit_recorded(Observer& observer);
   void run_op(std::size_t index, Observer* observer);
   void free_after(std::size_t index, Observer* observer);
 
@@ -90,7 +92,7 @@ class Engine {
   std::vector<program::Phase> phases_, recorded_phases_;
   std::unique_ptr<backends::Stopwatch> stopwatch_;
   std::unique_ptr<backends::Recording> recording_;
-  bool tried_recording_ = false;
+  bool has_run_ = false;
   std::int64_t live_bytes_ = 0;
   std::int64_t peak_transient_bytes_ = 0;
 };

@@ -14,6 +14,7 @@
 #include "passes/chunk_loss.h"
 #include "passes/differentiate.h"
 #include "passes/fuse.h"
+#include "passes/scale_loss.h"
 #include "program/ops.h"
 
 namespace rooflm::engines {
@@ -143,6 +144,7 @@ Program training_step(const Program& forward, const StepOptions& options, Stage 
   passes::recompute(step, options.recompute);
   if (stop_after == Stage::recomputed) return step;
   passes::append_optimizer(step, gradients, options.optimizer);
+  if (options.dtype == core::DType::f16) passes::scale_loss(step);
   if (stop_after == Stage::optimizer) return step;
   if (options.engine == EngineKind::fused)
     passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/f16.h"
 #include "core/names.h"
 #include "core/rng.h"
 #include "core/units.h"
@@ -36,11 +37,13 @@ std::vector<std::byte> random_values(core::DType dtype, std::int64_t count, std:
   };
   if (dtype == core::DType::bf16) {
     fill(reinterpret_cast<core::Bf16*>(bytes.data()));
+  } else if (dtype == core::DType::f16) {
+    fill(reinterpret_cast<core::F16*>(bytes.data()));
   } else if (dtype == core::DType::f32) {
     fill(reinterpret_cast<float*>(bytes.data()));
   } else {
     throw core::Unavailable(
-        fmt::format("micro-benchmarks compute in fp32 and bf16, not in {}", core::name_of(dtype)));
+        fmt::format("micro-benchmarks compute in fp32, bf16 and fp16, not in {}", core::name_of(dtype)));
   }
   return bytes;
 }

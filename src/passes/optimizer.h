@@ -25,7 +25,7 @@ struct OptimizerOptions {
 };
 
 /// Appends global_norm (result "grad_norm" [1]) when clipping, and one update op per parameter. Adds the
-/// input "hyper" [4] fp32 (learning rate, 1 - beta1^t, 1 - beta2^t, unused) and the states "m.NAME" and
+/// input "hyper" [4] fp32 (see program/ops/optimizer.cpp) and the states "m.NAME" and
 /// "v.NAME".
 void append_optimizer(program::Program& program, const program::GradientMap& gradients,
                       const OptimizerOptions& options);

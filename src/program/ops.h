@@ -35,6 +35,8 @@ extern const OpDef kAttention, kFlashAttention, kFlashAttentionBackward;
 extern const OpDef kCrossEntropy, kCrossEntropyBackward, kCrossEntropyWithGradient, kMean;
 // cast.cpp
 extern const OpDef kCast;
+// loss_scale.cpp
+extern const OpDef kLossScale;
 // optimizer.cpp
 extern const OpDef kGlobalNorm, kAdamW, kSgd;
 

@@ -94,6 +94,7 @@ std::string class_of(const Op& op) {
                                       ClassRow{&ops::kUnmergeHeads, "copy"},
                                       ClassRow{&ops::kCast, "copy"},
                                       ClassRow{&ops::kGlobalNorm, "optimizer"},
+                                      ClassRow{&ops::kLossScale, "optimizer"},
                                       ClassRow{&ops::kAdamW, "optimizer"},
                                       ClassRow{&ops::kSgd, "optimizer"}};
   const auto* found =

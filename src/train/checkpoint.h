@@ -1,8 +1,9 @@
 // Checkpoints: directories that appear whole or not at all, and open in Hugging Face transformers.
 //
 // OUT/checkpoint-000123/ holds config.json and model.safetensors (fp32, Hugging Face layout),
-// optimizer.safetensors (m.NAME and v.NAME of each parameter), state.json and the tokenizer.json of the data.
-// OUT/latest is a link to the newest one. Names that end in .tmp are unfinished or being removed.
+// optimizer.safetensors (m.NAME and v.NAME of each parameter; fp16: loss_scale), state.json and the
+// tokenizer.json of the data. OUT/latest is a link to the newest one. Names that end in .tmp are unfinished
+// or being removed.
 #pragma once
 
 #include <cstdint>

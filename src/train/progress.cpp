@@ -40,6 +40,7 @@ std::string clock(double seconds) {
 std::string describe(const StepRecord& r, std::int64_t steps) {
   std::string text = fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}", r.step, steps, r.loss, r.lr);
   if (r.grad_norm) text += fmt::format("  norm {:.3g}", *r.grad_norm);
+  if (r.is_skipped) text += fmt::format("  skipped, scale {:g}", r.loss_scale.value_or(0));
   text += fmt::format("  {} tok/s", core::format_si(r.tokens_per_s));
   if (r.mfu) text += fmt::format("  {:.1f} % MFU", 100 * *r.mfu);
   return text;

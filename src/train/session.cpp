@@ -15,11 +15,13 @@
 #include "model/forward.h"
 #include "model/huggingface.h"
 #include "model/parameters.h"
+#include "program/loss_scale.h"
 
 namespace rooflm::train {
 namespace {
 
 constexpr std::int64_t kLeastLogitsSeq = 16;
+constexpr const char* kLossScale = "loss_scale";
 
 engines::Engine& required(const std::unique_ptr<engines::Engine>& engine, const char* what) {
   if (!engine) throw std::logic_error(fmt::format("the {} engine was not made", what));
@@ -94,6 +96,7 @@ void Session::load(const std::filesystem::path& directory) {
 
 void Session::copy_weights() {
   has_weights_ = true;
+  skipped_updates_.reset();
   for (auto* engine : {training_.get(), loss_.get(), logits_.get()}) {
     if (engine != nullptr) engine->setup();
   }
@@ -105,14 +108,29 @@ void Session::set_micro_batch(int index, const Batch& batch) {
   io.write<std::int32_t>(engines::micro_batch_name("targets", index), batch.targets);
 }
 
+void Session::read_loss_scale(Update& update) {
+  if (!store_.contains(kLossScale)) return;
+  const auto state = store_.read<float>(kLossScale);
+  update.loss_scale = program::loss_scale_of(state.data());
+  update.skipped_updates = static_cast<std::int64_t>(state.at(program::kSkippedUpdates));
+}
+
 Session::Update Session::update(double lr, std::int64_t t) {
   auto& engine = required(training_, "training");
-  const auto hyper = optimizer_hyper(step_.optimizer, lr, t);
-  engine.io().write<float>("hyper", hyper);
   Update update;
+  if (!skipped_updates_) {
+    read_loss_scale(update);
+    skipped_updates_ = update.skipped_updates;
+  }
+  // Moments know nothing of updates that were skipped.
+  const auto hyper = optimizer_hyper(step_.optimizer, lr, t - *skipped_updates_);
+  engine.io().write<float>("hyper", hyper);
   update.times = engine.run();
   update.loss = engine.io().read<float>("loss").at(0);
   if (step_.optimizer.clip_norm > 0) update.grad_norm = engine.io().read<float>("grad_norm").at(0);
+  read_loss_scale(update);
+  update.is_skipped = update.skipped_updates > *skipped_updates_;
+  skipped_updates_ = update.skipped_updates;
   return update;
 }
 

@@ -48,11 +48,16 @@ class Session {
   struct Update {
     double loss = 0;
     std::optional<double> grad_norm{};  ///< before clipping; absent without clipping
+    /// For the next step, and how many updates were skipped since the beginning, this one included; absent
+    /// without loss scaling.
+    std::optional<double> loss_scale{};
+    std::int64_t skipped_updates = 0;
+    bool is_skipped = false;  ///< gradients were not finite: nothing but the scale changed
     engines::StepTimes times;
   };
   /// Fills in the tokens and targets [B, T] of micro-batch `index`. Needs the training engine, as `update`.
   void set_micro_batch(int index, const Batch& batch);
-  /// One training step on the micro-batches set before: update number `t`, 1 <= t.
+  /// One training step on the micro-batches set before: update number `t`, 1 <= t, skipped ones included.
   Update update(double lr, std::int64_t t);
 
   /// Mean cross-entropy of one batch in nats. Needs the loss engine.
@@ -72,6 +77,7 @@ class Session {
   std::unique_ptr<engines::Engine> make_engine(program::Program program);
   void make_logits_engine(std::int64_t seq);
   void copy_weights();
+  void read_loss_scale(Update& update);
 
   model::ModelConfig config_;
   engines::StepOptions step_;
@@ -80,6 +86,7 @@ class Session {
   std::unique_ptr<engines::Engine> training_, loss_, logits_;
   std::int64_t logits_seq_ = 0;
   bool has_weights_ = false;
+  std::optional<std::int64_t> skipped_updates_;  ///< absent: the store knows
 };
 
 }  // namespace rooflm::train

@@ -85,6 +85,10 @@ void TrainLog::append(const StepRecord& r) {
   line["loader_wait_s"] = r.loader_wait_s;
   line["step_s"] = r.step_s;
   line["val_loss"] = number(r.val_loss);
+  if (r.loss_scale) {
+    line["loss_scale"] = *r.loss_scale;
+    line["skipped_steps"] = r.skipped_steps;
+  }
   const std::string text = line.dump() + "\n";
   if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0) fail(path_);
 }

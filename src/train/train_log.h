@@ -21,13 +21,17 @@ struct StepRecord {
   double loader_wait_s = 0;  ///< spent waiting for batches in this step
   double step_s = 0;         ///< forward, backward and optimizer
   std::optional<double> val_loss{};
+  std::optional<double> loss_scale{};  ///< for the next step; absent where the loss is not scaled
+  std::int64_t skipped_steps = 0;      ///< whose gradients were not finite, since the beginning
+  bool is_skipped = false;             ///< this one's were not
 };
 
 /// How an MFU of this room is computed, to be printed beside it.
 inline constexpr const char* kMfuFormula = "(6N + 12LCT) * tokens/s / peak";
 
 /// Appends to a JSONL file, each line flushed: {"step", "loss", "lr", "grad_norm", "tokens", "tokens_per_s",
-/// "mfu", "peak_flop_per_s", "loader_wait_s", "step_s", "val_loss"}, null where absent. Move-only.
+/// "mfu", "peak_flop_per_s", "loader_wait_s", "step_s", "val_loss"}, null where absent, and where the loss is
+/// scaled "loss_scale" and "skipped_steps". Move-only.
 class TrainLog {
  public:
   /// Opens `path`, made when missing. Lines of steps beyond `keep_until_step`, and a last line without an

@@ -41,7 +41,8 @@ void parse_dtype(engines::StepOptions& step, std::string_view name) {
     step.dtype = dtype;
     if (core::name_of(dtype) == name) return;
   }
-  throw UsageError(core::unknown_name("dtype", name, std::vector<std::string>{"fp32", "tf32", "bf16"}));
+  throw UsageError(
+      core::unknown_name("dtype", name, std::vector<std::string>{"fp32", "tf32", "bf16", "fp16"}));
 }
 
 /// The member that a chain of member pointers leads to; const as `object` is.

@@ -181,6 +181,9 @@ StepRecord Trainer::Loop::train_one() {
   r.step = state_.step;
   r.loss = update.loss;
   r.grad_norm = update.grad_norm;
+  r.loss_scale = update.loss_scale;
+  r.skipped_steps = update.skipped_updates;
+  r.is_skipped = update.is_skipped;
   r.tokens = state_.tokens;
   r.tokens_per_s = static_cast<double>(tokens) / elapsed;
   r.step_s = update.times.step_s;
@@ -190,6 +193,8 @@ StepRecord Trainer::Loop::train_one() {
   if (r.peak_flop_per_s) r.mfu = flop_per_token * r.tokens_per_s / *r.peak_flop_per_s;
   summary_.train_s += elapsed;
   summary_.loss = r.loss;
+  summary_.loss_scale = r.loss_scale;
+  summary_.skipped_steps = r.skipped_steps;
   return r;
 }
 
@@ -199,8 +204,15 @@ std::string Trainer::Loop::last_checkpoint_text() const {
 }
 
 void Trainer::Loop::check_finite(const StepRecord& r) const {
+  constexpr double kLeastScale = 0x1p-10;
   const bool loss_is_bad = !std::isfinite(r.loss);
-  if (!loss_is_bad && (!r.grad_norm || std::isfinite(*r.grad_norm))) return;
+  if (!loss_is_bad && r.is_skipped && *r.loss_scale < kLeastScale) {
+    throw core::CheckFailed(fmt::format(
+        "step {}: gradients are not finite, however small the scale of the loss; {}; --dtype bf16 has "
+        "the range of fp32",
+        r.step, last_checkpoint_text()));
+  }
+  if (!loss_is_bad && (r.is_skipped || !r.grad_norm || std::isfinite(*r.grad_norm))) return;
   throw core::CheckFailed(fmt::format("step {}: the {} is {}; {}; a lower --lr or a longer warm-up may help",
                                       r.step, loss_is_bad ? "loss" : "gradient norm",
                                       loss_is_bad ? r.loss : *r.grad_norm, last_checkpoint_text()));

@@ -29,10 +29,12 @@ struct TrainSummary {
   std::optional<double> val_loss{};       ///< after the last step
   std::optional<double> best_val_loss{};  ///< of the whole run
   std::uint64_t tokens = 0;
-  double tokens_per_s = 0;           ///< of this process's steps
-  double train_s = 0;                ///< in steps, waiting for data included
-  int signal = 0;                    ///< that stopped the run, or 0
-  std::filesystem::path checkpoint;  ///< the newest one; empty when there is none
+  double tokens_per_s = 0;             ///< of this process's steps
+  double train_s = 0;                  ///< in steps, waiting for data included
+  int signal = 0;                      ///< that stopped the run, or 0
+  std::filesystem::path checkpoint;    ///< the newest one; empty when there is none
+  std::optional<double> loss_scale{};  ///< for the next step; absent where the loss is not scaled
+  std::int64_t skipped_steps = 0;      ///< whose gradients were not finite, of the whole run
 };
 
 /// One training run: engines, weights, data, log, checkpoints. Everything that can be refused is refused in

@@ -57,9 +57,11 @@ struct Tolerance {
 
 /// fp32: sums in another order and in fp32 where the reference adds in double, exp and tanh of the GPU's
 /// approximations. bf16: the same number may be rounded the other way, 2^-7 of an element, also inside the op
-/// (probabilities, the bias of a product), 2^-8 of the largest element. tf32 rounds operands to 2^-11.
+/// (probabilities, the bias of a product), 2^-8 of the largest element; fp16, with three more bits, an eighth
+/// of that. tf32 rounds operands to 2^-11.
 Tolerance tolerance_of(DType dtype, bool tf32) {
   if (dtype == DType::bf16) return {0x1p-7, 0x1p-7};
+  if (dtype == DType::f16) return {0x1p-10, 0x1p-10};
   return tf32 ? Tolerance{0x1p-9, 0x1p-9} : Tolerance{1e-5, 2e-5};
 }
 
@@ -68,6 +70,7 @@ void expect_close(const std::vector<double>& actual, const std::vector<double>& 
   ASSERT_EQ(actual.size(), expected.size());
   const double absolute = tolerance.largest * greatest(expected);
   for (std::size_t i = 0; i < actual.size(); ++i) {
+    if (actual[i] == expected[i]) continue;  // infinities, too
     const double allowed = absolute + tolerance.element * std::abs(expected[i]);
     ASSERT_LE(std::abs(actual[i] - expected[i]), allowed)
         << what << "[" << i << "]: " << actual[i] << " for " << expected[i];
@@ -126,7 +129,8 @@ TEST_P(CudaOps, MatchTheReference) {
       for (const TensorId id : c.program.ops[op].outputs) {
         if (id == program::kNone) continue;
         const program::Tensor& tensor = c.program.tensor(id);
-        const auto tolerance = tolerance_of(tensor.dtype == DType::bf16 ? DType::bf16 : dtype, tf32);
+        const bool is_half = tensor.dtype == DType::bf16 || tensor.dtype == DType::f16;
+        const auto tolerance = tolerance_of(is_half ? tensor.dtype : dtype, tf32);
         expect_close(actual.read(id), expected.read(id), tolerance, "output " + tensor.name);
       }
     }
@@ -159,14 +163,14 @@ TEST_P(CudaOps, RepeatBitForBitAlsoInPlace) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaOps,
-                         testing::Values(Variant{kTiny, DType::f32, false}, Variant{kOdd, DType::f32, false},
-                                         Variant{kTypical, DType::f32, false},
-                                         Variant{kTypical, DType::f32, true},
-                                         Variant{kTiny, DType::bf16, false},
-                                         Variant{kOdd, DType::bf16, false},
-                                         Variant{kTypical, DType::bf16, false}),
-                         [](const auto& test) { return name_of(test.param); });
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaOps,
+    testing::Values(Variant{kTiny, DType::f32, false}, Variant{kOdd, DType::f32, false},
+                    Variant{kTypical, DType::f32, false}, Variant{kTypical, DType::f32, true},
+                    Variant{kTiny, DType::bf16, false}, Variant{kOdd, DType::bf16, false},
+                    Variant{kTypical, DType::bf16, false}, Variant{kTiny, DType::f16, false},
+                    Variant{kOdd, DType::f16, false}, Variant{kTypical, DType::f16, false}),
+    [](const auto& test) { return name_of(test.param); });
 
 TEST_F(Cuda, AllocatesCopiesAndGivesBack) {
   const auto gpu = make_cuda_backend(0, {});

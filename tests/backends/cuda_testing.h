@@ -17,6 +17,7 @@
 
 #include "backends/cuda/device.h"
 #include "core/dtype.h"
+#include "core/f16.h"
 
 namespace rooflm::tests {
 
@@ -79,8 +80,8 @@ class DeviceArray {
     std::vector<std::byte> raw(bytes());
     for (std::size_t i = 0; i < count_; ++i) {
       const auto value = static_cast<float>(values[i]);
-      const core::Bf16 half(value);
       const std::size_t size = core::size_of(dtype_);
+      const std::uint16_t half = dtype_ == core::DType::f16 ? core::F16(value).bits : core::Bf16(value).bits;
       std::memcpy(raw.data() + i * size,
                   dtype_ == core::DType::f32 ? static_cast<const void*>(&value) : &half, size);
     }
@@ -93,8 +94,12 @@ class DeviceArray {
     for (std::size_t i = 0; i < count_; ++i) {
       float value = 0;
       core::Bf16 half;
+      core::F16 other;
       if (dtype_ == core::DType::f32) {
         std::memcpy(&value, raw.data() + i * sizeof(float), sizeof(float));
+      } else if (dtype_ == core::DType::f16) {
+        std::memcpy(&other, raw.data() + i * sizeof(other), sizeof(other));
+        value = static_cast<float>(other);
       } else {
         std::memcpy(&half, raw.data() + i * sizeof(half), sizeof(half));
         value = static_cast<float>(half);
@@ -129,6 +134,7 @@ class DeviceIds {
 inline double stored(core::DType dtype, double value) {
   const auto single = static_cast<float>(value);
   if (dtype == core::DType::f32) return static_cast<double>(single);
+  if (dtype == core::DType::f16) return static_cast<double>(static_cast<float>(core::F16(single)));
   return static_cast<double>(static_cast<float>(core::Bf16(single)));
 }
 

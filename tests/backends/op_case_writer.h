@@ -33,8 +33,8 @@ class CaseWriter {
     return case_.program.add_tensor(
         {.name = name, .shape = shape, .role = role, .full_precision = full_precision});
   }
-  program::TensorId copy(const core::Shape& shape) {
-    return case_.program.add_tensor({.name = "copy", .shape = shape, .dtype = core::DType::bf16});
+  program::TensorId copy(const core::Shape& shape, core::DType dtype = core::DType::bf16) {
+    return case_.program.add_tensor({.name = "copy", .shape = shape, .dtype = dtype});
   }
   void fix(program::TensorId id, std::vector<double> values) { case_.values[id] = std::move(values); }
 
@@ -60,6 +60,7 @@ class CaseWriter {
 
 /// op_cases_training.cpp: what stands at the beginning and the end of a model, and the optimizer.
 void add_token_cases(std::vector<Case>& cases, const Sizes& s);
+void add_loss_scale_cases(std::vector<Case>& cases, const Sizes& s);
 void add_optimizer_cases(std::vector<Case>& cases, const Sizes& s, bool clipped, bool copies);
 
 }  // namespace rooflm::tests

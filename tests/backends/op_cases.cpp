@@ -165,6 +165,7 @@ std::vector<Case> all_cases(const Sizes& sizes) {
   add_norms(cases, sizes);
   add_elementwise(cases, sizes);
   add_token_cases(cases, sizes);
+  add_loss_scale_cases(cases, sizes);
   add_optimizer_cases(cases, sizes, false, false);
   add_optimizer_cases(cases, sizes, true, true);
   return cases;

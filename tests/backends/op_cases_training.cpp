@@ -1,7 +1,10 @@
 // The cases at the beginning and the end of a model, and those of the optimizer.
+#include <cmath>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "program/loss_scale.h"
 #include "program/ops.h"
 #include "tests/backends/op_case_writer.h"
 
@@ -65,11 +68,61 @@ void add_token_cases(std::vector<Case>& cases, const Sizes& s) {
     cases.push_back(both.done());
   }
   {
+    CaseWriter w("cross_entropy scaled");
+    const std::int64_t rows = s.batch * s.seq;
+    const Attributes attrs{
+        {"rows", number(rows)}, {"valid", number(s.vocab)}, {"grad_scale", 1 / number(rows)}};
+    const TensorId logits = w.activation({rows, s.padded_vocab});
+    const TensorId targets = w.ids({rows}, s.vocab);
+    const TensorId lse = w.add("lse", {rows}, Role::activation, true);
+    const TensorId state = w.add("loss_scale", {program::kLossScaleState}, Role::optimizer_state, true);
+    w.fix(state, {-12, 5, 1});  // 2^4
+    w.op(ops::kCrossEntropyBackward, {logits, targets, lse, state}, attrs);
+    cases.push_back(w.done());
+  }
+  {
     CaseWriter w("mean");
     const TensorId losses = w.add("losses", {s.batch * s.seq}, Role::activation, true);
     const TensorId loss = w.op(ops::kMean, {losses}, {{"weight", 0.25}, {"accumulate", 0}})[0];
     w.op_into(ops::kMean, {losses}, {{"weight", 0.5}, {"accumulate", 1}}, {loss});
     cases.push_back(w.done());
+  }
+}
+
+/// The norm of scaled gradients and what becomes of a state that is about to grow, of one in the middle, and
+/// of one whose gradients were not finite; then the update of one tensor.
+void add_loss_scale_cases(std::vector<Case>& cases, const Sizes& s) {
+  for (const auto& [name, good, gradient] : {std::tuple{"loss_scale", 7.0, 3.0},
+                                             {"loss_scale grows", program::kUpdatesUntilGrowth - 1.0, 3.0},
+                                             {"loss_scale skips", 7.0, HUGE_VAL}}) {
+    for (const bool adamw : {true, false}) {
+      CaseWriter w(std::string(name) + (adamw ? " adamw" : " sgd"));
+      Parameter a = add_parameter(w, {s.width, s.channels}, false);
+      a.copy = w.copy({s.width, s.channels}, core::DType::f16);
+      w.fix(a.copy,
+            std::vector<double>(static_cast<std::size_t>(s.width * s.channels), 0.5));  // kept when skipped
+      std::vector<double> gradients(static_cast<std::size_t>(s.width * s.channels), 2.5);
+      gradients.at(3) = gradient;
+      w.fix(a.g, gradients);
+      const TensorId hyper = w.add("hyper", {4}, Role::input, true);
+      w.fix(hyper, {0.01, 0.19, 0.05, 0});
+      const TensorId state = w.add("loss_scale", {program::kLossScaleState}, Role::optimizer_state, true);
+      w.fix(state, {-9, good, 1});
+      const TensorId norm = w.op(ops::kGlobalNorm, {a.g})[0];
+      const TensorId scaled = w.add("scaled_hyper", {4}, Role::activation, true);
+      const TensorId true_norm = w.add("grad_norm", {1}, Role::result, true);
+      w.op_into(ops::kLossScale, {hyper, norm, state}, {}, {scaled, true_norm, state});
+      Attributes attrs{{"weight_decay", 0.1}, {"max_norm", 0.5}, {"copies", 1}, {"scaled", 1}};
+      if (adamw) {
+        attrs.set("beta1", 0.9);
+        attrs.set("beta2", 0.95);
+        attrs.set("eps", 1e-8);
+        w.op_into(ops::kAdamW, {scaled, true_norm, a.p, a.g, a.m, a.v}, attrs, {a.p, a.m, a.v, a.copy});
+      } else {
+        w.op_into(ops::kSgd, {scaled, true_norm, a.p, a.g}, attrs, {a.p, a.copy});
+      }
+      cases.push_back(w.done());
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/dtype.h"
+#include "core/f16.h"
 #include "core/rng.h"
 #include "program/ops.h"
 
@@ -28,11 +29,12 @@ void store(void* base, DType dtype, std::size_t i, double value) {
     case DType::bf16:
       static_cast<core::Bf16*>(base)[i] = core::Bf16(static_cast<float>(value));
       return;
+    case DType::f16:
+      static_cast<core::F16*>(base)[i] = core::F16(static_cast<float>(value));
+      return;
     case DType::i32:
       static_cast<std::int32_t*>(base)[i] = static_cast<std::int32_t>(value);
       return;
-    default:
-      throw std::logic_error("no such dtype in tests");
   }
 }
 
@@ -44,11 +46,12 @@ double load(const void* base, DType dtype, std::size_t i) {
       return static_cast<double>(static_cast<const float*>(base)[i]);
     case DType::bf16:
       return static_cast<double>(static_cast<float>(static_cast<const core::Bf16*>(base)[i]));
+    case DType::f16:
+      return static_cast<double>(static_cast<float>(static_cast<const core::F16*>(base)[i]));
     case DType::i32:
       return static_cast<double>(static_cast<const std::int32_t*>(base)[i]);
-    default:
-      throw std::logic_error("no such dtype in tests");
   }
+  throw std::logic_error("no such dtype");
 }
 
 /// Within the device, by way of the host.

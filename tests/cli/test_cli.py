@@ -111,7 +111,7 @@ class Basics(CommandLine):
         self.fails(2, "program", "--seq", "64,128", says=["single configuration"])
 
     def test_what_is_not_here_says_why(self):
-        self.fails(5, "bench", "--dtype", "fp16", says=["fp16", "fp32", "bf16"])
+        self.fails(5, "bench", "--dtype", "fp8", says=["fp8", "fp32", "bf16", "fp16"])
         self.fails(5, "bench", "--dtype", "fp8", says=["fp8"])
         self.fails(5, "bench", "--dtype", "tf32", says=["tf32"])
         cuda = json.loads(self.ok("info", "--format", "json"))["cuda"]

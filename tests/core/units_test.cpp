@@ -16,7 +16,12 @@ TEST(Units, Seconds) {
   EXPECT_EQ(format_seconds(1.05), "1.05 s");
 }
 
-TEST(Units, Counts) { EXPECT_EQ(format_si(190e9), "190 G"); }
+TEST(Units, Counts) {
+  EXPECT_EQ(format_si(190e9), "190 G");
+  EXPECT_EQ(format_si(2.1e-6), "2.10 u");
+  EXPECT_EQ(format_si(890e-9), "890 n");
+  EXPECT_EQ(format_si(0), "0");
+}
 
 }  // namespace
 }  // namespace rooflm::core

@@ -113,6 +113,39 @@ TEST_P(CudaEngine, LossesFollowTheProcessorInFp32) {
   }
 }
 
+/// fp16 with loss scaling has three bits more than bf16.
+TEST_P(CudaEngine, LossesFollowTheProcessorInFp16) {
+  const Outcome reference = on_cpu(GetParam(), make(EngineKind::eager, AttentionKind::batched));
+  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+    for (const AttentionKind attention : {AttentionKind::batched, AttentionKind::flash}) {
+      for (const int splits : {1, 2}) {
+        const StepOptions options = make(engine, attention, core::DType::f16, Recompute::none, splits);
+        SCOPED_TRACE(describe(options));
+        expect_close(on_gpu(GetParam(), options), reference, 3e-3);
+      }
+    }
+  }
+}
+
+/// A step that overflows is skipped on the device, in a replay as well.
+TEST_P(CudaEngine, OverflowIsSkippedInReplaysAsOnTheProcessor) {
+  const auto config = tests::small_config(GetParam());
+  const StepOptions options = make(EngineKind::fused, AttentionKind::flash, core::DType::f16);
+  const auto run = [&](std::unique_ptr<backends::Backend> backend) {
+    StepRunner runner(config, kBatch, kSeq, options, tests::initial_weights(config), std::move(backend));
+    const auto batch = tests::random_batch(kBatch * kSeq, config.vocab, 1);
+    for (int i = 0; i < 3; ++i) runner.step(batch);
+    runner.engine().store().write<float>("loss_scale", std::vector<float>{24, 5, 0});
+    const auto before = runner.weight("h.1.feed_forward.fc1.weight");
+    runner.step(batch);
+    EXPECT_EQ(runner.weight("h.1.feed_forward.fc1.weight"), before);
+    EXPECT_FALSE(std::isfinite(runner.gradient_norm()));
+    return runner.engine().store().read<float>("loss_scale");
+  };
+  EXPECT_EQ(run(backends::cuda::make_cuda_backend(0, {})),
+            run(backends::make_cpu_backend(backends::CpuKernels::reference, 2)));
+}
+
 /// bf16 has 8 bits of mantissa: 2 % over 20 steps, as on the processor.
 TEST_P(CudaEngine, LossesFollowTheProcessorInBf16) {
   const Outcome reference = on_cpu(GetParam(), make(EngineKind::eager, AttentionKind::batched));
@@ -133,7 +166,7 @@ TEST_P(CudaEngine, SplitsOfTheBatchAgree) {
 }
 
 TEST_P(CudaEngine, ReplaysRunsAndRecomputeKindsAreBitIdentical) {
-  for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
+  for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
     const Outcome replayed = on_gpu(GetParam(), make(EngineKind::fused, AttentionKind::flash, dtype));
     Bystander bystander;
     const Outcome submitted =

@@ -10,7 +10,7 @@ namespace {
 
 using core::DType;
 
-/// Everything from input `first` on is fp32.
+/// Everything from input `first` on is fp32. Updates with loss scaling are the reference's.
 bool all_f32(const OpView& v, std::size_t first) {
   for (std::size_t i = first; i < v.op.inputs.size(); ++i) {
     if (!inputs_are(v, {i}, DType::f32)) return false;
@@ -51,7 +51,7 @@ Kernel make_global_norm(const OpView& v) {
 }
 
 Kernel make_adamw(const OpView& v) {
-  if (!all_f32(v, 0)) return {};
+  if (!all_f32(v, 0) || v.op.attrs.flag("scaled")) return {};
   const auto& attrs = v.op.attrs;
   const AdamWStep fixed{.beta1 = static_cast<float>(attrs.number("beta1")),
                         .beta2 = static_cast<float>(attrs.number("beta2")),
@@ -76,7 +76,7 @@ Kernel make_adamw(const OpView& v) {
 }
 
 Kernel make_sgd(const OpView& v) {
-  if (!all_f32(v, 0)) return {};
+  if (!all_f32(v, 0) || v.op.attrs.flag("scaled")) return {};
   const SgdStep fixed{.weight_decay = static_cast<float>(v.op.attrs.number("weight_decay"))};
   const double max_norm = v.op.attrs.number("max_norm");
   const auto sizes = sizes_of(v, 2, 2);

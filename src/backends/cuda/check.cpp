@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "backends/cuda/faults.h"
 #include "core/error.h"
 #include "core/units.h"
 
@@ -11,7 +12,7 @@ namespace rooflm::backends::cuda {
 void check(cudaError_t error, std::string_view what) {
   if (error == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
-  throw core::Unavailable(fmt::format("CUDA: {}: {}", what, cudaGetErrorString(error)));
+  throw core::Unavailable(fmt::format("CUDA: {}: {}", what, explain(error)));
 }
 
 void check(cublasStatus_t status, std::string_view what) {

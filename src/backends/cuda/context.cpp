@@ -11,6 +11,7 @@
 #include "backends/cuda/cudnn_attention.h"
 #include "backends/cuda/device.h"
 #include "backends/cuda/device_probe.h"
+#include "backends/cuda/faults.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/kernels/heads.h"
 #include "core/error.h"
@@ -18,7 +19,21 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// Selects the device once it is known to run this build. Throws core::Unavailable.
+/// Throws core::OutOfMemory when others have taken the device's memory.
+void require_room(int index) {
+  constexpr std::size_t kLeastBytes = std::size_t{32} << 20U;
+  std::size_t free = 0;
+  std::size_t total = 0;
+  cudaError_t error = cudaSetDevice(index);
+  if (error == cudaSuccess) error = cudaMemGetInfo(&free, &total);
+  static_cast<void>(cudaGetLastError());
+  const bool is_full = error == cudaSuccess && free < kLeastBytes;
+  if (error != cudaErrorMemoryAllocation && !is_full) return;
+  throw core::OutOfMemory(fmt::format("cuda:{}: {}", index, explain(cudaErrorMemoryAllocation)),
+                          static_cast<double>(kLeastBytes));
+}
+
+/// Selects the device once it is known to run this build. Throws core::Unavailable, core::OutOfMemory.
 cudaDeviceProp open_device(int index) {
   const auto unavailable = [&](const std::string& reason) {
     return core::Unavailable(fmt::format("cuda:{} is not available here: {}", index, reason));
@@ -29,6 +44,7 @@ cudaDeviceProp open_device(int index) {
     throw unavailable(query_cuda().reason);
   }
   if (index >= count) throw unavailable(fmt::format("there are {} GPUs, cuda:0 is the first", count));
+  require_room(index);
   if (const std::string failure = probe_device(index); !failure.empty()) throw unavailable(failure);
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index), "asking for the device's properties");
@@ -76,6 +92,12 @@ EventHandle make_event() {
   return EventHandle(event);
 }
 
+void* allocate_pinned(std::size_t bytes) {
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), "allocating pinned memory");
+  return data;
+}
+
 DeviceMemory::DeviceMemory(cudaMemPool_t pool, cudaStream_t stream, std::size_t bytes)
     : stream_(stream), bytes_(bytes) {
   if (bytes > 0) check_allocation(cudaMallocFromPoolAsync(&data_, bytes, pool, stream), bytes);
@@ -92,8 +114,13 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
   forked_ = make_order_event();
   done_ = make_order_event();
   done_before_ = make_order_event();
+  mark_stream_ = make_stream(Priority::high);
+  marked_ = make_order_event();
   pool_ = make_pool(index);
+  staging_ = std::make_unique<Staging>();
   products_ = std::make_unique<GemmPlans>(*this);
+  ids_ = std::make_unique<IdGuard>();
+  progress_ = std::make_unique<Progress>();
 }
 
 Context::~Context() { static_cast<void>(cudaStreamSynchronize(stream())); }
@@ -107,14 +134,14 @@ bool Context::is_recording() const {
 }
 
 cudaStream_t Context::fork() const {
-  if (!is_recording()) return stream();
+  if (in_order_ || !is_recording()) return stream();
   check(cudaEventRecord(forked_.get(), stream()), "running kernels beside each other");
   check(cudaStreamWaitEvent(side_stream_.get(), forked_.get()), "running kernels beside each other");
   return side_stream_.get();
 }
 
 void Context::keep_up() {
-  if (!is_recording()) return;
+  if (in_order_ || !is_recording()) return;
   if (keeps_up_) {
     check(cudaStreamWaitEvent(stream(), done_before_.get()), "running kernels beside each other");
   }
@@ -124,10 +151,24 @@ void Context::keep_up() {
 }
 
 void Context::join() {
-  if (!is_recording()) return;
+  if (in_order_ || !is_recording()) return;
   check(cudaEventRecord(done_.get(), side_stream_.get()), "running kernels beside each other");
   check(cudaStreamWaitEvent(stream(), done_.get()), "running kernels beside each other");
   keeps_up_ = false;
+}
+
+cudaStream_t Context::mark_branch() {
+  check(cudaEventRecord(marked_.get(), stream()), "marking a branch");
+  check(cudaStreamWaitEvent(mark_stream_.get(), marked_.get(), 0), "marking a branch");
+  has_marks_ = true;
+  return mark_stream_.get();
+}
+
+void Context::join_marks() {
+  if (!has_marks_) return;
+  has_marks_ = false;
+  check(cudaEventRecord(marked_.get(), mark_stream_.get()), "joining a branch");
+  check(cudaStreamWaitEvent(stream(), marked_.get(), 0), "joining a branch");
 }
 
 void* Context::scratch(std::size_t bytes) {
@@ -155,7 +196,7 @@ CudnnAttention& Context::cudnn() {
 }
 
 void Context::copy_in(void* device, const void* host, std::size_t bytes) const {
-  if (bytes == 0) return;
+  if (bytes == 0 || staging_->copy_in(stream(), device, host, bytes)) return;
   check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream()), "copying to the device");
   synchronize();
 }
@@ -167,8 +208,26 @@ void Context::copy_out(void* host, const void* device, std::size_t bytes) const 
 }
 
 void Context::synchronize() const {
-  check(cudaStreamSynchronize(stream()),
-        "waiting for what was submitted (CUDA_LAUNCH_BLOCKING=1 says which op it is)");
+  const cudaError_t error = cudaStreamSynchronize(stream());
+  if (error != cudaSuccess) {
+    throw_fault();
+    check(error, "waiting for what was submitted");
+  }
+  progress_->clear();
+  ids_->verify(*this);
+}
+
+void Context::throw_fault() const {
+  const cudaError_t error = cudaStreamQuery(stream());
+  if (!is_fault(error)) return;
+  const std::string op = progress_->current();
+  throw core::Unavailable(
+      op.empty()
+          ? fmt::format(
+                "CUDA: a kernel failed: {} (with CUDA_LAUNCH_BLOCKING=1 in the environment ops run one "
+                "by one, and it is named)",
+                explain(error))
+          : fmt::format("CUDA: {} failed: {}", op, explain(error)));
 }
 
 }  // namespace rooflm::backends::cuda

@@ -10,6 +10,9 @@
 
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/handles.h"
+#include "backends/cuda/id_guard.h"
+#include "backends/cuda/progress.h"
+#include "backends/cuda/staging.h"
 
 namespace rooflm::backends::cuda {
 
@@ -66,6 +69,8 @@ class Context {
   /// A stream of low priority for work that may run beside what follows: it begins when everything submitted
   /// so far has run. Only in a recording; elsewhere it is stream(), and kernels run in their order.
   [[nodiscard]] cudaStream_t fork() const;
+  /// With true, nothing forks: kernels run in their order in recordings, too.
+  void keep_order(bool in_order) { in_order_ = in_order; }
   /// What is submitted from here on waits for what was forked before the last call since join().
   void keep_up();
   /// What is submitted from here on waits for everything that was forked.
@@ -83,11 +88,22 @@ class Context {
   CudnnAttention& cudnn();
   /// Whose kernels were made last.
   [[nodiscard]] AttentionKernels& attention_kernels() { return attention_kernels_; }
-  /// Blocking copies in stream order.
+  [[nodiscard]] IdGuard& ids() const { return *ids_; }
+  [[nodiscard]] Progress& progress() const { return *progress_; }
+  /// Copies in stream order; the host's memory may be used again when they return. Small ones to the device
+  /// are not waited for.
   void copy_in(void* device, const void* host, std::size_t bytes) const;
   void copy_out(void* host, const void* device, std::size_t bytes) const;
+  /// Waits for everything submitted. Throws core::Unavailable, naming the op, when a kernel failed, and
+  /// core::InputError when one met an id that is not in the vocabulary.
   void synchronize() const;
   [[nodiscard]] bool is_recording() const;
+  /// Throws as `synchronize` when a kernel failed; does not wait.
+  void throw_fault() const;
+  /// A stream that waits for what was submitted to the first so far, for marks beside recorded work; `join_marks`
+  /// makes the first wait for it where it was used.
+  cudaStream_t mark_branch();
+  void join_marks();
   /// Makes this device the calling thread's.
   void select() const;
 
@@ -100,12 +116,19 @@ class Context {
   EventHandle forked_;
   EventHandle done_, done_before_;  ///< of the side stream, at the last two calls of keep_up or join
   bool keeps_up_ = false;           ///< whether done_before_ was recorded since the last join
+  bool in_order_ = false;
+  StreamHandle mark_stream_;
+  EventHandle marked_;  ///< between the stream and that of the marks
+  bool has_marks_ = false;
   PoolHandle pool_;
   std::vector<DeviceMemory> scratch_;  ///< the last one is the largest
   std::map<RopeKey, std::shared_ptr<const RopeTables>> rope_tables_;
   std::unique_ptr<GemmPlans> products_;
   std::unique_ptr<CudnnAttention> cudnn_;
   AttentionKernels attention_kernels_;
+  std::unique_ptr<IdGuard> ids_;
+  std::unique_ptr<Staging> staging_;
+  std::unique_ptr<Progress> progress_;
 };
 
 }  // namespace rooflm::backends::cuda

@@ -4,8 +4,11 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -18,16 +21,32 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// Waits for what runs beside where the op says so (passes::early_updates), and names the op when its launch
-/// fails.
+bool is_launch_blocking() {
+  const char* value = std::getenv("CUDA_LAUNCH_BLOCKING");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+/// Waits for what runs beside where the op says so (passes::early_updates). Names the op when it fails: at once when its launch does, and when it first runs also later. Where
+/// launches block, always.
 Kernel with_check(Kernel kernel, const program::Op& op, const std::shared_ptr<Context>& context) {
   if (!kernel) return kernel;
-  return [kernel = std::move(kernel), name = fmt::format("{} in {}", op.def->name, op.scope), context,
-          keeps_up = op.attrs.flag("keep_up"), joins = op.attrs.flag("join")](const KernelArgs& args) {
+  const std::string name = fmt::format("{} in {}", op.def->name, op.scope);
+  return [kernel = std::move(kernel), name, context, number = context->progress().add(name),
+          is_always_marked = is_launch_blocking(), was_marked = false,
+          keeps_up = op.attrs.flag("keep_up"), joins = op.attrs.flag("join")](const KernelArgs& args) mutable {
     if (keeps_up) context->keep_up();
     if (joins) context->join();
-    kernel(args);
-    check(cudaGetLastError(), name);
+    if ((!was_marked || is_always_marked) && !is_capturing(context->stream())) {
+      context->progress().begin(context->stream(), number);
+      was_marked = true;
+    }
+    try {
+      kernel(args);
+      check(cudaGetLastError(), name);
+    } catch (const std::exception&) {
+      context->throw_fault();  // it may have been an op before
+      throw;
+    }
   };
 }
 
@@ -87,9 +106,10 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Stopwatch> make_stopwatch(std::size_t marks) const override {
     return std::make_unique<EventStopwatch>(context_, marks);
   }
-  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& submit) override {
+  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& submit, bool in_order) override {
+    if (is_launch_blocking()) return nullptr;
     context_->select();
-    return std::make_unique<GraphRecording>(context_, submit);
+    return std::make_unique<GraphRecording>(context_, submit, in_order);
   }
 
   /// What the driver has left, and what the pool keeps without using it.

@@ -5,13 +5,14 @@
 #include <fmt/format.h>
 
 #include "backends/cuda/device_probe.h"
+#include "backends/cuda/faults.h"
 
 namespace rooflm::backends::cuda {
 namespace {
 
 std::string error_text(cudaError_t error) {
   cudaGetLastError();  // an error found here is not for the next caller
-  return cudaGetErrorString(error);
+  return explain(error);
 }
 
 // Empty when a driver answers; its version goes to `version`.
@@ -55,7 +56,8 @@ CudaStatus query_cuda() {
   if (status.reason = find_driver(driver_version); !status.reason.empty()) return status;
   cudaRuntimeGetVersion(&runtime_version);
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
-    status.reason = "no CUDA device: " + error_text(error);
+    status.reason = (error == cudaErrorInsufficientDriver ? "NVIDIA driver too old: " : "no CUDA device: ") +
+                    error_text(error);
     return status;
   }
   for (int index = 0; index < count; ++index) {

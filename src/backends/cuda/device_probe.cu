@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backends/cuda/device_probe.h"
+#include "backends/cuda/faults.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -31,7 +32,7 @@ class Sequence {
   Sequence& then(const char* what, Call call) {
     if (!message_.empty()) return *this;
     if (const cudaError_t error = call(); error != cudaSuccess) {
-      message_ = std::string(what) + ": " + cudaGetErrorString(error);
+      message_ = std::string(what) + ": " + explain(error);
       cudaGetLastError();  // not for the next caller
     }
     return *this;

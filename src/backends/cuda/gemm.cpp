@@ -12,6 +12,7 @@
 #include "backends/cuda/check.h"
 #include "backends/cuda/gemm_search.h"
 #include "core/error.h"
+#include "core/f16.h"
 #include "core/rng.h"
 
 namespace rooflm::backends::cuda {
@@ -24,7 +25,10 @@ constexpr std::size_t kSideWorkspaceBytes = std::size_t{8} << 20U;
 /// Operands aligned to so many bytes may be read by any algorithm.
 constexpr std::int64_t kAnyTile = 16;
 
-cudaDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t type_of(DType dtype) {
+  if (dtype == DType::f32) return CUDA_R_32F;
+  return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
+}
 
 cublasComputeType_t compute_type(const GemmProblem& p) {
   return p.factors == DType::f32 && p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
@@ -100,7 +104,13 @@ void draw(std::vector<std::byte>& bytes) {
 void fill(const Context& context, const DeviceMemory& memory, DType dtype) {
   constexpr std::size_t kTileBytes = std::size_t{1} << 20U;
   std::vector<std::byte> tile(std::min(kTileBytes, memory.bytes()));
-  dtype == DType::bf16 ? draw<core::Bf16>(tile) : draw<float>(tile);
+  if (dtype == DType::f32) {
+    draw<float>(tile);
+  } else if (dtype == DType::bf16) {
+    draw<core::Bf16>(tile);
+  } else {
+    draw<core::F16>(tile);
+  }
   auto* data = static_cast<std::byte*>(memory.data());
   context.copy_in(data, tile.data(), tile.size());
   for (std::size_t filled = tile.size(); filled < memory.bytes();) {

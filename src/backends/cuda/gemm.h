@@ -17,8 +17,8 @@ namespace rooflm::backends::cuda {
 struct GemmProblem {
   std::int64_t batch = 1, m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
-  core::DType factors = core::DType::f32;  ///< of a and b: f32 or bf16
-  core::DType result = core::DType::f32;   ///< of c: f32, or bf16 with bf16 factors
+  core::DType factors = core::DType::f32;  ///< of a and b: f32, bf16 or f16
+  core::DType result = core::DType::f32;   ///< of c: f32, or that of the factors
   bool tf32 = false;                       ///< f32 factors may be rounded to 10 bits of mantissa
   bool accumulate = false;
   bool bias = false;    ///< in the dtype of c

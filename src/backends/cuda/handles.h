@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <memory>
 #include <type_traits>
 
@@ -34,5 +35,18 @@ using LtPreference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreference
 
 /// An event that takes times.
 EventHandle make_event();
+
+/// Numbers in the host's memory that the device reads and writes, too.
+template <class T>
+using PinnedArray = std::unique_ptr<T[], Destroy<cudaFreeHost>>;
+/// `bytes` of such memory. Throws core::Unavailable.
+void* allocate_pinned(std::size_t bytes);
+/// All zeros.
+template <class T>
+PinnedArray<T> make_pinned(std::size_t count) {
+  auto* data = static_cast<T*>(allocate_pinned(count * sizeof(T)));
+  for (std::size_t i = 0; i < count; ++i) data[i] = T{};
+  return PinnedArray<T>(data);
+}
 
 }  // namespace rooflm::backends::cuda

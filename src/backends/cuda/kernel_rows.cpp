@@ -46,6 +46,7 @@ std::span<const MakerRow> kernel_rows() {
       MakerRow{&ops::kMean, make_mean},
       MakerRow{&ops::kCast, make_cast},
       MakerRow{&ops::kGlobalNorm, make_global_norm},
+      MakerRow{&ops::kLossScale, make_loss_scale},
       MakerRow{&ops::kAdamW, make_adamw},
       MakerRow{&ops::kSgd, make_sgd},
   };

@@ -1,5 +1,5 @@
-// The kernels of NVIDIA GPUs: rows that bind cuBLASLt and the launchers of kernels/ to ops, for fp32 and
-// bf16.
+// The kernels of NVIDIA GPUs: rows that bind cuBLASLt and the launchers of kernels/ to ops, for fp32,
+// bf16 and fp16.
 #pragma once
 
 #include <algorithm>
@@ -44,8 +44,10 @@ inline bool outputs_are(const OpView& v, std::initializer_list<std::size_t> whic
   return std::all_of(which.begin(), which.end(), [&](std::size_t i) { return v.out(i).dtype == dtype; });
 }
 
-/// fp32 or bf16: what the launchers of kernels/ take for activations.
-inline bool is_storage(core::DType dtype) { return dtype == core::DType::f32 || dtype == core::DType::bf16; }
+/// A 16-bit float.
+inline bool is_half(core::DType dtype) { return dtype == core::DType::bf16 || dtype == core::DType::f16; }
+/// What the launchers of kernels/ take for activations.
+inline bool is_storage(core::DType dtype) { return dtype == core::DType::f32 || is_half(dtype); }
 
 /// Rows of a tensor whose last dimension is the row.
 inline std::int64_t rows_of(const program::Tensor& tensor) { return tensor.shape.numel() / tensor.shape[-1]; }
@@ -107,6 +109,7 @@ Kernel make_cross_entropy_with_gradient(const OpView& v);
 Kernel make_mean(const OpView& v);
 // rows_optimizer.cpp
 Kernel make_global_norm(const OpView& v);
+Kernel make_loss_scale(const OpView& v);
 Kernel make_adamw(const OpView& v);
 Kernel make_sgd(const OpView& v);
 

@@ -10,15 +10,19 @@
 
 namespace rooflm::backends::cuda {
 
+/// Whether what is submitted to the stream is recorded and not run.
+bool is_capturing(cudaStream_t stream);
+
 /// Marks are events; inside a recording they become nodes of its graph, so that every replay takes them anew.
 class EventStopwatch final : public Stopwatch {
  public:
-  EventStopwatch(std::shared_ptr<const Context> context, std::size_t marks);
+  EventStopwatch(std::shared_ptr<Context> context, std::size_t marks);
   void mark(std::size_t index) override;
+  void mark_aside(std::size_t index) override;
   [[nodiscard]] double elapsed_s(std::size_t from, std::size_t to) const override;
 
  private:
-  std::shared_ptr<const Context> context_;
+  std::shared_ptr<Context> context_;
   std::vector<EventHandle> events_;
 };
 
@@ -28,11 +32,11 @@ class GraphRecording final : public Recording {
  public:
   /// Captures what `submit` submits. Throws what `submit` throws, and core::Unavailable when the graph cannot
   /// be made.
-  GraphRecording(std::shared_ptr<const Context> context, const std::function<void()>& submit);
+  GraphRecording(std::shared_ptr<Context> context, const std::function<void()>& submit, bool in_order);
   void replay() override;
 
  private:
-  std::shared_ptr<const Context> context_;
+  std::shared_ptr<Context> context_;
   GraphExecHandle graph_;
 };
 

@@ -65,20 +65,28 @@ Kernel make_causal_softmax_backward(const OpView& v) {
 Kernel make_cross_entropy(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !outputs_are(v, {0, 1}, DType::f32)) return {};
-  return [context = v.context, dtype, shape = loss_shape(v)](const KernelArgs& args) {
-    launch_cross_entropy(context->stream(), dtype, shape, args.in[0], ids(args.in[1]), floats(args.out[0]),
-                         floats(args.out[1]));
+  const LossShape shape = loss_shape(v);
+  const auto checked = v.context->ids().add(
+      {.what = "target", .count = shape.rows, .limit = shape.valid, .negative_is_ignored = true});
+  return [context = v.context, dtype, shape, checked](const KernelArgs& args) {
+    checked->ids = ids(args.in[1]);
+    launch_cross_entropy(context->stream(), dtype, shape, args.in[0], checked->ids, floats(args.out[0]),
+                         floats(args.out[1]), context->ids().flag());
   };
 }
 
-/// Inputs: logits, targets, lse.
+/// Inputs: logits, targets, lse [, state of the loss scale].
 Kernel make_cross_entropy_backward(const OpView& v) {
+  constexpr std::size_t kLossScale = 3;
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !inputs_are(v, {2}, DType::f32) || !outputs_are(v, {0}, dtype)) return {};
-  return [context = v.context, dtype, shape = loss_shape(v),
+  if (!is_storage(dtype) || !inputs_are(v, {2, kLossScale}, DType::f32) || !outputs_are(v, {0}, dtype))
+    return {};
+  const bool is_scaled = v.has_in(kLossScale);
+  return [context = v.context, dtype, shape = loss_shape(v), is_scaled,
           scale = v.number("grad_scale")](const KernelArgs& args) {
     launch_cross_entropy_backward(context->stream(), dtype, shape, args.in[0], ids(args.in[1]),
-                                  floats(args.in[2]), scale, args.out[0]);
+                                  floats(args.in[2]), scale, args.out[0],
+                                  is_scaled ? floats(args.in[kLossScale]) : nullptr);
   };
 }
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "backends/cuda/kernel_rows.h"
+#include "backends/cuda/kernels/loss_scale.h"
 #include "backends/cuda/kernels/optimizer.h"
 
 namespace rooflm::backends::cuda {
@@ -38,7 +39,13 @@ struct Update {
         sizes(sizes_of(v, 2, inputs)),
         has_copies(v.op.attrs.flag("copies")),
         runs_beside(v.op.attrs.flag("beside")),
-        step{.max_norm = v.number("max_norm"), .weight_decay = v.number("weight_decay")} {}
+        step{.max_norm = v.number("max_norm"),
+             .weight_decay = v.number("weight_decay"),
+             .scaled = v.op.attrs.flag("scaled")} {
+    for (std::size_t i = outputs * sizes.size(); i < v.op.outputs.size(); ++i) {
+      if (v.op.outputs[i] != program::kNone) step.copy_dtype = v.out(i).dtype;
+    }
+  }
 
   /// The stream that the update belongs in.
   [[nodiscard]] cudaStream_t stream(const Context& context) const {
@@ -77,6 +84,15 @@ Kernel make_global_norm(const OpView& v) {
     std::vector<NormedTensor> tensors;
     for (std::size_t i = 0; i < sizes.size(); ++i) tensors.push_back({sizes[i], floats(args.in[i])});
     launch_global_norm(context->stream(), tensors, floats(args.out[0]), workspace);
+  };
+}
+
+/// Inputs: hyper, norm, state. Outputs: hyper, norm, state.
+Kernel make_loss_scale(const OpView& v) {
+  if (!all_f32(v, 0)) return {};
+  return [context = v.context](const KernelArgs& args) {
+    launch_loss_scale(context->stream(), floats(args.in[0]), floats(args.in[1]), floats(args.out[2]),
+                      floats(args.out[0]), floats(args.out[1]));
   };
 }
 

@@ -48,9 +48,8 @@ GemmProblem problem_of(const OpView& v) {
 }
 
 bool is_supported(const OpView& v, const GemmProblem& p) {
-  const bool factors =
-      inputs_are(v, {0, 1}, p.factors) && (p.factors == DType::f32 || p.factors == DType::bf16);
-  const bool result = p.result == DType::f32 || (p.result == DType::bf16 && p.factors == DType::bf16);
+  const bool factors = inputs_are(v, {0, 1}, p.factors) && is_storage(p.factors);
+  const bool result = p.result == DType::f32 || p.result == p.factors;
   return factors && result && (!v.has_in(2) || is_storage(v.in(2).dtype));
 }
 

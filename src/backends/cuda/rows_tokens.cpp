@@ -20,9 +20,12 @@ Kernel make_embedding(const OpView& v) {
   if (!is_storage(dtype) || !inputs_are(v, {2}, dtype) || !outputs_are(v, {0}, dtype)) return {};
   const std::int64_t vocab = v.in(1).shape[0];
   const bool has_positions = v.has_in(2);
-  return [=, context = v.context, shape = shape_of(v.out(0))](const KernelArgs& args) {
-    launch_embedding(context->stream(), dtype, shape, vocab, ids(args.in[0]), args.in[1],
-                     has_positions ? args.in[2] : nullptr, args.out[0]);
+  const EmbeddingShape shape = shape_of(v.out(0));
+  const auto checked = v.context->ids().add({.what = "token", .count = shape.rows(), .limit = vocab});
+  return [=, context = v.context](const KernelArgs& args) {
+    checked->ids = ids(args.in[0]);
+    launch_embedding(context->stream(), dtype, shape, vocab, checked->ids, args.in[1],
+                     has_positions ? args.in[2] : nullptr, args.out[0], context->ids().flag());
   };
 }
 

@@ -42,6 +42,7 @@ std::span<const OpDef* const> all() {
                                       &kMean,
                                       &kCast,
                                       &kGlobalNorm,
+                                      &kLossScale,
                                       &kAdamW,
                                       &kSgd};
   return kAll;

@@ -38,7 +38,8 @@ Cost cost_cross_entropy(const Program& p, const Op& op) {
 }
 
 /// dlogits = (softmax(logits) - onehot(targets)) * grad_scale. The loss is the root: no incoming gradient.
-/// Inputs of the backward op: logits, targets, lse.
+/// Inputs of the backward op: logits, targets, lse and, with loss scaling, its state (program/loss_scale.h),
+/// by whose scale the gradient is multiplied too.
 void gradient_cross_entropy(GradientContext& g) {
   const Shape& logits = g.program().shape(g.input(0));
   g.propagate(

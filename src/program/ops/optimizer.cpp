@@ -1,7 +1,8 @@
 // The optimizer step: global_norm, adamw, sgd. All update in place.
 //
 // Runtime scalars `hyper` [4] fp32, written by the host before each step: learning rate, 1 - beta1^t,
-// 1 - beta2^t, unused.
+// 1 - beta2^t, and what gradients are multiplied by first: read only with the attribute `scaled`, and written
+// by loss_scale then; 0 there: the op leaves everything as it is.
 #include <fmt/format.h>
 
 #include "program/ops.h"
@@ -30,8 +31,8 @@ Cost cost_global_norm(const Program& p, const Op& op) {
 ///   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 ///   p -= lr * weight_decay * p;  p -= lr * (m / c1) / (sqrt(v / c2) + eps),  c1, c2 from `hyper`
 /// Inputs: hyper, norm or kNone, then p, g, m, v of each tensor. Outputs: p, m, v of each tensor, then, with
-/// the attribute `copies`, the bf16 copies of p (kNone where a tensor has none). Attributes: beta1, beta2,
-/// eps, weight_decay, max_norm, copies.
+/// the attribute `copies`, the copies of p in the compute dtype (kNone where a tensor has none). Attributes:
+/// beta1, beta2, eps, weight_decay, max_norm, copies, scaled.
 std::vector<Tensor> infer_adamw(const Program& p, const Op& op) {
   expect(op.inputs.size() >= 6 && (op.inputs.size() - 2) % 4 == 0, op,
          fmt::format("wants hyper, norm and p, g, m, v per tensor, got {} inputs", op.inputs.size()));
@@ -53,7 +54,7 @@ Cost cost_adamw(const Program& p, const Op& op) {
 }
 
 /// p -= lr * (clip(g) + weight_decay * p). Inputs: hyper, norm or kNone, then p, g of each tensor. Outputs: p
-/// of each, then the bf16 copies as in adamw.
+/// of each, then the copies as in adamw.
 std::vector<Tensor> infer_sgd(const Program& p, const Op& op) {
   std::vector<Tensor> outputs;
   for (std::size_t i = 2; i < op.inputs.size(); i += 2) outputs.push_back(p.tensor(op.inputs[i]));

@@ -7,6 +7,7 @@
 #include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/token_ids.h"
+#include "program/loss_scale.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -47,17 +48,20 @@ Kernel make_cross_entropy(const OpView& v) {
   });
 }
 
-/// dlogits = (exp(logits - lse) - onehot(targets)) * grad_scale, 0 in the padding
+/// dlogits = (exp(logits - lse) - onehot(targets)) * grad_scale * the loss scale, 0 in the padding
 Kernel make_cross_entropy_backward(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t rows = v.integer("rows");
     const std::int64_t valid = v.integer("valid");
     const std::int64_t cols = v.in(0).shape[-1];
-    const C scale = static_cast<C>(v.op.attrs.number("grad_scale"));
+    const double grad_scale = v.op.attrs.number("grad_scale");
+    const bool is_scaled = v.has_in(3);
     return [=, logits = in_operand<C>(v, 0, valid), lse = in_operand<C>(v, 2, 1),
             dlogits = out_operand<C>(v, 0, cols)](const KernelArgs& args) {
       const auto* targets = static_cast<const std::int32_t*>(args.in[1]);
       check_ids(targets, rows, valid, "target", true);
+      const double loss_scale = is_scaled ? program::loss_scale_of(static_cast<const float*>(args.in[3])) : 1;
+      const C scale = static_cast<C>(grad_scale * loss_scale);
       for_rows(rows, [&](std::int64_t r) {
         const auto x = array(logits.read(args.in[0], r * cols, valid), valid);
         const C total = *lse.read(args.in[2], r, 1);

@@ -44,6 +44,7 @@ std::span<const MakerRow> kernels() {
       MakerRow{&ops::kMean, make_mean},
       MakerRow{&ops::kCast, make_cast},
       MakerRow{&ops::kGlobalNorm, make_global_norm},
+      MakerRow{&ops::kLossScale, make_loss_scale},
       MakerRow{&ops::kAdamW, make_adamw},
       MakerRow{&ops::kSgd, make_sgd},
   };

@@ -1,5 +1,5 @@
-// The reference kernels: every op but `attention`, in fp32, fp64 and bf16, by Eigen and plain loops. Formulas
-// and operands are those of program/ops/.
+// The reference kernels: every op but `attention`, in fp32, fp64, bf16 and fp16, by Eigen and plain loops.
+// Formulas and operands are those of program/ops/.
 #pragma once
 
 #include <span>
@@ -55,6 +55,8 @@ Kernel make_cross_entropy_with_gradient(const OpView& v);
 Kernel make_mean(const OpView& v);
 // cast.cpp
 Kernel make_cast(const OpView& v);
+// loss_scale.cpp
+Kernel make_loss_scale(const OpView& v);
 // optimizer.cpp
 Kernel make_global_norm(const OpView& v);
 Kernel make_adamw(const OpView& v);

@@ -110,6 +110,7 @@ void convert_block(const void* from, DType dtype, Index first, Index stride, Ind
   for_rows(rows, [&](Index r) {
     const void* row = advance(from, dtype, first + r * stride);
     if (dtype == DType::bf16) return convert(static_cast<const Bf16*>(row), to + r * cols, cols);
+    if (dtype == DType::f16) return convert(static_cast<const F16*>(row), to + r * cols, cols);
     if (dtype == DType::f64) return convert(static_cast<const double*>(row), to + r * cols, cols);
     convert(static_cast<const float*>(row), to + r * cols, cols);
   });
@@ -144,6 +145,7 @@ void store_block(const Problem& p, const C* from, Index row, Index col, Index ro
   for_rows(rows, [&](Index r) {
     void* to = advance(c, p.c_type, (row + r) * p.n + col);
     if (p.c_type == DType::bf16) return store(static_cast<Bf16*>(to), from + r * cols);
+    if (p.c_type == DType::f16) return store(static_cast<F16*>(to), from + r * cols);
     if (p.c_type == DType::f64) return store(static_cast<double*>(to), from + r * cols);
     store(static_cast<float*>(to), from + r * cols);
   });

@@ -14,11 +14,13 @@
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/resources.h"
 #include "core/dtype.h"
+#include "core/f16.h"
 
 namespace rooflm::backends::cpu::reference {
 
 using core::Bf16;
 using core::DType;
+using core::F16;
 
 /// The dtype of the type C that kernels compute in: double for fp64 programs, float for the others.
 template <class C>
@@ -46,13 +48,17 @@ auto array(C* data, std::int64_t count) {
   return Eigen::Map<Eigen::Array<C, Eigen::Dynamic, 1>>(data, count);
 }
 
+/// A type of 16 bits, which converts from and to float only.
+template <class T>
+constexpr bool kIsHalf = std::is_same_v<T, Bf16> || std::is_same_v<T, F16>;
+
 template <class From, class To>
 void convert(const From* from, To* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    if constexpr (std::is_same_v<From, Bf16>) {
+    if constexpr (kIsHalf<From>) {
       to[i] = static_cast<To>(static_cast<float>(from[i]));
-    } else if constexpr (std::is_same_v<To, Bf16>) {
-      to[i] = Bf16(static_cast<float>(from[i]));
+    } else if constexpr (kIsHalf<To>) {
+      to[i] = To(static_cast<float>(from[i]));
     } else {
       to[i] = static_cast<To>(from[i]);
     }
@@ -75,6 +81,8 @@ class Operand {
         return read_as<double>(base, offset, count);
       case DType::bf16:
         return read_as<Bf16>(base, offset, count);
+      case DType::f16:
+        return read_as<F16>(base, offset, count);
       default:
         return read_as<float>(base, offset, count);
     }
@@ -88,6 +96,8 @@ class Operand {
         return write_as<double>(base, offset, count, fill);
       case DType::bf16:
         return write_as<Bf16>(base, offset, count, fill);
+      case DType::f16:
+        return write_as<F16>(base, offset, count, fill);
       default:
         return write_as<float>(base, offset, count, fill);
     }
@@ -176,21 +186,15 @@ double dot(const C* x, const C* y, std::int64_t count) {
   return total;
 }
 
-/// Calls make(C{}) with the type to compute in; empty when an operand is neither floating-point nor int32.
+/// Calls make(C{}) with the type to compute in.
 template <class Make>
 Kernel with_compute_type(const OpView& v, Make&& make) {
-  bool is_double = false;
-  const auto look_at = [&](const std::vector<program::TensorId>& ids) {
-    for (const auto id : ids) {
-      if (id == program::kNone) continue;
-      const DType dtype = v.program.tensor(id).dtype;
-      if (dtype == DType::f16) return false;
-      is_double = is_double || dtype == DType::f64;
-    }
-    return true;
+  const auto is_double = [&](program::TensorId id) {
+    return id != program::kNone && v.program.tensor(id).dtype == DType::f64;
   };
-  if (!look_at(v.op.inputs) || !look_at(v.op.outputs)) return {};
-  return is_double ? make(double{}) : make(float{});
+  const bool any_double = std::any_of(v.op.inputs.begin(), v.op.inputs.end(), is_double) ||
+                          std::any_of(v.op.outputs.begin(), v.op.outputs.end(), is_double);
+  return any_double ? make(double{}) : make(float{});
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -11,26 +11,33 @@ namespace {
 /// Elements whose squares are summed one after the other; the sums of pieces are then added in order.
 constexpr std::int64_t kNormPiece = 65536;
 
-/// The learning rate and the bias corrections of one step, and what clipping multiplies gradients by.
+/// The learning rate and the bias corrections of one step, and what gradients are multiplied by: clipping,
+/// and the inverse of the loss scale, 0 when the step is skipped.
 struct Step {
   double lr, correction1, correction2, clip;
+  bool is_skipped;
 };
 
 template <class C>
-Step read_step(const Operand<C>& hyper, const Operand<C>& norm, const KernelArgs& args, double max_norm) {
+Step read_step(const Operand<C>& hyper, const Operand<C>& norm, const KernelArgs& args, double max_norm,
+               bool is_scaled) {
   const C* h = hyper.read(args.in[0], 0, 4);
-  Step step{static_cast<double>(h[0]), static_cast<double>(h[1]), static_cast<double>(h[2]), 1};
+  const double inverse_scale = is_scaled ? static_cast<double>(h[3]) : 1;
+  Step step{static_cast<double>(h[0]), static_cast<double>(h[1]), static_cast<double>(h[2]), 1,
+            inverse_scale == 0};
   if (args.in[1] != nullptr) {
     const double ratio = max_norm / (static_cast<double>(*norm.read(args.in[1], 0, 1)) + 1e-6);
     step.clip = ratio >= 1 ? 1 : ratio;  // NaN stays NaN
   }
+  step.clip *= inverse_scale;
   return step;
 }
 
-/// What adamw and sgd share: the list of tensors, of which `stride` inputs each, and who has a bf16 copy.
+/// What adamw and sgd share: the list of tensors, of which `stride` inputs each, and who has a copy.
 template <class C>
 struct Tensors {
   std::size_t stride, first_copy;
+  bool is_scaled;
   std::vector<std::int64_t> sizes;
   Operand<C> hyper, norm;
   Operand<C> copy;
@@ -39,11 +46,15 @@ struct Tensors {
   Tensors(const OpView& v, std::size_t inputs_each, std::size_t written)
       : stride(inputs_each),
         first_copy(0),
+        is_scaled(v.op.attrs.flag("scaled")),
         hyper(in_operand<C>(v, 0, 4)),
-        norm(v.has_in(1) ? in_operand<C>(v, 1, 1) : Operand<C>()),
-        copy(DType::bf16, kPiece, v.resources->threads()) {
+        norm(v.has_in(1) ? in_operand<C>(v, 1, 1) : Operand<C>()) {
     for (std::size_t i = 2; i < v.op.inputs.size(); i += stride) sizes.push_back(v.in(i).shape.numel());
-    first_copy = v.op.attrs.flag("copies") ? sizes.size() * written : 0;
+    if (!v.op.attrs.flag("copies")) return;
+    first_copy = sizes.size() * written;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (v.op.outputs.at(first_copy + i) != program::kNone) copy = out_operand<C>(v, first_copy + i, kPiece);
+    }
   }
   [[nodiscard]] void* copy_of(std::size_t tensor, const KernelArgs& args) const {
     return first_copy == 0 ? nullptr : args.out[first_copy + tensor];
@@ -105,7 +116,8 @@ Kernel make_adamw(const OpView& v) {
     const C eps = static_cast<C>(attrs.number("eps"));
     const double decay = attrs.number("weight_decay");
     return [=, tensors = Tensors<C>(v, 4, 3)](const KernelArgs& args) {
-      const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm);
+      const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm, tensors.is_scaled);
+      if (step.is_skipped) return;
       const C kept = static_cast<C>(1 - step.lr * decay);
       const C rate = static_cast<C>(step.lr / step.correction1);
       const C inverse2 = static_cast<C>(1 / step.correction2);
@@ -138,7 +150,8 @@ Kernel make_sgd(const OpView& v) {
     const double max_norm = v.op.attrs.number("max_norm");
     const double decay = v.op.attrs.number("weight_decay");
     return [=, tensors = Tensors<C>(v, 2, 1)](const KernelArgs& args) {
-      const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm);
+      const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm, tensors.is_scaled);
+      if (step.is_skipped) return;
       const C kept = static_cast<C>(1 - step.lr * decay);
       const C rate = static_cast<C>(step.lr * step.clip);
       for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {

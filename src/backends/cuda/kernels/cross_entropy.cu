@@ -3,6 +3,7 @@
 
 #include "backends/cuda/kernels/cross_entropy.h"
 #include "backends/cuda/kernels/launch.cuh"
+#include "backends/cuda/kernels/loss_scale.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 
@@ -29,7 +30,7 @@ __device__ inline void add_pack(LogSumExp& total, const Pack& pack, std::int64_t
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy(LossShape shape, bool aligned, const T* logits, const std::int32_t* targets, float* losses,
-                  float* lse) {
+                  float* lse, std::int32_t* bad_id) {
   const std::int64_t row = blockIdx.x;
   const T* x = logits + row * shape.cols;
   LogSumExp total;
@@ -56,7 +57,9 @@ __global__ void __launch_bounds__(kThreads)
   if (target < 0) {
     losses[row] = 0;
   } else {
-    losses[row] = target < shape.valid ? log_sum - to_float(x[target]) : __int_as_float(0x7fffffff);
+    const bool exists = target < shape.valid;
+    losses[row] = exists ? log_sum - to_float(x[target]) : __int_as_float(0x7fffffff);
+    if (!exists && bad_id != nullptr) *bad_id = 1;
   }
 }
 
@@ -74,7 +77,8 @@ __device__ inline Pack gradient(Pack pack, std::int64_t first, std::int64_t vali
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_backward(LossShape shape, bool aligned, const T* logits, const std::int32_t* targets,
-                           const float* lse, float scale, T* dlogits) {
+                           const float* lse, float grad_scale, const float* loss_scale, T* dlogits) {
+  const float scale = grad_scale * scale_of(loss_scale);
   const std::int64_t row = blockIdx.x;
   const std::int64_t target = targets[row];
   const std::int64_t valid = target < 0 ? 0 : shape.valid;  // of a row without a target nothing takes part
@@ -173,24 +177,25 @@ __global__ void __launch_bounds__(kMeanThreads)
 }  // namespace
 
 void launch_cross_entropy(Stream stream, core::DType dtype, const LossShape& shape, const void* logits,
-                          const std::int32_t* targets, float* losses, float* lse) {
+                          const std::int32_t* targets, float* losses, float* lse, std::int32_t* bad_id) {
   if (shape.rows == 0) return;
   with_element(dtype, "cross_entropy", [&]<class T>(T) {
     const bool aligned = shape.cols % kPack == 0 && are_aligned({logits});
     cross_entropy<<<grid_size(shape.rows, "cross_entropy"), kThreads, 0, stream>>>(
-        shape, aligned, static_cast<const T*>(logits), targets, losses, lse);
+        shape, aligned, static_cast<const T*>(logits), targets, losses, lse, bad_id);
   });
   check_launch("cross_entropy");
 }
 
 void launch_cross_entropy_backward(Stream stream, core::DType dtype, const LossShape& shape,
                                    const void* logits, const std::int32_t* targets, const float* lse,
-                                   float grad_scale, void* dlogits) {
+                                   float grad_scale, void* dlogits, const float* loss_scale) {
   if (shape.rows == 0) return;
   with_element(dtype, "cross_entropy_backward", [&]<class T>(T) {
     const bool aligned = shape.cols % kPack == 0 && are_aligned({logits, dlogits});
     cross_entropy_backward<<<grid_size(shape.rows, "cross_entropy_backward"), kThreads, 0, stream>>>(
-        shape, aligned, static_cast<const T*>(logits), targets, lse, grad_scale, static_cast<T*>(dlogits));
+        shape, aligned, static_cast<const T*>(logits), targets, lse, grad_scale, loss_scale,
+        static_cast<T*>(dlogits));
   });
   check_launch("cross_entropy_backward");
 }

@@ -14,17 +14,20 @@ struct LossShape {
 };
 
 /// lse[r] = log sum over v < valid of exp(logits[r, v]); losses[r] = lse[r] - logits[r, targets[r]], in nats.
-/// A row whose target is negative has loss 0; a target from `valid` on gives NaN (launch_find_bad_id of
-/// embedding.h finds it). logits fp32 or bf16, `dtype`; targets int32 [rows]; losses and lse fp32 [rows].
+/// A row whose target is negative has loss 0; a target from `valid` on gives NaN, and *bad_id, unless null,
+/// becomes
+/// 1. logits fp32, bf16 or fp16, `dtype`; targets int32 [rows]; losses and lse fp32 [rows].
 /// Only submits; throws core::Unavailable for another dtype, std::runtime_error when the launch is refused.
 void launch_cross_entropy(Stream stream, core::DType dtype, const LossShape& shape, const void* logits,
-                          const std::int32_t* targets, float* losses, float* lse);
+                          const std::int32_t* targets, float* losses, float* lse,
+                          std::int32_t* bad_id = nullptr);
 
-/// dlogits[r, v] = (exp(logits[r, v] - lse[r]) - (v == targets[r])) * grad_scale; 0 for v >= valid and in
-/// rows whose target is negative. dlogits may be logits.
+/// dlogits[r, v] = (exp(logits[r, v] - lse[r]) - (v == targets[r])) * grad_scale, times the scale of the
+/// state `loss_scale` (program/loss_scale.h) unless that is null; 0 for v >= valid and in rows whose target
+/// is negative. dlogits may be logits.
 void launch_cross_entropy_backward(Stream stream, core::DType dtype, const LossShape& shape,
                                    const void* logits, const std::int32_t* targets, const float* lse,
-                                   float grad_scale, void* dlogits);
+                                   float grad_scale, void* dlogits, const float* loss_scale = nullptr);
 
 /// Both: losses and lse of launch_cross_entropy, then dlogits of launch_cross_entropy_backward, the same
 /// bits. Rows that fit into shared memory are read once.

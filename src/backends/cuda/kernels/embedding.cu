@@ -19,10 +19,11 @@ int row_threads(std::int64_t cols) {
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     embedding(EmbeddingShape shape, std::int64_t vocab, bool aligned, const std::int32_t* tokens,
-              const T* wte, const T* wpe, T* x) {
+              const T* wte, const T* wpe, T* x, std::int32_t* bad_id) {
   const std::int64_t row = blockIdx.x;
   const std::int64_t token = tokens[row];
   const bool exists = token >= 0 && token < vocab;
+  if (!exists && bad_id != nullptr && threadIdx.x == 0) *bad_id = 1;
   const T* from = wte + token * shape.cols;
   const T* position = wpe == nullptr ? nullptr : wpe + row % shape.seq * shape.cols;
   for (std::int64_t col = threadIdx.x * kPack; col < shape.cols; col += blockDim.x * kPack) {
@@ -88,13 +89,14 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void launch_embedding(Stream stream, core::DType dtype, const EmbeddingShape& shape, std::int64_t vocab,
-                      const std::int32_t* tokens, const void* wte, const void* wpe, void* x) {
+                      const std::int32_t* tokens, const void* wte, const void* wpe, void* x,
+                      std::int32_t* bad_id) {
   const char* what = wpe == nullptr ? "embedding" : "embedding_positions";
   with_element(dtype, what, [&]<class T>(T) {
     const bool aligned = shape.cols % kPack == 0 && are_aligned({wte, wpe, x});
     embedding<<<grid_size(shape.rows(), what), row_threads(shape.cols), 0, stream>>>(
         shape, vocab, aligned, tokens, static_cast<const T*>(wte), static_cast<const T*>(wpe),
-        static_cast<T*>(x));
+        static_cast<T*>(x), bad_id);
   });
   check_launch(what);
 }

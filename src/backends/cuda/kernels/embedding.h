@@ -1,9 +1,9 @@
 // Token and position embeddings, and their gradients.
 //
-// Tables and activations are fp32 or bf16, `dtype`; gradients of tables fp32. tokens int32 [B, T]. Launchers
-// only submit; they throw core::Unavailable for another dtype and std::runtime_error when a launch is
-// refused. An id outside of the table reads as a row of zeros and gets no gradient: launch_find_bad_id finds
-// it.
+// Tables and activations are fp32, bf16 or fp16, `dtype`; gradients of tables fp32. tokens int32 [B, T].
+// Launchers only submit; they throw core::Unavailable for another dtype and std::runtime_error when a launch
+// is refused. An id outside of the table reads as a row of zeros, gets no gradient and sets *bad_id of the
+// forward kernel.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,10 @@ struct EmbeddingShape {
 };
 
 /// x[b, t, :] = wte[tokens[b, t], :] (+ wpe[t, :] unless wpe is null), wte [vocab, C], wpe [>= T, C]. The sum
-/// is rounded once.
+/// is rounded once. *bad_id, unless null, becomes 1 when an id is outside of the table.
 void launch_embedding(Stream stream, core::DType dtype, const EmbeddingShape& shape, std::int64_t vocab,
-                      const std::int32_t* tokens, const void* wte, const void* wpe, void* x);
+                      const std::int32_t* tokens, const void* wte, const void* wpe, void* x,
+                      std::int32_t* bad_id = nullptr);
 
 /// y[b, t, :] = x[b, t, :] + wpe[t, :]; y may be x.
 void launch_add_positions(Stream stream, core::DType dtype, const EmbeddingShape& shape, const void* x,

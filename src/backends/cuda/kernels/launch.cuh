@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 namespace rooflm::backends::cuda {
 
 using bf16 = __nv_bfloat16;
+using fp16 = __half;
 
 /// Throws std::runtime_error "launching WHAT: REASON" when the launch that was just made was refused.
 inline void check_launch(const char* what) {
@@ -29,6 +31,7 @@ template <class Body>
 void with_element(core::DType dtype, const char* what, Body&& body) {
   if (dtype == core::DType::f32) return body(float{});
   if (dtype == core::DType::bf16) return body(bf16{});
+  if (dtype == core::DType::f16) return body(fp16{});
   throw core::Unavailable(std::string(what) + " on cuda: no kernel for " + std::string(core::name_of(dtype)));
 }
 

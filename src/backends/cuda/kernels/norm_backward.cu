@@ -28,7 +28,7 @@ struct BackwardShape {
     const auto all = static_cast<int>(ceil_div(cols, kPack));
     const auto needed = [&](int per_lane) { return static_cast<int>(ceil_div(all, per_lane * kWarp)); };
     // What is fetched ahead takes twice the registers in fp32.
-    const bool narrow = dtype == core::DType::bf16;
+    const bool narrow = dtype != core::DType::f32;
     const int warp_packs = narrow ? kMostWarpPacks : 1;
     if (aligned && needed(warp_packs) == 1) {
       while (needed(packs) > 1) ++packs;

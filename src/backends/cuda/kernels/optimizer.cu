@@ -43,12 +43,15 @@ __global__ void __launch_bounds__(kTotalThreads)
   if (threadIdx.x == 0) *norm = static_cast<float>(sqrt(total));
 }
 
-/// What clipping multiplies gradients by; NaN for NaN.
-__device__ inline float clip_of(const UpdateStep& step) {
-  if (step.norm == nullptr) return 1.0F;
+/// What gradients are multiplied by: clipping, NaN for NaN, and the inverse of the loss scale.
+__device__ inline float factor_of(const UpdateStep& step) {
+  const float inverse_scale = step.scaled ? step.hyper[3] : 1.0F;
+  if (step.norm == nullptr) return inverse_scale;
   const float ratio = step.max_norm / (*step.norm + 1e-6F);
-  return ratio >= 1.0F ? 1.0F : ratio;
+  return ratio >= 1.0F ? inverse_scale : ratio * inverse_scale;
 }
+
+__device__ inline bool is_skipped(const UpdateStep& step) { return step.scaled && step.hyper[3] == 0.0F; }
 
 /// A pack of a tensor of the list. Everything is used once a step: it leaves the caches first.
 struct Piece {
@@ -77,22 +80,25 @@ struct Piece {
     __stcs(packs, make_float4(pack[0], pack[1], pack[2], pack[3]));
     __stcs(packs + 1, make_float4(pack[4], pack[5], pack[6], pack[7]));
   }
-  __device__ void store_parameter(const Pack& pack) const {
+  __device__ void store_parameter(const Pack& pack, core::DType copy_dtype) const {
     store(tensor.parameter, pack);
-    if (tensor.copy != nullptr) {
+    if (tensor.copy == nullptr) return;
+    if (copy_dtype == core::DType::bf16) {
       store_pack(static_cast<bf16*>(tensor.copy), first, tensor.count, aligned, pack);
+    } else {
+      store_pack(static_cast<fp16*>(tensor.copy), first, tensor.count, aligned, pack);
     }
   }
 };
 
 __global__ void __launch_bounds__(kThreads)
     adamw(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
+  const Piece piece(list);
+  if (piece.first >= piece.tensor.count || is_skipped(step)) return;
   const float kept = 1.0F - step.hyper[0] * step.weight_decay;
   const float rate = step.hyper[0] / step.hyper[1];
   const float inverse2 = 1.0F / step.hyper[2];
-  const float clip = clip_of(step);
-  const Piece piece(list);
-  if (piece.first >= piece.tensor.count) return;
+  const float factor = factor_of(step);
   const auto raw_p = piece.load(piece.tensor.parameter);
   const auto raw_g = piece.load(piece.tensor.gradient);
   const auto raw_m = piece.load(piece.tensor.moment1);
@@ -103,27 +109,27 @@ __global__ void __launch_bounds__(kThreads)
   Pack v = unpack(raw_v);
 #pragma unroll
   for (int i = 0; i < kPack; ++i) {
-    const float g = clip * gradient[i];
+    const float g = factor * gradient[i];
     m[i] = step.beta1 * m[i] + (1.0F - step.beta1) * g;
     v[i] = step.beta2 * v[i] + (1.0F - step.beta2) * (g * g);
     p[i] = kept * p[i] - rate * m[i] / (sqrtf(inverse2 * v[i]) + step.eps);
   }
   piece.store(piece.tensor.moment1, m);
   piece.store(piece.tensor.moment2, v);
-  piece.store_parameter(p);
+  piece.store_parameter(p, step.copy_dtype);
 }
 
 __global__ void __launch_bounds__(kThreads)
     sgd(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
   const Piece piece(list);
-  if (piece.first >= piece.tensor.count) return;
+  if (piece.first >= piece.tensor.count || is_skipped(step)) return;
   const float kept = 1.0F - step.hyper[0] * step.weight_decay;
-  const float rate = step.hyper[0] * clip_of(step);
+  const float rate = step.hyper[0] * factor_of(step);
   Pack p = unpack(piece.load(piece.tensor.parameter));
   const Pack gradient = unpack(piece.load(piece.tensor.gradient));
 #pragma unroll
   for (int i = 0; i < kPack; ++i) p[i] = kept * p[i] - rate * gradient[i];
-  piece.store_parameter(p);
+  piece.store_parameter(p, step.copy_dtype);
 }
 
 }  // namespace

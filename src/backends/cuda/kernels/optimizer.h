@@ -1,7 +1,7 @@
-// The optimizer step for lists of tensors: global_norm, adamw, sgd. Everything is fp32 but the bf16 copies of
-// parameters. A launcher takes the whole list, whose pointers travel as arguments of the kernel: a few dozen
-// tensors per launch, no table in device memory. Launchers only submit; they throw std::runtime_error when a
-// launch is refused.
+// The optimizer step for lists of tensors: global_norm, adamw, sgd. Everything is fp32 but the copies of
+// parameters, which are bf16 or fp16. A launcher takes the whole list, whose pointers travel as arguments of
+// the kernel: a few dozen tensors per launch, no table in device memory. Launchers only submit; they throw
+// std::runtime_error when a launch is refused.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <span>
 
 #include "backends/cuda/kernels/stream.h"
+#include "core/dtype.h"
 
 namespace rooflm::backends::cuda {
 
@@ -23,17 +24,20 @@ void launch_global_norm(Stream stream, std::span<const NormedTensor> tensors, fl
 [[nodiscard]] std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts);
 
 /// What one update needs besides the tensors. hyper: fp32 [4] in device memory, learning rate, 1 - beta1^t,
-/// 1 - beta2^t, unused. norm: in device memory, or null for no clipping. Gradients are multiplied by
-/// min(1, max_norm / (norm + 1e-6)); a norm that is no number makes all parameters so.
+/// 1 - beta2^t, and with `scaled` what gradients are multiplied by first: when that is 0 nothing is updated.
+/// norm: in device memory, or null for no clipping. Gradients are multiplied by min(1, max_norm / (norm +
+/// 1e-6)); a norm that is no number makes all parameters so.
 struct UpdateStep {
   const float* hyper = nullptr;
   const float* norm = nullptr;
   float max_norm = 0;
   float weight_decay = 0;
   float beta1 = 0, beta2 = 0, eps = 0;  // adamw
+  bool scaled = false;
+  core::DType copy_dtype = core::DType::bf16;
 };
 
-/// Updated in place; copy, bf16, may be null. moment1 and moment2 are adamw's.
+/// Updated in place; copy, of copy_dtype, may be null. moment1 and moment2 are adamw's.
 struct UpdatedTensor {
   std::int64_t count = 0;
   float* parameter = nullptr;
@@ -44,10 +48,10 @@ struct UpdatedTensor {
 };
 
 /// m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2, with c1, c2 from `hyper`:
-/// p = (1 - lr * weight_decay) p - lr / c1 * m / (sqrt(v / c2) + eps); copy = p in bf16.
+/// p = (1 - lr * weight_decay) p - lr / c1 * m / (sqrt(v / c2) + eps); copy = p in copy_dtype.
 void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors);
 
-/// p = (1 - lr * weight_decay) p - lr * g; copy = p in bf16.
+/// p = (1 - lr * weight_decay) p - lr * g; copy = p in copy_dtype.
 void launch_sgd(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors);
 
 }  // namespace rooflm::backends::cuda

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace rooflm::backends::cuda {
 
@@ -18,11 +20,14 @@ struct Pack {
 
 __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline float to_float(__half x) { return __half2float(x); }
 
 template <class T>
 __device__ T from_float(float x) {
-  if constexpr (sizeof(T) == sizeof(float)) {
+  if constexpr (std::is_same_v<T, float>) {
     return x;
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(x);
   } else {
     return __float2bfloat16_rn(x);
   }
@@ -34,22 +39,45 @@ __device__ float rounded(float x) {
   return to_float(from_float<T>(x));
 }
 
+/// Two neighbours, the first in the lower half of a word.
+__device__ inline float2 unpack_pair(unsigned word, const __nv_bfloat16* /*type*/) {
+  return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000U)};
+}
+__device__ inline float2 unpack_pair(unsigned word, const __half* /*type*/) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&word));
+}
+__device__ inline unsigned pack_pair(float first, float second, const __nv_bfloat16* /*type*/) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+__device__ inline unsigned pack_pair(float first, float second, const __half* /*type*/) {
+  const __half2 pair = __floats2half2_rn(first, second);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+
+/// Eight elements of 16 bits.
+template <class T>
+__device__ Pack unpack_words(const uint4& raw) {
+  const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
+  Pack pack;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = unpack_pair(words[i], static_cast<const T*>(nullptr));
+    pack[2 * i] = pair.x;
+    pack[2 * i + 1] = pair.y;
+  }
+  return pack;
+}
+
 __device__ inline Pack load_whole(const float* from) {
   const float4 a = *reinterpret_cast<const float4*>(from);
   const float4 b = *reinterpret_cast<const float4*>(from + 4);
   return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
 
-__device__ inline Pack load_whole(const __nv_bfloat16* from) {
-  const uint4 raw = *reinterpret_cast<const uint4*>(from);
-  const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
-  Pack pack;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    pack[2 * i] = __uint_as_float(words[i] << 16);
-    pack[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000U);
-  }
-  return pack;
+template <class T>
+__device__ Pack load_whole(const T* from) {
+  return unpack_words<T>(*reinterpret_cast<const uint4*>(from));
 }
 
 __device__ inline void store_whole(float* to, const Pack& pack) {
@@ -57,14 +85,12 @@ __device__ inline void store_whole(float* to, const Pack& pack) {
   reinterpret_cast<float4*>(to)[1] = make_float4(pack[4], pack[5], pack[6], pack[7]);
 }
 
-__device__ inline void store_whole(__nv_bfloat16* to, const Pack& pack) {
+template <class T>
+__device__ void store_whole(T* to, const Pack& pack) {
   uint4 raw;
   unsigned* words = &raw.x;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(pack[2 * i], pack[2 * i + 1]);
-    words[i] = *reinterpret_cast<const unsigned*>(&pair);
-  }
+  for (int i = 0; i < 4; ++i) words[i] = pack_pair(pack[2 * i], pack[2 * i + 1], to);
   *reinterpret_cast<uint4*>(to) = raw;
 }
 
@@ -90,18 +116,14 @@ __device__ inline Pack unpack(const RawPack<float>& raw) {
            __uint_as_float(raw.v[1].z), __uint_as_float(raw.v[1].w)}};
 }
 
-__device__ inline Pack unpack(const RawPack<__nv_bfloat16>& raw) {
-  const unsigned words[4] = {raw.v[0].x, raw.v[0].y, raw.v[0].z, raw.v[0].w};
-  Pack pack;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    pack[2 * i] = __uint_as_float(words[i] << 16);
-    pack[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000U);
-  }
-  return pack;
+template <class T>
+__device__ Pack unpack(const RawPack<T>& raw) {
+  return unpack_words<T>(raw.v[0]);
 }
 
-__device__ inline unsigned bits_of(const __nv_bfloat16* from) {
+template <class T>
+__device__ unsigned bits_of(const T* from) {
+  static_assert(sizeof(T) == sizeof(unsigned short));
   return *reinterpret_cast<const unsigned short*>(from);
 }
 
@@ -113,8 +135,8 @@ __device__ inline RawPack<float> load_single(const float* from, std::int64_t fir
   return {{{words[0], words[1], words[2], words[3]}, {words[4], words[5], words[6], words[7]}}};
 }
 
-__device__ inline RawPack<__nv_bfloat16> load_single(const __nv_bfloat16* from, std::int64_t first,
-                                                     std::int64_t count) {
+template <class T>
+__device__ RawPack<T> load_single(const T* from, std::int64_t first, std::int64_t count) {
   unsigned words[kPack / 2];
 #pragma unroll
   for (int i = 0; i < kPack / 2; ++i) {

@@ -1,0 +1,25 @@
+// Loops that do nothing but move memory, for measuring how fast that can be; and one that does nothing.
+//
+// Arrays are fp32, aligned to 16 bytes, `count` elements each, a multiple of four. Launchers only submit;
+// they throw std::runtime_error when a launch is refused.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cuda/kernels/stream.h"
+
+namespace rooflm::backends::cuda {
+
+/// Reads x `passes` times, past the caches of the multiprocessors; each pass another part for each block.
+/// *sink is written only if a sum is one that cannot be.
+void launch_read_loop(Stream stream, std::int64_t count, int passes, const float* x, float* sink);
+/// x = value
+void launch_write_loop(Stream stream, std::int64_t count, float value, float* x);
+/// y = x, `passes` times
+void launch_copy_loop(Stream stream, std::int64_t count, int passes, const float* x, float* y);
+/// x = 2 x + 2
+void launch_update_loop(Stream stream, std::int64_t count, float* x);
+/// One thread that returns at once.
+void launch_nothing(Stream stream);
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,33 @@
+// What moves memory and starts work on a GPU, ready to be measured.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace rooflm::backends::cuda {
+
+/// One thing that can be timed. Rates are amount / seconds; a latency has the amount 0.
+struct TimedLoop {
+  std::string what;     ///< "read", "write", "update", "copy", "adamw"; "launch", ...
+  std::string level;    ///< "DRAM", "L2"; "host", or another GPU: "cuda:1"; "" for launches
+  std::string problem;  ///< "1024 MiB"
+  double amount = 0;    ///< bytes that one run moves, as the loop names them
+  /// Seconds of one run, per launch for latencies, after it has ended; throws core::Unavailable.
+  std::function<double()> run_s;
+};
+
+/// Loops over device memory and over the second-level cache of GPU `index`: read, write, update (x = 2 x +
+/// 2), copy and the optimizer's own kernel, whose bytes are 30 per parameter. Device times. They share up to
+/// 4 GiB. Throws core::Unavailable, core::OutOfMemory.
+std::vector<TimedLoop> memory_loops(int index);
+
+/// Copies between host and device, pinned and pageable, and to and from other GPUs that this one reaches;
+/// launch latencies: host to end of an empty kernel ("launch and wait"), each of many in a row ("launch"),
+/// each node of a graph ("graph node"), and the host's time to submit a graph of 1000 nodes ("graph launch").
+std::vector<TimedLoop> link_loops(int index);
+
+/// Bytes of the second-level cache of GPU `index`; 0 when there is none such.
+double l2_bytes(int index);
+
+}  // namespace rooflm::backends::cuda

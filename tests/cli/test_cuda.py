@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""The command line on GPUs, and where there are none: exit codes, one line that says why, rows that did not fit.
+
+Usage: test_cuda.py BINARY [unittest options]"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BINARY = ""
+SMALL = ["--model", "tiny", "--layers", "2", "--vocab", "512", "--batch", "2", "--seq", "32", "--device", "cuda"]
+FEW = ["--warmup", "2", "--steps", "3", "--no-peak", "--format", "json"]
+
+
+def rooflm(*arguments, environment=None, timeout=300):
+    return subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=timeout,
+                          env={**os.environ, **(environment or {})})
+
+
+def gpu_missing():
+    """Why there is no GPU, or None."""
+    cuda = json.loads(rooflm("info", "--format", "json").stdout)["cuda"]
+    return None if cuda["available"] else cuda["reason"]
+
+
+class OneLine(unittest.TestCase):
+    def fails(self, code, *arguments, says=(), environment=None):
+        result = rooflm(*arguments, environment=environment)
+        self.assertEqual(result.returncode, code, f"{arguments}: {result.stdout} {result.stderr}")
+        lines = [line for line in result.stderr.splitlines() if line.startswith("rooflm: ")]
+        self.assertEqual(len(lines), 1, result.stderr)
+        for text in says:
+            self.assertIn(text, lines[0])
+
+
+class WithoutGpu(OneLine):
+    """Holds on every machine: hidden GPUs are no GPUs."""
+
+    def test_every_command_says_why_there_is_none(self):
+        for arguments in (["bench", *SMALL], ["profile", *SMALL], ["peaks", "--device", "cuda"],
+                          ["bench", "--device", "cuda:7"]):
+            self.fails(5, *arguments, says=["cuda"], environment={"CUDA_VISIBLE_DEVICES": ""})
+
+    def test_info_goes_on(self):
+        result = rooflm("info", environment={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("not available", result.stdout)
+
+
+class OnGpu(OneLine):
+    """Skipped where there is none."""
+
+    @classmethod
+    def setUpClass(cls):
+        reason = gpu_missing()
+        if reason:
+            raise unittest.SkipTest(reason)
+
+
+class Commands(OnGpu):
+    def rows(self, *arguments, code=0):
+        result = rooflm(*arguments)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return json.loads(result.stdout)
+
+    def test_what_it_does_not_have_is_refused(self):
+        self.fails(5, "bench", *SMALL, "--dtype", "fp8", says=["fp8", "bf16", "fp16"])
+        self.fails(5, "bench", *SMALL[:-1], "cuda:99", says=["cuda:99"])
+
+    def test_every_dtype_runs_on_both_engines(self):
+        rows = self.rows("bench", *SMALL, "--dtype", "fp32,tf32,bf16,fp16", "--engine", "eager,fused", *FEW)
+        self.assertEqual(len(rows), 8)
+        losses = [row["loss"] for row in rows]
+        self.assertEqual([row["status"] for row in rows], ["success"] * 8)
+        self.assertLess(max(losses) - min(losses), 0.02 * min(losses))
+
+    def test_rows_that_do_not_fit_say_so_and_the_sweep_goes_on(self):
+        sizes = ["--model", "tiny,xl", "--vocab", "512", "--batch", "1,4096,1", "--seq", "128", "--device", "cuda"]
+        rows = self.rows("bench", *sizes, *FEW)
+        status = {(row["model"], row["batch"]): row["status"] for row in rows}
+        self.assertEqual(status[("xl", 4096)], "oom")
+        self.assertEqual(status[("xl", 1)], "success")
+        for row in rows:
+            if row["status"] == "oom":
+                self.assertGreater(row["needed_bytes"], row["free_bytes"])
+        # Rows after the one that did not fit have what rows before it had.
+        tiny = [row["peak_bytes"] for row in rows if (row["model"], row["batch"]) == ("tiny", 1)]
+        self.assertEqual(tiny[0], tiny[-1])
+
+    def test_the_limit_holds(self):
+        rows = self.rows("bench", *SMALL, "--memory-limit", "1MB", *FEW, code=4)
+        self.assertEqual([row["status"] for row in rows], ["oom"])
+
+    def test_profiles_have_roofs_and_keep_all_laws(self):
+        with tempfile.TemporaryDirectory() as folder:
+            record = str(pathlib.Path(folder) / "run.rooflm")
+            environment = {"XDG_CACHE_HOME": folder}
+            for dtype in ("bf16", "tf32", "fp16"):
+                result = rooflm("profile", "--model", "small", "--batch", "4", "--seq", "256", "--device", "cuda",
+                                "--dtype", dtype, "--max-steps", "20", "-o", record, "--overwrite",
+                                environment=environment)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                checked = rooflm("verify", record)
+                self.assertEqual(checked.returncode, 0, f"{dtype}: {checked.stdout} {checked.stderr}")
+                self.assertIn("roof", checked.stdout)
+                shown = rooflm("report", record, "--view", "roofline,overview", "--format", "json")
+                self.assertEqual(shown.returncode, 0, shown.stderr)
+                self.assertIn(f"matmul {dtype}", shown.stdout)
+            self.assertTrue(list(pathlib.Path(folder, "rooflm").glob("ceilings-*.json")))
+
+    def test_peaks_have_all_rows(self):
+        rows = self.rows("peaks", "--device", "cuda", "--seconds", "0.05", "--format", "json")
+        of = {(row["what"], row["level"], row["dtype"]): row["value"] for row in rows}
+        for dtype in ("fp32", "tf32", "bf16", "fp16"):
+            self.assertIn(("matmul", "", dtype), of)
+            self.assertGreater(of[("matmul burst", "", dtype)], 0.9 * of[("matmul", "", dtype)])
+        for what in ("read", "write", "update", "copy", "adamw"):
+            self.assertIn((what, "DRAM", "fp32"), of)
+        self.assertGreater(of[("read", "L2", "fp32")], of[("read", "DRAM", "fp32")])
+        for what in ("launch and wait", "launch", "graph node", "graph launch"):
+            self.assertLess(of[(what, "", "")], 1e-3)
+        for what in ("to device, pinned", "from device, pageable"):
+            self.assertIn((what, "host", "fp32"), of)
+
+
+class Training(OnGpu):
+    """fp16 from the text to a resumed checkpoint."""
+
+    def train(self, folder, *more):
+        return rooflm("train", "--data", f"{folder}/data", "--model", "tiny", "--layers", "2", "--batch", "2", "--seq",
+                      "32", "--device", "cuda", "--dtype", "fp16", "--no-peak", "--out", f"{folder}/{more[0]}",
+                      "--format", "json", *more[1:])
+
+    def test_fp16_trains_and_resumes_bit_for_bit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = pathlib.Path(folder) / "text.txt"
+            text.write_text("the quick brown fox jumps over the lazy dog. " * 400)
+            made = rooflm("data", "prepare", str(text), "--vocab", "300", "-o", f"{folder}/data")
+            self.assertEqual(made.returncode, 0, made.stderr)
+            schedule = ["--schedule", "constant", "--lr", "1e-3"]
+            whole = self.train(folder, "whole", "--steps", "12", *schedule)
+            self.assertEqual(whole.returncode, 0, whole.stderr)
+            half = self.train(folder, "parts", "--steps", "6", *schedule)
+            self.assertEqual(half.returncode, 0, half.stderr)
+            rest = rooflm("train", "--out", f"{folder}/parts", "--resume", "--steps", "12", "--device", "cuda", "--no-peak",
+                          "--format", "json")
+            self.assertEqual(rest.returncode, 0, rest.stderr)
+            one, other = json.loads(whole.stdout)[0], json.loads(rest.stdout)[0]
+            self.assertEqual(one["loss"], other["loss"])
+            self.assertEqual(one["loss_scale"], other["loss_scale"])
+            self.assertEqual(one["skipped_steps"], other["skipped_steps"])
+            log = [json.loads(line) for line in pathlib.Path(folder, "parts", "log.jsonl").read_text().splitlines()]
+            self.assertTrue(all(line["loss_scale"] > 0 for line in log))
+
+
+if __name__ == "__main__":
+    BINARY = sys.argv.pop(1)
+    unittest.main()

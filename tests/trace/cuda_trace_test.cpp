@@ -1,0 +1,66 @@
+// Observed steps on an NVIDIA GPU are replayed, marks included: the same numbers, and times that add up.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/device.h"
+#include "tests/engines/step_runner.h"
+#include "tests/passes/recipes.h"
+#include "trace/op_recorder.h"
+
+namespace rooflm {
+namespace {
+
+constexpr std::int64_t kBatch = 4;
+constexpr std::int64_t kSeq = 13;
+constexpr int kSteps = 6;
+
+class CudaTrace : public testing::TestWithParam<engines::EngineKind> {
+ protected:
+  void SetUp() override {
+    const auto status = backends::cuda::query_cuda();
+    if (status.devices.empty()) GTEST_SKIP() << status.reason;
+  }
+};
+
+TEST_P(CudaTrace, EveryObservedStepHasEveryOpOnceWithinItsTime) {
+  constexpr double kSlack = 1.05;
+  constexpr double kSecondsPerNs = 1e-9;
+  const auto config = tests::small_config(model::Arch::llama);
+  const engines::StepOptions options{.engine = GetParam(),
+                                     .attention = engines::default_attention(GetParam())};
+  const auto make = [&] {
+    return tests::StepRunner(config, kBatch, kSeq, options, tests::initial_weights(config),
+                             backends::cuda::make_cuda_backend(0, {}));
+  };
+  auto plain = make();
+  auto observed = make();
+  trace::OpRecorder recorder(observed.engine().program(), observed.backend(), kSteps);
+  std::size_t ops = 0;
+  for (const auto& op : observed.engine().program().ops) ops += op.phase == program::Phase::setup ? 0 : 1;
+  for (int i = 0; i < kSteps; ++i) {
+    const auto batch = tests::random_batch(kBatch * kSeq, config.vocab, static_cast<std::uint64_t>(i));
+    recorder.set_step(i);
+    EXPECT_EQ(observed.step(batch, 1e-3, &recorder), plain.step(batch, 1e-3)) << "step " << i;
+    EXPECT_EQ(recorder.events().size(), ops * static_cast<std::size_t>(i + 1));
+  }
+  EXPECT_EQ(observed.weight("h.1.feed_forward.fc1.weight"), plain.weight("h.1.feed_forward.fc1.weight"));
+  recorder.set_step(kSteps);
+  const engines::StepTimes times = observed.engine().run(&recorder);
+  double device_s = 0;
+  for (const record::Event& event : recorder.events()) {
+    EXPECT_GE(event.device_ns, 0);
+    if (event.step == kSteps) device_s += static_cast<double>(event.device_ns) * kSecondsPerNs;
+  }
+  EXPECT_GT(device_s, 0.0);
+  EXPECT_LE(device_s, times.step_s * kSlack);
+}
+
+INSTANTIATE_TEST_SUITE_P(BothEngines, CudaTrace,
+                         testing::Values(engines::EngineKind::eager, engines::EngineKind::fused),
+                         [](const auto& kind) { return std::string(engines::name_of(kind.param)); });
+
+}  // namespace
+}  // namespace rooflm
