@@ -29,7 +29,9 @@ std::unique_ptr<Stopwatch> Backend::make_stopwatch(std::size_t marks) const {
   return std::make_unique<HostStopwatch>(marks);
 }
 
-std::unique_ptr<Recording> Backend::record(const std::function<void()>& /*submit*/) { return nullptr; }
+std::unique_ptr<Recording> Backend::record(const std::function<void()>& /*submit*/, bool /*in_order*/) {
+  return nullptr;
+}
 
 Kernel Backend::make_kernel(const program::Program& program, const program::Op& op) const {
   for (const KernelRow& row : table_) {

@@ -53,8 +53,8 @@ void set_unmeasured(Row& row) {
     for (const char* value : {"mean", "std", "median"}) row.set(fmt::format("{}_ms_{}", phase, value), {});
   }
   for (const char* key :
-       {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "step_ms_mad", "outliers",
-        "drift_ratio", "drift_p", "drift", "others_share", "stop_reason", "tokens_per_s", "mfu", "share_of_peak",
+       {"step_ms_ci_low", "step_ms_ci_high", "step_ms_min", "step_ms_mad", "outliers", "drift_ratio",
+        "drift_p", "drift", "others_share", "stop_reason", "tokens_per_s", "mfu", "share_of_peak",
         "peak_flop_per_s", "peak_bytes", "rss_increase_bytes", "loss", "free_bytes"}) {
     row.set(key, {});
   }

@@ -157,7 +157,8 @@ Body declare_bench(CLI::App& app) {
       ->type_name(kFormats)
       ->capture_default_str()
       ->group("Measuring");
-  app.add_option("-o,--output", options->record, "Keep the samples in this run record, for report and compare")
+  app.add_option("-o,--output", options->record,
+                 "Keep the samples in this run record, for report and compare")
       ->type_name("FILE.rooflm");
   app.add_flag("--overwrite", options->overwrite, "Replace a record of that name");
   app.footer(

@@ -100,8 +100,8 @@ class Context {
   [[nodiscard]] bool is_recording() const;
   /// Throws as `synchronize` when a kernel failed; does not wait.
   void throw_fault() const;
-  /// A stream that waits for what was submitted to the first so far, for marks beside recorded work; `join_marks`
-  /// makes the first wait for it where it was used.
+  /// A stream that waits for what was submitted to the first so far, for marks beside recorded work;
+  /// `join_marks` makes the first wait for it where it was used.
   cudaStream_t mark_branch();
   void join_marks();
   /// Makes this device the calling thread's.

@@ -26,14 +26,14 @@ bool is_launch_blocking() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-/// Waits for what runs beside where the op says so (passes::early_updates). Names the op when it fails: at once when its launch does, and when it first runs also later. Where
-/// launches block, always.
+/// Waits for what runs beside where the op says so (passes::early_updates). Names the op when it fails: at
+/// once when its launch does, and when it first runs also later. Where launches block, always.
 Kernel with_check(Kernel kernel, const program::Op& op, const std::shared_ptr<Context>& context) {
   if (!kernel) return kernel;
   const std::string name = fmt::format("{} in {}", op.def->name, op.scope);
   return [kernel = std::move(kernel), name, context, number = context->progress().add(name),
-          is_always_marked = is_launch_blocking(), was_marked = false,
-          keeps_up = op.attrs.flag("keep_up"), joins = op.attrs.flag("join")](const KernelArgs& args) mutable {
+          is_always_marked = is_launch_blocking(), was_marked = false, keeps_up = op.attrs.flag("keep_up"),
+          joins = op.attrs.flag("join")](const KernelArgs& args) mutable {
     if (keeps_up) context->keep_up();
     if (joins) context->join();
     if ((!was_marked || is_always_marked) && !is_capturing(context->stream())) {
@@ -106,7 +106,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Stopwatch> make_stopwatch(std::size_t marks) const override {
     return std::make_unique<EventStopwatch>(context_, marks);
   }
-  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& submit, bool in_order) override {
+  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& submit,
+                                                  bool in_order) override {
     if (is_launch_blocking()) return nullptr;
     context_->select();
     return std::make_unique<GraphRecording>(context_, submit, in_order);
