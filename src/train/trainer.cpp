@@ -12,6 +12,7 @@
 #include "core/units.h"
 #include "train/data_loader.h"
 #include "train/evaluate.h"
+#include "train/finite.h"
 #include "train/generate.h"
 #include "train/progress.h"
 #include "train/session.h"
@@ -73,7 +74,6 @@ class Trainer::Loop {
   void resume(const std::filesystem::path& checkpoint);
   void describe_run(const model::ModelConfig& config);
   StepRecord train_one();
-  void check_finite(const StepRecord& record) const;
   void evaluate_now(StepRecord& record);
   void sample_now();
   void save();
@@ -203,21 +203,6 @@ std::string Trainer::Loop::last_checkpoint_text() const {
   return fmt::format("the last good checkpoint is {}", summary_.checkpoint.string());
 }
 
-void Trainer::Loop::check_finite(const StepRecord& r) const {
-  constexpr double kLeastScale = 0x1p-10;
-  const bool loss_is_bad = !std::isfinite(r.loss);
-  if (!loss_is_bad && r.is_skipped && *r.loss_scale < kLeastScale) {
-    throw core::CheckFailed(fmt::format(
-        "step {}: gradients are not finite, however small the scale of the loss; {}; --dtype bf16 has "
-        "the range of fp32",
-        r.step, last_checkpoint_text()));
-  }
-  if (!loss_is_bad && (r.is_skipped || !r.grad_norm || std::isfinite(*r.grad_norm))) return;
-  throw core::CheckFailed(fmt::format("step {}: the {} is {}; {}; a lower --lr or a longer warm-up may help",
-                                      r.step, loss_is_bad ? "loss" : "gradient norm",
-                                      loss_is_bad ? r.loss : *r.grad_norm, last_checkpoint_text()));
-}
-
 void Trainer::Loop::evaluate_now(StepRecord& record) {
   const Evaluation e = evaluate(session_, *validation_, static_cast<std::uint64_t>(options_.eval_batches));
   if (!std::isfinite(e.loss)) {
@@ -266,7 +251,7 @@ TrainSummary Trainer::Loop::run() {
   std::optional<double> val_loss;
   while (state_.step < steps && StopSignals::received() == 0) {
     StepRecord record = train_one();
-    check_finite(record);
+    check_finite(record, last_checkpoint_text());
     const std::int64_t step = state_.step;
     if (validation_ && (is_due(step, options_.eval_every) || step == steps)) evaluate_now(record);
     val_loss = record.val_loss;

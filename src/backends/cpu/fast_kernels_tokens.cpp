@@ -78,8 +78,11 @@ Kernel make_cross_entropy(const OpView& v) {
 }
 
 /// Inputs: logits, targets, lse.
+/// With loss scaling it is the reference's.
 Kernel make_cross_entropy_backward(const OpView& v) {
+  constexpr std::size_t kLossScale = 3;
   const DType dtype = v.in(0).dtype;
+  if (v.has_in(kLossScale)) return {};
   if (!inputs_are(v, {2}, DType::f32) || !outputs_are(v, {0}, dtype)) return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {
     const LossShape shape = loss_shape(v);

@@ -1,26 +1,10 @@
 // Token ids come from outside: they are checked before a kernel uses them as row numbers.
 #pragma once
 
-#include <fmt/format.h>
-
-#include <cstdint>
-
-#include "core/error.h"
+#include "backends/token_ids.h"
 
 namespace rooflm::backends::cpu {
 
-/// Throws core::InputError naming the first of the `count` ids that is not below `limit`, or is negative
-/// unless `negative_is_ignored`. `what`: "token" or "target".
-inline void check_ids(const std::int32_t* ids, std::int64_t count, std::int64_t limit, const char* what,
-                      bool negative_is_ignored = false) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (ids[i] >= limit || (ids[i] < 0 && !negative_is_ignored)) {
-      throw core::InputError(
-          fmt::format("{} {} of the batch is {}, the vocabulary has {} entries: was the text prepared with "
-                      "this model's tokenizer?",
-                      what, i, ids[i], limit));
-    }
-  }
-}
+using backends::check_ids;
 
 }  // namespace rooflm::backends::cpu

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "backends/cpu/token_ids.h"
 #include "backends/cuda/context.h"
+#include "backends/token_ids.h"
 #include "core/error.h"
 
 namespace rooflm::backends::cuda {
@@ -26,7 +26,7 @@ void IdGuard::verify(const Context& context) {
     if (checked == nullptr || checked->ids == nullptr) continue;
     std::vector<std::int32_t> ids(static_cast<std::size_t>(checked->count));
     context.copy_out(ids.data(), checked->ids, ids.size() * sizeof(std::int32_t));
-    cpu::check_ids(ids.data(), checked->count, checked->limit, checked->what, checked->negative_is_ignored);
+    check_ids(ids.data(), checked->count, checked->limit, checked->what, checked->negative_is_ignored);
   }
   throw core::InputError("a token or target of the batch is not in the vocabulary");
 }
