@@ -89,6 +89,7 @@ void fuse_neighbours(Program& p) {
 
 /// cross_entropy and, right after it, its gradient become one op, in the phase of the gradient.
 void fuse_losses(Program& p) {
+  constexpr std::size_t kLossScale = 3;  // of the gradient's inputs, where the loss is scaled
   std::vector<Op> rewritten;
   for (const Op& op : p.ops) {
     const bool follows = !rewritten.empty() && rewritten.back().is(ops::kCrossEntropy) &&
@@ -102,6 +103,7 @@ void fuse_losses(Program& p) {
     Op& both = rewritten.back() = op;
     both.def = &ops::kCrossEntropyWithGradient;
     both.inputs = loss.inputs;
+    if (op.inputs.size() > kLossScale) both.inputs.push_back(op.inputs[kLossScale]);
     both.input_offset = loss.input_offset;
     both.outputs.insert(both.outputs.end(), loss.outputs.begin(), loss.outputs.end());
     if (!loss.output_offset.empty()) both.output_offset = {0, loss.output_offset[0], loss.output_offset[1]};

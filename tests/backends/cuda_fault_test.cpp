@@ -169,6 +169,7 @@ TEST_F(CudaFault, IdsOutsideOfTheVocabularyAreNamed) {
   expect_bad_id("embedding tied", 0, -3, "token");
   expect_bad_id("embedding_positions", 0, vocab + 5, "token");
   expect_bad_id("cross_entropy", 1, vocab, "target");
+  expect_bad_id("cross_entropy_with_gradient", 1, vocab, "target");
 }
 
 TEST_F(CudaFault, AFullGpuIsOutOfMemory) {

@@ -79,6 +79,13 @@ void add_token_cases(std::vector<Case>& cases, const Sizes& s) {
     w.fix(state, {-12, 5, 1});  // 2^4
     w.op(ops::kCrossEntropyBackward, {logits, targets, lse, state}, attrs);
     cases.push_back(w.done());
+    CaseWriter both("cross_entropy_with_gradient scaled");
+    const TensorId all_logits = both.activation({rows, s.padded_vocab});
+    const TensorId all_targets = both.ids({rows}, s.vocab);
+    const TensorId scale = both.add("loss_scale", {program::kLossScaleState}, Role::optimizer_state, true);
+    both.fix(scale, {-12, 5, 1});
+    both.op(ops::kCrossEntropyWithGradient, {all_logits, all_targets, scale}, attrs);
+    cases.push_back(both.done());
   }
   {
     CaseWriter w("mean");

@@ -90,14 +90,22 @@ Kernel make_cross_entropy_backward(const OpView& v) {
   };
 }
 
-/// Inputs: logits, targets. Outputs: dlogits, losses, lse.
+/// Inputs: logits, targets [, state of the loss scale]. Outputs: dlogits, losses, lse.
 Kernel make_cross_entropy_with_gradient(const OpView& v) {
+  constexpr std::size_t kLossScale = 2;
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !outputs_are(v, {0}, dtype) || !outputs_are(v, {1, 2}, DType::f32)) return {};
-  return [context = v.context, dtype, shape = loss_shape(v),
+  const LossShape shape = loss_shape(v);
+  const bool is_scaled = v.has_in(kLossScale);
+  const auto checked = v.context->ids().add(
+      {.what = "target", .count = shape.rows, .limit = shape.valid, .negative_is_ignored = true});
+  return [context = v.context, dtype, shape, checked, is_scaled,
           scale = v.number("grad_scale")](const KernelArgs& args) {
-    launch_cross_entropy_with_gradient(context->stream(), dtype, shape, args.in[0], ids(args.in[1]), scale,
-                                       floats(args.out[1]), floats(args.out[2]), args.out[0]);
+    checked->ids = ids(args.in[1]);
+    launch_cross_entropy_with_gradient(context->stream(), dtype, shape, args.in[0], checked->ids, scale,
+                                       floats(args.out[1]), floats(args.out[2]), args.out[0],
+                                       is_scaled ? floats(args.in[kLossScale]) : nullptr,
+                                       context->ids().flag());
   };
 }
 
