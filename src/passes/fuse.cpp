@@ -102,6 +102,7 @@ void fuse_losses(Program& p) {
     Op& both = rewritten.back() = op;
     both.def = &ops::kCrossEntropyWithGradient;
     both.inputs = loss.inputs;
+    both.inputs.insert(both.inputs.end(), op.inputs.begin() + 3, op.inputs.end());  // the loss scale, if any
     both.input_offset = loss.input_offset;
     both.outputs.insert(both.outputs.end(), loss.outputs.begin(), loss.outputs.end());
     if (!loss.output_offset.empty()) both.output_offset = {0, loss.output_offset[0], loss.output_offset[1]};

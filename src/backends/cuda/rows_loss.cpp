@@ -32,6 +32,12 @@ LossShape loss_shape(const OpView& v) {
   return {.rows = v.integer("rows"), .cols = v.in(0).shape[-1], .valid = v.integer("valid")};
 }
 
+/// Targets that are looked at after each step.
+auto checked_targets(const OpView& v, const LossShape& shape) {
+  return v.context->ids().add(
+      {.what = "target", .count = shape.rows, .limit = shape.valid, .negative_is_ignored = true});
+}
+
 }  // namespace
 
 Kernel make_causal_softmax(const OpView& v) {
@@ -66,8 +72,7 @@ Kernel make_cross_entropy(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !outputs_are(v, {0, 1}, DType::f32)) return {};
   const LossShape shape = loss_shape(v);
-  const auto checked = v.context->ids().add(
-      {.what = "target", .count = shape.rows, .limit = shape.valid, .negative_is_ignored = true});
+  const auto checked = checked_targets(v, shape);
   return [context = v.context, dtype, shape, checked](const KernelArgs& args) {
     checked->ids = ids(args.in[1]);
     launch_cross_entropy(context->stream(), dtype, shape, args.in[0], checked->ids, floats(args.out[0]),
@@ -90,14 +95,23 @@ Kernel make_cross_entropy_backward(const OpView& v) {
   };
 }
 
-/// Inputs: logits, targets. Outputs: dlogits, losses, lse.
+/// Inputs: logits, targets [, state of the loss scale]. Outputs: dlogits, losses, lse.
 Kernel make_cross_entropy_with_gradient(const OpView& v) {
+  constexpr std::size_t kLossScale = 2;
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !outputs_are(v, {0}, dtype) || !outputs_are(v, {1, 2}, DType::f32)) return {};
-  return [context = v.context, dtype, shape = loss_shape(v),
+  if (!is_storage(dtype) || !inputs_are(v, {kLossScale}, DType::f32) || !outputs_are(v, {0}, dtype) ||
+      !outputs_are(v, {1, 2}, DType::f32)) {
+    return {};
+  }
+  const LossShape shape = loss_shape(v);
+  const auto checked = checked_targets(v, shape);
+  return [context = v.context, dtype, shape, checked, is_scaled = v.has_in(kLossScale),
           scale = v.number("grad_scale")](const KernelArgs& args) {
-    launch_cross_entropy_with_gradient(context->stream(), dtype, shape, args.in[0], ids(args.in[1]), scale,
-                                       floats(args.out[1]), floats(args.out[2]), args.out[0]);
+    checked->ids = ids(args.in[1]);
+    launch_cross_entropy_with_gradient(context->stream(), dtype, shape, args.in[0], checked->ids, scale,
+                                       floats(args.out[1]), floats(args.out[2]), args.out[0],
+                                       is_scaled ? floats(args.in[kLossScale]) : nullptr,
+                                       context->ids().flag());
   };
 }
 

@@ -57,7 +57,8 @@ Cost cost_cross_entropy_backward(const Program& p, const Op& op) {
           .bytes_written = logits_bytes(p, op)};
 }
 
-/// Both at once, for the fuse pass: inputs are logits and targets, outputs dlogits, losses, lse.
+/// Both at once, for the fuse pass: inputs are logits, targets and, where there is one, the state of the loss
+/// scale, outputs dlogits, losses, lse.
 std::vector<Tensor> infer_cross_entropy_with_gradient(const Program& p, const Op& op) {
   auto outputs = infer_cross_entropy(p, op);
   outputs.insert(outputs.begin(), infer_cross_entropy_backward(p, op).front());

@@ -27,6 +27,16 @@ __device__ inline void add_pack(LogSumExp& total, const Pack& pack, std::int64_t
   total.merge(part);
 }
 
+/// The loss of a row whose logits are `x`. `bad_id` may be null.
+template <class T>
+__device__ float loss_of(const T* x, std::int32_t target, std::int64_t valid, float log_sum,
+                         std::int32_t* bad_id) {
+  if (target < 0) return 0.0F;
+  if (target < valid) return log_sum - to_float(x[target]);
+  if (bad_id != nullptr) *bad_id = 1;
+  return __int_as_float(0x7fffffff);
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy(LossShape shape, bool aligned, const T* logits, const std::int32_t* targets, float* losses,
@@ -51,16 +61,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   total = block_merge(total);
   if (threadIdx.x > 0) return;
-  const std::int32_t target = targets[row];
   const float log_sum = total.value();
   lse[row] = log_sum;
-  if (target < 0) {
-    losses[row] = 0;
-  } else {
-    const bool exists = target < shape.valid;
-    losses[row] = exists ? log_sum - to_float(x[target]) : __int_as_float(0x7fffffff);
-    if (!exists && bad_id != nullptr) *bad_id = 1;
-  }
+  losses[row] = loss_of(x, targets[row], shape.valid, log_sum, bad_id);
 }
 
 /// The gradient of eight logits from `first` on, of a row that takes part.
@@ -104,8 +107,9 @@ __global__ void __launch_bounds__(kThreads)
 /// What both launches compute, in the same order, with the row kept in shared memory between them.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    cross_entropy_with_gradient(LossShape shape, const T* logits, const std::int32_t* targets, float scale,
-                                float* losses, float* lse, T* dlogits) {
+    cross_entropy_with_gradient(LossShape shape, const T* logits, const std::int32_t* targets,
+                                float grad_scale, const float* loss_scale, float* losses, float* lse,
+                                T* dlogits, std::int32_t* bad_id) {
   constexpr std::int64_t kStep = kThreads * kPack;
   constexpr int kFetched = 4;  // loads that are under way at once
   extern __shared__ uint4 kept[];
@@ -136,11 +140,9 @@ __global__ void __launch_bounds__(kThreads)
   const std::int32_t target = targets[row];
   if (threadIdx.x == 0) {
     lse[row] = log_sum;
-    const bool exists = target < shape.valid;
-    losses[row] = target < 0 ? 0.0F
-                  : exists   ? log_sum - to_float(row_kept[target])
-                             : __int_as_float(0x7fffffff);
+    losses[row] = loss_of(row_kept, target, shape.valid, log_sum, bad_id);
   }
+  const float scale = grad_scale * scale_of(loss_scale);
   const std::int64_t valid = target < 0 ? 0 : shape.valid;
   T* to = dlogits + row * shape.cols;
   for (std::int64_t v = threadIdx.x * kPack; v < shape.cols; v += kStep) {
@@ -202,7 +204,8 @@ void launch_cross_entropy_backward(Stream stream, core::DType dtype, const LossS
 
 void launch_cross_entropy_with_gradient(Stream stream, core::DType dtype, const LossShape& shape,
                                         const void* logits, const std::int32_t* targets, float grad_scale,
-                                        float* losses, float* lse, void* dlogits) {
+                                        float* losses, float* lse, void* dlogits, const float* loss_scale,
+                                        std::int32_t* bad_id) {
   constexpr const char* kWhat = "cross_entropy_with_gradient";
   if (shape.rows == 0) return;
   bool fits = false;
@@ -211,12 +214,13 @@ void launch_cross_entropy_with_gradient(Stream stream, core::DType dtype, const 
     fits = shape.cols % kPack == 0 && are_aligned({logits, dlogits}) && reserve_row<T>(bytes);
     if (!fits) return;
     cross_entropy_with_gradient<<<grid_size(shape.rows, kWhat), kThreads, bytes, stream>>>(
-        shape, static_cast<const T*>(logits), targets, grad_scale, losses, lse, static_cast<T*>(dlogits));
+        shape, static_cast<const T*>(logits), targets, grad_scale, loss_scale, losses, lse,
+        static_cast<T*>(dlogits), bad_id);
   });
   check_launch(kWhat);
   if (fits) return;
-  launch_cross_entropy(stream, dtype, shape, logits, targets, losses, lse);
-  launch_cross_entropy_backward(stream, dtype, shape, logits, targets, lse, grad_scale, dlogits);
+  launch_cross_entropy(stream, dtype, shape, logits, targets, losses, lse, bad_id);
+  launch_cross_entropy_backward(stream, dtype, shape, logits, targets, lse, grad_scale, dlogits, loss_scale);
 }
 
 void launch_mean(Stream stream, std::int64_t count, const float* losses, double weight, bool accumulate,

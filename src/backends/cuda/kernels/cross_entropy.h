@@ -33,7 +33,8 @@ void launch_cross_entropy_backward(Stream stream, core::DType dtype, const LossS
 /// bits. Rows that fit into shared memory are read once.
 void launch_cross_entropy_with_gradient(Stream stream, core::DType dtype, const LossShape& shape,
                                         const void* logits, const std::int32_t* targets, float grad_scale,
-                                        float* losses, float* lse, void* dlogits);
+                                        float* losses, float* lse, void* dlogits,
+                                        const float* loss_scale = nullptr, std::int32_t* bad_id = nullptr);
 
 /// *loss (+)= weight * sum of losses, summed in double and in a fixed order; added to with `accumulate`.
 void launch_mean(Stream stream, std::int64_t count, const float* losses, double weight, bool accumulate,
