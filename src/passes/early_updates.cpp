@@ -123,20 +123,24 @@ std::int64_t parameters_of(const Program& p, const Op& update) {
   return sum;
 }
 
-/// Whether the product is too small to fill a GPU, and nobody but updates waits for it.
-bool is_small_gradient(const Program& p, const Op& op, const std::unordered_map<TensorId, int>& writers) {
+/// Whether the product is too small to fill a GPU, and only updates wait for it. `uses`: by how many other
+/// ops a tensor is touched.
+bool is_small_gradient(const Program& p, const Op& op, const std::unordered_map<TensorId, int>& uses) {
   const TensorId result = op.outputs[0];
-  return op.is(ops::kMatmul) && p.tensor(result).role == Role::gradient && writers.at(result) == 1 &&
+  return op.is(ops::kMatmul) && p.tensor(result).role == Role::gradient && uses.at(result) == 1 &&
          program::cost_of(p, op).matmul_flop <= kSmallProductFlop;
 }
 
 void mark_small_gradients(Program& p) {
-  std::unordered_map<TensorId, int> writers;
+  std::unordered_map<TensorId, int> uses;
   for (const Op& op : p.ops) {
-    for (const TensorId id : op.outputs) ++writers[id];
+    if (is_update(op)) continue;
+    for (const auto* operands : {&op.inputs, &op.outputs}) {
+      for (const TensorId id : *operands) ++uses[id];
+    }
   }
   for (Op& op : p.ops) {
-    if (is_small_gradient(p, op, writers)) op.attrs.set("beside", 1);
+    if (is_small_gradient(p, op, uses)) op.attrs.set("beside", 1);
   }
 }
 

@@ -78,6 +78,7 @@ void add_token_cases(std::vector<Case>& cases, const Sizes& s) {
     const TensorId state = w.add("loss_scale", {program::kLossScaleState}, Role::optimizer_state, true);
     w.fix(state, {-12, 5, 1});  // 2^4
     w.op(ops::kCrossEntropyBackward, {logits, targets, lse, state}, attrs);
+    w.op(ops::kCrossEntropyWithGradient, {logits, targets, state}, attrs);
     cases.push_back(w.done());
     CaseWriter both("cross_entropy_with_gradient scaled");
     const TensorId all_logits = both.activation({rows, s.padded_vocab});

@@ -240,6 +240,23 @@ TEST(EarlyUpdates, AreNotDisturbedByWhatRunsMeanwhile) {
   }
 }
 
+/// With a loss scale the norm says whether gradients are finite: no update may come before it.
+TEST(EarlyUpdates, WaitForTheLossScale) {
+  const Program p = engines::training_step(model::forward(model::preset("gpt2"), 2, 64),
+                                           {.dtype = core::DType::f16, .optimizer = {.clip_norm = 0}});
+  EXPECT_EQ(updates_of(p).size(), 2U);
+  for (const Op& op : p.ops) EXPECT_FALSE(op.attrs.flag("beside"));
+}
+
+TEST(Fuse, LossWithGradientKeepsTheLossScale) {
+  const Program p = tests::small_step(Arch::gpt2, {.dtype = core::DType::f16, .optimizer = {}});
+  const auto loss = std::find_if(p.ops.begin(), p.ops.end(),
+                                 [](const Op& op) { return op.is(ops::kCrossEntropyWithGradient); });
+  ASSERT_NE(loss, p.ops.end());
+  ASSERT_EQ(loss->inputs.size(), 3U);
+  EXPECT_EQ(p.tensor(loss->inputs[2]).name, "loss_scale");
+}
+
 TEST(EarlyUpdates, TakeLessMemoryThanAllGradients) {
   const auto arena = [](double clip_norm) {
     const auto forward = model::forward(model::preset("small"), 4, 64);

@@ -26,10 +26,10 @@ using TimeProduct = std::function<double(const cublasLtMatmulAlgo_t& algorithm, 
 
 /// The fastest of what cuBLASLt proposes for the device and for parts of it, whose numbers of tiles may fit
 /// the whole better; for long products also of random changes of the fastest ones: other tiles, clusters and
-/// variants, as many as a second has room for. `vary`: whether to try those, which presumes operands aligned
-/// to 16 bytes. `proposals` are propose(product), at least one.
+/// variants, as many as a second has room for. `varies`: whether to try those, which presumes operands
+/// aligned to 16 bytes. `proposals` are propose(product), at least one.
 [[nodiscard]] cublasLtMatmulAlgo_t find_fastest(const LtProduct& product,
-                                                const std::vector<cublasLtMatmulAlgo_t>& proposals, bool vary,
-                                                const TimeProduct& time);
+                                                const std::vector<cublasLtMatmulAlgo_t>& proposals,
+                                                bool varies, const TimeProduct& time);
 
 }  // namespace rooflm::backends::cuda
