@@ -226,11 +226,13 @@ TEST_F(Cuda, RecordingsRunAgainAndTakeTimes) {
   const auto stopwatch = gpu->make_stopwatch(2);
   const std::array<void*, 1> in = {losses.data()};
   const std::array<void*, 1> out = {loss.data()};
-  const auto recording = gpu->record([&] {
-    stopwatch->mark(0);
-    kernel({.in = in, .out = out});
-    stopwatch->mark(1);
-  });
+  const auto recording = gpu->record(
+      [&] {
+        stopwatch->mark(0);
+        kernel({.in = in, .out = out});
+        stopwatch->mark(1);
+      },
+      true);
   ASSERT_NE(recording, nullptr);
   constexpr int kReplays = 3;
   for (int i = 0; i < kReplays; ++i) recording->replay();

@@ -104,7 +104,7 @@ TEST_F(CudaFault, AFaultInARecordingIsCaughtAndSaysWhatToDo) {
         bad.submit();
         gpu->synchronize();
         bad.break_input();
-        const auto recording = gpu->record([&] { bad.submit(); });
+        const auto recording = gpu->record([&] { bad.submit(); }, true);
         expect_message(
             [&] {
               recording->replay();
@@ -123,7 +123,7 @@ TEST_F(CudaFault, BlockingLaunchesRecordNothingAndNameEveryFault) {
         PlantedOp bad(*gpu, find_case(kTypical, "swiglu"));
         bad.submit();
         gpu->synchronize();
-        if (gpu->record([&] { bad.submit(); }) != nullptr) std::_Exit(1);
+        if (gpu->record([&] { bad.submit(); }, true) != nullptr) std::_Exit(1);
         bad.break_input();
         expect_message(
             [&] {
