@@ -109,11 +109,12 @@ TEST_F(Cudnn, AttentionOfSharedKeys) {
   }
 }
 
-/// The gradients of scores take 2 * 128 * 128 bytes a head: two batch elements at a time, then two groups.
+/// The gradients of scores take 2 * 128 * 128 bytes a head: two batch elements at a time, two groups of
+/// heads, one.
 TEST_F(Cudnn, AttentionInParts) {
   constexpr std::size_t kHeadBytes = 2 * 128 * 128;
   const AttentionShape s{.batch = 4, .seq = 128, .heads = 8, .kv_heads = 4, .head_dim = 64};
-  for (const std::size_t heads : {2 * 8, 4, 1}) {
+  for (const std::size_t heads : {2 * 8, 4, 2}) {
     test_attention<Bf16Array>(DType::bf16, s, {.deterministic = true, .score_bytes = heads * kHeadBytes});
   }
 }
@@ -135,6 +136,8 @@ TEST_F(Cudnn, LeavesOtherShapesAlone) {
     EXPECT_FALSE(cudnn.forward(other, DType::bf16).submit);
     EXPECT_FALSE(cudnn.gradient(other, DType::bf16, {}).submit);
   }
+  EXPECT_FALSE(cudnn.gradient(s, DType::bf16, {.deterministic = true, .score_bytes = 1000}).submit);
+  EXPECT_TRUE(cudnn.gradient(s, DType::bf16, {.deterministic = false, .score_bytes = 1000}).submit);
 }
 
 }  // namespace

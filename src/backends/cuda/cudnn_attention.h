@@ -33,7 +33,7 @@ struct CudnnGradient {
 struct GradientOrder {
   /// The same bits every time: gradients of scores, 2 B H T T bytes, go through memory.
   bool deterministic = true;
-  /// Of these, so many are there at a time, or those of one key/value head if they take more.
+  /// Of these, so many are there at a time; where those of one key/value head take more there is no gradient.
   std::size_t score_bytes = std::size_t{1} << 31U;
 };
 
@@ -50,7 +50,7 @@ class CudnnAttention {
   /// a multiple of 128 and heads of a multiple of 8. Compiles on first use, so call it while a kernel is
   /// made.
   const CudnnForward& forward(const AttentionShape& shape, core::DType dtype);
-  /// As forward.
+  /// As forward, but see GradientOrder.
   const CudnnGradient& gradient(const AttentionShape& shape, core::DType dtype, GradientOrder order);
 
  private:
