@@ -79,7 +79,7 @@ TEST_F(Cudnn, AttentionOfSharedKeys) {
 /// The gradients of scores take 2 * 128 * 128 bytes a head: two batch elements at a time, two groups of
 /// heads, one.
 TEST_F(Cudnn, AttentionInParts) {
-  constexpr std::size_t kHeadBytes = 2 * 128 * 128;
+  constexpr std::size_t kHeadBytes = std::size_t{2} * 128 * 128;
   const AttentionShape s{.batch = 4, .seq = 128, .heads = 8, .kv_heads = 4, .head_dim = 64};
   for (const std::size_t heads : {2 * 8, 4, 2}) {
     test_attention(DType::bf16, s, {.deterministic = true, .score_bytes = heads * kHeadBytes});
