@@ -198,7 +198,7 @@ Body declare_attention(CLI::App& app) {
   add("--device", options->device, "cpu|cuda[:N]", "What runs it");
   add("--engine", options->engine, "eager|fused", "Kernels and memory policy");
   add("--attention", options->attention, "looped|batched|flash", "Products per head, batched, or flash");
-  add("--dtype", options->dtype, "fp32|tf32|bf16", "Of q, k, v and the results");
+  add("--dtype", options->dtype, "fp32|tf32|bf16|fp16", "Of q, k, v and the results");
   add("--batch", options->batch, "B", "Sequences");
   add("--heads", options->heads, "H", "Query heads");
   add("--kv-heads", options->kv_heads, "K", "Key/value heads (default: as many as query heads)");

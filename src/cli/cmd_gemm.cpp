@@ -223,7 +223,7 @@ Body declare_gemm(CLI::App& app) {
     app.add_option(name, value, text)->type_name(type)->capture_default_str();
   };
   add("--device", options->device, "cpu|cuda[:N]", "What runs it");
-  add("--dtype", options->dtype, "fp32|tf32|bf16", "Of operands and results");
+  add("--dtype", options->dtype, "fp32|tf32|bf16|fp16", "Of operands and results");
   add("--strategy", options->strategy, "big|looped|batched", "How the products are given to the device");
   add("--size", options->size, "N", "Square products: m = n = k");
   add("--m", options->m, "M", "Rows of the result, instead of --size");

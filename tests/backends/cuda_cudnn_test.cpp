@@ -2,9 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstring>
 #include <string>
-#include <vector>
 
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/cudnn_attention.h"
@@ -26,65 +24,36 @@ class Cudnn : public CudaKernels {
   }
 };
 
-/// Numbers as fp16 on the device.
-class HalfArray {
- public:
-  explicit HalfArray(const Values& values) : HalfArray(values.size()) {
-    std::vector<_Float16> halves(count_);
-    for (std::size_t i = 0; i < count_; ++i) halves[i] = static_cast<_Float16>(values[i]);
-    check_cuda(cudaMemcpy(data(), halves.data(), count_ * sizeof(_Float16), cudaMemcpyHostToDevice), "in");
-  }
-  explicit HalfArray(std::size_t count) : count_(count), memory_(count * sizeof(_Float16)) {}
-  [[nodiscard]] Values read() const {
-    std::vector<_Float16> halves(count_);
-    check_cuda(cudaMemcpy(halves.data(), data(), count_ * sizeof(_Float16), cudaMemcpyDeviceToHost), "out");
-    return {halves.begin(), halves.end()};
-  }
-  [[nodiscard]] void* data() const { return memory_.at(0); }
-
- private:
-  std::size_t count_;
-  DeviceBytes memory_;
-};
-
-/// DeviceArray of bf16 with the constructors of HalfArray.
-struct Bf16Array : DeviceArray {
-  explicit Bf16Array(const Values& values) : DeviceArray(DType::bf16, values) {}
-  explicit Bf16Array(std::size_t count) : DeviceArray(DType::bf16, count) {}
-};
-
 /// bf16: probabilities and their gradients are rounded to 2^-9 before they are summed, results once more.
 /// fp16 rounds to 2^-11.
-template <class Array>
 void test_attention(DType dtype, const AttentionShape& s, GradientOrder order) {
   SCOPED_TRACE(std::string(core::name_of(dtype)) + " B " + std::to_string(s.batch) + " T " +
                std::to_string(s.seq) + " H " + std::to_string(s.heads) + " K " + std::to_string(s.kv_heads) +
                " D " + std::to_string(s.head_dim) + (order.deterministic ? "" : " in any order"));
   const double tolerance = dtype == DType::bf16 ? 2e-2 : 5e-3;
-  // Numbers that bf16 keeps are numbers that fp16 keeps, but for the smallest.
-  const AttentionReference expected(s, DType::bf16);
+  const AttentionReference expected(s, dtype);
   CudnnAttention cudnn(0, nullptr);
   const CudnnForward forward = cudnn.forward(s, dtype);
   const CudnnGradient gradient = cudnn.gradient(s, dtype, order);
   ASSERT_TRUE(forward.submit);
   ASSERT_TRUE(gradient.submit);
 
-  const Array qkv(expected.qkv);
-  const Array y(expected.y.size());
+  const DeviceArray qkv(dtype, expected.qkv);
+  const DeviceArray y(dtype, expected.y.size());
   const DeviceArray lse(DType::f32, expected.lse.size());
   const DeviceBytes forward_workspace(forward.workspace_bytes);
   forward.submit(qkv.data(), y.data(), lse.floats(), forward_workspace.at(0));
   expect_close(y.read(), expected.y, tolerance);
   expect_close(lse.read(), expected.lse, 1e-4);
 
-  const Array dy(expected.dy);
-  const Array dqkv(expected.qkv.size());
+  const DeviceArray dy(dtype, expected.dy);
+  const DeviceArray dqkv(dtype, expected.qkv.size());
   const DeviceBytes workspace(gradient.workspace_bytes);
   gradient.submit(dy.data(), qkv.data(), y.data(), lse.floats(), dqkv.data(), workspace.at(0));
   const Values first = dqkv.read();
   expect_close(first, expected.dqkv, tolerance);
   if (!order.deterministic) return;
-  const Array again(expected.qkv.size());
+  const DeviceArray again(dtype, expected.qkv.size());
   gradient.submit(dy.data(), qkv.data(), y.data(), lse.floats(), again.data(), workspace.at(0));
   EXPECT_EQ(again.read(), first);  // the same bits
 }
@@ -92,9 +61,8 @@ void test_attention(DType dtype, const AttentionShape& s, GradientOrder order) {
 TEST_F(Cudnn, AttentionOfHeadSizes) {
   for (const std::int64_t dim : {64, 80, 128, 256}) {
     for (const bool deterministic : {true, false}) {
-      test_attention<Bf16Array>(DType::bf16,
-                                {.batch = 2, .seq = 256, .heads = 3, .kv_heads = 3, .head_dim = dim},
-                                {.deterministic = deterministic});
+      test_attention(DType::bf16, {.batch = 2, .seq = 256, .heads = 3, .kv_heads = 3, .head_dim = dim},
+                     {.deterministic = deterministic});
     }
   }
 }
@@ -102,9 +70,8 @@ TEST_F(Cudnn, AttentionOfHeadSizes) {
 TEST_F(Cudnn, AttentionOfSharedKeys) {
   for (const std::int64_t kv_heads : {1, 2}) {
     for (const bool deterministic : {true, false}) {
-      test_attention<Bf16Array>(DType::bf16,
-                                {.batch = 2, .seq = 384, .heads = 4, .kv_heads = kv_heads, .head_dim = 64},
-                                {.deterministic = deterministic});
+      test_attention(DType::bf16, {.batch = 2, .seq = 384, .heads = 4, .kv_heads = kv_heads, .head_dim = 64},
+                     {.deterministic = deterministic});
     }
   }
 }
@@ -112,17 +79,17 @@ TEST_F(Cudnn, AttentionOfSharedKeys) {
 /// The gradients of scores take 2 * 128 * 128 bytes a head: two batch elements at a time, two groups of
 /// heads, one.
 TEST_F(Cudnn, AttentionInParts) {
-  constexpr std::size_t kHeadBytes = 2 * 128 * 128;
+  constexpr std::size_t kHeadBytes = std::size_t{2} * 128 * 128;
   const AttentionShape s{.batch = 4, .seq = 128, .heads = 8, .kv_heads = 4, .head_dim = 64};
   for (const std::size_t heads : {2 * 8, 4, 2}) {
-    test_attention<Bf16Array>(DType::bf16, s, {.deterministic = true, .score_bytes = heads * kHeadBytes});
+    test_attention(DType::bf16, s, {.deterministic = true, .score_bytes = heads * kHeadBytes});
   }
 }
 
 TEST_F(Cudnn, AttentionInFp16) {
   for (const bool deterministic : {true, false}) {
-    test_attention<HalfArray>(DType::f16, {.batch = 2, .seq = 256, .heads = 2, .kv_heads = 2, .head_dim = 64},
-                              {.deterministic = deterministic});
+    test_attention(DType::f16, {.batch = 2, .seq = 256, .heads = 2, .kv_heads = 2, .head_dim = 64},
+                   {.deterministic = deterministic});
   }
 }
 

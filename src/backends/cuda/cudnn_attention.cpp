@@ -111,9 +111,9 @@ const CudnnForward& CudnnAttention::forward(const AttentionShape& s, DType dtype
   try {
     auto f =
         std::make_shared<const CudnnForwardPlan>(library_->functions, library_->device, s, type_of(dtype));
+    const std::size_t size = core::size_of(dtype);
     // NOLINTNEXTLINE(readability-non-const-parameter): lse is written, through a binding
-    const auto submit = [f, s, size = core::size_of(dtype), library = library_.get()](
-                            const void* qkv, void* y, float* lse, void* workspace) {
+    const auto submit = [=, library = library_.get()](const void* qkv, void* y, float* lse, void* workspace) {
       const PackedAddresses from(mutable_address(qkv), s, {}, size);
       const std::array<CudnnPlan::Binding, 5> bindings = {
           {{f->q, from.query}, {f->k, from.key}, {f->v, from.value}, {f->y, y}, {f->lse, lse}}};
