@@ -17,6 +17,7 @@ import unittest
 BINARY = ""
 SCHEMA = ""
 APPLICATION_ID = 0x72666C6D
+KNOWN = ["--restart", "2%"]  # how little starting anew changes these times
 PHASES = {"forward": 0.010, "backward": 0.020, "optimizer": 0.005}
 
 
@@ -103,13 +104,14 @@ class Records(unittest.TestCase):
         for path, why in ((text, "no SQLite file"), (foreign, "no run record"), (self.folder, "directory"),
                           (self.folder / "none.rooflm", "No such file"), (cut, "truncated")):
             self.fails(3, "verify", path, says=[str(path), why])
-            self.fails(3, "compare", whole, path, says=[str(path), why])
+            if path != self.folder:  # compare takes the records in it
+                self.fails(3, "compare", whole, path, says=[str(path), why])
         self.fails(2, "verify")
         self.fails(2, "compare", whole)
 
     def test_compare_finds_what_got_slower(self):
         a, b = self.record("a.rooflm"), self.record("b.rooflm", scale=1.1)
-        result = rooflm("compare", a, b, "--format", "json")
+        result = rooflm("compare", a, b, *KNOWN, "--format", "json")
         self.assertEqual(result.returncode, 0, result.stderr)
         rows = {row["subject"]: row for row in json.loads(result.stdout)}
         self.assertEqual(list(rows), ["step", *PHASES, *(f"{phase}/attention" for phase in PHASES)])
@@ -119,20 +121,21 @@ class Records(unittest.TestCase):
             self.assertLessEqual(row["ci_low"], row["ratio"])
             self.assertLessEqual(row["ratio"], row["ci_high"])
         self.assertAlmostEqual(rows["step"]["a_s"], 0.035, places=3)
-        self.assertEqual({row["verdict"] for row in json.loads(rooflm("compare", b, a, "--format", "json").stdout)},
+        self.assertEqual({row["verdict"] for row in json.loads(rooflm("compare", b, a, *KNOWN, "--format", "json").stdout)},
                          {"FASTER"})
-        self.assertEqual({row["verdict"] for row in json.loads(rooflm("compare", a, a, "--format", "json").stdout)},
+        self.assertEqual({row["verdict"] for row in json.loads(rooflm("compare", a, a, *KNOWN, "--format", "json").stdout)},
                          {"SAME"})
-        self.assertIn("SLOWER", rooflm("compare", a, b).stdout)
+        self.assertIn("SLOWER", rooflm("compare", a, b, *KNOWN).stdout)
         generous = json.loads(rooflm("compare", a, b, "--same", "20%", "--format", "json").stdout)
         self.assertEqual({row["verdict"] for row in generous}, {"SAME"})
 
     def test_the_gate_of_compare(self):
         a, b = self.record("a.rooflm"), self.record("b.rooflm", scale=1.1)
-        self.fails(1, "compare", a, b, "--fail-slower", "3%", says=["slower by more than 3%"])
-        self.fails(1, "compare", a, b, "--fail-slower", "0.03")
-        self.fails(0, "compare", a, b, "--fail-slower", "20%")
-        self.fails(0, "compare", b, a, "--fail-slower", "0%")
+        self.fails(1, "compare", a, b, *KNOWN, "--fail-slower", "3%", says=["slower by more than 3%"])
+        self.fails(1, "compare", a, b, *KNOWN, "--fail-slower", "0.03")
+        self.fails(0, "compare", a, b, "--fail-slower", "3%")  # one run of each: starting anew may do as much
+        self.fails(0, "compare", a, b, *KNOWN, "--fail-slower", "20%")
+        self.fails(0, "compare", b, a, *KNOWN, "--fail-slower", "0%")
         self.fails(1, "compare", a, self.record("oom.rooflm", status="oom"), "--fail-slower", "3%", says=["oom"])
         self.fails(2, "compare", a, b, "--fail-slower", "3", says=["--fail-slower 3", "3%"])
         self.fails(2, "compare", a, b, "--same", "much", says=["--same"])
