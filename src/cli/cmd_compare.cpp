@@ -163,7 +163,7 @@ Body declare_compare(CLI::App& app) {
   app.add_option(
          "--restart", options->restart,
          "What starting a program anew may change by itself, with less than four runs on a side (default: "
-         "40% on processors, 3% on GPUs)")
+         "50% on processors, 3% on GPUs)")
       ->type_name("SHARE");
   app.add_option("--fail-slower", options->fail_slower,
                  "Exit code 1 when a whole step is slower by more, all of its interval, or no longer runs")

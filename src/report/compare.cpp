@@ -23,6 +23,8 @@ namespace {
 constexpr double kSecondsPerNs = 1e-9;
 /// Fewer samples do not show that nothing has changed.
 constexpr std::size_t kFewestForSame = 5;
+/// Parts of less than this share of the step lie within what waking a thread takes.
+constexpr double kLeastShare = 0.05;
 constexpr std::string_view kStep = "step";
 
 /// Seconds of each step, run by run.
@@ -176,6 +178,8 @@ void compare_match(const RunMatch& match, const Times& a, const Times& b, const 
                    Comparison& comparison) {
   std::vector<std::string> lonely;
   const double usual = match.a.front().run.device == "cpu" ? kProcessorRestart : kDeviceRestart;
+  const Runs* steps = a.find(std::string(kStep));
+  const double step_s = steps == nullptr ? 0 : core::median(pooled(*steps));
   const std::vector<std::string> busy = busy_notes(match);
   comparison.notes.insert(comparison.notes.end(), busy.begin(), busy.end());
   for (const auto& [subject, seconds] : a) {
@@ -187,7 +191,10 @@ void compare_match(const RunMatch& match, const Times& a, const Times& b, const 
     ComparedTime row = compare_times(seconds, *others, options.restart.value_or(usual), options);
     row.run = match.label;
     row.subject = subject;
-    if (!busy.empty() && row.allowance > 0) row.allowance = std::numeric_limits<double>::infinity();
+    const bool is_hidden = std::max(row.a_s, row.b_s) < kLeastShare * step_s;
+    if (row.allowance > 0 && (is_hidden || !busy.empty())) {
+      row.allowance = std::numeric_limits<double>::infinity();
+    }
     comparison.rows.push_back(std::move(row));
   }
   for (const auto& [subject, seconds] : b) {

@@ -28,8 +28,8 @@ struct CompareOptions {
 };
 
 /// How far medians of two starts of one program may lie apart: measured on processors of a shared virtual
-/// machine (nine of ten starts of steps of 10 ms within 40 % of the one before), and on a GPU of its own.
-inline constexpr double kProcessorRestart = 0.40;
+/// machine (nine of ten starts of steps of 10 ms within 44 % of the one before), and on a GPU of its own.
+inline constexpr double kProcessorRestart = 0.50;
 inline constexpr double kDeviceRestart = 0.03;
 
 /// From so many runs on each side, runs are compared and not steps: with fewer a rank test cannot reach 5 %.
@@ -62,8 +62,9 @@ struct Comparison {
 /// machine does. With kFewestRuns runs or more on each side (several records, or a record that ran a
 /// configuration several times) the medians of the runs are compared. With fewer, steps are, and what
 /// starting anew changes is unknown: only ratios beyond the allowance, options.restart or three times the
-/// spread of the steps (normalised MAD / median), whichever is more, are a change. While other programs had
-/// more than 5 % of the processors (fact 'others_share') everything of a processor is UNSURE then.
+/// spread of the steps (normalised MAD / median), whichever is more, are a change, and parts of less than 1 %
+/// of the step are UNSURE. While other programs had more than 5 % of the processors (fact 'others_share')
+/// everything of a processor is UNSURE then.
 ///
 /// The verdict: SAME when the interval of the ratio of medians (bootstrap) lies within 1 +- same, of five
 /// samples or more; else FASTER or SLOWER when the interval lies beyond 1 +- allowance and the Mann-Whitney

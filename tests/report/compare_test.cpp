@@ -219,6 +219,17 @@ TEST(Compare, OneRunOfEachIsTrustedByDevice) {
   EXPECT_EQ(verdict("cuda:0", 1.02), Verdict::unsure);
 }
 
+TEST(Compare, SmallPartsOfSingleRunsAreNotJudged) {
+  const auto loss_times = [](double factor) {
+    return [factor](const MadeUpOp& op) { return std::string_view(op.scope) == "loss" ? factor : 1.0; };
+  };
+  const auto comparison = compare_runs({made_up_run({.factor = loss_times(0.05)})},
+                                       {made_up_run({.seed = 2, .factor = loss_times(0.15)})});
+  const auto& loss = row_of(comparison, "forward/loss");
+  EXPECT_GT(loss.interval.low, 2.5);
+  EXPECT_EQ(loss.verdict, Verdict::unsure) << "waking a thread takes as long";
+}
+
 TEST(Compare, SeveralRecordsMakeASide) {
   const record::TemporaryFolder folder;
   std::vector<record::Reader> a;
