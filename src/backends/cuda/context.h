@@ -97,6 +97,7 @@ class Context {
   /// Waits for everything submitted. Throws core::Unavailable, naming the op, when a kernel failed, and
   /// core::InputError when one met an id that is not in the vocabulary.
   void synchronize() const;
+  /// Whether what is submitted is recorded and not run.
   [[nodiscard]] bool is_recording() const;
   /// Throws as `synchronize` when a kernel failed; does not wait.
   void throw_fault() const;

@@ -36,7 +36,7 @@ Kernel with_check(Kernel kernel, const program::Op& op, const std::shared_ptr<Co
           joins = op.attrs.flag("join")](const KernelArgs& args) mutable {
     if (keeps_up) context->keep_up();
     if (joins) context->join();
-    if ((!was_marked || is_always_marked) && !is_capturing(context->stream())) {
+    if ((!was_marked || is_always_marked) && !context->is_recording()) {
       context->progress().begin(context->stream(), number);
       was_marked = true;
     }

@@ -39,12 +39,6 @@ class Capture {
 
 }  // namespace
 
-bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status), "asking whether a step is recorded");
-  return status == cudaStreamCaptureStatusActive;
-}
-
 EventStopwatch::EventStopwatch(std::shared_ptr<Context> context, std::size_t marks)
     : context_(std::move(context)) {
   for (std::size_t i = 0; i < marks; ++i) events_.push_back(make_event());
@@ -58,7 +52,7 @@ void EventStopwatch::mark(std::size_t index) {
 /// In another branch of the graph: what follows in the stream waits for the work before it, not for the mark,
 /// which would take two microseconds.
 void EventStopwatch::mark_aside(std::size_t index) {
-  if (!is_capturing(context_->stream())) return mark(index);
+  if (!context_->is_recording()) return mark(index);
   check(cudaEventRecordWithFlags(events_.at(index).get(), context_->mark_branch(), cudaEventRecordExternal),
         "taking a time");
 }

@@ -10,9 +10,6 @@
 
 namespace rooflm::backends::cuda {
 
-/// Whether what is submitted to the stream is recorded and not run.
-bool is_capturing(cudaStream_t stream);
-
 /// Marks are events; inside a recording they become nodes of its graph, so that every replay takes them anew.
 class EventStopwatch final : public Stopwatch {
  public:
