@@ -82,8 +82,8 @@ class Backend {
   /// kernels return when they are done.
   [[nodiscard]] virtual std::unique_ptr<Stopwatch> make_stopwatch(std::size_t marks) const;
   /// What `submit` gives to the device (kernels and marks; no copies to or from the host, no allocations),
-  /// recorded, not run. nullptr when the device records nothing: `submit` was not called then. `in_order`: ops
-  /// that may run beside others (passes::early_updates) do not, so that each can be timed.
+  /// recorded, not run. nullptr when the device records nothing: `submit` was not called then. `in_order`:
+  /// ops that may run beside others (passes::early_updates) do not, so that each can be timed.
   [[nodiscard]] virtual std::unique_ptr<Recording> record(const std::function<void()>& submit, bool in_order);
   /// Memory that an engine may still take, in bytes.
   [[nodiscard]] virtual double free_bytes() const = 0;

@@ -81,9 +81,9 @@ std::string line_name(const Row& row, const std::vector<std::string>& settings) 
   for (const std::string& setting : settings) {
     const Cell* cell = row.find(setting);
     if (cell == nullptr) continue;
-    const std::string value = format_cell(*cell, Show::plain);
-    const bool is_text = std::holds_alternative<std::string>(*cell);
-    name += (name.empty() ? "" : " ") + (is_text ? value : setting + "=" + value);
+    if (!name.empty()) name += ' ';
+    if (!std::holds_alternative<std::string>(*cell)) name.append(setting).append("=");
+    name += format_cell(*cell, Show::plain);
   }
   return name.empty() ? "all" : name;
 }
