@@ -79,10 +79,9 @@ Table compare_table(const report::Comparison& comparison, const Options& options
     table.notes.emplace_back("FASTER, SLOWER: it lies beyond 1; medians of runs are compared");
   } else {
     table.notes.emplace_back(
-        "FASTER, SLOWER: it lies beyond 1 +- the allowance, since starting a program anew changes its times, "
-        "too.\n"
-        "Four records or more on each side, taken in turn, make that known; --restart says what you know of "
-        "it");
+        "FASTER, SLOWER: it lies beyond 1 +- the allowance for starting a program anew; --restart says what "
+        "you "
+        "know of it");
     table.columns.insert(table.columns.end() - 1, {"allowance", "allowance", Show::percent});
   }
   for (const std::string& note : comparison.notes) table.notes.push_back("note: " + note);

@@ -276,6 +276,12 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
         fmt::format("{} and {} hold no times of the same configuration", names_of(a), names_of(b)));
   }
   adjust(comparison.rows, options);
+  if (std::ranges::any_of(comparison.rows, [](const ComparedTime& row) { return row.allowance > 0; })) {
+    comparison.notes.emplace_back(
+        "fewer than four runs on a side: only what exceeds the change that starting anew may bring is FASTER "
+        "or "
+        "SLOWER; more records on each side, taken in turn, tell less from none");
+  }
   return comparison;
 }
 
