@@ -48,9 +48,11 @@ ComputeDtype parse_compute_dtype(std::string_view name, const std::string& devic
       fmt::format("--dtype {} is not available on {}: it computes in fp32{}", name, device, others));
 }
 
-std::int64_t loss_chunk_bytes(const std::string& device) {
-  constexpr std::int64_t kGpuBytes = std::int64_t{2} << 30U;
-  return is_cuda(device) ? kGpuBytes : engines::StepOptions().loss_chunk_bytes;
+void fit_to_device(engines::StepOptions& step, const std::string& device) {
+  constexpr std::int64_t kGpuLogitBytes = std::int64_t{2} << 30U;
+  if (!is_cuda(device)) return;
+  step.loss_chunk_bytes = kGpuLogitBytes;
+  step.compact_state = true;
 }
 
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, engines::EngineKind engine,

@@ -31,9 +31,10 @@ struct ComputeDtype {
 /// fp32, bf16 and fp16 (the processor runs its reference kernels then), GPUs also tf32.
 ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device);
 
-/// Bytes of fp32 logits that the fused engine holds at a time: what the caches of a processor like, and on a
-/// GPU, whose memory is fast, so much that the weight gradient is rarely read and written again.
-std::int64_t loss_chunk_bytes(const std::string& device);
+/// Sets what the fused engine does differently on this device. GPUs, whose memory is fast and small, hold so
+/// many logits at a time that the weight gradient is rarely read and written again, where processors hold
+/// what their caches like; and they keep the state of bf16 steps compact.
+void fit_to_device(engines::StepOptions& step, const std::string& device);
 
 /// How a GPU chooses among algorithms of one product: always alike, so that runs repeat bit for bit, or the
 /// one that is fastest when the engine is made.

@@ -136,7 +136,7 @@ Point finish(Draft draft) {
   const ComputeDtype compute = parse_compute_dtype(draft.dtype, point.device);
   point.step.dtype = compute.dtype;
   point.step.tf32 = compute.tf32;
-  point.step.loss_chunk_bytes = loss_chunk_bytes(point.device);
+  fit_to_device(point.step, point.device);
   point.step.attention = draft.attention.value_or(engines::default_attention(point.step.engine));
   check_positions(point);
   return point;

@@ -55,7 +55,7 @@ Totals step_totals(const program::Program& program) {
 std::vector<std::pair<program::Role, std::int64_t>> persistent_by_role(const program::Program& program) {
   std::map<program::Role, std::int64_t> bytes;
   for (const program::Tensor& tensor : program.tensors) {
-    if (program::is_persistent(tensor.role)) bytes[tensor.role] += tensor.bytes();
+    if (program::is_persistent(tensor.role)) bytes[tensor.role] += tensor.own_bytes();
   }
   return {bytes.begin(), bytes.end()};
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 #include <utility>
 
 #include "core/error.h"
@@ -68,7 +69,7 @@ void Engine::check_memory(double limit_bytes) const {
   double new_persistent = 0;
   for (const program::Tensor& t : program_.tensors) {
     if (program::is_persistent(t.role) && !store_->contains(t.name))
-      new_persistent += static_cast<double>(t.bytes());
+      new_persistent += static_cast<double>(t.own_bytes());
   }
   const double total = static_cast<double>(need.total());
   const double free = store_->backend().free_bytes();
@@ -87,12 +88,21 @@ void Engine::check_memory(double limit_bytes) const {
 void Engine::bind_tensors() {
   for (std::size_t i = 0; i < program_.tensors.size(); ++i) {
     const program::Tensor& tensor = program_.tensors[i];
+    if (tensor.view_of != program::kNone) continue;
     if (program::is_persistent(tensor.role)) {
       const bool is_own = tensor.role == Role::input || tensor.role == Role::result;
-      address_[i] = (is_own ? io_ : *store_).bind(tensor).memory.data();
+      const auto& entry = (is_own ? io_ : *store_).bind(tensor);
+      if (entry.tensor.halved != tensor.halved) {
+        throw std::logic_error(tensor.name + " is kept in halves, which this program does not know");
+      }
+      address_[i] = entry.memory.data();
     } else if (kind_ == EngineKind::fused && plan_.offsets[i] >= 0) {
       address_[i] = static_cast<std::byte*>(arena_.data()) + plan_.offsets[i];
     }
+  }
+  for (std::size_t i = 0; i < program_.tensors.size(); ++i) {
+    const TensorId base = program_.tensors[i].view_of;
+    if (base != program::kNone) address_[i] = address_[static_cast<std::size_t>(base)];
   }
 }
 

@@ -12,6 +12,7 @@
 #include "core/names.h"
 #include "passes/cast.h"
 #include "passes/chunk_loss.h"
+#include "passes/compact_state.h"
 #include "passes/differentiate.h"
 #include "passes/fuse.h"
 #include "passes/scale_loss.h"
@@ -76,6 +77,10 @@ void mark_products(Program& program, bool tf32) {
   for (Op& op : program.ops) {
     if (op.is(program::ops::kMatmul)) op.attrs.set("tf32", 1);
   }
+}
+
+bool is_compact(const StepOptions& options) {
+  return options.compact_state && options.engine == EngineKind::fused && options.dtype == core::DType::bf16;
 }
 
 constexpr std::pair<Stage, const char*> kStages[] = {{Stage::forward, "forward"},
@@ -152,6 +157,10 @@ Program training_step(const Program& forward, const StepOptions& options, Stage 
   mark_products(step, options.tf32);
   if (stop_after == Stage::cast) return step;
   if (options.engine == EngineKind::fused) passes::fuse(step);
+  if (is_compact(options)) {
+    passes::narrow_gradients(step);
+    passes::share_halves(step);
+  }
   program::check(step);
   return step;
 }
@@ -164,6 +173,7 @@ Program inference_step(const Program& forward, const StepOptions& options) {
   passes::cast(step, options.dtype);
   mark_products(step, options.tf32);
   if (options.engine == EngineKind::fused) passes::fuse(step);
+  if (is_compact(options)) passes::share_halves(step);
   program::check(step);
   return step;
 }

@@ -30,6 +30,8 @@ struct StepOptions {
   passes::Recompute recompute = passes::Recompute::none;
   /// fused: most bytes of fp32 logits at a time.
   std::int64_t loss_chunk_bytes = std::int64_t{128} << 20U;
+  /// fused, bf16: weights in halves and bf16 gradients where nothing is added up (passes/compact_state.h).
+  bool compact_state = false;
   int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
   passes::OptimizerOptions optimizer{};
 };

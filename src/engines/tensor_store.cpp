@@ -3,9 +3,43 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <stdexcept>
 
+#include "core/halves.h"
+
 namespace rooflm::engines {
+namespace {
+
+/// fp32 numbers as the upper halves of all, then the lower ones.
+std::vector<std::uint16_t> split(std::span<const std::byte> floats) {
+  const std::size_t n = floats.size() / sizeof(float);
+  std::vector<std::uint16_t> planes(2 * n);
+#pragma omp parallel for schedule(static)
+  for (std::size_t i = 0; i < n; ++i) {
+    float value = 0;
+    std::memcpy(&value, floats.data() + i * sizeof value, sizeof value);
+    const core::Halves halves(value);
+    planes[i] = halves.upper;
+    planes[n + i] = halves.lower;
+  }
+  return planes;
+}
+
+/// The reverse of split.
+void join(const std::vector<std::uint16_t>& planes, std::span<std::byte> floats) {
+  const std::size_t n = planes.size() / 2;
+#pragma omp parallel for schedule(static)
+  for (std::size_t i = 0; i < n; ++i) {
+    core::Halves halves;
+    halves.upper = planes[i];
+    halves.lower = planes[n + i];
+    const auto value = static_cast<float>(halves);
+    std::memcpy(floats.data() + i * sizeof value, &value, sizeof value);
+  }
+}
+
+}  // namespace
 
 TensorStore::Entry& TensorStore::bind(const program::Tensor& tensor) {
   const auto bytes = static_cast<std::size_t>(tensor.bytes());
@@ -16,6 +50,11 @@ TensorStore::Entry& TensorStore::bind(const program::Tensor& tensor) {
                                          tensor.name, core::name_of(entry.tensor.dtype),
                                          entry.tensor.shape.str(), core::name_of(tensor.dtype),
                                          tensor.shape.str()));
+    }
+    if (tensor.halved && !entry.tensor.halved) {
+      const std::vector<float> values = read<float>(tensor.name);
+      entry.tensor.halved = true;
+      write<float>(tensor.name, values);
     }
     return entry;
   }
@@ -36,7 +75,9 @@ void TensorStore::write_bytes(const std::string& name, std::span<const std::byte
     throw std::logic_error(
         fmt::format("{} holds {} bytes, not {}", name, entry.memory.bytes(), bytes.size()));
   }
-  backend_->copy_in(entry.memory.data(), bytes.data(), bytes.size());
+  if (!entry.tensor.halved) return backend_->copy_in(entry.memory.data(), bytes.data(), bytes.size());
+  const std::vector<std::uint16_t> planes = split(bytes);
+  backend_->copy_in(entry.memory.data(), planes.data(), bytes.size());
 }
 
 void TensorStore::read_bytes(const std::string& name, std::span<std::byte> bytes) const {
@@ -46,7 +87,10 @@ void TensorStore::read_bytes(const std::string& name, std::span<std::byte> bytes
         fmt::format("{} holds {} bytes, not {}", name, entry.memory.bytes(), bytes.size()));
   }
   backend_->synchronize();
-  backend_->copy_out(bytes.data(), entry.memory.data(), bytes.size());
+  if (!entry.tensor.halved) return backend_->copy_out(bytes.data(), entry.memory.data(), bytes.size());
+  std::vector<std::uint16_t> planes(bytes.size() / sizeof(std::uint16_t));
+  backend_->copy_out(planes.data(), entry.memory.data(), bytes.size());
+  join(planes, bytes);
 }
 
 std::int64_t TensorStore::bytes() const {

@@ -24,13 +24,15 @@ class TensorStore {
     backends::Allocation memory;
   };
 
-  /// The entry of a persistent tensor; made, zeroed, on first use. std::logic_error when the name exists with
-  /// another shape or dtype (inputs and results are re-made instead: they differ between programs).
+  /// The entry of a persistent tensor; made, zeroed, on first use. What was fp32 becomes halved when that is
+  /// asked for, and stays so. std::logic_error when the name exists with another shape or dtype (inputs and
+  /// results are re-made instead: they differ between programs).
   Entry& bind(const program::Tensor& tensor);
   [[nodiscard]] bool contains(const std::string& name) const { return entries_.contains(name); }
   [[nodiscard]] const std::map<std::string, Entry>& entries() const { return entries_; }
 
   /// Copies between host and the tensor; sizes must match exactly (std::logic_error). Waits for the device.
+  /// Halved tensors are fp32 to the host.
   template <class T>
   void write(const std::string& name, std::span<const T> values) {
     write_bytes(name, std::as_bytes(values));

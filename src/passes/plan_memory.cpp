@@ -141,7 +141,7 @@ MemoryPlan plan_memory(const Program& program) {
 std::int64_t persistent_bytes(const Program& program) {
   return std::accumulate(program.tensors.begin(), program.tensors.end(), std::int64_t{0},
                          [](std::int64_t sum, const program::Tensor& t) {
-                           return sum + (program::is_persistent(t.role) ? aligned(t.bytes()) : 0);
+                           return sum + (program::is_persistent(t.role) ? aligned(t.own_bytes()) : 0);
                          });
 }
 

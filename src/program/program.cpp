@@ -97,7 +97,7 @@ Cost cost_of(const Program& program, const Op& op) {
     }
     for (const TensorId id : op.outputs) {
       if (id == kNone) continue;
-      cost.bytes_written += program.tensor(id).bytes();
+      cost.bytes_written += program.tensor(id).own_bytes();
       const bool adds_to_output = op.attrs.flag("accumulate") && program.tensor(id).role == Role::gradient;
       if (adds_to_output) cost.bytes_read += program.tensor(id).bytes();
     }

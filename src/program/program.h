@@ -51,9 +51,15 @@ struct Tensor {
   Role role = Role::activation;
   /// Stays fp32 under mixed precision: statistics, losses, gradients of weights.
   bool full_precision = false;
+  /// fp32 kept as two planes of 16 bits (core/halves.h), of which the first is the tensor in bf16.
+  bool halved = false;
+  /// A persistent tensor in whose storage this one lies, from the first byte on; kNone: it has its own.
+  TensorId view_of = kNone;
   [[nodiscard]] std::int64_t bytes() const {
     return shape.numel() * static_cast<std::int64_t>(core::size_of(dtype));
   }
+  /// Bytes that are there because of this tensor.
+  [[nodiscard]] std::int64_t own_bytes() const { return view_of == kNone ? bytes() : 0; }
 };
 
 /// What an op costs, counted from shapes, not measured. A multiply-add is 2 flop. Bytes are the least

@@ -23,7 +23,7 @@ void append_persistent(std::vector<record::MemoryEvent>& events, std::int64_t& l
   for (std::size_t id = 0; id < program.tensors.size(); ++id) {
     const program::Tensor& tensor = program.tensors[id];
     if (program::is_persistent(tensor.role)) {
-      append(events, live_bytes, -1, static_cast<TensorId>(id), tensor.bytes());
+      append(events, live_bytes, -1, static_cast<TensorId>(id), tensor.own_bytes());
     }
   }
 }

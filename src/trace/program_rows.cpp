@@ -140,7 +140,7 @@ std::vector<record::Tensor> tensor_rows(const Program& program, const passes::Me
                        .role = std::string(program::name_of(tensor.role)),
                        .dtype = std::string(core::name_of(tensor.dtype)),
                        .shape = fmt::format("[{}]", fmt::join(tensor.shape.dims(), ",")),
-                       .bytes = tensor.bytes()};
+                       .bytes = tensor.own_bytes()};
     if (!persistent) {
       row.first_op = plan.lifetimes[id].first;
       row.last_op = plan.lifetimes[id].last;

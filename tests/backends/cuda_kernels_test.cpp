@@ -10,6 +10,7 @@
 
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/elementwise.h"
+#include "backends/cuda/kernels/fill.h"
 #include "backends/cuda/kernels/heads.h"
 #include "backends/cuda/kernels/norm.h"
 #include "backends/cuda/kernels/softmax.h"
@@ -36,6 +37,23 @@ void for_types(const std::function<void(DType, std::size_t)>& body) {
 
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+TEST_F(CudaKernels, FillsWriteTheirBytesAndNoOthers) {
+  constexpr std::size_t kAll = 5000;
+  std::vector<unsigned char> bytes(kAll);
+  for (const std::size_t first : {0U, 1U, 4U, 15U, 16U}) {
+    for (const std::size_t count : {0U, 1U, 3U, 15U, 16U, 40U, 4096U}) {
+      SCOPED_TRACE(std::to_string(count) + " bytes from " + std::to_string(first));
+      const DeviceBytes memory(kAll);
+      check_cuda(cudaMemcpy(bytes.data(), memory.at(0), kAll, cudaMemcpyDeviceToHost), "copying out");
+      std::vector<unsigned char> expected = bytes;
+      for (std::size_t i = 0; i < count; ++i) expected[first + i] = static_cast<unsigned char>(1 + i % 4);
+      launch_fill(nullptr, {.to = memory.at(first), .bytes = count, .pattern = 0x04030201U});
+      check_cuda(cudaMemcpy(bytes.data(), memory.at(0), kAll, cudaMemcpyDeviceToHost), "copying out");
+      EXPECT_EQ(bytes, expected);
+    }
+  }
+}
 
 TEST_F(CudaKernels, MapsOfElements) {
   constexpr std::int64_t kCount = 4099;

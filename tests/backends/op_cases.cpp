@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "passes/cast.h"
 #include "passes/differentiate.h"
 #include "program/ops.h"
 #include "tests/backends/op_case_writer.h"
@@ -176,6 +177,25 @@ Case find_case(const Sizes& sizes, const std::string& name) {
     if (c.name == name) return std::move(c);
   }
   throw std::out_of_range("no case named " + name);
+}
+
+CompactUpdate compact_update(const std::string& optimizer) {
+  Case plain = find_case(kTypical, optimizer + " clipped copies");
+  passes::cast(plain.program, core::DType::bf16);
+  const program::Op& update = plain.program.ops.back();
+  const TensorId weight = update.inputs[2];
+  const TensorId gradient = update.inputs[3];
+  const TensorId copy = update.outputs[update.is(ops::kAdamW) ? 6 : 2];
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < plain.program.shape(gradient).numel(); ++i) {
+    values.push_back(static_cast<double>(i % 61 - 30) / 32);
+  }
+  plain.values[gradient] = values;
+  Case compact = plain;
+  compact.program.tensor(weight).halved = true;
+  compact.program.tensor(copy).view_of = weight;
+  compact.program.tensor(gradient).dtype = core::DType::bf16;
+  return {.plain = std::move(plain), .compact = std::move(compact)};
 }
 
 std::map<TensorId, TensorId> append_backward(Case& c) {

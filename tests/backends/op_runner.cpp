@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "core/f16.h"
+#include "core/halves.h"
 #include "core/rng.h"
 #include "program/ops.h"
 
@@ -54,6 +55,21 @@ double load(const void* base, DType dtype, std::size_t i) {
   throw std::logic_error("no such dtype");
 }
 
+double load_halves(const void* base, std::size_t count, std::size_t i) {
+  const auto* planes = static_cast<const std::uint16_t*>(base);
+  core::Halves halves;
+  halves.upper = planes[i];
+  halves.lower = planes[count + i];
+  return static_cast<double>(static_cast<float>(halves));
+}
+
+void store_halves(void* base, std::size_t count, std::size_t i, double value) {
+  auto* planes = static_cast<std::uint16_t*>(base);
+  const core::Halves halves(static_cast<float>(value));
+  planes[i] = halves.upper;
+  planes[count + i] = halves.lower;
+}
+
 /// Within the device, by way of the host.
 void copy(backends::Backend& backend, void* to, const void* from, std::size_t bytes) {
   std::vector<std::byte> host(bytes);
@@ -81,6 +97,7 @@ OpRunner::OpRunner(const Case& c, backends::Backend& backend) : program_(c.progr
 
 void OpRunner::fill(const Case& c, TensorId id, bool is_written) {
   const program::Tensor& tensor = program_.tensor(id);
+  if (tensor.view_of != program::kNone) return;
   const auto n = static_cast<std::size_t>(tensor.shape.numel());
   std::vector<double> values(n);
   if (const auto found = c.values.find(id); found != c.values.end()) return write(id, found->second);
@@ -98,7 +115,9 @@ void OpRunner::fill(const Case& c, TensorId id, bool is_written) {
 }
 
 void* OpRunner::address(TensorId id) const {
-  return id == program::kNone ? nullptr : buffers_.at(static_cast<std::size_t>(id)).data();
+  if (id == program::kNone) return nullptr;
+  const TensorId base = program_.tensor(id).view_of;
+  return buffers_.at(static_cast<std::size_t>(base == program::kNone ? id : base)).data();
 }
 
 void OpRunner::execute(std::size_t op, std::vector<void*> in, std::vector<void*> out) {
@@ -139,7 +158,10 @@ std::vector<double> OpRunner::read(TensorId id) const {
   std::vector<double> values(static_cast<std::size_t>(tensor.shape.numel()));
   std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
   backend_->copy_out(bytes.data(), address(id), bytes.size());
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = load(bytes.data(), tensor.dtype, i);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] =
+        tensor.halved ? load_halves(bytes.data(), values.size(), i) : load(bytes.data(), tensor.dtype, i);
+  }
   return values;
 }
 
@@ -149,7 +171,13 @@ void OpRunner::write(TensorId id, const std::vector<double>& values) {
     throw std::logic_error("wrong number of values for " + tensor.name);
   }
   std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
-  for (std::size_t i = 0; i < values.size(); ++i) store(bytes.data(), tensor.dtype, i, values[i]);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (tensor.halved) {
+      store_halves(bytes.data(), values.size(), i, values[i]);
+    } else {
+      store(bytes.data(), tensor.dtype, i, values[i]);
+    }
+  }
   backend_->copy_in(address(id), bytes.data(), bytes.size());
 }
 

@@ -40,6 +40,7 @@ StepOptions make(EngineKind engine, AttentionKind attention, core::DType dtype =
           .attention = attention,
           .dtype = dtype,
           .recompute = recompute,
+          .compact_state = true,
           .micro_batches = micro_batches};
 }
 

@@ -125,6 +125,23 @@ TEST_P(Equivalence, Bf16StaysNearFp32) {
   }
 }
 
+/// Where gradients are added up they stay fp32, and halves lose nothing: the same bits. Where they are bf16,
+/// losses stay as near to fp32 as without that.
+TEST_P(Equivalence, CompactStateIsAsGood) {
+  const auto options = [](int micro_batches, bool compact) {
+    StepOptions step =
+        make(EngineKind::fused, AttentionKind::flash, Recompute::none, micro_batches, core::DType::bf16);
+    step.compact_state = compact;
+    return step;
+  };
+  const Outcome plain = train(GetParam(), options(2, false));
+  const Outcome halved = train(GetParam(), options(2, true));
+  EXPECT_EQ(halved.losses, plain.losses);
+  EXPECT_EQ(halved.last_weight, plain.last_weight);
+  const Outcome fp32 = train(GetParam(), make(EngineKind::eager, AttentionKind::batched));
+  expect_close(train(GetParam(), options(1, true)), fp32, 2e-2);
+}
+
 INSTANTIATE_TEST_SUITE_P(BothKinds, Equivalence, testing::Values(Arch::gpt2, Arch::llama),
                          [](const auto& kind) { return std::string(model::name_of(kind.param)); });
 

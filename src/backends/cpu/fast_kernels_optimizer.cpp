@@ -10,10 +10,11 @@ namespace {
 
 using core::DType;
 
-/// Everything from input `first` on is fp32. Updates with loss scaling are the reference's.
+/// Everything from input `first` on is plain fp32. Updates of weights in halves, with bf16 gradients or with
+/// loss scaling are the reference's.
 bool all_f32(const OpView& v, std::size_t first) {
   for (std::size_t i = first; i < v.op.inputs.size(); ++i) {
-    if (!inputs_are(v, {i}, DType::f32)) return false;
+    if (!inputs_are(v, {i}, DType::f32) || (v.has_in(i) && v.in(i).halved)) return false;
   }
   return true;
 }

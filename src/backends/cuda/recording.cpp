@@ -1,9 +1,12 @@
 // Times and whole steps on a stream: events, and CUDA graphs.
 #include "backends/cuda/recording.h"
 
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/kernels/fill.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -36,6 +39,57 @@ class Capture {
   cudaStream_t stream_;
   cudaError_t status_ = cudaSuccess;
 };
+
+/// Nodes of a graph before or after another.
+std::vector<cudaGraphNode_t> neighbours(cudaGraphNode_t node,
+                                        cudaError_t (*ask)(cudaGraphNode_t, cudaGraphNode_t*,
+                                                           cudaGraphEdgeData*, std::size_t*)) {
+  std::size_t count = 0;
+  check(ask(node, nullptr, nullptr, &count), "reading the graph of a step");
+  std::vector<cudaGraphNode_t> nodes(count);
+  std::vector<cudaGraphEdgeData> edges(count);
+  if (count > 0) check(ask(node, nodes.data(), edges.data(), &count), "reading the graph of a step");
+  return nodes;
+}
+
+/// What a memset writes, where it writes one row.
+std::optional<Fill> fill_of(cudaGraphNode_t node) {
+  cudaGraphNodeType type{};
+  check(cudaGraphNodeGetType(node, &type), "reading the graph of a step");
+  if (type != cudaGraphNodeTypeMemset) return std::nullopt;
+  cudaMemsetParams params{};
+  check(cudaGraphMemsetNodeGetParams(node, &params), "reading the graph of a step");
+  if (params.height > 1) return std::nullopt;
+  constexpr std::uint32_t kEachByte = 0x01010101U;
+  constexpr std::uint32_t kEachPair = 0x00010001U;
+  const std::uint32_t pattern = params.elementSize == 1   ? (params.value & 0xffU) * kEachByte
+                                : params.elementSize == 2 ? (params.value & 0xffffU) * kEachPair
+                                                          : params.value;
+  return Fill{.to = params.dst, .bytes = params.width * params.elementSize, .pattern = pattern};
+}
+
+/// Puts kernels in the place of memsets, those of libraries, too: a graph of kernels alone is submitted in a
+/// few microseconds, while each memset in it costs the host two more, and twenty where there are many.
+void replace_memsets(cudaGraph_t graph) {
+  std::size_t count = 0;
+  check(cudaGraphGetNodes(graph, nullptr, &count), "reading the graph of a step");
+  std::vector<cudaGraphNode_t> nodes(count);
+  check(cudaGraphGetNodes(graph, nodes.data(), &count), "reading the graph of a step");
+  for (const cudaGraphNode_t node : nodes) {
+    const std::optional<Fill> fill = fill_of(node);
+    if (!fill) continue;
+    const auto before = neighbours(node, cudaGraphNodeGetDependencies);
+    const auto after = neighbours(node, cudaGraphNodeGetDependentNodes);
+    cudaGraphNode_t kernel = nullptr;
+    check(add_fill_node(graph, before.data(), before.size(), *fill, &kernel), "changing the graph of a step");
+    const std::vector<cudaGraphNode_t> from(after.size(), kernel);
+    if (!after.empty()) {
+      check(cudaGraphAddDependencies(graph, from.data(), after.data(), nullptr, after.size()),
+            "changing the graph of a step");
+    }
+    check(cudaGraphDestroyNode(node), "changing the graph of a step");
+  }
+}
 
 }  // namespace
 
@@ -72,6 +126,7 @@ GraphRecording::GraphRecording(std::shared_ptr<Context> context, const std::func
   submit();
   context_->join_marks();
   const GraphHandle graph = capture.finish();
+  replace_memsets(graph.get());
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority),
         "making a graph of a step");

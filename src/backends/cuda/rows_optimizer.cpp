@@ -11,38 +11,57 @@ namespace {
 
 using core::DType;
 
-/// Everything from input `first` on is fp32.
-bool all_f32(const OpView& v, std::size_t first) {
-  for (std::size_t i = first; i < v.op.inputs.size(); ++i) {
+/// Everything is fp32.
+bool all_f32(const OpView& v) {
+  for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
     if (!inputs_are(v, {i}, DType::f32)) return false;
   }
   return true;
 }
 
-/// Elements of every `stride`th input from `first` on.
-std::vector<std::int64_t> sizes_of(const OpView& v, std::size_t first, std::size_t stride) {
+bool is_gradient(const OpView& v, std::size_t input) {
+  return v.in(input).dtype == DType::f32 || v.in(input).dtype == DType::bf16;
+}
+
+/// Whether an update of `stride` inputs per tensor has dtypes and sizes that the kernels take.
+bool fits(const OpView& v, std::size_t stride) {
+  constexpr std::int64_t kPlaneUnit = 8;
+  if (!inputs_are(v, {0, 1}, DType::f32)) return false;
+  for (std::size_t i = 2; i < v.op.inputs.size(); ++i) {
+    const std::size_t operand = (i - 2) % stride;
+    if (operand == 1 ? !is_gradient(v, i) : v.in(i).dtype != DType::f32) return false;
+    if (operand == 0 && v.in(i).halved && v.in(i).shape.numel() % kPlaneUnit != 0) return false;
+  }
+  return true;
+}
+
+std::vector<std::int64_t> sizes_of(const std::vector<NormedTensor>& tensors) {
   std::vector<std::int64_t> sizes;
-  for (std::size_t i = first; i < v.op.inputs.size(); i += stride) sizes.push_back(v.in(i).shape.numel());
+  for (const NormedTensor& tensor : tensors) sizes.push_back(tensor.count);
   return sizes;
 }
 
 /// What adamw and sgd share: the list of tensors with their operands' places.
 struct Update {
   std::size_t inputs_each, outputs_each;
-  std::vector<std::int64_t> sizes;
+  std::vector<UpdatedTensor> shapes;  ///< without addresses
   bool has_copies, runs_beside;
   UpdateStep step;
 
   Update(const OpView& v, std::size_t inputs, std::size_t outputs)
       : inputs_each(inputs),
         outputs_each(outputs),
-        sizes(sizes_of(v, 2, inputs)),
         has_copies(v.op.attrs.flag("copies")),
         runs_beside(v.op.attrs.flag("beside")),
         step{.max_norm = v.number("max_norm"),
              .weight_decay = v.number("weight_decay"),
              .scaled = v.op.attrs.flag("scaled")} {
-    for (std::size_t i = outputs * sizes.size(); i < v.op.outputs.size(); ++i) {
+    for (std::size_t i = 2; i < v.op.inputs.size(); i += inputs) {
+      shapes.push_back({.count = v.in(i).shape.numel(),
+                        .is_halved = v.in(i).halved,
+                        .has_bf16_gradient = v.in(i + 1).dtype == DType::bf16});
+    }
+    for (std::size_t i = outputs * shapes.size(); i < v.op.outputs.size(); ++i) {
       if (v.op.outputs[i] != program::kNone) step.copy_dtype = v.out(i).dtype;
     }
   }
@@ -58,17 +77,17 @@ struct Update {
     return bound;
   }
   [[nodiscard]] std::vector<UpdatedTensor> tensors_of(const KernelArgs& args) const {
-    std::vector<UpdatedTensor> tensors(sizes.size());
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
+    std::vector<UpdatedTensor> tensors(shapes.size());
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
       UpdatedTensor& tensor = tensors[i];
-      tensor.count = sizes[i];
-      tensor.parameter = floats(args.out[outputs_each * i]);
-      tensor.gradient = floats(args.in[2 + inputs_each * i + 1]);
+      tensor = shapes[i];
+      tensor.parameter = args.out[outputs_each * i];
+      tensor.gradient = args.in[2 + inputs_each * i + 1];
       if (outputs_each > 1) {
         tensor.moment1 = floats(args.out[outputs_each * i + 1]);
         tensor.moment2 = floats(args.out[outputs_each * i + 2]);
       }
-      if (has_copies) tensor.copy = args.out[outputs_each * sizes.size() + i];
+      if (has_copies && !tensor.is_halved) tensor.copy = args.out[outputs_each * shapes.size() + i];
     }
     return tensors;
   }
@@ -77,19 +96,23 @@ struct Update {
 }  // namespace
 
 Kernel make_global_norm(const OpView& v) {
-  if (!all_f32(v, 0) || !outputs_are(v, {0}, DType::f32)) return {};
-  const auto sizes = sizes_of(v, 0, 1);
-  void* workspace = v.context->scratch(global_norm_workspace_bytes(sizes));
+  std::vector<NormedTensor> shapes;
+  for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
+    if (!is_gradient(v, i)) return {};
+    shapes.push_back({.count = v.in(i).shape.numel(), .is_bf16 = v.in(i).dtype == DType::bf16});
+  }
+  if (!outputs_are(v, {0}, DType::f32)) return {};
+  void* workspace = v.context->scratch(global_norm_workspace_bytes(sizes_of(shapes)));
   return [=, context = v.context](const KernelArgs& args) {
-    std::vector<NormedTensor> tensors;
-    for (std::size_t i = 0; i < sizes.size(); ++i) tensors.push_back({sizes[i], floats(args.in[i])});
+    std::vector<NormedTensor> tensors = shapes;
+    for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].gradient = args.in[i];
     launch_global_norm(context->stream(), tensors, floats(args.out[0]), workspace);
   };
 }
 
 /// Inputs: hyper, norm, state. Outputs: hyper, norm, state.
 Kernel make_loss_scale(const OpView& v) {
-  if (!all_f32(v, 0)) return {};
+  if (!all_f32(v)) return {};
   return [context = v.context](const KernelArgs& args) {
     launch_loss_scale(context->stream(), floats(args.in[0]), floats(args.in[1]), floats(args.out[2]),
                       floats(args.out[0]), floats(args.out[1]));
@@ -99,7 +122,7 @@ Kernel make_loss_scale(const OpView& v) {
 Kernel make_adamw(const OpView& v) {
   constexpr std::size_t kInputs = 4;
   constexpr std::size_t kOutputs = 3;
-  if (!all_f32(v, 0)) return {};
+  if (!fits(v, kInputs)) return {};
   Update update(v, kInputs, kOutputs);
   update.step.beta1 = v.number("beta1");
   update.step.beta2 = v.number("beta2");
@@ -111,7 +134,7 @@ Kernel make_adamw(const OpView& v) {
 
 Kernel make_sgd(const OpView& v) {
   constexpr std::size_t kInputs = 2;
-  if (!all_f32(v, 0)) return {};
+  if (!fits(v, kInputs)) return {};
   return [context = v.context, update = Update(v, kInputs, 1)](const KernelArgs& args) {
     launch_sgd(update.stream(*context), update.step_of(args), update.tensors_of(args));
   };

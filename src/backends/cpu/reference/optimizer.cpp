@@ -1,9 +1,12 @@
 // The optimizer step: global_norm, adamw, sgd. All update in place.
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "core/halves.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -39,6 +42,8 @@ struct Tensors {
   std::size_t stride, first_copy;
   bool is_scaled;
   std::vector<std::int64_t> sizes;
+  std::vector<bool> halved;
+  std::vector<Operand<C>> gradients;
   Operand<C> hyper, norm;
   Operand<C> copy;
 
@@ -49,23 +54,55 @@ struct Tensors {
         is_scaled(v.op.attrs.flag("scaled")),
         hyper(in_operand<C>(v, 0, 4)),
         norm(v.has_in(1) ? in_operand<C>(v, 1, 1) : Operand<C>()) {
-    for (std::size_t i = 2; i < v.op.inputs.size(); i += stride) sizes.push_back(v.in(i).shape.numel());
+    for (std::size_t i = 2; i < v.op.inputs.size(); i += stride) {
+      sizes.push_back(v.in(i).shape.numel());
+      halved.push_back(v.in(i).halved);
+      gradients.push_back(in_operand<C>(v, i + 1, kPiece));
+    }
     if (!v.op.attrs.flag("copies")) return;
     first_copy = sizes.size() * written;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       if (v.op.outputs.at(first_copy + i) != program::kNone) copy = out_operand<C>(v, first_copy + i, kPiece);
     }
   }
+  /// Where the copy of a tensor is to be written; halves hold their own.
   [[nodiscard]] void* copy_of(std::size_t tensor, const KernelArgs& args) const {
-    return first_copy == 0 ? nullptr : args.out[first_copy + tensor];
+    return first_copy == 0 || halved[tensor] ? nullptr : args.out[first_copy + tensor];
+  }
+  [[nodiscard]] const C* gradient(std::size_t tensor, const KernelArgs& args, std::int64_t i,
+                                  std::int64_t n) const {
+    return gradients[tensor].read(args.in[2 + stride * tensor + 1], i, n);
   }
 };
 
-/// Optimizer state is never converted.
+/// Calls update(C*) on elements [i, i + n) of a tensor of `count`, as they lie or put together from halves.
+template <class C, class Update>
+void update_in_place(void* base, bool halved, std::int64_t count, std::int64_t i, std::int64_t n,
+                     Update&& update) {
+  if (!halved) return update(static_cast<C*>(base) + i);
+  auto* upper = static_cast<std::uint16_t*>(base) + i;
+  auto* lower = upper + count;
+  std::array<C, kPiece> values;
+  for (std::int64_t k = 0; k < n; ++k) {
+    core::Halves halves;
+    halves.upper = upper[k];
+    halves.lower = lower[k];
+    values[static_cast<std::size_t>(k)] = static_cast<C>(static_cast<float>(halves));
+  }
+  update(values.data());
+  for (std::int64_t k = 0; k < n; ++k) {
+    const core::Halves halves(static_cast<float>(values[static_cast<std::size_t>(k)]));
+    upper[k] = halves.upper;
+    lower[k] = halves.lower;
+  }
+}
+
+/// Weights and optimizer state are never converted; `stride` inputs of each, the gradient is the second.
 template <class C>
-bool all_computed(const OpView& v) {
+bool state_is_computed(const OpView& v, std::size_t stride) {
   for (std::size_t i = 2; i < v.op.inputs.size(); ++i) {
-    if (v.in(i).dtype != kComputed<C>) return false;
+    const bool is_gradient = (i - 2) % stride == 1;
+    if (!is_gradient && v.in(i).dtype != kComputed<C>) return false;
   }
   return true;
 }
@@ -106,7 +143,7 @@ Kernel make_global_norm(const OpView& v) {
 
 Kernel make_adamw(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
-    if (!all_computed<C>(v)) return {};
+    if (!state_is_computed<C>(v, 4)) return {};
     const auto& attrs = v.op.attrs;
     const double max_norm = attrs.number("max_norm");
     const C beta1 = static_cast<C>(attrs.number("beta1"));
@@ -123,20 +160,21 @@ Kernel make_adamw(const OpView& v) {
       const C inverse2 = static_cast<C>(1 / step.correction2);
       const C clip = static_cast<C>(step.clip);
       for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {
-        C* p = static_cast<C*>(args.out[3 * tensor]);
-        const C* g = static_cast<const C*>(args.in[2 + 4 * tensor + 1]);
         C* m = static_cast<C*>(args.out[3 * tensor + 1]);
         C* s = static_cast<C*>(args.out[3 * tensor + 2]);
         void* copy = tensors.copy_of(tensor, args);
         for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
           auto ms = array(m + i, n);
           auto ss = array(s + i, n);
-          auto ps = array(p + i, n);
-          const auto gs = array(g + i, n);
+          const auto gs = array(tensors.gradient(tensor, args, i, n), n);
           ms = beta1 * ms + rest1 * (clip * gs);
           ss = beta2 * ss + rest2 * (clip * gs).square();
-          ps = kept * ps - rate * ms / ((inverse2 * ss).sqrt() + eps);
-          if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
+          const std::int64_t count = tensors.sizes[tensor];
+          update_in_place<C>(args.out[3 * tensor], tensors.halved[tensor], count, i, n, [&](C* p) {
+            auto ps = array(p, n);
+            ps = kept * ps - rate * ms / ((inverse2 * ss).sqrt() + eps);
+            if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
+          });
         });
       }
     };
@@ -146,7 +184,7 @@ Kernel make_adamw(const OpView& v) {
 /// p -= lr * (clip(g) + weight_decay * p)
 Kernel make_sgd(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
-    if (!all_computed<C>(v)) return {};
+    if (!state_is_computed<C>(v, 2)) return {};
     const double max_norm = v.op.attrs.number("max_norm");
     const double decay = v.op.attrs.number("weight_decay");
     return [=, tensors = Tensors<C>(v, 2, 1)](const KernelArgs& args) {
@@ -155,13 +193,15 @@ Kernel make_sgd(const OpView& v) {
       const C kept = static_cast<C>(1 - step.lr * decay);
       const C rate = static_cast<C>(step.lr * step.clip);
       for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {
-        C* p = static_cast<C*>(args.out[tensor]);
-        const C* g = static_cast<const C*>(args.in[2 + 2 * tensor + 1]);
         void* copy = tensors.copy_of(tensor, args);
         for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
-          auto ps = array(p + i, n);
-          ps = kept * ps - rate * array(g + i, n);
-          if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
+          const auto gs = array(tensors.gradient(tensor, args, i, n), n);
+          const std::int64_t count = tensors.sizes[tensor];
+          update_in_place<C>(args.out[tensor], tensors.halved[tensor], count, i, n, [&](C* p) {
+            auto ps = array(p, n);
+            ps = kept * ps - rate * gs;
+            if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
+          });
         });
       }
     };

@@ -1,7 +1,7 @@
 // The optimizer step for lists of tensors: global_norm, adamw, sgd. Everything is fp32 but the copies of
-// parameters, which are bf16 or fp16. A launcher takes the whole list, whose pointers travel as arguments of
-// the kernel: a few dozen tensors per launch, no table in device memory. Launchers only submit; they throw
-// std::runtime_error when a launch is refused.
+// parameters, which are bf16 or fp16, and gradients, which may be bf16. A launcher takes the whole list,
+// whose pointers travel as arguments of the kernel: a few dozen tensors per launch, no table in device
+// memory. Launchers only submit; they throw std::runtime_error when a launch is refused.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@ namespace rooflm::backends::cuda {
 
 struct NormedTensor {
   std::int64_t count = 0;
-  const float* gradient = nullptr;
+  const void* gradient = nullptr;
+  bool is_bf16 = false;
 };
 
 /// *norm = sqrt(sum over all tensors of g^2), summed in double and in a fixed order. `workspace` holds
@@ -37,14 +38,16 @@ struct UpdateStep {
   core::DType copy_dtype = core::DType::bf16;
 };
 
-/// Updated in place; copy, of copy_dtype, may be null. moment1 and moment2 are adamw's.
+/// Updated in place; copy, of copy_dtype, may be null. moment1 and moment2 are adamw's. Halved parameters
+/// (core/halves.h) have no copy, a count that is a multiple of 8, and addresses that are multiples of 16.
 struct UpdatedTensor {
   std::int64_t count = 0;
-  float* parameter = nullptr;
-  const float* gradient = nullptr;
+  void* parameter = nullptr;
+  const void* gradient = nullptr;
   float* moment1 = nullptr;
   float* moment2 = nullptr;
   void* copy = nullptr;
+  bool is_halved = false, has_bf16_gradient = false;
 };
 
 /// m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2, with c1, c2 from `hyper`:

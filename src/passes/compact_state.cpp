@@ -1,0 +1,96 @@
+// Less memory and traffic for what a step in bf16 keeps and updates.
+#include "passes/compact_state.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using core::DType;
+using program::Op;
+using program::Program;
+using program::Role;
+using program::Tensor;
+using program::TensorId;
+
+/// Planes begin on borders that kernels can read 16 bytes at a time from.
+constexpr std::int64_t kPlaneUnit = 8;
+
+bool is_update(const Op& op) { return op.is(ops::kAdamW) || op.is(ops::kSgd); }
+
+/// For each tensor whether an op other than updates and `cast` reads it.
+std::vector<bool> read_by_others(const Program& p) {
+  std::vector<bool> read(p.tensors.size(), false);
+  for (const Op& op : p.ops) {
+    if (is_update(op) || op.is(ops::kCast)) continue;
+    for (const TensorId id : op.inputs) {
+      if (id != program::kNone) read[static_cast<std::size_t>(id)] = true;
+    }
+  }
+  return read;
+}
+
+/// What writes and reads each gradient.
+struct Uses {
+  int products = 0;  ///< that write all of it
+  bool others = false;
+};
+
+bool writes_whole(const Op& op) {
+  return op.is(ops::kMatmul) && !op.attrs.flag("accumulate") && op.output_offset.empty();
+}
+
+std::vector<Uses> uses_of_gradients(const Program& p) {
+  std::vector<Uses> uses(p.tensors.size());
+  for (const Op& op : p.ops) {
+    for (const TensorId id : op.outputs) {
+      if (id == program::kNone) continue;
+      Uses& use = uses[static_cast<std::size_t>(id)];
+      if (writes_whole(op)) {
+        ++use.products;
+      } else {
+        use.others = true;
+      }
+    }
+    if (is_update(op) || op.is(ops::kGlobalNorm)) continue;
+    for (const TensorId id : op.inputs) {
+      if (id != program::kNone) uses[static_cast<std::size_t>(id)].others = true;
+    }
+  }
+  return uses;
+}
+
+}  // namespace
+
+void share_halves(Program& program) {
+  const std::vector<bool> needed_whole = read_by_others(program);
+  const auto shares = [&](const Op& op) {
+    if (!op.is(ops::kCast) || op.phase != program::Phase::setup) return false;
+    const Tensor& weight = program.tensor(op.inputs[0]);
+    return weight.role == Role::weight && weight.dtype == DType::f32 &&
+           program.tensor(op.outputs[0]).dtype == DType::bf16 && weight.shape.numel() % kPlaneUnit == 0 &&
+           !needed_whole[static_cast<std::size_t>(op.inputs[0])];
+  };
+  for (const Op& op : program.ops) {
+    if (!shares(op)) continue;
+    program.tensor(op.inputs[0]).halved = true;
+    program.tensor(op.outputs[0]).view_of = op.inputs[0];
+  }
+  std::erase_if(program.ops, shares);
+}
+
+void narrow_gradients(Program& program) {
+  const std::vector<Uses> uses = uses_of_gradients(program);
+  for (std::size_t id = 0; id < program.tensors.size(); ++id) {
+    Tensor& tensor = program.tensors[id];
+    if (tensor.role != Role::gradient || tensor.shape.rank() < 2) continue;
+    if (uses[id].products == 1 && !uses[id].others) tensor.dtype = DType::bf16;
+  }
+}
+
+}  // namespace rooflm::passes
