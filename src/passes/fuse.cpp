@@ -87,6 +87,37 @@ void fuse_neighbours(Program& p) {
   p.ops = std::move(rewritten);
 }
 
+/// Whether c is all of one product, and nothing else.
+bool is_plain_product(const Op& op) {
+  return op.is(ops::kMatmul) && op.inputs.size() == 2 && op.attrs.integer("batch") == 1 &&
+         !op.attrs.flag("accumulate") && op.input_offset.empty() && op.output_offset.empty();
+}
+
+/// GELU's gradient joins the product whose result it takes. Between the two lies a weight gradient.
+void fuse_gelus(Program& p) {
+  const std::vector<int> readers = count_readers(p);
+  std::unordered_map<TensorId, std::size_t> writer;  // in `rewritten`
+  std::vector<Op> rewritten;
+  for (const Op& op : p.ops) {
+    const auto product = op.is(ops::kGeluBackward) ? writer.find(op.inputs[0]) : writer.end();
+    if (product != writer.end() && is_plain_product(rewritten[product->second])) {
+      const auto x = writer.find(op.inputs[1]);
+      const bool x_is_there = x == writer.end() || x->second < product->second;
+      if (x_is_there && readers[static_cast<std::size_t>(op.inputs[0])] == 1) {
+        Op& both = rewritten[product->second];
+        both.def = &ops::kMatmulGeluBackward;
+        both.inputs.push_back(op.inputs[1]);
+        both.outputs = op.outputs;
+        writer[op.outputs[0]] = product->second;
+        continue;
+      }
+    }
+    for (const TensorId id : op.outputs) writer[id] = rewritten.size();
+    rewritten.push_back(op);
+  }
+  p.ops = std::move(rewritten);
+}
+
 /// cross_entropy and, right after it, its gradient become one op, in the phase of the gradient.
 void fuse_losses(Program& p) {
   constexpr std::size_t kLossScale = 3;  // of the gradient's inputs, where the loss is scaled
@@ -167,6 +198,7 @@ void fuse(Program& program) {
   hoist_casts(program);
   fuse_losses(program);
   fuse_neighbours(program);
+  fuse_gelus(program);
   if (!clips) early_updates(program);
 }
 

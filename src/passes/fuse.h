@@ -10,10 +10,12 @@ namespace rooflm::passes {
 ///   embedding + add_positions     -> embedding_positions
 ///   add + layernorm | rmsnorm     -> add_layernorm | add_rmsnorm
 ///   cross_entropy + its gradient  -> cross_entropy_with_gradient
+///   product + gelu_backward       -> matmul_gelu_backward
 ///   norm backward + add           -> norm backward that adds the residual gradient
 ///   all adamw | sgd of equal attributes -> one multi-tensor op; without clipping some, see early_updates.h
 ///   cast of a weight + its update -> the update writes the copy too; the cast moves to setup
-/// Each fused op computes the same numbers as the ops it replaces.
+/// Each fused op computes the same numbers as the ops it replaces; but GPUs, in 16 bits, multiply the sums of
+/// matmul_gelu_backward before they round them, not after.
 void fuse(program::Program& program);
 
 }  // namespace rooflm::passes

@@ -50,7 +50,7 @@ core::DType dtype_of(const Program& program, const Op& op) {
 
 std::string kernel_of(const Program& program, const Op& op, const std::string& kernels) {
   std::string name = fmt::format("{}::{}_{}", kernels, op.def->name, core::name_of(dtype_of(program, op)));
-  if (!op.is(program::ops::kMatmul)) return name;
+  if (class_of(op) != "matmul") return name;
   name += fmt::format("_{}x{}x{}", op.attrs.integer("m"), op.attrs.integer("n"), op.attrs.integer("k"));
   if (const auto batch = op.attrs.integer("batch"); batch > 1) name += fmt::format("_b{}", batch);
   return name;
@@ -68,6 +68,7 @@ std::string first_output_name(const Program& program, const Op& op) {
 std::string class_of(const Op& op) {
   namespace ops = program::ops;
   static const std::array kClasses = {ClassRow{&ops::kMatmul, "matmul"},
+                                      ClassRow{&ops::kMatmulGeluBackward, "matmul"},
                                       ClassRow{&ops::kAttention, "attention"},
                                       ClassRow{&ops::kFlashAttention, "attention"},
                                       ClassRow{&ops::kFlashAttentionBackward, "attention"},

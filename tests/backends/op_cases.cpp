@@ -57,6 +57,12 @@ void add_linear(std::vector<Case>& cases, const Sizes& s) {
   const TensorId bias = b.weight({s.width});
   b.op(ops::kMatmul, {xb, wb, bias}, product(1, s.batch * s.seq, s.width, s.channels, true));
   cases.push_back(b.done());
+  CaseWriter g("matmul gelu_backward");
+  const TensorId dy = g.activation({s.batch * s.seq, s.channels});
+  const TensorId wg = g.weight({s.channels, s.width});
+  const TensorId xg = g.activation({s.batch * s.seq, s.width});
+  g.op(ops::kMatmulGeluBackward, {dy, wg, xg}, product(1, s.batch * s.seq, s.width, s.channels, false));
+  cases.push_back(g.done());
 }
 
 /// Scores and their use as in attention: queries of a group stand together.

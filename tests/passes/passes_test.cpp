@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "passes/fuse.h"
 #include "passes/plan_memory.h"
 #include "program/ops.h"
 #include "tests/passes/recipes.h"
@@ -130,6 +131,41 @@ TEST(Fuse, LeavesNoPairThatFuses) {
   EXPECT_EQ(count(p, ops::kAdd), 0U);
   EXPECT_EQ(count(p, ops::kLayerNorm), 1U);  // the first has no residual before it
   EXPECT_EQ(count(p, ops::kAdamW), 2U);      // with and without weight decay
+  EXPECT_EQ(count(p, ops::kGeluBackward), 0U);
+  EXPECT_EQ(count(p, ops::kMatmulGeluBackward), 2U);  // one a layer
+}
+
+/// GELU's gradient takes the place of the product, before the weight gradient between them.
+TEST(Fuse, GeluGradientJoinsTheProductBeforeIt) {
+  for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
+    const Program p = tests::small_step(Arch::gpt2, {.recompute = kind, .optimizer = {}});
+    EXPECT_EQ(count(p, ops::kGeluBackward), 0U);
+    for (std::size_t i = 0; i < p.ops.size(); ++i) {
+      const Op& op = p.ops[i];
+      if (!op.is(ops::kMatmulGeluBackward)) continue;
+      EXPECT_TRUE(op.scope.ends_with("feed_forward/fc2")) << op.scope;
+      EXPECT_EQ(op.phase, program::Phase::backward);
+      const Op& weight_gradient = p.ops.at(i + 1);
+      EXPECT_TRUE(weight_gradient.is(ops::kMatmul));
+      EXPECT_EQ(p.tensor(weight_gradient.outputs[0]).role, program::Role::gradient);
+      EXPECT_EQ(p.tensor(op.inputs[2]).shape.numel(), p.tensor(op.outputs[0]).shape.numel());
+    }
+  }
+}
+
+/// A result that something else reads as well stays one.
+TEST(Fuse, GeluGradientOfASharedResultStaysAlone) {
+  Program p = tests::small_step(Arch::gpt2, {.optimizer = {}}, Stage::cast);
+  const auto gelu =
+      std::find_if(p.ops.begin(), p.ops.end(), [](const Op& op) { return op.is(ops::kGeluBackward); });
+  ASSERT_NE(gelu, p.ops.end());
+  Op other = *gelu;
+  other.outputs[0] = p.add_tensor(p.tensor(gelu->outputs[0]));
+  p.ops.insert(gelu, other);
+  passes::fuse(p);
+  EXPECT_NO_THROW(program::check(p));
+  EXPECT_EQ(count(p, ops::kGeluBackward), 2U);
+  EXPECT_EQ(count(p, ops::kMatmulGeluBackward), 1U);
 }
 
 TEST(Fuse, LossWithGradientKeepsTheLossScale) {

@@ -7,6 +7,7 @@
 #include "backends/cpu/fast/gemm.h"
 #include "backends/cpu/fast/rope.h"
 #include "backends/cpu/fast_kernels.h"
+#include "backends/product_with_gelu.h"
 #include "core/error.h"
 
 namespace rooflm::backends::cpu::fast {
@@ -75,6 +76,10 @@ Kernel make_matmul(const OpView& v) {
       (*gemm)(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias, scratch);
     }
   };
+}
+
+Kernel make_matmul_gelu_backward(const OpView& v) {
+  return compose_matmul_gelu_backward(v, make_matmul, make_gelu_backward);
 }
 
 Kernel make_bias_backward(const OpView& v) {

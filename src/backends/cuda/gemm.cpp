@@ -34,9 +34,14 @@ cublasComputeType_t compute_type(const GemmProblem& p) {
   return p.factors == DType::f32 && p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
+cublasLtEpilogue_t epilogue_of(const GemmProblem& p) {
+  if (p.epilogue == GemmEpilogue::gelu_gradient) return CUBLASLT_EPILOGUE_DGELU;
+  return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 std::string describe(const GemmProblem& p) {
-  return fmt::format("product of {} x [{}, {}] by [{}, {}] in {}", p.batch, p.m, p.k, p.k, p.n,
-                     core::name_of(p.factors));
+  return fmt::format("product of {} x [{}, {}] by [{}, {}] in {}{}", p.batch, p.m, p.k, p.k, p.n,
+                     core::name_of(p.factors), p.epilogue == GemmEpilogue::none ? "" : " with GELU");
 }
 
 template <class T>
@@ -51,9 +56,11 @@ LtDesc make_desc(const GemmProblem& p) {
   // A row-major [n, k] is a column-major [k, n]: the operands change places, the result needs no transpose.
   set(desc, CUBLASLT_MATMUL_DESC_TRANSA, p.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(desc, CUBLASLT_MATMUL_DESC_TRANSB, p.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (p.bias) {
-    set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.result));
+  set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+  if (p.bias) set(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.result));
+  if (p.epilogue != GemmEpilogue::none) {
+    set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
+    set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(p.result));
   }
   return handle;
 }
@@ -122,25 +129,32 @@ void fill(const Context& context, const DeviceMemory& memory, DType dtype) {
 }
 
 /// Operands of the right sizes.
-struct Operands {
-  DeviceMemory a, b, c, bias;
-  Operands(const Context& context, const GemmProblem& p) {
+class RandomOperands {
+ public:
+  RandomOperands(const Context& context, const GemmProblem& p) {
     const auto make = [&](std::int64_t count, DType dtype) {
       DeviceMemory memory = context.allocate(static_cast<std::size_t>(count) * core::size_of(dtype));
       fill(context, memory, dtype);
       return memory;
     };
-    a = make(p.batch * p.m * p.k, p.factors);
-    b = make(p.batch * p.k * p.n, p.factors);
-    c = make(p.batch * p.m * p.n, p.result);
-    if (p.bias) bias = make(p.n, p.result);
+    a_ = make(p.batch * p.m * p.k, p.factors);
+    b_ = make(p.batch * p.k * p.n, p.factors);
+    c_ = make(p.batch * p.m * p.n, p.result);
+    if (p.bias) bias_ = make(p.n, p.result);
+    if (p.epilogue != GemmEpilogue::none) aux_ = make(p.m * p.n, p.result);
   }
+  [[nodiscard]] GemmOperands get() const {
+    return {.a = a_.data(), .b = b_.data(), .c = c_.data(), .bias = bias_.data(), .aux = aux_.data()};
+  }
+
+ private:
+  DeviceMemory a_, b_, c_, bias_, aux_;
 };
 
 /// nullopt when the device has no room for them.
-std::optional<Operands> make_operands(const Context& context, const GemmProblem& problem) {
+std::optional<RandomOperands> make_operands(const Context& context, const GemmProblem& problem) {
   try {
-    return Operands(context, problem);
+    return RandomOperands(context, problem);
   } catch (const core::OutOfMemory&) {
     return std::nullopt;
   }
@@ -190,18 +204,20 @@ void Gemm::choose() {
                           .c = result_.get(),
                           .preference = preference.get(),
                           .workspace_bytes = own.workspace_bytes};
+  if (problem_.epilogue != GemmEpilogue::none) {  // proposals depend on its alignment
+    set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, own.workspace);
+  }
   const auto proposals = propose(product);
   if (proposals.empty()) {
     throw core::Unavailable(fmt::format("cuBLASLt has no algorithm for the {}", describe(problem_)));
   }
   algorithm_ = proposals.front();
   if (!context.options().tune_products) return;
-  const auto operands = make_operands(context, problem_);
-  if (!operands) return;
+  const auto random = make_operands(context, problem_);
+  if (!random) return;
   const Lane lane{context.stream(), own.workspace, own.workspace_bytes};  // nothing else runs meanwhile
-  const auto submit_with = [&](const cublasLtMatmulAlgo_t& algorithm) {
-    return submit_to(lane, algorithm, operands->a.data(), operands->b.data(), operands->c.data(),
-                     operands->bias.data()) == CUBLAS_STATUS_SUCCESS;
+  const auto submit_with = [&, operands = random->get()](const cublasLtMatmulAlgo_t& algorithm) {
+    return submit_to(lane, algorithm, operands) == CUBLAS_STATUS_SUCCESS;
   };
   const bool any_tile = std::min({problem_.align_a, problem_.align_b, problem_.align_c}) >= kAnyTile;
   algorithm_ =
@@ -216,18 +232,21 @@ Gemm::Lane Gemm::lane() const {
   return {problem_.beside ? context_->fork() : context_->stream(), workspace.data(), workspace.bytes()};
 }
 
-cublasStatus_t Gemm::submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& algorithm, const void* a,
-                               const void* b, void* c, const void* bias) const {
+cublasStatus_t Gemm::submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& algorithm,
+                               const GemmOperands& o) const {
   const float alpha = 1;
   const float beta = problem_.accumulate ? 1.0F : 0.0F;
-  if (problem_.bias) set(desc_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  return cublasLtMatmul(context_->products().handle(), desc_.get(), &alpha, b, first_.get(), a, second_.get(),
-                        &beta, c, result_.get(), c, result_.get(), &algorithm, lane.workspace,
-                        lane.workspace_bytes, lane.stream);
+  if (problem_.bias) set(desc_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
+  if (problem_.epilogue != GemmEpilogue::none) {
+    set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.aux);
+  }
+  return cublasLtMatmul(context_->products().handle(), desc_.get(), &alpha, o.b, first_.get(), o.a,
+                        second_.get(), &beta, o.c, result_.get(), o.c, result_.get(), &algorithm,
+                        lane.workspace, lane.workspace_bytes, lane.stream);
 }
 
-void Gemm::submit(const void* a, const void* b, void* c, const void* bias) const {
-  const cublasStatus_t status = submit_to(lane(), algorithm_, a, b, c, bias);
+void Gemm::submit(const GemmOperands& operands) const {
+  const cublasStatus_t status = submit_to(lane(), algorithm_, operands);
   if (status != CUBLAS_STATUS_SUCCESS) check(status, describe(problem_));
 }
 

@@ -12,8 +12,15 @@
 
 namespace rooflm::backends::cuda {
 
+/// What happens to a sum before it is stored as c.
+enum class GemmEpilogue : std::uint8_t {
+  none,
+  gelu_gradient,  ///< c = sum * gelu'(aux), the tanh form, sum in fp32
+};
+
 /// c[i] (+)= op(a[i]) op(b[i]) (+ bias) for i < batch, row-major and dense: a is [m, k], stored [k, m] when
-/// trans_a; b is [k, n], stored [n, k] when trans_b; c is [m, n]; bias [n] is added to every row.
+/// trans_a; b is [k, n], stored [n, k] when trans_b; c is [m, n]; bias [n] is added to every row. With an
+/// epilogue batch is 1, and aux is as c.
 struct GemmProblem {
   std::int64_t batch = 1, m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
@@ -21,12 +28,20 @@ struct GemmProblem {
   core::DType result = core::DType::f32;   ///< of c: f32, or that of the factors
   bool tf32 = false;                       ///< f32 factors may be rounded to 10 bits of mantissa
   bool accumulate = false;
-  bool bias = false;    ///< in the dtype of c
+  bool bias = false;  ///< in the dtype of c
+  GemmEpilogue epilogue = GemmEpilogue::none;
   bool beside = false;  ///< runs beside other products (Context::fork), with a workspace of its own
-  /// Powers of two that divide every address of a, b and c.
+  /// Powers of two that divide every address of a, b and c. That of aux is a multiple of 16.
   std::int64_t align_a = 1, align_b = 1, align_c = 1;
   // clang-tidy 14 takes the comparison with zero that a defaulted <=> makes for a pointer.
   auto operator<=>(const GemmProblem&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
+struct GemmOperands {
+  const void *a = nullptr, *b = nullptr;
+  void* c = nullptr;
+  const void* bias = nullptr;
+  const void* aux = nullptr;
 };
 
 /// One product, ready to be submitted: sums in fp32.
@@ -36,7 +51,7 @@ class Gemm {
   /// core::Unavailable when there is none.
   Gemm(const Context& context, const GemmProblem& problem);
 
-  void submit(const void* a, const void* b, void* c, const void* bias) const;
+  void submit(const GemmOperands& operands) const;
 
  private:
   /// Where a product is submitted.
@@ -47,8 +62,8 @@ class Gemm {
   };
   void choose();
   [[nodiscard]] Lane lane() const;
-  cublasStatus_t submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& algorithm, const void* a,
-                           const void* b, void* c, const void* bias) const;
+  cublasStatus_t submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& algorithm,
+                           const GemmOperands& operands) const;
 
   GemmProblem problem_;
   const Context* context_;

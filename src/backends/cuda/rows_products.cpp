@@ -6,6 +6,8 @@
 #include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/elementwise.h"
+#include "backends/product_with_gelu.h"
+#include "core/error.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -53,6 +55,23 @@ bool is_supported(const OpView& v, const GemmProblem& p) {
   return factors && result && (!v.has_in(2) || is_storage(v.in(2).dtype));
 }
 
+/// Whether cuBLASLt can have GELU behind the product: in 16 bits, where all rows are aligned for any tile.
+bool takes_gelu(const OpView& v, const GemmProblem& p) {
+  constexpr std::int64_t kAligned = 8;
+  const bool whole = v.op.input_offset.empty() && v.op.output_offset.empty();
+  return is_half(p.result) && p.factors == p.result && p.batch == 1 && !p.trans_a && whole &&
+         p.n % kAligned == 0 && p.k % kAligned == 0;
+}
+
+/// Empty when cuBLASLt has no algorithm.
+std::shared_ptr<const Gemm> find_gemm(const OpView& v, const GemmProblem& p) {
+  try {
+    return v.context->products().find(p);
+  } catch (const core::Unavailable&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 /// Looped: one product after the other.
@@ -79,8 +98,22 @@ Kernel make_matmul(const OpView& v) {
       bias = rounded;
     }
     for (std::int64_t i = 0; i < count; ++i) {
-      gemm->submit(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias);
+      gemm->submit({.a = a + i * a_bytes, .b = b + i * b_bytes, .c = c + i * c_bytes, .bias = bias});
     }
+  };
+}
+
+/// One product whose sums are multiplied before they are rounded; two kernels where cuBLASLt has none.
+/// Inputs: a, b, x.
+Kernel make_matmul_gelu_backward(const OpView& v) {
+  GemmProblem p = problem_of(v);
+  p.bias = false;
+  p.epilogue = GemmEpilogue::gelu_gradient;
+  const bool fits = takes_gelu(v, p) && inputs_are(v, {0, 1}, p.factors) && v.in(2).dtype == p.result;
+  const auto gemm = fits ? find_gemm(v, p) : nullptr;
+  if (gemm == nullptr) return compose_matmul_gelu_backward(v, make_matmul, make_gelu_backward);
+  return [gemm](const KernelArgs& args) {
+    gemm->submit({.a = args.in[0], .b = args.in[1], .c = args.out[0], .aux = args.in[2]});
   };
 }
 

@@ -1,10 +1,14 @@
-// matmul: c[i] = op(a[i]) op(b[i]) for i < batch, op = identity or transpose; bias_add and its gradient.
+// matmul: c[i] = op(a[i]) op(b[i]) for i < batch, op = identity or transpose; with GELU's gradient behind it;
+// bias_add and its gradient.
 //
 // Attributes: batch, m, n, k; trans_a (a is stored [k, m]), trans_b (b is stored [n, k]); accumulate (c +=
 // ...); looped (one dispatch per batch element instead of one batched product); tf32 (operands may be
 // rounded to TF32). Operands may have any shape
 // with the right number of elements, so grouped-query attention is batch = B*K products with m = (H/K)*T. A
 // third input is a bias [n] added to every row of c (set by the fuse pass).
+//
+// matmul_gelu_backward (made by the fuse pass): c = (op(a) op(b)) * gelu'(x), batch 1. Inputs: a, b, x [m,
+// n].
 #include <fmt/format.h>
 
 #include "program/gradient.h"
@@ -57,6 +61,21 @@ Cost cost_matmul(const Program& p, const Op& op) {
     cost.elementwise_flop += d.batch * d.m * d.n;
   }
   return cost;
+}
+
+std::vector<Tensor> infer_matmul_gelu_backward(const Program& p, const Op& op) {
+  const Dims d(op.attrs);
+  expect(d.batch == 1, op, fmt::format("a batch of {} products, there can be one", d.batch));
+  expect_operand(p, op, 0, d.m * d.k);
+  expect_operand(p, op, 1, d.k * d.n);
+  expect_operand(p, op, 2, d.m * d.n);
+  return {{.shape = {d.m, d.n}, .role = Role::activation_gradient}};
+}
+
+/// 2mnk flop and those of gelu_backward, 18 per element.
+Cost cost_matmul_gelu_backward(const Program& p, const Op& op) {
+  const Dims d(op.attrs);
+  return {.matmul_flop = 2 * d.m * d.n * d.k, .elementwise_flop = 18 * p.shape(op.inputs.at(2)).numel()};
 }
 
 /// c = a b:   da = dc b^T, db = a^T dc.   c = a b^T:   da = dc b, db = dc^T a.
@@ -120,6 +139,8 @@ std::vector<Tensor> infer_bias_backward(const Program& p, const Op& op) {
 
 const OpDef kMatmul{
     .name = "matmul", .infer = infer_matmul, .cost = cost_matmul, .gradient = gradient_matmul};
+const OpDef kMatmulGeluBackward{
+    .name = "matmul_gelu_backward", .infer = infer_matmul_gelu_backward, .cost = cost_matmul_gelu_backward};
 const OpDef kBiasAdd{.name = "bias_add",
                      .infer = infer_bias_add,
                      .cost = cost_per_element,

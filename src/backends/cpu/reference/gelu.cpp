@@ -3,6 +3,7 @@
 
 #include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "backends/product_with_gelu.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -56,6 +57,10 @@ Kernel make_gelu_backward(const OpView& v) {
       });
     };
   });
+}
+
+Kernel make_matmul_gelu_backward(const OpView& v) {
+  return compose_matmul_gelu_backward(v, make_matmul, make_gelu_backward);
 }
 
 }  // namespace rooflm::backends::cpu::reference
