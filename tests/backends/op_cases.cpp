@@ -56,6 +56,12 @@ void add_linear(std::vector<Case>& cases, const Sizes& s) {
   const TensorId bias = b.weight({s.width});
   b.op(ops::kMatmul, {xb, wb, bias}, product(1, s.batch * s.seq, s.width, s.channels, true));
   cases.push_back(b.done());
+  CaseWriter f("matmul gelu");
+  const TensorId xf = f.activation({s.batch * s.seq, s.channels});
+  const TensorId wf = f.weight({s.width, s.channels});
+  f.op(ops::kMatmulGelu, {xf, wf, f.weight({s.width})},
+       product(1, s.batch * s.seq, s.width, s.channels, true));
+  cases.push_back(f.done());
   CaseWriter g("matmul gelu_backward");
   const TensorId dy = g.activation({s.batch * s.seq, s.channels});
   const TensorId wg = g.weight({s.channels, s.width});

@@ -133,6 +133,8 @@ TEST(Fuse, LeavesNoPairThatFuses) {
   EXPECT_EQ(count(p, ops::kAdamW), 2U);      // with and without weight decay
   EXPECT_EQ(count(p, ops::kGeluBackward), 0U);
   EXPECT_EQ(count(p, ops::kMatmulGeluBackward), 2U);  // one a layer
+  EXPECT_EQ(count(p, ops::kGelu), 0U);
+  EXPECT_EQ(count(p, ops::kMatmulGelu), 2U);
 }
 
 /// GELU's gradient takes the place of the product, before the weight gradient between them.
@@ -151,6 +153,20 @@ TEST(Fuse, GeluGradientJoinsTheProductBeforeIt) {
       EXPECT_EQ(p.tensor(op.inputs[2]).shape.numel(), p.tensor(op.outputs[0]).shape.numel());
     }
   }
+}
+
+/// Where it is computed again, it stays an op of its own, kept or not: the same bits. Where nobody needs its
+/// input, it takes that input's place.
+TEST(Fuse, GeluJoinsTheProductOnlyWhereItIsComputedOnce) {
+  for (const Recompute kind : {Recompute::selective, Recompute::full}) {
+    const Program p = tests::small_step(Arch::gpt2, {.recompute = kind, .optimizer = {}});
+    EXPECT_EQ(count(p, ops::kMatmulGelu), 0U);
+    EXPECT_EQ(count(p, ops::kGelu), 4U);
+  }
+  const Program inference =
+      engines::inference_step(model::forward(tests::small_config(Arch::gpt2), 2, 13), {.optimizer = {}});
+  EXPECT_EQ(count(inference, ops::kMatmulGelu), 0U);
+  EXPECT_EQ(count(inference, ops::kGelu), 2U);
 }
 
 /// A result that something else reads as well stays one.
