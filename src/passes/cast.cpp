@@ -18,8 +18,8 @@ using program::Role;
 using program::TensorId;
 
 bool reads_weights_in_compute_dtype(const Op& op) {
-  return op.is(ops::kMatmul) || op.is(ops::kMatmulGeluBackward) || op.is(ops::kEmbedding) ||
-         op.is(ops::kAddPositions) || op.is(ops::kEmbeddingPositions);
+  return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward) ||
+         op.is(ops::kEmbedding) || op.is(ops::kAddPositions) || op.is(ops::kEmbeddingPositions);
 }
 
 /// Copies of weights in `dtype`, each cast where it is first needed.

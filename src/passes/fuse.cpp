@@ -58,9 +58,16 @@ std::optional<Op> fused(const Op& first, const Op& second, bool only_reader) {
   }
   const bool norm_backward = (first.is(ops::kLayerNormBackward) && first.inputs.size() == 5) ||
                              (first.is(ops::kRmsNormBackward) && first.inputs.size() == 4);
-  if (norm_backward && second.is(ops::kAdd) && only_reader) {
+  const bool sums_dx = first.attrs.flag("sum_dx");
+  if (norm_backward && second.is(ops::kAdd) && only_reader && !sums_dx) {
     op.inputs.push_back(second.inputs[0] == link ? second.inputs[1] : second.inputs[0]);
     op.outputs[0] = second.outputs[0];
+    return op;
+  }
+  const bool same_sums = first.attrs.flag("accumulate") == second.attrs.flag("accumulate");
+  if (first.is(ops::kLayerNormBackward) && second.is(ops::kBiasBackward) && same_sums && !sums_dx) {
+    op.attrs.set("sum_dx", 1);
+    op.outputs.push_back(second.outputs[0]);
     return op;
   }
   return std::nullopt;
@@ -87,36 +94,61 @@ void fuse_neighbours(Program& p) {
   p.ops = std::move(rewritten);
 }
 
-/// Whether c is all of one product, and nothing else.
-bool is_plain_product(const Op& op) {
-  return op.is(ops::kMatmul) && op.inputs.size() == 2 && op.attrs.integer("batch") == 1 &&
-         !op.attrs.flag("accumulate") && op.input_offset.empty() && op.output_offset.empty();
+/// Whether the op is one product of whole tensors.
+bool is_single_product(const Op& op) {
+  return op.is(ops::kMatmul) && op.attrs.integer("batch") == 1 && !op.attrs.flag("accumulate") &&
+         op.input_offset.empty() && op.output_offset.empty();
 }
 
-/// GELU's gradient joins the product whose result it takes. Between the two lies a weight gradient.
-void fuse_gelus(Program& p) {
-  const std::vector<int> readers = count_readers(p);
-  std::unordered_map<TensorId, std::size_t> writer;  // in `rewritten`
-  std::vector<Op> rewritten;
-  for (const Op& op : p.ops) {
-    const auto product = op.is(ops::kGeluBackward) ? writer.find(op.inputs[0]) : writer.end();
-    if (product != writer.end() && is_plain_product(rewritten[product->second])) {
-      const auto x = writer.find(op.inputs[1]);
-      const bool x_is_there = x == writer.end() || x->second < product->second;
-      if (x_is_there && readers[static_cast<std::size_t>(op.inputs[0])] == 1) {
-        Op& both = rewritten[product->second];
-        both.def = &ops::kMatmulGeluBackward;
-        both.inputs.push_back(op.inputs[1]);
-        both.outputs = op.outputs;
-        writer[op.outputs[0]] = product->second;
-        continue;
-      }
+/// GELU or its gradient joins the product whose result it takes. Between a product and GELU's gradient lies a
+/// weight gradient.
+class GeluFusion {
+ public:
+  explicit GeluFusion(Program& p)
+      : program_(&p),
+        readers_(count_readers(p)),
+        recomputes_(std::any_of(p.ops.begin(), p.ops.end(), [](const Op& op) { return op.recomputed; })) {}
+
+  void run() {
+    for (const Op& op : program_->ops) {
+      const bool is_gelu = op.is(ops::kGelu) || op.is(ops::kGeluBackward);
+      if (is_gelu && join(op)) continue;
+      for (const TensorId id : op.outputs) writer_[id] = rewritten_.size();
+      rewritten_.push_back(op);
     }
-    for (const TensorId id : op.outputs) writer[id] = rewritten.size();
-    rewritten.push_back(op);
+    program_->ops = std::move(rewritten_);
   }
-  p.ops = std::move(rewritten);
-}
+
+ private:
+  bool join(const Op& op) {
+    const TensorId link = op.inputs[0];
+    const auto place = writer_.find(link);
+    if (place == writer_.end() || !is_single_product(rewritten_[place->second])) return false;
+    Op& product = rewritten_[place->second];
+    const bool is_kept = readers_[static_cast<std::size_t>(link)] > 1;
+    const bool has_bias = product.inputs.size() > 2;
+    if (op.is(ops::kGelu)) {
+      if (!is_kept || !has_bias || recomputes_) return false;
+      product.def = &ops::kMatmulGelu;
+      product.outputs = {op.outputs[0], link};
+    } else {
+      const auto x = writer_.find(op.inputs[1]);
+      const bool has_x = x == writer_.end() || x->second < place->second;
+      if (is_kept || has_bias || !has_x) return false;
+      product.def = &ops::kMatmulGeluBackward;
+      product.inputs.push_back(op.inputs[1]);
+      product.outputs = op.outputs;
+    }
+    writer_[op.outputs[0]] = place->second;
+    return true;
+  }
+
+  Program* program_;
+  std::vector<int> readers_;
+  bool recomputes_;
+  std::unordered_map<TensorId, std::size_t> writer_;  ///< of each tensor, in rewritten_
+  std::vector<Op> rewritten_;
+};
 
 /// cross_entropy and, right after it, its gradient become one op, in the phase of the gradient.
 void fuse_losses(Program& p) {
@@ -198,7 +230,7 @@ void fuse(Program& program) {
   hoist_casts(program);
   fuse_losses(program);
   fuse_neighbours(program);
-  fuse_gelus(program);
+  GeluFusion(program).run();
   if (!clips) early_updates(program);
 }
 

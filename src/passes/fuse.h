@@ -11,11 +11,14 @@ namespace rooflm::passes {
 ///   add + layernorm | rmsnorm     -> add_layernorm | add_rmsnorm
 ///   cross_entropy + its gradient  -> cross_entropy_with_gradient
 ///   product + gelu_backward       -> matmul_gelu_backward
+///   product with bias + gelu      -> matmul_gelu, where gelu's input is kept and no op is recomputed: an
+///                                    activation is the same wherever it is computed
 ///   norm backward + add           -> norm backward that adds the residual gradient
+///   .. of layernorm + bias_backward -> that also sums its result over rows
 ///   all adamw | sgd of equal attributes -> one multi-tensor op; without clipping some, see early_updates.h
 ///   cast of a weight + its update -> the update writes the copy too; the cast moves to setup
-/// Each fused op computes the same numbers as the ops it replaces; but GPUs, in 16 bits, multiply the sums of
-/// matmul_gelu_backward before they round them, not after.
+/// Each fused op computes the same numbers as the ops it replaces; but GPUs, in 16 bits, take GELU and
+/// its gradient of a product's sums before they are rounded, not after.
 void fuse(program::Program& program);
 
 }  // namespace rooflm::passes

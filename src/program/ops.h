@@ -10,7 +10,7 @@
 namespace rooflm::program::ops {
 
 // matmul.cpp
-extern const OpDef kMatmul, kMatmulGeluBackward, kBiasAdd, kBiasBackward;
+extern const OpDef kMatmul, kMatmulGelu, kMatmulGeluBackward, kBiasAdd, kBiasBackward;
 // embedding.cpp
 extern const OpDef kEmbedding, kEmbeddingBackward, kAddPositions, kAddPositionsBackward, kEmbeddingPositions;
 // layernorm.cpp

@@ -68,6 +68,7 @@ std::string first_output_name(const Program& program, const Op& op) {
 std::string class_of(const Op& op) {
   namespace ops = program::ops;
   static const std::array kClasses = {ClassRow{&ops::kMatmul, "matmul"},
+                                      ClassRow{&ops::kMatmulGelu, "matmul"},
                                       ClassRow{&ops::kMatmulGeluBackward, "matmul"},
                                       ClassRow{&ops::kAttention, "attention"},
                                       ClassRow{&ops::kFlashAttention, "attention"},

@@ -57,6 +57,12 @@ void add_linear(std::vector<Case>& cases, const Sizes& s) {
   const TensorId bias = b.weight({s.width});
   b.op(ops::kMatmul, {xb, wb, bias}, product(1, s.batch * s.seq, s.width, s.channels, true));
   cases.push_back(b.done());
+  CaseWriter f("matmul gelu");
+  const TensorId xf = f.activation({s.batch * s.seq, s.channels});
+  const TensorId wf = f.weight({s.width, s.channels});
+  f.op(ops::kMatmulGelu, {xf, wf, f.weight({s.width})},
+       product(1, s.batch * s.seq, s.width, s.channels, true));
+  cases.push_back(f.done());
   CaseWriter g("matmul gelu_backward");
   const TensorId dy = g.activation({s.batch * s.seq, s.channels});
   const TensorId wg = g.weight({s.channels, s.width});
@@ -126,12 +132,15 @@ void add_norms(std::vector<Case>& cases, const Sizes& s) {
     const TensorId z = w.op(ops::kRmsNorm, {y, scale}, attrs)[0];
     cases.push_back(w.done({y, z}));
   }
-  {
-    CaseWriter w("layernorm fused");
+  for (const bool sums : {false, true}) {
+    CaseWriter w(sums ? "layernorm fused with sums" : "layernorm fused");
     const TensorId scale = w.weight({s.channels});
+    Attributes backward = attrs;
+    if (sums) backward.set("sum_dx", 1);
     const auto r = w.op(ops::kAddLayerNorm,
                         {w.activation(shape), w.activation(shape), scale, w.weight({s.channels})}, attrs);
-    w.op(ops::kLayerNormBackward, {w.activation(shape), r[0], scale, r[2], r[3], w.activation(shape)}, attrs);
+    w.op(ops::kLayerNormBackward, {w.activation(shape), r[0], scale, r[2], r[3], w.activation(shape)},
+         backward);
     cases.push_back(w.done());
   }
   {

@@ -133,6 +133,29 @@ TEST(Fuse, LeavesNoPairThatFuses) {
   EXPECT_EQ(count(p, ops::kAdamW), 2U);      // with and without weight decay
   EXPECT_EQ(count(p, ops::kGeluBackward), 0U);
   EXPECT_EQ(count(p, ops::kMatmulGeluBackward), 2U);  // one a layer
+  EXPECT_EQ(count(p, ops::kGelu), 0U);
+  EXPECT_EQ(count(p, ops::kMatmulGelu), 2U);
+}
+
+/// Of four biases in a layer those before a residual addition have the gradient that a layernorm writes.
+TEST(Fuse, LayerNormsSumTheGradientsOfTheBiasesBeforeThem) {
+  for (const int micro_batches : {1, 2}) {
+    const Program p = tests::small_step(Arch::gpt2, {.micro_batches = micro_batches, .optimizer = {}});
+    const auto batches = static_cast<std::size_t>(micro_batches);
+    EXPECT_EQ(count(p, ops::kBiasBackward), 2 * 2 * batches);
+    std::multiset<std::string> summed;
+    for (const Op& op : p.ops) {
+      if (!op.is(ops::kLayerNormBackward) || !op.attrs.flag("sum_dx")) continue;
+      ASSERT_EQ(op.outputs.size(), 4U);
+      EXPECT_EQ(op.attrs.flag("accumulate"), op.micro_batch > 0);
+      summed.insert(p.tensor(op.outputs[3]).name);
+    }
+    for (const char* name : {"d_h.0.attention.proj.bias", "d_h.0.feed_forward.fc2.bias",
+                             "d_h.1.attention.proj.bias", "d_h.1.feed_forward.fc2.bias"}) {
+      EXPECT_EQ(summed.count(name), batches) << name;
+    }
+    EXPECT_EQ(summed.size(), 4 * batches);
+  }
 }
 
 /// GELU's gradient takes the place of the product, before the weight gradient between them.
@@ -151,6 +174,20 @@ TEST(Fuse, GeluGradientJoinsTheProductBeforeIt) {
       EXPECT_EQ(p.tensor(op.inputs[2]).shape.numel(), p.tensor(op.outputs[0]).shape.numel());
     }
   }
+}
+
+/// Where it is computed again, it stays an op of its own, kept or not: the same bits. Where nobody needs its
+/// input, it takes that input's place.
+TEST(Fuse, GeluJoinsTheProductOnlyWhereItIsComputedOnce) {
+  for (const Recompute kind : {Recompute::selective, Recompute::full}) {
+    const Program p = tests::small_step(Arch::gpt2, {.recompute = kind, .optimizer = {}});
+    EXPECT_EQ(count(p, ops::kMatmulGelu), 0U);
+    EXPECT_EQ(count(p, ops::kGelu), 4U);
+  }
+  const Program inference =
+      engines::inference_step(model::forward(tests::small_config(Arch::gpt2), 2, 13), {.optimizer = {}});
+  EXPECT_EQ(count(inference, ops::kMatmulGelu), 0U);
+  EXPECT_EQ(count(inference, ops::kGelu), 2U);
 }
 
 /// A result that something else reads as well stays one.

@@ -12,6 +12,7 @@ std::span<const MakerRow> fast_kernels() {
   namespace ops = program::ops;
   static constexpr std::array kRows = {
       MakerRow{&ops::kMatmul, fast::make_matmul},
+      MakerRow{&ops::kMatmulGelu, fast::make_matmul_gelu},
       MakerRow{&ops::kMatmulGeluBackward, fast::make_matmul_gelu_backward},
       MakerRow{&ops::kBiasBackward, fast::make_bias_backward},
       MakerRow{&ops::kEmbedding, fast::make_embedding},

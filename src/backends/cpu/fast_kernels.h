@@ -16,6 +16,7 @@ namespace fast {
 
 // fast_kernels_products.cpp
 Kernel make_matmul(const OpView& v);
+Kernel make_matmul_gelu(const OpView& v);
 Kernel make_matmul_gelu_backward(const OpView& v);
 Kernel make_bias_backward(const OpView& v);
 Kernel make_rope(const OpView& v);

@@ -78,6 +78,8 @@ Kernel make_matmul(const OpView& v) {
   };
 }
 
+Kernel make_matmul_gelu(const OpView& v) { return compose_matmul_gelu(v, make_matmul, make_gelu); }
+
 Kernel make_matmul_gelu_backward(const OpView& v) {
   return compose_matmul_gelu_backward(v, make_matmul, make_gelu_backward);
 }

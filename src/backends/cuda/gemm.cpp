@@ -36,6 +36,9 @@ cublasComputeType_t compute_type(const GemmProblem& p) {
 
 cublasLtEpilogue_t epilogue_of(const GemmProblem& p) {
   if (p.epilogue == GemmEpilogue::gelu_gradient) return CUBLASLT_EPILOGUE_DGELU;
+  if (p.epilogue == GemmEpilogue::gelu) {
+    return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  }
   return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 

@@ -12,10 +12,11 @@
 
 namespace rooflm::backends::cuda {
 
-/// What happens to a sum before it is stored as c.
+/// What happens to a sum in fp32 before it is rounded and stored as c; GELU is the tanh form.
 enum class GemmEpilogue : std::uint8_t {
   none,
-  gelu_gradient,  ///< c = sum * gelu'(aux), the tanh form, sum in fp32
+  gelu,           ///< aux = sum (+ bias), c = gelu(sum (+ bias))
+  gelu_gradient,  ///< c = sum * gelu'(aux)
 };
 
 /// c[i] (+)= op(a[i]) op(b[i]) (+ bias) for i < batch, row-major and dense: a is [m, k], stored [k, m] when
@@ -41,7 +42,7 @@ struct GemmOperands {
   const void *a = nullptr, *b = nullptr;
   void* c = nullptr;
   const void* bias = nullptr;
-  const void* aux = nullptr;
+  void* aux = nullptr;
 };
 
 /// One product, ready to be submitted: sums in fp32.

@@ -68,6 +68,7 @@ struct MakerRow {
 
 // rows_products.cpp
 Kernel make_matmul(const OpView& v);
+Kernel make_matmul_gelu(const OpView& v);
 Kernel make_matmul_gelu_backward(const OpView& v);
 Kernel make_bias_add(const OpView& v);
 Kernel make_bias_backward(const OpView& v);

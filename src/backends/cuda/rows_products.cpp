@@ -55,6 +55,27 @@ bool is_supported(const OpView& v, const GemmProblem& p) {
   return factors && result && (!v.has_in(2) || is_storage(v.in(2).dtype));
 }
 
+/// The bias of a product in the dtype of the result, as cuBLASLt wants it; weights are fp32.
+class Bias {
+ public:
+  Bias(const OpView& v, const GemmProblem& p)
+      : context_(v.context), n_(p.n), from_(p.bias ? v.in(2).dtype : p.result), to_(p.result) {
+    if (from_ != to_) rounded_ = context_->scratch(static_cast<std::size_t>(bytes_of(n_, to_)));
+  }
+  /// `bias` itself, or what it is rounded to; submits that.
+  [[nodiscard]] const void* get(const void* bias) const {
+    if (rounded_ == nullptr) return bias;
+    launch_cast(context_->stream(), n_, from_, bias, to_, rounded_);
+    return rounded_;
+  }
+
+ private:
+  std::shared_ptr<Context> context_;
+  std::int64_t n_;
+  DType from_, to_;
+  void* rounded_ = nullptr;
+};
+
 /// Whether cuBLASLt can have GELU behind the product: in 16 bits, where all rows are aligned for any tile.
 bool takes_gelu(const OpView& v, const GemmProblem& p) {
   constexpr std::int64_t kAligned = 8;
@@ -83,23 +104,31 @@ Kernel make_matmul(const OpView& v) {
   const std::int64_t a_bytes = bytes_of(p.m * p.k, p.factors);
   const std::int64_t b_bytes = bytes_of(p.k * p.n, p.factors);
   const std::int64_t c_bytes = bytes_of(p.m * p.n, p.result);
-  // cuBLASLt wants the bias in the dtype of the result; weights are fp32.
-  const DType bias_dtype = p.bias ? v.in(2).dtype : p.result;
-  const bool casts_bias = bias_dtype != p.result;
-  void* rounded =
-      casts_bias ? v.context->scratch(static_cast<std::size_t>(bytes_of(p.n, p.result))) : nullptr;
-  return [=, context = v.context](const KernelArgs& args) {
+  return [=, has_bias = p.bias, bias_of = Bias(v, p)](const KernelArgs& args) {
     const auto* a = static_cast<const std::byte*>(args.in[0]);
     const auto* b = static_cast<const std::byte*>(args.in[1]);
     auto* c = static_cast<std::byte*>(args.out[0]);
-    const void* bias = p.bias ? args.in[2] : nullptr;
-    if (casts_bias) {
-      launch_cast(context->stream(), p.n, bias_dtype, bias, p.result, rounded);
-      bias = rounded;
-    }
+    const void* bias = has_bias ? bias_of.get(args.in[2]) : nullptr;
     for (std::int64_t i = 0; i < count; ++i) {
       gemm->submit({.a = a + i * a_bytes, .b = b + i * b_bytes, .c = c + i * c_bytes, .bias = bias});
     }
+  };
+}
+
+/// One product, which stores gelu of its sums and, rounded, the sums; two kernels where cuBLASLt has none.
+/// Inputs: a, b, bias. Outputs: y, x.
+Kernel make_matmul_gelu(const OpView& v) {
+  GemmProblem p = problem_of(v);
+  p.epilogue = GemmEpilogue::gelu;
+  const bool fits = takes_gelu(v, p) && is_supported(v, p) && v.out(1).dtype == p.result;
+  const auto gemm = fits ? find_gemm(v, p) : nullptr;
+  if (gemm == nullptr) return compose_matmul_gelu(v, make_matmul, make_gelu);
+  return [gemm, bias_of = Bias(v, p)](const KernelArgs& args) {
+    gemm->submit({.a = args.in[0],
+                  .b = args.in[1],
+                  .c = args.out[0],
+                  .bias = bias_of.get(args.in[2]),
+                  .aux = args.out[1]});
   };
 }
 

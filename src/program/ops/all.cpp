@@ -8,6 +8,7 @@ namespace rooflm::program::ops {
 
 std::span<const OpDef* const> all() {
   static constexpr std::array kAll = {&kMatmul,
+                                      &kMatmulGelu,
                                       &kMatmulGeluBackward,
                                       &kBiasAdd,
                                       &kBiasBackward,

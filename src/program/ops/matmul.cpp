@@ -1,5 +1,5 @@
-// matmul: c[i] = op(a[i]) op(b[i]) for i < batch, op = identity or transpose; with GELU's gradient behind it;
-// bias_add and its gradient.
+// matmul: c[i] = op(a[i]) op(b[i]) for i < batch, op = identity or transpose; with GELU or its gradient
+// behind it; bias_add and its gradient.
 //
 // Attributes: batch, m, n, k; trans_a (a is stored [k, m]), trans_b (b is stored [n, k]); accumulate (c +=
 // ...); looped (one dispatch per batch element instead of one batched product); tf32 (operands may be
@@ -7,8 +7,9 @@
 // with the right number of elements, so grouped-query attention is batch = B*K products with m = (H/K)*T. A
 // third input is a bias [n] added to every row of c (set by the fuse pass).
 //
-// matmul_gelu_backward (made by the fuse pass): c = (op(a) op(b)) * gelu'(x), batch 1. Inputs: a, b, x [m,
-// n].
+// Made by the fuse pass, with batch 1:
+// matmul_gelu: x = op(a) op(b) + bias, y = gelu(x). Inputs: a, b, bias; outputs: y, x [m, n].
+// matmul_gelu_backward: dx = (op(a) op(b)) * gelu'(x). Inputs: a, b, x [m, n]; output: dx.
 #include <fmt/format.h>
 
 #include "program/gradient.h"
@@ -63,9 +64,28 @@ Cost cost_matmul(const Program& p, const Op& op) {
   return cost;
 }
 
+void expect_single(const Op& op, const Dims& d) {
+  expect(d.batch == 1, op, fmt::format("a batch of {} products, there can be one", d.batch));
+}
+
+std::vector<Tensor> infer_matmul_gelu(const Program& p, const Op& op) {
+  const Dims d(op.attrs);
+  expect_single(op, d);
+  expect_operand(p, op, 0, d.m * d.k);
+  expect_operand(p, op, 1, d.k * d.n);
+  expect_operand(p, op, 2, d.n);
+  return {{.shape = {d.m, d.n}}, {.shape = {d.m, d.n}}};
+}
+
+/// 2mnk flop; per element one for the bias and those of gelu, 10.
+Cost cost_matmul_gelu(const Program&, const Op& op) {
+  const Dims d(op.attrs);
+  return {.matmul_flop = 2 * d.m * d.n * d.k, .elementwise_flop = 11 * d.m * d.n};
+}
+
 std::vector<Tensor> infer_matmul_gelu_backward(const Program& p, const Op& op) {
   const Dims d(op.attrs);
-  expect(d.batch == 1, op, fmt::format("a batch of {} products, there can be one", d.batch));
+  expect_single(op, d);
   expect_operand(p, op, 0, d.m * d.k);
   expect_operand(p, op, 1, d.k * d.n);
   expect_operand(p, op, 2, d.m * d.n);
@@ -73,9 +93,9 @@ std::vector<Tensor> infer_matmul_gelu_backward(const Program& p, const Op& op) {
 }
 
 /// 2mnk flop and those of gelu_backward, 18 per element.
-Cost cost_matmul_gelu_backward(const Program& p, const Op& op) {
+Cost cost_matmul_gelu_backward(const Program&, const Op& op) {
   const Dims d(op.attrs);
-  return {.matmul_flop = 2 * d.m * d.n * d.k, .elementwise_flop = 18 * p.shape(op.inputs.at(2)).numel()};
+  return {.matmul_flop = 2 * d.m * d.n * d.k, .elementwise_flop = 18 * d.m * d.n};
 }
 
 /// c = a b:   da = dc b^T, db = a^T dc.   c = a b^T:   da = dc b, db = dc^T a.
@@ -139,6 +159,7 @@ std::vector<Tensor> infer_bias_backward(const Program& p, const Op& op) {
 
 const OpDef kMatmul{
     .name = "matmul", .infer = infer_matmul, .cost = cost_matmul, .gradient = gradient_matmul};
+const OpDef kMatmulGelu{.name = "matmul_gelu", .infer = infer_matmul_gelu, .cost = cost_matmul_gelu};
 const OpDef kMatmulGeluBackward{
     .name = "matmul_gelu_backward", .infer = infer_matmul_gelu_backward, .cost = cost_matmul_gelu_backward};
 const OpDef kBiasAdd{.name = "bias_add",

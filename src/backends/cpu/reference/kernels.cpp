@@ -11,6 +11,7 @@ std::span<const MakerRow> kernels() {
   namespace ops = program::ops;
   static constexpr std::array kRows = {
       MakerRow{&ops::kMatmul, make_matmul},
+      MakerRow{&ops::kMatmulGelu, make_matmul_gelu},
       MakerRow{&ops::kMatmulGeluBackward, make_matmul_gelu_backward},
       MakerRow{&ops::kBiasAdd, make_bias_add},
       MakerRow{&ops::kBiasBackward, make_bias_backward},

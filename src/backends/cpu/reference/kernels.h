@@ -30,6 +30,7 @@ Kernel make_add_rmsnorm(const OpView& v);
 // gelu.cpp
 Kernel make_gelu(const OpView& v);
 Kernel make_gelu_backward(const OpView& v);
+Kernel make_matmul_gelu(const OpView& v);
 Kernel make_matmul_gelu_backward(const OpView& v);
 // swiglu.cpp
 Kernel make_swiglu(const OpView& v);

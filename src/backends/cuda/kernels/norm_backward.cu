@@ -1,6 +1,7 @@
 // Gradients of layernorm and rmsnorm in one pass over dy and x: a warp, or a block where rows are long, takes
 // every so manieth row, fetches the next while it works on one, and keeps its sums for the weights in
-// registers; a second kernel adds up the blocks' sums.
+// registers, those of dx, for which there are none left, in shared memory; a second kernel adds up the
+// blocks' sums.
 #include <algorithm>
 #include <string>
 #include <type_traits>
@@ -137,7 +138,50 @@ __device__ void add_warps(Pack (&sums)[kPacks]) {
   }
 }
 
-template <Norm kNorm, class T, int kPacks, bool kOneWarp, bool kAligned>
+/// Sums of dx over the rows of a thread, in shared memory: every thread has its own place.
+template <int kPacks>
+class DxSums {
+ public:
+  static std::size_t bytes(int threads) { return std::size_t{kPacks} * threads * sizeof(Pack); }
+
+  __device__ void clear() {
+    for (int i = 0; i < 2 * kPacks; ++i) place(i, threadIdx.x) = {0, 0, 0, 0};
+  }
+  template <class T>
+  __device__ void add(int k, const Pack& dx) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float4& sum = place(2 * k + half, threadIdx.x);
+      sum.x += rounded<T>(dx[4 * half]);
+      sum.y += rounded<T>(dx[4 * half + 1]);
+      sum.z += rounded<T>(dx[4 * half + 2]);
+      sum.w += rounded<T>(dx[4 * half + 3]);
+    }
+  }
+  /// Of this thread and, one after the other, those `step`, 2 * step, .. behind it.
+  __device__ Pack total(int k, int step) const {
+    Pack pack{};
+    for (int thread = threadIdx.x; thread < static_cast<int>(blockDim.x); thread += step) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float4 sum = place(2 * k + half, thread);
+        pack[4 * half] += sum.x;
+        pack[4 * half + 1] += sum.y;
+        pack[4 * half + 2] += sum.z;
+        pack[4 * half + 3] += sum.w;
+      }
+    }
+    return pack;
+  }
+
+ private:
+  __device__ static float4& place(int i, int thread) {
+    extern __shared__ float4 places[];
+    return places[i * static_cast<int>(blockDim.x) + thread];
+  }
+};
+
+template <Norm kNorm, class T, int kPacks, bool kOneWarp, bool kAligned, bool kSumsDx>
 __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
                                   kOneWarp ? kBlocksOfWarpRows : 1)
     norm_backward(NormBackward a, float* partials) {
@@ -150,6 +194,8 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
   const float inverse_n = 1.0F / static_cast<float>(a.cols);
   Pack dweight[kPacks]{};
   Pack dbias[kPacks]{};
+  DxSums<kPacks> dx_sums;
+  if constexpr (kSumsDx) dx_sums.clear();
   RowInput<T, kPacks, kAligned> next;
   if (first < a.rows) place.template load<kNorm>(next, a, first);
   bool odd = false;
@@ -188,6 +234,7 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
         for (int i = 0; i < kPack; ++i) g[k][i] += rest[i];
       }
       store_pack(static_cast<T*>(a.dx) + row * a.cols, place.col(k), a.cols, kAligned, g[k]);
+      if constexpr (kSumsDx) dx_sums.template add<T>(k, g[k]);
     }
   }
   if constexpr (kOneWarp) {
@@ -195,13 +242,17 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
     if constexpr (kNorm == Norm::layer) add_warps(dbias);
     if (thread >= kWarp) return;
   }
-  constexpr int kArrays = kNorm == Norm::layer ? 2 : 1;
+  constexpr int kArrays = (kNorm == Norm::layer ? 2 : 1) + (kSumsDx ? 1 : 0);
   float* own = partials + std::int64_t{blockIdx.x} * kArrays * a.cols;
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
     store_pack(own, place.col(k), a.cols, kAligned, dweight[k]);
     if constexpr (kNorm == Norm::layer) {
       store_pack(own + a.cols, place.col(k), a.cols, kAligned, dbias[k]);
+    }
+    if constexpr (kSumsDx) {
+      const int step = kOneWarp ? kWarp : static_cast<int>(blockDim.x);
+      store_pack(own + 2 * a.cols, place.col(k), a.cols, kAligned, dx_sums.total(k, step));
     }
   }
 }
@@ -236,15 +287,28 @@ void launch_backward(Stream stream, const NormBackward& a, const char* what) {
   const BackwardShape shape(a.dtype, a.cols, aligned);
   const std::int64_t blocks = shape.blocks(a.rows);
   auto* partials = static_cast<float*>(a.workspace);
+  const bool sums_dx = kNorm == Norm::layer && a.dx_sum != nullptr && shape.packs < kLongPacks;
   with_element(a.dtype, what, [&]<class T>(T) {
     with_shape<T>(shape, aligned, [&]<class Packs, class OneWarp, class Aligned>(Packs, OneWarp, Aligned) {
-      norm_backward<kNorm, T, Packs::value, OneWarp::value, Aligned::value>
+      constexpr int kPacks = Packs::value;
+      if constexpr (kNorm == Norm::layer && kPacks < kLongPacks) {
+        if (sums_dx) {
+          norm_backward<kNorm, T, kPacks, OneWarp::value, Aligned::value, true>
+              <<<grid_size(blocks, what), shape.threads(), DxSums<kPacks>::bytes(shape.threads()), stream>>>(
+                  a, partials);
+          return;
+        }
+      }
+      norm_backward<kNorm, T, kPacks, OneWarp::value, Aligned::value, false>
           <<<grid_size(blocks, what), shape.threads(), 0, stream>>>(a, partials);
     });
   });
   check_launch(what);
-  constexpr int kArrays = kNorm == Norm::layer ? 2 : 1;
-  launch_sum_partials(stream, blocks, kArrays * a.cols, partials, a.cols, a.dweight, a.dbias, a.accumulate);
+  launch_sum_partials(stream, blocks, partials,
+                      {.width = a.cols, .to = {a.dweight, a.dbias, sums_dx ? a.dx_sum : nullptr}},
+                      a.accumulate);
+  if (a.dx_sum == nullptr || sums_dx) return;
+  launch_bias_backward(stream, a.dtype, a.rows, a.cols, a.dx, a.dx_sum, a.accumulate, a.workspace);
 }
 
 }  // namespace
@@ -258,14 +322,15 @@ void launch_rmsnorm_backward(Stream stream, const NormBackward& args) {
 }
 
 std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols) {
-  constexpr int kMostArrays = 2;
+  constexpr int kMostArrays = 3;
   std::int64_t blocks = 0;
   for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
     for (const bool aligned : {false, true}) {
       blocks = std::max(blocks, BackwardShape(dtype, cols, aligned).blocks(rows));
     }
   }
-  return static_cast<std::size_t>(blocks * kMostArrays * cols) * sizeof(float);
+  return std::max(static_cast<std::size_t>(blocks * kMostArrays * cols) * sizeof(float),
+                  bias_backward_workspace_bytes(rows, cols));
 }
 
 }  // namespace rooflm::backends::cuda
