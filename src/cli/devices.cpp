@@ -12,6 +12,7 @@
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cuda/cuda_backend.h"
 #include "backends/null/null_backend.h"
+#include "core/cache_file.h"
 #include "core/error.h"
 #include "core/names.h"
 
@@ -62,7 +63,9 @@ std::unique_ptr<backends::Backend> make_backend(const std::string& device, engin
   if (is_cuda(device)) {
     return backends::cuda::make_cuda_backend(
         cuda_index(device),
-        {.tune_products = fused && tuning == Tuning::timed, .deterministic = order == SumOrder::fixed});
+        {.tune_products = fused && tuning == Tuning::timed,
+         .product_cache = core::cache_folder(),
+         .deterministic = order == SumOrder::fixed});
   }
   return backends::make_cpu_backend(fused ? backends::CpuKernels::fast : backends::CpuKernels::reference,
                                     threads);

@@ -5,15 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <system_error>
 
+#include "core/cache_file.h"
 #include "core/error.h"
 #include "core/file.h"
 
@@ -22,29 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-/// Letters and digits of a name in lower case, other runs of characters as one "-".
-std::string file_name_part(const std::string& name) {
-  std::string part;
-  for (const char c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0) {
-      part += static_cast<char>(std::tolower(byte));
-    } else if (!part.empty() && part.back() != '-') {
-      part += '-';
-    }
-  }
-  while (!part.empty() && part.back() == '-') part.pop_back();
-  return part.empty() ? "unknown" : part;
-}
-
-/// An absolute path from the environment, or nothing: relative ones are to be ignored (XDG Base Directory
-/// Specification).
-fs::path folder_from(const char* variable) {
-  const char* value = std::getenv(variable);
-  const fs::path folder = value == nullptr ? "" : value;
-  return folder.is_absolute() ? folder : fs::path();
-}
 
 Json to_json(const record::Ceiling& row) {
   return {{"device", row.device},   {"what", row.what},       {"level", row.level},
@@ -101,15 +77,10 @@ record::Ceiling ceiling_row(const Peak& peak) {
 }
 
 fs::path ceiling_file(const CeilingKey& key) {
-  fs::path folder = folder_from("XDG_CACHE_HOME");
-  if (folder.empty()) {
-    folder = folder_from("HOME");
-    if (folder.empty()) return {};
-    folder /= ".cache";
-  }
-  return folder / "rooflm" /
-         fmt::format("ceilings-{}-{}-threads-{}.json", file_name_part(key.processor), key.threads,
-                     file_name_part(key.version));
+  const fs::path folder = core::cache_folder();
+  if (folder.empty()) return {};
+  return folder / fmt::format("ceilings-{}-{}-threads-{}.json", core::file_name_part(key.processor),
+                              key.threads, core::file_name_part(key.version));
 }
 
 KeptCeilings read_ceilings(const fs::path& file, const CeilingKey& key) {

@@ -108,7 +108,9 @@ DeviceMemory::~DeviceMemory() {
 }
 
 Context::Context(int index, const CudaOptions& options) : index_(index), options_(options) {
-  sm_count_ = open_device(index).multiProcessorCount;
+  const cudaDeviceProp properties = open_device(index);
+  sm_count_ = properties.multiProcessorCount;
+  name_ = properties.name;
   stream_ = make_stream(Priority::high);
   side_stream_ = make_stream(Priority::low);
   forked_ = make_order_event();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -64,6 +65,8 @@ class Context {
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int sm_count() const { return sm_count_; }
+  /// The GPU's name, as "NVIDIA H200".
+  [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const CudaOptions& options() const { return options_; }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
   /// A stream of low priority for work that may run beside what follows: it begins when everything submitted
@@ -113,6 +116,7 @@ class Context {
   int index_;
   CudaOptions options_;
   int sm_count_ = 0;
+  std::string name_;
   StreamHandle stream_, side_stream_;
   EventHandle forked_;
   EventHandle done_, done_before_;  ///< of the side stream, at the last two calls of keep_up or join

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,8 +13,10 @@ namespace rooflm::backends::cuda {
 
 struct CudaOptions {
   /// Times the most promising algorithms of each product and takes the fastest, instead of the first that
-  /// cuBLASLt proposes. Faster, but another process may choose differently and round differently.
+  /// cuBLASLt proposes. Faster, but another process may choose differently and round differently, unless the
+  /// choice is kept in a file of `product_cache`.
   bool tune_products = false;
+  std::filesystem::path product_cache;  ///< a folder; empty: nothing is kept
   /// The same bits every time. Without it the gradient of attention is summed in whatever order its blocks
   /// finish, where that is faster.
   bool deterministic = true;

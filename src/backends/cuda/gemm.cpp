@@ -47,6 +47,15 @@ std::string describe(const GemmProblem& p) {
                      core::name_of(p.factors), p.epilogue == GemmEpilogue::none ? "" : " with GELU");
 }
 
+/// All that the choice of an algorithm depends on.
+std::string key_of(const GemmProblem& p, std::size_t workspace_bytes) {
+  return fmt::format("{}x {}x{}x{} {}{} {}->{}{}{}{} epilogue {} {} align {},{},{} workspace {}", p.batch, p.m,
+                     p.n, p.k, p.trans_a ? "T" : "N", p.trans_b ? "T" : "N", core::name_of(p.factors),
+                     core::name_of(p.result), p.tf32 ? " tf32" : "", p.accumulate ? " adds" : "",
+                     p.bias ? " bias" : "", static_cast<int>(p.epilogue), p.beside ? "beside" : "alone",
+                     p.align_a, p.align_b, p.align_c, workspace_bytes);
+}
+
 template <class T>
 void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, T value) {
   check(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value), "describing a product");
@@ -216,6 +225,11 @@ void Gemm::choose() {
   }
   algorithm_ = proposals.front();
   if (!context.options().tune_products) return;
+  const std::string key = key_of(problem_, own.workspace_bytes);
+  if (const auto kept = context.products().cache().find(key); kept && is_possible(product, *kept)) {
+    algorithm_ = *kept;
+    return;
+  }
   const auto random = make_operands(context, problem_);
   if (!random) return;
   const Lane lane{context.stream(), own.workspace, own.workspace_bytes};  // nothing else runs meanwhile
@@ -227,6 +241,7 @@ void Gemm::choose() {
       find_fastest(product, proposals, any_tile, [&](const cublasLtMatmulAlgo_t& algorithm, int runs) {
         return time_s(lane.stream, runs, [&] { return submit_with(algorithm); });
       });
+  context.products().cache().add(key, algorithm_);
 }
 
 Gemm::Lane Gemm::lane() const {
@@ -253,7 +268,10 @@ void Gemm::submit(const GemmOperands& operands) const {
   if (status != CUBLAS_STATUS_SUCCESS) check(status, describe(problem_));
 }
 
-GemmPlans::GemmPlans(Context& context) : context_(&context), workspace_(context.allocate(kWorkspaceBytes)) {
+GemmPlans::GemmPlans(Context& context)
+    : context_(&context),
+      cache_(context.options().product_cache, context.name()),
+      workspace_(context.allocate(kWorkspaceBytes)) {
   cublasLtHandle_t handle = nullptr;
   check(cublasLtCreate(&handle), "creating a handle");
   handle_ = LtHandle(handle);

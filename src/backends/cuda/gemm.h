@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "backends/cuda/context.h"
+#include "backends/cuda/gemm_cache.h"
 #include "core/dtype.h"
 
 namespace rooflm::backends::cuda {
@@ -81,6 +82,7 @@ class GemmPlans {
   /// Made on first use.
   std::shared_ptr<const Gemm> find(const GemmProblem& problem);
   [[nodiscard]] cublasLtHandle_t handle() const { return handle_.get(); }
+  [[nodiscard]] GemmCache& cache() { return cache_; }
   [[nodiscard]] const DeviceMemory& workspace() const { return workspace_; }
   /// Of products that run beside others; made on first use.
   [[nodiscard]] const DeviceMemory& side_workspace();
@@ -88,6 +90,7 @@ class GemmPlans {
  private:
   Context* context_;
   LtHandle handle_;
+  GemmCache cache_;
   DeviceMemory workspace_, side_workspace_;
   std::map<GemmProblem, std::shared_ptr<const Gemm>> plans_;
 };

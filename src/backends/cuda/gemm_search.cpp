@@ -115,10 +115,7 @@ std::optional<Algorithm> vary(const LtProduct& p, Algorithm algorithm, Draw& dra
     valid = valid && set(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, draw.below(std::size_t{most} + 1));
   }
   if (draw.below(2) == 0) valid = valid && set(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, draw.below(2));
-  cublasLtMatmulHeuristicResult_t result{};
-  valid = valid && cublasLtMatmulAlgoCheck(p.handle, p.desc, p.a, p.b, p.c, p.c, &algorithm, &result) ==
-                       CUBLAS_STATUS_SUCCESS;
-  if (!valid || result.workspaceSize > p.workspace_bytes) return std::nullopt;
+  if (!valid || !is_possible(p, algorithm)) return std::nullopt;
   return algorithm;
 }
 
@@ -143,6 +140,13 @@ class Best {
 };
 
 }  // namespace
+
+bool is_possible(const LtProduct& p, const Algorithm& algorithm) {
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(p.handle, p.desc, p.a, p.b, p.c, p.c, &algorithm, &result);
+  return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= p.workspace_bytes;
+}
 
 std::vector<Algorithm> propose(const LtProduct& product) { return propose_for(product, 0); }
 

@@ -21,6 +21,9 @@ struct LtProduct {
 /// What cuBLASLt proposes, the first first; empty when it has nothing.
 [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> propose(const LtProduct& product);
 
+/// Whether this cuBLASLt has the algorithm for the product, in its workspace.
+[[nodiscard]] bool is_possible(const LtProduct& product, const cublasLtMatmulAlgo_t& algorithm);
+
 /// Seconds of one product with an algorithm, from that many runs; infinity when it does not run.
 using TimeProduct = std::function<double(const cublasLtMatmulAlgo_t& algorithm, int runs)>;
 
