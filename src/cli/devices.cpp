@@ -50,9 +50,9 @@ ComputeDtype parse_compute_dtype(std::string_view name, const std::string& devic
 }
 
 void fit_to_device(engines::StepOptions& step, const std::string& device) {
-  constexpr std::int64_t kGpuLogitBytes = std::int64_t{2} << 30U;
+  constexpr std::int64_t kGpuLogits = std::int64_t{2} << 30U;  // bytes in the compute dtype
   if (!is_cuda(device)) return;
-  step.loss_chunk_bytes = kGpuLogitBytes;
+  step.loss_chunk_bytes = kGpuLogits * static_cast<std::int64_t>(sizeof(float) / core::size_of(step.dtype));
   step.compact_state = true;
 }
 
@@ -61,11 +61,10 @@ std::unique_ptr<backends::Backend> make_backend(const std::string& device, engin
   const bool fused = engine == engines::EngineKind::fused;
   if (device == "null") return backends::make_null_backend();
   if (is_cuda(device)) {
-    return backends::cuda::make_cuda_backend(
-        cuda_index(device),
-        {.tune_products = fused && tuning == Tuning::timed,
-         .product_cache = core::cache_folder(),
-         .deterministic = order == SumOrder::fixed});
+    return backends::cuda::make_cuda_backend(cuda_index(device),
+                                             {.tune_products = fused && tuning == Tuning::timed,
+                                              .product_cache = core::cache_folder(),
+                                              .deterministic = order == SumOrder::fixed});
   }
   return backends::make_cpu_backend(fused ? backends::CpuKernels::fast : backends::CpuKernels::reference,
                                     threads);

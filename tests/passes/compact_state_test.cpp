@@ -48,7 +48,7 @@ TEST(CompactState, CopiesAreViewsOfHalvedWeights) {
       EXPECT_EQ(weight.shape, tensor.shape);
       EXPECT_EQ(tensor.dtype, DType::bf16);
       EXPECT_EQ(tensor.own_bytes(), 0);
-      copies_bytes += (tensor.bytes() + 63) / 64 * 64;
+      if (tensor.shape.rank() > 1) copies_bytes += (tensor.bytes() + 63) / 64 * 64;  // biases had none
     }
     EXPECT_GT(copies_bytes, 0);
     EXPECT_EQ(passes::persistent_bytes(p), passes::persistent_bytes(whole) - copies_bytes);
@@ -56,11 +56,18 @@ TEST(CompactState, CopiesAreViewsOfHalvedWeights) {
   }
 }
 
-TEST(CompactState, NormsAndBiasesStayWhole) {
+/// The sizes of this model leave some biases at lengths that cannot be halved.
+TEST(CompactState, NormsStayWholeAndBiasesOfProductsDoNot) {
   const Program p = tests::small_step(Arch::gpt2, compact());
+  int biases = 0;
   for (const Tensor& tensor : p.tensors) {
-    EXPECT_FALSE(tensor.halved && tensor.shape.rank() == 1) << tensor.name;
+    if (tensor.role != Role::weight || tensor.shape.rank() != 1 || tensor.view_of != program::kNone) continue;
+    const bool is_bias_of_product = tensor.name.ends_with("qkv.bias") || tensor.name.ends_with("proj.bias") ||
+                                    tensor.name.ends_with("fc2.bias");
+    EXPECT_EQ(tensor.halved, is_bias_of_product) << tensor.name;
+    biases += is_bias_of_product ? 1 : 0;
   }
+  EXPECT_EQ(biases, 2 * 3);
 }
 
 TEST(CompactState, GradientsThatAreAddedUpStayFp32) {

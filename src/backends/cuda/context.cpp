@@ -222,14 +222,18 @@ void Context::synchronize() const {
 void Context::throw_fault() const {
   const cudaError_t error = cudaStreamQuery(stream());
   if (!is_fault(error)) return;
-  const std::string op = progress_->current();
-  throw core::Unavailable(
-      op.empty()
-          ? fmt::format(
-                "CUDA: a kernel failed: {} (with CUDA_LAUNCH_BLOCKING=1 in the environment ops run one "
-                "by one, and it is named)",
-                explain(error))
-          : fmt::format("CUDA: {} failed: {}", op, explain(error)));
+  const Progress::Place place = progress_->current();
+  constexpr std::string_view kHowToNameIt =
+      "with CUDA_LAUNCH_BLOCKING=1 in the environment ops run one by one, and it is named";
+  if (place.op.empty()) {
+    throw core::Unavailable(fmt::format("CUDA: a kernel failed: {} ({})", explain(error), kHowToNameIt));
+  }
+  if (place.is_near) {
+    throw core::Unavailable(
+        fmt::format("CUDA: {} or one of the {} ops after it failed in a replayed step: {} ({})", place.op,
+                    Progress::kSpacing, explain(error), kHowToNameIt));
+  }
+  throw core::Unavailable(fmt::format("CUDA: {} failed: {}", place.op, explain(error)));
 }
 
 }  // namespace rooflm::backends::cuda

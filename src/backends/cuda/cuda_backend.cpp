@@ -36,7 +36,9 @@ Kernel with_check(Kernel kernel, const program::Op& op, const std::shared_ptr<Co
           joins = op.attrs.flag("join")](const KernelArgs& args) mutable {
     if (keeps_up) context->keep_up();
     if (joins) context->join();
-    if ((!was_marked || is_always_marked) && !context->is_recording()) {
+    if (context->is_recording()) {
+      if (number % Progress::kSpacing == 1) context->progress().pass(context->mark_branch(), number);
+    } else if (!was_marked || is_always_marked) {
       context->progress().begin(context->stream(), number);
       was_marked = true;
     }

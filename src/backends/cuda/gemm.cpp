@@ -49,8 +49,8 @@ std::string describe(const GemmProblem& p) {
 
 /// All that the choice of an algorithm depends on.
 std::string key_of(const GemmProblem& p, std::size_t workspace_bytes) {
-  return fmt::format("{}x {}x{}x{} {}{} {}->{}{}{}{} epilogue {} {} align {},{},{} workspace {}", p.batch, p.m,
-                     p.n, p.k, p.trans_a ? "T" : "N", p.trans_b ? "T" : "N", core::name_of(p.factors),
+  return fmt::format("{}x {}x{}x{} {}{} {}->{}{}{}{} epilogue {} {} align {},{},{} workspace {}", p.batch,
+                     p.m, p.n, p.k, p.trans_a ? "T" : "N", p.trans_b ? "T" : "N", core::name_of(p.factors),
                      core::name_of(p.result), p.tf32 ? " tf32" : "", p.accumulate ? " adds" : "",
                      p.bias ? " bias" : "", static_cast<int>(p.epilogue), p.beside ? "beside" : "alone",
                      p.align_a, p.align_b, p.align_c, workspace_bytes);

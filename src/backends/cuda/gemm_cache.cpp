@@ -26,7 +26,8 @@ using Words = std::vector<std::uint64_t>;
 
 GemmCache::GemmCache(const fs::path& folder, const std::string& gpu) {
   if (folder.empty()) return;
-  file_ = folder / fmt::format("products-{}-cublaslt-{}.json", core::file_name_part(gpu), cublasLtGetVersion());
+  file_ =
+      folder / fmt::format("products-{}-cublaslt-{}.json", core::file_name_part(gpu), cublasLtGetVersion());
   found_ = read();
 }
 

@@ -4,8 +4,15 @@
 #include <utility>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/kernels/fill.h"
 
 namespace rooflm::backends::cuda {
+namespace {
+
+/// Set in marks of recordings.
+constexpr std::uint32_t kNear = 0x80000000U;
+
+}  // namespace
 
 Progress::Progress() : mark_(make_pinned<std::uint32_t>(1)) {
   constexpr unsigned kVersion = 12000;  // of the function's form
@@ -29,13 +36,19 @@ void Progress::begin(cudaStream_t stream, std::uint32_t op) const {
   static_cast<void>(write_(stream, reinterpret_cast<std::uintptr_t>(mark_.get()), op, 0));
 }
 
+void Progress::pass(cudaStream_t stream, std::uint32_t op) const {
+  launch_store(stream, mark_.get(), op | kNear);
+}
+
 void Progress::clear() {
   if (mark_[0] != 0) mark_[0] = 0;
 }
 
-std::string Progress::current() const {
-  const std::uint32_t op = *static_cast<const volatile std::uint32_t*>(mark_.get());
-  return op == 0 || op > ops_.size() ? std::string() : ops_[op - 1];
+Progress::Place Progress::current() const {
+  const std::uint32_t mark = *static_cast<const volatile std::uint32_t*>(mark_.get());
+  const std::uint32_t op = mark & ~kNear;
+  if (op == 0 || op > ops_.size()) return {};
+  return {.op = ops_[op - 1], .is_near = (mark & kNear) != 0};
 }
 
 }  // namespace rooflm::backends::cuda

@@ -66,10 +66,16 @@ __global__ void __launch_bounds__(kThreads)
 /// The gradient of eight logits from `first` on, of a row that takes part.
 __device__ inline Pack gradient(Pack pack, std::int64_t first, std::int64_t valid, std::int64_t target,
                                 float log_sum, float scale) {
+  const bool whole = first + kPack <= valid;
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) {
-    const float d = scale * __expf(pack[i] - log_sum);
-    pack[i] = first + i < valid ? (first + i == target ? d - scale : d) : 0.0F;
+  for (int i = 0; i < kPack; ++i) pack[i] = scale * __expf(pack[i] - log_sum);
+  if (!whole) {
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) pack[i] = first + i < valid ? pack[i] : 0.0F;
+  }
+  if (target >= first && target < first + kPack && target < valid) {
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) pack[i] -= first + i == target ? scale : 0.0F;
   }
   return pack;
 }

@@ -33,6 +33,8 @@ __global__ void __launch_bounds__(kThreads) fill_memory(Fill fill) {
   if (tail + threadIdx.x < fill.bytes) bytes[tail + threadIdx.x] = byte_at(tail + threadIdx.x);
 }
 
+__global__ void store(std::uint32_t* to, std::uint32_t value) { *to = value; }
+
 unsigned blocks_of(const Fill& fill) {
   const auto words = static_cast<std::int64_t>(fill.bytes / kWord);
   return static_cast<unsigned>(
@@ -45,6 +47,11 @@ void launch_fill(Stream stream, const Fill& fill) {
   if (fill.bytes == 0) return;
   fill_memory<<<blocks_of(fill), kThreads, 0, stream>>>(fill);
   check_launch("filling memory");
+}
+
+void launch_store(Stream stream, std::uint32_t* to, std::uint32_t value) {
+  store<<<1, 1, 0, stream>>>(to, value);
+  check_launch("storing a number");
 }
 
 cudaError_t add_fill_node(cudaGraph_t graph, const cudaGraphNode_t* dependencies, std::size_t count,

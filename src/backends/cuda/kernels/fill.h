@@ -19,7 +19,10 @@ struct Fill {
 
 void launch_fill(Stream stream, const Fill& fill);
 
-/// Adds it to a graph, after `dependencies`.
+/// *to = value, also in the host's memory.
+void launch_store(Stream stream, std::uint32_t* to, std::uint32_t value);
+
+/// Adds a fill to a graph, after `dependencies`.
 cudaError_t add_fill_node(cudaGraph_t graph, const cudaGraphNode_t* dependencies, std::size_t count,
                           const Fill& fill, cudaGraphNode_t* node);
 
