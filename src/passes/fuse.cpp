@@ -58,16 +58,9 @@ std::optional<Op> fused(const Op& first, const Op& second, bool only_reader) {
   }
   const bool norm_backward = (first.is(ops::kLayerNormBackward) && first.inputs.size() == 5) ||
                              (first.is(ops::kRmsNormBackward) && first.inputs.size() == 4);
-  const bool sums_dx = first.attrs.flag("sum_dx");
-  if (norm_backward && second.is(ops::kAdd) && only_reader && !sums_dx) {
+  if (norm_backward && second.is(ops::kAdd) && only_reader) {
     op.inputs.push_back(second.inputs[0] == link ? second.inputs[1] : second.inputs[0]);
     op.outputs[0] = second.outputs[0];
-    return op;
-  }
-  const bool same_sums = first.attrs.flag("accumulate") == second.attrs.flag("accumulate");
-  if (first.is(ops::kLayerNormBackward) && second.is(ops::kBiasBackward) && same_sums && !sums_dx) {
-    op.attrs.set("sum_dx", 1);
-    op.outputs.push_back(second.outputs[0]);
     return op;
   }
   return std::nullopt;

@@ -14,7 +14,6 @@ namespace rooflm::passes {
 ///   product with bias + gelu      -> matmul_gelu, where gelu's input is kept and no op is recomputed: an
 ///                                    activation is the same wherever it is computed
 ///   norm backward + add           -> norm backward that adds the residual gradient
-///   .. of layernorm + bias_backward -> that also sums its result over rows
 ///   all adamw | sgd of equal attributes -> one multi-tensor op; without clipping some, see early_updates.h
 ///   cast of a weight + its update -> the update writes the copy too; the cast moves to setup
 /// Each fused op computes the same numbers as the ops it replaces; but GPUs, in 16 bits, take GELU and

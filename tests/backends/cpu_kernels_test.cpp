@@ -165,11 +165,6 @@ std::vector<Case> fusable_pairs(const Sizes& s) {
       backward.program.tensors.back().full_precision = true;
     }
     const TensorId dx = bb.op(layer ? ops::kLayerNormBackward : ops::kRmsNormBackward, inputs, norm, "dx");
-    Case sums = backward;
-    sums.name = "layernorm_backward + bias_backward";
-    program::Builder sb(sums.program);
-    sb.op(ops::kBiasBackward, {dx}, {{"accumulate", 0}}, "db");
-    if (layer) pairs.push_back(std::move(sums));
     bb.op(ops::kAdd, {dx, tensor(backward, shape)}, {}, "sum");
     pairs.push_back(std::move(backward));
   }

@@ -95,7 +95,7 @@ TEST_F(CudaFault, TheOpThatFaultedIsNamed) {
       testing::ExitedWithCode(kFaultNamed), "swiglu");
 }
 
-/// In a recording every 16th op is marked: the message says from where on, and how to find out.
+/// In a recording every 64th op is marked: the message says from where on, and how to find out.
 TEST_F(CudaFault, AFaultInAReplayIsPlacedAndSaysWhatToDo) {
   EXPECT_EXIT(
       {
@@ -118,7 +118,7 @@ TEST_F(CudaFault, AFaultInAReplayIsPlacedAndSaysWhatToDo) {
               recording->replay();
               gpu->synchronize();
             },
-            {"gelu", "or one of the 16 ops after it", "illegal memory access", "CUDA_LAUNCH_BLOCKING=1"});
+            {"gelu", "or one of the 64 ops after it", "illegal memory access", "CUDA_LAUNCH_BLOCKING=1"});
       },
       testing::ExitedWithCode(kFaultNamed), "illegal memory access");
 }

@@ -137,27 +137,6 @@ TEST(Fuse, LeavesNoPairThatFuses) {
   EXPECT_EQ(count(p, ops::kMatmulGelu), 2U);
 }
 
-/// Of four biases in a layer those before a residual addition have the gradient that a layernorm writes.
-TEST(Fuse, LayerNormsSumTheGradientsOfTheBiasesBeforeThem) {
-  for (const int micro_batches : {1, 2}) {
-    const Program p = tests::small_step(Arch::gpt2, {.micro_batches = micro_batches, .optimizer = {}});
-    const auto batches = static_cast<std::size_t>(micro_batches);
-    EXPECT_EQ(count(p, ops::kBiasBackward), 2 * 2 * batches);
-    std::multiset<std::string> summed;
-    for (const Op& op : p.ops) {
-      if (!op.is(ops::kLayerNormBackward) || !op.attrs.flag("sum_dx")) continue;
-      ASSERT_EQ(op.outputs.size(), 4U);
-      EXPECT_EQ(op.attrs.flag("accumulate"), op.micro_batch > 0);
-      summed.insert(p.tensor(op.outputs[3]).name);
-    }
-    for (const char* name : {"d_h.0.attention.proj.bias", "d_h.0.feed_forward.fc2.bias",
-                             "d_h.1.attention.proj.bias", "d_h.1.feed_forward.fc2.bias"}) {
-      EXPECT_EQ(summed.count(name), batches) << name;
-    }
-    EXPECT_EQ(summed.size(), 4 * batches);
-  }
-}
-
 /// GELU's gradient takes the place of the product, before the weight gradient between them.
 TEST(Fuse, GeluGradientJoinsTheProductBeforeIt) {
   for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {

@@ -1,7 +1,6 @@
 // Fast kernels, bound to ops: LayerNorm and RMSNorm.
 #include "backends/cpu/fast/norm.h"
 #include "backends/cpu/fast_kernels.h"
-#include "backends/cpu/norm_with_sum.h"
 
 namespace rooflm::backends::cpu::fast {
 namespace {
@@ -90,9 +89,7 @@ Kernel make_backward(const OpView& v) {
 
 Kernel make_layernorm(const OpView& v) { return make_forward<Norm::layer>(v, false); }
 Kernel make_add_layernorm(const OpView& v) { return make_forward<Norm::layer>(v, true); }
-Kernel make_layernorm_backward(const OpView& v) {
-  return compose_norm_with_sum(v, make_backward<Norm::layer>(v), make_bias_backward);
-}
+Kernel make_layernorm_backward(const OpView& v) { return make_backward<Norm::layer>(v); }
 Kernel make_rmsnorm(const OpView& v) { return make_forward<Norm::rms>(v, false); }
 Kernel make_add_rmsnorm(const OpView& v) { return make_forward<Norm::rms>(v, true); }
 Kernel make_rmsnorm_backward(const OpView& v) { return make_backward<Norm::rms>(v); }

@@ -23,7 +23,7 @@ class Progress {
 
   /// A number for an op, from 1 on.
   std::uint32_t add(std::string op);
-  static constexpr std::uint32_t kSpacing = 16;
+  static constexpr std::uint32_t kSpacing = 64;
   /// Submits "OP begins".
   void begin(cudaStream_t stream, std::uint32_t op) const;
   /// Submits "what was recorded has come to OP".

@@ -77,14 +77,12 @@ Kernel make_add_layernorm(const OpView& v) {
   };
 }
 
-/// Inputs: dy, x, w, mean, rstd [, residual gradient]. Outputs: dx, dw, db [, sum of dx].
+/// Inputs: dy, x, w, mean, rstd [, residual gradient]. Outputs: dx, dw, db.
 Kernel make_layernorm_backward(const OpView& v) {
   constexpr std::size_t kResidual = 5;
-  constexpr std::size_t kSum = 3;
-  const bool has_sum = v.op.attrs.flag("sum_dx");
-  if (!backward_fits(v, kResidual) || (has_sum && !outputs_are(v, {kSum}, DType::f32))) return {};
+  if (!backward_fits(v, kResidual)) return {};
   const bool has_residual = v.has_in(kResidual);
-  return [context = v.context, shape = backward_shape(v), has_residual, has_sum](const KernelArgs& args) {
+  return [context = v.context, shape = backward_shape(v), has_residual](const KernelArgs& args) {
     NormBackward norm = shape;
     norm.dy = args.in[0];
     norm.x = args.in[1];
@@ -95,7 +93,6 @@ Kernel make_layernorm_backward(const OpView& v) {
     norm.dx = args.out[0];
     norm.dweight = floats(args.out[1]);
     norm.dbias = floats(args.out[2]);
-    norm.dx_sum = has_sum ? floats(args.out[kSum]) : nullptr;
     launch_layernorm_backward(context->stream(), norm);
   };
 }

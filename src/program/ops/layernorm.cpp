@@ -33,9 +33,8 @@ Cost cost_layernorm(const Program& p, const Op& op) {
   return {.elementwise_flop = 7 * p.shape(op.inputs.at(0)).numel()};
 }
 
-/// Inputs of the backward op: dy, x, w, mean, rstd [, residual gradient to add]. Outputs: dx, dw, db and,
-/// with the attribute sum_dx (set by the fuse pass), the sum over rows of dx as stored: a bias gradient. dx =
-/// rstd * (dy*w - mean_C(dy*w) - xhat * mean_C(dy*w*xhat)), dw = sum dy*xhat, db = sum dy.
+/// Inputs of the backward op: dy, x, w, mean, rstd [, residual gradient to add]. Outputs: dx, dw, db.
+/// dx = rstd * (dy*w - mean_C(dy*w) - xhat * mean_C(dy*w*xhat)), dw = sum dy*xhat, db = sum dy.
 void gradient_layernorm(GradientContext& g) {
   const auto dw = g.weight_target(1);
   const auto db = g.weight_target(2);
@@ -48,15 +47,12 @@ void gradient_layernorm(GradientContext& g) {
 std::vector<Tensor> infer_layernorm_backward(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(1));
   const Tensor weight{.shape = {x[-1]}, .role = Role::gradient, .full_precision = true};
-  std::vector<Tensor> outputs{{.shape = x, .role = Role::activation_gradient}, weight, weight};
-  if (op.attrs.flag("sum_dx")) outputs.push_back(weight);
-  return outputs;
+  return {{.shape = x, .role = Role::activation_gradient}, weight, weight};
 }
 
-/// 14 per element, one more with a residual gradient and one for the sum of dx.
+/// 14 per element, 15 with a residual gradient.
 Cost cost_layernorm_backward(const Program& p, const Op& op) {
-  const std::int64_t each = 14 + (op.inputs.size() > 5 ? 1 : 0) + (op.attrs.flag("sum_dx") ? 1 : 0);
-  return {.elementwise_flop = each * p.shape(op.inputs.at(1)).numel()};
+  return {.elementwise_flop = (op.inputs.size() > 5 ? 15 : 14) * p.shape(op.inputs.at(1)).numel()};
 }
 
 /// Inputs: x, y, w, b.

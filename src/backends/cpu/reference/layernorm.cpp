@@ -1,9 +1,7 @@
 // layernorm: y = (x - mean) * rstd * w + b over the last dimension C; with the residual addition; gradients.
 #include <array>
 #include <cmath>
-#include <utility>
 
-#include "backends/cpu/norm_with_sum.h"
 #include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
 
@@ -141,7 +139,7 @@ Kernel make_add_layernorm(const OpView& v) {
 }
 
 Kernel make_layernorm_backward(const OpView& v) {
-  Kernel norm = with_compute_type(v, [&]<class C>(C) -> Kernel {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t cols = v.in(1).shape[-1];
     const bool has_residual = v.has_in(5);
     const Backward<C> backward{v.in(1).shape.numel() / cols,
@@ -164,7 +162,6 @@ Kernel make_layernorm_backward(const OpView& v) {
       for_rows(backward.rows, [&](std::int64_t r) { backward.row(args, r); });
     };
   });
-  return compose_norm_with_sum(v, std::move(norm), make_bias_backward);
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -1,6 +1,5 @@
 // Sums over rows. First stage: a block per tile of columns and chunk of rows; second stage: over the chunks.
 #include <algorithm>
-#include <iterator>
 
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/launch.cuh"
@@ -59,8 +58,8 @@ __global__ void __launch_bounds__(kWarp* kLanes)
 static_assert(kTile == kWarp * kLanes, "every thread finishes one column");
 
 __global__ void __launch_bounds__(kPartialCols* kPartialLanes)
-    sum_partials(std::int64_t count, std::int64_t cols, const float* partials, SumTargets targets,
-                 bool accumulate) {
+    sum_partials(std::int64_t count, std::int64_t cols, const float* partials, std::int64_t split, float* out,
+                 float* rest, bool accumulate) {
   __shared__ float shared[kPartialLanes][kPartialCols + 1];
   const std::int64_t col = std::int64_t{blockIdx.x} * kPartialCols + threadIdx.x;
   float sum = 0;
@@ -78,10 +77,7 @@ __global__ void __launch_bounds__(kPartialCols* kPartialLanes)
   const float total = warp_sum(shared[lane][own_col] + shared[lane + kWarp][own_col]);
   const std::int64_t at = std::int64_t{blockIdx.x} * kPartialCols + own_col;
   if (lane > 0 || at >= cols) return;
-  const std::int64_t width = targets.width;
-  float* to = at < width       ? targets.to[0] + at
-              : at < 2 * width ? targets.to[1] + (at - width)
-                               : targets.to[2] + (at - 2 * width);
+  float* to = at < split ? out + at : rest + (at - split);
   *to = accumulate ? *to + total : total;
 }
 static_assert(kPartialLanes == 2 * kWarp, "a warp adds up two lanes' sums each");
@@ -99,21 +95,18 @@ void launch_bias_backward(Stream stream, core::DType dtype, std::int64_t rows, s
                                                        static_cast<const T*>(dy), partials);
   });
   check_launch("bias_backward");
-  launch_sum_partials(stream, chunks, partials, {.width = cols, .to = {db}}, accumulate);
+  launch_sum_partials(stream, chunks, cols, partials, cols, db, nullptr, accumulate);
 }
 
 std::size_t bias_backward_workspace_bytes(std::int64_t rows, std::int64_t cols) {
   return static_cast<std::size_t>(chunks_of(rows, cols) * cols) * sizeof(float);
 }
 
-void launch_sum_partials(Stream stream, std::int64_t count, const float* partials, const SumTargets& targets,
-                         bool accumulate) {
-  const auto arrays = std::count_if(std::begin(targets.to), std::end(targets.to),
-                                    [](const float* to) { return to != nullptr; });
-  const std::int64_t cols = arrays * targets.width;
+void launch_sum_partials(Stream stream, std::int64_t count, std::int64_t cols, const float* partials,
+                         std::int64_t split, float* out, float* rest, bool accumulate) {
   const unsigned blocks = grid_size(ceil_div(cols, kPartialCols), "sum_partials");
-  sum_partials<<<blocks, dim3(kPartialCols, kPartialLanes), 0, stream>>>(count, cols, partials, targets,
-                                                                         accumulate);
+  sum_partials<<<blocks, dim3(kPartialCols, kPartialLanes), 0, stream>>>(count, cols, partials, split, out,
+                                                                         rest, accumulate);
   check_launch("sum_partials");
 }
 

@@ -18,14 +18,9 @@ void launch_bias_backward(Stream stream, core::DType dtype, std::int64_t rows, s
 /// For the current device.
 [[nodiscard]] std::size_t bias_backward_workspace_bytes(std::int64_t rows, std::int64_t cols);
 
-/// Where sums over rows go: the first `width` columns to to[0], the next to to[1], ..
-struct SumTargets {
-  std::int64_t width = 0;
-  float* to[3] = {};  // as many as are not nullptr
-};
-/// (+)= sum over p of partials[p, c], p < count, in a fixed order; partials fp32 [count, cols], cols all
-/// columns of the targets.
-void launch_sum_partials(Stream stream, std::int64_t count, const float* partials, const SumTargets& targets,
-                         bool accumulate);
+/// out[c] (+)= sum over p of partials[p, c], p < count, in a fixed order; partials fp32 [count, cols].
+/// The first `split` columns go to `out`, the rest to `rest` (split = cols: there is no rest).
+void launch_sum_partials(Stream stream, std::int64_t count, std::int64_t cols, const float* partials,
+                         std::int64_t split, float* out, float* rest, bool accumulate);
 
 }  // namespace rooflm::backends::cuda

@@ -38,9 +38,8 @@ void launch_rmsnorm(Stream stream, const NormForward& args);
 /// With g = dy * weight and xhat = (x - mean) * rstd (rmsnorm: x * rstd):
 /// layernorm: dx = rstd * (g - mean_C(g) - xhat * mean_C(g * xhat)) (+ d_residual)
 /// rmsnorm:   dx = rstd * (g - xhat * mean_C(g * xhat)) (+ d_residual)
-/// dweight (+)= sum over rows of dy * xhat, dbias (+)= sum over rows of dy, dx_sum (+)= sum over rows of dx
-/// as stored: with `accumulate` they are added to. dx may be dy, x or d_residual. `workspace` holds
-/// norm_backward_workspace_bytes, aligned to 16.
+/// dweight (+)= sum over rows of dy * xhat, dbias (+)= sum over rows of dy: with `accumulate` they are added
+/// to. dx may be dy, x or d_residual. `workspace` holds norm_backward_workspace_bytes, aligned to 16.
 struct NormBackward {
   core::DType dtype{};
   std::int64_t rows = 0, cols = 0;
@@ -53,8 +52,7 @@ struct NormBackward {
   const void* d_residual = nullptr;  // or absent
   void* dx = nullptr;
   float* dweight = nullptr;
-  float* dbias = nullptr;   // layernorm
-  float* dx_sum = nullptr;  // or absent
+  float* dbias = nullptr;  // layernorm
   void* workspace = nullptr;
 };
 void launch_layernorm_backward(Stream stream, const NormBackward& args);

@@ -1,7 +1,6 @@
 // Gradients of layernorm and rmsnorm in one pass over dy and x: a warp, or a block where rows are long, takes
 // every so manieth row, fetches the next while it works on one, and keeps its sums for the weights in
-// registers, those of dx, for which there are none left, in shared memory; a second kernel adds up the
-// blocks' sums.
+// registers; a second kernel adds up the blocks' sums.
 #include <algorithm>
 #include <string>
 #include <type_traits>
@@ -10,7 +9,6 @@
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/norm.h"
 #include "backends/cuda/kernels/norm_shape.cuh"
-#include "backends/cuda/kernels/norm_sums.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 
@@ -18,6 +16,7 @@ namespace rooflm::backends::cuda {
 namespace {
 
 constexpr int kMostThreads = 512;     // of a block with one row, at 128 registers
+constexpr int kRowsOfBlock = 4;       // where a row is one warp's
 constexpr int kBlocksOfWarpRows = 3;  // of a multiprocessor, then
 constexpr int kMostWarpPacks = 3;     // of a lane, then
 constexpr int kLongPacks = 4;
@@ -117,7 +116,28 @@ __device__ float2 row_sum(float2 x, bool odd) {
   return x;
 }
 
-template <Norm kNorm, class T, int kPacks, bool kOneWarp, bool kAligned, bool kSumsDx>
+/// Sums of a block's warps, each of which had rows of its own, one warp after the other; the first has the
+/// result.
+template <int kPacks>
+__device__ void add_warps(Pack (&sums)[kPacks]) {
+  __shared__ float shared[kPacks * kPack][kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  for (int w = kRowsOfBlock - 1; w >= 0; --w) {
+    __syncthreads();
+    if (warp != w) continue;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        if (w < kRowsOfBlock - 1) sums[k][i] += shared[k * kPack + i][lane];
+        shared[k * kPack + i][lane] = sums[k][i];
+      }
+    }
+  }
+}
+
+template <Norm kNorm, class T, int kPacks, bool kOneWarp, bool kAligned>
 __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
                                   kOneWarp ? kBlocksOfWarpRows : 1)
     norm_backward(NormBackward a, float* partials) {
@@ -130,8 +150,6 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
   const float inverse_n = 1.0F / static_cast<float>(a.cols);
   Pack dweight[kPacks]{};
   Pack dbias[kPacks]{};
-  DxSums<kPacks> dx_sums;
-  if constexpr (kSumsDx) dx_sums.clear();
   RowInput<T, kPacks, kAligned> next;
   if (first < a.rows) place.template load<kNorm>(next, a, first);
   bool odd = false;
@@ -170,7 +188,6 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
         for (int i = 0; i < kPack; ++i) g[k][i] += rest[i];
       }
       store_pack(static_cast<T*>(a.dx) + row * a.cols, place.col(k), a.cols, kAligned, g[k]);
-      if constexpr (kSumsDx) dx_sums.template add<T>(k, g[k]);
     }
   }
   if constexpr (kOneWarp) {
@@ -178,17 +195,13 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
     if constexpr (kNorm == Norm::layer) add_warps(dbias);
     if (thread >= kWarp) return;
   }
-  constexpr int kArrays = (kNorm == Norm::layer ? 2 : 1) + (kSumsDx ? 1 : 0);
+  constexpr int kArrays = kNorm == Norm::layer ? 2 : 1;
   float* own = partials + std::int64_t{blockIdx.x} * kArrays * a.cols;
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
     store_pack(own, place.col(k), a.cols, kAligned, dweight[k]);
     if constexpr (kNorm == Norm::layer) {
       store_pack(own + a.cols, place.col(k), a.cols, kAligned, dbias[k]);
-    }
-    if constexpr (kSumsDx) {
-      const int step = kOneWarp ? kWarp : static_cast<int>(blockDim.x);
-      store_pack(own + 2 * a.cols, place.col(k), a.cols, kAligned, dx_sums.total(k, step));
     }
   }
 }
@@ -223,28 +236,15 @@ void launch_backward(Stream stream, const NormBackward& a, const char* what) {
   const BackwardShape shape(a.dtype, a.cols, aligned);
   const std::int64_t blocks = shape.blocks(a.rows);
   auto* partials = static_cast<float*>(a.workspace);
-  const bool sums_dx = kNorm == Norm::layer && a.dx_sum != nullptr && shape.packs < kLongPacks;
   with_element(a.dtype, what, [&]<class T>(T) {
     with_shape<T>(shape, aligned, [&]<class Packs, class OneWarp, class Aligned>(Packs, OneWarp, Aligned) {
-      constexpr int kPacks = Packs::value;
-      if constexpr (kNorm == Norm::layer && kPacks < kLongPacks) {
-        if (sums_dx) {
-          norm_backward<kNorm, T, kPacks, OneWarp::value, Aligned::value, true>
-              <<<grid_size(blocks, what), shape.threads(), DxSums<kPacks>::bytes(shape.threads()), stream>>>(
-                  a, partials);
-          return;
-        }
-      }
-      norm_backward<kNorm, T, kPacks, OneWarp::value, Aligned::value, false>
+      norm_backward<kNorm, T, Packs::value, OneWarp::value, Aligned::value>
           <<<grid_size(blocks, what), shape.threads(), 0, stream>>>(a, partials);
     });
   });
   check_launch(what);
-  launch_sum_partials(stream, blocks, partials,
-                      {.width = a.cols, .to = {a.dweight, a.dbias, sums_dx ? a.dx_sum : nullptr}},
-                      a.accumulate);
-  if (a.dx_sum == nullptr || sums_dx) return;
-  launch_bias_backward(stream, a.dtype, a.rows, a.cols, a.dx, a.dx_sum, a.accumulate, a.workspace);
+  constexpr int kArrays = kNorm == Norm::layer ? 2 : 1;
+  launch_sum_partials(stream, blocks, kArrays * a.cols, partials, a.cols, a.dweight, a.dbias, a.accumulate);
 }
 
 }  // namespace
@@ -258,15 +258,14 @@ void launch_rmsnorm_backward(Stream stream, const NormBackward& args) {
 }
 
 std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols) {
-  constexpr int kMostArrays = 3;
+  constexpr int kMostArrays = 2;
   std::int64_t blocks = 0;
   for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
     for (const bool aligned : {false, true}) {
       blocks = std::max(blocks, BackwardShape(dtype, cols, aligned).blocks(rows));
     }
   }
-  return std::max(static_cast<std::size_t>(blocks * kMostArrays * cols) * sizeof(float),
-                  bias_backward_workspace_bytes(rows, cols));
+  return static_cast<std::size_t>(blocks * kMostArrays * cols) * sizeof(float);
 }
 
 }  // namespace rooflm::backends::cuda
