@@ -54,6 +54,7 @@ void fit_to_device(engines::StepOptions& step, const std::string& device) {
   if (!is_cuda(device)) return;
   step.loss_chunk_bytes = kGpuLogits * static_cast<std::int64_t>(sizeof(float) / core::size_of(step.dtype));
   step.compact_state = true;
+  step.gelu_in_products = true;
 }
 
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, engines::EngineKind engine,

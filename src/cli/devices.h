@@ -33,7 +33,8 @@ ComputeDtype parse_compute_dtype(std::string_view name, const std::string& devic
 
 /// Sets what the fused engine does differently on this device. GPUs, whose memory is fast and small, hold so
 /// many logits at a time that the weight gradient is rarely read and written again, where processors hold
-/// what their caches like; and they keep the state of bf16 steps compact.
+/// what their caches like; and they keep the state of bf16 steps compact, and their products take GELU on the
+/// way out.
 void fit_to_device(engines::StepOptions& step, const std::string& device);
 
 /// How a GPU chooses among algorithms of one product: always alike, so that runs repeat bit for bit, or the

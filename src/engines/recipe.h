@@ -32,6 +32,7 @@ struct StepOptions {
   std::int64_t loss_chunk_bytes = std::int64_t{128} << 20U;
   /// fused, bf16: weights in halves and bf16 gradients where nothing is added up (passes/compact_state.h).
   bool compact_state = false;
+  bool gelu_in_products = false;  ///< fused: see passes::FuseOptions
   int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
   passes::OptimizerOptions optimizer{};
 };

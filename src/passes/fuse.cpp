@@ -216,14 +216,14 @@ void hoist_casts(Program& p) {
 
 }  // namespace
 
-void fuse(Program& program) {
+void fuse(Program& program, const FuseOptions& options) {
   const bool clips = std::any_of(program.ops.begin(), program.ops.end(),
                                  [](const Op& op) { return op.is(ops::kGlobalNorm); });
   if (clips) merge_updates(program);
   hoist_casts(program);
   fuse_losses(program);
   fuse_neighbours(program);
-  GeluFusion(program).run();
+  if (options.gelu_in_products) GeluFusion(program).run();
   if (!clips) early_updates(program);
 }
 

@@ -41,6 +41,7 @@ StepOptions make(EngineKind engine, AttentionKind attention, core::DType dtype =
           .dtype = dtype,
           .recompute = recompute,
           .compact_state = true,
+          .gelu_in_products = true,
           .micro_batches = micro_batches};
 }
 
