@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -51,15 +52,15 @@ cudaDeviceProp open_device(int index) {
   return properties;
 }
 
-enum class Priority : std::uint8_t { low, high };
+enum class Priority : std::uint8_t { low, middle, high };
 
 StreamHandle make_stream(Priority priority) {
   int low = 0;
   int high = 0;
   check(cudaDeviceGetStreamPriorityRange(&low, &high), "creating a stream");
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority == Priority::low ? low : high),
-        "creating a stream");
+  const int value = priority == Priority::low ? low : priority == Priority::high ? high : (low + high) / 2;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, value), "creating a stream");
   return StreamHandle(stream);
 }
 
@@ -111,8 +112,10 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
   const cudaDeviceProp properties = open_device(index);
   sm_count_ = properties.multiProcessorCount;
   name_ = properties.name;
-  stream_ = make_stream(Priority::high);
+  stream_ = make_stream(Priority::middle);
   side_stream_ = make_stream(Priority::low);
+  apart_stream_ = make_stream(Priority::high);
+  forked_to_ = side_stream_.get();
   forked_ = make_order_event();
   done_ = make_order_event();
   done_before_ = make_order_event();
@@ -135,11 +138,12 @@ bool Context::is_recording() const {
   return status == cudaStreamCaptureStatusActive;
 }
 
-cudaStream_t Context::fork() const {
+cudaStream_t Context::fork(Side side) const {
   if (in_order_ || !is_recording()) return stream();
+  forked_to_ = side == Side::apart ? apart_stream_.get() : side_stream_.get();
   check(cudaEventRecord(forked_.get(), stream()), "running kernels beside each other");
-  check(cudaStreamWaitEvent(side_stream_.get(), forked_.get()), "running kernels beside each other");
-  return side_stream_.get();
+  check(cudaStreamWaitEvent(forked_to_, forked_.get()), "running kernels beside each other");
+  return forked_to_;
 }
 
 void Context::keep_up() {
@@ -147,14 +151,14 @@ void Context::keep_up() {
   if (keeps_up_) {
     check(cudaStreamWaitEvent(stream(), done_before_.get()), "running kernels beside each other");
   }
-  check(cudaEventRecord(done_.get(), side_stream_.get()), "running kernels beside each other");
+  check(cudaEventRecord(done_.get(), forked_to_), "running kernels beside each other");
   std::swap(done_, done_before_);
   keeps_up_ = true;
 }
 
 void Context::join() {
   if (in_order_ || !is_recording()) return;
-  check(cudaEventRecord(done_.get(), side_stream_.get()), "running kernels beside each other");
+  check(cudaEventRecord(done_.get(), forked_to_), "running kernels beside each other");
   check(cudaStreamWaitEvent(stream(), done_.get()), "running kernels beside each other");
   keeps_up_ = false;
 }
@@ -234,6 +238,11 @@ void Context::throw_fault() const {
                     Progress::kSpacing, explain(error), kHowToNameIt));
   }
   throw core::Unavailable(fmt::format("CUDA: {} failed: {}", place.op, explain(error)));
+}
+
+int multiprocessors_apart(const Context& context, const program::Op& op) {
+  if (!op.attrs.has("apart")) return 0;
+  return static_cast<int>(std::lround(op.attrs.number("apart") * context.sm_count()));
 }
 
 }  // namespace rooflm::backends::cuda

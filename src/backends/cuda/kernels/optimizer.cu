@@ -1,4 +1,5 @@
 // The optimizer step: each block takes one piece of one tensor of the list.
+#include "backends/cuda/kernels/adamw.cuh"
 #include "backends/cuda/kernels/optimizer.h"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
@@ -50,28 +51,6 @@ __global__ void __launch_bounds__(kTotalThreads)
   if (threadIdx.x == 0) *norm = static_cast<float>(sqrt(total));
 }
 
-/// What gradients are multiplied by: clipping, NaN for NaN, and the inverse of the loss scale.
-__device__ inline float factor_of(const UpdateStep& step) {
-  const float inverse_scale = step.scaled ? step.hyper[3] : 1.0F;
-  if (step.norm == nullptr) return inverse_scale;
-  const float ratio = step.max_norm / (*step.norm + 1e-6F);
-  return ratio >= 1.0F ? inverse_scale : ratio * inverse_scale;
-}
-
-__device__ inline bool is_skipped(const UpdateStep& step) { return step.scaled && step.hyper[3] == 0.0F; }
-
-/// Two words of fp32 numbers from the upper and the lower halves of two.
-__device__ inline uint2 join(unsigned upper, unsigned lower) {
-  const auto whole = [](unsigned high, unsigned low) {  // the lower half has a sign
-    return (high << 16) + static_cast<unsigned>(static_cast<int>(static_cast<short>(low)));
-  };
-  return {whole(upper & 0xffffU, lower & 0xffffU), whole(upper >> 16, lower >> 16)};
-}
-
-/// What core::Halves does with a number, before it is cut: bits whose upper half is rounded.
-__device__ inline unsigned bits_of_master(float x) { return isnan(x) ? 0x7fc00000U : __float_as_uint(x); }
-__device__ inline unsigned upper_half(unsigned bits) { return (bits + 0x8000U) >> 16; }
-
 /// A pack of a tensor of the list. Everything is used once a step: it leaves the caches first.
 struct Piece {
   UpdatedTensor tensor;
@@ -104,11 +83,11 @@ struct Piece {
     if (!tensor.is_halved) return unpack(raw);
     const uint4& upper = raw.v[0];
     const uint4& lower = raw.v[1];
-    const uint2 a = join(upper.x, lower.x);
-    const uint2 b = join(upper.y, lower.y);
-    const uint2 c = join(upper.z, lower.z);
-    const uint2 d = join(upper.w, lower.w);
-    return unpack(RawPack<float>{{{a.x, a.y, b.x, b.y}, {c.x, c.y, d.x, d.y}}});
+    const float2 a = join_halves(upper.x, lower.x);
+    const float2 b = join_halves(upper.y, lower.y);
+    const float2 c = join_halves(upper.z, lower.z);
+    const float2 d = join_halves(upper.w, lower.w);
+    return {{a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}};
   }
   /// As it is stored: fp32, or bf16 in the first half.
   __device__ RawPack<float> load_gradient() const {
@@ -128,18 +107,13 @@ struct Piece {
     __stcs(packs + 1, make_float4(pack[4], pack[5], pack[6], pack[7]));
   }
   __device__ void store_halves(const Pack& pack) const {
-    unsigned upper[kPack / 2];
-    unsigned lower[kPack / 2];
-#pragma unroll
-    for (int i = 0; i < kPack / 2; ++i) {
-      const unsigned a = bits_of_master(pack[2 * i]);
-      const unsigned b = bits_of_master(pack[2 * i + 1]);
-      upper[i] = upper_half(a) | upper_half(b) << 16;
-      lower[i] = (a & 0xffffU) | b << 16;
-    }
+    const uint2 a = split_halves(pack[0], pack[1]);
+    const uint2 b = split_halves(pack[2], pack[3]);
+    const uint2 c = split_halves(pack[4], pack[5]);
+    const uint2 d = split_halves(pack[6], pack[7]);
     auto* to = static_cast<std::uint16_t*>(tensor.parameter) + first;
-    *reinterpret_cast<uint4*>(to) = {upper[0], upper[1], upper[2], upper[3]};  // products read these
-    __stcs(reinterpret_cast<uint4*>(to + tensor.count), uint4{lower[0], lower[1], lower[2], lower[3]});
+    *reinterpret_cast<uint4*>(to) = {a.x, b.x, c.x, d.x};  // products read these
+    __stcs(reinterpret_cast<uint4*>(to + tensor.count), uint4{a.y, b.y, c.y, d.y});
   }
   __device__ void store_parameter(const Pack& pack, core::DType copy_dtype) const {
     if (tensor.is_halved) return store_halves(pack);
@@ -154,13 +128,10 @@ struct Piece {
 };
 
 __global__ void __launch_bounds__(kThreads)
-    adamw(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
+    update_adamw(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
   const Piece piece(list);
   if (piece.first >= piece.tensor.count || is_skipped(step)) return;
-  const float kept = 1.0F - step.hyper[0] * step.weight_decay;
-  const float rate = step.hyper[0] / step.hyper[1];
-  const float inverse2 = 1.0F / step.hyper[2];
-  const float factor = factor_of(step);
+  const AdamW adamw(step);
   const auto raw_p = piece.load_parameter();
   const auto raw_g = piece.load_gradient();
   const auto raw_m = piece.load(piece.tensor.moment1);
@@ -170,19 +141,14 @@ __global__ void __launch_bounds__(kThreads)
   Pack m = unpack(raw_m);
   Pack v = unpack(raw_v);
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) {
-    const float g = factor * gradient[i];
-    m[i] = step.beta1 * m[i] + (1.0F - step.beta1) * g;
-    v[i] = step.beta2 * v[i] + (1.0F - step.beta2) * (g * g);
-    p[i] = kept * p[i] - rate * m[i] / (sqrtf(inverse2 * v[i]) + step.eps);
-  }
+  for (int i = 0; i < kPack; ++i) adamw.update(p[i], gradient[i], m[i], v[i]);
   piece.store(piece.tensor.moment1, m);
   piece.store(piece.tensor.moment2, v);
   piece.store_parameter(p, step.copy_dtype);
 }
 
 __global__ void __launch_bounds__(kThreads)
-    sgd(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
+    update_sgd(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
   const Piece piece(list);
   if (piece.first >= piece.tensor.count || is_skipped(step)) return;
   const float kept = 1.0F - step.hyper[0] * step.weight_decay;
@@ -219,14 +185,14 @@ std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts) {
 void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors) {
   for_lists<kUpdatePiece>(tensors, "adamw",
                           [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
-                            adamw<<<blocks, kThreads, 0, stream>>>(step, list);
+                            update_adamw<<<blocks, kThreads, 0, stream>>>(step, list);
                           });
 }
 
 void launch_sgd(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors) {
   for_lists<kUpdatePiece>(tensors, "sgd",
                           [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
-                            sgd<<<blocks, kThreads, 0, stream>>>(step, list);
+                            update_sgd<<<blocks, kThreads, 0, stream>>>(step, list);
                           });
 }
 
