@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "passes/cast.h"
 #include "program/ops.h"
+#include "tests/backends/compact_update.h"
 #include "tests/backends/op_cases.h"
 #include "tests/backends/op_runner.h"
 
@@ -140,25 +141,7 @@ TEST_P(CudaOps, MatchTheReference) {
 /// Halves lose nothing, their upper ones are the copy, and a gradient that bf16 holds is the same in it.
 TEST_F(Cuda, UpdatesOfHalvesAreThoseOfWholeNumbers) {
   const auto gpu = make_cuda_backend(0, {});
-  for (const std::string optimizer : {"adamw", "sgd"}) {
-    const CompactUpdate cases = compact_update(optimizer);
-    OpRunner plain(cases.plain, *gpu);
-    OpRunner compact(cases.compact, *gpu);
-    plain.run_all();
-    compact.run_all();
-    const Op& update = cases.plain.program.ops.back();
-    for (const TensorId id : update.outputs) {
-      if (id == program::kNone) continue;
-      const auto values = compact.read(id);
-      const auto expected = plain.read(id);
-      const bool is_rounded = cases.plain.program.tensor(id).dtype == DType::bf16;
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        const double ulp = is_rounded ? 0x1p-7 * std::abs(expected[i]) : 0;  // ties are rounded otherwise
-        ASSERT_NEAR(values[i], expected[i], ulp) << optimizer << ", output " << id << "[" << i << "]";
-      }
-    }
-    EXPECT_EQ(compact.read(update.inputs[1]), plain.read(update.inputs[1])) << "norm";
-  }
+  for (const std::string optimizer : {"adamw", "sgd"}) expect_compact_is_plain(optimizer, *gpu);
 }
 
 /// The same bits again, and in the place of an input.
