@@ -7,6 +7,7 @@
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/program_report.h"
+#include "cli/values.h"
 #include "core/error.h"
 #include "model/forward.h"
 
@@ -18,6 +19,7 @@ struct Options {
   RunOptions run;
   std::string stage;
   std::string scope;
+  std::string clip = "1";
   std::string format = "table";
   bool inference = false;
   bool totals = false;
@@ -46,7 +48,8 @@ int run(const Options& options) {
   if (options.inference && !options.stage.empty()) {
     throw core::UsageError("--inference has no stages: leave out --stage or --inference");
   }
-  const Point point = single_point(options.model, options.run);
+  Point point = single_point(options.model, options.run);
+  point.step.optimizer.clip_norm = parse_number("--clip", options.clip, 0);
   const program::Program program = build(options, point);
   const passes::MemoryPlan plan = passes::plan_memory(program);
   const PlannedProgram planned{program, plan};
@@ -61,6 +64,11 @@ Body declare_program(CLI::App& app) {
   auto options = std::make_shared<Options>();
   options->model.add_to(app);
   options->run.add_to(app);
+  app.add_option("--clip", options->clip,
+                 "Largest global gradient norm (0: no clipping, updates come as early as they can)")
+      ->type_name("X")
+      ->capture_default_str()
+      ->group("Run");
   app.add_option("--stage", options->stage,
                  "Stop after this rewrite of the recipe (default: the last one, what the engine runs)")
       ->type_name("forward|lowered|differentiated|recomputed|optimizer|cast|fused")
