@@ -51,20 +51,40 @@ function extentOf(sets: readonly PointSet[], roofs: Roofs): Extent {
 function roofLines(roofs: Roofs, { x, y }: Extent): Option[] {
   const peak = roofs.rates[0]?.value ?? y[1];
   const fastest = roofs.bandwidths[0]?.value ?? Infinity;
-  const line = (name: string, from: [number, number], to: [number, number], atEnd: boolean): Option => ({
+  const line = (name: string, label: string, from: [number, number], to: [number, number], atEnd: boolean): Option => ({
     type: 'line', name, data: [from, to], silent: true, showSymbol: false, symbol: 'none', z: 1, lineStyle: { color: token('muted'), width: 1.2 },
     endLabel: { show: atEnd, formatter: name, color: token('muted'), fontSize: 11, align: 'right', offset: [-6, -9] },
     markPoint: atEnd ? undefined : { symbol: 'rect', symbolSize: 0.01, silent: true, data: [{ coord: slopeLabelAt(from, to) }],
-      label: { show: true, formatter: name, color: token('muted'), fontSize: 11, position: 'right', distance: 6 } },
+      label: { show: label !== '', formatter: label, color: token('muted'), fontSize: 11, position: 'right', distance: 6 } },
   });
+  const labels = slopeLabels(roofs.bandwidths);
   return [
-    ...roofs.rates.map((rate) => line(`${rate.name} ${flopPerSecond(rate.value)}`, [Math.max(x[0], rate.value / fastest), rate.value], [x[1], rate.value], true)),
-    ...roofs.bandwidths.map((bandwidth) => {
+    ...roofs.rates.map((rate) => line(`${rate.name} ${flopPerSecond(rate.value)}`, '', [Math.max(x[0], rate.value / fastest), rate.value], [x[1], rate.value], true)),
+    ...roofs.bandwidths.map((bandwidth, index) => {
       const left = Math.max(x[0], y[0] / bandwidth.value);
       const right = Math.min(x[1], peak / bandwidth.value);
-      return line(`${bandwidth.name} ${quantity(bandwidth.value, 'byte/s')}`, [left, left * bandwidth.value], [right, right * bandwidth.value], false);
+      return line(bandwidthName(bandwidth), labels[index]!, [left, left * bandwidth.value], [right, right * bandwidth.value], false);
     }),
   ];
+}
+
+const bandwidthName = ({ name, value }: { name: string; value: number }): string => `${name} ${quantity(value, 'byte/s')}`;
+
+/** Slopes that lie on each other share the label of the first. */
+function slopeLabels(bandwidths: Roofs['bandwidths']): string[] {
+  const kApart = 1.25;
+  const labels: string[] = [];
+  let first = 0;
+  bandwidths.forEach((bandwidth, index) => {
+    if (index > 0 && bandwidths[index - 1]!.value < kApart * bandwidth.value) {
+      labels[first] += `, ${bandwidthName(bandwidth)}`;
+      labels.push('');
+    } else {
+      first = index;
+      labels.push(bandwidthName(bandwidth));
+    }
+  });
+  return labels;
 }
 
 /** Low on a slope, where there are few points, on the logarithmic scale. */
