@@ -155,14 +155,14 @@ constexpr double kParts = 132;
 constexpr double kLeastParts = 4;
 constexpr double kMostParts = 24;
 
-/// The share of a device that updates need to keep up with the products of the backward pass; 0: they are not
+/// The share of a device that AdamW needs to keep up with the products of the backward pass; 0: updates are not
 /// to have one.
 double share_of_updates(const Program& p) {
   double flop = 0;
   double bytes = 0;
   for (const Op& op : p.ops) {
     const program::Cost cost = program::cost_of(p, op);
-    if (is_update(op)) bytes += static_cast<double>(cost.bytes_read + cost.bytes_written);
+    if (op.is(ops::kAdamW)) bytes += static_cast<double>(cost.bytes_read + cost.bytes_written);
     if (op.phase == program::Phase::backward) flop += static_cast<double>(cost.matmul_flop);
   }
   if (flop == 0) return 0;

@@ -8,13 +8,6 @@
 
 namespace rooflm::backends::cuda {
 
-/// Whether this is the code of an architecture that has them.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-constexpr bool kHasBulkCopies = true;
-#else
-constexpr bool kHasBulkCopies = false;
-#endif
-
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
 /// Counts bytes that are to arrive. Lies in shared memory; one thread orders, all may wait.

@@ -27,6 +27,16 @@ __device__ inline void add_pack(LogSumExp& total, const Pack& pack, std::int64_t
   total.merge(part);
 }
 
+/// The loss of a row whose logits are `x`. `bad_id` may be null.
+template <class T>
+__device__ float loss_of(const T* x, std::int32_t target, std::int64_t valid, float log_sum,
+                         std::int32_t* bad_id) {
+  if (target < 0) return 0.0F;
+  if (target < valid) return log_sum - to_float(x[target]);
+  if (bad_id != nullptr) *bad_id = 1;
+  return __int_as_float(0x7fffffff);
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy(LossShape shape, bool aligned, const T* logits, const std::int32_t* targets, float* losses,
@@ -51,16 +61,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   total = block_merge(total);
   if (threadIdx.x > 0) return;
-  const std::int32_t target = targets[row];
   const float log_sum = total.value();
   lse[row] = log_sum;
-  if (target < 0) {
-    losses[row] = 0;
-  } else {
-    const bool exists = target < shape.valid;
-    losses[row] = exists ? log_sum - to_float(x[target]) : __int_as_float(0x7fffffff);
-    if (!exists && bad_id != nullptr) *bad_id = 1;
-  }
+  losses[row] = loss_of(x, targets[row], shape.valid, log_sum, bad_id);
 }
 
 /// The gradient of eight logits from `first` on, of a row that takes part.
@@ -144,11 +147,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int32_t target = targets[row];
   if (threadIdx.x == 0) {
     lse[row] = log_sum;
-    const bool exists = target < shape.valid;
-    losses[row] = target < 0 ? 0.0F
-                  : exists   ? log_sum - to_float(row_kept[target])
-                             : __int_as_float(0x7fffffff);
-    if (!exists && bad_id != nullptr) *bad_id = 1;
+    losses[row] = loss_of(row_kept, target, shape.valid, log_sum, bad_id);
   }
   const std::int64_t valid = target < 0 ? 0 : shape.valid;
   T* to = dlogits + row * shape.cols;
