@@ -155,8 +155,8 @@ constexpr double kParts = 132;
 constexpr double kLeastParts = 4;
 constexpr double kMostParts = 24;
 
-/// The share of a device that AdamW needs to keep up with the products of the backward pass; 0: updates are not
-/// to have one.
+/// The share of a device that AdamW needs to keep up with the products of the backward pass; 0: updates are
+/// not to have one.
 double share_of_updates(const Program& p) {
   double flop = 0;
   double bytes = 0;

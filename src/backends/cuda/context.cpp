@@ -52,18 +52,6 @@ cudaDeviceProp open_device(int index) {
   return properties;
 }
 
-enum class Priority : std::uint8_t { low, middle, high };
-
-StreamHandle make_stream(Priority priority) {
-  int low = 0;
-  int high = 0;
-  check(cudaDeviceGetStreamPriorityRange(&low, &high), "creating a stream");
-  cudaStream_t stream = nullptr;
-  const int value = priority == Priority::low ? low : priority == Priority::high ? high : (low + high) / 2;
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, value), "creating a stream");
-  return StreamHandle(stream);
-}
-
 EventHandle make_order_event() {
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
@@ -86,6 +74,16 @@ PoolHandle make_pool(int index) {
 }
 
 }  // namespace
+
+StreamHandle make_stream(Priority priority) {
+  int low = 0;
+  int high = 0;
+  check(cudaDeviceGetStreamPriorityRange(&low, &high), "creating a stream");
+  cudaStream_t stream = nullptr;
+  const int value = priority == Priority::low ? low : priority == Priority::high ? high : (low + high) / 2;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, value), "creating a stream");
+  return StreamHandle(stream);
+}
 
 EventHandle make_event() {
   cudaEvent_t event = nullptr;

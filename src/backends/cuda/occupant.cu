@@ -1,5 +1,4 @@
 // Some multiprocessors of a device, held while something else is measured on the others.
-#include <algorithm>
 #include <chrono>
 
 #include "backends/cuda/check.h"
@@ -35,20 +34,11 @@ int most_shared_bytes() {
   return bytes;
 }
 
-cudaStream_t make_urgent_stream() {
-  int low = 0;
-  int high = 0;
-  cudaStream_t stream = nullptr;
-  check(cudaDeviceGetStreamPriorityRange(&low, &high), "holding multiprocessors");
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, high), "holding multiprocessors");
-  return stream;
-}
-
 }  // namespace
 
 Occupant::Occupant(int blocks) : blocks_(blocks) {
   if (blocks == 0) return;
-  stream_ = StreamHandle(make_urgent_stream());
+  stream_ = make_stream(Priority::high);
   flags_ = make_pinned<std::uint32_t>(static_cast<std::size_t>(1 + blocks));
   check(cudaFuncSetAttribute(hold, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes()),
         "holding multiprocessors");

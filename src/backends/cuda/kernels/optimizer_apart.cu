@@ -1,6 +1,8 @@
 // AdamW on a few multiprocessors, while products have the others: bulk copies keep three chunks of every
 // array under way for each multiprocessor, so that it moves what its port to the L2 cache can.
 #include <algorithm>
+#include <iterator>
+#include <vector>
 
 #include "backends/cuda/kernels/adamw.cuh"
 #include "backends/cuda/kernels/bulk_copy.cuh"
@@ -165,11 +167,16 @@ bool is_possible() {
 
 void launch_adamw_apart(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors,
                         int blocks) {
-  if (!std::all_of(tensors.begin(), tensors.end(), fits) || !is_possible()) {
+  if (!is_possible()) {
     static_cast<void>(cudaGetLastError());
     return launch_adamw(stream, step, tensors);
   }
-  for_lists<kChunk>(tensors, kWhat,
+  std::vector<UpdatedTensor> own;
+  std::vector<UpdatedTensor> others;
+  std::partition_copy(tensors.begin(), tensors.end(), std::back_inserter(own), std::back_inserter(others),
+                      fits);
+  launch_adamw(stream, step, others);
+  for_lists<kChunk>(std::span<const UpdatedTensor>(own), kWhat,
                     [&](const TensorList<UpdatedTensor>& list, unsigned chunks, std::int64_t) {
                       const unsigned used = std::min(chunks, static_cast<unsigned>(blocks));
                       update_adamw_apart<<<used, kThreads, kSharedBytes, stream>>>(step, list, chunks);
