@@ -35,7 +35,6 @@ struct Options {
   bool overwrite = false;
   bool no_peak = false;
   bool nondeterministic = false;
-  bool updates_apart = false;
 };
 
 BenchSettings settings_from(const Options& options) {
@@ -95,10 +94,7 @@ int run(const Options& options) {
   const BenchSettings settings = settings_from(options);
   std::vector<Point> points = sweep(options.model, options.run);
   const double clip_norm = parse_number("--clip", options.clip, 0);
-  for (Point& point : points) {
-    point.step.optimizer.clip_norm = clip_norm;
-    point.step.updates_apart = options.updates_apart;
-  }
+  for (Point& point : points) point.step.optimizer.clip_norm = clip_norm;
   // A device that is not there is an error of the whole command, before anything is measured.
   for (const Point& point : points) make_backend(point.device, point.step.engine, settings.threads);
   std::unique_ptr<record::Writer> record;
@@ -152,11 +148,6 @@ Body declare_bench(CLI::App& app) {
                  "Larger configurations become rows with status oom: 8GB, 8GiB (default: what is free)")
       ->type_name("SIZE")
       ->group("Measuring");
-  app.add_flag("--updates-apart", options->updates_apart,
-               "With --clip 0: GPUs update weights on some multiprocessors of their own beside the products "
-               "of long "
-               "backward passes (not measured yet)")
-      ->group("Run");
   app.add_flag("--nondeterministic", options->nondeterministic,
                "Let GPUs sum the gradient of attention in any order where that is faster")
       ->group("Run");

@@ -156,8 +156,7 @@ Program training_step(const Program& forward, const StepOptions& options, Stage 
   passes::cast(step, options.dtype);
   mark_products(step, options.tf32);
   if (stop_after == Stage::cast) return step;
-  if (options.engine == EngineKind::fused)
-    passes::fuse(step, {options.gelu_in_products, options.updates_apart});
+  if (options.engine == EngineKind::fused) passes::fuse(step, {options.gelu_in_products});
   if (is_compact(options)) {
     passes::narrow_gradients(step);
     passes::share_halves(step);

@@ -33,7 +33,6 @@ struct StepOptions {
   /// fused, bf16: weights in halves and bf16 gradients where nothing is added up (passes/compact_state.h).
   bool compact_state = false;
   bool gelu_in_products = false;  ///< fused: see passes::FuseOptions
-  bool updates_apart = false;     ///< fused, without clipping: see passes::early_updates
   int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
   passes::OptimizerOptions optimizer{};
 };

@@ -2,7 +2,6 @@
 #include "passes/early_updates.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -28,7 +27,7 @@ constexpr std::int64_t kLeastParameters = std::int64_t{1} << 22U;
 constexpr std::int64_t kSmallProductFlop = 10'000'000'000;
 /// Into how many parts the parameters are divided, of which two or three are updated beside other ops at a
 /// time: their gradients take memory.
-constexpr std::int64_t kWindows = 8;
+constexpr std::int64_t kWindows = 20;
 
 constexpr std::size_t kNorm = 1;    // inputs of an update: hyper, norm or kNone, then
 constexpr std::size_t kWeight = 2;  // the weight and
@@ -145,44 +144,6 @@ void mark_small_gradients(Program& p) {
   }
 }
 
-/// What an update on a part of a device leaves to products: on one H200 products take 600 TFLOP/s and one of
-/// its 132 multiprocessors updates 80 GB/s.
-constexpr double kFlopPerS = 600e12;
-constexpr double kPartBytesPerS = 80e9;
-constexpr double kParts = 132;
-/// Updates that take less of the device's time than a product's rounding to whole tiles, or so much that too
-/// little were left for the products, run below them instead.
-constexpr double kLeastParts = 4;
-constexpr double kMostParts = 24;
-
-/// The share of a device that AdamW needs to keep up with the products of the backward pass; 0: updates are
-/// not to have one.
-double share_of_updates(const Program& p) {
-  double flop = 0;
-  double bytes = 0;
-  for (const Op& op : p.ops) {
-    const program::Cost cost = program::cost_of(p, op);
-    if (op.is(ops::kAdamW)) bytes += static_cast<double>(cost.bytes_read + cost.bytes_written);
-    if (op.phase == program::Phase::backward) flop += static_cast<double>(cost.matmul_flop);
-  }
-  if (flop == 0) return 0;
-  const double parts = std::ceil(bytes / kPartBytesPerS / (flop / kFlopPerS));
-  return parts >= kLeastParts && parts <= kMostParts ? parts / kParts : 0;
-}
-
-/// Updates beside others, and the products of the backward pass from the first of them on, know of each
-/// other.
-void mark_apart(Program& p, double share) {
-  bool began = false;
-  for (Op& op : p.ops) {
-    const bool is_beside = is_update(op) && op.attrs.flag("beside");
-    began = began || is_beside;
-    const bool is_product = op.phase == program::Phase::backward && program::cost_of(p, op).matmul_flop > 0 &&
-                            (op.is(ops::kMatmul) || op.is(ops::kMatmulGeluBackward));
-    if (is_beside || (began && is_product)) op.attrs.set("apart", share);
-  }
-}
-
 /// All updates but the last run beside others; after each kWindows-th of the parameters the others wait.
 void mark_updates(Program& p) {
   const auto last = std::find_if(p.ops.rbegin(), p.ops.rend(), is_update);
@@ -206,7 +167,7 @@ void mark_updates(Program& p) {
 
 }  // namespace
 
-void early_updates(Program& program, bool apart) {
+void early_updates(Program& program) {
   if (!std::all_of(program.ops.begin(), program.ops.end(),
                    [](const Op& op) { return !is_update(op) || takes_part(op); })) {
     return;
@@ -226,11 +187,7 @@ void early_updates(Program& program, bool apart) {
   waiting.give(0, rewritten);
   program.ops = std::move(rewritten);
   mark_updates(program);
-  if (const double share = apart ? share_of_updates(program) : 0; share > 0) {
-    mark_apart(program, share);
-  } else {
-    mark_small_gradients(program);
-  }
+  mark_small_gradients(program);
 }
 
 std::vector<int> end_beside(const Program& program) {

@@ -15,11 +15,7 @@ namespace rooflm::passes {
 /// before the last such op, an op with `join`, the last update, when everything is done; what ops beside use
 /// is alive until then (end_beside). In the order of the program all is right as well. Updates that clip are
 /// left where they are. Expects one tensor per update, copies attached.
-///
-/// `apart`: updates that run beside others get a part of the device to themselves, the attribute `apart` (a
-/// share), where the products of the backward pass are long enough for that; these carry it, too, so that a
-/// device can cut them for the rest. Small products then stay in their order.
-void early_updates(program::Program& program, bool apart = false);
+void early_updates(program::Program& program);
 
 /// For each op the last one that it may run beside: itself where it has no attribute `beside`.
 std::vector<int> end_beside(const program::Program& program);

@@ -224,7 +224,7 @@ void fuse(Program& program, const FuseOptions& options) {
   fuse_losses(program);
   fuse_neighbours(program);
   if (options.gelu_in_products) GeluFusion(program).run();
-  if (!clips) early_updates(program, options.updates_apart);
+  if (!clips) early_updates(program);
 }
 
 }  // namespace rooflm::passes

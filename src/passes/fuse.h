@@ -21,7 +21,6 @@ namespace rooflm::passes {
 /// its gradient of a product's sums before they are rounded, not after.
 struct FuseOptions {
   bool gelu_in_products = false;  ///< for devices whose products do that on the way out
-  bool updates_apart = false;     ///< see early_updates
 };
 void fuse(program::Program& program, const FuseOptions& options = {});
 

@@ -104,53 +104,5 @@ TEST_F(CudaKernels, Updates) {
   }
 }
 
-/// Blocks of their own compute the same bits, whatever their number: several chunks each, parts of one, none.
-TEST_F(CudaKernels, UpdatesApartAreThoseOfAllMultiprocessors) {
-  const DeviceArray hyper(DType::f32, Values{0.01, 0.19, 0.0975, 0});
-  const UpdateStep step{
-      .hyper = hyper.floats(), .weight_decay = 0.1F, .beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F};
-  struct Arrays {
-    std::unique_ptr<DeviceArray> p, g, m, v;
-  };
-  const std::vector<std::size_t> sizes{8, 4096, 4104, 100'000, 0, 1'000'000};
-  for (const int blocks : {1, 3, 16}) {
-    SCOPED_TRACE(blocks);
-    std::vector<Arrays> expected;
-    std::vector<Arrays> actual;
-    for (auto* each : {&expected, &actual}) {
-      std::vector<UpdatedTensor> tensors;
-      for (std::size_t i = 0; i < sizes.size(); ++i) {
-        const auto seed = static_cast<unsigned>(4 * i);
-        const auto count = static_cast<std::int64_t>(sizes[i]);
-        Values v = random_values(DType::f32, count, seed + 2);
-        for (double& value : v) value = std::abs(value);
-        // Any two planes of halves are numbers.
-        each->push_back(
-            {std::make_unique<DeviceArray>(DType::bf16, random_values(DType::bf16, 2 * count, seed)),
-             std::make_unique<DeviceArray>(DType::bf16, random_values(DType::bf16, count, seed + 3)),
-             std::make_unique<DeviceArray>(DType::f32, random_values(DType::f32, count, seed + 1)),
-             std::make_unique<DeviceArray>(DType::f32, v)});
-        const Arrays& a = each->back();
-        tensors.push_back({.count = count,
-                           .parameter = a.p->data(),
-                           .gradient = a.g->data(),
-                           .moment1 = a.m->floats(),
-                           .moment2 = a.v->floats(),
-                           .is_halved = true,
-                           .has_bf16_gradient = true});
-      }
-      for (int i = 0; i < 2; ++i) {
-        each == &expected ? launch_adamw(nullptr, step, tensors)
-                          : launch_adamw_apart(nullptr, step, tensors, blocks);
-      }
-    }
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      EXPECT_EQ(actual[i].p->read(), expected[i].p->read()) << sizes[i];
-      EXPECT_EQ(actual[i].m->read(), expected[i].m->read()) << sizes[i];
-      EXPECT_EQ(actual[i].v->read(), expected[i].v->read()) << sizes[i];
-    }
-  }
-}
-
 }  // namespace
 }  // namespace rooflm::tests

@@ -150,31 +150,5 @@ TEST(EarlyUpdates, WaitForTheNormWhenClipping) {
   for (const std::size_t i : updates_of(p)) EXPECT_FALSE(p.ops[i].attrs.flag("beside"));
 }
 
-/// Long sequences: products take so long that updates need 7 to 12 % of a device. Short ones leave no time,
-/// large batches of a small model need nothing.
-TEST(EarlyUpdates, ApartGetAShareWhereProductsAreLongEnough) {
-  const auto shares = [](const char* model, std::int64_t batch, std::int64_t seq) {
-    model::ModelConfig config = model::with_overrides(model::preset(model), {.arch = model::Arch::llama});
-    const Program p =
-        engines::training_step(model::forward(config, batch, seq), {.dtype = core::DType::bf16,
-                                                                    .compact_state = true,
-                                                                    .updates_apart = true,
-                                                                    .optimizer = {.clip_norm = 0}});
-    std::set<double> found;
-    for (const Op& op : p.ops) {
-      if (!op.attrs.has("apart")) continue;
-      found.insert(op.attrs.number("apart"));
-      EXPECT_TRUE(op.is(ops::kAdamW) ? op.attrs.flag("beside") : op.phase == program::Phase::backward);
-    }
-    return found;
-  };
-  const auto long_ones = shares("xl", 4, 1024);
-  ASSERT_EQ(long_ones.size(), 1U);
-  EXPECT_GT(*long_ones.begin(), 0.05);
-  EXPECT_LT(*long_ones.begin(), 0.15);
-  EXPECT_TRUE(shares("xl", 4, 128).empty());
-  EXPECT_TRUE(shares("small", 64, 1024).empty());
-}
-
 }  // namespace
 }  // namespace rooflm

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -80,7 +79,7 @@ StreamHandle make_stream(Priority priority) {
   int high = 0;
   check(cudaDeviceGetStreamPriorityRange(&low, &high), "creating a stream");
   cudaStream_t stream = nullptr;
-  const int value = priority == Priority::low ? low : priority == Priority::high ? high : (low + high) / 2;
+  const int value = priority == Priority::low ? low : high;
   check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, value), "creating a stream");
   return StreamHandle(stream);
 }
@@ -110,10 +109,8 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
   const cudaDeviceProp properties = open_device(index);
   sm_count_ = properties.multiProcessorCount;
   name_ = properties.name;
-  stream_ = make_stream(Priority::middle);
+  stream_ = make_stream(Priority::high);
   side_stream_ = make_stream(Priority::low);
-  apart_stream_ = make_stream(Priority::high);
-  forked_to_ = side_stream_.get();
   forked_ = make_order_event();
   done_ = make_order_event();
   done_before_ = make_order_event();
@@ -136,12 +133,11 @@ bool Context::is_recording() const {
   return status == cudaStreamCaptureStatusActive;
 }
 
-cudaStream_t Context::fork(Side side) const {
+cudaStream_t Context::fork() const {
   if (in_order_ || !is_recording()) return stream();
-  forked_to_ = side == Side::apart ? apart_stream_.get() : side_stream_.get();
   check(cudaEventRecord(forked_.get(), stream()), "running kernels beside each other");
-  check(cudaStreamWaitEvent(forked_to_, forked_.get()), "running kernels beside each other");
-  return forked_to_;
+  check(cudaStreamWaitEvent(side_stream_.get(), forked_.get()), "running kernels beside each other");
+  return side_stream_.get();
 }
 
 void Context::keep_up() {
@@ -149,14 +145,14 @@ void Context::keep_up() {
   if (keeps_up_) {
     check(cudaStreamWaitEvent(stream(), done_before_.get()), "running kernels beside each other");
   }
-  check(cudaEventRecord(done_.get(), forked_to_), "running kernels beside each other");
+  check(cudaEventRecord(done_.get(), side_stream_.get()), "running kernels beside each other");
   std::swap(done_, done_before_);
   keeps_up_ = true;
 }
 
 void Context::join() {
   if (in_order_ || !is_recording()) return;
-  check(cudaEventRecord(done_.get(), forked_to_), "running kernels beside each other");
+  check(cudaEventRecord(done_.get(), side_stream_.get()), "running kernels beside each other");
   check(cudaStreamWaitEvent(stream(), done_.get()), "running kernels beside each other");
   keeps_up_ = false;
 }
@@ -236,11 +232,6 @@ void Context::throw_fault() const {
                     Progress::kSpacing, explain(error), kHowToNameIt));
   }
   throw core::Unavailable(fmt::format("CUDA: {} failed: {}", place.op, explain(error)));
-}
-
-int multiprocessors_apart(const Context& context, const program::Op& op) {
-  if (!op.attrs.has("apart")) return 0;
-  return static_cast<int>(std::lround(op.attrs.number("apart") * context.sm_count()));
 }
 
 }  // namespace rooflm::backends::cuda

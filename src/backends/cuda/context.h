@@ -69,12 +69,9 @@ class Context {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const CudaOptions& options() const { return options_; }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
-  /// A stream for work that may run beside what follows: it begins when everything submitted so far has run.
-  /// Of low priority where that work takes what others leave, of high priority where it is to have
-  /// multiprocessors of its own; a recording uses one of both. Only in a recording; elsewhere it is stream(),
-  /// and kernels run in their order.
-  enum class Side : std::uint8_t { below, apart };
-  [[nodiscard]] cudaStream_t fork(Side side = Side::below) const;
+  /// A stream of low priority for work that may run beside what follows: it begins when everything submitted
+  /// so far has run. Only in a recording; elsewhere it is stream(), and kernels run in their order.
+  [[nodiscard]] cudaStream_t fork() const;
   /// With true, nothing forks: kernels run in their order in recordings, too.
   void keep_order(bool in_order) { in_order_ = in_order; }
   /// What is submitted from here on waits for what was forked before the last call since join().
@@ -120,8 +117,7 @@ class Context {
   CudaOptions options_;
   int sm_count_ = 0;
   std::string name_;
-  StreamHandle stream_, side_stream_, apart_stream_;
-  mutable cudaStream_t forked_to_ = nullptr;  ///< what fork gave last
+  StreamHandle stream_, side_stream_;
   EventHandle forked_;
   EventHandle done_, done_before_;  ///< of the side stream, at the last two calls of keep_up or join
   bool keeps_up_ = false;           ///< whether done_before_ was recorded since the last join
@@ -139,9 +135,5 @@ class Context {
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<Progress> progress_;
 };
-
-/// How many multiprocessors the op's updates have for themselves, or are missing for a product beside them
-/// (attribute `apart`, a share of the device); 0: none.
-int multiprocessors_apart(const Context& context, const program::Op& op);
 
 }  // namespace rooflm::backends::cuda

@@ -11,7 +11,6 @@
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/gemm_search.h"
-#include "backends/cuda/occupant.h"
 #include "core/error.h"
 #include "core/f16.h"
 #include "core/rng.h"
@@ -21,7 +20,7 @@ namespace {
 
 using core::DType;
 
-constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20U;
+constexpr std::size_t kWorkspaceBytes = std::size_t{16} << 20U;
 constexpr std::size_t kSideWorkspaceBytes = std::size_t{8} << 20U;
 /// Operands aligned to so many bytes may be read by any algorithm.
 constexpr std::int64_t kAnyTile = 16;
@@ -53,9 +52,8 @@ std::string key_of(const GemmProblem& p, std::size_t workspace_bytes) {
   return fmt::format("{}x {}x{}x{} {}{} {}->{}{}{}{} epilogue {} {} align {},{},{} workspace {}", p.batch,
                      p.m, p.n, p.k, p.trans_a ? "T" : "N", p.trans_b ? "T" : "N", core::name_of(p.factors),
                      core::name_of(p.result), p.tf32 ? " tf32" : "", p.accumulate ? " adds" : "",
-                     p.bias ? " bias" : "", static_cast<int>(p.epilogue),
-                     p.beside ? "beside" : fmt::format("alone without {}", p.missing), p.align_a, p.align_b,
-                     p.align_c, workspace_bytes);
+                     p.bias ? " bias" : "", static_cast<int>(p.epilogue), p.beside ? "beside" : "alone",
+                     p.align_a, p.align_b, p.align_c, workspace_bytes);
 }
 
 template <class T>
@@ -174,10 +172,9 @@ std::optional<RandomOperands> make_operands(const Context& context, const GemmPr
   }
 }
 
-/// Seconds of one of `runs` submissions beside the occupant; infinity when the first is refused, which also
-/// loads the kernel.
+/// Seconds of one of `runs` submissions; infinity when the first is refused, which also loads the kernel.
 template <class Submit>
-double time_s(cudaStream_t stream, int runs, Occupant& occupant, const Submit& submit) {
+double time_s(cudaStream_t stream, int runs, const Submit& submit) {
   constexpr double kMs = 1e-3;
   if (!submit()) {
     static_cast<void>(cudaGetLastError());
@@ -185,13 +182,10 @@ double time_s(cudaStream_t stream, int runs, Occupant& occupant, const Submit& s
   }
   const EventHandle begin = make_event();
   const EventHandle end = make_event();
-  check(cudaStreamSynchronize(stream), "timing a product");
-  occupant.start();
   check(cudaEventRecord(begin.get(), stream), "timing a product");
   for (int run = 0; run < runs; ++run) submit();
   check(cudaEventRecord(end.get(), stream), "timing a product");
   check(cudaEventSynchronize(end.get()), "timing a product");
-  occupant.stop();
   float ms = 0;
   check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing a product");
   return kMs * static_cast<double>(ms) / runs;
@@ -243,10 +237,9 @@ void Gemm::choose() {
     return submit_to(lane, algorithm, operands) == CUBLAS_STATUS_SUCCESS;
   };
   const bool any_tile = std::min({problem_.align_a, problem_.align_b, problem_.align_c}) >= kAnyTile;
-  Occupant occupant(problem_.missing);
   algorithm_ =
       find_fastest(product, proposals, any_tile, [&](const cublasLtMatmulAlgo_t& algorithm, int runs) {
-        return time_s(lane.stream, runs, occupant, [&] { return submit_with(algorithm); });
+        return time_s(lane.stream, runs, [&] { return submit_with(algorithm); });
       });
   context.products().cache().add(key, algorithm_);
 }

@@ -33,7 +33,6 @@ struct GemmProblem {
   bool bias = false;  ///< in the dtype of c
   GemmEpilogue epilogue = GemmEpilogue::none;
   bool beside = false;  ///< runs beside other products (Context::fork), with a workspace of its own
-  int missing = 0;      ///< multiprocessors that others hold meanwhile
   /// Powers of two that divide every address of a, b and c. That of aux is a multiple of 16.
   std::int64_t align_a = 1, align_b = 1, align_c = 1;
   // clang-tidy 14 takes the comparison with zero that a defaulted <=> makes for a pointer.

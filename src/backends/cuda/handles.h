@@ -37,7 +37,7 @@ using LtPreference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreference
 /// An event that takes times.
 EventHandle make_event();
 /// Which stream's kernels come first where there is not room for all.
-enum class Priority : std::uint8_t { low, middle, high };
+enum class Priority : std::uint8_t { low, high };
 /// A stream that does not wait for the default one.
 StreamHandle make_stream(Priority priority);
 

@@ -46,7 +46,6 @@ struct Update {
   std::size_t inputs_each, outputs_each;
   std::vector<UpdatedTensor> shapes;  ///< without addresses
   bool has_copies, runs_beside;
-  int apart;  ///< multiprocessors that it has for itself where it runs beside products; 0: none
   UpdateStep step;
 
   Update(const OpView& v, std::size_t inputs, std::size_t outputs)
@@ -54,7 +53,6 @@ struct Update {
         outputs_each(outputs),
         has_copies(v.op.attrs.flag("copies")),
         runs_beside(v.op.attrs.flag("beside")),
-        apart(multiprocessors_apart(*v.context, v.op)),
         step{.max_norm = v.number("max_norm"),
              .weight_decay = v.number("weight_decay"),
              .scaled = v.op.attrs.flag("scaled")} {
@@ -70,8 +68,7 @@ struct Update {
 
   /// The stream that the update belongs in.
   [[nodiscard]] cudaStream_t stream(const Context& context) const {
-    if (!runs_beside) return context.stream();
-    return context.fork(apart > 0 ? Context::Side::apart : Context::Side::below);
+    return runs_beside ? context.fork() : context.stream();
   }
   [[nodiscard]] UpdateStep step_of(const KernelArgs& args) const {
     UpdateStep bound = step;
@@ -131,12 +128,7 @@ Kernel make_adamw(const OpView& v) {
   update.step.beta2 = v.number("beta2");
   update.step.eps = v.number("eps");
   return [context = v.context, update = std::move(update)](const KernelArgs& args) {
-    if (update.apart > 0) {
-      launch_adamw_apart(update.stream(*context), update.step_of(args), update.tensors_of(args),
-                         update.apart);
-    } else {
-      launch_adamw(update.stream(*context), update.step_of(args), update.tensors_of(args));
-    }
+    launch_adamw(update.stream(*context), update.step_of(args), update.tensors_of(args));
   };
 }
 

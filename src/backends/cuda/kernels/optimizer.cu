@@ -1,5 +1,4 @@
 // The optimizer step: each block takes one piece of one tensor of the list.
-#include "backends/cuda/kernels/adamw.cuh"
 #include "backends/cuda/kernels/optimizer.h"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
@@ -8,11 +7,12 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
+constexpr int kFours = 2;  ///< of neighbours that a thread updates: more under way gains nothing
 constexpr int kNormThreads = 512;
 constexpr int kTotalThreads = 1024;
 constexpr std::int64_t kNormPiece = 65536;
-constexpr std::int64_t kUpdatePiece = std::int64_t{kThreads} * kPack;
+constexpr std::int64_t kUpdatePiece = std::int64_t{kThreads} * kFours * 4;
 
 /// Squares are added in fp32 within a pack, in double from there on.
 __global__ void __launch_bounds__(kNormThreads)
@@ -51,115 +51,205 @@ __global__ void __launch_bounds__(kTotalThreads)
   if (threadIdx.x == 0) *norm = static_cast<float>(sqrt(total));
 }
 
-/// A pack of a tensor of the list. Everything is used once a step: it leaves the caches first.
-struct Piece {
-  UpdatedTensor tensor;
-  std::int64_t first;
-  bool aligned;
+/// What gradients are multiplied by: clipping, NaN for NaN, and the inverse of the loss scale.
+__device__ inline float factor_of(const UpdateStep& step) {
+  const float inverse_scale = step.scaled ? step.hyper[3] : 1.0F;
+  if (step.norm == nullptr) return inverse_scale;
+  const float ratio = step.max_norm / (*step.norm + 1e-6F);
+  return ratio >= 1.0F ? inverse_scale : ratio * inverse_scale;
+}
 
-  __device__ explicit Piece(const TensorList<UpdatedTensor>& list) {
-    const int index = list.find(blockIdx.x);
-    tensor = list.tensors[index];
-    first = (std::int64_t{blockIdx.x - list.first_block[index]} * kThreads + threadIdx.x) * kPack;
+__device__ inline bool is_skipped(const UpdateStep& step) { return step.scaled && step.hyper[3] == 0.0F; }
+
+/// Two words of fp32 numbers from the upper and the lower halves of two.
+__device__ inline uint2 join(unsigned upper, unsigned lower) {
+  const auto whole = [](unsigned high, unsigned low) {  // the lower half has a sign
+    return (high << 16) + static_cast<unsigned>(static_cast<int>(static_cast<short>(low)));
+  };
+  return {whole(upper & 0xffffU, lower & 0xffffU), whole(upper >> 16, lower >> 16)};
+}
+
+/// What core::Halves does with two numbers: the word of their upper halves, rounded, and that of the lower.
+__device__ inline uint2 split(float first, float second) {
+  const auto bits_of_master = [](float x) { return isnan(x) ? 0x7fc00000U : __float_as_uint(x); };
+  const auto upper_half = [](unsigned bits) { return (bits + 0x8000U) >> 16; };
+  const unsigned a = bits_of_master(first);
+  const unsigned b = bits_of_master(second);
+  return {upper_half(a) | upper_half(b) << 16, (a & 0xffffU) | b << 16};
+}
+
+__device__ inline float4 as_floats(const uint4& words) {
+  return {__uint_as_float(words.x), __uint_as_float(words.y), __uint_as_float(words.z),
+          __uint_as_float(words.w)};
+}
+
+/// Four neighbours of a tensor: a warp's accesses to fp32 arrays follow each other without gaps. What is
+/// loaded is converted where it is used, so that a thread's loads are under way together.
+struct Four {
+  const UpdatedTensor* tensor;
+  std::int64_t first;
+  bool whole;  ///< all four are there, and can be accessed at once
+
+  __device__ Four(const UpdatedTensor& of, std::int64_t from) : tensor(&of), first(from) {
     const auto bits =
-        reinterpret_cast<std::uintptr_t>(tensor.parameter) |
-        reinterpret_cast<std::uintptr_t>(tensor.gradient) | reinterpret_cast<std::uintptr_t>(tensor.moment1) |
-        reinterpret_cast<std::uintptr_t>(tensor.moment2) | reinterpret_cast<std::uintptr_t>(tensor.copy);
-    aligned = bits % sizeof(float4) == 0 && first + kPack <= tensor.count;
+        reinterpret_cast<std::uintptr_t>(of.parameter) | reinterpret_cast<std::uintptr_t>(of.gradient) |
+        reinterpret_cast<std::uintptr_t>(of.moment1) | reinterpret_cast<std::uintptr_t>(of.moment2) |
+        reinterpret_cast<std::uintptr_t>(of.copy);
+    whole = bits % sizeof(float4) == 0 && first + 4 <= of.count;
   }
-  __device__ RawPack<float> load(const float* from) const {
-    if (!aligned) return load_single(from, first, tensor.count);
-    const auto* packs = reinterpret_cast<const uint4*>(from + first);
-    return {{__ldcs(packs), __ldcs(packs + 1)}};
+  __device__ uint4 load(const float* from) const {
+    if (whole) return *reinterpret_cast<const uint4*>(from + first);
+    const auto word = [&](int i) {
+      return first + i < tensor->count ? __float_as_uint(from[first + i]) : 0U;
+    };
+    return {word(0), word(1), word(2), word(3)};
   }
-  /// As it is stored: fp32, or the upper and the lower halves.
-  __device__ RawPack<float> load_parameter() const {
-    if (!tensor.is_halved) return load(static_cast<const float*>(tensor.parameter));
-    const auto* upper = static_cast<const std::uint16_t*>(tensor.parameter) + first;
-    return {{__ldcs(reinterpret_cast<const uint4*>(upper)),
-             __ldcs(reinterpret_cast<const uint4*>(upper + tensor.count))}};
+  __device__ uint2 load(const std::uint16_t* from) const {
+    if (whole) return *reinterpret_cast<const uint2*>(from + first);
+    const auto half = [&](int i) { return first + i < tensor->count ? unsigned{from[first + i]} : 0U; };
+    return {half(0) | half(1) << 16, half(2) | half(3) << 16};
   }
-  __device__ Pack unpack_parameter(const RawPack<float>& raw) const {
-    if (!tensor.is_halved) return unpack(raw);
-    const uint4& upper = raw.v[0];
-    const uint4& lower = raw.v[1];
-    const float2 a = join_halves(upper.x, lower.x);
-    const float2 b = join_halves(upper.y, lower.y);
-    const float2 c = join_halves(upper.z, lower.z);
-    const float2 d = join_halves(upper.w, lower.w);
-    return {{a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}};
+  /// As it is stored: fp32, or two words of upper and two of lower halves.
+  __device__ uint4 load_parameter() const {
+    if (!tensor->is_halved) return load(static_cast<const float*>(tensor->parameter));
+    const auto* halves = static_cast<const std::uint16_t*>(tensor->parameter);
+    const uint2 upper = load(halves);
+    const uint2 lower = load(halves + tensor->count);
+    return {upper.x, upper.y, lower.x, lower.y};
   }
-  /// As it is stored: fp32, or bf16 in the first half.
-  __device__ RawPack<float> load_gradient() const {
-    if (!tensor.has_bf16_gradient) return load(static_cast<const float*>(tensor.gradient));
-    const auto* from = static_cast<const bf16*>(tensor.gradient);
-    const uint4 pack = aligned ? __ldcs(reinterpret_cast<const uint4*>(from + first))
-                               : load_single(from, first, tensor.count).v[0];
-    return {{pack, {}}};
+  __device__ float4 parameter_from(const uint4& loaded) const {
+    if (!tensor->is_halved) return as_floats(loaded);
+    const uint2 a = join(loaded.x, loaded.z);
+    const uint2 b = join(loaded.y, loaded.w);
+    return as_floats({a.x, a.y, b.x, b.y});
   }
-  __device__ Pack unpack_gradient(const RawPack<float>& raw) const {
-    return tensor.has_bf16_gradient ? unpack_words<bf16>(raw.v[0]) : unpack(raw);
+  /// As it is stored: fp32, or two words of bf16.
+  __device__ uint4 load_gradient() const {
+    if (!tensor->has_bf16_gradient) return load(static_cast<const float*>(tensor->gradient));
+    const uint2 words = load(static_cast<const std::uint16_t*>(tensor->gradient));
+    return {words.x, words.y, 0, 0};
   }
-  __device__ void store(float* to, const Pack& pack) const {
-    if (!aligned) return store_pack(to, first, tensor.count, false, pack);
-    auto* packs = reinterpret_cast<float4*>(to + first);
-    __stcs(packs, make_float4(pack[0], pack[1], pack[2], pack[3]));
-    __stcs(packs + 1, make_float4(pack[4], pack[5], pack[6], pack[7]));
+  __device__ float4 gradient_from(const uint4& loaded) const {
+    if (!tensor->has_bf16_gradient) return as_floats(loaded);
+    const float2 a = unpack_pair(loaded.x, static_cast<const bf16*>(nullptr));
+    const float2 b = unpack_pair(loaded.y, static_cast<const bf16*>(nullptr));
+    return {a.x, a.y, b.x, b.y};
   }
-  __device__ void store_halves(const Pack& pack) const {
-    const uint2 a = split_halves(pack[0], pack[1]);
-    const uint2 b = split_halves(pack[2], pack[3]);
-    const uint2 c = split_halves(pack[4], pack[5]);
-    const uint2 d = split_halves(pack[6], pack[7]);
-    auto* to = static_cast<std::uint16_t*>(tensor.parameter) + first;
-    *reinterpret_cast<uint4*>(to) = {a.x, b.x, c.x, d.x};  // products read these
-    __stcs(reinterpret_cast<uint4*>(to + tensor.count), uint4{a.y, b.y, c.y, d.y});
+  __device__ void store(float* to, const float4& values) const {
+    if (whole) {
+      *reinterpret_cast<float4*>(to + first) = values;
+      return;
+    }
+    const float each[4] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (first + i < tensor->count) to[first + i] = each[i];
+    }
   }
-  __device__ void store_parameter(const Pack& pack, core::DType copy_dtype) const {
-    if (tensor.is_halved) return store_halves(pack);
-    store(static_cast<float*>(tensor.parameter), pack);
-    if (tensor.copy == nullptr) return;
+  __device__ void store(std::uint16_t* to, const uint2& words) const {
+    if (whole) {
+      *reinterpret_cast<uint2*>(to + first) = words;
+      return;
+    }
+    const unsigned each[4] = {words.x, words.x >> 16, words.y, words.y >> 16};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (first + i < tensor->count) to[first + i] = static_cast<std::uint16_t>(each[i]);
+    }
+  }
+  __device__ void store_parameter(const float4& p, core::DType copy_dtype) const {
+    if (tensor->is_halved) {
+      const uint2 a = split(p.x, p.y);
+      const uint2 b = split(p.z, p.w);
+      auto* halves = static_cast<std::uint16_t*>(tensor->parameter);
+      store(halves, uint2{a.x, b.x});
+      store(halves + tensor->count, uint2{a.y, b.y});
+      return;
+    }
+    store(static_cast<float*>(tensor->parameter), p);
+    if (tensor->copy == nullptr) return;
+    const auto copy = [&](const auto* type) {
+      store(static_cast<std::uint16_t*>(tensor->copy),
+            uint2{pack_pair(p.x, p.y, type), pack_pair(p.z, p.w, type)});
+    };
     if (copy_dtype == core::DType::bf16) {
-      store_pack(static_cast<bf16*>(tensor.copy), first, tensor.count, aligned, pack);
+      copy(static_cast<const bf16*>(nullptr));
     } else {
-      store_pack(static_cast<fp16*>(tensor.copy), first, tensor.count, aligned, pack);
+      copy(static_cast<const fp16*>(nullptr));
     }
   }
 };
 
+/// The tensor of a block, and the first element of this thread; the others follow kThreads * 4 apart.
+struct Share {
+  const UpdatedTensor* tensor;
+  std::int64_t first;
+
+  __device__ explicit Share(const TensorList<UpdatedTensor>& list) {
+    const int index = list.find(blockIdx.x);
+    tensor = &list.tensors[index];
+    first = std::int64_t{blockIdx.x - list.first_block[index]} * kUpdatePiece + std::int64_t{threadIdx.x} * 4;
+  }
+  __device__ Four four(int i) const { return {*tensor, first + std::int64_t{i} * kThreads * 4}; }
+};
+
 __global__ void __launch_bounds__(kThreads)
-    update_adamw(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
-  const Piece piece(list);
-  if (piece.first >= piece.tensor.count || is_skipped(step)) return;
-  const AdamW adamw(step);
-  const auto raw_p = piece.load_parameter();
-  const auto raw_g = piece.load_gradient();
-  const auto raw_m = piece.load(piece.tensor.moment1);
-  const auto raw_v = piece.load(piece.tensor.moment2);
-  Pack p = piece.unpack_parameter(raw_p);
-  const Pack gradient = piece.unpack_gradient(raw_g);
-  Pack m = unpack(raw_m);
-  Pack v = unpack(raw_v);
+    adamw(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
+  if (is_skipped(step)) return;
+  const Share share(list);
+  const float kept = 1.0F - step.hyper[0] * step.weight_decay;
+  const float rate = step.hyper[0] / step.hyper[1];
+  const float inverse2 = 1.0F / step.hyper[2];
+  const float factor = factor_of(step);
+  const auto update = [&](float& p, float gradient, float& m, float& v) {
+    const float g = factor * gradient;
+    m = step.beta1 * m + (1.0F - step.beta1) * g;
+    v = step.beta2 * v + (1.0F - step.beta2) * (g * g);
+    p = kept * p - rate * m / (sqrtf(inverse2 * v) + step.eps);
+  };
+  uint4 raw_p[kFours], raw_g[kFours], raw_m[kFours], raw_v[kFours];
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) adamw.update(p[i], gradient[i], m[i], v[i]);
-  piece.store(piece.tensor.moment1, m);
-  piece.store(piece.tensor.moment2, v);
-  piece.store_parameter(p, step.copy_dtype);
+  for (int i = 0; i < kFours; ++i) {
+    const Four four = share.four(i);
+    raw_p[i] = four.load_parameter();
+    raw_g[i] = four.load_gradient();
+    raw_m[i] = four.load(four.tensor->moment1);
+    raw_v[i] = four.load(four.tensor->moment2);
+  }
+#pragma unroll
+  for (int i = 0; i < kFours; ++i) {
+    const Four four = share.four(i);
+    float4 p = four.parameter_from(raw_p[i]);
+    const float4 gradient = four.gradient_from(raw_g[i]);
+    float4 m = as_floats(raw_m[i]);
+    float4 v = as_floats(raw_v[i]);
+    update(p.x, gradient.x, m.x, v.x);
+    update(p.y, gradient.y, m.y, v.y);
+    update(p.z, gradient.z, m.z, v.z);
+    update(p.w, gradient.w, m.w, v.w);
+    four.store(four.tensor->moment1, m);
+    four.store(four.tensor->moment2, v);
+    four.store_parameter(p, step.copy_dtype);
+  }
 }
 
 __global__ void __launch_bounds__(kThreads)
-    update_sgd(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
-  const Piece piece(list);
-  if (piece.first >= piece.tensor.count || is_skipped(step)) return;
+    sgd(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
+  if (is_skipped(step)) return;
+  const Share share(list);
   const float kept = 1.0F - step.hyper[0] * step.weight_decay;
   const float rate = step.hyper[0] * factor_of(step);
-  const auto raw_p = piece.load_parameter();
-  const auto raw_g = piece.load_gradient();
-  Pack p = piece.unpack_parameter(raw_p);
-  const Pack gradient = piece.unpack_gradient(raw_g);
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) p[i] = kept * p[i] - rate * gradient[i];
-  piece.store_parameter(p, step.copy_dtype);
+  for (int i = 0; i < kFours; ++i) {
+    const Four four = share.four(i);
+    const uint4 raw_p = four.load_parameter();
+    const uint4 raw_g = four.load_gradient();
+    float4 p = four.parameter_from(raw_p);
+    const float4 gradient = four.gradient_from(raw_g);
+    p = {kept * p.x - rate * gradient.x, kept * p.y - rate * gradient.y, kept * p.z - rate * gradient.z,
+         kept * p.w - rate * gradient.w};
+    four.store_parameter(p, step.copy_dtype);
+  }
 }
 
 }  // namespace
@@ -185,14 +275,14 @@ std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts) {
 void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors) {
   for_lists<kUpdatePiece>(tensors, "adamw",
                           [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
-                            update_adamw<<<blocks, kThreads, 0, stream>>>(step, list);
+                            adamw<<<blocks, kThreads, 0, stream>>>(step, list);
                           });
 }
 
 void launch_sgd(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors) {
   for_lists<kUpdatePiece>(tensors, "sgd",
                           [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
-                            update_sgd<<<blocks, kThreads, 0, stream>>>(step, list);
+                            sgd<<<blocks, kThreads, 0, stream>>>(step, list);
                           });
 }
 

@@ -54,12 +54,6 @@ struct UpdatedTensor {
 /// p = (1 - lr * weight_decay) p - lr / c1 * m / (sqrt(v / c2) + eps); copy = p in copy_dtype.
 void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors);
 
-/// The same, bit for bit, by at most `blocks` blocks that have a multiprocessor each to themselves: others go
-/// on beside them. On GPUs before Hopper, and for tensors that are not halved with bf16 gradients,
-/// launch_adamw.
-void launch_adamw_apart(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors,
-                        int blocks);
-
 /// p = (1 - lr * weight_decay) p - lr * g; copy = p in copy_dtype.
 void launch_sgd(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors);
 
