@@ -51,6 +51,18 @@ cudaDeviceProp open_device(int index) {
   return properties;
 }
 
+enum class Priority : std::uint8_t { low, high };
+
+StreamHandle make_stream(Priority priority) {
+  int low = 0;
+  int high = 0;
+  check(cudaDeviceGetStreamPriorityRange(&low, &high), "creating a stream");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority == Priority::low ? low : high),
+        "creating a stream");
+  return StreamHandle(stream);
+}
+
 EventHandle make_order_event() {
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
@@ -73,16 +85,6 @@ PoolHandle make_pool(int index) {
 }
 
 }  // namespace
-
-StreamHandle make_stream(Priority priority) {
-  int low = 0;
-  int high = 0;
-  check(cudaDeviceGetStreamPriorityRange(&low, &high), "creating a stream");
-  cudaStream_t stream = nullptr;
-  const int value = priority == Priority::low ? low : high;
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, value), "creating a stream");
-  return StreamHandle(stream);
-}
 
 EventHandle make_event() {
   cudaEvent_t event = nullptr;

@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <type_traits>
 
@@ -36,10 +35,6 @@ using LtPreference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreference
 
 /// An event that takes times.
 EventHandle make_event();
-/// Which stream's kernels come first where there is not room for all.
-enum class Priority : std::uint8_t { low, high };
-/// A stream that does not wait for the default one.
-StreamHandle make_stream(Priority priority);
 
 /// Numbers in the host's memory that the device reads and writes, too.
 template <class T>
