@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
     const std::int64_t seq = argc > 3 ? std::atoll(argv[3]) : 64;
 
     // The model writes the forward pass; the recipe derives the rest of the step.
-    const program::Program step = engines::training_step(model::forward(config, batch, seq), {});
+    const program::Program step = compile::training_step(model::forward(config, batch, seq), {});
 
     // Layers fold together: "h.3/attention/qkv" counts as "h.*/attention/qkv".
     std::map<std::string, program::Cost> blocks;
@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
                  core::format_si(static_cast<double>(cost.matmul_flop)),
                  core::format_bytes(static_cast<double>(cost.bytes_read + cost.bytes_written)));
     }
-    const engines::MemoryNeed need = engines::memory_need(step, engines::EngineKind::fused);
+    const engines::MemoryNeed need = engines::memory_need(step, compile::EngineKind::fused);
     fmt::print("{}: {}FLOP in matrix products, {} of weights and optimizer state, {} arena\n", config.name,
                core::format_si(static_cast<double>(total.matmul_flop)),
                core::format_bytes(static_cast<double>(need.persistent_bytes)),

@@ -20,8 +20,8 @@ int main() {
   // A step on the CPU's fast kernels; the store owns weights and optimizer state.
   const auto backend = backends::make_cpu_backend(backends::CpuKernels::fast);
   engines::TensorStore store(*backend);
-  const engines::StepOptions options;
-  engines::Engine engine(engines::training_step(model::forward(config, kBatch, kSeq), options),
+  const compile::StepOptions options;
+  engines::Engine engine(compile::training_step(model::forward(config, kBatch, kSeq), options),
                          options.engine, store);
   for (const model::Parameter& parameter : model::parameters(config)) {
     store.write<float>(parameter.name, model::initial_values(parameter, config, /*seed=*/1));

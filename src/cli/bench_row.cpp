@@ -25,10 +25,10 @@ void set_identity(Row& row, const Point& point, const BenchSettings& settings) {
   const model::ModelConfig& config = point.config;
   row.set("model", config.name);
   row.set("arch", std::string(model::name_of(config.arch)));
-  row.set("engine", std::string(engines::name_of(point.step.engine)));
+  row.set("engine", std::string(compile::name_of(point.step.engine)));
   row.set("attention", std::string(passes::name_of(point.step.attention)));
   row.set("device", point.device);
-  row.set("dtype", std::string(engines::dtype_name(point.step)));
+  row.set("dtype", std::string(compile::dtype_name(point.step)));
   row.set("batch", point.batch);
   row.set("seq", point.seq);
   row.set("vocab", config.padded_vocab);
@@ -163,7 +163,7 @@ BenchOutcome run_point(const Point& point, const BenchSettings& settings, Ceilin
   const auto backend =
       make_backend(point.device, point.step.engine, settings.threads, Tuning::timed, settings.order);
   program::Program program =
-      engines::training_step(model::forward(point.config, point.batch, point.seq), point.step);
+      compile::training_step(model::forward(point.config, point.batch, point.seq), point.step);
   const engines::MemoryNeed need = engines::memory_need(program, point.step.engine);
   const auto needed = static_cast<double>(need.total());
   row.set("model_flops", model::model_flop_per_token(point.config, point.seq) * point.tokens());

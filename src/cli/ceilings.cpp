@@ -104,7 +104,7 @@ std::vector<measure::Product> make_products(const std::string& device, const Com
                                             int threads, const std::vector<std::int64_t>& extents) {
   constexpr double kGpuFlop = 2e12;  // of a sample: some milliseconds in 16 bits
   const std::shared_ptr<backends::Backend> backend =
-      make_backend(device, engines::EngineKind::fused, threads, Tuning::timed);
+      make_backend(device, compile::EngineKind::fused, threads, Tuning::timed);
   std::vector<measure::Product> products;
   for (const std::int64_t extent : extents) {
     auto product = std::make_shared<SingleOp>(backend, square_product(extent, compute.tf32),
@@ -154,8 +154,8 @@ measure::Peak measure_product_bursts(const std::string& device, ComputeDtype com
   return best;
 }
 
-const measure::Peak& Ceilings::products(const std::string& device, const engines::StepOptions& step) {
-  const std::string key = fmt::format("{} {}", device, engines::dtype_name(step));
+const measure::Peak& Ceilings::products(const std::string& device, const compile::StepOptions& step) {
+  const std::string key = fmt::format("{} {}", device, compile::dtype_name(step));
   const auto found = measured_.find(key);
   if (found != measured_.end()) return found->second;
   const std::vector<std::int64_t> extents =

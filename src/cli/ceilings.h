@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/devices.h"
-#include "engines/recipe.h"
+#include "compile/recipe.h"
 #include "measure/peaks.h"
 
 namespace rooflm::cli {
@@ -30,7 +30,7 @@ class Ceilings {
   explicit Ceilings(int threads) : threads_(threads) {}
   /// Of the device, the compute dtype and all threads of this run, in flop/s. Announces itself on standard
   /// error.
-  const measure::Peak& products(const std::string& device, const engines::StepOptions& step);
+  const measure::Peak& products(const std::string& device, const compile::StepOptions& step);
   /// By device and dtype.
   [[nodiscard]] const std::map<std::string, measure::Peak>& measured() const { return measured_; }
 

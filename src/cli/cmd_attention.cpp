@@ -12,10 +12,10 @@
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/values.h"
+#include "compile/passes/lower_attention.h"
 #include "core/error.h"
 #include "core/units.h"
 #include "measure/micro_bench.h"
-#include "passes/lower_attention.h"
 
 namespace rooflm::cli {
 namespace {
@@ -56,7 +56,7 @@ std::vector<Case> cases_of(const Options& options) {
     c.problem.tf32 = dtype.tf32;
   });
   multiply(cases, parse_names("--engine", options.engine),
-           [](Case& c, const std::string& name) { c.problem.engine = engines::parse_engine(name); });
+           [](Case& c, const std::string& name) { c.problem.engine = compile::parse_engine(name); });
   multiply(cases, parse_names("--attention", options.attention),
            [](Case& c, const std::string& name) { c.problem.kind = passes::parse_attention(name); });
   for (Case& c : cases) {
@@ -73,7 +73,7 @@ Row identity(const Case& c, const Options& options) {
   const measure::AttentionProblem& p = c.problem;
   Row row;
   row.set("device", c.device);
-  row.set("engine", std::string(engines::name_of(p.engine)));
+  row.set("engine", std::string(compile::name_of(p.engine)));
   row.set("attention", std::string(passes::name_of(p.kind)));
   row.set("dtype", c.dtype);
   row.set("batch", p.batch);
@@ -178,7 +178,7 @@ int run(const Options& options) {
   for (const Case& c : cases) {
     const measure::AttentionProblem& p = c.problem;
     note("[{}/{}] attention B={} H={} K={} D={} T={} {} {} {} on {}", rows.size() + 1, cases.size(), p.batch,
-         p.heads, p.kv_heads, p.head_dim, p.seq, c.dtype, engines::name_of(p.engine), passes::name_of(p.kind),
+         p.heads, p.kv_heads, p.head_dim, p.seq, c.dtype, compile::name_of(p.engine), passes::name_of(p.kind),
          c.device);
     rows.push_back(measure_case(c, options, limit));
   }

@@ -8,8 +8,8 @@
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
-#include "train/prepare.h"
-#include "train/shard.h"
+#include "text/prepare.h"
+#include "text/shard.h"
 
 namespace rooflm::cli {
 namespace {
@@ -30,7 +30,7 @@ struct PrepareArguments {
 };
 
 /// One row per part of a prepared directory.
-Table prepared_table(const train::PreparedData& data) {
+Table prepared_table(const text::PreparedData& data) {
   Table table{.columns = {{"split", "split"},
                           {"documents", "documents"},
                           {"bytes", "bytes", Show::bytes},
@@ -73,7 +73,7 @@ Table prepared_table(const train::PreparedData& data) {
 int run_prepare(const PrepareArguments& arguments) {
   const Format format = parse_format(arguments.format);
   constexpr std::int64_t kMostIds = 1 << 24;
-  train::PrepareOptions options;
+  text::PrepareOptions options;
   options.inputs.assign(arguments.inputs.begin(), arguments.inputs.end());
   options.output = arguments.output;
   options.tokenizer = arguments.tokenizer;
@@ -85,12 +85,12 @@ int run_prepare(const PrepareArguments& arguments) {
   options.threads = static_cast<int>(parse_integer("--threads", arguments.threads, 0));
   options.overwrite = arguments.overwrite;
   options.message = [](const std::string& line) { write_note(line); };
-  write_out(format_table(prepared_table(train::prepare(options)), format));
+  write_out(format_table(prepared_table(text::prepare(options)), format));
   return 0;
 }
 
 Table shard_table(const fs::path& path) {
-  const train::Shard shard(path);
+  const text::Shard shard(path);
   constexpr std::uint64_t kChunk = 1 << 16;
   std::int32_t largest = 0;
   std::vector<std::int32_t> tokens;
@@ -117,8 +117,8 @@ int run_info(const std::vector<std::string>& paths, const std::string& format_na
   if (paths.size() != 1) throw core::UsageError("data info takes one shard or one prepared directory");
   std::error_code ignored;
   const bool is_directory = fs::is_directory(paths[0], ignored);
-  write_out(format_table(
-      is_directory ? prepared_table(train::open_prepared(paths[0])) : shard_table(paths[0]), format));
+  write_out(format_table(is_directory ? prepared_table(text::open_prepared(paths[0])) : shard_table(paths[0]),
+                         format));
   return 0;
 }
 

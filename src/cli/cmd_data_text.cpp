@@ -10,8 +10,8 @@
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "train/bpe_trainer.h"
-#include "train/tokenizer.h"
+#include "text/bpe_trainer.h"
+#include "text/tokenizer.h"
 
 namespace rooflm::cli {
 namespace {
@@ -29,9 +29,9 @@ std::string read_text(const std::string& file) {
 }
 
 int run_tokenize(const TextArguments& arguments) {
-  const auto tokenizer = train::Tokenizer::load(arguments.tokenizer);
+  const auto tokenizer = text::Tokenizer::load(arguments.tokenizer);
   const std::string text = read_text(arguments.file);
-  const auto ids = arguments.special ? tokenizer.encode(text, train::SpecialTokens::recognise)
+  const auto ids = arguments.special ? tokenizer.encode(text, text::SpecialTokens::recognise)
                                      : tokenizer.encode_parallel(text);
   write_out(fmt::format("{}\n", fmt::join(ids, " ")));
   return 0;
@@ -56,18 +56,18 @@ std::vector<std::uint32_t> parse_ids(const std::string& text) {
 }
 
 int run_decode(const TextArguments& arguments) {
-  const auto tokenizer = train::Tokenizer::load(arguments.tokenizer);
+  const auto tokenizer = text::Tokenizer::load(arguments.tokenizer);
   write_out(tokenizer.decode(parse_ids(read_text(arguments.file))));
   return 0;
 }
 
 int run_train(const std::vector<std::string>& inputs, const std::string& output, const std::string& vocab) {
   constexpr std::int64_t kMostIds = 1 << 24;
-  train::BpeTrainOptions options;
+  text::BpeTrainOptions options;
   options.vocab_size = static_cast<std::uint32_t>(std::min(parse_integer("--vocab", vocab), kMostIds));
-  train::BpeTrainer trainer(options);
+  text::BpeTrainer trainer(options);
   for (const std::string& input : inputs) trainer.add(core::MappedFile(input).text());
-  const train::Tokenizer tokenizer = trainer.train();
+  const text::Tokenizer tokenizer = trainer.train();
   tokenizer.save(output);
   note("{}: {} ids", output, tokenizer.vocab_size());
   return 0;

@@ -12,9 +12,9 @@
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "text/prepare.h"
 #include "train/data_loader.h"
 #include "train/evaluate.h"
-#include "train/prepare.h"
 
 namespace rooflm::cli {
 namespace {
@@ -40,7 +40,7 @@ std::vector<fs::path> shards_of(const std::vector<std::string>& data) {
       shards.emplace_back(path);
       continue;
     }
-    const auto val = train::open_prepared(path).val.shards;
+    const auto val = text::open_prepared(path).val.shards;
     if (val.empty()) throw core::InputError(path + ": has no validation part");
     shards.insert(shards.end(), val.begin(), val.end());
   }
@@ -68,10 +68,10 @@ int run(const Options& options) {
   Row row;
   row.set("model", point.config.name);
   row.set("arch", std::string(model::name_of(point.config.arch)));
-  row.set("engine", std::string(engines::name_of(point.step.engine)));
+  row.set("engine", std::string(compile::name_of(point.step.engine)));
   row.set("attention", std::string(passes::name_of(point.step.attention)));
   row.set("device", point.device);
-  row.set("dtype", std::string(engines::dtype_name(point.step)));
+  row.set("dtype", std::string(compile::dtype_name(point.step)));
   row.set("batch", point.batch);
   row.set("seq", point.seq);
   row.set("loss", result.loss);

@@ -200,7 +200,7 @@ int run(const Options& options) {
     auto& backend = devices[c.device];
     if (backend != nullptr) continue;
     backend =
-        make_backend(c.device, engines::EngineKind::fused, options.machine.thread_count(), Tuning::timed);
+        make_backend(c.device, compile::EngineKind::fused, options.machine.thread_count(), Tuning::timed);
   }
   std::vector<Row> rows;
   for (const Case& c : cases) {

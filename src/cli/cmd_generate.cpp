@@ -9,9 +9,9 @@
 #include "cli/output.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "text/tokenizer.h"
 #include "train/checkpoint.h"
 #include "train/generate.h"
-#include "train/tokenizer.h"
 
 namespace rooflm::cli {
 namespace {
@@ -58,7 +58,7 @@ int run(const Options& options) {
   LoadedModel loaded = options.inference.open("1", "1");
   if (sampling.window == 0) sampling.window = trained_seq(loaded.directory);
   const fs::path tokenizer_path = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
-  const auto tokenizer = train::Tokenizer::load(tokenizer_path);
+  const auto tokenizer = text::Tokenizer::load(tokenizer_path);
   loaded.session->load(loaded.directory);
   const auto start = std::chrono::steady_clock::now();
   write_out(options.prompt);

@@ -134,7 +134,7 @@ int run(const Options& options) {
   for (const std::string& name : parse_names("--device", options.device)) {
     const std::string device = parse_device(name);
     if (device == "null") throw core::UsageError("--device null runs nothing: there is nothing to measure");
-    make_backend(device, engines::EngineKind::fused, 0);
+    make_backend(device, compile::EngineKind::fused, 0);
     wanted.emplace_back(device, dtypes_of(options.dtype, device));
   }
   Table table = peaks_table();

@@ -28,9 +28,9 @@ struct Options {
 program::Program build(const Options& options, const Point& point) {
   const auto head = options.inference ? model::Head::logits : model::Head::loss;
   const auto forward = model::forward(point.config, point.batch, point.seq, head);
-  if (options.inference) return engines::inference_step(forward, point.step);
-  const auto stage = options.stage.empty() ? engines::kLastStage : engines::parse_stage(options.stage);
-  return engines::training_step(forward, point.step, stage);
+  if (options.inference) return compile::inference_step(forward, point.step);
+  const auto stage = options.stage.empty() ? compile::kLastStage : compile::parse_stage(options.stage);
+  return compile::training_step(forward, point.step, stage);
 }
 
 std::string format_tables(const Options& options, Format format, const PlannedProgram& planned) {

@@ -22,8 +22,8 @@ Table summary_table(const TrainPlan& plan, const train::TrainSummary& summary) {
   Row row;
   row.set("model", plan.config.name);
   row.set("status", std::string(summary.signal == 0 ? "done" : "stopped"));
-  row.set("engine", std::string(engines::name_of(plan.options.step.engine)));
-  row.set("dtype", std::string(engines::dtype_name(plan.options.step)));
+  row.set("engine", std::string(compile::name_of(plan.options.step.engine)));
+  row.set("dtype", std::string(compile::dtype_name(plan.options.step)));
   row.set("params", model::parameter_count(plan.config));
   row.set("step", summary.step);
   row.set("steps", plan.options.schedule.steps);

@@ -49,7 +49,7 @@ ComputeDtype parse_compute_dtype(std::string_view name, const std::string& devic
       fmt::format("--dtype {} is not available on {}: it computes in fp32{}", name, device, others));
 }
 
-void fit_to_device(engines::StepOptions& step, const std::string& device) {
+void fit_to_device(compile::StepOptions& step, const std::string& device) {
   constexpr std::int64_t kGpuLogits = std::int64_t{2} << 30U;  // bytes in the compute dtype
   if (!is_cuda(device)) return;
   step.loss_chunk_bytes = kGpuLogits * static_cast<std::int64_t>(sizeof(float) / core::size_of(step.dtype));
@@ -57,9 +57,9 @@ void fit_to_device(engines::StepOptions& step, const std::string& device) {
   step.gelu_in_products = true;
 }
 
-std::unique_ptr<backends::Backend> make_backend(const std::string& device, engines::EngineKind engine,
+std::unique_ptr<backends::Backend> make_backend(const std::string& device, compile::EngineKind engine,
                                                 int threads, Tuning tuning, SumOrder order) {
-  const bool fused = engine == engines::EngineKind::fused;
+  const bool fused = engine == compile::EngineKind::fused;
   if (device == "null") return backends::make_null_backend();
   if (is_cuda(device)) {
     return backends::cuda::make_cuda_backend(cuda_index(device),

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "backends/backend.h"
+#include "compile/recipe.h"
 #include "core/dtype.h"
-#include "engines/recipe.h"
 
 namespace rooflm::cli {
 
@@ -35,7 +35,7 @@ ComputeDtype parse_compute_dtype(std::string_view name, const std::string& devic
 /// many logits at a time that the weight gradient is rarely read and written again, where processors hold
 /// what their caches like; and they keep the state of bf16 steps compact, and their products take GELU on the
 /// way out.
-void fit_to_device(engines::StepOptions& step, const std::string& device);
+void fit_to_device(compile::StepOptions& step, const std::string& device);
 
 /// How a GPU chooses among algorithms of one product: always alike, so that runs repeat bit for bit, or the
 /// one that is fastest when the engine is made.
@@ -46,7 +46,7 @@ enum class SumOrder : std::uint8_t { fixed, any };
 
 /// The backend on which an engine of this kind runs; `threads` 0 means one per core. Throws core::Unavailable
 /// with the reason when there is no such device here.
-std::unique_ptr<backends::Backend> make_backend(const std::string& device, engines::EngineKind engine,
+std::unique_ptr<backends::Backend> make_backend(const std::string& device, compile::EngineKind engine,
                                                 int threads, Tuning tuning = Tuning::repeatable,
                                                 SumOrder order = SumOrder::fixed);
 

@@ -84,8 +84,8 @@ void multiply_runs(std::vector<Draft>& drafts, const RunOptions& options) {
   });
   multiply(drafts, parse_names("--dtype", options.dtype),
            [](Draft& draft, const std::string& value) { draft.dtype = value; });
-  multiply(drafts, parse_list("--engine", options.engine, engines::parse_engine),
-           [](Draft& draft, engines::EngineKind value) { draft.point.step.engine = value; });
+  multiply(drafts, parse_list("--engine", options.engine, compile::parse_engine),
+           [](Draft& draft, compile::EngineKind value) { draft.point.step.engine = value; });
   multiply(drafts, parse_list("--attention", options.attention, passes::parse_attention),
            [](Draft& draft, passes::AttentionKind value) { draft.attention = value; });
 }
@@ -137,7 +137,7 @@ Point finish(Draft draft) {
   point.step.dtype = compute.dtype;
   point.step.tf32 = compute.tf32;
   fit_to_device(point.step, point.device);
-  point.step.attention = draft.attention.value_or(engines::default_attention(point.step.engine));
+  point.step.attention = draft.attention.value_or(compile::default_attention(point.step.engine));
   check_positions(point);
   return point;
 }
@@ -210,7 +210,7 @@ Point single_point(const ModelOptions& model, const RunOptions& run) {
 
 std::string describe(const Point& point) {
   std::string text = fmt::format("{} B={} T={} {} {} {}", point.config.name, point.batch, point.seq,
-                                 engines::dtype_name(point.step), engines::name_of(point.step.engine),
+                                 compile::dtype_name(point.step), compile::name_of(point.step.engine),
                                  passes::name_of(point.step.attention));
   if (point.step.recompute != passes::Recompute::none) {
     text += fmt::format(" recompute={}", passes::name_of(point.step.recompute));

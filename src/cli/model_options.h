@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engines/recipe.h"
+#include "compile/recipe.h"
 #include "model/config.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): not ours
@@ -51,7 +51,7 @@ struct Point {
   std::string device;
   std::int64_t batch = 0;  ///< sequences of one micro-batch
   std::int64_t seq = 0;
-  engines::StepOptions step;
+  compile::StepOptions step;
   /// Tokens of one training step: batch * seq * micro-batches.
   [[nodiscard]] std::int64_t tokens() const { return batch * seq * step.micro_batches; }
 };

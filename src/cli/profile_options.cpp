@@ -6,7 +6,7 @@
 
 #include "cli/values.h"
 #include "core/error.h"
-#include "train/prepare.h"
+#include "text/prepare.h"
 
 namespace rooflm::cli {
 namespace {
@@ -35,7 +35,7 @@ std::vector<std::filesystem::path> shards_of(const std::vector<std::string>& dat
       shards.emplace_back(path);
       continue;
     }
-    const auto prepared = train::open_prepared(path).train.shards;
+    const auto prepared = text::open_prepared(path).train.shards;
     shards.insert(shards.end(), prepared.begin(), prepared.end());
   }
   return shards;

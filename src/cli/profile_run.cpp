@@ -46,7 +46,7 @@ class Profile {
 
   ProfileOutcome take() {
     program::Program program =
-        engines::training_step(model::forward(point_->config, point_->batch, point_->seq), point_->step);
+        compile::training_step(model::forward(point_->config, point_->batch, point_->seq), point_->step);
     write_program(program);
     const auto backend = make_backend(point_->device, point_->step.engine, settings_->threads);
     const bool is_plan = point_->device == "null";
@@ -89,7 +89,7 @@ class Profile {
     return end("oom");
   }
 
-  [[nodiscard]] bool has_arena() const { return point_->step.engine == engines::EngineKind::fused; }
+  [[nodiscard]] bool has_arena() const { return point_->step.engine == compile::EngineKind::fused; }
 
   [[nodiscard]] double memory_limit() const {
     return settings_->memory_limit_bytes.value_or(std::numeric_limits<double>::infinity());
@@ -107,7 +107,7 @@ class Profile {
     const engines::MemoryNeed need = engines::memory_need(program, point_->step.engine);
     const std::int64_t run = outcome_.run;
     outcome_.needed_bytes = static_cast<double>(need.total());
-    record_->add(run, trace::op_rows(program, std::string(engines::name_of(point_->step.engine))));
+    record_->add(run, trace::op_rows(program, std::string(compile::name_of(point_->step.engine))));
     record_->add(run, trace::tensor_rows(program, plan, has_arena()));
     const auto tokens = static_cast<double>(point_->tokens());
     fact("tokens", tokens, "tokens");
@@ -142,7 +142,7 @@ class Profile {
       roofs = perfmodel::predict_roofs(machine, program);
     }
     record_->add(outcome_.run, roofs);
-    const auto peak = machine.flop_per_s.find(std::string(engines::dtype_name(point_->step)));
+    const auto peak = machine.flop_per_s.find(std::string(compile::dtype_name(point_->step)));
     if (peak != machine.flop_per_s.end()) fact("peak_flop_per_s", peak->second, "flop/s");
   }
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "cli/table.h"
-#include "passes/plan_memory.h"
+#include "compile/passes/plan_memory.h"
 #include "program/program.h"
 
 namespace rooflm::cli {

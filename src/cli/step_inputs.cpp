@@ -43,7 +43,7 @@ void StepInputs::write_random_tokens(std::uint64_t seed) {
         const std::uint64_t word = core::philox(seed, stream, k)[0];
         ids[k] = static_cast<std::int32_t>(word * static_cast<std::uint64_t>(point_->config.vocab) >> 32U);
       }
-      engine_->io().write<std::int32_t>(engines::micro_batch_name(input, i), ids);
+      engine_->io().write<std::int32_t>(compile::micro_batch_name(input, i), ids);
       ++stream;
     }
   }
@@ -52,8 +52,8 @@ void StepInputs::write_random_tokens(std::uint64_t seed) {
 void StepInputs::write_next_batch() {
   for (int i = 0; i < point_->step.micro_batches; ++i) {
     const train::Batch& batch = loader_->next();
-    engine_->io().write<std::int32_t>(engines::micro_batch_name("tokens", i), batch.tokens);
-    engine_->io().write<std::int32_t>(engines::micro_batch_name("targets", i), batch.targets);
+    engine_->io().write<std::int32_t>(compile::micro_batch_name("tokens", i), batch.tokens);
+    engine_->io().write<std::int32_t>(compile::micro_batch_name("targets", i), batch.targets);
   }
   loader_wait_s_ = loader_->wait_s();
 }

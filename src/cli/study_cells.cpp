@@ -95,7 +95,7 @@ std::vector<record::Cell> gemm_cells(const StudyOptions& options, int threads) {
   const auto strategies = parse_names("strategy", option(options, "strategy", "big,looped,batched"));
   for (const std::string& dtype : parse_names("dtype", option(options, "dtype", "fp32"))) {
     const std::string device = parse_device(option(options, "device", "cpu"));
-    const auto backend = make_backend(device, engines::EngineKind::fused, threads);
+    const auto backend = make_backend(device, compile::EngineKind::fused, threads);
     for (const std::int64_t n : parse_integers("n", option(options, "n", "1024"))) {
       for (const std::int64_t count : parse_integers("count", option(options, "count", "1,4,16"))) {
         std::optional<double> first;
@@ -146,18 +146,18 @@ std::vector<record::Cell> attention_cells(const StudyOptions& options, int threa
       [](measure::AttentionProblem& p, const std::string& name) { p.kind = passes::parse_attention(name); });
   multiply(
       problems, parse_names("engine", option(options, "engine", "fused")),
-      [](measure::AttentionProblem& p, const std::string& name) { p.engine = engines::parse_engine(name); });
+      [](measure::AttentionProblem& p, const std::string& name) { p.engine = compile::parse_engine(name); });
   Cells cells("attention");
   for (const measure::AttentionProblem& p : problems) {
     note("  attention B={} H={} D={} T={} {} {} {}", p.batch, p.heads, p.head_dim, p.seq,
-         core::name_of(p.dtype), engines::name_of(p.engine), passes::name_of(p.kind));
+         core::name_of(p.dtype), compile::name_of(p.engine), passes::name_of(p.kind));
     cells.next_row();
     cells.number("batch", static_cast<double>(p.batch));
     cells.number("heads", static_cast<double>(p.heads));
     cells.number("head_dim", static_cast<double>(p.head_dim));
     cells.number("seq", static_cast<double>(p.seq));
     cells.text("dtype", core::name_of(p.dtype));
-    cells.text("engine", engines::name_of(p.engine));
+    cells.text("engine", compile::name_of(p.engine));
     cells.text("attention", passes::name_of(p.kind));
     const auto backend = make_backend(device, p.engine, threads);
     measure_attention(cells, *backend, p);

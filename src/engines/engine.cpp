@@ -39,13 +39,14 @@ double& time_of(StepTimes& times, Phase phase) {
 
 }  // namespace
 
-MemoryNeed memory_need(const program::Program& program, EngineKind kind) {
+MemoryNeed memory_need(const program::Program& program, compile::EngineKind kind) {
   const passes::MemoryPlan plan = passes::plan_memory(program);
   return {.persistent_bytes = passes::persistent_bytes(program),
-          .transient_bytes = kind == EngineKind::fused ? plan.arena_bytes : plan.peak_live_bytes};
+          .transient_bytes = kind == compile::EngineKind::fused ? plan.arena_bytes : plan.peak_live_bytes};
 }
 
-Engine::Engine(program::Program program, EngineKind kind, TensorStore& store, double memory_limit_bytes)
+Engine::Engine(program::Program program, compile::EngineKind kind, TensorStore& store,
+               double memory_limit_bytes)
     : program_(std::move(program)),
       kind_(kind),
       store_(&store),
@@ -55,7 +56,7 @@ Engine::Engine(program::Program program, EngineKind kind, TensorStore& store, do
   check_memory(memory_limit_bytes);
   address_.assign(program_.tensors.size(), nullptr);
   on_demand_.resize(program_.tensors.size());
-  if (kind_ == EngineKind::fused) {
+  if (kind_ == compile::EngineKind::fused) {
     arena_ = backends::Allocation(store.backend(), static_cast<std::size_t>(plan_.arena_bytes));
     peak_transient_bytes_ = plan_.arena_bytes;
   }
@@ -96,7 +97,7 @@ void Engine::bind_tensors() {
         throw std::logic_error(tensor.name + " is kept in halves, which this program does not know");
       }
       address_[i] = entry.memory.data();
-    } else if (kind_ == EngineKind::fused && plan_.offsets[i] >= 0) {
+    } else if (kind_ == compile::EngineKind::fused && plan_.offsets[i] >= 0) {
       address_[i] = static_cast<std::byte*>(arena_.data()) + plan_.offsets[i];
     }
   }
@@ -113,9 +114,9 @@ void Engine::make_steps() {
     steps_[i].kernel = store_->backend().make_kernel(program_, op);
     steps_[i].in.resize(op.inputs.size());
     steps_[i].out.resize(op.outputs.size());
-    if (kind_ == EngineKind::fused) resolve(i);
+    if (kind_ == compile::EngineKind::fused) resolve(i);
   }
-  if (kind_ == EngineKind::fused) return;
+  if (kind_ == compile::EngineKind::fused) return;
   for (std::size_t id = 0; id < program_.tensors.size(); ++id) {
     const int last = plan_.lifetimes[id].last;
     if (last < 0 || program::is_persistent(program_.tensors[id].role)) continue;
@@ -142,7 +143,7 @@ void Engine::resolve(std::size_t index) {
 
 void Engine::run_op(std::size_t index, Observer* observer) {
   Step& step = steps_[index];
-  if (kind_ == EngineKind::eager) {
+  if (kind_ == compile::EngineKind::eager) {
     for (const TensorId id : program_.ops[index].outputs) {
       if (id == program::kNone || address_[static_cast<std::size_t>(id)] != nullptr) continue;
       auto& memory = on_demand_[static_cast<std::size_t>(id)];
@@ -222,7 +223,7 @@ void Engine::submit_recorded(Observer& observer) {
 /// What to replay: nullptr where the device records nothing, where something is allocated in a step, for an
 /// observer that is none for recordings, and in the first step.
 backends::Recording* Engine::recording_for(Observer* observer) {
-  if (!has_run_ || kind_ != EngineKind::fused) return nullptr;
+  if (!has_run_ || kind_ != compile::EngineKind::fused) return nullptr;
   auto* kept = observer == nullptr ? &recording_ : observer->recording();
   if (kept == nullptr) return nullptr;
   if (*kept == nullptr) {

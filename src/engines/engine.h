@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "compile/passes/plan_memory.h"
+#include "compile/recipe.h"
 #include "engines/observer.h"
-#include "engines/recipe.h"
 #include "engines/tensor_store.h"
-#include "passes/plan_memory.h"
 #include "program/program.h"
 
 namespace rooflm::engines {
@@ -33,7 +33,7 @@ struct MemoryNeed {
   std::int64_t transient_bytes = 0;   ///< fused: the arena; eager: most bytes alive at once
   [[nodiscard]] std::int64_t total() const { return persistent_bytes + transient_bytes; }
 };
-MemoryNeed memory_need(const program::Program& program, EngineKind kind);
+MemoryNeed memory_need(const program::Program& program, compile::EngineKind kind);
 
 /// One program, ready to run again and again. Kernels are made and (fused) memory is allocated in the
 /// constructor; a fused engine allocates nothing in `run`.
@@ -42,7 +42,8 @@ class Engine {
   /// Binds weights and optimizer state in `store`; inputs and results are the engine's own, see `io`. Throws
   /// core::OutOfMemory, naming what it needs, when that is more than `memory_limit_bytes` (0: what the
   /// backend has free) plus what the store already holds; core::Unavailable when the backend lacks a kernel.
-  Engine(program::Program program, EngineKind kind, TensorStore& store, double memory_limit_bytes = 0);
+  Engine(program::Program program, compile::EngineKind kind, TensorStore& store,
+         double memory_limit_bytes = 0);
 
   /// Runs the setup ops; call it after weights were written.
   void setup();
@@ -79,7 +80,7 @@ class Engine {
   void free_after(std::size_t index, Observer* observer);
 
   program::Program program_;
-  EngineKind kind_;
+  compile::EngineKind kind_;
   TensorStore* store_;
   TensorStore io_;
   passes::MemoryPlan plan_;

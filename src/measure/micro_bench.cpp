@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/differentiate.h"
 #include "core/error.h"
 #include "core/f16.h"
 #include "core/names.h"
 #include "core/rng.h"
 #include "core/units.h"
 #include "engines/engine.h"
-#include "passes/differentiate.h"
 #include "program/ops.h"
 
 namespace rooflm::measure {

@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "backends/backend.h"
+#include "compile/recipe.h"
 #include "core/dtype.h"
 #include "core/statistics.h"
-#include "engines/recipe.h"
 #include "measure/sampling.h"
 
 namespace rooflm::measure {
@@ -18,7 +18,7 @@ struct AttentionProblem {
   std::int64_t batch = 1, heads = 1, head_dim = 64, seq = 256;
   std::int64_t kv_heads = 0;  ///< K; 0: as many as heads
   passes::AttentionKind kind = passes::AttentionKind::batched;
-  engines::EngineKind engine = engines::EngineKind::fused;
+  compile::EngineKind engine = compile::EngineKind::fused;
   core::DType dtype = core::DType::f32;
   bool tf32 = false;  ///< fp32 products may round their operands
 };

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "compile/passes/plan_memory.h"
 #include "engines/observer.h"
-#include "passes/plan_memory.h"
 #include "record/rows.h"
 
 namespace rooflm::trace {

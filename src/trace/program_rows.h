@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "passes/plan_memory.h"
+#include "compile/passes/plan_memory.h"
 #include "program/program.h"
 #include "record/rows.h"
 

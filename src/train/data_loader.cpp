@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/shuffle.h"
 #include "train/shard_windows.h"
 
 namespace rooflm::train {
@@ -113,9 +114,9 @@ class DataLoader::Worker {
 
   void fill(LoaderState state, Batch& batch) {
     for (std::int64_t row = 0; row < options_.batch; ++row) {
-      const std::uint64_t place = options_.shuffle
-                                      ? shuffled(state.position, windows_.count(), options_.seed, state.epoch)
-                                      : state.position;
+      const std::uint64_t place =
+          options_.shuffle ? core::shuffled(state.position, windows_.count(), options_.seed, state.epoch)
+                           : state.position;
       windows_.read(place, options_.seq, batch, row);
       if (++state.position == windows_.count()) state = {state.epoch + 1, 0};
     }

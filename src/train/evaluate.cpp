@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "train/shard.h"
+#include "text/shard.h"
 
 namespace rooflm::train {
 
@@ -12,7 +12,7 @@ std::unique_ptr<EvalBatches> open_validation(const std::vector<std::filesystem::
                                              std::int64_t& batch, std::int64_t seq,
                                              std::uint32_t vocab_size) {
   std::uint64_t longest = 0;
-  for (const auto& shard : shards) longest = std::max(longest, Shard(shard).size());
+  for (const auto& shard : shards) longest = std::max(longest, text::Shard(shard).size());
   const auto fits = [&](std::int64_t b) { return static_cast<std::uint64_t>(b * seq) < longest; };
   while (batch > 1 && !fits(batch)) batch /= 2;
   if (!fits(batch)) return nullptr;

@@ -57,7 +57,7 @@ std::size_t scan_character(std::string_view text, bool& complete) {
   return n;
 }
 
-std::vector<std::int32_t> encode_prompt(const Session& session, const Tokenizer& tokenizer,
+std::vector<std::int32_t> encode_prompt(const Session& session, const text::Tokenizer& tokenizer,
                                         const std::string& prompt) {
   std::vector<std::int32_t> tokens;
   for (const std::uint32_t id : tokenizer.encode(prompt)) tokens.push_back(static_cast<std::int32_t>(id));
@@ -150,7 +150,7 @@ std::string Utf8Stream::finish() {
   return unfinished ? std::string(kReplacement) : std::string();
 }
 
-std::int64_t generate(Session& session, const Tokenizer& tokenizer, const std::string& prompt,
+std::int64_t generate(Session& session, const text::Tokenizer& tokenizer, const std::string& prompt,
                       const SamplingOptions& options, const std::function<void(const std::string&)>& write) {
   validate(options);
   std::vector<std::int32_t> tokens = encode_prompt(session, tokenizer, prompt);

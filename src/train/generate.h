@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "text/tokenizer.h"
 #include "train/session.h"
-#include "train/tokenizer.h"
 
 namespace rooflm::train {
 
@@ -48,7 +48,7 @@ class Utf8Stream {
 /// weights and options give the same text. Returns the number of tokens produced. Throws core::UsageError on
 /// an empty prompt without such a token, core::InputError when the tokenizer has ids beyond the model's
 /// vocabulary.
-std::int64_t generate(Session& session, const Tokenizer& tokenizer, const std::string& prompt,
+std::int64_t generate(Session& session, const text::Tokenizer& tokenizer, const std::string& prompt,
                       const SamplingOptions& options, const std::function<void(const std::string&)>& write);
 
 }  // namespace rooflm::train

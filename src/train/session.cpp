@@ -37,7 +37,7 @@ std::array<float, 4> optimizer_hyper(const passes::OptimizerOptions& options, do
   return {static_cast<float>(lr), correction(options.beta1), correction(options.beta2), 0.0F};
 }
 
-Session::Session(backends::Backend& backend, model::ModelConfig config, engines::StepOptions step,
+Session::Session(backends::Backend& backend, model::ModelConfig config, compile::StepOptions step,
                  double memory_limit_bytes)
     : config_(std::move(config)), step_(step), memory_limit_bytes_(memory_limit_bytes), store_(backend) {
   model::validate(config_);
@@ -62,17 +62,17 @@ std::unique_ptr<engines::Engine> Session::make_engine(program::Program program) 
 
 void Session::make_training_engine(std::int64_t batch, std::int64_t seq) {
   training_.reset();
-  training_ = make_engine(engines::training_step(model::forward(config_, batch, seq), step_));
+  training_ = make_engine(compile::training_step(model::forward(config_, batch, seq), step_));
 }
 
 void Session::make_loss_engine(std::int64_t batch, std::int64_t seq) {
   loss_.reset();
-  loss_ = make_engine(engines::inference_step(model::forward(config_, batch, seq), step_));
+  loss_ = make_engine(compile::inference_step(model::forward(config_, batch, seq), step_));
 }
 
 void Session::make_logits_engine(std::int64_t seq) {
   logits_.reset();
-  logits_ = make_engine(engines::inference_step(model::forward(config_, 1, seq, model::Head::logits), step_));
+  logits_ = make_engine(compile::inference_step(model::forward(config_, 1, seq, model::Head::logits), step_));
   logits_seq_ = seq;
 }
 
@@ -104,8 +104,8 @@ void Session::copy_weights() {
 
 void Session::set_micro_batch(int index, const Batch& batch) {
   auto& io = required(training_, "training").io();
-  io.write<std::int32_t>(engines::micro_batch_name("tokens", index), batch.tokens);
-  io.write<std::int32_t>(engines::micro_batch_name("targets", index), batch.targets);
+  io.write<std::int32_t>(compile::micro_batch_name("tokens", index), batch.tokens);
+  io.write<std::int32_t>(compile::micro_batch_name("targets", index), batch.targets);
 }
 
 void Session::read_loss_scale(Update& update) {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "compile/recipe.h"
 #include "engines/engine.h"
-#include "engines/recipe.h"
 #include "engines/tensor_store.h"
 #include "model/config.h"
 #include "train/data_loader.h"
@@ -29,7 +29,7 @@ class Session {
  public:
   /// `step` says how programs are made for all engines. `memory_limit_bytes`: of everything together, 0 for
   /// what the backend has free. The backend must outlive the session.
-  Session(backends::Backend& backend, model::ModelConfig config, engines::StepOptions step,
+  Session(backends::Backend& backend, model::ModelConfig config, compile::StepOptions step,
           double memory_limit_bytes = 0);
 
   /// Engines for batches of B windows of T tokens. Throw core::OutOfMemory, core::Unavailable, and
@@ -69,7 +69,7 @@ class Session {
   std::vector<float> next_token_logits(std::span<const std::int32_t> tokens);
 
   [[nodiscard]] const model::ModelConfig& config() const { return config_; }
-  [[nodiscard]] const engines::StepOptions& step_options() const { return step_; }
+  [[nodiscard]] const compile::StepOptions& step_options() const { return step_; }
   [[nodiscard]] engines::TensorStore& store() { return store_; }
   [[nodiscard]] const engines::TensorStore& store() const { return store_; }
 
@@ -80,7 +80,7 @@ class Session {
   void read_loss_scale(Update& update);
 
   model::ModelConfig config_;
-  engines::StepOptions step_;
+  compile::StepOptions step_;
   double memory_limit_bytes_;
   engines::TensorStore store_;
   std::unique_ptr<engines::Engine> training_, loss_, logits_;

@@ -4,42 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <span>
 
 #include "core/error.h"
-#include "core/rng.h"
 
 namespace rooflm::train {
 namespace {
 
-constexpr std::uint64_t kShuffleStream =
-    0x73687566666c65;  // apart from the streams of initialisation and sampling
-constexpr int kFeistelRounds = 6;
 constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 31;
 
 }  // namespace
-
-std::uint64_t shuffled(std::uint64_t i, std::uint64_t n, std::uint64_t seed, std::uint64_t epoch) {
-  const auto half_bits = static_cast<unsigned>(std::bit_width(n - 1) + 1) / 2;
-  if (half_bits == 0) return i;
-  const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
-  std::uint64_t value = i;
-  do {
-    std::uint64_t left = value >> half_bits;
-    std::uint64_t right = value & mask;
-    for (int round = 0; round < kFeistelRounds; ++round) {
-      const auto words =
-          core::philox(seed, kShuffleStream ^ (epoch << 8U) ^ static_cast<std::uint64_t>(round), right);
-      const std::uint64_t next = left ^ (words[0] & mask);
-      left = right;
-      right = next;
-    }
-    value = (left << half_bits) | right;
-  } while (value >= n);
-  return value;
-}
 
 ShardWindows::ShardWindows(const std::vector<std::filesystem::path>& paths, std::int64_t batch,
                            std::int64_t seq, std::uint32_t vocab_size, bool whole_batches)

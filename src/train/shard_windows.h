@@ -1,19 +1,14 @@
-// Shards cut into windows of equal length, numbered through, and the order in which an epoch visits them.
+// Shards cut into windows of equal length, numbered through.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <vector>
 
+#include "text/shard.h"
 #include "train/data_loader.h"
-#include "train/shard.h"
 
 namespace rooflm::train {
-
-/// Place `i` of a permutation of 0 .. n - 1 that depends on (seed, epoch) only: a Feistel network of Philox
-/// rounds on the next power of four, walked until it falls below n (Black and Rogaway, "Ciphers with
-/// arbitrary finite domains", CT-RSA 2002). No table, any n up to 2^62.
-std::uint64_t shuffled(std::uint64_t i, std::uint64_t n, std::uint64_t seed, std::uint64_t epoch);
 
 /// The windows of several shards. Window w of a shard is its tokens [w L, (w + 1) L] for a window length L: L
 /// inputs and the target of the last one. What is left at a shard's end is not used. Reading is thread-safe.

@@ -33,7 +33,7 @@ void parse_into(Number& value, const std::string& name, const std::string& text)
 void parse_into(std::string& value, const std::string&, const std::string& text) { value = text; }
 
 /// TF32 is fp32 whose products may be rounded.
-void parse_dtype(engines::StepOptions& step, std::string_view name) {
+void parse_dtype(compile::StepOptions& step, std::string_view name) {
   step.tf32 = name == "tf32";
   step.dtype = core::DType::f32;
   if (step.tf32) return;
@@ -71,16 +71,16 @@ OptionField named(const std::string& name, Parse parse, Members... members) {
 
 std::vector<OptionField> numeric_fields() {
   using O = TrainOptions;
-  using engines::StepOptions;
+  using compile::StepOptions;
   using passes::OptimizerOptions;
   const auto optimizer = [](const char* name, auto member) {
     return plain(name, true, &O::step, &StepOptions::optimizer, member);
   };
   const auto schedule = [](const char* name, auto member) { return plain(name, true, &O::schedule, member); };
   return {
-      named("engine", engines::parse_engine, &O::step, &StepOptions::engine),
+      named("engine", compile::parse_engine, &O::step, &StepOptions::engine),
       named("attention", passes::parse_attention, &O::step, &StepOptions::attention),
-      {"dtype", true, [](const O& o) { return std::string(engines::dtype_name(o.step)); },
+      {"dtype", true, [](const O& o) { return std::string(compile::dtype_name(o.step)); },
        [](O& o, const std::string& text) { parse_dtype(o.step, text); }},
       plain("grad-accum", true, &O::step, &StepOptions::micro_batches),
       named("optimizer", passes::parse_optimizer, &O::step, &StepOptions::optimizer, &OptimizerOptions::kind),
@@ -105,7 +105,7 @@ std::vector<OptionField> numeric_fields() {
 std::vector<OptionField> habit_fields() {
   using O = TrainOptions;
   OptionField recompute =
-      named("recompute", passes::parse_recompute, &O::step, &engines::StepOptions::recompute);
+      named("recompute", passes::parse_recompute, &O::step, &compile::StepOptions::recompute);
   recompute.is_fixed = false;
   const OptionField log{"log", false, [](const O& o) { return o.log.string(); },
                         [](O& o, const std::string& text) { o.log = text; }};

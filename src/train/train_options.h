@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engines/recipe.h"
+#include "compile/recipe.h"
 #include "train/schedule.h"
 
 namespace rooflm::train {
@@ -18,7 +18,7 @@ namespace rooflm::train {
 struct TrainOptions {
   std::vector<std::filesystem::path> data;  ///< a prepared directory, or shards
   std::filesystem::path out;                ///< directory of the checkpoints
-  engines::StepOptions step{};              ///< engine, dtype, accumulation, optimizer, ...
+  compile::StepOptions step{};              ///< engine, dtype, accumulation, optimizer, ...
   std::int64_t batch = 8;                   ///< B: windows per micro-batch
   std::int64_t seq = 256;                   ///< T
   Schedule schedule{};

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "text/tokenizer.h"
 #include "train/data_loader.h"
 #include "train/evaluate.h"
 #include "train/finite.h"
@@ -17,7 +18,6 @@
 #include "train/progress.h"
 #include "train/session.h"
 #include "train/signals.h"
-#include "train/tokenizer.h"
 #include "train/train_log.h"
 
 namespace rooflm::train {
@@ -89,7 +89,7 @@ class Trainer::Loop {
   std::unique_ptr<EvalBatches> validation_;
   std::int64_t eval_batch_ = 0;
   std::unique_ptr<TrainLog> log_;
-  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
   TrainSummary summary_;
 };
 
@@ -119,7 +119,8 @@ void Trainer::Loop::open_data(const model::ModelConfig& config) {
           .batch = options_.batch, .seq = options_.seq, .seed = options_.seed, .vocab_size = vocab});
   eval_batch_ = options_.batch;
   validation_ = open_validation(data_.val, eval_batch_, options_.seq, vocab);
-  if (!data_.tokenizer.empty()) tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::load(data_.tokenizer));
+  if (!data_.tokenizer.empty())
+    tokenizer_ = std::make_unique<text::Tokenizer>(text::Tokenizer::load(data_.tokenizer));
   if (options_.sample_every > 0 && !tokenizer_) {
     throw core::UsageError("--sample-every needs a tokenizer: --data with a prepared directory");
   }

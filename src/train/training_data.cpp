@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "train/prepare.h"
-#include "train/shard.h"
+#include "text/prepare.h"
+#include "text/shard.h"
 
 namespace rooflm::train {
 
@@ -23,7 +23,7 @@ TrainingData open_training_data(const std::vector<std::filesystem::path>& data,
       throw core::UsageError(fmt::format("--data takes one directory or several shards, got {} and {}",
                                          data[0].string(), data[1].string()));
     }
-    const PreparedData prepared = open_prepared(data.front());
+    const text::PreparedData prepared = text::open_prepared(data.front());
     result.train = prepared.train.shards;
     result.val = prepared.val.shards;
     result.tokenizer = prepared.tokenizer;
@@ -42,7 +42,7 @@ TrainingData open_training_data(const std::vector<std::filesystem::path>& data,
 std::vector<ShardName> shard_names(const TrainingData& data) {
   std::vector<ShardName> names;
   for (const auto& path : data.train) {
-    names.push_back({.name = path.filename().string(), .tokens = Shard(path).size()});
+    names.push_back({.name = path.filename().string(), .tokens = text::Shard(path).size()});
   }
   return names;
 }

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "backends/cpu/cpu_backend.h"
-#include "passes/cast.h"
+#include "compile/passes/cast.h"
 #include "program/ops.h"
 #include "tests/backends/op_cases.h"
 #include "tests/backends/op_runner.h"

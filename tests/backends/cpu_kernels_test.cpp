@@ -7,8 +7,8 @@
 #include <set>
 
 #include "backends/cpu/cpu_backend.h"
-#include "passes/cast.h"
-#include "passes/fuse.h"
+#include "compile/passes/cast.h"
+#include "compile/passes/fuse.h"
 #include "program/builder.h"
 #include "program/ops.h"
 #include "tests/backends/compact_update.h"

@@ -13,8 +13,8 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cuda/device.h"
+#include "compile/passes/cast.h"
 #include "core/error.h"
-#include "passes/cast.h"
 #include "program/ops.h"
 #include "tests/backends/compact_update.h"
 #include "tests/backends/op_cases.h"

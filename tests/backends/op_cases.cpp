@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "passes/cast.h"
-#include "passes/differentiate.h"
+#include "compile/passes/cast.h"
+#include "compile/passes/differentiate.h"
 #include "program/ops.h"
 #include "tests/backends/op_case_writer.h"
 

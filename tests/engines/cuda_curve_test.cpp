@@ -7,14 +7,14 @@
 
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/device.h"
+#include "tests/compile/passes/recipes.h"
 #include "tests/engines/step_runner.h"
-#include "tests/passes/recipes.h"
 
 namespace rooflm {
 namespace {
 
-using engines::EngineKind;
-using engines::StepOptions;
+using compile::EngineKind;
+using compile::StepOptions;
 using model::Arch;
 
 constexpr int kSteps = 200;
@@ -29,11 +29,11 @@ class CudaCurve : public testing::TestWithParam<Arch> {
     if (status.devices.empty()) GTEST_SKIP() << status.reason;
   }
 
-  [[nodiscard]] static std::vector<double> curve(EngineKind engine, core::DType dtype,
+  [[nodiscard]] static std::vector<double> curve(compile::EngineKind engine, core::DType dtype,
                                                  std::unique_ptr<backends::Backend> backend) {
     const auto config = tests::small_config(GetParam());
-    const StepOptions options{
-        .engine = engine, .attention = engines::default_attention(engine), .dtype = dtype};
+    const compile::StepOptions options{
+        .engine = engine, .attention = compile::default_attention(engine), .dtype = dtype};
     tests::StepRunner runner(config, kBatch, kSeq, options, tests::initial_weights(config),
                              std::move(backend));
     std::vector<double> losses;
@@ -54,7 +54,7 @@ class CudaCurve : public testing::TestWithParam<Arch> {
 
 /// Roundings differ in every step, and each is carried on by the next: the mean over the curve is held.
 TEST_P(CudaCurve, FollowsTheProcessorOver200Steps) {
-  const auto expected = curve(EngineKind::eager, core::DType::f32,
+  const auto expected = curve(compile::EngineKind::eager, core::DType::f32,
                               backends::make_cpu_backend(backends::CpuKernels::reference, 2));
   EXPECT_LT(expected.back(), expected.front() - 0.5) << "the model does not learn";
   struct Bound {
@@ -63,11 +63,11 @@ TEST_P(CudaCurve, FollowsTheProcessorOver200Steps) {
   };
   for (const Bound& bound :
        {Bound{core::DType::f32, 1e-4}, {core::DType::bf16, 1e-2}, {core::DType::f16, 5e-3}}) {
-    for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+    for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
       const auto actual = curve(engine, bound.dtype, backends::cuda::make_cuda_backend(0, {}));
       const double apart = distance(actual, expected);
-      EXPECT_LE(apart, bound.distance) << engines::name_of(engine) << " " << core::name_of(bound.dtype);
-      RecordProperty(std::string(engines::name_of(engine)) + "_" + std::string(core::name_of(bound.dtype)),
+      EXPECT_LE(apart, bound.distance) << compile::name_of(engine) << " " << core::name_of(bound.dtype);
+      RecordProperty(std::string(compile::name_of(engine)) + "_" + std::string(core::name_of(bound.dtype)),
                      std::to_string(apart));
     }
   }

@@ -9,14 +9,14 @@
 
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/device.h"
+#include "tests/compile/passes/recipes.h"
 #include "tests/engines/step_runner.h"
-#include "tests/passes/recipes.h"
 
 namespace rooflm {
 namespace {
 
-using engines::EngineKind;
-using engines::StepOptions;
+using compile::EngineKind;
+using compile::StepOptions;
 using model::Arch;
 using passes::AttentionKind;
 using passes::Recompute;
@@ -34,8 +34,9 @@ const std::string& missing_gpu() {
   return reason;
 }
 
-StepOptions make(EngineKind engine, AttentionKind attention, core::DType dtype = core::DType::f32,
-                 Recompute recompute = Recompute::none, int micro_batches = 1) {
+compile::StepOptions make(compile::EngineKind engine, AttentionKind attention,
+                          core::DType dtype = core::DType::f32, Recompute recompute = Recompute::none,
+                          int micro_batches = 1) {
   return {.engine = engine,
           .attention = attention,
           .dtype = dtype,
@@ -59,7 +60,7 @@ struct Outcome {
   std::vector<double> last_weight;
 };
 
-Outcome train(const model::ModelConfig& config, const StepOptions& options,
+Outcome train(const model::ModelConfig& config, const compile::StepOptions& options,
               std::unique_ptr<backends::Backend> backend, engines::Observer* observer = nullptr) {
   StepRunner runner(config, kBatch / options.micro_batches, kSeq, options, tests::initial_weights(config),
                     std::move(backend));
@@ -72,11 +73,11 @@ Outcome train(const model::ModelConfig& config, const StepOptions& options,
   return outcome;
 }
 
-Outcome on_gpu(Arch arch, const StepOptions& options, engines::Observer* observer = nullptr) {
+Outcome on_gpu(Arch arch, const compile::StepOptions& options, engines::Observer* observer = nullptr) {
   return train(tests::small_config(arch), options, backends::cuda::make_cuda_backend(0, {}), observer);
 }
 
-Outcome on_cpu(Arch arch, const StepOptions& options) {
+Outcome on_cpu(Arch arch, const compile::StepOptions& options) {
   return train(tests::small_config(arch), options,
                backends::make_cpu_backend(backends::CpuKernels::reference, 2));
 }
@@ -88,8 +89,8 @@ void expect_close(const Outcome& a, const Outcome& b, double relative) {
   }
 }
 
-std::string describe(const StepOptions& o) {
-  return std::string(engines::name_of(o.engine)) + " " + std::string(passes::name_of(o.attention)) + " " +
+std::string describe(const compile::StepOptions& o) {
+  return std::string(compile::name_of(o.engine)) + " " + std::string(passes::name_of(o.attention)) + " " +
          std::string(core::name_of(o.dtype)) + " " + std::string(passes::name_of(o.recompute)) + " in " +
          std::to_string(o.micro_batches);
 }
@@ -103,12 +104,12 @@ class CudaEngine : public testing::TestWithParam<Arch> {
 
 /// fp32 accumulates in another order: 1e-4 relative over 20 steps, as between engines on the processor.
 TEST_P(CudaEngine, LossesFollowTheProcessorInFp32) {
-  const Outcome reference = on_cpu(GetParam(), make(EngineKind::eager, AttentionKind::batched));
+  const Outcome reference = on_cpu(GetParam(), make(compile::EngineKind::eager, AttentionKind::batched));
   EXPECT_LT(reference.losses.back(), reference.losses.front() - 0.5) << "the model does not learn";
-  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+  for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
     for (const AttentionKind attention :
          {AttentionKind::looped, AttentionKind::batched, AttentionKind::flash}) {
-      const StepOptions options = make(engine, attention);
+      const compile::StepOptions options = make(engine, attention);
       SCOPED_TRACE(describe(options));
       expect_close(on_gpu(GetParam(), options), reference, 1e-4);
     }
@@ -117,11 +118,12 @@ TEST_P(CudaEngine, LossesFollowTheProcessorInFp32) {
 
 /// fp16 with loss scaling has three bits more than bf16.
 TEST_P(CudaEngine, LossesFollowTheProcessorInFp16) {
-  const Outcome reference = on_cpu(GetParam(), make(EngineKind::eager, AttentionKind::batched));
-  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+  const Outcome reference = on_cpu(GetParam(), make(compile::EngineKind::eager, AttentionKind::batched));
+  for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
     for (const AttentionKind attention : {AttentionKind::batched, AttentionKind::flash}) {
       for (const int splits : {1, 2}) {
-        const StepOptions options = make(engine, attention, core::DType::f16, Recompute::none, splits);
+        const compile::StepOptions options =
+            make(engine, attention, core::DType::f16, Recompute::none, splits);
         SCOPED_TRACE(describe(options));
         expect_close(on_gpu(GetParam(), options), reference, 3e-3);
       }
@@ -132,7 +134,8 @@ TEST_P(CudaEngine, LossesFollowTheProcessorInFp16) {
 /// A step that overflows is skipped on the device, in a replay as well.
 TEST_P(CudaEngine, OverflowIsSkippedInReplaysAsOnTheProcessor) {
   const auto config = tests::small_config(GetParam());
-  const StepOptions options = make(EngineKind::fused, AttentionKind::flash, core::DType::f16);
+  const compile::StepOptions options =
+      make(compile::EngineKind::fused, AttentionKind::flash, core::DType::f16);
   const auto run = [&](std::unique_ptr<backends::Backend> backend) {
     StepRunner runner(config, kBatch, kSeq, options, tests::initial_weights(config), std::move(backend));
     const auto batch = tests::random_batch(kBatch * kSeq, config.vocab, 1);
@@ -150,10 +153,10 @@ TEST_P(CudaEngine, OverflowIsSkippedInReplaysAsOnTheProcessor) {
 
 /// bf16 has 8 bits of mantissa: 2 % over 20 steps, as on the processor.
 TEST_P(CudaEngine, LossesFollowTheProcessorInBf16) {
-  const Outcome reference = on_cpu(GetParam(), make(EngineKind::eager, AttentionKind::batched));
-  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+  const Outcome reference = on_cpu(GetParam(), make(compile::EngineKind::eager, AttentionKind::batched));
+  for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
     for (const AttentionKind attention : {AttentionKind::batched, AttentionKind::flash}) {
-      const StepOptions options = make(engine, attention, core::DType::bf16);
+      const compile::StepOptions options = make(engine, attention, core::DType::bf16);
       SCOPED_TRACE(describe(options));
       expect_close(on_gpu(GetParam(), options), reference, 2e-2);
     }
@@ -161,23 +164,25 @@ TEST_P(CudaEngine, LossesFollowTheProcessorInBf16) {
 }
 
 TEST_P(CudaEngine, SplitsOfTheBatchAgree) {
-  const Outcome whole = on_gpu(GetParam(), make(EngineKind::fused, AttentionKind::flash));
-  expect_close(
-      on_gpu(GetParam(), make(EngineKind::fused, AttentionKind::flash, core::DType::f32, Recompute::none, 2)),
-      whole, 1e-4);
+  const Outcome whole = on_gpu(GetParam(), make(compile::EngineKind::fused, AttentionKind::flash));
+  expect_close(on_gpu(GetParam(), make(compile::EngineKind::fused, AttentionKind::flash, core::DType::f32,
+                                       Recompute::none, 2)),
+               whole, 1e-4);
 }
 
 /// Rows of no multiple of 16 bytes: GELU is an op of its own, whether it is computed again or not.
 TEST_P(CudaEngine, ReplaysRunsAndRecomputeKindsAreBitIdentical) {
   for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
-    const Outcome replayed = on_gpu(GetParam(), make(EngineKind::fused, AttentionKind::flash, dtype));
+    const Outcome replayed =
+        on_gpu(GetParam(), make(compile::EngineKind::fused, AttentionKind::flash, dtype));
     Bystander bystander;
     const Outcome submitted =
-        on_gpu(GetParam(), make(EngineKind::fused, AttentionKind::flash, dtype), &bystander);
+        on_gpu(GetParam(), make(compile::EngineKind::fused, AttentionKind::flash, dtype), &bystander);
     EXPECT_EQ(replayed.losses, submitted.losses);
     EXPECT_EQ(replayed.last_weight, submitted.last_weight);
     for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
-      const StepOptions options = make(EngineKind::fused, AttentionKind::flash, dtype, kind);
+      const compile::StepOptions options =
+          make(compile::EngineKind::fused, AttentionKind::flash, dtype, kind);
       SCOPED_TRACE(describe(options));
       const Outcome other = on_gpu(GetParam(), options);
       EXPECT_EQ(replayed.losses, other.losses);
@@ -194,10 +199,10 @@ TEST_P(CudaEngine, AlignedSizesFollowTheProcessorAndRepeat) {
   config.d_ff = 96;
   config.head_dim = config.d_model / config.heads;
   const auto gpu = [&](core::DType dtype, Recompute kind, engines::Observer* observer = nullptr) {
-    return train(config, make(EngineKind::fused, AttentionKind::flash, dtype, kind),
+    return train(config, make(compile::EngineKind::fused, AttentionKind::flash, dtype, kind),
                  backends::cuda::make_cuda_backend(0, {}), observer);
   };
-  const Outcome reference = train(config, make(EngineKind::eager, AttentionKind::batched),
+  const Outcome reference = train(config, make(compile::EngineKind::eager, AttentionKind::batched),
                                   backends::make_cpu_backend(backends::CpuKernels::reference, 2));
   for (const auto& [dtype, tolerance] :
        {std::pair{core::DType::f32, 1e-4}, std::pair{core::DType::bf16, 2e-2},
@@ -221,7 +226,7 @@ TEST_P(CudaEngine, UpdatesBesideTheBackwardPassAreBitIdentical) {
   config.d_model = 384;
   config.d_ff = 1536;
   config.head_dim = config.d_model / config.heads;
-  StepOptions options = make(EngineKind::fused, AttentionKind::flash, core::DType::bf16);
+  compile::StepOptions options = make(compile::EngineKind::fused, AttentionKind::flash, core::DType::bf16);
   options.optimizer.clip_norm = 0;
   const auto last_weights = [&](engines::Observer* observer) {
     StepRunner runner(config, kBatch, kSeq, options, tests::initial_weights(config),
@@ -241,8 +246,8 @@ TEST_P(CudaEngine, UpdatesBesideTheBackwardPassAreBitIdentical) {
 /// Phases are the device's own time, the step is the host's: it also waits for the submission.
 TEST_P(CudaEngine, PhasesAddUpToNoMoreThanTheStep) {
   const auto config = tests::small_config(GetParam());
-  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
-    const StepOptions options = make(engine, engines::default_attention(engine));
+  for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
+    const compile::StepOptions options = make(engine, compile::default_attention(engine));
     StepRunner runner(config, kBatch, kSeq, options, tests::initial_weights(config),
                       backends::cuda::make_cuda_backend(0, {}));
     runner.step(tests::random_batch(kBatch * kSeq, config.vocab, 1));

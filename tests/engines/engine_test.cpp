@@ -7,12 +7,12 @@
 
 #include "backends/null/null_backend.h"
 #include "core/error.h"
-#include "tests/passes/recipes.h"
+#include "tests/compile/passes/recipes.h"
 
 namespace rooflm {
 namespace {
 
-using engines::EngineKind;
+using compile::EngineKind;
 
 /// Adds up what it is told.
 class Ledger final : public engines::Observer {
@@ -37,9 +37,9 @@ class Ledger final : public engines::Observer {
 TEST(Engine, EagerFreesEachTensorAfterItsLastUse) {
   const auto backend = backends::make_null_backend();
   engines::TensorStore store(*backend);
-  const engines::StepOptions options{.engine = EngineKind::eager,
+  const compile::StepOptions options{.engine = compile::EngineKind::eager,
                                      .attention = passes::AttentionKind::batched};
-  engines::Engine engine(tests::small_step(model::Arch::gpt2, options), EngineKind::eager, store);
+  engines::Engine engine(tests::small_step(model::Arch::gpt2, options), compile::EngineKind::eager, store);
   Ledger ledger;
   engine.run(&ledger);
   EXPECT_TRUE(ledger.alive.empty());
@@ -51,7 +51,7 @@ TEST(Engine, EagerFreesEachTensorAfterItsLastUse) {
 TEST(Engine, FusedAllocatesNothingInAStep) {
   const auto backend = backends::make_null_backend();
   engines::TensorStore store(*backend);
-  engines::Engine engine(tests::small_step(model::Arch::llama, {}), EngineKind::fused, store);
+  engines::Engine engine(tests::small_step(model::Arch::llama, {}), compile::EngineKind::fused, store);
   Ledger ledger;
   engine.run(&ledger);
   EXPECT_EQ(ledger.peak, 0);
@@ -62,21 +62,22 @@ TEST(Engine, MemoryLimitIsCheckedBeforeAnythingIsAllocated) {
   const auto backend = backends::make_null_backend();
   engines::TensorStore store(*backend);
   const auto step = tests::small_step(model::Arch::gpt2, {});
-  const auto need = engines::memory_need(step, EngineKind::fused);
+  const auto need = engines::memory_need(step, compile::EngineKind::fused);
   try {
-    engines::Engine engine(step, EngineKind::fused, store, static_cast<double>(need.total() - 1));
+    engines::Engine engine(step, compile::EngineKind::fused, store, static_cast<double>(need.total() - 1));
     FAIL();
   } catch (const core::OutOfMemory& error) {
     EXPECT_EQ(error.needed_bytes(), static_cast<double>(need.total()));
     EXPECT_TRUE(store.entries().empty());
   }
-  EXPECT_NO_THROW(engines::Engine(step, EngineKind::fused, store, static_cast<double>(need.total())));
+  EXPECT_NO_THROW(
+      engines::Engine(step, compile::EngineKind::fused, store, static_cast<double>(need.total())));
 }
 
 TEST(Engine, PhasesAddUpToTheStep) {
   const auto backend = backends::make_null_backend();
   engines::TensorStore store(*backend);
-  engines::Engine engine(tests::small_step(model::Arch::gpt2, {}), EngineKind::fused, store);
+  engines::Engine engine(tests::small_step(model::Arch::gpt2, {}), compile::EngineKind::fused, store);
   const engines::StepTimes times = engine.run();
   EXPECT_LE(times.forward_s + times.backward_s + times.optimizer_s, times.step_s);
   EXPECT_NEAR(times.forward_s + times.backward_s + times.optimizer_s, times.step_s, 1e-3);

@@ -4,14 +4,14 @@
 
 #include <cmath>
 
+#include "tests/compile/passes/recipes.h"
 #include "tests/engines/step_runner.h"
-#include "tests/passes/recipes.h"
 
 namespace rooflm {
 namespace {
 
-using engines::EngineKind;
-using engines::StepOptions;
+using compile::EngineKind;
+using compile::StepOptions;
 using model::Arch;
 using passes::AttentionKind;
 using passes::Recompute;
@@ -21,8 +21,9 @@ constexpr int kSteps = 20;
 constexpr std::int64_t kBatch = 4;
 constexpr std::int64_t kSeq = 13;
 
-StepOptions make(EngineKind engine, AttentionKind attention, Recompute recompute = Recompute::none,
-                 int micro_batches = 1, core::DType dtype = core::DType::f32) {
+compile::StepOptions make(compile::EngineKind engine, AttentionKind attention,
+                          Recompute recompute = Recompute::none, int micro_batches = 1,
+                          core::DType dtype = core::DType::f32) {
   return {.engine = engine,
           .attention = attention,
           .dtype = dtype,
@@ -36,7 +37,7 @@ struct Outcome {
 };
 
 /// Learning to repeat one of three batches, so the loss moves far within 20 steps.
-Outcome train(Arch arch, const StepOptions& options, int threads = 2) {
+Outcome train(Arch arch, const compile::StepOptions& options, int threads = 2) {
   const auto config = tests::small_config(arch);
   StepRunner runner(config, kBatch / options.micro_batches, kSeq, options, tests::initial_weights(config),
                     threads);
@@ -60,12 +61,12 @@ class Equivalence : public testing::TestWithParam<Arch> {};
 
 /// fp32 accumulates in another order, nothing else: 1e-4 relative over 20 steps.
 TEST_P(Equivalence, EnginesAndAttentionKindsAgreeInFp32) {
-  const Outcome reference = train(GetParam(), make(EngineKind::eager, AttentionKind::batched));
+  const Outcome reference = train(GetParam(), make(compile::EngineKind::eager, AttentionKind::batched));
   EXPECT_LT(reference.losses.back(), reference.losses.front() - 0.5) << "the model does not learn";
-  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+  for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
     for (const AttentionKind attention :
          {AttentionKind::looped, AttentionKind::batched, AttentionKind::flash}) {
-      SCOPED_TRACE(std::string(engines::name_of(engine)) + " " + std::string(passes::name_of(attention)));
+      SCOPED_TRACE(std::string(compile::name_of(engine)) + " " + std::string(passes::name_of(attention)));
       expect_close(train(GetParam(), make(engine, attention)), reference, 1e-4);
     }
   }
@@ -73,37 +74,37 @@ TEST_P(Equivalence, EnginesAndAttentionKindsAgreeInFp32) {
 
 /// Single precision against double precision of the same program.
 TEST_P(Equivalence, Fp32FollowsFp64) {
-  const Outcome fp64 = train(
-      GetParam(), make(EngineKind::eager, AttentionKind::batched, Recompute::none, 1, core::DType::f64));
-  expect_close(train(GetParam(), make(EngineKind::fused, AttentionKind::flash)), fp64, 1e-4);
+  const Outcome fp64 = train(GetParam(), make(compile::EngineKind::eager, AttentionKind::batched,
+                                              Recompute::none, 1, core::DType::f64));
+  expect_close(train(GetParam(), make(compile::EngineKind::fused, AttentionKind::flash)), fp64, 1e-4);
 }
 
 TEST_P(Equivalence, SplitsOfTheBatchAgree) {
-  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
-    const Outcome whole = train(GetParam(), make(engine, engines::default_attention(engine)));
+  for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
+    const Outcome whole = train(GetParam(), make(engine, compile::default_attention(engine)));
     for (const int splits : {2, 4}) {
-      SCOPED_TRACE(std::string(engines::name_of(engine)) + " in " + std::to_string(splits));
+      SCOPED_TRACE(std::string(compile::name_of(engine)) + " in " + std::to_string(splits));
       expect_close(
-          train(GetParam(), make(engine, engines::default_attention(engine), Recompute::none, splits)), whole,
+          train(GetParam(), make(engine, compile::default_attention(engine), Recompute::none, splits)), whole,
           1e-4);
     }
   }
 }
 
 TEST_P(Equivalence, ThreadCountsAgree) {
-  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
-    const auto options = make(engine, engines::default_attention(engine));
+  for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
+    const auto options = make(engine, compile::default_attention(engine));
     expect_close(train(GetParam(), options, 1), train(GetParam(), options, 3), 1e-4);
   }
 }
 
 TEST_P(Equivalence, RecomputeKindsAndRunsAreBitIdentical) {
   for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
-    for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+    for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
       for (const AttentionKind attention : {AttentionKind::batched, AttentionKind::flash}) {
         const Outcome none = train(GetParam(), make(engine, attention, Recompute::none, 1, dtype));
         for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
-          SCOPED_TRACE(std::string(engines::name_of(engine)) + " " + std::string(passes::name_of(attention)) +
+          SCOPED_TRACE(std::string(compile::name_of(engine)) + " " + std::string(passes::name_of(attention)) +
                        " " + std::string(passes::name_of(kind)));
           const Outcome other = train(GetParam(), make(engine, attention, kind, 1, dtype));
           EXPECT_EQ(none.losses, other.losses);
@@ -116,8 +117,8 @@ TEST_P(Equivalence, RecomputeKindsAndRunsAreBitIdentical) {
 
 /// bf16 has 8 bits of mantissa; losses of this small model stay within 2 % of fp32 over 20 steps.
 TEST_P(Equivalence, Bf16StaysNearFp32) {
-  const Outcome fp32 = train(GetParam(), make(EngineKind::eager, AttentionKind::batched));
-  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+  const Outcome fp32 = train(GetParam(), make(compile::EngineKind::eager, AttentionKind::batched));
+  for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
     for (const AttentionKind attention : {AttentionKind::batched, AttentionKind::flash}) {
       expect_close(train(GetParam(), make(engine, attention, Recompute::none, 1, core::DType::bf16)), fp32,
                    2e-2);
@@ -130,15 +131,15 @@ TEST_P(Equivalence, Bf16StaysNearFp32) {
 /// stay as near to fp32 as without that.
 TEST_P(Equivalence, CompactStateIsAsGood) {
   const auto options = [](int micro_batches, bool compact) {
-    StepOptions step =
-        make(EngineKind::fused, AttentionKind::flash, Recompute::none, micro_batches, core::DType::bf16);
+    compile::StepOptions step = make(compile::EngineKind::fused, AttentionKind::flash, Recompute::none,
+                                     micro_batches, core::DType::bf16);
     step.compact_state = compact;
     return step;
   };
   const Outcome plain = train(GetParam(), options(2, false));
   const Outcome halved = train(GetParam(), options(2, true));
   expect_close(halved, plain, 1e-3);
-  const Outcome fp32 = train(GetParam(), make(EngineKind::eager, AttentionKind::batched));
+  const Outcome fp32 = train(GetParam(), make(compile::EngineKind::eager, AttentionKind::batched));
   expect_close(train(GetParam(), options(1, true)), fp32, 2e-2);
 }
 

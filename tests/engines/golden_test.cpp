@@ -15,8 +15,8 @@ namespace rooflm {
 namespace {
 
 namespace fs = std::filesystem;
-using engines::EngineKind;
-using engines::StepOptions;
+using compile::EngineKind;
+using compile::StepOptions;
 using passes::AttentionKind;
 using tests::StepRunner;
 
@@ -57,7 +57,8 @@ struct Golden {
     return batch;
   }
 
-  [[nodiscard]] StepOptions options(EngineKind engine, AttentionKind attention, core::DType dtype) const {
+  [[nodiscard]] compile::StepOptions options(compile::EngineKind engine, AttentionKind attention,
+                                             core::DType dtype) const {
     const auto& o = facts["optimizer"];
     return {.engine = engine,
             .attention = attention,
@@ -100,9 +101,9 @@ double distance(const std::vector<double>& actual, const std::vector<double>& ex
 
 class Goldens : public testing::TestWithParam<std::string> {
  protected:
-  void expect_ten_steps(EngineKind engine, AttentionKind attention, core::DType dtype, double loss_tolerance,
-                        double weight_tolerance) {
-    SCOPED_TRACE(std::string(engines::name_of(engine)) + " " + std::string(passes::name_of(attention)) + " " +
+  void expect_ten_steps(compile::EngineKind engine, AttentionKind attention, core::DType dtype,
+                        double loss_tolerance, double weight_tolerance) {
+    SCOPED_TRACE(std::string(compile::name_of(engine)) + " " + std::string(passes::name_of(attention)) + " " +
                  std::string(core::name_of(dtype)));
     const Golden golden(GetParam());
     StepRunner runner(golden.config, golden.facts["batch"], golden.facts["seq"],
@@ -122,17 +123,19 @@ class Goldens : public testing::TestWithParam<std::string> {
   }
 
   /// Gradients are transient; as results they can be read.
-  void expect_gradients(EngineKind engine, AttentionKind attention, core::DType dtype, double tolerance) {
-    SCOPED_TRACE(std::string(engines::name_of(engine)) + " " + std::string(passes::name_of(attention)));
+  void expect_gradients(compile::EngineKind engine, AttentionKind attention, core::DType dtype,
+                        double tolerance) {
+    SCOPED_TRACE(std::string(compile::name_of(engine)) + " " + std::string(passes::name_of(attention)));
     const Golden golden(GetParam());
     const auto options = golden.options(engine, attention, dtype);
-    auto step = engines::training_step(
+    auto step = compile::training_step(
         model::forward(golden.config, golden.facts["batch"], golden.facts["seq"]), options);
     for (auto& tensor : step.tensors) {
       if (tensor.role == program::Role::gradient) tensor.role = program::Role::result;
     }
     const auto backend = backends::make_cpu_backend(
-        engine == EngineKind::fused ? backends::CpuKernels::fast : backends::CpuKernels::reference, 2);
+        engine == compile::EngineKind::fused ? backends::CpuKernels::fast : backends::CpuKernels::reference,
+        2);
     engines::TensorStore store(*backend);
     engines::Engine run(std::move(step), engine, store);
     const auto write = [&](engines::TensorStore& to, const std::string& name,
@@ -162,27 +165,27 @@ class Goldens : public testing::TestWithParam<std::string> {
 /// The golden gradients pass through fp32 when read, hence 1e-6 and not less.
 TEST_P(Goldens, EveryGradientInFp64) {
   for (const auto attention : {AttentionKind::looped, AttentionKind::batched, AttentionKind::flash}) {
-    expect_gradients(EngineKind::eager, attention, core::DType::f64, 1e-6);
+    expect_gradients(compile::EngineKind::eager, attention, core::DType::f64, 1e-6);
   }
 }
 
 /// fp32 rounding of about 1e-7 per operation, over the depth of the model.
 TEST_P(Goldens, EveryGradientInFp32) {
-  expect_gradients(EngineKind::eager, AttentionKind::batched, core::DType::f32, 2e-5);
-  expect_gradients(EngineKind::fused, AttentionKind::flash, core::DType::f32, 2e-5);
-  expect_gradients(EngineKind::fused, AttentionKind::batched, core::DType::f32, 2e-5);
+  expect_gradients(compile::EngineKind::eager, AttentionKind::batched, core::DType::f32, 2e-5);
+  expect_gradients(compile::EngineKind::fused, AttentionKind::flash, core::DType::f32, 2e-5);
+  expect_gradients(compile::EngineKind::fused, AttentionKind::batched, core::DType::f32, 2e-5);
 }
 
 TEST_P(Goldens, TenStepsInFp64) {
-  expect_ten_steps(EngineKind::eager, AttentionKind::batched, core::DType::f64, 1e-9, 1e-6);
+  expect_ten_steps(compile::EngineKind::eager, AttentionKind::batched, core::DType::f64, 1e-9, 1e-6);
 }
 
 /// AdamW divides by the root of the second moment, which amplifies rounding where gradients are tiny: weights
 /// agree within a tenth of the distance that ten steps of 1e-3 can cover.
 TEST_P(Goldens, TenStepsInFp32) {
-  expect_ten_steps(EngineKind::eager, AttentionKind::batched, core::DType::f32, 1e-5, 1e-3);
-  expect_ten_steps(EngineKind::eager, AttentionKind::looped, core::DType::f32, 1e-5, 1e-3);
-  expect_ten_steps(EngineKind::fused, AttentionKind::flash, core::DType::f32, 1e-5, 1e-3);
+  expect_ten_steps(compile::EngineKind::eager, AttentionKind::batched, core::DType::f32, 1e-5, 1e-3);
+  expect_ten_steps(compile::EngineKind::eager, AttentionKind::looped, core::DType::f32, 1e-5, 1e-3);
+  expect_ten_steps(compile::EngineKind::fused, AttentionKind::flash, core::DType::f32, 1e-5, 1e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(PyTorch, Goldens, testing::Values("gpt2", "llama"),

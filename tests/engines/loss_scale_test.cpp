@@ -5,14 +5,14 @@
 
 #include <cmath>
 
+#include "tests/compile/passes/recipes.h"
 #include "tests/engines/step_runner.h"
-#include "tests/passes/recipes.h"
 
 namespace rooflm {
 namespace {
 
-using engines::EngineKind;
-using engines::StepOptions;
+using compile::EngineKind;
+using compile::StepOptions;
 using model::Arch;
 using tests::StepRunner;
 
@@ -20,9 +20,9 @@ constexpr std::int64_t kBatch = 4;
 constexpr std::int64_t kSeq = 13;
 constexpr const char* kWeight = "h.1.feed_forward.fc1.weight";
 
-StepOptions make(EngineKind engine, core::DType dtype, int micro_batches = 1) {
+compile::StepOptions make(compile::EngineKind engine, core::DType dtype, int micro_batches = 1) {
   return {.engine = engine,
-          .attention = engines::default_attention(engine),
+          .attention = compile::default_attention(engine),
           .dtype = dtype,
           .micro_batches = micro_batches};
 }
@@ -33,11 +33,11 @@ tests::Batch batch_of(const model::ModelConfig& config, int step) {
 
 class LossScale : public testing::TestWithParam<Arch> {
  protected:
-  [[nodiscard]] StepRunner runner(const StepOptions& options) const {
+  [[nodiscard]] StepRunner runner(const compile::StepOptions& options) const {
     const auto config = tests::small_config(GetParam());
     return {config, kBatch / options.micro_batches, kSeq, options, tests::initial_weights(config)};
   }
-  [[nodiscard]] std::vector<double> losses(const StepOptions& options) const {
+  [[nodiscard]] std::vector<double> losses(const compile::StepOptions& options) const {
     constexpr int kSteps = 20;
     StepRunner model = runner(options);
     std::vector<double> result;
@@ -52,12 +52,12 @@ std::vector<float> state_of(StepRunner& model) { return model.engine().store().r
 
 /// fp16 has three bits of mantissa more than bf16, whose losses stay within 2 %.
 TEST_P(LossScale, Fp16StaysNearFp32) {
-  const auto expected = losses(make(EngineKind::eager, core::DType::f32));
-  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+  const auto expected = losses(make(compile::EngineKind::eager, core::DType::f32));
+  for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
     for (const int splits : {1, 2}) {
       const auto actual = losses(make(engine, core::DType::f16, splits));
       for (std::size_t i = 0; i < actual.size(); ++i) {
-        EXPECT_NEAR(actual[i], expected[i], 3e-3 * expected[i]) << engines::name_of(engine) << " step " << i;
+        EXPECT_NEAR(actual[i], expected[i], 3e-3 * expected[i]) << compile::name_of(engine) << " step " << i;
       }
     }
   }
@@ -65,8 +65,8 @@ TEST_P(LossScale, Fp16StaysNearFp32) {
 
 TEST_P(LossScale, TheNormIsThatOfTheGradientsThemselves) {
   const auto config = tests::small_config(GetParam());
-  StepRunner exact = runner(make(EngineKind::eager, core::DType::f32));
-  StepRunner scaled = runner(make(EngineKind::eager, core::DType::f16));
+  StepRunner exact = runner(make(compile::EngineKind::eager, core::DType::f32));
+  StepRunner scaled = runner(make(compile::EngineKind::eager, core::DType::f16));
   exact.step(batch_of(config, 0));
   scaled.step(batch_of(config, 0));
   EXPECT_NEAR(scaled.gradient_norm(), exact.gradient_norm(), 3e-3 * exact.gradient_norm());
@@ -76,7 +76,7 @@ TEST_P(LossScale, TheNormIsThatOfTheGradientsThemselves) {
 TEST_P(LossScale, StepsThatOverflowAreSkipped) {
   constexpr float kTooHigh = 24;
   const auto config = tests::small_config(GetParam());
-  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+  for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
     StepRunner model = runner(make(engine, core::DType::f16));
     model.step(batch_of(config, 0));
     model.engine().store().write<float>("loss_scale", std::vector<float>{kTooHigh, 5, 0});
@@ -103,7 +103,7 @@ TEST_P(LossScale, StepsThatOverflowAreSkipped) {
 
 TEST_P(LossScale, TheScaleGrowsAfterManyGoodSteps) {
   const auto config = tests::small_config(GetParam());
-  StepRunner model = runner(make(EngineKind::fused, core::DType::f16));
+  StepRunner model = runner(make(compile::EngineKind::fused, core::DType::f16));
   model.engine().store().write<float>("loss_scale",
                                       std::vector<float>{-4, program::kUpdatesUntilGrowth - 2, 0});
   model.step(batch_of(config, 0));
@@ -115,7 +115,7 @@ TEST_P(LossScale, TheScaleGrowsAfterManyGoodSteps) {
 /// Without clipping nobody asks for the norm, but overflow has to be noticed all the same.
 TEST_P(LossScale, OverflowIsNoticedWithoutClipping) {
   const auto config = tests::small_config(GetParam());
-  StepOptions options = make(EngineKind::fused, core::DType::f16);
+  compile::StepOptions options = make(compile::EngineKind::fused, core::DType::f16);
   options.optimizer.clip_norm = 0;
   StepRunner model = runner(options);
   const auto start = model.weight(kWeight);

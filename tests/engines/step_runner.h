@@ -41,20 +41,20 @@ class StepRunner {
   using Weights = std::map<std::string, std::vector<double>>;
 
   StepRunner(const model::ModelConfig& config, std::int64_t micro_batch, std::int64_t seq,
-             const engines::StepOptions& options, const Weights& weights, int threads = 2)
+             const compile::StepOptions& options, const Weights& weights, int threads = 2)
       : StepRunner(config, micro_batch, seq, options, weights,
-                   backends::make_cpu_backend(options.engine == engines::EngineKind::fused
+                   backends::make_cpu_backend(options.engine == compile::EngineKind::fused
                                                   ? backends::CpuKernels::fast
                                                   : backends::CpuKernels::reference,
                                               threads)) {}
   StepRunner(const model::ModelConfig& config, std::int64_t micro_batch, std::int64_t seq,
-             const engines::StepOptions& options, const Weights& weights,
+             const compile::StepOptions& options, const Weights& weights,
              std::unique_ptr<backends::Backend> backend)
       : config_(config),
         options_(options),
         backend_(std::move(backend)),
         store_(*backend_),
-        engine_(engines::training_step(model::forward(config, micro_batch, seq), options), options.engine,
+        engine_(compile::training_step(model::forward(config, micro_batch, seq), options), options.engine,
                 store_),
         rows_(static_cast<std::size_t>(micro_batch * seq)) {
     for (const auto& [name, values] : weights) write(store_, name, values);
@@ -66,8 +66,8 @@ class StepRunner {
     ++steps_;
     for (int i = 0; i < options_.micro_batches; ++i) {
       const auto first = static_cast<std::size_t>(i) * rows_;
-      engine_.io().write<std::int32_t>(engines::micro_batch_name("tokens", i), {&batch.tokens[first], rows_});
-      engine_.io().write<std::int32_t>(engines::micro_batch_name("targets", i),
+      engine_.io().write<std::int32_t>(compile::micro_batch_name("tokens", i), {&batch.tokens[first], rows_});
+      engine_.io().write<std::int32_t>(compile::micro_batch_name("targets", i),
                                        {&batch.targets[first], rows_});
     }
     const auto& o = options_.optimizer;
@@ -96,7 +96,7 @@ class StepRunner {
   }
 
   model::ModelConfig config_;
-  engines::StepOptions options_;
+  compile::StepOptions options_;
   std::unique_ptr<backends::Backend> backend_;
   engines::TensorStore store_;
   engines::Engine engine_;

@@ -49,8 +49,8 @@ TEST(BenchRunner, CountsWarmUpAndTimedSteps) {
   const auto config = model::with_overrides(model::preset("tiny"), {.layers = 1, .vocab = 100});
   const auto backend = backends::make_null_backend();
   engines::TensorStore store(*backend);
-  const engines::StepOptions options;
-  engines::Engine engine(engines::training_step(model::forward(config, 1, 8), options), options.engine,
+  const compile::StepOptions options;
+  engines::Engine engine(compile::training_step(model::forward(config, 1, 8), options), options.engine,
                          store);
   std::vector<int> steps;
   const BenchResult result =

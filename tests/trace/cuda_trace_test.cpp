@@ -6,8 +6,8 @@
 
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/device.h"
+#include "tests/compile/passes/recipes.h"
 #include "tests/engines/step_runner.h"
-#include "tests/passes/recipes.h"
 #include "trace/op_recorder.h"
 
 namespace rooflm {
@@ -17,7 +17,7 @@ constexpr std::int64_t kBatch = 4;
 constexpr std::int64_t kSeq = 13;
 constexpr int kSteps = 6;
 
-class CudaTrace : public testing::TestWithParam<engines::EngineKind> {
+class CudaTrace : public testing::TestWithParam<compile::EngineKind> {
  protected:
   void SetUp() override {
     const auto status = backends::cuda::query_cuda();
@@ -29,8 +29,8 @@ TEST_P(CudaTrace, EveryObservedStepHasEveryOpOnceWithinItsTime) {
   constexpr double kSlack = 1.05;
   constexpr double kSecondsPerNs = 1e-9;
   const auto config = tests::small_config(model::Arch::llama);
-  const engines::StepOptions options{.engine = GetParam(),
-                                     .attention = engines::default_attention(GetParam())};
+  const compile::StepOptions options{.engine = GetParam(),
+                                     .attention = compile::default_attention(GetParam())};
   const auto make = [&] {
     return tests::StepRunner(config, kBatch, kSeq, options, tests::initial_weights(config),
                              backends::cuda::make_cuda_backend(0, {}));
@@ -59,8 +59,8 @@ TEST_P(CudaTrace, EveryObservedStepHasEveryOpOnceWithinItsTime) {
 }
 
 INSTANTIATE_TEST_SUITE_P(BothEngines, CudaTrace,
-                         testing::Values(engines::EngineKind::eager, engines::EngineKind::fused),
-                         [](const auto& kind) { return std::string(engines::name_of(kind.param)); });
+                         testing::Values(compile::EngineKind::eager, compile::EngineKind::fused),
+                         [](const auto& kind) { return std::string(compile::name_of(kind.param)); });
 
 }  // namespace
 }  // namespace rooflm

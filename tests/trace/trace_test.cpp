@@ -18,7 +18,7 @@
 namespace rooflm {
 namespace {
 
-using engines::EngineKind;
+using compile::EngineKind;
 
 /// Bytes of tensors that live across steps, without what aligns them.
 std::int64_t persistent_bytes(const program::Program& program) {
@@ -51,8 +51,8 @@ class Stepper {
         model::preset("gpt2"), {.layers = 2, .heads = 2, .d_model = 32, .d_ff = 64, .vocab = 61, .seq = 16});
   }
   static program::Program program(EngineKind kind) {
-    return engines::training_step(model::forward(config(), 2, 16),
-                                  {.engine = kind, .attention = engines::default_attention(kind)});
+    return compile::training_step(model::forward(config(), 2, 16),
+                                  {.engine = kind, .attention = compile::default_attention(kind)});
   }
   engines::Engine& engine() { return engine_; }
 
@@ -116,7 +116,7 @@ TEST_P(Trace, PlannedMemoryBalances) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, Trace, testing::Values(EngineKind::eager, EngineKind::fused),
-                         [](const auto& kind) { return std::string(engines::name_of(kind.param)); });
+                         [](const auto& kind) { return std::string(compile::name_of(kind.param)); });
 
 TEST(MemoryRecorder, SeesWhatEagerAllocates) {
   Stepper stepper(EngineKind::eager);

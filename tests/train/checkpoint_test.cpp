@@ -70,8 +70,8 @@ TEST_F(CheckpointTest, HoldsEverythingAndLatestPointsToIt) {
 }
 
 TEST_F(CheckpointTest, RoundTripIsExact) {
-  const auto backend = testing::backend_for(engines::EngineKind::fused);
-  const engines::StepOptions step;
+  const auto backend = testing::backend_for(compile::EngineKind::fused);
+  const compile::StepOptions step;
   const auto make = [&](std::uint64_t seed) {
     auto session = std::make_unique<Session>(*backend, testing::tiny_model(), step);
     session->make_training_engine(2, 8);

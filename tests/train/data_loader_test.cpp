@@ -8,10 +8,14 @@
 #include <set>
 #include <thread>
 
-#include "tests/train/data_testing.h"
+#include "tests/text/data_testing.h"
 
 namespace rooflm::train {
 namespace {
+
+using text::expect_error;
+using text::TemporaryFolder;
+using text::write_shard;
 
 using Paths = std::vector<std::filesystem::path>;
 

@@ -17,13 +17,13 @@ double cross_entropy(const std::vector<float>& logits, std::int32_t target) {
   return std::log(sum) - logits[static_cast<std::size_t>(target)];
 }
 
-class EvaluateTest : public ::testing::TestWithParam<engines::EngineKind> {};
+class EvaluateTest : public ::testing::TestWithParam<compile::EngineKind> {};
 
 TEST_P(EvaluateTest, EqualsTheMeanOverAllTokens) {
   const testing::ScratchDirectory directory;
   const auto path = testing::write_shard(directory / "val.bin", 2 * 3 * 8 + 5, 57);
   const auto backend = testing::backend_for(GetParam());
-  const engines::StepOptions step{.engine = GetParam(), .attention = engines::default_attention(GetParam())};
+  const compile::StepOptions step{.engine = GetParam(), .attention = compile::default_attention(GetParam())};
   Session session(*backend, testing::tiny_model(), step);
   session.make_loss_engine(3, 8);
   session.initialise(1);
@@ -38,7 +38,7 @@ TEST_P(EvaluateTest, EqualsTheMeanOverAllTokens) {
   EXPECT_EQ(result.tokens, 48U);
 
   std::vector<std::int32_t> all(53);
-  Shard(path).read(0, all);
+  text::Shard(path).read(0, all);
   double sum = 0;
   for (std::size_t row = 0; row < 6; ++row) {
     for (std::size_t t = 0; t < 8; ++t) {
@@ -67,8 +67,8 @@ TEST_P(EvaluateTest, ShortValidationGetsSmallerBatches) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, EvaluateTest,
-                         ::testing::Values(engines::EngineKind::eager, engines::EngineKind::fused),
-                         [](const auto& test) { return std::string(engines::name_of(test.param)); });
+                         ::testing::Values(compile::EngineKind::eager, compile::EngineKind::fused),
+                         [](const auto& test) { return std::string(compile::name_of(test.param)); });
 
 }  // namespace
 }  // namespace rooflm::train

@@ -77,14 +77,14 @@ TEST(Utf8Stream, ReplacesWhatIsNoUtf8) {
   EXPECT_EQ(whole("\xF5\x80"), r + r);          // beyond U+10FFFF
 }
 
-class Generate : public ::testing::TestWithParam<engines::EngineKind> {
+class Generate : public ::testing::TestWithParam<compile::EngineKind> {
  protected:
   Generate() : backend_(testing::backend_for(GetParam())) {
     model::ModelConfig config = testing::tiny_model();
     config.vocab = 257;
     config.padded_vocab = 320;
-    const engines::StepOptions step{.engine = GetParam(),
-                                    .attention = engines::default_attention(GetParam())};
+    const compile::StepOptions step{.engine = GetParam(),
+                                    .attention = compile::default_attention(GetParam())};
     session_ = std::make_unique<Session>(*backend_, config, step);
     session_->initialise(3);
   }
@@ -131,8 +131,8 @@ TEST_P(Generate, RefusesBadOptions) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, Generate,
-                         ::testing::Values(engines::EngineKind::eager, engines::EngineKind::fused),
-                         [](const auto& test) { return std::string(engines::name_of(test.param)); });
+                         ::testing::Values(compile::EngineKind::eager, compile::EngineKind::fused),
+                         [](const auto& test) { return std::string(compile::name_of(test.param)); });
 
 }  // namespace
 }  // namespace rooflm::train

@@ -12,7 +12,7 @@
 namespace rooflm::train {
 namespace {
 
-using engines::EngineKind;
+using compile::EngineKind;
 
 /// What a log says about the numbers, without times.
 std::vector<std::string> numbers_of(const std::filesystem::path& log) {
@@ -34,7 +34,7 @@ class Resume : public ::testing::TestWithParam<std::tuple<EngineKind, core::DTyp
   TrainOptions options(const std::string& out) {
     TrainOptions o = testing::tiny_options(directory_ / out, kSteps);
     o.step.engine = std::get<0>(GetParam());
-    o.step.attention = engines::default_attention(o.step.engine);
+    o.step.attention = compile::default_attention(o.step.engine);
     o.step.dtype = std::get<1>(GetParam());
     o.step.micro_batches = std::get<2>(GetParam());
     o.eval_every = 3;
@@ -87,7 +87,7 @@ TEST_P(Resume, IsBitForBit) {
 }
 
 std::string case_name(const ::testing::TestParamInfo<Resume::ParamType>& info) {
-  return std::string(engines::name_of(std::get<0>(info.param))) + "_" +
+  return std::string(compile::name_of(std::get<0>(info.param))) + "_" +
          std::string(core::name_of(std::get<1>(info.param))) + "_accum" +
          std::to_string(std::get<2>(info.param)) + "_" + std::string(model::name_of(std::get<3>(info.param)));
 }

@@ -14,7 +14,7 @@ TrainOptions example() {
   TrainOptions o;
   o.out = "out";
   o.step.micro_batches = 3;
-  o.step.engine = engines::EngineKind::eager;
+  o.step.engine = compile::EngineKind::eager;
   o.step.attention = passes::AttentionKind::looped;
   o.step.dtype = core::DType::bf16;
   o.step.optimizer.beta2 = 0.999;

@@ -15,8 +15,8 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "core/rng.h"
-#include "train/shard.h"
-#include "train/tokenizer.h"
+#include "text/shard.h"
+#include "text/tokenizer.h"
 #include "train/trainer.h"
 
 namespace rooflm::train::testing {
@@ -59,16 +59,16 @@ inline std::filesystem::path write_shard(const std::filesystem::path& path, std:
     const std::uint32_t noise = core::philox(seed, 7, i)[0];
     ids.push_back(noise % 4 == 0 ? noise / 4 % vocab : static_cast<std::uint32_t>(i * 5 % 23));
   }
-  ShardWriter writer(path, TokenWidth::u16);
+  text::ShardWriter writer(path, text::TokenWidth::u16);
   writer.append(ids);
   writer.finish();
   return path;
 }
 
 /// The bytes and an end-of-text token: 257 ids.
-inline Tokenizer byte_tokenizer() {
+inline text::Tokenizer byte_tokenizer() {
   const std::vector<std::string> special = {"<|endoftext|>"};
-  return Tokenizer::from_merges({}, special);
+  return text::Tokenizer::from_merges({}, special);
 }
 
 inline model::ModelConfig tiny_model(model::Arch arch = model::Arch::gpt2) {
@@ -86,8 +86,8 @@ inline model::ModelConfig tiny_model(model::Arch arch = model::Arch::gpt2) {
           .tied_head = arch == model::Arch::gpt2};
 }
 
-inline std::unique_ptr<backends::Backend> backend_for(engines::EngineKind engine, int threads = 1) {
-  const bool fused = engine == engines::EngineKind::fused;
+inline std::unique_ptr<backends::Backend> backend_for(compile::EngineKind engine, int threads = 1) {
+  const bool fused = engine == compile::EngineKind::fused;
   return backends::make_cpu_backend(fused ? backends::CpuKernels::fast : backends::CpuKernels::reference,
                                     threads);
 }

@@ -1,0 +1,69 @@
+// Mixed precision: which tensors are kept in which dtype.
+#include "compile/passes/cast.h"
+
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using core::DType;
+using program::Op;
+using program::Program;
+using program::Role;
+using program::TensorId;
+
+bool reads_weights_in_compute_dtype(const Op& op) {
+  return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward) ||
+         op.is(ops::kEmbedding) || op.is(ops::kAddPositions) || op.is(ops::kEmbeddingPositions);
+}
+
+/// Copies of weights in `dtype`, each cast where it is first needed.
+void insert_weight_casts(Program& program, DType dtype) {
+  std::unordered_map<TensorId, TensorId> copies;
+  std::vector<Op> rewritten;
+  for (Op& op : program.ops) {
+    if (reads_weights_in_compute_dtype(op)) {
+      for (TensorId& id : op.inputs) {
+        if (id == program::kNone || program.tensor(id).role != Role::weight) continue;
+        const auto [entry, is_new] = copies.try_emplace(id, program::kNone);
+        if (is_new) {
+          const program::Tensor& weight = program.tensor(id);
+          program::Tensor copy{.name = weight.name + "." + std::string(core::name_of(dtype)),
+                               .shape = weight.shape,
+                               .dtype = dtype};
+          Op cast;
+          cast.def = &ops::kCast;
+          cast.inputs = {id};
+          entry->second = program.add_tensor(std::move(copy));
+          cast.outputs = {entry->second};
+          cast.scope = op.scope;
+          cast.micro_batch = op.micro_batch;
+          rewritten.push_back(std::move(cast));
+        }
+        id = entry->second;
+      }
+    }
+    rewritten.push_back(std::move(op));
+  }
+  program.ops = std::move(rewritten);
+}
+
+}  // namespace
+
+void cast(Program& program, DType dtype) {
+  if (dtype == DType::f32) return;
+  for (program::Tensor& tensor : program.tensors) {
+    if (tensor.dtype != DType::f32) continue;
+    const bool is_compute = tensor.role == Role::activation || tensor.role == Role::activation_gradient ||
+                            tensor.role == Role::workspace;
+    if (dtype == DType::f64 || (is_compute && !tensor.full_precision)) tensor.dtype = dtype;
+  }
+  if (dtype != DType::f64) insert_weight_casts(program, dtype);
+}
+
+}  // namespace rooflm::passes

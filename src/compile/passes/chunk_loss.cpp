@@ -1,0 +1,142 @@
+// The head and the loss a few rows at a time, so that the logits [B*T, V] never exist whole.
+#include "compile/passes/chunk_loss.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using program::Op;
+using program::Program;
+using program::Role;
+using program::TensorId;
+
+/// The ops of one head: logits = x W^T, loss, and in a training program their gradients.
+struct LossChain {
+  std::size_t product = 0, loss = 0;
+  std::optional<std::size_t> loss_gradient{}, input_gradient{}, weight_gradient{};
+};
+
+std::optional<std::size_t> find_op(const Program& p, const program::OpDef& def, std::size_t operand,
+                                   TensorId id) {
+  for (std::size_t i = 0; i < p.ops.size(); ++i) {
+    const Op& op = p.ops[i];
+    if (op.is(def) && operand < op.inputs.size() && op.inputs[operand] == id) return i;
+  }
+  return std::nullopt;
+}
+
+std::vector<LossChain> find_chains(const Program& p) {
+  std::vector<LossChain> chains;
+  for (std::size_t i = 0; i < p.ops.size(); ++i) {
+    if (!p.ops[i].is(ops::kMatmul)) continue;
+    const auto loss = find_op(p, ops::kCrossEntropy, 0, p.ops[i].outputs[0]);
+    if (!loss) continue;
+    LossChain chain{.product = i, .loss = *loss};
+    chain.loss_gradient = find_op(p, ops::kCrossEntropyBackward, 0, p.ops[i].outputs[0]);
+    if (chain.loss_gradient) {
+      const TensorId dlogits = p.ops[*chain.loss_gradient].outputs[0];
+      for (std::size_t j = 0; j < p.ops.size(); ++j) {
+        if (!p.ops[j].is(ops::kMatmul) || p.ops[j].inputs[0] != dlogits) continue;
+        (p.ops[j].attrs.flag("trans_a") ? chain.weight_gradient : chain.input_gradient) = j;
+      }
+    }
+    chains.push_back(chain);
+  }
+  return chains;
+}
+
+/// Emits the ops of one chunk: rows [first, first + rows) of the chain.
+class ChunkWriter {
+ public:
+  ChunkWriter(Program& p, const LossChain& chain, std::vector<Op>& out) : p_(p), chain_(chain), out_(out) {}
+
+  void write(std::int64_t first, std::int64_t rows) {
+    const Op product = p_.ops[chain_.product];
+    const std::int64_t vocab = product.attrs.integer("n");
+    const std::int64_t width = product.attrs.integer("k");
+    const TensorId logits = p_.add_tensor({.name = "logits", .shape = {rows, vocab}});
+
+    Op op = product;
+    op.attrs.set("m", static_cast<double>(rows));
+    op.input_offset = {first * width, 0};
+    op.outputs = {logits};
+    out_.push_back(op);
+
+    op = p_.ops[chain_.loss];
+    op.attrs.set("rows", static_cast<double>(rows));
+    op.inputs[0] = logits;
+    op.input_offset = {0, first};
+    op.output_offset = {first, first};
+    out_.push_back(op);
+    if (chain_.loss_gradient) write_gradient(logits, first, rows, width);
+  }
+
+ private:
+  void write_gradient(TensorId logits, std::int64_t first, std::int64_t rows, std::int64_t width) {
+    Op op = p_.ops[*chain_.loss_gradient];
+    const TensorId dlogits =
+        p_.add_tensor({.name = "d_logits", .shape = p_.shape(logits), .role = Role::activation_gradient});
+    op.attrs.set("rows", static_cast<double>(rows));
+    op.inputs[0] = logits;
+    op.input_offset = {0, first, first};
+    op.outputs = {dlogits};
+    out_.push_back(op);
+
+    op = p_.ops[chain_.input_gradient.value()];
+    op.attrs.set("m", static_cast<double>(rows));
+    op.inputs[0] = dlogits;
+    op.output_offset = {first * width};
+    out_.push_back(op);
+
+    op = p_.ops[chain_.weight_gradient.value()];
+    op.attrs.set("k", static_cast<double>(rows));
+    op.inputs[0] = dlogits;
+    op.input_offset = {0, first * width};
+    if (first > 0) op.attrs.set("accumulate", 1);
+    out_.push_back(op);
+  }
+
+  Program& p_;
+  const LossChain& chain_;
+  std::vector<Op>& out_;
+};
+
+}  // namespace
+
+std::int64_t chunk_rows(std::int64_t vocab, std::int64_t max_bytes) {
+  return std::max(kChunkUnit, max_bytes / (4 * vocab) / kChunkUnit * kChunkUnit);
+}
+
+void chunk_loss(Program& program, std::int64_t rows) {
+  std::map<std::size_t, LossChain> chains;
+  std::set<std::size_t> replaced;
+  for (const LossChain& chain : find_chains(program)) {
+    chains[chain.product] = chain;
+    replaced.insert({chain.product, chain.loss});
+    for (const auto& index : {chain.loss_gradient, chain.input_gradient, chain.weight_gradient}) {
+      if (index) replaced.insert(*index);
+    }
+  }
+  std::vector<Op> rewritten;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (const auto found = chains.find(i); found != chains.end()) {
+      const std::int64_t all = program.ops[i].attrs.integer("m");
+      ChunkWriter writer(program, found->second, rewritten);
+      for (std::int64_t first = 0; first < all; first += rows)
+        writer.write(first, std::min(rows, all - first));
+    }
+    if (!replaced.contains(i)) rewritten.push_back(program.ops[i]);
+  }
+  program.ops = std::move(rewritten);
+}
+
+}  // namespace rooflm::passes

@@ -1,0 +1,131 @@
+// Less memory and traffic for what a step in bf16 keeps and updates.
+#include "compile/passes/compact_state.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using core::DType;
+using program::Op;
+using program::Program;
+using program::Role;
+using program::Tensor;
+using program::TensorId;
+
+/// Planes begin on borders that kernels can read 16 bytes at a time from.
+constexpr std::int64_t kPlaneUnit = 8;
+
+bool is_update(const Op& op) { return op.is(ops::kAdamW) || op.is(ops::kSgd); }
+
+/// The input that a product adds to every row.
+constexpr std::size_t kBias = 2;
+bool adds_bias(const Op& op) {
+  return (op.is(ops::kMatmul) || op.is(ops::kMatmulGelu)) && op.inputs.size() > kBias &&
+         op.inputs[kBias] != program::kNone;
+}
+
+/// For each tensor whether an op reads it in fp32: not updates, `cast`, and products that add it.
+std::vector<bool> needed_whole(const Program& p) {
+  std::vector<bool> needed(p.tensors.size(), false);
+  for (const Op& op : p.ops) {
+    if (is_update(op) || op.is(ops::kCast)) continue;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      if (op.inputs[i] == program::kNone || (i == kBias && adds_bias(op))) continue;
+      needed[static_cast<std::size_t>(op.inputs[i])] = true;
+    }
+  }
+  return needed;
+}
+
+bool can_be_halved(const Tensor& weight) {
+  return weight.role == Role::weight && weight.dtype == DType::f32 && weight.view_of == program::kNone &&
+         weight.shape.numel() % kPlaneUnit == 0;
+}
+
+/// Products read the biases that they add as views of their upper halves.
+void share_biases(Program& program, const std::vector<bool>& needed) {
+  std::map<TensorId, TensorId> views;
+  for (Op& op : program.ops) {
+    if (!adds_bias(op)) continue;
+    const TensorId bias = op.inputs[kBias];
+    if (!can_be_halved(program.tensor(bias)) || needed[static_cast<std::size_t>(bias)]) continue;
+    const auto [entry, is_new] = views.try_emplace(bias, program::kNone);
+    if (is_new) {
+      Tensor view = program.tensor(bias);
+      view.name += ".bf16";
+      view.dtype = DType::bf16;
+      view.view_of = bias;
+      entry->second = program.add_tensor(std::move(view));
+    }
+    op.inputs[kBias] = entry->second;
+  }
+  for (const auto& [bias, view] : views) program.tensor(bias).halved = true;
+}
+
+/// What writes and reads each gradient.
+struct Uses {
+  int products = 0;  ///< that write all of it
+  bool others = false;
+};
+
+bool writes_whole(const Op& op) {
+  return op.is(ops::kMatmul) && !op.attrs.flag("accumulate") && op.output_offset.empty();
+}
+
+std::vector<Uses> uses_of_gradients(const Program& p) {
+  std::vector<Uses> uses(p.tensors.size());
+  for (const Op& op : p.ops) {
+    for (const TensorId id : op.outputs) {
+      if (id == program::kNone) continue;
+      Uses& use = uses[static_cast<std::size_t>(id)];
+      if (writes_whole(op)) {
+        ++use.products;
+      } else {
+        use.others = true;
+      }
+    }
+    if (is_update(op) || op.is(ops::kGlobalNorm)) continue;
+    for (const TensorId id : op.inputs) {
+      if (id != program::kNone) uses[static_cast<std::size_t>(id)].others = true;
+    }
+  }
+  return uses;
+}
+
+}  // namespace
+
+void share_halves(Program& program) {
+  const std::vector<bool> needed = needed_whole(program);
+  const auto shares = [&](const Op& op) {
+    if (!op.is(ops::kCast) || op.phase != program::Phase::setup) return false;
+    return can_be_halved(program.tensor(op.inputs[0])) &&
+           program.tensor(op.outputs[0]).dtype == DType::bf16 &&
+           !needed[static_cast<std::size_t>(op.inputs[0])];
+  };
+  for (const Op& op : program.ops) {
+    if (!shares(op)) continue;
+    program.tensor(op.inputs[0]).halved = true;
+    program.tensor(op.outputs[0]).view_of = op.inputs[0];
+  }
+  std::erase_if(program.ops, shares);
+  share_biases(program, needed);
+}
+
+void narrow_gradients(Program& program) {
+  const std::vector<Uses> uses = uses_of_gradients(program);
+  for (std::size_t id = 0; id < program.tensors.size(); ++id) {
+    Tensor& tensor = program.tensors[id];
+    if (tensor.role != Role::gradient || tensor.shape.rank() < 2) continue;
+    if (uses[id].products == 1 && !uses[id].others) tensor.dtype = DType::bf16;
+  }
+}
+
+}  // namespace rooflm::passes

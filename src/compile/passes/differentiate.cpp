@@ -1,0 +1,22 @@
+// Deriving the backward program from the gradient rules of the forward ops.
+#include "compile/passes/differentiate.h"
+
+#include <algorithm>
+
+#include "program/ops.h"
+
+namespace rooflm::passes {
+
+void differentiate(program::Program& program, std::size_t first, program::GradientMap& gradients) {
+  for (std::size_t i = program.ops.size(); i-- > first;) {
+    const program::Op op = program.ops[i];  // a copy: emitting reallocates the list
+    if (op.def->gradient == nullptr) continue;
+    const bool reached = std::any_of(op.outputs.begin(), op.outputs.end(),
+                                     [&](program::TensorId id) { return gradients.contains(id); });
+    if (!reached && !op.is(program::ops::kCrossEntropy)) continue;
+    program::GradientContext context(program, gradients, op);
+    op.def->gradient(context);
+  }
+}
+
+}  // namespace rooflm::passes

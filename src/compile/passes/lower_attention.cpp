@@ -1,0 +1,115 @@
+// How attention is computed: single products per head, batched products, or one flash kernel.
+#include "compile/passes/lower_attention.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/names.h"
+#include "program/builder.h"
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using program::Attributes;
+using program::Op;
+using program::TensorId;
+
+/// Query heads of one key/value head stand together, so grouped-query attention is B*K products of
+/// [(H/K) T, D] by [D, T].
+void lower_to_products(program::Builder& b, const Op& op, bool looped) {
+  const auto& attrs = op.attrs;
+  const std::int64_t heads = attrs.integer("heads");
+  const std::int64_t kv_heads = attrs.integer("kv_heads");
+  const std::int64_t head_dim = attrs.integer("head_dim");
+  const auto& qkv_shape = b.program().shape(op.inputs.at(0));
+  const std::int64_t batch = qkv_shape[0];
+  const std::int64_t seq = qkv_shape[1];
+  const std::int64_t rows = heads / kv_heads * seq;  // of queries that share a key head
+  const auto product = [&](std::int64_t n, std::int64_t k, bool trans_b) {
+    return Attributes{{"batch", static_cast<double>(batch * kv_heads)},
+                      {"m", static_cast<double>(rows)},
+                      {"n", static_cast<double>(n)},
+                      {"k", static_cast<double>(k)},
+                      {"trans_a", 0},
+                      {"trans_b", trans_b ? 1.0 : 0.0},
+                      {"accumulate", 0},
+                      {"looped", looped ? 1.0 : 0.0}};
+  };
+  const auto outer = b.scope(op.scope);
+  std::vector<TensorId> qkv;
+  {
+    const auto scope = b.scope("qkv");
+    qkv = b.ops(ops::kSplitHeads, {op.inputs[0]}, attrs, "q");
+  }
+  TensorId p = program::kNone;  // [B, H, T, T]
+  {
+    const auto scope = b.scope("qk");
+    p = b.op(ops::kMatmul, {qkv[0], qkv[1]}, product(seq, head_dim, true), "scores",
+             {{batch, heads, seq, seq}});
+  }
+  {
+    const auto scope = b.scope("softmax");
+    p = b.op(ops::kCausalSoftmax, {p},
+             {{"scale", 1.0 / std::sqrt(static_cast<double>(head_dim))},
+              {"looped", looped ? 1.0 : 0.0},
+              {"batch", static_cast<double>(batch * kv_heads)}},
+             "p");
+  }
+  const auto scope = b.scope("v");
+  const TensorId y =
+      b.op(ops::kMatmul, {p, qkv[2]}, product(head_dim, seq, false), "y", {{batch, heads, seq, head_dim}});
+  b.op_into(ops::kMergeHeads, {y}, attrs, op.outputs);
+}
+
+void lower_to_flash(program::Program& program, const Op& op) {
+  const auto& y = program.shape(op.outputs.at(0));
+  const TensorId lse = program.add_tensor(
+      {.name = "lse", .shape = {y[0], op.attrs.integer("heads"), y[1]}, .full_precision = true});
+  Op flash = op;
+  flash.def = &ops::kFlashAttention;
+  flash.scope += "/flash";
+  program.append_to(std::move(flash), {op.outputs[0], lse});
+}
+
+}  // namespace
+
+std::string_view name_of(AttentionKind kind) {
+  switch (kind) {
+    case AttentionKind::looped:
+      return "looped";
+    case AttentionKind::batched:
+      return "batched";
+    case AttentionKind::flash:
+      return "flash";
+  }
+  return "?";
+}
+
+AttentionKind parse_attention(std::string_view name) {
+  for (const auto kind : {AttentionKind::looped, AttentionKind::batched, AttentionKind::flash}) {
+    if (name == name_of(kind)) return kind;
+  }
+  throw core::UsageError(
+      core::unknown_name("attention", name, std::vector<std::string>{"looped", "batched", "flash"}));
+}
+
+void lower_attention(program::Program& program, AttentionKind kind) {
+  const std::vector<Op> old = std::exchange(program.ops, {});
+  program::Builder builder(program);
+  for (const Op& op : old) {
+    if (!op.is(ops::kAttention)) {
+      program.ops.push_back(op);
+    } else if (kind == AttentionKind::flash) {
+      lower_to_flash(program, op);
+    } else {
+      lower_to_products(builder, op, kind == AttentionKind::looped);
+    }
+  }
+}
+
+}  // namespace rooflm::passes

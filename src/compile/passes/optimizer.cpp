@@ -1,0 +1,79 @@
+// Appending the optimizer step to a program.
+#include "compile/passes/optimizer.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/names.h"
+#include "program/builder.h"
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using program::Attributes;
+using program::Program;
+using program::Role;
+using program::TensorId;
+
+/// (weight, gradient) in the order of the weights.
+std::vector<std::pair<TensorId, TensorId>> weight_gradients(const Program& program,
+                                                            const program::GradientMap& gradients) {
+  std::vector<std::pair<TensorId, TensorId>> pairs;
+  for (TensorId id = 0; id < static_cast<TensorId>(program.tensors.size()); ++id) {
+    if (program.tensor(id).role != Role::weight) continue;
+    if (const auto found = gradients.find(id); found != gradients.end())
+      pairs.emplace_back(id, found->second);
+  }
+  return pairs;
+}
+
+TensorId add_state(Program& program, const std::string& moment, TensorId weight) {
+  return program.add_tensor({.name = moment + "." + program.tensor(weight).name,
+                             .shape = program.shape(weight),
+                             .role = Role::optimizer_state,
+                             .full_precision = true});
+}
+
+}  // namespace
+
+std::string_view name_of(OptimizerKind kind) { return kind == OptimizerKind::adamw ? "adamw" : "sgd"; }
+
+OptimizerKind parse_optimizer(std::string_view name) {
+  if (name == "adamw") return OptimizerKind::adamw;
+  if (name == "sgd") return OptimizerKind::sgd;
+  throw core::UsageError(core::unknown_name("optimizer", name, std::vector<std::string>{"adamw", "sgd"}));
+}
+
+void append_optimizer(Program& program, const program::GradientMap& gradients,
+                      const OptimizerOptions& options) {
+  program::Builder builder(program, program::Phase::optimizer);
+  const auto scope = builder.scope("optimizer");
+  const TensorId hyper =
+      program.add_tensor({.name = "hyper", .shape = {4}, .role = Role::input, .full_precision = true});
+  const auto pairs = weight_gradients(program, gradients);
+  TensorId norm = program::kNone;
+  if (options.clip_norm > 0) {
+    std::vector<TensorId> all;
+    for (const auto& pair : pairs) all.push_back(pair.second);
+    norm = builder.op(ops::kGlobalNorm, std::move(all), {}, "grad_norm");
+  }
+  for (const auto& [weight, gradient] : pairs) {
+    const double decay = program.shape(weight).rank() >= 2 ? options.weight_decay : 0.0;
+    if (options.kind == OptimizerKind::sgd) {
+      const Attributes attrs{{"weight_decay", decay}, {"max_norm", options.clip_norm}, {"copies", 0}};
+      builder.op_into(ops::kSgd, {hyper, norm, weight, gradient}, attrs, {weight});
+      continue;
+    }
+    const TensorId m = add_state(program, "m", weight);
+    const TensorId v = add_state(program, "v", weight);
+    const Attributes attrs{{"beta1", options.beta1}, {"beta2", options.beta2},        {"eps", options.eps},
+                           {"weight_decay", decay},  {"max_norm", options.clip_norm}, {"copies", 0}};
+    builder.op_into(ops::kAdamW, {hyper, norm, weight, gradient, m, v}, attrs, {weight, m, v});
+  }
+}
+
+}  // namespace rooflm::passes

@@ -1,0 +1,169 @@
+// Trading time for memory: redoing parts of the forward pass in the backward pass instead of keeping them.
+#include "compile/passes/recompute.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/names.h"
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+using program::Op;
+using program::Phase;
+using program::Program;
+using program::TensorId;
+
+/// A layer of one micro-batch: "h.3", 0. Empty for ops outside the layers.
+using Layer = std::pair<std::string, int>;
+Layer layer_of(const Op& op) {
+  if (!op.scope.starts_with("h.")) return {"", op.micro_batch};
+  return {op.scope.substr(0, op.scope.find('/')), op.micro_batch};
+}
+
+bool is_eligible(const Op& op, Recompute kind) {
+  if (kind == Recompute::full || op.def->cheap_to_recompute) return true;
+  return op.scope.ends_with("/attention/qk");
+}
+
+/// The forward ops of one layer that must be redone, and where.
+struct LayerPlan {
+  std::vector<std::size_t> forward;
+  std::size_t first_backward = 0;
+  bool has_backward = false;
+};
+
+std::map<Layer, LayerPlan> find_layers(const Program& program) {
+  std::map<Layer, LayerPlan> layers;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Layer layer = layer_of(program.ops[i]);
+    if (layer.first.empty()) continue;
+    LayerPlan& plan = layers[layer];
+    if (program.ops[i].phase == Phase::forward) plan.forward.push_back(i);
+    if (program.ops[i].phase == Phase::backward && !plan.has_backward) {
+      plan.first_backward = i;
+      plan.has_backward = true;
+    }
+  }
+  return layers;
+}
+
+/// Who reads each tensor.
+std::vector<std::vector<std::size_t>> find_readers(const Program& program) {
+  std::vector<std::vector<std::size_t>> readers(program.tensors.size());
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    for (const TensorId id : program.ops[i].inputs) {
+      if (id != program::kNone) readers[static_cast<std::size_t>(id)].push_back(i);
+    }
+  }
+  return readers;
+}
+
+/// The ops of the layer to redo: those whose outputs the backward pass reads, and the eligible ones they
+/// depend on. A tensor that ops outside the layer read in the forward pass is kept: it is the next layer's
+/// input.
+std::vector<std::size_t> ops_to_redo(const Program& program, const LayerPlan& plan, Recompute kind,
+                                     const std::vector<std::vector<std::size_t>>& readers) {
+  const std::set<std::size_t> members(plan.forward.begin(), plan.forward.end());
+  std::unordered_set<TensorId> wanted;
+  std::vector<std::size_t> redo;
+  for (const std::size_t i : std::vector(plan.forward.rbegin(), plan.forward.rend())) {
+    const Op& op = program.ops[i];
+    if (!is_eligible(op, kind)) continue;
+    const bool is_wanted = std::any_of(op.outputs.begin(), op.outputs.end(), [&](TensorId id) {
+      const auto& all = readers[static_cast<std::size_t>(id)];
+      const bool leaves_layer = std::any_of(all.begin(), all.end(), [&](std::size_t reader) {
+        return program.ops[reader].phase == Phase::forward && !members.contains(reader);
+      });
+      const bool saved = std::any_of(all.begin(), all.end(), [&](std::size_t reader) {
+        return program.ops[reader].phase == Phase::backward;
+      });
+      return !leaves_layer && (saved || wanted.contains(id));
+    });
+    if (!is_wanted) continue;
+    redo.push_back(i);
+    wanted.insert(op.inputs.begin(), op.inputs.end());
+  }
+  std::reverse(redo.begin(), redo.end());
+  return redo;
+}
+
+/// Copies of `redo` with new outputs; `renamed` maps old tensors to new ones.
+std::vector<Op> clone_ops(Program& program, const std::vector<std::size_t>& redo,
+                          std::unordered_map<TensorId, TensorId>& renamed) {
+  const auto rename = [&](TensorId& id) {
+    if (const auto found = renamed.find(id); found != renamed.end()) id = found->second;
+  };
+  std::vector<Op> clones;
+  for (const std::size_t i : redo) {
+    Op clone = program.ops[i];
+    clone.phase = Phase::backward;
+    clone.recomputed = true;
+    std::for_each(clone.inputs.begin(), clone.inputs.end(), rename);
+    for (TensorId& id : clone.outputs) {
+      const TensorId fresh = program.add_tensor(program.tensor(id));
+      renamed[id] = fresh;
+      id = fresh;
+    }
+    clones.push_back(std::move(clone));
+  }
+  return clones;
+}
+
+}  // namespace
+
+std::string_view name_of(Recompute kind) {
+  switch (kind) {
+    case Recompute::none:
+      return "none";
+    case Recompute::selective:
+      return "selective";
+    case Recompute::full:
+      return "full";
+  }
+  return "?";
+}
+
+Recompute parse_recompute(std::string_view name) {
+  for (const auto kind : {Recompute::none, Recompute::selective, Recompute::full}) {
+    if (name == name_of(kind)) return kind;
+  }
+  throw core::UsageError(
+      core::unknown_name("recompute", name, std::vector<std::string>{"none", "selective", "full"}));
+}
+
+void recompute(Program& program, Recompute kind) {
+  if (kind == Recompute::none) return;
+  const auto readers = find_readers(program);
+  std::map<std::size_t, std::vector<Op>> before;  // clones to insert before an op
+  for (const auto& [layer, plan] : find_layers(program)) {
+    if (!plan.has_backward) continue;
+    std::unordered_map<TensorId, TensorId> renamed;
+    before[plan.first_backward] = clone_ops(program, ops_to_redo(program, plan, kind, readers), renamed);
+    for (std::size_t i = plan.first_backward; i < program.ops.size(); ++i) {
+      Op& op = program.ops[i];
+      if (op.phase != Phase::backward) continue;
+      for (TensorId& id : op.inputs) {
+        if (const auto found = renamed.find(id); found != renamed.end()) id = found->second;
+      }
+    }
+  }
+  std::vector<Op> ops;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (auto found = before.find(i); found != before.end()) {
+      std::move(found->second.begin(), found->second.end(), std::back_inserter(ops));
+    }
+    ops.push_back(std::move(program.ops[i]));
+  }
+  program.ops = std::move(ops);
+}
+
+}  // namespace rooflm::passes

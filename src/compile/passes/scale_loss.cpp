@@ -1,0 +1,76 @@
+// Dynamic loss scaling, for compute dtypes whose range is too small for gradients.
+#include "compile/passes/scale_loss.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "program/loss_scale.h"
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using program::Op;
+using program::Program;
+using program::Role;
+using program::TensorId;
+
+bool is_update(const Op& op) { return op.is(ops::kAdamW) || op.is(ops::kSgd); }
+
+/// The op that computes the norm of all gradients; put before the updates when there is none.
+Op& find_norm(Program& p) {
+  const auto is_norm = [](const Op& op) { return op.is(ops::kGlobalNorm); };
+  if (const auto found = std::find_if(p.ops.begin(), p.ops.end(), is_norm); found != p.ops.end()) {
+    return *found;
+  }
+  const auto first = std::find_if(p.ops.begin(), p.ops.end(), is_update);
+  Op norm;
+  norm.def = &ops::kGlobalNorm;
+  norm.phase = first->phase;
+  norm.scope = first->scope;
+  for (const Op& op : p.ops) {
+    if (is_update(op)) norm.inputs.push_back(op.inputs.at(3));
+  }
+  norm.outputs = {
+      p.add_tensor({.name = "grad_norm", .shape = {1}, .role = Role::result, .full_precision = true})};
+  return *p.ops.insert(first, std::move(norm));
+}
+
+}  // namespace
+
+void scale_loss(Program& program) {
+  const TensorId state = program.add_tensor({.name = "loss_scale",
+                                             .shape = {program::kLossScaleState},
+                                             .role = Role::optimizer_state,
+                                             .full_precision = true});
+  for (Op& op : program.ops) {
+    if (op.is(ops::kCrossEntropyBackward)) op.inputs.push_back(state);
+  }
+  const Op& norm = find_norm(program);
+  const TensorId norm_id = norm.outputs.at(0);
+  program::Tensor& scaled_norm = program.tensor(norm_id);
+  scaled_norm.name = "scaled_norm";
+  scaled_norm.role = Role::activation;
+
+  const auto first = std::find_if(program.ops.begin(), program.ops.end(), is_update);
+  Op scale;
+  scale.def = &ops::kLossScale;
+  scale.phase = first->phase;
+  scale.scope = first->scope;
+  scale.inputs = {first->inputs.at(0), norm_id, state};
+  const TensorId hyper = program.add_tensor({.name = "scaled_hyper", .shape = {4}, .full_precision = true});
+  const TensorId true_norm =
+      program.add_tensor({.name = "grad_norm", .shape = {1}, .role = Role::result, .full_precision = true});
+  scale.outputs = {hyper, true_norm, state};
+  for (Op& op : program.ops) {
+    if (!is_update(op)) continue;
+    op.inputs.at(0) = hyper;
+    if (op.inputs.at(1) != program::kNone) op.inputs.at(1) = true_norm;
+    op.attrs.set("scaled", 1);
+  }
+  program.ops.insert(std::find_if(program.ops.begin(), program.ops.end(), is_update), std::move(scale));
+}
+
+}  // namespace rooflm::passes

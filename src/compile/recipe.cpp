@@ -1,0 +1,181 @@
+// Engines as recipes: from a model's forward pass to the program that an engine runs.
+#include "compile/recipe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "compile/passes/cast.h"
+#include "compile/passes/chunk_loss.h"
+#include "compile/passes/compact_state.h"
+#include "compile/passes/differentiate.h"
+#include "compile/passes/fuse.h"
+#include "compile/passes/scale_loss.h"
+#include "core/error.h"
+#include "core/names.h"
+#include "program/ops.h"
+
+namespace rooflm::compile {
+namespace {
+
+using program::Op;
+using program::Program;
+using program::Role;
+using program::Tensor;
+using program::TensorId;
+
+/// Appends the forward pass of one more micro-batch: weights and results are shared, inputs and activations
+/// are new.
+void append_micro_batch(Program& step, const Program& forward, int index, int count) {
+  std::vector<TensorId> renamed;
+  for (const Tensor& tensor : forward.tensors) {
+    const bool is_shared = index > 0 && (tensor.role == Role::weight || tensor.role == Role::result);
+    if (is_shared) {
+      renamed.push_back(step.find(tensor.name));
+      continue;
+    }
+    Tensor copy = tensor;
+    if (copy.role == Role::input) copy.name = micro_batch_name(copy.name, index);
+    renamed.push_back(step.add_tensor(std::move(copy)));
+  }
+  for (Op op : forward.ops) {
+    for (auto* operands : {&op.inputs, &op.outputs}) {
+      for (TensorId& id : *operands) {
+        if (id != program::kNone) id = renamed[static_cast<std::size_t>(id)];
+      }
+    }
+    op.micro_batch = index;
+    if (op.is(program::ops::kCrossEntropy)) op.attrs.set("grad_scale", op.attrs.number("grad_scale") / count);
+    if (op.is(program::ops::kMean)) {
+      op.attrs.set("weight", op.attrs.number("weight") / count);
+      op.attrs.set("accumulate", index > 0 ? 1 : 0);
+    }
+    step.ops.push_back(std::move(op));
+  }
+}
+
+/// Rows of logits per chunk for this program's vocabulary: as few chunks as the limit allows, of about one
+/// size.
+std::int64_t loss_chunk(const Program& program, std::int64_t max_bytes) {
+  for (const Op& op : program.ops) {
+    if (!op.is(program::ops::kCrossEntropy)) continue;
+    const std::int64_t most = passes::chunk_rows(program.shape(op.inputs[0])[-1], max_bytes);
+    const std::int64_t all = op.attrs.integer("rows");
+    const std::int64_t chunks = (all + most - 1) / most;
+    const std::int64_t rows = (all + chunks - 1) / chunks;
+    return std::min(most, (rows + passes::kChunkUnit - 1) / passes::kChunkUnit * passes::kChunkUnit);
+  }
+  return 1;
+}
+
+/// Backends that have no TF32 ignore the attribute.
+void mark_products(Program& program, bool tf32) {
+  if (!tf32) return;
+  for (Op& op : program.ops) {
+    if (op.is(program::ops::kMatmul)) op.attrs.set("tf32", 1);
+  }
+}
+
+bool is_compact(const StepOptions& options) {
+  return options.compact_state && options.engine == EngineKind::fused && options.dtype == core::DType::bf16;
+}
+
+constexpr std::pair<Stage, const char*> kStages[] = {{Stage::forward, "forward"},
+                                                     {Stage::lowered, "lowered"},
+                                                     {Stage::differentiated, "differentiated"},
+                                                     {Stage::recomputed, "recomputed"},
+                                                     {Stage::optimizer, "optimizer"},
+                                                     {Stage::cast, "cast"},
+                                                     {Stage::fused, "fused"}};
+
+}  // namespace
+
+std::string_view name_of(EngineKind kind) { return kind == EngineKind::eager ? "eager" : "fused"; }
+
+std::string_view dtype_name(const StepOptions& options) {
+  return options.tf32 ? "tf32" : core::name_of(options.dtype);
+}
+
+EngineKind parse_engine(std::string_view name) {
+  if (name == "eager") return EngineKind::eager;
+  if (name == "fused") return EngineKind::fused;
+  throw core::UsageError(core::unknown_name("engine", name, std::vector<std::string>{"eager", "fused"}));
+}
+
+passes::AttentionKind default_attention(EngineKind kind) {
+  return kind == EngineKind::eager ? passes::AttentionKind::batched : passes::AttentionKind::flash;
+}
+
+std::string_view name_of(Stage stage) {
+  for (const auto& [value, name] : kStages) {
+    if (value == stage) return name;
+  }
+  return "?";
+}
+
+Stage parse_stage(std::string_view name) {
+  std::vector<std::string> known;
+  for (const auto& [value, known_name] : kStages) {
+    if (name == known_name) return value;
+    known.emplace_back(known_name);
+  }
+  throw core::UsageError(core::unknown_name("stage", name, known));
+}
+
+std::string micro_batch_name(const std::string& input, int micro_batch) {
+  return micro_batch == 0 ? input : fmt::format("{}.{}", input, micro_batch);
+}
+
+Program training_step(const Program& forward, const StepOptions& options, Stage stop_after) {
+  if (options.micro_batches < 1) {
+    throw core::UsageError(fmt::format("--grad-accum must be at least 1, got {}", options.micro_batches));
+  }
+  if (stop_after == Stage::forward) return forward;
+  Program lowered = forward;
+  passes::lower_attention(lowered, options.attention);
+  if (stop_after == Stage::lowered) return lowered;
+
+  Program step;
+  program::GradientMap gradients;
+  for (int i = 0; i < options.micro_batches; ++i) {
+    const std::size_t first = step.ops.size();
+    append_micro_batch(step, lowered, i, options.micro_batches);
+    passes::differentiate(step, first, gradients);
+  }
+  if (stop_after == Stage::differentiated) return step;
+  passes::recompute(step, options.recompute);
+  if (stop_after == Stage::recomputed) return step;
+  passes::append_optimizer(step, gradients, options.optimizer);
+  if (options.dtype == core::DType::f16) passes::scale_loss(step);
+  if (stop_after == Stage::optimizer) return step;
+  if (options.engine == EngineKind::fused)
+    passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes));
+  passes::cast(step, options.dtype);
+  mark_products(step, options.tf32);
+  if (stop_after == Stage::cast) return step;
+  if (options.engine == EngineKind::fused) passes::fuse(step, {options.gelu_in_products});
+  if (is_compact(options)) {
+    passes::narrow_gradients(step);
+    passes::share_halves(step);
+  }
+  program::check(step);
+  return step;
+}
+
+Program inference_step(const Program& forward, const StepOptions& options) {
+  Program step = forward;
+  passes::lower_attention(step, options.attention);
+  if (options.engine == EngineKind::fused)
+    passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes));
+  passes::cast(step, options.dtype);
+  mark_products(step, options.tf32);
+  if (options.engine == EngineKind::fused) passes::fuse(step);
+  if (is_compact(options)) passes::share_halves(step);
+  program::check(step);
+  return step;
+}
+
+}  // namespace rooflm::compile

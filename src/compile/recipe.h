@@ -1,0 +1,62 @@
+// Engines as recipes: from a model's forward pass to the program that an engine runs.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "compile/passes/lower_attention.h"
+#include "compile/passes/optimizer.h"
+#include "compile/passes/recompute.h"
+#include "core/dtype.h"
+#include "program/program.h"
+
+namespace rooflm::compile {
+
+/// eager: op by op, each tensor allocated when it is produced and freed after its last use. fused: fewer,
+/// fatter ops in one planned arena.
+enum class EngineKind : std::uint8_t { eager, fused };
+std::string_view name_of(EngineKind kind);
+/// Throws core::UsageError with a suggestion.
+EngineKind parse_engine(std::string_view name);
+/// What the engine uses unless told otherwise: eager batched, fused flash.
+passes::AttentionKind default_attention(EngineKind kind);
+
+/// Everything that turns a forward pass into a step.
+struct StepOptions {
+  EngineKind engine = EngineKind::fused;
+  passes::AttentionKind attention = passes::AttentionKind::flash;
+  core::DType dtype = core::DType::f32;  ///< compute dtype; f64 for gradient checks
+  bool tf32 = false;  ///< fp32 products may round their operands to TF32, where a device has it
+  passes::Recompute recompute = passes::Recompute::none;
+  /// fused: most bytes of fp32 logits at a time.
+  std::int64_t loss_chunk_bytes = std::int64_t{128} << 20U;
+  /// fused, bf16: weights in halves and bf16 gradients where nothing is added up (passes/compact_state.h).
+  bool compact_state = false;
+  bool gelu_in_products = false;  ///< fused: see passes::FuseOptions
+  int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
+  passes::OptimizerOptions optimizer{};
+};
+
+/// The compute dtype as options and tables call it: "tf32", or the name of `dtype`.
+std::string_view dtype_name(const StepOptions& options);
+
+/// How far to take the recipe, for `rooflm program --stage`.
+enum class Stage : std::uint8_t { forward, lowered, differentiated, recomputed, optimizer, cast, fused };
+inline constexpr Stage kLastStage = Stage::fused;
+std::string_view name_of(Stage stage);
+/// Throws core::UsageError with a suggestion.
+Stage parse_stage(std::string_view name);
+
+/// A training step: for each micro-batch forward and backward, then the optimizer. Inputs "tokens" and
+/// "targets" of micro-batch i > 0 are called "tokens.i" and "targets.i". Results: "loss" (mean over all
+/// micro-batches) and, when clipping, "grad_norm". The program passes program::check.
+program::Program training_step(const program::Program& forward, const StepOptions& options,
+                               Stage stop_after = kLastStage);
+
+/// Forward only: evaluation and sampling.
+program::Program inference_step(const program::Program& forward, const StepOptions& options);
+
+/// "tokens" or "tokens.3".
+std::string micro_batch_name(const std::string& input, int micro_batch);
+
+}  // namespace rooflm::compile

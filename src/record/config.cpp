@@ -1,0 +1,130 @@
+// The configuration of a run: one table of fields.
+#include "record/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace rooflm::record {
+namespace {
+
+constexpr auto kText = FieldType::text;
+constexpr auto kInteger = FieldType::integer;
+constexpr auto kNumber = FieldType::number;
+constexpr auto kFlag = FieldType::flag;
+
+// clang-format off
+constexpr auto kFields = std::to_array<Field>({
+    // key, title, type, unit, decides, option, group, values, initial, help
+    {"model", "model", kText, "", true, "--model", "Model", "NAME|DIR|FILE", "gpt2",
+     "Preset, Hugging Face directory, or JSON file of sizes"},
+    {"arch", "architecture", kText, "", true, "--arch", "Model", "gpt2|llama", "", "Build the size in this kind"},
+    {"engine", "engine", kText, "", true, "--engine", "Run", "eager|fused", "fused", "How ops run"},
+    {"attention", "attention", kText, "", true, "--attention", "Run", "looped|batched|flash", "",
+     "How attention is computed (default: batched in eager, flash in fused)"},
+    {"device", "device", kText, "", true, "--device", "Run", "cpu|cuda[:N]|null[:NAME]", "cpu",
+     "Where it runs; null only plans"},
+    {"dtype", "dtype", kText, "", true, "--dtype", "Run", "fp32|tf32|bf16|fp16|fp8", "fp32",
+     "Compute dtype; weights and optimizer stay fp32"},
+    {"recompute", "recompute", kText, "", true, "--recompute", "Run", "none|selective|full", "none",
+     "What the backward pass computes again"},
+    {"batch", "B", kInteger, "", true, "--batch", "Run", "N", "4", "Sequences per micro-batch, B"},
+    {"seq", "T", kInteger, "", true, "--seq", "Run", "N", "64", "Tokens per sequence, T"},
+    {"vocab", "V", kInteger, "", true, "--vocab", "Model", "N", "", "Vocabulary, V"},
+    {"layers", "L", kInteger, "", true, "--layers", "Model", "N", "", "Transformer layers, L"},
+    {"heads", "H", kInteger, "", true, "--heads", "Model", "N", "", "Attention heads, H"},
+    {"kv_heads", "K", kInteger, "", true, "--kv-heads", "Model", "N", "", "Key/value heads, K (divides H)"},
+    {"d_model", "C", kInteger, "", true, "--d-model", "Model", "N", "", "Model width, C (a multiple of H)"},
+    {"d_ff", "F", kInteger, "", true, "--d-ff", "Model", "N", "", "Feed-forward width, F"},
+    {"params", "parameters", kInteger, "", true, "", "", "", "", "Parameters, N"},
+    {"grad_accum", "micro-batches", kInteger, "", true, "--grad-accum", "Run", "N", "1",
+     "Micro-batches per optimizer step"},
+    {"clip", "clip", kNumber, "", true, "--clip", "Run", "X", "1",
+     "Largest global gradient norm (0: no clipping, so that a weight's update can start when its gradient is there)"},
+    {"deterministic", "deterministic", kFlag, "", true, "--nondeterministic", "Run", "", "yes",
+     "Let GPUs sum the gradient of attention in any order where that is faster"},
+    {"search_products", "GEMM search", kText, "", false, "--search-products", "Measuring", "none|kept|full", "full",
+     "GEMM algorithms on GPUs: the library's first choice, those in the autotune cache, or search what it lacks"},
+    {"threads", "threads", kInteger, "", false, "--threads", "Run", "N", "0", "Threads (0: one per core)"},
+    {"seed", "seed", kInteger, "", false, "--seed", "Run", "N", "0", "Of weights and tokens"},
+    {"warmup", "warm-up steps", kInteger, "", false, "--warmup", "Measuring", "N", "2",
+     "Steps that run first and are discarded"},
+});
+// clang-format on
+
+std::size_t rank_of(std::string_view key) {
+  return static_cast<std::size_t>(std::ranges::find(kFields, key, &Field::key) - kFields.begin());
+}
+
+}  // namespace
+
+std::span<const Field> config_fields() { return kFields; }
+
+const Field* find_field(std::string_view key) {
+  const auto* found = std::ranges::find(kFields, key, &Field::key);
+  return found == kFields.end() ? nullptr : &*found;
+}
+
+void Config::set(std::string_view key, Value value) {
+  const auto found = std::ranges::find(entries_, key, &Entry::first);
+  if (found != entries_.end()) {
+    found->second = std::move(value);
+    return;
+  }
+  const auto after = std::ranges::find_if(
+      entries_, [rank = rank_of(key)](const Entry& entry) { return rank_of(entry.first) > rank; });
+  entries_.emplace(after, std::string(key), std::move(value));
+}
+
+const Config::Value* Config::find(std::string_view key) const {
+  const auto found = std::ranges::find(entries_, key, &Entry::first);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+std::string Config::text(std::string_view key) const {
+  const Value* value = find(key);
+  return value == nullptr ? "" : format_value(*value);
+}
+
+std::optional<std::int64_t> Config::integer(std::string_view key) const {
+  const Value* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (const auto* integer = std::get_if<std::int64_t>(value)) return *integer;
+  if (const auto* flag = std::get_if<bool>(value)) return *flag ? 1 : 0;
+  return std::nullopt;
+}
+
+std::optional<double> Config::number(std::string_view key) const {
+  const Value* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (const auto* number = std::get_if<double>(value)) return *number;
+  if (const auto* integer = std::get_if<std::int64_t>(value)) return static_cast<double>(*integer);
+  return std::nullopt;
+}
+
+bool Config::flag(std::string_view key) const { return integer(key).value_or(0) != 0; }
+
+std::string format_value(const Config::Value& value) {
+  struct Format {
+    std::string operator()(const std::string& text) const { return text; }
+    std::string operator()(std::int64_t integer) const { return std::to_string(integer); }
+    std::string operator()(double number) const { return fmt::format("{}", number); }
+    std::string operator()(bool flag) const { return flag ? "yes" : "no"; }
+  };
+  return std::visit(Format(), value);
+}
+
+std::string identity_of(const Config& config) {
+  std::string identity;
+  for (const Field& field : kFields) {
+    if (!field.decides) continue;
+    const Config::Value* value = config.find(field.key);
+    identity.append(field.key).append("=");
+    identity.append(value == nullptr ? std::string(field.initial) : format_value(*value)).append("\n");
+  }
+  return identity;
+}
+
+}  // namespace rooflm::record

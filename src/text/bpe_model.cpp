@@ -1,0 +1,61 @@
+// Builds the lookup tables of a vocabulary and checks that it is complete.
+#include "text/bpe_model.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "core/error.h"
+#include "text/bpe_utf8.h"
+
+namespace rooflm::text {
+
+MergeTable::MergeTable(std::size_t merges) {
+  const std::size_t size = std::bit_ceil(std::max<std::size_t>(16, 2 * merges));
+  slots_.resize(size);
+  mask_ = size - 1;
+  shift_ = 64U - static_cast<unsigned>(std::countr_zero(size));
+}
+
+void MergeTable::add(std::uint32_t left, std::uint32_t right, Merge merge) {
+  const std::uint64_t key = key_of(left, right);
+  std::size_t slot = slot_of(key);
+  while (slots_[slot].key != kEmpty && slots_[slot].key != key) slot = (slot + 1) & mask_;
+  if (slots_[slot].key == kEmpty) slots_[slot] = {key, merge};
+}
+
+void BpeModel::index(const std::string& where) {
+  std::vector<bool> is_added(tokens.size());
+  for (const auto& token : added) is_added[token.id] = true;
+  std::unordered_map<std::string_view, std::uint32_t> ids;
+  ids.reserve(tokens.size());
+  for (std::uint32_t id = 0; id < tokens.size(); ++id) {
+    if (!tokens[id].empty() && !is_added[id]) ids.emplace(tokens[id], id);
+  }
+  for (unsigned byte = 0; byte < byte_ids.size(); ++byte) {
+    const std::string text(1, static_cast<char>(byte));
+    const auto found = ids.find(text);
+    if (found == ids.end()) {
+      throw core::InputError(
+          fmt::format("{}: vocabulary has no token for byte 0x{:02x} ('{}'); a byte-level BPE has all 256",
+                      where, byte, spell_bytes(text)));
+    }
+    byte_ids[byte] = found->second;
+  }
+  merge_table = MergeTable(merges.size());
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto [left, right] = merges[rank];
+    const auto found = ids.find(tokens[left] + tokens[right]);
+    if (found == ids.end()) {
+      throw core::InputError(fmt::format("{}: merge {} ('{}' + '{}') makes no token of the vocabulary", where,
+                                         rank, spell_bytes(tokens[left]), spell_bytes(tokens[right])));
+    }
+    merge_table.add(left, right, {static_cast<std::uint32_t>(rank), found->second});
+  }
+  if (ignore_merges) whole_words = std::move(ids);
+  for (const auto& token : added) {
+    if (token.name == "<|endoftext|>" || (!eot && token.name == "<|end_of_text|>")) eot = token.id;
+  }
+}
+
+}  // namespace rooflm::text

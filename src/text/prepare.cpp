@@ -1,0 +1,188 @@
+// The steps of preparing data: find, split, tokenize, write, commit.
+#include "text/prepare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "text/bpe_trainer.h"
+#include "text/prepare_documents.h"
+#include "text/prepare_meta.h"
+#include "text/prepare_output.h"
+#include "text/shard.h"
+#include "text/tokenizer_chunks.h"
+
+namespace rooflm::text {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20U;   // what a thread takes at a time
+constexpr std::size_t kRoundBytes = std::size_t{32} << 20U;  // text whose tokens are held in memory
+constexpr std::size_t kRoundPieces = 4096;                   // files mapped at the same time
+
+void check(const PrepareOptions& options) {
+  if (!(options.val_fraction >= 0 && options.val_fraction < 1)) {
+    throw core::UsageError(
+        fmt::format("validation fraction {}: expected 0 or more and less than 1", options.val_fraction));
+  }
+  if (options.shard_tokens < 2 || options.shard_tokens > kMaxShardTokens) {
+    throw core::UsageError(
+        fmt::format("{} tokens per shard: expected 2 to {}", options.shard_tokens, kMaxShardTokens));
+  }
+}
+
+/// Writes one part's shards and counts its tokens.
+class SplitWriter {
+ public:
+  SplitWriter(std::string name, const StagedOutput& output, const PrepareOptions& options,
+              std::uint32_t vocab_size, const Message& message)
+      : name_(std::move(name)),
+        output_(output),
+        final_(options.output),
+        limit_(options.shard_tokens),
+        width_(width_for(vocab_size)),
+        counts_(vocab_size),
+        message_(message) {}
+
+  void append(std::span<const std::uint32_t> tokens) {
+    for (const auto id : tokens) ++counts_[id];
+    info_.tokens += tokens.size();
+    while (!tokens.empty()) {
+      if (writer_ && writer_->size() == limit_) finish();
+      if (!writer_) open();
+      const auto n = std::min<std::uint64_t>(tokens.size(), limit_ - writer_->size());
+      writer_->append(tokens.first(n));
+      tokens = tokens.subspan(n);
+    }
+  }
+
+  void begin_document(std::size_t bytes, std::uint32_t eot) {
+    ++info_.documents;
+    info_.bytes += bytes;
+    append({&eot, 1});
+  }
+
+  SplitInfo close() {
+    if (writer_) finish();
+    return std::move(info_);
+  }
+  [[nodiscard]] const std::vector<std::uint64_t>& counts() const { return counts_; }
+
+ private:
+  void open() {
+    const auto file = fmt::format("{}_{:06}.bin", name_, info_.shards.size());
+    writer_.emplace(output_.path_for(file), width_);
+    info_.shards.push_back(final_ / file);
+  }
+  void finish() {
+    writer_->finish();
+    message_(fmt::format("{}: {} tokens", info_.shards.back().filename().string(), writer_->size()));
+    writer_.reset();
+  }
+
+  std::string name_;
+  const StagedOutput& output_;
+  std::filesystem::path final_;
+  std::uint64_t limit_;
+  TokenWidth width_;
+  std::optional<ShardWriter> writer_;
+  SplitInfo info_;
+  std::vector<std::uint64_t> counts_;
+  const Message& message_;
+};
+
+/// A part of a document that one thread takes, and what keeps it mapped.
+struct Piece {
+  std::shared_ptr<const DocumentText> document;
+  bool starts_document;
+};
+
+/// Tokenizes documents in rounds of bounded size, each cut into pieces for the threads.
+void tokenize(const std::vector<Document>& documents, std::uint32_t eot, ParallelEncoder& encoder,
+              SplitWriter& writer) {
+  std::vector<Piece> pieces;
+  std::vector<std::string_view> texts;
+  std::vector<std::vector<std::uint32_t>> ids;
+  std::size_t bytes = 0;
+  const auto flush = [&] {
+    encoder.encode(texts, ids);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (pieces[i].starts_document) writer.begin_document(pieces[i].document->text().size(), eot);
+      writer.append(ids[i]);
+    }
+    texts.clear();
+    pieces.clear();
+    bytes = 0;
+  };
+  for (const auto& document : documents) {
+    const auto mapped = std::make_shared<const DocumentText>(document);
+    bool starts = true;
+    for (const auto text : encoder.cut(mapped->text(), kPieceBytes)) {
+      texts.push_back(text);
+      pieces.push_back({mapped, std::exchange(starts, false)});
+      bytes += text.size();
+      if (bytes >= kRoundBytes || pieces.size() >= kRoundPieces) flush();
+    }
+  }
+  flush();
+}
+
+Tokenizer get_tokenizer(const PrepareOptions& options, const std::vector<Document>& train,
+                        const Message& message) {
+  if (!options.tokenizer.empty()) return Tokenizer::load(options.tokenizer);
+  BpeTrainer trainer({.vocab_size = options.train_vocab});
+  for (const auto& document : train) trainer.add(DocumentText(document).text());
+  auto tokenizer = trainer.train();
+  message(fmt::format("learned a vocabulary of {} tokens", tokenizer.vocab_size()));
+  return tokenizer;
+}
+
+PreparedData prepare_checked(const PrepareOptions& options, const Message& message) {
+  const auto documents = find_documents(options.inputs, options.output, message);
+  StagedOutput output(options.output, options.overwrite);  // fails early when it cannot be written
+  const Split split = split_documents(documents, options.val_fraction, options.seed);
+  if (options.val_fraction > 0 && split.val.empty())
+    message("the text is too short to be split: no validation part");
+  const Tokenizer tokenizer = get_tokenizer(options, split.train, message);
+  if (!tokenizer.eot()) {
+    throw core::InputError(fmt::format(
+        "{}: no token <|endoftext|> (or <|end_of_text|>) to separate documents", options.tokenizer.string()));
+  }
+  ParallelEncoder encoder(tokenizer, options.threads);
+  PreparedData data;
+  data.directory = options.output;
+  data.vocab_size = tokenizer.vocab_size();
+  data.tokenizer = options.output / "tokenizer.json";
+  SplitWriter train("train", output, options, data.vocab_size, message);
+  tokenize(split.train, *tokenizer.eot(), encoder, train);
+  data.train = train.close();
+  data.train_unigram_entropy = unigram_entropy(train.counts());
+  SplitWriter val("val", output, options, data.vocab_size, message);
+  tokenize(split.val, *tokenizer.eot(), encoder, val);
+  data.val = val.close();
+  if (data.val.tokens > 0) {
+    data.val_unigram_entropy = unigram_entropy(val.counts());
+    data.val_unigram_cross_entropy = unigram_cross_entropy(val.counts(), train.counts());
+  }
+  tokenizer.save(output.path_for("tokenizer.json"));
+  core::write_file_atomically(output.path_for("meta.json"), meta_json(data));
+  output.commit();
+  return data;
+}
+
+}  // namespace
+
+PreparedData prepare(const PrepareOptions& options) {
+  check(options);
+  const Message message = options.message ? options.message : [](const std::string&) {};
+  try {
+    return prepare_checked(options, message);
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw core::InputError(fmt::format("cannot read {}: {}", error.path1().string(), error.code().message()));
+  }
+}
+
+}  // namespace rooflm::text

@@ -1,0 +1,134 @@
+// Staging, committing and rolling back.
+#include "text/prepare_output.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <system_error>
+
+#include "core/error.h"
+#include "core/file.h"
+
+namespace rooflm::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The prepared files in a directory, meta.json last.
+std::vector<fs::path> prepared_files(const fs::path& directory) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (is_prepared_name(entry.path().filename().string())) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {
+    const bool a_is_meta = a.filename() == "meta.json";
+    const bool b_is_meta = b.filename() == "meta.json";
+    return a_is_meta != b_is_meta ? b_is_meta : a < b;
+  });
+  return files;
+}
+
+/// The uppermost missing directory on the way to `directory`, or empty.
+fs::path first_missing(const fs::path& directory) {
+  fs::path missing;
+  for (fs::path at = fs::absolute(directory).lexically_normal(); !at.empty() && !fs::exists(at);
+       at = at.parent_path()) {
+    missing = at;
+    if (at == at.parent_path()) break;
+  }
+  return missing;
+}
+
+[[noreturn]] void fail(const fs::path& path, const std::string& why) {
+  throw core::InputError(fmt::format("cannot write to directory {}: {}", path.string(), why));
+}
+
+}  // namespace
+
+bool is_prepared_name(const std::string& name) {
+  if (name == "meta.json" || name == "tokenizer.json") return true;
+  const bool shard = name.starts_with("train_") || name.starts_with("val_");
+  if (!shard || !name.ends_with(".bin")) return false;
+  const auto digits = name.substr(name.find('_') + 1, name.size() - name.find('_') - 1 - std::strlen(".bin"));
+  return digits.size() >= 6 && digits.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+StagedOutput::StagedOutput(const fs::path& directory, bool overwrite)
+    : directory_(directory.empty() ? fs::path(".") : directory), made_(first_missing(directory_)) {
+  std::error_code error;
+  if (fs::exists(directory_) && !fs::is_directory(directory_)) fail(directory_, "it is a file");
+  fs::create_directories(directory_, error);
+  if (error) {
+    const std::string why = error.message();
+    remove_made();
+    fail(directory_, why);
+  }
+  const auto old = prepared_files(directory_);
+  if (!old.empty() && !overwrite) {
+    throw core::UsageError(
+        fmt::format("{} holds {} already; give --overwrite to replace what was prepared there",
+                    directory_.string(), old.front().filename().string()));
+  }
+  std::string name = (directory_ / ".prepare-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) {
+    const std::string why = std::strerror(errno);
+    remove_made();
+    fail(directory_, why);
+  }
+  staging_ = name;
+}
+
+StagedOutput::~StagedOutput() {
+  std::error_code ignored;
+  fs::remove_all(staging_, ignored);
+  remove_made();
+}
+
+void StagedOutput::remove_made() const {
+  if (made_.empty()) return;
+  std::error_code error;  // a directory in which somebody else has put something stays
+  for (fs::path at = fs::absolute(directory_).lexically_normal(); !error; at = at.parent_path()) {
+    fs::remove(at, error);
+    if (at == made_) break;
+  }
+}
+
+void StagedOutput::move_all(const Moves& moves) const {
+  Moves done;
+  for (const auto& move : moves) {
+    std::error_code error;
+    fs::rename(move.first, move.second, error);
+    if (!error) {
+      done.push_back(move);
+      continue;
+    }
+    std::reverse(done.begin(), done.end());
+    for (const auto& back : done) {
+      std::error_code ignored;
+      fs::rename(back.second, back.first, ignored);
+    }
+    fail(directory_, error.message());
+  }
+}
+
+void StagedOutput::commit() {
+  const fs::path replaced = staging_ / "replaced";
+  const auto fresh = prepared_files(staging_);
+  auto old = prepared_files(directory_);
+  std::reverse(old.begin(),
+               old.end());  // meta.json goes first and comes last: while it is there, all is there
+  Moves moves;
+  for (const auto& path : old) moves.emplace_back(path, replaced / path.filename());
+  for (const auto& path : fresh) moves.emplace_back(path, directory_ / path.filename());
+  std::error_code error;
+  fs::create_directory(replaced, error);
+  if (error) fail(directory_, error.message());
+  move_all(moves);
+  made_.clear();
+  core::sync_directory(directory_);
+}
+
+}  // namespace rooflm::text

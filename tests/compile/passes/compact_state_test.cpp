@@ -1,0 +1,110 @@
+// Weights in halves and bf16 gradients: which, and what they save.
+#include "compile/passes/compact_state.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "compile/passes/plan_memory.h"
+#include "program/ops.h"
+#include "tests/compile/passes/recipes.h"
+
+namespace rooflm {
+namespace {
+
+namespace ops = program::ops;
+using compile::StepOptions;
+using core::DType;
+using model::Arch;
+using program::Program;
+using program::Role;
+using program::Tensor;
+
+StepOptions compact(int micro_batches = 1) {
+  return {.dtype = DType::bf16, .compact_state = true, .micro_batches = micro_batches, .optimizer = {}};
+}
+
+std::set<std::string> narrow_gradients(const Program& p) {
+  std::set<std::string> names;
+  for (const Tensor& tensor : p.tensors) {
+    if (tensor.role == Role::gradient && tensor.dtype == DType::bf16) names.insert(tensor.name);
+  }
+  return names;
+}
+
+TEST(CompactState, CopiesAreViewsOfHalvedWeights) {
+  for (const Arch arch : {Arch::gpt2, Arch::llama}) {
+    StepOptions plain = compact();
+    plain.compact_state = false;
+    const Program whole = tests::small_step(arch, plain);
+    const Program p = tests::small_step(arch, compact());
+    std::int64_t copies_bytes = 0;
+    for (const Tensor& tensor : p.tensors) {
+      if (tensor.view_of == program::kNone) continue;
+      const Tensor& weight = p.tensor(tensor.view_of);
+      EXPECT_TRUE(weight.halved) << weight.name;
+      EXPECT_EQ(weight.shape, tensor.shape);
+      EXPECT_EQ(tensor.dtype, DType::bf16);
+      EXPECT_EQ(tensor.own_bytes(), 0);
+      if (tensor.shape.rank() > 1) copies_bytes += (tensor.bytes() + 63) / 64 * 64;  // biases had none
+    }
+    EXPECT_GT(copies_bytes, 0);
+    EXPECT_EQ(passes::persistent_bytes(p), passes::persistent_bytes(whole) - copies_bytes);
+    for (const program::Op& op : p.ops) EXPECT_FALSE(op.is(ops::kCast)) << op.scope;
+  }
+}
+
+/// The sizes of this model leave some biases at lengths that cannot be halved.
+TEST(CompactState, NormsStayWholeAndBiasesOfProductsDoNot) {
+  const Program p = tests::small_step(Arch::gpt2, compact());
+  int biases = 0;
+  for (const Tensor& tensor : p.tensors) {
+    if (tensor.role != Role::weight || tensor.shape.rank() != 1 || tensor.view_of != program::kNone) continue;
+    const bool is_bias_of_product = tensor.name.ends_with("qkv.bias") || tensor.name.ends_with("proj.bias") ||
+                                    tensor.name.ends_with("fc2.bias");
+    EXPECT_EQ(tensor.halved, is_bias_of_product) << tensor.name;
+    biases += is_bias_of_product ? 1 : 0;
+  }
+  EXPECT_EQ(biases, 2 * 3);
+}
+
+TEST(CompactState, GradientsThatAreAddedUpStayFp32) {
+  const auto narrow = narrow_gradients(tests::small_step(Arch::llama, compact()));
+  EXPECT_EQ(narrow.size(), 2U * 4U + 1U) << "four matrices a layer, and the head";
+  const auto tied = narrow_gradients(tests::small_step(Arch::gpt2, compact()));
+  EXPECT_EQ(tied.size(), 2U * 4U) << "the head's is added to the embedding's";
+  EXPECT_TRUE(narrow_gradients(tests::small_step(Arch::llama, compact(2))).empty());
+}
+
+TEST(CompactState, AnUpdateMovesFewerBytes) {
+  const auto bytes_of_updates = [](const Program& p) {
+    std::int64_t bytes = 0;
+    for (const program::Op& op : p.ops) {
+      if (!op.is(ops::kAdamW)) continue;
+      const auto cost = program::cost_of(p, op);
+      bytes += cost.bytes_read + cost.bytes_written;
+    }
+    return bytes;
+  };
+  StepOptions plain = compact();
+  plain.compact_state = false;
+  const Program whole = tests::small_step(Arch::llama, plain);
+  const Program p = tests::small_step(Arch::llama, compact());
+  std::int64_t saved = 0;  // 2 bytes of a copy that is not written, 2 of a gradient that is bf16
+  for (const Tensor& tensor : p.tensors) {
+    if (tensor.halved) saved += 2 * tensor.shape.numel();
+    if (tensor.role == Role::gradient && tensor.dtype == DType::bf16) saved += 2 * tensor.shape.numel();
+  }
+  EXPECT_EQ(bytes_of_updates(p), bytes_of_updates(whole) - saved);
+}
+
+TEST(CompactState, InferenceReadsTheSameHalves) {
+  const Program p =
+      compile::inference_step(model::forward(tests::small_config(Arch::llama), 1, 13), compact());
+  for (const program::Op& op : p.ops) EXPECT_FALSE(op.is(ops::kCast)) << op.scope;
+}
+
+}  // namespace
+}  // namespace rooflm

@@ -1,0 +1,154 @@
+// Updates that run beside the backward pass: their places, what they wait for, and the memory they take.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "compile/passes/plan_memory.h"
+#include "program/ops.h"
+#include "tests/compile/passes/recipes.h"
+
+namespace rooflm {
+namespace {
+
+namespace ops = program::ops;
+using passes::Recompute;
+using program::Op;
+using program::Program;
+
+/// Indices of the updates in a program.
+std::vector<std::size_t> updates_of(const Program& p) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < p.ops.size(); ++i) {
+    if (p.ops[i].is(ops::kAdamW)) found.push_back(i);
+  }
+  return found;
+}
+
+bool touches(const std::vector<program::TensorId>& operands, program::TensorId id) {
+  return std::find(operands.begin(), operands.end(), id) != operands.end();
+}
+
+TEST(EarlyUpdates, ComeAfterTheLastUseOfWeightAndGradient) {
+  const auto forward = model::forward(model::preset("gpt2"), 2, 64);
+  for (const int micro_batches : {1, 2}) {
+    const Program p = compile::training_step(forward, {.dtype = core::DType::bf16,
+                                                       .recompute = Recompute::full,
+                                                       .micro_batches = micro_batches,
+                                                       .optimizer = {.clip_norm = 0}});
+    const auto updates = updates_of(p);
+    ASSERT_GT(updates.size(), 6U);
+    std::set<program::TensorId> updated;
+    for (const std::size_t i : updates) {
+      const Op& update = p.ops[i];
+      EXPECT_EQ(update.attrs.flag("beside"), i != updates.back());
+      EXPECT_EQ(update.attrs.flag("join"), i == updates.back());
+      for (std::size_t k = 2; k < update.inputs.size(); k += 4) {
+        EXPECT_TRUE(updated.insert(update.inputs[k]).second) << p.tensor(update.inputs[k]).name;
+      }
+      for (std::size_t later = i + 1; later < p.ops.size(); ++later) {
+        for (const program::TensorId id : update.outputs) {
+          EXPECT_FALSE(id != program::kNone && touches(p.ops[later].inputs, id)) << p.tensor(id).name;
+        }
+        for (std::size_t k = 3; k < update.inputs.size(); k += 4) {
+          EXPECT_FALSE(touches(p.ops[later].outputs, update.inputs[k])) << p.tensor(update.inputs[k]).name;
+        }
+      }
+    }
+    EXPECT_EQ(updated.size(), static_cast<std::size_t>(std::count_if(
+                                  forward.tensors.begin(), forward.tensors.end(),
+                                  [](const auto& t) { return t.role == program::Role::weight; })));
+  }
+}
+
+/// Where everything that was given before op `i`, and the op itself, is done: found step by step, as a device
+/// does it.
+std::size_t done_at(const Program& p, std::size_t i) {
+  bool is_before_last_call = false;
+  for (std::size_t k = i + 1; k < p.ops.size(); ++k) {
+    if (p.ops[k].attrs.flag("join")) return k;
+    if (!p.ops[k].attrs.flag("keep_up")) continue;
+    if (is_before_last_call) return k;
+    is_before_last_call = true;
+  }
+  return p.ops.size();
+}
+
+/// Whether two transient tensors share memory.
+bool overlap(const Program& p, const passes::MemoryPlan& plan, program::TensorId a, program::TensorId b) {
+  if (a == program::kNone || b == program::kNone) return false;
+  const auto x = plan.offsets.at(static_cast<std::size_t>(a));
+  const auto y = plan.offsets.at(static_cast<std::size_t>(b));
+  if (x < 0 || y < 0) return a == b;
+  return x < y + p.tensor(b).bytes() && y < x + p.tensor(a).bytes();
+}
+
+/// Nothing that runs meanwhile in the main order touches what an op beside writes, or writes what it reads.
+void expect_undisturbed(const Program& p, const passes::MemoryPlan& plan, std::size_t i) {
+  const Op& beside = p.ops[i];
+  for (std::size_t k = i + 1; k < done_at(p, i); ++k) {
+    if (p.ops[k].attrs.flag("beside")) continue;  // these run one after the other
+    for (const program::TensorId written : beside.outputs) {
+      for (const auto* operands : {&p.ops[k].inputs, &p.ops[k].outputs}) {
+        for (const program::TensorId id : *operands) {
+          EXPECT_FALSE(overlap(p, plan, written, id)) << p.tensor(written).name << ", " << p.tensor(id).name;
+        }
+      }
+    }
+    for (const program::TensorId read : beside.inputs) {
+      for (const program::TensorId id : p.ops[k].outputs) {
+        EXPECT_FALSE(overlap(p, plan, read, id)) << p.tensor(read).name << ", " << p.tensor(id).name;
+      }
+    }
+  }
+}
+
+TEST(EarlyUpdates, AreNotDisturbedByWhatRunsMeanwhile) {
+  for (const char* name : {"gpt2", "small"}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      const Program p = compile::training_step(
+          model::forward(model::preset(name), 4, 64),
+          {.dtype = core::DType::bf16, .recompute = recompute, .optimizer = {.clip_norm = 0}});
+      const auto plan = passes::plan_memory(p);
+      std::size_t products = 0;
+      std::size_t waits = 0;
+      for (std::size_t i = 0; i < p.ops.size(); ++i) {
+        waits += p.ops[i].attrs.flag("keep_up") ? 1 : 0;
+        if (!p.ops[i].attrs.flag("beside")) continue;
+        products += p.ops[i].is(ops::kMatmul) ? 1 : 0;
+        expect_undisturbed(p, plan, i);
+      }
+      EXPECT_GT(products, 40U);
+      EXPECT_GT(waits, 3U);
+    }
+  }
+}
+
+/// With a loss scale the norm says whether gradients are finite: no update may come before it.
+TEST(EarlyUpdates, WaitForTheLossScale) {
+  const Program p = compile::training_step(model::forward(model::preset("gpt2"), 2, 64),
+                                           {.dtype = core::DType::f16, .optimizer = {.clip_norm = 0}});
+  EXPECT_EQ(updates_of(p).size(), 2U);
+  for (const Op& op : p.ops) EXPECT_FALSE(op.attrs.flag("beside"));
+}
+
+TEST(EarlyUpdates, TakeLessMemoryThanAllGradients) {
+  const auto arena = [](double clip_norm) {
+    const auto forward = model::forward(model::preset("small"), 4, 64);
+    return passes::plan_memory(compile::training_step(forward, {.dtype = core::DType::bf16,
+                                                                .optimizer = {.clip_norm = clip_norm}}))
+        .arena_bytes;
+  };
+  EXPECT_LT(arena(0), arena(1) * 3 / 4);
+}
+
+TEST(EarlyUpdates, WaitForTheNormWhenClipping) {
+  const Program p = compile::training_step(model::forward(model::preset("gpt2"), 2, 64), {.optimizer = {}});
+  EXPECT_EQ(updates_of(p).size(), 2U);
+  EXPECT_EQ(updates_of(p).back(), p.ops.size() - 1);
+  for (const std::size_t i : updates_of(p)) EXPECT_FALSE(p.ops[i].attrs.flag("beside"));
+}
+
+}  // namespace
+}  // namespace rooflm

@@ -1,0 +1,252 @@
+// What each pass promises about the programs it rewrites.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "compile/passes/fuse.h"
+#include "compile/passes/plan_memory.h"
+#include "program/ops.h"
+#include "tests/compile/passes/recipes.h"
+
+namespace rooflm {
+namespace {
+
+namespace ops = program::ops;
+using compile::EngineKind;
+using compile::Stage;
+using compile::StepOptions;
+using model::Arch;
+using passes::AttentionKind;
+using passes::Recompute;
+using program::Op;
+using program::Program;
+
+std::size_t count(const Program& p, const program::OpDef& def) {
+  return static_cast<std::size_t>(
+      std::count_if(p.ops.begin(), p.ops.end(), [&](const Op& op) { return op.is(def); }));
+}
+
+StepOptions eager(AttentionKind attention = AttentionKind::batched) {
+  return {.engine = EngineKind::eager, .attention = attention, .optimizer = {}};
+}
+
+class EveryRecipe : public testing::TestWithParam<
+                        std::tuple<Arch, EngineKind, AttentionKind, Recompute, core::DType, int>> {};
+
+TEST_P(EveryRecipe, IsAWellFormedProgram) {
+  const auto [arch, engine, attention, recompute, dtype, micro_batches] = GetParam();
+  const StepOptions options{.engine = engine,
+                            .attention = attention,
+                            .dtype = dtype,
+                            .recompute = recompute,
+                            .micro_batches = micro_batches,
+                            .optimizer = {}};
+  const Program p = tests::small_step(arch, options);
+  EXPECT_NO_THROW(program::check(p));
+  EXPECT_EQ(count(p, ops::kAttention), 0U);
+  std::set<std::string> updated;
+  for (const Op& op : p.ops) {
+    if (!op.is(ops::kAdamW)) continue;
+    for (std::size_t i = 2; i < op.inputs.size(); i += 4) updated.insert(p.tensor(op.inputs[i]).name);
+  }
+  const auto weights = model::forward(tests::small_config(arch), 1, 1);
+  for (const auto& tensor : weights.tensors) {
+    if (tensor.role == program::Role::weight) {
+      EXPECT_TRUE(updated.contains(tensor.name)) << tensor.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, EveryRecipe,
+    testing::Combine(testing::Values(Arch::gpt2, Arch::llama),
+                     testing::Values(EngineKind::eager, EngineKind::fused),
+                     testing::Values(AttentionKind::looped, AttentionKind::batched, AttentionKind::flash),
+                     testing::Values(Recompute::none, Recompute::selective, Recompute::full),
+                     testing::Values(core::DType::f32, core::DType::bf16, core::DType::f64),
+                     testing::Values(1, 3)));
+
+TEST(LowerAttention, LoopedLaunchesOneProductPerBatchAndHead) {
+  const Program looped = tests::small_step(Arch::gpt2, eager(AttentionKind::looped), Stage::lowered);
+  const Program batched = tests::small_step(Arch::gpt2, eager(), Stage::lowered);
+  const auto launches = [](const Program& p) {
+    std::int64_t n = 0;
+    for (const Op& op : p.ops) {
+      if (op.scope.starts_with("h.0/attention/qk") && op.is(ops::kMatmul) && op.attrs.integer("batch") > 1) {
+        n += program::cost_of(p, op).launches;
+      }
+    }
+    return n;
+  };
+  EXPECT_EQ(launches(batched), 1);
+  EXPECT_EQ(launches(looped), 2 * 3);  // B = 2, H = 3
+}
+
+TEST(Differentiate, TiedHeadAccumulatesIntoOneGradient) {
+  const Program p = tests::small_step(Arch::gpt2, eager());
+  int writers = 0;
+  int accumulating = 0;
+  for (const Op& op : p.ops) {
+    for (const program::TensorId id : op.outputs) {
+      if (p.tensor(id).name != "d_wte") continue;
+      ++writers;
+      accumulating += op.attrs.flag("accumulate") ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(writers, 2);
+  EXPECT_EQ(accumulating, 1);
+}
+
+TEST(ChunkLoss, NeverHoldsAllLogits) {
+  const model::ModelConfig config = model::preset("gpt2");
+  const StepOptions options{.optimizer = {}};
+  const Program p = compile::training_step(model::forward(config, 4, 1024), options);
+  std::int64_t widest = 0;
+  for (const auto& tensor : p.tensors) {
+    if (tensor.name == "logits" && tensor.shape.rank() == 2) widest = std::max(widest, tensor.shape[0]);
+  }
+  const auto lifetimes = passes::find_lifetimes(p);
+  std::int64_t chunked_rows = 0;
+  for (const Op& op : p.ops) {
+    if (op.is(ops::kCrossEntropyWithGradient))
+      chunked_rows = std::max(chunked_rows, op.attrs.integer("rows"));
+  }
+  EXPECT_LE(4 * chunked_rows * config.padded_vocab, 128LL << 20U);
+  EXPECT_EQ(count(p, ops::kCrossEntropy), 0U);
+  EXPECT_EQ(count(p, ops::kCrossEntropyWithGradient), static_cast<std::size_t>(4 * 1024 / chunked_rows));
+  for (std::size_t i = 0; i < p.tensors.size(); ++i) {
+    const bool alive = lifetimes[i].first >= 0;
+    if (alive && p.tensors[i].role == program::Role::activation) {
+      EXPECT_LT(p.tensors[i].bytes(), 4LL * 4096 * config.padded_vocab) << p.tensors[i].name;
+    }
+  }
+}
+
+TEST(Fuse, LeavesNoPairThatFuses) {
+  const Program p = tests::small_step(Arch::gpt2, {.optimizer = {}});
+  EXPECT_EQ(count(p, ops::kBiasAdd), 0U);
+  EXPECT_EQ(count(p, ops::kAddPositions), 0U);
+  EXPECT_EQ(count(p, ops::kAdd), 0U);
+  EXPECT_EQ(count(p, ops::kLayerNorm), 1U);     // the first has no residual before it
+  EXPECT_EQ(count(p, ops::kAdamW), 2U);         // with and without weight decay
+  EXPECT_EQ(count(p, ops::kGeluBackward), 2U);  // one a layer, for devices that gain nothing otherwise
+  EXPECT_EQ(count(p, ops::kGelu), 2U);
+}
+
+/// GELU's gradient takes the place of the product, before the weight gradient between them.
+TEST(Fuse, GeluGradientJoinsTheProductBeforeIt) {
+  for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
+    const Program p =
+        tests::small_step(Arch::gpt2, {.recompute = kind, .gelu_in_products = true, .optimizer = {}});
+    EXPECT_EQ(count(p, ops::kGeluBackward), 0U);
+    EXPECT_EQ(count(p, ops::kMatmulGelu), kind == Recompute::none ? 2U : 0U);
+    for (std::size_t i = 0; i < p.ops.size(); ++i) {
+      const Op& op = p.ops[i];
+      if (!op.is(ops::kMatmulGeluBackward)) continue;
+      EXPECT_TRUE(op.scope.ends_with("feed_forward/fc2")) << op.scope;
+      EXPECT_EQ(op.phase, program::Phase::backward);
+      const Op& weight_gradient = p.ops.at(i + 1);
+      EXPECT_TRUE(weight_gradient.is(ops::kMatmul));
+      EXPECT_EQ(p.tensor(weight_gradient.outputs[0]).role, program::Role::gradient);
+      EXPECT_EQ(p.tensor(op.inputs[2]).shape.numel(), p.tensor(op.outputs[0]).shape.numel());
+    }
+  }
+}
+
+/// Where it is computed again, it stays an op of its own, kept or not: the same bits. Where nobody needs its
+/// input, it takes that input's place.
+TEST(Fuse, GeluJoinsTheProductOnlyWhereItIsComputedOnce) {
+  for (const Recompute kind : {Recompute::selective, Recompute::full}) {
+    const Program p =
+        tests::small_step(Arch::gpt2, {.recompute = kind, .gelu_in_products = true, .optimizer = {}});
+    EXPECT_EQ(count(p, ops::kMatmulGelu), 0U);
+    EXPECT_EQ(count(p, ops::kGelu), 4U);
+  }
+  const Program inference = compile::inference_step(model::forward(tests::small_config(Arch::gpt2), 2, 13),
+                                                    {.gelu_in_products = true, .optimizer = {}});
+  EXPECT_EQ(count(inference, ops::kMatmulGelu), 0U);
+  EXPECT_EQ(count(inference, ops::kGelu), 2U);
+}
+
+/// A result that something else reads as well stays one.
+TEST(Fuse, GeluGradientOfASharedResultStaysAlone) {
+  Program p = tests::small_step(Arch::gpt2, {.optimizer = {}}, Stage::cast);
+  const auto gelu =
+      std::find_if(p.ops.begin(), p.ops.end(), [](const Op& op) { return op.is(ops::kGeluBackward); });
+  ASSERT_NE(gelu, p.ops.end());
+  Op other = *gelu;
+  other.outputs[0] = p.add_tensor(p.tensor(gelu->outputs[0]));
+  p.ops.insert(gelu, other);
+  passes::fuse(p, {.gelu_in_products = true});
+  EXPECT_NO_THROW(program::check(p));
+  EXPECT_EQ(count(p, ops::kGeluBackward), 2U);
+  EXPECT_EQ(count(p, ops::kMatmulGeluBackward), 1U);
+}
+
+TEST(Fuse, LossWithGradientKeepsTheLossScale) {
+  const Program p = tests::small_step(Arch::gpt2, {.dtype = core::DType::f16, .optimizer = {}});
+  const auto loss = std::find_if(p.ops.begin(), p.ops.end(),
+                                 [](const Op& op) { return op.is(ops::kCrossEntropyWithGradient); });
+  ASSERT_NE(loss, p.ops.end());
+  ASSERT_EQ(loss->inputs.size(), 3U);
+  EXPECT_EQ(p.tensor(loss->inputs[2]).name, "loss_scale");
+}
+
+TEST(Cast, WeightsStayFp32AndOneCopyIsMade) {
+  StepOptions options = eager();
+  options.dtype = core::DType::bf16;
+  const Program p = tests::small_step(Arch::gpt2, options);
+  std::map<std::string, int> casts;
+  for (const Op& op : p.ops) {
+    if (op.is(ops::kCast)) ++casts[p.tensor(op.inputs[0]).name];
+  }
+  EXPECT_EQ(casts.at("wte"), 1);
+  EXPECT_FALSE(casts.contains("ln_f.weight"));
+  for (const auto& tensor : p.tensors) {
+    if (tensor.role == program::Role::weight || tensor.role == program::Role::gradient) {
+      EXPECT_EQ(tensor.dtype, core::DType::f32) << tensor.name;
+    }
+  }
+}
+
+TEST(PlanMemory, NoTwoLiveTensorsOverlap) {
+  for (const Arch arch : {Arch::gpt2, Arch::llama}) {
+    for (const AttentionKind attention : {AttentionKind::batched, AttentionKind::flash}) {
+      const Program p =
+          tests::small_step(arch, {.attention = attention, .micro_batches = 2, .optimizer = {}});
+      const auto plan = passes::plan_memory(p);
+      for (std::size_t a = 0; a < p.tensors.size(); ++a) {
+        for (std::size_t b = a + 1; b < p.tensors.size(); ++b) {
+          if (plan.offsets[a] < 0 || plan.offsets[b] < 0) continue;
+          const auto& x = plan.lifetimes[a];
+          const auto& y = plan.lifetimes[b];
+          // In-place pairs touch in one op: the input dies where the output is born.
+          const bool live_together = x.first < y.last && y.first < x.last;
+          const bool disjoint = plan.offsets[a] + p.tensors[a].bytes() <= plan.offsets[b] ||
+                                plan.offsets[b] + p.tensors[b].bytes() <= plan.offsets[a];
+          if (live_together) {
+            EXPECT_TRUE(disjoint) << p.tensors[a].name << " and " << p.tensors[b].name;
+          }
+        }
+      }
+      EXPECT_GE(plan.arena_bytes, 0);
+      EXPECT_EQ(plan.arena_bytes % 64, 0);
+    }
+  }
+}
+
+TEST(Recompute, CutsTheArenaOfALongSequence) {
+  const auto forward = model::forward(model::preset("gpt2"), 4, 1024);
+  const auto arena = [&](Recompute kind) {
+    return passes::plan_memory(compile::training_step(forward, {.recompute = kind, .optimizer = {}}))
+        .arena_bytes;
+  };
+  const auto none = arena(Recompute::none);
+  EXPECT_LT(arena(Recompute::selective), none);
+  EXPECT_LT(arena(Recompute::full), arena(Recompute::selective));
+}
+
+}  // namespace
+}  // namespace rooflm
