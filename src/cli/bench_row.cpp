@@ -1,27 +1,16 @@
-// One configuration of a benchmark: from its options to a row of measurements.
+// One run of a benchmark as a row of measurements.
 #include "cli/bench_row.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <new>
-#include <utility>
-#include <vector>
+#include <string>
 
-#include "cli/step_inputs.h"
-#include "core/error.h"
-#include "engines/engine.h"
-#include "measure/machine.h"
-#include "model/forward.h"
-#include "train/signals.h"
+#include "lab/devices.h"
 
 namespace rooflm::cli {
 namespace {
 
-/// What libraries, code and buffers of the process take besides the plan.
-constexpr double kProcessBytes = 256e6;
-
-void set_identity(Row& row, const Point& point, const BenchSettings& settings) {
+void set_identity(Row& row, const lab::Point& point, const lab::RunSettings& settings) {
   const model::ModelConfig& config = point.config;
   row.set("model", config.name);
   row.set("arch", std::string(model::name_of(config.arch)));
@@ -40,11 +29,11 @@ void set_identity(Row& row, const Point& point, const BenchSettings& settings) {
   row.set("params", model::parameter_count(config));
   row.set("grad_accum", std::int64_t{point.step.micro_batches});
   row.set("recompute", std::string(passes::name_of(point.step.recompute)));
-  row.set("threads", std::int64_t{resolve_threads(settings.threads)});
-  row.set("seed", static_cast<std::int64_t>(settings.seed));
-  row.set("deterministic", settings.order == SumOrder::fixed);
-  row.set("warmup", std::int64_t{settings.steps.warmup});
-  row.set("steps", std::int64_t{settings.steps.steps});
+  row.set("threads", std::int64_t{lab::resolve_threads(point.threads)});
+  row.set("seed", static_cast<std::int64_t>(point.seed));
+  row.set("deterministic", point.deterministic);
+  row.set("warmup", std::int64_t{point.warmup});
+  row.set("steps", std::int64_t{settings.max_steps});
 }
 
 /// The columns of a measurement, so that rows without one have the same keys.
@@ -85,107 +74,39 @@ void set_times(Row& row, const measure::BenchResult& result) {
   row.set("stop_reason", result.stop_reason);
 }
 
-void set_rates(Row& row, const Point& point, const measure::BenchResult& result, double peak_flop_per_s) {
-  const double tokens_per_s = static_cast<double>(point.tokens()) / result.step.median;
-  row.set("tokens_per_s", tokens_per_s);
-  if (peak_flop_per_s <= 0) return;
-  row.set("mfu", row.number("model_flops") / result.step.median / peak_flop_per_s);
-  row.set("share_of_peak", row.number("matmul_flops") / result.step.median / peak_flop_per_s);
-  row.set("peak_flop_per_s", peak_flop_per_s);
+void set_rates(Row& row, const lab::Point& point, const lab::RunOutcome& run) {
+  const double step_s = run.times->step.median;
+  row.set("tokens_per_s", static_cast<double>(point.tokens()) / step_s);
+  if (!run.peak) return;
+  row.set("mfu", run.model_flop / step_s / run.peak->value);
+  row.set("share_of_peak", run.matmul_flop / step_s / run.peak->value);
+  row.set("peak_flop_per_s", run.peak->value);
 }
 
-std::int64_t matmul_flop(const program::Program& program) {
-  std::int64_t sum = 0;
-  for (const program::Op& op : program.ops) {
-    if (op.phase != program::Phase::setup) sum += program::cost_of(program, op).matmul_flop;
-  }
-  return sum;
-}
-
-/// Bytes of the largest weight: initial values pass through a host array of that size.
-double largest_weight_bytes(const program::Program& program) {
-  std::int64_t largest = 0;
-  for (const program::Tensor& tensor : program.tensors) {
-    if (tensor.role == program::Role::weight) largest = std::max(largest, tensor.bytes());
-  }
-  return static_cast<double>(largest);
-}
-
-measure::BenchResult run_steps(engines::Engine& engine, const Point& point, const BenchSettings& settings) {
-  StepInputs inputs(engine, point, settings.seed);
-  return measure::run_bench(engine, settings.steps, [&](int step) {
-    if (const int signal = train::StopSignals::received(); signal != 0) throw Interrupted{signal};
-    inputs.write(step);
-  });
-}
-
-/// Fills the row and returns the samples.
-std::vector<engines::StepTimes> measure_point(Row& row, program::Program program, backends::Backend& backend,
-                                              const Point& point, const BenchSettings& settings,
-                                              Ceilings& ceilings) {
-  const double peak = settings.measure_peak ? ceilings.products(point.device, point.step).rate.median : 0;
-  measure::reset_peak_resident();
-  const auto resident_before = measure::resident_bytes();
-  engines::TensorStore store(backend);
-  engines::Engine engine(std::move(program), point.step.engine, store,
-                         settings.memory_limit_bytes.value_or(0));
-  measure::BenchResult result = run_steps(engine, point, settings);
-  row.set("status", std::string("success"));
-  const AttentionLibraries libraries = attention_libraries(backend);
-  if (!libraries.forward.empty()) row.set("attention_forward", libraries.forward);
-  if (!libraries.backward.empty()) row.set("attention_backward", libraries.backward);
-  set_times(row, result);
-  set_rates(row, point, result, peak);
-  row.set("peak_bytes", store.bytes() + engine.io().bytes() + engine.peak_transient_bytes() +
-                            store.backend().workspace_bytes());
-  const auto resident_peak = measure::peak_resident_bytes();
-  if (resident_before && resident_peak) row.set("rss_increase_bytes", *resident_peak - *resident_before);
-  row.set("loss", static_cast<double>(engine.io().read<float>("loss").at(0)));
-  return std::move(result.samples);
-}
-
-/// `free_bytes`: what the plan had to fit.
-void set_oom(Row& row, double needed_bytes, double free_bytes) {
-  set_unmeasured(row);
-  row.set("status", std::string("oom"));
-  row.set("needed_bytes", static_cast<std::int64_t>(needed_bytes));
-  row.set("free_bytes", static_cast<std::int64_t>(free_bytes));
-}
+Cell integer(double value) { return static_cast<std::int64_t>(value); }
 
 }  // namespace
 
-BenchOutcome run_point(const Point& point, const BenchSettings& settings, Ceilings& ceilings) {
-  BenchOutcome outcome;
-  Row& row = outcome.row;
+Row bench_row(const lab::Point& point, const lab::RunSettings& settings, const lab::RunOutcome& run) {
+  Row row;
   set_identity(row, point, settings);
-  row.set("status", std::string("planned"));
+  row.set("status", run.status);
   set_unmeasured(row);
-  const auto backend =
-      make_backend(point.device, point.step.engine, settings.threads, Tuning::timed, settings.order);
-  program::Program program =
-      compile::training_step(model::forward(point.config, point.batch, point.seq), point.step);
-  const engines::MemoryNeed need = engines::memory_need(program, point.step.engine);
-  const auto needed = static_cast<double>(need.total());
-  row.set("model_flops", model::model_flop_per_token(point.config, point.seq) * point.tokens());
-  row.set("matmul_flops", matmul_flop(program));
-  row.set("plan_bytes", need.transient_bytes);
-  row.set("state_bytes", need.persistent_bytes);
-  row.set("needed_bytes", need.total());
-  const bool over_limit = settings.memory_limit_bytes && needed > *settings.memory_limit_bytes;
-  const double free_bytes = backend->free_bytes();
-  if (over_limit || needed + largest_weight_bytes(program) + kProcessBytes > free_bytes) {
-    set_oom(row, needed, free_bytes);
-    return outcome;
-  }
-  if (point.device == "null") return outcome;
-  try {
-    outcome.samples = measure_point(row, std::move(program), *backend, point, settings, ceilings);
-  } catch (const core::OutOfMemory& error) {
-    set_oom(row, std::max(needed, error.needed_bytes()), free_bytes);
-  } catch (const std::bad_alloc&) {
-    set_oom(row, needed, free_bytes);
-  }
-  return outcome;
+  row.set("model_flops", integer(run.model_flop));
+  row.set("matmul_flops", integer(run.matmul_flop));
+  row.set("plan_bytes", integer(run.plan_bytes));
+  row.set("state_bytes", integer(run.state_bytes));
+  row.set("needed_bytes", integer(run.needed_bytes));
+  if (run.status == "oom") row.set("free_bytes", integer(run.free_bytes));
+  if (run.status != "success") return row;
+  if (!run.attention_forward.empty()) row.set("attention_forward", run.attention_forward);
+  if (!run.attention_backward.empty()) row.set("attention_backward", run.attention_backward);
+  set_times(row, *run.times);
+  set_rates(row, point, run);
+  row.set("peak_bytes", integer(*run.peak_bytes));
+  if (run.rss_increase_bytes) row.set("rss_increase_bytes", integer(*run.rss_increase_bytes));
+  row.set("loss", *run.loss);
+  return row;
 }
 
 }  // namespace rooflm::cli

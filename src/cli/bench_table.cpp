@@ -104,7 +104,7 @@ void add_warnings(Table& table) {
   }
 }
 
-void add_notes(Table& table, const Ceilings& ceilings) {
+void add_notes(Table& table, const std::vector<record::Ceiling>& peaks) {
   const Row& row = table.rows.front();
   table.notes.emplace_back();
   if (any_row(table.rows, "step_ms_mean", "-")) {
@@ -119,7 +119,7 @@ void add_notes(Table& table, const Ceilings& ceilings) {
   if (any_row(table.rows, "free_bytes", "-")) {
     table.notes.emplace_back("free: memory of the device that was free before a row that did not fit.");
   }
-  if (!ceilings.measured().empty()) {
+  if (!peaks.empty()) {
     table.notes.emplace_back(
         "of_peak = matrix-product FLOP of the program / median step time / peak. Causal attention counts in "
         "full; flash "
@@ -128,9 +128,9 @@ void add_notes(Table& table, const Ceilings& ceilings) {
         "MFU = (6 N + 12 L C T) tokens/s / peak (PaLM, appendix B; N: parameters without input embeddings "
         "unless tied).");
   }
-  for (const auto& [key, peak] : ceilings.measured()) {
-    table.notes.push_back(fmt::format("peak of {}, measured here in this run: {}",
-                                      key.substr(0, key.find(' ')), describe(peak)));
+  for (const record::Ceiling& peak : peaks) {
+    table.notes.push_back(fmt::format("peak of {}, {}; measured here {}", peak.device, lab::describe_peak(peak),
+                                      peak.measured_utc));
   }
   for (const Row& fused : table.rows) {
     if (fused.number("speedup_over_eager") > 0)
@@ -151,11 +151,11 @@ void set_speedups(std::vector<Row>& rows) {
   }
 }
 
-Table bench_table(std::vector<Row> rows, const Ceilings& ceilings) {
+Table bench_table(std::vector<Row> rows, const std::vector<record::Ceiling>& peaks) {
   set_speedups(rows);
   Table table{.columns = columns_for(rows), .rows = {}, .notes = {}};
   table.rows = std::move(rows);
-  if (!table.rows.empty()) add_notes(table, ceilings);
+  if (!table.rows.empty()) add_notes(table, peaks);
   return table;
 }
 

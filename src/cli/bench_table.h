@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "cli/ceilings.h"
 #include "cli/table.h"
+#include "lab/ceiling_book.h"
 
 namespace rooflm::cli {
 
@@ -13,6 +13,6 @@ namespace rooflm::cli {
 void set_speedups(std::vector<Row>& rows);
 
 /// The table that people see; its notes say what the times are, which peak was used and by which formulas.
-Table bench_table(std::vector<Row> rows, const Ceilings& ceilings);
+Table bench_table(std::vector<Row> rows, const std::vector<record::Ceiling>& peaks);
 
 }  // namespace rooflm::cli

@@ -54,7 +54,7 @@ int run(const Options& options) {
                                  ? UINT64_MAX
                                  : static_cast<std::uint64_t>(parse_integer("--batches", options.batches));
   LoadedModel loaded = options.inference.open(options.batch, options.seq);
-  const Point& point = loaded.point;
+  const lab::Point& point = loaded.point;
   const train::EvalBatches batches(shards, point.batch, point.seq,
                                    static_cast<std::uint32_t>(point.config.vocab));
   loaded.session->make_loss_engine(point.batch, point.seq);

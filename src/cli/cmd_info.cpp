@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cli/commands.h"
-#include "cli/machine_info.h"
+#include "lab/machine_info.h"
 #include "cli/output.h"
 #include "cli/table.h"
 

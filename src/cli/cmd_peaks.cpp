@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/devices.h"
-#include "cli/gpu_ceilings.h"
-#include "cli/machine_ceilings.h"
+#include "lab/devices.h"
+#include "lab/gpu_ceilings.h"
+#include "lab/machine_ceilings.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/table.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cli/commands.h"
-#include "cli/devices.h"
+#include "cli/config_options.h"
 #include "cli/output.h"
 #include "cli/profile_session.h"
 #include "core/error.h"
@@ -13,21 +13,17 @@ namespace rooflm::cli {
 namespace {
 
 struct Options {
-  ModelOptions model;
-  RunOptions run;
-  MachineOptions machine;
+  ConfigOptions config;
   ProfileOptions profile;
   OutputOptions output;
 };
 
 int run(const Options& options) {
   constexpr int kSignalled = 128;  // as shells report a command that a signal ended
-  const std::vector<Point> points = sweep(options.model, options.run);
-  const int threads = options.machine.thread_count();
-  const ProfileSettings settings = options.profile.settings(threads, options.machine.seed_value());
-  for (const Point& point : points) make_backend(point.device, point.step.engine, threads);
-  ProfileSession session(options.output, "profile");
-  session.measure_ceilings(points, threads, options.profile.remeasure);
+  const std::vector<lab::Point> points = options.config.sweep();
+  const lab::RunSettings settings = options.profile.settings();
+  for (const lab::Point& point : points) lab::make_backend(point);
+  ProfileSession session(options.output, "profile", options.profile.remeasure);
   bool all_oom = false;
   const int signal = session.run(points, settings, all_oom);
   session.show({"overview", "phases", "blocks", "roofline", "ops", "memory"});
@@ -39,9 +35,7 @@ int run(const Options& options) {
 
 Body declare_profile(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  options->model.add_to(app);
-  options->run.add_to(app);
-  options->machine.add_to(app);
+  options->config.add_to(app);
   options->profile.add_to(app);
   options->output.add_to(app);
   app.footer(

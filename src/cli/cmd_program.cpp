@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cli/commands.h"
-#include "cli/model_options.h"
+#include "cli/config_options.h"
 #include "cli/output.h"
 #include "cli/program_report.h"
 #include "cli/values.h"
@@ -15,17 +15,17 @@ namespace rooflm::cli {
 namespace {
 
 struct Options {
-  ModelOptions model;
-  RunOptions run;
+  ConfigOptions config{"model",  "arch", "layers", "heads",  "kv_heads",  "d_model", "d_ff",      "vocab",
+                       "batch",  "seq",  "engine", "attention", "dtype", "device",  "recompute", "grad_accum",
+                       "clip"};
   std::string stage;
   std::string scope;
-  std::string clip = "1";
   std::string format = "table";
   bool inference = false;
   bool totals = false;
 };
 
-program::Program build(const Options& options, const Point& point) {
+program::Program build(const Options& options, const lab::Point& point) {
   const auto head = options.inference ? model::Head::logits : model::Head::loss;
   const auto forward = model::forward(point.config, point.batch, point.seq, head);
   if (options.inference) return compile::inference_step(forward, point.step);
@@ -48,8 +48,7 @@ int run(const Options& options) {
   if (options.inference && !options.stage.empty()) {
     throw core::UsageError("--inference has no stages: leave out --stage or --inference");
   }
-  Point point = single_point(options.model, options.run);
-  point.step.optimizer.clip_norm = parse_number("--clip", options.clip, 0);
+  const lab::Point point = options.config.single();
   const program::Program program = build(options, point);
   const passes::MemoryPlan plan = passes::plan_memory(program);
   const PlannedProgram planned{program, plan};
@@ -62,13 +61,7 @@ int run(const Options& options) {
 
 Body declare_program(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  options->model.add_to(app);
-  options->run.add_to(app);
-  app.add_option("--clip", options->clip,
-                 "Largest global gradient norm (0: no clipping, updates come as early as they can)")
-      ->type_name("X")
-      ->capture_default_str()
-      ->group("Run");
+  options->config.add_to(app);
   app.add_option("--stage", options->stage,
                  "Stop after this rewrite of the recipe (default: the last one, what the engine runs)")
       ->type_name("forward|lowered|differentiated|recomputed|optimizer|cast|fused")

@@ -6,14 +6,15 @@
 #include <utility>
 
 #include "cli/commands.h"
-#include "cli/devices.h"
+#include "cli/config_options.h"
+#include "cli/micro_options.h"
 #include "cli/output.h"
 #include "cli/profile_session.h"
-#include "cli/study_cells.h"
 #include "cli/study_file.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "lab/micro_cells.h"
 
 namespace rooflm::cli {
 namespace {
@@ -22,44 +23,38 @@ namespace {
 struct Options {
   std::string name;
   bool large = false;
-  ModelOptions model;
-  RunOptions run;
-  MachineOptions machine;
+  ConfigOptions config;
   ProfileOptions profile;
   OutputOptions output;
-  std::string n, count, strategy, head_dim;
+  std::map<std::string, std::string> others;  ///< of single ops, by option name without dashes
 
   Options() {
-    for (const auto& [key, text] : by_name()) text->clear();
+    config.clear();
+    for (const char* name : {"n", "count", "strategy", "head-dim"}) others[name] = "";
   }
 
-  /// The option by the name that study files use.
-  [[nodiscard]] std::map<std::string, std::string*> by_name() {
-    return {{"model", &model.model},
-            {"arch", &model.arch},
-            {"layers", &model.layers},
-            {"heads", &model.heads},
-            {"kv-heads", &model.kv_heads},
-            {"d-model", &model.d_model},
-            {"d-ff", &model.d_ff},
-            {"vocab", &model.vocab},
-            {"batch", &run.batch},
-            {"seq", &run.seq},
-            {"engine", &run.engine},
-            {"attention", &run.attention},
-            {"dtype", &run.dtype},
-            {"device", &run.device},
-            {"recompute", &run.recompute},
-            {"grad-accum", &run.grad_accum},
-            {"warmup", &profile.warmup},
-            {"min-steps", &profile.min_steps},
-            {"max-steps", &profile.max_steps},
-            {"memory-limit", &profile.memory_limit},
-            {"max-seconds", &profile.max_seconds},
-            {"n", &n},
-            {"count", &count},
-            {"strategy", &strategy},
-            {"head-dim", &head_dim}};
+  /// What an option of a study file stands for, by its name without dashes.
+  [[nodiscard]] std::string get(const std::string& name) {
+    if (const record::Field* field = record::find_option("--" + name)) return config.text(field->key);
+    return *other(name);
+  }
+  void set(const std::string& name, const std::string& value) {
+    if (const record::Field* field = record::find_option("--" + name)) {
+      config.set(field->key, value);
+    } else {
+      *other(name) = value;
+    }
+  }
+
+ private:
+  std::string* other(const std::string& name) {
+    const std::map<std::string, std::string*> measuring = {{"min-steps", &profile.min_steps},
+                                                           {"max-steps", &profile.max_steps},
+                                                           {"memory-limit", &profile.memory_limit},
+                                                           {"max-seconds", &profile.max_seconds},
+                                                           {"precision", &profile.precision}};
+    const auto found = measuring.find(name);
+    return found == measuring.end() ? &others.at(name) : found->second;
   }
 };
 
@@ -84,58 +79,77 @@ int list_studies(const std::string& format) {
 
 /// What was typed wins over the study, the study over the defaults of the options.
 void fill(Options& options, const Study& study) {
-  const auto targets = options.by_name();
   const auto take = [&](const std::map<std::string, std::string>& from) {
-    for (const auto& [key, value] : from) {
-      std::string& target = *targets.at(key);
-      if (target.empty()) target = value;
+    for (const auto& [name, value] : from) {
+      if (options.get(name).empty()) options.set(name, value);
     }
   };
   if (options.large) take(study.large);
   take(study.options);
-  const RunOptions defaults;
-  for (const auto& [key, value] : std::map<std::string, std::string>{{"model", ModelOptions{}.model},
-                                                                     {"batch", defaults.batch},
-                                                                     {"seq", defaults.seq},
-                                                                     {"engine", defaults.engine},
-                                                                     {"dtype", defaults.dtype},
-                                                                     {"device", defaults.device},
-                                                                     {"recompute", defaults.recompute},
-                                                                     {"grad-accum", defaults.grad_accum}}) {
-    if (targets.at(key)->empty()) *targets.at(key) = value;
-  }
 }
 
-/// A study of training steps. Warm-up may be a list too: the sweep once per value.
+/// A study of training steps.
 int run_profile(Options& options, const Study& study, ProfileSession& session) {
-  const std::vector<Point> points = sweep(options.model, options.run);
-  const int threads = options.machine.thread_count();
-  for (const Point& point : points) make_backend(point.device, point.step.engine, threads);
-  const auto warmups = parse_names("--warmup", options.profile.warmup);
-  std::vector<ProfileSettings> settings;
-  for (const std::string& warmup : warmups.empty() ? std::vector<std::string>{""} : warmups) {
-    ProfileOptions each = options.profile;
-    each.warmup = warmup;
-    settings.push_back(each.settings(threads, options.machine.seed_value()));
-  }
-  if (study.name == "input" && settings.front().shards.empty()) {
+  options.config.fill();
+  const std::vector<lab::Point> points = options.config.sweep();
+  for (const lab::Point& point : points) lab::make_backend(point);
+  const lab::RunSettings settings = options.profile.settings();
+  if (study.name == "input" && settings.shards.empty()) {
     throw core::UsageError("study input needs --data: a shard, or a directory made by data prepare");
   }
-  session.measure_ceilings(points, threads, options.profile.remeasure);
-  int signal = 0;
-  for (const ProfileSettings& each : settings) {
-    bool all_oom = false;
-    if (signal == 0) signal = session.run(points, each, all_oom);
-  }
-  return signal;
+  bool all_oom = false;
+  return session.run(points, settings, all_oom);
 }
 
-StudyOptions cell_options(Options& options) {
-  StudyOptions result;
-  for (const auto& [key, value] : options.by_name()) {
-    if (!value->empty()) result[key] = *value;
+lab::MicroSettings micro_settings(Options& options) {
+  ConfigOptions config{"threads", "deterministic", "search_products"};
+  for (const char* key : {"threads", "search_products"}) {
+    if (!options.config.text(key).empty()) config.set(key, options.config.text(key));
   }
-  return result;
+  const lab::Point run = config.single();
+  lab::MicroSettings settings;
+  settings.backend = {.threads = run.threads, .gemm_search = run.gemm_search, .deterministic = run.deterministic};
+  return settings;
+}
+
+/// Replaces `target` where the study or the user says something.
+void take(std::string& target, const std::string& value) {
+  if (!value.empty()) target = value;
+}
+
+std::vector<lab::GemmCase> gemm_cases(Options& options) {
+  GemmOptions gemm;
+  take(gemm.device, options.get("device"));
+  take(gemm.dtype, options.get("dtype"));
+  take(gemm.strategy, options.get("strategy"));
+  take(gemm.size, options.get("n"));
+  take(gemm.count, options.get("count"));
+  return gemm.cases();
+}
+
+std::vector<lab::AttentionCase> attention_cases(Options& options) {
+  AttentionOptions attention;
+  attention.attention = "batched,flash";
+  take(attention.device, options.get("device"));
+  take(attention.dtype, options.get("dtype"));
+  take(attention.engine, options.get("engine"));
+  take(attention.attention, options.get("attention"));
+  take(attention.batch, options.get("batch"));
+  take(attention.heads, options.get("heads"));
+  take(attention.kv_heads, options.get("kv-heads"));
+  take(attention.head_dim, options.get("head-dim"));
+  take(attention.seq, options.get("seq"));
+  return attention.cases();
+}
+
+std::vector<record::Cell> cells_of(Options& options, const Study& study) {
+  if (study.kind == "formats") {
+    const std::string n = options.get("n");
+    return lab::format_cells(parse_integer("--n", n.empty() ? "4096" : n));
+  }
+  lab::MicroBench bench(micro_settings(options));
+  if (study.kind == "gemm") return lab::cells_of(bench.run(gemm_cases(options)));
+  return lab::cells_of(bench.run(attention_cases(options)));
 }
 
 int run(Options options) {
@@ -145,18 +159,13 @@ int run(Options options) {
   const Study study = find_study(options.name);
   fill(options, study);
   note("{}: {}", study.name, study.question);
-  ProfileSession session(options.output, "study " + study.name);
+  ProfileSession session(options.output, "study " + study.name, options.profile.remeasure);
   session.describe(study.title, study.question);
   int signal = 0;
-  const int threads = options.machine.thread_count();
-  if (study.kind == "gemm") {
-    session.record().add(gemm_cells(cell_options(options), threads));
-  } else if (study.kind == "attention") {
-    session.record().add(attention_cells(cell_options(options), threads));
-  } else if (study.kind == "formats") {
-    session.record().add(format_cells(cell_options(options)));
-  } else {
+  if (study.kind == "profile") {
     signal = run_profile(options, study, session);
+  } else {
+    session.record().add(cells_of(options, study));
   }
   session.show(study.views);
   return signal == 0 ? 0 : kSignalled + signal;
@@ -170,16 +179,13 @@ Body declare_study(CLI::App& app) {
       ->type_name("NAME|FILE.toml|list")
       ->required();
   app.add_flag("--large", options->large, "The sizes of the published reports (hours on a processor)");
-  options->model.add_to(app);
-  options->run.add_to(app);
-  options->machine.add_to(app);
+  options->config.add_to(app);
   options->profile.add_to(app);
-  for (const auto& [name, value, text] :
-       {std::tuple{"--n", &options->n, "Extents of products, or of the matrix of study formats"},
-        {"--count", &options->count, "Products at once, for study gemm"},
-        {"--strategy", &options->strategy, "big, looped, batched, for study gemm"},
-        {"--head-dim", &options->head_dim, "Head sizes, for study attention_sweep"}}) {
-    app.add_option(name, *value, text)->group("Studies of single ops");
+  for (const auto& [name, text] : {std::pair{"n", "Extents of products, or of the matrix of study formats"},
+                                   {"count", "Products at once, for study gemm"},
+                                   {"strategy", "big, looped, batched, for study gemm"},
+                                   {"head-dim", "Head sizes, for study attention_sweep"}}) {
+    app.add_option(fmt::format("--{}", name), options->others[name], text)->group("Studies of single ops");
   }
   options->output.add_to(app);
   app.footer(

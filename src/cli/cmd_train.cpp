@@ -3,14 +3,14 @@
 #include <cmath>
 #include <memory>
 
-#include "cli/ceilings.h"
 #include "cli/commands.h"
-#include "cli/devices.h"
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/train_arguments.h"
 #include "core/error.h"
 #include "core/units.h"
+#include "lab/ceiling_book.h"
+#include "lab/devices.h"
 #include "train/train_log.h"
 
 namespace rooflm::cli {
@@ -68,15 +68,30 @@ Table summary_table(const TrainPlan& plan, const train::TrainSummary& summary) {
   return table;
 }
 
+/// The rate that bench and profile divide by too.
+std::optional<double> sustained_rate(const TrainPlan& plan) {
+  lab::Point point = plan.point;
+  point.step = plan.options.step;
+  lab::CeilingBook ceilings;
+  ceilings.measure({&point, 1}, lab::CeilingBook::Wanted::products);
+  const auto peak = ceilings.products(point);
+  if (!peak) return std::nullopt;
+  note("peak: {}", lab::describe_peak(*peak));
+  return peak->value;
+}
+
 int run(const TrainArguments& arguments) {
   const Format format = parse_format(arguments.format());
-  const int threads = arguments.threads();
   TrainPlan plan = arguments.plan();
-  if (plan.device == "null") throw core::UsageError("--device null computes nothing: it cannot train");
-  const auto backend = make_backend(plan.device, plan.options.step.engine, threads);
+  lab::require_runs(plan.point.device, "trained");
+  const auto backend = lab::make_backend(plan.point.device, plan.options.step.engine,
+                                         {.threads = plan.point.threads,
+                                          .gemm_search = plan.point.gemm_search,
+                                          .gemm_choices = plan.gemm_choices,
+                                          .deterministic = plan.point.deterministic});
   plan.options.peak_flop_per_s = arguments.peak_flop_per_s();
   if (!plan.options.peak_flop_per_s && arguments.measures_peak()) {
-    plan.options.peak_flop_per_s = Ceilings(threads).products(plan.device, plan.options.step).rate.median;
+    plan.options.peak_flop_per_s = sustained_rate(plan);
   }
   train::Trainer trainer(*backend, plan.config, plan.options, plan.data, plan.start);
   const train::TrainSummary summary = trainer.run();

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "backends/backend.h"
-#include "cli/model_options.h"
+#include "cli/config_options.h"
 #include "train/session.h"
 
 namespace rooflm::cli {
@@ -14,12 +14,12 @@ namespace rooflm::cli {
 /// A model that is ready to be loaded, and what it runs on.
 struct LoadedModel {
   std::filesystem::path directory;  ///< with config.json and the weights
-  Point point;
+  lab::Point point;
   std::unique_ptr<backends::Backend> backend;
   std::unique_ptr<train::Session> session;  ///< its weights are not there yet: make engines, then load
 };
 
-/// `--model DIR --engine --attention --dtype --device --threads --memory-limit`, as typed.
+/// `--model DIR --engine --attention --dtype --device --threads --search-products --memory-limit`, as typed.
 class InferenceOptions {
  public:
   void add_to(CLI::App& app);
@@ -28,8 +28,7 @@ class InferenceOptions {
 
  private:
   std::string model_;
-  RunOptions run_;
-  std::string threads_ = "0";
+  ConfigOptions config_{"engine", "attention", "dtype", "device", "threads", "search_products"};
   std::string memory_limit_;
 };
 

@@ -26,10 +26,4 @@ void flush_out() {
   if (std::fflush(stdout) != 0) fail();
 }
 
-void write_note(std::string_view line) {
-  std::fflush(stdout);
-  std::fwrite(line.data(), 1, line.size(), stderr);
-  std::fputc('\n', stderr);
-}
-
 }  // namespace rooflm::cli

@@ -1,11 +1,9 @@
 // What goes to standard output (results) and to standard error (progress).
 #pragma once
 
-#include <fmt/format.h>
-
-#include <string>
 #include <string_view>
-#include <utility>
+
+#include "lab/notes.h"  // IWYU pragma: export
 
 namespace rooflm::cli {
 
@@ -18,12 +16,7 @@ void write_out(std::string_view text);
 /// Writes what is still buffered; throws as write_out does. Called once, before the exit.
 void flush_out();
 
-/// One line on standard error, at once.
-void write_note(std::string_view line);
-
-template <class... Args>
-void note(fmt::format_string<Args...> format, Args&&... args) {
-  write_note(fmt::format(format, std::forward<Args>(args)...));
-}
+using lab::note;
+using lab::write_note;
 
 }  // namespace rooflm::cli

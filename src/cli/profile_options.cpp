@@ -18,14 +18,6 @@ int steps(const char* option, const std::string& text, int otherwise, std::int64
   return static_cast<int>(std::min(parse_integer(option, text, least), kMostSteps));
 }
 
-/// "1%" or "0.01" as 0.01.
-double share(const char* option, std::string text) {
-  const bool is_percent = text.ends_with('%');
-  if (is_percent) text.pop_back();
-  const double value = parse_number(option, text, 0);
-  return is_percent ? value / 100 : value;
-}
-
 /// Shards; of a prepared directory those of its training part.
 std::vector<std::filesystem::path> shards_of(const std::vector<std::string>& data) {
   std::vector<std::filesystem::path> shards;
@@ -47,9 +39,8 @@ void ProfileOptions::add_to(CLI::App& app) {
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
     app.add_option(name, value, text)->type_name(type)->group("Measuring");
   };
-  add("--warmup", warmup, "N", "Steps that run first and are not counted (default: 2)");
-  add("--precision", precision, "SHARE",
-      "Stop when the 95% interval of the median is within this share of it (default: 1%)");
+  add("--precision", precision, "PERCENT",
+      "Stop when the 95% interval of the median is within so many percent of it to each side (default: 1)");
   add("--min-steps", min_steps, "N", "Plain steps at least (default: 6)");
   add("--max-steps", max_steps, "N", "Plain steps at most, as many observed ones beside them (default: 200)");
   add("--max-seconds", max_seconds, "S", "Time for each configuration after warm-up (default: 30)");
@@ -66,17 +57,13 @@ void ProfileOptions::add_to(CLI::App& app) {
       ->group("Measuring");
 }
 
-ProfileSettings ProfileOptions::settings(int threads, std::uint64_t seed) const {
-  ProfileSettings settings;
-  settings.threads = threads;
-  settings.seed = seed;
-  auto& limits = settings.steps;
-  limits.warmup = steps("--warmup", warmup, limits.warmup, 0);
-  limits.min_steps = steps("--min-steps", min_steps, limits.min_steps, 1);
-  limits.max_steps = steps("--max-steps", max_steps, limits.max_steps, 1);
-  limits.min_steps = std::min(limits.min_steps, limits.max_steps);
-  if (!precision.empty()) limits.precision = share("--precision", precision);
-  if (!max_seconds.empty()) limits.max_seconds = parse_number("--max-seconds", max_seconds, 0);
+lab::RunSettings ProfileOptions::settings() const {
+  lab::RunSettings settings;
+  settings.min_steps = steps("--min-steps", min_steps, settings.min_steps, 1);
+  settings.max_steps = steps("--max-steps", max_steps, settings.max_steps, 1);
+  settings.min_steps = std::min(settings.min_steps, settings.max_steps);
+  if (!precision.empty()) settings.precision = parse_percent("--precision", precision);
+  if (!max_seconds.empty()) settings.max_seconds = parse_number("--max-seconds", max_seconds, 0);
   if (!memory_limit.empty()) settings.memory_limit_bytes = parse_bytes("--memory-limit", memory_limit);
   settings.shards = shards_of(data);
   return settings;

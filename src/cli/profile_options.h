@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/profile_run.h"
+#include "lab/run.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): not ours
 class App;
@@ -14,13 +14,13 @@ namespace rooflm::cli {
 
 /// As typed; an empty text stands for the default that `settings` names.
 struct ProfileOptions {
-  std::string warmup, precision, min_steps, max_steps, max_seconds, memory_limit;
+  std::string precision, min_steps, max_steps, max_seconds, memory_limit;
   std::vector<std::string> data;
   bool remeasure = false;
   void add_to(CLI::App& app);
   /// Checked and with defaults filled in. Throws core::UsageError, and
   /// core::InputError for data that is not there.
-  [[nodiscard]] ProfileSettings settings(int threads, std::uint64_t seed) const;
+  [[nodiscard]] lab::RunSettings settings() const;
 };
 
 /// Where results go: the record, the page, tables.

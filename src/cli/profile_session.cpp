@@ -1,17 +1,8 @@
 // A record that a command fills and then shows.
 #include "cli/profile_session.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <map>
-#include <system_error>
-
-#include "cli/devices.h"
-#include "cli/gpu_ceilings.h"
 #include "cli/output.h"
 #include "cli/report_output.h"
-#include "cli/run_record.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/units.h"
@@ -21,66 +12,34 @@
 namespace rooflm::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
-fs::path make_temporary_folder() {
-  std::string name = (fs::temp_directory_path() / "rooflm-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) {
-    throw core::InputError(name +
-                           ": cannot make a temporary folder: " + std::generic_category().message(errno));
-  }
-  return name;
+/// Refused before anything is measured.
+const OutputOptions& checked(const OutputOptions& output) {
+  check_output(output);
+  return output;
 }
 
-void report_progress(const ProfileOutcome& outcome) {
+void report_progress(const lab::RunOutcome& outcome) {
   if (outcome.status == "oom") {
     note("  out of memory: needs {}", core::format_bytes(outcome.needed_bytes));
-  } else if (outcome.step_s > 0) {
-    note("  {} a step", core::format_seconds(outcome.step_s));
+  } else if (outcome.times) {
+    note("  {} a step", core::format_seconds(outcome.times->step.median));
   }
-}
-
-template <class T>
-void add_new(std::vector<T>& values, const T& value) {
-  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
 }
 
 }  // namespace
 
-ProfileSession::ProfileSession(const OutputOptions& output, const std::string& command) : output_(output) {
-  check_output(output);
-  if (output.record.empty()) folder_ = make_temporary_folder();
-  path_ = output.record.empty() ? folder_ / "run.rooflm" : fs::path(output.record);
-  writer_ = open_record(path_, command, output.overwrite);
-}
-
-ProfileSession::~ProfileSession() {
-  writer_.reset();
-  std::error_code ignored;
-  if (!folder_.empty()) fs::remove_all(folder_, ignored);
-}
+ProfileSession::ProfileSession(const OutputOptions& output, const std::string& command, bool remeasure)
+    : output_(checked(output)), record_(output.record, output.overwrite, command), ceilings_(remeasure) {}
 
 void ProfileSession::describe(const std::string& title, const std::string& question) {
-  writer_->add(record::Environment{.key = "study", .value = title, .unit = {}});
-  writer_->add(record::Environment{.key = "question", .value = question, .unit = {}});
+  record().add(record::Environment{.key = "study", .value = title, .unit = {}});
+  record().add(record::Environment{.key = "question", .value = question, .unit = {}});
 }
 
-void ProfileSession::measure_ceilings(const std::vector<Point>& points, int threads, bool remeasure) {
-  std::vector<core::DType> processor;
-  std::map<std::string, std::vector<ComputeDtype>> gpus;
-  for (const Point& point : points) {
-    const ComputeDtype compute{.dtype = point.step.dtype, .tf32 = point.step.tf32};
-    if (point.device == "cpu") add_new(processor, compute.dtype);
-    if (is_cuda(point.device)) add_new(gpus[point.device], compute);
-  }
-  ceilings_ = CeilingBook(threads, processor, remeasure);
-  for (const auto& [device, dtypes] : gpus) {
-    ceilings_.add(gpu_ceilings({.device = device, .dtypes = dtypes, .remeasure = remeasure, .seconds = {}}));
-  }
-  for (const record::Ceiling& ceiling : ceilings_.rows()) writer_->add(ceiling);
-}
-
-int ProfileSession::run(const std::vector<Point>& points, const ProfileSettings& settings, bool& all_oom) {
+int ProfileSession::run(const std::vector<lab::Point>& points, const lab::RunSettings& settings, bool& all_oom) {
+  // All at once, so that what needs the same loops shares them.
+  ceilings_.measure(points, lab::CeilingBook::Wanted::all);
+  for (const record::Ceiling& ceiling : ceilings_.rows()) record().add(ceiling);
   const train::StopSignals signals;
   if (!said_counters_) {
     const measure::Counters counters;
@@ -89,9 +48,9 @@ int ProfileSession::run(const std::vector<Point>& points, const ProfileSettings&
   }
   all_oom = true;
   std::size_t number = 0;
-  for (const Point& point : points) {
-    note("[{}/{}] {}", ++number, points.size(), cli::describe(point));
-    const ProfileOutcome outcome = profile_point(point, settings, ceilings_, *writer_);
+  for (const lab::Point& point : points) {
+    note("[{}/{}] {}", ++number, points.size(), lab::describe(point));
+    const lab::RunOutcome outcome = lab::run_point(point, settings, ceilings_, record());
     report_progress(outcome);
     all_oom = all_oom && outcome.status == "oom";
     if (const int signal = train::StopSignals::received(); signal != 0) {
@@ -103,9 +62,9 @@ int ProfileSession::run(const std::vector<Point>& points, const ProfileSettings&
 }
 
 void ProfileSession::show(const std::vector<std::string>& default_views) {
-  writer_->finish();
+  record().finish();
   const auto views = parse_names("--view", output_.views);
-  show_records({path_}, views.empty() ? default_views : views, output_);
+  show_records({record_.path()}, views.empty() ? default_views : views, output_);
   if (!output_.record.empty()) note("record: {}", output_.record);
 }
 

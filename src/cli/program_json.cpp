@@ -2,12 +2,13 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/program_report.h"
-#include "cli/program_totals.h"
 
 namespace rooflm::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using lab::saved_for_backward_bytes;
+using lab::Totals;
 using program::Op;
 using program::TensorId;
 

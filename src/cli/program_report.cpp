@@ -9,11 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "cli/program_totals.h"
 
 namespace rooflm::cli {
 namespace {
 
+using lab::saved_for_backward_bytes;
+using lab::Totals;
 using program::Op;
 using program::Phase;
 using program::Program;

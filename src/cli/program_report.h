@@ -5,22 +5,11 @@
 #include <string_view>
 
 #include "cli/table.h"
-#include "compile/passes/plan_memory.h"
-#include "program/program.h"
+#include "lab/program_totals.h"
 
 namespace rooflm::cli {
 
-/// A program and the lifetimes and arena offsets of its tensors. Borrows both.
-struct PlannedProgram {
-  const program::Program& program;
-  const passes::MemoryPlan& plan;
-};
-
-/// "h.3/attention/qk" becomes "h.*/attention/qk": one block for all layers.
-std::string block_of(std::string_view scope);
-
-/// Most bytes alive at once of the tensors that forward ops write for backward ops to read.
-std::int64_t saved_for_backward_bytes(const PlannedProgram& planned);
+using lab::PlannedProgram;
 
 /// One row per op whose scope begins with `scope` ("" for all): index, op, scope, phase, shapes, dtype,
 /// matmul_flop, elementwise_flop, bytes_read, bytes_written, launches, first, last, offset, recomputed.

@@ -13,16 +13,23 @@
 #include "cli/shipped_studies.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "record/config.h"
 
 namespace rooflm::cli {
 namespace {
 
 const std::vector<std::string> kKeys = {"title", "question", "kind", "views", "options", "large"};
-const std::vector<std::string> kOptionKeys = {
-    "model",     "arch",       "layers", "heads",     "kv-heads",  "d-model",     "d-ff",
-    "vocab",     "batch",      "seq",    "engine",    "attention", "dtype",       "device",
-    "recompute", "grad-accum", "warmup", "min-steps", "max-steps", "max-seconds", "memory-limit",
-    "head-dim",  "strategy",   "n",      "count"};
+/// Options by their names: those of a run's configuration, of measuring, and of single ops.
+std::vector<std::string> option_keys() {
+  std::vector<std::string> keys = {"min-steps", "max-steps", "max-seconds", "memory-limit", "precision",
+                                   "head-dim",  "strategy",  "n",           "count"};
+  for (const record::Field& field : record::config_fields()) {
+    if (field.option.starts_with("--") && field.type != record::FieldType::flag) {
+      keys.emplace_back(field.option.substr(2));
+    }
+  }
+  return keys;
+}
 
 /// Reads one file, and says where it is wrong.
 class Parser {
@@ -101,7 +108,7 @@ class Parser {
     const toml::node* node = table_.get(name);
     if (node == nullptr) return options;
     if (!node->is_table()) fail(*node, fmt::format("'{}' must be a table: [{}]", name, name));
-    check_keys(*node->as_table(), "option", kOptionKeys);
+    check_keys(*node->as_table(), "option", option_keys());
     for (const auto& [key, value] : *node->as_table()) {
       options[std::string(key.str())] = value_of(key.str(), value);
     }

@@ -6,18 +6,18 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "cli/devices.h"
-#include "cli/model_file.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "lab/devices.h"
+#include "lab/model_file.h"
 
 namespace rooflm::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// An option that train::option_fields() parses; the other fields are those of RunOptions and MachineOptions.
+/// An option that train::option_fields() parses; the other fields are those of a run's configuration.
 struct FieldHelp {
   const char* name;
   const char* type;
@@ -76,8 +76,8 @@ std::vector<fs::path> paths_of(const std::vector<std::string>& texts) { return {
 }  // namespace
 
 TrainArguments::TrainArguments() {
-  run_.batch = "8";
-  run_.seq = "256";
+  config_.set("batch", "8");
+  config_.set("seq", "256");
   const train::TrainOptions defaults;
   for (const train::OptionField& field : train::option_fields()) fields_[field.name] = field.get(defaults);
   fields_["steps"] = fields_["min-lr"] = "";  // one is needed, the other depends on --lr
@@ -95,9 +95,7 @@ void TrainArguments::add_to(CLI::App& app) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
       ->group("Data");
-  model_.add_to(app);
-  run_.add_to(app);
-  machine_.add_to(app);
+  config_.add_to(app);
   for (const FieldHelp& help : kFields) {
     std::string& value = fields_.at(help.name);
     CLI::Option* option = app.add_option(fmt::format("--{}", help.name), value, help.text);
@@ -138,7 +136,7 @@ std::optional<double> TrainArguments::peak_flop_per_s() const {
   return parse_number("--peak", peak_, 1);
 }
 
-train::TrainOptions TrainArguments::typed_options(const Point& point) const {
+train::TrainOptions TrainArguments::typed_options(const lab::Point& point) const {
   train::TrainOptions options;
   for (const train::OptionField& field : train::option_fields()) {
     const bool is_ours =
@@ -150,7 +148,7 @@ train::TrainOptions TrainArguments::typed_options(const Point& point) const {
   options.step.optimizer = optimizer;
   options.batch = point.batch;
   options.seq = point.seq;
-  options.seed = machine_.seed_value();
+  options.seed = point.seed;
   options.out = out_;
   if (!log_.empty()) options.log = fs::absolute(log_);
   if (!memory_limit_.empty()) options.memory_limit_bytes = parse_bytes("--memory-limit", memory_limit_);
@@ -158,12 +156,12 @@ train::TrainOptions TrainArguments::typed_options(const Point& point) const {
   return options;
 }
 
-model::ModelConfig TrainArguments::new_model(const std::string& model, const Point& point,
+model::ModelConfig TrainArguments::new_model(const std::string& model, const lab::Point& point,
                                              const train::TrainingData& data) const {
   model::ModelConfig config = point.config;
-  const bool has_weights = is_model_directory(model);
+  const bool has_weights = lab::is_model_directory(model);
   if (!was_given("vocab") && !has_weights && data.vocab_size > 0) config.vocab = data.vocab_size;
-  if (has_weights && was_given("vocab") && config.vocab != find_model(model).vocab) {
+  if (has_weights && was_given("vocab") && config.vocab != lab::find_model(model).vocab) {
     throw core::UsageError(fmt::format("--vocab {} contradicts the weights of {}", config.vocab, model));
   }
   if (!has_weights || config.padded_vocab < config.vocab) {
@@ -172,16 +170,17 @@ model::ModelConfig TrainArguments::new_model(const std::string& model, const Poi
   return config;
 }
 
-void TrainArguments::plan_resumed(TrainPlan& plan, const Point& point, const fs::path& checkpoint) const {
+void TrainArguments::plan_resumed(TrainPlan& plan, const lab::Point& point, const fs::path& checkpoint) const {
   const train::CheckpointState state = train::read_checkpoint_state(checkpoint);
   const auto given = [this](const std::string& option) { return was_given(option); };
   plan.options = train::continued(plan.options, state.options, given, checkpoint.string());
-  fit_to_device(plan.options.step, plan.device);
+  lab::fit_to_device(plan.options.step, backends::provider_of(plan.point.device).describe(plan.point.device));
+  plan.gemm_choices = state.gemm_choices;
   plan.data = train::open_training_data(data_.empty() ? state.data : paths_of(data_),
                                         val_data_.empty() ? state.val_data : paths_of(val_data_));
   const model::ModelConfig saved = train::read_checkpoint_config(checkpoint, state);
   if (model_was_given()) {
-    const std::string model = was_given("model") ? model_.model : checkpoint.string();
+    const std::string model = was_given("model") ? config_.text("model") : checkpoint.string();
     require_same_model(new_model(model, point, plan.data), saved, checkpoint);
   }
   plan.config = saved;
@@ -193,10 +192,11 @@ TrainPlan TrainArguments::plan() const {
   TrainPlan plan;
   plan.start.may_resume = resume_;
   const auto checkpoints = resume_ ? train::list_checkpoints(out_) : std::vector<fs::path>();
-  ModelOptions model = model_;
-  if (!checkpoints.empty() && !was_given("model")) model.model = checkpoints.back().string();
-  const Point point = single_point(model, run_);
-  plan.device = point.device;
+  ConfigOptions config = config_;
+  if (!checkpoints.empty() && !was_given("model")) config.set("model", checkpoints.back().string());
+  const std::string& model = config.text("model");
+  const lab::Point point = config.single();
+  plan.point = point;
   plan.options = typed_options(point);
   if (!checkpoints.empty()) {
     plan_resumed(plan, point, checkpoints.back());
@@ -205,8 +205,8 @@ TrainPlan TrainArguments::plan() const {
   if (!was_given("steps")) throw core::UsageError("--steps is missing: how many optimizer steps to train");
   train::validate(plan.options);
   plan.data = train::open_training_data(paths_of(data_), paths_of(val_data_));
-  plan.config = new_model(model.model, point, plan.data);
-  if (is_model_directory(model.model)) plan.start.weights = train::resolve_model_directory(model.model);
+  plan.config = new_model(model, point, plan.data);
+  if (lab::is_model_directory(model)) plan.start.weights = train::resolve_model_directory(model);
   return plan;
 }
 

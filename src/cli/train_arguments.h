@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/model_options.h"
+#include "cli/config_options.h"
 #include "train/trainer.h"
 
 namespace rooflm::cli {
@@ -18,7 +18,8 @@ struct TrainPlan {
   train::TrainOptions options;
   train::TrainingData data;
   train::TrainStart start;
-  std::string device;
+  lab::Point point;          ///< device, threads and which kernels
+  std::string gemm_choices;  ///< of the checkpoint that it continues
 };
 
 class TrainArguments {
@@ -30,7 +31,6 @@ class TrainArguments {
   /// What to train and how. With --resume, options that were not given come from the newest checkpoint.
   /// Throws core::UsageError for contradictions and core::InputError for damaged files.
   [[nodiscard]] TrainPlan plan() const;
-  [[nodiscard]] int threads() const { return machine_.thread_count(); }
   /// What MFU divides by, if the user said it.
   [[nodiscard]] std::optional<double> peak_flop_per_s() const;
   [[nodiscard]] bool measures_peak() const { return !no_peak_; }
@@ -39,15 +39,15 @@ class TrainArguments {
  private:
   [[nodiscard]] bool was_given(const std::string& option) const;
   [[nodiscard]] bool model_was_given() const;
-  [[nodiscard]] train::TrainOptions typed_options(const Point& point) const;
-  [[nodiscard]] model::ModelConfig new_model(const std::string& model, const Point& point,
+  [[nodiscard]] train::TrainOptions typed_options(const lab::Point& point) const;
+  [[nodiscard]] model::ModelConfig new_model(const std::string& model, const lab::Point& point,
                                              const train::TrainingData& data) const;
-  void plan_resumed(TrainPlan& plan, const Point& point, const std::filesystem::path& checkpoint) const;
+  void plan_resumed(TrainPlan& plan, const lab::Point& point, const std::filesystem::path& checkpoint) const;
 
   CLI::App* app_ = nullptr;
-  ModelOptions model_;
-  RunOptions run_;
-  MachineOptions machine_;
+  ConfigOptions config_{"model", "arch",   "layers",    "heads",     "kv_heads", "d_model",       "d_ff",
+                        "vocab", "batch",  "seq",       "engine",    "attention", "dtype",        "device",
+                        "seed",  "threads", "recompute", "grad_accum", "search_products"};
   std::map<std::string, std::string> fields_;  ///< options of train::option_fields() by name
   std::vector<std::string> data_, val_data_;
   std::string out_, log_, memory_limit_, peak_;

@@ -115,6 +115,13 @@ double parse_number(std::string_view option, std::string_view text, double least
   return *value;
 }
 
+double parse_percent(std::string_view option, std::string_view text) {
+  constexpr double kPercent = 0.01;
+  constexpr double kLeast = 0.001;
+  if (text.ends_with('%')) text.remove_suffix(1);
+  return kPercent * parse_number(option, text, kLeast);
+}
+
 double parse_share(std::string_view option, std::string_view text) {
   constexpr double kPercent = 0.01;
   if (text.ends_with('%')) return kPercent * parse_number(option, text.substr(0, text.size() - 1));

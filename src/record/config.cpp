@@ -67,6 +67,11 @@ const Field* find_field(std::string_view key) {
   return found == kFields.end() ? nullptr : &*found;
 }
 
+const Field* find_option(std::string_view option) {
+  const auto* found = std::ranges::find(kFields, option, &Field::option);
+  return found == kFields.end() ? nullptr : &*found;
+}
+
 void Config::set(std::string_view key, Value value) {
   const auto found = std::ranges::find(entries_, key, &Entry::first);
   if (found != entries_.end()) {

@@ -36,6 +36,9 @@ std::span<const Field> config_fields();
 /// nullptr for a key that the table does not have: fields of another version or of a foreign program.
 const Field* find_field(std::string_view key);
 
+/// By its option: "--grad-accum". nullptr when no field has it.
+const Field* find_option(std::string_view option);
+
 /// A run's configuration: values by key, those of the table in its order, then others in the order of `set`.
 /// A program that is not ours may have none.
 class Config {

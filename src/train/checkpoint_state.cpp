@@ -86,6 +86,7 @@ std::string state_json(const CheckpointState& state) {
     root["shards"].push_back({{"name", shard.name}, {"tokens", shard.tokens}});
   }
   root["options"] = state.options;
+  if (!state.gemm_choices.empty()) root["gemm_choices"] = state.gemm_choices;
   root["checksums"] = state.checksums;
   // A path may hold bytes that are no UTF-8.
   return root.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
@@ -117,6 +118,7 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
     state.shards.push_back({shard.get<std::string>("name", "a file name"), shard.count("tokens")});
   }
   state.options = keys.get<OptionTexts>("options", "an object of texts");
+  if (root.contains("gemm_choices")) state.gemm_choices = keys.get<std::string>("gemm_choices", "a text");
   state.checksums = keys.get<std::map<std::string, std::string>>("checksums", "an object of texts");
   return state;
 }

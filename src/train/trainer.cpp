@@ -236,6 +236,7 @@ void Trainer::Loop::sample_now() {
 
 void Trainer::Loop::save() {
   try {
+    state_.gemm_choices = session_.store().backend().gemm_choices().text;
     summary_.checkpoint = save_checkpoint(options_.out, state_, session_, data_.tokenizer, options_.keep);
   } catch (const core::CheckFailed& error) {
     throw core::CheckFailed(

@@ -126,6 +126,11 @@ class CudaBackend final : public Backend {
     return static_cast<double>(free) + static_cast<double>(reserved) - static_cast<double>(used);
   }
 
+  [[nodiscard]] GemmChoices gemm_choices() const override {
+    GemmChoices choices = context_->products().choices();
+    choices.text = context_->products().cache().text();
+    return choices;
+  }
   [[nodiscard]] AttentionKernels attention_kernels() const { return context_->attention_kernels(); }
 
   [[nodiscard]] std::int64_t workspace_bytes() const override {

@@ -7,16 +7,16 @@
 #include <string>
 #include <string_view>
 
-#include "backends/backend.h"
+#include "backends/provider.h"
 
 namespace rooflm::backends::cuda {
 
 struct CudaOptions {
-  /// Times the most promising algorithms of each product and takes the fastest, instead of the first that
-  /// cuBLASLt proposes. Faster, but another process may choose differently and round differently, unless the
-  /// choice is kept in a file of `product_cache`.
-  bool tune_products = false;
-  std::filesystem::path product_cache;  ///< a folder; empty: nothing is kept
+  /// Which cuBLASLt algorithm each matmul takes. A search is faster at run time, but another process may find
+  /// another algorithm, which rounds differently, unless it takes what the first one kept in `gemm_cache`.
+  GemmSearch gemm_search = GemmSearch::none;
+  std::filesystem::path gemm_cache;  ///< a folder; empty: nothing is kept
+  std::string gemm_choices;          ///< Backend::gemm_choices of an earlier process, which win
   /// The same bits every time. Without it the gradient of attention is summed in whatever order its blocks
   /// finish, where that is faster.
   bool deterministic = true;

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "backends/cuda/check.h"
-#include "backends/cuda/gemm_search.h"
 #include "core/error.h"
 #include "core/f16.h"
 #include "core/rng.h"
@@ -223,25 +223,43 @@ void Gemm::choose() {
   if (proposals.empty()) {
     throw core::Unavailable(fmt::format("cuBLASLt has no algorithm for the {}", describe(problem_)));
   }
-  algorithm_ = proposals.front();
-  if (!context.options().tune_products) return;
   const std::string key = key_of(problem_, own.workspace_bytes);
-  if (const auto kept = context.products().cache().find(key); kept && is_possible(product, *kept)) {
-    algorithm_ = *kept;
-    return;
+  GemmPlans& plans = context.products();
+  algorithm_ = choose_among(product, proposals, key);
+  plans.cache().use(key, algorithm_);
+}
+
+cublasLtMatmulAlgo_t Gemm::choose_among(const LtProduct& product, const std::vector<cublasLtMatmulAlgo_t>& proposals,
+                                        const std::string& key) {
+  const Context& context = *context_;
+  GemmPlans& plans = context.products();
+  const GemmSearch search = context.options().gemm_search;
+  if (const auto kept = plans.cache().find(key, search != GemmSearch::none);
+      kept && is_possible(product, *kept)) {
+    ++plans.choices().kept;
+    return *kept;
   }
-  const auto random = make_operands(context, problem_);
-  if (!random) return;
+  const auto random =
+      search == GemmSearch::full ? make_operands(context, problem_) : std::optional<RandomOperands>();
+  if (!random) {
+    ++plans.choices().first;
+    return proposals.front();
+  }
+  const Lane own = this->lane();
   const Lane lane{context.stream(), own.workspace, own.workspace_bytes};  // nothing else runs meanwhile
   const auto submit_with = [&, operands = random->get()](const cublasLtMatmulAlgo_t& algorithm) {
     return submit_to(lane, algorithm, operands) == CUBLAS_STATUS_SUCCESS;
   };
   const bool any_tile = std::min({problem_.align_a, problem_.align_b, problem_.align_c}) >= kAnyTile;
-  algorithm_ =
+  const auto begin = std::chrono::steady_clock::now();
+  const cublasLtMatmulAlgo_t fastest =
       find_fastest(product, proposals, any_tile, [&](const cublasLtMatmulAlgo_t& algorithm, int runs) {
         return time_s(lane.stream, runs, [&] { return submit_with(algorithm); });
       });
-  context.products().cache().add(key, algorithm_);
+  ++plans.choices().searched;
+  plans.choices().search_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const cublasLtMatmulAlgo_t kept = plans.cache().add(key, fastest);
+  return is_possible(product, kept) ? kept : fastest;
 }
 
 Gemm::Lane Gemm::lane() const {
@@ -270,7 +288,7 @@ void Gemm::submit(const GemmOperands& operands) const {
 
 GemmPlans::GemmPlans(Context& context)
     : context_(&context),
-      cache_(context.options().product_cache, context.name()),
+      cache_(context.options().gemm_cache, context.name(), context.options().gemm_choices),
       workspace_(context.allocate(kWorkspaceBytes)) {
   cublasLtHandle_t handle = nullptr;
   check(cublasLtCreate(&handle), "creating a handle");

@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "backends/cuda/context.h"
 #include "backends/cuda/gemm_cache.h"
+#include "backends/cuda/gemm_search.h"
 #include "core/dtype.h"
 
 namespace rooflm::backends::cuda {
@@ -49,8 +52,8 @@ struct GemmOperands {
 /// One product, ready to be submitted: sums in fp32.
 class Gemm {
  public:
-  /// Asks cuBLASLt for algorithms and takes the first, or the fastest with CudaOptions::tune_products. Throws
-  /// core::Unavailable when there is none.
+  /// Asks cuBLASLt for algorithms and takes the one that CudaOptions::gemm_search says. Throws core::Unavailable when
+  /// there is none.
   Gemm(const Context& context, const GemmProblem& problem);
 
   void submit(const GemmOperands& operands) const;
@@ -63,6 +66,9 @@ class Gemm {
     std::size_t workspace_bytes;
   };
   void choose();
+  [[nodiscard]] cublasLtMatmulAlgo_t choose_among(const LtProduct& product,
+                                                  const std::vector<cublasLtMatmulAlgo_t>& proposals,
+                                                  const std::string& key);
   [[nodiscard]] Lane lane() const;
   cublasStatus_t submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& algorithm,
                            const GemmOperands& operands) const;
@@ -83,6 +89,8 @@ class GemmPlans {
   std::shared_ptr<const Gemm> find(const GemmProblem& problem);
   [[nodiscard]] cublasLtHandle_t handle() const { return handle_.get(); }
   [[nodiscard]] GemmCache& cache() { return cache_; }
+  /// How algorithms were found so far; without their text.
+  [[nodiscard]] GemmChoices& choices() { return choices_; }
   [[nodiscard]] const DeviceMemory& workspace() const { return workspace_; }
   /// Of products that run beside others; made on first use.
   [[nodiscard]] const DeviceMemory& side_workspace();
@@ -91,6 +99,7 @@ class GemmPlans {
   Context* context_;
   LtHandle handle_;
   GemmCache cache_;
+  GemmChoices choices_;
   DeviceMemory workspace_, side_workspace_;
   std::map<GemmProblem, std::shared_ptr<const Gemm>> plans_;
 };

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <exception>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -22,52 +24,81 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Words = std::vector<std::uint64_t>;
 
-}  // namespace
-
-GemmCache::GemmCache(const fs::path& folder, const std::string& gpu) {
-  if (folder.empty()) return;
-  file_ =
-      folder / fmt::format("products-{}-cublaslt-{}.json", core::file_name_part(gpu), cublasLtGetVersion());
-  found_ = read();
-}
-
-GemmCache::Found GemmCache::read() const {
-  std::error_code ignored;
-  Found found;
-  if (!fs::exists(file_, ignored)) return found;
-  try {
-    const core::MappedFile mapped(file_);
-    const Json json = Json::parse(mapped.text());
-    for (const auto& [product, value] : json.items()) {
-      const auto words = value.get<Words>();
-      cublasLtMatmulAlgo_t algorithm{};
-      if (words.size() != std::size(algorithm.data)) continue;
-      std::copy(words.begin(), words.end(), std::begin(algorithm.data));
-      found.emplace(product, algorithm);
-    }
-  } catch (const std::exception&) {
-    found.clear();
+/// Product -> algorithm, as files and texts hold them.
+std::map<std::string, cublasLtMatmulAlgo_t> parse(std::string_view text) {
+  std::map<std::string, cublasLtMatmulAlgo_t> found;
+  const Json json = Json::parse(text);
+  for (const auto& [product, value] : json.items()) {
+    if (!value.is_array()) continue;
+    const auto words = value.get<Words>();
+    cublasLtMatmulAlgo_t algorithm{};
+    if (words.size() != std::size(algorithm.data)) continue;
+    std::copy(words.begin(), words.end(), std::begin(algorithm.data));
+    found.emplace(product, algorithm);
   }
   return found;
 }
 
-std::optional<cublasLtMatmulAlgo_t> GemmCache::find(const std::string& product) const {
-  const auto found = found_.find(product);
-  if (found == found_.end()) return std::nullopt;
-  return found->second;
+Json to_json(const std::map<std::string, cublasLtMatmulAlgo_t>& found) {
+  Json json = Json::object();
+  for (const auto& [name, kept] : found) json[name] = Words(std::begin(kept.data), std::end(kept.data));
+  return json;
 }
 
-void GemmCache::add(const std::string& product, const cublasLtMatmulAlgo_t& algorithm) {
-  if (file_.empty()) return;
+}  // namespace
+
+GemmCache::GemmCache(const fs::path& folder, const std::string& gpu, const std::string& choices)
+    : name_(fmt::format("{}-cublaslt-{}", core::file_name_part(gpu), cublasLtGetVersion())) {
+  if (!folder.empty()) file_ = folder / fmt::format("products-{}.json", name_);
   found_ = read();
-  found_.insert_or_assign(product, algorithm);
-  Json json = Json::object();
-  for (const auto& [name, kept] : found_) json[name] = Words(std::begin(kept.data), std::end(kept.data));
+  if (choices.empty()) return;
+  try {
+    if (Json::parse(choices).value("library", "") == name_) chosen_ = parse(choices);
+  } catch (const std::exception&) {  // as good as none
+    chosen_.clear();
+  }
+}
+
+GemmCache::Found GemmCache::read() const {
+  std::error_code ignored;
+  if (file_.empty() || !fs::exists(file_, ignored)) return {};
+  try {
+    const core::MappedFile mapped(file_);
+    return parse(mapped.text());
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+std::optional<cublasLtMatmulAlgo_t> GemmCache::find(const std::string& product, bool use_file) const {
+  if (const auto chosen = chosen_.find(product); chosen != chosen_.end()) return chosen->second;
+  const auto kept = found_.find(product);
+  if (!use_file || kept == found_.end()) return std::nullopt;
+  return kept->second;
+}
+
+cublasLtMatmulAlgo_t GemmCache::add(const std::string& product, const cublasLtMatmulAlgo_t& algorithm) {
+  if (file_.empty()) return algorithm;
+  found_ = read();
+  const auto [kept, is_new] = found_.emplace(product, algorithm);
+  if (!is_new) return kept->second;
   try {
     fs::create_directories(file_.parent_path());
-    core::write_file_atomically(file_, json.dump(1) + "\n");
+    core::write_file_atomically(file_, to_json(found_).dump(1) + "\n");
   } catch (const std::exception&) {  // nothing is lost but time
   }
+  return algorithm;
+}
+
+void GemmCache::use(const std::string& product, const cublasLtMatmulAlgo_t& algorithm) {
+  used_.insert_or_assign(product, algorithm);
+}
+
+std::string GemmCache::text() const {
+  if (used_.empty()) return {};
+  Json json = to_json(used_);
+  json["library"] = name_;
+  return json.dump();
 }
 
 }  // namespace rooflm::backends::cuda

@@ -1,21 +1,13 @@
 // What moves memory and starts work on a GPU, ready to be measured.
 #pragma once
 
-#include <functional>
-#include <string>
 #include <vector>
+
+#include "backends/provider.h"
 
 namespace rooflm::backends::cuda {
 
-/// One thing that can be timed. Rates are amount / seconds; a latency has the amount 0.
-struct TimedLoop {
-  std::string what;     ///< "read", "write", "update", "copy", "adamw"; "launch", ...
-  std::string level;    ///< "DRAM", "L2"; "host", or another GPU: "cuda:1"; "" for launches
-  std::string problem;  ///< "1024 MiB"
-  double amount = 0;    ///< bytes that one run moves, as the loop names them
-  /// Seconds of one run, per launch for latencies, after it has ended; throws core::Unavailable.
-  std::function<double()> run_s;
-};
+using backends::TimedLoop;
 
 /// Loops over device memory and over the second-level cache of GPU `index`: read, write, update (x = 2 x +
 /// 2), copy and the optimizer's own kernel, whose bytes are 30 per parameter. Device times. They share up to

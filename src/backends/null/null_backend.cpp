@@ -2,7 +2,7 @@
 #include "backends/null/null_backend.h"
 
 #include <cstring>
-#include <limits>
+#include <utility>
 
 #include "program/ops.h"
 
@@ -21,8 +21,9 @@ std::vector<KernelRow> table() {
 
 class NullBackend final : public Backend {
  public:
-  NullBackend() : Backend(table()) {}
-  [[nodiscard]] std::string device() const override { return "null"; }
+  NullBackend(std::string device, double free_bytes)
+      : Backend(table()), device_(std::move(device)), free_bytes_(free_bytes) {}
+  [[nodiscard]] std::string device() const override { return device_; }
   /// Distinct, aligned addresses that nobody may read.
   [[nodiscard]] void* allocate(std::size_t bytes) override {
     if (bytes == 0) return nullptr;
@@ -35,14 +36,18 @@ class NullBackend final : public Backend {
   void copy_out(void* host, const void*, std::size_t bytes) override { std::memset(host, 0, bytes); }
   void zero(void*, std::size_t) override {}
   void synchronize() override {}
-  [[nodiscard]] double free_bytes() const override { return std::numeric_limits<double>::infinity(); }
+  [[nodiscard]] double free_bytes() const override { return free_bytes_; }
 
  private:
+  std::string device_;
+  double free_bytes_;
   std::size_t next_ = 64;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_null_backend() { return std::make_unique<NullBackend>(); }
+std::unique_ptr<Backend> make_null_backend(std::string device, double free_bytes) {
+  return std::make_unique<NullBackend>(std::move(device), free_bytes);
+}
 
 }  // namespace rooflm::backends

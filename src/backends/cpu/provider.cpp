@@ -1,0 +1,33 @@
+// This machine's processor among the backends.
+#include "backends/cpu/cpu_backend.h"
+#include "backends/provider.h"
+#include "core/error.h"
+
+namespace rooflm::backends {
+namespace {
+
+class CpuProvider final : public Provider {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "cpu"; }
+  [[nodiscard]] std::string parse(std::string_view rest) const override {
+    if (rest.empty()) return "cpu";
+    throw core::UsageError("--device cpu:" + std::string(rest) + ": there is one processor, cpu");
+  }
+  [[nodiscard]] devices::Device describe(const std::string& /*device*/) const override {
+    return devices::device_of_kind(devices::Kind::cpu);
+  }
+  [[nodiscard]] std::unique_ptr<Backend> make(const std::string& /*device*/,
+                                              const MakeOptions& options) const override {
+    return make_cpu_backend(options.fast ? CpuKernels::fast : CpuKernels::reference, options.threads);
+  }
+  [[nodiscard]] bool is_host() const override { return true; }
+};
+
+}  // namespace
+
+const Provider& cpu_provider() {
+  static const CpuProvider provider;
+  return provider;
+}
+
+}  // namespace rooflm::backends

@@ -1,0 +1,156 @@
+// NVIDIA GPUs among the backends.
+#include "backends/provider.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "backends/cuda/clocks.h"
+#include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/device.h"
+#include "backends/cuda/peaks.h"
+#include "core/cache_file.h"
+#include "core/error.h"
+#include "core/units.h"
+
+namespace rooflm::backends {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The N of "cuda:N".
+int index_of(const std::string& device) { return std::stoi(device.substr(device.find(':') + 1)); }
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+std::string clock_text(const char* what, std::optional<int> now, std::optional<int> most) {
+  if (!now || !most) return {};
+  return fmt::format("{} {} MHz now, {} MHz at most", what, *now, *most);
+}
+
+/// Where it is not here, attention runs on rooflm's own kernels.
+Json cudnn_json() {
+  const auto status = cuda::query_cudnn();
+  const auto text = [](const std::string& value) { return value.empty() ? Json() : Json(value); };
+  return {{"available", !status.version.empty()},
+          {"version", text(status.version)},
+          {"reason", text(status.reason)}};
+}
+
+Json device_json(const cuda::CudaDevice& device) {
+  return {{"index", device.index},
+          {"name", device.name},
+          {"sm_count", device.sm_count},
+          {"compute_capability", fmt::format("{}.{}", device.compute_major, device.compute_minor)},
+          {"total_bytes", device.total_bytes},
+          {"free_bytes", device.free_bytes},
+          {"driver_version", device.driver_version},
+          {"runtime_version", device.runtime_version}};
+}
+
+void add_device(Lines& lines, const cuda::CudaDevice& device) {
+  const std::string name = fmt::format("device cuda:{}", device.index);
+  lines.emplace_back(name, fmt::format("{}, {} of {} free", device.name, core::format_bytes(device.free_bytes),
+                                       core::format_bytes(device.total_bytes)));
+  const cuda::GpuClocks clocks = cuda::query_clocks(device.index);
+  lines.emplace_back(name + " processors",
+                     fmt::format("{} multiprocessors, compute capability {}.{}", device.sm_count,
+                                 device.compute_major, device.compute_minor));
+  lines.emplace_back(name + " driver",
+                     fmt::format("{}, for CUDA up to {}", clocks.driver.empty() ? "version not known" : clocks.driver,
+                                 version_text(device.driver_version)));
+  lines.emplace_back(name + " CUDA runtime", version_text(device.runtime_version));
+  const std::string sm = clock_text("multiprocessors", clocks.sm_mhz, clocks.sm_max_mhz);
+  const std::string memory = clock_text("memory", clocks.memory_mhz, clocks.memory_max_mhz);
+  if (!sm.empty()) lines.emplace_back(name + " clocks", memory.empty() ? sm : sm + "; " + memory);
+}
+
+class CudaProvider final : public Provider {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "cuda"; }
+
+  [[nodiscard]] std::string parse(std::string_view rest) const override {
+    if (rest.empty()) return "cuda:0";
+    int index = -1;
+    const char* end = rest.data() + rest.size();
+    const auto result = std::from_chars(rest.data(), end, index);
+    if (result.ec == std::errc() && result.ptr == end && index >= 0) return fmt::format("cuda:{}", index);
+    throw core::UsageError(fmt::format("--device cuda:{}: GPUs are named cuda:0, cuda:1, ...", rest));
+  }
+
+  [[nodiscard]] devices::Device describe(const std::string& device) const override {
+    const cuda::CudaStatus status = cuda::query_cuda();
+    const auto found = std::ranges::find(status.devices, index_of(device), &cuda::CudaDevice::index);
+    if (found == status.devices.end()) return devices::device_of_kind(devices::Kind::gpu);
+    devices::Device described = devices::device_reported_as(found->name, devices::Kind::gpu);
+    // What the device says of itself is true of this one.
+    described.name = found->name;
+    described.multiprocessors = found->sm_count;
+    const auto rate = [&](const std::string& level) {
+      const auto known = std::ranges::find(described.memory, level, &devices::MemoryLevel::name);
+      return known == described.memory.end() ? 0.0 : known->byte_per_s;
+    };
+    described.memory = {{.name = "L2", .bytes = cuda::l2_bytes(found->index), .byte_per_s = rate("L2")},
+                        {.name = "DRAM", .bytes = found->total_bytes, .byte_per_s = rate("DRAM")}};
+    return described;
+  }
+
+  [[nodiscard]] std::unique_ptr<Backend> make(const std::string& device, const MakeOptions& options) const override {
+    // The eager engine stands for frameworks, which take what the library proposes.
+    const GemmSearch search = options.fast ? options.gemm_search : GemmSearch::none;
+    return cuda::make_cuda_backend(index_of(device), {.gemm_search = search,
+                                                      .gemm_cache = core::cache_folder(),
+                                                      .gemm_choices = options.gemm_choices,
+                                                      .deterministic = options.deterministic});
+  }
+
+  [[nodiscard]] Lines environment() const override {
+    const cuda::CudaStatus status = cuda::query_cuda();
+    Lines lines;
+    if (status.devices.empty()) return {{"device cuda", "not available: " + status.reason}};
+    for (const auto& device : status.devices) add_device(lines, device);
+    const auto cudnn = cuda::query_cudnn();
+    lines.emplace_back("attention on GPUs", cudnn.version.empty()
+                                                ? "own kernels: " + cudnn.reason
+                                                : "cuDNN " + cudnn.version + " where it is faster, else own kernels");
+    return lines;
+  }
+
+  [[nodiscard]] std::string environment_json() const override {
+    const cuda::CudaStatus status = cuda::query_cuda();
+    Json devices = Json::array();
+    for (const auto& device : status.devices) devices.push_back(device_json(device));
+    const Json json = {{"available", !status.devices.empty()},
+                       {"reason", status.reason},
+                       {"devices", std::move(devices)},
+                       {"cudnn", status.devices.empty() ? Json() : cudnn_json()}};
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+
+  [[nodiscard]] std::pair<std::string, std::string> attention_kernels(const Backend& backend) const override {
+    const auto named = [](std::string_view whose) {
+      return whose == "cuDNN" ? fmt::format("{} {}", whose, cuda::query_cudnn().version) : std::string(whose);
+    };
+    const cuda::AttentionKernels kernels = cuda::attention_kernels(backend);
+    return {named(kernels.forward), named(kernels.backward)};
+  }
+
+  [[nodiscard]] std::vector<TimedLoop> memory_loops(const std::string& device) const override {
+    return cuda::memory_loops(index_of(device));
+  }
+  [[nodiscard]] std::vector<TimedLoop> link_loops(const std::string& device) const override {
+    return cuda::link_loops(index_of(device));
+  }
+};
+
+}  // namespace
+
+const Provider& cuda_provider() {
+  static const CudaProvider provider;
+  return provider;
+}
+
+}  // namespace rooflm::backends

@@ -1,0 +1,85 @@
+// What a backend tells the rest of the program about its devices, and how it makes one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backends/backend.h"
+#include "devices/device.h"
+
+namespace rooflm::backends {
+
+/// Which GEMM algorithm a GPU takes for each matmul.
+enum class GemmSearch : std::uint8_t {
+  none,  ///< the library's first proposal
+  kept,  ///< what the autotune cache holds; the first proposal for what it lacks
+  full   ///< search what the cache lacks, and keep it there
+};
+std::string_view name_of(GemmSearch search);
+/// Throws core::UsageError with a suggestion.
+GemmSearch parse_gemm_search(std::string_view name);
+
+struct MakeOptions {
+  bool fast = true;  ///< the fused engine's kernels first; otherwise only the reference kernels, where a device has them
+  int threads = 0;   ///< of a processor; 0: one per core
+  GemmSearch gemm_search = GemmSearch::full;
+  std::string gemm_choices{};  ///< Backend::gemm_choices of an earlier process: they win over cache and search
+  bool deterministic = true;   ///< sums in a fixed order, the same bits every time
+};
+
+/// One thing that can be timed. Rates are amount / seconds; a latency has the amount 0.
+struct TimedLoop {
+  std::string what;     ///< "read", "write", "update", "copy", "adamw"; "launch", ...
+  std::string level;    ///< "DRAM", "L2"; "host", or another GPU: "cuda:1"; "" for launches
+  std::string problem;  ///< "1024 MiB"
+  double amount = 0;    ///< bytes that one run moves, as the loop names them
+  /// Seconds of one run, per launch for latencies, after it has ended; throws core::Unavailable.
+  std::function<double()> run_s;
+};
+
+/// "driver" -> "580.65"
+using Lines = std::vector<std::pair<std::string, std::string>>;
+
+/// One per backend, without state. `device` is a name that parse() returned.
+class Provider {
+ public:
+  Provider() = default;
+  Provider(const Provider&) = delete;
+  Provider& operator=(const Provider&) = delete;
+  virtual ~Provider() = default;
+
+  /// What the names of its devices begin with: "cuda".
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  /// The full name of a device from what follows the colon ("" when nothing does): "cuda:0". Throws
+  /// core::UsageError.
+  [[nodiscard]] virtual std::string parse(std::string_view rest) const = 0;
+  /// What is known of it. Never throws for a device that is not here: then only its kind is known.
+  [[nodiscard]] virtual devices::Device describe(const std::string& device) const = 0;
+  /// Throws core::Unavailable with the reason when there is no such device here.
+  [[nodiscard]] virtual std::unique_ptr<Backend> make(const std::string& device, const MakeOptions& options) const = 0;
+
+  /// Whether it computes anything; planning needs a description only.
+  [[nodiscard]] virtual bool runs() const { return true; }
+  /// Whether its kernels run on this machine's processor and in this process's memory, so that clock, resident
+  /// memory, hardware counters and threads of the process are the device's.
+  [[nodiscard]] virtual bool is_host() const { return false; }
+  /// What `info` prints and records keep: versions, sizes, clocks now and at most.
+  [[nodiscard]] virtual Lines environment() const { return {}; }
+  /// The same as a JSON object, "" for none.
+  [[nodiscard]] virtual std::string environment_json() const { return {}; }
+  /// Whose kernels run attention forward and backward in a backend that this made: "cuDNN 9.19.0" or "own"; "" where
+  /// there is no choice.
+  [[nodiscard]] virtual std::pair<std::string, std::string> attention_kernels(const Backend& /*backend*/) const {
+    return {};
+  }
+  /// Loops over its memories, and what brings work and data to it. Throw core::Unavailable, core::OutOfMemory.
+  [[nodiscard]] virtual std::vector<TimedLoop> memory_loops(const std::string& device) const;
+  [[nodiscard]] virtual std::vector<TimedLoop> link_loops(const std::string& device) const;
+};
+
+}  // namespace rooflm::backends

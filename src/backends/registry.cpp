@@ -1,0 +1,55 @@
+// Finding a backend by the name of a device.
+#include "backends/registry.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "core/error.h"
+#include "core/names.h"
+
+namespace rooflm::backends {
+namespace {
+
+constexpr std::array<std::string_view, 3> kSearches = {"none", "kept", "full"};
+
+const Provider* find(std::string_view device) {
+  const std::string_view prefix = device.substr(0, device.find(':'));
+  const auto all = providers();
+  const auto found = std::ranges::find(all, prefix, [](const Provider* provider) { return provider->name(); });
+  return found == all.end() ? nullptr : *found;
+}
+
+}  // namespace
+
+std::string_view name_of(GemmSearch search) { return kSearches.at(static_cast<std::size_t>(search)); }
+
+GemmSearch parse_gemm_search(std::string_view name) {
+  const auto* const found = std::ranges::find(kSearches, name);
+  if (found == kSearches.end()) {
+    throw core::UsageError(
+        core::unknown_name("search", name, std::vector<std::string>(kSearches.begin(), kSearches.end())));
+  }
+  return static_cast<GemmSearch>(found - kSearches.begin());
+}
+
+std::vector<TimedLoop> Provider::memory_loops(const std::string& /*device*/) const { return {}; }
+
+std::vector<TimedLoop> Provider::link_loops(const std::string& /*device*/) const { return {}; }
+
+std::string parse_device(std::string_view name) {
+  if (const Provider* provider = find(name)) {
+    const auto colon = name.find(':');
+    return provider->parse(colon == std::string_view::npos ? "" : name.substr(colon + 1));
+  }
+  std::vector<std::string> names;
+  for (const Provider* provider : providers()) names.emplace_back(provider->name());
+  throw core::UsageError(core::unknown_name("device", name, names));
+}
+
+const Provider& provider_of(std::string_view device) {
+  if (const Provider* provider = find(device)) return *provider;
+  throw core::UsageError("--device " + std::string(device) + ": no backend of this build has it");
+}
+
+}  // namespace rooflm::backends

@@ -1,0 +1,117 @@
+// The options that make up a run's configuration: those of record::config_fields().
+#include "cli/config_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+
+#include "cli/values.h"
+#include "core/error.h"
+
+namespace rooflm::cli {
+namespace {
+
+using record::Config;
+using record::Field;
+using record::FieldType;
+
+/// What changes slowest and fastest in a sweep; other fields in between, as the table has them.
+constexpr std::array kSlowest = {"model",   "arch",  "layers", "heads",  "kv_heads",  "d_model",
+                                 "d_ff",    "vocab", "batch",  "seq",    "device",    "recompute",
+                                 "grad_accum"};
+constexpr std::array kFastest = {"dtype", "engine", "attention"};
+
+/// The values of a list, typed as the field says.
+std::vector<Config::Value> values_of(const Field& field, const std::string& text) {
+  std::vector<Config::Value> values;
+  if (field.type == FieldType::integer) {
+    for (const std::int64_t value : parse_integers(field.option, text, 0)) values.emplace_back(value);
+    return values;
+  }
+  for (const std::string& name : parse_names(field.option, text)) {
+    if (field.type == FieldType::number) {
+      values.emplace_back(parse_number(field.option, name));
+    } else if (field.type == FieldType::flag) {
+      values.emplace_back(name == "yes");
+    } else {
+      values.emplace_back(name);
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+ConfigOptions::ConfigOptions(std::initializer_list<std::string_view> keys) {
+  for (const Field& field : record::config_fields()) {
+    const bool is_wanted = keys.size() == 0 || std::ranges::find(keys, field.key) != keys.end();
+    if (is_wanted && !field.option.empty()) texts_[std::string(field.key)] = field.initial;
+  }
+}
+
+void ConfigOptions::add_to(CLI::App& app) {
+  for (const Field& field : record::config_fields()) {
+    const std::string key(field.key);
+    if (!texts_.contains(key)) continue;
+    const std::string option(field.option);
+    const std::string help(field.help);
+    if (field.type == FieldType::flag) {
+      app.add_flag(option, switched_[key], help)->group(std::string(field.group));
+      continue;
+    }
+    CLI::Option* added = app.add_option(option, texts_[key], help);
+    added->type_name(std::string(field.values))->group(std::string(field.group));
+    if (!texts_[key].empty()) added->capture_default_str();
+  }
+}
+
+void ConfigOptions::clear() {
+  for (auto& [key, text] : texts_) text.clear();
+}
+
+void ConfigOptions::fill() {
+  for (auto& [key, text] : texts_) {
+    if (text.empty()) text = record::find_field(key)->initial;
+  }
+}
+
+std::vector<std::string> ConfigOptions::order() const {
+  const auto is_in = [](const auto& keys, const std::string& key) { return std::ranges::find(keys, key) != keys.end(); };
+  std::vector<std::string> keys(kSlowest.begin(), kSlowest.end());
+  for (const Field& field : record::config_fields()) {
+    const std::string key(field.key);
+    if (!is_in(kSlowest, key) && !is_in(kFastest, key)) keys.push_back(key);
+  }
+  keys.insert(keys.end(), kFastest.begin(), kFastest.end());
+  std::erase_if(keys, [this](const std::string& key) { return !texts_.contains(key); });
+  return keys;
+}
+
+std::vector<lab::Point> ConfigOptions::sweep() const {
+  std::vector<Config> configs(1);
+  for (const std::string& key : order()) {
+    const Field& field = *record::find_field(key);
+    std::string text = texts_.at(key);
+    if (text.empty() && !field.initial.empty()) {
+      throw core::UsageError(fmt::format("{} needs a value", field.option));
+    }
+    // A flag turns its field to the other value: --nondeterministic is deterministic=no.
+    const auto flag = switched_.find(key);
+    if (flag != switched_.end() && flag->second) text = field.initial == "yes" ? "no" : "yes";
+    multiply(configs, values_of(field, text),
+             [&](Config& config, const Config::Value& value) { config.set(key, value); });
+  }
+  return lab::make_points(configs);
+}
+
+lab::Point ConfigOptions::single() const {
+  auto points = sweep();
+  if (points.size() != 1) {
+    throw core::UsageError(fmt::format("takes a single configuration, the options name {}", points.size()));
+  }
+  return std::move(points.front());
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,49 @@
+// The options that make up a run's configuration: those of record::config_fields().
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lab/point.h"
+#include "record/config.h"
+
+namespace CLI {  // NOLINT(readability-identifier-naming): not ours
+class App;
+}
+
+namespace rooflm::cli {
+
+/// Options by the keys of the field table, as typed; each may be a list, and lists multiply into a sweep.
+class ConfigOptions {
+ public:
+  /// The fields with these keys, all of those that have an option when there are none.
+  ConfigOptions(std::initializer_list<std::string_view> keys = {});  // NOLINT(google-explicit-constructor)
+
+  /// Declares them in the table's groups. `app` must not outlive this.
+  void add_to(CLI::App& app);
+
+  /// What was typed, or stands for it: "fp32,bf16"; of a flag "yes" or "no". "" is not given.
+  [[nodiscard]] const std::string& text(std::string_view key) const { return texts_.at(std::string(key)); }
+  void set(std::string_view key, const std::string& text) { texts_[std::string(key)] = text; }
+  /// Forgets the initial values: "" then means that nothing was typed.
+  void clear();
+  /// Takes the initial value for each text that is empty.
+  void fill();
+  [[nodiscard]] bool has(std::string_view key) const { return texts_.contains(std::string(key)); }
+
+  /// All combinations, in the order model, sizes, batch, seq, device, recompute, grad-accum, others, dtype, engine,
+  /// attention (the last changes fastest). Throws as lab::make_points.
+  [[nodiscard]] std::vector<lab::Point> sweep() const;
+  /// For commands that take no lists: core::UsageError when the options name more than one configuration.
+  [[nodiscard]] lab::Point single() const;
+
+ private:
+  [[nodiscard]] std::vector<std::string> order() const;
+  std::map<std::string, std::string> texts_;  ///< by key
+  std::map<std::string, bool> switched_;      ///< flags that were given
+};
+
+}  // namespace rooflm::cli

@@ -1,0 +1,32 @@
+// The options of micro-benchmarks.
+#include "cli/micro_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "cli/table.h"
+#include "cli/values.h"
+
+namespace rooflm::cli {
+
+void MicroOptions::add_to(CLI::App& app) {
+  const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
+    app.add_option(name, value, text)->type_name(type)->capture_default_str()->group("Measuring");
+  };
+  add("--seconds", seconds, "S", "Time spent on each row, three runs at least");
+  add("--memory-limit", memory_limit, "SIZE", "What needs more is a row with status oom");
+  add("--format", format, kFormats, "JSON and CSV carry every value in full");
+  add("--output,-o", record, "FILE.rooflm", "Keep the run record, to report and verify it later");
+  app.add_flag("--overwrite", overwrite, "Replace a record of that name")->group("Measuring");
+  config.add_to(app);
+}
+
+lab::MicroSettings MicroOptions::settings() const {
+  const lab::Point run = config.single();
+  lab::MicroSettings settings;
+  settings.sampling.seconds = parse_number("--seconds", seconds);
+  if (!memory_limit.empty()) settings.limit_bytes = parse_bytes("--memory-limit", memory_limit);
+  settings.backend = {.threads = run.threads, .gemm_search = run.gemm_search, .deterministic = run.deterministic};
+  return settings;
+}
+
+}  // namespace rooflm::cli

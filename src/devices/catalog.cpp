@@ -1,0 +1,96 @@
+// The catalog of devices: data/devices.json, compiled in.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/names.h"
+#include "devices/catalog_text.h"
+#include "devices/device.h"
+
+namespace rooflm::devices {
+namespace {
+
+using Json = nlohmann::json;
+
+Json parse_catalog() { return Json::parse(catalog_text()); }
+
+Rewrites rewrites_of(const Json& json) {
+  return {.logits_bytes = json.at("logits_bytes"),
+          .logits_in_compute_dtype = json.at("logits_in") == "compute dtype",
+          .compact_state = json.at("compact_state"),
+          .gelu_in_products = json.at("gelu_in_products")};
+}
+
+Device kind_of(const Json& catalog, Kind kind) {
+  const Json& json = catalog.at("kinds").at(std::string(name_of(kind)));
+  Device device;
+  device.kind = kind;
+  device.dtypes = json.at("dtypes");
+  device.peak_dtypes = json.at("peak_dtypes");
+  device.rewrites = rewrites_of(json.at("rewrites"));
+  return device;
+}
+
+Device entry_of(const Json& catalog, const Json& json) {
+  Device device = kind_of(catalog, json.at("kind") == "cpu" ? Kind::cpu : Kind::gpu);
+  device.key = json.at("key");
+  device.name = json.at("name");
+  if (json.contains("dtypes")) device.dtypes = json.at("dtypes");
+  if (json.contains("rewrites")) device.rewrites = rewrites_of(json.at("rewrites"));
+  device.peak_flop_per_s = json.at("peak_flop_per_s");
+  for (const Json& level : json.at("memory")) {
+    device.memory.push_back(
+        {.name = level.at("name"), .bytes = level.value("bytes", 0.0), .byte_per_s = level.value("byte_per_s", 0.0)});
+  }
+  for (const Json& link : json.at("links")) {
+    device.links.push_back({.name = link.at("name"), .byte_per_s = link.at("byte_per_s")});
+  }
+  device.multiprocessors = json.value("multiprocessors", 0);
+  if (json.contains("launch_s")) device.launch_s = json.at("launch_s").get<double>();
+  if (json.contains("power_w")) device.power_w = json.at("power_w").get<double>();
+  device.sources = json.at("source");
+  return device;
+}
+
+}  // namespace
+
+std::string_view name_of(Kind kind) { return kind == Kind::cpu ? "cpu" : "gpu"; }
+
+std::optional<double> Device::peak(std::string_view dtype) const {
+  const auto found = peak_flop_per_s.find(std::string(dtype));
+  if (found == peak_flop_per_s.end()) return std::nullopt;
+  return found->second;
+}
+
+bool Device::computes(std::string_view dtype) const { return std::ranges::find(dtypes, dtype) != dtypes.end(); }
+
+std::vector<Device> catalog() {
+  const Json json = parse_catalog();
+  std::vector<Device> devices;
+  for (const Json& entry : json.at("devices")) devices.push_back(entry_of(json, entry));
+  return devices;
+}
+
+Device find_device(std::string_view key) {
+  std::vector<std::string> keys;
+  for (Device& device : catalog()) {
+    if (device.key == key) return std::move(device);
+    keys.push_back(std::move(device.key));
+  }
+  throw core::UsageError(core::unknown_name("device of the catalog", key, keys));
+}
+
+Device device_reported_as(std::string_view name, Kind kind) {
+  const Json json = parse_catalog();
+  for (const Json& entry : json.at("devices")) {
+    const auto names = entry.at("reported").get<std::vector<std::string>>();
+    if (std::ranges::find(names, name) != names.end()) return entry_of(json, entry);
+  }
+  Device device = kind_of(json, kind);
+  device.name = name;
+  return device;
+}
+
+Device device_of_kind(Kind kind) { return kind_of(parse_catalog(), kind); }
+
+}  // namespace rooflm::devices

@@ -1,0 +1,10 @@
+// The text of data/devices.json, compiled in.
+#pragma once
+
+#include <string_view>
+
+namespace rooflm::devices {
+
+std::string_view catalog_text();
+
+}  // namespace rooflm::devices

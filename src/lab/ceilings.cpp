@@ -1,0 +1,151 @@
+// The matrix-product rate of this machine.
+#include "lab/ceilings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "lab/devices.h"
+#include "core/error.h"
+#include "core/f16.h"
+#include "core/rng.h"
+#include "core/statistics.h"
+#include "measure/sampling.h"
+#include "program/ops.h"
+
+namespace rooflm::lab {
+namespace {
+
+/// Numbers in [-0.5, 0.5) as `dtype`; the rate of a product does not depend on them, unless they are denormal
+/// or not finite.
+std::vector<std::byte> operand_values(core::DType dtype, std::int64_t count) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count) * core::size_of(dtype));
+  constexpr std::int64_t kDistinct = 1 << 20;  // drawing more takes longer than measuring
+  const auto fill = [&]<class T>(T*) {
+    auto* values = reinterpret_cast<T*>(bytes.data());
+    for (std::int64_t i = 0; i < std::min(count, kDistinct); ++i) {
+      values[i] = T(core::uniform(core::philox(0, 0, static_cast<std::uint64_t>(i))[0]) - 0.5F);
+    }
+    for (std::int64_t i = kDistinct; i < count; ++i) values[i] = values[i - kDistinct];
+  };
+  if (dtype == core::DType::bf16) {
+    fill(static_cast<core::Bf16*>(nullptr));
+  } else if (dtype == core::DType::f16) {
+    fill(static_cast<core::F16*>(nullptr));
+  } else if (dtype == core::DType::f64) {
+    fill(static_cast<double*>(nullptr));
+  } else {
+    fill(static_cast<float*>(nullptr));
+  }
+  return bytes;
+}
+
+/// A program of one op, its kernel and its operands.
+class SingleOp {
+ public:
+  /// Writes inputs of the `shape` and `dtype`; the output has the dtype too.
+  SingleOp(std::shared_ptr<backends::Backend> backend, program::Op op, const core::Shape& shape,
+           core::DType dtype)
+      : backend_(std::move(backend)) {
+    std::vector<std::byte> values = operand_values(dtype, shape.numel());
+    for (const program::TensorId id : op.inputs) {
+      program_.add_tensor({.name = fmt::format("x{}", id), .shape = shape, .dtype = dtype});
+    }
+    program_.append(std::move(op), "y");
+    program_.tensors.back().dtype = dtype;
+    for (std::size_t i = 0; i < program_.tensors.size(); ++i) {
+      memory_.emplace_back(*backend_, values.size());
+      backend_->copy_in(memory_.back().data(), values.data(), values.size());
+      addresses_.push_back(memory_.back().data());
+    }
+    kernel_ = backend_->make_kernel(program_, program_.ops.front());
+  }
+  /// Returns when it has run that many times.
+  void run(int times) const {
+    const std::span<void* const> all(addresses_);
+    for (int i = 0; i < times; ++i) {
+      kernel_({.in = all.first(all.size() - 1), .out = all.last(1)});
+    }
+    backend_->synchronize();
+  }
+
+ private:
+  std::shared_ptr<backends::Backend> backend_;
+  program::Program program_;
+  std::vector<backends::Allocation> memory_;
+  std::vector<void*> addresses_;
+  backends::Kernel kernel_;
+};
+
+program::Op square_product(std::int64_t extent, bool tf32) {
+  const auto n = static_cast<double>(extent);
+  program::Op op;
+  op.def = &program::ops::kMatmul;
+  op.inputs = {0, 1};
+  op.attrs = {{"batch", 1}, {"m", n}, {"n", n}, {"k", n}, {"tf32", tf32 ? 1.0 : 0.0}};
+  return op;
+}
+
+/// Products that are ready to run, with the algorithms that the fused engine would take. Waiting for a GPU
+/// takes some microseconds: there a sample is long enough to hide them.
+std::vector<measure::Product> make_products(const std::string& device, const ComputeDtype& compute,
+                                            int threads, const std::vector<std::int64_t>& extents) {
+  constexpr double kGpuFlop = 2e12;  // of a sample: some milliseconds in 16 bits
+  const std::shared_ptr<backends::Backend> backend =
+      make_backend(device, compile::EngineKind::fused, {.threads = threads});
+  std::vector<measure::Product> products;
+  for (const std::int64_t extent : extents) {
+    auto product = std::make_shared<SingleOp>(backend, square_product(extent, compute.tf32),
+                                              core::Shape{extent, extent}, compute.dtype);
+    const auto n = static_cast<double>(extent);
+    const int repeats = is_host(device) ? 1 : std::max(1, static_cast<int>(kGpuFlop / (2 * n * n * n)));
+    products.push_back(
+        {.m = n, .n = n, .k = n, .repeats = static_cast<double>(repeats), .run = [product, repeats] {
+           product->run(repeats);
+         }});
+  }
+  return products;
+}
+
+}  // namespace
+
+measure::Peak measure_products(const std::string& device, ComputeDtype compute, int threads,
+                               const std::vector<std::int64_t>& extents,
+                               const measure::SamplingOptions& options) {
+  const auto products = make_products(device, compute, threads, extents);
+  return measure::fastest_product(products, name_of(compute), is_host(device) ? resolve_threads(threads) : 0,
+                                  options);
+}
+
+measure::Peak measure_product_bursts(const std::string& device, ComputeDtype compute,
+                                     const std::vector<std::int64_t>& extents, int samples) {
+  constexpr auto kRest = std::chrono::milliseconds(8);
+  measure::Peak best;
+  for (const measure::Product& product : make_products(device, compute, 0, extents)) {
+    product.run();
+    std::vector<double> rates;
+    for (int i = 0; i < samples; ++i) {
+      std::this_thread::sleep_for(kRest);
+      const double begin = measure::now_s();
+      product.run();
+      rates.push_back(product.flop() / (measure::now_s() - begin));
+    }
+    const core::Summary rate = core::summarise(rates);
+    if (best.rate.count > 0 && rate.median <= best.rate.median) continue;
+    best = {.what = "matmul burst",
+            .dtype = name_of(compute),
+            .unit = "flop/s",
+            .threads = 0,
+            .problem = fmt::format("{:.0f}x{:.0f}x{:.0f}", product.m, product.n, product.k),
+            .rate = rate};
+  }
+  return best;
+}
+
+}  // namespace rooflm::lab

@@ -1,0 +1,25 @@
+// The matrix-product rate of this machine, measured with the kernels that the fused engine uses.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lab/devices.h"
+#include "measure/peaks.h"
+
+namespace rooflm::lab {
+
+/// Square products of these extents run through the device's own kernels (fp32, tf32, bf16 and fp16: those of
+/// the fused engine; fp64: the processor's reference) on `threads` threads. The fastest extent counts. Throws
+/// core::Unavailable when the backend has no kernel for the dtype.
+measure::Peak measure_products(const std::string& device, ComputeDtype compute, int threads,
+                               const std::vector<std::int64_t>& extents,
+                               const measure::SamplingOptions& options);
+
+/// The rate of a GPU that was at rest: a few products at a time, with pauses in which it cools down. Under a
+/// lasting load it lowers its clock, but single ops of a step may run as fast as this.
+measure::Peak measure_product_bursts(const std::string& device, ComputeDtype compute,
+                                     const std::vector<std::int64_t>& extents, int samples);
+
+}  // namespace rooflm::lab

@@ -1,0 +1,74 @@
+// From the names of devices and dtypes to what runs them.
+#include "lab/devices.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/names.h"
+
+namespace rooflm::lab {
+namespace {
+
+/// "fp32, bf16 and fp16"
+std::string enumerate(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) text += i + 1 == names.size() ? " and " : ", ";
+    text += names[i];
+  }
+  return text;
+}
+
+}  // namespace
+
+bool runs(const std::string& device) { return backends::provider_of(device).runs(); }
+
+bool is_host(const std::string& device) { return backends::provider_of(device).is_host(); }
+
+void require_runs(const std::string& device, std::string_view what) {
+  if (!runs(device)) {
+    throw core::UsageError(fmt::format("--device {} runs nothing: nothing can be {} there", device, what));
+  }
+}
+
+std::string name_of(const ComputeDtype& compute) {
+  return std::string(compute.tf32 ? "tf32" : core::name_of(compute.dtype));
+}
+
+ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device,
+                                 const devices::Device& description) {
+  static const std::vector<std::string> kNames = {"fp32", "tf32", "bf16", "fp16", "fp8"};
+  if (std::ranges::find(kNames, name) == kNames.end()) {
+    throw core::UsageError(core::unknown_name("dtype", name, kNames));
+  }
+  if (!description.computes(name)) {
+    throw core::Unavailable(fmt::format("--dtype {} is not available on {}: it computes in {}", name, device,
+                                        enumerate(description.dtypes)));
+  }
+  if (name == "bf16") return {core::DType::bf16};
+  if (name == "fp16") return {core::DType::f16};
+  return {.dtype = core::DType::f32, .tf32 = name == "tf32"};
+}
+
+void fit_to_device(compile::StepOptions& step, const devices::Device& device) {
+  const devices::Rewrites& wants = device.rewrites;
+  const std::size_t element = wants.logits_in_compute_dtype ? core::size_of(step.dtype) : sizeof(float);
+  step.loss_chunk_bytes = wants.logits_bytes * static_cast<std::int64_t>(sizeof(float) / element);
+  step.compact_state = wants.compact_state;
+  step.gelu_in_products = wants.gelu_in_products;
+}
+
+std::unique_ptr<backends::Backend> make_backend(const std::string& device, compile::EngineKind engine,
+                                                backends::MakeOptions options) {
+  options.fast = engine == compile::EngineKind::fused;
+  return backends::provider_of(device).make(device, options);
+}
+
+int resolve_threads(int threads) { return threads > 0 ? threads : omp_get_num_procs(); }
+
+}  // namespace rooflm::lab

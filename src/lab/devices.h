@@ -1,0 +1,49 @@
+// From the names of devices and dtypes to what runs them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "backends/registry.h"
+#include "compile/recipe.h"
+#include "core/dtype.h"
+#include "devices/device.h"
+
+namespace rooflm::lab {
+
+using backends::parse_device;
+
+/// Whether `device` computes anything, and whether that is this machine's processor.
+bool runs(const std::string& device);
+bool is_host(const std::string& device);
+/// Throws core::UsageError for devices that run nothing; `what` cannot be done then: "measured", "trained".
+void require_runs(const std::string& device, std::string_view what);
+
+/// What `--dtype` stands for: TF32 is fp32 whose products may round their operands.
+struct ComputeDtype {
+  core::DType dtype = core::DType::f32;
+  bool tf32 = false;
+  bool operator==(const ComputeDtype&) const = default;
+};
+/// "tf32", or the name of the dtype.
+std::string name_of(const ComputeDtype& compute);
+
+/// The compute dtype of a name of the command line: fp32, tf32, bf16, fp16, fp8. Throws core::UsageError with
+/// a suggestion for other names, core::Unavailable for those that `device`, described by `description`, does not
+/// compute.
+ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device,
+                                 const devices::Device& description);
+
+/// Sets what the fused engine does differently on this device. The one place where a device's wishes become options.
+void fit_to_device(compile::StepOptions& step, const devices::Device& device);
+
+/// The backend on which an engine of this kind runs. Throws core::Unavailable with the reason when there is no such
+/// device here.
+std::unique_ptr<backends::Backend> make_backend(const std::string& device, compile::EngineKind engine,
+                                                backends::MakeOptions options = {});
+
+/// Threads that the processor backend uses for `threads`: one per core that this process may use for 0.
+int resolve_threads(int threads);
+
+}  // namespace rooflm::lab

@@ -1,0 +1,161 @@
+// All that a GPU can do at best.
+#include "lab/gpu_ceilings.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
+#include <utility>
+
+#include "lab/ceilings.h"
+#include "lab/notes.h"
+#include "core/error.h"
+#include "core/statistics.h"
+#include "measure/ceilings.h"
+#include "measure/sampling.h"
+
+namespace rooflm::lab {
+namespace {
+
+using Rows = std::vector<record::Ceiling>;
+
+constexpr double kLoopSeconds = 0.1;
+constexpr double kProductSeconds = 0.4;
+constexpr int kMinSamples = 6;
+constexpr int kBursts = 15;
+
+/// Runs a loop once, discarded, then again and again; a summary of rates, or of seconds for latencies.
+core::Summary sample(const backends::TimedLoop& loop, double seconds) {
+  constexpr std::size_t kMostSamples = 1000;
+  loop.run_s();
+  std::vector<double> values;
+  const double begin = measure::now_s();
+  while (values.size() < kMostSamples) {
+    const double elapsed_s = loop.run_s();
+    values.push_back(loop.amount > 0 ? loop.amount / elapsed_s : elapsed_s);
+    if (values.size() >= kMinSamples && measure::now_s() - begin >= seconds) break;
+  }
+  return core::summarise(values);
+}
+
+record::Ceiling row_of(const measure::Peak& peak, const std::string& device) {
+  record::Ceiling row = measure::ceiling_row(peak);
+  row.device = device;
+  return row;
+}
+
+measure::Peak measure_loop(const backends::TimedLoop& loop, double seconds) {
+  const bool is_rate = loop.amount > 0;
+  return {.what = loop.what,
+          .level = loop.level,
+          .dtype = is_rate ? "fp32" : "",
+          .unit = is_rate ? "byte/s" : "s",
+          .threads = 0,
+          .problem = loop.problem,
+          .rate = sample(loop, seconds)};
+}
+
+/// Rates of a GPU that others use too would make later steps look too good.
+bool is_sure(const record::Ceiling& row) {
+  constexpr double kWidest = 0.2;
+  return row.ci_high - row.ci_low <= kWidest * row.value;
+}
+
+/// The file's rows, and what is measured beside them.
+class Collector {
+ public:
+  Collector(const GpuCeilingRequest& request, Rows kept) : request_(&request), kept_(std::move(kept)) {}
+
+  void add_products(const ComputeDtype& compute) {
+    const std::string name = name_of(compute);
+    if (take([&](const record::Ceiling& row) { return row.unit == "flop/s" && row.dtype == name; })) return;
+    note("measuring matmul {} on {}", name, request_->device);
+    const std::vector<std::int64_t> extents = {4096, 8192};
+    add(measure_products(
+        request_->device, compute, 0, extents,
+        {.seconds = request_->seconds.value_or(kProductSeconds), .min_samples = kMinSamples}));
+    add(measure_product_bursts(request_->device, compute, extents, kBursts));
+  }
+
+  void add_memory() {
+    if (take([](const record::Ceiling& row) { return row.unit == "byte/s"; })) return;
+    note("measuring memory of {}", request_->device);
+    for (const auto& loop : backends::provider_of(request_->device).memory_loops(request_->device)) {
+      add(measure_loop(loop, request_->seconds.value_or(kLoopSeconds)));
+    }
+  }
+
+  [[nodiscard]] const Rows& rows() const { return rows_; }
+  [[nodiscard]] bool has_new() const { return !fresh_.empty(); }
+  /// The sure ones of the new rows, and those of the file that are not measured better now.
+  [[nodiscard]] Rows to_keep() const {
+    Rows all = fresh_;
+    std::copy_if(kept_.begin(), kept_.end(), std::back_inserter(all), [&](const record::Ceiling& old) {
+      return std::none_of(fresh_.begin(), fresh_.end(), [&](const record::Ceiling& row) {
+        return row.what == old.what && row.level == old.level && row.dtype == old.dtype;
+      });
+    });
+    return all;
+  }
+
+ private:
+  template <class Predicate>
+  bool take(Predicate is_wanted) {
+    if (request_->remeasure || std::none_of(kept_.begin(), kept_.end(), is_wanted)) return false;
+    std::copy_if(kept_.begin(), kept_.end(), std::back_inserter(rows_), is_wanted);
+    return true;
+  }
+  void add(const measure::Peak& peak) {
+    const record::Ceiling row = row_of(peak, request_->device);
+    rows_.push_back(row);
+    if (is_sure(row)) {
+      fresh_.push_back(row);
+    } else {
+      note("the ceiling {} {}{} is not sure, its interval is wide: it is not kept", row.what, row.level,
+           row.dtype);
+    }
+  }
+
+  const GpuCeilingRequest* request_;
+  Rows kept_;
+  Rows rows_;
+  Rows fresh_;  ///< measured now, to be kept
+};
+
+/// Two GPUs of one machine may differ: the device's number belongs to the name.
+std::string key_name(const std::string& device) {
+  const std::string name = backends::provider_of(device).describe(device).name;
+  return name.empty() ? device : name + " " + device;
+}
+
+}  // namespace
+
+Rows gpu_ceilings(const GpuCeilingRequest& request) {
+  const measure::CeilingKey key{
+      .processor = key_name(request.device), .threads = 0, .version = ROOFLM_VERSION};
+  const std::filesystem::path file = request.seconds ? "" : measure::ceiling_file(key);
+  measure::KeptCeilings kept = measure::read_ceilings(file, key);
+  if (!kept.fault.empty()) note("measuring the ceilings again: {}", kept.fault);
+  Collector collector(request, std::move(kept.rows));
+  for (const ComputeDtype& compute : request.dtypes) collector.add_products(compute);
+  if (request.memory) collector.add_memory();
+  if (!collector.has_new() || file.empty()) return collector.rows();
+  try {
+    measure::write_ceilings(file, key, collector.to_keep());
+    note("ceilings kept in {}", file.string());
+  } catch (const core::InputError& error) {
+    note("ceilings not kept: {}", error.what());
+  }
+  return collector.rows();
+}
+
+Rows gpu_links(const std::string& device, std::optional<double> seconds) {
+  note("measuring launches and copies of {}", device);
+  Rows rows;
+  for (const auto& loop : backends::provider_of(device).link_loops(device)) {
+    rows.push_back(row_of(measure_loop(loop, seconds.value_or(kLoopSeconds)), device));
+  }
+  return rows;
+}
+
+}  // namespace rooflm::lab

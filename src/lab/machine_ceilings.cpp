@@ -1,0 +1,226 @@
+// All that this machine can do at best.
+#include "lab/machine_ceilings.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <limits>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "lab/ceilings.h"
+#include "lab/devices.h"
+#include "lab/notes.h"
+#include "core/error.h"
+#include "core/statistics.h"
+#include "core/units.h"
+#include "measure/bandwidth.h"
+#include "measure/ceilings.h"
+#include "measure/machine.h"
+
+namespace rooflm::lab {
+namespace {
+
+using Rows = std::vector<record::Ceiling>;
+
+constexpr const char* kDevice = "cpu";  // the processor is what this file measures
+
+/// Of one thing.
+bool is_same(const record::Ceiling& a, const record::Ceiling& b) {
+  return a.device == b.device && a.what == b.what && a.level == b.level && a.dtype == b.dtype &&
+         a.threads == b.threads;
+}
+
+/// Ceilings as they are known so far, and how to get those that are missing.
+class Collector {
+ public:
+  Collector(Rows kept, std::optional<double> seconds)
+      : kept_(std::move(kept)), seconds_(seconds), processor_(measure::query_processor()) {}
+
+  void add_products(core::DType dtype, int threads) {
+    constexpr double kSeconds = 0.25;
+    const std::string name(core::name_of(dtype));
+    if (take_kept(
+            [&](const record::Ceiling& row) {
+              return row.what == "matmul" && row.dtype == name && row.threads == threads;
+            },
+            1)) {
+      return;
+    }
+    note("measuring matmul {} on {} threads", name, threads);
+    try {
+      add(measure_products(kDevice, {.dtype = dtype}, threads, {1024, 1536}, sampling(kSeconds)));
+    } catch (const core::Unavailable& error) {
+      note("no ceiling: {}", error.what());
+    }
+  }
+
+  /// Of one level ("" for all).
+  void add_bandwidths(int threads, const std::string& only = "") {
+    const double free_bytes = static_cast<double>(
+        measure::query_memory().available_bytes.value_or(std::numeric_limits<std::int64_t>::max()));
+    const auto levels = measure::memory_levels(processor_, threads, free_bytes);
+    for (const measure::MemoryLevel& level : levels) {
+      if (only.empty() || only == level.name) add_bandwidth(level, threads);
+    }
+    if (levels.empty() || levels.back().name != "DRAM") {
+      note("no ceiling of DRAM: {} of free memory are too little", core::format_bytes(free_bytes));
+    }
+  }
+
+  [[nodiscard]] bool has_sure() const { return !sure_.empty(); }
+  [[nodiscard]] std::size_t unsure() const { return measured_ - sure_.size(); }
+  [[nodiscard]] const Rows& rows() const { return rows_; }
+  /// What to keep: the sure ones of the new rows, and those of the file that are not measured better now.
+  [[nodiscard]] Rows to_keep() const {
+    Rows all = kept_;
+    for (const record::Ceiling& row : sure_) {
+      all.erase(
+          std::remove_if(all.begin(), all.end(), [&](const auto& other) { return is_same(other, row); }),
+          all.end());
+      all.push_back(row);
+    }
+    return all;
+  }
+  void forget_kept() { fresh_ = true; }
+
+ private:
+  /// Rates of a busy machine would make later steps look too good.
+  static bool is_sure(const measure::Peak& peak) {
+    constexpr double kWidest = 0.2;
+    constexpr double kLeastShare = 0.9;
+    const core::Interval& ci = peak.rate.median_ci;
+    return ci.high - ci.low <= kWidest * peak.rate.median && peak.cpu_share >= kLeastShare;
+  }
+
+  void add_bandwidth(const measure::MemoryLevel& level, int threads) {
+    constexpr double kSeconds = 0.08;
+    constexpr std::ptrdiff_t kLoops = measure::kBandwidthLoops;
+    if (take_kept(
+            [&](const record::Ceiling& row) {
+              return row.level == level.name && row.threads == threads && row.unit == "byte/s";
+            },
+            kLoops)) {
+      return;
+    }
+    note("measuring {} on {} threads", level.name, threads);
+    try {
+      for (const measure::Peak& peak : measure::measure_bandwidth(level, threads, sampling(kSeconds)))
+        add(peak);
+    } catch (const std::bad_alloc&) {
+      note("no ceiling of {}: not enough memory", level.name);
+    }
+  }
+
+  /// Takes what is wanted from the file when it has all `count` rows of it.
+  template <class Predicate>
+  bool take_kept(Predicate is_wanted, std::ptrdiff_t count) {
+    if (fresh_ || std::count_if(kept_.begin(), kept_.end(), is_wanted) != count) return false;
+    std::copy_if(kept_.begin(), kept_.end(), std::back_inserter(rows_), is_wanted);
+    return true;
+  }
+  void add(const measure::Peak& peak) {
+    rows_.push_back(measure::ceiling_row(peak));
+    ++measured_;
+    if (is_sure(peak)) sure_.push_back(rows_.back());
+  }
+  [[nodiscard]] measure::SamplingOptions sampling(double usual_s) const {
+    return {.seconds = seconds_.value_or(usual_s), .min_samples = 6};
+  }
+
+  Rows kept_;
+  std::optional<double> seconds_;
+  measure::Processor processor_;
+  bool fresh_ = false;  ///< what is kept is not to be taken
+  Rows rows_;
+  Rows sure_;                 ///< of those measured now
+  std::size_t measured_ = 0;  ///< rows
+};
+
+measure::CeilingKey this_machine() {
+  return {.processor = measure::query_processor().model,
+          .threads = resolve_threads(0),
+          .version = ROOFLM_VERSION};
+}
+
+void keep(const std::filesystem::path& file, const measure::CeilingKey& key, const Rows& rows) {
+  try {
+    measure::write_ceilings(file, key, rows);
+    note("ceilings kept in {}", file.string());
+  } catch (const core::InputError& error) {
+    note("ceilings not kept: {}", error.what());
+  }
+}
+
+/// Beside what the file has of other things.
+void keep_higher(const Rows& rows) {
+  const measure::CeilingKey key = this_machine();
+  const auto file = measure::ceiling_file(key);
+  if (file.empty()) return;
+  Rows all = measure::read_ceilings(file, key).rows;
+  for (const record::Ceiling& row : rows) {
+    all.erase(std::remove_if(all.begin(), all.end(), [&](const auto& other) { return is_same(other, row); }),
+              all.end());
+    all.push_back(row);
+  }
+  keep(file, key, all);
+}
+
+}  // namespace
+
+std::vector<record::Ceiling> machine_ceilings(const CeilingRequest& request) {
+  const measure::CeilingKey key = this_machine();
+  const std::filesystem::path file = request.seconds ? "" : measure::ceiling_file(key);
+  measure::KeptCeilings kept = measure::read_ceilings(file, key);
+  if (!kept.fault.empty()) note("measuring the ceilings again: {}", kept.fault);
+  Collector collector(std::move(kept.rows), request.seconds);
+  if (request.remeasure) collector.forget_kept();
+  for (const core::DType dtype : request.dtypes) {
+    for (const int threads : request.threads) collector.add_products(dtype, threads);
+  }
+  if (request.memory) {
+    for (const int threads : request.threads) collector.add_bandwidths(threads);
+  }
+  if (collector.unsure() > 0) {
+    note("{} of the ceilings are not sure, their intervals are wide or other programs had the processors{}",
+         collector.unsure(), file.empty() ? "" : "; they are not kept");
+  }
+  if (collector.has_sure() && !file.empty()) keep(file, key, collector.to_keep());
+  return collector.rows();
+}
+
+std::vector<record::Ceiling> raise_ceilings(Rows& rows, std::map<std::string, int>& attempts, int threads,
+                                            const std::set<std::string>& bounds) {
+  constexpr std::string_view kMatmul = "matmul ";
+  constexpr int kMostAttempts = 3;
+  Collector collector({}, {});
+  const devices::Device description = backends::provider_of(kDevice).describe(kDevice);
+  for (const std::string& bound : bounds) {
+    if (++attempts[bound] > kMostAttempts) continue;
+    if (bound.starts_with(kMatmul)) {
+      collector.add_products(parse_compute_dtype(bound.substr(kMatmul.size()), kDevice, description).dtype, threads);
+    } else {
+      collector.add_bandwidths(threads, bound);
+    }
+  }
+  Rows higher;
+  for (const record::Ceiling& row : collector.rows()) {
+    const auto known =
+        std::find_if(rows.begin(), rows.end(), [&](const auto& other) { return is_same(other, row); });
+    if (known != rows.end() && known->value >= row.value) continue;
+    higher.push_back(row);
+    if (known == rows.end()) {
+      rows.push_back(row);
+    } else {
+      *known = row;
+    }
+  }
+  if (!higher.empty()) keep_higher(higher);
+  return higher;
+}
+
+}  // namespace rooflm::lab

@@ -1,0 +1,221 @@
+// Micro-benchmarks: attention alone, and matrix products cut up in different ways.
+#include "lab/micro_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "compile/passes/differentiate.h"
+#include "core/error.h"
+#include "core/f16.h"
+#include "core/names.h"
+#include "core/rng.h"
+#include "core/units.h"
+#include "engines/engine.h"
+#include "program/ops.h"
+
+namespace rooflm::lab {
+namespace {
+
+using program::Program;
+using program::TensorId;
+
+constexpr std::array kStrategies = {"big", "looped", "batched"};
+
+/// Uniform numbers in [-0.5, 0.5) as `dtype`: the rate does not depend on them unless they are denormal.
+std::vector<std::byte> random_values(core::DType dtype, std::int64_t count, std::uint64_t stream) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count) * core::size_of(dtype));
+  const auto fill = [&]<class T>(T* values) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      values[i] = T(core::uniform(core::philox(0, stream, static_cast<std::uint64_t>(i))[0]) - 0.5F);
+    }
+  };
+  if (dtype == core::DType::bf16) {
+    fill(reinterpret_cast<core::Bf16*>(bytes.data()));
+  } else if (dtype == core::DType::f16) {
+    fill(reinterpret_cast<core::F16*>(bytes.data()));
+  } else if (dtype == core::DType::f32) {
+    fill(reinterpret_cast<float*>(bytes.data()));
+  } else {
+    throw core::Unavailable(
+        fmt::format("micro-benchmarks compute in fp32, bf16 and fp16, not in {}", core::name_of(dtype)));
+  }
+  return bytes;
+}
+
+std::int64_t kv_heads_of(const AttentionProblem& p) { return p.kv_heads > 0 ? p.kv_heads : p.heads; }
+
+/// Forward and backward of one attention; "qkv" and "d_out" are its inputs.
+Program attention_program(const AttentionProblem& p) {
+  Program program;
+  const std::int64_t kv_heads = kv_heads_of(p);
+  const core::Shape packed{p.batch, p.seq, (p.heads + 2 * kv_heads) * p.head_dim};
+  const TensorId qkv =
+      program.add_tensor({.name = "qkv", .shape = packed, .dtype = p.dtype, .role = program::Role::input});
+  program::Op op;
+  op.def = &program::ops::kAttention;
+  op.inputs = {qkv};
+  op.scope = "attention";
+  op.attrs = {{"heads", static_cast<double>(p.heads)},
+              {"kv_heads", static_cast<double>(kv_heads)},
+              {"head_dim", static_cast<double>(p.head_dim)}};
+  const TensorId out = program.append(std::move(op), "out").at(0);
+  const core::Shape shape = program.shape(out);
+  passes::lower_attention(program, p.kind);
+  const TensorId d_out =
+      program.add_tensor({.name = "d_out", .shape = shape, .dtype = p.dtype, .role = program::Role::input});
+  program::GradientMap gradients{{out, d_out}};
+  passes::differentiate(program, 0, gradients);
+  for (program::Tensor& tensor : program.tensors) {
+    if (!tensor.full_precision) tensor.dtype = p.dtype;
+  }
+  for (program::Op& each : program.ops) {
+    if (p.tf32 && each.is(program::ops::kMatmul)) each.attrs.set("tf32", 1);
+  }
+  return program;
+}
+
+double matmul_flop(const Program& program, program::Phase phase) {
+  double flop = 0;
+  for (const program::Op& op : program.ops) {
+    if (op.phase == phase) flop += static_cast<double>(program::cost_of(program, op).matmul_flop);
+  }
+  return flop;
+}
+
+Program gemm_program(const GemmProblem& p) {
+  Program program;
+  const bool is_big = p.strategy == GemmStrategy::big;
+  const std::int64_t batch = is_big ? 1 : p.count;
+  const std::int64_t rows = is_big ? p.count * p.m : p.m;
+  const core::Shape right = p.trans_b ? core::Shape{batch, p.n, p.k} : core::Shape{batch, p.k, p.n};
+  program.add_tensor({.name = "a", .shape = {batch, rows, p.k}, .dtype = p.dtype});
+  program.add_tensor({.name = "b", .shape = right, .dtype = p.dtype});
+  program::Op op;
+  op.def = &program::ops::kMatmul;
+  op.inputs = {0, 1};
+  op.attrs = {{"batch", static_cast<double>(batch)},
+              {"m", static_cast<double>(rows)},
+              {"n", static_cast<double>(p.n)},
+              {"k", static_cast<double>(p.k)},
+              {"trans_b", p.trans_b ? 1.0 : 0.0},
+              {"tf32", p.tf32 ? 1.0 : 0.0},
+              {"looped", p.strategy == GemmStrategy::looped ? 1.0 : 0.0}};
+  program.append(std::move(op), "c");
+  program.tensor(2).dtype = p.dtype;
+  return program;
+}
+
+/// The tensors of a program in memory of a device, filled with random values.
+class Operands {
+ public:
+  Operands(backends::Backend& backend, const Program& program) {
+    for (std::size_t i = 0; i < program.tensors.size(); ++i) {
+      const program::Tensor& tensor = program.tensors[i];
+      const auto size = static_cast<std::size_t>(tensor.bytes());
+      memory_.emplace_back(backend, size);
+      addresses_.push_back(memory_.back().data());
+      const auto values = random_values(tensor.dtype, tensor.shape.numel(), i);
+      backend.copy_in(addresses_.back(), values.data(), size);
+    }
+  }
+  [[nodiscard]] std::span<void* const> addresses() const { return addresses_; }
+
+ private:
+  std::vector<backends::Allocation> memory_;
+  std::vector<void*> addresses_;
+};
+
+/// Whether the samples so far are enough.
+bool is_enough(std::size_t samples, double begin_s, const SamplingOptions& options) {
+  if (samples >= static_cast<std::size_t>(options.max_samples)) return true;
+  return samples >= static_cast<std::size_t>(options.min_samples) && now_s() - begin_s >= options.seconds;
+}
+
+}  // namespace
+
+std::string_view name_of(GemmStrategy strategy) { return kStrategies.at(static_cast<std::size_t>(strategy)); }
+
+GemmStrategy parse_gemm_strategy(std::string_view name) {
+  const std::vector<std::string> names(kStrategies.begin(), kStrategies.end());
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) throw core::UsageError(core::unknown_name("strategy", name, names));
+  return static_cast<GemmStrategy>(found - names.begin());
+}
+
+double attention_bytes(const AttentionProblem& problem) {
+  return static_cast<double>(engines::memory_need(attention_program(problem), problem.engine).total());
+}
+
+AttentionResult run_attention(backends::Backend& backend, const AttentionProblem& problem,
+                              const SamplingOptions& options, double memory_limit_bytes) {
+  AttentionResult result;
+  Program program = attention_program(problem);
+  result.forward_flop = matmul_flop(program, program::Phase::forward);
+  result.backward_flop = matmul_flop(program, program::Phase::backward);
+  result.peak_bytes = static_cast<double>(engines::memory_need(program, problem.engine).total());
+  engines::TensorStore store(backend);
+  engines::Engine engine(std::move(program), problem.engine, store, memory_limit_bytes);
+  const std::int64_t head_elements = problem.batch * problem.seq * problem.head_dim;
+  const std::int64_t packed_heads = problem.heads + 2 * kv_heads_of(problem);
+  engine.io().write_bytes("qkv", random_values(problem.dtype, packed_heads * head_elements, 1));
+  engine.io().write_bytes("d_out", random_values(problem.dtype, problem.heads * head_elements, 2));
+  engine.run();
+  std::vector<double> forward;
+  std::vector<double> backward;
+  const double start = now_s();
+  while (!is_enough(forward.size(), start, options)) {
+    const engines::StepTimes times = engine.run();
+    forward.push_back(times.forward_s);
+    backward.push_back(times.backward_s);
+  }
+  result.workspace_bytes = static_cast<double>(backend.workspace_bytes());
+  result.forward = core::summarise(forward);
+  result.backward = core::summarise(backward);
+  return result;
+}
+
+double GemmProblem::bytes() const {
+  const Program program = gemm_program(*this);
+  double bytes = 0;
+  for (const program::Tensor& tensor : program.tensors) bytes += static_cast<double>(tensor.bytes());
+  return bytes;
+}
+
+GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem, const SamplingOptions& options) {
+  const Program program = gemm_program(problem);
+  if (problem.bytes() > backend.free_bytes()) {
+    throw core::OutOfMemory(
+        fmt::format("the operands need {}, free memory is {}", core::format_bytes(problem.bytes()),
+                    core::format_bytes(backend.free_bytes())),
+        problem.bytes());
+  }
+  const Operands operands(backend, program);
+  const backends::Kernel kernel = backend.make_kernel(program, program.ops.front());
+  const auto stopwatch = backend.make_stopwatch(2);
+  const std::span<void* const> all = operands.addresses();
+  std::vector<double> wall;
+  std::vector<double> device;
+  const auto run = [&] {
+    const double begin = now_s();
+    stopwatch->mark(0);
+    kernel({.in = all.first<2>(), .out = all.last<1>()});
+    stopwatch->mark(1);
+    backend.synchronize();
+    wall.push_back(now_s() - begin);
+    device.push_back(stopwatch->elapsed_s(0, 1));
+  };
+  run();  // discarded: code is loaded, memory is touched
+  wall.clear();
+  device.clear();
+  const double start = now_s();
+  while (!is_enough(wall.size(), start, options)) run();
+  return {.wall = core::summarise(wall), .device = core::summarise(device)};
+}
+
+}  // namespace rooflm::lab

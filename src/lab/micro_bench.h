@@ -1,0 +1,75 @@
+// Micro-benchmarks: attention alone, and matrix products cut up in different ways.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "backends/backend.h"
+#include "compile/recipe.h"
+#include "core/dtype.h"
+#include "core/statistics.h"
+#include "measure/sampling.h"
+
+namespace rooflm::lab {
+
+/// Causal self-attention on packed qkv [B, T, (H + 2K) D], with neither projections nor a model around it.
+struct AttentionProblem {
+  std::int64_t batch = 1, heads = 1, head_dim = 64, seq = 256;
+  std::int64_t kv_heads = 0;  ///< K; 0: as many as heads
+  passes::AttentionKind kind = passes::AttentionKind::batched;
+  compile::EngineKind engine = compile::EngineKind::fused;
+  core::DType dtype = core::DType::f32;
+  bool tf32 = false;  ///< fp32 products may round their operands
+};
+
+struct AttentionResult {
+  core::Summary forward, backward;  ///< seconds
+  double peak_bytes = 0;            ///< inputs, outputs and what is alive between them, as planned
+  double workspace_bytes = 0;       ///< what the backend's kernels hold beside it
+  double forward_flop = 0;          ///< of the matrix products, causal attention counted in full
+  double backward_flop = 0;
+};
+
+/// What run_attention will need, in bytes, without what kernels hold for themselves.
+double attention_bytes(const AttentionProblem& problem);
+
+/// Forward and backward of one attention as a program, with random inputs. Throws core::OutOfMemory before
+/// anything large is allocated when it needs more than the backend has free (or `memory_limit_bytes`, if not
+/// 0), core::Unavailable when the backend lacks a kernel.
+AttentionResult run_attention(backends::Backend& backend, const AttentionProblem& problem,
+                              const SamplingOptions& options, double memory_limit_bytes = 0);
+
+/// How `count` products [m, k] x [k, n] are given to the device.
+enum class GemmStrategy : std::uint8_t {
+  big,     ///< one product [count m, k] x [k, n]: the same arithmetic, one call, one right operand
+  looped,  ///< one call per product
+  batched  ///< one call for all of them, at constant strides
+};
+std::string_view name_of(GemmStrategy strategy);
+/// Throws core::UsageError with a suggestion.
+GemmStrategy parse_gemm_strategy(std::string_view name);
+
+struct GemmProblem {
+  std::int64_t m = 1024, n = 1024, k = 1024, count = 1;
+  bool trans_b = false;  ///< the right operand is stored [n, k]
+  GemmStrategy strategy = GemmStrategy::batched;
+  core::DType dtype = core::DType::f32;
+  bool tf32 = false;
+  [[nodiscard]] double flop() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
+           static_cast<double>(count);
+  }
+  /// Both operands and the result.
+  [[nodiscard]] double bytes() const;
+};
+
+struct GemmResult {
+  core::Summary wall;    ///< seconds from the submission of all products until the device is done
+  core::Summary device;  ///< seconds that the device took, the gaps between its kernels included
+};
+
+/// All products, with random operands. Throws as run_attention.
+GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem, const SamplingOptions& options);
+
+}  // namespace rooflm::lab

@@ -1,0 +1,222 @@
+// Micro-benchmarks as commands and studies run them.
+#include "lab/micro_cells.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "lab/devices.h"
+#include "lab/notes.h"
+
+namespace rooflm::lab {
+namespace {
+
+/// Collects the cells of one series row by row.
+class Cells {
+ public:
+  explicit Cells(std::string series) : series_(std::move(series)) {}
+  void next_row() { ++row_; }
+  void number(const std::string& col, double value, const std::string& unit = "") {
+    cells_.push_back({.series = series_, .row = row_, .col = col, .value = value, .text = {}, .unit = unit});
+  }
+  void text(const std::string& col, std::string_view value) {
+    cells_.push_back(
+        {.series = series_, .row = row_, .col = col, .value = {}, .text = std::string(value), .unit = {}});
+  }
+  [[nodiscard]] std::vector<record::Cell> take() { return std::move(cells_); }
+
+ private:
+  std::string series_;
+  std::int64_t row_ = -1;
+  std::vector<record::Cell> cells_;
+};
+
+/// A floating-point format by its bits.
+struct Format {
+  const char* name;
+  int exponent_bits;
+  int mantissa_bits;
+  double largest;  ///< formats of 8 bits give up infinities for range, each in its own way
+  const char* used_for;
+};
+
+constexpr std::array kFormats = {
+    Format{"fp32", 8, 23, 3.4028234663852886e38,
+           "master weights, moments, gradients of weights, statistics of norms, softmax, loss"},
+    Format{"tf32", 8, 10, 3.4011621342146535e38, "inputs of products on tensor cores; stored as fp32"},
+    Format{"bf16", 8, 7, 3.3895313892515355e38,
+           "activations, their gradients, copies of weights for products"},
+    Format{"fp16", 5, 10, 65504, "as bf16, with the loss scaled up: gradients below 3e-8 would vanish"},
+    Format{"fp8 e4m3", 4, 3, 448, "inputs of products in the forward pass, scaled per tensor"},
+    Format{"fp8 e5m2", 5, 2, 57344, "gradients as inputs of products, scaled per tensor"}};
+
+double bytes_of(const Format& format) {
+  if (std::string_view(format.name) == "tf32") return 4;
+  return (1 + format.exponent_bits + format.mantissa_bits) / 8.0;
+}
+
+template <class Row>
+void say_oom(const Row& row, double allowed_bytes) {
+  note("  out of memory: needs {}, free {}", core::format_bytes(row.needed_bytes), core::format_bytes(allowed_bytes));
+}
+
+}  // namespace
+
+backends::Backend& MicroBench::backend_of(const std::string& device) {
+  auto& backend = backends_[device];
+  if (backend == nullptr) {
+    require_runs(device, "measured");
+    backend = make_backend(device, compile::EngineKind::fused, settings_.backend);
+  }
+  return *backend;
+}
+
+MeasuredGemm MicroBench::measure(const GemmCase& what) {
+  backends::Backend& backend = backend_of(what.device);
+  MeasuredGemm row{.what = what, .needed_bytes = what.problem.bytes(), .free_bytes = backend.free_bytes()};
+  const double limit = settings_.limit_bytes;
+  try {
+    if (limit > 0 && row.needed_bytes > limit) throw core::OutOfMemory("limit", row.needed_bytes);
+    row.result = run_gemm(backend, what.problem, settings_.sampling);
+  } catch (const core::OutOfMemory&) {
+    say_oom(row, row.free_bytes);
+  }
+  return row;
+}
+
+MeasuredAttention MicroBench::measure(const AttentionCase& what) {
+  require_runs(what.device, "measured");
+  // Attention has workspaces of its own in every shape: a fresh backend shows what this one needs.
+  const auto backend = make_backend(what.device, what.problem.engine, settings_.backend);
+  MeasuredAttention row{
+      .what = what, .needed_bytes = attention_bytes(what.problem), .free_bytes = backend->free_bytes()};
+  const double limit = settings_.limit_bytes;
+  const double allowed = limit > 0 ? std::min(limit, row.free_bytes) : row.free_bytes;
+  try {
+    if (row.needed_bytes > allowed) throw core::OutOfMemory("planned", row.needed_bytes);
+    row.result = run_attention(*backend, what.problem, settings_.sampling, limit);
+    std::tie(row.forward_by, row.backward_by) = backends::provider_of(what.device).attention_kernels(*backend);
+  } catch (const core::OutOfMemory& error) {
+    say_oom(row, allowed);
+    row.needed_bytes = std::max(row.needed_bytes, error.needed_bytes());
+  }
+  return row;
+}
+
+std::vector<MeasuredGemm> MicroBench::run(std::span<const GemmCase> cases) {
+  for (const GemmCase& each : cases) backend_of(each.device);
+  std::vector<MeasuredGemm> rows;
+  for (const GemmCase& each : cases) {
+    const GemmProblem& p = each.problem;
+    note("[{}/{}] {} x [{}, {}] by [{}, {}] {} {} on {}", rows.size() + 1, cases.size(), p.count, p.m, p.k, p.k, p.n,
+         each.dtype, name_of(p.strategy), each.device);
+    rows.push_back(measure(each));
+  }
+  return rows;
+}
+
+std::vector<MeasuredAttention> MicroBench::run(std::span<const AttentionCase> cases) {
+  for (const AttentionCase& each : cases) {
+    require_runs(each.device, "measured");
+    make_backend(each.device, each.problem.engine, settings_.backend);
+  }
+  std::vector<MeasuredAttention> rows;
+  for (const AttentionCase& each : cases) {
+    const AttentionProblem& p = each.problem;
+    note("[{}/{}] attention B={} H={} K={} D={} T={} {} {} {} on {}", rows.size() + 1, cases.size(), p.batch, p.heads,
+         p.kv_heads, p.head_dim, p.seq, each.dtype, compile::name_of(p.engine), passes::name_of(p.kind), each.device);
+    rows.push_back(measure(each));
+  }
+  return rows;
+}
+
+std::vector<record::Cell> cells_of(std::span<const MeasuredGemm> rows) {
+  constexpr double kMs = 1e3;
+  Cells cells("gemm");
+  const MeasuredGemm* first = nullptr;
+  for (const MeasuredGemm& row : rows) {
+    const GemmProblem& p = row.what.problem;
+    if (first == nullptr || p.strategy == rows.front().what.problem.strategy) first = &row;
+    cells.next_row();
+    cells.text("device", row.what.device);
+    cells.text("dtype", row.what.dtype);
+    cells.number("m", static_cast<double>(p.m));
+    cells.number("n", static_cast<double>(p.n));
+    cells.number("k", static_cast<double>(p.k));
+    cells.number("count", static_cast<double>(p.count));
+    cells.text("strategy", name_of(p.strategy));
+    cells.text("status", row.result ? "success" : "oom");
+    cells.number("flop", p.flop(), "flop");
+    cells.number("needed", row.needed_bytes, "B");
+    if (!row.result) continue;
+    cells.number("wall_ms", row.result->wall.median * kMs, "ms");
+    cells.number("device_ms", row.result->device.median * kMs, "ms");
+    cells.number("rate", p.flop() / row.result->wall.median, "flop/s");
+    if (first->result) {
+      cells.number(fmt::format("times_{}", name_of(first->what.problem.strategy)),
+                   row.result->wall.median / first->result->wall.median);
+    }
+  }
+  return cells.take();
+}
+
+std::vector<record::Cell> cells_of(std::span<const MeasuredAttention> rows) {
+  constexpr double kMs = 1e3;
+  Cells cells("attention");
+  for (const MeasuredAttention& row : rows) {
+    const AttentionProblem& p = row.what.problem;
+    cells.next_row();
+    cells.text("device", row.what.device);
+    cells.number("batch", static_cast<double>(p.batch));
+    cells.number("heads", static_cast<double>(p.heads));
+    cells.number("kv_heads", static_cast<double>(p.kv_heads));
+    cells.number("head_dim", static_cast<double>(p.head_dim));
+    cells.number("seq", static_cast<double>(p.seq));
+    cells.text("dtype", row.what.dtype);
+    cells.text("engine", compile::name_of(p.engine));
+    cells.text("attention", passes::name_of(p.kind));
+    cells.text("status", row.result ? "success" : "oom");
+    cells.number("peak_memory", row.result ? row.result->peak_bytes : row.needed_bytes, "B");
+    if (!row.result) continue;
+    cells.number("forward_ms", row.result->forward.median * kMs, "ms");
+    cells.number("backward_ms", row.result->backward.median * kMs, "ms");
+    cells.number("forward_flop", row.result->forward_flop, "flop");
+    cells.number("backward_flop", row.result->backward_flop, "flop");
+    cells.number("forward_rate", row.result->forward_flop / row.result->forward.median, "flop/s");
+    cells.number("backward_rate", row.result->backward_flop / row.result->backward.median, "flop/s");
+    if (!row.forward_by.empty()) cells.text("forward_by", row.forward_by);
+    if (!row.backward_by.empty()) cells.text("backward_by", row.backward_by);
+  }
+  return cells.take();
+}
+
+std::vector<record::Cell> format_cells(std::int64_t extent) {
+  const auto n = static_cast<double>(extent);
+  Cells cells("formats");
+  for (const Format& format : kFormats) {
+    const int bias = (1 << (format.exponent_bits - 1)) - 1;
+    const double smallest_normal = std::ldexp(1.0, 1 - bias);
+    const double smallest = std::ldexp(smallest_normal, -format.mantissa_bits);
+    cells.next_row();
+    cells.text("format", format.name);
+    cells.number("bits", 1.0 + format.exponent_bits + format.mantissa_bits);
+    cells.number("exponent_bits", format.exponent_bits);
+    cells.number("mantissa_bits", format.mantissa_bits);
+    cells.number("matrix", bytes_of(format) * n * n, "B");
+    cells.number("largest", format.largest);
+    cells.number("smallest_normal", smallest_normal);
+    cells.number("underflow_below", smallest / 2);
+    cells.number("spacing_at_1", std::ldexp(1.0, -format.mantissa_bits));
+    cells.text("used_for", format.used_for);
+  }
+  return cells.take();
+}
+
+}  // namespace rooflm::lab

@@ -1,0 +1,72 @@
+// Micro-benchmarks as commands and studies run them: cases, what was measured, and its cells in a record.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/provider.h"
+#include "lab/micro_bench.h"
+#include "record/rows.h"
+
+namespace rooflm::lab {
+
+/// What all cases of one command share.
+struct MicroSettings {
+  measure::SamplingOptions sampling{.seconds = 0.3, .min_samples = 3, .max_samples = 1000};
+  double limit_bytes = 0;  ///< what needs more is out of memory; 0: what the device has free
+  backends::MakeOptions backend{};
+};
+
+struct GemmCase {
+  std::string device, dtype;
+  std::string shape;  ///< what is multiplied: "square", "q k^T of gpt2, training"
+  GemmProblem problem;
+};
+struct AttentionCase {
+  std::string device, dtype;
+  AttentionProblem problem;
+};
+
+/// A case, measured: without a result it did not fit.
+template <class Case, class Result>
+struct Measured {
+  Case what;
+  double needed_bytes = 0, free_bytes = 0;
+  std::optional<Result> result{};
+  std::string forward_by{}, backward_by{};  ///< whose attention kernels ran; "" where there is no choice
+};
+using MeasuredGemm = Measured<GemmCase, GemmResult>;
+using MeasuredAttention = Measured<AttentionCase, AttentionResult>;
+
+/// Makes backends and measures cases on them, with a line of progress for each on standard error.
+class MicroBench {
+ public:
+  /// A device that is not there, or runs nothing, is refused by the first of its cases.
+  explicit MicroBench(MicroSettings settings) : settings_(std::move(settings)) {}
+
+  std::vector<MeasuredGemm> run(std::span<const GemmCase> cases);
+  std::vector<MeasuredAttention> run(std::span<const AttentionCase> cases);
+
+ private:
+  backends::Backend& backend_of(const std::string& device);
+  MeasuredGemm measure(const GemmCase& what);
+  MeasuredAttention measure(const AttentionCase& what);
+
+  MicroSettings settings_;
+  std::map<std::string, std::unique_ptr<backends::Backend>> backends_;
+};
+
+/// What a record keeps of them. `status` is "success" or "oom"; times_X is the time relative to the first strategy of
+/// the same products.
+std::vector<record::Cell> cells_of(std::span<const MeasuredGemm> rows);
+std::vector<record::Cell> cells_of(std::span<const MeasuredAttention> rows);
+/// Number formats: bytes of an n x n matrix, largest and smallest numbers, spacing at 1, what underflows, and
+/// which values of a step each is used for.
+std::vector<record::Cell> format_cells(std::int64_t n);
+
+}  // namespace rooflm::lab

@@ -1,0 +1,224 @@
+// One configuration of a run: from the fields that were typed to a model, a recipe and a device.
+#include "lab/point.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/error.h"
+#include "lab/devices.h"
+#include "lab/model_file.h"
+#include "model/forward.h"
+
+namespace rooflm::lab {
+namespace {
+
+/// The values of a configuration, with the table's initial values for those that are absent.
+class Values {
+ public:
+  explicit Values(const record::Config& config) : config_(&config) {}
+
+  [[nodiscard]] std::string text(std::string_view key) const {
+    return config_->find(key) != nullptr ? config_->text(key) : std::string(field(key).initial);
+  }
+  /// Nothing when the value follows from other fields.
+  [[nodiscard]] std::optional<std::int64_t> integer(std::string_view key, std::int64_t least = 1) const {
+    auto value = config_->integer(key);
+    if (!value && field(key).initial.empty()) return std::nullopt;
+    if (!value) value = std::stoll(std::string(field(key).initial));
+    if (*value < least) {
+      throw core::UsageError(fmt::format("{} must be at least {}, got {}", field(key).option, least, *value));
+    }
+    return value;
+  }
+  [[nodiscard]] std::int64_t integer_up_to(std::string_view key, std::int64_t least, std::int64_t most) const {
+    const std::int64_t value = integer(key, least).value_or(least);
+    if (value > most) {
+      throw core::UsageError(fmt::format("{} must be at most {}, got {}", field(key).option, most, value));
+    }
+    return value;
+  }
+  [[nodiscard]] double number(std::string_view key) const {
+    return config_->number(key).value_or(std::stod("0" + std::string(field(key).initial)));
+  }
+  [[nodiscard]] bool flag(std::string_view key) const {
+    return config_->find(key) != nullptr ? config_->flag(key) : field(key).initial == "yes";
+  }
+
+ private:
+  static const record::Field& field(std::string_view key) { return *record::find_field(key); }
+  const record::Config* config_;
+};
+
+model::Overrides overrides_of(const Values& values) {
+  model::Overrides overrides;
+  if (const std::string arch = values.text("arch"); !arch.empty()) overrides.arch = model::parse_arch(arch);
+  overrides.layers = values.integer("layers");
+  overrides.heads = values.integer("heads");
+  overrides.kv_heads = values.integer("kv_heads");
+  overrides.d_model = values.integer("d_model");
+  overrides.d_ff = values.integer("d_ff");
+  overrides.vocab = values.integer("vocab");
+  overrides.seq = values.integer("seq");
+  return overrides;
+}
+
+/// Refuses sizes whose products would not fit 64 bits, or whose program would not fit memory.
+void check_magnitude(const model::ModelConfig& config, const Point& point) {
+  constexpr double kMostElements = 0x1p50;
+  constexpr std::int64_t kMostLayers = 100'000;
+  const auto c = static_cast<double>(config.d_model);
+  const auto f = static_cast<double>(config.d_ff);
+  const auto v = static_cast<double>(config.padded_vocab);
+  const auto layers = static_cast<double>(config.layers);
+  const double parameters = layers * (4 * c * c + 3 * c * f) + 2 * v * c;
+  const double tokens = static_cast<double>(point.batch) * static_cast<double>(point.seq);
+  const double scores = static_cast<double>(config.heads) * static_cast<double>(point.seq);
+  const double widest = std::max({c, f, v, scores});
+  if (parameters > kMostElements || tokens * widest > kMostElements) {
+    throw core::UsageError("sizes beyond 2^50 elements in a tensor or a model are not supported");
+  }
+  if (config.layers > kMostLayers / point.step.micro_batches) {
+    throw core::UsageError(fmt::format("--layers {} times --grad-accum {}: at most {} layers can be planned",
+                                       config.layers, point.step.micro_batches, kMostLayers));
+  }
+}
+
+void check_positions(const Point& point) {
+  const std::int64_t longest = point.config.max_seq;
+  if (longest > 0 && point.seq > longest) {
+    throw core::UsageError(
+        fmt::format("--seq {} is beyond the {} positions of {}", point.seq, longest, point.config.name));
+  }
+}
+
+/// Sizes as the overrides would make them, before anything is derived from them.
+model::ModelConfig rough_config(model::ModelConfig config, const model::Overrides& o) {
+  config.layers = o.layers.value_or(config.layers);
+  config.heads = o.heads.value_or(config.heads);
+  config.d_model = o.d_model.value_or(config.d_model);
+  config.d_ff = o.d_ff.value_or(config.d_ff);
+  config.padded_vocab = o.vocab.value_or(config.padded_vocab);
+  return config;
+}
+
+/// How the point runs, without its model and what its device decides.
+Point run_of(const Values& values) {
+  constexpr std::int64_t kMostThreads = 4096;
+  constexpr std::int64_t kMostSteps = 1'000'000;
+  Point point;
+  point.batch = values.integer("batch").value_or(1);
+  point.seq = values.integer("seq").value_or(1);
+  point.device = parse_device(values.text("device"));
+  point.step.recompute = passes::parse_recompute(values.text("recompute"));
+  const std::int64_t micro_batches = values.integer("grad_accum").value_or(1);
+  if (micro_batches > std::numeric_limits<int>::max() / 2) {
+    throw core::UsageError(fmt::format("--grad-accum {}: too large", micro_batches));
+  }
+  point.step.micro_batches = static_cast<int>(micro_batches);
+  point.step.engine = compile::parse_engine(values.text("engine"));
+  const std::string attention = values.text("attention");
+  point.step.attention = attention.empty() ? compile::default_attention(point.step.engine)
+                                           : passes::parse_attention(attention);
+  point.step.optimizer.clip_norm = values.number("clip");
+  point.threads = static_cast<int>(values.integer_up_to("threads", 0, kMostThreads));
+  point.seed = static_cast<std::uint64_t>(values.integer("seed", 0).value_or(0));
+  point.warmup = static_cast<int>(std::min(values.integer("warmup", 0).value_or(0), kMostSteps));
+  point.deterministic = values.flag("deterministic");
+  point.gemm_search = backends::parse_gemm_search(values.text("search_products"));
+  return point;
+}
+
+/// Descriptions of devices, each asked for once.
+class Descriptions {
+ public:
+  const devices::Device& of(const std::string& device) {
+    const auto found = known_.find(device);
+    if (found != known_.end()) return found->second;
+    return known_.emplace(device, backends::provider_of(device).describe(device)).first->second;
+  }
+
+ private:
+  std::map<std::string, devices::Device> known_;
+};
+
+Point make_point(const record::Config& config, Descriptions& descriptions) {
+  const Values values(config);
+  const model::ModelConfig sizes = find_model(values.text("model"));
+  const model::Overrides overrides = overrides_of(values);
+  Point point = run_of(values);
+  check_magnitude(rough_config(sizes, overrides), point);
+  point.config = model::with_overrides(sizes, overrides);
+  const devices::Device& device = descriptions.of(point.device);
+  const ComputeDtype compute = parse_compute_dtype(values.text("dtype"), point.device, device);
+  point.step.dtype = compute.dtype;
+  point.step.tf32 = compute.tf32;
+  fit_to_device(point.step, device);
+  check_positions(point);
+  return point;
+}
+
+}  // namespace
+
+std::vector<Point> make_points(std::span<const record::Config> configs) {
+  Descriptions descriptions;
+  std::vector<Point> points;
+  points.reserve(configs.size());
+  for (const record::Config& config : configs) points.push_back(make_point(config, descriptions));
+  return points;
+}
+
+record::Config config_of(const Point& point) {
+  const model::ModelConfig& model = point.config;
+  record::Config config;
+  config.set("model", record::Config::Value(model.name));
+  config.set("arch", model::name_of(model.arch));
+  config.set("engine", compile::name_of(point.step.engine));
+  config.set("attention", passes::name_of(point.step.attention));
+  config.set("device", record::Config::Value(point.device));
+  config.set("dtype", compile::dtype_name(point.step));
+  config.set("recompute", passes::name_of(point.step.recompute));
+  const auto integer = [&](const char* key, std::int64_t value) { config.set(key, record::Config::Value(value)); };
+  integer("batch", point.batch);
+  integer("seq", point.seq);
+  integer("vocab", model.padded_vocab);
+  integer("layers", model.layers);
+  integer("heads", model.heads);
+  integer("kv_heads", model.kv_heads);
+  integer("d_model", model.d_model);
+  integer("d_ff", model.d_ff);
+  integer("params", model::parameter_count(model));
+  integer("grad_accum", point.step.micro_batches);
+  config.set("clip", record::Config::Value(point.step.optimizer.clip_norm));
+  config.set("deterministic", record::Config::Value(point.deterministic));
+  config.set("search_products", backends::name_of(point.gemm_search));
+  integer("threads", resolve_threads(point.threads));
+  integer("seed", static_cast<std::int64_t>(point.seed));
+  integer("warmup", point.warmup);
+  return config;
+}
+
+std::string describe(const Point& point) {
+  std::string text = fmt::format("{} B={} T={} {} {} {}", point.config.name, point.batch, point.seq,
+                                 compile::dtype_name(point.step), compile::name_of(point.step.engine),
+                                 passes::name_of(point.step.attention));
+  if (point.step.recompute != passes::Recompute::none) {
+    text += fmt::format(" recompute={}", passes::name_of(point.step.recompute));
+  }
+  if (point.step.micro_batches > 1) text += fmt::format(" grad-accum={}", point.step.micro_batches);
+  return text;
+}
+
+std::unique_ptr<backends::Backend> make_backend(const Point& point) {
+  return make_backend(point.device, point.step.engine,
+                      {.threads = point.threads,
+                       .gemm_search = point.gemm_search,
+                       .deterministic = point.deterministic});
+}
+
+}  // namespace rooflm::lab

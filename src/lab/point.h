@@ -1,0 +1,49 @@
+// One configuration of a run: from the fields that were typed to a model, a recipe and a device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/provider.h"
+#include "compile/recipe.h"
+#include "devices/device.h"
+#include "model/config.h"
+#include "record/config.h"
+
+namespace rooflm::lab {
+
+/// A configuration with everything checked.
+struct Point {
+  model::ModelConfig config;
+  std::string device;
+  std::int64_t batch = 0;  ///< sequences of one micro-batch
+  std::int64_t seq = 0;
+  compile::StepOptions step;
+  int threads = 0;  ///< 0: one per core
+  std::uint64_t seed = 0;
+  int warmup = 2;
+  bool deterministic = true;
+  backends::GemmSearch gemm_search = backends::GemmSearch::full;
+  /// Tokens of one training step: batch * seq * micro-batches.
+  [[nodiscard]] std::int64_t tokens() const { return batch * seq * step.micro_batches; }
+};
+
+/// Points from values of the fields of record::config_fields() as they are typed; absent ones are their initial
+/// values. Throws core::UsageError when one cannot be (sizes that do not divide, a sequence beyond the positions of
+/// the model), core::InputError for bad model files, core::Unavailable for dtypes that a device does not compute:
+/// before anything runs.
+std::vector<Point> make_points(std::span<const record::Config> configs);
+
+/// The whole configuration of a point, with what follows from it: what a record keeps.
+record::Config config_of(const Point& point);
+
+/// "gpt2 B=4 T=64 fp32 fused flash", for progress lines.
+std::string describe(const Point& point);
+
+/// A backend for the point, see make_backend in lab/devices.h.
+std::unique_ptr<backends::Backend> make_backend(const Point& point);
+
+}  // namespace rooflm::lab

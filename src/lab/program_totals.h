@@ -1,0 +1,43 @@
+// Sums over the ops and tensors of a program.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "compile/passes/plan_memory.h"
+#include "program/program.h"
+
+namespace rooflm::lab {
+
+/// A program and the lifetimes and arena offsets of its tensors. Borrows both.
+struct PlannedProgram {
+  const program::Program& program;
+  const passes::MemoryPlan& plan;
+};
+
+/// "h.3/attention/qk" becomes "h.*/attention/qk": one block for all layers.
+std::string block_of(std::string_view scope);
+
+/// Most bytes alive at once of the tensors that forward ops write for backward ops to read.
+std::int64_t saved_for_backward_bytes(const PlannedProgram& planned);
+
+/// What a group of ops costs together.
+struct Totals {
+  std::int64_t ops = 0;
+  program::Cost cost{.launches = 0};
+};
+
+/// Of the phases that have ops, in their order.
+std::vector<std::pair<program::Phase, Totals>> totals_by_phase(const program::Program& program);
+/// Of the blocks (block_of the scope), in the order in which they first appear. Setup ops are left out.
+std::vector<std::pair<std::string, Totals>> totals_by_block(const program::Program& program);
+/// Of everything that one step runs: all but setup ops.
+Totals step_totals(const program::Program& program);
+
+/// Bytes of the persistent tensors that have any, by role.
+std::vector<std::pair<program::Role, std::int64_t>> persistent_by_role(const program::Program& program);
+
+}  // namespace rooflm::lab

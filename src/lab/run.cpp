@@ -1,0 +1,379 @@
+// One run: built, checked against memory, measured, priced and recorded.
+#include "lab/run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <new>
+#include <tuple>
+#include <utility>
+
+#include "core/error.h"
+#include "core/statistics.h"
+#include "lab/devices.h"
+#include "lab/notes.h"
+#include "lab/program_totals.h"
+#include "lab/roofs.h"
+#include "lab/run_record.h"
+#include "lab/step_inputs.h"
+#include "measure/counters.h"
+#include "measure/drift.h"
+#include "measure/interleave.h"
+#include "measure/machine.h"
+#include "model/forward.h"
+#include "trace/memory_recorder.h"
+#include "trace/op_recorder.h"
+#include "trace/program_rows.h"
+#include "train/signals.h"
+
+namespace rooflm::lab {
+namespace {
+
+using measure::StepKind;
+
+/// Events are kept for this many observed steps at most before memory is taken for more.
+constexpr std::size_t kExpectedSteps = 64;
+/// What libraries, code and buffers of the process take besides the plan.
+constexpr double kProcessBytes = 256e6;
+
+/// Thrown between two steps when a signal asked to stop.
+struct Stopped {};
+
+/// Bytes of the largest weight: initial values pass through a host array of that size.
+double largest_weight_bytes(const program::Program& program) {
+  std::int64_t largest = 0;
+  for (const program::Tensor& tensor : program.tensors) {
+    if (tensor.role == program::Role::weight) largest = std::max(largest, tensor.bytes());
+  }
+  return static_cast<double>(largest);
+}
+
+/// A run on its way into the record.
+class Run {
+ public:
+  Run(const Point& point, const RunSettings& settings, CeilingBook& ceilings, record::Writer& record)
+      : point_(&point),
+        settings_(&settings),
+        ceilings_(&ceilings),
+        record_(&record),
+        provider_(&backends::provider_of(point.device)),
+        device_(provider_->describe(point.device)) {
+    outcome_.run = record.begin_run(run_row(point));
+  }
+
+  RunOutcome take() {
+    program::Program program =
+        compile::training_step(model::forward(point_->config, point_->batch, point_->seq), point_->step);
+    write_program(program);
+    const auto backend = make_backend(*point_);
+    if (!fits(program, *backend)) return end_oom(outcome_.needed_bytes);
+    if (!provider_->runs()) return end("planned");
+    try {
+      measure(std::move(program), *backend);
+    } catch (const core::OutOfMemory& error) {
+      return end_oom(error.needed_bytes());
+    } catch (const std::bad_alloc&) {
+      return end_oom(outcome_.needed_bytes);
+    } catch (const Stopped&) {
+      return end("interrupted");
+    }
+    return outcome_;
+  }
+
+ private:
+  void fact(const std::string& key, double value, const std::string& unit, const std::string& text = "") {
+    record_->add(outcome_.run, record::Fact{.key = key, .value = value, .unit = unit, .text = text});
+  }
+  void sentence(const std::string& key, const std::string& text) {
+    if (text.empty()) return;
+    record_->add(outcome_.run, record::Fact{.key = key, .value = {}, .unit = {}, .text = text});
+  }
+
+  RunOutcome end(const std::string& status) {
+    outcome_.status = status;
+    record_->end_run(outcome_.run, status);
+    record_->commit();
+    return outcome_;
+  }
+
+  RunOutcome end_oom(double needed_bytes) {
+    outcome_.needed_bytes = std::max(needed_bytes, outcome_.needed_bytes);
+    fact("needed_bytes", outcome_.needed_bytes, "B");
+    fact("free_bytes", outcome_.free_bytes, "B");
+    return end("oom");
+  }
+
+  [[nodiscard]] bool has_arena() const { return point_->step.engine == compile::EngineKind::fused; }
+
+  /// Asked before anything large is allocated: an operating system that promises more than it has ends the process
+  /// instead. A plan has to fit the memory of the device that it is for; one for this machine is not limited unless
+  /// the user says so.
+  bool fits(const program::Program& program, const backends::Backend& backend) {
+    outcome_.free_bytes = backend.free_bytes();
+    if (std::isfinite(outcome_.free_bytes)) fact("free_bytes", outcome_.free_bytes, "B");
+    const double limit = settings_->memory_limit_bytes.value_or(std::numeric_limits<double>::infinity());
+    const double besides = provider_->runs() ? largest_weight_bytes(program) + kProcessBytes : 0;
+    return outcome_.needed_bytes <= limit && outcome_.needed_bytes + besides <= outcome_.free_bytes;
+  }
+
+  /// What is known before anything runs.
+  void write_program(const program::Program& program) {
+    const engines::MemoryNeed need = engines::memory_need(program, point_->step.engine);
+    const auto tokens = static_cast<double>(point_->tokens());
+    outcome_.needed_bytes = static_cast<double>(need.total());
+    outcome_.model_flop =
+        static_cast<double>(model::model_flop_per_token(point_->config, point_->seq)) * tokens;
+    outcome_.matmul_flop = static_cast<double>(step_totals(program).cost.matmul_flop);
+    outcome_.plan_bytes = static_cast<double>(need.transient_bytes);
+    outcome_.state_bytes = static_cast<double>(need.persistent_bytes);
+    fact("tokens", tokens, "tokens");
+    fact("model_flop", outcome_.model_flop, "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
+    fact("matmul_flop", outcome_.matmul_flop, "flop");
+    fact("plan_bytes", outcome_.plan_bytes, "B");
+    fact("state_bytes", outcome_.state_bytes, "B");
+    fact("needed_bytes", outcome_.needed_bytes, "B");
+    if (const auto peak = device_.peak(compile::dtype_name(point_->step))) {
+      fact("datasheet_flop_per_s", *peak, "flop/s",
+           fmt::format("dense {} peak of the {} by its data sheet", compile::dtype_name(point_->step), device_.name));
+    }
+    if (settings_->observe) write_ops(program);
+    record_->commit();
+  }
+
+  void write_ops(const program::Program& program) {
+    const passes::MemoryPlan plan = passes::plan_memory(program);
+    const std::int64_t run = outcome_.run;
+    record_->add(run, trace::op_rows(program, std::string(compile::name_of(point_->step.engine))));
+    record_->add(run, trace::tensor_rows(program, plan, has_arena()));
+    fact("arena_bytes", static_cast<double>(plan.arena_bytes), "B");
+    fact("live_bytes_peak", static_cast<double>(plan.peak_live_bytes), "B");
+    if (has_arena()) record_->add(run, trace::planned_memory_events(program, plan));
+  }
+
+  /// The rate that MFU divides by, and the ceilings that roofs need.
+  void find_ceilings() {
+    if (!settings_->measure_peak && !settings_->observe) return;
+    const std::size_t known = ceilings_->rows().size();
+    ceilings_->measure({point_, 1},
+                       settings_->observe ? CeilingBook::Wanted::all : CeilingBook::Wanted::products);
+    for (std::size_t i = known; i < ceilings_->rows().size(); ++i) record_->add(ceilings_->rows()[i]);
+    outcome_.peak = ceilings_->products(*point_);
+    if (outcome_.peak) fact("peak_flop_per_s", outcome_.peak->value, "flop/s", describe_peak(*outcome_.peak));
+  }
+
+  /// Roofs are lower bounds: ceilings that the measured times beat were measured in a worse moment than the
+  /// steps, and are measured again beside them.
+  void write_roofs(const program::Program& program, const MeasuredTimes& measured) {
+    constexpr int kAttempts = 2;
+    auto machine = machine_of(ceilings_->rows(), point_->device, point_->threads);
+    // Without ceilings nothing is predicted: a roof of no height would be a claim.
+    if (machine.levels.empty()) return;
+    auto roofs = perfmodel::predict_roofs(machine, program);
+    for (int i = 0; i < kAttempts && provider_->is_host(); ++i) {
+      const auto bounds = beaten_bounds(roofs, measured);
+      if (bounds.empty()) break;
+      const auto higher = ceilings_->raise(*point_, bounds);
+      if (higher.empty()) break;
+      note("  faster than the ceilings of {}: measured again", fmt::join(bounds, ", "));
+      for (const record::Ceiling& ceiling : higher) record_->add(ceiling);
+      machine = machine_of(ceilings_->rows(), point_->device, point_->threads);
+      roofs = perfmodel::predict_roofs(machine, program);
+    }
+    record_->add(outcome_.run, roofs);
+    outcome_.peak = ceilings_->products(*point_);
+    if (outcome_.peak) fact("peak_flop_per_s", outcome_.peak->value, "flop/s", describe_peak(*outcome_.peak));
+  }
+
+  void measure(program::Program program, backends::Backend& backend) {
+    find_ceilings();
+    measure::reset_peak_resident();
+    const auto resident_before = measure::resident_bytes();
+    engines::TensorStore store(backend);
+    engines::Engine engine(std::move(program), point_->step.engine, store,
+                           settings_->memory_limit_bytes.value_or(0));
+    StepInputs inputs(engine, *point_, point_->seed, settings_->shards);
+    const bool interrupted = settings_->observe ? take_apart(engine, backend, inputs) : time_steps(engine, inputs);
+    write_memory(engine, store, resident_before);
+    write_kernels(backend);
+    if (!settings_->shards.empty()) fact("loader_wait_s", inputs.loader_wait_s(), "s");
+    if (settings_->observe && !interrupted) look_closer(engine, inputs);
+    end(interrupted ? "interrupted" : "success");
+  }
+
+  /// Plain steps alone.
+  bool time_steps(engines::Engine& engine, StepInputs& inputs) {
+    const measure::BenchOptions options{.warmup = point_->warmup,
+                                        .steps = settings_->max_steps,
+                                        .precision = settings_->precision,
+                                        .max_seconds = settings_->max_seconds};
+    measure::BenchResult result = measure::run_bench(engine, options, [&](int step) {
+      if (train::StopSignals::received() != 0) throw Stopped();
+      inputs.write(step);
+    });
+    if (!provider_->is_host()) result.clock = {};
+    std::vector<record::Sample> rows;
+    for (std::size_t i = 0; i < result.samples.size(); ++i) {
+      add_samples(rows, static_cast<std::int64_t>(i), result.samples[i], measure::name_of(StepKind::plain));
+    }
+    record_->add(outcome_.run, rows);
+    write_uncertainty(result.stop_reason, result.others_share, result.step, result.clock);
+    outcome_.times = std::move(result);
+    return false;
+  }
+
+  /// Plain and observed steps in turn.
+  bool take_apart(engines::Engine& engine, backends::Backend& backend, StepInputs& inputs) {
+    const measure::InterleaveOptions options{.warmup = point_->warmup,
+                                             .precision = settings_->precision,
+                                             .min_steps = settings_->min_steps,
+                                             .max_steps = settings_->max_steps,
+                                             .max_seconds = settings_->max_seconds};
+    trace::OpRecorder recorder(engine.program(), backend, kExpectedSteps);
+    const auto clock_before = host_clock();
+    const auto result = measure::run_interleaved(engine, recorder, options, [&](int step, StepKind /*kind*/) {
+      if (train::StopSignals::received() != 0) return false;
+      inputs.write(step);
+      recorder.set_step(step);
+      return true;
+    });
+    std::vector<record::Sample> rows;
+    for (std::size_t i = 0; i < result.steps.size(); ++i) {
+      add_samples(rows, static_cast<std::int64_t>(i), result.steps[i].times,
+                  measure::name_of(result.steps[i].kind));
+    }
+    record_->add(outcome_.run, rows);
+    record_->add(outcome_.run, recorder.events());
+    write_roofs(engine.program(), measured_times(recorder.events(), result));
+    const core::Summary plain = core::summarise(result.step_seconds(StepKind::plain));
+    write_uncertainty(result.stop_reason, result.others_share, plain,
+                      {.before_hz = clock_before, .after_hz = host_clock()});
+    write_observer_cost(plain, result.step_seconds(StepKind::observed));
+    return result.stop_reason == "interrupted";
+  }
+
+  [[nodiscard]] std::optional<double> host_clock() const {
+    return provider_->is_host() ? measure::clock_hz() : std::nullopt;
+  }
+
+  void write_uncertainty(const std::string& stop_reason, std::optional<double> others_share,
+                         const core::Summary& plain, const measure::ClockChange& clock) {
+    sentence("stop_reason", stop_reason);
+    if (others_share) record_->add(outcome_.run, others_fact(*others_share));
+    if (plain.count == 0) return;
+    sentence("drift", measure::drift_sentence(plain, clock));
+  }
+
+  void write_observer_cost(const core::Summary& plain, const std::vector<double>& observed) {
+    if (plain.count == 0) return;
+    measure::BenchResult times;
+    times.step = plain;
+    outcome_.times = std::move(times);
+    if (observed.empty()) return;
+    const double cost = core::median(observed) / plain.median - 1;
+    fact("observer_cost", cost, "",
+         fmt::format("observed steps take {:+.2f} % (medians of {} observed and {} plain steps, run in turn)",
+                     100 * cost, observed.size(), plain.count));
+  }
+
+  void write_memory(engines::Engine& engine, const engines::TensorStore& store,
+                    std::optional<std::int64_t> resident_before) {
+    outcome_.peak_bytes = static_cast<double>(store.bytes() + engine.io().bytes() + engine.peak_transient_bytes() +
+                                              store.backend().workspace_bytes());
+    fact("peak_bytes", *outcome_.peak_bytes, "B", "tensors, inputs and what kernels hold for themselves");
+    const auto resident_peak = measure::peak_resident_bytes();
+    if (provider_->is_host() && resident_before && resident_peak) {
+      outcome_.rss_increase_bytes = static_cast<double>(*resident_peak - *resident_before);
+      fact("rss_increase_bytes", *outcome_.rss_increase_bytes, "B");
+    }
+    outcome_.loss = engine.io().read<float>("loss").at(0);
+    fact("loss", *outcome_.loss, "nats");
+  }
+
+  /// Which kernels a choice among several fell on.
+  void write_kernels(const backends::Backend& backend) {
+    std::tie(outcome_.attention_forward, outcome_.attention_backward) = provider_->attention_kernels(backend);
+    sentence("attention_forward", outcome_.attention_forward);
+    sentence("attention_backward", outcome_.attention_backward);
+    const backends::GemmChoices choices = backend.gemm_choices();
+    if (choices.first + choices.kept + choices.searched == 0) return;
+    fact("gemm_search_s", choices.search_s, "s",
+         fmt::format("GEMM algorithms: {} searched now, {} from the autotune cache, {} the library's first choice",
+                     choices.searched, choices.kept, choices.first));
+  }
+
+  void look_closer(engines::Engine& engine, StepInputs& inputs) {
+    if (!has_arena()) {
+      inputs.write(0);
+      write_allocations(engine);
+    }
+    if (provider_->is_host()) write_counters(engine, inputs);
+  }
+
+  /// A few more steps under hardware counters, beside what is counted from shapes.
+  void write_counters(engines::Engine& engine, StepInputs& inputs) {
+    constexpr int kSteps = 3;
+    measure::Counters counters;
+    if (!counters.is_available()) return;  // the command says why, once
+    std::map<std::string, record::Counter> sums;
+    for (int i = 0; i < kSteps; ++i) {
+      inputs.write(i);
+      counters.start();
+      engine.run();
+      counters.stop();
+      for (const measure::CounterValue& value : counters.read()) {
+        record::Counter& sum = sums[value.name];
+        sum.phase = "step";
+        sum.name = value.name;
+        sum.value += value.value / kSteps;
+        sum.unit = value.unit;
+        sum.source = "perf_event";
+      }
+    }
+    const program::Cost cost = step_totals(engine.program()).cost;
+    std::vector<record::Counter> rows;
+    std::transform(sums.begin(), sums.end(), std::back_inserter(rows),
+                   [](const auto& sum) { return sum.second; });
+    const auto counted = [&](const char* name, std::int64_t value, const char* unit) {
+      record::Counter& row = rows.emplace_back();
+      row.phase = "step";
+      row.name = name;
+      row.value = static_cast<double>(value);
+      row.unit = unit;
+      row.source = "shapes";
+    };
+    counted("flop", cost.matmul_flop + cost.elementwise_flop, "flop");
+    counted("bytes_read", cost.bytes_read, "B");
+    counted("bytes_written", cost.bytes_written, "B");
+    record_->add(outcome_.run, rows);
+  }
+
+  /// One more step of an engine that allocates as it goes, to see what.
+  void write_allocations(engines::Engine& engine) {
+    trace::MemoryRecorder memory(engine.program());
+    engine.run(&memory);
+    record_->add(outcome_.run, memory.events());
+    fact("allocations", static_cast<double>(memory.allocations()), "", "per step");
+    fact("allocator_peak_bytes", static_cast<double>(engine.peak_transient_bytes()), "B");
+  }
+
+  const Point* point_;
+  const RunSettings* settings_;
+  CeilingBook* ceilings_;
+  record::Writer* record_;
+  const backends::Provider* provider_;
+  devices::Device device_;
+  RunOutcome outcome_;
+};
+
+}  // namespace
+
+RunOutcome run_point(const Point& point, const RunSettings& settings, CeilingBook& ceilings, record::Writer& record) {
+  return Run(point, settings, ceilings, record).take();
+}
+
+}  // namespace rooflm::lab

@@ -1,0 +1,29 @@
+// What commands that measure steps write into a run record alike.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "lab/point.h"
+#include "engines/engine.h"
+#include "record/writer.h"
+
+namespace rooflm::lab {
+
+/// A record of this command, with its environment in it. Throws core::InputError when it cannot be made.
+std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, const std::string& command,
+                                            bool overwrite);
+
+/// The configuration of a run, with the status "running".
+record::Run run_row(const Point& point);
+
+/// The samples of step number `step`: its phases and the whole. `kind` as in record::Sample.
+void add_samples(std::vector<record::Sample>& rows, std::int64_t step, const engines::StepTimes& times,
+                 const std::string& kind);
+
+/// What measure::MachineLoad found; the text says so when it was much.
+record::Fact others_fact(double others_share);
+
+}  // namespace rooflm::lab

@@ -1,0 +1,70 @@
+// What a measured training step computes on: initial weights, and random tokens or a text.
+#include "lab/step_inputs.h"
+
+#include <array>
+#include <cmath>
+
+#include "core/rng.h"
+#include "model/parameters.h"
+
+namespace rooflm::lab {
+namespace {
+
+/// Stream of the random tokens; weights use the hash of their names.
+constexpr std::uint64_t kTokenStream = 0x746f6b656e73;
+constexpr double kLearningRate = 3e-4;
+
+}  // namespace
+
+StepInputs::StepInputs(engines::Engine& engine, const Point& point, std::uint64_t seed,
+                       const std::vector<std::filesystem::path>& shards)
+    : engine_(&engine), point_(&point) {
+  if (!shards.empty()) {
+    loader_ = std::make_unique<train::DataLoader>(
+        shards, train::DataLoaderOptions{.batch = point.batch,
+                                         .seq = point.seq,
+                                         .seed = seed,
+                                         .vocab_size = static_cast<std::uint32_t>(point.config.vocab)});
+  }
+  for (const model::Parameter& parameter : model::parameters(point.config)) {
+    const std::vector<float> values = model::initial_values(parameter, point.config, seed);
+    engine.store().write<float>(parameter.name, values);
+  }
+  engine.setup();
+  if (!loader_) write_random_tokens(seed);
+}
+
+void StepInputs::write_random_tokens(std::uint64_t seed) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(point_->batch * point_->seq));
+  std::uint64_t stream = kTokenStream;
+  for (int i = 0; i < point_->step.micro_batches; ++i) {
+    for (const char* input : {"tokens", "targets"}) {
+      for (std::size_t k = 0; k < ids.size(); ++k) {
+        const std::uint64_t word = core::philox(seed, stream, k)[0];
+        ids[k] = static_cast<std::int32_t>(word * static_cast<std::uint64_t>(point_->config.vocab) >> 32U);
+      }
+      engine_->io().write<std::int32_t>(compile::micro_batch_name(input, i), ids);
+      ++stream;
+    }
+  }
+}
+
+void StepInputs::write_next_batch() {
+  for (int i = 0; i < point_->step.micro_batches; ++i) {
+    const train::Batch& batch = loader_->next();
+    engine_->io().write<std::int32_t>(compile::micro_batch_name("tokens", i), batch.tokens);
+    engine_->io().write<std::int32_t>(compile::micro_batch_name("targets", i), batch.targets);
+  }
+  loader_wait_s_ = loader_->wait_s();
+}
+
+void StepInputs::write(int step) {
+  if (loader_) write_next_batch();
+  const auto& optimizer = point_->step.optimizer;
+  const std::array<float, 4> hyper = {static_cast<float>(kLearningRate),
+                                      static_cast<float>(1 - std::pow(optimizer.beta1, step + 1)),
+                                      static_cast<float>(1 - std::pow(optimizer.beta2, step + 1)), 0.0F};
+  engine_->io().write<float>("hyper", hyper);
+}
+
+}  // namespace rooflm::lab

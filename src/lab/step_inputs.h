@@ -1,0 +1,39 @@
+// What a measured training step computes on: initial weights, and random tokens or a text.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "lab/point.h"
+#include "engines/engine.h"
+#include "train/data_loader.h"
+
+namespace rooflm::lab {
+
+/// Writes the inputs of each step of an engine, which must outlive it.
+class StepInputs {
+ public:
+  /// Initialises the weights from the seed and runs the engine's setup. With `shards` each step gets the next
+  /// batch of that text, otherwise all get the same uniform random ids below the vocabulary. Throws
+  /// core::InputError for damaged shards.
+  StepInputs(engines::Engine& engine, const Point& point, std::uint64_t seed,
+             const std::vector<std::filesystem::path>& shards = {});
+
+  /// Inputs of step `step` (from 0): the optimizer's scalars, and the next batch.
+  void write(int step);
+  /// Time that `write` waited for the loader so far.
+  [[nodiscard]] double loader_wait_s() const { return loader_wait_s_; }
+
+ private:
+  void write_random_tokens(std::uint64_t seed);
+  void write_next_batch();
+
+  engines::Engine* engine_;
+  const Point* point_;
+  std::unique_ptr<train::DataLoader> loader_;
+  double loader_wait_s_ = 0;
+};
+
+}  // namespace rooflm::lab
