@@ -55,6 +55,7 @@ std::map<std::string, double> highest(const RunData& run, const std::string& uni
   std::map<std::string, double> best;
   for (const record::Ceiling& ceiling : run.ceilings) {
     if (ceiling.unit != unit || (has_own && ceiling.threads != run.run.threads)) continue;
+    if (ceiling.what.starts_with("instruction")) continue;  // roofs are of matrix products
     double& value = best[by_level ? ceiling.level : ceiling.what + " " + ceiling.dtype];
     value = std::max(value, ceiling.value);
   }
