@@ -20,7 +20,7 @@ CREATE TABLE environment (
 CREATE TABLE ceiling (
   id INTEGER PRIMARY KEY,
   device TEXT NOT NULL,             -- 'cpu', 'cuda:0'
-  what TEXT NOT NULL,               -- 'matmul', 'read', 'write', 'update', 'copy', 'triad', 'adamw'
+  what TEXT NOT NULL,               -- 'matmul', 'instruction', 'read', 'write', 'update', 'copy', 'triad', 'adamw'
   level TEXT NOT NULL DEFAULT '',   -- 'L1', 'L2', 'L3', 'DRAM'; '' for arithmetic
   dtype TEXT NOT NULL DEFAULT '',
   threads INTEGER NOT NULL DEFAULT 0,

@@ -56,6 +56,7 @@ std::map<std::string, double> highest(const RunData& run, const std::string& uni
   for (const record::Ceiling& ceiling : run.ceilings) {
     if (ceiling.unit != unit || (has_own && ceiling.threads != run.run.config.integer("threads").value_or(0)))
       continue;
+    if (ceiling.what.starts_with("instruction")) continue;  // roofs are of matrix products
     double& value = best[by_level ? ceiling.level : ceiling.what + " " + ceiling.dtype];
     value = std::max(value, ceiling.value);
   }
