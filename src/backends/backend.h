@@ -58,15 +58,6 @@ class Recording {
   virtual void replay() = 0;
 };
 
-/// How the GEMM algorithms of a backend's kernels were found.
-struct GemmChoices {
-  int first = 0;       ///< matmuls that run the library's first proposal
-  int kept = 0;        ///< that took their algorithm from the autotune cache, or from an earlier process
-  int searched = 0;    ///< whose algorithm was searched by this backend
-  double search_s = 0; ///< that took so long
-  std::string text{};  ///< the algorithms themselves, for MakeOptions::gemm_choices; "" when there are none
-};
-
 /// A device and its kernels. The virtuals are about memory and time, never about single ops.
 class Backend {
  public:
@@ -99,9 +90,6 @@ class Backend {
 
   /// Bytes that the backend itself holds for its kernels, beside what was allocated through it.
   [[nodiscard]] virtual std::int64_t workspace_bytes() const { return 0; }
-
-  /// Of the kernels made so far.
-  [[nodiscard]] virtual GemmChoices gemm_choices() const { return {}; }
 
   /// The first kernel of the table that handles `op`; core::Unavailable names the op, its dtypes and the
   /// device when there is none.

@@ -28,7 +28,7 @@ struct MakeOptions {
   bool fast = true;  ///< the fused engine's kernels first; otherwise only the reference kernels, where a device has them
   int threads = 0;   ///< of a processor; 0: one per core
   GemmSearch gemm_search = GemmSearch::full;
-  std::string gemm_choices{};  ///< Backend::gemm_choices of an earlier process: they win over cache and search
+  std::string gemm_choices{};  ///< GemmChoices::text of an earlier process: they win over cache and search
   bool deterministic = true;   ///< sums in a fixed order, the same bits every time
 };
 
@@ -44,6 +44,15 @@ struct TimedLoop {
 
 /// "driver" -> "580.65"
 using Lines = std::vector<std::pair<std::string, std::string>>;
+
+/// How the GEMM algorithms of a backend's kernels were found.
+struct GemmChoices {
+  int first = 0;       ///< matmuls that run the library's first proposal
+  int kept = 0;        ///< that took their algorithm from the autotune cache, or from an earlier process
+  int searched = 0;    ///< whose algorithm was searched by this backend
+  double search_s = 0; ///< that took so long
+  std::string text{};  ///< the algorithms themselves, for MakeOptions::gemm_choices; "" when there are none
+};
 
 /// One per backend, without state. `device` is a name that parse() returned.
 class Provider {
@@ -77,6 +86,8 @@ class Provider {
   [[nodiscard]] virtual std::pair<std::string, std::string> attention_kernels(const Backend& /*backend*/) const {
     return {};
   }
+  /// How the GEMM algorithms of a backend that this made were found, for the kernels made so far.
+  [[nodiscard]] virtual GemmChoices gemm_choices(const Backend& /*backend*/) const { return {}; }
   /// Loops over its memories, and what brings work and data to it. Throw core::Unavailable, core::OutOfMemory.
   [[nodiscard]] virtual std::vector<TimedLoop> memory_loops(const std::string& device) const;
   [[nodiscard]] virtual std::vector<TimedLoop> link_loops(const std::string& device) const;

@@ -1,25 +1,32 @@
 // rooflm peaks: measures what this machine can do at best.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "cli/command_record.h"
 #include "cli/commands.h"
-#include "lab/devices.h"
-#include "lab/gpu_ceilings.h"
-#include "lab/machine_ceilings.h"
-#include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "lab/devices.h"
+#include "lab/gpu_ceilings.h"
+#include "lab/machine_ceilings.h"
+#include "measure/instruction_peaks.h"
 #include "record/rows.h"
 
 namespace rooflm::cli {
 namespace {
+
+using lab::ComputeDtype;
+using lab::resolve_threads;
 
 struct Options {
   std::string device = "cpu";
@@ -27,19 +34,22 @@ struct Options {
   std::string threads;
   std::string seconds;
   std::string format = "table";
+  std::string record;
+  bool overwrite = false;
   bool remeasure = false;
 };
 
-ComputeDtype parse_peak_dtype(const std::string& name, const std::string& device) {
-  return name == "fp64" && device == "cpu" ? ComputeDtype{core::DType::f64}
-                                           : parse_compute_dtype(name, device);
-}
-
+/// The matmul dtypes of a device: those that steps compute in, and fp64 where peaks has it too.
 std::vector<ComputeDtype> dtypes_of(const std::string& typed, const std::string& device) {
-  const std::string all = device == "cpu" ? "fp32,bf16,fp64" : "fp32,tf32,bf16,fp16";
+  const devices::Device description = backends::provider_of(device).describe(device);
+  const auto is_measured = [&](const std::string& name) {
+    return std::ranges::find(description.peak_dtypes, name) != description.peak_dtypes.end();
+  };
   std::vector<ComputeDtype> dtypes;
-  for (const std::string& name : parse_names("--dtype", typed.empty() ? all : typed)) {
-    dtypes.push_back(parse_peak_dtype(name, device));
+  for (const std::string& name : typed.empty() ? description.peak_dtypes : parse_names("--dtype", typed)) {
+    dtypes.push_back(name == "fp64" && is_measured(name)
+                         ? ComputeDtype{core::DType::f64}
+                         : lab::parse_compute_dtype(name, device, description));
   }
   return dtypes;
 }
@@ -61,11 +71,50 @@ Row ceiling_row(const record::Ceiling& ceiling) {
   return row;
 }
 
+/// A row without a rate behind the products of the dtype, which says why the processor has no instruction
+/// peak.
+void add_missing_instructions(core::DType dtype, std::vector<Row>& rows) {
+  const std::string name(core::name_of(dtype));
+  const std::string reason = measure::why_no_instruction_peak(name);
+  if (reason.empty()) return;
+  Row row;
+  row.set("what", "instruction");
+  row.set("device", "cpu");
+  row.set("level", "");
+  row.set("dtype", name);
+  row.set("value", Cell{});
+  row.set("unit", "flop/s");
+  row.set("problem", reason);
+  const auto last = std::find_if(rows.rbegin(), rows.rend(), [&](const Row& other) {
+    return other.text("what") == "matmul" && other.text("dtype") == name;
+  });
+  rows.insert(last.base(), std::move(row));
+}
+
+/// Writes 'share_of_instruction' into the rows of matrix products: their rate over the instruction peak of
+/// the same dtype and threads, both under a lasting load or both in a burst.
+void add_instruction_shares(const std::vector<record::Ceiling>& ceilings, std::vector<Row>& rows) {
+  constexpr std::string_view kMatmul = "matmul";
+  for (std::size_t i = 0; i < ceilings.size(); ++i) {
+    const record::Ceiling& product = ceilings[i];
+    if (!product.what.starts_with(kMatmul)) continue;
+    const auto peak = std::ranges::find_if(ceilings, [&](const record::Ceiling& other) {
+      return other.what == "instruction" + product.what.substr(kMatmul.size()) &&
+             other.device == product.device && other.dtype == product.dtype &&
+             other.threads == product.threads;
+    });
+    if (peak != ceilings.end()) rows[i].set("share_of_instruction", product.value / peak->value);
+  }
+}
+
 constexpr const char* kIntervalNote =
     "value: median; low to high: its confidence interval (95% or more, order statistics).";
 constexpr const char* kProductNote =
     "matmul: the fastest of several square products with the kernels of the fused engine (fp64: the "
     "reference), under a lasting load; matmul burst: a few at a time on a GPU that was at rest.";
+constexpr const char* kInstructionNote =
+    "instruction: multiply-adds on registers alone, with the instructions that problem names (the fastest "
+    "first), which no product can pass; of instr.: the matmul's share of it.";
 constexpr const char* kMemoryNote =
     "read, write, update (a = 2 a + 2), copy, triad, adamw (four arrays read, three of them written), add: "
     "bytes that the loop names, as STREAM counts them; half of each cache is walked through. adamw on a GPU: "
@@ -84,12 +133,13 @@ Table peaks_table() {
                       {"threads", "threads"},
                       {"value", "value", Show::si},
                       {"unit", "unit"},
+                      {"share_of_instruction", "of instr.", Show::percent},
                       {"ci_low", "low", Show::si},
                       {"ci_high", "high", Show::si},
                       {"samples", "samples"},
                       {"problem", "problem"}},
           .rows = {},
-          .notes = {"", kIntervalNote, kProductNote, kMemoryNote, kLinkNote, kKeptNote}};
+          .notes = {"", kIntervalNote, kProductNote, kInstructionNote, kMemoryNote, kLinkNote, kKeptNote}};
 }
 
 std::set<int> thread_counts(const std::string& typed) {
@@ -106,11 +156,14 @@ std::set<int> thread_counts(const std::string& typed) {
 
 std::vector<record::Ceiling> measure_processor(const Options& options,
                                                const std::vector<ComputeDtype>& dtypes) {
-  CeilingRequest request{
-      .threads = thread_counts(options.threads), .dtypes = {}, .remeasure = options.remeasure, .seconds = {}};
+  lab::CeilingRequest request{.threads = thread_counts(options.threads),
+                              .dtypes = {},
+                              .remeasure = options.remeasure,
+                              .only_products = false,
+                              .seconds = {}};
   if (!options.seconds.empty()) request.seconds = parse_number("--seconds", options.seconds, 0.01);
   for (const ComputeDtype dtype : dtypes) request.dtypes.push_back(dtype.dtype);
-  return machine_ceilings(request);
+  return lab::machine_ceilings(request);
 }
 
 std::optional<double> seconds_of(const Options& options) {
@@ -122,8 +175,12 @@ std::vector<record::Ceiling> measure_gpu(const Options& options, const std::stri
                                          const std::vector<ComputeDtype>& dtypes) {
   const auto seconds = seconds_of(options);
   auto ceilings =
-      gpu_ceilings({.device = device, .dtypes = dtypes, .remeasure = options.remeasure, .seconds = seconds});
-  const auto links = gpu_links(device, seconds);
+      lab::gpu_ceilings({.device = device,
+                         .dtypes = dtypes,
+                         .remeasure = options.remeasure,
+                         .only_products = false,
+                         .seconds = seconds});
+  const auto links = lab::gpu_links(device, seconds);
   ceilings.insert(ceilings.end(), links.begin(), links.end());
   return ceilings;
 }
@@ -132,17 +189,28 @@ int run(const Options& options) {
   const Format format = parse_format(options.format);
   std::vector<std::pair<std::string, std::vector<ComputeDtype>>> wanted;
   for (const std::string& name : parse_names("--device", options.device)) {
-    const std::string device = parse_device(name);
-    if (device == "null") throw core::UsageError("--device null runs nothing: there is nothing to measure");
-    make_backend(device, compile::EngineKind::fused, 0);
+    const std::string device = lab::parse_device(name);
+    lab::require_runs(device, "measured");
+    lab::make_backend(device, compile::EngineKind::fused);
     wanted.emplace_back(device, dtypes_of(options.dtype, device));
   }
+  CommandRecord record(options.record, options.overwrite, "peaks");
   Table table = peaks_table();
   for (const auto& [device, dtypes] : wanted) {
     const auto ceilings =
-        device == "cpu" ? measure_processor(options, dtypes) : measure_gpu(options, device, dtypes);
-    for (const record::Ceiling& ceiling : ceilings) table.rows.push_back(ceiling_row(ceiling));
+        lab::is_host(device) ? measure_processor(options, dtypes) : measure_gpu(options, device, dtypes);
+    std::vector<Row> rows;
+    for (const record::Ceiling& ceiling : ceilings) {
+      record.writer().add(ceiling);
+      rows.push_back(ceiling_row(ceiling));
+    }
+    add_instruction_shares(ceilings, rows);
+    table.rows.insert(table.rows.end(), rows.begin(), rows.end());
+    for (const ComputeDtype dtype : dtypes) {
+      if (lab::is_host(device)) add_missing_instructions(dtype.dtype, table.rows);
+    }
   }
+  record.finish();
   write_out(format_table(table, format));
   return 0;
 }
@@ -162,6 +230,8 @@ Body declare_peaks(CLI::App& app) {
          "--seconds", options->seconds,
          "Least time for each row and product size, in seconds; nothing kept is used, nothing is kept")
       ->type_name("S");
+  app.add_option("-o,--output", options->record, "Keep the ceilings in this run record")->type_name("FILE.rooflm");
+  app.add_flag("--overwrite", options->overwrite, "Replace a record of that name");
   app.add_flag("--remeasure", options->remeasure, "Measure again instead of taking what is kept");
   app.add_option("--format", options->format, "JSON and CSV are in flop/s and byte/s")
       ->type_name(kFormats)

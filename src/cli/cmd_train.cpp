@@ -89,6 +89,9 @@ int run(const TrainArguments& arguments) {
                                           .gemm_search = plan.point.gemm_search,
                                           .gemm_choices = plan.gemm_choices,
                                           .deterministic = plan.point.deterministic});
+  plan.options.gemm_choices = [&backend, &plan] {
+    return backends::provider_of(plan.point.device).gemm_choices(*backend).text;
+  };
   plan.options.peak_flop_per_s = arguments.peak_flop_per_s();
   if (!plan.options.peak_flop_per_s && arguments.measures_peak()) {
     plan.options.peak_flop_per_s = sustained_rate(plan);

@@ -15,7 +15,7 @@ void MicroOptions::add_to(CLI::App& app) {
   add("--seconds", seconds, "S", "Time spent on each row, three runs at least");
   add("--memory-limit", memory_limit, "SIZE", "What needs more is a row with status oom");
   add("--format", format, kFormats, "JSON and CSV carry every value in full");
-  add("--output,-o", record, "FILE.rooflm", "Keep the run record, to report and verify it later");
+  add("-o,--output", record, "FILE.rooflm", "Keep the run record, to report and verify it later");
   app.add_flag("--overwrite", overwrite, "Replace a record of that name")->group("Measuring");
   config.add_to(app);
 }

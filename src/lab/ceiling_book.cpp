@@ -39,7 +39,7 @@ void CeilingBook::add(const std::vector<record::Ceiling>& rows) {
 
 void CeilingBook::measure_host(std::span<const Point> points, Wanted wanted) {
   CeilingRequest request{
-      .threads = {}, .dtypes = {}, .remeasure = remeasure_, .memory = wanted == Wanted::all, .seconds = {}};
+      .threads = {}, .dtypes = {}, .remeasure = remeasure_, .only_products = wanted == Wanted::products, .seconds = {}};
   if (wanted == Wanted::all) request.threads.insert(1);
   for (const Point& point : points) {
     request.threads.insert(resolve_threads(point.threads));
@@ -64,7 +64,7 @@ void CeilingBook::measure(std::span<const Point> points, Wanted wanted) {
     add(gpu_ceilings({.device = device,
                       .dtypes = dtypes,
                       .remeasure = remeasure_,
-                      .memory = wanted == Wanted::all,
+                      .only_products = wanted == Wanted::products,
                       .seconds = {}}));
   }
 }

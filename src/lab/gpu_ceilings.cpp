@@ -138,7 +138,7 @@ Rows gpu_ceilings(const GpuCeilingRequest& request) {
   if (!kept.fault.empty()) note("measuring the ceilings again: {}", kept.fault);
   Collector collector(request, std::move(kept.rows));
   for (const ComputeDtype& compute : request.dtypes) collector.add_products(compute);
-  if (request.memory) collector.add_memory();
+  if (!request.only_products) collector.add_memory();
   if (!collector.has_new() || file.empty()) return collector.rows();
   try {
     measure::write_ceilings(file, key, collector.to_keep());

@@ -14,7 +14,7 @@ struct GpuCeilingRequest {
   std::string device;                ///< "cuda:0"
   std::vector<ComputeDtype> dtypes;  ///< of the matrix products
   bool remeasure = false;            ///< even what is kept
-  bool memory = true;                ///< also loops over memory
+  bool only_products = false;        ///< no loops over memory
   /// For each row, at least; what was measured for another time than the usual one is neither taken from the
   /// file nor kept in it.
   std::optional<double> seconds;

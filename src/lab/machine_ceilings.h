@@ -16,16 +16,17 @@ struct CeilingRequest {
   std::set<int> threads;
   std::vector<core::DType> dtypes;  ///< of the matrix products; those without a kernel here are left out
   bool remeasure = false;           ///< forget what is kept
-  bool memory = true;               ///< also the caches and DRAM
+  bool only_products = false;       ///< no instruction peaks, caches and DRAM
   /// For each row, at least; what was measured for another time than the usual one is neither taken from the
   /// file nor kept in it.
   std::optional<double> seconds;
 };
 
-/// Matrix products per dtype, and the loops of measure::measure_bandwidth for each cache level and DRAM, for
-/// each number of threads: from the file of measure::ceiling_file as far as it has them, measured
-/// otherwise (in less than ten seconds for fp32 and bf16 with two numbers of threads) and then kept there.
-/// Says on standard error what it measures and why; a file that cannot be read or written stops nothing.
+/// Matrix products per dtype with the instruction peak beside them, and the loops of
+/// measure::measure_bandwidth for each cache level and DRAM, for each number of threads: from the file of
+/// measure::ceiling_file as far as it has them, measured otherwise (in less than ten seconds for fp32 and
+/// bf16 with two numbers of threads) and then kept there. Says on standard error what it measures and why; a
+/// file that cannot be read or written stops nothing.
 std::vector<record::Ceiling> machine_ceilings(const CeilingRequest& request);
 
 /// Measures once more what `bounds` name, as perfmodel::Roof::bound does ("matmul fp32", "DRAM"), and returns the rows

@@ -176,30 +176,29 @@ std::vector<Point> make_points(std::span<const record::Config> configs) {
 record::Config config_of(const Point& point) {
   const model::ModelConfig& model = point.config;
   record::Config config;
-  config.set("model", record::Config::Value(model.name));
+  config.set("model", model.name);
   config.set("arch", model::name_of(model.arch));
   config.set("engine", compile::name_of(point.step.engine));
   config.set("attention", passes::name_of(point.step.attention));
-  config.set("device", record::Config::Value(point.device));
+  config.set("device", point.device);
   config.set("dtype", compile::dtype_name(point.step));
   config.set("recompute", passes::name_of(point.step.recompute));
-  const auto integer = [&](const char* key, std::int64_t value) { config.set(key, record::Config::Value(value)); };
-  integer("batch", point.batch);
-  integer("seq", point.seq);
-  integer("vocab", model.padded_vocab);
-  integer("layers", model.layers);
-  integer("heads", model.heads);
-  integer("kv_heads", model.kv_heads);
-  integer("d_model", model.d_model);
-  integer("d_ff", model.d_ff);
-  integer("params", model::parameter_count(model));
-  integer("grad_accum", point.step.micro_batches);
-  config.set("clip", record::Config::Value(point.step.optimizer.clip_norm));
-  config.set("deterministic", record::Config::Value(point.deterministic));
+  config.set("batch", point.batch);
+  config.set("seq", point.seq);
+  config.set("vocab", model.padded_vocab);
+  config.set("layers", model.layers);
+  config.set("heads", model.heads);
+  config.set("kv_heads", model.kv_heads);
+  config.set("d_model", model.d_model);
+  config.set("d_ff", model.d_ff);
+  config.set("params", model::parameter_count(model));
+  config.set("grad_accum", point.step.micro_batches);
+  config.set("clip", point.step.optimizer.clip_norm);
+  config.set("deterministic", point.deterministic);
   config.set("search_products", backends::name_of(point.gemm_search));
-  integer("threads", resolve_threads(point.threads));
-  integer("seed", static_cast<std::int64_t>(point.seed));
-  integer("warmup", point.warmup);
+  config.set("threads", resolve_threads(point.threads));
+  config.set("seed", static_cast<std::int64_t>(point.seed));
+  config.set("warmup", point.warmup);
   return config;
 }
 

@@ -299,7 +299,7 @@ class Run {
     std::tie(outcome_.attention_forward, outcome_.attention_backward) = provider_->attention_kernels(backend);
     sentence("attention_forward", outcome_.attention_forward);
     sentence("attention_backward", outcome_.attention_backward);
-    const backends::GemmChoices choices = backend.gemm_choices();
+    const backends::GemmChoices choices = provider_->gemm_choices(backend);
     if (choices.first + choices.kept + choices.searched == 0) return;
     fact("gemm_search_s", choices.search_s, "s",
          fmt::format("GEMM algorithms: {} searched now, {} from the autotune cache, {} the library's first choice",

@@ -34,29 +34,7 @@ std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, c
   return writer;
 }
 
-record::Run run_row(const Point& point) {
-  const model::ModelConfig& config = point.config;
-  return {.label = describe(point),
-          .model = config.name,
-          .arch = std::string(model::name_of(config.arch)),
-          .engine = std::string(compile::name_of(point.step.engine)),
-          .attention = std::string(passes::name_of(point.step.attention)),
-          .device = point.device,
-          .dtype = std::string(compile::dtype_name(point.step)),
-          .recompute = std::string(passes::name_of(point.step.recompute)),
-          .batch = point.batch,
-          .seq = point.seq,
-          .vocab = config.padded_vocab,
-          .layers = config.layers,
-          .heads = config.heads,
-          .kv_heads = config.kv_heads,
-          .d_model = config.d_model,
-          .d_ff = config.d_ff,
-          .params = model::parameter_count(config),
-          .grad_accum = point.step.micro_batches,
-          .threads = resolve_threads(point.threads),
-          .seed = static_cast<std::int64_t>(point.seed),
-          .warmup = point.warmup};
+record::Run run_row(const Point& point) { return {.label = describe(point), .config = config_of(point)}; }
 }
 
 void add_samples(std::vector<record::Sample>& rows, std::int64_t step, const engines::StepTimes& times,

@@ -16,7 +16,7 @@ namespace rooflm::lab {
 std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, const std::string& command,
                                             bool overwrite);
 
-/// The configuration of a run, with the status "running".
+/// A run with its whole configuration, with the status "running".
 record::Run run_row(const Point& point);
 
 /// The samples of step number `step`: its phases and the whole. `kind` as in record::Sample.

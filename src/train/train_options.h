@@ -31,6 +31,9 @@ struct TrainOptions {
   std::string prompt;                       ///< of samples; empty: the end-of-text token
   std::int64_t line_every = 10;             ///< steps between lines where there is no terminal
   std::filesystem::path log;                ///< JSONL; empty: log.jsonl in `out`
+  /// The GEMM algorithms that the backend runs, for checkpoints: a run that goes on runs the same, so that it continues
+  /// bit for bit. Absent where there is nothing to choose.
+  std::function<std::string()> gemm_choices{};
   double memory_limit_bytes = 0;            ///< 0: what is free
   std::optional<double> peak_flop_per_s{};  ///< what the MFU divides by; absent: no MFU
 };

@@ -236,7 +236,7 @@ void Trainer::Loop::sample_now() {
 
 void Trainer::Loop::save() {
   try {
-    state_.gemm_choices = session_.store().backend().gemm_choices().text;
+    if (options_.gemm_choices) state_.gemm_choices = options_.gemm_choices();
     summary_.checkpoint = save_checkpoint(options_.out, state_, session_, data_.tokenizer, options_.keep);
   } catch (const core::CheckFailed& error) {
     throw core::CheckFailed(

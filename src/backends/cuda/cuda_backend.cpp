@@ -126,7 +126,7 @@ class CudaBackend final : public Backend {
     return static_cast<double>(free) + static_cast<double>(reserved) - static_cast<double>(used);
   }
 
-  [[nodiscard]] GemmChoices gemm_choices() const override {
+  [[nodiscard]] GemmChoices gemm_choices() const {
     GemmChoices choices = context_->products().choices();
     choices.text = context_->products().cache().text();
     return choices;
@@ -153,6 +153,11 @@ std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& options
 AttentionKernels attention_kernels(const Backend& backend) {
   const auto* gpu = dynamic_cast<const CudaBackend*>(&backend);
   return gpu == nullptr ? AttentionKernels{} : gpu->attention_kernels();
+}
+
+GemmChoices gemm_choices(const Backend& backend) {
+  const auto* gpu = dynamic_cast<const CudaBackend*>(&backend);
+  return gpu == nullptr ? GemmChoices{} : gpu->gemm_choices();
 }
 
 }  // namespace rooflm::backends::cuda

@@ -16,7 +16,7 @@ struct CudaOptions {
   /// another algorithm, which rounds differently, unless it takes what the first one kept in `gemm_cache`.
   GemmSearch gemm_search = GemmSearch::none;
   std::filesystem::path gemm_cache;  ///< a folder; empty: nothing is kept
-  std::string gemm_choices;          ///< Backend::gemm_choices of an earlier process, which win
+  std::string gemm_choices;          ///< GemmChoices::text of an earlier process, which win
   /// The same bits every time. Without it the gradient of attention is summed in whatever order its blocks
   /// finish, where that is faster.
   bool deterministic = true;
@@ -33,6 +33,9 @@ struct AttentionKernels {
 };
 /// Those that a backend made last; none for other devices.
 AttentionKernels attention_kernels(const Backend& backend);
+
+/// How the GEMM algorithms of a backend were found; none for other devices.
+GemmChoices gemm_choices(const Backend& backend);
 
 /// Whether attention can use cuDNN here: its version, "9.19.0", or why not.
 struct CudnnStatus {

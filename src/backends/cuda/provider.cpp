@@ -138,6 +138,10 @@ class CudaProvider final : public Provider {
     return {named(kernels.forward), named(kernels.backward)};
   }
 
+  [[nodiscard]] GemmChoices gemm_choices(const Backend& backend) const override {
+    return cuda::gemm_choices(backend);
+  }
+
   [[nodiscard]] std::vector<TimedLoop> memory_loops(const std::string& device) const override {
     return cuda::memory_loops(index_of(device));
   }

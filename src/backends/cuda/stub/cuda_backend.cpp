@@ -14,6 +14,8 @@ std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& /*optio
 
 AttentionKernels attention_kernels(const Backend& /*backend*/) { return {}; }
 
+GemmChoices gemm_choices(const Backend& /*backend*/) { return {}; }
+
 CudnnStatus query_cudnn() { return {.version = {}, .reason = "built without CUDA"}; }
 
 }  // namespace rooflm::backends::cuda

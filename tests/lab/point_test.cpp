@@ -1,0 +1,84 @@
+// From the fields of a configuration to a point, and back to what a record keeps.
+#include "lab/point.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "core/error.h"
+#include "lab/devices.h"
+
+namespace rooflm::lab {
+namespace {
+
+Point point_of(const record::Config& config) { return make_points(std::array{config}).at(0); }
+
+TEST(Point, AbsentFieldsAreTheirInitialValues) {
+  const Point point = point_of({});
+  EXPECT_EQ(point.config.name, "gpt2");
+  EXPECT_EQ(point.batch, 4);
+  EXPECT_EQ(point.seq, 64);
+  EXPECT_EQ(point.step.engine, compile::EngineKind::fused);
+  EXPECT_EQ(point.step.attention, passes::AttentionKind::flash);
+  EXPECT_DOUBLE_EQ(point.step.optimizer.clip_norm, 1);
+  EXPECT_TRUE(point.deterministic);
+  EXPECT_EQ(point.gemm_search, backends::GemmSearch::full);
+}
+
+TEST(Point, WhatWasTypedIsWhatTheRecordKeeps) {
+  record::Config typed;
+  typed.set("model", "tiny");
+  typed.set("engine", "eager");
+  typed.set("clip", record::Config::Value(0.5));
+  typed.set("deterministic", record::Config::Value(false));
+  typed.set("search_products", "kept");
+  typed.set("warmup", 5);
+  const record::Config kept = config_of(point_of(typed));
+  for (const auto& [key, value] : typed.entries()) EXPECT_EQ(kept.text(key), record::format_value(value)) << key;
+  for (const record::Field& field : record::config_fields()) EXPECT_NE(kept.find(field.key), nullptr) << field.key;
+}
+
+TEST(Point, NullStandsForADeviceOfTheCatalog) {
+  record::Config typed;
+  typed.set("dtype", "bf16");
+  typed.set("device", "null:h100-sxm");
+  const Point gpu = point_of(typed);
+  EXPECT_TRUE(gpu.step.compact_state);
+  EXPECT_TRUE(gpu.step.gelu_in_products);
+  EXPECT_EQ(gpu.step.loss_chunk_bytes, std::int64_t{4} << 30U);
+  EXPECT_DOUBLE_EQ(make_backend(gpu)->free_bytes(), 80e9);
+  typed.set("device", "null");
+  const Point processor = point_of(typed);
+  EXPECT_FALSE(processor.step.compact_state);
+  EXPECT_EQ(processor.step.loss_chunk_bytes, std::int64_t{128} << 20U);
+}
+
+TEST(Point, RefusesWhatCannotBe) {
+  const auto refuses = [](const char* key, const record::Config::Value& value) {
+    record::Config typed;
+    typed.set(key, value);
+    EXPECT_THROW(point_of(typed), core::UsageError) << key;
+  };
+  refuses("batch", record::Config::Value(std::int64_t{0}));
+  refuses("threads", record::Config::Value(std::int64_t{5000}));
+  refuses("seq", record::Config::Value(std::int64_t{4096}));
+  refuses("search_products", record::Config::Value(std::string("al")));
+  refuses("device", record::Config::Value(std::string("null:h100-smx")));
+  record::Config typed;
+  typed.set("dtype", "tf32");
+  EXPECT_THROW(point_of(typed), core::Unavailable);
+}
+
+TEST(Devices, OneProviderForEachName) {
+  EXPECT_EQ(parse_device("cuda"), "cuda:0");
+  EXPECT_EQ(parse_device("null:h200"), "null:h200");
+  EXPECT_THROW(parse_device("cuda:x"), core::UsageError);
+  EXPECT_THROW(parse_device("gpu"), core::UsageError);
+  EXPECT_TRUE(is_host("cpu"));
+  EXPECT_FALSE(is_host("cuda:0"));
+  EXPECT_FALSE(runs("null:h200"));
+  EXPECT_THROW(require_runs("null", "measured"), core::UsageError);
+}
+
+}  // namespace
+}  // namespace rooflm::lab
