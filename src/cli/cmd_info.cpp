@@ -14,11 +14,11 @@ namespace {
 int run(const std::string& format_name) {
   const Format format = parse_format(format_name);
   if (format == Format::json) {
-    write_out(machine_json());
+    write_out(lab::machine_json());
     return 0;
   }
   Table table{.columns = {{"what", "what"}, {"value", "here"}}, .rows = {}, .notes = {}};
-  for (const auto& [what, value] : machine_lines()) {
+  for (const auto& [what, value] : lab::machine_lines()) {
     Row row;
     row.set("what", what);
     row.set("value", value);

@@ -132,9 +132,9 @@ class Operands {
 };
 
 /// Whether the samples so far are enough.
-bool is_enough(std::size_t samples, double begin_s, const SamplingOptions& options) {
+bool is_enough(std::size_t samples, double begin_s, const measure::SamplingOptions& options) {
   if (samples >= static_cast<std::size_t>(options.max_samples)) return true;
-  return samples >= static_cast<std::size_t>(options.min_samples) && now_s() - begin_s >= options.seconds;
+  return samples >= static_cast<std::size_t>(options.min_samples) && measure::now_s() - begin_s >= options.seconds;
 }
 
 }  // namespace
@@ -153,7 +153,7 @@ double attention_bytes(const AttentionProblem& problem) {
 }
 
 AttentionResult run_attention(backends::Backend& backend, const AttentionProblem& problem,
-                              const SamplingOptions& options, double memory_limit_bytes) {
+                              const measure::SamplingOptions& options, double memory_limit_bytes) {
   AttentionResult result;
   Program program = attention_program(problem);
   result.forward_flop = matmul_flop(program, program::Phase::forward);
@@ -168,7 +168,7 @@ AttentionResult run_attention(backends::Backend& backend, const AttentionProblem
   engine.run();
   std::vector<double> forward;
   std::vector<double> backward;
-  const double start = now_s();
+  const double start = measure::now_s();
   while (!is_enough(forward.size(), start, options)) {
     const engines::StepTimes times = engine.run();
     forward.push_back(times.forward_s);
@@ -187,7 +187,7 @@ double GemmProblem::bytes() const {
   return bytes;
 }
 
-GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem, const SamplingOptions& options) {
+GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem, const measure::SamplingOptions& options) {
   const Program program = gemm_program(problem);
   if (problem.bytes() > backend.free_bytes()) {
     throw core::OutOfMemory(
@@ -202,18 +202,18 @@ GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem, cons
   std::vector<double> wall;
   std::vector<double> device;
   const auto run = [&] {
-    const double begin = now_s();
+    const double begin = measure::now_s();
     stopwatch->mark(0);
     kernel({.in = all.first<2>(), .out = all.last<1>()});
     stopwatch->mark(1);
     backend.synchronize();
-    wall.push_back(now_s() - begin);
+    wall.push_back(measure::now_s() - begin);
     device.push_back(stopwatch->elapsed_s(0, 1));
   };
   run();  // discarded: code is loaded, memory is touched
   wall.clear();
   device.clear();
-  const double start = now_s();
+  const double start = measure::now_s();
   while (!is_enough(wall.size(), start, options)) run();
   return {.wall = core::summarise(wall), .device = core::summarise(device)};
 }

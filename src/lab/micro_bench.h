@@ -38,7 +38,7 @@ double attention_bytes(const AttentionProblem& problem);
 /// anything large is allocated when it needs more than the backend has free (or `memory_limit_bytes`, if not
 /// 0), core::Unavailable when the backend lacks a kernel.
 AttentionResult run_attention(backends::Backend& backend, const AttentionProblem& problem,
-                              const SamplingOptions& options, double memory_limit_bytes = 0);
+                              const measure::SamplingOptions& options, double memory_limit_bytes = 0);
 
 /// How `count` products [m, k] x [k, n] are given to the device.
 enum class GemmStrategy : std::uint8_t {
@@ -70,6 +70,6 @@ struct GemmResult {
 };
 
 /// All products, with random operands. Throws as run_attention.
-GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem, const SamplingOptions& options);
+GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem, const measure::SamplingOptions& options);
 
 }  // namespace rooflm::lab
