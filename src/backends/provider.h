@@ -34,12 +34,20 @@ struct MakeOptions {
 
 /// One thing that can be timed. Rates are amount / seconds; a latency has the amount 0.
 struct TimedLoop {
-  std::string what;     ///< "read", "write", "update", "copy", "adamw"; "launch", ...
+  std::string what;     ///< "read", "write", "update", "copy", "adamw"; "instruction"; "launch", ...
   std::string level;    ///< "DRAM", "L2"; "host", or another GPU: "cuda:1"; "" for launches
   std::string problem;  ///< "1024 MiB"
-  double amount = 0;    ///< bytes that one run moves, as the loop names them
+  double amount = 0;    ///< bytes that one run moves, as the loop names them, or flop that it computes
   /// Seconds of one run, per launch for latencies, after it has ended; throws core::Unavailable.
   std::function<double()> run_s;
+};
+
+/// The instruction peak of a device for a dtype ("fp32", "tf32", "bf16", "fp16", "fp8"): multiply-adds on
+/// registers alone, once per kind of instruction. One of them is the fastest; which one is a matter of
+/// measuring.
+struct InstructionLoops {
+  std::vector<TimedLoop> loops;  ///< amount in flop, problem "wgmma m64n256k16"; each some milliseconds
+  std::string missing{};         ///< why there are none here; "" when there are
 };
 
 /// "driver" -> "580.65"
@@ -91,6 +99,12 @@ class Provider {
   /// Loops over its memories, and what brings work and data to it. Throw core::Unavailable, core::OutOfMemory.
   [[nodiscard]] virtual std::vector<TimedLoop> memory_loops(const std::string& device) const;
   [[nodiscard]] virtual std::vector<TimedLoop> link_loops(const std::string& device) const;
+  /// Nothing where the fastest instructions of the architecture are not among those that the backend can run: a limit
+  /// that products pass would be none. Throws core::Unavailable, core::OutOfMemory.
+  [[nodiscard]] virtual InstructionLoops instruction_loops(const std::string& /*device*/,
+                                                           const std::string& /*dtype*/) const {
+    return {};
+  }
 };
 
 }  // namespace rooflm::backends

@@ -14,6 +14,11 @@ using backends::TimedLoop;
 /// 4 GiB. Throws core::Unavailable, core::OutOfMemory.
 std::vector<TimedLoop> memory_loops(int index);
 
+using backends::InstructionLoops;
+
+/// As Provider::instruction_loops.
+InstructionLoops instruction_loops(int index, const std::string& dtype);
+
 /// Copies between host and device, pinned and pageable, and to and from other GPUs that this one reaches;
 /// launch latencies: host to end of an empty kernel ("launch and wait"), each of many in a row ("launch"),
 /// each node of a graph ("graph node"), and the host's time to submit a graph of 1000 nodes ("graph launch").

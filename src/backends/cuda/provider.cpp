@@ -148,6 +148,9 @@ class CudaProvider final : public Provider {
   [[nodiscard]] std::vector<TimedLoop> link_loops(const std::string& device) const override {
     return cuda::link_loops(index_of(device));
   }
+  [[nodiscard]] InstructionLoops instruction_loops(const std::string& device, const std::string& dtype) const override {
+    return cuda::instruction_loops(index_of(device), dtype);
+  }
 };
 
 }  // namespace
