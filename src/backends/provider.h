@@ -25,7 +25,8 @@ std::string_view name_of(GemmSearch search);
 GemmSearch parse_gemm_search(std::string_view name);
 
 struct MakeOptions {
-  bool fast = true;  ///< the fused engine's kernels first; otherwise only the reference kernels, where a device has them
+  bool fast = true;  ///< the fused engine's kernels first; otherwise only the reference kernels, where a
+                     ///< device has them
   int threads = 0;   ///< of a processor; 0: one per core
   GemmSearch gemm_search = GemmSearch::full;
   std::string gemm_choices{};  ///< GemmChoices::text of an earlier process: they win over cache and search
@@ -55,11 +56,11 @@ using Lines = std::vector<std::pair<std::string, std::string>>;
 
 /// How the GEMM algorithms of a backend's kernels were found.
 struct GemmChoices {
-  int first = 0;       ///< matmuls that run the library's first proposal
-  int kept = 0;        ///< that took their algorithm from the autotune cache, or from an earlier process
-  int searched = 0;    ///< whose algorithm was searched by this backend
-  double search_s = 0; ///< that took so long
-  std::string text{};  ///< the algorithms themselves, for MakeOptions::gemm_choices; "" when there are none
+  int first = 0;        ///< matmuls that run the library's first proposal
+  int kept = 0;         ///< that took their algorithm from the autotune cache, or from an earlier process
+  int searched = 0;     ///< whose algorithm was searched by this backend
+  double search_s = 0;  ///< that took so long
+  std::string text{};   ///< the algorithms themselves, for MakeOptions::gemm_choices; "" when there are none
 };
 
 /// One per backend, without state. `device` is a name that parse() returned.
@@ -78,29 +79,32 @@ class Provider {
   /// What is known of it. Never throws for a device that is not here: then only its kind is known.
   [[nodiscard]] virtual devices::Device describe(const std::string& device) const = 0;
   /// Throws core::Unavailable with the reason when there is no such device here.
-  [[nodiscard]] virtual std::unique_ptr<Backend> make(const std::string& device, const MakeOptions& options) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<Backend> make(const std::string& device,
+                                                      const MakeOptions& options) const = 0;
 
   /// Whether it computes anything; planning needs a description only.
   [[nodiscard]] virtual bool runs() const { return true; }
-  /// Whether its kernels run on this machine's processor and in this process's memory, so that clock, resident
-  /// memory, hardware counters and threads of the process are the device's.
+  /// Whether its kernels run on this machine's processor and in this process's memory, so that clock,
+  /// resident memory, hardware counters and threads of the process are the device's.
   [[nodiscard]] virtual bool is_host() const { return false; }
   /// What `info` prints and records keep: versions, sizes, clocks now and at most.
   [[nodiscard]] virtual Lines environment() const { return {}; }
   /// The same as a JSON object, "" for none.
   [[nodiscard]] virtual std::string environment_json() const { return {}; }
-  /// Whose kernels run attention forward and backward in a backend that this made: "cuDNN 9.19.0" or "own"; "" where
-  /// there is no choice.
-  [[nodiscard]] virtual std::pair<std::string, std::string> attention_kernels(const Backend& /*backend*/) const {
+  /// Whose kernels run attention forward and backward in a backend that this made: "cuDNN 9.19.0" or "own";
+  /// "" where there is no choice.
+  [[nodiscard]] virtual std::pair<std::string, std::string> attention_kernels(
+      const Backend& /*backend*/) const {
     return {};
   }
   /// How the GEMM algorithms of a backend that this made were found, for the kernels made so far.
   [[nodiscard]] virtual GemmChoices gemm_choices(const Backend& /*backend*/) const { return {}; }
-  /// Loops over its memories, and what brings work and data to it. Throw core::Unavailable, core::OutOfMemory.
+  /// Loops over its memories, and what brings work and data to it. Throw core::Unavailable,
+  /// core::OutOfMemory.
   [[nodiscard]] virtual std::vector<TimedLoop> memory_loops(const std::string& device) const;
   [[nodiscard]] virtual std::vector<TimedLoop> link_loops(const std::string& device) const;
-  /// Nothing where the fastest instructions of the architecture are not among those that the backend can run: a limit
-  /// that products pass would be none. Throws core::Unavailable, core::OutOfMemory.
+  /// Nothing where the fastest instructions of the architecture are not among those that the backend can run:
+  /// a limit that products pass would be none. Throws core::Unavailable, core::OutOfMemory.
   [[nodiscard]] virtual InstructionLoops instruction_loops(const std::string& /*device*/,
                                                            const std::string& /*dtype*/) const {
     return {};

@@ -16,7 +16,8 @@ constexpr std::array<std::string_view, 3> kSearches = {"none", "kept", "full"};
 const Provider* find(std::string_view device) {
   const std::string_view prefix = device.substr(0, device.find(':'));
   const auto all = providers();
-  const auto found = std::ranges::find(all, prefix, [](const Provider* provider) { return provider->name(); });
+  const auto found =
+      std::ranges::find(all, prefix, [](const Provider* provider) { return provider->name(); });
   return found == all.end() ? nullptr : *found;
 }
 

@@ -129,8 +129,8 @@ void add_notes(Table& table, const std::vector<record::Ceiling>& peaks) {
         "unless tied).");
   }
   for (const record::Ceiling& peak : peaks) {
-    table.notes.push_back(fmt::format("peak of {}, {}; measured here {}", peak.device, lab::describe_peak(peak),
-                                      peak.measured_utc));
+    table.notes.push_back(fmt::format("peak of {}, {}; measured here {}", peak.device,
+                                      lab::describe_peak(peak), peak.measured_utc));
   }
   for (const Row& fused : table.rows) {
     if (fused.number("speedup_over_eager") > 0)

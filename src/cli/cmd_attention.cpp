@@ -22,7 +22,8 @@ namespace rooflm::cli {
 std::vector<lab::AttentionCase> AttentionOptions::cases() const {
   using Case = lab::AttentionCase;
   std::vector<Case> cases(1);
-  const auto integers = [&](const char* name, const std::string& typed, std::int64_t lab::AttentionProblem::*member) {
+  const auto integers = [&](const char* name, const std::string& typed,
+                            std::int64_t lab::AttentionProblem::*member) {
     multiply(cases, parse_integers(name, typed),
              [member](Case& c, std::int64_t value) { c.problem.*member = value; });
   };
@@ -139,7 +140,8 @@ int run(const AttentionOptions& options, const MicroOptions& micro) {
   std::vector<Row> rows;
   for (const auto& each : measured) rows.push_back(row_of(each, settings.backend.deterministic));
   write_out(format_table(make_table(std::move(rows)), format));
-  const bool all_oom = std::ranges::none_of(measured, [](const auto& each) { return each.result.has_value(); });
+  const bool all_oom =
+      std::ranges::none_of(measured, [](const auto& each) { return each.result.has_value(); });
   return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }
 

@@ -60,8 +60,8 @@ void report_progress(const Row& row) {
 }
 
 /// Measures the points until a signal asks to stop; returns that signal or 0.
-int run_points(const std::vector<lab::Point>& points, const lab::RunSettings& settings, lab::CeilingBook& ceilings,
-               std::vector<Row>& rows, record::Writer& record) {
+int run_points(const std::vector<lab::Point>& points, const lab::RunSettings& settings,
+               lab::CeilingBook& ceilings, std::vector<Row>& rows, record::Writer& record) {
   const train::StopSignals signals;
   for (const lab::Point& point : points) {
     note("[{}/{}] {}", rows.size() + 1, points.size(), lab::describe(point));

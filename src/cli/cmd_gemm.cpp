@@ -170,7 +170,8 @@ int run(const GemmOptions& options, const MicroOptions& micro) {
   std::vector<Row> rows;
   std::transform(measured.begin(), measured.end(), std::back_inserter(rows), row_of);
   write_out(format_table(make_table(std::move(rows)), format));
-  const bool all_oom = std::ranges::none_of(measured, [](const auto& each) { return each.result.has_value(); });
+  const bool all_oom =
+      std::ranges::none_of(measured, [](const auto& each) { return each.result.has_value(); });
   return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }
 

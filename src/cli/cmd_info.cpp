@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "cli/commands.h"
-#include "lab/machine_info.h"
 #include "cli/output.h"
 #include "cli/table.h"
+#include "lab/machine_info.h"
 
 namespace rooflm::cli {
 namespace {

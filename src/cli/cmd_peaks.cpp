@@ -73,8 +73,8 @@ Row ceiling_row(const record::Ceiling& ceiling) {
 
 /// A row without a rate behind the products of the dtype, which says why the device has no instruction peak.
 void add_missing_instructions(const std::string& device, const std::string& dtype, std::vector<Row>& rows) {
-  const std::string reason =
-      lab::is_host(device) ? measure::why_no_instruction_peak(dtype) : lab::why_no_instruction_peak(device, dtype);
+  const std::string reason = lab::is_host(device) ? measure::why_no_instruction_peak(dtype)
+                                                  : lab::why_no_instruction_peak(device, dtype);
   if (reason.empty()) return;
   Row row;
   row.set("what", "instruction");
@@ -227,7 +227,8 @@ Body declare_peaks(CLI::App& app) {
          "--seconds", options->seconds,
          "Least time for each row and product size, in seconds; nothing kept is used, nothing is kept")
       ->type_name("S");
-  app.add_option("-o,--output", options->record, "Keep the ceilings in this run record")->type_name("FILE.rooflm");
+  app.add_option("-o,--output", options->record, "Keep the ceilings in this run record")
+      ->type_name("FILE.rooflm");
   app.add_flag("--overwrite", options->overwrite, "Replace a record of that name");
   app.add_flag("--remeasure", options->remeasure, "Measure again instead of taking what is kept");
   app.add_option("--format", options->format, "JSON and CSV are in flop/s and byte/s")

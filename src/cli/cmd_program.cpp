@@ -15,9 +15,9 @@ namespace rooflm::cli {
 namespace {
 
 struct Options {
-  ConfigOptions config{"model",  "arch", "layers", "heads",  "kv_heads",  "d_model", "d_ff",      "vocab",
-                       "batch",  "seq",  "engine", "attention", "dtype", "device",  "recompute", "grad_accum",
-                       "clip"};
+  ConfigOptions config{"model", "arch",   "layers",    "heads",      "kv_heads", "d_model",
+                       "d_ff",  "vocab",  "batch",     "seq",        "engine",   "attention",
+                       "dtype", "device", "recompute", "grad_accum", "clip"};
   std::string stage;
   std::string scope;
   std::string format = "table";

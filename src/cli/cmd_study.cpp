@@ -108,7 +108,8 @@ lab::MicroSettings micro_settings(Options& options) {
   }
   const lab::Point run = config.single();
   lab::MicroSettings settings;
-  settings.backend = {.threads = run.threads, .gemm_search = run.gemm_search, .deterministic = run.deterministic};
+  settings.backend = {
+      .threads = run.threads, .gemm_search = run.gemm_search, .deterministic = run.deterministic};
   return settings;
 }
 

@@ -11,8 +11,8 @@ namespace rooflm::cli {
 
 class CommandRecord {
  public:
-  /// `output` is what -o says. The environment is in the record from the start. Throws core::InputError when it cannot
-  /// be made, before anything is measured.
+  /// `output` is what -o says. The environment is in the record from the start. Throws core::InputError when
+  /// it cannot be made, before anything is measured.
   CommandRecord(const std::string& output, bool overwrite, const std::string& command);
   CommandRecord(const CommandRecord&) = delete;
   CommandRecord& operator=(const CommandRecord&) = delete;

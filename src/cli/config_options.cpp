@@ -18,9 +18,8 @@ using record::Field;
 using record::FieldType;
 
 /// What changes slowest and fastest in a sweep; other fields in between, as the table has them.
-constexpr std::array kSlowest = {"model",   "arch",  "layers", "heads",  "kv_heads",  "d_model",
-                                 "d_ff",    "vocab", "batch",  "seq",    "device",    "recompute",
-                                 "grad_accum"};
+constexpr std::array kSlowest = {"model", "arch",  "layers", "heads",  "kv_heads",  "d_model",   "d_ff",
+                                 "vocab", "batch", "seq",    "device", "recompute", "grad_accum"};
 constexpr std::array kFastest = {"dtype", "engine", "attention"};
 
 /// The values of a list, typed as the field says.
@@ -78,7 +77,9 @@ void ConfigOptions::fill() {
 }
 
 std::vector<std::string> ConfigOptions::order() const {
-  const auto is_in = [](const auto& keys, const std::string& key) { return std::ranges::find(keys, key) != keys.end(); };
+  const auto is_in = [](const auto& keys, const std::string& key) {
+    return std::ranges::find(keys, key) != keys.end();
+  };
   std::vector<std::string> keys(kSlowest.begin(), kSlowest.end());
   for (const Field& field : record::config_fields()) {
     const std::string key(field.key);

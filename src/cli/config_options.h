@@ -34,8 +34,8 @@ class ConfigOptions {
   void fill();
   [[nodiscard]] bool has(std::string_view key) const { return texts_.contains(std::string(key)); }
 
-  /// All combinations, in the order model, sizes, batch, seq, device, recompute, grad-accum, others, dtype, engine,
-  /// attention (the last changes fastest). Throws as lab::make_points.
+  /// All combinations, in the order model, sizes, batch, seq, device, recompute, grad-accum, others, dtype,
+  /// engine, attention (the last changes fastest). Throws as lab::make_points.
   [[nodiscard]] std::vector<lab::Point> sweep() const;
   /// For commands that take no lists: core::UsageError when the options name more than one configuration.
   [[nodiscard]] lab::Point single() const;

@@ -24,8 +24,8 @@ void InferenceOptions::add_to(CLI::App& app) {
 
 LoadedModel InferenceOptions::open(const std::string& batch, const std::string& seq) const {
   if (model_.empty()) throw core::UsageError("--model is missing: a directory with config.json and weights");
-  ConfigOptions config{"model",     "batch", "seq",    "engine",
-                       "attention", "dtype", "device", "threads", "search_products"};
+  ConfigOptions config{"model", "batch",  "seq",     "engine",         "attention",
+                       "dtype", "device", "threads", "search_products"};
   for (const char* key : {"engine", "attention", "dtype", "device", "threads", "search_products"}) {
     config.set(key, config_.text(key));
   }

@@ -25,7 +25,8 @@ lab::MicroSettings MicroOptions::settings() const {
   lab::MicroSettings settings;
   settings.sampling.seconds = parse_number("--seconds", seconds);
   if (!memory_limit.empty()) settings.limit_bytes = parse_bytes("--memory-limit", memory_limit);
-  settings.backend = {.threads = run.threads, .gemm_search = run.gemm_search, .deterministic = run.deterministic};
+  settings.backend = {
+      .threads = run.threads, .gemm_search = run.gemm_search, .deterministic = run.deterministic};
   return settings;
 }
 

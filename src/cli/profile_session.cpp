@@ -36,7 +36,8 @@ void ProfileSession::describe(const std::string& title, const std::string& quest
   record().add(record::Environment{.key = "question", .value = question, .unit = {}});
 }
 
-int ProfileSession::run(const std::vector<lab::Point>& points, const lab::RunSettings& settings, bool& all_oom) {
+int ProfileSession::run(const std::vector<lab::Point>& points, const lab::RunSettings& settings,
+                        bool& all_oom) {
   // All at once, so that what needs the same loops shares them.
   ceilings_.measure(points, lab::CeilingBook::Wanted::all);
   for (const record::Ceiling& ceiling : ceilings_.rows()) record().add(ceiling);

@@ -14,15 +14,15 @@ namespace rooflm::cli {
 /// One command's record, ceilings and output.
 class ProfileSession {
  public:
-  /// Throws core::InputError when the record cannot be made, before anything is measured. `remeasure`: the ceilings,
-  /// even those that are kept.
+  /// Throws core::InputError when the record cannot be made, before anything is measured. `remeasure`: the
+  /// ceilings, even those that are kept.
   ProfileSession(const OutputOptions& output, const std::string& command, bool remeasure);
 
   /// What a study asks, for whoever reads the record.
   void describe(const std::string& title, const std::string& question);
   [[nodiscard]] record::Writer& record() { return record_.writer(); }
-  /// Runs all points until a signal asks to stop; returns that signal or 0. `all_oom` says whether none fit. The
-  /// ceilings of their devices are measured first, or taken from what is kept.
+  /// Runs all points until a signal asks to stop; returns that signal or 0. `all_oom` says whether none fit.
+  /// The ceilings of their devices are measured first, or taken from what is kept.
   int run(const std::vector<lab::Point>& points, const lab::RunSettings& settings, bool& all_oom);
   /// Completes the record, prints the views and writes the page.
   void show(const std::vector<std::string>& default_views);

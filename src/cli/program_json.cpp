@@ -10,9 +10,9 @@ using Json = nlohmann::ordered_json;
 using lab::persistent_by_role;
 using lab::saved_for_backward_bytes;
 using lab::step_totals;
+using lab::Totals;
 using lab::totals_by_block;
 using lab::totals_by_phase;
-using lab::Totals;
 using program::Op;
 using program::TensorId;
 

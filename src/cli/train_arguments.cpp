@@ -170,7 +170,8 @@ model::ModelConfig TrainArguments::new_model(const std::string& model, const lab
   return config;
 }
 
-void TrainArguments::plan_resumed(TrainPlan& plan, const lab::Point& point, const fs::path& checkpoint) const {
+void TrainArguments::plan_resumed(TrainPlan& plan, const lab::Point& point,
+                                  const fs::path& checkpoint) const {
   const train::CheckpointState state = train::read_checkpoint_state(checkpoint);
   const auto given = [this](const std::string& option) { return was_given(option); };
   plan.options = train::continued(plan.options, state.options, given, checkpoint.string());

@@ -45,8 +45,8 @@ class TrainArguments {
   void plan_resumed(TrainPlan& plan, const lab::Point& point, const std::filesystem::path& checkpoint) const;
 
   CLI::App* app_ = nullptr;
-  ConfigOptions config_{"model", "arch",   "layers",    "heads",     "kv_heads", "d_model",       "d_ff",
-                        "vocab", "batch",  "seq",       "engine",    "attention", "dtype",        "device",
+  ConfigOptions config_{"model", "arch",    "layers",    "heads",      "kv_heads",       "d_model", "d_ff",
+                        "vocab", "batch",   "seq",       "engine",     "attention",      "dtype",   "device",
                         "seed",  "threads", "recompute", "grad_accum", "search_products"};
   std::map<std::string, std::string> fields_;  ///< options of train::option_fields() by name
   std::vector<std::string> data_, val_data_;

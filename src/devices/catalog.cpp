@@ -39,8 +39,9 @@ Device entry_of(const Json& catalog, const Json& json) {
   if (json.contains("rewrites")) device.rewrites = rewrites_of(json.at("rewrites"));
   device.peak_flop_per_s = json.at("peak_flop_per_s");
   for (const Json& level : json.at("memory")) {
-    device.memory.push_back(
-        {.name = level.at("name"), .bytes = level.value("bytes", 0.0), .byte_per_s = level.value("byte_per_s", 0.0)});
+    device.memory.push_back({.name = level.at("name"),
+                             .bytes = level.value("bytes", 0.0),
+                             .byte_per_s = level.value("byte_per_s", 0.0)});
   }
   for (const Json& link : json.at("links")) {
     device.links.push_back({.name = link.at("name"), .byte_per_s = link.at("byte_per_s")});
@@ -62,7 +63,9 @@ std::optional<double> Device::peak(std::string_view dtype) const {
   return found->second;
 }
 
-bool Device::computes(std::string_view dtype) const { return std::ranges::find(dtypes, dtype) != dtypes.end(); }
+bool Device::computes(std::string_view dtype) const {
+  return std::ranges::find(dtypes, dtype) != dtypes.end();
+}
 
 std::vector<Device> catalog() {
   const Json json = parse_catalog();

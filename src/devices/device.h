@@ -1,4 +1,5 @@
-// What a device is, as data: what it computes, how fast, what it holds, and the rewrites that its programs want.
+// What a device is, as data: what it computes, how fast, what it holds, and the rewrites that its programs
+// want.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ struct Link {
 
 /// How the compiler fits a step to the device (compile::StepOptions).
 struct Rewrites {
-  /// fused: most bytes of logits that the loss holds at a time. GPUs, whose memory is fast, hold so many that the
-  /// weight gradient is rarely read and written again; processors hold what their caches like.
+  /// fused: most bytes of logits that the loss holds at a time. GPUs, whose memory is fast, hold so many that
+  /// the weight gradient is rarely read and written again; processors hold what their caches like.
   std::int64_t logits_bytes = std::int64_t{128} << 20U;
   bool logits_in_compute_dtype = false;  ///< those bytes are of the compute dtype; otherwise of fp32
   bool compact_state = false;            ///< weights in halves and bf16 gradients in bf16 steps
@@ -43,14 +44,14 @@ struct Device {
   Kind kind = Kind::cpu;
   std::vector<std::string> dtypes{};       ///< that programs may compute in there, by their option names
   std::vector<std::string> peak_dtypes{};  ///< of the matmul rates that `peaks` measures
-  /// Dense datasheet rates by dtype in flop/s, sums in fp32; never with structured sparsity. Empty when nobody
-  /// published them: an unknown device does not borrow another's.
+  /// Dense datasheet rates by dtype in flop/s, sums in fp32; never with structured sparsity. Empty when
+  /// nobody published them: an unknown device does not borrow another's.
   std::map<std::string, double> peak_flop_per_s{};
   std::vector<MemoryLevel> memory{};  ///< from the innermost out
   std::vector<Link> links{};
-  int multiprocessors = 0;            ///< 0: not known, or none
-  std::optional<double> launch_s{};   ///< to start one more kernel
-  std::optional<double> power_w{};    ///< that it is allowed
+  int multiprocessors = 0;           ///< 0: not known, or none
+  std::optional<double> launch_s{};  ///< to start one more kernel
+  std::optional<double> power_w{};   ///< that it is allowed
   Rewrites rewrites{};
   std::map<std::string, std::string> sources{};  ///< by member: where its numbers are from
 

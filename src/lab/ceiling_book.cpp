@@ -38,8 +38,11 @@ void CeilingBook::add(const std::vector<record::Ceiling>& rows) {
 }
 
 void CeilingBook::measure_host(std::span<const Point> points, Wanted wanted) {
-  CeilingRequest request{
-      .threads = {}, .dtypes = {}, .remeasure = remeasure_, .only_products = wanted == Wanted::products, .seconds = {}};
+  CeilingRequest request{.threads = {},
+                         .dtypes = {},
+                         .remeasure = remeasure_,
+                         .only_products = wanted == Wanted::products,
+                         .seconds = {}};
   if (wanted == Wanted::all) request.threads.insert(1);
   for (const Point& point : points) {
     request.threads.insert(resolve_threads(point.threads));
@@ -73,7 +76,8 @@ std::optional<record::Ceiling> CeilingBook::products(const Point& point) const {
   const int threads = is_host(point.device) ? resolve_threads(point.threads) : 0;
   const std::string dtype = name_of(compute_of(point));
   for (const record::Ceiling& row : rows_) {
-    if (row.what == "matmul" && row.device == point.device && row.dtype == dtype && row.threads == threads) return row;
+    if (row.what == "matmul" && row.device == point.device && row.dtype == dtype && row.threads == threads)
+      return row;
   }
   return std::nullopt;
 }
@@ -84,8 +88,8 @@ std::vector<record::Ceiling> CeilingBook::raise(const Point& point, const std::s
 
 std::string describe_peak(const record::Ceiling& peak) {
   const std::string threads = peak.threads > 0 ? fmt::format("{} threads, ", peak.threads) : "";
-  return fmt::format("sustained matmul rate of {}: {}FLOP/s ({}{}, median of {}, interval {} to {})", peak.dtype,
-                     core::format_si(peak.value), threads, peak.problem, peak.samples,
+  return fmt::format("sustained matmul rate of {}: {}FLOP/s ({}{}, median of {}, interval {} to {})",
+                     peak.dtype, core::format_si(peak.value), threads, peak.problem, peak.samples,
                      core::format_si(peak.ci_low), core::format_si(peak.ci_high));
 }
 

@@ -11,11 +11,11 @@
 #include <thread>
 #include <utility>
 
-#include "lab/devices.h"
 #include "core/error.h"
 #include "core/f16.h"
 #include "core/rng.h"
 #include "core/statistics.h"
+#include "lab/devices.h"
 #include "measure/sampling.h"
 #include "program/ops.h"
 

@@ -30,16 +30,17 @@ struct ComputeDtype {
 std::string name_of(const ComputeDtype& compute);
 
 /// The compute dtype of a name of the command line: fp32, tf32, bf16, fp16, fp8. Throws core::UsageError with
-/// a suggestion for other names, core::Unavailable for those that `device`, described by `description`, does not
-/// compute.
+/// a suggestion for other names, core::Unavailable for those that `device`, described by `description`, does
+/// not compute.
 ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device,
                                  const devices::Device& description);
 
-/// Sets what the fused engine does differently on this device. The one place where a device's wishes become options.
+/// Sets what the fused engine does differently on this device. The one place where a device's wishes become
+/// options.
 void fit_to_device(compile::StepOptions& step, const devices::Device& device);
 
-/// The backend on which an engine of this kind runs. Throws core::Unavailable with the reason when there is no such
-/// device here.
+/// The backend on which an engine of this kind runs. Throws core::Unavailable with the reason when there is
+/// no such device here.
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, compile::EngineKind engine,
                                                 backends::MakeOptions options = {});
 

@@ -11,11 +11,11 @@
 #include <thread>
 #include <utility>
 
-#include "lab/ceilings.h"
-#include "lab/notes.h"
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/units.h"
+#include "lab/ceilings.h"
+#include "lab/notes.h"
 #include "measure/ceilings.h"
 #include "measure/sampling.h"
 
@@ -62,8 +62,8 @@ measure::Peak measure_loop(const backends::TimedLoop& loop, double seconds) {
 
 /// The loop with the highest rate under a lasting load, the others named, and that loop's rate on a GPU that
 /// was at rest.
-std::pair<measure::Peak, measure::Peak> measure_instructions(
-    const std::vector<backends::TimedLoop>& loops, const std::string& dtype, double seconds) {
+std::pair<measure::Peak, measure::Peak> measure_instructions(const std::vector<backends::TimedLoop>& loops,
+                                                             const std::string& dtype, double seconds) {
   constexpr auto kRest = std::chrono::milliseconds(8);
   measure::Peak lasting{
       .what = "instruction", .level = "", .dtype = dtype, .unit = "flop/s", .problem = "", .rate = {}};

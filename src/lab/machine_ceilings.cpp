@@ -12,12 +12,12 @@
 #include <string_view>
 #include <utility>
 
-#include "lab/ceilings.h"
-#include "lab/devices.h"
-#include "lab/notes.h"
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/units.h"
+#include "lab/ceilings.h"
+#include "lab/devices.h"
+#include "lab/notes.h"
 #include "measure/bandwidth.h"
 #include "measure/ceilings.h"
 #include "measure/instruction_peaks.h"
@@ -242,8 +242,7 @@ std::vector<record::Ceiling> raise_ceilings(Rows& rows, std::map<std::string, in
   for (const std::string& bound : bounds) {
     if (++attempts[bound] > kMostAttempts) continue;
     if (bound.starts_with(kMatmul)) {
-      const core::DType dtype =
-          parse_compute_dtype(bound.substr(kMatmul.size()), kDevice, description).dtype;
+      const core::DType dtype = parse_compute_dtype(bound.substr(kMatmul.size()), kDevice, description).dtype;
       collector.add_products(dtype, threads);
       collector.add_instructions(dtype, threads);
     } else {

@@ -29,10 +29,12 @@ struct CeilingRequest {
 /// file that cannot be read or written stops nothing.
 std::vector<record::Ceiling> machine_ceilings(const CeilingRequest& request);
 
-/// Measures once more what `bounds` name, as perfmodel::Roof::bound does ("matmul fp32", "DRAM"), and returns the rows
-/// that are now higher than before. They are in `rows` then, and in the file. Each bound is measured again three times
-/// at most (`attempts` counts): a machine that is that unsteady is not known better by more.
-std::vector<record::Ceiling> raise_ceilings(std::vector<record::Ceiling>& rows, std::map<std::string, int>& attempts,
-                                            int threads, const std::set<std::string>& bounds);
+/// Measures once more what `bounds` name, as perfmodel::Roof::bound does ("matmul fp32", "DRAM"), and returns
+/// the rows that are now higher than before. They are in `rows` then, and in the file. Each bound is measured
+/// again three times at most (`attempts` counts): a machine that is that unsteady is not known better by
+/// more.
+std::vector<record::Ceiling> raise_ceilings(std::vector<record::Ceiling>& rows,
+                                            std::map<std::string, int>& attempts, int threads,
+                                            const std::set<std::string>& bounds);
 
 }  // namespace rooflm::lab

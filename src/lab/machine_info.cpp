@@ -9,8 +9,8 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "backends/registry.h"
-#include "lab/devices.h"
 #include "core/units.h"
+#include "lab/devices.h"
 #include "measure/counters.h"
 #include "measure/machine.h"
 
@@ -38,7 +38,8 @@ Json cpu_json(const measure::Processor& processor) {
 Json dtypes_json() {
   Json dtypes = Json::object();
   for (const backends::Provider* provider : backends::providers()) {
-    if (provider->runs()) dtypes[std::string(provider->name())] = provider->describe(provider->parse("")).dtypes;
+    if (provider->runs())
+      dtypes[std::string(provider->name())] = provider->describe(provider->parse("")).dtypes;
   }
   return dtypes;
 }

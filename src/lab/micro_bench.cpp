@@ -134,7 +134,8 @@ class Operands {
 /// Whether the samples so far are enough.
 bool is_enough(std::size_t samples, double begin_s, const measure::SamplingOptions& options) {
   if (samples >= static_cast<std::size_t>(options.max_samples)) return true;
-  return samples >= static_cast<std::size_t>(options.min_samples) && measure::now_s() - begin_s >= options.seconds;
+  return samples >= static_cast<std::size_t>(options.min_samples) &&
+         measure::now_s() - begin_s >= options.seconds;
 }
 
 }  // namespace
@@ -187,7 +188,8 @@ double GemmProblem::bytes() const {
   return bytes;
 }
 
-GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem, const measure::SamplingOptions& options) {
+GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem,
+                    const measure::SamplingOptions& options) {
   const Program program = gemm_program(problem);
   if (problem.bytes() > backend.free_bytes()) {
     throw core::OutOfMemory(

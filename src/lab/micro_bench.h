@@ -70,6 +70,7 @@ struct GemmResult {
 };
 
 /// All products, with random operands. Throws as run_attention.
-GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem, const measure::SamplingOptions& options);
+GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem,
+                    const measure::SamplingOptions& options);
 
 }  // namespace rooflm::lab

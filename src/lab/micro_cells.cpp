@@ -64,7 +64,8 @@ double bytes_of(const Format& format) {
 
 template <class Row>
 void say_oom(const Row& row, double allowed_bytes) {
-  note("  out of memory: needs {}, free {}", core::format_bytes(row.needed_bytes), core::format_bytes(allowed_bytes));
+  note("  out of memory: needs {}, free {}", core::format_bytes(row.needed_bytes),
+       core::format_bytes(allowed_bytes));
 }
 
 }  // namespace
@@ -102,7 +103,8 @@ MeasuredAttention MicroBench::measure(const AttentionCase& what) {
   try {
     if (row.needed_bytes > allowed) throw core::OutOfMemory("planned", row.needed_bytes);
     row.result = run_attention(*backend, what.problem, settings_.sampling, limit);
-    std::tie(row.forward_by, row.backward_by) = backends::provider_of(what.device).attention_kernels(*backend);
+    std::tie(row.forward_by, row.backward_by) =
+        backends::provider_of(what.device).attention_kernels(*backend);
   } catch (const core::OutOfMemory& error) {
     say_oom(row, allowed);
     row.needed_bytes = std::max(row.needed_bytes, error.needed_bytes());
@@ -115,8 +117,8 @@ std::vector<MeasuredGemm> MicroBench::run(std::span<const GemmCase> cases) {
   std::vector<MeasuredGemm> rows;
   for (const GemmCase& each : cases) {
     const GemmProblem& p = each.problem;
-    note("[{}/{}] {} x [{}, {}] by [{}, {}] {} {} on {}", rows.size() + 1, cases.size(), p.count, p.m, p.k, p.k, p.n,
-         each.dtype, name_of(p.strategy), each.device);
+    note("[{}/{}] {} x [{}, {}] by [{}, {}] {} {} on {}", rows.size() + 1, cases.size(), p.count, p.m, p.k,
+         p.k, p.n, each.dtype, name_of(p.strategy), each.device);
     rows.push_back(measure(each));
   }
   return rows;
@@ -130,8 +132,9 @@ std::vector<MeasuredAttention> MicroBench::run(std::span<const AttentionCase> ca
   std::vector<MeasuredAttention> rows;
   for (const AttentionCase& each : cases) {
     const AttentionProblem& p = each.problem;
-    note("[{}/{}] attention B={} H={} K={} D={} T={} {} {} {} on {}", rows.size() + 1, cases.size(), p.batch, p.heads,
-         p.kv_heads, p.head_dim, p.seq, each.dtype, compile::name_of(p.engine), passes::name_of(p.kind), each.device);
+    note("[{}/{}] attention B={} H={} K={} D={} T={} {} {} {} on {}", rows.size() + 1, cases.size(), p.batch,
+         p.heads, p.kv_heads, p.head_dim, p.seq, each.dtype, compile::name_of(p.engine),
+         passes::name_of(p.kind), each.device);
     rows.push_back(measure(each));
   }
   return rows;

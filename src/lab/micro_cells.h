@@ -61,8 +61,8 @@ class MicroBench {
   std::map<std::string, std::unique_ptr<backends::Backend>> backends_;
 };
 
-/// What a record keeps of them. `status` is "success" or "oom"; times_X is the time relative to the first strategy of
-/// the same products.
+/// What a record keeps of them. `status` is "success" or "oom"; times_X is the time relative to the first
+/// strategy of the same products.
 std::vector<record::Cell> cells_of(std::span<const MeasuredGemm> rows);
 std::vector<record::Cell> cells_of(std::span<const MeasuredAttention> rows);
 /// Number formats: bytes of an n x n matrix, largest and smallest numbers, spacing at 1, what underflows, and

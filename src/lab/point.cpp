@@ -36,7 +36,8 @@ class Values {
     }
     return value;
   }
-  [[nodiscard]] std::int64_t integer_up_to(std::string_view key, std::int64_t least, std::int64_t most) const {
+  [[nodiscard]] std::int64_t integer_up_to(std::string_view key, std::int64_t least,
+                                           std::int64_t most) const {
     const std::int64_t value = integer(key, least).value_or(least);
     if (value > most) {
       throw core::UsageError(fmt::format("{} must be at most {}, got {}", field(key).option, most, value));
@@ -123,8 +124,8 @@ Point run_of(const Values& values) {
   point.step.micro_batches = static_cast<int>(micro_batches);
   point.step.engine = compile::parse_engine(values.text("engine"));
   const std::string attention = values.text("attention");
-  point.step.attention = attention.empty() ? compile::default_attention(point.step.engine)
-                                           : passes::parse_attention(attention);
+  point.step.attention =
+      attention.empty() ? compile::default_attention(point.step.engine) : passes::parse_attention(attention);
   point.step.optimizer.clip_norm = values.number("clip");
   point.threads = static_cast<int>(values.integer_up_to("threads", 0, kMostThreads));
   point.seed = static_cast<std::uint64_t>(values.integer("seed", 0).value_or(0));
@@ -214,10 +215,9 @@ std::string describe(const Point& point) {
 }
 
 std::unique_ptr<backends::Backend> make_backend(const Point& point) {
-  return make_backend(point.device, point.step.engine,
-                      {.threads = point.threads,
-                       .gemm_search = point.gemm_search,
-                       .deterministic = point.deterministic});
+  return make_backend(
+      point.device, point.step.engine,
+      {.threads = point.threads, .gemm_search = point.gemm_search, .deterministic = point.deterministic});
 }
 
 }  // namespace rooflm::lab

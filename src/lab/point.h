@@ -31,10 +31,10 @@ struct Point {
   [[nodiscard]] std::int64_t tokens() const { return batch * seq * step.micro_batches; }
 };
 
-/// Points from values of the fields of record::config_fields() as they are typed; absent ones are their initial
-/// values. Throws core::UsageError when one cannot be (sizes that do not divide, a sequence beyond the positions of
-/// the model), core::InputError for bad model files, core::Unavailable for dtypes that a device does not compute:
-/// before anything runs.
+/// Points from values of the fields of record::config_fields() as they are typed; absent ones are their
+/// initial values. Throws core::UsageError when one cannot be (sizes that do not divide, a sequence beyond
+/// the positions of the model), core::InputError for bad model files, core::Unavailable for dtypes that a
+/// device does not compute: before anything runs.
 std::vector<Point> make_points(std::span<const record::Config> configs);
 
 /// The whole configuration of a point, with what follows from it: what a record keeps.

@@ -5,8 +5,8 @@
 
 #include <utility>
 
-#include "lab/devices.h"
 #include "core/statistics.h"
+#include "lab/devices.h"
 #include "measure/machine.h"
 
 namespace rooflm::lab {

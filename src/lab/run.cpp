@@ -110,9 +110,9 @@ class Run {
 
   [[nodiscard]] bool has_arena() const { return point_->step.engine == compile::EngineKind::fused; }
 
-  /// Asked before anything large is allocated: an operating system that promises more than it has ends the process
-  /// instead. A plan has to fit the memory of the device that it is for; one for this machine is not limited unless
-  /// the user says so.
+  /// Asked before anything large is allocated: an operating system that promises more than it has ends the
+  /// process instead. A plan has to fit the memory of the device that it is for; one for this machine is not
+  /// limited unless the user says so.
   bool fits(const program::Program& program, const backends::Backend& backend) {
     outcome_.free_bytes = backend.free_bytes();
     if (std::isfinite(outcome_.free_bytes)) fact("free_bytes", outcome_.free_bytes, "B");
@@ -139,7 +139,8 @@ class Run {
     fact("needed_bytes", outcome_.needed_bytes, "B");
     if (const auto peak = device_.peak(compile::dtype_name(point_->step))) {
       fact("datasheet_flop_per_s", *peak, "flop/s",
-           fmt::format("dense {} peak of the {} by its data sheet", compile::dtype_name(point_->step), device_.name));
+           fmt::format("dense {} peak of the {} by its data sheet", compile::dtype_name(point_->step),
+                       device_.name));
     }
     if (settings_->observe) write_ops(program);
     record_->commit();
@@ -197,7 +198,8 @@ class Run {
     engines::Engine engine(std::move(program), point_->step.engine, store,
                            settings_->memory_limit_bytes.value_or(0));
     StepInputs inputs(engine, *point_, point_->seed, settings_->shards);
-    const bool interrupted = settings_->observe ? take_apart(engine, backend, inputs) : time_steps(engine, inputs);
+    const bool interrupted =
+        settings_->observe ? take_apart(engine, backend, inputs) : time_steps(engine, inputs);
     write_memory(engine, store, resident_before);
     write_kernels(backend);
     if (!settings_->shards.empty()) fact("loader_wait_s", inputs.loader_wait_s(), "s");
@@ -282,8 +284,9 @@ class Run {
 
   void write_memory(engines::Engine& engine, const engines::TensorStore& store,
                     std::optional<std::int64_t> resident_before) {
-    outcome_.peak_bytes = static_cast<double>(store.bytes() + engine.io().bytes() + engine.peak_transient_bytes() +
-                                              store.backend().workspace_bytes());
+    outcome_.peak_bytes =
+        static_cast<double>(store.bytes() + engine.io().bytes() + engine.peak_transient_bytes() +
+                            store.backend().workspace_bytes());
     fact("peak_bytes", *outcome_.peak_bytes, "B", "tensors, inputs and what kernels hold for themselves");
     const auto resident_peak = measure::peak_resident_bytes();
     if (provider_->is_host() && resident_before && resident_peak) {
@@ -302,8 +305,9 @@ class Run {
     const backends::GemmChoices choices = provider_->gemm_choices(backend);
     if (choices.first + choices.kept + choices.searched == 0) return;
     fact("gemm_search_s", choices.search_s, "s",
-         fmt::format("GEMM algorithms: {} searched now, {} from the autotune cache, {} the library's first choice",
-                     choices.searched, choices.kept, choices.first));
+         fmt::format(
+             "GEMM algorithms: {} searched now, {} from the autotune cache, {} the library's first choice",
+             choices.searched, choices.kept, choices.first));
   }
 
   void look_closer(engines::Engine& engine, StepInputs& inputs) {
@@ -372,7 +376,8 @@ class Run {
 
 }  // namespace
 
-RunOutcome run_point(const Point& point, const RunSettings& settings, CeilingBook& ceilings, record::Writer& record) {
+RunOutcome run_point(const Point& point, const RunSettings& settings, CeilingBook& ceilings,
+                     record::Writer& record) {
   return Run(point, settings, ceilings, record).take();
 }
 

@@ -1,4 +1,5 @@
-// One run: built, checked against memory, measured, priced and recorded. bench, profile and studies differ in settings.
+// One run: built, checked against memory, measured, priced and recorded. bench, profile and studies differ in
+// settings.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,14 @@
 namespace rooflm::lab {
 
 struct RunSettings {
-  /// Take the step apart: plain and observed steps in pairs, ops, tensors, memory, roofs and hardware counters.
-  /// Otherwise plain steps alone.
+  /// Take the step apart: plain and observed steps in pairs, ops, tensors, memory, roofs and hardware
+  /// counters. Otherwise plain steps alone.
   bool observe = true;
-  double precision = 0.01;  ///< stop when the interval of the median is within this share of it; 0: never
-  int min_steps = 6;        ///< of each kind
-  int max_steps = 200;      ///< of each kind
-  double max_seconds = 30;  ///< after warm-up
-  bool measure_peak = true;                   ///< that MFU divides by
+  double precision = 0.01;   ///< stop when the interval of the median is within this share of it; 0: never
+  int min_steps = 6;         ///< of each kind
+  int max_steps = 200;       ///< of each kind
+  double max_seconds = 30;   ///< after warm-up
+  bool measure_peak = true;  ///< that MFU divides by
   std::optional<double> memory_limit_bytes;   ///< absent: what the device has free
   std::vector<std::filesystem::path> shards;  ///< text to compute on; none: random tokens
 };
@@ -35,17 +36,18 @@ struct RunOutcome {
   double needed_bytes = 0;
   double free_bytes = 0;  ///< what the plan had to fit; infinite for a plan without a limit
   double model_flop = 0, matmul_flop = 0, plan_bytes = 0, state_bytes = 0;
-  std::optional<record::Ceiling> peak;                 ///< that MFU divides by
-  std::optional<measure::BenchResult> times;           ///< of the plain steps
+  std::optional<record::Ceiling> peak;        ///< that MFU divides by
+  std::optional<measure::BenchResult> times;  ///< of the plain steps
   std::optional<double> peak_bytes, rss_increase_bytes, loss;
-  std::string attention_forward, attention_backward;   ///< whose kernels; "" where there is no choice
+  std::string attention_forward, attention_backward;  ///< whose kernels; "" where there is no choice
 };
 
-/// Runs the point and adds it to the record. The step is built, then held against the memory of the device before
-/// anything large is allocated; weights come from the seed, tokens from the seed or the shards. What does not fit
-/// becomes a run of status "oom", a device that runs nothing one of status "planned". A signal (train::StopSignals)
-/// ends measuring; what was measured until then is kept, with status "interrupted". Ceilings are measured when the
-/// first run needs them.
-RunOutcome run_point(const Point& point, const RunSettings& settings, CeilingBook& ceilings, record::Writer& record);
+/// Runs the point and adds it to the record. The step is built, then held against the memory of the device
+/// before anything large is allocated; weights come from the seed, tokens from the seed or the shards. What
+/// does not fit becomes a run of status "oom", a device that runs nothing one of status "planned". A signal
+/// (train::StopSignals) ends measuring; what was measured until then is kept, with status "interrupted".
+/// Ceilings are measured when the first run needs them.
+RunOutcome run_point(const Point& point, const RunSettings& settings, CeilingBook& ceilings,
+                     record::Writer& record);
 
 }  // namespace rooflm::lab

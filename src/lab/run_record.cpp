@@ -35,7 +35,6 @@ std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, c
 }
 
 record::Run run_row(const Point& point) { return {.label = describe(point), .config = config_of(point)}; }
-}
 
 void add_samples(std::vector<record::Sample>& rows, std::int64_t step, const engines::StepTimes& times,
                  const std::string& kind) {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "lab/point.h"
 #include "engines/engine.h"
+#include "lab/point.h"
 #include "record/writer.h"
 
 namespace rooflm::lab {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "lab/point.h"
 #include "engines/engine.h"
+#include "lab/point.h"
 #include "train/data_loader.h"
 
 namespace rooflm::lab {

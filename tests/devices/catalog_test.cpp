@@ -16,7 +16,8 @@ TEST(Catalog, EntriesAreWholeAndSayWhereTheirNumbersAreFrom) {
     EXPECT_GT(device.memory_bytes(), 1e9);
     EXPECT_GT(device.memory.back().byte_per_s, 1e11);
     EXPECT_FALSE(device.dtypes.empty());
-    for (const char* what : {"peak_flop_per_s", "memory", "links"}) EXPECT_FALSE(device.sources.at(what).empty());
+    for (const char* what : {"peak_flop_per_s", "memory", "links"})
+      EXPECT_FALSE(device.sources.at(what).empty());
     for (const std::string& dtype : device.dtypes) EXPECT_TRUE(device.peak(dtype).has_value()) << dtype;
     if (device.power_w) EXPECT_FALSE(device.sources.at("power_w").empty());
     // A dense fp8 rate is twice the dense 16-bit one; a sparse one would be four times.

@@ -34,8 +34,10 @@ TEST(Point, WhatWasTypedIsWhatTheRecordKeeps) {
   typed.set("search_products", "kept");
   typed.set("warmup", 5);
   const record::Config kept = config_of(point_of(typed));
-  for (const auto& [key, value] : typed.entries()) EXPECT_EQ(kept.text(key), record::format_value(value)) << key;
-  for (const record::Field& field : record::config_fields()) EXPECT_NE(kept.find(field.key), nullptr) << field.key;
+  for (const auto& [key, value] : typed.entries())
+    EXPECT_EQ(kept.text(key), record::format_value(value)) << key;
+  for (const record::Field& field : record::config_fields())
+    EXPECT_NE(kept.find(field.key), nullptr) << field.key;
 }
 
 TEST(Point, NullStandsForADeviceOfTheCatalog) {

@@ -63,7 +63,8 @@ GpuClocks query_clocks(int index) {
   // NVML numbers GPUs as the bus does, CUDA as CUDA_VISIBLE_DEVICES says: the bus address is common to both.
   const auto find = nvml.find<NvmlFind>("nvmlDeviceGetHandleByPciBusId_v2");
   NvmlDevice device = nullptr;
-  const bool has_address = cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), index) == cudaSuccess;
+  const bool has_address =
+      cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), index) == cudaSuccess;
   if (!has_address) static_cast<void>(cudaGetLastError());
   if (!has_address || find == nullptr || find(text.data(), &device) != 0) return clocks;
   const auto now = nvml.find<NvmlClock>("nvmlDeviceGetClockInfo");

@@ -229,7 +229,8 @@ void Gemm::choose() {
   plans.cache().use(key, algorithm_);
 }
 
-cublasLtMatmulAlgo_t Gemm::choose_among(const LtProduct& product, const std::vector<cublasLtMatmulAlgo_t>& proposals,
+cublasLtMatmulAlgo_t Gemm::choose_among(const LtProduct& product,
+                                        const std::vector<cublasLtMatmulAlgo_t>& proposals,
                                         const std::string& key) {
   const Context& context = *context_;
   GemmPlans& plans = context.products();

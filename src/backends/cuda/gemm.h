@@ -52,8 +52,8 @@ struct GemmOperands {
 /// One product, ready to be submitted: sums in fp32.
 class Gemm {
  public:
-  /// Asks cuBLASLt for algorithms and takes the one that CudaOptions::gemm_search says. Throws core::Unavailable when
-  /// there is none.
+  /// Asks cuBLASLt for algorithms and takes the one that CudaOptions::gemm_search says. Throws
+  /// core::Unavailable when there is none.
   Gemm(const Context& context, const GemmProblem& problem);
 
   void submit(const GemmOperands& operands) const;

@@ -14,19 +14,20 @@ namespace rooflm::backends::cuda {
 /// is damaged, or cannot be written, is as good as none: the search takes a second per product.
 class GemmCache {
  public:
-  /// Reads what is kept in `folder`; with an empty one nothing is kept. `choices`, a text() of an earlier process, win
-  /// over the file, so that a run that goes on runs the algorithms it began with.
+  /// Reads what is kept in `folder`; with an empty one nothing is kept. `choices`, a text() of an earlier
+  /// process, win over the file, so that a run that goes on runs the algorithms it began with.
   GemmCache(const std::filesystem::path& folder, const std::string& gpu, const std::string& choices);
 
   /// `product` says all that an algorithm depends on. The file is asked only with `use_file`.
   [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> find(const std::string& product, bool use_file) const;
-  /// Keeps one in the file. The first that is kept stays: when another process was faster, its algorithm is returned,
-  /// so that all processes run the same.
+  /// Keeps one in the file. The first that is kept stays: when another process was faster, its algorithm is
+  /// returned, so that all processes run the same.
   [[nodiscard]] cublasLtMatmulAlgo_t add(const std::string& product, const cublasLtMatmulAlgo_t& algorithm);
 
   /// Remembers what a matmul runs, for text().
   void use(const std::string& product, const cublasLtMatmulAlgo_t& algorithm);
-  /// All that was used, as JSON; "" for nothing. It belongs to a version of cuBLASLt and a GPU, which it names.
+  /// All that was used, as JSON; "" for nothing. It belongs to a version of cuBLASLt and a GPU, which it
+  /// names.
   [[nodiscard]] std::string text() const;
 
  private:

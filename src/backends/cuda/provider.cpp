@@ -53,15 +53,17 @@ Json device_json(const cuda::CudaDevice& device) {
 
 void add_device(Lines& lines, const cuda::CudaDevice& device) {
   const std::string name = fmt::format("device cuda:{}", device.index);
-  lines.emplace_back(name, fmt::format("{}, {} of {} free", device.name, core::format_bytes(device.free_bytes),
-                                       core::format_bytes(device.total_bytes)));
+  lines.emplace_back(name,
+                     fmt::format("{}, {} of {} free", device.name, core::format_bytes(device.free_bytes),
+                                 core::format_bytes(device.total_bytes)));
   const cuda::GpuClocks clocks = cuda::query_clocks(device.index);
   lines.emplace_back(name + " processors",
                      fmt::format("{} multiprocessors, compute capability {}.{}", device.sm_count,
                                  device.compute_major, device.compute_minor));
-  lines.emplace_back(name + " driver",
-                     fmt::format("{}, for CUDA up to {}", clocks.driver.empty() ? "version not known" : clocks.driver,
-                                 version_text(device.driver_version)));
+  lines.emplace_back(
+      name + " driver",
+      fmt::format("{}, for CUDA up to {}", clocks.driver.empty() ? "version not known" : clocks.driver,
+                  version_text(device.driver_version)));
   lines.emplace_back(name + " CUDA runtime", version_text(device.runtime_version));
   const std::string sm = clock_text("multiprocessors", clocks.sm_mhz, clocks.sm_max_mhz);
   const std::string memory = clock_text("memory", clocks.memory_mhz, clocks.memory_max_mhz);
@@ -98,7 +100,8 @@ class CudaProvider final : public Provider {
     return described;
   }
 
-  [[nodiscard]] std::unique_ptr<Backend> make(const std::string& device, const MakeOptions& options) const override {
+  [[nodiscard]] std::unique_ptr<Backend> make(const std::string& device,
+                                              const MakeOptions& options) const override {
     // The eager engine stands for frameworks, which take what the library proposes.
     const GemmSearch search = options.fast ? options.gemm_search : GemmSearch::none;
     return cuda::make_cuda_backend(index_of(device), {.gemm_search = search,
@@ -113,9 +116,10 @@ class CudaProvider final : public Provider {
     if (status.devices.empty()) return {{"device cuda", "not available: " + status.reason}};
     for (const auto& device : status.devices) add_device(lines, device);
     const auto cudnn = cuda::query_cudnn();
-    lines.emplace_back("attention on GPUs", cudnn.version.empty()
-                                                ? "own kernels: " + cudnn.reason
-                                                : "cuDNN " + cudnn.version + " where it is faster, else own kernels");
+    lines.emplace_back("attention on GPUs",
+                       cudnn.version.empty()
+                           ? "own kernels: " + cudnn.reason
+                           : "cuDNN " + cudnn.version + " where it is faster, else own kernels");
     return lines;
   }
 
@@ -148,7 +152,8 @@ class CudaProvider final : public Provider {
   [[nodiscard]] std::vector<TimedLoop> link_loops(const std::string& device) const override {
     return cuda::link_loops(index_of(device));
   }
-  [[nodiscard]] InstructionLoops instruction_loops(const std::string& device, const std::string& dtype) const override {
+  [[nodiscard]] InstructionLoops instruction_loops(const std::string& device,
+                                                   const std::string& dtype) const override {
     return cuda::instruction_loops(index_of(device), dtype);
   }
 };

@@ -1,9 +1,10 @@
-// The device that runs nothing among the backends: it stands for this machine's processor ("null"), or for a device
-// of the catalog ("null:h100-sxm").
+// The device that runs nothing among the backends: it stands for this machine's processor ("null"), or for a
+// device of the catalog ("null:h100-sxm").
+#include "backends/provider.h"
+
 #include <limits>
 
 #include "backends/null/null_backend.h"
-#include "backends/provider.h"
 
 namespace rooflm::backends {
 namespace {
