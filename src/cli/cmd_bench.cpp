@@ -138,7 +138,8 @@ Body declare_bench(CLI::App& app) {
       "Options of the groups Model and Run take lists (--seq 128,256) and ranges (--seq 64:1536:64), which\n"
       "multiply into a sweep. Random tokens and weights, no data needed.\n"
       "MFU = (6 N + 12 L C T) tokens/s / peak; of_peak = matrix-product FLOP of the program / median step\n"
-      "time / peak; the peak is the sustained matmul rate of the dtype, measured here and kept.\n"
+      "time / peak; the peak is the sustained matmul rate of the dtype, measured here and kept (not the\n"
+      "instruction peak, see rooflm peaks).\n"
       "Exit code 4 when every configuration is out of memory. Ctrl-C prints what was measured so far.\n\n"
       "Example: rooflm bench --model gpt2 --batch 4 --seq 64 --engine eager,fused --dtype fp32,bf16");
   return [options] { return run(*options); };
