@@ -40,7 +40,7 @@ lab::RunSettings settings_from(const Options& options) {
   const bool is_precise = !options.precision.empty();
   const std::string steps = !options.steps.empty() ? options.steps : is_precise ? "200" : "10";
   settings.max_steps = static_cast<int>(std::min(parse_integer("--steps", steps, 1), kMostSteps));
-  settings.precision = is_precise ? parse_percent("--precision", options.precision) : 0;
+  settings.precision = is_precise ? parse_percent("--precision", options.precision, 0.001) : 0;
   settings.max_seconds = is_precise ? parse_number("--max-seconds", options.max_seconds, 0)
                                     : std::numeric_limits<double>::infinity();
   if (!options.memory_limit.empty()) {

@@ -115,11 +115,10 @@ double parse_number(std::string_view option, std::string_view text, double least
   return *value;
 }
 
-double parse_percent(std::string_view option, std::string_view text) {
+double parse_percent(std::string_view option, std::string_view text, double least) {
   constexpr double kPercent = 0.01;
-  constexpr double kLeast = 0.001;
   if (text.ends_with('%')) text.remove_suffix(1);
-  return kPercent * parse_number(option, text, kLeast);
+  return kPercent * parse_number(option, text, least);
 }
 
 double parse_share(std::string_view option, std::string_view text) {

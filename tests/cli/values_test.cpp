@@ -40,6 +40,14 @@ TEST(Values, BadNumbersNameTheOption) {
   EXPECT_THROW(parse_number("--seconds", "-1"), core::UsageError);
 }
 
+TEST(Values, Percent) {
+  EXPECT_DOUBLE_EQ(parse_percent("--precision", "1"), 0.01);
+  EXPECT_DOUBLE_EQ(parse_percent("--precision", "0.5%"), 0.005);
+  EXPECT_DOUBLE_EQ(parse_percent("--precision", "0"), 0);
+  EXPECT_THROW(parse_percent("--precision", "0", 0.001), core::UsageError);
+  EXPECT_THROW(parse_percent("--precision", "a"), core::UsageError);
+}
+
 TEST(Values, Shares) {
   EXPECT_DOUBLE_EQ(parse_share("--same", "3%"), 0.03);
   EXPECT_DOUBLE_EQ(parse_share("--same", "0.5%"), 0.005);
