@@ -5,11 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 #include <utility>
-
-#include "program/ops.h"
 
 namespace rooflm::trace {
 namespace {
@@ -17,11 +13,6 @@ namespace {
 using program::Op;
 using program::Program;
 using program::TensorId;
-
-struct ClassRow {
-  const program::OpDef* op;
-  const char* name;
-};
 
 /// "[256,768] [768,2304]" of the first few operands; a multi-tensor update has hundreds.
 std::string shapes_of(const Program& program, const std::vector<TensorId>& ids) {
@@ -50,7 +41,7 @@ core::DType dtype_of(const Program& program, const Op& op) {
 
 std::string kernel_of(const Program& program, const Op& op, const std::string& kernels) {
   std::string name = fmt::format("{}::{}_{}", kernels, op.def->name, core::name_of(dtype_of(program, op)));
-  if (class_of(op) != "matmul") return name;
+  if (op.def->work != program::Work::matmul) return name;
   name += fmt::format("_{}x{}x{}", op.attrs.integer("m"), op.attrs.integer("n"), op.attrs.integer("k"));
   if (const auto batch = op.attrs.integer("batch"); batch > 1) name += fmt::format("_b{}", batch);
   return name;
@@ -65,45 +56,6 @@ std::string first_output_name(const Program& program, const Op& op) {
 
 }  // namespace
 
-std::string class_of(const Op& op) {
-  namespace ops = program::ops;
-  static const std::array kClasses = {ClassRow{&ops::kMatmul, "matmul"},
-                                      ClassRow{&ops::kMatmulGelu, "matmul"},
-                                      ClassRow{&ops::kMatmulGeluBackward, "matmul"},
-                                      ClassRow{&ops::kAttention, "attention"},
-                                      ClassRow{&ops::kFlashAttention, "attention"},
-                                      ClassRow{&ops::kFlashAttentionBackward, "attention"},
-                                      ClassRow{&ops::kLayerNorm, "norm"},
-                                      ClassRow{&ops::kLayerNormBackward, "norm"},
-                                      ClassRow{&ops::kAddLayerNorm, "norm"},
-                                      ClassRow{&ops::kRmsNorm, "norm"},
-                                      ClassRow{&ops::kRmsNormBackward, "norm"},
-                                      ClassRow{&ops::kAddRmsNorm, "norm"},
-                                      ClassRow{&ops::kCausalSoftmax, "softmax"},
-                                      ClassRow{&ops::kCausalSoftmaxBackward, "softmax"},
-                                      ClassRow{&ops::kCrossEntropy, "loss"},
-                                      ClassRow{&ops::kCrossEntropyBackward, "loss"},
-                                      ClassRow{&ops::kCrossEntropyWithGradient, "loss"},
-                                      ClassRow{&ops::kMean, "loss"},
-                                      ClassRow{&ops::kEmbedding, "embedding"},
-                                      ClassRow{&ops::kEmbeddingBackward, "embedding"},
-                                      ClassRow{&ops::kEmbeddingPositions, "embedding"},
-                                      ClassRow{&ops::kAddPositions, "embedding"},
-                                      ClassRow{&ops::kAddPositionsBackward, "embedding"},
-                                      ClassRow{&ops::kSplitHeads, "copy"},
-                                      ClassRow{&ops::kJoinHeads, "copy"},
-                                      ClassRow{&ops::kMergeHeads, "copy"},
-                                      ClassRow{&ops::kUnmergeHeads, "copy"},
-                                      ClassRow{&ops::kCast, "copy"},
-                                      ClassRow{&ops::kGlobalNorm, "optimizer"},
-                                      ClassRow{&ops::kLossScale, "optimizer"},
-                                      ClassRow{&ops::kAdamW, "optimizer"},
-                                      ClassRow{&ops::kSgd, "optimizer"}};
-  const auto* found =
-      std::find_if(kClasses.begin(), kClasses.end(), [&](const ClassRow& row) { return row.op == op.def; });
-  return found == kClasses.end() ? "elementwise" : found->name;
-}
-
 std::vector<record::Op> op_rows(const Program& program, const std::string& kernels) {
   std::vector<record::Op> rows;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
@@ -112,7 +64,7 @@ std::vector<record::Op> op_rows(const Program& program, const std::string& kerne
     const program::Cost cost = program::cost_of(program, op);
     rows.push_back({.op = static_cast<std::int64_t>(i),
                     .kind = std::string(op.def->name),
-                    .op_class = class_of(op),
+                    .op_class = std::string(program::name_of(op.def->work)),
                     .kernel = kernel_of(program, op, kernels),
                     .name = first_output_name(program, op),
                     .phase = std::string(program::name_of(op.phase)),

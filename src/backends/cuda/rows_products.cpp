@@ -40,7 +40,7 @@ GemmProblem problem_of(const OpView& v) {
                 .tf32 = v.op.attrs.flag("tf32"),
                 .accumulate = v.accumulates(),
                 .bias = v.has_in(2),
-                .beside = v.op.attrs.flag("beside")};
+                .beside = v.op.lane == program::Lane::background};
   const bool single = p.batch == 1;
   p.align_a = alignment(v.op.input_offset, 0, p.factors, single ? 0 : p.m * p.k);
   p.align_b = alignment(v.op.input_offset, 1, p.factors, single ? 0 : p.k * p.n);
