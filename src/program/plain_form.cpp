@@ -38,9 +38,14 @@ void PlainForm::emit(const OpDef& def, const std::vector<Operand>& inputs, Attri
   op.outputs.clear();
   op.input_offset.clear();
   op.output_offset.clear();
-  op.waits.clear();
   split(inputs, op.inputs, op.input_offset);
   split(outputs, op.outputs, op.output_offset);
+  emit(std::move(op));
+}
+
+void PlainForm::emit(Op op) {
+  op.lane = Lane::compute;
+  op.waits.clear();
   ops_.push_back(std::move(op));
 }
 

@@ -30,11 +30,11 @@ class PlainForm {
   [[nodiscard]] Operand input(std::size_t i) const;
   [[nodiscard]] Operand output(std::size_t i) const;
 
-  /// Emits an op with the fused op's phase, scope, lane and micro-batch.
+  /// Emits an op with the fused op's phase, scope and micro-batch, on the lane `compute`.
   void emit(const OpDef& def, const std::vector<Operand>& inputs, Attributes attrs,
             const std::vector<Operand>& outputs);
-  /// Emits `op` as it is.
-  void emit(Op op) { ops_.push_back(std::move(op)); }
+  /// Emits `op` on the lane `compute`.
+  void emit(Op op);
 
   [[nodiscard]] const std::vector<Op>& ops() const { return ops_; }
 

@@ -142,14 +142,14 @@ cudaStream_t Context::fork() const {
 
 void Context::mark_done(int index) {
   if (in_order_ || !is_recording()) return;
-  EventHandle& done = done_[index];
-  if (done.get() == nullptr) done = make_order_event();
+  EventHandle& done = done_[index] = make_order_event();
   check(cudaEventRecord(done.get(), side_stream_.get()), "running kernels beside each other");
 }
 
 void Context::wait_for(int index) const {
-  if (in_order_ || !is_recording()) return;
-  check(cudaStreamWaitEvent(stream(), done_.at(index).get()), "running kernels beside each other");
+  const auto done = done_.find(index);
+  if (done == done_.end() || !is_recording()) return;  // it runs in the order of the program
+  check(cudaStreamWaitEvent(stream(), done->second.get()), "running kernels beside each other");
 }
 
 cudaStream_t Context::mark_branch() {

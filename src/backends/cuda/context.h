@@ -72,11 +72,14 @@ class Context {
   /// A stream of low priority for work that may run beside what follows: it begins when everything submitted
   /// so far has run. Only in a recording; elsewhere it is stream(), and kernels run in their order.
   [[nodiscard]] cudaStream_t fork() const;
-  /// With true, nothing forks: kernels run in their order in recordings, too.
-  void keep_order(bool in_order) { in_order_ = in_order; }
-  /// In a recording: op `index` of the program has just been given to the stream of fork(). / What is submitted
-  /// from here on waits until that op, and what was forked before it, is done.
+  /// Called before a recording. With true, nothing forks in it: kernels run in their order there, too.
+  void keep_order(bool in_order) {
+    in_order_ = in_order;
+    done_.clear();
+  }
+  /// Says that op `index` of the program was the last that was given to the stream of fork().
   void mark_done(int index);
+  /// What is submitted from here on waits for that op and for what was forked before it.
   void wait_for(int index) const;
   [[nodiscard]] cudaMemPool_t pool() const { return pool_.get(); }
   [[nodiscard]] GemmPlans& products() const { return *products_; }
