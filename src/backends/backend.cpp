@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
+#include "backends/op_view.h"
 #include "core/error.h"
 
 namespace rooflm::backends {
@@ -24,6 +26,52 @@ class HostStopwatch final : public Stopwatch {
 };
 
 }  // namespace
+
+core::DType compute_dtype(const program::Program& program, const program::Op& op) {
+  const auto is_float = [&](program::TensorId id) {
+    return id != program::kNone && program.tensor(id).dtype != core::DType::i32;
+  };
+  for (const auto* ids : {&op.inputs, &op.outputs}) {
+    const auto found = std::find_if(ids->begin(), ids->end(), is_float);
+    if (found != ids->end()) return program.tensor(*found).dtype;
+  }
+  return core::DType::f32;
+}
+
+std::string kernel_name(std::string_view name, const program::Program& program, const program::Op& op) {
+  const std::string_view dtype = core::name_of(compute_dtype(program, op));
+  if (!name.ends_with('>')) return fmt::format("{}<{}>", name, dtype);
+  name.remove_suffix(1);
+  return fmt::format("{}, {}>", name, dtype);
+}
+
+std::string matmul_variant(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k,
+                           core::DType factors, core::DType result) {
+  const std::string count = batch == 1 ? "" : fmt::format("{}x ", batch);
+  const std::string_view to = factors == result ? "" : " -> ";
+  return fmt::format("{}{}x{}x{} {}{}{}", count, m, n, k, core::name_of(factors), to,
+                     factors == result ? "" : core::name_of(result));
+}
+
+KernelInfo combined(std::span<const Kernel> parts) {
+  KernelInfo whole{.library = {}, .launches = 0};
+  const auto append = [](std::string& text, const std::string& more) {
+    if (more.empty() || text == more) return;
+    text += (text.empty() ? "" : " + ") + more;
+  };
+  for (const auto& [run, part] : parts) {
+    append(whole.name, part.name);
+    append(whole.library, part.library);
+    append(whole.variant, part.variant);
+    whole.workspace_bytes = std::max(whole.workspace_bytes, part.workspace_bytes);
+    if (whole.launches && part.launches) {
+      *whole.launches += *part.launches;
+    } else {
+      whole.launches.reset();
+    }
+  }
+  return whole;
+}
 
 std::unique_ptr<Stopwatch> Backend::make_stopwatch(std::size_t marks) const {
   return std::make_unique<HostStopwatch>(marks);

@@ -15,8 +15,8 @@
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/context.h"
-#include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/recording.h"
+#include "backends/cuda/rows/rows.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -31,9 +31,10 @@ bool is_launch_blocking() {
 Kernel with_check(Kernel kernel, const program::Op& op, const std::shared_ptr<Context>& context) {
   if (!kernel) return kernel;
   const std::string name = fmt::format("{} in {}", op.def->name, op.scope);
-  return [kernel = std::move(kernel), name, context, number = context->progress().add(name),
-          is_always_marked = is_launch_blocking(), was_marked = false, keeps_up = op.attrs.flag("keep_up"),
-          joins = op.attrs.flag("join")](const KernelArgs& args) mutable {
+  const auto run = [kernel = std::move(kernel.run), name, context, number = context->progress().add(name),
+                    is_always_marked = is_launch_blocking(), was_marked = false,
+                    keeps_up = op.attrs.flag("keep_up"),
+                    joins = op.attrs.flag("join")](const KernelArgs& args) mutable {
     if (keeps_up) context->keep_up();
     if (joins) context->join();
     if (context->is_recording()) {
@@ -50,16 +51,16 @@ Kernel with_check(Kernel kernel, const program::Op& op, const std::shared_ptr<Co
       throw;
     }
   };
+  return {run, std::move(kernel.info)};
 }
 
 std::vector<KernelRow> table(const std::shared_ptr<Context>& context) {
   std::vector<KernelRow> rows;
-  for (const MakerRow& row : kernel_rows()) {
-    rows.push_back(
-        {row.op, [make = row.make, context](const program::Program& program, const program::Op& op) {
-           context->select();
-           return with_check(make({program, op, context}), op, context);
-         }});
+  for (const MakerRow& row : kernels()) {
+    rows.push_back({row.op, [row, context](const program::Program& program, const program::Op& op) {
+                      context->select();
+                      return with_check(make_named(row, {program, op, context}), op, context);
+                    }});
   }
   return rows;
 }

@@ -2,9 +2,9 @@
 #include <array>
 #include <cstring>
 
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/token_ids.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -109,6 +109,15 @@ Kernel make_embedding_positions(const OpView& v) {
       });
     };
   });
+}
+
+MakerRows embedding_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kEmbedding, make_embedding, "reference::embedding"},
+          {&ops::kEmbeddingBackward, make_embedding_backward, "reference::embedding_backward"},
+          {&ops::kAddPositions, make_add_positions, "reference::add_positions"},
+          {&ops::kAddPositionsBackward, make_add_positions_backward, "reference::add_positions_backward"},
+          {&ops::kEmbeddingPositions, make_embedding_positions, "reference::embedding_positions"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -1,9 +1,9 @@
 // gelu: y = 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), and its gradient.
 #include <array>
 
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
 #include "backends/product_with_gelu.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -59,10 +59,25 @@ Kernel make_gelu_backward(const OpView& v) {
   });
 }
 
-Kernel make_matmul_gelu(const OpView& v) { return compose_matmul_gelu(v, make_matmul, make_gelu); }
+Kernel make_matmul(const OpView& v);  // matmul.cpp
+
+Kernel make_matmul_gelu(const OpView& v) {
+  return compose_matmul_gelu<Resources>(v, {&program::ops::kMatmul, make_matmul, "reference::matmul"},
+                                        {&program::ops::kGelu, make_gelu, "reference::gelu"});
+}
 
 Kernel make_matmul_gelu_backward(const OpView& v) {
-  return compose_matmul_gelu_backward(v, make_matmul, make_gelu_backward);
+  return compose_matmul_gelu_backward<Resources>(
+      v, {&program::ops::kMatmul, make_matmul, "reference::matmul"},
+      {&program::ops::kGeluBackward, make_gelu_backward, "reference::gelu_backward"});
+}
+
+MakerRows gelu_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kGelu, make_gelu, "reference::gelu"},
+          {&ops::kGeluBackward, make_gelu_backward, "reference::gelu_backward"},
+          {&ops::kMatmulGelu, make_matmul_gelu, "reference::matmul_gelu"},
+          {&ops::kMatmulGeluBackward, make_matmul_gelu_backward, "reference::matmul_gelu_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

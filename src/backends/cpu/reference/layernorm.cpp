@@ -2,8 +2,8 @@
 #include <array>
 #include <cmath>
 
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -162,6 +162,13 @@ Kernel make_layernorm_backward(const OpView& v) {
       for_rows(backward.rows, [&](std::int64_t r) { backward.row(args, r); });
     };
   });
+}
+
+MakerRows layernorm_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kLayerNorm, make_layernorm, "reference::layernorm"},
+          {&ops::kLayerNormBackward, make_layernorm_backward, "reference::layernorm_backward"},
+          {&ops::kAddLayerNorm, make_add_layernorm, "reference::add_layernorm"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -2,8 +2,10 @@
 //
 // One product, or one after the other when looped: Eigen spreads each over the threads. A batch: the threads
 // share the products. Operands that are not stored in the computed type are converted block by block.
-#include "backends/cpu/reference/kernels.h"
+#include <fmt/format.h>
+
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -183,6 +185,15 @@ void add_bias(const Problem& p, const Operand<C>& bias, const Operand<C>& c, con
   });
 }
 
+KernelInfo info_of(const Problem& p, std::size_t scratch_bytes) {
+  return {.name = fmt::format("Eigen::Product<{}>{}", core::name_of(p.a_type),
+                              scratch_bytes == 0 ? "" : " converted"),
+          .library = eigen_version(),
+          .variant = matmul_variant(p.looped ? 1 : p.batch, p.m, p.n, p.k, p.a_type, p.c_type),
+          .workspace_bytes = static_cast<std::int64_t>(scratch_bytes),
+          .launches = p.looped ? p.batch : 1};
+}
+
 }  // namespace
 
 Kernel make_matmul(const OpView& v) {
@@ -191,11 +202,11 @@ Kernel make_matmul(const OpView& v) {
     const bool is_stored = p.is_computed_as_stored<C>();
     const bool shares_batch = p.batch > 1 && !p.looped;
     const std::size_t scratch_bytes = is_stored ? 0 : Blocks<C>(p).bytes();
-    const auto resources = v.resources;
+    const auto resources = v.context;
     resources->scratch().reserve(scratch_bytes *
                                  (shares_batch ? static_cast<std::size_t>(resources->threads()) : 1));
     const Operand<C> bias = p.has_bias ? in_operand<C>(v, 2, p.n) : Operand<C>();
-    return [=, c = out_operand<C>(v, 0, p.n)](const KernelArgs& args) {
+    const auto run = [=, c = out_operand<C>(v, 0, p.n)](const KernelArgs& args) {
       const auto one = [&](Index i) {
         const void* left = advance(static_cast<const void*>(args.in[0]), p.a_type, i * p.m * p.k);
         const void* right = advance(static_cast<const void*>(args.in[1]), p.b_type, i * p.k * p.n);
@@ -211,7 +222,13 @@ Kernel make_matmul(const OpView& v) {
       }
       if (p.has_bias) add_bias(p, bias, c, args);
     };
+    return {run, info_of(p, scratch_bytes)};
   });
+}
+
+MakerRows matmul_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kMatmul, make_matmul, "reference::matmul"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

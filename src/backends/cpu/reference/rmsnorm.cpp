@@ -2,8 +2,8 @@
 #include <array>
 #include <cmath>
 
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -129,6 +129,13 @@ Kernel make_rmsnorm_backward(const OpView& v) {
       for_rows(backward.rows, [&](std::int64_t r) { backward.row(args, r); });
     };
   });
+}
+
+MakerRows rmsnorm_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kRmsNorm, make_rmsnorm, "reference::rmsnorm"},
+          {&ops::kRmsNormBackward, make_rmsnorm_backward, "reference::rmsnorm_backward"},
+          {&ops::kAddRmsNorm, make_add_rmsnorm, "reference::add_rmsnorm"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference
