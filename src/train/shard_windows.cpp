@@ -27,14 +27,15 @@ ShardWindows::ShardWindows(const std::vector<std::filesystem::path>& paths, std:
   if (paths.empty()) throw core::InputError("no token shards given");
   window_ = static_cast<std::uint64_t>(whole_batches ? batch * seq : seq);
   for (const auto& path : paths) {
-    const Shard& shard = shards_.emplace_back(path);
+    const text::Shard& shard = shards_.emplace_back(path);
     total_tokens_ += shard.size();
     const std::uint64_t windows = shard.size() > 0 ? (shard.size() - 1) / window_ : 0;
     first_window_.push_back(first_window_.back() + windows);
   }
   if (count() == 0) {
-    const auto longest = std::max_element(shards_.begin(), shards_.end(),
-                                          [](const Shard& a, const Shard& b) { return a.size() < b.size(); });
+    const auto longest =
+        std::max_element(shards_.begin(), shards_.end(),
+                         [](const text::Shard& a, const text::Shard& b) { return a.size() < b.size(); });
     throw core::InputError(fmt::format(
         "{}: {} tokens{}, expected at least {} ({} and the target of the last); a smaller "
         "--seq{} needs fewer",
@@ -46,7 +47,7 @@ ShardWindows::ShardWindows(const std::vector<std::filesystem::path>& paths, std:
 void ShardWindows::read(std::uint64_t index, std::int64_t length, Batch& batch, std::int64_t row) const {
   const auto after = std::upper_bound(first_window_.begin(), first_window_.end(), index);
   const auto at = static_cast<std::size_t>(after - first_window_.begin()) - 1;
-  const Shard& shard = shards_[at];
+  const text::Shard& shard = shards_[at];
   const std::uint64_t first = (index - first_window_[at]) * window_;
   const auto n = static_cast<std::size_t>(length);
   const auto offset = static_cast<std::size_t>(row) * n;

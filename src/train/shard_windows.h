@@ -27,7 +27,7 @@ class ShardWindows {
   void read(std::uint64_t index, std::int64_t length, Batch& batch, std::int64_t row) const;
 
  private:
-  std::vector<Shard> shards_;
+  std::vector<text::Shard> shards_;
   std::vector<std::uint64_t> first_window_ = {0};  ///< of each shard, and the total
   std::uint64_t window_ = 0;
   std::uint64_t total_tokens_ = 0;

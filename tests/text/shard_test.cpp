@@ -62,12 +62,6 @@ TEST(Shard, BeyondTwoGibibytes) {
   std::vector<std::int32_t> last(4);
   shard.read(shard.size() - 4, last);
   EXPECT_EQ(last, (std::vector<std::int32_t>{0, 7, 8, 9}));
-  const EvalBatches batches({path}, 1, 2);
-  EXPECT_EQ(batches.size(), 749'999'999U);
-  Batch batch;
-  batches.read(batches.size() - 1, batch);
-  EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{0, 7}));  // (n - 1) / 2 windows leave one token over
-  EXPECT_EQ(batch.targets, (std::vector<std::int32_t>{7, 8}));
 }
 
 TEST(Shard, DamagedFilesAreNamedWithPlaceAndExpectation) {

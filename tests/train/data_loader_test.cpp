@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstring>
+#include <fstream>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -16,6 +18,7 @@ namespace {
 using text::expect_error;
 using text::TemporaryFolder;
 using text::write_shard;
+using text::write_text;
 
 using Paths = std::vector<std::filesystem::path>;
 
@@ -169,6 +172,27 @@ TEST_F(Loader, EvaluationWalksConsecutiveWindows) {
   const EvalBatches checked(shards, 2, 3, 105);
   checked.read(3, batch);
   expect_error<core::InputError>([&] { checked.read(4, batch); }, {"b.bin", "token 5", "id 105", "105"});
+}
+
+TEST(EvalBatches, BeyondTwoGibibytes) {
+  const TemporaryFolder folder;
+  const std::int32_t count = 1'500'000'000;  // 3 GB of uint16, of which a few are written
+  std::string header(text::kShardHeaderBytes, '\0');
+  const std::int32_t words[] = {20240520, 1, count};
+  std::memcpy(header.data(), words, sizeof words);
+  const auto path = write_text(folder / "large.bin", header);
+  const auto bytes = static_cast<std::streamoff>(text::kShardHeaderBytes) + 2LL * count;
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(bytes - 6);
+    file.write("\x07\x00\x08\x00\x09\x00", 6);
+  }
+  const EvalBatches batches({path}, 1, 2);
+  EXPECT_EQ(batches.size(), 749'999'999U);
+  Batch batch;
+  batches.read(batches.size() - 1, batch);
+  EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{0, 7}));  // (n - 1) / 2 windows leave one token over
+  EXPECT_EQ(batch.targets, (std::vector<std::int32_t>{7, 8}));
 }
 
 }  // namespace
