@@ -1,13 +1,17 @@
 // What an engine needs of a device: memory, and for each op a kernel from an ordered table.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "program/program.h"
@@ -20,10 +24,32 @@ struct KernelArgs {
   std::span<void* const> out;
 };
 
+/// What really runs, as far as it is known when the kernel is made.
+struct KernelInfo {
+  std::string name{};  ///< as its library or our code calls it: "adamw<f32>", "brg:avx512_core_bf16"
+  std::string library = "rooflm";    ///< "rooflm", "Eigen 3.4.0", "oneDNN 2.6.3", "cuBLASLt 13.0.2", ..
+  std::string variant{};             ///< what the name leaves open: tile, stages, extents of a matmul
+  std::int64_t workspace_bytes = 0;  ///< scratch memory that one execution uses, beside its operands
+  std::optional<std::int64_t> launches = 1;  ///< of the device in one execution; nullopt: not known
+};
+
 /// Runs one op. Made once per op of a program, so that anything expensive (choosing a variant, creating a
 /// primitive) happens before the first step. An output may share its storage with the input that
 /// OpDef::in_place_input names. Asynchronous devices only submit.
-using Kernel = std::function<void(const KernelArgs&)>;
+struct Kernel {
+  Kernel() = default;
+  /// A function is a kernel; `info` may be left to the row of the table that makes it (op_view.h).
+  template <class Run>
+  requires(!std::same_as<std::remove_cvref_t<Run>, Kernel> && std::invocable<Run&, const KernelArgs&>)
+      Kernel(Run runs, KernelInfo what = {})
+      : run(std::move(runs)), info(std::move(what)) {}  // NOLINT: implicit
+
+  explicit operator bool() const { return run != nullptr; }
+  void operator()(const KernelArgs& args) const { run(args); }
+
+  std::function<void(const KernelArgs&)> run;
+  KernelInfo info;
+};
 
 /// One row of a backend's kernel table. `make` returns an empty Kernel when this row does not handle the op's
 /// dtypes or variant; the next row for the same op is asked then. The reference kernel comes last.
@@ -91,9 +117,12 @@ class Backend {
   /// Bytes that the backend itself holds for its kernels, beside what was allocated through it.
   [[nodiscard]] virtual std::int64_t workspace_bytes() const { return 0; }
 
-  /// The first kernel of the table that handles `op`; core::Unavailable names the op, its dtypes and the
-  /// device when there is none.
+  /// The first kernel of the table that handles `op`. A fused op without one runs as the plain ops that it
+  /// equals. core::Unavailable names the op, its dtypes and the device when there is no kernel.
   [[nodiscard]] Kernel make_kernel(const program::Program& program, const program::Op& op) const;
+  /// The kernels of the plain ops that a fused op equals (OpDef::plain), one after the other; empty for plain
+  /// ops. Throws as make_kernel.
+  [[nodiscard]] Kernel make_plain_kernel(const program::Program& program, const program::Op& op) const;
 
  private:
   std::vector<KernelRow> table_;

@@ -7,8 +7,6 @@
 #include <cstring>
 #include <utility>
 
-#include "backends/cpu/fast_kernels.h"
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/resources.h"
 #include "core/error.h"
 
@@ -18,23 +16,24 @@ namespace {
 /// OpenMP's thread count belongs to the calling thread, and other backends may have changed it.
 Kernel with_threads(Kernel kernel, int threads) {
   if (!kernel) return kernel;
-  return [kernel = std::move(kernel), threads](const KernelArgs& args) {
-    if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
-    kernel(args);
-  };
+  return {[run = std::move(kernel.run), threads](const KernelArgs& args) {
+            if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+            run(args);
+          },
+          std::move(kernel.info)};
 }
 
 KernelRow bind(const cpu::MakerRow& row, const std::shared_ptr<cpu::Resources>& resources) {
-  return {row.op, [make = row.make, resources](const program::Program& program, const program::Op& op) {
+  return {row.op, [row, resources](const program::Program& program, const program::Op& op) {
             omp_set_num_threads(resources->threads());
-            return with_threads(make({program, op, resources}), resources->threads());
+            return with_threads(make_named(row, {program, op, resources}), resources->threads());
           }};
 }
 
 std::vector<KernelRow> table(CpuKernels kernels, const std::shared_ptr<cpu::Resources>& resources) {
   std::vector<KernelRow> rows;
   if (kernels == CpuKernels::fast) {
-    for (const auto& row : cpu::fast_kernels()) rows.push_back(bind(row, resources));
+    for (const auto& row : cpu::fast::kernels()) rows.push_back(bind(row, resources));
   }
   for (const auto& row : cpu::reference::kernels()) rows.push_back(bind(row, resources));
   return rows;

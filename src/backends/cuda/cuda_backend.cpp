@@ -16,8 +16,8 @@
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/context.h"
-#include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/recording.h"
+#include "backends/cuda/rows/rows.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -41,10 +41,10 @@ Kernel with_check(Kernel kernel, const program::Program& program, const program:
                   const std::shared_ptr<Context>& context) {
   if (!kernel) return kernel;
   const std::string name = fmt::format("{} in {}", op.def->name, op.scope);
-  return [kernel = std::move(kernel), name, context, number = context->progress().add(name),
-          is_always_marked = is_launch_blocking(), was_marked = false, waits = op.waits,
-          is_beside = op.lane != program::Lane::compute,
-          index = index_of(program, op)](const KernelArgs& args) mutable {
+  const auto run = [kernel = std::move(kernel.run), name, context, number = context->progress().add(name),
+                    is_always_marked = is_launch_blocking(), was_marked = false, waits = op.waits,
+                    is_beside = op.lane != program::Lane::compute,
+                    index = index_of(program, op)](const KernelArgs& args) mutable {
     for (const int wait : waits) context->wait_for(wait);
     if (context->is_recording()) {
       if (number % Progress::kSpacing == 1) context->progress().pass(context->mark_branch(), number);
@@ -61,16 +61,16 @@ Kernel with_check(Kernel kernel, const program::Program& program, const program:
       throw;
     }
   };
+  return {run, std::move(kernel.info)};
 }
 
 std::vector<KernelRow> table(const std::shared_ptr<Context>& context) {
   std::vector<KernelRow> rows;
-  for (const MakerRow& row : kernel_rows()) {
-    rows.push_back(
-        {row.op, [make = row.make, context](const program::Program& program, const program::Op& op) {
-           context->select();
-           return with_check(make({program, op, context}), program, op, context);
-         }});
+  for (const MakerRow& row : kernels()) {
+    rows.push_back({row.op, [row, context](const program::Program& program, const program::Op& op) {
+                      context->select();
+                      return with_check(make_named(row, {program, op, context}), program, op, context);
+                    }});
   }
   return rows;
 }

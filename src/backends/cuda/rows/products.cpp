@@ -3,13 +3,15 @@
 #include <numeric>
 
 #include "backends/cuda/gemm.h"
-#include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/elementwise.h"
-#include "backends/product_with_gelu.h"
+#include "backends/cuda/rows/rows.h"
 #include "core/error.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cuda {
+
+
 namespace {
 
 using core::DType;
@@ -50,7 +52,7 @@ GemmProblem problem_of(const OpView& v) {
 }
 
 bool is_supported(const OpView& v, const GemmProblem& p) {
-  const bool factors = inputs_are(v, {0, 1}, p.factors) && is_storage(p.factors);
+  const bool factors = v.inputs_are({0, 1}, p.factors) && is_storage(p.factors);
   const bool result = p.result == DType::f32 || p.result == p.factors;
   return factors && result && (!v.has_in(2) || is_storage(v.in(2).dtype));
 }
@@ -115,14 +117,14 @@ Kernel make_matmul(const OpView& v) {
   };
 }
 
-/// One product, which stores gelu of its sums and, rounded, the sums; two kernels where cuBLASLt has none.
+/// One product, which stores gelu of its sums and, rounded, the sums; empty where cuBLASLt has none.
 /// Inputs: a, b, bias. Outputs: y, x.
 Kernel make_matmul_gelu(const OpView& v) {
   GemmProblem p = problem_of(v);
   p.epilogue = GemmEpilogue::gelu;
   const bool fits = takes_gelu(v, p) && is_supported(v, p) && v.out(1).dtype == p.result;
   const auto gemm = fits ? find_gemm(v, p) : nullptr;
-  if (gemm == nullptr) return compose_matmul_gelu(v, make_matmul, make_gelu);
+  if (gemm == nullptr) return {};
   return [gemm, bias_of = Bias(v, p)](const KernelArgs& args) {
     gemm->submit({.a = args.in[0],
                   .b = args.in[1],
@@ -132,15 +134,15 @@ Kernel make_matmul_gelu(const OpView& v) {
   };
 }
 
-/// One product whose sums are multiplied before they are rounded; two kernels where cuBLASLt has none.
+/// One product whose sums are multiplied before they are rounded; empty where cuBLASLt has none.
 /// Inputs: a, b, x.
 Kernel make_matmul_gelu_backward(const OpView& v) {
   GemmProblem p = problem_of(v);
   p.bias = false;
   p.epilogue = GemmEpilogue::gelu_gradient;
-  const bool fits = takes_gelu(v, p) && inputs_are(v, {0, 1}, p.factors) && v.in(2).dtype == p.result;
+  const bool fits = takes_gelu(v, p) && v.inputs_are({0, 1}, p.factors) && v.in(2).dtype == p.result;
   const auto gemm = fits ? find_gemm(v, p) : nullptr;
-  if (gemm == nullptr) return compose_matmul_gelu_backward(v, make_matmul, make_gelu_backward);
+  if (gemm == nullptr) return {};
   return [gemm](const KernelArgs& args) {
     gemm->submit({.a = args.in[0], .b = args.in[1], .c = args.out[0], .aux = args.in[2]});
   };
@@ -148,7 +150,7 @@ Kernel make_matmul_gelu_backward(const OpView& v) {
 
 Kernel make_bias_add(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !outputs_are(v, {0}, dtype) || !inputs_are(v, {1}, DType::f32)) return {};
+  if (!is_storage(dtype) || !v.outputs_are({0}, dtype) || !v.inputs_are({1}, DType::f32)) return {};
   return [context = v.context, dtype, rows = rows_of(v.in(0)),
           cols = v.in(0).shape[-1]](const KernelArgs& args) {
     launch_bias_add(context->stream(), dtype, rows, cols, args.in[0], floats(args.in[1]), args.out[0]);
@@ -157,7 +159,7 @@ Kernel make_bias_add(const OpView& v) {
 
 Kernel make_bias_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !outputs_are(v, {0}, DType::f32)) return {};
+  if (!is_storage(dtype) || !v.outputs_are({0}, DType::f32)) return {};
   const std::int64_t rows = rows_of(v.in(0));
   const std::int64_t cols = v.in(0).shape[-1];
   void* workspace = v.context->scratch(bias_backward_workspace_bytes(rows, cols));
@@ -165,6 +167,15 @@ Kernel make_bias_backward(const OpView& v) {
     launch_bias_backward(context->stream(), dtype, rows, cols, args.in[0], floats(args.out[0]), accumulate,
                          workspace);
   };
+}
+
+MakerRows products_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kMatmul, make_matmul, "matmul"},
+          {&ops::kMatmulGelu, make_matmul_gelu, "matmul_gelu"},
+          {&ops::kMatmulGeluBackward, make_matmul_gelu_backward, "matmul_gelu_backward"},
+          {&ops::kBiasAdd, make_bias_add, "bias_add"},
+          {&ops::kBiasBackward, make_bias_backward, "sum_rows"}};
 }
 
 }  // namespace rooflm::backends::cuda

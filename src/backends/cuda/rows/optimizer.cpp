@@ -1,10 +1,12 @@
 // The optimizer step, bound to ops.
+#include "backends/cuda/kernels/optimizer.h"
+
 #include <utility>
 #include <vector>
 
-#include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/kernels/loss_scale.h"
-#include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/rows/rows.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -14,7 +16,7 @@ using core::DType;
 /// Everything is fp32.
 bool all_f32(const OpView& v) {
   for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
-    if (!inputs_are(v, {i}, DType::f32)) return false;
+    if (!v.inputs_are({i}, DType::f32)) return false;
   }
   return true;
 }
@@ -26,7 +28,7 @@ bool is_gradient(const OpView& v, std::size_t input) {
 /// Whether an update of `stride` inputs per tensor has dtypes and sizes that the kernels take.
 bool fits(const OpView& v, std::size_t stride) {
   constexpr std::int64_t kPlaneUnit = 8;
-  if (!inputs_are(v, {0, 1}, DType::f32)) return false;
+  if (!v.inputs_are({0, 1}, DType::f32)) return false;
   for (std::size_t i = 2; i < v.op.inputs.size(); ++i) {
     const std::size_t operand = (i - 2) % stride;
     if (operand == 1 ? !is_gradient(v, i) : v.in(i).dtype != DType::f32) return false;
@@ -101,7 +103,7 @@ Kernel make_global_norm(const OpView& v) {
     if (!is_gradient(v, i)) return {};
     shapes.push_back({.count = v.in(i).shape.numel(), .is_bf16 = v.in(i).dtype == DType::bf16});
   }
-  if (!outputs_are(v, {0}, DType::f32)) return {};
+  if (!v.outputs_are({0}, DType::f32)) return {};
   void* workspace = v.context->scratch(global_norm_workspace_bytes(sizes_of(shapes)));
   return [=, context = v.context](const KernelArgs& args) {
     std::vector<NormedTensor> tensors = shapes;
@@ -138,6 +140,14 @@ Kernel make_sgd(const OpView& v) {
   return [context = v.context, update = Update(v, kInputs, 1)](const KernelArgs& args) {
     launch_sgd(update.stream(*context), update.step_of(args), update.tensors_of(args));
   };
+}
+
+MakerRows optimizer_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kGlobalNorm, make_global_norm, "square_sums"},
+          {&ops::kLossScale, make_loss_scale, "loss_scale"},
+          {&ops::kAdamW, make_adamw, "adamw"},
+          {&ops::kSgd, make_sgd, "sgd"}};
 }
 
 }  // namespace rooflm::backends::cuda

@@ -1,8 +1,10 @@
 // Flash attention, bound to ops: by cuDNN where it is here and faster, else by the kernels of kernels/.
-#include "backends/cuda/cudnn_attention.h"
-#include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/kernels/attention.h"
+
+#include "backends/cuda/cudnn_attention.h"
+#include "backends/cuda/rows/rows.h"
 #include "core/error.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -39,11 +41,11 @@ bool is_own_gradient_faster(DType dtype, const AttentionShape& s, bool determini
 }
 
 bool is_forward(const OpView& v, DType dtype) {
-  return outputs_are(v, {0}, dtype) && outputs_are(v, {1}, DType::f32);
+  return v.outputs_are({0}, dtype) && v.outputs_are({1}, DType::f32);
 }
 
 bool is_gradient(const OpView& v, DType dtype) {
-  return inputs_are(v, {1, 2}, dtype) && inputs_are(v, {3}, DType::f32) && outputs_are(v, {0}, dtype);
+  return v.inputs_are({1, 2}, dtype) && v.inputs_are({3}, DType::f32) && v.outputs_are({0}, dtype);
 }
 
 }  // namespace
@@ -102,6 +104,14 @@ Kernel make_flash_attention_backward(const OpView& v) {
     launch_flash_attention_backward(context->stream(), dtype, shape, args.in[0], args.in[1], args.in[2],
                                     floats(args.in[3]), args.out[0], workspace);
   };
+}
+
+MakerRows attention_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kFlashAttention, make_cudnn_attention, "cudnn_attention"},
+          {&ops::kFlashAttention, make_flash_attention, "flash_attention"},
+          {&ops::kFlashAttentionBackward, make_cudnn_attention_backward, "cudnn_attention_backward"},
+          {&ops::kFlashAttentionBackward, make_flash_attention_backward, "flash_attention_backward"}};
 }
 
 }  // namespace rooflm::backends::cuda
