@@ -94,4 +94,18 @@ Kernel Backend::make_kernel(const program::Program& program, const program::Op& 
                                       op.def->name, op.scope, dtypes));
 }
 
+std::vector<KernelInfo> Backend::describe_kernels(const program::Program& program) const {
+  std::vector<KernelInfo> kernels;
+  for (const program::Op& op : program.ops) {
+    try {
+      kernels.push_back(make_kernel(program, op).info);
+    } catch (const core::Unavailable&) {
+      kernels.push_back({.library = {}});
+    } catch (const core::OutOfMemory&) {
+      kernels.push_back({.library = {}});
+    }
+  }
+  return kernels;
+}
+
 }  // namespace rooflm::backends

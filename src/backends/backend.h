@@ -130,6 +130,9 @@ class Backend {
   /// The first kernel of the table that handles `op`; core::Unavailable names the op, its dtypes and the
   /// device when there is none.
   [[nodiscard]] Kernel make_kernel(const program::Program& program, const program::Op& op) const;
+  /// What would run each op of a program, in its order; nothing is allocated for its tensors. An op that has
+  /// no kernel here, or whose kernel finds no scratch memory, has an empty name.
+  [[nodiscard]] std::vector<KernelInfo> describe_kernels(const program::Program& program) const;
 
  private:
   std::vector<KernelRow> table_;

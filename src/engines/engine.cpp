@@ -278,6 +278,12 @@ StepTimes Engine::run(Observers observers) {
   return times;
 }
 
+std::vector<backends::KernelInfo> Engine::kernels() const {
+  std::vector<backends::KernelInfo> infos;
+  for (const Step& step : steps_) infos.push_back(step.kernel.info);
+  return infos;
+}
+
 std::string Engine::library_of(const program::OpDef& op) const {
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     if (program_.ops[i].is(op)) return kernel(i).library;

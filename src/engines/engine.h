@@ -62,6 +62,8 @@ class Engine {
   [[nodiscard]] const passes::MemoryPlan& plan() const { return plan_; }
   /// What runs program().ops[op].
   [[nodiscard]] const backends::KernelInfo& kernel(std::size_t op) const { return steps_.at(op).kernel.info; }
+  /// The same of all ops.
+  [[nodiscard]] std::vector<backends::KernelInfo> kernels() const;
   /// The library that runs the first op of this kind; "" when there is none.
   [[nodiscard]] std::string library_of(const program::OpDef& op) const;
   /// The step as it is replayed without observers, or with the marks that observers read; nullptr when it has
