@@ -133,7 +133,7 @@ std::unique_ptr<Stopwatch> Backend::make_stopwatch(std::size_t marks) const {
   return std::make_unique<HostStopwatch>(marks);
 }
 
-std::unique_ptr<Recording> Backend::record(const std::function<void()>& /*submit*/, bool /*in_order*/) {
+std::unique_ptr<Recording> Backend::record(const SubmitStep& /*submit*/, bool /*in_order*/) {
   return nullptr;
 }
 
@@ -164,6 +164,20 @@ Kernel Backend::make_plain_kernel(const program::Program& program, const program
     for (std::size_t i = 0; i < kernels.size(); ++i) kernels[i](operands[i].bind(args));
   };
   return {run, std::move(info)};
+}
+
+std::vector<KernelInfo> Backend::describe_kernels(const program::Program& program) const {
+  std::vector<KernelInfo> kernels;
+  for (const program::Op& op : program.ops) {
+    try {
+      kernels.push_back(make_kernel(program, op).info);
+    } catch (const core::Unavailable&) {
+      kernels.push_back({.library = {}});
+    } catch (const core::OutOfMemory&) {
+      kernels.push_back({.library = {}});
+    }
+  }
+  return kernels;
 }
 
 }  // namespace rooflm::backends

@@ -73,6 +73,12 @@ class Stopwatch {
   [[nodiscard]] virtual double elapsed_s(std::size_t from, std::size_t to) const = 0;
 };
 
+/// One piece of work in a recording (a kernel, a copy, a fill) and the op that submitted it.
+struct NodeOp {
+  std::uint64_t node = 0;  ///< CUDA: the cudaGraphNode_t, of which CUPTI tells its id (cuptiGetGraphNodeId)
+  std::optional<std::size_t> op{};  ///< in the program; nullopt: a mark of the backend's own
+};
+
 /// Submitted work that a device keeps and can be given again at once.
 class Recording {
  public:
@@ -82,6 +88,8 @@ class Recording {
   virtual ~Recording() = default;
   /// Submits all of it; returns before it has run.
   virtual void replay() = 0;
+  /// All its work but marks of time; valid as long as the recording. Empty where a device knows none.
+  [[nodiscard]] virtual std::span<const NodeOp> nodes() const { return {}; }
 };
 
 /// A device and its kernels. The virtuals are about memory and time, never about single ops.
@@ -107,10 +115,12 @@ class Backend {
   /// A stopwatch for `marks` marks; the base class reads the host's clock, which is right for devices whose
   /// kernels return when they are done.
   [[nodiscard]] virtual std::unique_ptr<Stopwatch> make_stopwatch(std::size_t marks) const;
-  /// What `submit` gives to the device (kernels and marks; no copies to or from the host, no allocations),
-  /// recorded, not run. nullptr when the device records nothing: `submit` was not called then. `in_order`:
-  /// ops that may run beside others (passes::early_updates) do not, so that each can be timed.
-  [[nodiscard]] virtual std::unique_ptr<Recording> record(const std::function<void()>& submit, bool in_order);
+  /// What is submitted while a step is recorded: ops and marks; no copies to or from the host, no
+  /// allocations. It calls the given function after each op, with the op's index.
+  using SubmitStep = std::function<void(const std::function<void(std::size_t op)>& submitted)>;
+  /// What `submit` gives to the device, recorded, not run. nullptr when the device records nothing: `submit`
+  /// was not called then. `in_order`: ops that may run beside others do not, so that each can be timed.
+  [[nodiscard]] virtual std::unique_ptr<Recording> record(const SubmitStep& submit, bool in_order);
   /// Memory that an engine may still take, in bytes.
   [[nodiscard]] virtual double free_bytes() const = 0;
 
@@ -123,6 +133,9 @@ class Backend {
   /// The kernels of the plain ops that a fused op equals (OpDef::plain), one after the other; empty for plain
   /// ops. Throws as make_kernel.
   [[nodiscard]] Kernel make_plain_kernel(const program::Program& program, const program::Op& op) const;
+  /// What would run each op of a program, in its order; nothing is allocated for its tensors. An op that has
+  /// no kernel here, or whose kernel finds no scratch memory, has an empty name.
+  [[nodiscard]] std::vector<KernelInfo> describe_kernels(const program::Program& program) const;
 
  private:
   std::vector<KernelRow> table_;

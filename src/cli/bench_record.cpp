@@ -33,7 +33,10 @@ constexpr std::array kFacts = {FactColumn{"model_flops", "model_flop", "flop"},
 void add_bench_run(record::Writer& record, const Point& point, const BenchSettings& settings, const Row& row,
                    const std::vector<engines::StepTimes>& samples) {
   const std::int64_t run =
-      record.begin_run(run_row(point, settings.threads, settings.seed, settings.steps.warmup));
+      record.begin_run(run_row(point, {.threads = settings.threads,
+                                       .seed = settings.seed,
+                                       .warmup = settings.steps.warmup,
+                                       .deterministic = settings.order == SumOrder::fixed}));
   for (const FactColumn& fact : kFacts) {
     const double value = row.number(fact.column);
     if (value <= 0) continue;  // not measured

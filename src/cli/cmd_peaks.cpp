@@ -1,9 +1,12 @@
 // rooflm peaks: measures what this machine can do at best.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +19,7 @@
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "measure/instruction_peaks.h"
 #include "record/rows.h"
 
 namespace rooflm::cli {
@@ -61,11 +65,50 @@ Row ceiling_row(const record::Ceiling& ceiling) {
   return row;
 }
 
+/// A row without a rate behind the products of the dtype, which says why the processor has no instruction
+/// peak.
+void add_missing_instructions(core::DType dtype, std::vector<Row>& rows) {
+  const std::string name(core::name_of(dtype));
+  const std::string reason = measure::why_no_instruction_peak(name);
+  if (reason.empty()) return;
+  Row row;
+  row.set("what", "instruction");
+  row.set("device", "cpu");
+  row.set("level", "");
+  row.set("dtype", name);
+  row.set("value", Cell{});
+  row.set("unit", "flop/s");
+  row.set("problem", reason);
+  const auto last = std::find_if(rows.rbegin(), rows.rend(), [&](const Row& other) {
+    return other.text("what") == "matmul" && other.text("dtype") == name;
+  });
+  rows.insert(last.base(), std::move(row));
+}
+
+/// Writes 'share_of_instruction' into the rows of matrix products: their rate over the instruction peak of
+/// the same dtype and threads, both under a lasting load or both in a burst.
+void add_instruction_shares(const std::vector<record::Ceiling>& ceilings, std::vector<Row>& rows) {
+  constexpr std::string_view kMatmul = "matmul";
+  for (std::size_t i = 0; i < ceilings.size(); ++i) {
+    const record::Ceiling& product = ceilings[i];
+    if (!product.what.starts_with(kMatmul)) continue;
+    const auto peak = std::ranges::find_if(ceilings, [&](const record::Ceiling& other) {
+      return other.what == "instruction" + product.what.substr(kMatmul.size()) &&
+             other.device == product.device && other.dtype == product.dtype &&
+             other.threads == product.threads;
+    });
+    if (peak != ceilings.end()) rows[i].set("share_of_instruction", product.value / peak->value);
+  }
+}
+
 constexpr const char* kIntervalNote =
     "value: median; low to high: its confidence interval (95% or more, order statistics).";
 constexpr const char* kProductNote =
     "matmul: the fastest of several square products with the kernels of the fused engine (fp64: the "
     "reference), under a lasting load; matmul burst: a few at a time on a GPU that was at rest.";
+constexpr const char* kInstructionNote =
+    "instruction: multiply-adds on registers alone, with the instructions that problem names (the fastest "
+    "first), which no product can pass; of instr.: the matmul's share of it.";
 constexpr const char* kMemoryNote =
     "read, write, update (a = 2 a + 2), copy, triad, adamw (four arrays read, three of them written), add: "
     "bytes that the loop names, as STREAM counts them; half of each cache is walked through. adamw on a GPU: "
@@ -84,12 +127,13 @@ Table peaks_table() {
                       {"threads", "threads"},
                       {"value", "value", Show::si},
                       {"unit", "unit"},
+                      {"share_of_instruction", "of instr.", Show::percent},
                       {"ci_low", "low", Show::si},
                       {"ci_high", "high", Show::si},
                       {"samples", "samples"},
                       {"problem", "problem"}},
           .rows = {},
-          .notes = {"", kIntervalNote, kProductNote, kMemoryNote, kLinkNote, kKeptNote}};
+          .notes = {"", kIntervalNote, kProductNote, kInstructionNote, kMemoryNote, kLinkNote, kKeptNote}};
 }
 
 std::set<int> thread_counts(const std::string& typed) {
@@ -141,7 +185,13 @@ int run(const Options& options) {
   for (const auto& [device, dtypes] : wanted) {
     const auto ceilings =
         device == "cpu" ? measure_processor(options, dtypes) : measure_gpu(options, device, dtypes);
-    for (const record::Ceiling& ceiling : ceilings) table.rows.push_back(ceiling_row(ceiling));
+    std::vector<Row> rows;
+    for (const record::Ceiling& ceiling : ceilings) rows.push_back(ceiling_row(ceiling));
+    add_instruction_shares(ceilings, rows);
+    table.rows.insert(table.rows.end(), rows.begin(), rows.end());
+    for (const ComputeDtype dtype : dtypes) {
+      if (device == "cpu") add_missing_instructions(dtype.dtype, table.rows);
+    }
   }
   write_out(format_table(table, format));
   return 0;

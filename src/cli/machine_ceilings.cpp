@@ -20,6 +20,7 @@
 #include "core/units.h"
 #include "measure/bandwidth.h"
 #include "measure/ceilings.h"
+#include "measure/instruction_peaks.h"
 #include "measure/machine.h"
 
 namespace rooflm::cli {
@@ -55,6 +56,35 @@ class Collector {
     } catch (const core::Unavailable& error) {
       note("no ceiling: {}", error.what());
     }
+  }
+
+  /// After the products of the dtype: an instruction peak below them is from a worse moment and is measured
+  /// again. Nothing where the processor has no such instructions.
+  void add_instructions(core::DType dtype, int threads) {
+    constexpr double kSeconds = 0.1;
+    constexpr int kMostAttempts = 3;
+    const std::string name(core::name_of(dtype));
+    const double reached = rate_of_products(name, threads);
+    if (!measure::why_no_instruction_peak(name).empty() || take_kept(
+                                                               [&](const record::Ceiling& row) {
+                                                                 return row.what == "instruction" &&
+                                                                        row.dtype == name &&
+                                                                        row.threads == threads &&
+                                                                        row.value >= reached;
+                                                               },
+                                                               1)) {
+      return;
+    }
+    note("measuring the instruction peak of {} on {} threads", name, threads);
+    std::optional<measure::Peak> best;
+    for (int i = 0; i < kMostAttempts && (!best || best->rate.median < reached); ++i) {
+      const auto peak = measure::measure_instruction_peak(name, threads, sampling(kSeconds));
+      if (!best || peak->rate.median > best->rate.median) best = peak;
+    }
+    if (best->rate.median < reached) {
+      return note("no instruction peak of {}: measured below what products reach: the machine is busy", name);
+    }
+    add(*best);
   }
 
   /// Of one level ("" for all).
@@ -126,6 +156,13 @@ class Collector {
     ++measured_;
     if (is_sure(peak)) sure_.push_back(rows_.back());
   }
+  [[nodiscard]] double rate_of_products(const std::string& dtype, int threads) const {
+    double rate = 0;
+    for (const record::Ceiling& row : rows_) {
+      if (row.what == "matmul" && row.dtype == dtype && row.threads == threads) rate = row.value;
+    }
+    return rate;
+  }
   [[nodiscard]] measure::SamplingOptions sampling(double usual_s) const {
     return {.seconds = seconds_.value_or(usual_s), .min_samples = 6};
   }
@@ -178,7 +215,10 @@ std::vector<record::Ceiling> machine_ceilings(const CeilingRequest& request) {
   Collector collector(std::move(kept.rows), request.seconds);
   if (request.remeasure) collector.forget_kept();
   for (const core::DType dtype : request.dtypes) {
-    for (const int threads : request.threads) collector.add_products(dtype, threads);
+    for (const int threads : request.threads) {
+      collector.add_products(dtype, threads);
+      collector.add_instructions(dtype, threads);
+    }
   }
   for (const int threads : request.threads) collector.add_bandwidths(threads);
   if (collector.unsure() > 0) {
@@ -207,7 +247,9 @@ std::vector<record::Ceiling> CeilingBook::raise(const std::set<std::string>& bou
   for (const std::string& bound : bounds) {
     if (++attempts_[bound] > kMostAttempts) continue;
     if (bound.starts_with(kMatmul)) {
-      collector.add_products(parse_compute_dtype(bound.substr(kMatmul.size()), "cpu").dtype, threads_);
+      const core::DType dtype = parse_compute_dtype(bound.substr(kMatmul.size()), "cpu").dtype;
+      collector.add_products(dtype, threads_);
+      collector.add_instructions(dtype, threads_);
     } else {
       collector.add_bandwidths(threads_, bound);
     }

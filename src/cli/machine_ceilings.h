@@ -21,10 +21,11 @@ struct CeilingRequest {
   std::optional<double> seconds;
 };
 
-/// Matrix products per dtype, and the loops of measure::measure_bandwidth for each cache level and DRAM, for
-/// each number of threads: from the file of measure::ceiling_file as far as it has them, measured
-/// otherwise (in less than ten seconds for fp32 and bf16 with two numbers of threads) and then kept there.
-/// Says on standard error what it measures and why; a file that cannot be read or written stops nothing.
+/// Matrix products per dtype with the instruction peak beside them, and the loops of
+/// measure::measure_bandwidth for each cache level and DRAM, for each number of threads: from the file of
+/// measure::ceiling_file as far as it has them, measured otherwise (in less than ten seconds for fp32 and
+/// bf16 with two numbers of threads) and then kept there. Says on standard error what it measures and why; a
+/// file that cannot be read or written stops nothing.
 std::vector<record::Ceiling> machine_ceilings(const CeilingRequest& request);
 
 /// With one thread and with `threads` (0: one per core).

@@ -41,7 +41,8 @@ class Profile {
  public:
   Profile(const Point& point, const ProfileSettings& settings, CeilingBook& ceilings, record::Writer& record)
       : point_(&point), settings_(&settings), ceilings_(&ceilings), record_(&record) {
-    outcome_.run = record.begin_run(run_row(point, settings.threads, settings.seed, settings.steps.warmup));
+    outcome_.run = record.begin_run(run_row(
+        point, {.threads = settings.threads, .seed = settings.seed, .warmup = settings.steps.warmup}));
   }
 
   ProfileOutcome take() {

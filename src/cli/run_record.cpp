@@ -34,29 +34,33 @@ std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, c
   return writer;
 }
 
-record::Run run_row(const Point& point, int threads, std::uint64_t seed, int warmup) {
-  const model::ModelConfig& config = point.config;
-  return {.label = describe(point),
-          .model = config.name,
-          .arch = std::string(model::name_of(config.arch)),
-          .engine = std::string(compile::name_of(point.step.engine)),
-          .attention = std::string(passes::name_of(point.step.attention)),
-          .device = point.device,
-          .dtype = std::string(compile::dtype_name(point.step)),
-          .recompute = std::string(passes::name_of(point.step.recompute)),
-          .batch = point.batch,
-          .seq = point.seq,
-          .vocab = config.padded_vocab,
-          .layers = config.layers,
-          .heads = config.heads,
-          .kv_heads = config.kv_heads,
-          .d_model = config.d_model,
-          .d_ff = config.d_ff,
-          .params = model::parameter_count(config),
-          .grad_accum = point.step.micro_batches,
-          .threads = resolve_threads(threads),
-          .seed = static_cast<std::int64_t>(seed),
-          .warmup = warmup};
+record::Run run_row(const Point& point, const RunSettings& settings) {
+  const model::ModelConfig& model = point.config;
+  record::Run run{.label = describe(point)};
+  record::Config& config = run.config;
+  config.set("model", model.name);
+  config.set("arch", model::name_of(model.arch));
+  config.set("engine", compile::name_of(point.step.engine));
+  config.set("attention", passes::name_of(point.step.attention));
+  config.set("device", point.device);
+  config.set("dtype", compile::dtype_name(point.step));
+  config.set("recompute", passes::name_of(point.step.recompute));
+  config.set("batch", point.batch);
+  config.set("seq", point.seq);
+  config.set("vocab", model.padded_vocab);
+  config.set("layers", model.layers);
+  config.set("heads", model.heads);
+  config.set("kv_heads", model.kv_heads);
+  config.set("d_model", model.d_model);
+  config.set("d_ff", model.d_ff);
+  config.set("params", model::parameter_count(model));
+  config.set("grad_accum", point.step.micro_batches);
+  config.set("clip", point.step.optimizer.clip_norm);
+  config.set("deterministic", settings.deterministic);
+  config.set("threads", resolve_threads(settings.threads));
+  config.set("seed", static_cast<std::int64_t>(settings.seed));
+  config.set("warmup", settings.warmup);
+  return run;
 }
 
 void add_samples(std::vector<record::Sample>& rows, std::int64_t step, const engines::StepTimes& times,

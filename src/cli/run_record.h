@@ -16,8 +16,15 @@ namespace rooflm::cli {
 std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, const std::string& command,
                                             bool overwrite);
 
-/// The configuration of a run, with the status "running".
-record::Run run_row(const Point& point, int threads, std::uint64_t seed, int warmup);
+/// What belongs to the configuration of a run besides its point.
+struct RunSettings {
+  int threads = 0;
+  std::uint64_t seed = 0;
+  int warmup = 0;
+  bool deterministic = true;
+};
+/// A run with its whole configuration, with the status "running".
+record::Run run_row(const Point& point, const RunSettings& settings);
 
 /// The samples of step number `step`: its phases and the whole. `kind` as in record::Sample.
 void add_samples(std::vector<record::Sample>& rows, std::int64_t step, const engines::StepTimes& times,

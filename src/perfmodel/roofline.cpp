@@ -78,6 +78,7 @@ Machine Machine::from_ceilings(const std::vector<record::Ceiling>& ceilings, con
   std::map<std::string, double> bandwidth;
   for (const record::Ceiling& ceiling : ceilings) {
     if (ceiling.device != device || (ceiling.threads != 0 && ceiling.threads != threads)) continue;
+    if (ceiling.what.starts_with("instruction")) continue;  // no kernel reaches it: it is no roof
     double& rate = ceiling.unit == "flop/s" ? machine.flop_per_s[ceiling.dtype] : bandwidth[ceiling.level];
     rate = std::max(rate, ceiling.value);
   }

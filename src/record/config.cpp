@@ -116,13 +116,16 @@ std::string format_value(const Config::Value& value) {
   return std::visit(Format(), value);
 }
 
+std::string text_or_initial(const Config& config, const Field& field) {
+  const Config::Value* value = config.find(field.key);
+  return value == nullptr ? std::string(field.initial) : format_value(*value);
+}
+
 std::string identity_of(const Config& config) {
   std::string identity;
   for (const Field& field : kFields) {
     if (!field.decides) continue;
-    const Config::Value* value = config.find(field.key);
-    identity.append(field.key).append("=");
-    identity.append(value == nullptr ? std::string(field.initial) : format_value(*value)).append("\n");
+    identity.append(field.key).append("=").append(text_or_initial(config, field)).append("\n");
   }
   return identity;
 }

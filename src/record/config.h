@@ -2,6 +2,7 @@
 // read.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -46,8 +47,13 @@ class Config {
   /// Adds or replaces.
   void set(std::string_view key, Value value);
   void set(std::string_view key, const char* text) { set(key, Value(std::string(text))); }
+  void set(std::string_view key, const std::string& text) { set(key, Value(text)); }
   void set(std::string_view key, std::string_view text) { set(key, Value(std::string(text))); }
-  void set(std::string_view key, int value) { set(key, Value(std::int64_t{value})); }
+  /// A template, so that a flag or a number does not become an integer.
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) void set(std::string_view key, T value) {
+    set(key, Value(static_cast<std::int64_t>(value)));
+  }
 
   /// nullptr when absent.
   [[nodiscard]] const Value* find(std::string_view key) const;
@@ -68,6 +74,9 @@ class Config {
 
 /// "12", "0.5", "yes", "fp32": the shortest text that says the value.
 std::string format_value(const Config::Value& value);
+
+/// The value of a field as people read it; its initial value when the configuration does not have it.
+std::string text_or_initial(const Config& config, const Field& field);
 
 /// Equal for runs of one configuration: every deciding field with its value. Absent fields count as their
 /// initial value, so that records from before a field existed match those after it.

@@ -14,7 +14,7 @@ struct Migration {
   std::string_view sql;
 };
 
-/// What this rooflm knows, by version. Empty as long as the first schema is the only one.
+/// What this rooflm knows, by version.
 std::span<const Migration> migrations();
 
 /// A copy in memory of `record`, which is of version `from`, brought to version `to`. Throws core::InputError

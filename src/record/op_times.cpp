@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <unordered_map>
 
 namespace rooflm::record {
@@ -26,6 +27,7 @@ struct StepTimes {
   std::int64_t last_step = 0;
   std::vector<double> device_s;
   std::vector<double> wall_s;
+  bool has_wall = true;
 
   void add(const Event& event) {
     if (instances++ == 0 || event.step != last_step) {
@@ -34,7 +36,8 @@ struct StepTimes {
     }
     last_step = event.step;
     device_s.back() += static_cast<double>(event.device_ns) * kSecondsPerNs;
-    wall_s.back() += static_cast<double>(event.wall_ns) * kSecondsPerNs;
+    if (!event.wall_ns) has_wall = false;
+    wall_s.back() += static_cast<double>(event.wall_ns.value_or(0)) * kSecondsPerNs;
   }
 };
 
@@ -47,7 +50,7 @@ OpTime summarise_op(StepTimes& times) {
   OpTime time{.op = times.op,
               .instances = times.instances,
               .device_s = median(device_s),
-              .wall_s = median(times.wall_s),
+              .wall_s = times.has_wall ? std::optional<double>(median(times.wall_s)) : std::nullopt,
               .mean_s = mean,
               .std_s = device_s.size() > 1 ? std::sqrt(squares / (steps - 1)) : 0};
   time.min_s = device_s.front();  // median() has put them in order

@@ -58,16 +58,26 @@ std::vector<Row> rows_of(Statement statement, std::int64_t run, const Read& read
   return rows_of<Row>(std::move(statement), read);
 }
 
-void read_run(Columns& c, Run& r) {
-  c >> r.id >> r.label >> r.status >> r.model >> r.arch >> r.engine >> r.attention >> r.device >> r.dtype >>
-      r.recompute >> r.batch >> r.seq >> r.vocab >> r.layers >> r.heads >> r.kv_heads >> r.d_model >>
-      r.d_ff >> r.params >> r.grad_accum >> r.threads >> r.seed >> r.warmup;
+/// A value of the table `config`, whose column has the type of each row.
+Config::Value config_value(const Statement& row, int column, const std::string& type) {
+  if (type == "integer") return row.integer(column);
+  if (type == "number") return row.number(column);
+  if (type == "flag") return row.integer(column) != 0;
+  return row.text(column);
+}
+
+Config config_of(const Database& database, std::int64_t run) {
+  Config config;
+  Statement rows = database.prepare("SELECT key, type, value FROM config WHERE run = ?");
+  rows.bind(run);
+  while (rows.step()) config.set(rows.text(0), config_value(rows, 2, rows.text(1)));
+  return config;
 }
 
 void read_op(Columns& c, Op& r) {
   c >> r.op >> r.kind >> r.op_class >> r.kernel >> r.name >> r.phase >> r.scope >> r.dtype >> r.shapes >>
       r.micro_batch >> r.recomputed >> r.matmul_flop >> r.elementwise_flop >> r.bytes_read >>
-      r.bytes_written >> r.launches;
+      r.bytes_written >> r.launches >> r.library >> r.variant >> r.workspace_bytes;
 }
 
 void read_ceiling(Columns& c, Ceiling& r) {
@@ -82,36 +92,48 @@ void read_tensor(Columns& c, Tensor& r) {
 }  // namespace
 
 struct Reader::State {
-  /// Where the events of a run lie in their table, which has no index: they were written one after the other.
+  /// Where the rows of a run lie in a table without index: they were written one after the other.
   struct RowRange {
     std::int64_t first = 0;
     std::int64_t last = -1;
   };
+  using RowRanges = std::map<std::int64_t, RowRange>;
 
   explicit State(const std::filesystem::path& given)
       : path(given), database(open_record(given, kSchemaVersion, migrations())) {}
 
-  /// Looks through the table once for all runs of a sweep; not at all when there is nothing to tell apart.
-  RowRange events_of(std::int64_t run) {
+  /// Looks through `table` once for all runs of a sweep; not at all when there is nothing to tell apart.
+  RowRange rows_of_run(const std::string& table, std::int64_t run) {
     if (database->query_integer("SELECT COUNT(*) FROM run") <= 1) {
       return {.first = 0, .last = std::numeric_limits<std::int64_t>::max()};
     }
-    if (!event_rows) {
-      event_rows.emplace();
-      Statement events = database->prepare("SELECT rowid, run FROM event ORDER BY rowid");
-      while (events.step()) {
+    const auto [ranges, is_unknown] = row_ranges.try_emplace(table);
+    if (is_unknown) {
+      Statement rows = database->prepare("SELECT rowid, run FROM " + table + " ORDER BY rowid");
+      while (rows.step()) {
         const auto [range, is_new] =
-            event_rows->try_emplace(events.integer(1), RowRange{events.integer(0), 0});
-        range->second.last = events.integer(0);
+            ranges->second.try_emplace(rows.integer(1), RowRange{rows.integer(0), 0});
+        range->second.last = rows.integer(0);
       }
     }
-    const auto found = event_rows->find(run);
-    return found == event_rows->end() ? RowRange{} : found->second;
+    const auto found = ranges->second.find(run);
+    return found == ranges->second.end() ? RowRange{} : found->second;
+  }
+
+  /// `columns` of the rows of a run, in the order in which they were written.
+  Statement select_of_run(const std::string& table, const std::string& columns, std::int64_t run) {
+    const RowRange range = rows_of_run(table, run);
+    Statement statement = database->prepare("SELECT " + columns + " FROM " + table +
+                                            " WHERE run = ? AND rowid BETWEEN ? AND ? ORDER BY rowid");
+    statement.bind(run);
+    statement.bind(range.first);
+    statement.bind(range.last);
+    return statement;
   }
 
   std::filesystem::path path;
   std::unique_ptr<Database> database;
-  std::optional<std::map<std::int64_t, RowRange>> event_rows;
+  std::map<std::string, RowRanges> row_ranges;  ///< by table
 };
 
 Reader::Reader(const std::filesystem::path& path) : state_(std::make_unique<State>(path)) {}
@@ -144,12 +166,10 @@ std::vector<Ceiling> Reader::ceilings() const {
 }
 
 std::vector<Run> Reader::runs() const {
-  return rows_of<Run>(
-      state_->database->prepare(
-          "SELECT id, label, status, model, arch, engine, attention, device, dtype, recompute, "
-          "batch, seq, vocab, layers, heads, kv_heads, d_model, d_ff, params, grad_accum, "
-          "threads, seed, warmup FROM run ORDER BY id"),
-      read_run);
+  auto runs = rows_of<Run>(state_->database->prepare("SELECT id, label, kind, status FROM run ORDER BY id"),
+                           [](Columns& c, Run& r) { c >> r.id >> r.label >> r.kind >> r.status; });
+  for (Run& run : runs) run.config = config_of(*state_->database, run.id);
+  return runs;
 }
 
 std::vector<Fact> Reader::facts(std::int64_t run) const {
@@ -181,21 +201,15 @@ std::vector<Op> Reader::ops(std::int64_t run) const {
       state_->database->prepare(
           "SELECT op, kind, class, kernel, name, phase, scope, dtype, shapes, micro_batch, recomputed, "
           "matmul_flop, "
-          "elementwise_flop, bytes_read, bytes_written, launches FROM op WHERE run = ? ORDER BY op"),
+          "elementwise_flop, bytes_read, bytes_written, launches, library, variant, workspace_bytes FROM op "
+          "WHERE run = ? ORDER BY op"),
       run, read_op);
 }
 
 std::vector<Event> Reader::events(std::int64_t run) const {
-  const State::RowRange range = state_->events_of(run);
-  Statement statement = state_->database->prepare(
-      "SELECT step, op, start_ns, device_ns, wall_ns FROM event WHERE run = ? AND rowid BETWEEN ? AND ? "
-      "ORDER BY rowid");
-  statement.bind(run);
-  statement.bind(range.first);
-  statement.bind(range.last);
-  auto events = rows_of<Event>(std::move(statement), [](Columns& c, Event& r) {
-    c >> r.step >> r.op >> r.start_ns >> r.device_ns >> r.wall_ns;
-  });
+  auto events = rows_of<Event>(
+      state_->select_of_run("event", "step, op, start_ns, device_ns, wall_ns", run),
+      [](Columns& c, Event& r) { c >> r.step >> r.op >> r.start_ns >> r.device_ns >> r.wall_ns; });
   const auto by_step_and_op = [](const Event& a, const Event& b) {
     return std::pair(a.step, a.op) < std::pair(b.step, b.op);
   };
@@ -206,12 +220,36 @@ std::vector<Event> Reader::events(std::int64_t run) const {
 
 std::vector<OpTime> Reader::op_times(std::int64_t run) const { return summarise_ops(events(run)); }
 
+std::vector<Lane> Reader::lanes(std::int64_t run) const {
+  return rows_of<Lane>(
+      state_->database->prepare(
+          "SELECT lane, kind, device, stream, thread, name FROM lane WHERE run = ? ORDER BY lane"),
+      run, [](Columns& c, Lane& r) { c >> r.lane >> r.kind >> r.device >> r.stream >> r.thread >> r.name; });
+}
+
+std::vector<ActivityName> Reader::activity_names(std::int64_t run) const {
+  return rows_of<ActivityName>(
+      state_->database->prepare("SELECT name, kind, text FROM activity_name WHERE run = ? ORDER BY name"),
+      run, [](Columns& c, ActivityName& r) { c >> r.name >> r.kind >> r.text; });
+}
+
+std::vector<Activity> Reader::activities(std::int64_t run) const {
+  return rows_of<Activity>(
+      state_->select_of_run("activity",
+                            "id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra", run),
+      [](Columns& c, Activity& r) {
+        c >> r.id >> r.name >> r.lane >> r.start_ns >> r.end_ns >> r.correlation >> r.bytes >> r.step >>
+            r.op >> r.extra;
+      });
+}
+
 std::vector<Counter> Reader::counters(std::int64_t run) const {
   return rows_of<Counter>(
-      state_->database->prepare("SELECT phase, scope, name, value, unit, source FROM counter WHERE run = ? "
-                                "ORDER BY rowid"),
-      run,
-      [](Columns& c, Counter& r) { c >> r.phase >> r.scope >> r.name >> r.value >> r.unit >> r.source; });
+      state_->database->prepare("SELECT phase, scope, name, value, unit, source, op, activity FROM counter "
+                                "WHERE run = ? ORDER BY rowid"),
+      run, [](Columns& c, Counter& r) {
+        c >> r.phase >> r.scope >> r.name >> r.value >> r.unit >> r.source >> r.op >> r.activity;
+      });
 }
 
 std::vector<Tensor> Reader::tensors(std::int64_t run) const {
@@ -224,10 +262,10 @@ std::vector<Tensor> Reader::tensors(std::int64_t run) const {
 std::vector<MemoryEvent> Reader::memory_events(std::int64_t run) const {
   return rows_of<MemoryEvent>(
       state_->database->prepare(
-          "SELECT seq, op, tensor, bytes, live_bytes, time_ns FROM memory_event WHERE run = ? "
-          "ORDER BY seq"),
+          "SELECT seq, op, tensor, bytes, live_bytes, time_ns, device, address FROM memory_event "
+          "WHERE run = ? ORDER BY seq"),
       run, [](Columns& c, MemoryEvent& r) {
-        c >> r.seq >> r.op >> r.tensor >> r.bytes >> r.live_bytes >> r.time_ns;
+        c >> r.seq >> r.op >> r.tensor >> r.bytes >> r.live_bytes >> r.time_ns >> r.device >> r.address;
       });
 }
 

@@ -36,6 +36,9 @@ class Reader {
   [[nodiscard]] std::vector<Op> ops(std::int64_t run) const;           ///< in program order
   [[nodiscard]] std::vector<Event> events(std::int64_t run) const;     ///< by step, then op
   [[nodiscard]] std::vector<OpTime> op_times(std::int64_t run) const;  ///< by op; only ops with events
+  [[nodiscard]] std::vector<Lane> lanes(std::int64_t run) const;
+  [[nodiscard]] std::vector<ActivityName> activity_names(std::int64_t run) const;
+  [[nodiscard]] std::vector<Activity> activities(std::int64_t run) const;  ///< as written
   [[nodiscard]] std::vector<Counter> counters(std::int64_t run) const;
   [[nodiscard]] std::vector<Tensor> tensors(std::int64_t run) const;
   [[nodiscard]] std::vector<MemoryEvent> memory_events(std::int64_t run) const;

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "record/config.h"
+
 namespace rooflm::record {
 
 struct Environment {
@@ -16,7 +18,7 @@ struct Environment {
 
 struct Ceiling {
   std::string device = "cpu";
-  std::string what{};   ///< "matmul", "read", "write", "update", "copy", "triad", "adamw"
+  std::string what{};   ///< "matmul", "instruction", "read", "write", "update", "copy", "triad", "adamw"
   std::string level{};  ///< "L1", "L2", "L3", "DRAM"; "" for arithmetic
   std::string dtype{};
   int threads = 0;
@@ -29,14 +31,13 @@ struct Ceiling {
   std::string measured_utc{};
 };
 
-/// A configuration that was run, planned, or did not fit.
+/// Something that was run, planned, or did not fit.
 struct Run {
   std::int64_t id = 0;  ///< given by the writer
   std::string label{};
+  std::string kind = "step";  ///< "step", "train", "gemm", "attention", "foreign", ...
   std::string status = "running";
-  std::string model{}, arch{}, engine{}, attention{}, device{}, dtype{}, recompute{};
-  std::int64_t batch = 0, seq = 0, vocab = 0, layers = 0, heads = 0, kv_heads = 0, d_model = 0, d_ff = 0;
-  std::int64_t params = 0, grad_accum = 1, threads = 0, seed = 0, warmup = 0;
+  Config config{};
 };
 
 /// A number with its unit, or a sentence.
@@ -61,24 +62,54 @@ struct Op {
   std::int64_t micro_batch = 0;
   bool recomputed = false;
   std::int64_t matmul_flop = 0, elementwise_flop = 0, bytes_read = 0, bytes_written = 0, launches = 1;
+  std::string library{}, variant{};  ///< of the kernel: "cuBLASLt 12.8", "algo 66, tile 256x128"
+  std::int64_t workspace_bytes = 0;
 };
 
 /// One execution of an op; plain numbers, so that a million of them cost little.
 struct Event {
-  std::int64_t step = 0, op = 0, start_ns = 0, device_ns = 0, wall_ns = 0;
+  std::int64_t step = 0, op = 0, start_ns = 0, device_ns = 0;
+  std::optional<std::int64_t> wall_ns{};  ///< nothing where it was not measured
 };
 
 /// Sums over the events of one op.
 struct OpTime {
-  std::int64_t op = 0, instances = 0;
-  double device_s = 0, wall_s = 0;                     ///< medians over the observed steps
+  std::int64_t op = 0;
+  std::int64_t instances = 0;                          ///< executions, whole ones
+  double device_s = 0;                                 ///< median over the observed steps
+  std::optional<double> wall_s{};                      ///< the same; nothing unless every event has it
   double mean_s = 0, std_s = 0, min_s = 0, max_s = 0;  ///< of the device time
+};
+
+/// Where activities happen.
+struct Lane {
+  std::int64_t lane = 0;
+  std::string kind = "device";  ///< "device", "host", "link"
+  std::string device{};         ///< "cuda:0", "cpu"
+  std::optional<std::int64_t> stream{}, thread{};
+  std::string name{};
+};
+
+/// What activities are called: each kind and name once.
+struct ActivityName {
+  std::int64_t name = 0;
+  std::string kind{};  ///< "kernel", "copy", "memset", "collective", "api", "range", "sync", "op"
+  std::string text{};
+};
+
+/// Anything that took time on a device or a host, in the record's clock.
+struct Activity {
+  std::int64_t id = 0, name = 0, lane = 0;
+  std::int64_t start_ns = 0, end_ns = 0;
+  std::optional<std::int64_t> correlation{}, bytes{}, step{}, op{};
+  std::string extra{};  ///< JSON
 };
 
 struct Counter {
   std::string phase{}, scope{}, name{};
-  double value = 0;  ///< per step
+  double value = 0;  ///< per step; of one execution where `op` or `activity` is set
   std::string unit{}, source{};
+  std::optional<std::int64_t> op{}, activity{};
 };
 
 struct Tensor {
@@ -89,7 +120,11 @@ struct Tensor {
 };
 
 struct MemoryEvent {
-  std::int64_t seq = 0, op = 0, tensor = 0, bytes = 0, live_bytes = 0, time_ns = 0;
+  std::int64_t seq = 0;
+  std::optional<std::int64_t> op{}, tensor{};  ///< op -1: before the step; nothing in a foreign program
+  std::int64_t bytes = 0, live_bytes = 0, time_ns = 0;
+  std::string device{};  ///< "" is that of the run
+  std::optional<std::int64_t> address{};
 };
 
 struct Prediction {

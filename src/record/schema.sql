@@ -1,8 +1,9 @@
 -- The run record: everything that one command measured or predicted. docs/record.md explains it table by table.
--- Seconds, bytes, flop throughout. Times within a run are nanoseconds since its first event.
+-- Seconds, bytes, flop throughout. Times of events and activities are nanoseconds since meta 'epoch_utc_ns'.
 
 -- One row per key: 'schema' (the version, as in PRAGMA user_version), 'rooflm_version', 'command' (the command line),
--- 'started_utc', 'finished_utc' (absent: the run was cut short or still goes on), 'revision' (git, of rooflm).
+-- 'started_utc', 'finished_utc' (absent: the run was cut short or still goes on), 'revision' (git, of rooflm),
+-- 'epoch_utc_ns' (nanoseconds since 1970: zero of the record's clock; absent in records of schema 1).
 CREATE TABLE meta (
   key TEXT PRIMARY KEY,
   value TEXT NOT NULL
@@ -19,7 +20,7 @@ CREATE TABLE environment (
 CREATE TABLE ceiling (
   id INTEGER PRIMARY KEY,
   device TEXT NOT NULL,             -- 'cpu', 'cuda:0'
-  what TEXT NOT NULL,               -- 'matmul', 'read', 'write', 'update', 'copy', 'triad', 'adamw'
+  what TEXT NOT NULL,               -- 'matmul', 'instruction', 'read', 'write', 'update', 'copy', 'triad', 'adamw'
   level TEXT NOT NULL DEFAULT '',   -- 'L1', 'L2', 'L3', 'DRAM'; '' for arithmetic
   dtype TEXT NOT NULL DEFAULT '',
   threads INTEGER NOT NULL DEFAULT 0,
@@ -32,19 +33,22 @@ CREATE TABLE ceiling (
   measured_utc TEXT NOT NULL DEFAULT ''
 );
 
--- A configuration that was run, planned, or did not fit. A sweep has several.
+-- Something that was run, planned, or did not fit. A sweep has several.
 CREATE TABLE run (
   id INTEGER PRIMARY KEY,
   label TEXT NOT NULL,              -- 'gpt2 B=4 T=64 fp32 fused flash'
-  status TEXT NOT NULL,             -- 'running', 'success', 'oom', 'planned', 'failed', 'interrupted'
-  model TEXT NOT NULL, arch TEXT NOT NULL, engine TEXT NOT NULL, attention TEXT NOT NULL,
-  device TEXT NOT NULL, dtype TEXT NOT NULL, recompute TEXT NOT NULL,
-  batch INTEGER NOT NULL, seq INTEGER NOT NULL, vocab INTEGER NOT NULL, layers INTEGER NOT NULL,
-  heads INTEGER NOT NULL, kv_heads INTEGER NOT NULL, d_model INTEGER NOT NULL, d_ff INTEGER NOT NULL,
-  params INTEGER NOT NULL, grad_accum INTEGER NOT NULL DEFAULT 1,
-  threads INTEGER NOT NULL DEFAULT 0, seed INTEGER NOT NULL DEFAULT 0,
-  warmup INTEGER NOT NULL DEFAULT 0
+  kind TEXT NOT NULL DEFAULT 'step', -- 'step' (a training step), 'train', 'gemm', 'attention', 'foreign' (not ours), ...
+  status TEXT NOT NULL              -- 'running', 'success', 'oom', 'planned', 'failed', 'interrupted'
 );
+
+-- The configuration of a run, field by field (src/record/config.cpp has the fields); a foreign program may have none.
+CREATE TABLE config (
+  run INTEGER NOT NULL REFERENCES run(id),
+  key TEXT NOT NULL,                -- 'model', 'batch', 'grad_accum', 'clip', ...
+  value NOT NULL,                   -- as its type says; a flag is 0 or 1
+  type TEXT NOT NULL,               -- 'text', 'integer', 'number', 'flag'
+  PRIMARY KEY (run, key)
+) WITHOUT ROWID;
 
 -- Numbers and sentences about a run that have no table of their own: 'model_flop', 'matmul_flop', 'peak_flop_per_s',
 -- 'plan_bytes', 'state_bytes', 'needed_bytes', 'free_bytes', 'rss_increase_bytes', 'stop_reason', 'drift',
@@ -76,6 +80,9 @@ CREATE TABLE op (
   kind TEXT NOT NULL,               -- 'matmul', 'add_layernorm', ...
   class TEXT NOT NULL,              -- 'matmul', 'attention', 'elementwise', 'norm', 'softmax', 'loss', 'copy', 'optimizer'
   kernel TEXT NOT NULL,             -- what ran it: name of the kernel as a summary shows it
+  library TEXT NOT NULL DEFAULT '', -- whose kernel that is: 'cuBLASLt 12.8', 'oneDNN 3.1', 'own'
+  variant TEXT NOT NULL DEFAULT '', -- which of its algorithms: 'algo 66, tile 256x128, stages 4'
+  workspace_bytes INTEGER NOT NULL DEFAULT 0, -- scratch memory that the kernel uses
   name TEXT NOT NULL,               -- name of its first output
   phase TEXT NOT NULL, scope TEXT NOT NULL, -- 'h.3/attention/qk'
   dtype TEXT NOT NULL,
@@ -89,24 +96,62 @@ CREATE TABLE op (
 ) WITHOUT ROWID;
 
 -- One execution of an op in an observed step. `device_ns` is what its kernels took, `wall_ns` the time from the end of
--- the op before it (or the start of the step) to its own end: dispatch, allocation and waiting included.
+-- the op before it (or the start of the step) to its own end: dispatch, allocation and waiting included; NULL where
+-- nobody measured it (a step that is replayed as a whole on a GPU).
 CREATE TABLE event (
   run INTEGER NOT NULL,
   step INTEGER NOT NULL,
   op INTEGER NOT NULL,
   start_ns INTEGER NOT NULL,        -- when its kernel was entered
   device_ns INTEGER NOT NULL,
-  wall_ns INTEGER NOT NULL
+  wall_ns INTEGER
 );
 
--- Hardware counters, where the machine has them; scope '' is the whole step.
+-- Where activities happen: a stream of a device, a thread of the host.
+CREATE TABLE lane (
+  run INTEGER NOT NULL REFERENCES run(id),
+  lane INTEGER NOT NULL,
+  kind TEXT NOT NULL,               -- 'device', 'host', 'link'
+  device TEXT NOT NULL,             -- 'cuda:0', 'cpu'
+  stream INTEGER,                   -- of a device
+  thread INTEGER,                   -- of the host, as the operating system numbers it
+  name TEXT NOT NULL DEFAULT '',    -- for people: 'stream 7', 'main thread'
+  PRIMARY KEY (run, lane)
+) WITHOUT ROWID;
+
+-- What activities are called: each kind and name once.
+CREATE TABLE activity_name (
+  run INTEGER NOT NULL REFERENCES run(id),
+  name INTEGER NOT NULL,
+  kind TEXT NOT NULL,               -- 'kernel', 'copy', 'memset', 'collective', 'api', 'range', 'sync', 'op'
+  text TEXT NOT NULL,               -- 'void cutlass::Kernel2<...>', 'cudaLaunchKernel', 'forward'
+  PRIMARY KEY (run, name)
+) WITHOUT ROWID;
+
+-- Anything that took time on a device or a host, in one clock. No key and no index, as `event`.
+CREATE TABLE activity (
+  run INTEGER NOT NULL,
+  id INTEGER NOT NULL,              -- within the run
+  name INTEGER NOT NULL,            -- of activity_name
+  lane INTEGER NOT NULL,
+  start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
+  correlation INTEGER,              -- the same for a call and for what it started on a device
+  bytes INTEGER,                    -- moved, by copies and collectives
+  step INTEGER,                     -- of sample, where there are steps
+  op INTEGER,                       -- the op of our program that it is part of
+  extra TEXT                        -- JSON: 'grid', 'block', 'registers', ...
+);
+
+-- Hardware counters, where the machine has them, of a phase and scope, of an op, or of one activity.
 CREATE TABLE counter (
   run INTEGER NOT NULL REFERENCES run(id),
-  phase TEXT NOT NULL, scope TEXT NOT NULL,
+  phase TEXT NOT NULL, scope TEXT NOT NULL, -- scope '' is all of the phase
   name TEXT NOT NULL,               -- 'flop', 'dram_bytes', 'cycles', 'instructions', ...
-  value REAL NOT NULL,              -- per step
+  value REAL NOT NULL,              -- per step; of one execution where `op` or `activity` is set
   unit TEXT NOT NULL,
-  source TEXT NOT NULL              -- 'perf_event'
+  source TEXT NOT NULL,             -- 'perf_event', 'shapes'
+  op INTEGER,
+  activity INTEGER                  -- activity.id
 );
 
 -- Tensors of the program. `offset` is the place in the arena, NULL outside it.
@@ -120,14 +165,17 @@ CREATE TABLE tensor (
   PRIMARY KEY (run, tensor)
 ) WITHOUT ROWID;
 
--- Memory as one step saw it: what became alive or died at which op. Persistent tensors come first, at op -1.
+-- Memory as one step saw it: what was allocated or freed, at which op. Persistent tensors come first, at op -1. Of a
+-- foreign program, `op` and `tensor` are NULL and `address` says what is freed.
 CREATE TABLE memory_event (
   run INTEGER NOT NULL REFERENCES run(id),
   seq INTEGER NOT NULL,
-  op INTEGER NOT NULL,
-  tensor INTEGER NOT NULL,
+  op INTEGER,
+  tensor INTEGER,
+  device TEXT NOT NULL DEFAULT '',  -- '' is the device of the run
+  address INTEGER,
   bytes INTEGER NOT NULL,           -- positive: allocated; negative: freed
-  live_bytes INTEGER NOT NULL,      -- afterwards
+  live_bytes INTEGER NOT NULL,      -- afterwards, on that device
   time_ns INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (run, seq)
 ) WITHOUT ROWID;

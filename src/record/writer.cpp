@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "core/error.h"
 #include "record/database.h"
@@ -55,13 +56,18 @@ void insert(Statement& statement, const Values&... values) {
   statement.run();
 }
 
+std::string_view type_name(const std::string& /*value*/) { return "text"; }
+std::string_view type_name(std::int64_t /*value*/) { return "integer"; }
+std::string_view type_name(double /*value*/) { return "number"; }
+std::string_view type_name(bool /*value*/) { return "flag"; }
+
 /// Bytes of a page of the database: larger than SQLite's 4096, because records are written and read in long
 /// runs.
 constexpr int kPageBytes = 16384;
 
 /// The schema goes in before the switch to WAL, so that the file itself says from the start what it is.
 /// Nothing of it needs to survive a power cut: synchronisation starts with the first batch.
-void set_up(const Database& database, const std::string& command) {
+void set_up(const Database& database, const std::string& command, std::int64_t epoch_utc_ns) {
   database.execute(
       fmt::format("PRAGMA page_size = {}; PRAGMA synchronous = OFF; PRAGMA application_id = {}; BEGIN; {}; "
                   "PRAGMA user_version = {};",
@@ -72,6 +78,7 @@ void set_up(const Database& database, const std::string& command) {
   insert(meta, std::string_view("revision"), revision());
   insert(meta, std::string_view("command"), command);
   insert(meta, std::string_view("started_utc"), now_utc());
+  insert(meta, std::string_view("epoch_utc_ns"), std::to_string(epoch_utc_ns));
   database.execute("COMMIT; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
 }
 
@@ -83,31 +90,36 @@ struct Inserts {
             insert_sql("ceiling",
                        "device, what, level, dtype, threads, value, unit, ci_low, ci_high, samples, problem, "
                        "source, measured_utc"))),
-        run(database.prepare(
-            insert_sql("run",
-                       "label, status, model, arch, engine, attention, device, dtype, recompute, batch, seq, "
-                       "vocab, layers, heads, kv_heads, d_model, d_ff, params, grad_accum, threads, seed, "
-                       "warmup"))),
+        run(database.prepare(insert_sql("run", "label, kind, status"))),
+        config(database.prepare(insert_sql("config", "run, key, value, type"))),
         run_status(database.prepare("UPDATE run SET status = ? WHERE id = ?")),
         fact(database.prepare(insert_sql("fact", "run, key, value, unit, text", "INSERT OR REPLACE"))),
         sample(database.prepare(insert_sql("sample", "run, step, phase, seconds, kind, outlier"))),
         op(database.prepare(
             insert_sql("op",
                        "run, op, kind, class, kernel, name, phase, scope, dtype, shapes, micro_batch, "
-                       "recomputed, matmul_flop, elementwise_flop, bytes_read, bytes_written, launches"))),
+                       "recomputed, matmul_flop, elementwise_flop, bytes_read, bytes_written, launches, "
+                       "library, variant, workspace_bytes"))),
         event(database.prepare(insert_sql("event", kEventColumns))),
         events(database.prepare(insert_sql("event", kEventColumns, "INSERT", kEventsPerInsert))),
-        counter(database.prepare(insert_sql("counter", "run, phase, scope, name, value, unit, source"))),
+        lane(database.prepare(insert_sql("lane", "run, lane, kind, device, stream, thread, name"))),
+        activity_name(database.prepare(insert_sql("activity_name", "run, name, kind, text"))),
+        activity(database.prepare(insert_sql("activity", kActivityColumns))),
+        activities(database.prepare(insert_sql("activity", kActivityColumns, "INSERT", kEventsPerInsert))),
+        counter(database.prepare(
+            insert_sql("counter", "run, phase, scope, name, value, unit, source, op, activity"))),
         tensor(database.prepare(
             insert_sql("tensor", "run, tensor, name, role, dtype, shape, bytes, first_op, last_op, offset"))),
-        memory_event(
-            database.prepare(insert_sql("memory_event", "run, seq, op, tensor, bytes, live_bytes, time_ns"))),
+        memory_event(database.prepare(
+            insert_sql("memory_event", "run, seq, op, tensor, bytes, live_bytes, time_ns, device, address"))),
         prediction(database.prepare(insert_sql("prediction", "run, subject, quantity, value, unit, bound"))),
         cell(database.prepare(insert_sql("cell", "series, row, col, value, text, unit"))) {}
 
   static constexpr std::string_view kEventColumns = "run, step, op, start_ns, device_ns, wall_ns";
-  Statement environment, ceiling, run, run_status, fact, sample, op, event, events, counter, tensor,
-      memory_event, prediction, cell;
+  static constexpr std::string_view kActivityColumns =
+      "run, id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra";
+  Statement environment, ceiling, run, config, run_status, fact, sample, op, event, events, lane,
+      activity_name, activity, activities, counter, tensor, memory_event, prediction, cell;
 };
 
 }  // namespace
@@ -115,7 +127,10 @@ struct Inserts {
 struct Writer::State {
   State(std::filesystem::path path, const std::string& command, bool overwrite)
       : file(std::move(path), overwrite), database(file.written(), Database::Mode::write, kPatience) {
-    set_up(database, command);
+    set_up(database, command,
+           std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+               .count());
     inserts = std::make_unique<Inserts>(database);
     // A transaction is always open: another process that would write sees the lock.
     begin();
@@ -146,6 +161,21 @@ struct Writer::State {
     }
   }
 
+  /// Rows of the tables that may have a million: many per statement, then one by one what is left.
+  template <class Row, class Bind>
+  void add_many(std::span<const Row> rows, Statement& one, Statement& many, const Bind& bind_row) {
+    while (rows.size() >= kEventsPerInsert) {
+      for (const Row& row : rows.first(kEventsPerInsert)) bind_row(many, row);
+      many.run();
+      rows = rows.subspan(kEventsPerInsert);
+      commit_when_due();
+    }
+    add_all(rows, [&](const Row& row) {
+      bind_row(one, row);
+      one.run();
+    });
+  }
+
   /// Ends the last transaction and folds the -wal into the file; false when a reader is in the way.
   bool close_transaction() {
     database.execute("COMMIT");
@@ -160,6 +190,7 @@ struct Writer::State {
   RecordFile file;
   Database database;
   std::unique_ptr<Inserts> inserts;  ///< made when the tables are there
+  Clock::time_point epoch = Clock::now();
   Clock::time_point begun;
   bool finished = false;
 };
@@ -182,6 +213,8 @@ Writer::~Writer() {
   }
 }
 
+std::chrono::steady_clock::time_point Writer::epoch() const { return state_->epoch; }
+
 void Writer::add(const Environment& row) {
   insert(state_->inserts->environment, row.key, row.value, row.unit);
   state_->commit_when_due();
@@ -194,10 +227,13 @@ void Writer::add(const Ceiling& row) {
 }
 
 std::int64_t Writer::begin_run(const Run& r) {
-  insert(state_->inserts->run, r.label, r.status, r.model, r.arch, r.engine, r.attention, r.device, r.dtype,
-         r.recompute, r.batch, r.seq, r.vocab, r.layers, r.heads, r.kv_heads, r.d_model, r.d_ff, r.params,
-         r.grad_accum, r.threads, r.seed, r.warmup);
+  insert(state_->inserts->run, r.label, r.kind, r.status);
   const std::int64_t id = state_->database.last_insert_id();
+  for (const auto& [key, value] : r.config.entries()) {
+    std::visit([&, &key = key](
+                   const auto& typed) { insert(state_->inserts->config, id, key, typed, type_name(typed)); },
+               value);
+  }
   state_->commit_when_due();
   return id;
 }
@@ -222,27 +258,46 @@ void Writer::add(std::int64_t run, std::span<const Op> rows) {
   state_->add_all(rows, [&](const Op& r) {
     insert(state_->inserts->op, run, r.op, r.kind, r.op_class, r.kernel, r.name, r.phase, r.scope, r.dtype,
            r.shapes, r.micro_batch, r.recomputed, r.matmul_flop, r.elementwise_flop, r.bytes_read,
-           r.bytes_written, r.launches);
+           r.bytes_written, r.launches, r.library, r.variant, r.workspace_bytes);
   });
 }
 
 void Writer::add(std::int64_t run, std::span<const Event> rows) {
-  while (rows.size() >= kEventsPerInsert) {
-    for (const Event& r : rows.first(kEventsPerInsert)) {
-      bind_all(state_->inserts->events, run, r.step, r.op, r.start_ns, r.device_ns, r.wall_ns);
-    }
-    state_->inserts->events.run();
-    rows = rows.subspan(kEventsPerInsert);
-    state_->commit_when_due();
-  }
-  state_->add_all(rows, [&](const Event& r) {
-    insert(state_->inserts->event, run, r.step, r.op, r.start_ns, r.device_ns, r.wall_ns);
+  state_->add_many(rows, state_->inserts->event, state_->inserts->events,
+                   [run](Statement& statement, const Event& r) {
+                     bind_all(statement, run, r.step, r.op, r.start_ns, r.device_ns, r.wall_ns);
+                   });
+}
+
+void Writer::add(std::int64_t run, std::span<const Lane> rows) {
+  state_->add_all(rows, [&](const Lane& r) {
+    insert(state_->inserts->lane, run, r.lane, r.kind, r.device, r.stream, r.thread, r.name);
   });
+}
+
+void Writer::add(std::int64_t run, std::span<const ActivityName> rows) {
+  state_->add_all(rows, [&](const ActivityName& r) {
+    insert(state_->inserts->activity_name, run, r.name, r.kind, r.text);
+  });
+}
+
+void Writer::add(std::int64_t run, std::span<const Activity> rows) {
+  state_->add_many(rows, state_->inserts->activity, state_->inserts->activities,
+                   [run](Statement& statement, const Activity& r) {
+                     bind_all(statement, run, r.id, r.name, r.lane, r.start_ns, r.end_ns, r.correlation,
+                              r.bytes, r.step, r.op);
+                     if (r.extra.empty()) {
+                       statement.bind(std::optional<std::int64_t>());
+                     } else {
+                       statement.bind(r.extra);
+                     }
+                   });
 }
 
 void Writer::add(std::int64_t run, std::span<const Counter> rows) {
   state_->add_all(rows, [&](const Counter& r) {
-    insert(state_->inserts->counter, run, r.phase, r.scope, r.name, r.value, r.unit, r.source);
+    insert(state_->inserts->counter, run, r.phase, r.scope, r.name, r.value, r.unit, r.source, r.op,
+           r.activity);
   });
 }
 
@@ -255,7 +310,8 @@ void Writer::add(std::int64_t run, std::span<const Tensor> rows) {
 
 void Writer::add(std::int64_t run, std::span<const MemoryEvent> rows) {
   state_->add_all(rows, [&](const MemoryEvent& r) {
-    insert(state_->inserts->memory_event, run, r.seq, r.op, r.tensor, r.bytes, r.live_bytes, r.time_ns);
+    insert(state_->inserts->memory_event, run, r.seq, r.op, r.tensor, r.bytes, r.live_bytes, r.time_ns,
+           r.device, r.address);
   });
 }
 

@@ -1,6 +1,7 @@
 // Writing a run record while a run goes on.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -27,6 +28,9 @@ class Writer {
   /// Keeps what was added, without 'finished_utc' when `finish` was not called.
   ~Writer();
 
+  /// Zero of the record's clock: times of events and activities are nanoseconds since then.
+  [[nodiscard]] std::chrono::steady_clock::time_point epoch() const;
+
   void add(const Environment& row);
   void add(const Ceiling& row);
   /// Returns the id to pass with the rows of this run.
@@ -36,6 +40,9 @@ class Writer {
   void add(std::int64_t run, std::span<const Sample> rows);
   void add(std::int64_t run, std::span<const Op> rows);
   void add(std::int64_t run, std::span<const Event> rows);
+  void add(std::int64_t run, std::span<const Lane> rows);
+  void add(std::int64_t run, std::span<const ActivityName> rows);
+  void add(std::int64_t run, std::span<const Activity> rows);
   void add(std::int64_t run, std::span<const Counter> rows);
   void add(std::int64_t run, std::span<const Tensor> rows);
   void add(std::int64_t run, std::span<const MemoryEvent> rows);

@@ -20,7 +20,7 @@ bool is_arithmetic(const Work& work) { return work.bound.find("matmul") != std::
 
 bool is_unfused_attention(const RunData& run, const std::string& part) {
   const bool is_score = part == "attention/qk" || part == "attention/softmax" || part == "attention/v";
-  return is_score && run.run.attention != "flash";
+  return is_score && run.setting("attention") != "flash";
 }
 
 /// What to try, by what bounds the part and what kind of part it is.
@@ -29,11 +29,11 @@ std::string remedy(const RunData& run, const Group& part) {
     return "flash attention (--attention flash) keeps the scores out of memory";
   }
   if (part.phase == kPhases[2]) {
-    return run.run.engine == "eager"
+    return run.setting("engine") == "eager"
                ? "one multi-tensor update (--engine fused) reads and writes each tensor once"
                : "it only streams weights and moments: fewer bytes of state, or a faster kernel";
   }
-  if (is_arithmetic(part.work) && run.run.engine == "eager") {
+  if (is_arithmetic(part.work) && run.setting("engine") == "eager") {
     return "the product misses the rate that a large square one reaches here: the kernels of --engine fused, "
            "or "
            "larger B x T";
@@ -42,7 +42,7 @@ std::string remedy(const RunData& run, const Group& part) {
     return "the product misses the rate that a large square one reaches here: larger B x T, sizes that are "
            "multiples of the kernel's tiles, or another kernel";
   }
-  if (run.run.engine == "eager")
+  if (run.setting("engine") == "eager")
     return "fusing it with its neighbours (--engine fused) saves passes over memory";
   return "its roof counts memory traffic alone, and it is not at that bound: look for arithmetic such as "
          "exp, strided "
@@ -79,17 +79,18 @@ std::optional<Advice> advise_part(const RunData& run, const Group& part, double 
 /// Time that is in no kernel, as observed; observing adds to it, which the sentence says.
 std::optional<Advice> advise_gap(const RunData& run, double step_s) {
   const Work work = phase_work(run, kStep);
-  const double gain_s = work.wall_s - work.device_s;
-  if (work.timed_ops == 0 || work.launches == 0 || gain_s < kLeastShare * step_s) return std::nullopt;
+  if (!work.wall_s || work.launches == 0) return std::nullopt;
+  const double gain_s = *work.wall_s - work.device_s;
+  if (gain_s < kLeastShare * step_s) return std::nullopt;
   const double per_launch_s = gain_s / static_cast<double>(work.launches);
-  return Advice{
-      .subject = "between kernels",
-      .text = fmt::format("{} of an observed step lie between kernels, {} for each of {} launches: {}. "
-                          "Observing is part of this, so less can be won.",
-                          core::format_seconds(gain_s), core::format_seconds(per_launch_s), work.launches,
-                          run.run.engine == "eager" ? "fewer, larger ops (--engine fused) need fewer of them"
-                                                    : "larger B x T makes each launch do more"),
-      .gain_s = gain_s};
+  return Advice{.subject = "between kernels",
+                .text = fmt::format(
+                    "{} of an observed step lie between kernels, {} for each of {} launches: {}. "
+                    "Observing is part of this, so less can be won.",
+                    core::format_seconds(gain_s), core::format_seconds(per_launch_s), work.launches,
+                    run.setting("engine") == "eager" ? "fewer, larger ops (--engine fused) need fewer of them"
+                                                     : "larger B x T makes each launch do more"),
+                .gain_s = gain_s};
 }
 
 }  // namespace
@@ -99,7 +100,7 @@ std::vector<Advice> advise(const RecordSet& set, std::size_t most) {
   for (std::size_t i = 0; i < set.runs.size(); ++i) {
     const RunData& run = set.runs[i];
     if (!run.has_op_times()) continue;
-    const double step_s = phase_median(run, kStep).value_or(phase_work(run, kStep).wall_s);
+    const double step_s = phase_median(run, kStep).value_or(phase_work(run, kStep).device_s);
     std::vector<Advice> found;
     for (const Group& part : parts_of(run)) {
       if (auto advice = advise_part(run, part, step_s)) found.push_back(std::move(*advice));

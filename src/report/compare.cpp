@@ -163,7 +163,7 @@ std::vector<std::string> busy_notes(const RunMatch& match) {
   std::vector<std::string> notes;
   for (const auto* runs : {&match.a, &match.b}) {
     for (const FoundRun& found : *runs) {
-      if (found.run.device != "cpu") continue;
+      if (found.run.config.text("device") != "cpu") continue;
       const auto fact = found.record->fact(found.run.id, "others_share");
       if (!fact || fact->text.empty()) continue;
       notes.push_back(
@@ -177,7 +177,8 @@ std::vector<std::string> busy_notes(const RunMatch& match) {
 void compare_match(const RunMatch& match, const Times& a, const Times& b, const CompareOptions& options,
                    Comparison& comparison) {
   std::vector<std::string> lonely;
-  const double usual = match.a.front().run.device == "cpu" ? kProcessorRestart : kDeviceRestart;
+  const double usual =
+      match.a.front().run.config.text("device") == "cpu" ? kProcessorRestart : kDeviceRestart;
   const Runs* steps = a.find(std::string(kStep));
   const double step_s = steps == nullptr ? 0 : core::median(pooled(*steps));
   const std::vector<std::string> busy = busy_notes(match);

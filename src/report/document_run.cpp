@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "report/memory_curve.h"
@@ -51,25 +52,12 @@ class Columns {
   Json columns_ = Json::object();
 };
 
-Json json_config(const record::Run& run) {
-  return {{"model", run.model},
-          {"arch", run.arch},
-          {"engine", run.engine},
-          {"attention", run.attention},
-          {"device", run.device},
-          {"dtype", run.dtype},
-          {"recompute", run.recompute},
-          {"batch", run.batch},
-          {"seq", run.seq},
-          {"vocab", run.vocab},
-          {"layers", run.layers},
-          {"heads", run.heads},
-          {"kv_heads", run.kv_heads},
-          {"d_model", run.d_model},
-          {"d_ff", run.d_ff},
-          {"params", run.params},
-          {"grad_accum", run.grad_accum},
-          {"threads", run.threads}};
+Json json_config(const record::Config& config) {
+  Json json = Json::object();
+  for (const auto& [key, value] : config.entries()) {
+    std::visit([&, &key = key](const auto& typed) { json[key] = typed; }, value);
+  }
+  return json;
 }
 
 Json json_facts(const RunData& run) {
@@ -122,11 +110,10 @@ Json json_blocks(const RunData& run) {
   Json blocks = Json::array();
   for (const Group& block : blocks_of(run)) {
     const Work& work = block.work;
-    const bool is_timed = work.timed_ops > 0;
     Json json = {{"block", block.name},
                  {"phase", block.phase},
                  {"device_s", json_number(work.measured_s())},
-                 {"wall_s", is_timed ? Json(work.wall_s) : Json()},
+                 {"wall_s", json_number(work.wall_s)},
                  {"launches", work.launches},
                  {"ops", work.ops}};
     add_roof(json, work, {.roof_s = work.roof_s, .bound = work.bound}, work.measured_s());
@@ -217,8 +204,8 @@ Json json_memory_events(const RunData& run) {
   }
   Columns columns({"op", "tensor", "bytes", "live_bytes"});
   for (const record::MemoryEvent& event : run.memory_events) {
-    const auto found = place.find(event.tensor);
-    columns.push("op", event.op);
+    const auto found = event.tensor ? place.find(*event.tensor) : place.end();
+    columns.push("op", event.op.value_or(-1));
     columns.push("tensor", found == place.end() ? -1 : found->second);
     columns.push("bytes", event.bytes);
     columns.push("live_bytes", event.live_bytes);
@@ -249,7 +236,8 @@ Json json_run(const RunData& run, std::size_t id) {
           {"label", run.run.label},
           {"file", run.file},
           {"status", run.run.status},
-          {"config", json_config(run.run)},
+          {"kind", run.run.kind},
+          {"config", json_config(run.run.config)},
           {"facts", json_facts(run)},
           {"step", json_summary(phase_time(run, kStep))},
           {"phases", json_phases(run)},

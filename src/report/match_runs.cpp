@@ -12,55 +12,10 @@
 #include <utility>
 
 #include "core/error.h"
+#include "report/sweep.h"
 
 namespace rooflm::report {
 namespace {
-
-struct ConfigColumn {
-  std::string_view name;
-  std::string value;
-  bool decides;  ///< whether runs that differ here are of different configurations
-};
-
-std::vector<ConfigColumn> columns_of(const record::Run& run) {
-  std::vector<ConfigColumn> columns;
-  const auto text = [&](std::string_view name, const std::string& value) {
-    columns.push_back({.name = name, .value = value, .decides = true});
-  };
-  const auto number = [&](std::string_view name, std::int64_t value, bool decides = true) {
-    columns.push_back({.name = name, .value = std::to_string(value), .decides = decides});
-  };
-  text("model", run.model);
-  text("arch", run.arch);
-  text("engine", run.engine);
-  text("attention", run.attention);
-  text("device", run.device);
-  text("dtype", run.dtype);
-  text("recompute", run.recompute);
-  number("batch", run.batch);
-  number("seq", run.seq);
-  number("vocab", run.vocab);
-  number("layers", run.layers);
-  number("heads", run.heads);
-  number("kv_heads", run.kv_heads);
-  number("d_model", run.d_model);
-  number("d_ff", run.d_ff);
-  number("params", run.params);
-  number("grad_accum", run.grad_accum);
-  number("threads", run.threads, false);
-  number("seed", run.seed, false);
-  number("warmup", run.warmup, false);
-  return columns;
-}
-
-/// Equal for runs of the same configuration.
-std::string key_of(const record::Run& run) {
-  std::string key;
-  for (const ConfigColumn& column : columns_of(run)) {
-    if (column.decides) key += column.value + '\n';
-  }
-  return key;
-}
 
 std::string list_of(const std::vector<FoundRun>& runs) {
   constexpr std::size_t kMost = 3;
@@ -118,12 +73,21 @@ std::string names_of(Side side) {
 }
 
 std::vector<std::string> differences(const record::Run& a, const record::Run& b) {
-  const auto columns_a = columns_of(a);
-  const auto columns_b = columns_of(b);
+  const auto value_of = [](const auto& configuration, const std::string& key) {
+    for (const auto& [name, value] : configuration) {
+      if (name == key) return value;
+    }
+    return std::string();
+  };
+  const auto config_a = configuration(a);
+  const auto config_b = configuration(b);
   std::vector<std::string> texts;
-  for (std::size_t i = 0; i < columns_a.size(); ++i) {
-    if (columns_a[i].value == columns_b[i].value) continue;
-    texts.push_back(fmt::format("{}: {} / {}", columns_a[i].name, columns_a[i].value, columns_b[i].value));
+  for (const auto& [key, value] : config_a) {
+    const std::string other = value_of(config_b, key);
+    if (value != other) texts.push_back(fmt::format("{}: {} / {}", key, value, other.empty() ? "-" : other));
+  }
+  for (const auto& [key, value] : config_b) {
+    if (value_of(config_a, key).empty()) texts.push_back(fmt::format("{}: - / {}", key, value));
   }
   return texts;
 }
@@ -134,13 +98,13 @@ RunMatches match_runs(Side a, Side b) {
   RunMatches found;
   std::map<std::string, std::size_t> index;
   for (const FoundRun& run : runs_a) {
-    const auto [entry, is_new] = index.try_emplace(key_of(run.run), found.matches.size());
+    const auto [entry, is_new] = index.try_emplace(record::identity_of(run.run.config), found.matches.size());
     if (is_new) found.matches.push_back({.label = run.run.label, .a = {}, .b = {}});
     found.matches[entry->second].a.push_back(run);
   }
   std::vector<FoundRun> only_b;
   for (const FoundRun& run : runs_b) {
-    const auto entry = index.find(key_of(run.run));
+    const auto entry = index.find(record::identity_of(run.run.config));
     if (entry == index.end()) {
       only_b.push_back(run);
     } else {

@@ -30,7 +30,7 @@ struct RunMatches {
 /// Records of either side of a comparison; at least one.
 using Side = std::span<const record::Reader>;
 
-/// Matches by all columns but id, label (a name), status, threads, seed and warmup. When nothing matches and
+/// Matches by the fields of the configuration that decide (record::identity_of). When nothing matches and
 /// each side has one run, these two are matched and the notes say what differs. Throws core::InputError,
 /// naming files and configurations, when there is nothing to match.
 [[nodiscard]] RunMatches match_runs(Side a, Side b);
@@ -38,7 +38,7 @@ using Side = std::span<const record::Reader>;
 /// "a.rooflm, b.rooflm".
 [[nodiscard]] std::string names_of(Side side);
 
-/// "engine: eager / fused" for each column that differs, those that do not matter for a match included.
+/// "engine: eager / fused" for each field that differs, those that do not matter for a match included.
 [[nodiscard]] std::vector<std::string> differences(const record::Run& a, const record::Run& b);
 
 }  // namespace rooflm::report

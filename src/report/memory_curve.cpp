@@ -7,10 +7,14 @@ namespace rooflm::report {
 namespace {
 
 constexpr const char* kPersistent = "persistent";
+constexpr std::int64_t kBeforeTheStep = -1;
+/// Of events of programs that are not ours.
+constexpr std::int64_t kNoOp = -2;
+constexpr std::int64_t kNoTensor = -1;
 constexpr const char* kUnknown = "unknown";
 
 std::string phase_of(const RunData& run, std::int64_t op) {
-  if (op < 0) return kPersistent;
+  if (op == kBeforeTheStep) return kPersistent;
   const TimedOp* timed = run.find_op(op);
   return timed == nullptr ? kUnknown : timed->op.phase;
 }
@@ -22,11 +26,12 @@ MemoryCurve::MemoryCurve(const RunData& run) : run_(run) {
   MemoryMoment now;
   for (std::size_t i = 0; i < run.memory_events.size(); ++i) {
     const record::MemoryEvent& event = run.memory_events[i];
-    const bool is_new_op = i == 0 || event.op != now.op;
-    if (is_new_op) now.phase = phase_of(run, event.op);
-    now.op = event.op;
+    const std::int64_t op = event.op.value_or(kNoOp);
+    const bool is_new_op = i == 0 || op != now.op;
+    if (is_new_op) now.phase = phase_of(run, op);
+    now.op = op;
     now.live_bytes = event.live_bytes;
-    const auto tensor = tensors_.find(event.tensor);
+    const auto tensor = tensors_.find(event.tensor.value_or(kNoTensor));
     now.by_role[tensor == tensors_.end() ? kUnknown : tensor->second->role] += event.bytes;
     if (event.live_bytes > peak_bytes_) {
       peak_bytes_ = event.live_bytes;
@@ -51,11 +56,12 @@ std::vector<Holder> MemoryCurve::holders(std::size_t event) const {
   std::unordered_map<std::int64_t, Holder> alive;
   for (std::size_t i = 0; i <= event && i < run_.memory_events.size(); ++i) {
     const record::MemoryEvent& change = run_.memory_events[i];
-    Holder& holder = alive[change.tensor];
-    const auto tensor = tensors_.find(change.tensor);
+    if (!change.tensor) continue;
+    Holder& holder = alive[*change.tensor];
+    const auto tensor = tensors_.find(*change.tensor);
     holder.tensor = tensor == tensors_.end() ? nullptr : tensor->second;
     holder.bytes += change.bytes;
-    if (change.bytes > 0) holder.allocated_by = change.op;
+    if (change.bytes > 0) holder.allocated_by = change.op.value_or(kNoOp);
   }
   std::vector<Holder> holders;
   for (const auto& [id, holder] : alive) {

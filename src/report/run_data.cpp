@@ -133,7 +133,7 @@ RecordSet load(std::span<const std::filesystem::path> files) {
     for (const record::Run& run : reader.runs()) {
       RunData& data = set.runs.emplace_back(load_run(reader, run, file));
       for (const record::Ceiling& ceiling : set.files[file].ceilings) {
-        if (ceiling.device == run.device) data.ceilings.push_back(ceiling);
+        if (ceiling.device == run.config.text("device")) data.ceilings.push_back(ceiling);
       }
     }
   }

@@ -38,6 +38,8 @@ struct RunData {
   std::vector<record::Counter> counters;
   std::vector<record::Ceiling> ceilings;  ///< of the device that it ran on
 
+  /// A field of the configuration as text, "" when the run does not have it.
+  [[nodiscard]] std::string setting(std::string_view key) const { return run.config.text(key); }
   /// nullptr when the run does not have that fact.
   [[nodiscard]] const record::Fact* fact(std::string_view key) const;
   /// The number of that fact, or nothing.

@@ -18,6 +18,17 @@ std::optional<double> peak_bytes_of(const RunData& run) {
   return run.number("needed_bytes");
 }
 
+/// Tokens of a step; nothing of a program without them.
+std::optional<double> tokens_of(const RunData& run) {
+  if (const auto tokens = run.number("tokens")) return tokens;
+  const record::Config& config = run.run.config;
+  const auto batch = config.integer("batch");
+  const auto seq = config.integer("seq");
+  if (!batch || !seq) return std::nullopt;
+  return static_cast<double>(*batch * *seq *
+                             std::max<std::int64_t>(1, config.integer("grad_accum").value_or(1)));
+}
+
 }  // namespace
 
 RunFigures figures_of(const RunData& run) {
@@ -27,9 +38,7 @@ RunFigures figures_of(const RunData& run) {
     figures.step_low_s = step->time.median_ci.low;
     figures.step_high_s = step->time.median_ci.high;
   }
-  const auto counted =
-      static_cast<double>(run.run.batch * run.run.seq * std::max<std::int64_t>(1, run.run.grad_accum));
-  figures.tokens_per_s = ratio_of(run.number("tokens").value_or(counted), figures.step_s);
+  figures.tokens_per_s = ratio_of(tokens_of(run), figures.step_s);
   figures.model_flop_per_s = ratio_of(run.number("model_flop"), figures.step_s);
   figures.peak_flop_per_s = run.number("peak_flop_per_s");
   figures.mfu = ratio_of(figures.model_flop_per_s, figures.peak_flop_per_s);

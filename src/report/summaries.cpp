@@ -25,7 +25,10 @@ class WorkSum {
       ++work_.timed_ops;
       work_.instances += timed.time->instances;
       work_.device_s += timed.time->device_s;
-      work_.wall_s += timed.time->wall_s;
+      if (timed.time->wall_s) {
+        ++walls_;
+        wall_s_ += *timed.time->wall_s;
+      }
     }
     if (timed.roof_s) {
       ++roofs_;
@@ -36,6 +39,7 @@ class WorkSum {
 
   [[nodiscard]] Work result() const {
     Work work = work_;
+    if (walls_ > 0 && walls_ == work.timed_ops) work.wall_s = wall_s_;
     if (work.ops == 0 || roofs_ != work.ops) return work;
     work.roof_s = roof_s_;
     const auto largest = std::max_element(bounds_.begin(), bounds_.end(),
@@ -46,7 +50,8 @@ class WorkSum {
 
  private:
   Work work_;
-  std::int64_t roofs_ = 0;
+  std::int64_t roofs_ = 0, walls_ = 0;
+  double wall_s_ = 0;
   double roof_s_ = 0;
   std::map<std::string, double> bounds_;
 };
@@ -64,6 +69,10 @@ std::optional<double> Work::intensity() const {
 
 std::optional<double> Work::measured_s() const {
   return timed_ops > 0 ? std::optional<double>(device_s) : std::nullopt;
+}
+
+std::optional<double> Work::outside_s() const {
+  return wall_s ? std::optional<double>(*wall_s - device_s) : std::nullopt;
 }
 
 std::optional<PhaseTime> phase_time(const RunData& run, std::string_view phase, std::string_view kind) {

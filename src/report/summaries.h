@@ -34,8 +34,8 @@ std::optional<double> phase_median(const RunData& run, std::string_view phase,
 struct Work {
   std::int64_t ops = 0, launches = 0, instances = 0;
   std::int64_t matmul_flop = 0, elementwise_flop = 0, bytes = 0;
-  double device_s = 0;  ///< sum of the ops' medians over the observed steps
-  double wall_s = 0;
+  double device_s = 0;           ///< sum of the ops' medians over the observed steps
+  std::optional<double> wall_s;  ///< the same of their wall times; nothing unless every one was measured
   std::int64_t timed_ops = 0;    ///< ops with times: device_s and wall_s are of these
   std::optional<double> roof_s;  ///< sum of the ops' roofs; nothing unless every op has one
   std::string bound;             ///< the roof that takes the largest part of roof_s
@@ -45,6 +45,8 @@ struct Work {
   [[nodiscard]] std::optional<double> intensity() const;
   /// device_s; nothing when no op was timed.
   [[nodiscard]] std::optional<double> measured_s() const;
+  /// wall_s - device_s: dispatch, allocation and waiting between kernels; nothing without wall times.
+  [[nodiscard]] std::optional<double> outside_s() const;
 };
 
 struct Group {

@@ -2,42 +2,34 @@
 #include "report/sweep.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <map>
 
 namespace rooflm::report {
 
 std::vector<std::pair<std::string, std::string>> configuration(const record::Run& run) {
-  const auto text = [](std::int64_t value) { return std::to_string(value); };
-  return {{"model", run.model},
-          {"arch", run.arch},
-          {"engine", run.engine},
-          {"attention", run.attention},
-          {"device", run.device},
-          {"dtype", run.dtype},
-          {"recompute", run.recompute},
-          {"batch", text(run.batch)},
-          {"seq", text(run.seq)},
-          {"vocab", text(run.vocab)},
-          {"layers", text(run.layers)},
-          {"heads", text(run.heads)},
-          {"kv_heads", text(run.kv_heads)},
-          {"d_model", text(run.d_model)},
-          {"d_ff", text(run.d_ff)},
-          {"params", text(run.params)},
-          {"grad_accum", text(run.grad_accum)},
-          {"threads", text(run.threads)},
-          {"warmup", text(run.warmup)}};
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const record::Field& field : record::config_fields()) {
+    std::string text = record::text_or_initial(run.config, field);
+    if (!text.empty()) all.emplace_back(field.key, std::move(text));
+  }
+  for (const auto& [key, value] : run.config.entries()) {
+    if (record::find_field(key) == nullptr) all.emplace_back(key, record::format_value(value));
+  }
+  return all;
 }
 
 std::vector<std::string> varying(const std::vector<RunData>& runs) {
   std::vector<std::string> names;
-  if (runs.empty()) return names;
-  const auto first = configuration(runs.front().run);
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    const bool differs = std::any_of(runs.begin(), runs.end(), [&](const RunData& run) {
-      return configuration(run.run)[i].second != first[i].second;
-    });
-    if (differs) names.push_back(first[i].first);
+  std::map<std::string, std::pair<std::string, std::size_t>> first;  // the first value, and how many have it
+  for (const RunData& run : runs) {
+    for (const auto& [name, value] : configuration(run.run)) {
+      const auto [entry, is_new] = first.try_emplace(name, value, 0);
+      if (is_new) names.push_back(name);
+      if (entry->second.first == value) ++entry->second.second;
+    }
   }
+  std::erase_if(names, [&](const std::string& name) { return first.at(name).second == runs.size(); });
   return names;
 }
 

@@ -10,7 +10,8 @@
 
 namespace rooflm::report {
 
-/// The configuration of a run as (name, value) texts, in a fixed order: "model", ..., "seq", "dtype".
+/// The configuration of a run as (key, value) texts: the fields of record::config_fields() in their order,
+/// with their initial values where the record has none, then what the table does not know.
 std::vector<std::pair<std::string, std::string>> configuration(const record::Run& run);
 
 /// Names of the configuration in which the runs are not all the same.

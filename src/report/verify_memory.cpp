@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "report/laws.h"
@@ -15,6 +17,13 @@ namespace {
 
 /// The op of tensors that persist from step to step.
 constexpr std::int64_t kBeforeTheStep = -1;
+/// Of events of programs that are not ours.
+constexpr std::int64_t kNoOp = -2;
+
+/// What is allocated and freed: a tensor, or a place in memory.
+std::int64_t holder_of(const record::MemoryEvent& event) {
+  return event.tensor ? *event.tensor : event.address.value_or(0);
+}
 
 /// Plans give each tensor whole lines of 64 bytes (passes::MemoryPlan); events count its own bytes.
 std::int64_t aligned(std::int64_t bytes) {
@@ -47,15 +56,17 @@ double as_double(std::int64_t bytes) { return static_cast<double>(bytes); }
 
 Balances check_events(const std::vector<record::MemoryEvent>& events, LawBook& laws) {
   Balances balances;
-  std::unordered_map<std::int64_t, std::int64_t> live_of_tensor;
+  std::map<std::pair<std::string, std::int64_t>, std::int64_t> live_of_tensor;
   for (const record::MemoryEvent& event : events) {
-    const auto what = [&] { return fmt::format("event {}, tensor {}", event.seq, event.tensor); };
-    balances.own.add(event.op, event.bytes);
-    balances.planned.add(event.op, aligned(event.bytes));
+    const auto what = [&] {
+      return fmt::format("event {}, {} {}", event.seq, event.tensor ? "tensor" : "address", holder_of(event));
+    };
+    balances.own.add(event.op.value_or(kNoOp), event.bytes);
+    balances.planned.add(event.op.value_or(kNoOp), aligned(event.bytes));
     laws.equal("live_bytes is the running sum", what, as_double(event.live_bytes),
                as_double(balances.own.live_bytes), "B", kExact);
     laws.at_most("live_bytes is never negative", what, -as_double(event.live_bytes), 0, "B", kExact);
-    std::int64_t& live = live_of_tensor[event.tensor];
+    std::int64_t& live = live_of_tensor[{event.device, holder_of(event)}];
     live += event.bytes;
     // Alive twice, or freed before it was there.
     laws.equal("a tensor is allocated, then freed", what, as_double(live),
@@ -69,7 +80,8 @@ void check_sizes(const std::vector<record::MemoryEvent>& events, const std::vect
   std::unordered_map<std::int64_t, const record::Tensor*> tensor_of;
   for (const record::Tensor& tensor : tensors) tensor_of.emplace(tensor.tensor, &tensor);
   for (const record::MemoryEvent& event : events) {
-    const auto tensor = tensor_of.find(event.tensor);
+    if (!event.tensor) continue;
+    const auto tensor = tensor_of.find(*event.tensor);
     if (tensor == tensor_of.end()) continue;
     laws.equal(
         "memory events are as large as their tensors",

@@ -33,7 +33,7 @@ Row block_row(const Group& group, double step_device_s) {
   row.set("ops", work.ops);
   row.set("launches", work.launches);
   row.set("device_s", cell_of(work.measured_s()));
-  row.set("wall_s", work.timed_ops > 0 ? Cell(work.wall_s) : Cell());
+  row.set("wall_s", cell_of(work.wall_s));
   row.set("time_share", cell_of(ratio_of(work.measured_s(), step_device_s)));
   row.set("flop", work.matmul_flop + work.elementwise_flop);
   row.set("bytes", work.bytes);
@@ -176,14 +176,14 @@ void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
   for (const Group& block : blocks_of(run)) {
     const Work& work = block.work;
     if (work.timed_ops == 0) continue;
-    const double outside_s = work.wall_s - work.device_s;
+    const auto outside_s = work.outside_s();
     Row row;
     row.set("phase", block.phase);
     row.set("block", block.name);
     row.set("launches", work.launches);
-    row.set("wall_s", work.wall_s);
+    row.set("wall_s", cell_of(work.wall_s));
     row.set("device_s", work.device_s);
-    row.set("outside_s", outside_s);
+    row.set("outside_s", cell_of(outside_s));
     row.set("gap_s", cell_of(ratio_of(outside_s, static_cast<double>(work.launches))));
     row.set("outside_share", cell_of(ratio_of(outside_s, work.wall_s)));
     table.rows.push_back(std::move(row));

@@ -21,15 +21,15 @@ using Points = std::vector<std::pair<double, double>>;
 
 /// A size that may be swept, and what changes with it all by itself.
 struct SizeAxis {
-  std::string_view name;
-  std::int64_t (*value)(const record::Run&);
+  std::string name;
   std::vector<std::string> follows;
+  [[nodiscard]] std::int64_t value(const record::Run& run) const {
+    return run.config.integer(name).value_or(0);
+  }
 };
 
 std::vector<SizeAxis> size_axes() {
-  return {{"seq", [](const record::Run& run) { return run.seq; }, {"seq"}},
-          {"batch", [](const record::Run& run) { return run.batch; }, {"batch"}},
-          {"heads", [](const record::Run& run) { return run.heads; }, {"heads", "kv_heads"}}};
+  return {{"seq", {"seq"}}, {"batch", {"batch"}}, {"heads", {"heads", "kv_heads"}}};
 }
 
 /// Measured time and counted work of one subject over the sizes.
@@ -154,15 +154,14 @@ void add_growth(const RecordSet& set, const ViewOptions& /*options*/, View& view
       std::set<std::int64_t> sizes;
       for (const RunData* run : runs) sizes.insert(axis.value(run->run));
       if (sizes.size() < 2) continue;
-      const std::string name(axis.name);
       const Subjects subjects = subjects_of(runs, axis);
       for (const auto& [subject, curves] : subjects) {
         const auto growth = fit_growth(curves.time);
         if (!growth) continue;
         table.rows.push_back(
-            growth_row(name, range_of(sizes), subject.first, subject.second, curves, *growth));
+            growth_row(axis.name, range_of(sizes), subject.first, subject.second, curves, *growth));
       }
-      view.add(growth_chart(name, subjects, number++));
+      view.add(growth_chart(axis.name, subjects, number++));
     }
   }
   view.add("growth", "Exponents", std::move(table));

@@ -111,7 +111,7 @@ Row instances_row(const std::pair<std::string, std::string>& key, const std::str
   row.set("per_layer", is_even && !kernel.by_layer.empty() ? Cell(kernel.by_layer.begin()->second) : Cell());
   row.set("rest", kernel.outside);
   row.set("explained", explain(kernel));
-  row.set("layers_of_model", run.run.layers);
+  row.set("layers_of_model", run.run.config.integer("layers").value_or(0));
   row.set("observed", kernel.measured);
   row.set("observed_steps", static_cast<std::int64_t>(steps));
   row.set("agrees",

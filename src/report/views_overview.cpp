@@ -43,16 +43,23 @@ class Lines {
   std::vector<Row> rows_;
 };
 
-std::string shape_of(const record::Run& run) {
-  return fmt::format("{} ({}): {} layers, C={} F={} H={} K={} V={}, {} parameters", run.model, run.arch,
-                     run.layers, run.d_model, run.d_ff, run.heads, run.kv_heads, run.vocab,
-                     core::format_si(static_cast<double>(run.params)));
+/// "" for a program that is not ours.
+std::string shape_of(const record::Config& config) {
+  if (config.find("model") == nullptr) return "";
+  return fmt::format("{} ({}): {} layers, C={} F={} H={} K={} V={}, {} parameters", config.text("model"),
+                     config.text("arch"), config.text("layers"), config.text("d_model"), config.text("d_ff"),
+                     config.text("heads"), config.text("kv_heads"), config.text("vocab"),
+                     core::format_si(config.number("params").value_or(0)));
 }
 
-std::string setting_of(const record::Run& run) {
+std::string setting_of(const record::Config& config) {
+  if (config.find("engine") == nullptr) return "";
+  const std::string recompute = config.text("recompute");
   return fmt::format("{} on {}, {} attention, {}, B={} T={}, {} micro-batch(es), recompute {}, {} threads",
-                     run.engine, run.device, run.attention, run.dtype, run.batch, run.seq, run.grad_accum,
-                     run.recompute.empty() ? "none" : run.recompute, run.threads);
+                     config.text("engine"), config.text("device"), config.text("attention"),
+                     config.text("dtype"), config.text("batch"), config.text("seq"),
+                     config.text("grad_accum"), recompute.empty() ? "none" : recompute,
+                     config.text("threads"));
 }
 
 std::string interval_of(const RunFigures& figures, std::size_t samples) {
@@ -81,8 +88,8 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   Lines lines;
   lines.add("run", run.run.label);
   lines.add("status", run.run.status);
-  lines.add("model", shape_of(run.run));
-  lines.add("setting", setting_of(run.run));
+  lines.add("model", shape_of(run.run.config));
+  lines.add("setting", setting_of(run.run.config));
   const std::size_t samples = run.seconds(kStep).size();
   lines.add("step", figures.step_s, "s", Show::seconds, interval_of(figures, samples));
   lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);

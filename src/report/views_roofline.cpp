@@ -50,11 +50,13 @@ std::vector<Column> roof_columns() {
 std::map<std::string, double> highest(const RunData& run, const std::string& unit, bool by_level) {
   const bool has_own =
       std::any_of(run.ceilings.begin(), run.ceilings.end(), [&](const record::Ceiling& ceiling) {
-        return ceiling.unit == unit && ceiling.threads == run.run.threads;
+        return ceiling.unit == unit && ceiling.threads == run.run.config.integer("threads").value_or(0);
       });
   std::map<std::string, double> best;
   for (const record::Ceiling& ceiling : run.ceilings) {
-    if (ceiling.unit != unit || (has_own && ceiling.threads != run.run.threads)) continue;
+    if (ceiling.unit != unit || (has_own && ceiling.threads != run.run.config.integer("threads").value_or(0)))
+      continue;
+    if (ceiling.what.starts_with("instruction")) continue;  // roofs are of matrix products
     double& value = best[by_level ? ceiling.level : ceiling.what + " " + ceiling.dtype];
     value = std::max(value, ceiling.value);
   }

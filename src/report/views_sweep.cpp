@@ -93,8 +93,8 @@ Row precision_row(const RunData& base, const RunData& run, const std::string& su
   const std::vector<double> is = run.seconds(subject);
   Row row;
   row.set("configuration", base.run.label);
-  row.set("dtype", run.run.dtype);
-  row.set("against", base.run.dtype);
+  row.set("dtype", run.setting("dtype"));
+  row.set("against", base.setting("dtype"));
   row.set("subject", subject);
   row.set("base_s", cell_of(phase_median(base, subject)));
   row.set("time_s", cell_of(phase_median(run, subject)));
@@ -178,10 +178,10 @@ void add_precision(const RecordSet& set, const ViewOptions& /*options*/, View& v
               .notes = {}};
   for (auto& [key, runs] : groups) {
     std::stable_sort(runs.begin(), runs.end(), [](const RunData* a, const RunData* b) {
-      return dtype_rank(a->run.dtype) < dtype_rank(b->run.dtype);
+      return dtype_rank(a->setting("dtype")) < dtype_rank(b->setting("dtype"));
     });
     for (std::size_t i = 1; i < runs.size(); ++i) {
-      if (runs[i]->run.dtype == runs[0]->run.dtype) continue;
+      if (runs[i]->setting("dtype") == runs[0]->setting("dtype")) continue;
       std::vector<std::string> subjects = phases_of(*runs[i]);
       subjects.emplace_back(kStep);
       for (const std::string& subject : subjects) {

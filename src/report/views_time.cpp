@@ -127,7 +127,7 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
     row.set("plain_steps", static_cast<std::int64_t>(plain->time.count));
     row.set("observed_steps", static_cast<std::int64_t>(observed->time.count));
     row.set("device_s", cell_of(work.measured_s()));
-    if (work.timed_ops > 0 && work.wall_s > 0) row.set("outside_share", 1 - work.device_s / work.wall_s);
+    row.set("outside_share", cell_of(ratio_of(work.outside_s(), work.wall_s)));
     table.rows.push_back(std::move(row));
   }
   for (const char* key : {"observer_cost", "drift", "others_share", "clock_note", "stop_reason"}) {

@@ -360,8 +360,11 @@ class Measured(CommandLine):
         rows = json.loads(self.ok(*self.PEAKS, "--seconds", "0.01"))
         levels = self.memory_levels(json.loads(self.ok("info", "--format", "json")))
         self.assertEqual([(row["what"], row["level"]) for row in rows],
-                         [("matmul", "")] + [(what, level) for level in levels
-                                             for what in ("read", "write", "update", "copy", "triad", "adamw")])
+                         [("matmul", ""), ("instruction", "")] +
+                         [(what, level) for level in levels
+                          for what in ("read", "write", "update", "copy", "triad", "adamw")])
+        self.assertIn(" chains", rows[1]["problem"])
+        self.assertAlmostEqual(rows[0]["share_of_instruction"], rows[0]["value"] / rows[1]["value"])
         for row in rows:
             self.assertGreater(row["value"], 1e8)
             self.assertIn(row["unit"], ("flop/s", "byte/s"))
@@ -375,7 +378,8 @@ class Measured(CommandLine):
                "ci_high": 130.0, "samples": 9, "problem": "made up", "measured_utc": "2001-02-03T04:05:06Z"}
         ceilings = [{**row, "what": what, "level": level} for level in self.memory_levels(info)
                     for what in ("read", "write", "update", "copy", "triad", "adamw")]
-        ceilings.append({**row, "what": "matmul", "level": "", "dtype": "fp32", "unit": "flop/s"})
+        ceilings += [{**row, "what": what, "level": "", "dtype": "fp32", "unit": "flop/s"}
+                     for what in ("matmul", "instruction")]
         name = "-".join(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") or "unknown"
                         for part in ("ceilings", key["processor"], str(key["threads"]), "threads", key["rooflm"]))
         with tempfile.TemporaryDirectory() as folder:

@@ -30,18 +30,17 @@ def write_record(path, scale=1.0, seq=64, steps=30, flop=3000, status="success")
     with contextlib.closing(sqlite3.connect(path)) as record, record:
         record.executescript(SCHEMA)
         record.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        record.execute("PRAGMA user_version = 1")
+        record.execute("PRAGMA user_version = 2")
         record.execute("INSERT INTO meta VALUES ('finished_utc', '2026-01-31T12:00:00Z')")
-        record.execute(
-            "INSERT INTO run (id, label, status, model, arch, engine, attention, device, dtype, recompute, batch, seq,"
-            " vocab, layers, heads, kv_heads, d_model, d_ff, params) VALUES"
-            " (1, ?, ?, 'tiny', 'gpt2', 'fused', 'flash', 'cpu', 'fp32', 'none', 1, ?, 256, 1, 4, 4, 64, 256, 1000)",
-            (f"tiny T={seq}", status, seq))
+        record.execute("INSERT INTO run (id, label, status) VALUES (1, ?, ?)", (f"tiny T={seq}", status))
+        for key, value in (("model", "tiny"), ("engine", "fused"), ("device", "cpu"), ("batch", 1), ("seq", seq)):
+            record.execute("INSERT INTO config VALUES (1, ?, ?, ?)",
+                           (key, value, "text" if isinstance(value, str) else "integer"))
         record.execute("INSERT INTO fact (run, key, value) VALUES (1, 'matmul_flop', ?)", (flop,))
         for op, phase in enumerate(PHASES):
             record.execute(
-                "INSERT INTO op VALUES (1, ?, 'matmul', 'matmul', 'k', ?, ?, 'h.0/attention', 'fp32', '', 0, 0, 1000,"
-                " 0, 0, 0, 1)", (op, f"t{op}", phase))
+                "INSERT INTO op VALUES (1, ?, 'matmul', 'matmul', 'k', '', '', 0, ?, ?, 'h.0/attention', 'fp32', '',"
+                " 0, 0, 1000, 0, 0, 0, 1)", (op, f"t{op}", phase))
         for step in range(steps if status == "success" else 0):
             slow = scale * (1 + 0.002 * (step * 7 % 11 - 5) / 5)
             kind = "observed" if step % 2 else "plain"
@@ -145,9 +144,9 @@ class Records(unittest.TestCase):
         a, b = self.record("a.rooflm"), self.record("b.rooflm", seq=128)
         self.assertIn("seq: 64 / 128", rooflm("compare", a, b).stdout)
         with contextlib.closing(sqlite3.connect(b)) as record, record:
-            record.execute("INSERT INTO run SELECT 2, 'tiny T=256', status, model, arch, engine, attention, device, dtype,"
-                           " recompute, batch, 256, vocab, layers, heads, kv_heads, d_model, d_ff, params, 1, 0, 0, 0"
-                           " FROM run")
+            record.execute("INSERT INTO run SELECT 2, 'tiny T=256', kind, status FROM run")
+            record.execute("INSERT INTO config SELECT 2, key, CASE key WHEN 'seq' THEN 256 ELSE value END, type"
+                           " FROM config")
         self.fails(3, "compare", a, b, says=["share no configuration", "tiny T=64", "tiny T=128"])
 
 

@@ -87,6 +87,12 @@ TEST(Machine, TakesTheCeilingsOfItsDeviceAndThreads) {
       {.device = "cpu", .what = "matmul", .dtype = "fp32", .threads = 2, .value = 200e9, .unit = "flop/s"},
       {.device = "cpu", .what = "matmul", .dtype = "fp32", .threads = 1, .value = 900e9, .unit = "flop/s"},
       {.device = "cuda:0", .what = "matmul", .dtype = "fp32", .value = 9e12, .unit = "flop/s"},
+      {.device = "cpu",
+       .what = "instruction",
+       .dtype = "fp32",
+       .threads = 2,
+       .value = 300e9,
+       .unit = "flop/s"},
       {.device = "cpu", .what = "read", .level = "DRAM", .threads = 2, .value = 30e9, .unit = "byte/s"},
       {.device = "cpu", .what = "write", .level = "DRAM", .threads = 2, .value = 20e9, .unit = "byte/s"},
       {.device = "cpu", .what = "read", .level = "L2", .threads = 2, .value = 300e9, .unit = "byte/s"}};

@@ -215,7 +215,7 @@ TEST(RecordFile, AFullDiskIsAnErrorThatNamesTheFile) {
   const auto path = folder / "a.rooflm";
   const int status = status_of_child([&]() -> int {
     std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{.rlim_cur = 300'000, .rlim_max = 300'000};
+    const rlimit limit{.rlim_cur = 500'000, .rlim_max = 500'000};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     try {
       Writer writer(path, "too large");

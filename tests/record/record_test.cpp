@@ -26,7 +26,7 @@ TEST(Record, MetaSaysWhatRanAndThatItFinished) {
   EXPECT_EQ(reader.path(), folder / "a.rooflm");
   EXPECT_TRUE(reader.is_complete());
   EXPECT_EQ(reader.meta("command"), "rooflm profile --model 'tiny'");
-  EXPECT_EQ(reader.meta("schema"), "1");
+  EXPECT_EQ(reader.meta("schema"), "2");
   EXPECT_FALSE(reader.meta("rooflm_version").empty());
   EXPECT_FALSE(reader.meta("revision").empty());
   EXPECT_EQ(reader.meta("started_utc").size(), std::string_view("2026-01-31T12:00:00Z").size());
@@ -92,14 +92,81 @@ TEST(Record, ARunComesBackColumnByColumn) {
   EXPECT_EQ(run.id, id);
   EXPECT_EQ(run.status, "success");
   EXPECT_EQ(run.label, want.label);
-  EXPECT_EQ(run.model + run.arch + run.engine + run.attention, "tinygpt2fusedflash");
-  EXPECT_EQ(run.device + run.dtype + run.recompute, "cpufp32none");
-  const auto numbers = [](const record::Run& r) {
-    return std::vector<std::int64_t>{r.batch,      r.seq,     r.vocab, r.layers, r.heads,
-                                     r.kv_heads,   r.d_model, r.d_ff,  r.seed,   r.params,
-                                     r.grad_accum, r.threads, r.warmup};
-  };
-  EXPECT_EQ(numbers(run), numbers(want));
+  EXPECT_EQ(run.kind, "step");
+  EXPECT_EQ(run.config, want.config);
+  EXPECT_EQ(run.config.integer("params"), 70'000);
+  EXPECT_EQ(run.config.number("clip"), 0.5);
+  EXPECT_FALSE(run.config.flag("deterministic"));
+  EXPECT_EQ(run.config.text("color"), "green");
+  EXPECT_EQ(run.config.entries().back().first, "color") << "after the fields of the table";
+}
+
+TEST(Record, AForeignRunNeedsNoConfiguration) {
+  const TemporaryFolder folder;
+  Writer writer(folder / "a.rooflm", "c");
+  const std::int64_t id = writer.begin_run({.label = "train.py", .kind = "foreign"});
+  writer.add(id, std::vector<Lane>{{.lane = 0, .device = "cuda:0", .stream = 7, .name = "stream 7"},
+                                   {.lane = 1, .kind = "host", .device = "cpu", .thread = 1234}});
+  writer.add(id, std::vector<ActivityName>{{.name = 0, .kind = "kernel", .text = "void gemm<float>"},
+                                           {.name = 1, .kind = "api", .text = "cudaLaunchKernel"}});
+  std::vector<Activity> many;
+  for (std::int64_t i = 0; i < 100; ++i) {
+    many.push_back({.id = i,
+                    .name = i % 2,
+                    .lane = i % 2,
+                    .start_ns = 10 * i,
+                    .end_ns = 10 * i + 5,
+                    .correlation = i / 2,
+                    .extra = i == 99 ? "{\"grid\": [1, 2, 3]}" : ""});
+  }
+  many[98].bytes = 4096;
+  many[98].step = 3;
+  many[98].op = 12;
+  writer.add(id, many);
+  writer.add(id, std::vector<Counter>{
+                     {.name = "dram_bytes", .value = 7, .unit = "B", .source = "cupti", .activity = 98}});
+  writer.add(id, std::vector<MemoryEvent>{
+                     {.seq = 0, .bytes = 512, .live_bytes = 512, .device = "cuda:0", .address = 0x7f00}});
+  writer.end_run(id, "success");
+  writer.finish();
+
+  const Reader reader(folder / "a.rooflm");
+  EXPECT_TRUE(reader.runs().at(0).config.empty());
+  EXPECT_EQ(reader.runs().at(0).kind, "foreign");
+  EXPECT_FALSE(reader.meta("epoch_utc_ns").empty());
+  ASSERT_EQ(reader.lanes(id).size(), 2U);
+  EXPECT_EQ(reader.lanes(id)[0].stream, 7);
+  EXPECT_EQ(reader.lanes(id)[1].thread, 1234);
+  EXPECT_EQ(reader.lanes(id)[1].stream, std::nullopt);
+  EXPECT_EQ(reader.activity_names(id).at(0).text, "void gemm<float>");
+  const auto activities = reader.activities(id);
+  ASSERT_EQ(activities.size(), 100U);
+  EXPECT_EQ(activities[98].id, 98);
+  EXPECT_EQ(activities[98].bytes, 4096);
+  EXPECT_EQ(activities[98].step, 3);
+  EXPECT_EQ(activities[98].op, 12);
+  EXPECT_EQ(activities[97].op, std::nullopt);
+  EXPECT_EQ(activities[97].correlation, 48);
+  EXPECT_EQ(activities[99].end_ns, 995);
+  EXPECT_EQ(activities[99].extra, "{\"grid\": [1, 2, 3]}");
+  EXPECT_EQ(reader.counters(id).at(0).activity, 98);
+  EXPECT_EQ(reader.counters(id).at(0).op, std::nullopt);
+  EXPECT_EQ(reader.memory_events(id).at(0).address, 0x7f00);
+  EXPECT_EQ(reader.memory_events(id).at(0).tensor, std::nullopt);
+  EXPECT_EQ(reader.memory_events(id).at(0).device, "cuda:0");
+}
+
+TEST(Record, AWallTimeThatWasNotMeasuredIsAbsent) {
+  const TemporaryFolder folder;
+  Writer writer(folder / "a.rooflm", "c");
+  const std::int64_t run = writer.begin_run(example_run());
+  writer.add(run,
+             std::vector<Event>{{.step = 0, .op = 0, .device_ns = 4}, {.step = 1, .op = 0, .device_ns = 6}});
+  writer.finish();
+  const Reader reader(folder / "a.rooflm");
+  EXPECT_EQ(reader.events(run).at(0).wall_ns, std::nullopt);
+  EXPECT_EQ(reader.op_times(run).at(0).wall_s, std::nullopt);
+  EXPECT_DOUBLE_EQ(reader.op_times(run).at(0).device_s, 5e-9);
 }
 
 TEST(Record, FactsAreReplacedAndMayBeSentences) {
@@ -261,7 +328,7 @@ TEST(Record, TimesOfAnOpAreMediansOfItsSumsPerStep) {
   EXPECT_EQ(times[0].op, 7);
   EXPECT_EQ(times[0].instances, 3);
   EXPECT_DOUBLE_EQ(times[0].device_s, 110e-9);
-  EXPECT_DOUBLE_EQ(times[0].wall_s, 120e-9);
+  EXPECT_DOUBLE_EQ(times[0].wall_s.value(), 120e-9);
   EXPECT_DOUBLE_EQ(times[0].mean_s, 170e-9);
   EXPECT_NEAR(times[0].std_s, std::sqrt((70.0 * 70 + 130.0 * 130 + 60.0 * 60) / 2) * 1e-9, 1e-15);
   EXPECT_DOUBLE_EQ(times[0].min_s, 100e-9);

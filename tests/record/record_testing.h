@@ -66,27 +66,16 @@ void expect_input_error(const Action& action, std::initializer_list<std::string_
 }
 
 inline Run example_run() {
-  return {.label = "tiny B=2 T=16 fp32 fused flash",
-          .model = "tiny",
-          .arch = "gpt2",
-          .engine = "fused",
-          .attention = "flash",
-          .device = "cpu",
-          .dtype = "fp32",
-          .recompute = "none",
-          .batch = 2,
-          .seq = 16,
-          .vocab = 256,
-          .layers = 1,
-          .heads = 4,
-          .kv_heads = 4,
-          .d_model = 64,
-          .d_ff = 256,
-          .params = 70'000,
-          .grad_accum = 1,
-          .threads = 2,
-          .seed = 7,
-          .warmup = 3};
+  Run run{.label = "tiny B=2 T=16 fp32 fused flash"};
+  run.config.set("model", "tiny");
+  run.config.set("device", "cpu");
+  run.config.set("batch", 2);
+  run.config.set("params", std::int64_t{70'000});
+  run.config.set("clip", 0.5);
+  run.config.set("deterministic", false);
+  run.config.set("seed", 7);
+  run.config.set("color", "green");  // of a program that has other fields
+  return run;
 }
 
 /// `count` executions of op 0, one per step.

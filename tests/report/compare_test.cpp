@@ -34,7 +34,7 @@ Comparison compare_runs(const std::vector<MadeUpRun>& a, const std::vector<MadeU
 }
 
 MadeUpRun with_seq(MadeUpRun run, std::int64_t seq) {
-  run.run.seq = seq;
+  run.run.config.set("seq", seq);
   run.run.label = "T=" + std::to_string(seq);
   return run;
 }
@@ -143,8 +143,8 @@ TEST(Compare, VerdictsFollowIntervalAndTest) {
 
 TEST(Compare, RunsAreMatchedByConfiguration) {
   MadeUpRun other_seed = with_seq(made_up_run({.seed = 2}), 128);
-  other_seed.run.seed = 99;
-  other_seed.run.threads = 7;
+  other_seed.run.config.set("seed", 99);
+  other_seed.run.config.set("threads", 7);
   const auto comparison =
       compare_runs({with_seq(made_up_run(), 64), with_seq(made_up_run({.scale = 2}), 128)},
                    {with_seq(made_up_run({.scale = 4, .seed = 2}), 256), other_seed});
@@ -210,8 +210,8 @@ TEST(Compare, OneRunOfEachIsTrustedByDevice) {
   const auto verdict = [&](const std::string& device, double scale) {
     MadeUpRun a = made_up_run();
     MadeUpRun b = made_up_run({.scale = scale, .seed = 2});
-    a.run.device = device;
-    b.run.device = device;
+    a.run.config.set("device", device);
+    b.run.config.set("device", device);
     std::filesystem::remove(folder / "a.rooflm");
     std::filesystem::remove(folder / "b.rooflm");
     return row_of(compare(write(folder / "a.rooflm", {a}), write(folder / "b.rooflm", {b}), {}), "step")
@@ -251,7 +251,7 @@ TEST(Compare, SeveralRecordsMakeASide) {
 
 TEST(Compare, OnABusyMachineNothingOfOneRunIsSure) {
   const auto busy = [](MadeUpRun run) {
-    run.run.device = "cpu";
+    run.run.config.set("device", "cpu");
     run.facts.push_back({.key = "others_share", .value = 0.3, .unit = "share", .text = "busy machine: 30 %"});
     return run;
   };
@@ -267,7 +267,7 @@ TEST(Compare, OnABusyMachineNothingOfOneRunIsSure) {
 
 TEST(Compare, TwoLonelyRunsAreComparedAndTheDifferencesSaid) {
   MadeUpRun eager = made_up_run({.scale = 2, .seed = 2});
-  eager.run.engine = "eager";
+  eager.run.config.set("engine", "eager");
   eager.ops[3].scope = "lm_head";
   const auto comparison = compare_runs({made_up_run()}, {eager});
   EXPECT_EQ(row_of(comparison, "step").verdict, Verdict::slower);

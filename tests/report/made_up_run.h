@@ -103,18 +103,19 @@ inline void add_made_up_step(MadeUpRun& made, std::int64_t step, const MadeUpOpt
 
 inline MadeUpRun made_up_run(const MadeUpOptions& options = {}) {
   MadeUpRun made;
-  made.run = {.label = "tiny made up",
-              .status = "success",
-              .model = "tiny",
-              .arch = "gpt2",
-              .engine = "fused",
-              .attention = "flash",
-              .device = "cpu",
-              .dtype = "fp32",
-              .recompute = "none",
-              .batch = 2,
-              .seq = 64,
-              .layers = 2};
+  made.run = {.label = "tiny made up", .status = "success"};
+  for (const auto& [key, value] : {std::pair{"model", "tiny"},
+                                   {"arch", "gpt2"},
+                                   {"engine", "fused"},
+                                   {"attention", "flash"},
+                                   {"device", "cpu"},
+                                   {"dtype", "fp32"},
+                                   {"recompute", "none"}}) {
+    made.run.config.set(key, value);
+  }
+  made.run.config.set("batch", 2);
+  made.run.config.set("seq", 64);
+  made.run.config.set("layers", 2);
   double flop = 0;
   std::vector<std::pair<std::string, double>> roofs;
   for (std::size_t i = 0; i < kMadeUpOps.size(); ++i) {

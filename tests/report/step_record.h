@@ -142,20 +142,20 @@ inline void add_memory(record::Writer& writer, std::int64_t id) {
 }
 
 inline void add_step(record::Writer& writer, const StepSpec& spec) {
-  const std::int64_t id =
-      writer.begin_run({.label = "made-up T=" + std::to_string(spec.seq) + " " + spec.dtype,
-                        .model = "made-up",
-                        .arch = "gpt2",
-                        .engine = "eager",
-                        .attention = spec.attention,
-                        .device = "cpu",
-                        .dtype = spec.dtype,
-                        .recompute = "none",
-                        .batch = 2,
-                        .seq = spec.seq,
-                        .layers = kStepLayers,
-                        .heads = 4,
-                        .kv_heads = 4});
+  record::Run run{.label = "made-up T=" + std::to_string(spec.seq) + " " + spec.dtype};
+  run.config.set("model", "made-up");
+  run.config.set("arch", "gpt2");
+  run.config.set("engine", "eager");
+  run.config.set("attention", spec.attention);
+  run.config.set("device", "cpu");
+  run.config.set("dtype", spec.dtype);
+  run.config.set("recompute", "none");
+  run.config.set("batch", 2);
+  run.config.set("seq", spec.seq);
+  run.config.set("layers", kStepLayers);
+  run.config.set("heads", 4);
+  run.config.set("kv_heads", 4);
+  const std::int64_t id = writer.begin_run(run);
   if (spec.status == "success") {
     const StepRows rows = step_rows(spec);
     writer.add(id, rows.ops);

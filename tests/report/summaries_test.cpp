@@ -68,7 +68,7 @@ TEST(Summaries, PartsAddLayersUp) {
   EXPECT_EQ(qkv.ops, 2);
   EXPECT_EQ(qkv.instances, 6);
   EXPECT_NEAR(qkv.device_s, 2000e-9, 1e-15);
-  EXPECT_NEAR(qkv.wall_s, 2200e-9, 1e-15);
+  EXPECT_NEAR(qkv.wall_s.value(), 2200e-9, 1e-15);
   EXPECT_EQ(qkv.matmul_flop, 20000);
   EXPECT_EQ(qkv.bytes, 6000);
   EXPECT_NEAR(*qkv.roof_s, 1000e-9, 1e-15);

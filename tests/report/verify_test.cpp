@@ -127,7 +127,7 @@ TEST(Verify, SamplesMustBePositive) {
 }
 
 TEST(Verify, OpsMustFitIntoTheirPhaseAndStep) {
-  expect_broken([](MadeUpRun& made) { made.events[2].wall_ns += 2'000'000; },
+  expect_broken([](MadeUpRun& made) { *made.events[2].wall_ns += 2'000'000; },
                 {"wall times of ops add up to the step"});
   expect_broken(
       [](MadeUpRun& made) { made.events[2].device_ns += 3'000'000; },
@@ -136,8 +136,8 @@ TEST(Verify, OpsMustFitIntoTheirPhaseAndStep) {
   expect_broken(
       [](MadeUpRun& made) {
         for (auto& event : made.events) {
-          if (event.op == 2) event.wall_ns += 500'000;
-          if (event.op == 4) event.wall_ns -= 500'000;
+          if (event.op == 2) *event.wall_ns += 500'000;
+          if (event.op == 4) *event.wall_ns -= 500'000;
           if (event.op == 4) event.device_ns -= 500'000;
         }
       },
@@ -147,7 +147,7 @@ TEST(Verify, OpsMustFitIntoTheirPhaseAndStep) {
 TEST(Verify, OnADeviceThatOnlyTakesOrdersWallTimesMayBeShort) {
   expect_broken(
       [](MadeUpRun& made) {
-        made.run.device = "cuda:0";
+        made.run.config.set("device", "cuda:0");
         for (auto& event : made.events) event.wall_ns = 3000;
       },
       {});

@@ -81,7 +81,7 @@ TEST_P(Trace, EveryOpOfAStepIsOneEvent) {
     EXPECT_TRUE(seen.insert(event.op).second) << event.op;
     EXPECT_GE(event.device_ns, 0);
     EXPECT_GE(event.wall_ns, event.device_ns);
-    wall_s += static_cast<double>(event.wall_ns) * 1e-9;
+    wall_s += static_cast<double>(event.wall_ns.value()) * 1e-9;
   }
   EXPECT_EQ(seen, expected);
   EXPECT_LE(wall_s, times.step_s + 1e-4);

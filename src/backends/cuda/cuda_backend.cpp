@@ -119,8 +119,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Stopwatch> make_stopwatch(std::size_t marks) const override {
     return std::make_unique<EventStopwatch>(context_, marks);
   }
-  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& submit,
-                                                  bool in_order) override {
+  [[nodiscard]] std::unique_ptr<Recording> record(const SubmitStep& submit, bool in_order) override {
     if (is_launch_blocking()) return nullptr;
     context_->select();
     return std::make_unique<GraphRecording>(context_, submit, in_order);
@@ -137,8 +136,6 @@ class CudaBackend final : public Backend {
     return static_cast<double>(free) + static_cast<double>(reserved) - static_cast<double>(used);
   }
 
-  [[nodiscard]] AttentionKernels attention_kernels() const { return context_->attention_kernels(); }
-
   [[nodiscard]] std::int64_t workspace_bytes() const override {
     const auto used = pool_bytes(context_->pool(), cudaMemPoolAttrUsedMemCurrent);
     return static_cast<std::int64_t>(used) - static_cast<std::int64_t>(allocated_bytes_);
@@ -154,11 +151,6 @@ class CudaBackend final : public Backend {
 
 std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& options) {
   return std::make_unique<CudaBackend>(std::make_shared<Context>(index, options));
-}
-
-AttentionKernels attention_kernels(const Backend& backend) {
-  const auto* gpu = dynamic_cast<const CudaBackend*>(&backend);
-  return gpu == nullptr ? AttentionKernels{} : gpu->attention_kernels();
 }
 
 }  // namespace rooflm::backends::cuda

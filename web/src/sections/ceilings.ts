@@ -2,7 +2,7 @@
 import type { Ceiling, Run } from '../document';
 
 export interface Roofs {
-  /** Horizontal lines, flop/s. */
+  /** Horizontal lines, flop/s: of matrix products, not the instruction peaks, which no kernel reaches. */
   rates: { name: string; value: number }[];
   /** Sloped lines, byte/s. */
   bandwidths: { name: string; value: number }[];
@@ -26,7 +26,7 @@ export function roofsOf(run: Run, all: readonly Ceiling[]): Roofs {
   const most = Math.max(0, ...onDevice.map((ceiling) => ceiling.threads ?? 0));
   const chosen = threads.length > 0 ? threads : onDevice.filter((ceiling) => (ceiling.threads ?? 0) === most || ceiling.threads === null);
   return {
-    rates: highest(chosen.filter((ceiling) => /flop\/s/i.test(ceiling.unit)), (ceiling) => ceiling.dtype || ceiling.what),
+    rates: highest(chosen.filter((ceiling) => /flop\/s/i.test(ceiling.unit) && !ceiling.what.startsWith('instruction')), (ceiling) => ceiling.dtype || ceiling.what),
     bandwidths: highest(chosen.filter((ceiling) => /^(byte|B)s?\/s$/i.test(ceiling.unit)), (ceiling) => ceiling.level || ceiling.what),
   };
 }

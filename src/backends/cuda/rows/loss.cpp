@@ -38,13 +38,14 @@ LossShape loss_shape(const OpView& v) {
 Kernel make_causal_softmax(const OpView& v) {
   const Scores scores = scores_of(v);
   if (!is_storage(scores.dtype) || !v.outputs_are({0}, scores.dtype)) return {};
-  return [context = v.context, scores](const KernelArgs& args) {
+  const auto run = [context = v.context, scores](const KernelArgs& args) {
     for (std::int64_t i = 0; i < scores.launches; ++i) {
       launch_causal_softmax(context->stream(), scores.dtype, scores.rows, scores.seq, scores.scale,
                             static_cast<const std::byte*>(args.in[0]) + i * scores.bytes(),
                             static_cast<std::byte*>(args.out[0]) + i * scores.bytes());
     }
   };
+  return {run, {.launches = scores.launches}};
 }
 
 /// Inputs: dp, p.
@@ -52,7 +53,7 @@ Kernel make_causal_softmax_backward(const OpView& v) {
   const Scores scores = scores_of(v);
   if (!is_storage(scores.dtype) || !v.inputs_are({1}, scores.dtype) || !v.outputs_are({0}, scores.dtype))
     return {};
-  return [context = v.context, scores](const KernelArgs& args) {
+  const auto run = [context = v.context, scores](const KernelArgs& args) {
     for (std::int64_t i = 0; i < scores.launches; ++i) {
       launch_causal_softmax_backward(context->stream(), scores.dtype, scores.rows, scores.seq, scores.scale,
                                      static_cast<const std::byte*>(args.in[0]) + i * scores.bytes(),
@@ -60,6 +61,7 @@ Kernel make_causal_softmax_backward(const OpView& v) {
                                      static_cast<std::byte*>(args.out[0]) + i * scores.bytes());
     }
   };
+  return {run, {.launches = scores.launches}};
 }
 
 /// Inputs: logits, targets. Outputs: losses, lse.

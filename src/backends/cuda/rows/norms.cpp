@@ -32,6 +32,13 @@ NormBackward backward_shape(const OpView& v) {
   return norm;
 }
 
+/// Partial sums of the weights' gradients, and their sums.
+KernelInfo backward_info(const OpView& v) {
+  constexpr std::int64_t kStages = 2;
+  const std::size_t bytes = norm_backward_workspace_bytes(rows_of(v.in(1)), v.in(1).shape[-1]);
+  return {.workspace_bytes = as_bytes(bytes), .launches = kStages};
+}
+
 /// Whether dy, x, the residual gradient and dx share a dtype that the kernels take, and the rest is fp32.
 bool backward_fits(const OpView& v, std::size_t residual) {
   const DType dtype = v.in(1).dtype;
@@ -83,7 +90,7 @@ Kernel make_layernorm_backward(const OpView& v) {
   constexpr std::size_t kResidual = 5;
   if (!backward_fits(v, kResidual)) return {};
   const bool has_residual = v.has_in(kResidual);
-  return [context = v.context, shape = backward_shape(v), has_residual](const KernelArgs& args) {
+  const auto run = [context = v.context, shape = backward_shape(v), has_residual](const KernelArgs& args) {
     NormBackward norm = shape;
     norm.dy = args.in[0];
     norm.x = args.in[1];
@@ -96,6 +103,7 @@ Kernel make_layernorm_backward(const OpView& v) {
     norm.dbias = floats(args.out[2]);
     launch_layernorm_backward(context->stream(), norm);
   };
+  return {run, backward_info(v)};
 }
 
 /// Inputs: x, w. Outputs: y, rstd.
@@ -136,7 +144,7 @@ Kernel make_rmsnorm_backward(const OpView& v) {
   constexpr std::size_t kResidual = 4;
   if (!backward_fits(v, kResidual)) return {};
   const bool has_residual = v.has_in(kResidual);
-  return [context = v.context, shape = backward_shape(v), has_residual](const KernelArgs& args) {
+  const auto run = [context = v.context, shape = backward_shape(v), has_residual](const KernelArgs& args) {
     NormBackward norm = shape;
     norm.dy = args.in[0];
     norm.x = args.in[1];
@@ -147,6 +155,7 @@ Kernel make_rmsnorm_backward(const OpView& v) {
     norm.dweight = floats(args.out[1]);
     launch_rmsnorm_backward(context->stream(), norm);
   };
+  return {run, backward_info(v)};
 }
 
 MakerRows norms_rows() {

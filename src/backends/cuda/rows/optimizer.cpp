@@ -68,6 +68,11 @@ struct Update {
     }
   }
 
+  [[nodiscard]] std::vector<std::int64_t> sizes() const {
+    std::vector<std::int64_t> counts;
+    for (const UpdatedTensor& tensor : shapes) counts.push_back(tensor.count);
+    return counts;
+  }
   /// The stream that the update belongs in.
   [[nodiscard]] cudaStream_t stream(const Context& context) const {
     return runs_beside ? context.fork() : context.stream();
@@ -104,12 +109,15 @@ Kernel make_global_norm(const OpView& v) {
     shapes.push_back({.count = v.in(i).shape.numel(), .is_bf16 = v.in(i).dtype == DType::bf16});
   }
   if (!v.outputs_are({0}, DType::f32)) return {};
-  void* workspace = v.context->scratch(global_norm_workspace_bytes(sizes_of(shapes)));
-  return [=, context = v.context](const KernelArgs& args) {
+  const std::vector<std::int64_t> sizes = sizes_of(shapes);
+  const std::size_t bytes = global_norm_workspace_bytes(sizes);
+  void* workspace = v.context->scratch(bytes);
+  const auto run = [=, context = v.context](const KernelArgs& args) {
     std::vector<NormedTensor> tensors = shapes;
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].gradient = args.in[i];
     launch_global_norm(context->stream(), tensors, floats(args.out[0]), workspace);
   };
+  return {run, {.workspace_bytes = as_bytes(bytes), .launches = global_norm_launches(sizes)}};
 }
 
 /// Inputs: hyper, norm, state. Outputs: hyper, norm, state.
@@ -129,17 +137,21 @@ Kernel make_adamw(const OpView& v) {
   update.step.beta1 = v.number("beta1");
   update.step.beta2 = v.number("beta2");
   update.step.eps = v.number("eps");
-  return [context = v.context, update = std::move(update)](const KernelArgs& args) {
-    launch_adamw(update.stream(*context), update.step_of(args), update.tensors_of(args));
-  };
+  const std::int64_t launches = update_launches(update.sizes());
+  return {[context = v.context, update = std::move(update)](const KernelArgs& args) {
+            launch_adamw(update.stream(*context), update.step_of(args), update.tensors_of(args));
+          },
+          {.launches = launches}};
 }
 
 Kernel make_sgd(const OpView& v) {
   constexpr std::size_t kInputs = 2;
   if (!fits(v, kInputs)) return {};
-  return [context = v.context, update = Update(v, kInputs, 1)](const KernelArgs& args) {
-    launch_sgd(update.stream(*context), update.step_of(args), update.tensors_of(args));
-  };
+  const Update update(v, kInputs, 1);
+  return {[context = v.context, update](const KernelArgs& args) {
+            launch_sgd(update.stream(*context), update.step_of(args), update.tensors_of(args));
+          },
+          {.launches = update_launches(update.sizes())}};
 }
 
 MakerRows optimizer_rows() {

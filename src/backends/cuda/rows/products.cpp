@@ -10,8 +10,6 @@
 #include "program/ops.h"
 
 namespace rooflm::backends::cuda {
-
-
 namespace {
 
 using core::DType;
@@ -70,6 +68,8 @@ class Bias {
     launch_cast(context_->stream(), n_, from_, bias, to_, rounded_);
     return rounded_;
   }
+  [[nodiscard]] bool is_rounded() const { return rounded_ != nullptr; }
+  [[nodiscard]] std::int64_t workspace_bytes() const { return is_rounded() ? bytes_of(n_, to_) : 0; }
 
  private:
   std::shared_ptr<Context> context_;
@@ -77,6 +77,15 @@ class Bias {
   DType from_, to_;
   void* rounded_ = nullptr;
 };
+
+/// Of `count` products one after the other; a bias that is rounded first takes a launch.
+KernelInfo info_of(const Gemm& gemm, std::int64_t count, const Bias& bias) {
+  KernelInfo info = gemm.info();
+  if (info.launches) *info.launches *= count;
+  if (info.launches && bias.is_rounded()) *info.launches += 1;
+  info.workspace_bytes += bias.workspace_bytes();
+  return info;
+}
 
 /// Whether cuBLASLt can have GELU behind the product: in 16 bits, where all rows are aligned for any tile.
 bool takes_gelu(const OpView& v, const GemmProblem& p) {
@@ -106,7 +115,8 @@ Kernel make_matmul(const OpView& v) {
   const std::int64_t a_bytes = bytes_of(p.m * p.k, p.factors);
   const std::int64_t b_bytes = bytes_of(p.k * p.n, p.factors);
   const std::int64_t c_bytes = bytes_of(p.m * p.n, p.result);
-  return [=, has_bias = p.bias, bias_of = Bias(v, p)](const KernelArgs& args) {
+  const Bias bias_of(v, p);
+  const auto run = [=, has_bias = p.bias](const KernelArgs& args) {
     const auto* a = static_cast<const std::byte*>(args.in[0]);
     const auto* b = static_cast<const std::byte*>(args.in[1]);
     auto* c = static_cast<std::byte*>(args.out[0]);
@@ -115,6 +125,7 @@ Kernel make_matmul(const OpView& v) {
       gemm->submit({.a = a + i * a_bytes, .b = b + i * b_bytes, .c = c + i * c_bytes, .bias = bias});
     }
   };
+  return {run, info_of(*gemm, count, bias_of)};
 }
 
 /// One product, which stores gelu of its sums and, rounded, the sums; empty where cuBLASLt has none.
@@ -125,13 +136,15 @@ Kernel make_matmul_gelu(const OpView& v) {
   const bool fits = takes_gelu(v, p) && is_supported(v, p) && v.out(1).dtype == p.result;
   const auto gemm = fits ? find_gemm(v, p) : nullptr;
   if (gemm == nullptr) return {};
-  return [gemm, bias_of = Bias(v, p)](const KernelArgs& args) {
+  const Bias bias_of(v, p);
+  const auto run = [gemm, bias_of](const KernelArgs& args) {
     gemm->submit({.a = args.in[0],
                   .b = args.in[1],
                   .c = args.out[0],
                   .bias = bias_of.get(args.in[2]),
                   .aux = args.out[1]});
   };
+  return {run, info_of(*gemm, 1, bias_of)};
 }
 
 /// One product whose sums are multiplied before they are rounded; empty where cuBLASLt has none.
@@ -143,9 +156,10 @@ Kernel make_matmul_gelu_backward(const OpView& v) {
   const bool fits = takes_gelu(v, p) && v.inputs_are({0, 1}, p.factors) && v.in(2).dtype == p.result;
   const auto gemm = fits ? find_gemm(v, p) : nullptr;
   if (gemm == nullptr) return {};
-  return [gemm](const KernelArgs& args) {
-    gemm->submit({.a = args.in[0], .b = args.in[1], .c = args.out[0], .aux = args.in[2]});
-  };
+  return {[gemm](const KernelArgs& args) {
+            gemm->submit({.a = args.in[0], .b = args.in[1], .c = args.out[0], .aux = args.in[2]});
+          },
+          gemm->info()};
 }
 
 Kernel make_bias_add(const OpView& v) {
@@ -162,11 +176,14 @@ Kernel make_bias_backward(const OpView& v) {
   if (!is_storage(dtype) || !v.outputs_are({0}, DType::f32)) return {};
   const std::int64_t rows = rows_of(v.in(0));
   const std::int64_t cols = v.in(0).shape[-1];
-  void* workspace = v.context->scratch(bias_backward_workspace_bytes(rows, cols));
-  return [=, context = v.context, accumulate = v.accumulates()](const KernelArgs& args) {
+  const std::size_t bytes = bias_backward_workspace_bytes(rows, cols);
+  void* workspace = v.context->scratch(bytes);
+  const auto run = [=, context = v.context, accumulate = v.accumulates()](const KernelArgs& args) {
     launch_bias_backward(context->stream(), dtype, rows, cols, args.in[0], floats(args.out[0]), accumulate,
                          workspace);
   };
+  constexpr std::int64_t kStages = 2;  // of partial sums
+  return {run, {.workspace_bytes = as_bytes(bytes), .launches = kStages}};
 }
 
 MakerRows products_rows() {

@@ -2,6 +2,7 @@
 // kernels/ to ops, for fp32, bf16 and fp16, and hands out its rows.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "backends/cuda/context.h"
@@ -17,6 +18,9 @@ using MakerRows = backends::MakerRows<Context>;
 inline const float* floats(const void* data) { return static_cast<const float*>(data); }
 inline float* floats(void* data) { return static_cast<float*>(data); }
 inline const std::int32_t* ids(const void* data) { return static_cast<const std::int32_t*>(data); }
+
+/// Bytes of a workspace as KernelInfo has them.
+inline std::int64_t as_bytes(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
 
 /// The rows of all files of this folder; the build makes the list.
 MakerRows kernels();

@@ -36,11 +36,14 @@ Kernel make_embedding_backward(const OpView& v) {
   if (!is_storage(dtype) || !v.outputs_are({0}, DType::f32)) return {};
   const EmbeddingShape shape = shape_of(v.in(1));
   const std::int64_t vocab = v.out(0).shape[0];
-  void* workspace = v.context->scratch(embedding_backward_workspace_bytes(shape.rows(), vocab));
-  return [=, context = v.context, accumulate = v.accumulates()](const KernelArgs& args) {
+  const std::size_t bytes = embedding_backward_workspace_bytes(shape.rows(), vocab);
+  void* workspace = v.context->scratch(bytes);
+  const auto run = [=, context = v.context, accumulate = v.accumulates()](const KernelArgs& args) {
     launch_embedding_backward(context->stream(), dtype, shape, vocab, ids(args.in[0]), args.in[1],
                               floats(args.out[0]), accumulate, workspace);
   };
+  // How many launches CUB's sort of the tokens takes depends on its version.
+  return {run, {.workspace_bytes = as_bytes(bytes), .launches = std::nullopt}};
 }
 
 Kernel make_add_positions(const OpView& v) {
