@@ -114,7 +114,9 @@ TEST_P(Trace, RowsNameTheKernelsThatRun) {
       EXPECT_EQ(row.library.substr(0, row.library.find(' ')), is_fused ? "oneDNN" : "Eigen") << row.kernel;
       EXPECT_NE(row.variant, "") << "its extents";
     }
-    if (row.kind == "gelu") EXPECT_EQ(row.kernel, is_fused ? "gelu_forward<f32>" : "reference::gelu<f32>");
+    if (row.kind == "gelu") {
+      EXPECT_EQ(row.kernel, is_fused ? "gelu_forward<f32>" : "reference::gelu<f32>");
+    }
   }
   EXPECT_EQ(libraries, (std::set<std::string>{"rooflm", is_fused ? "oneDNN" : "Eigen"}));
 }
@@ -181,10 +183,10 @@ TEST(MemoryRecorder, SeesWhatEagerAllocates) {
   std::int64_t op = -1;
   for (const auto& event : first_step) {
     live += event.bytes;
-    alive[event.tensor] += event.bytes;
+    alive[event.tensor.value()] += event.bytes;
     EXPECT_EQ(event.live_bytes, live);
     EXPECT_GE(event.op, op) << "events are in the order of ops";
-    op = event.op;
+    op = event.op.value();
     peak = std::max(peak, live);
   }
   EXPECT_EQ(live, persistent_bytes(engine.program())) << "all transient memory is freed";
