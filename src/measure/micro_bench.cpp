@@ -175,6 +175,8 @@ AttentionResult run_attention(backends::Backend& backend, const AttentionProblem
     backward.push_back(times.backward_s);
   }
   result.workspace_bytes = static_cast<double>(backend.workspace_bytes());
+  result.forward_library = engine.library_of(program::ops::kFlashAttention);
+  result.backward_library = engine.library_of(program::ops::kFlashAttentionBackward);
   result.forward = core::summarise(forward);
   result.backward = core::summarise(backward);
   return result;
