@@ -127,9 +127,12 @@ class Backend {
   /// Bytes that the backend itself holds for its kernels, beside what was allocated through it.
   [[nodiscard]] virtual std::int64_t workspace_bytes() const { return 0; }
 
-  /// The first kernel of the table that handles `op`; core::Unavailable names the op, its dtypes and the
-  /// device when there is none.
+  /// The first kernel of the table that handles `op`. A fused op without one runs as the plain ops that it
+  /// equals. core::Unavailable names the op, its dtypes and the device when there is no kernel.
   [[nodiscard]] Kernel make_kernel(const program::Program& program, const program::Op& op) const;
+  /// The kernels of the plain ops that a fused op equals (OpDef::plain), one after the other; empty for plain
+  /// ops. Throws as make_kernel.
+  [[nodiscard]] Kernel make_plain_kernel(const program::Program& program, const program::Op& op) const;
   /// What would run each op of a program, in its order; nothing is allocated for its tensors. An op that has
   /// no kernel here, or whose kernel finds no scratch memory, has an empty name.
   [[nodiscard]] std::vector<KernelInfo> describe_kernels(const program::Program& program) const;

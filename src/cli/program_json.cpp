@@ -49,13 +49,17 @@ void add_cost(Json& json, const program::Cost& cost) {
 Json op_json(const PlannedProgram& planned, std::size_t index, Kernels kernels) {
   const Op& op = planned.program.ops[index];
   Json attributes = Json::object();
-  for (const auto& [name, value] : op.attrs.entries()) attributes[std::string(name)] = value;
+  for (const auto& [name, value] : op.attrs.entries()) {
+    std::visit([&](auto typed) { attributes[std::string(name)] = typed; }, value);
+  }
   Json json = {{"index", index},
                {"op", op.def->name},
                {"scope", op.scope},
                {"phase", program::name_of(op.phase)},
                {"micro_batch", op.micro_batch},
                {"recomputed", op.recomputed},
+               {"lane", program::name_of(op.lane)},
+               {"waits", op.waits},
                {"attributes", std::move(attributes)},
                {"inputs", operands_json(planned, op.inputs, op.input_offset)},
                {"outputs", operands_json(planned, op.outputs, op.output_offset)}};
@@ -87,6 +91,7 @@ Json memory_json(const PlannedProgram& planned) {
           {"persistent_by_role", std::move(by_role)},
           {"saved_for_backward_bytes", saved_for_backward_bytes(planned)},
           {"peak_live_bytes", planned.plan.peak_live_bytes},
+          {"unshared_peak_bytes", planned.plan.unshared_peak_bytes},
           {"arena_bytes", planned.plan.arena_bytes}};
 }
 

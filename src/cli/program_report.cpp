@@ -64,6 +64,8 @@ Row op_row(const PlannedProgram& planned, std::size_t index, Kernels kernels) {
   row.set("op", std::string(op.def->name));
   row.set("scope", op.scope);
   row.set("phase", std::string(program::name_of(op.phase)));
+  row.set("lane", op.lane == program::Lane::compute ? Cell() : Cell(std::string(program::name_of(op.lane))));
+  row.set("waits", op.waits.empty() ? Cell() : Cell(fmt::format("{}", fmt::join(op.waits, " "))));
   row.set("shapes", shapes_of(program, op.inputs) + " -> " + shapes_of(program, op.outputs));
   row.set("dtype", dtypes_of(program, op));
   set_cost(row, program::cost_of(program, op));
@@ -116,6 +118,8 @@ Table op_table(const PlannedProgram& planned, std::string_view scope, Kernels ke
                           {"op", "op"},
                           {"scope", "scope"},
                           {"phase", "phase"},
+                          {"lane", "lane"},
+                          {"waits", "waits for"},
                           {"shapes", "inputs -> outputs"},
                           {"dtype", "dtype"},
                           {"matmul_flop", "matmul FLOP", Show::si},
@@ -129,6 +133,12 @@ Table op_table(const PlannedProgram& planned, std::string_view scope, Kernels ke
                           {"library", "library"}},
               .rows = {},
               .notes = {}};
+  const bool uses_lanes = std::any_of(planned.program.ops.begin(), planned.program.ops.end(),
+                                      [](const Op& op) { return op.lane != program::Lane::compute; });
+  if (!uses_lanes) {
+    std::erase_if(table.columns,
+                  [](const Column& column) { return column.key == "lane" || column.key == "waits"; });
+  }
   for (std::size_t i = 0; i < planned.program.ops.size(); ++i) {
     if (planned.program.ops[i].scope.starts_with(scope)) table.rows.push_back(op_row(planned, i, kernels));
   }
@@ -169,7 +179,8 @@ Table memory_table(const PlannedProgram& planned) {
     add(std::string(program::name_of(role)), bytes);
   }
   add("saved for backward", saved_for_backward_bytes(planned));
-  add("most alive at once (eager)", planned.plan.peak_live_bytes);
+  add("most alive at once", planned.plan.peak_live_bytes);
+  add("most alive at once, nothing in place (eager)", planned.plan.unshared_peak_bytes);
   add("arena (fused)", planned.plan.arena_bytes);
   return table;
 }

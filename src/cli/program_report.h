@@ -18,9 +18,6 @@ struct PlannedProgram {
   const passes::MemoryPlan& plan;
 };
 
-/// "h.3/attention/qk" becomes "h.*/attention/qk": one block for all layers.
-std::string block_of(std::string_view scope);
-
 /// Most bytes alive at once of the tensors that forward ops write for backward ops to read.
 std::int64_t saved_for_backward_bytes(const PlannedProgram& planned);
 
@@ -29,7 +26,7 @@ std::int64_t saved_for_backward_bytes(const PlannedProgram& planned);
 /// kernel, library, variant, workspace_bytes. `kernels`: what runs each op; empty where that is not known.
 using Kernels = std::span<const backends::KernelInfo>;
 Table op_table(const PlannedProgram& planned, std::string_view scope, Kernels kernels);
-/// One row per block: ops, FLOPs, bytes, FLOP per byte; in the order of the forward pass.
+/// One row per scope, layers added up: ops, FLOPs, bytes, FLOP per byte; in the order of the forward pass.
 Table block_table(const PlannedProgram& planned);
 /// One row per phase, and the step: all but setup.
 Table phase_table(const PlannedProgram& planned);

@@ -23,8 +23,8 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Whether a device may run the op beside those that follow (passes::early_updates).
-bool runs_beside(const Op& op) { return op.attrs.flag("beside"); }
+/// Whether a device may run the op beside those that follow.
+bool runs_beside(const Op& op) { return op.lane != program::Lane::compute; }
 
 double& time_of(StepTimes& times, Phase phase) {
   switch (phase) {
@@ -42,7 +42,7 @@ double& time_of(StepTimes& times, Phase phase) {
 MemoryNeed memory_need(const program::Program& program, compile::EngineKind kind) {
   const passes::MemoryPlan plan = passes::plan_memory(program);
   return {.persistent_bytes = passes::persistent_bytes(program),
-          .transient_bytes = kind == compile::EngineKind::fused ? plan.arena_bytes : plan.peak_live_bytes};
+          .transient_bytes = kind == compile::EngineKind::fused ? plan.arena_bytes : plan.unshared_peak_bytes};
 }
 
 Engine::Engine(program::Program program, compile::EngineKind kind, TensorStore& store,

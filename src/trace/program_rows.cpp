@@ -5,13 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "backends/op_view.h"
-#include "program/ops.h"
 
 namespace rooflm::trace {
 namespace {
@@ -19,11 +16,6 @@ namespace {
 using program::Op;
 using program::Program;
 using program::TensorId;
-
-struct ClassRow {
-  const program::OpDef* op;
-  const char* name;
-};
 
 /// "[256,768] [768,2304]" of the first few operands; a multi-tensor update has hundreds.
 std::string shapes_of(const Program& program, const std::vector<TensorId>& ids) {
@@ -47,45 +39,6 @@ std::string first_output_name(const Program& program, const Op& op) {
 
 }  // namespace
 
-std::string class_of(const Op& op) {
-  namespace ops = program::ops;
-  static const std::array kClasses = {ClassRow{&ops::kMatmul, "matmul"},
-                                      ClassRow{&ops::kMatmulGelu, "matmul"},
-                                      ClassRow{&ops::kMatmulGeluBackward, "matmul"},
-                                      ClassRow{&ops::kAttention, "attention"},
-                                      ClassRow{&ops::kFlashAttention, "attention"},
-                                      ClassRow{&ops::kFlashAttentionBackward, "attention"},
-                                      ClassRow{&ops::kLayerNorm, "norm"},
-                                      ClassRow{&ops::kLayerNormBackward, "norm"},
-                                      ClassRow{&ops::kAddLayerNorm, "norm"},
-                                      ClassRow{&ops::kRmsNorm, "norm"},
-                                      ClassRow{&ops::kRmsNormBackward, "norm"},
-                                      ClassRow{&ops::kAddRmsNorm, "norm"},
-                                      ClassRow{&ops::kCausalSoftmax, "softmax"},
-                                      ClassRow{&ops::kCausalSoftmaxBackward, "softmax"},
-                                      ClassRow{&ops::kCrossEntropy, "loss"},
-                                      ClassRow{&ops::kCrossEntropyBackward, "loss"},
-                                      ClassRow{&ops::kCrossEntropyWithGradient, "loss"},
-                                      ClassRow{&ops::kMean, "loss"},
-                                      ClassRow{&ops::kEmbedding, "embedding"},
-                                      ClassRow{&ops::kEmbeddingBackward, "embedding"},
-                                      ClassRow{&ops::kEmbeddingPositions, "embedding"},
-                                      ClassRow{&ops::kAddPositions, "embedding"},
-                                      ClassRow{&ops::kAddPositionsBackward, "embedding"},
-                                      ClassRow{&ops::kSplitHeads, "copy"},
-                                      ClassRow{&ops::kJoinHeads, "copy"},
-                                      ClassRow{&ops::kMergeHeads, "copy"},
-                                      ClassRow{&ops::kUnmergeHeads, "copy"},
-                                      ClassRow{&ops::kCast, "copy"},
-                                      ClassRow{&ops::kGlobalNorm, "optimizer"},
-                                      ClassRow{&ops::kLossScale, "optimizer"},
-                                      ClassRow{&ops::kAdamW, "optimizer"},
-                                      ClassRow{&ops::kSgd, "optimizer"}};
-  const auto* found =
-      std::find_if(kClasses.begin(), kClasses.end(), [&](const ClassRow& row) { return row.op == op.def; });
-  return found == kClasses.end() ? "elementwise" : found->name;
-}
-
 std::vector<record::Op> op_rows(const Program& program, std::span<const backends::KernelInfo> kernels) {
   const backends::KernelInfo unknown{.library = {}, .launches = std::nullopt};
   std::vector<record::Op> rows;
@@ -96,7 +49,7 @@ std::vector<record::Op> op_rows(const Program& program, std::span<const backends
     const backends::KernelInfo& kernel = kernels.empty() ? unknown : kernels[i];
     rows.push_back({.op = static_cast<std::int64_t>(i),
                     .kind = std::string(op.def->name),
-                    .op_class = class_of(op),
+                    .op_class = std::string(program::name_of(op.def->work)),
                     .kernel = kernel.name,
                     .name = first_output_name(program, op),
                     .phase = std::string(program::name_of(op.phase)),

@@ -22,8 +22,4 @@ std::vector<record::Op> op_rows(const program::Program& program,
 std::vector<record::Tensor> tensor_rows(const program::Program& program, const passes::MemoryPlan& plan,
                                         bool has_arena);
 
-/// What kind of work an op is: "matmul", "attention", "norm", "softmax", "loss", "embedding", "elementwise",
-/// "copy" or "optimizer".
-std::string class_of(const program::Op& op);
-
 }  // namespace rooflm::trace

@@ -144,7 +144,7 @@ TensorId tensor(Case& c, const core::Shape& shape, program::Role role = program:
 std::vector<Case> fusable_pairs(const Sizes& s) {
   const core::Shape shape{s.batch, s.seq, s.channels};
   const core::Shape row{s.channels};
-  const program::Attributes norm{{"eps", 1e-5}, {"accumulate", 0}};
+  const program::Attributes norm{{"eps", 1e-5}, {"accumulate", false}};
   std::vector<Case> pairs;
   for (const bool layer : {true, false}) {
     Case forward;
@@ -184,13 +184,13 @@ std::vector<Case> fusable_pairs(const Sizes& s) {
   linear.name = "matmul + bias_add";
   program::Builder lb(linear.program);
   const program::Attributes product{{"batch", 1},
-                                    {"m", static_cast<double>(s.batch * s.seq)},
-                                    {"n", static_cast<double>(s.width)},
-                                    {"k", static_cast<double>(s.channels)},
-                                    {"trans_a", 0},
-                                    {"trans_b", 1},
-                                    {"accumulate", 0},
-                                    {"looped", 0}};
+                                    {"m", s.batch * s.seq},
+                                    {"n", s.width},
+                                    {"k", s.channels},
+                                    {"trans_a", false},
+                                    {"trans_b", true},
+                                    {"accumulate", false},
+                                    {"looped", false}};
   const TensorId y = lb.op(
       ops::kMatmul, {tensor(linear, shape), tensor(linear, {s.width, s.channels}, program::Role::weight)},
       product, "y", {{s.batch, s.seq, s.width}});

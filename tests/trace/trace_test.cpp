@@ -190,7 +190,7 @@ TEST(MemoryRecorder, SeesWhatEagerAllocates) {
     peak = std::max(peak, live);
   }
   EXPECT_EQ(live, persistent_bytes(engine.program())) << "all transient memory is freed";
-  EXPECT_EQ(peak - live, engine.plan().peak_live_bytes);
+  EXPECT_EQ(peak - live, engine.plan().unshared_peak_bytes);
   EXPECT_EQ(memory.allocations(), std::count_if(first_step.begin(), first_step.end(), [](const auto& event) {
               return event.op >= 0 && event.bytes > 0;
             }));

@@ -75,12 +75,15 @@ class Context {
   [[nodiscard]] cudaStream_t fork() const;
   /// stream() and the stream that fork() gives: what ops submit is in these.
   [[nodiscard]] std::array<cudaStream_t, 2> work_streams() const { return {stream(), side_stream_.get()}; }
-  /// With true, nothing forks: kernels run in their order in recordings, too.
-  void keep_order(bool in_order) { in_order_ = in_order; }
-  /// What is submitted from here on waits for what was forked before the last call since join().
-  void keep_up();
-  /// What is submitted from here on waits for everything that was forked.
-  void join();
+  /// Called before a recording. With true, nothing forks in it: kernels run in their order there, too.
+  void keep_order(bool in_order) {
+    in_order_ = in_order;
+    done_.clear();
+  }
+  /// Says that op `index` of the program was the last that was given to the stream of fork().
+  void mark_done(int index);
+  /// What is submitted from here on waits for that op and for what was forked before it.
+  void wait_for(int index) const;
   [[nodiscard]] cudaMemPool_t pool() const { return pool_.get(); }
   [[nodiscard]] GemmPlans& products() const { return *products_; }
 
@@ -120,8 +123,7 @@ class Context {
   std::string name_;
   StreamHandle stream_, side_stream_;
   EventHandle forked_;
-  EventHandle done_, done_before_;  ///< of the side stream, at the last two calls of keep_up or join
-  bool keeps_up_ = false;           ///< whether done_before_ was recorded since the last join
+  std::map<int, EventHandle> done_;  ///< by op, of the side stream
   bool in_order_ = false;
   StreamHandle mark_stream_;
   EventHandle marked_;  ///< between the stream and that of the marks

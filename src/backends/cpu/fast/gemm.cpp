@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "backends/cpu/fast/maker.h"
-#include "backends/product_with_gelu.h"
 #include "core/error.h"
 #include "program/ops.h"
 
@@ -251,25 +250,9 @@ Kernel make_matmul(const OpView& v) {
   return {run, info_of(*gemm, count)};
 }
 
-Kernel make_gelu(const OpView& v);           // activation.cpp
-Kernel make_gelu_backward(const OpView& v);  // activation.cpp
-
-Kernel make_matmul_gelu(const OpView& v) {
-  return compose_matmul_gelu<Resources>(v, {&program::ops::kMatmul, make_matmul, "matmul"},
-                                        {&program::ops::kGelu, make_gelu, "gelu_forward"});
-}
-
-Kernel make_matmul_gelu_backward(const OpView& v) {
-  return compose_matmul_gelu_backward<Resources>(
-      v, {&program::ops::kMatmul, make_matmul, "matmul"},
-      {&program::ops::kGeluBackward, make_gelu_backward, "gelu_backward"});
-}
-
 MakerRows gemm_rows() {
   namespace ops = program::ops;
-  return {{&ops::kMatmul, make_matmul, "matmul"},
-          {&ops::kMatmulGelu, make_matmul_gelu, "matmul_gelu"},
-          {&ops::kMatmulGeluBackward, make_matmul_gelu_backward, "matmul_gelu_backward"}};
+  return {{&ops::kMatmul, make_matmul, "matmul"}};
 }
 
 }  // namespace rooflm::backends::cpu::fast

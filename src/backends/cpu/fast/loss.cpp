@@ -7,7 +7,6 @@
 #include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec.h"
-#include "backends/cpu/loss_with_gradient.h"
 #include "backends/cpu/token_ids.h"
 #include "program/ops.h"
 
@@ -153,18 +152,10 @@ Kernel make_cross_entropy_backward(const OpView& v) {
   });
 }
 
-Kernel make_cross_entropy_with_gradient(const OpView& v) {
-  namespace ops = program::ops;
-  return compose_loss_with_gradient(
-      v, {&ops::kCrossEntropy, make_cross_entropy, "cross_entropy_forward"},
-      {&ops::kCrossEntropyBackward, make_cross_entropy_backward, "cross_entropy_backward"});
-}
-
 MakerRows loss_rows() {
   namespace ops = program::ops;
   return {{&ops::kCrossEntropy, make_cross_entropy, "cross_entropy_forward"},
-          {&ops::kCrossEntropyBackward, make_cross_entropy_backward, "cross_entropy_backward"},
-          {&ops::kCrossEntropyWithGradient, make_cross_entropy_with_gradient, "cross_entropy_with_gradient"}};
+          {&ops::kCrossEntropyBackward, make_cross_entropy_backward, "cross_entropy_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::fast

@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 
-#include "backends/cpu/loss_with_gradient.h"
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/token_ids.h"
 #include "program/loss_scale.h"
@@ -79,13 +78,6 @@ Kernel make_cross_entropy_backward(const OpView& v) {
   });
 }
 
-Kernel make_cross_entropy_with_gradient(const OpView& v) {
-  namespace ops = program::ops;
-  return compose_loss_with_gradient(
-      v, {&ops::kCrossEntropy, make_cross_entropy, "reference::cross_entropy"},
-      {&ops::kCrossEntropyBackward, make_cross_entropy_backward, "reference::cross_entropy_backward"});
-}
-
 /// loss (+)= weight * sum of losses
 Kernel make_mean(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
@@ -108,8 +100,6 @@ MakerRows cross_entropy_rows() {
   namespace ops = program::ops;
   return {{&ops::kCrossEntropy, make_cross_entropy, "reference::cross_entropy"},
           {&ops::kCrossEntropyBackward, make_cross_entropy_backward, "reference::cross_entropy_backward"},
-          {&ops::kCrossEntropyWithGradient, make_cross_entropy_with_gradient,
-           "reference::cross_entropy_with_gradient"},
           {&ops::kMean, make_mean, "reference::mean"}};
 }
 

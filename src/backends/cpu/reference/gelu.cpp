@@ -2,7 +2,6 @@
 #include <array>
 
 #include "backends/cpu/reference/operand.h"
-#include "backends/product_with_gelu.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
@@ -59,25 +58,10 @@ Kernel make_gelu_backward(const OpView& v) {
   });
 }
 
-Kernel make_matmul(const OpView& v);  // matmul.cpp
-
-Kernel make_matmul_gelu(const OpView& v) {
-  return compose_matmul_gelu<Resources>(v, {&program::ops::kMatmul, make_matmul, "reference::matmul"},
-                                        {&program::ops::kGelu, make_gelu, "reference::gelu"});
-}
-
-Kernel make_matmul_gelu_backward(const OpView& v) {
-  return compose_matmul_gelu_backward<Resources>(
-      v, {&program::ops::kMatmul, make_matmul, "reference::matmul"},
-      {&program::ops::kGeluBackward, make_gelu_backward, "reference::gelu_backward"});
-}
-
 MakerRows gelu_rows() {
   namespace ops = program::ops;
   return {{&ops::kGelu, make_gelu, "reference::gelu"},
-          {&ops::kGeluBackward, make_gelu_backward, "reference::gelu_backward"},
-          {&ops::kMatmulGelu, make_matmul_gelu, "reference::matmul_gelu"},
-          {&ops::kMatmulGeluBackward, make_matmul_gelu_backward, "reference::matmul_gelu_backward"}};
+          {&ops::kGeluBackward, make_gelu_backward, "reference::gelu_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -54,7 +54,7 @@ struct Update {
       : inputs_each(inputs),
         outputs_each(outputs),
         has_copies(v.op.attrs.flag("copies")),
-        runs_beside(v.op.attrs.flag("beside")),
+        runs_beside(v.op.lane == program::Lane::background),
         step{.max_norm = v.number("max_norm"),
              .weight_decay = v.number("weight_decay"),
              .scaled = v.op.attrs.flag("scaled")} {

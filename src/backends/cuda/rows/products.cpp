@@ -6,15 +6,10 @@
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/elementwise.h"
 #include "backends/cuda/rows/rows.h"
-#include "backends/product_with_gelu.h"
 #include "core/error.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cuda {
-
-Kernel make_gelu(const OpView& v);           // elementwise.cpp
-Kernel make_gelu_backward(const OpView& v);  // elementwise.cpp
-
 namespace {
 
 using core::DType;
@@ -45,7 +40,7 @@ GemmProblem problem_of(const OpView& v) {
                 .tf32 = v.op.attrs.flag("tf32"),
                 .accumulate = v.accumulates(),
                 .bias = v.has_in(2),
-                .beside = v.op.attrs.flag("beside")};
+                .beside = v.op.lane == program::Lane::background};
   const bool single = p.batch == 1;
   p.align_a = alignment(v.op.input_offset, 0, p.factors, single ? 0 : p.m * p.k);
   p.align_b = alignment(v.op.input_offset, 1, p.factors, single ? 0 : p.k * p.n);
@@ -133,17 +128,14 @@ Kernel make_matmul(const OpView& v) {
   return {run, info_of(*gemm, count, bias_of)};
 }
 
-/// One product, which stores gelu of its sums and, rounded, the sums; two kernels where cuBLASLt has none.
+/// One product, which stores gelu of its sums and, rounded, the sums; empty where cuBLASLt has none.
 /// Inputs: a, b, bias. Outputs: y, x.
 Kernel make_matmul_gelu(const OpView& v) {
   GemmProblem p = problem_of(v);
   p.epilogue = GemmEpilogue::gelu;
   const bool fits = takes_gelu(v, p) && is_supported(v, p) && v.out(1).dtype == p.result;
   const auto gemm = fits ? find_gemm(v, p) : nullptr;
-  if (gemm == nullptr) {
-    return compose_matmul_gelu<Context>(v, {&program::ops::kMatmul, make_matmul, "matmul"},
-                                        {&program::ops::kGelu, make_gelu, "map<Gelu>"});
-  }
+  if (gemm == nullptr) return {};
   const Bias bias_of(v, p);
   const auto run = [gemm, bias_of](const KernelArgs& args) {
     gemm->submit({.a = args.in[0],
@@ -155,7 +147,7 @@ Kernel make_matmul_gelu(const OpView& v) {
   return {run, info_of(*gemm, 1, bias_of)};
 }
 
-/// One product whose sums are multiplied before they are rounded; two kernels where cuBLASLt has none.
+/// One product whose sums are multiplied before they are rounded; empty where cuBLASLt has none.
 /// Inputs: a, b, x.
 Kernel make_matmul_gelu_backward(const OpView& v) {
   GemmProblem p = problem_of(v);
@@ -163,11 +155,7 @@ Kernel make_matmul_gelu_backward(const OpView& v) {
   p.epilogue = GemmEpilogue::gelu_gradient;
   const bool fits = takes_gelu(v, p) && v.inputs_are({0, 1}, p.factors) && v.in(2).dtype == p.result;
   const auto gemm = fits ? find_gemm(v, p) : nullptr;
-  if (gemm == nullptr) {
-    return compose_matmul_gelu_backward<Context>(
-        v, {&program::ops::kMatmul, make_matmul, "matmul"},
-        {&program::ops::kGeluBackward, make_gelu_backward, "map<GeluBackward>"});
-  }
+  if (gemm == nullptr) return {};
   return {[gemm](const KernelArgs& args) {
             gemm->submit({.a = args.in[0], .b = args.in[1], .c = args.out[0], .aux = args.in[2]});
           },
