@@ -46,7 +46,7 @@ void add_cost(Json& json, const program::Cost& cost) {
   json["launches"] = cost.launches;
 }
 
-Json op_json(const PlannedProgram& planned, std::size_t index) {
+Json op_json(const PlannedProgram& planned, std::size_t index, Kernels kernels) {
   const Op& op = planned.program.ops[index];
   Json attributes = Json::object();
   for (const auto& [name, value] : op.attrs.entries()) {
@@ -64,6 +64,11 @@ Json op_json(const PlannedProgram& planned, std::size_t index) {
                {"inputs", operands_json(planned, op.inputs, op.input_offset)},
                {"outputs", operands_json(planned, op.outputs, op.output_offset)}};
   add_cost(json, program::cost_of(planned.program, op));
+  const bool is_known = !kernels.empty() && !kernels[index].name.empty();
+  json["kernel"] = is_known ? Json(kernels[index].name) : Json();
+  json["library"] = is_known ? Json(kernels[index].library) : Json();
+  json["variant"] = is_known ? Json(kernels[index].variant) : Json();
+  json["workspace_bytes"] = is_known ? Json(kernels[index].workspace_bytes) : Json();
   return json;
 }
 
@@ -92,7 +97,8 @@ Json memory_json(const PlannedProgram& planned) {
 
 }  // namespace
 
-std::string program_json(const PlannedProgram& planned, std::string_view scope, bool totals_only) {
+std::string program_json(const PlannedProgram& planned, std::string_view scope, bool totals_only,
+                         Kernels kernels) {
   Json totals = totals_json(step_totals(planned.program));
   totals["by_phase"] = Json::object();
   for (const auto& [phase, sums] : totals_by_phase(planned.program)) {
@@ -110,7 +116,7 @@ std::string program_json(const PlannedProgram& planned, std::string_view scope, 
     bool is_first = true;
     for (std::size_t i = 0; i < planned.program.ops.size(); ++i) {
       if (!planned.program.ops[i].scope.starts_with(scope)) continue;
-      text += (is_first ? "\n " : ",\n ") + op_json(planned, i).dump();
+      text += (is_first ? "\n " : ",\n ") + op_json(planned, i, kernels).dump();
       is_first = false;
     }
     text += "\n],\n";

@@ -56,7 +56,7 @@ void set_cost(Row& row, const program::Cost& cost) {
   row.set("launches", cost.launches);
 }
 
-Row op_row(const PlannedProgram& planned, std::size_t index) {
+Row op_row(const PlannedProgram& planned, std::size_t index, Kernels kernels) {
   const auto& [program, plan] = planned;
   const Op& op = program.ops[index];
   Row row;
@@ -81,6 +81,11 @@ Row op_row(const PlannedProgram& planned, std::size_t index) {
     for (const char* key : {"first", "last", "lifetime", "offset"}) row.set(key, {});
   }
   row.set("recomputed", op.recomputed);
+  const bool is_known = !kernels.empty() && !kernels[index].name.empty();
+  row.set("kernel", is_known ? Cell(kernels[index].name) : Cell());
+  row.set("library", is_known ? Cell(kernels[index].library) : Cell());
+  row.set("variant", is_known ? Cell(kernels[index].variant) : Cell());
+  row.set("workspace_bytes", is_known ? Cell(kernels[index].workspace_bytes) : Cell());
   return row;
 }
 
@@ -108,7 +113,7 @@ std::vector<Column> cost_columns(const char* key, const char* title) {
 
 }  // namespace
 
-Table op_table(const PlannedProgram& planned, std::string_view scope) {
+Table op_table(const PlannedProgram& planned, std::string_view scope, Kernels kernels) {
   Table table{.columns = {{"index", "#"},
                           {"op", "op"},
                           {"scope", "scope"},
@@ -123,7 +128,9 @@ Table op_table(const PlannedProgram& planned, std::string_view scope) {
                           {"bytes_written", "written", Show::bytes},
                           {"lifetime", "output lives"},
                           {"offset", "arena offset"},
-                          {"recomputed", "redone"}},
+                          {"recomputed", "redone"},
+                          {"kernel", "kernel"},
+                          {"library", "library"}},
               .rows = {},
               .notes = {}};
   const bool uses_lanes = std::any_of(planned.program.ops.begin(), planned.program.ops.end(),
@@ -133,7 +140,7 @@ Table op_table(const PlannedProgram& planned, std::string_view scope) {
                   [](const Column& column) { return column.key == "lane" || column.key == "waits"; });
   }
   for (std::size_t i = 0; i < planned.program.ops.size(); ++i) {
-    if (planned.program.ops[i].scope.starts_with(scope)) table.rows.push_back(op_row(planned, i));
+    if (planned.program.ops[i].scope.starts_with(scope)) table.rows.push_back(op_row(planned, i, kernels));
   }
   return table;
 }

@@ -41,9 +41,9 @@ std::vector<KernelRow> table(CpuKernels kernels, const std::shared_ptr<cpu::Reso
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(CpuKernels kernels, int threads)
-      : Backend(table(kernels, std::make_shared<cpu::Resources>(threads))) {
-    omp_set_num_threads(threads);
+  CpuBackend(CpuKernels kernels, const std::shared_ptr<cpu::Resources>& resources)
+      : Backend(table(kernels, resources)), resources_(resources) {
+    omp_set_num_threads(resources->threads());
     cpu::keep_released_memory();
   }
   ~CpuBackend() override { cpu::trim_memory(); }
@@ -63,13 +63,21 @@ class CpuBackend final : public Backend {
   }
   void synchronize() override {}
   [[nodiscard]] double free_bytes() const override { return cpu::available_memory_bytes(); }
+  /// Scratch memory, which all kernels share. The reference kernels' own buffers are not counted.
+  [[nodiscard]] std::int64_t workspace_bytes() const override {
+    return static_cast<std::int64_t>(resources_->scratch().bytes());
+  }
+
+ private:
+  std::shared_ptr<cpu::Resources> resources_;
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend(CpuKernels kernels, int threads) {
   if (threads < 0) throw core::UsageError(fmt::format("--threads {}: must not be negative", threads));
-  return std::make_unique<CpuBackend>(kernels, threads > 0 ? threads : cpu::available_cores());
+  const int used = threads > 0 ? threads : cpu::available_cores();
+  return std::make_unique<CpuBackend>(kernels, std::make_shared<cpu::Resources>(used));
 }
 
 }  // namespace rooflm::backends
