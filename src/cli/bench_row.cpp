@@ -13,6 +13,7 @@
 #include "engines/engine.h"
 #include "measure/machine.h"
 #include "model/forward.h"
+#include "program/ops.h"
 #include "train/signals.h"
 
 namespace rooflm::cli {
@@ -131,9 +132,11 @@ std::vector<engines::StepTimes> measure_point(Row& row, program::Program program
                          settings.memory_limit_bytes.value_or(0));
   measure::BenchResult result = run_steps(engine, point, settings);
   row.set("status", std::string("success"));
-  const AttentionLibraries libraries = attention_libraries(backend);
-  if (!libraries.forward.empty()) row.set("attention_forward", libraries.forward);
-  if (!libraries.backward.empty()) row.set("attention_backward", libraries.backward);
+  const auto set_library = [&](const char* key, const program::OpDef& op) {
+    if (const std::string library = engine.library_of(op); !library.empty()) row.set(key, library);
+  };
+  set_library("attention_forward", program::ops::kFlashAttention);
+  set_library("attention_backward", program::ops::kFlashAttentionBackward);
   set_times(row, result);
   set_rates(row, point, result, peak);
   row.set("peak_bytes", store.bytes() + engine.io().bytes() + engine.peak_transient_bytes() +

@@ -95,16 +95,15 @@ void set_times(Row& row, const std::string& phase, const core::Summary& seconds,
 
 Cell text_cell(const std::string& text) { return text.empty() ? Cell() : Cell(text); }
 
-void set_result(Row& row, const measure::AttentionResult& result, const backends::Backend& backend) {
+void set_result(Row& row, const measure::AttentionResult& result) {
   row.set("status", std::string("success"));
   set_times(row, "forward", result.forward, result.forward_flop);
   set_times(row, "backward", result.backward, result.backward_flop);
   row.set("samples", static_cast<std::int64_t>(result.forward.count));
   row.set("peak_bytes", static_cast<std::int64_t>(result.peak_bytes));
   row.set("workspace_bytes", static_cast<std::int64_t>(result.workspace_bytes));
-  const AttentionLibraries libraries = attention_libraries(backend);
-  row.set("attention_forward", text_cell(libraries.forward));
-  row.set("attention_backward", text_cell(libraries.backward));
+  row.set("attention_forward", text_cell(result.forward_library));
+  row.set("attention_backward", text_cell(result.backward_library));
 }
 
 Row measure_case(const Case& c, const Options& options, double limit_bytes) {
@@ -121,7 +120,7 @@ Row measure_case(const Case& c, const Options& options, double limit_bytes) {
   row.set("needed_bytes", static_cast<std::int64_t>(needed));
   try {
     if (needed > allowed) throw core::OutOfMemory("planned", needed);
-    set_result(row, measure::run_attention(*backend, c.problem, sampling, limit_bytes), *backend);
+    set_result(row, measure::run_attention(*backend, c.problem, sampling, limit_bytes));
   } catch (const core::OutOfMemory& error) {
     row.set("status", std::string("oom"));
     row.set("needed_bytes", static_cast<std::int64_t>(std::max(needed, error.needed_bytes())));

@@ -71,15 +71,6 @@ std::unique_ptr<backends::Backend> make_backend(const std::string& device, compi
                                     threads);
 }
 
-AttentionLibraries attention_libraries(const backends::Backend& backend) {
-  const auto named = [](std::string_view whose) {
-    if (whose != "cuDNN") return std::string(whose);
-    return fmt::format("{} {}", whose, backends::cuda::query_cudnn().version);
-  };
-  const backends::cuda::AttentionKernels kernels = backends::cuda::attention_kernels(backend);
-  return {.forward = named(kernels.forward), .backward = named(kernels.backward)};
-}
-
 int resolve_threads(int threads) { return threads > 0 ? threads : omp_get_num_procs(); }
 
 }  // namespace rooflm::cli

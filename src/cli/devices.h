@@ -50,13 +50,6 @@ std::unique_ptr<backends::Backend> make_backend(const std::string& device, compi
                                                 int threads, Tuning tuning = Tuning::repeatable,
                                                 SumOrder order = SumOrder::fixed);
 
-/// Whose kernels run flash attention: "cuDNN 9.19.0" or "own"; empty where there is no choice.
-struct AttentionLibraries {
-  std::string forward, backward;
-};
-/// Those that the backend made last.
-AttentionLibraries attention_libraries(const backends::Backend& backend);
-
 /// Threads that the processor backend uses for `threads`: one per core that this process may use for 0.
 int resolve_threads(int threads);
 

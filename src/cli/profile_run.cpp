@@ -8,6 +8,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -46,7 +47,7 @@ class Profile {
   }
 
   ProfileOutcome take() {
-    program::Program program =
+    const program::Program program =
         compile::training_step(model::forward(point_->config, point_->batch, point_->seq), point_->step);
     write_program(program);
     const auto backend = make_backend(point_->device, point_->step.engine, settings_->threads);
@@ -54,17 +55,20 @@ class Profile {
     const double free_bytes = is_plan ? planning_memory_bytes() : backend->free_bytes();
     fact("free_bytes", free_bytes, "B");
     // Asked before: an operating system that promises more than it has ends the process instead.
-    if (outcome_.needed_bytes > std::min(free_bytes, memory_limit())) return end_oom(outcome_.needed_bytes);
+    if (outcome_.needed_bytes > std::min(free_bytes, memory_limit())) {
+      return end_oom(program, outcome_.needed_bytes);
+    }
     if (is_plan) {
+      write_ops(program, {});
       write_roofs(program, {});
       return end("planned");
     }
     try {
-      measure(std::move(program), *backend);
+      measure(program, *backend);
     } catch (const core::OutOfMemory& error) {
-      return end_oom(error.needed_bytes());
+      return end_oom(program, error.needed_bytes());
     } catch (const std::bad_alloc&) {
-      return end_oom(outcome_.needed_bytes);
+      return end_oom(program, outcome_.needed_bytes);
     }
     return outcome_;
   }
@@ -84,7 +88,8 @@ class Profile {
     return outcome_;
   }
 
-  ProfileOutcome end_oom(double needed_bytes) {
+  ProfileOutcome end_oom(const program::Program& program, double needed_bytes) {
+    write_ops(program, {});
     outcome_.needed_bytes = std::max(needed_bytes, outcome_.needed_bytes);
     fact("needed_bytes", outcome_.needed_bytes, "B");
     return end("oom");
@@ -102,13 +107,19 @@ class Profile {
     return static_cast<double>(*available);
   }
 
+  /// The ops, with what runs them where that is known, once.
+  void write_ops(const program::Program& program, std::span<const backends::KernelInfo> kernels) {
+    if (has_ops_) return;
+    has_ops_ = true;
+    record_->add(outcome_.run, trace::op_rows(program, kernels));
+  }
+
   /// What is known before anything runs.
   void write_program(const program::Program& program) {
     const passes::MemoryPlan plan = passes::plan_memory(program);
     const engines::MemoryNeed need = engines::memory_need(program, point_->step.engine);
     const std::int64_t run = outcome_.run;
     outcome_.needed_bytes = static_cast<double>(need.total());
-    record_->add(run, trace::op_rows(program, std::string(compile::name_of(point_->step.engine))));
     record_->add(run, trace::tensor_rows(program, plan, has_arena()));
     const auto tokens = static_cast<double>(point_->tokens());
     fact("tokens", tokens, "tokens");
@@ -153,6 +164,7 @@ class Profile {
     engines::TensorStore store(backend);
     engines::Engine engine(std::move(program), point_->step.engine, store,
                            settings_->memory_limit_bytes.value_or(0));
+    write_ops(engine.program(), engine.kernels());
     StepInputs inputs(engine, *point_, settings_->seed, settings_->shards);
     trace::OpRecorder recorder(engine.program(), backend, kExpectedSteps);
     const auto clock_before = measure::clock_hz();
@@ -259,6 +271,7 @@ class Profile {
   CeilingBook* ceilings_;
   record::Writer* record_;
   ProfileOutcome outcome_;
+  bool has_ops_ = false;
 };
 
 }  // namespace

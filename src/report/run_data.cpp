@@ -6,17 +6,11 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/scope.h"
 #include "record/reader.h"
 
 namespace rooflm::report {
 namespace {
-
-/// What follows "h.3/"; the scope itself outside layers.
-std::string_view within_layer(std::string_view scope) {
-  if (!layer_of(scope)) return scope;
-  const auto slash = scope.find('/');
-  return slash == std::string_view::npos ? std::string_view("layer") : scope.substr(slash + 1);
-}
 
 /// "op:12" to 12; nothing for other subjects.
 std::optional<std::int64_t> op_of_subject(std::string_view subject) {
@@ -74,21 +68,12 @@ RunData load_run(const record::Reader& reader, const record::Run& run, std::size
 }  // namespace
 
 std::optional<std::int64_t> layer_of(std::string_view scope) {
-  if (!scope.starts_with("h.")) return std::nullopt;
-  const std::string_view digits =
-      scope.substr(2, scope.find('/') - std::min<std::size_t>(2, scope.find('/')));
-  std::int64_t layer = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), layer);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return layer;
+  return core::Scope(scope).layer();
 }
 
-std::string part_of(std::string_view scope) { return std::string(within_layer(scope)); }
+std::string part_of(std::string_view scope) { return std::string(core::Scope(scope).part()); }
 
-std::string block_of(std::string_view scope) {
-  const std::string_view part = within_layer(scope);
-  return std::string(part.substr(0, part.find('/')));
-}
+std::string block_of(std::string_view scope) { return std::string(core::Scope(scope).block()); }
 
 const record::Fact* RunData::fact(std::string_view key) const {
   const auto found = std::find_if(facts.begin(), facts.end(), [&](const auto& f) { return f.key == key; });

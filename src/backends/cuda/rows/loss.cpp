@@ -1,7 +1,8 @@
 // Softmax and cross entropy, bound to ops.
-#include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/kernels/cross_entropy.h"
 #include "backends/cuda/kernels/softmax.h"
+#include "backends/cuda/rows/rows.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -36,22 +37,23 @@ LossShape loss_shape(const OpView& v) {
 
 Kernel make_causal_softmax(const OpView& v) {
   const Scores scores = scores_of(v);
-  if (!is_storage(scores.dtype) || !outputs_are(v, {0}, scores.dtype)) return {};
-  return [context = v.context, scores](const KernelArgs& args) {
+  if (!is_storage(scores.dtype) || !v.outputs_are({0}, scores.dtype)) return {};
+  const auto run = [context = v.context, scores](const KernelArgs& args) {
     for (std::int64_t i = 0; i < scores.launches; ++i) {
       launch_causal_softmax(context->stream(), scores.dtype, scores.rows, scores.seq, scores.scale,
                             static_cast<const std::byte*>(args.in[0]) + i * scores.bytes(),
                             static_cast<std::byte*>(args.out[0]) + i * scores.bytes());
     }
   };
+  return {run, {.launches = scores.launches}};
 }
 
 /// Inputs: dp, p.
 Kernel make_causal_softmax_backward(const OpView& v) {
   const Scores scores = scores_of(v);
-  if (!is_storage(scores.dtype) || !inputs_are(v, {1}, scores.dtype) || !outputs_are(v, {0}, scores.dtype))
+  if (!is_storage(scores.dtype) || !v.inputs_are({1}, scores.dtype) || !v.outputs_are({0}, scores.dtype))
     return {};
-  return [context = v.context, scores](const KernelArgs& args) {
+  const auto run = [context = v.context, scores](const KernelArgs& args) {
     for (std::int64_t i = 0; i < scores.launches; ++i) {
       launch_causal_softmax_backward(context->stream(), scores.dtype, scores.rows, scores.seq, scores.scale,
                                      static_cast<const std::byte*>(args.in[0]) + i * scores.bytes(),
@@ -59,12 +61,13 @@ Kernel make_causal_softmax_backward(const OpView& v) {
                                      static_cast<std::byte*>(args.out[0]) + i * scores.bytes());
     }
   };
+  return {run, {.launches = scores.launches}};
 }
 
 /// Inputs: logits, targets. Outputs: losses, lse.
 Kernel make_cross_entropy(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !outputs_are(v, {0, 1}, DType::f32)) return {};
+  if (!is_storage(dtype) || !v.outputs_are({0, 1}, DType::f32)) return {};
   const LossShape shape = loss_shape(v);
   const auto checked = v.context->ids().add(
       {.what = "target", .count = shape.rows, .limit = shape.valid, .negative_is_ignored = true});
@@ -79,7 +82,7 @@ Kernel make_cross_entropy(const OpView& v) {
 Kernel make_cross_entropy_backward(const OpView& v) {
   constexpr std::size_t kLossScale = 3;
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !inputs_are(v, {2, kLossScale}, DType::f32) || !outputs_are(v, {0}, dtype))
+  if (!is_storage(dtype) || !v.inputs_are({2, kLossScale}, DType::f32) || !v.outputs_are({0}, dtype))
     return {};
   const bool is_scaled = v.has_in(kLossScale);
   return [context = v.context, dtype, shape = loss_shape(v), is_scaled,
@@ -94,7 +97,7 @@ Kernel make_cross_entropy_backward(const OpView& v) {
 Kernel make_cross_entropy_with_gradient(const OpView& v) {
   constexpr std::size_t kLossScale = 2;
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !outputs_are(v, {0}, dtype) || !outputs_are(v, {1, 2}, DType::f32)) return {};
+  if (!is_storage(dtype) || !v.outputs_are({0}, dtype) || !v.outputs_are({1, 2}, DType::f32)) return {};
   const LossShape shape = loss_shape(v);
   const bool is_scaled = v.has_in(kLossScale);
   const auto checked = v.context->ids().add(
@@ -110,11 +113,21 @@ Kernel make_cross_entropy_with_gradient(const OpView& v) {
 }
 
 Kernel make_mean(const OpView& v) {
-  if (!inputs_are(v, {0}, DType::f32) || !outputs_are(v, {0}, DType::f32)) return {};
+  if (!v.inputs_are({0}, DType::f32) || !v.outputs_are({0}, DType::f32)) return {};
   return [context = v.context, count = v.in(0).shape.numel(), weight = v.op.attrs.number("weight"),
           accumulate = v.accumulates()](const KernelArgs& args) {
     launch_mean(context->stream(), count, floats(args.in[0]), weight, accumulate, floats(args.out[0]));
   };
+}
+
+MakerRows loss_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kCausalSoftmax, make_causal_softmax, "causal_softmax"},
+          {&ops::kCausalSoftmaxBackward, make_causal_softmax_backward, "causal_softmax_backward"},
+          {&ops::kCrossEntropy, make_cross_entropy, "cross_entropy"},
+          {&ops::kCrossEntropyBackward, make_cross_entropy_backward, "cross_entropy_backward"},
+          {&ops::kCrossEntropyWithGradient, make_cross_entropy_with_gradient, "cross_entropy_with_gradient"},
+          {&ops::kMean, make_mean, "mean"}};
 }
 
 }  // namespace rooflm::backends::cuda

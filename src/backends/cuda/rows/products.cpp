@@ -3,11 +3,11 @@
 #include <numeric>
 
 #include "backends/cuda/gemm.h"
-#include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/elementwise.h"
-#include "backends/product_with_gelu.h"
+#include "backends/cuda/rows/rows.h"
 #include "core/error.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -40,7 +40,7 @@ GemmProblem problem_of(const OpView& v) {
                 .tf32 = v.op.attrs.flag("tf32"),
                 .accumulate = v.accumulates(),
                 .bias = v.has_in(2),
-                .beside = v.op.attrs.flag("beside")};
+                .beside = v.op.lane == program::Lane::background};
   const bool single = p.batch == 1;
   p.align_a = alignment(v.op.input_offset, 0, p.factors, single ? 0 : p.m * p.k);
   p.align_b = alignment(v.op.input_offset, 1, p.factors, single ? 0 : p.k * p.n);
@@ -50,7 +50,7 @@ GemmProblem problem_of(const OpView& v) {
 }
 
 bool is_supported(const OpView& v, const GemmProblem& p) {
-  const bool factors = inputs_are(v, {0, 1}, p.factors) && is_storage(p.factors);
+  const bool factors = v.inputs_are({0, 1}, p.factors) && is_storage(p.factors);
   const bool result = p.result == DType::f32 || p.result == p.factors;
   return factors && result && (!v.has_in(2) || is_storage(v.in(2).dtype));
 }
@@ -68,6 +68,8 @@ class Bias {
     launch_cast(context_->stream(), n_, from_, bias, to_, rounded_);
     return rounded_;
   }
+  [[nodiscard]] bool is_rounded() const { return rounded_ != nullptr; }
+  [[nodiscard]] std::int64_t workspace_bytes() const { return is_rounded() ? bytes_of(n_, to_) : 0; }
 
  private:
   std::shared_ptr<Context> context_;
@@ -75,6 +77,15 @@ class Bias {
   DType from_, to_;
   void* rounded_ = nullptr;
 };
+
+/// Of `count` products one after the other; a bias that is rounded first takes a launch.
+KernelInfo info_of(const Gemm& gemm, std::int64_t count, const Bias& bias) {
+  KernelInfo info = gemm.info();
+  if (info.launches) *info.launches *= count;
+  if (info.launches && bias.is_rounded()) *info.launches += 1;
+  info.workspace_bytes += bias.workspace_bytes();
+  return info;
+}
 
 /// Whether cuBLASLt can have GELU behind the product: in 16 bits, where all rows are aligned for any tile.
 bool takes_gelu(const OpView& v, const GemmProblem& p) {
@@ -104,7 +115,8 @@ Kernel make_matmul(const OpView& v) {
   const std::int64_t a_bytes = bytes_of(p.m * p.k, p.factors);
   const std::int64_t b_bytes = bytes_of(p.k * p.n, p.factors);
   const std::int64_t c_bytes = bytes_of(p.m * p.n, p.result);
-  return [=, has_bias = p.bias, bias_of = Bias(v, p)](const KernelArgs& args) {
+  const Bias bias_of(v, p);
+  const auto run = [=, has_bias = p.bias](const KernelArgs& args) {
     const auto* a = static_cast<const std::byte*>(args.in[0]);
     const auto* b = static_cast<const std::byte*>(args.in[1]);
     auto* c = static_cast<std::byte*>(args.out[0]);
@@ -113,42 +125,46 @@ Kernel make_matmul(const OpView& v) {
       gemm->submit({.a = a + i * a_bytes, .b = b + i * b_bytes, .c = c + i * c_bytes, .bias = bias});
     }
   };
+  return {run, info_of(*gemm, count, bias_of)};
 }
 
-/// One product, which stores gelu of its sums and, rounded, the sums; two kernels where cuBLASLt has none.
+/// One product, which stores gelu of its sums and, rounded, the sums; empty where cuBLASLt has none.
 /// Inputs: a, b, bias. Outputs: y, x.
 Kernel make_matmul_gelu(const OpView& v) {
   GemmProblem p = problem_of(v);
   p.epilogue = GemmEpilogue::gelu;
   const bool fits = takes_gelu(v, p) && is_supported(v, p) && v.out(1).dtype == p.result;
   const auto gemm = fits ? find_gemm(v, p) : nullptr;
-  if (gemm == nullptr) return compose_matmul_gelu(v, make_matmul, make_gelu);
-  return [gemm, bias_of = Bias(v, p)](const KernelArgs& args) {
+  if (gemm == nullptr) return {};
+  const Bias bias_of(v, p);
+  const auto run = [gemm, bias_of](const KernelArgs& args) {
     gemm->submit({.a = args.in[0],
                   .b = args.in[1],
                   .c = args.out[0],
                   .bias = bias_of.get(args.in[2]),
                   .aux = args.out[1]});
   };
+  return {run, info_of(*gemm, 1, bias_of)};
 }
 
-/// One product whose sums are multiplied before they are rounded; two kernels where cuBLASLt has none.
+/// One product whose sums are multiplied before they are rounded; empty where cuBLASLt has none.
 /// Inputs: a, b, x.
 Kernel make_matmul_gelu_backward(const OpView& v) {
   GemmProblem p = problem_of(v);
   p.bias = false;
   p.epilogue = GemmEpilogue::gelu_gradient;
-  const bool fits = takes_gelu(v, p) && inputs_are(v, {0, 1}, p.factors) && v.in(2).dtype == p.result;
+  const bool fits = takes_gelu(v, p) && v.inputs_are({0, 1}, p.factors) && v.in(2).dtype == p.result;
   const auto gemm = fits ? find_gemm(v, p) : nullptr;
-  if (gemm == nullptr) return compose_matmul_gelu_backward(v, make_matmul, make_gelu_backward);
-  return [gemm](const KernelArgs& args) {
-    gemm->submit({.a = args.in[0], .b = args.in[1], .c = args.out[0], .aux = args.in[2]});
-  };
+  if (gemm == nullptr) return {};
+  return {[gemm](const KernelArgs& args) {
+            gemm->submit({.a = args.in[0], .b = args.in[1], .c = args.out[0], .aux = args.in[2]});
+          },
+          gemm->info()};
 }
 
 Kernel make_bias_add(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !outputs_are(v, {0}, dtype) || !inputs_are(v, {1}, DType::f32)) return {};
+  if (!is_storage(dtype) || !v.outputs_are({0}, dtype) || !v.inputs_are({1}, DType::f32)) return {};
   return [context = v.context, dtype, rows = rows_of(v.in(0)),
           cols = v.in(0).shape[-1]](const KernelArgs& args) {
     launch_bias_add(context->stream(), dtype, rows, cols, args.in[0], floats(args.in[1]), args.out[0]);
@@ -157,14 +173,26 @@ Kernel make_bias_add(const OpView& v) {
 
 Kernel make_bias_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !outputs_are(v, {0}, DType::f32)) return {};
+  if (!is_storage(dtype) || !v.outputs_are({0}, DType::f32)) return {};
   const std::int64_t rows = rows_of(v.in(0));
   const std::int64_t cols = v.in(0).shape[-1];
-  void* workspace = v.context->scratch(bias_backward_workspace_bytes(rows, cols));
-  return [=, context = v.context, accumulate = v.accumulates()](const KernelArgs& args) {
+  const std::size_t bytes = bias_backward_workspace_bytes(rows, cols);
+  void* workspace = v.context->scratch(bytes);
+  const auto run = [=, context = v.context, accumulate = v.accumulates()](const KernelArgs& args) {
     launch_bias_backward(context->stream(), dtype, rows, cols, args.in[0], floats(args.out[0]), accumulate,
                          workspace);
   };
+  constexpr std::int64_t kStages = 2;  // of partial sums
+  return {run, {.workspace_bytes = as_bytes(bytes), .launches = kStages}};
+}
+
+MakerRows products_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kMatmul, make_matmul, "matmul"},
+          {&ops::kMatmulGelu, make_matmul_gelu, "matmul_gelu"},
+          {&ops::kMatmulGeluBackward, make_matmul_gelu_backward, "matmul_gelu_backward"},
+          {&ops::kBiasAdd, make_bias_add, "bias_add"},
+          {&ops::kBiasBackward, make_bias_backward, "sum_rows"}};
 }
 
 }  // namespace rooflm::backends::cuda

@@ -1,6 +1,8 @@
 // Kernels that map elements one by one, bound to ops.
-#include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/kernels/elementwise.h"
+
+#include "backends/cuda/rows/rows.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cuda {
 
@@ -8,7 +10,7 @@ using core::DType;
 
 Kernel make_add(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !inputs_are(v, {1}, dtype) || !outputs_are(v, {0}, dtype)) return {};
+  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
   return [context = v.context, dtype, count = v.in(0).shape.numel()](const KernelArgs& args) {
     launch_add(context->stream(), dtype, count, args.in[0], args.in[1], args.out[0]);
   };
@@ -25,7 +27,7 @@ Kernel make_cast(const OpView& v) {
 
 Kernel make_gelu(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !outputs_are(v, {0}, dtype)) return {};
+  if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
   return [context = v.context, dtype, count = v.in(0).shape.numel()](const KernelArgs& args) {
     launch_gelu(context->stream(), dtype, count, args.in[0], args.out[0]);
   };
@@ -34,7 +36,7 @@ Kernel make_gelu(const OpView& v) {
 /// Inputs: dy, x.
 Kernel make_gelu_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !inputs_are(v, {1}, dtype) || !outputs_are(v, {0}, dtype)) return {};
+  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
   return [context = v.context, dtype, count = v.in(0).shape.numel()](const KernelArgs& args) {
     launch_gelu_backward(context->stream(), dtype, count, args.in[0], args.in[1], args.out[0]);
   };
@@ -42,7 +44,7 @@ Kernel make_gelu_backward(const OpView& v) {
 
 Kernel make_swiglu(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !outputs_are(v, {0}, dtype)) return {};
+  if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
   return [context = v.context, dtype, rows = rows_of(v.out(0)),
           width = v.out(0).shape[-1]](const KernelArgs& args) {
     launch_swiglu(context->stream(), dtype, rows, width, args.in[0], args.out[0]);
@@ -52,11 +54,21 @@ Kernel make_swiglu(const OpView& v) {
 /// Inputs: dy [.., F], h [.., 2F].
 Kernel make_swiglu_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !inputs_are(v, {1}, dtype) || !outputs_are(v, {0}, dtype)) return {};
+  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
   return [context = v.context, dtype, rows = rows_of(v.in(0)),
           width = v.in(0).shape[-1]](const KernelArgs& args) {
     launch_swiglu_backward(context->stream(), dtype, rows, width, args.in[0], args.in[1], args.out[0]);
   };
+}
+
+MakerRows elementwise_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kAdd, make_add, "map<Add>"},
+          {&ops::kCast, make_cast, "map<Identity>"},
+          {&ops::kGelu, make_gelu, "map<Gelu>"},
+          {&ops::kGeluBackward, make_gelu_backward, "map<GeluBackward>"},
+          {&ops::kSwiGlu, make_swiglu, "swiglu"},
+          {&ops::kSwiGluBackward, make_swiglu_backward, "swiglu_backward"}};
 }
 
 }  // namespace rooflm::backends::cuda

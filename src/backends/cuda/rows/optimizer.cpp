@@ -1,10 +1,12 @@
 // The optimizer step, bound to ops.
+#include "backends/cuda/kernels/optimizer.h"
+
 #include <utility>
 #include <vector>
 
-#include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/kernels/loss_scale.h"
-#include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/rows/rows.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -14,7 +16,7 @@ using core::DType;
 /// Everything is fp32.
 bool all_f32(const OpView& v) {
   for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
-    if (!inputs_are(v, {i}, DType::f32)) return false;
+    if (!v.inputs_are({i}, DType::f32)) return false;
   }
   return true;
 }
@@ -26,7 +28,7 @@ bool is_gradient(const OpView& v, std::size_t input) {
 /// Whether an update of `stride` inputs per tensor has dtypes and sizes that the kernels take.
 bool fits(const OpView& v, std::size_t stride) {
   constexpr std::int64_t kPlaneUnit = 8;
-  if (!inputs_are(v, {0, 1}, DType::f32)) return false;
+  if (!v.inputs_are({0, 1}, DType::f32)) return false;
   for (std::size_t i = 2; i < v.op.inputs.size(); ++i) {
     const std::size_t operand = (i - 2) % stride;
     if (operand == 1 ? !is_gradient(v, i) : v.in(i).dtype != DType::f32) return false;
@@ -52,7 +54,7 @@ struct Update {
       : inputs_each(inputs),
         outputs_each(outputs),
         has_copies(v.op.attrs.flag("copies")),
-        runs_beside(v.op.attrs.flag("beside")),
+        runs_beside(v.op.lane == program::Lane::background),
         step{.max_norm = v.number("max_norm"),
              .weight_decay = v.number("weight_decay"),
              .scaled = v.op.attrs.flag("scaled")} {
@@ -66,6 +68,11 @@ struct Update {
     }
   }
 
+  [[nodiscard]] std::vector<std::int64_t> sizes() const {
+    std::vector<std::int64_t> counts;
+    for (const UpdatedTensor& tensor : shapes) counts.push_back(tensor.count);
+    return counts;
+  }
   /// The stream that the update belongs in.
   [[nodiscard]] cudaStream_t stream(const Context& context) const {
     return runs_beside ? context.fork() : context.stream();
@@ -101,13 +108,16 @@ Kernel make_global_norm(const OpView& v) {
     if (!is_gradient(v, i)) return {};
     shapes.push_back({.count = v.in(i).shape.numel(), .is_bf16 = v.in(i).dtype == DType::bf16});
   }
-  if (!outputs_are(v, {0}, DType::f32)) return {};
-  void* workspace = v.context->scratch(global_norm_workspace_bytes(sizes_of(shapes)));
-  return [=, context = v.context](const KernelArgs& args) {
+  if (!v.outputs_are({0}, DType::f32)) return {};
+  const std::vector<std::int64_t> sizes = sizes_of(shapes);
+  const std::size_t bytes = global_norm_workspace_bytes(sizes);
+  void* workspace = v.context->scratch(bytes);
+  const auto run = [=, context = v.context](const KernelArgs& args) {
     std::vector<NormedTensor> tensors = shapes;
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].gradient = args.in[i];
     launch_global_norm(context->stream(), tensors, floats(args.out[0]), workspace);
   };
+  return {run, {.workspace_bytes = as_bytes(bytes), .launches = global_norm_launches(sizes)}};
 }
 
 /// Inputs: hyper, norm, state. Outputs: hyper, norm, state.
@@ -127,17 +137,29 @@ Kernel make_adamw(const OpView& v) {
   update.step.beta1 = v.number("beta1");
   update.step.beta2 = v.number("beta2");
   update.step.eps = v.number("eps");
-  return [context = v.context, update = std::move(update)](const KernelArgs& args) {
-    launch_adamw(update.stream(*context), update.step_of(args), update.tensors_of(args));
-  };
+  const std::int64_t launches = update_launches(update.sizes());
+  return {[context = v.context, update = std::move(update)](const KernelArgs& args) {
+            launch_adamw(update.stream(*context), update.step_of(args), update.tensors_of(args));
+          },
+          {.launches = launches}};
 }
 
 Kernel make_sgd(const OpView& v) {
   constexpr std::size_t kInputs = 2;
   if (!fits(v, kInputs)) return {};
-  return [context = v.context, update = Update(v, kInputs, 1)](const KernelArgs& args) {
-    launch_sgd(update.stream(*context), update.step_of(args), update.tensors_of(args));
-  };
+  const Update update(v, kInputs, 1);
+  return {[context = v.context, update](const KernelArgs& args) {
+            launch_sgd(update.stream(*context), update.step_of(args), update.tensors_of(args));
+          },
+          {.launches = update_launches(update.sizes())}};
+}
+
+MakerRows optimizer_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kGlobalNorm, make_global_norm, "square_sums"},
+          {&ops::kLossScale, make_loss_scale, "loss_scale"},
+          {&ops::kAdamW, make_adamw, "adamw"},
+          {&ops::kSgd, make_sgd, "sgd"}};
 }
 
 }  // namespace rooflm::backends::cuda
