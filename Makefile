@@ -10,7 +10,7 @@ help: ## List the targets
 deps: ## Install what building and checking need (Debian packages; asks for nothing that is there)
 	scripts/install_deps build check demo page browser
 
-build: ## Build build/release/rooflm and the tests (PRESET=dev|asan|tsan|cpu-only for another preset)
+build: ## Build build/release/rooflm and the tests (PRESET=dev|asan|tsan|cpu-only|all-gpus for another preset)
 	scripts/install_deps build page
 	cmake --preset $(PRESET)
 	cmake --build --preset $(PRESET)

@@ -35,10 +35,27 @@ else()
 endif()
 
 if(ROOFLM_HAS_CUDA)
-  # Ampere, Ada, Hopper and Blackwell; the last one also as PTX for what comes after it.
+  # AUTO: the GPUs of this machine, and Hopper, which the kernels are tuned for, where there is none. ALL, for releases:
+  # Ampere, Ada, Hopper and Blackwell; the last one also as PTX for what comes after it. Six architectures take six
+  # times as long to compile.
+  set(ROOFLM_CUDA_ARCHITECTURES AUTO CACHE STRING "AUTO (the GPUs here), ALL (for releases), or a list such as 80-real;90a-real")
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real 100-real 120
-        CACHE STRING "Compute capabilities to compile for")
+    if(ROOFLM_CUDA_ARCHITECTURES STREQUAL "ALL")
+      set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real 100-real 120)
+    elseif(ROOFLM_CUDA_ARCHITECTURES STREQUAL "AUTO")
+      execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+                      OUTPUT_VARIABLE capabilities RESULT_VARIABLE status ERROR_QUIET)
+      string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${capabilities}")
+      if(NOT status EQUAL 0 OR NOT capabilities)
+        set(capabilities 9.0)
+      endif()
+      list(REMOVE_DUPLICATES capabilities)
+      string(REPLACE "." "" CMAKE_CUDA_ARCHITECTURES "${capabilities}")
+      list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^90$" "90a")
+      list(TRANSFORM CMAKE_CUDA_ARCHITECTURES APPEND "-real")
+    else()
+      set(CMAKE_CUDA_ARCHITECTURES ${ROOFLM_CUDA_ARCHITECTURES})
+    endif()
   endif()
   enable_language(CUDA)
   # CMake 3.25 does not know that nvcc has C++20, which it has since 12.0.

@@ -199,7 +199,7 @@ TEST_F(CudaFault, AFullGpuIsOutOfMemory) {
 /// Without a GPU, too: what the driver's errors are turned into.
 TEST(CudaErrors, AreOneLineThatSaysWhatToDo) {
   using backends::cuda::explain;
-  EXPECT_NE(explain(cudaErrorNoKernelImageForDevice).find("CMAKE_CUDA_ARCHITECTURES"), std::string::npos);
+  EXPECT_NE(explain(cudaErrorNoKernelImageForDevice).find("ROOFLM_CUDA_ARCHITECTURES"), std::string::npos);
   EXPECT_NE(explain(cudaErrorInsufficientDriver).find("rooflm was built with CUDA"), std::string::npos);
   EXPECT_NE(explain(cudaErrorDevicesUnavailable).find("another process"), std::string::npos);
   EXPECT_NE(explain(cudaErrorMemoryAllocation).find("other programs"), std::string::npos);

@@ -38,7 +38,7 @@ std::string advice_for(cudaError_t error) {
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorInvalidKernelImage:
       return "this build was compiled for compute capabilities " ROOFLM_CUDA_ARCHITECTURES
-             "; -DCMAKE_CUDA_ARCHITECTURES=native compiles for the GPU at hand";
+             "; -DROOFLM_CUDA_ARCHITECTURES=AUTO compiles for the GPU at hand";
     case cudaErrorDevicesUnavailable:
     case cudaErrorDeviceAlreadyInUse:
       return "another process has it for itself, or it is being reset";
