@@ -44,24 +44,26 @@ Cell text_or_nothing(const std::string& text) { return text.empty() ? Cell() : C
 
 void set_phase(Row& row, const RunData& run, const char* phase) {
   const std::vector<double> seconds = run.seconds(phase);
-  const auto time = seconds.empty() ? std::nullopt : std::optional(core::summarise(seconds));
-  row.set(fmt::format("{}_ms_mean", phase), time ? Cell(time->mean * kMs) : Cell());
-  row.set(fmt::format("{}_ms_std", phase), time ? Cell(time->std * kMs) : Cell());
-  row.set(fmt::format("{}_ms_median", phase), time ? Cell(time->median * kMs) : Cell());
+  const bool is_timed = !seconds.empty();
+  const core::Summary time = is_timed ? core::summarise(seconds) : core::Summary();
+  row.set(fmt::format("{}_ms_mean", phase), is_timed ? Cell(time.mean * kMs) : Cell());
+  row.set(fmt::format("{}_ms_std", phase), is_timed ? Cell(time.std * kMs) : Cell());
+  row.set(fmt::format("{}_ms_median", phase), is_timed ? Cell(time.median * kMs) : Cell());
 }
 
 void set_step(Row& row, const RunData& run) {
   const std::vector<double> seconds = run.seconds(kStep);
-  const auto step = seconds.empty() ? std::nullopt : std::optional(core::summarise(seconds));
-  const auto set = [&](const char* key, auto value) { row.set(key, step ? Cell(value(*step)) : Cell()); };
-  set("step_ms_ci_low", [](const core::Summary& s) { return s.median_ci.low * kMs; });
-  set("step_ms_ci_high", [](const core::Summary& s) { return s.median_ci.high * kMs; });
-  set("step_ms_min", [](const core::Summary& s) { return s.min * kMs; });
-  set("step_ms_mad", [](const core::Summary& s) { return s.mad * kMs; });
-  set("outliers", [](const core::Summary& s) { return static_cast<std::int64_t>(s.outliers); });
-  set("drift_ratio", [](const core::Summary& s) { return s.drift.ratio; });
-  set("drift_p", [](const core::Summary& s) { return s.drift.p; });
-  if (step) row.set("steps", static_cast<std::int64_t>(step->count));
+  const bool is_timed = !seconds.empty();
+  const core::Summary step = is_timed ? core::summarise(seconds) : core::Summary();
+  const auto set = [&](const char* key, double value) { row.set(key, is_timed ? Cell(value) : Cell()); };
+  set("step_ms_ci_low", step.median_ci.low * kMs);
+  set("step_ms_ci_high", step.median_ci.high * kMs);
+  set("step_ms_min", step.min * kMs);
+  set("step_ms_mad", step.mad * kMs);
+  row.set("outliers", is_timed ? Cell(static_cast<std::int64_t>(step.outliers)) : Cell());
+  set("drift_ratio", step.drift.ratio);
+  set("drift_p", step.drift.p);
+  if (is_timed) row.set("steps", static_cast<std::int64_t>(step.count));
 }
 
 const Row* find_eager(const std::vector<Row>& rows, const Row& fused) {
