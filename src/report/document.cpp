@@ -134,7 +134,7 @@ void add_run_sentences(const RunData& run, const std::string& prefix, std::vecto
   for (const char* key : {"stop_reason", "drift", "others_share", "observer_cost", "clock_note"}) {
     if (is_on_gpu(run) && std::string_view(key) == "clock_note") continue;  // the host's clock
     const std::string text = run.text(key);
-    const char* lead = std::string_view(key) == "stop_reason" ? "Sampling stopped after: " : "";
+    const char* lead = std::string_view(key) == "stop_reason" ? "Sampling stopped: " : "";
     if (!text.empty()) all.push_back(fmt::format("{}{}{}", prefix, lead, text));
   }
 }

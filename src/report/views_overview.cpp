@@ -107,7 +107,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("largest block", largest_block(run));
   lines.add("peak memory", figures.peak_bytes, "byte", Show::bytes);
   lines.add("loss", run.number("loss"), "nats", Show::plain);
-  lines.add("stopped after", run.text("stop_reason"));
+  lines.add("stop reason", run.text("stop_reason"));
   lines.add("drift", run.text("drift"));
   lines.add("load", run.text("others_share"));
   // The clock is the host's: it says nothing of a GPU.

@@ -75,7 +75,7 @@ TEST(Views, PhasesAndOverview) {
   EXPECT_EQ(phases.charts[0].series.size(), 3U);
   const View overview = make_view("overview", set);
   EXPECT_NEAR(row_of(table_of(overview, "overview"), {{"what", "MFU"}}).number("value"), 0.4, 1e-9);
-  EXPECT_EQ(row_of(table_of(overview, "overview"), {{"what", "stopped"}}).text("shown"),
+  EXPECT_EQ(row_of(table_of(overview, "overview"), {{"what", "stop reason"}}).text("shown"),
             "interval within 1 %");
   EXPECT_EQ(table_of(overview, "overview.machine").rows.at(0).text("value"), "imaginary & <fast>");
 }
