@@ -159,7 +159,8 @@ TEST(Verify, EveryOpRunsOncePerObservedStep) {
   expect_broken(
       [](MadeUpRun& made) {
         made.events.push_back(made.events.back());
-        made.events.back().device_ns = made.events.back().wall_ns = 0;
+        made.events.back().device_ns = 0;
+        made.events.back().wall_ns = 0;
       },
       {"every op runs in every observed step", "instances of an op are the observed steps"});
   expect_broken([](MadeUpRun& made) { made.events.back().op = 99; },
