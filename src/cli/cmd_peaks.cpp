@@ -65,22 +65,21 @@ Row ceiling_row(const record::Ceiling& ceiling) {
   return row;
 }
 
-/// A row without a rate behind the products of the dtype, which says why the processor has no instruction
-/// peak.
-void add_missing_instructions(core::DType dtype, std::vector<Row>& rows) {
-  const std::string name(core::name_of(dtype));
-  const std::string reason = measure::why_no_instruction_peak(name);
+/// A row without a rate behind the products of the dtype, which says why the device has no instruction peak.
+void add_missing_instructions(const std::string& device, const std::string& dtype, std::vector<Row>& rows) {
+  const std::string reason =
+      device == "cpu" ? measure::why_no_instruction_peak(dtype) : why_no_instruction_peak(device, dtype);
   if (reason.empty()) return;
   Row row;
   row.set("what", "instruction");
-  row.set("device", "cpu");
+  row.set("device", device);
   row.set("level", "");
-  row.set("dtype", name);
+  row.set("dtype", dtype);
   row.set("value", Cell{});
   row.set("unit", "flop/s");
   row.set("problem", reason);
   const auto last = std::find_if(rows.rbegin(), rows.rend(), [&](const Row& other) {
-    return other.text("what") == "matmul" && other.text("dtype") == name;
+    return other.text("what").starts_with("matmul") && other.text("dtype") == dtype;
   });
   rows.insert(last.base(), std::move(row));
 }
@@ -165,8 +164,10 @@ std::optional<double> seconds_of(const Options& options) {
 std::vector<record::Ceiling> measure_gpu(const Options& options, const std::string& device,
                                          const std::vector<ComputeDtype>& dtypes) {
   const auto seconds = seconds_of(options);
-  auto ceilings =
-      gpu_ceilings({.device = device, .dtypes = dtypes, .remeasure = options.remeasure, .seconds = seconds});
+  GpuCeilingRequest request{
+      .device = device, .dtypes = dtypes, .remeasure = options.remeasure, .seconds = seconds};
+  if (options.dtype.empty()) request.instructions_only = {"fp8"};  // no products of ours yet
+  auto ceilings = gpu_ceilings(request);
   const auto links = gpu_links(device, seconds);
   ceilings.insert(ceilings.end(), links.begin(), links.end());
   return ceilings;
@@ -188,10 +189,11 @@ int run(const Options& options) {
     std::vector<Row> rows;
     for (const record::Ceiling& ceiling : ceilings) rows.push_back(ceiling_row(ceiling));
     add_instruction_shares(ceilings, rows);
-    table.rows.insert(table.rows.end(), rows.begin(), rows.end());
     for (const ComputeDtype dtype : dtypes) {
-      if (device == "cpu") add_missing_instructions(dtype.dtype, table.rows);
+      const std::string name(dtype.tf32 ? "tf32" : core::name_of(dtype.dtype));
+      add_missing_instructions(device, name, rows);
     }
+    table.rows.insert(table.rows.end(), rows.begin(), rows.end());
   }
   write_out(format_table(table, format));
   return 0;

@@ -1,10 +1,14 @@
 // All that a GPU can do at best.
 #include "cli/gpu_ceilings.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <iterator>
+#include <thread>
 #include <utility>
 
 #include "backends/cuda/device.h"
@@ -13,6 +17,7 @@
 #include "cli/output.h"
 #include "core/error.h"
 #include "core/statistics.h"
+#include "core/units.h"
 #include "measure/ceilings.h"
 #include "measure/sampling.h"
 
@@ -57,6 +62,40 @@ measure::Peak measure_loop(const backends::cuda::TimedLoop& loop, double seconds
           .rate = sample(loop, seconds)};
 }
 
+/// The loop with the highest rate under a lasting load, the others named, and that loop's rate on a GPU that
+/// was at rest.
+std::pair<measure::Peak, measure::Peak> measure_instructions(
+    const std::vector<backends::cuda::TimedLoop>& loops, const std::string& dtype, double seconds) {
+  constexpr auto kRest = std::chrono::milliseconds(8);
+  measure::Peak lasting{
+      .what = "instruction", .level = "", .dtype = dtype, .unit = "flop/s", .problem = "", .rate = {}};
+  const backends::cuda::TimedLoop* fastest = &loops.front();
+  std::string others;
+  for (const auto& loop : loops) {
+    const core::Summary rate = sample(loop, seconds);
+    const bool is_faster = rate.median > lasting.rate.median;
+    const double other = is_faster ? lasting.rate.median : rate.median;
+    if (other > 0) {
+      others +=
+          fmt::format("; {}: {}FLOP/s", is_faster ? fastest->problem : loop.problem, core::format_si(other));
+    }
+    if (!is_faster) continue;
+    lasting.rate = rate;
+    fastest = &loop;
+  }
+  measure::Peak burst = lasting;
+  burst.what = "instruction burst";
+  burst.problem = fastest->problem;
+  lasting.problem = fastest->problem + others;
+  std::vector<double> rates;
+  for (int i = 0; i < kBursts; ++i) {
+    std::this_thread::sleep_for(kRest);
+    rates.push_back(fastest->amount / fastest->run_s());
+  }
+  burst.rate = core::summarise(rates);
+  return {lasting, burst};
+}
+
 std::string name_of(const ComputeDtype& compute) {
   return std::string(compute.tf32 ? "tf32" : core::name_of(compute.dtype));
 }
@@ -74,13 +113,45 @@ class Collector {
 
   void add_products(const ComputeDtype& compute) {
     const std::string name = name_of(compute);
-    if (take([&](const record::Ceiling& row) { return row.unit == "flop/s" && row.dtype == name; })) return;
+    if (take([&](const record::Ceiling& row) {
+          return row.what.starts_with("matmul") && row.dtype == name;
+        })) {
+      return;
+    }
     note("measuring matmul {} on {}", name, request_->device);
     const std::vector<std::int64_t> extents = {4096, 8192};
     add(measure_products(
         request_->device, compute, 0, extents,
         {.seconds = request_->seconds.value_or(kProductSeconds), .min_samples = kMinSamples}));
     add(measure_product_bursts(request_->device, compute, extents, kBursts));
+  }
+
+  /// After the products of the dtype: an instruction peak below them is from a worse moment and is measured
+  /// again. The fastest instruction under a lasting load ("instruction"), and in bursts ("instruction
+  /// burst").
+  void add_instructions(const std::string& dtype) {
+    constexpr int kMostAttempts = 3;
+    const double reached = rate_of("matmul", dtype);
+    const double reached_burst = rate_of("matmul burst", dtype);
+    if (take([&](const record::Ceiling& row) {
+          return (row.what == "instruction" && row.dtype == dtype && row.value >= reached) ||
+                 (row.what == "instruction burst" && row.dtype == dtype && row.value >= reached_burst);
+        })) {
+      return;
+    }
+    const auto found = backends::cuda::instruction_loops(cuda_index(request_->device), dtype);
+    if (found.loops.empty()) return;
+    note("measuring the instruction peak of {} on {}", dtype, request_->device);
+    std::pair<measure::Peak, measure::Peak> best;
+    for (int i = 0; i < kMostAttempts; ++i) {
+      const auto peaks =
+          measure_instructions(found.loops, dtype, request_->seconds.value_or(kProductSeconds));
+      if (peaks.first.rate.median > best.first.rate.median) best.first = peaks.first;
+      if (peaks.second.rate.median > best.second.rate.median) best.second = peaks.second;
+      if (best.first.rate.median >= reached && best.second.rate.median >= reached_burst) break;
+    }
+    add_limit(best.first, reached);
+    add_limit(best.second, reached_burst);
   }
 
   void add_memory() {
@@ -110,6 +181,17 @@ class Collector {
     if (request_->remeasure || std::none_of(kept_.begin(), kept_.end(), is_wanted)) return false;
     std::copy_if(kept_.begin(), kept_.end(), std::back_inserter(rows_), is_wanted);
     return true;
+  }
+  [[nodiscard]] double rate_of(const std::string& what, const std::string& dtype) const {
+    const auto found = std::ranges::find_if(
+        rows_, [&](const record::Ceiling& row) { return row.what == what && row.dtype == dtype; });
+    return found == rows_.end() ? 0 : found->value;
+  }
+  /// A limit that products pass is none.
+  void add_limit(const measure::Peak& peak, double reached) {
+    if (peak.rate.median >= reached) return add(peak);
+    note("no {} peak of {}: {} did {}FLOP/s, products {}FLOP/s", peak.what, peak.dtype, peak.problem,
+         core::format_si(peak.rate.median), core::format_si(reached));
   }
   void add(const measure::Peak& peak) {
     const record::Ceiling row = row_of(peak, request_->device);
@@ -145,7 +227,11 @@ Rows gpu_ceilings(const GpuCeilingRequest& request) {
   measure::KeptCeilings kept = measure::read_ceilings(file, key);
   if (!kept.fault.empty()) note("measuring the ceilings again: {}", kept.fault);
   Collector collector(request, std::move(kept.rows));
-  for (const ComputeDtype& compute : request.dtypes) collector.add_products(compute);
+  for (const ComputeDtype& compute : request.dtypes) {
+    collector.add_products(compute);
+    collector.add_instructions(name_of(compute));
+  }
+  for (const std::string& dtype : request.instructions_only) collector.add_instructions(dtype);
   collector.add_memory();
   if (!collector.has_new() || file.empty()) return collector.rows();
   try {
@@ -155,6 +241,10 @@ Rows gpu_ceilings(const GpuCeilingRequest& request) {
     note("ceilings not kept: {}", error.what());
   }
   return collector.rows();
+}
+
+std::string why_no_instruction_peak(const std::string& device, const std::string& dtype) {
+  return backends::cuda::instruction_loops(cuda_index(device), dtype).missing;
 }
 
 Rows gpu_links(const std::string& device, std::optional<double> seconds) {

@@ -81,6 +81,11 @@ class LawBook {
   std::vector<LawResult> results_;
 };
 
+/// Ceilings: positive, within their intervals, products below the instruction peak of their dtype.
+void check_ceilings(const record::Reader& record, LawBook& laws);
+/// Ops against the instruction peak of the run's dtype, where there is one: needed matmul FLOP / peak is no
+/// more than the op's time.
+void check_instruction_peaks(const record::Reader& record, const record::Run& run, LawBook& laws);
 /// Times of phases and ops: parts against wholes, and how often each op ran.
 void check_times(const record::Reader& record, const record::Run& run, LawBook& laws);
 /// Work of ops against what the run says of itself, and times against roofs.

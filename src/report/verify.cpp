@@ -15,19 +15,6 @@
 namespace rooflm::report {
 namespace {
 
-void check_ceilings(const record::Reader& record, LawBook& laws) {
-  for (const record::Ceiling& ceiling : record.ceilings()) {
-    const std::string what = fmt::format("{} {} {}{}, {} threads", ceiling.device, ceiling.what,
-                                         ceiling.level, ceiling.dtype, ceiling.threads);
-    laws.positive("ceilings are positive", what, ceiling.value, ceiling.unit);
-    if (ceiling.samples <= 0) continue;
-    laws.at_most("ceilings lie within their interval", what, ceiling.ci_low, ceiling.value, ceiling.unit,
-                 kExact);
-    laws.at_most("ceilings lie within their interval", what, ceiling.value, ceiling.ci_high, ceiling.unit,
-                 kExact);
-  }
-}
-
 /// A record that says that it is finished has no run that goes on.
 void check_status(const record::Reader& record, LawBook& laws) {
   if (!record.is_complete()) return;
@@ -67,6 +54,7 @@ std::vector<LawResult> verify(const record::Reader& record) {
     LawBook laws(run.id, run.label);
     check_times(record, run, laws);
     check_work(record, run, laws);
+    check_instruction_peaks(record, run, laws);
     check_memory(record, run, laws);
     check_views(record, run, laws);
     check_activities(record, run, laws);

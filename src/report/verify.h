@@ -28,6 +28,7 @@ struct LawResult {
 
 /// All laws that there was something to check of, run by run in the order of the record. The laws:
 /// - ceilings are positive and lie within their interval; samples are positive;
+/// - no product and no op passes the instruction peak of its dtype (5 %; ops also 2 us), where there is one;
 /// - forward, backward and optimizer add up to the step: in no step more (5 % + 2 us), in the median step no
 /// less than
 ///   5 % + 50 us, which is what submitting and waiting may take;

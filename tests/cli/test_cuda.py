@@ -118,6 +118,9 @@ class Commands(OnGpu):
         for dtype in ("fp32", "tf32", "bf16", "fp16"):
             self.assertIn(("matmul", "", dtype), of)
             self.assertGreater(of[("matmul burst", "", dtype)], 0.9 * of[("matmul", "", dtype)])
+            if of.get(("instruction", "", dtype)):
+                self.assertGreaterEqual(of[("instruction", "", dtype)], of[("matmul", "", dtype)])
+                self.assertGreaterEqual(of[("instruction burst", "", dtype)], of[("matmul burst", "", dtype)])
         for what in ("read", "write", "update", "copy", "adamw"):
             self.assertIn((what, "DRAM", "fp32"), of)
         self.assertGreater(of[("read", "L2", "fp32")], of[("read", "DRAM", "fp32")])

@@ -65,6 +65,24 @@ TEST(Verify, ARecordWhoseNumbersFitPassesEveryLaw) {
   EXPECT_EQ(result_of(results, "phases add up to the step").label, "tiny made up");
 }
 
+TEST(Verify, NothingPassesTheInstructionPeak) {
+  const auto broken = [](double products, double peak) {
+    std::vector<std::string> laws;
+    for (const LawResult& result : verify_made_up(
+             [](MadeUpRun&) {}, {{.what = "matmul", .dtype = "fp32", .value = products, .unit = "flop/s"},
+                                 {.what = "instruction", .dtype = "fp32", .value = peak, .unit = "flop/s"},
+                                 {.what = "instruction", .dtype = "bf16", .value = 1, .unit = "flop/s"}})) {
+      if (result.violated > 0) laws.push_back(result.law);
+    }
+    return laws;
+  };
+  EXPECT_TRUE(broken(1e12, 1e12).empty());
+  EXPECT_TRUE(broken(1.04e12, 1e12).empty());  // clocks
+  EXPECT_EQ(broken(1.06e12, 1e12), std::vector<std::string>{"products do not pass the instruction peak"});
+  // Its first op computes 1000 flop.
+  EXPECT_EQ(broken(1e5, 1e5), std::vector<std::string>{"no op computes faster than the instruction peak"});
+}
+
 TEST(Verify, NothingToCheckIsNoViolation) {
   const record::TemporaryFolder folder;
   record::Writer(folder / "a.rooflm", "empty").finish();

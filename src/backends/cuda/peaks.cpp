@@ -11,46 +11,13 @@
 #include <utility>
 
 #include "backends/cuda/check.h"
-#include "backends/cuda/context.h"
 #include "backends/cuda/kernels/memory_loops.h"
 #include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/peaks_bench.h"
 #include "core/units.h"
 
 namespace rooflm::backends::cuda {
 namespace {
-
-constexpr double kMs = 1e-3;
-
-/// A context with memory to walk through, and two events. What runs on it keeps it.
-class Bench {
- public:
-  Bench(int index, std::size_t bytes)
-      : context_(index, {}), memory_(context_.allocate(bytes)), begin_(make_event()), end_(make_event()) {
-    check(cudaMemsetAsync(memory_.data(), 0, bytes, stream()), "filling memory");
-    context_.synchronize();
-  }
-  [[nodiscard]] cudaStream_t stream() const { return context_.stream(); }
-  [[nodiscard]] float* floats(std::int64_t first) const {
-    return static_cast<float*>(memory_.data()) + first;
-  }
-  /// Device time of what `submit` submits.
-  template <class Submit>
-  [[nodiscard]] double time_s(Submit&& submit) const {
-    context_.select();
-    check(cudaEventRecord(begin_.get(), stream()), "timing a loop");
-    submit(stream());
-    check(cudaEventRecord(end_.get(), stream()), "timing a loop");
-    context_.synchronize();
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, begin_.get(), end_.get()), "timing a loop");
-    return static_cast<double>(ms) * kMs;
-  }
-
- private:
-  Context context_;
-  DeviceMemory memory_;
-  EventHandle begin_, end_;
-};
 
 /// Half of what is free, at most 4 GiB: many times any cache.
 std::size_t walk_bytes(int index) {

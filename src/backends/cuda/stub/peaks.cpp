@@ -19,6 +19,8 @@ std::vector<TimedLoop> memory_loops(int index) { refuse(index); }
 
 std::vector<TimedLoop> link_loops(int index) { refuse(index); }
 
+InstructionLoops instruction_loops(int index, const std::string& /*dtype*/) { refuse(index); }
+
 double l2_bytes(int /*index*/) { return 0; }
 
 }  // namespace rooflm::backends::cuda
