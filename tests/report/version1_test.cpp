@@ -86,7 +86,7 @@ TEST(Version1, EveryViewTheDocumentCompareAndVerifyWork) {
     EXPECT_FALSE(make_document(set, nullptr).empty());
     const record::Reader record(data(name));
     EXPECT_EQ(record.meta("schema"), "2");
-    EXPECT_FALSE(compare(record, record).rows.empty()) << name;
+    EXPECT_FALSE(compare(record, record, {}).rows.empty()) << name;
     for (const LawResult& result : verify(record)) {
       // Its writer measured on a busy machine: the only law that it found broken itself.
       if (result.law == "no time beats its roof") continue;
