@@ -121,9 +121,11 @@ void add_notes(Table& table, const Ceilings& ceilings) {
   }
   if (!ceilings.measured().empty()) {
     table.notes.emplace_back(
-        "of_peak = matrix-product FLOP of the program / median step time / peak. Causal attention counts in "
-        "full; flash "
-        "skips the masked half, so long sequences may pass 100%.");
+        "of_peak = matmul FLOP of the program / median step time / peak. The peak is the sustained rate of "
+        "square "
+        "matmuls measured here (rooflm peaks also has the instruction peak, which is higher). Causal "
+        "attention "
+        "counts in full; flash skips the masked half, so long sequences may pass 100%.");
     table.notes.emplace_back(
         "MFU = (6 N + 12 L C T) tokens/s / peak (PaLM, appendix B; N: parameters without input embeddings "
         "unless tied).");

@@ -166,7 +166,8 @@ Body declare_bench(CLI::App& app) {
       "for\n"
       "--seed and --threads; lists multiply into a sweep. Random tokens and weights, no data needed.\n"
       "MFU = (6 N + 12 L C T) tokens/s / peak; of_peak = matrix-product FLOP of the program / median step\n"
-      "time / peak; the peak is the matrix-product rate of the dtype, measured in the same run.\n"
+      "time / peak; the peak is the sustained matmul rate of the dtype, measured in the same run (not the\n"
+      "instruction peak, see rooflm peaks).\n"
       "Exit code 4 when every configuration is out of memory. Ctrl-C prints what was measured so far.\n\n"
       "Example: rooflm bench --model gpt2 --batch 4 --seq 64 --engine eager,fused --dtype fp32,bf16");
   return [options] { return run(*options); };

@@ -95,7 +95,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
   lines.add("model FLOP rate", figures.model_flop_per_s, "flop/s", Show::si);
   lines.add("MFU", figures.mfu, "share", Show::percent,
-            fmt::format(" = (6N + 12 L C T) tokens/s / {}flop/s",
+            fmt::format(" = (6N + 12 L C T) tokens/s / {}flop/s, the matmul peak",
                         core::format_si(figures.peak_flop_per_s.value_or(0))));
   lines.add("matrix products", figures.matmul_share, "share", Show::percent,
             " of that peak, counted op by op over the whole step");
