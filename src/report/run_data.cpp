@@ -54,13 +54,9 @@ std::vector<TimedOp> timed_ops(const record::Reader& reader, std::int64_t run,
 
 std::optional<std::int64_t> layer_of(std::string_view scope) { return core::Scope(scope).layer(); }
 
-<<<<<<< HEAD
-std::string part_of(std::string_view scope) { return std::string(core::Scope(scope).part()); }
-=======
 bool is_on_gpu(const RunData& run) { return run.setting("device").starts_with("cuda"); }
 
-std::string part_of(std::string_view scope) { return std::string(within_layer(scope)); }
->>>>>>> main
+std::string part_of(std::string_view scope) { return std::string(core::Scope(scope).part()); }
 
 std::string block_of(std::string_view scope) { return std::string(core::Scope(scope).block()); }
 
