@@ -26,7 +26,7 @@ struct KernelArgs {
 
 /// What really runs, as far as it is known when the kernel is made.
 struct KernelInfo {
-  std::string name{};  ///< as its library or our code calls it: "adamw<f32>", "brg:avx512_core_bf16"
+  std::string name{};  ///< as its library or our code calls it: "adamw<fp32>", "brg:avx512_core_bf16"
   std::string library = "rooflm";    ///< "rooflm", "Eigen 3.4.0", "oneDNN 2.6.3", "cuBLASLt 13.0.2", ..
   std::string variant{};             ///< what the name leaves open: tile, stages, extents of a matmul
   std::int64_t workspace_bytes = 0;  ///< scratch memory that one execution uses, beside its operands

@@ -100,6 +100,14 @@ class Collector {
     }
   }
 
+  /// In flop/s; 0 before add_products.
+  [[nodiscard]] double rate_of_products(const std::string& dtype, int threads) const {
+    double rate = 0;
+    for (const record::Ceiling& row : rows_) {
+      if (row.what == "matmul" && row.dtype == dtype && row.threads == threads) rate = row.value;
+    }
+    return rate;
+  }
   [[nodiscard]] bool has_sure() const { return !sure_.empty(); }
   [[nodiscard]] std::size_t unsure() const { return measured_ - sure_.size(); }
   [[nodiscard]] const Rows& rows() const { return rows_; }
@@ -155,13 +163,6 @@ class Collector {
     rows_.push_back(measure::ceiling_row(peak));
     ++measured_;
     if (is_sure(peak)) sure_.push_back(rows_.back());
-  }
-  [[nodiscard]] double rate_of_products(const std::string& dtype, int threads) const {
-    double rate = 0;
-    for (const record::Ceiling& row : rows_) {
-      if (row.what == "matmul" && row.dtype == dtype && row.threads == threads) rate = row.value;
-    }
-    return rate;
   }
   [[nodiscard]] measure::SamplingOptions sampling(double usual_s) const {
     return {.seconds = seconds_.value_or(usual_s), .min_samples = 6};
@@ -249,7 +250,12 @@ std::vector<record::Ceiling> CeilingBook::raise(const std::set<std::string>& bou
     if (bound.starts_with(kMatmul)) {
       const core::DType dtype = parse_compute_dtype(bound.substr(kMatmul.size()), "cpu").dtype;
       collector.add_products(dtype, threads_);
-      collector.add_instructions(dtype, threads_);
+      const std::string name(core::name_of(dtype));
+      const bool is_passed = std::ranges::any_of(rows_, [&](const record::Ceiling& row) {
+        return row.what == "instruction" && row.dtype == name && row.threads == threads_ &&
+               row.value < collector.rate_of_products(name, threads_);
+      });
+      if (is_passed) collector.add_instructions(dtype, threads_);
     } else {
       collector.add_bandwidths(threads_, bound);
     }

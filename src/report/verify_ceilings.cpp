@@ -25,14 +25,16 @@ void check_products(const record::Ceiling& product, const std::vector<record::Ce
   constexpr std::string_view kMatmul = "matmul";
   if (!product.what.starts_with(kMatmul)) return;
   const std::string what = "instruction" + product.what.substr(kMatmul.size());
+  double limit = 0;  // the highest: a ceiling that was measured again has two rows
   for (const record::Ceiling& peak : all) {
-    if (peak.what != what || peak.device != product.device || peak.dtype != product.dtype ||
-        peak.threads != product.threads) {
-      continue;
+    if (peak.what == what && peak.device == product.device && peak.dtype == product.dtype &&
+        peak.threads == product.threads) {
+      limit = std::max(limit, peak.value);
     }
-    laws.at_most("products do not pass the instruction peak", name_of(product), product.value, peak.value,
-                 product.unit, kClocks);
   }
+  if (limit <= 0) return;
+  laws.at_most("products do not pass the instruction peak", name_of(product), product.value, limit,
+               product.unit, kClocks);
 }
 
 }  // namespace

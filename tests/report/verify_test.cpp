@@ -215,7 +215,8 @@ TEST(Verify, NoTimeBeatsItsRoof) {
 }
 
 TEST(Verify, MemoryBalances) {
-  expect_broken([](MadeUpRun& made) { made.memory[2].live_bytes = 201; }, {"live_bytes is the running sum"});
+  expect_broken([](MadeUpRun& made) { made.memory[2].live_bytes = 201; },
+                {"live_bytes is the running sum", "roles at the peak add up to the peak"});
   expect_broken([](MadeUpRun& made) { made.memory.pop_back(); }, {"a step frees what it allocates"});
   expect_broken(
       [](MadeUpRun& made) {

@@ -115,7 +115,7 @@ TEST_P(Trace, RowsNameTheKernelsThatRun) {
       EXPECT_NE(row.variant, "") << "its extents";
     }
     if (row.kind == "gelu") {
-      EXPECT_EQ(row.kernel, is_fused ? "gelu_forward<f32>" : "reference::gelu<f32>");
+      EXPECT_EQ(row.kernel, is_fused ? "gelu_forward<fp32>" : "reference::gelu<fp32>");
     }
   }
   EXPECT_EQ(libraries, (std::set<std::string>{"rooflm", is_fused ? "oneDNN" : "Eigen"}));
