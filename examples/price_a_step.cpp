@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/scope.h"
 #include "core/units.h"
 #include "engines/engine.h"
 #include "model/forward.h"
@@ -25,8 +26,7 @@ int main(int argc, char** argv) {
     std::map<std::string, program::Cost> blocks;
     program::Cost total;
     for (const program::Op& op : step.ops) {
-      std::string scope = op.scope;
-      if (scope.starts_with("h.")) scope = "h.*" + scope.substr(scope.find('/'));
+      const std::string scope = core::Scope(op.scope).any_layer();
       const program::Cost cost = program::cost_of(step, op);
       blocks[scope] += cost;
       total += cost;

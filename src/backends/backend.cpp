@@ -3,9 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <stdexcept>
 
+#include "backends/op_view.h"
 #include "core/error.h"
+#include "program/plain_form.h"
 
 namespace rooflm::backends {
 namespace {
@@ -23,13 +27,113 @@ class HostStopwatch final : public Stopwatch {
   std::vector<Clock::time_point> marks_;
 };
 
+/// The operands of a plain op among those of the fused op that it is a part of.
+class PlainOperands {
+ public:
+  PlainOperands(const program::Op& fused, const program::Op& plain)
+      : in_(find_all(fused, plain.inputs, plain.input_offset)),
+        out_(find_all(fused, plain.outputs, plain.output_offset)),
+        in_data_(in_.size()),
+        out_data_(out_.size()) {}
+
+  /// Valid until the next call.
+  KernelArgs bind(const KernelArgs& args) {
+    const auto fill = [&](const std::vector<Place>& places, std::vector<void*>& data) {
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        const auto [kind, index] = places[i];
+        data[i] = kind == Kind::none ? nullptr : (kind == Kind::input ? args.in : args.out)[index];
+      }
+    };
+    fill(in_, in_data_);
+    fill(out_, out_data_);
+    return {.in = in_data_, .out = out_data_};
+  }
+
+ private:
+  enum class Kind : std::uint8_t { none, input, output };
+  struct Place {
+    Kind kind = Kind::none;
+    std::size_t index = 0;
+  };
+
+  static std::int64_t offset_at(const std::vector<std::int64_t>& offsets, std::size_t i) {
+    return i < offsets.size() ? offsets[i] : 0;
+  }
+  static std::vector<Place> find_all(const program::Op& fused, const std::vector<program::TensorId>& ids,
+                                     const std::vector<std::int64_t>& offsets) {
+    std::vector<Place> places;
+    for (std::size_t i = 0; i < ids.size(); ++i) places.push_back(find(fused, ids[i], offset_at(offsets, i)));
+    return places;
+  }
+  static Place find(const program::Op& fused, program::TensorId id, std::int64_t offset) {
+    if (id == program::kNone) return {};
+    for (std::size_t i = 0; i < fused.outputs.size(); ++i) {
+      if (fused.outputs[i] == id && offset_at(fused.output_offset, i) == offset) return {Kind::output, i};
+    }
+    for (std::size_t i = 0; i < fused.inputs.size(); ++i) {
+      if (fused.inputs[i] == id && offset_at(fused.input_offset, i) == offset) return {Kind::input, i};
+    }
+    throw std::logic_error(
+        fmt::format("a plain op of {} has an operand that is none of its own", fused.def->name));
+  }
+
+  std::vector<Place> in_, out_;
+  std::vector<void*> in_data_, out_data_;
+};
+
 }  // namespace
+
+core::DType compute_dtype(const program::Program& program, const program::Op& op) {
+  const auto is_float = [&](program::TensorId id) {
+    return id != program::kNone && program.tensor(id).dtype != core::DType::i32;
+  };
+  for (const auto* ids : {&op.inputs, &op.outputs}) {
+    const auto found = std::find_if(ids->begin(), ids->end(), is_float);
+    if (found != ids->end()) return program.tensor(*found).dtype;
+  }
+  return core::DType::f32;
+}
+
+std::string kernel_name(std::string_view name, const program::Program& program, const program::Op& op) {
+  const std::string_view dtype = core::name_of(compute_dtype(program, op));
+  if (!name.ends_with('>')) return fmt::format("{}<{}>", name, dtype);
+  name.remove_suffix(1);
+  return fmt::format("{}, {}>", name, dtype);
+}
+
+std::string matmul_variant(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k,
+                           core::DType factors, core::DType result) {
+  const std::string count = batch == 1 ? "" : fmt::format("{}x ", batch);
+  const std::string_view to = factors == result ? "" : " -> ";
+  return fmt::format("{}{}x{}x{} {}{}{}", count, m, n, k, core::name_of(factors), to,
+                     factors == result ? "" : core::name_of(result));
+}
+
+KernelInfo combined(std::span<const Kernel> parts) {
+  KernelInfo whole{.library = {}, .launches = 0};
+  const auto append = [](std::string& text, const std::string& more) {
+    if (more.empty() || text == more) return;
+    text += (text.empty() ? "" : " + ") + more;
+  };
+  for (const auto& [run, part] : parts) {
+    append(whole.name, part.name);
+    append(whole.library, part.library);
+    append(whole.variant, part.variant);
+    whole.workspace_bytes = std::max(whole.workspace_bytes, part.workspace_bytes);
+    if (whole.launches && part.launches) {
+      *whole.launches += *part.launches;
+    } else {
+      whole.launches.reset();
+    }
+  }
+  return whole;
+}
 
 std::unique_ptr<Stopwatch> Backend::make_stopwatch(std::size_t marks) const {
   return std::make_unique<HostStopwatch>(marks);
 }
 
-std::unique_ptr<Recording> Backend::record(const std::function<void()>& /*submit*/, bool /*in_order*/) {
+std::unique_ptr<Recording> Backend::record(const SubmitStep& /*submit*/, bool /*in_order*/) {
   return nullptr;
 }
 
@@ -38,12 +142,43 @@ Kernel Backend::make_kernel(const program::Program& program, const program::Op& 
     if (row.op != op.def) continue;
     if (Kernel kernel = row.make(program, op)) return kernel;
   }
+  if (Kernel kernel = make_plain_kernel(program, op)) return kernel;
   std::string dtypes;
   for (const program::TensorId id : op.inputs) {
     if (id != program::kNone) dtypes += fmt::format(" {}", core::name_of(program.tensor(id).dtype));
   }
   throw core::Unavailable(fmt::format("{} has no kernel for {} in {} with inputs of{}", device(),
                                       op.def->name, op.scope, dtypes));
+}
+
+Kernel Backend::make_plain_kernel(const program::Program& program, const program::Op& op) const {
+  std::vector<Kernel> kernels;
+  std::vector<PlainOperands> operands;
+  for (const program::Op& plain : program::plain_ops(program, op)) {
+    kernels.push_back(make_kernel(program, plain));
+    operands.emplace_back(op, plain);
+  }
+  if (kernels.empty()) return {};
+  KernelInfo info = combined(kernels);
+  const auto run = [kernels = std::move(kernels),
+                    operands = std::move(operands)](const KernelArgs& args) mutable {
+    for (std::size_t i = 0; i < kernels.size(); ++i) kernels[i](operands[i].bind(args));
+  };
+  return {run, std::move(info)};
+}
+
+std::vector<KernelInfo> Backend::describe_kernels(const program::Program& program) const {
+  std::vector<KernelInfo> kernels;
+  for (const program::Op& op : program.ops) {
+    try {
+      kernels.push_back(make_kernel(program, op).info);
+    } catch (const core::Unavailable&) {
+      kernels.push_back({.library = {}});
+    } catch (const core::OutOfMemory&) {
+      kernels.push_back({.library = {}});
+    }
+  }
+  return kernels;
 }
 
 }  // namespace rooflm::backends

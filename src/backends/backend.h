@@ -1,13 +1,17 @@
 // What an engine needs of a device: memory, and for each op a kernel from an ordered table.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "program/program.h"
@@ -20,10 +24,32 @@ struct KernelArgs {
   std::span<void* const> out;
 };
 
+/// What really runs, as far as it is known when the kernel is made.
+struct KernelInfo {
+  std::string name{};  ///< as its library or our code calls it: "adamw<fp32>", "brg:avx512_core_bf16"
+  std::string library = "rooflm";    ///< "rooflm", "Eigen 3.4.0", "oneDNN 2.6.3", "cuBLASLt 13.0.2", ..
+  std::string variant{};             ///< what the name leaves open: tile, stages, extents of a matmul
+  std::int64_t workspace_bytes = 0;  ///< scratch memory that one execution uses, beside its operands
+  std::optional<std::int64_t> launches = 1;  ///< of the device in one execution; nullopt: not known
+};
+
 /// Runs one op. Made once per op of a program, so that anything expensive (choosing a variant, creating a
 /// primitive) happens before the first step. An output may share its storage with the input that
 /// OpDef::in_place_input names. Asynchronous devices only submit.
-using Kernel = std::function<void(const KernelArgs&)>;
+struct Kernel {
+  Kernel() = default;
+  /// A function is a kernel; `info` may be left to the row of the table that makes it (op_view.h).
+  template <class Run>
+  requires(!std::same_as<std::remove_cvref_t<Run>, Kernel> && std::invocable<Run&, const KernelArgs&>)
+      Kernel(Run runs, KernelInfo what = {})
+      : run(std::move(runs)), info(std::move(what)) {}  // NOLINT: implicit
+
+  explicit operator bool() const { return run != nullptr; }
+  void operator()(const KernelArgs& args) const { run(args); }
+
+  std::function<void(const KernelArgs&)> run;
+  KernelInfo info;
+};
 
 /// One row of a backend's kernel table. `make` returns an empty Kernel when this row does not handle the op's
 /// dtypes or variant; the next row for the same op is asked then. The reference kernel comes last.
@@ -47,6 +73,12 @@ class Stopwatch {
   [[nodiscard]] virtual double elapsed_s(std::size_t from, std::size_t to) const = 0;
 };
 
+/// One piece of work in a recording (a kernel, a copy, a fill) and the op that submitted it.
+struct NodeOp {
+  std::uint64_t node = 0;  ///< CUDA: the cudaGraphNode_t, of which CUPTI tells its id (cuptiGetGraphNodeId)
+  std::optional<std::size_t> op{};  ///< in the program; nullopt: a mark of the backend's own
+};
+
 /// Submitted work that a device keeps and can be given again at once.
 class Recording {
  public:
@@ -56,6 +88,8 @@ class Recording {
   virtual ~Recording() = default;
   /// Submits all of it; returns before it has run.
   virtual void replay() = 0;
+  /// All its work but marks of time; valid as long as the recording. Empty where a device knows none.
+  [[nodiscard]] virtual std::span<const NodeOp> nodes() const { return {}; }
 };
 
 /// A device and its kernels. The virtuals are about memory and time, never about single ops.
@@ -81,19 +115,27 @@ class Backend {
   /// A stopwatch for `marks` marks; the base class reads the host's clock, which is right for devices whose
   /// kernels return when they are done.
   [[nodiscard]] virtual std::unique_ptr<Stopwatch> make_stopwatch(std::size_t marks) const;
-  /// What `submit` gives to the device (kernels and marks; no copies to or from the host, no allocations),
-  /// recorded, not run. nullptr when the device records nothing: `submit` was not called then. `in_order`:
-  /// ops that may run beside others (passes::early_updates) do not, so that each can be timed.
-  [[nodiscard]] virtual std::unique_ptr<Recording> record(const std::function<void()>& submit, bool in_order);
+  /// What is submitted while a step is recorded: ops and marks; no copies to or from the host, no
+  /// allocations. It calls the given function after each op, with the op's index.
+  using SubmitStep = std::function<void(const std::function<void(std::size_t op)>& submitted)>;
+  /// What `submit` gives to the device, recorded, not run. nullptr when the device records nothing: `submit`
+  /// was not called then. `in_order`: ops that may run beside others do not, so that each can be timed.
+  [[nodiscard]] virtual std::unique_ptr<Recording> record(const SubmitStep& submit, bool in_order);
   /// Memory that an engine may still take, in bytes.
   [[nodiscard]] virtual double free_bytes() const = 0;
 
   /// Bytes that the backend itself holds for its kernels, beside what was allocated through it.
   [[nodiscard]] virtual std::int64_t workspace_bytes() const { return 0; }
 
-  /// The first kernel of the table that handles `op`; core::Unavailable names the op, its dtypes and the
-  /// device when there is none.
+  /// The first kernel of the table that handles `op`. A fused op without one runs as the plain ops that it
+  /// equals. core::Unavailable names the op, its dtypes and the device when there is no kernel.
   [[nodiscard]] Kernel make_kernel(const program::Program& program, const program::Op& op) const;
+  /// The kernels of the plain ops that a fused op equals (OpDef::plain), one after the other; empty for plain
+  /// ops. Throws as make_kernel.
+  [[nodiscard]] Kernel make_plain_kernel(const program::Program& program, const program::Op& op) const;
+  /// What would run each op of a program, in its order; nothing is allocated for its tensors. An op that has
+  /// no kernel here, or whose kernel finds no scratch memory, has an empty name.
+  [[nodiscard]] std::vector<KernelInfo> describe_kernels(const program::Program& program) const;
 
  private:
   std::vector<KernelRow> table_;

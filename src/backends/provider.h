@@ -91,12 +91,6 @@ class Provider {
   [[nodiscard]] virtual Lines environment() const { return {}; }
   /// The same as a JSON object, "" for none.
   [[nodiscard]] virtual std::string environment_json() const { return {}; }
-  /// Whose kernels run attention forward and backward in a backend that this made: "cuDNN 9.19.0" or "own";
-  /// "" where there is no choice.
-  [[nodiscard]] virtual std::pair<std::string, std::string> attention_kernels(
-      const Backend& /*backend*/) const {
-    return {};
-  }
   /// How the GEMM algorithms of a backend that this made were found, for the kernels made so far.
   [[nodiscard]] virtual GemmChoices gemm_choices(const Backend& /*backend*/) const { return {}; }
   /// Loops over its memories, and what brings work and data to it. Throw core::Unavailable,

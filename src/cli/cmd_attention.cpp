@@ -89,8 +89,8 @@ Row row_of(const lab::MeasuredAttention& measured, bool is_deterministic) {
   row.set("samples", static_cast<std::int64_t>(measured.result->forward.count));
   row.set("peak_bytes", static_cast<std::int64_t>(measured.result->peak_bytes));
   row.set("workspace_bytes", static_cast<std::int64_t>(measured.result->workspace_bytes));
-  row.set("attention_forward", text_cell(measured.forward_by));
-  row.set("attention_backward", text_cell(measured.backward_by));
+  row.set("attention_forward", text_cell(measured.result->forward_library));
+  row.set("attention_backward", text_cell(measured.result->backward_library));
   return row;
 }
 

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/config_options.h"
@@ -33,9 +34,21 @@ program::Program build(const Options& options, const lab::Point& point) {
   return compile::training_step(forward, point.step, stage);
 }
 
-std::string format_tables(const Options& options, Format format, const PlannedProgram& planned) {
+/// What would run each op; empty where the device is not here, and where nobody asks.
+std::vector<backends::KernelInfo> kernels_of(const Options& options, const lab::Point& point,
+                                             const program::Program& program) {
+  if (options.totals) return {};
+  try {
+    return lab::make_backend(point)->describe_kernels(program);
+  } catch (const core::Unavailable&) {
+    return {};
+  }
+}
+
+std::string format_tables(const Options& options, Format format, const PlannedProgram& planned,
+                          Kernels kernels) {
   std::string text;
-  if (!options.totals) text += format_table(op_table(planned, options.scope), format);
+  if (!options.totals) text += format_table(op_table(planned, options.scope, kernels), format);
   if (format == Format::csv) return options.totals ? format_table(block_table(planned), format) : text;
   for (const Table& table : {block_table(planned), phase_table(planned), memory_table(planned)}) {
     text += (text.empty() ? "" : "\n") + format_table(table, format);
@@ -48,12 +61,14 @@ int run(const Options& options) {
   if (options.inference && !options.stage.empty()) {
     throw core::UsageError("--inference has no stages: leave out --stage or --inference");
   }
-  const lab::Point point = options.config.single();
+  lab::Point point = options.config.single();
+  point.gemm_search = backends::GemmSearch::kept;  // looking at a program searches nothing
   const program::Program program = build(options, point);
   const passes::MemoryPlan plan = passes::plan_memory(program);
   const PlannedProgram planned{program, plan};
-  write_out(format == Format::json ? program_json(planned, options.scope, options.totals)
-                                   : format_tables(options, format, planned));
+  const std::vector<backends::KernelInfo> kernels = kernels_of(options, point, program);
+  write_out(format == Format::json ? program_json(planned, options.scope, options.totals, kernels)
+                                   : format_tables(options, format, planned, kernels));
   return 0;
 }
 
@@ -80,7 +95,8 @@ Body declare_program(CLI::App& app) {
   app.footer(
       "Nothing is allocated or run: models of any size can be looked at. FLOPs: a multiply-add is 2, causal\n"
       "attention counts in full. Bytes: every input read once, every output written once. Lifetimes are\n"
-      "indices of ops.\n\n"
+      "indices of ops. Kernels are those that the device of this machine takes, \"-\" where it is not "
+      "here.\n\n"
       "Example: rooflm program --model llama3-70b --batch 1 --seq 4096 --recompute selective --totals");
   return [options] { return run(*options); };
 }

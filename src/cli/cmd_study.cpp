@@ -30,31 +30,31 @@ struct Options {
 
   Options() {
     config.clear();
-    for (const char* name : {"n", "count", "strategy", "head-dim"}) others[name] = "";
+    for (const char* single : {"n", "count", "strategy", "head-dim"}) others[single] = "";
   }
 
   /// What an option of a study file stands for, by its name without dashes.
-  [[nodiscard]] std::string get(const std::string& name) {
-    if (const record::Field* field = record::find_option("--" + name)) return config.text(field->key);
-    return *other(name);
+  [[nodiscard]] std::string get(const std::string& option) {
+    if (const record::Field* field = record::find_option("--" + option)) return config.text(field->key);
+    return *other(option);
   }
-  void set(const std::string& name, const std::string& value) {
-    if (const record::Field* field = record::find_option("--" + name)) {
+  void set(const std::string& option, const std::string& value) {
+    if (const record::Field* field = record::find_option("--" + option)) {
       config.set(field->key, value);
     } else {
-      *other(name) = value;
+      *other(option) = value;
     }
   }
 
  private:
-  std::string* other(const std::string& name) {
+  std::string* other(const std::string& option) {
     const std::map<std::string, std::string*> measuring = {{"min-steps", &profile.min_steps},
                                                            {"max-steps", &profile.max_steps},
                                                            {"memory-limit", &profile.memory_limit},
                                                            {"max-seconds", &profile.max_seconds},
                                                            {"precision", &profile.precision}};
-    const auto found = measuring.find(name);
-    return found == measuring.end() ? &others.at(name) : found->second;
+    const auto found = measuring.find(option);
+    return found == measuring.end() ? &others.at(option) : found->second;
   }
 };
 

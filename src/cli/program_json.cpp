@@ -51,20 +51,29 @@ void add_cost(Json& json, const program::Cost& cost) {
   json["launches"] = cost.launches;
 }
 
-Json op_json(const PlannedProgram& planned, std::size_t index) {
+Json op_json(const PlannedProgram& planned, std::size_t index, Kernels kernels) {
   const Op& op = planned.program.ops[index];
   Json attributes = Json::object();
-  for (const auto& [name, value] : op.attrs.entries()) attributes[std::string(name)] = value;
+  for (const auto& [name, value] : op.attrs.entries()) {
+    std::visit([&](auto typed) { attributes[std::string(name)] = typed; }, value);
+  }
   Json json = {{"index", index},
                {"op", op.def->name},
                {"scope", op.scope},
                {"phase", program::name_of(op.phase)},
                {"micro_batch", op.micro_batch},
                {"recomputed", op.recomputed},
+               {"lane", program::name_of(op.lane)},
+               {"waits", op.waits},
                {"attributes", std::move(attributes)},
                {"inputs", operands_json(planned, op.inputs, op.input_offset)},
                {"outputs", operands_json(planned, op.outputs, op.output_offset)}};
   add_cost(json, program::cost_of(planned.program, op));
+  const bool is_known = !kernels.empty() && !kernels[index].name.empty();
+  json["kernel"] = is_known ? Json(kernels[index].name) : Json();
+  json["library"] = is_known ? Json(kernels[index].library) : Json();
+  json["variant"] = is_known ? Json(kernels[index].variant) : Json();
+  json["workspace_bytes"] = is_known ? Json(kernels[index].workspace_bytes) : Json();
   return json;
 }
 
@@ -87,12 +96,14 @@ Json memory_json(const PlannedProgram& planned) {
           {"persistent_by_role", std::move(by_role)},
           {"saved_for_backward_bytes", saved_for_backward_bytes(planned)},
           {"peak_live_bytes", planned.plan.peak_live_bytes},
+          {"unshared_peak_bytes", planned.plan.unshared_peak_bytes},
           {"arena_bytes", planned.plan.arena_bytes}};
 }
 
 }  // namespace
 
-std::string program_json(const PlannedProgram& planned, std::string_view scope, bool totals_only) {
+std::string program_json(const PlannedProgram& planned, std::string_view scope, bool totals_only,
+                         Kernels kernels) {
   Json totals = totals_json(step_totals(planned.program));
   totals["by_phase"] = Json::object();
   for (const auto& [phase, sums] : totals_by_phase(planned.program)) {
@@ -110,7 +121,7 @@ std::string program_json(const PlannedProgram& planned, std::string_view scope, 
     bool is_first = true;
     for (std::size_t i = 0; i < planned.program.ops.size(); ++i) {
       if (!planned.program.ops[i].scope.starts_with(scope)) continue;
-      text += (is_first ? "\n " : ",\n ") + op_json(planned, i).dump();
+      text += (is_first ? "\n " : ",\n ") + op_json(planned, i, kernels).dump();
       is_first = false;
     }
     text += "\n],\n";

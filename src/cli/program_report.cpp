@@ -60,7 +60,7 @@ void set_cost(Row& row, const program::Cost& cost) {
   row.set("launches", cost.launches);
 }
 
-Row op_row(const PlannedProgram& planned, std::size_t index) {
+Row op_row(const PlannedProgram& planned, std::size_t index, Kernels kernels) {
   const auto& [program, plan] = planned;
   const Op& op = program.ops[index];
   Row row;
@@ -68,6 +68,8 @@ Row op_row(const PlannedProgram& planned, std::size_t index) {
   row.set("op", std::string(op.def->name));
   row.set("scope", op.scope);
   row.set("phase", std::string(program::name_of(op.phase)));
+  row.set("lane", op.lane == program::Lane::compute ? Cell() : Cell(std::string(program::name_of(op.lane))));
+  row.set("waits", op.waits.empty() ? Cell() : Cell(fmt::format("{}", fmt::join(op.waits, " "))));
   row.set("shapes", shapes_of(program, op.inputs) + " -> " + shapes_of(program, op.outputs));
   row.set("dtype", dtypes_of(program, op));
   set_cost(row, program::cost_of(program, op));
@@ -83,6 +85,11 @@ Row op_row(const PlannedProgram& planned, std::size_t index) {
     for (const char* key : {"first", "last", "lifetime", "offset"}) row.set(key, {});
   }
   row.set("recomputed", op.recomputed);
+  const bool is_known = !kernels.empty() && !kernels[index].name.empty();
+  row.set("kernel", is_known ? Cell(kernels[index].name) : Cell());
+  row.set("library", is_known ? Cell(kernels[index].library) : Cell());
+  row.set("variant", is_known ? Cell(kernels[index].variant) : Cell());
+  row.set("workspace_bytes", is_known ? Cell(kernels[index].workspace_bytes) : Cell());
   return row;
 }
 
@@ -110,11 +117,13 @@ std::vector<Column> cost_columns(const char* key, const char* title) {
 
 }  // namespace
 
-Table op_table(const PlannedProgram& planned, std::string_view scope) {
+Table op_table(const PlannedProgram& planned, std::string_view scope, Kernels kernels) {
   Table table{.columns = {{"index", "#"},
                           {"op", "op"},
                           {"scope", "scope"},
                           {"phase", "phase"},
+                          {"lane", "lane"},
+                          {"waits", "waits for"},
                           {"shapes", "inputs -> outputs"},
                           {"dtype", "dtype"},
                           {"matmul_flop", "matmul FLOP", Show::si},
@@ -123,11 +132,19 @@ Table op_table(const PlannedProgram& planned, std::string_view scope) {
                           {"bytes_written", "written", Show::bytes},
                           {"lifetime", "output lives"},
                           {"offset", "arena offset"},
-                          {"recomputed", "redone"}},
+                          {"recomputed", "redone"},
+                          {"kernel", "kernel"},
+                          {"library", "library"}},
               .rows = {},
               .notes = {}};
+  const bool uses_lanes = std::any_of(planned.program.ops.begin(), planned.program.ops.end(),
+                                      [](const Op& op) { return op.lane != program::Lane::compute; });
+  if (!uses_lanes) {
+    std::erase_if(table.columns,
+                  [](const Column& column) { return column.key == "lane" || column.key == "waits"; });
+  }
   for (std::size_t i = 0; i < planned.program.ops.size(); ++i) {
-    if (planned.program.ops[i].scope.starts_with(scope)) table.rows.push_back(op_row(planned, i));
+    if (planned.program.ops[i].scope.starts_with(scope)) table.rows.push_back(op_row(planned, i, kernels));
   }
   return table;
 }
@@ -166,7 +183,8 @@ Table memory_table(const PlannedProgram& planned) {
     add(std::string(program::name_of(role)), bytes);
   }
   add("saved for backward", saved_for_backward_bytes(planned));
-  add("most alive at once (eager)", planned.plan.peak_live_bytes);
+  add("most alive at once", planned.plan.peak_live_bytes);
+  add("most alive at once, nothing in place (eager)", planned.plan.unshared_peak_bytes);
   add("arena (fused)", planned.plan.arena_bytes);
   return table;
 }

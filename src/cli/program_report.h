@@ -1,9 +1,11 @@
 // What a program says about itself: its ops, what they cost, by block and phase, and the memory they need.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "backends/backend.h"
 #include "cli/table.h"
 #include "lab/program_totals.h"
 
@@ -12,9 +14,11 @@ namespace rooflm::cli {
 using lab::PlannedProgram;
 
 /// One row per op whose scope begins with `scope` ("" for all): index, op, scope, phase, shapes, dtype,
-/// matmul_flop, elementwise_flop, bytes_read, bytes_written, launches, first, last, offset, recomputed.
-Table op_table(const PlannedProgram& planned, std::string_view scope);
-/// One row per block: ops, FLOPs, bytes, FLOP per byte; in the order of the forward pass.
+/// matmul_flop, elementwise_flop, bytes_read, bytes_written, launches, first, last, offset, recomputed,
+/// kernel, library, variant, workspace_bytes. `kernels`: what runs each op; empty where that is not known.
+using Kernels = std::span<const backends::KernelInfo>;
+Table op_table(const PlannedProgram& planned, std::string_view scope, Kernels kernels);
+/// One row per scope, layers added up: ops, FLOPs, bytes, FLOP per byte; in the order of the forward pass.
 Table block_table(const PlannedProgram& planned);
 /// One row per phase, and the step: all but setup.
 Table phase_table(const PlannedProgram& planned);
@@ -23,6 +27,7 @@ Table memory_table(const PlannedProgram& planned);
 
 /// {"ops": [...], "totals": {...}}: totals hold the step's FLOPs and bytes (without setup ops), `by_phase`,
 /// `by_block` and `memory`. With `totals_only` there are no ops.
-std::string program_json(const PlannedProgram& planned, std::string_view scope, bool totals_only);
+std::string program_json(const PlannedProgram& planned, std::string_view scope, bool totals_only,
+                         Kernels kernels);
 
 }  // namespace rooflm::cli

@@ -12,6 +12,7 @@
 #include "compile/passes/chunk_loss.h"
 #include "compile/passes/compact_state.h"
 #include "compile/passes/differentiate.h"
+#include "compile/passes/early_updates.h"
 #include "compile/passes/fuse.h"
 #include "compile/passes/scale_loss.h"
 #include "core/error.h"
@@ -28,18 +29,16 @@ using program::Tensor;
 using program::TensorId;
 
 /// Appends the forward pass of one more micro-batch: weights and results are shared, inputs and activations
-/// are new.
-void append_micro_batch(Program& step, const Program& forward, int index, int count) {
-  std::vector<TensorId> renamed;
-  for (const Tensor& tensor : forward.tensors) {
-    const bool is_shared = index > 0 && (tensor.role == Role::weight || tensor.role == Role::result);
-    if (is_shared) {
-      renamed.push_back(step.find(tensor.name));
-      continue;
-    }
-    Tensor copy = tensor;
+/// are new. `renamed`: the tensors of the step that stand for those of `forward`.
+void append_micro_batch(Program& step, const Program& forward, int index, int count,
+                        std::vector<TensorId>& renamed) {
+  renamed.resize(forward.tensors.size());
+  for (std::size_t i = 0; i < renamed.size(); ++i) {
+    Tensor copy = forward.tensors[i];
+    const bool is_shared = index > 0 && (copy.role == Role::weight || copy.role == Role::result);
+    if (is_shared) continue;
     if (copy.role == Role::input) copy.name = micro_batch_name(copy.name, index);
-    renamed.push_back(step.add_tensor(std::move(copy)));
+    renamed[i] = step.add_tensor(std::move(copy));
   }
   for (Op op : forward.ops) {
     for (auto* operands : {&op.inputs, &op.outputs}) {
@@ -51,7 +50,7 @@ void append_micro_batch(Program& step, const Program& forward, int index, int co
     if (op.is(program::ops::kCrossEntropy)) op.attrs.set("grad_scale", op.attrs.number("grad_scale") / count);
     if (op.is(program::ops::kMean)) {
       op.attrs.set("weight", op.attrs.number("weight") / count);
-      op.attrs.set("accumulate", index > 0 ? 1 : 0);
+      op.attrs.set("accumulate", index > 0);
     }
     step.ops.push_back(std::move(op));
   }
@@ -75,7 +74,7 @@ std::int64_t loss_chunk(const Program& program, std::int64_t max_bytes) {
 void mark_products(Program& program, bool tf32) {
   if (!tf32) return;
   for (Op& op : program.ops) {
-    if (op.is(program::ops::kMatmul)) op.attrs.set("tf32", 1);
+    if (op.is(program::ops::kMatmul)) op.attrs.set("tf32", true);
   }
 }
 
@@ -140,9 +139,10 @@ Program training_step(const Program& forward, const StepOptions& options, Stage 
 
   Program step;
   program::GradientMap gradients;
+  std::vector<TensorId> renamed;
   for (int i = 0; i < options.micro_batches; ++i) {
     const std::size_t first = step.ops.size();
-    append_micro_batch(step, lowered, i, options.micro_batches);
+    append_micro_batch(step, lowered, i, options.micro_batches, renamed);
     passes::differentiate(step, first, gradients);
   }
   if (stop_after == Stage::differentiated) return step;
@@ -161,6 +161,7 @@ Program training_step(const Program& forward, const StepOptions& options, Stage 
     passes::narrow_gradients(step);
     passes::share_halves(step);
   }
+  if (options.engine == EngineKind::fused) passes::early_updates(step);
   program::check(step);
   return step;
 }

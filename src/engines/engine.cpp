@@ -23,8 +23,8 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Whether a device may run the op beside those that follow (passes::early_updates).
-bool runs_beside(const Op& op) { return op.attrs.flag("beside"); }
+/// Whether a device may run the op beside those that follow.
+bool runs_beside(const Op& op) { return op.lane != program::Lane::compute; }
 
 double& time_of(StepTimes& times, Phase phase) {
   switch (phase) {
@@ -41,8 +41,9 @@ double& time_of(StepTimes& times, Phase phase) {
 
 MemoryNeed memory_need(const program::Program& program, compile::EngineKind kind) {
   const passes::MemoryPlan plan = passes::plan_memory(program);
-  return {.persistent_bytes = passes::persistent_bytes(program),
-          .transient_bytes = kind == compile::EngineKind::fused ? plan.arena_bytes : plan.peak_live_bytes};
+  return {
+      .persistent_bytes = passes::persistent_bytes(program),
+      .transient_bytes = kind == compile::EngineKind::fused ? plan.arena_bytes : plan.unshared_peak_bytes};
 }
 
 Engine::Engine(program::Program program, compile::EngineKind kind, TensorStore& store,
@@ -141,7 +142,7 @@ void Engine::resolve(std::size_t index) {
   fill(op.outputs, op.output_offset, steps_[index].out);
 }
 
-void Engine::run_op(std::size_t index, Observer* observer) {
+void Engine::run_op(std::size_t index, Observers observers) {
   Step& step = steps_[index];
   if (kind_ == compile::EngineKind::eager) {
     for (const TensorId id : program_.ops[index].outputs) {
@@ -151,33 +152,33 @@ void Engine::run_op(std::size_t index, Observer* observer) {
       address_[static_cast<std::size_t>(id)] = memory.data();
       live_bytes_ += program_.tensor(id).bytes();
       peak_transient_bytes_ = std::max(peak_transient_bytes_, live_bytes_);
-      if (observer != nullptr) observer->on_allocate(program_, id, live_bytes_);
+      for (Observer* observer : observers) observer->on_allocate(program_, id, live_bytes_);
     }
     resolve(index);
   }
-  if (observer != nullptr) observer->on_op_begin(program_, index);
+  for (Observer* observer : observers) observer->on_op_begin(program_, index);
   step.kernel({.in = step.in, .out = step.out});
-  if (observer != nullptr) observer->on_op_end(program_, index);
-  if (!step.frees.empty()) free_after(index, observer);
+  for (Observer* observer : observers) observer->on_op_end(program_, index);
+  if (!step.frees.empty()) free_after(index, observers);
 }
 
-void Engine::free_after(std::size_t index, Observer* observer) {
+void Engine::free_after(std::size_t index, Observers observers) {
   for (const TensorId id : steps_[index].frees) {
     on_demand_[static_cast<std::size_t>(id)] = backends::Allocation();
     address_[static_cast<std::size_t>(id)] = nullptr;
     live_bytes_ -= program_.tensor(id).bytes();
-    if (observer != nullptr) observer->on_free(program_, id, live_bytes_);
+    for (Observer* observer : observers) observer->on_free(program_, id, live_bytes_);
   }
 }
 
 void Engine::setup() {
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-    if (program_.ops[i].phase == Phase::setup) run_op(i, nullptr);
+    if (program_.ops[i].phase == Phase::setup) run_op(i, {});
   }
   store_->backend().synchronize();
 }
 
-/// A step begins with a mark, and each stretch of ops of one phase ends with one.
+/// A step begins with a mark of time, and the ops of a phase end with one.
 void Engine::find_phases() {
   const auto append = [](std::vector<Phase>& phases, Phase phase) {
     if (phases.empty() || phases.back() != phase) phases.push_back(phase);
@@ -190,74 +191,105 @@ void Engine::find_phases() {
   stopwatch_ = store_->backend().make_stopwatch(phases_.size() + 1);  // a recording has fewer
 }
 
-/// `phases`: phases_ or recorded_phases_.
-void Engine::submit(Observer* observer, const std::vector<Phase>& phases) {
-  const bool records = &phases == &recorded_phases_;
-  std::size_t stretch = 0;
+void Engine::submit(Observers observers) {
+  std::size_t phase = 0;
   stopwatch_->mark(0);
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const Op& op = program_.ops[i];
     if (op.phase == Phase::setup) continue;
-    const bool is_marked = !records || !runs_beside(op);
-    if (is_marked && op.phase != phases[stretch]) stopwatch_->mark(++stretch);
-    run_op(i, observer);
-  }
-  if (!phases.empty()) stopwatch_->mark(phases.size());
-}
-
-/// As submit, with marks that take no time from the ops.
-void Engine::submit_recorded(Observer& observer) {
-  std::size_t stretch = 0;
-  stopwatch_->mark(0);
-  observer.on_record_begin(program_);
-  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-    const Phase phase = program_.ops[i].phase;
-    if (phase == Phase::setup) continue;
-    if (phase != phases_[stretch]) stopwatch_->mark(++stretch);
-    run_op(i, nullptr);
-    observer.on_op_recorded(program_, i);
+    if (op.phase != phases_[phase]) stopwatch_->mark(++phase);
+    run_op(i, observers);
   }
   if (!phases_.empty()) stopwatch_->mark(phases_.size());
 }
 
-/// What to replay: nullptr where the device records nothing, where something is allocated in a step, for an
-/// observer that is none for recordings, and in the first step.
-backends::Recording* Engine::recording_for(Observer* observer) {
-  if (!has_run_ || kind_ != compile::EngineKind::fused) return nullptr;
-  auto* kept = observer == nullptr ? &recording_ : observer->recording();
-  if (kept == nullptr) return nullptr;
-  if (*kept == nullptr) {
-    const auto submit_all = [&] {
-      observer == nullptr ? submit(nullptr, recorded_phases_) : submit_recorded(*observer);
-    };
-    *kept = store_->backend().record(submit_all, observer != nullptr);
+/// `with_marks`: takes the time after each op, too, beside the work.
+void Engine::submit_recorded(bool with_marks, const std::function<void(std::size_t)>& submitted) {
+  const std::vector<Phase>& phases = with_marks ? phases_ : recorded_phases_;
+  std::size_t phase = 0;
+  stopwatch_->mark(0);
+  if (with_marks) op_ends_->mark(0);
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    const Op& op = program_.ops[i];
+    if (op.phase == Phase::setup) continue;
+    const bool is_timed = with_marks || !runs_beside(op);
+    if (is_timed && op.phase != phases[phase]) stopwatch_->mark(++phase);
+    run_op(i, {});
+    submitted(i);
+    if (with_marks) op_ends_->mark_aside(i + 1);
   }
-  return kept->get();
+  if (!phases.empty()) stopwatch_->mark(phases.size());
 }
 
-StepTimes Engine::run(Observer* observer) {
-  backends::Recording* recording = recording_for(observer);
+/// What to replay: nullptr where the device records nothing, where something is allocated in a step, for
+/// observers that want to see each op submitted, and in the first step.
+backends::Recording* Engine::recording_for(Observers observers) {
+  if (!has_run_ || kind_ != compile::EngineKind::fused) return nullptr;
+  const auto wants_marks = [](const Observer* observer) { return observer->wants_marks(); };
+  if (!std::all_of(observers.begin(), observers.end(), wants_marks)) return nullptr;
+  const bool with_marks = !observers.empty();
+  auto& kept = with_marks ? marked_recording_ : recording_;
+  if (kept == nullptr) {
+    if (with_marks) op_ends_ = store_->backend().make_stopwatch(program_.ops.size() + 1);
+    kept = store_->backend().record(
+        [&](const std::function<void(std::size_t)>& submitted) { submit_recorded(with_marks, submitted); },
+        with_marks);
+  }
+  return kept.get();
+}
+
+std::vector<ReplayedOp> Engine::replayed_ops() const {
+  std::vector<ReplayedOp> ops;
+  ops.reserve(program_.ops.size());
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    if (program_.ops[i].phase == Phase::setup) continue;
+    const double start_s = before == 0 ? 0 : op_ends_->elapsed_s(0, before);
+    ops.push_back({.op = i, .start_s = start_s, .elapsed_s = op_ends_->elapsed_s(before, i + 1)});
+    before = i + 1;
+  }
+  return ops;
+}
+
+StepTimes Engine::run(Observers observers) {
+  backends::Recording* recording = recording_for(observers);
   StepTimes times;
-  if (observer != nullptr) observer->on_step_begin(program_);
+  for (Observer* observer : observers) observer->on_step_begin(program_);
   const double start = now_s();
   if (recording != nullptr) {
     recording->replay();
   } else {
-    submit(observer, phases_);
+    submit(observers);
   }
   times.submit_s = now_s() - start;
   store_->backend().synchronize();
   times.step_s = now_s() - start;
   has_run_ = true;
-  const std::vector<Phase>& phases = recording != nullptr && observer == nullptr ? recorded_phases_ : phases_;
+  const bool is_in_order = recording == nullptr || !observers.empty();
+  const std::vector<Phase>& phases = is_in_order ? phases_ : recorded_phases_;
   for (std::size_t i = 0; i < phases.size(); ++i) {
     time_of(times, phases[i]) += stopwatch_->elapsed_s(i, i + 1);
   }
-  if (observer != nullptr) {
-    if (recording != nullptr) observer->on_replayed(program_);
-    observer->on_step_end(program_);
+  if (observers.empty()) return times;
+  if (recording != nullptr) {
+    const std::vector<ReplayedOp> ops = replayed_ops();
+    for (Observer* observer : observers) observer->on_replayed(program_, ops);
   }
+  for (Observer* observer : observers) observer->on_step_end(program_);
   return times;
+}
+
+std::vector<backends::KernelInfo> Engine::kernels() const {
+  std::vector<backends::KernelInfo> infos;
+  for (const Step& step : steps_) infos.push_back(step.kernel.info);
+  return infos;
+}
+
+std::string Engine::library_of(const program::OpDef& op) const {
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    if (program_.ops[i].is(op)) return kernel(i).library;
+  }
+  return {};
 }
 
 }  // namespace rooflm::engines

@@ -1,8 +1,11 @@
 // Running a program on a backend: when ops run and where their tensors live.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,12 +51,26 @@ class Engine {
   /// Runs the setup ops; call it after weights were written.
   void setup();
   /// Runs all ops but setup ones, waits for the device, returns the times. The first step is submitted op by
-  /// op, so that a device can name the op that fails; from the second on a fused engine without observer,
-  /// or with one that offers a place for a recording, records the step, where the device can, and replays it.
-  StepTimes run(Observer* observer = nullptr);
+  /// op, so that a device can name the op that fails. From the second on a fused engine records the step,
+  /// where the device can, and replays it, unless an observer wants to see each op submitted
+  /// (Observer::wants_marks).
+  StepTimes run(std::span<Observer* const> observers = {});
+  /// With one observer; nullptr: none.
+  StepTimes run(Observer* observer) { return run({&observer, std::size_t{observer != nullptr ? 1U : 0U}}); }
 
   [[nodiscard]] const program::Program& program() const { return program_; }
   [[nodiscard]] const passes::MemoryPlan& plan() const { return plan_; }
+  /// What runs program().ops[op].
+  [[nodiscard]] const backends::KernelInfo& kernel(std::size_t op) const { return steps_.at(op).kernel.info; }
+  /// The same of all ops.
+  [[nodiscard]] std::vector<backends::KernelInfo> kernels() const;
+  /// The library that runs the first op of this kind; "" when there is none.
+  [[nodiscard]] std::string library_of(const program::OpDef& op) const;
+  /// The step as it is replayed without observers, or with the marks that observers read; nullptr when it has
+  /// not been recorded.
+  [[nodiscard]] const backends::Recording* recording(bool with_marks) const {
+    return (with_marks ? marked_recording_ : recording_).get();
+  }
   /// Weights and optimizer state.
   [[nodiscard]] TensorStore& store() const { return *store_; }
   /// Inputs ("tokens", "targets", "hyper") to write before a run, results ("loss", "grad_norm", "logits") to
@@ -73,11 +90,13 @@ class Engine {
   void make_steps();
   void resolve(std::size_t index);
   void find_phases();
-  backends::Recording* recording_for(Observer* observer);
-  void submit(Observer* observer, const std::vector<program::Phase>& phases);
-  void submit_recorded(Observer& observer);
-  void run_op(std::size_t index, Observer* observer);
-  void free_after(std::size_t index, Observer* observer);
+  using Observers = std::span<Observer* const>;
+  backends::Recording* recording_for(Observers observers);
+  void submit(Observers observers);
+  void submit_recorded(bool with_marks, const std::function<void(std::size_t)>& submitted);
+  [[nodiscard]] std::vector<ReplayedOp> replayed_ops() const;
+  void run_op(std::size_t index, Observers observers);
+  void free_after(std::size_t index, Observers observers);
 
   program::Program program_;
   compile::EngineKind kind_;
@@ -88,11 +107,12 @@ class Engine {
   std::vector<backends::Allocation> on_demand_;  ///< eager: one per tensor while it is alive
   std::vector<void*> address_;                   ///< by TensorId
   std::vector<Step> steps_;
-  /// Of the stretches between one mark of the stopwatch and the next: in the order of the program, and in a
-  /// recording, where ops that run beside others end no stretch.
+  /// The phases in the order in which they begin, one mark of the stopwatch between each two: those of the
+  /// program, and those of a recording, in which ops that run beside others begin no phase.
   std::vector<program::Phase> phases_, recorded_phases_;
   std::unique_ptr<backends::Stopwatch> stopwatch_;
-  std::unique_ptr<backends::Recording> recording_;
+  std::unique_ptr<backends::Stopwatch> op_ends_;  ///< of replays: the beginning, and the end of each op
+  std::unique_ptr<backends::Recording> recording_, marked_recording_;
   bool has_run_ = false;
   std::int64_t live_bytes_ = 0;
   std::int64_t peak_transient_bytes_ = 0;

@@ -88,7 +88,7 @@ program::Op square_product(std::int64_t extent, bool tf32) {
   program::Op op;
   op.def = &program::ops::kMatmul;
   op.inputs = {0, 1};
-  op.attrs = {{"batch", 1}, {"m", n}, {"n", n}, {"k", n}, {"tf32", tf32 ? 1.0 : 0.0}};
+  op.attrs = {{"batch", 1}, {"m", n}, {"n", n}, {"k", n}, {"tf32", tf32}};
   return op;
 }
 

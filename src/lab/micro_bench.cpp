@@ -61,9 +61,7 @@ Program attention_program(const AttentionProblem& p) {
   op.def = &program::ops::kAttention;
   op.inputs = {qkv};
   op.scope = "attention";
-  op.attrs = {{"heads", static_cast<double>(p.heads)},
-              {"kv_heads", static_cast<double>(kv_heads)},
-              {"head_dim", static_cast<double>(p.head_dim)}};
+  op.attrs = {{"heads", p.heads}, {"kv_heads", kv_heads}, {"head_dim", p.head_dim}};
   const TensorId out = program.append(std::move(op), "out").at(0);
   const core::Shape shape = program.shape(out);
   passes::lower_attention(program, p.kind);
@@ -75,7 +73,7 @@ Program attention_program(const AttentionProblem& p) {
     if (!tensor.full_precision) tensor.dtype = p.dtype;
   }
   for (program::Op& each : program.ops) {
-    if (p.tf32 && each.is(program::ops::kMatmul)) each.attrs.set("tf32", 1);
+    if (p.tf32 && each.is(program::ops::kMatmul)) each.attrs.set("tf32", true);
   }
   return program;
 }
@@ -99,13 +97,13 @@ Program gemm_program(const GemmProblem& p) {
   program::Op op;
   op.def = &program::ops::kMatmul;
   op.inputs = {0, 1};
-  op.attrs = {{"batch", static_cast<double>(batch)},
-              {"m", static_cast<double>(rows)},
-              {"n", static_cast<double>(p.n)},
-              {"k", static_cast<double>(p.k)},
-              {"trans_b", p.trans_b ? 1.0 : 0.0},
-              {"tf32", p.tf32 ? 1.0 : 0.0},
-              {"looped", p.strategy == GemmStrategy::looped ? 1.0 : 0.0}};
+  op.attrs = {{"batch", batch},
+              {"m", rows},
+              {"n", p.n},
+              {"k", p.k},
+              {"trans_b", p.trans_b},
+              {"tf32", p.tf32},
+              {"looped", p.strategy == GemmStrategy::looped}};
   program.append(std::move(op), "c");
   program.tensor(2).dtype = p.dtype;
   return program;
@@ -176,6 +174,8 @@ AttentionResult run_attention(backends::Backend& backend, const AttentionProblem
     backward.push_back(times.backward_s);
   }
   result.workspace_bytes = static_cast<double>(backend.workspace_bytes());
+  result.forward_library = engine.library_of(program::ops::kFlashAttention);
+  result.backward_library = engine.library_of(program::ops::kFlashAttentionBackward);
   result.forward = core::summarise(forward);
   result.backward = core::summarise(backward);
   return result;

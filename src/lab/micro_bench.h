@@ -24,10 +24,11 @@ struct AttentionProblem {
 };
 
 struct AttentionResult {
-  core::Summary forward, backward;  ///< seconds
-  double peak_bytes = 0;            ///< inputs, outputs and what is alive between them, as planned
-  double workspace_bytes = 0;       ///< what the backend's kernels hold beside it
-  double forward_flop = 0;          ///< of the matrix products, causal attention counted in full
+  std::string forward_library, backward_library;  ///< that run flash attention; "" for other kinds
+  core::Summary forward, backward;                ///< seconds
+  double peak_bytes = 0;       ///< inputs, outputs and what is alive between them, as planned
+  double workspace_bytes = 0;  ///< what the backend's kernels hold beside it
+  double forward_flop = 0;     ///< of the matrix products, causal attention counted in full
   double backward_flop = 0;
 };
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -103,8 +102,6 @@ MeasuredAttention MicroBench::measure(const AttentionCase& what) {
   try {
     if (row.needed_bytes > allowed) throw core::OutOfMemory("planned", row.needed_bytes);
     row.result = run_attention(*backend, what.problem, settings_.sampling, limit);
-    std::tie(row.forward_by, row.backward_by) =
-        backends::provider_of(what.device).attention_kernels(*backend);
   } catch (const core::OutOfMemory& error) {
     say_oom(row, allowed);
     row.needed_bytes = std::max(row.needed_bytes, error.needed_bytes());
@@ -194,8 +191,8 @@ std::vector<record::Cell> cells_of(std::span<const MeasuredAttention> rows) {
     cells.number("backward_flop", row.result->backward_flop, "flop");
     cells.number("forward_rate", row.result->forward_flop / row.result->forward.median, "flop/s");
     cells.number("backward_rate", row.result->backward_flop / row.result->backward.median, "flop/s");
-    if (!row.forward_by.empty()) cells.text("forward_by", row.forward_by);
-    if (!row.backward_by.empty()) cells.text("backward_by", row.backward_by);
+    if (!row.result->forward_library.empty()) cells.text("forward_by", row.result->forward_library);
+    if (!row.result->backward_library.empty()) cells.text("backward_by", row.result->backward_library);
   }
   return cells.take();
 }

@@ -38,7 +38,6 @@ struct Measured {
   Case what;
   double needed_bytes = 0, free_bytes = 0;
   std::optional<Result> result{};
-  std::string forward_by{}, backward_by{};  ///< whose attention kernels ran; "" where there is no choice
 };
 using MeasuredGemm = Measured<GemmCase, GemmResult>;
 using MeasuredAttention = Measured<AttentionCase, AttentionResult>;

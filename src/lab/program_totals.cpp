@@ -5,6 +5,8 @@
 #include <map>
 #include <unordered_map>
 
+#include "core/scope.h"
+
 namespace rooflm::lab {
 namespace {
 
@@ -18,12 +20,6 @@ void add(Totals& totals, const program::Program& program, const Op& op) {
 
 }  // namespace
 
-std::string block_of(std::string_view scope) {
-  if (!scope.starts_with("h.")) return std::string(scope);
-  const auto slash = scope.find('/');
-  return "h.*" + std::string(slash == std::string_view::npos ? "" : scope.substr(slash));
-}
-
 std::vector<std::pair<Phase, Totals>> totals_by_phase(const program::Program& program) {
   std::map<Phase, Totals> totals;
   for (const Op& op : program.ops) add(totals[op.phase], program, op);
@@ -35,7 +31,7 @@ std::vector<std::pair<std::string, Totals>> totals_by_block(const program::Progr
   std::unordered_map<std::string, std::size_t> index;
   for (const Op& op : program.ops) {
     if (op.phase == Phase::setup) continue;
-    const auto [entry, is_new] = index.try_emplace(block_of(op.scope), blocks.size());
+    const auto [entry, is_new] = index.try_emplace(core::Scope(op.scope).any_layer(), blocks.size());
     if (is_new) blocks.emplace_back(entry->first, Totals{});
     add(blocks[entry->second].second, program, op);
   }

@@ -18,9 +18,6 @@ struct PlannedProgram {
   const passes::MemoryPlan& plan;
 };
 
-/// "h.3/attention/qk" becomes "h.*/attention/qk": one block for all layers.
-std::string block_of(std::string_view scope);
-
 /// Most bytes alive at once of the tensors that forward ops write for backward ops to read.
 std::int64_t saved_for_backward_bytes(const PlannedProgram& planned);
 
@@ -32,7 +29,8 @@ struct Totals {
 
 /// Of the phases that have ops, in their order.
 std::vector<std::pair<program::Phase, Totals>> totals_by_phase(const program::Program& program);
-/// Of the blocks (block_of the scope), in the order in which they first appear. Setup ops are left out.
+/// Of the scopes, layers added up (core::Scope::any_layer), in the order in which they first appear. Setup
+/// ops are left out.
 std::vector<std::pair<std::string, Totals>> totals_by_block(const program::Program& program);
 /// Of everything that one step runs: all but setup ops.
 Totals step_totals(const program::Program& program);

@@ -10,7 +10,7 @@
 #include <limits>
 #include <map>
 #include <new>
-#include <tuple>
+#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -26,6 +26,7 @@
 #include "measure/interleave.h"
 #include "measure/machine.h"
 #include "model/forward.h"
+#include "program/ops.h"
 #include "trace/memory_recorder.h"
 #include "trace/op_recorder.h"
 #include "trace/program_rows.h"
@@ -67,18 +68,21 @@ class Run {
   }
 
   RunOutcome take() {
-    program::Program program =
+    const program::Program program =
         compile::training_step(model::forward(point_->config, point_->batch, point_->seq), point_->step);
     write_program(program);
     const auto backend = make_backend(*point_);
-    if (!fits(program, *backend)) return end_oom(outcome_.needed_bytes);
-    if (!provider_->runs()) return end("planned");
+    if (!fits(program, *backend)) return end_oom(program, outcome_.needed_bytes);
+    if (!provider_->runs()) {
+      write_ops(program, {});
+      return end("planned");
+    }
     try {
-      measure(std::move(program), *backend);
+      measure(program, *backend);
     } catch (const core::OutOfMemory& error) {
-      return end_oom(error.needed_bytes());
+      return end_oom(program, error.needed_bytes());
     } catch (const std::bad_alloc&) {
-      return end_oom(outcome_.needed_bytes);
+      return end_oom(program, outcome_.needed_bytes);
     } catch (const Stopped&) {
       return end("interrupted");
     }
@@ -101,7 +105,8 @@ class Run {
     return outcome_;
   }
 
-  RunOutcome end_oom(double needed_bytes) {
+  RunOutcome end_oom(const program::Program& program, double needed_bytes) {
+    write_ops(program, {});
     outcome_.needed_bytes = std::max(needed_bytes, outcome_.needed_bytes);
     fact("needed_bytes", outcome_.needed_bytes, "B");
     fact("free_bytes", outcome_.free_bytes, "B");
@@ -142,14 +147,20 @@ class Run {
            fmt::format("dense {} peak of the {} by its data sheet", compile::dtype_name(point_->step),
                        device_.name));
     }
-    if (settings_->observe) write_ops(program);
+    if (settings_->observe) write_tensors(program);
     record_->commit();
   }
 
-  void write_ops(const program::Program& program) {
+  /// The ops, with what runs them where that is known, once.
+  void write_ops(const program::Program& program, std::span<const backends::KernelInfo> kernels) {
+    if (has_ops_ || !settings_->observe) return;
+    has_ops_ = true;
+    record_->add(outcome_.run, trace::op_rows(program, kernels));
+  }
+
+  void write_tensors(const program::Program& program) {
     const passes::MemoryPlan plan = passes::plan_memory(program);
     const std::int64_t run = outcome_.run;
-    record_->add(run, trace::op_rows(program, std::string(compile::name_of(point_->step.engine))));
     record_->add(run, trace::tensor_rows(program, plan, has_arena()));
     fact("arena_bytes", static_cast<double>(plan.arena_bytes), "B");
     fact("live_bytes_peak", static_cast<double>(plan.peak_live_bytes), "B");
@@ -197,11 +208,12 @@ class Run {
     engines::TensorStore store(backend);
     engines::Engine engine(std::move(program), point_->step.engine, store,
                            settings_->memory_limit_bytes.value_or(0));
+    write_ops(engine.program(), engine.kernels());
     StepInputs inputs(engine, *point_, point_->seed, settings_->shards);
     const bool interrupted =
         settings_->observe ? take_apart(engine, backend, inputs) : time_steps(engine, inputs);
     write_memory(engine, store, resident_before);
-    write_kernels(backend);
+    write_kernels(engine, backend);
     if (!settings_->shards.empty()) fact("loader_wait_s", inputs.loader_wait_s(), "s");
     if (settings_->observe && !interrupted) look_closer(engine, inputs);
     end(interrupted ? "interrupted" : "success");
@@ -298,8 +310,9 @@ class Run {
   }
 
   /// Which kernels a choice among several fell on.
-  void write_kernels(const backends::Backend& backend) {
-    std::tie(outcome_.attention_forward, outcome_.attention_backward) = provider_->attention_kernels(backend);
+  void write_kernels(const engines::Engine& engine, const backends::Backend& backend) {
+    outcome_.attention_forward = engine.library_of(program::ops::kFlashAttention);
+    outcome_.attention_backward = engine.library_of(program::ops::kFlashAttentionBackward);
     sentence("attention_forward", outcome_.attention_forward);
     sentence("attention_backward", outcome_.attention_backward);
     const backends::GemmChoices choices = provider_->gemm_choices(backend);
@@ -372,6 +385,7 @@ class Run {
   const backends::Provider* provider_;
   devices::Device device_;
   RunOutcome outcome_;
+  bool has_ops_ = false;
 };
 
 }  // namespace

@@ -51,7 +51,7 @@ class Writer {
   /// y = norm(x)  [B, T, C]
   TensorId norm(TensorId x, const std::string& block, const std::string& name) {
     const auto scope = builder_.scope(block);
-    const Attributes attrs{{"eps", config_.norm_eps}, {"accumulate", 0}};
+    const Attributes attrs{{"eps", config_.norm_eps}, {"accumulate", false}};
     if (config_.arch == Arch::llama)
       return builder_.op(ops::kRmsNorm, {x, weight(name + ".weight")}, attrs, block);
     return builder_.op(ops::kLayerNorm, {x, weight(name + ".weight"), weight(name + ".bias")}, attrs, block);
@@ -66,12 +66,12 @@ class Writer {
 
   void loss(TensorId logits, TensorId targets) {
     const auto scope = builder_.scope("loss");
-    const auto rows = static_cast<double>(batch_ * seq_);
-    const Attributes attrs{
-        {"rows", rows}, {"valid", static_cast<double>(config_.vocab)}, {"grad_scale", 1.0 / rows}};
+    const std::int64_t rows = batch_ * seq_;
+    const double share = 1.0 / static_cast<double>(rows);
+    const Attributes attrs{{"rows", rows}, {"valid", config_.vocab}, {"grad_scale", share}};
     const auto losses = builder_.ops(ops::kCrossEntropy, {logits, targets}, attrs, "losses");
     const TensorId loss =
-        builder_.op(ops::kMean, {losses[0]}, {{"weight", 1.0 / rows}, {"accumulate", 0}}, "loss");
+        builder_.op(ops::kMean, {losses[0]}, {{"weight", share}, {"accumulate", false}}, "loss");
     (void)loss;
   }
 
@@ -82,14 +82,9 @@ class Writer {
   TensorId product(TensorId x, TensorId w, std::int64_t in, std::int64_t out, const std::string& name) {
     auto dims = builder_.program().shape(x).dims();
     dims.back() = out;
-    const Attributes attrs{{"batch", 1},
-                           {"m", static_cast<double>(batch_ * seq_)},
-                           {"n", static_cast<double>(out)},
-                           {"k", static_cast<double>(in)},
-                           {"trans_a", 0},
-                           {"trans_b", 1},
-                           {"accumulate", 0},
-                           {"looped", 0}};
+    const Attributes attrs{
+        {"batch", 1},      {"m", batch_ * seq_},  {"n", out},       {"k", in}, {"trans_a", false},
+        {"trans_b", true}, {"accumulate", false}, {"looped", false}};
     return builder_.op(ops::kMatmul, {x, w}, attrs, name, {core::Shape(dims)});
   }
 
@@ -109,9 +104,8 @@ class Writer {
     const auto scope = builder_.scope("attention");
     const std::int64_t heads_width = config_.heads * config_.head_dim;
     const std::int64_t qkv_width = heads_width + 2 * config_.kv_heads * config_.head_dim;
-    Attributes heads{{"heads", static_cast<double>(config_.heads)},
-                     {"kv_heads", static_cast<double>(config_.kv_heads)},
-                     {"head_dim", static_cast<double>(config_.head_dim)}};
+    Attributes heads{
+        {"heads", config_.heads}, {"kv_heads", config_.kv_heads}, {"head_dim", config_.head_dim}};
     TensorId qkv = program::kNone;  // [B, T, (H + 2K) D]
     {
       const auto part = builder_.scope("qkv");
@@ -119,7 +113,7 @@ class Writer {
       if (config_.arch == Arch::llama) {
         Attributes rope = heads;
         rope.set("theta", config_.rope_theta);
-        rope.set("inverse", 0);
+        rope.set("inverse", false);
         qkv = builder_.op(ops::kRope, {qkv}, rope, "qkv");
       }
     }

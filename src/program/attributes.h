@@ -1,4 +1,4 @@
-// The parameters of an op: a handful of named numbers.
+// The parameters of an op: a handful of named values.
 #pragma once
 
 #include <cstdint>
@@ -7,34 +7,31 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace rooflm::program {
 
-/// Named numbers of one op ("heads" = 12, "eps" = 1e-5). Names are string literals. Few entries: a linear
-/// search is faster than a map. Integers are exact up to 2^53.
+/// One parameter: an extent or a count, a real number, or a flag.
+using AttributeValue = std::variant<std::int64_t, double, bool>;
+
+/// Named values of one op ("heads" = 12, "eps" = 1e-5, "accumulate" = true). Names are string literals. Few
+/// entries: a linear search is faster than a map. A value is read as what it was set as; std::logic_error
+/// when it is not there or of another type, since an op's builder sets what its kernels read.
 class Attributes {
  public:
+  using Entry = std::pair<std::string_view, AttributeValue>;
+
   Attributes() = default;
-  Attributes(std::initializer_list<std::pair<std::string_view, double>> entries) : entries_(entries) {}
+  Attributes(std::initializer_list<Entry> entries) : entries_(entries) {}
 
   [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
-  /// The value; std::logic_error when absent, since an op's builder sets what its kernels read.
-  [[nodiscard]] double number(std::string_view name) const {
-    const double* value = find(name);
-    if (value == nullptr) throw std::logic_error("op lacks the attribute " + std::string(name));
-    return *value;
-  }
-  [[nodiscard]] std::int64_t integer(std::string_view name) const {
-    return static_cast<std::int64_t>(number(name));
-  }
-  /// True when present and not zero.
-  [[nodiscard]] bool flag(std::string_view name) const {
-    const double* value = find(name);
-    return value != nullptr && *value != 0;
-  }
-  void set(std::string_view name, double value) {
-    for (auto& entry : entries_) {
+  [[nodiscard]] std::int64_t integer(std::string_view name) const { return get<std::int64_t>(name); }
+  [[nodiscard]] double number(std::string_view name) const { return get<double>(name); }
+  /// False when absent.
+  [[nodiscard]] bool flag(std::string_view name) const { return has(name) && get<bool>(name); }
+  void set(std::string_view name, AttributeValue value) {
+    for (Entry& entry : entries_) {
       if (entry.first == name) {
         entry.second = value;
         return;
@@ -42,17 +39,25 @@ class Attributes {
     }
     entries_.emplace_back(name, value);
   }
-  [[nodiscard]] const std::vector<std::pair<std::string_view, double>>& entries() const { return entries_; }
+  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
   bool operator==(const Attributes&) const = default;
 
  private:
-  [[nodiscard]] const double* find(std::string_view name) const {
-    for (const auto& entry : entries_) {
+  [[nodiscard]] const AttributeValue* find(std::string_view name) const {
+    for (const Entry& entry : entries_) {
       if (entry.first == name) return &entry.second;
     }
     return nullptr;
   }
-  std::vector<std::pair<std::string_view, double>> entries_;
+  template <class T>
+  [[nodiscard]] T get(std::string_view name) const {
+    const AttributeValue* value = find(name);
+    if (value == nullptr) throw std::logic_error("op lacks the attribute " + std::string(name));
+    const T* typed = std::get_if<T>(value);
+    if (typed == nullptr) throw std::logic_error("attribute of another type: " + std::string(name));
+    return *typed;
+  }
+  std::vector<Entry> entries_;
 };
 
 }  // namespace rooflm::program

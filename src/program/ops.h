@@ -40,7 +40,7 @@ extern const OpDef kLossScale;
 // optimizer.cpp
 extern const OpDef kGlobalNorm, kAdamW, kSgd;
 
-/// All of the above, for tests and tables.
+/// All of the above, for tests and tables: the build makes the list from these declarations.
 std::span<const OpDef* const> all();
 
 /// Throws core::UsageError "OP: MESSAGE" unless `holds`.

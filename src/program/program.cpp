@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <utility>
 
@@ -43,6 +44,19 @@ std::string_view name_of(Phase phase) {
       return "optimizer";
   }
   return "?";
+}
+
+std::string_view name_of(Lane lane) {
+  constexpr std::array<std::string_view, kLanes> kNames{"compute", "background", "copy", "communication",
+                                                        "host"};
+  return kNames.at(static_cast<std::size_t>(lane));
+}
+
+std::string_view name_of(Work work) {
+  constexpr std::array<std::string_view, 10> kNames{"matmul",    "attention", "norm",        "softmax",
+                                                    "loss",      "embedding", "elementwise", "copy",
+                                                    "optimizer", "collective"};
+  return kNames.at(static_cast<std::size_t>(work));
 }
 
 Cost& Cost::operator+=(const Cost& other) {
@@ -107,6 +121,77 @@ Cost cost_of(const Program& program, const Op& op) {
 
 namespace {
 
+std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
+
+/// How far each lane is known to be: the index of its last op that is done, -1 before its first.
+struct Progress {
+  std::array<int, kLanes> done;
+  Progress() { done.fill(-1); }
+  void include(const Progress& other) {
+    for (std::size_t i = 0; i < kLanes; ++i) done[i] = std::max(done[i], other.done[i]);
+  }
+};
+
+}  // namespace
+
+std::vector<int> done_by(const Program& program) {
+  const auto count = static_cast<int>(program.ops.size());
+  std::vector<int> by(program.ops.size(), count);
+  std::vector<Progress> at_end(program.ops.size());  // of each op: what is done when it is
+  std::array<Progress, kLanes> lanes;
+  std::array<std::vector<int>, kLanes> open;  // ops that nothing has waited for yet
+  std::array<std::size_t, kLanes> closed{};
+  const auto& known = lanes[index_of(Lane::compute)].done;
+  for (int i = 0; i < count; ++i) {
+    const Op& op = program.ops[static_cast<std::size_t>(i)];
+    const std::size_t lane = index_of(op.lane);
+    Progress& progress = lanes[lane];
+    for (const int wait : op.waits) progress.include(at_end.at(static_cast<std::size_t>(wait)));
+    if (op.lane != Lane::compute) progress.include(lanes[index_of(Lane::compute)]);
+    progress.done[lane] = i;
+    at_end[static_cast<std::size_t>(i)] = progress;
+    if (op.lane != Lane::compute) {
+      open[lane].push_back(i);
+      continue;
+    }
+    by[static_cast<std::size_t>(i)] = i;
+    for (std::size_t other = 0; other < kLanes; ++other) {
+      for (; closed[other] < open[other].size(); ++closed[other]) {
+        const int beside = open[other][closed[other]];
+        if (beside > known[other]) break;
+        by[static_cast<std::size_t>(beside)] = i;
+      }
+    }
+  }
+  return by;
+}
+
+namespace {
+
+void check_lanes(const Program& program) {
+  for (std::size_t index = 0; index < program.ops.size(); ++index) {
+    const Op& op = program.ops[index];
+    for (const int wait : op.waits) {
+      const bool is_earlier = wait >= 0 && static_cast<std::size_t>(wait) < index;
+      const Lane lane = is_earlier ? program.ops[static_cast<std::size_t>(wait)].lane : op.lane;
+      if (lane == Lane::compute || lane == op.lane) {
+        throw std::logic_error(
+            fmt::format("op {} ({}) on the lane {} waits for op {}, which is not before it on "
+                        "a lane beside it",
+                        index, op.def->name, name_of(op.lane), wait));
+      }
+    }
+  }
+  const std::vector<int> by = done_by(program);
+  const auto open = std::find(by.begin(), by.end(), static_cast<int>(by.size()));
+  if (open != by.end()) {
+    const auto index = static_cast<std::size_t>(open - by.begin());
+    throw std::logic_error(fmt::format("nothing waits for op {} ({} in {}) on the lane {}", index,
+                                       program.ops[index].def->name, program.ops[index].scope,
+                                       name_of(program.ops[index].lane)));
+  }
+}
+
 void check_inputs(const Program& program, const Op& op, std::size_t index, const std::vector<bool>& written) {
   for (const TensorId id : op.inputs) {
     if (id == kNone) continue;
@@ -142,6 +227,7 @@ void check(const Program& program) {
       written[static_cast<std::size_t>(op.outputs[i])] = true;
     }
   }
+  check_lanes(program);
 }
 
 }  // namespace rooflm::program

@@ -2,7 +2,9 @@
 // it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +16,7 @@
 namespace rooflm::program {
 
 class GradientContext;
+class PlainForm;
 class Program;
 struct Op;
 
@@ -42,6 +45,34 @@ constexpr bool is_persistent(Role role) {
 /// Part of the step. `setup` ops run once after the weights were written, not in a step.
 enum class Phase : std::uint8_t { setup, forward, backward, optimizer };
 std::string_view name_of(Phase phase);
+
+/// Where ops run one after the other, in the order of the program. `compute` is the main lane: an op of
+/// another lane begins when the ops of `compute` before it in the program are done, and may then run beside
+/// those that follow. What must be done before an op begins, beyond that, are its waits.
+enum class Lane : std::uint8_t {
+  compute,
+  background,     ///< compute of low priority, on what `compute` leaves idle
+  copy,           ///< between memories
+  communication,  ///< between devices
+  host,
+};
+inline constexpr std::size_t kLanes = 5;
+std::string_view name_of(Lane lane);
+
+/// What kind of work an op is: what times and rates are summed up by.
+enum class Work : std::uint8_t {
+  matmul,
+  attention,
+  norm,
+  softmax,
+  loss,
+  embedding,
+  elementwise,
+  copy,
+  optimizer,
+  collective,
+};
+std::string_view name_of(Work work);
 
 /// A dense row-major tensor.
 struct Tensor {
@@ -74,9 +105,16 @@ struct Cost {
   bool operator==(const Cost&) const = default;
 };
 
-/// What kind of operation this is: pure descriptions, no device code. One per file in program/ops/.
+/// The operands of an update of weights (program/update.h reads them).
+struct UpdateLayout {
+  std::size_t moments = 0;  ///< of the gradient, kept per weight
+};
+
+/// What kind of operation this is: pure descriptions, no device code. One file in program/ops/ for each
+/// family.
 struct OpDef {
   std::string_view name;
+  Work work = Work::elementwise;
   /// Checks the inputs (throws core::UsageError naming the values) and returns the outputs: shape, role and
   /// full_precision; names and dtypes are filled in by the caller.
   std::vector<Tensor> (*infer)(const Program&, const Op&);
@@ -88,6 +126,14 @@ struct OpDef {
   int in_place_input = -1;
   /// Selective recompute redoes it instead of keeping its outputs (little arithmetic, much memory).
   bool cheap_to_recompute = false;
+  /// Mixed precision gives it weights in the compute dtype; other ops read the fp32 masters.
+  bool weights_in_compute_dtype = false;
+  /// The optional input that is added to every row of the result; -1 when there is none.
+  int bias_input = -1;
+  /// Set for ops that update weights.
+  std::optional<UpdateLayout> update{};
+  /// For a fused op: emits the plain ops that it equals (program/plain_form.h). nullptr when it is plain.
+  void (*plain)(PlainForm&) = nullptr;
 };
 
 /// One operation. A tensor that appears in both inputs and outputs is updated in place.
@@ -100,6 +146,11 @@ struct Op {
   std::string scope;    ///< "h.3/attention/qk"
   int micro_batch = 0;  ///< which micro-batch of gradient accumulation
   bool recomputed = false;
+  Lane lane = Lane::compute;
+  /// Ops of other lanes than `compute` and its own, earlier in the program, that must be done before it
+  /// begins, as indices into Program::ops. Passes that insert, remove or move ops run before the pass that
+  /// sets them.
+  std::vector<int> waits{};
   /// Element offset of each operand when the op works on a part of it; empty means all zero.
   std::vector<std::int64_t> input_offset;
   std::vector<std::int64_t> output_offset;
@@ -116,7 +167,7 @@ class Program {
   [[nodiscard]] const Tensor& tensor(TensorId id) const { return tensors.at(static_cast<std::size_t>(id)); }
   [[nodiscard]] Tensor& tensor(TensorId id) { return tensors.at(static_cast<std::size_t>(id)); }
   [[nodiscard]] const core::Shape& shape(TensorId id) const { return tensor(id).shape; }
-  /// First tensor of that name and a persistent role, or kNone.
+  /// First tensor of that name and a persistent role, or kNone. Looks at all tensors.
   [[nodiscard]] TensorId find(std::string_view name) const;
 
   /// Appends an op whose `def`, `inputs`, `attrs`, `phase` and `scope` are set; creates and returns its
@@ -130,8 +181,15 @@ class Program {
 /// The cost of an op: FLOPs from its definition, bytes from its operands.
 Cost cost_of(const Program& program, const Op& op);
 
+/// For each op, by when it is done for certain: itself on the lane `compute`; otherwise the first op of
+/// `compute` that waits for it, directly or by way of later ops of its lane or of other lanes; the number of
+/// ops when none does. Until then its operands must stay as they are.
+std::vector<int> done_by(const Program& program);
+
 /// Throws std::logic_error when an op reads a transient tensor before any op wrote it, names a tensor that
-/// does not exist, or its outputs disagree with `infer`. Passes call it in tests, engines when they are made.
+/// does not exist, or its outputs disagree with `infer`; when a wait is not for an earlier op of a third
+/// lane, or when nothing waits for an op that runs beside others. Passes call it in tests, engines when they
+/// are made.
 void check(const Program& program);
 
 }  // namespace rooflm::program

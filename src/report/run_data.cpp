@@ -6,17 +6,11 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/scope.h"
 #include "record/reader.h"
 
 namespace rooflm::report {
 namespace {
-
-/// What follows "h.3/"; the scope itself outside layers.
-std::string_view within_layer(std::string_view scope) {
-  if (!layer_of(scope)) return scope;
-  const auto slash = scope.find('/');
-  return slash == std::string_view::npos ? std::string_view("layer") : scope.substr(slash + 1);
-}
 
 /// "op:12" to 12; nothing for other subjects.
 std::optional<std::int64_t> op_of_subject(std::string_view subject) {
@@ -56,39 +50,15 @@ std::vector<TimedOp> timed_ops(const record::Reader& reader, std::int64_t run,
   return ops;
 }
 
-RunData load_run(const record::Reader& reader, const record::Run& run, std::size_t file) {
-  RunData data;
-  data.file = file;
-  data.run = run;
-  data.facts = reader.facts(run.id);
-  data.samples = reader.samples(run.id);
-  data.predictions = reader.predictions(run.id);
-  data.ops = timed_ops(reader, run.id, data.predictions);
-  data.events = reader.events(run.id);
-  data.tensors = reader.tensors(run.id);
-  data.memory_events = reader.memory_events(run.id);
-  data.counters = reader.counters(run.id);
-  return data;
-}
-
 }  // namespace
 
-std::optional<std::int64_t> layer_of(std::string_view scope) {
-  if (!scope.starts_with("h.")) return std::nullopt;
-  const std::string_view digits =
-      scope.substr(2, scope.find('/') - std::min<std::size_t>(2, scope.find('/')));
-  std::int64_t layer = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), layer);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return layer;
-}
+std::optional<std::int64_t> layer_of(std::string_view scope) { return core::Scope(scope).layer(); }
 
-std::string part_of(std::string_view scope) { return std::string(within_layer(scope)); }
+bool is_on_gpu(const RunData& run) { return run.setting("device").starts_with("cuda"); }
 
-std::string block_of(std::string_view scope) {
-  const std::string_view part = within_layer(scope);
-  return std::string(part.substr(0, part.find('/')));
-}
+std::string part_of(std::string_view scope) { return std::string(core::Scope(scope).part()); }
+
+std::string block_of(std::string_view scope) { return std::string(core::Scope(scope).block()); }
 
 const record::Fact* RunData::fact(std::string_view key) const {
   const auto found = std::find_if(facts.begin(), facts.end(), [&](const auto& f) { return f.key == key; });
@@ -128,6 +98,24 @@ const TimedOp* RunData::find_op(std::int64_t op) const {
 
 bool RunData::has_op_times() const {
   return std::any_of(ops.begin(), ops.end(), [](const TimedOp& op) { return op.time.has_value(); });
+}
+
+RunData load_run(const record::Reader& reader, const record::Run& run, std::size_t file) {
+  RunData data;
+  data.file = file;
+  data.run = run;
+  data.facts = reader.facts(run.id);
+  data.samples = reader.samples(run.id);
+  data.predictions = reader.predictions(run.id);
+  data.ops = timed_ops(reader, run.id, data.predictions);
+  data.events = reader.events(run.id);
+  data.tensors = reader.tensors(run.id);
+  data.memory_events = reader.memory_events(run.id);
+  data.counters = reader.counters(run.id);
+  data.lanes = reader.lanes(run.id);
+  data.activity_names = reader.activity_names(run.id);
+  data.activities = reader.activities(run.id);
+  return data;
 }
 
 RecordSet load(std::span<const std::filesystem::path> files) {

@@ -63,21 +63,31 @@ void MemoryRecorder::on_free(const Program& program, TensorId id, std::int64_t /
 
 std::vector<record::MemoryEvent> planned_memory_events(const Program& program,
                                                        const passes::MemoryPlan& plan) {
-  std::vector<std::vector<TensorId>> born(program.ops.size());
+  struct Birth {
+    TensorId tensor, predecessor;  ///< whose storage it takes over, or kNone
+  };
+  std::vector<std::vector<Birth>> born(program.ops.size());
   std::vector<std::vector<TensorId>> dead(program.ops.size());
-  for (std::size_t id = 0; id < program.tensors.size(); ++id) {
-    const auto [first, last] = plan.lifetimes[id];
-    if (first < 0 || program::is_persistent(program.tensors[id].role)) continue;
-    born[static_cast<std::size_t>(first)].push_back(static_cast<TensorId>(id));
-    dead[static_cast<std::size_t>(last)].push_back(static_cast<TensorId>(id));
+  for (const passes::Storage& storage : plan.storages) {
+    TensorId predecessor = program::kNone;
+    for (const TensorId id : storage.tensors) {
+      const int first = plan.lifetimes[static_cast<std::size_t>(id)].first;
+      born[static_cast<std::size_t>(first)].push_back({id, predecessor});
+      predecessor = id;
+    }
+    dead[static_cast<std::size_t>(storage.lifetime.last)].push_back(predecessor);
   }
   std::vector<record::MemoryEvent> events;
   std::int64_t live_bytes = 0;
   append_persistent(events, live_bytes, program);
   for (std::size_t op = 0; op < program.ops.size(); ++op) {
     if (program.ops[op].phase == program::Phase::setup) continue;
-    for (const TensorId id : born[op]) {
-      append(events, live_bytes, static_cast<std::int64_t>(op), id, program.tensor(id).bytes());
+    for (const auto [id, predecessor] : born[op]) {
+      const std::int64_t bytes = program.tensor(id).bytes();
+      if (predecessor != program::kNone) {
+        append(events, live_bytes, static_cast<std::int64_t>(op), predecessor, -bytes);
+      }
+      append(events, live_bytes, static_cast<std::int64_t>(op), id, bytes);
     }
     for (const TensorId id : dead[op]) {
       append(events, live_bytes, static_cast<std::int64_t>(op), id, -program.tensor(id).bytes());

@@ -19,9 +19,7 @@ std::int64_t now_ns() {
 
 OpRecorder::OpRecorder(const program::Program& program, const backends::Backend& backend,
                        std::size_t expected_steps)
-    : stopwatch_(backend.make_stopwatch(2 * program.ops.size())),
-      ends_(backend.make_stopwatch(program.ops.size() + 1)),
-      origin_ns_(now_ns()) {
+    : stopwatch_(backend.make_stopwatch(2 * program.ops.size())), origin_ns_(now_ns()) {
   events_.reserve(program.ops.size() * expected_steps);
 }
 
@@ -45,24 +43,12 @@ void OpRecorder::on_op_end(const program::Program& /*program*/, std::size_t inde
   last_end_ns_ = end;
 }
 
-void OpRecorder::on_record_begin(const program::Program& /*program*/) { ends_->mark(0); }
-
-void OpRecorder::on_op_recorded(const program::Program& /*program*/, std::size_t index) {
-  ends_->mark_aside(index + 1);
-}
-
-void OpRecorder::on_replayed(const program::Program& program) {
-  std::size_t before = 0;
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    if (program.ops[i].phase == program::Phase::setup) continue;
-    const std::int64_t elapsed_ns = std::llround(ends_->elapsed_s(before, i + 1) * kNs);
-    const std::int64_t start_ns = before == 0 ? 0 : std::llround(ends_->elapsed_s(0, before) * kNs);
+void OpRecorder::on_replayed(const program::Program& /*program*/, std::span<const engines::ReplayedOp> ops) {
+  for (const engines::ReplayedOp& replayed : ops) {
     events_.push_back({.step = step_,
-                       .op = static_cast<std::int64_t>(i),
-                       .start_ns = last_end_ns_ - origin_ns_ + start_ns,
-                       .device_ns = elapsed_ns,
-                       .wall_ns = elapsed_ns});
-    before = i + 1;
+                       .op = static_cast<std::int64_t>(replayed.op),
+                       .start_ns = last_end_ns_ - origin_ns_ + std::llround(replayed.start_s * kNs),
+                       .device_ns = std::llround(replayed.elapsed_s * kNs)});
   }
   first_event_ = events_.size();
 }

@@ -5,11 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <string_view>
+#include <optional>
 #include <utility>
 
-#include "program/ops.h"
+#include "backends/op_view.h"
 
 namespace rooflm::trace {
 namespace {
@@ -17,11 +16,6 @@ namespace {
 using program::Op;
 using program::Program;
 using program::TensorId;
-
-struct ClassRow {
-  const program::OpDef* op;
-  const char* name;
-};
 
 /// "[256,768] [768,2304]" of the first few operands; a multi-tensor update has hundreds.
 std::string shapes_of(const Program& program, const std::vector<TensorId>& ids) {
@@ -36,26 +30,6 @@ std::string shapes_of(const Program& program, const std::vector<TensorId>& ids) 
   return fmt::format("{}", fmt::join(texts, " "));
 }
 
-/// The dtype that an op computes in: that of its first floating operand.
-core::DType dtype_of(const Program& program, const Op& op) {
-  const auto is_float = [&](TensorId id) {
-    return id != program::kNone && program.tensor(id).dtype != core::DType::i32;
-  };
-  for (const auto* ids : {&op.inputs, &op.outputs}) {
-    const auto found = std::find_if(ids->begin(), ids->end(), is_float);
-    if (found != ids->end()) return program.tensor(*found).dtype;
-  }
-  return core::DType::f32;
-}
-
-std::string kernel_of(const Program& program, const Op& op, const std::string& kernels) {
-  std::string name = fmt::format("{}::{}_{}", kernels, op.def->name, core::name_of(dtype_of(program, op)));
-  if (class_of(op) != "matmul") return name;
-  name += fmt::format("_{}x{}x{}", op.attrs.integer("m"), op.attrs.integer("n"), op.attrs.integer("k"));
-  if (const auto batch = op.attrs.integer("batch"); batch > 1) name += fmt::format("_b{}", batch);
-  return name;
-}
-
 std::string first_output_name(const Program& program, const Op& op) {
   for (const TensorId id : op.outputs) {
     if (id != program::kNone) return program.tensor(id).name;
@@ -65,59 +39,22 @@ std::string first_output_name(const Program& program, const Op& op) {
 
 }  // namespace
 
-std::string class_of(const Op& op) {
-  namespace ops = program::ops;
-  static const std::array kClasses = {ClassRow{&ops::kMatmul, "matmul"},
-                                      ClassRow{&ops::kMatmulGelu, "matmul"},
-                                      ClassRow{&ops::kMatmulGeluBackward, "matmul"},
-                                      ClassRow{&ops::kAttention, "attention"},
-                                      ClassRow{&ops::kFlashAttention, "attention"},
-                                      ClassRow{&ops::kFlashAttentionBackward, "attention"},
-                                      ClassRow{&ops::kLayerNorm, "norm"},
-                                      ClassRow{&ops::kLayerNormBackward, "norm"},
-                                      ClassRow{&ops::kAddLayerNorm, "norm"},
-                                      ClassRow{&ops::kRmsNorm, "norm"},
-                                      ClassRow{&ops::kRmsNormBackward, "norm"},
-                                      ClassRow{&ops::kAddRmsNorm, "norm"},
-                                      ClassRow{&ops::kCausalSoftmax, "softmax"},
-                                      ClassRow{&ops::kCausalSoftmaxBackward, "softmax"},
-                                      ClassRow{&ops::kCrossEntropy, "loss"},
-                                      ClassRow{&ops::kCrossEntropyBackward, "loss"},
-                                      ClassRow{&ops::kCrossEntropyWithGradient, "loss"},
-                                      ClassRow{&ops::kMean, "loss"},
-                                      ClassRow{&ops::kEmbedding, "embedding"},
-                                      ClassRow{&ops::kEmbeddingBackward, "embedding"},
-                                      ClassRow{&ops::kEmbeddingPositions, "embedding"},
-                                      ClassRow{&ops::kAddPositions, "embedding"},
-                                      ClassRow{&ops::kAddPositionsBackward, "embedding"},
-                                      ClassRow{&ops::kSplitHeads, "copy"},
-                                      ClassRow{&ops::kJoinHeads, "copy"},
-                                      ClassRow{&ops::kMergeHeads, "copy"},
-                                      ClassRow{&ops::kUnmergeHeads, "copy"},
-                                      ClassRow{&ops::kCast, "copy"},
-                                      ClassRow{&ops::kGlobalNorm, "optimizer"},
-                                      ClassRow{&ops::kLossScale, "optimizer"},
-                                      ClassRow{&ops::kAdamW, "optimizer"},
-                                      ClassRow{&ops::kSgd, "optimizer"}};
-  const auto* found =
-      std::find_if(kClasses.begin(), kClasses.end(), [&](const ClassRow& row) { return row.op == op.def; });
-  return found == kClasses.end() ? "elementwise" : found->name;
-}
-
-std::vector<record::Op> op_rows(const Program& program, const std::string& kernels) {
+std::vector<record::Op> op_rows(const Program& program, std::span<const backends::KernelInfo> kernels) {
+  const backends::KernelInfo unknown{.library = {}, .launches = std::nullopt};
   std::vector<record::Op> rows;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (op.phase == program::Phase::setup) continue;
     const program::Cost cost = program::cost_of(program, op);
+    const backends::KernelInfo& kernel = kernels.empty() ? unknown : kernels[i];
     rows.push_back({.op = static_cast<std::int64_t>(i),
                     .kind = std::string(op.def->name),
-                    .op_class = class_of(op),
-                    .kernel = kernel_of(program, op, kernels),
+                    .op_class = std::string(program::name_of(op.def->work)),
+                    .kernel = kernel.name,
                     .name = first_output_name(program, op),
                     .phase = std::string(program::name_of(op.phase)),
                     .scope = op.scope,
-                    .dtype = std::string(core::name_of(dtype_of(program, op))),
+                    .dtype = std::string(core::name_of(backends::compute_dtype(program, op))),
                     .shapes = shapes_of(program, op.inputs) + " -> " + shapes_of(program, op.outputs),
                     .micro_batch = op.micro_batch,
                     .recomputed = op.recomputed,
@@ -125,7 +62,10 @@ std::vector<record::Op> op_rows(const Program& program, const std::string& kerne
                     .elementwise_flop = cost.elementwise_flop,
                     .bytes_read = cost.bytes_read,
                     .bytes_written = cost.bytes_written,
-                    .launches = cost.launches});
+                    .launches = kernel.launches.value_or(cost.launches),
+                    .library = kernel.library,
+                    .variant = kernel.variant,
+                    .workspace_bytes = kernel.workspace_bytes});
   }
   return rows;
 }

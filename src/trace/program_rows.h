@@ -1,25 +1,25 @@
 // A program as rows of a run record.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
+#include "backends/backend.h"
 #include "compile/passes/plan_memory.h"
 #include "program/program.h"
 #include "record/rows.h"
 
 namespace rooflm::trace {
 
-/// All ops but setup ones. `kernels`: the table that ran them, "fused" or "eager"; the name of a kernel is
-/// that table, the op, its dtype and, for products, its extents: "fused::matmul_bf16_256x2304x768".
-std::vector<record::Op> op_rows(const program::Program& program, const std::string& kernels);
+/// All ops but setup ones. `kernels`: what runs each op of the program (Engine::kernels); empty for a program
+/// that is not run, whose kernels have no names. Launches are those of the kernel where it knows them, else
+/// those that a plain backend needs.
+std::vector<record::Op> op_rows(const program::Program& program,
+                                std::span<const backends::KernelInfo> kernels);
 
 /// Tensors that some op touches, with the ops between which they are alive and their place in the arena.
 std::vector<record::Tensor> tensor_rows(const program::Program& program, const passes::MemoryPlan& plan,
                                         bool has_arena);
-
-/// What kind of work an op is: "matmul", "attention", "norm", "softmax", "loss", "embedding", "elementwise",
-/// "copy" or "optimizer".
-std::string class_of(const program::Op& op);
 
 }  // namespace rooflm::trace

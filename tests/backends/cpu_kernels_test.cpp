@@ -8,9 +8,8 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "compile/passes/cast.h"
-#include "compile/passes/fuse.h"
-#include "program/builder.h"
 #include "program/ops.h"
+#include "program/plain_form.h"
 #include "tests/backends/compact_update.h"
 #include "tests/backends/op_cases.h"
 #include "tests/backends/op_runner.h"
@@ -135,114 +134,52 @@ TEST(CpuKernels, CasesCoverEveryOpButAttention) {
   }
 }
 
-TensorId tensor(Case& c, const core::Shape& shape, program::Role role = program::Role::activation) {
-  return c.program.add_tensor(
-      {.name = "x", .shape = shape, .role = role, .full_precision = role != program::Role::activation});
-}
-
-/// Ops that the fuse pass makes one; in the last case another op follows.
-std::vector<Case> fusable_pairs(const Sizes& s) {
-  const core::Shape shape{s.batch, s.seq, s.channels};
-  const core::Shape row{s.channels};
-  const program::Attributes norm{{"eps", 1e-5}, {"accumulate", 0}};
-  std::vector<Case> pairs;
-  for (const bool layer : {true, false}) {
-    Case forward;
-    forward.name = layer ? "add + layernorm" : "add + rmsnorm";
-    program::Builder b(forward.program);
-    const TensorId sum = b.op(ops::kAdd, {tensor(forward, shape), tensor(forward, shape)}, {}, "sum");
-    std::vector<TensorId> inputs{sum, tensor(forward, row, program::Role::weight)};
-    if (layer) inputs.push_back(tensor(forward, row, program::Role::weight));
-    b.ops(layer ? ops::kLayerNorm : ops::kRmsNorm, inputs, norm, "y");
-    pairs.push_back(std::move(forward));
-
-    Case backward;
-    backward.name = layer ? "layernorm_backward + add" : "rmsnorm_backward + add";
-    program::Builder bb(backward.program);
-    const core::Shape rows{shape.numel() / s.channels};
-    inputs = {tensor(backward, shape), tensor(backward, shape), tensor(backward, row, program::Role::weight)};
-    for (int i = 0; i < (layer ? 2 : 1); ++i) {
-      inputs.push_back(tensor(backward, rows));
-      backward.program.tensors.back().full_precision = true;
-    }
-    const TensorId dx = bb.op(layer ? ops::kLayerNormBackward : ops::kRmsNormBackward, inputs, norm, "dx");
-    bb.op(ops::kAdd, {dx, tensor(backward, shape)}, {}, "sum");
-    pairs.push_back(std::move(backward));
-  }
-  Case tokens;
-  tokens.name = "embedding + add_positions";
-  program::Builder b(tokens.program);
-  const TensorId ids = tokens.program.add_tensor(
-      {.name = "ids", .shape = {s.batch, s.seq}, .dtype = DType::i32, .role = program::Role::input});
-  tokens.id_limits[ids] = s.vocab;
-  const TensorId rows =
-      b.op(ops::kEmbedding, {ids, tensor(tokens, {s.vocab, s.channels}, program::Role::weight)}, {}, "x");
-  b.op(ops::kAddPositions, {rows, tensor(tokens, {s.seq, s.channels}, program::Role::weight)}, {}, "y");
-  pairs.push_back(std::move(tokens));
-
-  Case linear;
-  linear.name = "matmul + bias_add";
-  program::Builder lb(linear.program);
-  const program::Attributes product{{"batch", 1},
-                                    {"m", static_cast<double>(s.batch * s.seq)},
-                                    {"n", static_cast<double>(s.width)},
-                                    {"k", static_cast<double>(s.channels)},
-                                    {"trans_a", 0},
-                                    {"trans_b", 1},
-                                    {"accumulate", 0},
-                                    {"looped", 0}};
-  const TensorId y = lb.op(
-      ops::kMatmul, {tensor(linear, shape), tensor(linear, {s.width, s.channels}, program::Role::weight)},
-      product, "y", {{s.batch, s.seq, s.width}});
-  lb.op(ops::kBiasAdd, {y, tensor(linear, {s.width}, program::Role::weight)}, {}, "z");
-  pairs.push_back(std::move(linear));
-
-  Case gelu;
-  gelu.name = "matmul + gelu_backward";
-  program::Builder gb(gelu.program);
-  const TensorId dy =
-      gb.op(ops::kMatmul, {tensor(gelu, shape), tensor(gelu, {s.width, s.channels}, program::Role::weight)},
-            product, "dy", {{s.batch, s.seq, s.width}});
-  gb.op(ops::kGeluBackward, {dy, tensor(gelu, {s.batch, s.seq, s.width})}, {}, "dx");
-  pairs.push_back(std::move(gelu));
-
-  Case kept;
-  kept.name = "matmul + bias_add + gelu, whose gradient keeps the input";
-  program::Builder kb(kept.program);
-  const core::Shape wide{s.batch, s.seq, s.width};
-  const TensorId sum =
-      kb.op(ops::kMatmul, {tensor(kept, shape), tensor(kept, {s.width, s.channels}, program::Role::weight)},
-            product, "sum", {wide});
-  const TensorId x = kb.op(ops::kBiasAdd, {sum, tensor(kept, {s.width}, program::Role::weight)}, {}, "x");
-  kb.op(ops::kGelu, {x}, {}, "y");
-  kb.op(ops::kGeluBackward, {tensor(kept, wide), x}, {}, "dx");
-  pairs.push_back(std::move(kept));
-  return pairs;
-}
-
-/// In fp32 nothing is rounded in between, so a fused op is the pair bit for bit; but for a product and a sum
-/// that become one operation where they meet: the residual gradient after a norm's.
-TEST(CpuKernels, FusedOpsEqualTheirPairs) {
-  const auto backend = backends::make_cpu_backend(CpuKernels::fast, 2);
-  for (const Sizes& sizes : {kTiny, kOdd, kTypical}) {
-    for (const Case& pair : fusable_pairs(sizes)) {
-      SCOPED_TRACE(pair.name + " " + sizes.name);
-      Case one = pair;
-      passes::fuse(one.program, {.gelu_in_products = true});
-      ASSERT_EQ(one.program.ops.size(), pair.program.ops.size() / 2);
-      OpRunner expected(pair, *backend);
-      OpRunner actual(one, *backend);
-      expected.run_all();
-      actual.run_all();
-      for (const TensorId id : one.program.ops[0].outputs) {
-        const bool is_dx = pair.name.ends_with("backward + add") && id == one.program.ops[0].outputs[0];
-        if (is_dx) {
-          expect_close(actual.read(id), expected.read(id), {0x1p-22, 0x1p-24}, "dx");
-        } else {
-          EXPECT_EQ(actual.read(id), expected.read(id)) << one.program.tensor(id).name;
-        }
+/// A fused kernel computes what the plain ops of its definition do, with output 0 in a place of its own and,
+/// where it may be, in that of an input. In fp32 nothing is rounded in between, so the numbers are the same
+/// bit for bit; but for a product and a sum that become one operation where they meet: the residual gradient
+/// after a norm's.
+TEST_P(CpuKernelsOf, FusedMatchesItsPlainOps) {
+  const auto& [sizes, dtype] = GetParam();
+  std::set<std::string_view> checked;
+  for (const CpuKernels kernels : {CpuKernels::reference, CpuKernels::fast}) {
+    const auto backend = backends::make_cpu_backend(kernels, 2);
+    for (const Case& bare : all_cases(sizes)) {
+      const Case c = prepared(bare, dtype);
+      OpRunner fused(c, *backend);
+      OpRunner plain(c, *backend);
+      for (std::size_t i = 0; i < c.program.ops.size(); ++i) {
+        const Op& op = c.program.ops[i];
+        plain.copy_from(fused);
+        fused.run(i);
+        if (program::plain_ops(c.program, op).empty()) continue;
+        checked.insert(op.def->name);
+        const auto expect_same = [&](const std::string& how) {
+          for (const TensorId id : op.outputs) {
+            if (id == program::kNone) continue;
+            const std::string what = describe(c, i) + how + " -> " + c.program.tensor(id).name;
+            const bool is_dx = op.def->name.ends_with("norm_backward") && id == op.outputs[0];
+            if (dtype == DType::f32 && !is_dx) {
+              ASSERT_EQ(plain.read(id), fused.read(id)) << what;
+            } else {
+              const Tolerance one_operation{0x1p-22, 0x1p-24};
+              expect_close(plain.read(id), fused.read(id),
+                           dtype == DType::f32 ? one_operation : tolerance_of(dtype), what);
+            }
+          }
+        };
+        OpRunner before(c, *backend);
+        before.copy_from(plain);
+        plain.run(i, Form::plain);
+        expect_same("");
+        if (!can_run_in_place(c.program, op)) continue;
+        plain.copy_from(before);
+        plain.run_in_place(i, static_cast<std::size_t>(op.def->in_place_input), Form::plain);
+        expect_same(" in place");
       }
     }
+  }
+  for (const program::OpDef* def : ops::all()) {
+    EXPECT_EQ(def->plain != nullptr, checked.contains(def->name)) << def->name;
   }
 }
 

@@ -83,7 +83,7 @@ Case prepared(Case c, DType dtype, bool tf32) {
   append_backward(c);
   passes::cast(c.program, dtype);
   for (Op& op : c.program.ops) {
-    if (op.is(program::ops::kMatmul)) op.attrs.set("tf32", tf32 ? 1 : 0);
+    if (op.is(program::ops::kMatmul)) op.attrs.set("tf32", tf32);
   }
   return c;
 }

@@ -20,16 +20,13 @@ using program::TensorId;
 
 Attributes product(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k, bool trans_b,
                    bool looped = false) {
-  return {{"batch", number(batch)}, {"m", number(m)},
-          {"n", number(n)},         {"k", number(k)},
-          {"trans_a", 0},           {"trans_b", trans_b ? 1.0 : 0.0},
-          {"accumulate", 0},        {"looped", looped ? 1.0 : 0.0}};
+  return {
+      {"batch", batch},      {"m", m},          {"n", n}, {"k", k}, {"trans_a", false}, {"trans_b", trans_b},
+      {"accumulate", false}, {"looped", looped}};
 }
 
 Attributes heads_of(const Sizes& s, bool grouped) {
-  return {{"heads", number(s.heads)},
-          {"kv_heads", number(grouped ? s.kv_heads : s.heads)},
-          {"head_dim", number(s.head_dim)}};
+  return {{"heads", s.heads}, {"kv_heads", grouped ? s.kv_heads : s.heads}, {"head_dim", s.head_dim}};
 }
 std::int64_t packed_width(const Sizes& s, bool grouped) {
   return (s.heads + 2 * (grouped ? s.kv_heads : s.heads)) * s.head_dim;
@@ -87,9 +84,8 @@ void add_batched(std::vector<Case>& cases, const Sizes& s) {
     cases.push_back(w.done({y}));
     CaseWriter m(looped ? "causal_softmax looped" : "causal_softmax");
     const TensorId x = m.activation({s.batch, s.heads, s.seq, s.seq});
-    const Attributes attrs{{"scale", 1 / std::sqrt(number(s.head_dim))},
-                           {"looped", looped ? 1.0 : 0.0},
-                           {"batch", number(s.batch * s.kv_heads)}};
+    const Attributes attrs{
+        {"scale", 1 / std::sqrt(number(s.head_dim))}, {"looped", looped}, {"batch", s.batch * s.kv_heads}};
     cases.push_back(m.done(m.op(ops::kCausalSoftmax, {x}, attrs)));
   }
 }
@@ -105,8 +101,8 @@ void add_heads(std::vector<Case>& cases, const Sizes& s) {
     cases.push_back(flash.done({flash.op(ops::kFlashAttention, {flash.activation(packed)}, heads)[0]}));
     CaseWriter rope("rope" + suffix);
     Attributes attrs = heads;
-    attrs.set("theta", 10000);
-    attrs.set("inverse", 0);
+    attrs.set("theta", 10000.0);
+    attrs.set("inverse", false);
     cases.push_back(rope.done(rope.op(ops::kRope, {rope.activation(packed)}, attrs)));
   }
   CaseWriter merge("merge_heads");
@@ -116,7 +112,7 @@ void add_heads(std::vector<Case>& cases, const Sizes& s) {
 
 void add_norms(std::vector<Case>& cases, const Sizes& s) {
   const Shape shape{s.batch, s.seq, s.channels};
-  const Attributes attrs{{"eps", 1e-5}, {"accumulate", 0}};
+  const Attributes attrs{{"eps", 1e-5}, {"accumulate", false}};
   {
     CaseWriter w("layernorm tied");
     const TensorId scale = w.weight({s.channels});

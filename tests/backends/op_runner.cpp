@@ -120,24 +120,27 @@ void* OpRunner::address(TensorId id) const {
   return buffers_.at(static_cast<std::size_t>(base == program::kNone ? id : base)).data();
 }
 
-void OpRunner::execute(std::size_t op, std::vector<void*> in, std::vector<void*> out) {
-  backend_->make_kernel(program_, program_.ops.at(op))({in, out});
+void OpRunner::execute(std::size_t op, Form form, std::vector<void*> in, std::vector<void*> out) {
+  const program::Op& o = program_.ops.at(op);
+  const auto kernel =
+      form == Form::plain ? backend_->make_plain_kernel(program_, o) : backend_->make_kernel(program_, o);
+  kernel({in, out});
   backend_->synchronize();
 }
 
-void OpRunner::run(std::size_t op) {
+void OpRunner::run(std::size_t op, Form form) {
   std::vector<void*> in;
   std::vector<void*> out;
   for (const TensorId id : program_.ops.at(op).inputs) in.push_back(address(id));
   for (const TensorId id : program_.ops.at(op).outputs) out.push_back(address(id));
-  execute(op, std::move(in), std::move(out));
+  execute(op, form, std::move(in), std::move(out));
 }
 
 void OpRunner::run_all() {
   for (std::size_t i = 0; i < program_.ops.size(); ++i) run(i);
 }
 
-void OpRunner::run_in_place(std::size_t op, std::size_t input) {
+void OpRunner::run_in_place(std::size_t op, std::size_t input, Form form) {
   const program::Op& o = program_.ops.at(op);
   std::vector<void*> in;
   std::vector<void*> out;
@@ -149,7 +152,7 @@ void OpRunner::run_in_place(std::size_t op, std::size_t input) {
   void* result = out[0];
   in[input] = shared.data();
   out[0] = shared.data();
-  execute(op, std::move(in), std::move(out));
+  execute(op, form, std::move(in), std::move(out));
   copy(*backend_, result, shared.data(), shared.bytes());
 }
 

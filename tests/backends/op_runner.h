@@ -9,6 +9,9 @@
 
 namespace rooflm::tests {
 
+/// What runs an op: its own kernel, or those of the plain ops that it equals.
+enum class Form : std::uint8_t { as_it_is, plain };
+
 /// One buffer per tensor. Contents start random: normal numbers that depend on the tensor's number alone,
 /// ids below their limit with one -1 among targets; the case's fixed values; NaN in what ops must write
 /// first.
@@ -17,10 +20,10 @@ class OpRunner {
   OpRunner(const Case& c, backends::Backend& backend);
 
   [[nodiscard]] const program::Program& program() const { return program_; }
-  void run(std::size_t op);
+  void run(std::size_t op, Form form = Form::as_it_is);
   void run_all();
   /// Runs an op with output 0 in the storage of input `input`, whose contents are lost to it.
-  void run_in_place(std::size_t op, std::size_t input);
+  void run_in_place(std::size_t op, std::size_t input, Form form = Form::as_it_is);
 
   [[nodiscard]] std::vector<double> read(program::TensorId id) const;
   void write(program::TensorId id, const std::vector<double>& values);
@@ -29,7 +32,7 @@ class OpRunner {
 
  private:
   void fill(const Case& c, program::TensorId id, bool is_written);
-  void execute(std::size_t op, std::vector<void*> in, std::vector<void*> out);
+  void execute(std::size_t op, Form form, std::vector<void*> in, std::vector<void*> out);
   [[nodiscard]] void* address(program::TensorId id) const;
 
   program::Program program_;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,13 +48,19 @@ compile::StepOptions make(compile::EngineKind engine, AttentionKind attention,
           .micro_batches = micro_batches};
 }
 
-/// Sees nothing; a step with an observer is not replayed.
+/// Sees nothing; a step with an observer that wants to see each op is not replayed.
 class Bystander final : public engines::Observer {
  public:
   void on_op_begin(const program::Program&, std::size_t) override {}
   void on_op_end(const program::Program&, std::size_t) override {}
-  void on_allocate(const program::Program&, program::TensorId, std::int64_t) override {}
-  void on_free(const program::Program&, program::TensorId, std::int64_t) override {}
+};
+
+/// Is content with the times of a replay.
+class Marked final : public engines::Observer {
+ public:
+  [[nodiscard]] bool wants_marks() const override { return true; }
+  void on_op_begin(const program::Program&, std::size_t) override {}
+  void on_op_end(const program::Program&, std::size_t) override {}
 };
 
 struct Outcome {
@@ -101,6 +109,48 @@ class CudaEngine : public testing::TestWithParam<Arch> {
     if (!missing_gpu().empty()) GTEST_SKIP() << missing_gpu();
   }
 };
+
+/// Each kernel of a recorded step has one op, also beside others, under marks and where it took a memset's
+/// place; as many as the op's kernel says.
+TEST_P(CudaEngine, EachNodeOfARecordedStepHasOneOp) {
+  constexpr std::size_t kOpsOfAMark = 64;
+  for (const double clip : {1.0, 0.0}) {  // without clipping updates run beside the backward pass
+    SCOPED_TRACE(clip);
+    compile::StepOptions options = make(EngineKind::fused, AttentionKind::flash, core::DType::bf16);
+    options.optimizer.clip_norm = clip;
+    const auto config = tests::small_config(GetParam());
+    StepRunner runner(config, kBatch, kSeq, options, tests::initial_weights(config),
+                      backends::cuda::make_cuda_backend(0, {}));
+    Marked marked;
+    const auto batch = tests::random_batch(kBatch * kSeq, config.vocab, 1);
+    for (int i = 0; i < 2; ++i) runner.step(batch);
+    runner.step(batch, 1e-3, &marked);
+    const engines::Engine& engine = runner.engine();
+    for (const bool with_marks : {false, true}) {
+      SCOPED_TRACE(with_marks ? "with marks" : "without marks");
+      const backends::Recording* recording = engine.recording(with_marks);
+      ASSERT_NE(recording, nullptr);
+      std::set<std::uint64_t> seen;
+      std::vector<std::int64_t> nodes(engine.program().ops.size());
+      std::size_t marks = 0;
+      for (const backends::NodeOp& node : recording->nodes()) {
+        EXPECT_TRUE(seen.insert(node.node).second) << "a node is listed twice";
+        if (node.op) ++nodes.at(*node.op);
+        marks += node.op ? 0 : 1;
+      }
+      EXPECT_LE(marks, nodes.size() / kOpsOfAMark + 1);
+      for (std::size_t i = 0; i < nodes.size(); ++i) {
+        const program::Op& op = engine.program().ops[i];
+        if (op.phase == program::Phase::setup) continue;
+        EXPECT_GT(nodes[i], 0) << op.def->name << " in " << op.scope;
+        if (const auto launches = engine.kernel(i).launches) {
+          EXPECT_EQ(nodes[i], *launches)
+              << op.def->name << " in " << op.scope << ": " << engine.kernel(i).name;
+        }
+      }
+    }
+  }
+}
 
 /// fp32 accumulates in another order: 1e-4 relative over 20 steps, as between engines on the processor.
 TEST_P(CudaEngine, LossesFollowTheProcessorInFp32) {

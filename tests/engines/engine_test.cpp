@@ -44,7 +44,7 @@ TEST(Engine, EagerFreesEachTensorAfterItsLastUse) {
   engine.run(&ledger);
   EXPECT_TRUE(ledger.alive.empty());
   EXPECT_EQ(ledger.peak, engine.peak_transient_bytes());
-  EXPECT_LE(ledger.peak, engine.plan().peak_live_bytes);  // the plan counts in lines of 64 bytes
+  EXPECT_LE(ledger.peak, engine.plan().unshared_peak_bytes);  // the plan counts in lines of 64 bytes
   EXPECT_EQ(ledger.ops, engine.program().ops.size());
 }
 

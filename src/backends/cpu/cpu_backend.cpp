@@ -7,8 +7,6 @@
 #include <cstring>
 #include <utility>
 
-#include "backends/cpu/fast_kernels.h"
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/resources.h"
 #include "core/error.h"
 
@@ -18,23 +16,24 @@ namespace {
 /// OpenMP's thread count belongs to the calling thread, and other backends may have changed it.
 Kernel with_threads(Kernel kernel, int threads) {
   if (!kernel) return kernel;
-  return [kernel = std::move(kernel), threads](const KernelArgs& args) {
-    if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
-    kernel(args);
-  };
+  return {[run = std::move(kernel.run), threads](const KernelArgs& args) {
+            if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+            run(args);
+          },
+          std::move(kernel.info)};
 }
 
 KernelRow bind(const cpu::MakerRow& row, const std::shared_ptr<cpu::Resources>& resources) {
-  return {row.op, [make = row.make, resources](const program::Program& program, const program::Op& op) {
+  return {row.op, [row, resources](const program::Program& program, const program::Op& op) {
             omp_set_num_threads(resources->threads());
-            return with_threads(make({program, op, resources}), resources->threads());
+            return with_threads(make_named(row, {program, op, resources}), resources->threads());
           }};
 }
 
 std::vector<KernelRow> table(CpuKernels kernels, const std::shared_ptr<cpu::Resources>& resources) {
   std::vector<KernelRow> rows;
   if (kernels == CpuKernels::fast) {
-    for (const auto& row : cpu::fast_kernels()) rows.push_back(bind(row, resources));
+    for (const auto& row : cpu::fast::kernels()) rows.push_back(bind(row, resources));
   }
   for (const auto& row : cpu::reference::kernels()) rows.push_back(bind(row, resources));
   return rows;
@@ -42,9 +41,9 @@ std::vector<KernelRow> table(CpuKernels kernels, const std::shared_ptr<cpu::Reso
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(CpuKernels kernels, int threads)
-      : Backend(table(kernels, std::make_shared<cpu::Resources>(threads))) {
-    omp_set_num_threads(threads);
+  CpuBackend(CpuKernels kernels, const std::shared_ptr<cpu::Resources>& resources)
+      : Backend(table(kernels, resources)), resources_(resources) {
+    omp_set_num_threads(resources->threads());
     cpu::keep_released_memory();
   }
   ~CpuBackend() override { cpu::trim_memory(); }
@@ -64,13 +63,21 @@ class CpuBackend final : public Backend {
   }
   void synchronize() override {}
   [[nodiscard]] double free_bytes() const override { return cpu::available_memory_bytes(); }
+  /// Scratch memory, which all kernels share. The reference kernels' own buffers are not counted.
+  [[nodiscard]] std::int64_t workspace_bytes() const override {
+    return static_cast<std::int64_t>(resources_->scratch().bytes());
+  }
+
+ private:
+  std::shared_ptr<cpu::Resources> resources_;
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend(CpuKernels kernels, int threads) {
   if (threads < 0) throw core::UsageError(fmt::format("--threads {}: must not be negative", threads));
-  return std::make_unique<CpuBackend>(kernels, threads > 0 ? threads : cpu::available_cores());
+  const int used = threads > 0 ? threads : cpu::available_cores();
+  return std::make_unique<CpuBackend>(kernels, std::make_shared<cpu::Resources>(used));
 }
 
 }  // namespace rooflm::backends

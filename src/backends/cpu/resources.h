@@ -1,17 +1,14 @@
-// What the kernels of one CPU backend share: scratch memory, rotary tables; and what a kernel maker sees of
-// an op.
+// What the kernels of one CPU backend share: scratch memory, rotary tables; and the tables of its kernels.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <tuple>
 #include <vector>
 
-#include "backends/backend.h"
-#include "program/ops.h"
+#include "backends/op_view.h"
 
 namespace rooflm::backends::cpu {
 
@@ -72,28 +69,20 @@ class Resources {
   std::map<Key, std::shared_ptr<const RopeTables<double>>> double_tables_;
 };
 
-/// An op as a kernel maker reads it.
-struct OpView {
-  const program::Program& program;
-  const program::Op& op;
-  std::shared_ptr<Resources> resources;
+using OpView = backends::OpView<Resources>;
+using MakerRow = backends::MakerRow<Resources>;
+using MakerRows = backends::MakerRows<Resources>;
 
-  [[nodiscard]] bool has_in(std::size_t i) const {
-    return i < op.inputs.size() && op.inputs[i] != program::kNone;
-  }
-  [[nodiscard]] const program::Tensor& in(std::size_t i) const { return program.tensor(op.inputs.at(i)); }
-  [[nodiscard]] const program::Tensor& out(std::size_t i) const { return program.tensor(op.outputs.at(i)); }
-  [[nodiscard]] std::int64_t integer(std::string_view name) const { return op.attrs.integer(name); }
-  [[nodiscard]] bool accumulates() const { return op.attrs.flag("accumulate"); }
-};
-
-/// Returns an empty Kernel when it does not handle the op.
-using Maker = Kernel (*)(const OpView&);
-
-/// One op and the maker of its kernel.
-struct MakerRow {
-  const program::OpDef* op;
-  Maker make;
-};
+// Every .cpp of fast/ and of reference/ hands out its rows; the build makes these lists of them.
+namespace fast {
+/// fp32 and bf16, hand-vectorised or by oneDNN. An op that has no row here, or whose dtypes they do not take,
+/// is run by the reference.
+MakerRows kernels();
+}  // namespace fast
+namespace reference {
+/// Every op but `attention`, in fp32, fp64, bf16 and fp16, by Eigen and plain loops. Formulas and operands
+/// are those of program/ops/.
+MakerRows kernels();
+}  // namespace reference
 
 }  // namespace rooflm::backends::cpu

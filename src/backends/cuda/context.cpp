@@ -114,8 +114,6 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
   stream_ = make_stream(Priority::high);
   side_stream_ = make_stream(Priority::low);
   forked_ = make_order_event();
-  done_ = make_order_event();
-  done_before_ = make_order_event();
   mark_stream_ = make_stream(Priority::high);
   marked_ = make_order_event();
   pool_ = make_pool(index);
@@ -142,21 +140,16 @@ cudaStream_t Context::fork() const {
   return side_stream_.get();
 }
 
-void Context::keep_up() {
+void Context::mark_done(int index) {
   if (in_order_ || !is_recording()) return;
-  if (keeps_up_) {
-    check(cudaStreamWaitEvent(stream(), done_before_.get()), "running kernels beside each other");
-  }
-  check(cudaEventRecord(done_.get(), side_stream_.get()), "running kernels beside each other");
-  std::swap(done_, done_before_);
-  keeps_up_ = true;
+  EventHandle& done = done_[index] = make_order_event();
+  check(cudaEventRecord(done.get(), side_stream_.get()), "running kernels beside each other");
 }
 
-void Context::join() {
-  if (in_order_ || !is_recording()) return;
-  check(cudaEventRecord(done_.get(), side_stream_.get()), "running kernels beside each other");
-  check(cudaStreamWaitEvent(stream(), done_.get()), "running kernels beside each other");
-  keeps_up_ = false;
+void Context::wait_for(int index) const {
+  const auto done = done_.find(index);
+  if (done == done_.end() || !is_recording()) return;  // it runs in the order of the program
+  check(cudaStreamWaitEvent(stream(), done->second.get()), "running kernels beside each other");
 }
 
 cudaStream_t Context::mark_branch() {

@@ -1,6 +1,7 @@
 // What the kernels of one GPU share: its stream, working memory, plans of products.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -72,12 +73,17 @@ class Context {
   /// A stream of low priority for work that may run beside what follows: it begins when everything submitted
   /// so far has run. Only in a recording; elsewhere it is stream(), and kernels run in their order.
   [[nodiscard]] cudaStream_t fork() const;
-  /// With true, nothing forks: kernels run in their order in recordings, too.
-  void keep_order(bool in_order) { in_order_ = in_order; }
-  /// What is submitted from here on waits for what was forked before the last call since join().
-  void keep_up();
-  /// What is submitted from here on waits for everything that was forked.
-  void join();
+  /// stream() and the stream that fork() gives: what ops submit is in these.
+  [[nodiscard]] std::array<cudaStream_t, 2> work_streams() const { return {stream(), side_stream_.get()}; }
+  /// Called before a recording. With true, nothing forks in it: kernels run in their order there, too.
+  void keep_order(bool in_order) {
+    in_order_ = in_order;
+    done_.clear();
+  }
+  /// Says that op `index` of the program was the last that was given to the stream of fork().
+  void mark_done(int index);
+  /// What is submitted from here on waits for that op and for what was forked before it.
+  void wait_for(int index) const;
   [[nodiscard]] cudaMemPool_t pool() const { return pool_.get(); }
   [[nodiscard]] GemmPlans& products() const { return *products_; }
 
@@ -89,8 +95,6 @@ class Context {
   std::shared_ptr<const RopeTables> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta);
   /// cuDNN for attention, looked for on first use.
   CudnnAttention& cudnn();
-  /// Whose kernels were made last.
-  [[nodiscard]] AttentionKernels& attention_kernels() { return attention_kernels_; }
   [[nodiscard]] IdGuard& ids() const { return *ids_; }
   [[nodiscard]] Progress& progress() const { return *progress_; }
   /// Copies in stream order; the host's memory may be used again when they return. Small ones to the device
@@ -119,8 +123,7 @@ class Context {
   std::string name_;
   StreamHandle stream_, side_stream_;
   EventHandle forked_;
-  EventHandle done_, done_before_;  ///< of the side stream, at the last two calls of keep_up or join
-  bool keeps_up_ = false;           ///< whether done_before_ was recorded since the last join
+  std::map<int, EventHandle> done_;  ///< by op, of the side stream
   bool in_order_ = false;
   StreamHandle mark_stream_;
   EventHandle marked_;  ///< between the stream and that of the marks
@@ -130,7 +133,6 @@ class Context {
   std::map<RopeKey, std::shared_ptr<const RopeTables>> rope_tables_;
   std::unique_ptr<GemmPlans> products_;
   std::unique_ptr<CudnnAttention> cudnn_;
-  AttentionKernels attention_kernels_;
   std::unique_ptr<IdGuard> ids_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<Progress> progress_;

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,8 +16,8 @@
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/context.h"
-#include "backends/cuda/kernel_rows.h"
 #include "backends/cuda/recording.h"
+#include "backends/cuda/rows/rows.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -26,16 +27,25 @@ bool is_launch_blocking() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-/// Waits for what runs beside where the op says so (passes::early_updates). Names the op when it fails: at
-/// once when its launch does, and when it first runs also later. Where launches block, always.
-Kernel with_check(Kernel kernel, const program::Op& op, const std::shared_ptr<Context>& context) {
+/// The op's place in its program, where it is one of it.
+int index_of(const program::Program& program, const program::Op& op) {
+  const std::less<> before;
+  const program::Op* first = program.ops.data();
+  const bool is_member = !before(&op, first) && before(&op, first + program.ops.size());
+  return is_member ? static_cast<int>(&op - first) : -1;
+}
+
+/// Waits for ops of other lanes where the op says so. Names the op when it fails: at once when its launch
+/// does, and when it first runs also later. Where launches block, always.
+Kernel with_check(Kernel kernel, const program::Program& program, const program::Op& op,
+                  const std::shared_ptr<Context>& context) {
   if (!kernel) return kernel;
   const std::string name = fmt::format("{} in {}", op.def->name, op.scope);
-  return [kernel = std::move(kernel), name, context, number = context->progress().add(name),
-          is_always_marked = is_launch_blocking(), was_marked = false, keeps_up = op.attrs.flag("keep_up"),
-          joins = op.attrs.flag("join")](const KernelArgs& args) mutable {
-    if (keeps_up) context->keep_up();
-    if (joins) context->join();
+  const auto run = [kernel = std::move(kernel.run), name, context, number = context->progress().add(name),
+                    is_always_marked = is_launch_blocking(), was_marked = false, waits = op.waits,
+                    is_beside = op.lane != program::Lane::compute,
+                    index = index_of(program, op)](const KernelArgs& args) mutable {
+    for (const int wait : waits) context->wait_for(wait);
     if (context->is_recording()) {
       if (number % Progress::kSpacing == 1) context->progress().pass(context->mark_branch(), number);
     } else if (!was_marked || is_always_marked) {
@@ -45,21 +55,22 @@ Kernel with_check(Kernel kernel, const program::Op& op, const std::shared_ptr<Co
     try {
       kernel(args);
       check(cudaGetLastError(), name);
+      if (is_beside) context->mark_done(index);
     } catch (const std::exception&) {
       context->throw_fault();  // it may have been an op before
       throw;
     }
   };
+  return {run, std::move(kernel.info)};
 }
 
 std::vector<KernelRow> table(const std::shared_ptr<Context>& context) {
   std::vector<KernelRow> rows;
-  for (const MakerRow& row : kernel_rows()) {
-    rows.push_back(
-        {row.op, [make = row.make, context](const program::Program& program, const program::Op& op) {
-           context->select();
-           return with_check(make({program, op, context}), op, context);
-         }});
+  for (const MakerRow& row : kernels()) {
+    rows.push_back({row.op, [row, context](const program::Program& program, const program::Op& op) {
+                      context->select();
+                      return with_check(make_named(row, {program, op, context}), program, op, context);
+                    }});
   }
   return rows;
 }
@@ -108,8 +119,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Stopwatch> make_stopwatch(std::size_t marks) const override {
     return std::make_unique<EventStopwatch>(context_, marks);
   }
-  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& submit,
-                                                  bool in_order) override {
+  [[nodiscard]] std::unique_ptr<Recording> record(const SubmitStep& submit, bool in_order) override {
     if (is_launch_blocking()) return nullptr;
     context_->select();
     return std::make_unique<GraphRecording>(context_, submit, in_order);
@@ -131,7 +141,6 @@ class CudaBackend final : public Backend {
     choices.text = context_->products().cache().text();
     return choices;
   }
-  [[nodiscard]] AttentionKernels attention_kernels() const { return context_->attention_kernels(); }
 
   [[nodiscard]] std::int64_t workspace_bytes() const override {
     const auto used = pool_bytes(context_->pool(), cudaMemPoolAttrUsedMemCurrent);
@@ -148,11 +157,6 @@ class CudaBackend final : public Backend {
 
 std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& options) {
   return std::make_unique<CudaBackend>(std::make_shared<Context>(index, options));
-}
-
-AttentionKernels attention_kernels(const Backend& backend) {
-  const auto* gpu = dynamic_cast<const CudaBackend*>(&backend);
-  return gpu == nullptr ? AttentionKernels{} : gpu->attention_kernels();
 }
 
 GemmChoices gemm_choices(const Backend& backend) {

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "backends/provider.h"
 
@@ -26,13 +25,6 @@ struct CudaOptions {
 /// keeps what is released, as the allocators of frameworks do; the pool goes with the backend. Throws
 /// core::Unavailable with the reason when there is no such GPU, or none that runs this build.
 std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& options);
-
-/// Whose kernels run flash attention: "cuDNN" or "own"; "" where none were made.
-struct AttentionKernels {
-  std::string_view forward, backward;
-};
-/// Those that a backend made last; none for other devices.
-AttentionKernels attention_kernels(const Backend& backend);
 
 /// How the GEMM algorithms of a backend were found; none for other devices.
 GemmChoices gemm_choices(const Backend& backend);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -119,7 +120,8 @@ const CudnnForward& CudnnAttention::forward(const AttentionShape& s, DType dtype
           {{f->q, from.query}, {f->k, from.key}, {f->v, from.value}, {f->y, y}, {f->lse, lse}}};
       f->plan->submit(library->handle.get(), bindings, workspace);
     };
-    found->second = {.workspace_bytes = f->plan->workspace_bytes(), .submit = submit};
+    found->second = {
+        .engine = f->plan->engine(), .workspace_bytes = f->plan->workspace_bytes(), .submit = submit};
   } catch (const core::Unavailable&) {
     found->second = {};  // no engine takes it
   }
@@ -147,6 +149,8 @@ class GradientRun {
   [[nodiscard]] std::size_t workspace_bytes() const {
     return delta_bytes_ + sums_bytes_ + plan_.plan->workspace_bytes();
   }
+
+  [[nodiscard]] const std::string& engine() const { return plan_.plan->engine(); }
 
   void submit(cudnnHandle_t handle, const void* dy, const void* qkv, const void* y, const float* lse,
               void* dqkv, void* workspace) const {
@@ -196,6 +200,7 @@ const CudnnGradient& CudnnAttention::gradient(const AttentionShape& s, DType dty
   try {
     auto run = std::make_shared<const GradientRun>(library_->functions, library_->device, s, dtype, order);
     found->second = {
+        .engine = run->engine(),
         .workspace_bytes = run->workspace_bytes(),
         .submit = [run, library = library_.get()](const void* dy, const void* qkv, const void* y,
                                                   const float* lse, void* dqkv, void* workspace) {

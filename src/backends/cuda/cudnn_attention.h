@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 
 #include "backends/cuda/kernels/attention.h"
@@ -17,12 +18,14 @@ namespace rooflm::backends::cuda {
 
 /// As launch_flash_attention, with working memory. `submit` is empty when there is none.
 struct CudnnForward {
+  std::string engine{};  ///< "cudnn engine 4"
   std::size_t workspace_bytes = 0;
   std::function<void(const void* qkv, void* y, float* lse, void* workspace)> submit;
 };
 
 /// As launch_flash_attention_backward. `submit` is empty when there is none.
 struct CudnnGradient {
+  std::string engine{};
   std::size_t workspace_bytes = 0;
   std::function<void(const void* dy, const void* qkv, const void* y, const float* lse, void* dqkv,
                      void* workspace)>

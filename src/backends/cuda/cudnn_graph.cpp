@@ -48,6 +48,22 @@ std::vector<CudnnDescriptor> propose(const CudnnLibrary& library, const CudnnDes
   return configurations;
 }
 
+/// "cudnn engine 4" of a proposed configuration.
+std::string engine_of(const CudnnLibrary& library, const CudnnDescriptor& configuration) {
+  CudnnDescriptor engine(library, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t place = engine.get();
+  std::int64_t count = 0;
+  std::int64_t number = 0;
+  const auto found = library.get_attribute(configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                           CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &place);
+  if (found != CUDNN_STATUS_SUCCESS ||
+      library.get_attribute(engine.get(), CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count,
+                            &number) != CUDNN_STATUS_SUCCESS) {
+    return "cudnn engine";
+  }
+  return fmt::format("cudnn engine {}", number);
+}
+
 }  // namespace
 
 CudnnDescriptor::CudnnDescriptor(const CudnnLibrary& library, cudnnBackendDescriptorType_t type)
@@ -236,6 +252,7 @@ CudnnPlan CudnnGraph::plan(const CudnnDescriptor& device) const {
       CudnnPlan compiled(*library_, std::move(plan));
       compiled.scalar_ids_ = scalar_ids_;
       compiled.scalars_ = scalars_;
+      compiled.engine_ = engine_of(*library_, configuration);
       return compiled;
     }
   }

@@ -72,6 +72,8 @@ class CudnnPlan {
     void* data = nullptr;
   };
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
+  /// The engine that runs it, "cudnn engine 4", by its number among those of this version.
+  [[nodiscard]] const std::string& engine() const { return engine_; }
   /// Only submits. `workspace` holds workspace_bytes.
   void submit(cudnnHandle_t handle, std::span<const Binding> bindings, void* workspace) const;
 
@@ -81,6 +83,7 @@ class CudnnPlan {
   const CudnnLibrary* library_;
   CudnnDescriptor plan_;
   std::size_t workspace_bytes_ = 0;
+  std::string engine_;
   std::vector<std::int64_t> scalar_ids_;
   std::deque<float> scalars_;
 };

@@ -7,10 +7,13 @@
 #include <chrono>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/gemm_algorithm.h"
+#include "backends/op_view.h"
 #include "core/error.h"
 #include "core/f16.h"
 #include "core/rng.h"
@@ -40,6 +43,22 @@ cublasLtEpilogue_t epilogue_of(const GemmProblem& p) {
     return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
   }
   return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/// As cuBLASLt calls it, without the prefix.
+std::string_view name_of(cublasLtEpilogue_t epilogue) {
+  switch (epilogue) {
+    case CUBLASLT_EPILOGUE_BIAS:
+      return "BIAS";
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+      return "GELU_AUX";
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+      return "GELU_AUX_BIAS";
+    case CUBLASLT_EPILOGUE_DGELU:
+      return "DGELU";
+    default:
+      return "DEFAULT";
+  }
 }
 
 std::string describe(const GemmProblem& p) {
@@ -203,6 +222,30 @@ Gemm::Gemm(const Context& context, const GemmProblem& p)
                         : make_layout(p.factors, p.m, p.k, p.batch)),
       result_(make_layout(p.result, p.m, p.n, p.batch)) {
   choose();
+  workspace_bytes_ = workspace_of({.handle = context.products().handle(),
+                                   .desc = desc_.get(),
+                                   .a = first_.get(),
+                                   .b = second_.get(),
+                                   .c = result_.get()},
+                                  algorithm_)
+                         .value_or(lane().workspace_bytes);
+}
+
+backends::KernelInfo Gemm::info() const {
+  const AlgorithmConfig config = config_of(algorithm_);
+  const GemmProblem& p = problem_;
+  const auto version = static_cast<int>(cublasLtGetVersion());
+  constexpr int kMajorUnit = 10000;
+  constexpr int kMinorUnit = 100;
+  // A split that is reduced by a second kernel, and what else an algorithm launches, cuBLASLt does not say.
+  const auto launches = config.split_k <= 1 ? std::optional<std::int64_t>(1) : std::nullopt;
+  return {.name = fmt::format("cublasLt algo {} tile {} stages {} split-k {} epilogue {}", config.id,
+                              config.tile, config.stages, config.split_k, name_of(epilogue_of(p))),
+          .library = fmt::format("cuBLASLt {}.{}.{}", version / kMajorUnit, version / kMinorUnit % kMinorUnit,
+                                 version % kMinorUnit),
+          .variant = matmul_variant(p.batch, p.m, p.n, p.k, p.factors, p.result) + (p.tf32 ? " tf32" : ""),
+          .workspace_bytes = static_cast<std::int64_t>(workspace_bytes_),
+          .launches = launches};
 }
 
 void Gemm::choose() {

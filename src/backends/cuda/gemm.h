@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/backend.h"
 #include "backends/cuda/context.h"
 #include "backends/cuda/gemm_cache.h"
 #include "backends/cuda/gemm_search.h"
@@ -57,6 +58,8 @@ class Gemm {
   Gemm(const Context& context, const GemmProblem& problem);
 
   void submit(const GemmOperands& operands) const;
+  /// The chosen algorithm: "cublasLt algo 66 tile 128x256 stages 4 split-k 1 epilogue BIAS".
+  [[nodiscard]] backends::KernelInfo info() const;
 
  private:
   /// Where a product is submitted.
@@ -78,6 +81,7 @@ class Gemm {
   LtDesc desc_;
   LtLayout first_, second_, result_;  ///< column-major, as cuBLASLt wants them: b, a, c
   cublasLtMatmulAlgo_t algorithm_{};
+  std::size_t workspace_bytes_ = 0;  ///< of the lane's, what the algorithm uses
 };
 
 /// The cuBLASLt handle, its workspace and the plans of one context.

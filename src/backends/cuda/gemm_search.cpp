@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/gemm_algorithm.h"
 #include "core/rng.h"
 
 namespace rooflm::backends::cuda {
@@ -142,10 +143,8 @@ class Best {
 }  // namespace
 
 bool is_possible(const LtProduct& p, const Algorithm& algorithm) {
-  cublasLtMatmulHeuristicResult_t result{};
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoCheck(p.handle, p.desc, p.a, p.b, p.c, p.c, &algorithm, &result);
-  return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= p.workspace_bytes;
+  const auto bytes = workspace_of(p, algorithm);
+  return bytes && *bytes <= p.workspace_bytes;
 }
 
 std::vector<Algorithm> propose(const LtProduct& product) { return propose_for(product, 0); }

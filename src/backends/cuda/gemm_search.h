@@ -7,16 +7,9 @@
 #include <functional>
 #include <vector>
 
-namespace rooflm::backends::cuda {
+#include "backends/cuda/gemm_algorithm.h"
 
-/// A product as cuBLASLt describes it.
-struct LtProduct {
-  cublasLtHandle_t handle;
-  cublasLtMatmulDesc_t desc;
-  cublasLtMatrixLayout_t a, b, c;
-  cublasLtMatmulPreference_t preference;
-  std::size_t workspace_bytes;
-};
+namespace rooflm::backends::cuda {
 
 /// What cuBLASLt proposes, the first first; empty when it has nothing.
 [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> propose(const LtProduct& product);

@@ -1,4 +1,4 @@
-// Which op the device has come to.
+// Which op the device runs, for the message when a kernel fails.
 #include "backends/cuda/progress.h"
 
 #include <utility>

@@ -1,4 +1,5 @@
-// Which op the device has come to: the one thing that can still be read after a kernel has ended its context.
+// Which op the device runs, for the message when a kernel fails: a failed kernel ends the CUDA context, and
+// host memory is all that can be read then.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,9 +14,9 @@
 
 namespace rooflm::backends::cuda {
 
-/// A number in the host's memory that the stream itself writes before an op. A write costs the device two to
-/// three microseconds, so each op is marked when it first runs and not again: an engine's first step is. In
-/// recordings every kSpacing-th op is marked by a kernel beside the work.
+/// A number in host memory that the stream writes before an op runs. A write takes the device two to three
+/// microseconds, so an op is marked only when it first runs, which is in an engine's first step. In
+/// recordings every kSpacing-th op is marked, by a kernel on a stream beside the work.
 class Progress {
  public:
   /// Marks nothing where the driver cannot.
@@ -26,11 +27,11 @@ class Progress {
   static constexpr std::uint32_t kSpacing = 64;
   /// Submits "OP begins".
   void begin(cudaStream_t stream, std::uint32_t op) const;
-  /// Submits "what was recorded has come to OP".
+  /// Submits "the recording has reached OP".
   void pass(cudaStream_t stream, std::uint32_t op) const;
-  /// All that was marked has run.
+  /// Forgets the marks: all that was submitted has run.
   void clear();
-  /// The op that began last and did not end, or, with `is_near`, that or one of the kSpacing after it; ""
+  /// The op that began last and has not ended; with `is_near` that op or one of the kSpacing after it. ""
   /// when nothing was marked.
   struct Place {
     std::string op;

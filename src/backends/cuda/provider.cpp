@@ -134,14 +134,6 @@ class CudaProvider final : public Provider {
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
-  [[nodiscard]] std::pair<std::string, std::string> attention_kernels(const Backend& backend) const override {
-    const auto named = [](std::string_view whose) {
-      return whose == "cuDNN" ? fmt::format("{} {}", whose, cuda::query_cudnn().version) : std::string(whose);
-    };
-    const cuda::AttentionKernels kernels = cuda::attention_kernels(backend);
-    return {named(kernels.forward), named(kernels.backward)};
-  }
-
   [[nodiscard]] GemmChoices gemm_choices(const Backend& backend) const override {
     return cuda::gemm_choices(backend);
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "backends/cuda/check.h"
@@ -52,11 +53,70 @@ std::vector<cudaGraphNode_t> neighbours(cudaGraphNode_t node,
   return nodes;
 }
 
-/// What a memset writes, where it writes one row.
-std::optional<Fill> fill_of(cudaGraphNode_t node) {
+using NodeOps = std::unordered_map<cudaGraphNode_t, std::size_t>;
+
+/// What comes next in a stream that is being captured depends on these nodes.
+std::vector<cudaGraphNode_t> ends_of(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaGraphNode_t* nodes = nullptr;
+  const cudaGraphEdgeData* edges = nullptr;
+  std::size_t count = 0;
+  check(cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, &edges, &count),
+        "asking what was recorded");
+  if (status != cudaStreamCaptureStatusActive) return {};
+  return {nodes, nodes + count};
+}
+
+/// Enters the nodes that were captured since the last call as those of `op`: from the ends of the streams
+/// that ops are given to back to nodes that are known. Each node and edge is visited once in all calls
+/// together. Marks are in a stream of their own, from which no op depends.
+void add_nodes(NodeOps& known, const Context& context, std::size_t op) {
+  std::vector<cudaGraphNode_t> open;
+  for (const cudaStream_t stream : context.work_streams()) {
+    for (const cudaGraphNode_t node : ends_of(stream)) open.push_back(node);
+  }
+  while (!open.empty()) {
+    const cudaGraphNode_t node = open.back();
+    open.pop_back();
+    if (!known.emplace(node, op).second) continue;
+    for (const cudaGraphNode_t before : neighbours(node, cudaGraphNodeGetDependencies))
+      open.push_back(before);
+  }
+}
+
+cudaGraphNodeType type_of(cudaGraphNode_t node) {
   cudaGraphNodeType type{};
   check(cudaGraphNodeGetType(node, &type), "reading the graph of a step");
-  if (type != cudaGraphNodeTypeMemset) return std::nullopt;
+  return type;
+}
+
+std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph) {
+  std::size_t count = 0;
+  check(cudaGraphGetNodes(graph, nullptr, &count), "reading the graph of a step");
+  std::vector<cudaGraphNode_t> nodes(count);
+  if (count > 0) check(cudaGraphGetNodes(graph, nodes.data(), &count), "reading the graph of a step");
+  return nodes;
+}
+
+/// All nodes of the graph but marks of time and nodes that do nothing.
+std::vector<NodeOp> list_nodes(cudaGraph_t graph, const NodeOps& ops) {
+  std::vector<NodeOp> list;
+  for (const cudaGraphNode_t node : nodes_of(graph)) {
+    const cudaGraphNodeType type = type_of(node);
+    if (type == cudaGraphNodeTypeEventRecord || type == cudaGraphNodeTypeWaitEvent ||
+        type == cudaGraphNodeTypeEmpty) {
+      continue;
+    }
+    const auto found = ops.find(node);
+    list.push_back({.node = reinterpret_cast<std::uintptr_t>(node)});
+    if (found != ops.end()) list.back().op = found->second;
+  }
+  return list;
+}
+
+/// What a memset writes, where it writes one row.
+std::optional<Fill> fill_of(cudaGraphNode_t node) {
+  if (type_of(node) != cudaGraphNodeTypeMemset) return std::nullopt;
   cudaMemsetParams params{};
   check(cudaGraphMemsetNodeGetParams(node, &params), "reading the graph of a step");
   if (params.height > 1) return std::nullopt;
@@ -69,13 +129,10 @@ std::optional<Fill> fill_of(cudaGraphNode_t node) {
 }
 
 /// Puts kernels in the place of memsets, those of libraries, too: a graph of kernels alone is submitted in a
-/// few microseconds, while each memset in it costs the host two more, and twenty where there are many.
-void replace_memsets(cudaGraph_t graph) {
-  std::size_t count = 0;
-  check(cudaGraphGetNodes(graph, nullptr, &count), "reading the graph of a step");
-  std::vector<cudaGraphNode_t> nodes(count);
-  check(cudaGraphGetNodes(graph, nodes.data(), &count), "reading the graph of a step");
-  for (const cudaGraphNode_t node : nodes) {
+/// few microseconds, while each memset in it costs the host two more, and twenty where there are many. The
+/// kernel belongs to the memset's op.
+void replace_memsets(cudaGraph_t graph, NodeOps& ops) {
+  for (const cudaGraphNode_t node : nodes_of(graph)) {
     const std::optional<Fill> fill = fill_of(node);
     if (!fill) continue;
     const auto before = neighbours(node, cudaGraphNodeGetDependencies);
@@ -87,6 +144,8 @@ void replace_memsets(cudaGraph_t graph) {
       check(cudaGraphAddDependencies(graph, from.data(), after.data(), nullptr, after.size()),
             "changing the graph of a step");
     }
+    if (const auto op = ops.find(node); op != ops.end()) ops.emplace(kernel, std::size_t{op->second});
+    ops.erase(node);
     check(cudaGraphDestroyNode(node), "changing the graph of a step");
   }
 }
@@ -118,25 +177,27 @@ double EventStopwatch::elapsed_s(std::size_t from, std::size_t to) const {
   return static_cast<double>(ms) * kMs;
 }
 
-GraphRecording::GraphRecording(std::shared_ptr<Context> context, const std::function<void()>& submit,
+GraphRecording::GraphRecording(std::shared_ptr<Context> context, const Backend::SubmitStep& submit,
                                bool in_order)
     : context_(std::move(context)) {
   context_->keep_order(in_order);
+  NodeOps ops;
   Capture capture(context_->stream());
-  submit();
+  submit([&](std::size_t op) { add_nodes(ops, *context_, op); });
   context_->join_marks();
-  const GraphHandle graph = capture.finish();
-  replace_memsets(graph.get());
+  graph_ = capture.finish();
+  replace_memsets(graph_.get(), ops);
+  nodes_ = list_nodes(graph_.get(), ops);
   cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority),
+  check(cudaGraphInstantiate(&executable, graph_.get(), cudaGraphInstantiateFlagUseNodePriority),
         "making a graph of a step");
-  graph_ = GraphExecHandle(executable);
+  executable_ = GraphExecHandle(executable);
   check(cudaGraphUpload(executable, context_->stream()), "uploading the graph of a step");
   context_->synchronize();
 }
 
 void GraphRecording::replay() {
-  check(cudaGraphLaunch(graph_.get(), context_->stream()), "replaying a step");
+  check(cudaGraphLaunch(executable_.get(), context_->stream()), "replaying a step");
 }
 
 }  // namespace rooflm::backends::cuda

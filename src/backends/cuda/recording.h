@@ -1,8 +1,8 @@
 // Times and whole steps on a stream: events, and CUDA graphs.
 #pragma once
 
-#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backends/backend.h"
@@ -29,12 +29,15 @@ class GraphRecording final : public Recording {
  public:
   /// Captures what `submit` submits. Throws what `submit` throws, and core::Unavailable when the graph cannot
   /// be made.
-  GraphRecording(std::shared_ptr<Context> context, const std::function<void()>& submit, bool in_order);
+  GraphRecording(std::shared_ptr<Context> context, const Backend::SubmitStep& submit, bool in_order);
   void replay() override;
+  [[nodiscard]] std::span<const NodeOp> nodes() const override { return nodes_; }
 
  private:
   std::shared_ptr<Context> context_;
-  GraphExecHandle graph_;
+  GraphHandle graph_;  ///< kept for the sake of its nodes' identity
+  GraphExecHandle executable_;
+  std::vector<NodeOp> nodes_;
 };
 
 }  // namespace rooflm::backends::cuda

@@ -17,17 +17,12 @@ using program::Program;
 using program::Role;
 using program::TensorId;
 
-bool reads_weights_in_compute_dtype(const Op& op) {
-  return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward) ||
-         op.is(ops::kEmbedding) || op.is(ops::kAddPositions) || op.is(ops::kEmbeddingPositions);
-}
-
 /// Copies of weights in `dtype`, each cast where it is first needed.
 void insert_weight_casts(Program& program, DType dtype) {
   std::unordered_map<TensorId, TensorId> copies;
   std::vector<Op> rewritten;
   for (Op& op : program.ops) {
-    if (reads_weights_in_compute_dtype(op)) {
+    if (op.def->weights_in_compute_dtype) {
       for (TensorId& id : op.inputs) {
         if (id == program::kNone || program.tensor(id).role != Role::weight) continue;
         const auto [entry, is_new] = copies.try_emplace(id, program::kNone);

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,31 +26,30 @@ struct LossChain {
   std::optional<std::size_t> loss_gradient{}, input_gradient{}, weight_gradient{};
 };
 
-std::optional<std::size_t> find_op(const Program& p, const program::OpDef& def, std::size_t operand,
-                                   TensorId id) {
-  for (std::size_t i = 0; i < p.ops.size(); ++i) {
-    const Op& op = p.ops[i];
-    if (op.is(def) && operand < op.inputs.size() && op.inputs[operand] == id) return i;
-  }
-  return std::nullopt;
-}
-
 std::vector<LossChain> find_chains(const Program& p) {
+  std::unordered_map<TensorId, std::size_t> products;    // by what they write
+  std::unordered_map<TensorId, std::size_t> by_logits;   // chains, as indices into `chains`
+  std::unordered_map<TensorId, std::size_t> by_dlogits;  // the same
   std::vector<LossChain> chains;
   for (std::size_t i = 0; i < p.ops.size(); ++i) {
-    if (!p.ops[i].is(ops::kMatmul)) continue;
-    const auto loss = find_op(p, ops::kCrossEntropy, 0, p.ops[i].outputs[0]);
-    if (!loss) continue;
-    LossChain chain{.product = i, .loss = *loss};
-    chain.loss_gradient = find_op(p, ops::kCrossEntropyBackward, 0, p.ops[i].outputs[0]);
-    if (chain.loss_gradient) {
-      const TensorId dlogits = p.ops[*chain.loss_gradient].outputs[0];
-      for (std::size_t j = 0; j < p.ops.size(); ++j) {
-        if (!p.ops[j].is(ops::kMatmul) || p.ops[j].inputs[0] != dlogits) continue;
-        (p.ops[j].attrs.flag("trans_a") ? chain.weight_gradient : chain.input_gradient) = j;
-      }
+    const Op& op = p.ops[i];
+    if (op.is(ops::kMatmul)) {
+      products[op.outputs[0]] = i;
+      const auto chain = by_dlogits.find(op.inputs[0]);
+      if (chain == by_dlogits.end()) continue;
+      LossChain& found = chains[chain->second];
+      (op.attrs.flag("trans_a") ? found.weight_gradient : found.input_gradient) = i;
+    } else if (op.is(ops::kCrossEntropy)) {
+      const auto product = products.find(op.inputs[0]);
+      if (product == products.end()) continue;
+      by_logits[op.inputs[0]] = chains.size();
+      chains.push_back({.product = product->second, .loss = i});
+    } else if (op.is(ops::kCrossEntropyBackward)) {
+      const auto chain = by_logits.find(op.inputs[0]);
+      if (chain == by_logits.end()) continue;
+      chains[chain->second].loss_gradient = i;
+      by_dlogits[op.outputs[0]] = chain->second;
     }
-    chains.push_back(chain);
   }
   return chains;
 }
@@ -66,13 +66,13 @@ class ChunkWriter {
     const TensorId logits = p_.add_tensor({.name = "logits", .shape = {rows, vocab}});
 
     Op op = product;
-    op.attrs.set("m", static_cast<double>(rows));
+    op.attrs.set("m", rows);
     op.input_offset = {first * width, 0};
     op.outputs = {logits};
     out_.push_back(op);
 
     op = p_.ops[chain_.loss];
-    op.attrs.set("rows", static_cast<double>(rows));
+    op.attrs.set("rows", rows);
     op.inputs[0] = logits;
     op.input_offset = {0, first};
     op.output_offset = {first, first};
@@ -85,23 +85,23 @@ class ChunkWriter {
     Op op = p_.ops[*chain_.loss_gradient];
     const TensorId dlogits =
         p_.add_tensor({.name = "d_logits", .shape = p_.shape(logits), .role = Role::activation_gradient});
-    op.attrs.set("rows", static_cast<double>(rows));
+    op.attrs.set("rows", rows);
     op.inputs[0] = logits;
     op.input_offset = {0, first, first};
     op.outputs = {dlogits};
     out_.push_back(op);
 
     op = p_.ops[chain_.input_gradient.value()];
-    op.attrs.set("m", static_cast<double>(rows));
+    op.attrs.set("m", rows);
     op.inputs[0] = dlogits;
     op.output_offset = {first * width};
     out_.push_back(op);
 
     op = p_.ops[chain_.weight_gradient.value()];
-    op.attrs.set("k", static_cast<double>(rows));
+    op.attrs.set("k", rows);
     op.inputs[0] = dlogits;
     op.input_offset = {0, first * width};
-    if (first > 0) op.attrs.set("accumulate", 1);
+    if (first > 0) op.attrs.set("accumulate", true);
     out_.push_back(op);
   }
 

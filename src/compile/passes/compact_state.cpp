@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "program/ops.h"
+#include "program/update.h"
 
 namespace rooflm::passes {
 namespace {
 
 namespace ops = program::ops;
 using core::DType;
+using program::is_update;
 using program::Op;
 using program::Program;
 using program::Role;
@@ -23,13 +25,10 @@ using program::TensorId;
 /// Planes begin on borders that kernels can read 16 bytes at a time from.
 constexpr std::int64_t kPlaneUnit = 8;
 
-bool is_update(const Op& op) { return op.is(ops::kAdamW) || op.is(ops::kSgd); }
-
-/// The input that a product adds to every row.
-constexpr std::size_t kBias = 2;
-bool adds_bias(const Op& op) {
-  return (op.is(ops::kMatmul) || op.is(ops::kMatmulGelu)) && op.inputs.size() > kBias &&
-         op.inputs[kBias] != program::kNone;
+/// The input that the op adds to every row, or kNone.
+TensorId bias_of(const Op& op) {
+  const auto input = static_cast<std::size_t>(op.def->bias_input);
+  return op.def->bias_input >= 0 && input < op.inputs.size() ? op.inputs[input] : program::kNone;
 }
 
 /// For each tensor whether an op reads it in fp32: not updates, `cast`, and products that add it.
@@ -37,9 +36,8 @@ std::vector<bool> needed_whole(const Program& p) {
   std::vector<bool> needed(p.tensors.size(), false);
   for (const Op& op : p.ops) {
     if (is_update(op) || op.is(ops::kCast)) continue;
-    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      if (op.inputs[i] == program::kNone || (i == kBias && adds_bias(op))) continue;
-      needed[static_cast<std::size_t>(op.inputs[i])] = true;
+    for (const TensorId id : op.inputs) {
+      if (id != program::kNone && id != bias_of(op)) needed[static_cast<std::size_t>(id)] = true;
     }
   }
   return needed;
@@ -54,8 +52,8 @@ bool can_be_halved(const Tensor& weight) {
 void share_biases(Program& program, const std::vector<bool>& needed) {
   std::map<TensorId, TensorId> views;
   for (Op& op : program.ops) {
-    if (!adds_bias(op)) continue;
-    const TensorId bias = op.inputs[kBias];
+    const TensorId bias = bias_of(op);
+    if (bias == program::kNone) continue;
     if (!can_be_halved(program.tensor(bias)) || needed[static_cast<std::size_t>(bias)]) continue;
     const auto [entry, is_new] = views.try_emplace(bias, program::kNone);
     if (is_new) {
@@ -65,7 +63,7 @@ void share_biases(Program& program, const std::vector<bool>& needed) {
       view.view_of = bias;
       entry->second = program.add_tensor(std::move(view));
     }
-    op.inputs[kBias] = entry->second;
+    op.inputs[static_cast<std::size_t>(op.def->bias_input)] = entry->second;
   }
   for (const auto& [bias, view] : views) program.tensor(bias).halved = true;
 }

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "compile/passes/early_updates.h"
 #include "program/ops.h"
+#include "program/update.h"
 
 namespace rooflm::passes {
 namespace {
@@ -172,7 +172,7 @@ void merge_updates(Program& p) {
   std::vector<Op> rewritten;
   std::vector<std::size_t> merged;  // places in `rewritten`
   for (const Op& op : p.ops) {
-    if (!op.is(ops::kAdamW) && !op.is(ops::kSgd)) {
+    if (!program::is_update(op)) {
       rewritten.push_back(op);
       continue;
     }
@@ -184,9 +184,7 @@ void merge_updates(Program& p) {
       rewritten.push_back(op);
       continue;
     }
-    Op& all = rewritten[*same];
-    all.inputs.insert(all.inputs.end(), op.inputs.begin() + 2, op.inputs.end());
-    all.outputs.insert(all.outputs.end(), op.outputs.begin(), op.outputs.end());
+    program::append_update(rewritten[*same], op);
   }
   p.ops = std::move(rewritten);
 }
@@ -203,14 +201,13 @@ void hoist_casts(Program& p) {
     }
   }
   for (Op& op : p.ops) {
-    const bool adamw = op.is(ops::kAdamW);
-    if ((!adamw && !op.is(ops::kSgd)) || copy_of.empty()) continue;
-    op.attrs.set("copies", 1);
-    const std::size_t stride = adamw ? 4 : 2;
-    for (std::size_t i = 2; i < op.inputs.size(); i += stride) {
-      const auto found = copy_of.find(op.inputs[i]);
+    if (!program::is_update(op) || copy_of.empty()) continue;
+    const program::UpdateView update(op);
+    for (std::size_t i = 0; i < update.count(); ++i) {
+      const auto found = copy_of.find(update.weight(i));
       op.outputs.push_back(found == copy_of.end() ? program::kNone : found->second);
     }
+    op.attrs.set("copies", true);
   }
 }
 
@@ -224,7 +221,6 @@ void fuse(Program& program, const FuseOptions& options) {
   fuse_losses(program);
   fuse_neighbours(program);
   if (options.gelu_in_products) GeluFusion(program).run();
-  if (!clips) early_updates(program);
 }
 
 }  // namespace rooflm::passes

@@ -31,14 +31,9 @@ void lower_to_products(program::Builder& b, const Op& op, bool looped) {
   const std::int64_t seq = qkv_shape[1];
   const std::int64_t rows = heads / kv_heads * seq;  // of queries that share a key head
   const auto product = [&](std::int64_t n, std::int64_t k, bool trans_b) {
-    return Attributes{{"batch", static_cast<double>(batch * kv_heads)},
-                      {"m", static_cast<double>(rows)},
-                      {"n", static_cast<double>(n)},
-                      {"k", static_cast<double>(k)},
-                      {"trans_a", 0},
-                      {"trans_b", trans_b ? 1.0 : 0.0},
-                      {"accumulate", 0},
-                      {"looped", looped ? 1.0 : 0.0}};
+    return Attributes{
+        {"batch", batch * kv_heads}, {"m", rows},           {"n", n},          {"k", k}, {"trans_a", false},
+        {"trans_b", trans_b},        {"accumulate", false}, {"looped", looped}};
   };
   const auto outer = b.scope(op.scope);
   std::vector<TensorId> qkv;
@@ -56,8 +51,8 @@ void lower_to_products(program::Builder& b, const Op& op, bool looped) {
     const auto scope = b.scope("softmax");
     p = b.op(ops::kCausalSoftmax, {p},
              {{"scale", 1.0 / std::sqrt(static_cast<double>(head_dim))},
-              {"looped", looped ? 1.0 : 0.0},
-              {"batch", static_cast<double>(batch * kv_heads)}},
+              {"looped", looped},
+              {"batch", batch * kv_heads}},
              "p");
   }
   const auto scope = b.scope("v");

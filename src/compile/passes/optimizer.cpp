@@ -64,14 +64,14 @@ void append_optimizer(Program& program, const program::GradientMap& gradients,
   for (const auto& [weight, gradient] : pairs) {
     const double decay = program.shape(weight).rank() >= 2 ? options.weight_decay : 0.0;
     if (options.kind == OptimizerKind::sgd) {
-      const Attributes attrs{{"weight_decay", decay}, {"max_norm", options.clip_norm}, {"copies", 0}};
+      const Attributes attrs{{"weight_decay", decay}, {"max_norm", options.clip_norm}, {"copies", false}};
       builder.op_into(ops::kSgd, {hyper, norm, weight, gradient}, attrs, {weight});
       continue;
     }
     const TensorId m = add_state(program, "m", weight);
     const TensorId v = add_state(program, "v", weight);
     const Attributes attrs{{"beta1", options.beta1}, {"beta2", options.beta2},        {"eps", options.eps},
-                           {"weight_decay", decay},  {"max_norm", options.clip_norm}, {"copies", 0}};
+                           {"weight_decay", decay},  {"max_norm", options.clip_norm}, {"copies", false}};
     builder.op_into(ops::kAdamW, {hyper, norm, weight, gradient, m, v}, attrs, {weight, m, v});
   }
 }

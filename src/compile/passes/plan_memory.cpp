@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "compile/passes/early_updates.h"
+#include "compile/passes/occupancy.h"
 
 namespace rooflm::passes {
 namespace {
@@ -19,99 +19,81 @@ std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAl
 
 bool is_transient(const Program& p, TensorId id) { return !program::is_persistent(p.tensor(id).role); }
 
-/// Tensors that share one storage, with the span of all of them.
-struct Storage {
-  std::int64_t bytes = 0;
-  Lifetime lifetime;
-  std::vector<TensorId> tensors;
-  std::int64_t offset = -1;
-};
-
-/// Joins each output to the input whose place it takes.
-std::vector<Storage> find_storages(const Program& p, const std::vector<Lifetime>& lifetimes) {
-  std::vector<int> storage_of(p.tensors.size(), -1);
-  std::vector<Storage> storages;
+/// Joins each output to the input whose place it takes. Fills storage_of and storages without offsets.
+void find_storages(const Program& p, MemoryPlan& plan) {
+  plan.storage_of.assign(p.tensors.size(), -1);
+  const auto storage_of = [&](TensorId id) -> int& { return plan.storage_of[static_cast<std::size_t>(id)]; };
   for (int i = 0; i < static_cast<int>(p.ops.size()); ++i) {
     const Op& op = p.ops[static_cast<std::size_t>(i)];
     for (std::size_t k = 0; k < op.outputs.size(); ++k) {
       const TensorId id = op.outputs[k];
-      if (id == program::kNone || !is_transient(p, id) || storage_of[static_cast<std::size_t>(id)] >= 0)
-        continue;
+      if (id == program::kNone || !is_transient(p, id) || storage_of(id) >= 0) continue;
       int storage = -1;
-      const auto in_place = static_cast<std::size_t>(op.def->in_place_input);
       const bool is_whole = op.output_offset.empty() || op.output_offset[0] == 0;
       if (k == 0 && op.def->in_place_input >= 0 && is_whole) {
-        const TensorId source = op.inputs.at(in_place);
+        const TensorId source = op.inputs.at(static_cast<std::size_t>(op.def->in_place_input));
         const bool dies_here =
-            is_transient(p, source) && lifetimes[static_cast<std::size_t>(source)].last == i;
+            is_transient(p, source) && plan.lifetimes[static_cast<std::size_t>(source)].last == i;
         if (dies_here && p.tensor(source).bytes() == p.tensor(id).bytes()) {
-          storage = storage_of[static_cast<std::size_t>(source)];
+          storage = storage_of(source);
           // Every other tensor of that storage must be dead as well.
-          if (storages[static_cast<std::size_t>(storage)].lifetime.last > i) storage = -1;
+          if (plan.storages[static_cast<std::size_t>(storage)].lifetime.last > i) storage = -1;
         }
       }
       if (storage < 0) {
-        storage = static_cast<int>(storages.size());
-        storages.push_back(
+        storage = static_cast<int>(plan.storages.size());
+        plan.storages.push_back(
             {.bytes = aligned(p.tensor(id).bytes()), .lifetime = {.first = i, .last = i}, .tensors = {}});
       }
-      storage_of[static_cast<std::size_t>(id)] = storage;
-      Storage& s = storages[static_cast<std::size_t>(storage)];
+      storage_of(id) = storage;
+      Storage& s = plan.storages[static_cast<std::size_t>(storage)];
       s.tensors.push_back(id);
-      s.lifetime.last = std::max(s.lifetime.last, lifetimes[static_cast<std::size_t>(id)].last);
+      s.lifetime.last = std::max(s.lifetime.last, plan.lifetimes[static_cast<std::size_t>(id)].last);
     }
   }
-  return storages;
 }
 
-/// Lowest gap that is free over the whole lifetime; `placed` is sorted by offset.
-std::int64_t lowest_gap(const Storage& storage, const std::vector<const Storage*>& placed) {
-  std::int64_t offset = 0;
-  for (const Storage* other : placed) {
-    const bool overlaps =
-        other->lifetime.first <= storage.lifetime.last && storage.lifetime.first <= other->lifetime.last;
-    if (!overlaps) continue;
-    if (other->offset - offset >= storage.bytes) break;
-    offset = std::max(offset, other->offset + other->bytes);
-  }
-  return offset;
-}
-
-void place(std::vector<Storage>& storages) {
+/// Gives each storage the lowest offset that is free over its whole lifetime, the largest ones first.
+void place(std::vector<Storage>& storages, std::size_t ops) {
   std::vector<Storage*> by_size;
   for (Storage& s : storages) by_size.push_back(&s);
   std::stable_sort(by_size.begin(), by_size.end(),
                    [](const Storage* a, const Storage* b) { return a->bytes > b->bytes; });
-  std::vector<const Storage*> placed;
+  Occupancy occupancy(static_cast<int>(ops));
   for (Storage* s : by_size) {
-    s->offset = lowest_gap(*s, placed);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), s,
-                                   [](const Storage* a, const Storage* b) { return a->offset < b->offset; }),
-                  s);
+    s->offset = occupancy.lowest_gap(s->lifetime, s->bytes);
+    occupancy.add(s->lifetime, s->offset, s->offset + s->bytes);
   }
 }
 
-std::int64_t peak_live(const Program& p, const std::vector<Lifetime>& lifetimes) {
-  std::vector<std::int64_t> change(p.ops.size() + 1, 0);
-  for (std::size_t i = 0; i < p.tensors.size(); ++i) {
-    if (!is_transient(p, static_cast<TensorId>(i)) || lifetimes[i].first < 0) continue;
-    change[static_cast<std::size_t>(lifetimes[i].first)] += aligned(p.tensors[i].bytes());
-    change[static_cast<std::size_t>(lifetimes[i].last) + 1] -= aligned(p.tensors[i].bytes());
+/// The most bytes alive at once.
+class Peak {
+ public:
+  explicit Peak(std::size_t ops) : change_(ops + 1, 0) {}
+  void add(const Lifetime& lifetime, std::int64_t bytes) {
+    change_[static_cast<std::size_t>(lifetime.first)] += bytes;
+    change_[static_cast<std::size_t>(lifetime.last) + 1] -= bytes;
   }
-  std::int64_t live = 0;
-  std::int64_t peak = 0;
-  for (const std::int64_t c : change) peak = std::max(peak, live += c);
-  return peak;
-}
+  [[nodiscard]] std::int64_t bytes() const {
+    std::int64_t live = 0;
+    std::int64_t peak = 0;
+    for (const std::int64_t c : change_) peak = std::max(peak, live += c);
+    return peak;
+  }
+
+ private:
+  std::vector<std::int64_t> change_;  ///< from one op to the next
+};
 
 }  // namespace
 
 std::vector<Lifetime> find_lifetimes(const Program& program) {
   std::vector<Lifetime> lifetimes(program.tensors.size());
-  const std::vector<int> ends = end_beside(program);
+  const std::vector<int> done = program::done_by(program);
+  const int last = static_cast<int>(program.ops.size()) - 1;
   for (int i = 0; i < static_cast<int>(program.ops.size()); ++i) {
     const Op& op = program.ops[static_cast<std::size_t>(i)];
-    const int end = ends[static_cast<std::size_t>(i)];
+    const int end = std::min(done[static_cast<std::size_t>(i)], last);
     const auto touch = [&](TensorId id) {
       if (id == program::kNone) return;
       Lifetime& lifetime = lifetimes[static_cast<std::size_t>(id)];
@@ -127,14 +109,21 @@ std::vector<Lifetime> find_lifetimes(const Program& program) {
 MemoryPlan plan_memory(const Program& program) {
   MemoryPlan plan;
   plan.lifetimes = find_lifetimes(program);
+  find_storages(program, plan);
+  place(plan.storages, program.ops.size());
   plan.offsets.assign(program.tensors.size(), -1);
-  plan.peak_live_bytes = peak_live(program, plan.lifetimes);
-  std::vector<Storage> storages = find_storages(program, plan.lifetimes);
-  place(storages);
-  for (const Storage& s : storages) {
-    for (const TensorId id : s.tensors) plan.offsets[static_cast<std::size_t>(id)] = s.offset;
+  Peak shared(program.ops.size());
+  Peak unshared(program.ops.size());
+  for (const Storage& s : plan.storages) {
+    shared.add(s.lifetime, s.bytes);
+    for (const TensorId id : s.tensors) {
+      unshared.add(plan.lifetimes[static_cast<std::size_t>(id)], s.bytes);
+      plan.offsets[static_cast<std::size_t>(id)] = s.offset;
+    }
     plan.arena_bytes = std::max(plan.arena_bytes, s.offset + s.bytes);
   }
+  plan.peak_live_bytes = shared.bytes();
+  plan.unshared_peak_bytes = unshared.bytes();
   return plan;
 }
 

@@ -4,28 +4,35 @@
 #include <cstdint>
 #include <vector>
 
+#include "compile/passes/lifetime.h"
 #include "program/program.h"
 
 namespace rooflm::passes {
 
-/// First op that writes a tensor and last op that touches it, as indices into Program::ops; both -1 when no
-/// op does.
-struct Lifetime {
-  int first = -1;
-  int last = -1;
-};
 std::vector<Lifetime> find_lifetimes(const program::Program& program);
 
-/// The arena of a program. Index by TensorId.
+/// Bytes of the arena that one tensor has, or several, each in the place of the one before.
+struct Storage {
+  std::int64_t bytes = 0;  ///< a multiple of 64
+  Lifetime lifetime;       ///< of all its tensors
+  std::vector<program::TensorId> tensors;
+  std::int64_t offset = -1;  ///< in the arena; a multiple of 64
+};
+
+/// The arena of a program. Vectors of tensors are indexed by TensorId.
 struct MemoryPlan {
   std::vector<Lifetime> lifetimes;
-  /// Byte offset in the arena; -1 for persistent and unused tensors. Multiples of 64.
+  std::vector<Storage> storages;  ///< by the op that first writes them
+  /// Index into `storages`; -1 for persistent and unused tensors.
+  std::vector<int> storage_of;
+  /// Byte offset in the arena; -1 for persistent and unused tensors.
   std::vector<std::int64_t> offsets;
   /// Size of the arena.
   std::int64_t arena_bytes = 0;
-  /// Most bytes alive at once, with nothing sharing storage in place: what an allocator that frees each
-  /// tensor after its last use would reach at best.
+  /// Most bytes of storages alive at once: what the arena would need if nothing were ever in the way.
   std::int64_t peak_live_bytes = 0;
+  /// The same where each tensor has a storage of its own, as the eager engine allocates them.
+  std::int64_t unshared_peak_bytes = 0;
 };
 
 /// Tensors whose lifetimes do not overlap share bytes; an output takes the place of the input that

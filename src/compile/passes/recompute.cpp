@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "core/scope.h"
 #include "program/ops.h"
 
 namespace rooflm::passes {
@@ -22,16 +23,12 @@ using program::Phase;
 using program::Program;
 using program::TensorId;
 
-/// A layer of one micro-batch: "h.3", 0. Empty for ops outside the layers.
-using Layer = std::pair<std::string, int>;
-Layer layer_of(const Op& op) {
-  if (!op.scope.starts_with("h.")) return {"", op.micro_batch};
-  return {op.scope.substr(0, op.scope.find('/')), op.micro_batch};
-}
+/// A layer of one micro-batch.
+using Layer = std::pair<std::int64_t, int>;
 
 bool is_eligible(const Op& op, Recompute kind) {
   if (kind == Recompute::full || op.def->cheap_to_recompute) return true;
-  return op.scope.ends_with("/attention/qk");
+  return core::Scope(op.scope).part() == "attention/qk";
 }
 
 /// The forward ops of one layer that must be redone, and where.
@@ -44,9 +41,9 @@ struct LayerPlan {
 std::map<Layer, LayerPlan> find_layers(const Program& program) {
   std::map<Layer, LayerPlan> layers;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    const Layer layer = layer_of(program.ops[i]);
-    if (layer.first.empty()) continue;
-    LayerPlan& plan = layers[layer];
+    const auto layer = core::Scope(program.ops[i].scope).layer();
+    if (!layer) continue;
+    LayerPlan& plan = layers[{*layer, program.ops[i].micro_batch}];
     if (program.ops[i].phase == Phase::forward) plan.forward.push_back(i);
     if (program.ops[i].phase == Phase::backward && !plan.has_backward) {
       plan.first_backward = i;
@@ -148,11 +145,10 @@ void recompute(Program& program, Recompute kind) {
     if (!plan.has_backward) continue;
     std::unordered_map<TensorId, TensorId> renamed;
     before[plan.first_backward] = clone_ops(program, ops_to_redo(program, plan, kind, readers), renamed);
-    for (std::size_t i = plan.first_backward; i < program.ops.size(); ++i) {
-      Op& op = program.ops[i];
-      if (op.phase != Phase::backward) continue;
-      for (TensorId& id : op.inputs) {
-        if (const auto found = renamed.find(id); found != renamed.end()) id = found->second;
+    for (const auto& [old, fresh] : renamed) {
+      for (const std::size_t i : readers[static_cast<std::size_t>(old)]) {
+        Op& op = program.ops[i];
+        if (op.phase == Phase::backward) std::replace(op.inputs.begin(), op.inputs.end(), old, fresh);
       }
     }
   }

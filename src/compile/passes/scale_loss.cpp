@@ -7,17 +7,19 @@
 
 #include "program/loss_scale.h"
 #include "program/ops.h"
+#include "program/update.h"
 
 namespace rooflm::passes {
 namespace {
 
 namespace ops = program::ops;
+using program::is_update;
 using program::Op;
 using program::Program;
 using program::Role;
 using program::TensorId;
-
-bool is_update(const Op& op) { return op.is(ops::kAdamW) || op.is(ops::kSgd); }
+using program::UpdateOperands;
+using program::UpdateView;
 
 /// The op that computes the norm of all gradients; put before the updates when there is none.
 Op& find_norm(Program& p) {
@@ -31,7 +33,9 @@ Op& find_norm(Program& p) {
   norm.phase = first->phase;
   norm.scope = first->scope;
   for (const Op& op : p.ops) {
-    if (is_update(op)) norm.inputs.push_back(op.inputs.at(3));
+    if (!is_update(op)) continue;
+    const UpdateView update(op);
+    for (std::size_t i = 0; i < update.count(); ++i) norm.inputs.push_back(update.gradient(i));
   }
   norm.outputs = {
       p.add_tensor({.name = "grad_norm", .shape = {1}, .role = Role::result, .full_precision = true})};
@@ -59,16 +63,16 @@ void scale_loss(Program& program) {
   scale.def = &ops::kLossScale;
   scale.phase = first->phase;
   scale.scope = first->scope;
-  scale.inputs = {first->inputs.at(0), norm_id, state};
+  scale.inputs = {UpdateView(*first).hyper(), norm_id, state};
   const TensorId hyper = program.add_tensor({.name = "scaled_hyper", .shape = {4}, .full_precision = true});
   const TensorId true_norm =
       program.add_tensor({.name = "grad_norm", .shape = {1}, .role = Role::result, .full_precision = true});
   scale.outputs = {hyper, true_norm, state};
   for (Op& op : program.ops) {
     if (!is_update(op)) continue;
-    op.inputs.at(0) = hyper;
-    if (op.inputs.at(1) != program::kNone) op.inputs.at(1) = true_norm;
-    op.attrs.set("scaled", 1);
+    op.inputs[UpdateOperands::kHyper] = hyper;
+    if (UpdateView(op).norm() != program::kNone) op.inputs[UpdateOperands::kNorm] = true_norm;
+    op.attrs.set("scaled", true);
   }
   program.ops.insert(std::find_if(program.ops.begin(), program.ops.end(), is_update), std::move(scale));
 }

@@ -13,6 +13,6 @@ Cost cost_cast(const Program&, const Op&) { return {}; }
 
 }  // namespace
 
-const OpDef kCast{.name = "cast", .infer = infer_cast, .cost = cost_cast};
+const OpDef kCast{.name = "cast", .work = Work::copy, .infer = infer_cast, .cost = cost_cast};
 
 }  // namespace rooflm::program::ops

@@ -5,6 +5,7 @@
 
 #include "program/gradient.h"
 #include "program/ops.h"
+#include "program/plain_form.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -65,6 +66,14 @@ std::vector<Tensor> infer_cross_entropy_with_gradient(const Program& p, const Op
   return outputs;
 }
 
+void plain_cross_entropy_with_gradient(PlainForm& f) {
+  constexpr std::size_t kState = 2;
+  f.emit(kCrossEntropy, {f.input(0), f.input(1)}, f.op().attrs, {f.output(1), f.output(2)});
+  std::vector operands{f.input(0), f.input(1), f.output(2)};
+  if (f.has_input(kState)) operands.push_back(f.input(kState));
+  f.emit(kCrossEntropyBackward, operands, f.op().attrs, {f.output(0)});
+}
+
 /// Logits are read once.
 Cost cost_cross_entropy_with_gradient(const Program& p, const Op& op) {
   const std::int64_t rows = op.attrs.integer("rows");
@@ -85,17 +94,21 @@ Cost cost_mean(const Program& p, const Op& op) {
 }  // namespace
 
 const OpDef kCrossEntropy{.name = "cross_entropy",
+                          .work = Work::loss,
                           .infer = infer_cross_entropy,
                           .cost = cost_cross_entropy,
                           .gradient = gradient_cross_entropy};
 const OpDef kCrossEntropyBackward{.name = "cross_entropy_backward",
+                                  .work = Work::loss,
                                   .infer = infer_cross_entropy_backward,
                                   .cost = cost_cross_entropy_backward,
                                   .in_place_input = 0};
 const OpDef kCrossEntropyWithGradient{.name = "cross_entropy_with_gradient",
+                                      .work = Work::loss,
                                       .infer = infer_cross_entropy_with_gradient,
                                       .cost = cost_cross_entropy_with_gradient,
-                                      .in_place_input = 0};
-const OpDef kMean{.name = "mean", .infer = infer_mean, .cost = cost_mean};
+                                      .in_place_input = 0,
+                                      .plain = plain_cross_entropy_with_gradient};
+const OpDef kMean{.name = "mean", .work = Work::loss, .infer = infer_mean, .cost = cost_mean};
 
 }  // namespace rooflm::program::ops

@@ -6,6 +6,7 @@
 
 #include "program/gradient.h"
 #include "program/ops.h"
+#include "program/plain_form.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -40,7 +41,7 @@ void gradient_layernorm(GradientContext& g) {
   const auto db = g.weight_target(2);
   const TensorId dx = g.new_gradient(0);
   g.emit_into(kLayerNormBackward, {g.gradient(0), g.input(0), g.input(1), g.output(1), g.output(2)},
-              {{"accumulate", dw.accumulate ? 1.0 : 0.0}}, {dx, dw.id, db.id});
+              {{"accumulate", dw.accumulate}}, {dx, dw.id, db.id});
   g.propagate(0, dx);
 }
 
@@ -48,6 +49,15 @@ std::vector<Tensor> infer_layernorm_backward(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(1));
   const Tensor weight{.shape = {x[-1]}, .role = Role::gradient, .full_precision = true};
   return {{.shape = x, .role = Role::activation_gradient}, weight, weight};
+}
+
+/// The gradient of a norm that adds a residual gradient is the gradient, to which it is added.
+void plain_layernorm_backward(PlainForm& f) {
+  constexpr std::size_t kResidual = 5;
+  if (!f.has_input(kResidual)) return;
+  f.emit(kLayerNormBackward, {f.input(0), f.input(1), f.input(2), f.input(3), f.input(4)}, f.op().attrs,
+         {f.output(0), f.output(1), f.output(2)});
+  f.emit(kAdd, {f.output(0), f.input(kResidual)}, {}, {f.output(0)});
 }
 
 /// 14 per element, 15 with a residual gradient.
@@ -65,6 +75,12 @@ std::vector<Tensor> infer_add_layernorm(const Program& p, const Op& op) {
           {.shape = rows_of(x), .full_precision = true}};
 }
 
+void plain_add_layernorm(PlainForm& f) {
+  f.emit(kAdd, {f.input(0), f.input(1)}, {}, {f.output(0)});
+  f.emit(kLayerNorm, {f.output(0), f.input(2), f.input(3)}, f.op().attrs,
+         {f.output(1), f.output(2), f.output(3)});
+}
+
 Cost cost_add_layernorm(const Program& p, const Op& op) {
   return {.elementwise_flop = 8 * p.shape(op.inputs.at(0)).numel()};
 }
@@ -72,14 +88,21 @@ Cost cost_add_layernorm(const Program& p, const Op& op) {
 }  // namespace
 
 const OpDef kLayerNorm{.name = "layernorm",
+                       .work = Work::norm,
                        .infer = infer_layernorm,
                        .cost = cost_layernorm,
                        .gradient = gradient_layernorm,
                        .cheap_to_recompute = true};
 const OpDef kLayerNormBackward{.name = "layernorm_backward",
+                               .work = Work::norm,
                                .infer = infer_layernorm_backward,
                                .cost = cost_layernorm_backward,
-                               .in_place_input = 0};
-const OpDef kAddLayerNorm{.name = "add_layernorm", .infer = infer_add_layernorm, .cost = cost_add_layernorm};
+                               .in_place_input = 0,
+                               .plain = plain_layernorm_backward};
+const OpDef kAddLayerNorm{.name = "add_layernorm",
+                          .work = Work::norm,
+                          .infer = infer_add_layernorm,
+                          .cost = cost_add_layernorm,
+                          .plain = plain_add_layernorm};
 
 }  // namespace rooflm::program::ops

@@ -14,11 +14,14 @@
 
 #include "program/gradient.h"
 #include "program/ops.h"
+#include "program/plain_form.h"
 
 namespace rooflm::program::ops {
 namespace {
 
 using core::Shape;
+
+constexpr std::size_t kBias = 2;  // of the inputs of a product
 
 struct Dims {
   std::int64_t batch, m, n, k;
@@ -102,20 +105,19 @@ Cost cost_matmul_gelu_backward(const Program&, const Op& op) {
 void gradient_matmul(GradientContext& g) {
   const Attributes& attrs = g.op().attrs;
   const Dims d(attrs);
-  const double looped = attrs.flag("looped") ? 1 : 0;
   const bool trans_b = attrs.flag("trans_b");
   const TensorId dc = g.gradient(0);
   const TensorId a = g.input(0);
   const TensorId b = g.input(1);
   const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool ta, bool tb) {
-    return Attributes{{"batch", static_cast<double>(d.batch)},
-                      {"m", static_cast<double>(m)},
-                      {"n", static_cast<double>(n)},
-                      {"k", static_cast<double>(k)},
-                      {"trans_a", ta ? 1.0 : 0.0},
-                      {"trans_b", tb ? 1.0 : 0.0},
-                      {"accumulate", 0},
-                      {"looped", looped}};
+    return Attributes{{"batch", d.batch},
+                      {"m", m},
+                      {"n", n},
+                      {"k", k},
+                      {"trans_a", ta},
+                      {"trans_b", tb},
+                      {"accumulate", false},
+                      {"looped", attrs.flag("looped")}};
   };
   g.propagate(
       0, g.emit(kMatmul, {dc, b}, product(d.m, d.k, d.n, false, !trans_b), {g.program().shape(a)}).at(0));
@@ -124,11 +126,30 @@ void gradient_matmul(GradientContext& g) {
   const std::vector<TensorId> operands = trans_b ? std::vector{dc, a} : std::vector{a, dc};
   if (g.program().tensor(b).role == Role::weight) {
     const auto target = g.weight_target(1);
-    db.set("accumulate", target.accumulate ? 1 : 0);
+    db.set("accumulate", target.accumulate);
     g.emit_into(kMatmul, operands, db, {target.id});
   } else {
     g.propagate(1, g.emit(kMatmul, operands, db, {g.program().shape(b)}).at(0));
   }
+}
+
+/// A product with a bias is the product, to whose rows it is added.
+void plain_matmul(PlainForm& f) {
+  if (!f.has_input(kBias)) return;
+  f.emit(kMatmul, {f.input(0), f.input(1)}, f.op().attrs, {f.output(0)});
+  f.emit(kBiasAdd, {f.output(0), f.input(kBias)}, {}, {f.output(0)});
+}
+
+/// x = op(a) op(b) + bias, y = gelu(x)
+void plain_matmul_gelu(PlainForm& f) {
+  f.emit(kMatmul, {f.input(0), f.input(1), f.input(kBias)}, f.op().attrs, {f.output(1)});
+  f.emit(kGelu, {f.output(1)}, {}, {f.output(0)});
+}
+
+/// dx = op(a) op(b), then dx = dx * gelu'(x)
+void plain_matmul_gelu_backward(PlainForm& f) {
+  f.emit(kMatmul, {f.input(0), f.input(1)}, f.op().attrs, {f.output(0)});
+  f.emit(kGeluBackward, {f.output(0), f.input(2)}, {}, {f.output(0)});
 }
 
 /// y[r, n] = x[r, n] + bias[n]
@@ -147,7 +168,7 @@ Cost cost_per_element(const Program& p, const Op& op) {
 void gradient_bias_add(GradientContext& g) {
   g.propagate(0, g.gradient(0));
   const auto target = g.weight_target(1);
-  g.emit_into(kBiasBackward, {g.gradient(0)}, {{"accumulate", target.accumulate ? 1.0 : 0.0}}, {target.id});
+  g.emit_into(kBiasBackward, {g.gradient(0)}, {{"accumulate", target.accumulate}}, {target.id});
 }
 
 /// db[n] (+)= sum over rows of dy[r, n]
@@ -157,11 +178,27 @@ std::vector<Tensor> infer_bias_backward(const Program& p, const Op& op) {
 
 }  // namespace
 
-const OpDef kMatmul{
-    .name = "matmul", .infer = infer_matmul, .cost = cost_matmul, .gradient = gradient_matmul};
-const OpDef kMatmulGelu{.name = "matmul_gelu", .infer = infer_matmul_gelu, .cost = cost_matmul_gelu};
-const OpDef kMatmulGeluBackward{
-    .name = "matmul_gelu_backward", .infer = infer_matmul_gelu_backward, .cost = cost_matmul_gelu_backward};
+const OpDef kMatmul{.name = "matmul",
+                    .work = Work::matmul,
+                    .infer = infer_matmul,
+                    .cost = cost_matmul,
+                    .gradient = gradient_matmul,
+                    .weights_in_compute_dtype = true,
+                    .bias_input = 2,
+                    .plain = plain_matmul};
+const OpDef kMatmulGelu{.name = "matmul_gelu",
+                        .work = Work::matmul,
+                        .infer = infer_matmul_gelu,
+                        .cost = cost_matmul_gelu,
+                        .weights_in_compute_dtype = true,
+                        .bias_input = 2,
+                        .plain = plain_matmul_gelu};
+const OpDef kMatmulGeluBackward{.name = "matmul_gelu_backward",
+                                .work = Work::matmul,
+                                .infer = infer_matmul_gelu_backward,
+                                .cost = cost_matmul_gelu_backward,
+                                .weights_in_compute_dtype = true,
+                                .plain = plain_matmul_gelu_backward};
 const OpDef kBiasAdd{.name = "bias_add",
                      .infer = infer_bias_add,
                      .cost = cost_per_element,

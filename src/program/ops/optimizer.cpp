@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include "program/ops.h"
+#include "program/plain_form.h"
+#include "program/update.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -15,65 +17,70 @@ std::vector<Tensor> infer_global_norm(const Program&, const Op&) {
   return {{.shape = {1}, .role = Role::result, .full_precision = true}};
 }
 
-std::int64_t numel_of_inputs(const Program& p, const Op& op, std::size_t first, std::size_t stride) {
-  std::int64_t n = 0;
-  for (std::size_t i = first; i < op.inputs.size(); i += stride) n += p.shape(op.inputs[i]).numel();
-  return n;
-}
-
 /// 2 per gradient element.
 Cost cost_global_norm(const Program& p, const Op& op) {
-  return {.elementwise_flop = 2 * numel_of_inputs(p, op, 0, 1)};
+  Cost cost;
+  for (const TensorId gradient : op.inputs) cost.elementwise_flop += 2 * p.shape(gradient).numel();
+  return cost;
+}
+
+/// Updates have the operands of program/update.h, and the attributes weight_decay, max_norm, copies, scaled.
+std::vector<Tensor> infer_update(const Program& p, const Op& op) {
+  const UpdateView update(op);
+  expect(update.count() > 0 && op.inputs.size() == update.weight_in(update.count()), op,
+         fmt::format("wants hyper, norm and, per tensor, weight, gradient and {} moments, got {} inputs",
+                     update.moments(), op.inputs.size()));
+  std::vector<Tensor> outputs;
+  for (std::size_t i = 0; i < update.count(); ++i) {
+    outputs.push_back(p.tensor(update.weight(i)));
+    for (std::size_t k = 0; k < update.moments(); ++k) outputs.push_back(p.tensor(update.moment(i, k)));
+  }
+  for (std::size_t i = 0; update.has_copies() && i < update.count(); ++i) {
+    outputs.push_back(p.tensor(update.weight(i)));
+  }
+  return outputs;
+}
+
+Cost cost_update(const Program& p, const Op& op, std::int64_t flop_per_parameter) {
+  const UpdateView update(op);
+  Cost cost{.launches = static_cast<std::int64_t>(update.count())};
+  for (std::size_t i = 0; i < update.count(); ++i) {
+    cost.elementwise_flop += flop_per_parameter * p.shape(update.weight(i)).numel();
+  }
+  return cost;
+}
+
+/// An update of many tensors is one update for each.
+void plain_update(PlainForm& f) {
+  const std::size_t count = UpdateOperands(f.op()).count();
+  for (std::size_t i = 0; count > 1 && i < count; ++i) f.emit(single_update(f.op(), i));
 }
 
 /// AdamW with decoupled decay (Loshchilov and Hutter, 2019), for a list of tensors:
 ///   g *= min(1, max_norm / (norm + 1e-6)) when a norm is given (as torch.nn.utils.clip_grad_norm_)
 ///   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 ///   p -= lr * weight_decay * p;  p -= lr * (m / c1) / (sqrt(v / c2) + eps),  c1, c2 from `hyper`
-/// Inputs: hyper, norm or kNone, then p, g, m, v of each tensor. Outputs: p, m, v of each tensor, then, with
-/// the attribute `copies`, the copies of p in the compute dtype (kNone where a tensor has none). Attributes:
-/// beta1, beta2, eps, weight_decay, max_norm, copies, scaled.
-std::vector<Tensor> infer_adamw(const Program& p, const Op& op) {
-  expect(op.inputs.size() >= 6 && (op.inputs.size() - 2) % 4 == 0, op,
-         fmt::format("wants hyper, norm and p, g, m, v per tensor, got {} inputs", op.inputs.size()));
-  std::vector<Tensor> outputs;
-  const std::size_t count = (op.inputs.size() - 2) / 4;
-  for (std::size_t i = 0; i < count; ++i) {
-    for (const std::size_t operand : {0, 2, 3}) outputs.push_back(p.tensor(op.inputs[2 + 4 * i + operand]));
-  }
-  if (op.attrs.flag("copies")) {
-    for (std::size_t i = 0; i < count; ++i) outputs.push_back(p.tensor(op.inputs[2 + 4 * i]));
-  }
-  return outputs;
-}
+/// Moments: m, v. More attributes: beta1, beta2, eps. 14 flop per parameter.
+Cost cost_adamw(const Program& p, const Op& op) { return cost_update(p, op, 14); }
 
-/// 14 per parameter.
-Cost cost_adamw(const Program& p, const Op& op) {
-  return {.elementwise_flop = 14 * numel_of_inputs(p, op, 2, 4),
-          .launches = static_cast<std::int64_t>(op.inputs.size() - 2) / 4};
-}
-
-/// p -= lr * (clip(g) + weight_decay * p). Inputs: hyper, norm or kNone, then p, g of each tensor. Outputs: p
-/// of each, then the copies as in adamw.
-std::vector<Tensor> infer_sgd(const Program& p, const Op& op) {
-  std::vector<Tensor> outputs;
-  for (std::size_t i = 2; i < op.inputs.size(); i += 2) outputs.push_back(p.tensor(op.inputs[i]));
-  if (op.attrs.flag("copies")) {
-    for (std::size_t i = 2; i < op.inputs.size(); i += 2) outputs.push_back(p.tensor(op.inputs[i]));
-  }
-  return outputs;
-}
-
-/// 4 per parameter.
-Cost cost_sgd(const Program& p, const Op& op) {
-  return {.elementwise_flop = 4 * numel_of_inputs(p, op, 2, 2),
-          .launches = static_cast<std::int64_t>(op.inputs.size() - 2) / 2};
-}
+/// p -= lr * (clip(g) + weight_decay * p), for a list of tensors. 4 flop per parameter.
+Cost cost_sgd(const Program& p, const Op& op) { return cost_update(p, op, 4); }
 
 }  // namespace
 
-const OpDef kGlobalNorm{.name = "global_norm", .infer = infer_global_norm, .cost = cost_global_norm};
-const OpDef kAdamW{.name = "adamw", .infer = infer_adamw, .cost = cost_adamw};
-const OpDef kSgd{.name = "sgd", .infer = infer_sgd, .cost = cost_sgd};
+const OpDef kGlobalNorm{
+    .name = "global_norm", .work = Work::optimizer, .infer = infer_global_norm, .cost = cost_global_norm};
+const OpDef kAdamW{.name = "adamw",
+                   .work = Work::optimizer,
+                   .infer = infer_update,
+                   .cost = cost_adamw,
+                   .update = UpdateLayout{.moments = 2},
+                   .plain = plain_update};
+const OpDef kSgd{.name = "sgd",
+                 .work = Work::optimizer,
+                 .infer = infer_update,
+                 .cost = cost_sgd,
+                 .update = UpdateLayout{.moments = 0},
+                 .plain = plain_update};
 
 }  // namespace rooflm::program::ops

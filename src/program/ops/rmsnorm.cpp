@@ -6,6 +6,7 @@
 
 #include "program/gradient.h"
 #include "program/ops.h"
+#include "program/plain_form.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -36,7 +37,7 @@ void gradient_rmsnorm(GradientContext& g) {
   const auto dw = g.weight_target(1);
   const TensorId dx = g.new_gradient(0);
   g.emit_into(kRmsNormBackward, {g.gradient(0), g.input(0), g.input(1), g.output(1)},
-              {{"accumulate", dw.accumulate ? 1.0 : 0.0}}, {dx, dw.id});
+              {{"accumulate", dw.accumulate}}, {dx, dw.id});
   g.propagate(0, dx);
 }
 
@@ -44,6 +45,15 @@ std::vector<Tensor> infer_rmsnorm_backward(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(1));
   return {{.shape = x, .role = Role::activation_gradient},
           {.shape = {x[-1]}, .role = Role::gradient, .full_precision = true}};
+}
+
+/// The gradient of a norm that adds a residual gradient is the gradient, to which it is added.
+void plain_rmsnorm_backward(PlainForm& f) {
+  constexpr std::size_t kResidual = 4;
+  if (!f.has_input(kResidual)) return;
+  f.emit(kRmsNormBackward, {f.input(0), f.input(1), f.input(2), f.input(3)}, f.op().attrs,
+         {f.output(0), f.output(1)});
+  f.emit(kAdd, {f.output(0), f.input(kResidual)}, {}, {f.output(0)});
 }
 
 /// 10 per element, 11 with a residual gradient.
@@ -58,6 +68,11 @@ std::vector<Tensor> infer_add_rmsnorm(const Program& p, const Op& op) {
   return {{.shape = x}, {.shape = x}, {.shape = rows_of(x), .full_precision = true}};
 }
 
+void plain_add_rmsnorm(PlainForm& f) {
+  f.emit(kAdd, {f.input(0), f.input(1)}, {}, {f.output(0)});
+  f.emit(kRmsNorm, {f.output(0), f.input(2)}, f.op().attrs, {f.output(1), f.output(2)});
+}
+
 Cost cost_add_rmsnorm(const Program& p, const Op& op) {
   return {.elementwise_flop = 5 * p.shape(op.inputs.at(0)).numel()};
 }
@@ -65,14 +80,21 @@ Cost cost_add_rmsnorm(const Program& p, const Op& op) {
 }  // namespace
 
 const OpDef kRmsNorm{.name = "rmsnorm",
+                     .work = Work::norm,
                      .infer = infer_rmsnorm,
                      .cost = cost_rmsnorm,
                      .gradient = gradient_rmsnorm,
                      .cheap_to_recompute = true};
 const OpDef kRmsNormBackward{.name = "rmsnorm_backward",
+                             .work = Work::norm,
                              .infer = infer_rmsnorm_backward,
                              .cost = cost_rmsnorm_backward,
-                             .in_place_input = 0};
-const OpDef kAddRmsNorm{.name = "add_rmsnorm", .infer = infer_add_rmsnorm, .cost = cost_add_rmsnorm};
+                             .in_place_input = 0,
+                             .plain = plain_rmsnorm_backward};
+const OpDef kAddRmsNorm{.name = "add_rmsnorm",
+                        .work = Work::norm,
+                        .infer = infer_add_rmsnorm,
+                        .cost = cost_add_rmsnorm,
+                        .plain = plain_add_rmsnorm};
 
 }  // namespace rooflm::program::ops

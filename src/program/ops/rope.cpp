@@ -30,7 +30,7 @@ Cost cost_rope(const Program& p, const Op& op) {
 /// A rotation's gradient is the rotation back.
 void gradient_rope(GradientContext& g) {
   Attributes attrs = g.op().attrs;
-  attrs.set("inverse", attrs.flag("inverse") ? 0 : 1);
+  attrs.set("inverse", !attrs.flag("inverse"));
   g.propagate(0, g.emit(kRope, {g.gradient(0)}, attrs).at(0));
 }
 

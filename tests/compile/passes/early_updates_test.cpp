@@ -7,6 +7,7 @@
 
 #include "compile/passes/plan_memory.h"
 #include "program/ops.h"
+#include "program/update.h"
 #include "tests/compile/passes/recipes.h"
 
 namespace rooflm {
@@ -14,6 +15,7 @@ namespace {
 
 namespace ops = program::ops;
 using passes::Recompute;
+using program::Lane;
 using program::Op;
 using program::Program;
 
@@ -42,17 +44,18 @@ TEST(EarlyUpdates, ComeAfterTheLastUseOfWeightAndGradient) {
     std::set<program::TensorId> updated;
     for (const std::size_t i : updates) {
       const Op& update = p.ops[i];
-      EXPECT_EQ(update.attrs.flag("beside"), i != updates.back());
-      EXPECT_EQ(update.attrs.flag("join"), i == updates.back());
-      for (std::size_t k = 2; k < update.inputs.size(); k += 4) {
-        EXPECT_TRUE(updated.insert(update.inputs[k]).second) << p.tensor(update.inputs[k]).name;
+      EXPECT_EQ(update.lane, i == updates.back() ? Lane::compute : Lane::background);
+      EXPECT_EQ(update.waits.empty(), i != updates.back());
+      const program::UpdateView view(update);
+      for (std::size_t k = 0; k < view.count(); ++k) {
+        EXPECT_TRUE(updated.insert(view.weight(k)).second) << p.tensor(view.weight(k)).name;
       }
       for (std::size_t later = i + 1; later < p.ops.size(); ++later) {
         for (const program::TensorId id : update.outputs) {
           EXPECT_FALSE(id != program::kNone && touches(p.ops[later].inputs, id)) << p.tensor(id).name;
         }
-        for (std::size_t k = 3; k < update.inputs.size(); k += 4) {
-          EXPECT_FALSE(touches(p.ops[later].outputs, update.inputs[k])) << p.tensor(update.inputs[k]).name;
+        for (std::size_t k = 0; k < view.count(); ++k) {
+          EXPECT_FALSE(touches(p.ops[later].outputs, view.gradient(k))) << p.tensor(view.gradient(k)).name;
         }
       }
     }
@@ -62,15 +65,14 @@ TEST(EarlyUpdates, ComeAfterTheLastUseOfWeightAndGradient) {
   }
 }
 
-/// Where everything that was given before op `i`, and the op itself, is done: found step by step, as a device
+/// The first op of the main lane that begins after op `i` of the background, found step by step, as a device
 /// does it.
 std::size_t done_at(const Program& p, std::size_t i) {
-  bool is_before_last_call = false;
   for (std::size_t k = i + 1; k < p.ops.size(); ++k) {
-    if (p.ops[k].attrs.flag("join")) return k;
-    if (!p.ops[k].attrs.flag("keep_up")) continue;
-    if (is_before_last_call) return k;
-    is_before_last_call = true;
+    const auto& waits = p.ops[k].waits;
+    const bool waits_for_it =
+        std::any_of(waits.begin(), waits.end(), [&](int wait) { return wait >= static_cast<int>(i); });
+    if (waits_for_it) return k;
   }
   return p.ops.size();
 }
@@ -88,7 +90,7 @@ bool overlap(const Program& p, const passes::MemoryPlan& plan, program::TensorId
 void expect_undisturbed(const Program& p, const passes::MemoryPlan& plan, std::size_t i) {
   const Op& beside = p.ops[i];
   for (std::size_t k = i + 1; k < done_at(p, i); ++k) {
-    if (p.ops[k].attrs.flag("beside")) continue;  // these run one after the other
+    if (p.ops[k].lane == Lane::background) continue;  // these run one after the other
     for (const program::TensorId written : beside.outputs) {
       for (const auto* operands : {&p.ops[k].inputs, &p.ops[k].outputs}) {
         for (const program::TensorId id : *operands) {
@@ -114,8 +116,8 @@ TEST(EarlyUpdates, AreNotDisturbedByWhatRunsMeanwhile) {
       std::size_t products = 0;
       std::size_t waits = 0;
       for (std::size_t i = 0; i < p.ops.size(); ++i) {
-        waits += p.ops[i].attrs.flag("keep_up") ? 1 : 0;
-        if (!p.ops[i].attrs.flag("beside")) continue;
+        waits += p.ops[i].waits.size();
+        if (p.ops[i].lane != Lane::background) continue;
         products += p.ops[i].is(ops::kMatmul) ? 1 : 0;
         expect_undisturbed(p, plan, i);
       }
@@ -130,7 +132,7 @@ TEST(EarlyUpdates, WaitForTheLossScale) {
   const Program p = compile::training_step(model::forward(model::preset("gpt2"), 2, 64),
                                            {.dtype = core::DType::f16, .optimizer = {.clip_norm = 0}});
   EXPECT_EQ(updates_of(p).size(), 2U);
-  for (const Op& op : p.ops) EXPECT_FALSE(op.attrs.flag("beside"));
+  for (const Op& op : p.ops) EXPECT_EQ(op.lane, Lane::compute);
 }
 
 TEST(EarlyUpdates, TakeLessMemoryThanAllGradients) {
@@ -147,7 +149,7 @@ TEST(EarlyUpdates, WaitForTheNormWhenClipping) {
   const Program p = compile::training_step(model::forward(model::preset("gpt2"), 2, 64), {.optimizer = {}});
   EXPECT_EQ(updates_of(p).size(), 2U);
   EXPECT_EQ(updates_of(p).back(), p.ops.size() - 1);
-  for (const std::size_t i : updates_of(p)) EXPECT_FALSE(p.ops[i].attrs.flag("beside"));
+  for (const std::size_t i : updates_of(p)) EXPECT_EQ(p.ops[i].lane, Lane::compute);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // GELU and SwiGLU, forward and backward.
 #include "backends/cpu/fast/activation.h"
 
+#include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu {
 namespace {
@@ -117,3 +119,74 @@ template void bias_backward(std::int64_t, std::int64_t, const float*, float*, bo
 template void bias_backward(std::int64_t, std::int64_t, const core::Bf16*, float*, bool);
 
 }  // namespace rooflm::backends::cpu
+
+namespace rooflm::backends::cpu::fast {
+
+Kernel make_gelu(const OpView& v) {
+  if (!v.outputs_are({0}, v.in(0).dtype)) return {};
+  return with_storage(v.in(0).dtype, [&]<class S>(S) -> Kernel {
+    const std::int64_t n = v.in(0).shape.numel();
+    return [n](const KernelArgs& args) {
+      gelu_forward(n, static_cast<const S*>(args.in[0]), static_cast<S*>(args.out[0]));
+    };
+  });
+}
+
+Kernel make_gelu_backward(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
+  return with_storage(dtype, [&]<class S>(S) -> Kernel {
+    const std::int64_t n = v.in(0).shape.numel();
+    return [n](const KernelArgs& args) {
+      gelu_backward(n, static_cast<const S*>(args.in[0]), static_cast<const S*>(args.in[1]),
+                    static_cast<S*>(args.out[0]));
+    };
+  });
+}
+
+Kernel make_swiglu(const OpView& v) {
+  if (!v.outputs_are({0}, v.in(0).dtype)) return {};
+  return with_storage(v.in(0).dtype, [&]<class S>(S) -> Kernel {
+    const std::int64_t width = v.in(0).shape[-1] / 2;
+    const std::int64_t rows = v.in(0).shape.numel() / (2 * width);
+    return [=](const KernelArgs& args) {
+      swiglu_forward(rows, width, static_cast<const S*>(args.in[0]), static_cast<S*>(args.out[0]));
+    };
+  });
+}
+
+Kernel make_swiglu_backward(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
+  return with_storage(dtype, [&]<class S>(S) -> Kernel {
+    const std::int64_t width = v.in(0).shape[-1];
+    const std::int64_t rows = v.in(0).shape.numel() / width;
+    return [=](const KernelArgs& args) {
+      swiglu_backward(rows, width, static_cast<const S*>(args.in[0]), static_cast<const S*>(args.in[1]),
+                      static_cast<S*>(args.out[0]));
+    };
+  });
+}
+
+Kernel make_bias_backward(const OpView& v) {
+  if (!v.outputs_are({0}, DType::f32)) return {};
+  return with_storage(v.in(0).dtype, [&]<class S>(S) -> Kernel {
+    const std::int64_t cols = v.in(0).shape[-1];
+    const std::int64_t rows = v.in(0).shape.numel() / cols;
+    return [=, accumulate = v.accumulates()](const KernelArgs& args) {
+      bias_backward(rows, cols, static_cast<const S*>(args.in[0]), static_cast<float*>(args.out[0]),
+                    accumulate);
+    };
+  });
+}
+
+MakerRows activation_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kGelu, make_gelu, "gelu_forward"},
+          {&ops::kGeluBackward, make_gelu_backward, "gelu_backward"},
+          {&ops::kSwiGlu, make_swiglu, "swiglu_forward"},
+          {&ops::kSwiGluBackward, make_swiglu_backward, "swiglu_backward"},
+          {&ops::kBiasBackward, make_bias_backward, "bias_backward"}};
+}
+
+}  // namespace rooflm::backends::cpu::fast

@@ -5,8 +5,10 @@
 
 #include "backends/cpu/fast/attention.h"
 #include "backends/cpu/fast/attention_tiles.h"
+#include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/tile_pack.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu {
 namespace {
@@ -267,3 +269,31 @@ void attention_backward(const AttentionShape& shape, const core::Bf16* d_o, cons
 }
 
 }  // namespace rooflm::backends::cpu
+
+namespace rooflm::backends::cpu::fast {
+
+/// Inputs: dy, qkv, y, lse.
+Kernel make_flash_attention_backward(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!v.inputs_are({1, 2}, dtype) || !v.inputs_are({3}, DType::f32) || !v.outputs_are({0}, dtype)) {
+    return {};
+  }
+  return with_storage(dtype, [&]<class S>(S) -> Kernel {
+    const AttentionShape shape = attention_shape(v, v.in(1).shape);
+    const std::size_t scratch_bytes = attention_backward_scratch_bytes(shape);
+    v.context->scratch().reserve(scratch_bytes);
+    const auto run = [shape, resources = v.context](const KernelArgs& args) {
+      attention_backward(shape, static_cast<const S*>(args.in[0]), static_cast<const S*>(args.in[1]),
+                         static_cast<const S*>(args.in[2]), static_cast<const float*>(args.in[3]),
+                         static_cast<S*>(args.out[0]), resources->scratch().data());
+    };
+    return {run, {.workspace_bytes = static_cast<std::int64_t>(scratch_bytes)}};
+  });
+}
+
+MakerRows attention_backward_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kFlashAttentionBackward, make_flash_attention_backward, "attention_backward"}};
+}
+
+}  // namespace rooflm::backends::cpu::fast

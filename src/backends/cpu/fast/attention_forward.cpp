@@ -1,12 +1,17 @@
 // Flash attention, forward: one task per tile of queries, online softmax over tiles of keys.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "backends/cpu/fast/attention.h"
 #include "backends/cpu/fast/attention_tiles.h"
+#include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/tile_pack.h"
+#include "core/error.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu {
 namespace {
@@ -195,4 +200,54 @@ void attention_forward(const AttentionShape& shape, const core::Bf16* qkv, core:
   }
 }
 
+void check_attention(const AttentionShape& s) {
+  if (s.batch < 1 || s.seq < 1 || s.heads < 1 || s.kv_heads < 1 || s.head_dim < 1) {
+    throw core::UsageError(
+        fmt::format("attention [{}, {}] with {} heads, {} key/value heads of size {}: every "
+                    "extent must be at least 1",
+                    s.batch, s.seq, s.heads, s.kv_heads, s.head_dim));
+  }
+  if (s.heads % s.kv_heads != 0) {
+    throw core::UsageError(
+        fmt::format("attention: {} key/value heads do not divide {} heads", s.kv_heads, s.heads));
+  }
+}
+
+namespace {
+
+// One product of [T, D] by [D, T], or its visible half.
+double product_flop(const AttentionShape& s) {
+  const auto seq = static_cast<double>(s.seq);
+  const double scores = s.causal ? seq * (seq + 1) / 2 : seq * seq;
+  return 2.0 * static_cast<double>(s.batch * s.heads * s.head_dim) * scores;
+}
+
+}  // namespace
+
+double attention_forward_flop(const AttentionShape& shape) { return 2 * product_flop(shape); }
+double attention_backward_flop(const AttentionShape& shape) { return 5 * product_flop(shape); }
+
 }  // namespace rooflm::backends::cpu
+
+namespace rooflm::backends::cpu::fast {
+
+Kernel make_flash_attention(const OpView& v) {
+  if (!v.outputs_are({0}, v.in(0).dtype) || !v.outputs_are({1}, DType::f32)) return {};
+  return with_storage(v.in(0).dtype, [&]<class S>(S) -> Kernel {
+    const AttentionShape shape = attention_shape(v, v.in(0).shape);
+    const std::size_t scratch_bytes = attention_forward_scratch_bytes(shape);
+    v.context->scratch().reserve(scratch_bytes);
+    const auto run = [shape, resources = v.context](const KernelArgs& args) {
+      attention_forward(shape, static_cast<const S*>(args.in[0]), static_cast<S*>(args.out[0]),
+                        static_cast<float*>(args.out[1]), resources->scratch().data());
+    };
+    return {run, {.workspace_bytes = static_cast<std::int64_t>(scratch_bytes)}};
+  });
+}
+
+MakerRows attention_forward_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kFlashAttention, make_flash_attention, "attention_forward"}};
+}
+
+}  // namespace rooflm::backends::cpu::fast

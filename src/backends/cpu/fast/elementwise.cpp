@@ -3,8 +3,10 @@
 
 #include <cstring>
 
+#include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu {
 namespace {
@@ -67,3 +69,39 @@ template void fill(std::int64_t, float, float*);
 template void fill(std::int64_t, float, core::Bf16*);
 
 }  // namespace rooflm::backends::cpu
+
+namespace rooflm::backends::cpu::fast {
+
+Kernel make_add(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
+  return with_storage(dtype, [&]<class S>(S) -> Kernel {
+    const std::int64_t n = v.in(0).shape.numel();
+    return [n](const KernelArgs& args) {
+      add(n, static_cast<const S*>(args.in[0]), static_cast<const S*>(args.in[1]),
+          static_cast<S*>(args.out[0]));
+    };
+  });
+}
+
+Kernel make_cast(const OpView& v) {
+  const std::int64_t n = v.in(0).shape.numel();
+  if (v.inputs_are({0}, DType::f32) && v.outputs_are({0}, DType::bf16)) {
+    return [n](const KernelArgs& args) {
+      cast(n, static_cast<const float*>(args.in[0]), static_cast<core::Bf16*>(args.out[0]));
+    };
+  }
+  if (v.inputs_are({0}, DType::bf16) && v.outputs_are({0}, DType::f32)) {
+    return [n](const KernelArgs& args) {
+      cast(n, static_cast<const core::Bf16*>(args.in[0]), static_cast<float*>(args.out[0]));
+    };
+  }
+  return {};
+}
+
+MakerRows elementwise_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kAdd, make_add, "add"}, {&ops::kCast, make_cast, "cast"}};
+}
+
+}  // namespace rooflm::backends::cpu::fast

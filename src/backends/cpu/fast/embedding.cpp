@@ -1,8 +1,12 @@
 // Token and position embeddings, forward and backward.
 #include "backends/cpu/fast/embedding.h"
 
+#include "backends/cpu/fast/elementwise.h"
+#include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec.h"
+#include "backends/cpu/token_ids.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu {
 
@@ -65,3 +69,66 @@ template void position_embedding_backward(const EmbeddingShape&, const float*, f
 template void position_embedding_backward(const EmbeddingShape&, const core::Bf16*, float*, bool);
 
 }  // namespace rooflm::backends::cpu
+
+namespace rooflm::backends::cpu::fast {
+namespace {
+
+const std::int32_t* ids(const void* data) { return static_cast<const std::int32_t*>(data); }
+
+}  // namespace
+
+/// embedding, and embedding_positions, which has a third input.
+Kernel make_embedding(const OpView& v) {
+  const DType dtype = v.in(1).dtype;
+  if (!v.inputs_are({2}, dtype) || !v.outputs_are({0}, dtype)) return {};
+  return with_storage(dtype, [&]<class S>(S) -> Kernel {
+    const EmbeddingShape shape{v.in(0).shape[0], v.in(0).shape[1], v.in(1).shape[1]};
+    const std::int64_t vocab = v.in(1).shape[0];
+    const bool has_positions = v.has_in(2);
+    return [=](const KernelArgs& args) {
+      check_ids(ids(args.in[0]), shape.batch * shape.seq, vocab, "token");
+      embedding_forward(shape, ids(args.in[0]), static_cast<const S*>(args.in[1]),
+                        has_positions ? static_cast<const S*>(args.in[2]) : nullptr,
+                        static_cast<S*>(args.out[0]));
+    };
+  });
+}
+
+Kernel make_embedding_backward(const OpView& v) {
+  if (!v.outputs_are({0}, DType::f32)) return {};
+  return with_storage(v.in(1).dtype, [&]<class S>(S) -> Kernel {
+    const EmbeddingShape shape{v.in(0).shape[0], v.in(0).shape[1], v.out(0).shape[1]};
+    const std::int64_t vocab = v.out(0).shape[0];
+    return [=, accumulate = v.accumulates()](const KernelArgs& args) {
+      check_ids(ids(args.in[0]), shape.batch * shape.seq, vocab, "token");
+      auto* table = static_cast<float*>(args.out[0]);
+      if (!accumulate) fill(vocab * shape.cols, 0.0F, table);
+      embedding_backward(shape, ids(args.in[0]), static_cast<const S*>(args.in[1]), table);
+    };
+  });
+}
+
+Kernel make_add_positions_backward(const OpView& v) {
+  if (!v.outputs_are({0}, DType::f32)) return {};
+  return with_storage(v.in(0).dtype, [&]<class S>(S) -> Kernel {
+    const core::Shape& dy = v.in(0).shape;
+    const EmbeddingShape shape{dy[0], dy[1], dy[2]};
+    const std::int64_t used = shape.seq * shape.cols;
+    const std::int64_t unused = v.out(0).shape.numel() - used;
+    return [=, accumulate = v.accumulates()](const KernelArgs& args) {
+      auto* positions = static_cast<float*>(args.out[0]);
+      position_embedding_backward(shape, static_cast<const S*>(args.in[0]), positions, accumulate);
+      if (!accumulate) fill(unused, 0.0F, positions + used);
+    };
+  });
+}
+
+MakerRows embedding_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kEmbedding, make_embedding, "embedding_forward"},
+          {&ops::kEmbeddingPositions, make_embedding, "embedding_forward"},
+          {&ops::kEmbeddingBackward, make_embedding_backward, "embedding_backward"},
+          {&ops::kAddPositionsBackward, make_add_positions_backward, "position_embedding_backward"}};
+}
+
+}  // namespace rooflm::backends::cpu::fast

@@ -8,7 +8,9 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
 
+#include "backends/cpu/fast/maker.h"
 #include "core/error.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu {
 namespace {
@@ -96,6 +98,7 @@ class Step {
     const dnnl::matmul::primitive_desc plan(desc, attr, engine);
     primitive_ = dnnl::matmul(plan);
     scratch_bytes_ = plan.scratchpad_desc().get_size();
+    implementation_ = plan.impl_info_str();
     a_offset_bytes_ = k_begin * (p.trans_a ? p.lda : 1) * static_cast<Dim>(size_of(p.a_type));
     b_offset_bytes_ = k_begin * (p.trans_b ? 1 : p.ldb) * static_cast<Dim>(size_of(p.b_type));
     memories_ = {memory(a, engine, nullptr), memory(b, engine, nullptr), memory(c, engine, nullptr),
@@ -106,6 +109,7 @@ class Step {
   }
 
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_; }
+  [[nodiscard]] const std::string& implementation() const { return implementation_; }
 
   void run(const dnnl::stream& stream, const void* a, const void* b, void* c, const void* bias,
            void* scratch) {
@@ -124,6 +128,7 @@ class Step {
   static constexpr std::size_t kArguments = 5;  // the bias last: left out when there is none
   dnnl::primitive primitive_;
   std::size_t scratch_bytes_ = 0;
+  std::string implementation_;
   Dim a_offset_bytes_ = 0;
   Dim b_offset_bytes_ = 0;
   bool has_bias_ = false;
@@ -167,9 +172,87 @@ Gemm::~Gemm() = default;
 
 const GemmProblem& Gemm::problem() const { return plan_->problem; }
 std::size_t Gemm::scratch_bytes() const { return plan_->scratch_bytes; }
+const std::string& Gemm::implementation() const { return plan_->steps.front().implementation(); }
+std::size_t Gemm::primitives() const { return plan_->steps.size(); }
 
 void Gemm::operator()(const void* a, const void* b, void* c, const void* bias, void* scratch) const {
   for (Step& step : plan_->steps) step.run(plan_->stream, a, b, c, bias, scratch);
 }
 
 }  // namespace rooflm::backends::cpu
+
+namespace rooflm::backends::cpu::fast {
+namespace {
+
+/// Dtypes and combinations that Gemm takes.
+bool is_supported(const OpView& v, const GemmProblem& p) {
+  const bool factors = p.a_type == p.b_type && (p.a_type == DType::f32 || p.a_type == DType::bf16);
+  const bool result = p.c_type == DType::f32 || p.c_type == p.a_type;
+  const bool sum = !p.accumulate || (p.c_type == DType::f32 && !p.bias);
+  return factors && result && sum && v.inputs_are({2}, DType::f32);
+}
+
+GemmProblem problem_of(const OpView& v) {
+  return {.batch = v.op.attrs.flag("looped") ? 1 : v.integer("batch"),
+          .m = v.integer("m"),
+          .n = v.integer("n"),
+          .k = v.integer("k"),
+          .trans_a = v.op.attrs.flag("trans_a"),
+          .trans_b = v.op.attrs.flag("trans_b"),
+          .a_type = v.in(0).dtype,
+          .b_type = v.in(1).dtype,
+          .c_type = v.out(0).dtype,
+          .bias = v.has_in(2),
+          .accumulate = v.accumulates()};
+}
+
+KernelInfo info_of(const Gemm& gemm, std::int64_t count) {
+  const dnnl_version_t& version = *dnnl_version();
+  const GemmProblem& p = gemm.problem();
+  return {.name = gemm.implementation(),
+          .library = fmt::format("oneDNN {}.{}.{}", version.major, version.minor, version.patch),
+          .variant = matmul_variant(p.batch, p.m, p.n, p.k, p.a_type, p.c_type),
+          .workspace_bytes = static_cast<std::int64_t>(gemm.scratch_bytes()),
+          .launches = count * static_cast<std::int64_t>(gemm.primitives())};
+}
+
+}  // namespace
+
+/// Looped: one product after the other, each over all threads.
+Kernel make_matmul(const OpView& v) {
+  const GemmProblem p = problem_of(v);
+  if (!is_supported(v, p)) return {};
+  std::shared_ptr<const Gemm> gemm;
+  try {
+    gemm = std::make_shared<const Gemm>(p);
+  } catch (const core::Unavailable&) {
+    return {};  // no bf16 products on this processor
+  }
+  v.context->scratch().reserve(gemm->scratch_bytes());
+  const std::int64_t count = v.integer("batch") / p.batch;
+  const auto stride = [&](std::int64_t elements, DType dtype) {
+    return elements * static_cast<std::int64_t>(core::size_of(dtype));
+  };
+  const std::int64_t a_bytes = stride(p.m * p.k, p.a_type);
+  const std::int64_t b_bytes = stride(p.k * p.n, p.b_type);
+  const std::int64_t c_bytes = stride(p.m * p.n, p.c_type);
+  const bool has_bias = p.bias;
+  const auto run = [=, resources = v.context](const KernelArgs& args) {
+    const auto* a = static_cast<const std::byte*>(args.in[0]);
+    const auto* b = static_cast<const std::byte*>(args.in[1]);
+    auto* c = static_cast<std::byte*>(args.out[0]);
+    const void* bias = has_bias ? args.in[2] : nullptr;
+    void* scratch = resources->scratch().data();
+    for (std::int64_t i = 0; i < count; ++i) {
+      (*gemm)(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias, scratch);
+    }
+  };
+  return {run, info_of(*gemm, count)};
+}
+
+MakerRows gemm_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kMatmul, make_matmul, "matmul"}};
+}
+
+}  // namespace rooflm::backends::cpu::fast

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "core/dtype.h"
 
@@ -55,6 +56,10 @@ class Gemm {
   [[nodiscard]] const GemmProblem& problem() const;
   /// Bytes of working memory that a call needs (64-byte aligned); 0 when none.
   [[nodiscard]] std::size_t scratch_bytes() const;
+  /// What oneDNN calls the implementation that it chose: "brg:avx512_core_bf16".
+  [[nodiscard]] const std::string& implementation() const;
+  /// Primitives that a call runs: long inner extents are split.
+  [[nodiscard]] std::size_t primitives() const;
   /// Runs the product. c aliases nothing; bias is ignored (may be null) unless the problem has one; scratch
   /// holds scratch_bytes() bytes and is free for other use after the call. Allocates nothing.
   void operator()(const void* a, const void* b, void* c, const void* bias, void* scratch) const;

@@ -4,8 +4,11 @@
 #include <cmath>
 #include <limits>
 
+#include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec.h"
+#include "backends/cpu/token_ids.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu {
 namespace {
@@ -107,3 +110,52 @@ template void cross_entropy_forward_backward(const LossShape&, core::Bf16*, cons
                                              float*, float*);
 
 }  // namespace rooflm::backends::cpu
+
+namespace rooflm::backends::cpu::fast {
+namespace {
+
+const std::int32_t* ids(const void* data) { return static_cast<const std::int32_t*>(data); }
+
+LossShape loss_shape(const OpView& v) {
+  return {.rows = v.integer("rows"), .cols = v.in(0).shape[-1], .valid = v.integer("valid")};
+}
+
+}  // namespace
+
+Kernel make_cross_entropy(const OpView& v) {
+  if (!v.outputs_are({0, 1}, DType::f32)) return {};
+  return with_storage(v.in(0).dtype, [&]<class S>(S) -> Kernel {
+    const LossShape shape = loss_shape(v);
+    return [shape](const KernelArgs& args) {
+      check_ids(ids(args.in[1]), shape.rows, shape.valid, "target", true);
+      cross_entropy_forward(shape, static_cast<const S*>(args.in[0]), ids(args.in[1]),
+                            static_cast<float*>(args.out[0]), static_cast<float*>(args.out[1]));
+    };
+  });
+}
+
+/// Inputs: logits, targets, lse.
+/// With loss scaling it is the reference's.
+Kernel make_cross_entropy_backward(const OpView& v) {
+  constexpr std::size_t kLossScale = 3;
+  const DType dtype = v.in(0).dtype;
+  if (v.has_in(kLossScale)) return {};
+  if (!v.inputs_are({2}, DType::f32) || !v.outputs_are({0}, dtype)) return {};
+  return with_storage(dtype, [&]<class S>(S) -> Kernel {
+    const LossShape shape = loss_shape(v);
+    const auto scale = static_cast<float>(v.op.attrs.number("grad_scale"));
+    return [shape, scale](const KernelArgs& args) {
+      check_ids(ids(args.in[1]), shape.rows, shape.valid, "target", true);
+      cross_entropy_backward(shape, static_cast<const S*>(args.in[0]), ids(args.in[1]),
+                             static_cast<const float*>(args.in[2]), scale, static_cast<S*>(args.out[0]));
+    };
+  });
+}
+
+MakerRows loss_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kCrossEntropy, make_cross_entropy, "cross_entropy_forward"},
+          {&ops::kCrossEntropyBackward, make_cross_entropy_backward, "cross_entropy_backward"}};
+}
+
+}  // namespace rooflm::backends::cpu::fast

@@ -4,8 +4,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "backends/cpu/fast/attention.h"
+#include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu {
 
@@ -58,3 +61,25 @@ template void rope(const AttentionShape&, const float*, const float*, const floa
 template void rope(const AttentionShape&, const core::Bf16*, const float*, const float*, bool, core::Bf16*);
 
 }  // namespace rooflm::backends::cpu
+
+namespace rooflm::backends::cpu::fast {
+
+Kernel make_rope(const OpView& v) {
+  if (!v.outputs_are({0}, v.in(0).dtype)) return {};
+  return with_storage(v.in(0).dtype, [&]<class S>(S) -> Kernel {
+    const AttentionShape shape = attention_shape(v, v.in(0).shape);
+    const bool inverse = v.op.attrs.flag("inverse");
+    const auto tables = v.context->rope_tables<float>(shape.seq, shape.head_dim, v.op.attrs.number("theta"));
+    return [=](const KernelArgs& args) {
+      rope(shape, static_cast<const S*>(args.in[0]), tables->cosines.data(), tables->sines.data(), inverse,
+           static_cast<S*>(args.out[0]));
+    };
+  });
+}
+
+MakerRows rope_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kRope, make_rope, "rope"}};
+}
+
+}  // namespace rooflm::backends::cpu::fast

@@ -1,6 +1,6 @@
 // add: z = x + y.
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 
@@ -16,6 +16,11 @@ Kernel make_add(const OpView& v) {
       });
     };
   });
+}
+
+MakerRows add_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kAdd, make_add, "reference::add"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -3,8 +3,8 @@
 // one key/value head are one task, so its gradients have one writer.
 #include <cmath>
 
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -180,7 +180,7 @@ Kernel make_flash_attention(const OpView& v) {
     const Forward<C> forward{e, static_cast<C>(1 / std::sqrt(static_cast<double>(e.dim))),
                              in_operand<C>(v, 0, e.dim), out_operand<C>(v, 0, e.dim),
                              out_operand<C>(v, 1, 1)};
-    const auto workspaces = make_workspaces<C>(e, v.resources->threads(), false);
+    const auto workspaces = make_workspaces<C>(e, v.context->threads(), false);
     return [=](const KernelArgs& args) {
       for_kv_heads<C>(e, workspaces, [&](Index b, Index kv_head, Workspace<C>& w) {
         gather_kv(e, forward.qkv, args.in[0], b, kv_head, w);
@@ -201,7 +201,7 @@ Kernel make_flash_attention_backward(const OpView& v) {
                                in_operand<C>(v, 2, e.dim),
                                in_operand<C>(v, 3, 1),
                                out_operand<C>(v, 0, e.dim)};
-    const auto workspaces = make_workspaces<C>(e, v.resources->threads(), true);
+    const auto workspaces = make_workspaces<C>(e, v.context->threads(), true);
     return [=](const KernelArgs& args) {
       for_kv_heads<C>(e, workspaces, [&](Index b, Index kv_head, Workspace<C>& w) {
         gather_kv(e, backward.qkv, args.in[1], b, kv_head, w);
@@ -218,6 +218,13 @@ Kernel make_flash_attention_backward(const OpView& v) {
       });
     };
   });
+}
+
+MakerRows attention_rows() {
+  namespace ops = program::ops;
+  return {
+      {&ops::kFlashAttention, make_flash_attention, "reference::flash_attention"},
+      {&ops::kFlashAttentionBackward, make_flash_attention_backward, "reference::flash_attention_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

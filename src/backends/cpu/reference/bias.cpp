@@ -1,8 +1,8 @@
 // bias_add: y[r, n] = x[r, n] + bias[n]; bias_backward: db[n] (+)= sum over rows of dy[r, n].
 #include <array>
 
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 
@@ -38,6 +38,12 @@ Kernel make_bias_backward(const OpView& v) {
       });
     };
   });
+}
+
+MakerRows bias_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kBiasAdd, make_bias_add, "reference::bias_add"},
+          {&ops::kBiasBackward, make_bias_backward, "reference::bias_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -1,6 +1,6 @@
 // cast: y = x in another dtype, round to nearest even.
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 
@@ -14,6 +14,11 @@ Kernel make_cast(const OpView& v) {
       });
     };
   });
+}
+
+MakerRows cast_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kCast, make_cast, "reference::cast"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

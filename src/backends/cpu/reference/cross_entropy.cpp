@@ -3,11 +3,10 @@
 #include <array>
 #include <cmath>
 
-#include "backends/cpu/loss_with_gradient.h"
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/token_ids.h"
 #include "program/loss_scale.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -79,10 +78,6 @@ Kernel make_cross_entropy_backward(const OpView& v) {
   });
 }
 
-Kernel make_cross_entropy_with_gradient(const OpView& v) {
-  return compose_loss_with_gradient(v, make_cross_entropy, make_cross_entropy_backward);
-}
-
 /// loss (+)= weight * sum of losses
 Kernel make_mean(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
@@ -99,6 +94,13 @@ Kernel make_mean(const OpView& v) {
       loss.write(args.out[0], 0, 1, [&](C* to) { *to = static_cast<C>(before + weight * total); });
     };
   });
+}
+
+MakerRows cross_entropy_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kCrossEntropy, make_cross_entropy, "reference::cross_entropy"},
+          {&ops::kCrossEntropyBackward, make_cross_entropy_backward, "reference::cross_entropy_backward"},
+          {&ops::kMean, make_mean, "reference::mean"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -2,9 +2,9 @@
 #include <array>
 #include <cstring>
 
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/token_ids.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -92,23 +92,12 @@ Kernel make_add_positions_backward(const OpView& v) {
   });
 }
 
-Kernel make_embedding_positions(const OpView& v) {
-  return with_compute_type(v, [&]<class C>(C) -> Kernel {
-    const std::int64_t seq = v.in(0).shape[1];
-    const std::int64_t rows = v.in(0).shape.numel();
-    const std::int64_t vocab = v.in(1).shape[0];
-    const std::int64_t cols = v.in(1).shape[1];
-    return [=, wte = in_operand<C>(v, 1, cols), wpe = in_operand<C>(v, 2, cols),
-            x = out_operand<C>(v, 0, cols)](const KernelArgs& args) {
-      const std::int32_t* tokens = ids(args.in[0]);
-      check_ids(tokens, rows, vocab, "token");
-      for_rows(rows, [&](std::int64_t r) {
-        const auto token = array(wte.read(args.in[1], tokens[r] * cols, cols), cols);
-        const auto position = array(wpe.read(args.in[2], r % seq * cols, cols), cols);
-        x.write(args.out[0], r * cols, cols, [&](C* to) { array(to, cols) = token + position; });
-      });
-    };
-  });
+MakerRows embedding_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kEmbedding, make_embedding, "reference::embedding"},
+          {&ops::kEmbeddingBackward, make_embedding_backward, "reference::embedding_backward"},
+          {&ops::kAddPositions, make_add_positions, "reference::add_positions"},
+          {&ops::kAddPositionsBackward, make_add_positions_backward, "reference::add_positions_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

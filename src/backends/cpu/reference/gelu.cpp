@@ -1,9 +1,8 @@
 // gelu: y = 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), and its gradient.
 #include <array>
 
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
-#include "backends/product_with_gelu.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -59,10 +58,10 @@ Kernel make_gelu_backward(const OpView& v) {
   });
 }
 
-Kernel make_matmul_gelu(const OpView& v) { return compose_matmul_gelu(v, make_matmul, make_gelu); }
-
-Kernel make_matmul_gelu_backward(const OpView& v) {
-  return compose_matmul_gelu_backward(v, make_matmul, make_gelu_backward);
+MakerRows gelu_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kGelu, make_gelu, "reference::gelu"},
+          {&ops::kGeluBackward, make_gelu_backward, "reference::gelu_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -2,8 +2,8 @@
 // Rows of D elements are copied as bytes.
 #include <cstring>
 
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -75,6 +75,14 @@ Kernel make_unmerge_heads(const OpView& v) {
   if (!same_types(v)) return {};
   const Extents e = extents_of(v, v.in(0).shape[0], v.in(0).shape[1]);
   return [e](const KernelArgs& args) { move<true>(e, e.heads, 0, e.heads, args.in[0], args.out[0]); };
+}
+
+MakerRows heads_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kSplitHeads, make_split_heads, "reference::split_heads"},
+          {&ops::kJoinHeads, make_join_heads, "reference::join_heads"},
+          {&ops::kMergeHeads, make_merge_heads, "reference::merge_heads"},
+          {&ops::kUnmergeHeads, make_unmerge_heads, "reference::unmerge_heads"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -2,8 +2,8 @@
 #include <array>
 #include <cmath>
 
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -120,24 +120,6 @@ Kernel make_layernorm(const OpView& v) {
   });
 }
 
-/// r = x + y as stored, then the norm of r.
-Kernel make_add_layernorm(const OpView& v) {
-  return with_compute_type(v, [&]<class C>(C) -> Kernel {
-    const auto norm = layernorm_of<C>(v, 2, 1);
-    const std::int64_t cols = norm.cols;
-    const std::int64_t rows = v.in(0).shape.numel() / cols;
-    return [rows, cols, norm, x = in_operand<C>(v, 0, cols), y = in_operand<C>(v, 1, cols),
-            total = out_operand<C>(v, 0, cols)](const KernelArgs& args) {
-      for_rows(rows, [&](std::int64_t r) {
-        const auto xs = array(x.read(args.in[0], r * cols, cols), cols);
-        const auto ys = array(y.read(args.in[1], r * cols, cols), cols);
-        total.write(args.out[0], r * cols, cols, [&](C* to) { array(to, cols) = xs + ys; });
-        norm(total.read(args.out[0], r * cols, cols), r, args.in[2], args.in[3], args.out.subspan(1));
-      });
-    };
-  });
-}
-
 Kernel make_layernorm_backward(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t cols = v.in(1).shape[-1];
@@ -162,6 +144,12 @@ Kernel make_layernorm_backward(const OpView& v) {
       for_rows(backward.rows, [&](std::int64_t r) { backward.row(args, r); });
     };
   });
+}
+
+MakerRows layernorm_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kLayerNorm, make_layernorm, "reference::layernorm"},
+          {&ops::kLayerNormBackward, make_layernorm_backward, "reference::layernorm_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <span>
 
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 
@@ -34,6 +34,11 @@ Kernel make_loss_scale(const OpView& v) {
       state[program::kGoodUpdates] = 0;
     }
   };
+}
+
+MakerRows loss_scale_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kLossScale, make_loss_scale, "reference::loss_scale"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

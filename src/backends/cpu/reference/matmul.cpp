@@ -1,9 +1,11 @@
-// matmul: c[i] (+)= op(a[i]) op(b[i]) (+ bias) for i < batch, by Eigen's products.
+// matmul: c[i] (+)= op(a[i]) op(b[i]) for i < batch, by Eigen's products.
 //
 // One product, or one after the other when looped: Eigen spreads each over the threads. A batch: the threads
 // share the products. Operands that are not stored in the computed type are converted block by block.
-#include "backends/cpu/reference/kernels.h"
+#include <fmt/format.h>
+
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -50,7 +52,7 @@ void multiply(Index m, Index n, Index k, const Matrix<const C>& a, const Matrix<
 /// The op as its attributes and dtypes say.
 struct Problem {
   Index batch, m, n, k;
-  bool trans_a, trans_b, accumulate, looped, has_bias;
+  bool trans_a, trans_b, accumulate, looped;
   DType a_type, b_type, c_type;
 
   explicit Problem(const OpView& v)
@@ -62,7 +64,6 @@ struct Problem {
         trans_b(v.op.attrs.flag("trans_b")),
         accumulate(v.accumulates()),
         looped(v.op.attrs.flag("looped")),
-        has_bias(v.has_in(2)),
         a_type(v.in(0).dtype),
         b_type(v.in(1).dtype),
         c_type(v.out(0).dtype) {}
@@ -173,29 +174,30 @@ void multiply_converted(const Problem& p, const void* a, const void* b, void* c,
   }
 }
 
-/// c[r, n] += bias[n]
-template <class C>
-void add_bias(const Problem& p, const Operand<C>& bias, const Operand<C>& c, const KernelArgs& args) {
-  for_rows(p.batch * p.m, [&](Index r) {
-    const auto bs = array(bias.read(args.in[2], 0, p.n), p.n);
-    const auto row = array(c.read(args.out[0], r * p.n, p.n), p.n);
-    c.write(args.out[0], r * p.n, p.n, [&](C* to) { array(to, p.n) = row + bs; });
-  });
+KernelInfo info_of(const Problem& p, std::size_t scratch_bytes) {
+  return {.name = fmt::format("Eigen::Product<{}>{}", core::name_of(p.a_type),
+                              scratch_bytes == 0 ? "" : " converted"),
+          .library = eigen_version(),
+          .variant = matmul_variant(p.looped ? 1 : p.batch, p.m, p.n, p.k, p.a_type, p.c_type),
+          .workspace_bytes = static_cast<std::int64_t>(scratch_bytes),
+          .launches = p.looped ? p.batch : 1};
 }
 
 }  // namespace
 
+/// A bias is added by bias_add (the plain form of the op).
 Kernel make_matmul(const OpView& v) {
+  constexpr std::size_t kBias = 2;
+  if (v.has_in(kBias)) return {};
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const Problem p(v);
     const bool is_stored = p.is_computed_as_stored<C>();
     const bool shares_batch = p.batch > 1 && !p.looped;
     const std::size_t scratch_bytes = is_stored ? 0 : Blocks<C>(p).bytes();
-    const auto resources = v.resources;
+    const auto resources = v.context;
     resources->scratch().reserve(scratch_bytes *
                                  (shares_batch ? static_cast<std::size_t>(resources->threads()) : 1));
-    const Operand<C> bias = p.has_bias ? in_operand<C>(v, 2, p.n) : Operand<C>();
-    return [=, c = out_operand<C>(v, 0, p.n)](const KernelArgs& args) {
+    const auto run = [=](const KernelArgs& args) {
       const auto one = [&](Index i) {
         const void* left = advance(static_cast<const void*>(args.in[0]), p.a_type, i * p.m * p.k);
         const void* right = advance(static_cast<const void*>(args.in[1]), p.b_type, i * p.k * p.n);
@@ -209,9 +211,14 @@ Kernel make_matmul(const OpView& v) {
       } else {
         for (Index i = 0; i < p.batch; ++i) one(i);
       }
-      if (p.has_bias) add_bias(p, bias, c, args);
     };
+    return {run, info_of(p, scratch_bytes)};
   });
+}
+
+MakerRows matmul_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kMatmul, make_matmul, "reference::matmul"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <string>
 #include <type_traits>
 
 #include "backends/cpu/fast/parallel.h"
@@ -137,11 +138,11 @@ class Operand {
 /// Input or output `i` of an op as an operand read in rows of `width`.
 template <class C>
 Operand<C> in_operand(const OpView& v, std::size_t i, std::int64_t width) {
-  return {v.in(i).dtype, width, v.resources->threads()};
+  return {v.in(i).dtype, width, v.context->threads()};
 }
 template <class C>
 Operand<C> out_operand(const OpView& v, std::size_t i, std::int64_t width) {
-  return {v.out(i).dtype, width, v.resources->threads()};
+  return {v.out(i).dtype, width, v.context->threads()};
 }
 
 /// Calls body(offset, count) for all pieces of [0, n), in parallel.
@@ -184,6 +185,12 @@ double dot(const C* x, const C* y, std::int64_t count) {
 #pragma omp simd reduction(+ : total)
   for (std::int64_t i = 0; i < count; ++i) total += static_cast<double>(x[i]) * static_cast<double>(y[i]);
   return total;
+}
+
+/// "Eigen 3.4.0".
+inline std::string eigen_version() {
+  return "Eigen " + std::to_string(EIGEN_WORLD_VERSION) + "." + std::to_string(EIGEN_MAJOR_VERSION) + "." +
+         std::to_string(EIGEN_MINOR_VERSION);
 }
 
 /// Calls make(C{}) with the type to compute in.

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
 #include "core/halves.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -206,6 +206,13 @@ Kernel make_sgd(const OpView& v) {
       }
     };
   });
+}
+
+MakerRows optimizer_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kGlobalNorm, make_global_norm, "reference::global_norm"},
+          {&ops::kAdamW, make_adamw, "reference::adamw"},
+          {&ops::kSgd, make_sgd, "reference::sgd"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -1,6 +1,6 @@
 // rope: rotary position embedding of the q and k heads of qkv [B, T, (H + 2K) D], rotate-half convention.
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 
@@ -14,7 +14,7 @@ Kernel make_rope(const OpView& v) {
     const std::int64_t half = dim / 2;
     const std::int64_t rotated = (v.integer("heads") + v.integer("kv_heads")) * dim;
     const C sign = v.op.attrs.flag("inverse") ? C(-1) : C(1);
-    return [=, tables = v.resources->rope_tables<C>(seq, dim, v.op.attrs.number("theta")),
+    return [=, tables = v.context->rope_tables<C>(seq, dim, v.op.attrs.number("theta")),
             x = in_operand<C>(v, 0, width), y = out_operand<C>(v, 0, width)](const KernelArgs& args) {
       for_rows(rows, [&](std::int64_t r) {
         const C* from = x.read(args.in[0], r * width, width);
@@ -35,6 +35,11 @@ Kernel make_rope(const OpView& v) {
       });
     };
   });
+}
+
+MakerRows rope_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kRope, make_rope, "reference::rope"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

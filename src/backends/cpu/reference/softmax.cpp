@@ -1,6 +1,6 @@
 // causal_softmax: p[.., i, j] = exp(scale * s[.., i, j]) / sum over j' <= i, 0 for j > i; and its gradient.
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -61,6 +61,12 @@ Kernel make_causal_softmax_backward(const OpView& v) {
       });
     };
   });
+}
+
+MakerRows softmax_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kCausalSoftmax, make_causal_softmax, "reference::causal_softmax"},
+          {&ops::kCausalSoftmaxBackward, make_causal_softmax_backward, "reference::causal_softmax_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -1,6 +1,6 @@
 // swiglu: y[r, f] = silu(h[r, f]) * h[r, F + f], silu(g) = g / (1 + exp(-g)), and its gradient.
-#include "backends/cpu/reference/kernels.h"
 #include "backends/cpu/reference/operand.h"
+#include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 
@@ -46,6 +46,12 @@ Kernel make_swiglu_backward(const OpView& v) {
       });
     };
   });
+}
+
+MakerRows swiglu_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kSwiGlu, make_swiglu, "reference::swiglu"},
+          {&ops::kSwiGluBackward, make_swiglu_backward, "reference::swiglu_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

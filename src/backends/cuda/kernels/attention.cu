@@ -18,10 +18,7 @@ constexpr int kLanes = 8;  // of a row of delta
 
 bool fits_tensor_cores(core::DType dtype, const AttentionShape& s,
                        std::initializer_list<const void*> operands) {
-  constexpr std::int64_t kMostDim = 128;
-  constexpr std::int64_t kWhole = 8;
-  return dtype == core::DType::bf16 && s.head_dim % kWhole == 0 && s.head_dim <= kMostDim &&
-         are_aligned(operands);
+  return runs_on_tensor_cores(dtype, s) && are_aligned(operands);
 }
 
 void check_head_dim(const AttentionShape& s, const char* what) {
@@ -54,6 +51,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
+
+bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape) {
+  constexpr std::int64_t kMostDim = 128;
+  constexpr std::int64_t kWhole = 8;
+  return dtype == core::DType::bf16 && shape.head_dim % kWhole == 0 && shape.head_dim <= kMostDim;
+}
 
 bool runs_on_warp_groups(core::DType dtype, const AttentionShape& shape) {
   return dtype == core::DType::bf16 && prefers_warp_groups(shape);

@@ -25,6 +25,10 @@ struct AttentionShape {
 /// 128.
 [[nodiscard]] bool runs_on_warp_groups(core::DType dtype, const AttentionShape& shape);
 
+/// Whether the launchers take tensor cores at all, with operands aligned to 16 bytes: bf16, D a multiple of 8
+/// up to 128.
+[[nodiscard]] bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape);
+
 /// y = softmax(q k^T / sqrt(D)) v, causal, y [B, T, H D]; lse[b, h, t] = log sum exp of the row of scaled
 /// scores, fp32. No aliasing.
 void launch_flash_attention(Stream stream, core::DType dtype, const AttentionShape& shape, const void* qkv,

@@ -272,6 +272,12 @@ std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts) {
   return static_cast<std::size_t>(pieces) * sizeof(double);
 }
 
+std::int64_t global_norm_launches(std::span<const std::int64_t> counts) {
+  return lists_of<NormedTensor>(counts) + 1;
+}
+
+std::int64_t update_launches(std::span<const std::int64_t> counts) { return lists_of<UpdatedTensor>(counts); }
+
 void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors) {
   for_lists<kUpdatePiece>(tensors, "adamw",
                           [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {

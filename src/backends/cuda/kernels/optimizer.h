@@ -24,6 +24,10 @@ struct NormedTensor {
 void launch_global_norm(Stream stream, std::span<const NormedTensor> tensors, float* norm, void* workspace);
 [[nodiscard]] std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts);
 
+/// Launches of launch_global_norm, and of launch_adamw or launch_sgd, for tensors of these sizes.
+[[nodiscard]] std::int64_t global_norm_launches(std::span<const std::int64_t> counts);
+[[nodiscard]] std::int64_t update_launches(std::span<const std::int64_t> counts);
+
 /// What one update needs besides the tensors. hyper: fp32 [4] in device memory, learning rate, 1 - beta1^t,
 /// 1 - beta2^t, and with `scaled` what gradients are multiplied by first: when that is 0 nothing is updated.
 /// norm: in device memory, or null for no clipping. Gradients are multiplied by min(1, max_norm / (norm +

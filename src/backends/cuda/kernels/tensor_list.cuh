@@ -2,6 +2,7 @@
 // it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -33,6 +34,14 @@ struct TensorList {
     return low;
   }
 };
+
+/// How many lists tensors of these sizes take.
+template <class Tensor>
+std::int64_t lists_of(std::span<const std::int64_t> counts) {
+  const auto filled =
+      std::count_if(counts.begin(), counts.end(), [](std::int64_t count) { return count > 0; });
+  return ceil_div(filled, kListCapacity<Tensor>);
+}
 
 /// Calls launch(list, blocks, blocks before it) for as many lists as it takes; kPiece elements per block.
 template <std::int64_t kPiece, class Tensor, class Launch>

@@ -12,8 +12,6 @@ std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& /*optio
                                       index, ROOFLM_CUDA_REASON));
 }
 
-AttentionKernels attention_kernels(const Backend& /*backend*/) { return {}; }
-
 GemmChoices gemm_choices(const Backend& /*backend*/) { return {}; }
 
 CudnnStatus query_cudnn() { return {.version = {}, .reason = "built without CUDA"}; }

@@ -1,0 +1,29 @@
+// What the makers of fast kernels share.
+#pragma once
+
+#include "backends/cpu/fast/attention.h"
+#include "backends/cpu/resources.h"
+#include "core/dtype.h"
+
+namespace rooflm::backends::cpu::fast {
+
+using core::DType;
+
+/// Calls make(S{}) with the storage type of `dtype`; empty when that is neither fp32 nor bf16.
+template <class Make>
+Kernel with_storage(DType dtype, Make&& make) {
+  if (dtype == DType::f32) return make(float{});
+  if (dtype == DType::bf16) return make(core::Bf16{});
+  return {};
+}
+
+/// `qkv`: the shape of packed projections [B, T, (H + 2K) D].
+inline AttentionShape attention_shape(const OpView& v, const core::Shape& qkv) {
+  return {.batch = qkv[0],
+          .seq = qkv[1],
+          .heads = v.integer("heads"),
+          .kv_heads = v.integer("kv_heads"),
+          .head_dim = v.integer("head_dim")};
+}
+
+}  // namespace rooflm::backends::cpu::fast

@@ -1,0 +1,148 @@
+// Flash attention, bound to ops: by cuDNN where it is here and faster, else by the kernels of kernels/.
+#include "backends/cuda/kernels/attention.h"
+
+#include <fmt/format.h>
+
+#include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/cudnn_attention.h"
+#include "backends/cuda/rows/rows.h"
+#include "core/error.h"
+#include "program/ops.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+using core::DType;
+
+/// `qkv`: packed projections [B, T, (H + 2K) D].
+AttentionShape shape_of(const OpView& v, const program::Tensor& qkv) {
+  return {.batch = qkv.shape[0],
+          .seq = qkv.shape[1],
+          .heads = v.integer("heads"),
+          .kv_heads = v.integer("kv_heads"),
+          .head_dim = v.integer("head_dim")};
+}
+
+// When the kernels for warp groups are left alone, as measured on an H200 (docs/performance.md). On other
+// GPUs cuDNN always goes first.
+constexpr std::int64_t kShort = 128;         ///< positions: both take microseconds, cuDNN a few more
+constexpr std::int64_t kWide = 96;           ///< head size from which cuDNN's gradient is faster in any case
+constexpr std::int64_t kManyRows = 1 << 17;  ///< of all heads, from which its sums in any order are
+
+bool is_own_forward_faster(DType dtype, const AttentionShape& s) {
+  return runs_on_warp_groups(dtype, s) && s.seq <= kShort;
+}
+
+bool is_own_gradient_faster(DType dtype, const AttentionShape& s, bool deterministic) {
+  if (!runs_on_warp_groups(dtype, s)) return false;
+  if (s.seq <= kShort) return true;
+  if (s.head_dim >= kWide) return false;
+  return deterministic || s.batch * s.heads * s.seq < kManyRows;
+}
+
+std::string variant_of(const AttentionShape& s, DType dtype) {
+  return fmt::format("{}x{} heads {}/{} of {} {}", s.batch, s.seq, s.heads, s.kv_heads, s.head_dim,
+                     core::name_of(dtype));
+}
+
+/// The family of kernels that the launchers of kernels/attention.h take.
+std::string own_name(std::string_view what, DType dtype, const AttentionShape& s) {
+  const std::string_view family = runs_on_warp_groups(dtype, s)    ? "sm90"
+                                  : runs_on_tensor_cores(dtype, s) ? "mma"
+                                                                   : "simple";
+  return fmt::format("{}_{}<{}>", what, family, s.head_dim);
+}
+
+/// What a plan of cuDNN launches it does not say.
+KernelInfo cudnn_info(const std::string& engine, const AttentionShape& shape, DType dtype,
+                      std::size_t workspace_bytes) {
+  return {.name = engine,
+          .library = "cuDNN " + query_cudnn().version,
+          .variant = variant_of(shape, dtype),
+          .workspace_bytes = as_bytes(workspace_bytes),
+          .launches = std::nullopt};
+}
+
+bool is_forward(const OpView& v, DType dtype) {
+  return v.outputs_are({0}, dtype) && v.outputs_are({1}, DType::f32);
+}
+
+bool is_gradient(const OpView& v, DType dtype) {
+  return v.inputs_are({1, 2}, dtype) && v.inputs_are({3}, DType::f32) && v.outputs_are({0}, dtype);
+}
+
+}  // namespace
+
+/// Inputs: qkv. Outputs: y, lse.
+Kernel make_cudnn_attention(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  const AttentionShape shape = shape_of(v, v.in(0));
+  if (!is_forward(v, dtype) || is_own_forward_faster(dtype, shape)) return {};
+  const CudnnForward forward = v.context->cudnn().forward(shape, dtype);
+  if (!forward.submit) return {};
+  void* workspace = v.context->scratch(forward.workspace_bytes);
+  return {[forward, workspace, context = v.context](const KernelArgs& args) {
+            forward.submit(args.in[0], args.out[0], floats(args.out[1]), workspace);
+          },
+          cudnn_info(forward.engine, shape, dtype, forward.workspace_bytes)};
+}
+
+Kernel make_flash_attention(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  const AttentionShape shape = shape_of(v, v.in(0));
+  if (!is_storage(dtype) || !is_forward(v, dtype) || shape.head_dim > kMaxHeadDim) return {};
+  return {[=, context = v.context](const KernelArgs& args) {
+            launch_flash_attention(context->stream(), dtype, shape, args.in[0], args.out[0],
+                                   floats(args.out[1]));
+          },
+          {.name = own_name("attention_forward", dtype, shape), .variant = variant_of(shape, dtype)}};
+}
+
+/// Inputs: dy, qkv, y, lse.
+Kernel make_cudnn_attention_backward(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  const AttentionShape shape = shape_of(v, v.in(1));
+  const GradientOrder order{.deterministic = v.context->options().deterministic};
+  if (!is_gradient(v, dtype) || is_own_gradient_faster(dtype, shape, order.deterministic)) return {};
+  const CudnnGradient gradient = v.context->cudnn().gradient(shape, dtype, order);
+  if (!gradient.submit) return {};
+  void* workspace = nullptr;
+  try {
+    workspace = v.context->scratch(gradient.workspace_bytes);
+  } catch (const core::OutOfMemory&) {
+    return {};  // the own kernels need none to speak of
+  }
+  return {[gradient, workspace, context = v.context](const KernelArgs& args) {
+            gradient.submit(args.in[0], args.in[1], args.in[2], floats(args.in[3]), args.out[0], workspace);
+          },
+          cudnn_info(gradient.engine, shape, dtype, gradient.workspace_bytes)};
+}
+
+Kernel make_flash_attention_backward(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  const AttentionShape shape = shape_of(v, v.in(1));
+  if (!is_storage(dtype) || !is_gradient(v, dtype) || shape.head_dim > kMaxHeadDim) return {};
+  const std::size_t bytes = flash_attention_backward_workspace_bytes(shape);
+  void* workspace = v.context->scratch(bytes);
+  const auto run = [=, context = v.context](const KernelArgs& args) {
+    launch_flash_attention_backward(context->stream(), dtype, shape, args.in[0], args.in[1], args.in[2],
+                                    floats(args.in[3]), args.out[0], workspace);
+  };
+  constexpr std::int64_t kTensorCores = 2;  // dq, and then dk and dv
+  constexpr std::int64_t kSimple = 3;       // the sums of each row before them
+  return {run,
+          {.name = own_name("attention_backward", dtype, shape),
+           .variant = variant_of(shape, dtype),
+           .workspace_bytes = as_bytes(bytes),
+           .launches = runs_on_tensor_cores(dtype, shape) ? kTensorCores : kSimple}};
+}
+
+MakerRows attention_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kFlashAttention, make_cudnn_attention, "cudnn_attention"},
+          {&ops::kFlashAttention, make_flash_attention, "flash_attention"},
+          {&ops::kFlashAttentionBackward, make_cudnn_attention_backward, "cudnn_attention_backward"},
+          {&ops::kFlashAttentionBackward, make_flash_attention_backward, "flash_attention_backward"}};
+}
+
+}  // namespace rooflm::backends::cuda

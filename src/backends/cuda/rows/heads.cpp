@@ -1,0 +1,79 @@
+// Moving heads and rotary positions, bound to ops.
+#include "backends/cuda/kernels/heads.h"
+
+#include <memory>
+
+#include "backends/cuda/rows/rows.h"
+#include "program/ops.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+using core::DType;
+
+/// `packed`: a tensor [B, T, ..].
+HeadsShape packed_shape(const OpView& v, const program::Tensor& packed) {
+  return {.batch = packed.shape[0],
+          .seq = packed.shape[1],
+          .heads = v.integer("heads"),
+          .kv_heads = v.integer("kv_heads"),
+          .head_dim = v.integer("head_dim")};
+}
+
+}  // namespace
+
+Kernel make_split_heads(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !v.outputs_are({0, 1, 2}, dtype)) return {};
+  return [context = v.context, dtype, shape = packed_shape(v, v.in(0))](const KernelArgs& args) {
+    launch_split_heads(context->stream(), dtype, shape, args.in[0], args.out[0], args.out[1], args.out[2]);
+  };
+}
+
+Kernel make_join_heads(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !v.inputs_are({1, 2}, dtype) || !v.outputs_are({0}, dtype)) return {};
+  return [context = v.context, dtype, shape = packed_shape(v, v.out(0))](const KernelArgs& args) {
+    launch_join_heads(context->stream(), dtype, shape, args.in[0], args.in[1], args.in[2], args.out[0]);
+  };
+}
+
+Kernel make_merge_heads(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
+  const core::Shape& y = v.in(0).shape;
+  const HeadsShape shape{.batch = y[0], .seq = y[2], .heads = y[1], .kv_heads = y[1], .head_dim = y[3]};
+  return [context = v.context, dtype, shape](const KernelArgs& args) {
+    launch_merge_heads(context->stream(), dtype, shape, args.in[0], args.out[0]);
+  };
+}
+
+Kernel make_unmerge_heads(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
+  return [context = v.context, dtype, shape = packed_shape(v, v.in(0))](const KernelArgs& args) {
+    launch_unmerge_heads(context->stream(), dtype, shape, args.in[0], args.out[0]);
+  };
+}
+
+Kernel make_rope(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
+  const HeadsShape shape = packed_shape(v, v.in(0));
+  const auto tables = v.context->rope_tables(shape.seq, shape.head_dim, v.op.attrs.number("theta"));
+  return [=, context = v.context, inverse = v.op.attrs.flag("inverse")](const KernelArgs& args) {
+    launch_rope(context->stream(), dtype, shape, args.in[0], floats(tables->cosines.data()),
+                floats(tables->sines.data()), inverse, args.out[0]);
+  };
+}
+
+MakerRows heads_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kSplitHeads, make_split_heads, "move_heads<split>"},
+          {&ops::kJoinHeads, make_join_heads, "move_heads<join>"},
+          {&ops::kMergeHeads, make_merge_heads, "move_heads<join>"},
+          {&ops::kUnmergeHeads, make_unmerge_heads, "move_heads<split>"},
+          {&ops::kRope, make_rope, "rope"}};
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,171 @@
+// Norms, with the residual addition, and their gradients, bound to ops.
+#include "backends/cuda/kernels/norm.h"
+#include "backends/cuda/rows/rows.h"
+#include "program/ops.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+using core::DType;
+
+/// Everything from input `first` on is fp32: weights and statistics.
+bool rest_is_f32(const OpView& v, std::size_t first, std::size_t last) {
+  for (std::size_t i = first; i < last; ++i) {
+    if (!v.inputs_are({i}, DType::f32)) return false;
+  }
+  return true;
+}
+
+NormForward forward_shape(const OpView& v) {
+  return {
+      .dtype = v.in(0).dtype, .rows = rows_of(v.in(0)), .cols = v.in(0).shape[-1], .eps = v.number("eps")};
+}
+
+bool fits(const NormForward& norm) { return is_storage(norm.dtype) && norm.cols <= kMaxNormCols; }
+
+NormBackward backward_shape(const OpView& v) {
+  NormBackward norm{.dtype = v.in(1).dtype,
+                    .rows = rows_of(v.in(1)),
+                    .cols = v.in(1).shape[-1],
+                    .accumulate = v.accumulates()};
+  norm.workspace = v.context->scratch(norm_backward_workspace_bytes(norm.rows, norm.cols));
+  return norm;
+}
+
+/// Partial sums of the weights' gradients, and their sums.
+KernelInfo backward_info(const OpView& v) {
+  constexpr std::int64_t kStages = 2;
+  const std::size_t bytes = norm_backward_workspace_bytes(rows_of(v.in(1)), v.in(1).shape[-1]);
+  return {.workspace_bytes = as_bytes(bytes), .launches = kStages};
+}
+
+/// Whether dy, x, the residual gradient and dx share a dtype that the kernels take, and the rest is fp32.
+bool backward_fits(const OpView& v, std::size_t residual) {
+  const DType dtype = v.in(1).dtype;
+  return is_storage(dtype) && v.inputs_are({0, residual}, dtype) && v.outputs_are({0}, dtype) &&
+         rest_is_f32(v, 2, residual) && v.in(1).shape[-1] <= kMaxNormCols;
+}
+
+}  // namespace
+
+/// Inputs: x, w, b. Outputs: y, mean, rstd.
+Kernel make_layernorm(const OpView& v) {
+  const NormForward shape = forward_shape(v);
+  if (!fits(shape) || !v.outputs_are({0}, shape.dtype) || !rest_is_f32(v, 1, 3)) return {};
+  return [context = v.context, shape](const KernelArgs& args) {
+    NormForward norm = shape;
+    norm.x = args.in[0];
+    norm.weight = floats(args.in[1]);
+    norm.bias = floats(args.in[2]);
+    norm.y = args.out[0];
+    norm.mean = floats(args.out[1]);
+    norm.rstd = floats(args.out[2]);
+    launch_layernorm(context->stream(), norm);
+  };
+}
+
+/// Inputs: x, y, w, b. Outputs: r, y, mean, rstd.
+Kernel make_add_layernorm(const OpView& v) {
+  const NormForward shape = forward_shape(v);
+  if (!fits(shape) || !v.inputs_are({1}, shape.dtype) || !v.outputs_are({0, 1}, shape.dtype) ||
+      !rest_is_f32(v, 2, 4)) {
+    return {};
+  }
+  return [context = v.context, shape](const KernelArgs& args) {
+    NormForward norm = shape;
+    norm.x = args.in[0];
+    norm.addend = args.in[1];
+    norm.weight = floats(args.in[2]);
+    norm.bias = floats(args.in[3]);
+    norm.sum = args.out[0];
+    norm.y = args.out[1];
+    norm.mean = floats(args.out[2]);
+    norm.rstd = floats(args.out[3]);
+    launch_layernorm(context->stream(), norm);
+  };
+}
+
+/// Inputs: dy, x, w, mean, rstd [, residual gradient]. Outputs: dx, dw, db.
+Kernel make_layernorm_backward(const OpView& v) {
+  constexpr std::size_t kResidual = 5;
+  if (!backward_fits(v, kResidual)) return {};
+  const bool has_residual = v.has_in(kResidual);
+  const auto run = [context = v.context, shape = backward_shape(v), has_residual](const KernelArgs& args) {
+    NormBackward norm = shape;
+    norm.dy = args.in[0];
+    norm.x = args.in[1];
+    norm.weight = floats(args.in[2]);
+    norm.mean = floats(args.in[3]);
+    norm.rstd = floats(args.in[4]);
+    norm.d_residual = has_residual ? args.in[kResidual] : nullptr;
+    norm.dx = args.out[0];
+    norm.dweight = floats(args.out[1]);
+    norm.dbias = floats(args.out[2]);
+    launch_layernorm_backward(context->stream(), norm);
+  };
+  return {run, backward_info(v)};
+}
+
+/// Inputs: x, w. Outputs: y, rstd.
+Kernel make_rmsnorm(const OpView& v) {
+  const NormForward shape = forward_shape(v);
+  if (!fits(shape) || !v.outputs_are({0}, shape.dtype) || !rest_is_f32(v, 1, 2)) return {};
+  return [context = v.context, shape](const KernelArgs& args) {
+    NormForward norm = shape;
+    norm.x = args.in[0];
+    norm.weight = floats(args.in[1]);
+    norm.y = args.out[0];
+    norm.rstd = floats(args.out[1]);
+    launch_rmsnorm(context->stream(), norm);
+  };
+}
+
+/// Inputs: x, y, w. Outputs: r, y, rstd.
+Kernel make_add_rmsnorm(const OpView& v) {
+  const NormForward shape = forward_shape(v);
+  if (!fits(shape) || !v.inputs_are({1}, shape.dtype) || !v.outputs_are({0, 1}, shape.dtype) ||
+      !rest_is_f32(v, 2, 3)) {
+    return {};
+  }
+  return [context = v.context, shape](const KernelArgs& args) {
+    NormForward norm = shape;
+    norm.x = args.in[0];
+    norm.addend = args.in[1];
+    norm.weight = floats(args.in[2]);
+    norm.sum = args.out[0];
+    norm.y = args.out[1];
+    norm.rstd = floats(args.out[2]);
+    launch_rmsnorm(context->stream(), norm);
+  };
+}
+
+/// Inputs: dy, x, w, rstd [, residual gradient]. Outputs: dx, dw.
+Kernel make_rmsnorm_backward(const OpView& v) {
+  constexpr std::size_t kResidual = 4;
+  if (!backward_fits(v, kResidual)) return {};
+  const bool has_residual = v.has_in(kResidual);
+  const auto run = [context = v.context, shape = backward_shape(v), has_residual](const KernelArgs& args) {
+    NormBackward norm = shape;
+    norm.dy = args.in[0];
+    norm.x = args.in[1];
+    norm.weight = floats(args.in[2]);
+    norm.rstd = floats(args.in[3]);
+    norm.d_residual = has_residual ? args.in[kResidual] : nullptr;
+    norm.dx = args.out[0];
+    norm.dweight = floats(args.out[1]);
+    launch_rmsnorm_backward(context->stream(), norm);
+  };
+  return {run, backward_info(v)};
+}
+
+MakerRows norms_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kLayerNorm, make_layernorm, "norm_forward<layer>"},
+          {&ops::kAddLayerNorm, make_add_layernorm, "norm_forward<layer>"},
+          {&ops::kLayerNormBackward, make_layernorm_backward, "norm_backward<layer>"},
+          {&ops::kRmsNorm, make_rmsnorm, "norm_forward<rms>"},
+          {&ops::kAddRmsNorm, make_add_rmsnorm, "norm_forward<rms>"},
+          {&ops::kRmsNormBackward, make_rmsnorm_backward, "norm_backward<rms>"}};
+}
+
+}  // namespace rooflm::backends::cuda

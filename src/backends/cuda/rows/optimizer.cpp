@@ -1,0 +1,165 @@
+// The optimizer step, bound to ops.
+#include "backends/cuda/kernels/optimizer.h"
+
+#include <utility>
+#include <vector>
+
+#include "backends/cuda/kernels/loss_scale.h"
+#include "backends/cuda/rows/rows.h"
+#include "program/ops.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+using core::DType;
+
+/// Everything is fp32.
+bool all_f32(const OpView& v) {
+  for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
+    if (!v.inputs_are({i}, DType::f32)) return false;
+  }
+  return true;
+}
+
+bool is_gradient(const OpView& v, std::size_t input) {
+  return v.in(input).dtype == DType::f32 || v.in(input).dtype == DType::bf16;
+}
+
+/// Whether an update of `stride` inputs per tensor has dtypes and sizes that the kernels take.
+bool fits(const OpView& v, std::size_t stride) {
+  constexpr std::int64_t kPlaneUnit = 8;
+  if (!v.inputs_are({0, 1}, DType::f32)) return false;
+  for (std::size_t i = 2; i < v.op.inputs.size(); ++i) {
+    const std::size_t operand = (i - 2) % stride;
+    if (operand == 1 ? !is_gradient(v, i) : v.in(i).dtype != DType::f32) return false;
+    if (operand == 0 && v.in(i).halved && v.in(i).shape.numel() % kPlaneUnit != 0) return false;
+  }
+  return true;
+}
+
+std::vector<std::int64_t> sizes_of(const std::vector<NormedTensor>& tensors) {
+  std::vector<std::int64_t> sizes;
+  for (const NormedTensor& tensor : tensors) sizes.push_back(tensor.count);
+  return sizes;
+}
+
+/// What adamw and sgd share: the list of tensors with their operands' places.
+struct Update {
+  std::size_t inputs_each, outputs_each;
+  std::vector<UpdatedTensor> shapes;  ///< without addresses
+  bool has_copies, runs_beside;
+  UpdateStep step;
+
+  Update(const OpView& v, std::size_t inputs, std::size_t outputs)
+      : inputs_each(inputs),
+        outputs_each(outputs),
+        has_copies(v.op.attrs.flag("copies")),
+        runs_beside(v.op.lane == program::Lane::background),
+        step{.max_norm = v.number("max_norm"),
+             .weight_decay = v.number("weight_decay"),
+             .scaled = v.op.attrs.flag("scaled")} {
+    for (std::size_t i = 2; i < v.op.inputs.size(); i += inputs) {
+      shapes.push_back({.count = v.in(i).shape.numel(),
+                        .is_halved = v.in(i).halved,
+                        .has_bf16_gradient = v.in(i + 1).dtype == DType::bf16});
+    }
+    for (std::size_t i = outputs * shapes.size(); i < v.op.outputs.size(); ++i) {
+      if (v.op.outputs[i] != program::kNone) step.copy_dtype = v.out(i).dtype;
+    }
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> sizes() const {
+    std::vector<std::int64_t> counts;
+    for (const UpdatedTensor& tensor : shapes) counts.push_back(tensor.count);
+    return counts;
+  }
+  /// The stream that the update belongs in.
+  [[nodiscard]] cudaStream_t stream(const Context& context) const {
+    return runs_beside ? context.fork() : context.stream();
+  }
+  [[nodiscard]] UpdateStep step_of(const KernelArgs& args) const {
+    UpdateStep bound = step;
+    bound.hyper = floats(args.in[0]);
+    bound.norm = floats(args.in[1]);
+    return bound;
+  }
+  [[nodiscard]] std::vector<UpdatedTensor> tensors_of(const KernelArgs& args) const {
+    std::vector<UpdatedTensor> tensors(shapes.size());
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      UpdatedTensor& tensor = tensors[i];
+      tensor = shapes[i];
+      tensor.parameter = args.out[outputs_each * i];
+      tensor.gradient = args.in[2 + inputs_each * i + 1];
+      if (outputs_each > 1) {
+        tensor.moment1 = floats(args.out[outputs_each * i + 1]);
+        tensor.moment2 = floats(args.out[outputs_each * i + 2]);
+      }
+      if (has_copies && !tensor.is_halved) tensor.copy = args.out[outputs_each * shapes.size() + i];
+    }
+    return tensors;
+  }
+};
+
+}  // namespace
+
+Kernel make_global_norm(const OpView& v) {
+  std::vector<NormedTensor> shapes;
+  for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
+    if (!is_gradient(v, i)) return {};
+    shapes.push_back({.count = v.in(i).shape.numel(), .is_bf16 = v.in(i).dtype == DType::bf16});
+  }
+  if (!v.outputs_are({0}, DType::f32)) return {};
+  const std::vector<std::int64_t> sizes = sizes_of(shapes);
+  const std::size_t bytes = global_norm_workspace_bytes(sizes);
+  void* workspace = v.context->scratch(bytes);
+  const auto run = [=, context = v.context](const KernelArgs& args) {
+    std::vector<NormedTensor> tensors = shapes;
+    for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].gradient = args.in[i];
+    launch_global_norm(context->stream(), tensors, floats(args.out[0]), workspace);
+  };
+  return {run, {.workspace_bytes = as_bytes(bytes), .launches = global_norm_launches(sizes)}};
+}
+
+/// Inputs: hyper, norm, state. Outputs: hyper, norm, state.
+Kernel make_loss_scale(const OpView& v) {
+  if (!all_f32(v)) return {};
+  return [context = v.context](const KernelArgs& args) {
+    launch_loss_scale(context->stream(), floats(args.in[0]), floats(args.in[1]), floats(args.out[2]),
+                      floats(args.out[0]), floats(args.out[1]));
+  };
+}
+
+Kernel make_adamw(const OpView& v) {
+  constexpr std::size_t kInputs = 4;
+  constexpr std::size_t kOutputs = 3;
+  if (!fits(v, kInputs)) return {};
+  Update update(v, kInputs, kOutputs);
+  update.step.beta1 = v.number("beta1");
+  update.step.beta2 = v.number("beta2");
+  update.step.eps = v.number("eps");
+  const std::int64_t launches = update_launches(update.sizes());
+  return {[context = v.context, update = std::move(update)](const KernelArgs& args) {
+            launch_adamw(update.stream(*context), update.step_of(args), update.tensors_of(args));
+          },
+          {.launches = launches}};
+}
+
+Kernel make_sgd(const OpView& v) {
+  constexpr std::size_t kInputs = 2;
+  if (!fits(v, kInputs)) return {};
+  const Update update(v, kInputs, 1);
+  return {[context = v.context, update](const KernelArgs& args) {
+            launch_sgd(update.stream(*context), update.step_of(args), update.tensors_of(args));
+          },
+          {.launches = update_launches(update.sizes())}};
+}
+
+MakerRows optimizer_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kGlobalNorm, make_global_norm, "square_sums"},
+          {&ops::kLossScale, make_loss_scale, "loss_scale"},
+          {&ops::kAdamW, make_adamw, "adamw"},
+          {&ops::kSgd, make_sgd, "sgd"}};
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,198 @@
+// Matrix products and biases, bound to ops.
+#include <cstddef>
+#include <numeric>
+
+#include "backends/cuda/gemm.h"
+#include "backends/cuda/kernels/column_sums.h"
+#include "backends/cuda/kernels/elementwise.h"
+#include "backends/cuda/rows/rows.h"
+#include "core/error.h"
+#include "program/ops.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+using core::DType;
+
+/// Where the engine places tensors, and so what every address without an offset is a multiple of.
+constexpr std::int64_t kPlacement = 64;
+
+std::int64_t bytes_of(std::int64_t elements, DType dtype) {
+  return elements * static_cast<std::int64_t>(core::size_of(dtype));
+}
+
+/// The power of two that divides a placed tensor's address at this offset, and at every `stride` from there.
+std::int64_t alignment(const std::vector<std::int64_t>& offsets, std::size_t operand, DType dtype,
+                       std::int64_t stride) {
+  const std::int64_t offset = operand < offsets.size() ? offsets[operand] : 0;
+  return std::gcd(kPlacement, std::gcd(bytes_of(offset, dtype), bytes_of(stride, dtype)));
+}
+
+GemmProblem problem_of(const OpView& v) {
+  GemmProblem p{.batch = v.integer("batch"),
+                .m = v.integer("m"),
+                .n = v.integer("n"),
+                .k = v.integer("k"),
+                .trans_a = v.op.attrs.flag("trans_a"),
+                .trans_b = v.op.attrs.flag("trans_b"),
+                .factors = v.in(0).dtype,
+                .result = v.out(0).dtype,
+                .tf32 = v.op.attrs.flag("tf32"),
+                .accumulate = v.accumulates(),
+                .bias = v.has_in(2),
+                .beside = v.op.lane == program::Lane::background};
+  const bool single = p.batch == 1;
+  p.align_a = alignment(v.op.input_offset, 0, p.factors, single ? 0 : p.m * p.k);
+  p.align_b = alignment(v.op.input_offset, 1, p.factors, single ? 0 : p.k * p.n);
+  p.align_c = alignment(v.op.output_offset, 0, p.result, single ? 0 : p.m * p.n);
+  if (v.op.attrs.flag("looped")) p.batch = 1;
+  return p;
+}
+
+bool is_supported(const OpView& v, const GemmProblem& p) {
+  const bool factors = v.inputs_are({0, 1}, p.factors) && is_storage(p.factors);
+  const bool result = p.result == DType::f32 || p.result == p.factors;
+  return factors && result && (!v.has_in(2) || is_storage(v.in(2).dtype));
+}
+
+/// The bias of a product in the dtype of the result, as cuBLASLt wants it; weights are fp32.
+class Bias {
+ public:
+  Bias(const OpView& v, const GemmProblem& p)
+      : context_(v.context), n_(p.n), from_(p.bias ? v.in(2).dtype : p.result), to_(p.result) {
+    if (from_ != to_) rounded_ = context_->scratch(static_cast<std::size_t>(bytes_of(n_, to_)));
+  }
+  /// `bias` itself, or what it is rounded to; submits that.
+  [[nodiscard]] const void* get(const void* bias) const {
+    if (rounded_ == nullptr) return bias;
+    launch_cast(context_->stream(), n_, from_, bias, to_, rounded_);
+    return rounded_;
+  }
+  [[nodiscard]] bool is_rounded() const { return rounded_ != nullptr; }
+  [[nodiscard]] std::int64_t workspace_bytes() const { return is_rounded() ? bytes_of(n_, to_) : 0; }
+
+ private:
+  std::shared_ptr<Context> context_;
+  std::int64_t n_;
+  DType from_, to_;
+  void* rounded_ = nullptr;
+};
+
+/// Of `count` products one after the other; a bias that is rounded first takes a launch.
+KernelInfo info_of(const Gemm& gemm, std::int64_t count, const Bias& bias) {
+  KernelInfo info = gemm.info();
+  if (info.launches) *info.launches *= count;
+  if (info.launches && bias.is_rounded()) *info.launches += 1;
+  info.workspace_bytes += bias.workspace_bytes();
+  return info;
+}
+
+/// Whether cuBLASLt can have GELU behind the product: in 16 bits, where all rows are aligned for any tile.
+bool takes_gelu(const OpView& v, const GemmProblem& p) {
+  constexpr std::int64_t kAligned = 8;
+  const bool whole = v.op.input_offset.empty() && v.op.output_offset.empty();
+  return is_half(p.result) && p.factors == p.result && p.batch == 1 && !p.trans_a && whole &&
+         p.n % kAligned == 0 && p.k % kAligned == 0;
+}
+
+/// Empty when cuBLASLt has no algorithm.
+std::shared_ptr<const Gemm> find_gemm(const OpView& v, const GemmProblem& p) {
+  try {
+    return v.context->products().find(p);
+  } catch (const core::Unavailable&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+/// Looped: one product after the other.
+Kernel make_matmul(const OpView& v) {
+  const GemmProblem p = problem_of(v);
+  if (!is_supported(v, p)) return {};
+  const auto gemm = v.context->products().find(p);
+  const std::int64_t count = v.integer("batch") / p.batch;
+  const std::int64_t a_bytes = bytes_of(p.m * p.k, p.factors);
+  const std::int64_t b_bytes = bytes_of(p.k * p.n, p.factors);
+  const std::int64_t c_bytes = bytes_of(p.m * p.n, p.result);
+  const Bias bias_of(v, p);
+  const auto run = [=, has_bias = p.bias](const KernelArgs& args) {
+    const auto* a = static_cast<const std::byte*>(args.in[0]);
+    const auto* b = static_cast<const std::byte*>(args.in[1]);
+    auto* c = static_cast<std::byte*>(args.out[0]);
+    const void* bias = has_bias ? bias_of.get(args.in[2]) : nullptr;
+    for (std::int64_t i = 0; i < count; ++i) {
+      gemm->submit({.a = a + i * a_bytes, .b = b + i * b_bytes, .c = c + i * c_bytes, .bias = bias});
+    }
+  };
+  return {run, info_of(*gemm, count, bias_of)};
+}
+
+/// One product, which stores gelu of its sums and, rounded, the sums; empty where cuBLASLt has none.
+/// Inputs: a, b, bias. Outputs: y, x.
+Kernel make_matmul_gelu(const OpView& v) {
+  GemmProblem p = problem_of(v);
+  p.epilogue = GemmEpilogue::gelu;
+  const bool fits = takes_gelu(v, p) && is_supported(v, p) && v.out(1).dtype == p.result;
+  const auto gemm = fits ? find_gemm(v, p) : nullptr;
+  if (gemm == nullptr) return {};
+  const Bias bias_of(v, p);
+  const auto run = [gemm, bias_of](const KernelArgs& args) {
+    gemm->submit({.a = args.in[0],
+                  .b = args.in[1],
+                  .c = args.out[0],
+                  .bias = bias_of.get(args.in[2]),
+                  .aux = args.out[1]});
+  };
+  return {run, info_of(*gemm, 1, bias_of)};
+}
+
+/// One product whose sums are multiplied before they are rounded; empty where cuBLASLt has none.
+/// Inputs: a, b, x.
+Kernel make_matmul_gelu_backward(const OpView& v) {
+  GemmProblem p = problem_of(v);
+  p.bias = false;
+  p.epilogue = GemmEpilogue::gelu_gradient;
+  const bool fits = takes_gelu(v, p) && v.inputs_are({0, 1}, p.factors) && v.in(2).dtype == p.result;
+  const auto gemm = fits ? find_gemm(v, p) : nullptr;
+  if (gemm == nullptr) return {};
+  return {[gemm](const KernelArgs& args) {
+            gemm->submit({.a = args.in[0], .b = args.in[1], .c = args.out[0], .aux = args.in[2]});
+          },
+          gemm->info()};
+}
+
+Kernel make_bias_add(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !v.outputs_are({0}, dtype) || !v.inputs_are({1}, DType::f32)) return {};
+  return [context = v.context, dtype, rows = rows_of(v.in(0)),
+          cols = v.in(0).shape[-1]](const KernelArgs& args) {
+    launch_bias_add(context->stream(), dtype, rows, cols, args.in[0], floats(args.in[1]), args.out[0]);
+  };
+}
+
+Kernel make_bias_backward(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !v.outputs_are({0}, DType::f32)) return {};
+  const std::int64_t rows = rows_of(v.in(0));
+  const std::int64_t cols = v.in(0).shape[-1];
+  const std::size_t bytes = bias_backward_workspace_bytes(rows, cols);
+  void* workspace = v.context->scratch(bytes);
+  const auto run = [=, context = v.context, accumulate = v.accumulates()](const KernelArgs& args) {
+    launch_bias_backward(context->stream(), dtype, rows, cols, args.in[0], floats(args.out[0]), accumulate,
+                         workspace);
+  };
+  constexpr std::int64_t kStages = 2;  // of partial sums
+  return {run, {.workspace_bytes = as_bytes(bytes), .launches = kStages}};
+}
+
+MakerRows products_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kMatmul, make_matmul, "matmul"},
+          {&ops::kMatmulGelu, make_matmul_gelu, "matmul_gelu"},
+          {&ops::kMatmulGeluBackward, make_matmul_gelu_backward, "matmul_gelu_backward"},
+          {&ops::kBiasAdd, make_bias_add, "bias_add"},
+          {&ops::kBiasBackward, make_bias_backward, "sum_rows"}};
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,28 @@
+// What the rows of the CUDA backend share. Every .cpp of this folder binds cuBLASLt, cuDNN or launchers of
+// kernels/ to ops, for fp32, bf16 and fp16, and hands out its rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backends/cuda/context.h"
+#include "backends/op_view.h"
+
+namespace rooflm::backends::cuda {
+
+using OpView = backends::OpView<Context>;
+using MakerRow = backends::MakerRow<Context>;
+using MakerRows = backends::MakerRows<Context>;
+
+/// Operands as what they hold.
+inline const float* floats(const void* data) { return static_cast<const float*>(data); }
+inline float* floats(void* data) { return static_cast<float*>(data); }
+inline const std::int32_t* ids(const void* data) { return static_cast<const std::int32_t*>(data); }
+
+/// Bytes of a workspace as KernelInfo has them.
+inline std::int64_t as_bytes(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
+
+/// The rows of all files of this folder; the build makes the list.
+MakerRows kernels();
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,77 @@
+// Embeddings at the beginning of a model, bound to ops.
+#include "backends/cuda/kernels/embedding.h"
+#include "backends/cuda/rows/rows.h"
+#include "program/ops.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+using core::DType;
+
+/// `x`: a tensor [B, T, C].
+EmbeddingShape shape_of(const program::Tensor& x) {
+  return {.batch = x.shape[0], .seq = x.shape[1], .cols = x.shape[-1]};
+}
+
+}  // namespace
+
+/// embedding, and embedding_positions, which has a third input.
+Kernel make_embedding(const OpView& v) {
+  const DType dtype = v.in(1).dtype;
+  if (!is_storage(dtype) || !v.inputs_are({2}, dtype) || !v.outputs_are({0}, dtype)) return {};
+  const std::int64_t vocab = v.in(1).shape[0];
+  const bool has_positions = v.has_in(2);
+  const EmbeddingShape shape = shape_of(v.out(0));
+  const auto checked = v.context->ids().add({.what = "token", .count = shape.rows(), .limit = vocab});
+  return [=, context = v.context](const KernelArgs& args) {
+    checked->ids = ids(args.in[0]);
+    launch_embedding(context->stream(), dtype, shape, vocab, checked->ids, args.in[1],
+                     has_positions ? args.in[2] : nullptr, args.out[0], context->ids().flag());
+  };
+}
+
+/// Inputs: tokens, dx.
+Kernel make_embedding_backward(const OpView& v) {
+  const DType dtype = v.in(1).dtype;
+  if (!is_storage(dtype) || !v.outputs_are({0}, DType::f32)) return {};
+  const EmbeddingShape shape = shape_of(v.in(1));
+  const std::int64_t vocab = v.out(0).shape[0];
+  const std::size_t bytes = embedding_backward_workspace_bytes(shape.rows(), vocab);
+  void* workspace = v.context->scratch(bytes);
+  const auto run = [=, context = v.context, accumulate = v.accumulates()](const KernelArgs& args) {
+    launch_embedding_backward(context->stream(), dtype, shape, vocab, ids(args.in[0]), args.in[1],
+                              floats(args.out[0]), accumulate, workspace);
+  };
+  // How many launches CUB's sort of the tokens takes depends on its version.
+  return {run, {.workspace_bytes = as_bytes(bytes), .launches = std::nullopt}};
+}
+
+Kernel make_add_positions(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
+  return [context = v.context, dtype, shape = shape_of(v.in(0))](const KernelArgs& args) {
+    launch_add_positions(context->stream(), dtype, shape, args.in[0], args.in[1], args.out[0]);
+  };
+}
+
+Kernel make_add_positions_backward(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !v.outputs_are({0}, DType::f32)) return {};
+  const std::int64_t positions = v.out(0).shape[0];
+  return [=, context = v.context, shape = shape_of(v.in(0)),
+          accumulate = v.accumulates()](const KernelArgs& args) {
+    launch_add_positions_backward(context->stream(), dtype, shape, positions, args.in[0], floats(args.out[0]),
+                                  accumulate);
+  };
+}
+
+MakerRows tokens_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kEmbedding, make_embedding, "embedding"},
+          {&ops::kEmbeddingPositions, make_embedding, "embedding"},
+          {&ops::kEmbeddingBackward, make_embedding_backward, "add_rows"},
+          {&ops::kAddPositions, make_add_positions, "add_positions"},
+          {&ops::kAddPositionsBackward, make_add_positions_backward, "add_positions_backward"}};
+}
+
+}  // namespace rooflm::backends::cuda

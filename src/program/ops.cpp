@@ -1,0 +1,12 @@
+// The check that the shape rules of ops share.
+#include "program/ops.h"
+
+#include "core/error.h"
+
+namespace rooflm::program::ops {
+
+void expect(bool holds, const Op& op, const std::string& message) {
+  if (!holds) throw core::UsageError(std::string(op.def->name) + " in " + op.scope + ": " + message);
+}
+
+}  // namespace rooflm::program::ops

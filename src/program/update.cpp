@@ -1,0 +1,39 @@
+// The operands of an op that updates weights, by name.
+#include "program/update.h"
+
+#include <iterator>
+
+namespace rooflm::program {
+namespace {
+
+/// Where the copies of an update begin among its outputs.
+std::ptrdiff_t first_copy(const Op& op) {
+  const UpdateOperands operands(op);
+  return static_cast<std::ptrdiff_t>(operands.weight_out(operands.count()));
+}
+
+}  // namespace
+
+void append_update(Op& to, const Op& more) {
+  const std::ptrdiff_t own = first_copy(to);
+  const std::ptrdiff_t other = first_copy(more);
+  const auto shared = static_cast<std::ptrdiff_t>(UpdateOperands(more).weight_in(0));
+  to.outputs.insert(to.outputs.begin() + own, more.outputs.begin(), more.outputs.begin() + other);
+  to.outputs.insert(to.outputs.end(), more.outputs.begin() + other, more.outputs.end());
+  to.inputs.insert(to.inputs.end(), more.inputs.begin() + shared, more.inputs.end());
+}
+
+Op single_update(const Op& op, std::size_t i) {
+  const UpdateView all(op);
+  Op one = op;
+  one.inputs = {all.hyper(), all.norm(), all.weight(i), all.gradient(i)};
+  one.outputs = {op.outputs[all.weight_out(i)]};
+  for (std::size_t k = 0; k < all.moments(); ++k) {
+    one.inputs.push_back(all.moment(i, k));
+    one.outputs.push_back(op.outputs[all.moment_out(i, k)]);
+  }
+  if (all.has_copies()) one.outputs.push_back(all.copy(i));
+  return one;
+}
+
+}  // namespace rooflm::program
