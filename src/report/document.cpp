@@ -127,13 +127,14 @@ void add_run_sentences(const RunData& run, const std::string& prefix, std::vecto
   }
   const auto warmup = run.seconds(kStep, "warmup").size();
   if (warmup > 0)
-    all.push_back(fmt::format("{}{} warm-up steps came first and are in no figure.", prefix, warmup));
+    all.push_back(fmt::format("{}{} warm-up steps ran first; no figure includes them.", prefix, warmup));
   if (const std::size_t steps = observed_steps(run); steps > 0) {
     all.push_back(fmt::format("{}Times of ops are medians over {} observed steps.", prefix, steps));
   }
   for (const char* key : {"stop_reason", "drift", "others_share", "observer_cost", "clock_note"}) {
+    if (is_on_gpu(run) && std::string_view(key) == "clock_note") continue;  // the host's clock
     const std::string text = run.text(key);
-    const char* lead = std::string_view(key) == "stop_reason" ? "Stopped by: " : "";
+    const char* lead = std::string_view(key) == "stop_reason" ? "Sampling stopped: " : "";
     if (!text.empty()) all.push_back(fmt::format("{}{}{}", prefix, lead, text));
   }
 }
@@ -162,7 +163,9 @@ std::vector<std::string> method_sentences(const RecordSet& set) {
                                    [](const RunData& run) { return figures_of(run).mfu.has_value(); });
   if (has_mfu) {
     all.emplace_back(
-        "MFU = (6N + 12 L C T) tokens/s / peak (PaLM, appendix B); the peak is peak_flop_per_s of the run.");
+        "MFU = (6N + 12 L C T) tokens/s / peak (PaLM, appendix B). The peak is the sustained matmul rate of "
+        "the "
+        "device; where the datasheet peak is known, MFU by it stands beside.");
   }
   for (const RecordFile& file : set.files) {
     if (!file.is_complete) {

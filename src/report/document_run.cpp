@@ -11,8 +11,11 @@
 #include <variant>
 #include <vector>
 
+#include "report/kernels.h"
 #include "report/memory_curve.h"
+#include "report/run_figures.h"
 #include "report/summaries.h"
+#include "report/view.h"
 
 namespace rooflm::report {
 namespace {
@@ -108,18 +111,72 @@ Json json_phases(const RunData& run) {
 
 Json json_blocks(const RunData& run) {
   Json blocks = Json::array();
+  const Work step = phase_work(run, kStep);
   for (const Group& block : blocks_of(run)) {
     const Work& work = block.work;
     Json json = {{"block", block.name},
                  {"phase", block.phase},
                  {"device_s", json_number(work.measured_s())},
                  {"wall_s", json_number(work.wall_s)},
+                 {"gap_s", json_number(work.gap_s())},
+                 {"time_share", json_number(ratio_of(work.measured_s(), step.measured_s()))},
                  {"launches", work.launches},
                  {"ops", work.ops}};
     add_roof(json, work, {.roof_s = work.roof_s, .bound = work.bound}, work.measured_s());
     blocks.push_back(std::move(json));
   }
   return blocks;
+}
+
+/// Statistics of the kernels, as the view of ops shows them.
+Json json_kernels(const RunData& run) {
+  Json kernels = Json::array();
+  for (const Kernel& kernel : kernels_of(run)) {
+    kernels.push_back({{"phase", kernel.phase},
+                       {"name", kernel.name},
+                       {"library", kernel.library},
+                       {"variant", kernel.variant},
+                       {"time_share", json_number(kernel.time_share)},
+                       {"total_s", kernel.total_s},
+                       {"instances", kernel.instances},
+                       {"launches", kernel.launches},
+                       {"avg_s", kernel.mean_s},
+                       {"med_s", kernel.median_s},
+                       {"min_s", kernel.min_s},
+                       {"max_s", kernel.max_s},
+                       {"std_s", kernel.std_s}});
+  }
+  return kernels;
+}
+
+/// What is quoted of a run; null where the record does not hold what a figure is made of.
+Json json_figures(const RunData& run) {
+  const RunFigures figures = figures_of(run);
+  return {{"tokens", json_number(figures.tokens)},
+          {"tokens_per_s", json_number(figures.tokens_per_s)},
+          {"model_flop_per_s", json_number(figures.model_flop_per_s)},
+          {"peak_flop_per_s", json_number(figures.peak_flop_per_s)},
+          {"peak", figures.peak},
+          {"mfu", json_number(figures.mfu)},
+          {"datasheet_flop_per_s", json_number(figures.datasheet_flop_per_s)},
+          {"datasheet_mfu", json_number(figures.datasheet_mfu)},
+          {"matmul_flop_per_s", json_number(figures.matmul_flop_per_s)},
+          {"matmul_share", json_number(figures.matmul_share)},
+          {"roof_s", json_number(figures.roof_s)},
+          {"roof_share", json_number(figures.roof_share)},
+          {"peak_bytes", json_number(figures.peak_bytes)}};
+}
+
+/// Titles of the configuration's fields in their order, from the one table of them.
+Json json_settings(const record::Config& config) {
+  Json settings = Json::array();
+  for (const auto& [key, value] : config.entries()) {
+    const record::Field* field = record::find_field(key);
+    settings.push_back({{"key", key},
+                        {"title", field == nullptr ? key : std::string(field->title)},
+                        {"text", record::format_value(value)}});
+  }
+  return settings;
 }
 
 Json json_samples(const RunData& run) {
@@ -220,13 +277,14 @@ Json json_memory(const RunData& run) {
   for (const record::Tensor& tensor : run.tensors) {
     if (tensor.first_op < 0) persistent[tensor.role] += tensor.bytes;
   }
-  Json roles = Json::array();
-  for (const auto& [role, bytes] : persistent) roles.push_back({{"role", role}, {"bytes", bytes}});
-  return {{"persistent", std::move(roles)},
-          {"peak_bytes", curve.peak_bytes()},
-          {"peak_event", curve.peak_event()},
-          {"events", json_memory_events(run)},
-          {"tensors", json_tensors(run)}};
+  const auto by_role = [](const std::map<std::string, std::int64_t>& bytes_of) {
+    Json roles = Json::array();
+    for (const auto& [role, bytes] : bytes_of) roles.push_back({{"role", role}, {"bytes", bytes}});
+    return roles;
+  };
+  return {{"persistent", by_role(persistent)}, {"peak_roles", by_role(curve.peak_by_role())},
+          {"peak_bytes", curve.peak_bytes()},  {"peak_event", curve.peak_event()},
+          {"events", json_memory_events(run)}, {"tensors", json_tensors(run)}};
 }
 
 }  // namespace
@@ -238,7 +296,10 @@ Json json_run(const RunData& run, std::size_t id) {
           {"status", run.run.status},
           {"kind", run.run.kind},
           {"config", json_config(run.run.config)},
+          {"settings", json_settings(run.run.config)},
           {"facts", json_facts(run)},
+          {"figures", json_figures(run)},
+          {"kernels", json_kernels(run)},
           {"step", json_summary(phase_time(run, kStep))},
           {"phases", json_phases(run)},
           {"blocks", json_blocks(run)},

@@ -92,6 +92,11 @@ void check_times(const record::Reader& record, const record::Run& run, LawBook& 
 void check_work(const record::Reader& record, const record::Run& run, LawBook& laws);
 /// Memory events against themselves, the tensors and the plan.
 void check_memory(const record::Reader& record, const record::Run& run, LawBook& laws);
+/// What views, page and bench show of the run: whole executions, shares of one total, nothing that was not
+/// measured.
+void check_views(const record::Reader& record, const record::Run& run, LawBook& laws);
+/// Activities of any program: they end after they start, on lanes and under names that the run has.
+void check_activities(const record::Reader& record, const record::Run& run, LawBook& laws);
 /// Rows of studies that are no training steps: rates against times and work.
 void check_cells(const record::Reader& record, LawBook& laws);
 

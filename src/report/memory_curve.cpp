@@ -12,9 +12,12 @@ constexpr std::int64_t kBeforeTheStep = -1;
 constexpr std::int64_t kNoOp = -2;
 constexpr std::int64_t kNoTensor = -1;
 constexpr const char* kUnknown = "unknown";
+/// Role and phase of what a program that is not ours allocates.
+constexpr const char* kAllocated = "allocated";
 
 std::string phase_of(const RunData& run, std::int64_t op) {
   if (op == kBeforeTheStep) return kPersistent;
+  if (op == kNoOp) return kAllocated;
   const TimedOp* timed = run.find_op(op);
   return timed == nullptr ? kUnknown : timed->op.phase;
 }
@@ -32,10 +35,14 @@ MemoryCurve::MemoryCurve(const RunData& run) : run_(run) {
     now.op = op;
     now.live_bytes = event.live_bytes;
     const auto tensor = tensors_.find(event.tensor.value_or(kNoTensor));
-    now.by_role[tensor == tensors_.end() ? kUnknown : tensor->second->role] += event.bytes;
+    const std::string role = tensor != tensors_.end() ? tensor->second->role
+                             : event.tensor           ? kUnknown
+                                                      : kAllocated;
+    now.by_role[role] += event.bytes;
     if (event.live_bytes > peak_bytes_) {
       peak_bytes_ = event.live_bytes;
       peak_event_ = i;
+      peak_by_role_ = now.by_role;
     }
     if (is_new_op) {
       by_op_.push_back(now);

@@ -36,6 +36,8 @@ class MemoryCurve {
   [[nodiscard]] std::int64_t peak_bytes() const { return peak_bytes_; }
   /// Index of the memory event after which the most bytes are alive.
   [[nodiscard]] std::size_t peak_event() const { return peak_event_; }
+  /// Bytes by role after that event: they add up to peak_bytes.
+  [[nodiscard]] const std::map<std::string, std::int64_t>& peak_by_role() const { return peak_by_role_; }
   /// The highest moment of each phase and of the persistent tensors before it, in the order of the step.
   [[nodiscard]] const std::vector<MemoryMoment>& phase_peaks() const { return phase_peaks_; }
   /// The last moment of each op that changed anything, in the order of the step.
@@ -47,6 +49,7 @@ class MemoryCurve {
   const RunData& run_;
   std::unordered_map<std::int64_t, const record::Tensor*> tensors_;
   std::vector<MemoryMoment> phase_peaks_, by_op_;
+  std::map<std::string, std::int64_t> peak_by_role_;
   std::int64_t peak_bytes_ = 0;
   std::size_t peak_event_ = 0;
 };

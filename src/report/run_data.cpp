@@ -50,26 +50,13 @@ std::vector<TimedOp> timed_ops(const record::Reader& reader, std::int64_t run,
   return ops;
 }
 
-RunData load_run(const record::Reader& reader, const record::Run& run, std::size_t file) {
-  RunData data;
-  data.file = file;
-  data.run = run;
-  data.facts = reader.facts(run.id);
-  data.samples = reader.samples(run.id);
-  data.predictions = reader.predictions(run.id);
-  data.ops = timed_ops(reader, run.id, data.predictions);
-  data.events = reader.events(run.id);
-  data.tensors = reader.tensors(run.id);
-  data.memory_events = reader.memory_events(run.id);
-  data.counters = reader.counters(run.id);
-  return data;
-}
-
 }  // namespace
 
 std::optional<std::int64_t> layer_of(std::string_view scope) {
   return core::Scope(scope).layer();
 }
+
+bool is_on_gpu(const RunData& run) { return run.setting("device").starts_with("cuda"); }
 
 std::string part_of(std::string_view scope) { return std::string(core::Scope(scope).part()); }
 
@@ -113,6 +100,24 @@ const TimedOp* RunData::find_op(std::int64_t op) const {
 
 bool RunData::has_op_times() const {
   return std::any_of(ops.begin(), ops.end(), [](const TimedOp& op) { return op.time.has_value(); });
+}
+
+RunData load_run(const record::Reader& reader, const record::Run& run, std::size_t file) {
+  RunData data;
+  data.file = file;
+  data.run = run;
+  data.facts = reader.facts(run.id);
+  data.samples = reader.samples(run.id);
+  data.predictions = reader.predictions(run.id);
+  data.ops = timed_ops(reader, run.id, data.predictions);
+  data.events = reader.events(run.id);
+  data.tensors = reader.tensors(run.id);
+  data.memory_events = reader.memory_events(run.id);
+  data.counters = reader.counters(run.id);
+  data.lanes = reader.lanes(run.id);
+  data.activity_names = reader.activity_names(run.id);
+  data.activities = reader.activities(run.id);
+  return data;
 }
 
 RecordSet load(std::span<const std::filesystem::path> files) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "record/reader.h"
 #include "record/rows.h"
 
 namespace rooflm::report {
@@ -36,6 +37,9 @@ struct RunData {
   std::vector<record::MemoryEvent> memory_events;
   std::vector<record::Prediction> predictions;
   std::vector<record::Counter> counters;
+  std::vector<record::Lane> lanes;
+  std::vector<record::ActivityName> activity_names;
+  std::vector<record::Activity> activities;
   std::vector<record::Ceiling> ceilings;  ///< of the device that it ran on
 
   /// A field of the configuration as text, "" when the run does not have it.
@@ -71,12 +75,18 @@ struct RecordSet {
   std::vector<RunData> runs;
 };
 
+/// Whether the run was on a GPU, of which the host's clock and resident memory say nothing.
+bool is_on_gpu(const RunData& run);
+
 /// The block of a scope, layers added up: "h.3/attention/qk" is of "attention", "ln_f" of "ln_f".
 std::string block_of(std::string_view scope);
 /// The part of a scope, layers added up: "h.3/attention/qk" is "attention/qk".
 std::string part_of(std::string_view scope);
 /// The layer of a scope: 3 of "h.3/attention/qk"; nothing outside layers.
 std::optional<std::int64_t> layer_of(std::string_view scope);
+
+/// Everything of one run; without the ceilings of the record. Throws core::InputError as record::Reader does.
+RunData load_run(const record::Reader& reader, const record::Run& run, std::size_t file = 0);
 
 /// Reads all files. Throws core::InputError as record::Reader does.
 RecordSet load(std::span<const std::filesystem::path> files);

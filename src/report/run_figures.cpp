@@ -31,6 +31,11 @@ std::optional<double> tokens_of(const RunData& run) {
 
 }  // namespace
 
+std::string peak_text(const RunData& run) {
+  const std::string text = run.text("peak_flop_per_s");
+  return text.empty() ? "matmul peak of this run" : text;
+}
+
 RunFigures figures_of(const RunData& run) {
   RunFigures figures;
   if (const auto step = phase_time(run, kStep)) {
@@ -38,14 +43,19 @@ RunFigures figures_of(const RunData& run) {
     figures.step_low_s = step->time.median_ci.low;
     figures.step_high_s = step->time.median_ci.high;
   }
-  figures.tokens_per_s = ratio_of(tokens_of(run), figures.step_s);
+  figures.tokens = tokens_of(run);
+  figures.tokens_per_s = ratio_of(figures.tokens, figures.step_s);
   figures.model_flop_per_s = ratio_of(run.number("model_flop"), figures.step_s);
   figures.peak_flop_per_s = run.number("peak_flop_per_s");
   figures.mfu = ratio_of(figures.model_flop_per_s, figures.peak_flop_per_s);
+  if (figures.peak_flop_per_s) figures.peak = peak_text(run);
+  figures.datasheet_flop_per_s = run.number("datasheet_flop_per_s");
+  figures.datasheet_mfu = ratio_of(figures.model_flop_per_s, figures.datasheet_flop_per_s);
   const Work work = phase_work(run, kStep);
   auto matmul_flop = run.number("matmul_flop");
   if (!matmul_flop && work.ops > 0) matmul_flop = static_cast<double>(work.matmul_flop);
-  figures.matmul_share = ratio_of(ratio_of(matmul_flop, figures.step_s), figures.peak_flop_per_s);
+  figures.matmul_flop_per_s = ratio_of(matmul_flop, figures.step_s);
+  figures.matmul_share = ratio_of(figures.matmul_flop_per_s, figures.peak_flop_per_s);
   figures.roof_s = phase_roof(run, kStep, work).roof_s;
   figures.roof_share = ratio_of(figures.roof_s, figures.step_s);
   figures.peak_bytes = peak_bytes_of(run);

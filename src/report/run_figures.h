@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "report/run_data.h"
 
@@ -11,17 +12,26 @@ namespace rooflm::report {
 struct RunFigures {
   std::optional<double> step_s;                   ///< median of whole steps without observer
   std::optional<double> step_low_s, step_high_s;  ///< confidence interval of step_s
+  std::optional<double> tokens;                   ///< of a step
   std::optional<double> tokens_per_s;             ///< tokens of a step / step_s
   std::optional<double> model_flop_per_s;         ///< model_flop / step_s
-  std::optional<double> peak_flop_per_s;          ///< what MFU divides by
-  std::optional<double> mfu;                      ///< (6N + 12 L C T) per token, PaLM, appendix B
-  std::optional<double> matmul_share;             ///< matrix-product FLOP counted op by op / step_s / peak
-  std::optional<double> roof_s;                   ///< least time of the step by the ceilings
-  std::optional<double> roof_share;               ///< roof_s / step_s
-  std::optional<double> peak_bytes;               ///< measured where it was, else by plan
+  std::optional<double> peak_flop_per_s;          ///< what MFU divides by: a sustained rate of products
+  std::string peak;                            ///< which peak that is: "sustained bf16 matmul, measured ..."
+  std::optional<double> mfu;                   ///< (6N + 12 L C T) per token, PaLM, appendix B
+  std::optional<double> datasheet_flop_per_s;  ///< what the maker states, where it is known
+  std::optional<double> datasheet_mfu;         ///< MFU by that
+  std::optional<double> matmul_flop_per_s;     ///< matrix-product FLOP counted op by op / step_s
+  std::optional<double> matmul_share;          ///< matmul_flop_per_s / peak
+  std::optional<double> roof_s;                ///< least time of the step by the ceilings
+  std::optional<double> roof_share;            ///< roof_s / step_s
+  std::optional<double> peak_bytes;            ///< measured where it was, else by plan
 };
 
 /// tokens: the fact of that name, else batch x seq x grad_accum.
 RunFigures figures_of(const RunData& run);
+
+/// "sustained matmul bf16, measured 2026-11-20": what the record says of the peak that MFU divides by, or
+/// what its unit allows to say.
+std::string peak_text(const RunData& run);
 
 }  // namespace rooflm::report

@@ -75,6 +75,12 @@ std::optional<double> Work::outside_s() const {
   return wall_s ? std::optional<double>(*wall_s - device_s) : std::nullopt;
 }
 
+std::optional<double> Work::gap_s() const {
+  const auto outside = outside_s();
+  if (!outside || launches == 0) return std::nullopt;
+  return *outside / static_cast<double>(launches);
+}
+
 std::optional<PhaseTime> phase_time(const RunData& run, std::string_view phase, std::string_view kind) {
   const std::vector<double> seconds = run.seconds(phase, kind);
   if (seconds.empty()) return std::nullopt;
@@ -143,7 +149,7 @@ std::size_t observed_steps(const RunData& run) {
 std::vector<std::string> phases_of(const RunData& run) {
   std::vector<std::string> phases;
   const auto add = [&](const std::string& phase) {
-    if (phase == kStep || phase == kSetup) return;
+    if (phase == kStep || phase == kSetup || phase == kSubmit) return;
     if (std::find(phases.begin(), phases.end(), phase) == phases.end()) phases.push_back(phase);
   };
   for (const record::Sample& sample : run.samples) add(sample.phase);

@@ -18,6 +18,8 @@ namespace rooflm::report {
 /// The phases of a step in their order, as records name them.
 inline constexpr std::array<std::string_view, 3> kPhases = {"forward", "backward", "optimizer"};
 inline constexpr const char* kStep = "step";
+/// The host's part of a step, until everything is submitted: of samples, and no part of the step's sum.
+inline constexpr const char* kSubmit = "submit";
 
 struct PhaseTime {
   core::Summary time;  ///< seconds
@@ -47,6 +49,8 @@ struct Work {
   [[nodiscard]] std::optional<double> measured_s() const;
   /// wall_s - device_s: dispatch, allocation and waiting between kernels; nothing without wall times.
   [[nodiscard]] std::optional<double> outside_s() const;
+  /// outside_s / launches, the launch gap; nothing without wall times or launches.
+  [[nodiscard]] std::optional<double> gap_s() const;
 };
 
 struct Group {

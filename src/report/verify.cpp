@@ -56,6 +56,8 @@ std::vector<LawResult> verify(const record::Reader& record) {
     check_work(record, run, laws);
     check_instruction_peaks(record, run, laws);
     check_memory(record, run, laws);
+    check_views(record, run, laws);
+    check_activities(record, run, laws);
     std::ranges::move(laws.take(), std::back_inserter(results));
   }
   return results;

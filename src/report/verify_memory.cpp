@@ -97,7 +97,11 @@ void check_memory(const record::Reader& record, const record::Run& run, LawBook&
   const auto events = record.memory_events(run.id);
   if (events.empty()) return;
   const auto [own, planned] = check_events(events, laws);
-  check_sizes(events, record.tensors(run.id), laws);
+  const auto tensors = record.tensors(run.id);
+  // Without offsets the engine allocates as it goes, and the arena was only planned.
+  const bool is_planned =
+      std::ranges::any_of(tensors, [](const record::Tensor& tensor) { return tensor.offset.has_value(); });
+  check_sizes(events, tensors, laws);
   laws.equal("a step frees what it allocates", "last event", as_double(own.live_bytes),
              as_double(own.persistent_bytes), "B", kExact);
   const auto fact_is = [&](const std::string& key, std::string_view law, std::int64_t found_bytes) {
@@ -106,6 +110,21 @@ void check_memory(const record::Reader& record, const record::Run& run, LawBook&
     if (is_there) laws.equal(law, "all events", as_double(found_bytes), *fact->value, "B", kExact);
     return is_there;
   };
+  // Tensors that share a place are one allocation: counting both would pass what the arena holds.
+  if (const auto arena = record.fact(run.id, "arena_bytes"); arena && arena->value && is_planned) {
+    laws.at_most("what is alive fits the arena", "all events", as_double(own.transient_peak_bytes()),
+                 *arena->value, "B", kExact);
+    for (const record::Tensor& tensor : tensors) {
+      if (!tensor.offset) continue;
+      laws.at_most(
+          "tensors lie in the arena", [&] { return tensor.name; }, as_double(*tensor.offset + tensor.bytes),
+          *arena->value, "B", kExact);
+    }
+  }
+  if (const auto live = record.fact(run.id, "live_bytes_peak"), arena = record.fact(run.id, "arena_bytes");
+      live && arena && live->value && arena->value && is_planned) {
+    laws.at_most("what is alive fits the arena", "live_bytes_peak", *live->value, *arena->value, "B", kExact);
+  }
   fact_is("state_bytes", "what persists is state_bytes", planned.persistent_bytes);
   fact_is("plan_peak_bytes", "the peak is plan_peak_bytes", planned.peak_bytes);
   // An engine that allocates as it goes counts for itself; of a planned arena the plan says what is alive at

@@ -11,6 +11,7 @@
 
 #include "core/statistics.h"
 #include "report/laws.h"
+#include "report/summaries.h"
 
 namespace rooflm::report {
 namespace {
@@ -48,7 +49,8 @@ std::map<std::int64_t, Step> steps_of(const record::Reader& record, const record
     laws.positive("samples are positive", fmt::format("step {}, {}", sample.step, sample.phase),
                   sample.seconds, "s");
     Step& step = steps[sample.step];
-    if (sample.phase == "step") {
+    if (sample.phase == kSubmit) continue;  // within the step, across its phases
+    if (sample.phase == kStep) {
       step.step_s = sample.seconds;
       step.kind = sample.kind;
     } else {

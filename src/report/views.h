@@ -8,16 +8,9 @@
 
 #include "report/run_data.h"
 #include "report/view.h"
+#include "report/view_def.h"
 
 namespace rooflm::report {
-
-/// What is known of a view without any record.
-struct ViewInfo {
-  std::string_view name;
-  std::string_view title;
-  std::string_view note;  ///< how to read it
-  bool is_on_page;        ///< the report page draws it itself from the document's other parts
-};
 
 /// In the order in which help lists them.
 std::span<const ViewInfo> all_views();

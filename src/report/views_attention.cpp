@@ -1,11 +1,13 @@
 // The view that takes attention apart: where its time goes against where its arithmetic is.
+#include <array>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "report/summaries.h"
-#include "report/view_makers.h"
+#include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
@@ -42,8 +44,6 @@ void add_shares(Chart& chart, const Row& row) {
   series.points.push_back({.x = flop_x, .y = row.number("flop_share")});
 }
 
-}  // namespace
-
 void add_attention(const RunData& run, const ViewOptions& /*options*/, View& view) {
   if (!run.has_op_times()) return;
   std::map<std::string, Work> blocks;
@@ -74,5 +74,21 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
   view.add("attention", "Parts of attention", std::move(table));
   view.add(std::move(chart));
 }
+
+constexpr std::array kViews = {
+    ViewDef{.place = 90,
+            .info = {.name = "attention",
+                     .title = "Attention taken apart",
+                     .note = "Shares of the attention block. A part whose time share is far above its FLOP "
+                             "share is bound by memory or by dispatch, not by arithmetic.",
+                     .needs = kNeedsOpTimes,
+                     .is_on_page = false},
+            .of_run = add_attention,
+            .of_all = nullptr},
+};
+
+}  // namespace
+
+std::span<const ViewDef> views_attention() { return kViews; }
 
 }  // namespace rooflm::report

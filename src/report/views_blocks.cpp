@@ -1,11 +1,13 @@
 // Views of the blocks of a step: time, classes of ops, launch gap.
+#include <array>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "report/summaries.h"
-#include "report/view_makers.h"
+#include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
@@ -17,7 +19,7 @@ std::vector<Column> block_columns(const char* title) {
           {"launches", "launches"},
           {"device_s", "device", Show::seconds, "s"},
           {"wall_s", "wall", Show::seconds, "s"},
-          {"time_share", "of step", Show::percent, "share"},
+          {"time_share", "of kernels", Show::percent, "share"},
           {"flop", "FLOP", Show::si, "flop"},
           {"bytes", "bytes", Show::bytes, "byte"},
           {"roof_s", "roof", Show::seconds, "s"},
@@ -114,8 +116,6 @@ Chart class_chart(const std::vector<std::pair<std::string, ClassSum>>& sums) {
   return chart;
 }
 
-}  // namespace
-
 void add_blocks(const RunData& run, const ViewOptions& /*options*/, View& view) {
   if (!run.has_op_times()) return;
   const double step_device_s = phase_work(run, kStep).device_s;
@@ -184,11 +184,45 @@ void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
     row.set("wall_s", cell_of(work.wall_s));
     row.set("device_s", work.device_s);
     row.set("outside_s", cell_of(outside_s));
-    row.set("gap_s", cell_of(ratio_of(outside_s, static_cast<double>(work.launches))));
+    row.set("gap_s", cell_of(work.gap_s()));
     row.set("outside_share", cell_of(ratio_of(outside_s, work.wall_s)));
     table.rows.push_back(std::move(row));
   }
   view.add("gap", "Launch gap by block", std::move(table));
 }
+
+constexpr std::array kViews = {
+    ViewDef{.place = 30,
+            .info = {.name = "blocks",
+                     .title = "Blocks",
+                     .note = "Where the step's time goes, layers added up. device: what the kernels took; "
+                             "wall: with dispatch, allocation and waiting, as observed.",
+                     .needs = kNeedsOpTimes,
+                     .is_on_page = true},
+            .of_run = add_blocks,
+            .of_all = nullptr},
+    ViewDef{.place = 50,
+            .info = {.name = "classes",
+                     .title = "Op classes",
+                     .note = "The kinds of work: a class with a larger share of the time than of the FLOP is "
+                             "bound by something else than arithmetic.",
+                     .needs = kNeedsOpTimes,
+                     .is_on_page = false},
+            .of_run = add_classes,
+            .of_all = nullptr},
+    ViewDef{.place = 70,
+            .info = {.name = "gap",
+                     .title = "Launch gap",
+                     .note = "(wall - device) / launches: what a launch costs outside its kernel. Many small "
+                             "launches with a large gap are better fused.",
+                     .needs = kNeedsOpTimes,
+                     .is_on_page = false},
+            .of_run = add_gap,
+            .of_all = nullptr},
+};
+
+}  // namespace
+
+std::span<const ViewDef> views_blocks() { return kViews; }
 
 }  // namespace rooflm::report

@@ -2,14 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "report/view_makers.h"
+#include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
@@ -111,8 +113,6 @@ void add_charts(const std::string& series, const SeriesTable& table, View& view)
   }
 }
 
-}  // namespace
-
 void add_cells(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   for (std::size_t i = 0; i < set.files.size(); ++i) {
     const RecordFile& file = set.files[i];
@@ -133,5 +133,20 @@ void add_cells(const RecordSet& set, const ViewOptions& /*options*/, View& view)
     }
   }
 }
+
+constexpr std::array kViews = {
+    ViewDef{.place = 190,
+            .info = {.name = "cells",
+                     .title = "Studies",
+                     .note = "Micro-benchmarks and studies as they were recorded.",
+                     .needs = "a study",
+                     .is_on_page = false},
+            .of_run = nullptr,
+            .of_all = add_cells},
+};
+
+}  // namespace
+
+std::span<const ViewDef> views_cells() { return kViews; }
 
 }  // namespace rooflm::report

@@ -1,9 +1,11 @@
 // The view of growth: exponents of time in sequence length, batch and heads, beside those of the work.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,7 +14,7 @@
 #include "report/growth.h"
 #include "report/summaries.h"
 #include "report/sweep.h"
-#include "report/view_makers.h"
+#include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
@@ -123,8 +125,6 @@ Chart growth_chart(const std::string& axis, const Subjects& subjects, std::size_
   return chart;
 }
 
-}  // namespace
-
 void add_growth(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   Table table{.columns = {{"size", "in"},
                           {"range", "range"},
@@ -166,5 +166,22 @@ void add_growth(const RecordSet& set, const ViewOptions& /*options*/, View& view
   }
   view.add("growth", "Exponents", std::move(table));
 }
+
+constexpr std::array kViews = {
+    ViewDef{.place = 150,
+            .info = {.name = "growth",
+                     .title = "Growth",
+                     .note = "Slope of log time against log size over the runs that differ in nothing else: "
+                             "1 is linear, 2 quadratic. expected is the slope of the roof time where it is "
+                             "known, else of the FLOP, else of the bytes.",
+                     .needs = "runs that differ in batch, seq or heads alone (a sweep)",
+                     .is_on_page = false},
+            .of_run = nullptr,
+            .of_all = add_growth},
+};
+
+}  // namespace
+
+std::span<const ViewDef> views_growth() { return kViews; }
 
 }  // namespace rooflm::report

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,7 +14,7 @@
 
 #include "report/memory_curve.h"
 #include "report/saved_tensors.h"
-#include "report/view_makers.h"
+#include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
@@ -131,8 +132,6 @@ constexpr std::array<std::pair<const char*, const char*>, 13> kMemoryFacts = {{
     {"peak_bytes", "most memory in use, as measured"},
 }};
 
-}  // namespace
-
 void add_memory(const RunData& run, const ViewOptions& options, View& view) {
   const MemoryCurve curve(run);
   if (curve.empty()) return;
@@ -180,6 +179,7 @@ void add_allocator(const RunData& run, const ViewOptions& /*options*/, View& vie
   for (const auto& [key, meaning] : kMemoryFacts) {
     const record::Fact* fact = run.fact(key);
     if (fact == nullptr || !fact->value) continue;
+    const bool is_host_only = std::string_view(key) == "rss_increase_bytes" && is_on_gpu(run);
     const bool is_bytes = fact->unit == "B" || std::string_view(key).ends_with("_bytes");
     const bool is_share = fact->unit == "share" || std::string_view(key) == "fragmentation";
     Row row;
@@ -190,12 +190,48 @@ void add_allocator(const RunData& run, const ViewOptions& /*options*/, View& vie
             format_cell(Cell(*fact->value), is_bytes ? Show::bytes : (is_share ? Show::percent : Show::si)));
     row.set("meaning",
             fact->text.empty() ? std::string(meaning) : std::string(meaning) + " (" + fact->text + ")");
+    if (is_host_only)
+      row.set("meaning", std::string("what the process grew by on the host: no memory of the GPU"));
     table.rows.push_back(std::move(row));
   }
   const auto growth = ratio_of(run.number("rss_increase_bytes"), run.number("needed_bytes"));
-  if (growth)
+  if (growth && !is_on_gpu(run))
     table.notes.push_back(fmt::format("the process grew by {:.2f} times what was planned", *growth));
   view.add("allocator", "Allocator and arena", std::move(table));
 }
+
+constexpr std::array kViews = {
+    ViewDef{.place = 100,
+            .info = {.name = "memory",
+                     .title = "Memory over the step",
+                     .note = "Live bytes by role at the highest moment of each phase, and the tensors alive "
+                             "at the peak of the step.",
+                     .needs = kNeedsMemory,
+                     .is_on_page = true},
+            .of_run = add_memory,
+            .of_all = nullptr},
+    ViewDef{
+        .place = 110,
+        .info = {.name = "saved",
+                 .title = "Saved for backward",
+                 .note = "Activations that forward leaves for backward, at the moment when most of them are "
+                         "alive, by the block that made them. Recompute and flash attention shrink this.",
+                 .needs = "tensors (rooflm profile)",
+                 .is_on_page = false},
+        .of_run = add_saved,
+        .of_all = nullptr},
+    ViewDef{.place = 120,
+            .info = {.name = "allocator",
+                     .title = "Allocator and arena",
+                     .note = "What was planned, what the allocator took, what the process grew by.",
+                     .needs = "facts about memory (rooflm profile)",
+                     .is_on_page = false},
+            .of_run = add_allocator,
+            .of_all = nullptr},
+};
+
+}  // namespace
+
+std::span<const ViewDef> views_memory() { return kViews; }
 
 }  // namespace rooflm::report

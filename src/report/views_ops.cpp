@@ -2,79 +2,38 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "report/kernels.h"
 #include "report/summaries.h"
-#include "report/view_makers.h"
+#include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
 
-constexpr double kNano = 1e-9;
-
-struct Kernel {
-  std::string phase, name, op_class;
-  std::vector<double> seconds;  ///< device time of every execution
-  double total_s = 0;
-};
-
-std::string kernel_name(const record::Op& op) { return op.kernel.empty() ? op.kind : op.kernel; }
-
-/// The executions of each kernel per phase, in the order in which the program names them.
-std::vector<Kernel> kernels_of(const RunData& run) {
-  std::vector<Kernel> kernels;
-  std::map<std::pair<std::string, std::string>, std::size_t> index;
-  std::unordered_map<std::int64_t, std::size_t> kernel_of_op;
-  for (const TimedOp& timed : run.ops) {
-    const auto [entry, is_new] = index.try_emplace({timed.op.phase, kernel_name(timed.op)}, kernels.size());
-    if (is_new) {
-      kernels.push_back({.phase = timed.op.phase,
-                         .name = kernel_name(timed.op),
-                         .op_class = timed.op.op_class,
-                         .seconds = {}});
-    }
-    kernel_of_op[timed.op.op] = entry->second;
-  }
-  for (const record::Event& event : run.events) {
-    const auto found = kernel_of_op.find(event.op);
-    if (found == kernel_of_op.end()) continue;
-    Kernel& kernel = kernels[found->second];
-    kernel.seconds.push_back(static_cast<double>(event.device_ns) * kNano);
-    kernel.total_s += kernel.seconds.back();
-  }
-  std::erase_if(kernels, [](const Kernel& kernel) { return kernel.seconds.empty(); });
-  return kernels;
-}
-
-Row kernel_row(Kernel& kernel, double all_s) {
-  const double count = static_cast<double>(kernel.seconds.size());
-  const double mean_s = kernel.total_s / count;
-  double squares = 0;
-  for (const double value : kernel.seconds) squares += (value - mean_s) * (value - mean_s);
-  std::sort(kernel.seconds.begin(), kernel.seconds.end());
-  const std::size_t middle = kernel.seconds.size() / 2;
-  const double median_s = kernel.seconds.size() % 2 == 1
-                              ? kernel.seconds[middle]
-                              : (kernel.seconds[middle - 1] + kernel.seconds[middle]) / 2;
+Row kernel_row(const Kernel& kernel) {
   Row row;
-  row.set("time_share", cell_of(ratio_of(kernel.total_s, all_s)));
+  row.set("time_share", cell_of(kernel.time_share));
   row.set("total_s", kernel.total_s);
-  row.set("instances", static_cast<std::int64_t>(kernel.seconds.size()));
-  row.set("avg_s", mean_s);
-  row.set("med_s", median_s);
-  row.set("min_s", kernel.seconds.front());
-  row.set("max_s", kernel.seconds.back());
-  row.set("std_s", count > 1 ? std::sqrt(squares / (count - 1)) : 0.0);
+  row.set("instances", kernel.instances);
+  row.set("launches", kernel.launches);
+  row.set("avg_s", kernel.mean_s);
+  row.set("med_s", kernel.median_s);
+  row.set("min_s", kernel.min_s);
+  row.set("max_s", kernel.max_s);
+  row.set("std_s", kernel.std_s);
   row.set("phase", kernel.phase);
   row.set("class", kernel.op_class);
   row.set("name", kernel.name);
+  row.set("library", kernel.library);
+  row.set("variant", kernel.variant);
   return row;
 }
 
@@ -119,17 +78,12 @@ Row instances_row(const std::pair<std::string, std::string>& key, const std::str
   return row;
 }
 
-}  // namespace
-
 void add_ops(const RunData& run, const ViewOptions& options, View& view) {
-  std::vector<Kernel> kernels = kernels_of(run);
-  double all_s = 0;
-  for (const Kernel& kernel : kernels) all_s += kernel.total_s;
-  std::stable_sort(kernels.begin(), kernels.end(),
-                   [](const Kernel& a, const Kernel& b) { return a.total_s > b.total_s; });
+  const std::vector<Kernel> kernels = kernels_of(run);
   Table table{.columns = {{"time_share", "time %", Show::percent, "share"},
                           {"total_s", "total", Show::seconds, "s"},
                           {"instances", "instances"},
+                          {"launches", "launches"},
                           {"avg_s", "avg", Show::seconds, "s"},
                           {"med_s", "med", Show::seconds, "s"},
                           {"min_s", "min", Show::seconds, "s"},
@@ -139,14 +93,18 @@ void add_ops(const RunData& run, const ViewOptions& options, View& view) {
                           {"name", "name"}},
               .rows = {},
               .notes = {}};
+  if (std::ranges::any_of(kernels, [](const Kernel& kernel) { return !kernel.library.empty(); })) {
+    table.columns.push_back({"library", "library"});
+    table.columns.push_back({"variant", "variant"});
+  }
   const std::size_t shown =
       options.top == 0 ? kernels.size() : std::min<std::size_t>(options.top, kernels.size());
-  for (std::size_t i = 0; i < shown; ++i) table.rows.push_back(kernel_row(kernels[i], all_s));
+  for (std::size_t i = 0; i < shown; ++i) table.rows.push_back(kernel_row(kernels[i]));
   if (shown < kernels.size()) {
-    double rest_s = 0;
-    for (std::size_t i = shown; i < kernels.size(); ++i) rest_s += kernels[i].total_s;
+    double rest = 0;
+    for (std::size_t i = shown; i < kernels.size(); ++i) rest += kernels[i].time_share.value_or(0);
     table.notes.push_back(fmt::format("{} more kernels take {:.1f}% together (--top 0 shows all)",
-                                      kernels.size() - shown, 100 * rest_s / all_s));
+                                      kernels.size() - shown, 100 * rest));
   }
   view.add("ops", "Kernels", std::move(table));
 }
@@ -184,5 +142,30 @@ void add_instances(const RunData& run, const ViewOptions& /*options*/, View& vie
   if (steps > 0) table.notes.push_back(fmt::format("observed: over {} steps", steps));
   view.add("instances", "Instances per step", std::move(table));
 }
+
+constexpr std::array kViews = {
+    ViewDef{.place = 40,
+            .info = {.name = "ops",
+                     .title = "Kernels",
+                     .note = "Kernels by total time over all observed steps, per phase; the columns of an "
+                             "nsys kernel summary.",
+                     .needs = kNeedsOpTimes,
+                     .is_on_page = true},
+            .of_run = add_ops,
+            .of_all = nullptr},
+    ViewDef{.place = 80,
+            .info = {.name = "instances",
+                     .title = "Instances explained",
+                     .note = "How often each kernel runs in a step: layers x count per layer + the rest. "
+                             "'uneven' marks counts that differ between layers.",
+                     .needs = "the ops of a step (rooflm profile)",
+                     .is_on_page = false},
+            .of_run = add_instances,
+            .of_all = nullptr},
+};
+
+}  // namespace
+
+std::span<const ViewDef> views_ops() { return kViews; }
 
 }  // namespace rooflm::report

@@ -1,7 +1,9 @@
 // What a run is and how fast; the machine; waiting for input.
 #include <fmt/format.h>
 
+#include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,7 +11,7 @@
 #include "core/units.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
-#include "report/view_makers.h"
+#include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
@@ -81,8 +83,6 @@ std::string largest_block(const RunData& run) {
                      100 * largest->work.device_s / all_s);
 }
 
-}  // namespace
-
 void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view) {
   const RunFigures figures = figures_of(run);
   Lines lines;
@@ -95,19 +95,23 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
   lines.add("model FLOP rate", figures.model_flop_per_s, "flop/s", Show::si);
   lines.add("MFU", figures.mfu, "share", Show::percent,
-            fmt::format(" = (6N + 12 L C T) tokens/s / {}flop/s, the matmul peak",
-                        core::format_si(figures.peak_flop_per_s.value_or(0))));
-  lines.add("matrix products", figures.matmul_share, "share", Show::percent,
-            " of that peak, counted op by op over the whole step");
+            fmt::format(" = (6N + 12 L C T) tokens/s / {}flop/s ({})",
+                        core::format_si(figures.peak_flop_per_s.value_or(0)), figures.peak));
+  lines.add("MFU by datasheet", figures.datasheet_mfu, "share", Show::percent,
+            fmt::format(" of the dense peak that the maker states, {}flop/s",
+                        core::format_si(figures.datasheet_flop_per_s.value_or(0))));
+  lines.add("matmul rate", figures.matmul_share, "share", Show::percent,
+            " of the peak that MFU divides by: matmul FLOP, op by op, over the whole step");
   lines.add("roof of the step", figures.roof_s, "s", Show::seconds,
             figures.roof_share ? fmt::format(", {:.1f}% of the step", 100 * *figures.roof_share) : "");
   lines.add("largest block", largest_block(run));
   lines.add("peak memory", figures.peak_bytes, "byte", Show::bytes);
   lines.add("loss", run.number("loss"), "nats", Show::plain);
-  lines.add("stopped", run.text("stop_reason"));
+  lines.add("stop reason", run.text("stop_reason"));
   lines.add("drift", run.text("drift"));
   lines.add("load", run.text("others_share"));
-  lines.add("clock", run.text("clock_note"));
+  // The clock is the host's: it says nothing of a GPU.
+  if (!is_on_gpu(run)) lines.add("clock", run.text("clock_note"));
   lines.add("observer", run.text("observer_cost"));
   view.add("overview", "Run", std::move(lines).table());
 }
@@ -141,5 +145,28 @@ void add_input(const RunData& run, const ViewOptions& /*options*/, View& view) {
   lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
   view.add("input", "Input", std::move(lines).table());
 }
+
+constexpr std::array kViews = {
+    ViewDef{.place = 10,
+            .info = {.name = "overview",
+                     .title = "Overview",
+                     .note = "Times are wall-clock medians of steps with no observer attached.",
+                     .needs = "a run",
+                     .is_on_page = true},
+            .of_run = add_overview,
+            .of_all = add_machine},
+    ViewDef{.place = 180,
+            .info = {.name = "input",
+                     .title = "Input",
+                     .note = "Waiting for data in a step.",
+                     .needs = "facts about the loader (rooflm profile with data)",
+                     .is_on_page = false},
+            .of_run = add_input,
+            .of_all = nullptr},
+};
+
+}  // namespace
+
+std::span<const ViewDef> views_overview() { return kViews; }
 
 }  // namespace rooflm::report

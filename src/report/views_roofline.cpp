@@ -1,14 +1,16 @@
 // The roofline view: work against what the ceilings allow, as a table and as the log-log picture.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "report/summaries.h"
-#include "report/view_makers.h"
+#include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
@@ -135,8 +137,6 @@ Table counter_table(const RunData& run) {
   return table;
 }
 
-}  // namespace
-
 void add_roofline(const RunData& run, const ViewOptions& /*options*/, View& view) {
   Table table{.columns = roof_columns(), .rows = {}, .notes = {}};
   if (!run.ops.empty()) {
@@ -199,5 +199,23 @@ void add_ceilings(const RecordSet& set, const ViewOptions& /*options*/, View& vi
   if (set.files.size() > 1) table.columns.insert(table.columns.begin(), Column{"file", "file"});
   view.add("roofline.ceilings", "Ceilings of this machine", std::move(table));
 }
+
+constexpr std::array kViews = {
+    ViewDef{.place = 60,
+            .info = {.name = "roofline",
+                     .title = "Roofline",
+                     .note = "roof: the least time that the ceilings of this machine allow for the counted "
+                             "FLOP and bytes; share: roof / measured. A low share is time that could be won; "
+                             "near 100 % only less work helps. Measured: of the step and its phases the wall "
+                             "time without observer, of their parts the time in kernels.",
+                     .needs = "ops and ceilings (rooflm profile)",
+                     .is_on_page = true},
+            .of_run = add_roofline,
+            .of_all = add_ceilings},
+};
+
+}  // namespace
+
+std::span<const ViewDef> views_roofline() { return kViews; }
 
 }  // namespace rooflm::report

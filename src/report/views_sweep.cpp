@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,7 +15,7 @@
 #include "report/run_figures.h"
 #include "report/summaries.h"
 #include "report/sweep.h"
-#include "report/view_makers.h"
+#include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
@@ -133,8 +134,6 @@ bool is_timed(const RunData& run, const std::string& phase) {
   return !seconds.empty() && std::all_of(seconds.begin(), seconds.end(), [](double s) { return s > 0; });
 }
 
-}  // namespace
-
 void add_sweep(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   const std::vector<std::string> names = varying(set.runs);
   Table table;
@@ -193,5 +192,30 @@ void add_precision(const RecordSet& set, const ViewOptions& /*options*/, View& v
   if (auto chart = precision_chart(table)) view.add(std::move(*chart));
   view.add("precision", "Speed-up by precision", std::move(table));
 }
+
+constexpr std::array kViews = {
+    ViewDef{.place = 140,
+            .info = {.name = "sweep",
+                     .title = "End to end",
+                     .note = "One line per run, of steps without observer: mean and standard deviation, then "
+                             "the median of the whole step with its interval.",
+                     .needs = "a run",
+                     .is_on_page = false},
+            .of_run = nullptr,
+            .of_all = add_sweep},
+    ViewDef{.place = 160,
+            .info = {.name = "precision",
+                     .title = "Precision",
+                     .note = "Runs that differ in dtype alone, against the widest of them: how many times "
+                             "faster, and how much less memory.",
+                     .needs = "runs that differ in dtype alone (a sweep over --dtype)",
+                     .is_on_page = false},
+            .of_run = nullptr,
+            .of_all = add_precision},
+};
+
+}  // namespace
+
+std::span<const ViewDef> views_sweep() { return kViews; }
 
 }  // namespace rooflm::report

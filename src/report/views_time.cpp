@@ -1,10 +1,12 @@
 // Views of whole steps and phases: how long they take, sample by sample, and what observing costs.
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "core/statistics.h"
 #include "report/summaries.h"
-#include "report/view_makers.h"
+#include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
@@ -46,8 +48,6 @@ Row phase_row(const RunData& run, const std::string& phase, const PhaseTime& tim
   row.set("share", cell_of(ratio_of(roof.roof_s, time.time.median)));
   return row;
 }
-
-}  // namespace
 
 void add_phases(const RunData& run, const ViewOptions& /*options*/, View& view) {
   Table table{.columns = summary_columns(), .rows = {}, .notes = {}};
@@ -136,5 +136,39 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
   }
   view.add("overhead", "Observed steps against plain ones", std::move(table));
 }
+
+constexpr std::array kViews = {
+    ViewDef{
+        .place = 20,
+        .info = {.name = "phases",
+                 .title = "Phases",
+                 .note = "Wall time of each part of the step, without observer. The interval covers the "
+                         "median with 95 %; share is the time that the roofs allow divided by the median.",
+                 .needs = kNeedsSamples,
+                 .is_on_page = true},
+        .of_run = add_phases,
+        .of_all = nullptr},
+    ViewDef{.place = 130,
+            .info = {.name = "samples",
+                     .title = "Samples",
+                     .note = "Every timed step. Outliers are marked and kept in all statistics.",
+                     .needs = kNeedsSamples,
+                     .is_on_page = true},
+            .of_run = add_samples,
+            .of_all = nullptr},
+    ViewDef{.place = 170,
+            .info = {.name = "overhead",
+                     .title = "What measuring costs",
+                     .note = "Observed steps against plain ones. Times of ops are from observed steps, "
+                             "end-to-end times are not.",
+                     .needs = "plain and observed steps (rooflm profile)",
+                     .is_on_page = false},
+            .of_run = add_overhead,
+            .of_all = nullptr},
+};
+
+}  // namespace
+
+std::span<const ViewDef> views_time() { return kViews; }
 
 }  // namespace rooflm::report

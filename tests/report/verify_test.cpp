@@ -215,7 +215,8 @@ TEST(Verify, NoTimeBeatsItsRoof) {
 }
 
 TEST(Verify, MemoryBalances) {
-  expect_broken([](MadeUpRun& made) { made.memory[2].live_bytes = 201; }, {"live_bytes is the running sum"});
+  expect_broken([](MadeUpRun& made) { made.memory[2].live_bytes = 201; },
+                {"live_bytes is the running sum", "roles at the peak add up to the peak"});
   expect_broken([](MadeUpRun& made) { made.memory.pop_back(); }, {"a step frees what it allocates"});
   expect_broken(
       [](MadeUpRun& made) {
@@ -263,6 +264,79 @@ TEST(Verify, AFinishedRecordHasNoRunThatGoesOn) {
   const auto leave_open = [](MadeUpRun& made) { made.run.status = "running"; };
   expect_broken(leave_open, {"a finished record has no running run"});
   EXPECT_TRUE(all_hold(verify_made_up(leave_open, {}, false))) << "a partial record may have one";
+}
+
+TEST(Verify, WhatIsAliveFitsTheArena) {
+  const auto in_arena = [](MadeUpRun& made) {
+    made.tensors[1].offset = 0;
+    made.tensors[2].offset = 64;
+    made.facts.push_back({.key = "arena_bytes", .value = 128, .unit = "B"});
+  };
+  expect_broken(in_arena, {});
+  // y lies where x lies, so that the arena is half as large: both are counted all the same.
+  expect_broken(
+      [&](MadeUpRun& made) {
+        in_arena(made);
+        made.tensors[2].offset = 0;
+        made.facts.back().value = 64;
+      },
+      {"what is alive fits the arena"});
+  expect_broken(
+      [&](MadeUpRun& made) {
+        in_arena(made);
+        made.tensors[2].offset = 100;
+      },
+      {"tensors lie in the arena"});
+}
+
+TEST(Verify, WallTimesThatAreCopiesWereNotMeasured) {
+  const auto replayed = [](MadeUpRun& made) {
+    made.run.config.set("device", "cuda:0");
+    for (auto& event : made.events) event.wall_ns.reset();
+  };
+  expect_broken(replayed, {});
+  expect_broken(
+      [&](MadeUpRun& made) {
+        replayed(made);
+        for (auto& event : made.events) event.wall_ns = event.device_ns;
+      },
+      {"wall times are measured, not copied from device times"});
+}
+
+TEST(Verify, AFactThatWasNotMeasuredIsAbsent) {
+  expect_broken([](MadeUpRun& made) { made.facts.push_back({.key = "peak_flop_per_s", .value = 1e12}); }, {});
+  expect_broken([](MadeUpRun& made) { made.facts.push_back({.key = "peak_flop_per_s", .value = 0}); },
+                {"what was not measured is absent, not 0"});
+}
+
+TEST(Verify, InstancesAndSharesAreChecked) {
+  const auto results = verify_made_up([](MadeUpRun&) {});
+  EXPECT_EQ(result_of(results, "instances of kernels are whole executions").checked, 1U);
+  EXPECT_EQ(result_of(results, "shares of a total add up to 1").checked, 2U) << "kernels and blocks";
+  EXPECT_GE(result_of(results, "bench and page show the same figures").checked, 1U);
+  EXPECT_EQ(result_of(results, "roles at the peak add up to the peak").checked, 1U);
+}
+
+TEST(Verify, ActivitiesHaveLanesAndEndAfterTheyStart) {
+  const auto broken_with = [](const record::Activity& activity) {
+    const record::TemporaryFolder folder;
+    record::Writer writer(folder / "a.rooflm", "made up");
+    const std::int64_t run = writer.begin_run({.label = "train.py", .kind = "foreign"});
+    writer.add(run, std::vector<record::Lane>{{.lane = 0}});
+    writer.add(run, std::vector<record::ActivityName>{{.name = 0, .kind = "kernel", .text = "gemm"}});
+    writer.add(run, std::vector<record::Activity>{activity});
+    writer.end_run(run, "success");
+    writer.finish();
+    std::vector<std::string> laws;
+    for (const LawResult& result : verify(record::Reader(folder / "a.rooflm"))) {
+      if (result.violated > 0) laws.push_back(result.law);
+    }
+    return laws;
+  };
+  using Laws = std::vector<std::string>;
+  EXPECT_EQ(broken_with({.start_ns = 1, .end_ns = 2}), Laws{});
+  EXPECT_EQ(broken_with({.start_ns = 2, .end_ns = 1}), Laws{"activities end after they start"});
+  EXPECT_EQ(broken_with({.lane = 7}), Laws{"activities have a lane and a name"});
 }
 
 }  // namespace

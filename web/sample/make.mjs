@@ -123,9 +123,36 @@ function blocksOf(ops) {
   }
   return [...groups.values()].map(({ block, phase, ops: members }) => {
     const device = sum(members.map((op) => op.device));
-    return { block, phase, device_s: digits(device), wall_s: digits(sum(members.map((op) => op.wall))),
-             launches: sum(members.map((op) => op.launches)), ops: members.length, ...roofOf(members, device) };
+    const wall = sum(members.map((op) => op.wall)), launches = sum(members.map((op) => op.launches));
+    return { block, phase, device_s: digits(device), wall_s: digits(wall), gap_s: digits((wall - device) / launches),
+             time_share: device / sum(ops.map((op) => op.device)), launches, ops: members.length, ...roofOf(members, device) };
   });
+}
+
+/** As rooflm sums up the executions of kernels, of steps that are all alike. */
+function kernelsOf(ops, engine, steps) {
+  const groups = new Map();
+  for (const op of ops) {
+    const name = engine === 'eager' ? `eigen_${op.kind}` : op.cls === 'matmul' ? 'onednn_brgemm_avx512_f32' : `fast_${op.kind}`;
+    const key = `${op.phase} ${name}`;
+    if (!groups.has(key)) groups.set(key, { phase: op.phase, name, ops: [] });
+    groups.get(key).ops.push(op);
+  }
+  const all = steps * sum(ops.map((op) => op.device));
+  return [...groups.values()].map(({ phase, name, ops: members }) => {
+    const times = members.map((op) => op.device).sort((a, b) => a - b);
+    const total = steps * sum(times), mean = total / steps / times.length;
+    return { phase, name, library: '', variant: '', time_share: total / all, total_s: digits(total), instances: steps * times.length,
+             launches: steps * sum(members.map((op) => op.launches)), avg_s: digits(mean), med_s: digits(times[times.length >> 1]), min_s: digits(times[0]),
+             max_s: digits(times[times.length - 1]), std_s: digits(Math.sqrt(sum(times.map((t) => (t - mean) ** 2)) / times.length)) };
+  });
+}
+
+function figuresOf(step, tokens, flop, roof, peakBytes) {
+  const model = 0.997 * flop;
+  return { tokens, tokens_per_s: tokens / step, model_flop_per_s: model / step, peak_flop_per_s: kMachine.flopPerS, peak: 'sustained fp32 matmul, 2 threads',
+           mfu: model / step / kMachine.flopPerS, datasheet_flop_per_s: null, datasheet_mfu: null, matmul_flop_per_s: flop / step,
+           matmul_share: flop / step / kMachine.flopPerS, roof_s: roof, roof_share: roof / step, peak_bytes: peakBytes };
 }
 
 function makeRun(id, label, shape, more) {
@@ -148,11 +175,15 @@ function makeRun(id, label, shape, more) {
   const flop = sum(ops.map((op) => op.matmul));
   const memory = memoryOf(step, shape);
   const fact = (value, unit, text = '') => ({ value, unit, text });
-  return {
-    id, label, file: 0, status: 'success',
-    config: { model: 'gpt2', arch: 'gpt2', attention: shape.attention, device: 'cpu', dtype: 'fp32', recompute: 'none', batch: shape.batch,
+  const config = { model: 'gpt2', arch: 'gpt2', attention: shape.attention, device: 'cpu', dtype: 'fp32', recompute: 'none', batch: shape.batch,
               seq: shape.seq, vocab: shape.vocab, layers: shape.layers, heads: shape.heads, kv_heads: shape.heads, d_model: shape.d,
-              d_ff: shape.ff, params: step.params, grad_accum: shape.gradAccum, threads: 2, ...more },
+              d_ff: shape.ff, params: step.params, grad_accum: shape.gradAccum, threads: 2, ...more };
+  const kSteps = 60;
+  return {
+    id, label, file: 0, kind: 'step', status: 'success', config,
+    settings: Object.entries(config).map(([key, value]) => ({ key, title: key, text: String(value) })),
+    figures: figuresOf(summaries.get('step').median_s, tokens, flop, sum(ops.map((op) => op.roof)), memory.peak_bytes),
+    kernels: kernelsOf(ops, more.engine, kSteps),
     facts: { model_flop: fact(flop * 0.997, 'flop'), matmul_flop: fact(flop, 'flop'), tokens: fact(tokens, ''),
              peak_flop_per_s: fact(kMachine.flopPerS, 'flop/s', 'measured: matmul fp32, 2 threads'),
              plan_peak_bytes: fact(memory.peak_bytes, 'byte'), observer_cost: fact(0.004, 'share', 'observed steps took 0.4 % longer'),

@@ -39,6 +39,45 @@ export interface Block extends Roof {
   wall_s: number | null;
   launches: number | null;
   ops: number | null;
+  /** (wall time - device time) / launches; null where wall times were not measured. */
+  gap_s: number | null;
+  /** Of the time in kernels of the step. */
+  time_share: number | null;
+}
+
+/** Executions of the ops of one phase that run the same kernel, over all observed steps. */
+export interface Kernel {
+  phase: string;
+  name: string;
+  library: string;
+  variant: string;
+  time_share: number | null;
+  total_s: number | null;
+  instances: number | null;
+  launches: number | null;
+  avg_s: number | null;
+  med_s: number | null;
+  min_s: number | null;
+  max_s: number | null;
+  std_s: number | null;
+}
+
+/** What is quoted of a run, made by rooflm; null where the record lacks what it is made of. */
+export interface Figures {
+  tokens: number | null;
+  tokens_per_s: number | null;
+  model_flop_per_s: number | null;
+  peak_flop_per_s: number | null;
+  /** Which peak that is. */
+  peak: string;
+  mfu: number | null;
+  datasheet_flop_per_s: number | null;
+  datasheet_mfu: number | null;
+  matmul_flop_per_s: number | null;
+  matmul_share: number | null;
+  roof_s: number | null;
+  roof_share: number | null;
+  peak_bytes: number | null;
 }
 
 export interface Fact {
@@ -67,7 +106,12 @@ export interface Run {
   label: string;
   file: number;
   status: string;
-  config: Record<string, string | number | null>;
+  kind: string;
+  config: Record<string, string | number | boolean | null>;
+  /** The configuration for people, in the order of the fields. */
+  settings: { key: string; title: string; text: string }[];
+  figures: Figures;
+  kernels: Kernel[];
   facts: Record<string, Fact>;
   step: Summary | null;
   phases: Phase[];

@@ -4,7 +4,7 @@ import { disposeCharts, fitCharts } from './chart';
 import { closeDetails } from './details';
 import type { ReportDocument, Run } from './document';
 import { append, choice, h, picker } from './dom';
-import { DataError, readDocument } from './read';
+import { DataError, readDocument, readFigures } from './read';
 import { breakdown } from './sections/breakdown';
 import { compare } from './sections/compare';
 import { charts, tables } from './sections/generic';
@@ -30,7 +30,8 @@ const sectionsOf = (document: ReportDocument): readonly Section[] =>
 
 /** What the page shows when a run is missing: every section then says what it lacks. */
 const kNoRun: Run = {
-  id: -1, label: 'no run', file: 0, status: 'missing', config: {}, facts: {}, step: null, phases: [], blocks: [],
+  id: -1, label: 'no run', file: 0, kind: '', status: 'missing', config: {}, settings: [], figures: readFigures({}), kernels: [], facts: {}, step: null, phases: [],
+  blocks: [],
   samples: { length: 0, names: [], columns: {} }, ops: { length: 0, names: [], columns: {} }, memory: null,
 };
 

@@ -1,6 +1,6 @@
 // Reads the document: what is no report at all is refused with one sentence, missing parts become empty and are said.
 import type {
-  Advice, Axis, Block, Ceiling, Columnar, Comparison, ComparisonRow, Fact, GenericChart, GenericTable, Memory, Phase,
+  Advice, Axis, Block, Ceiling, Columnar, Comparison, ComparisonRow, Fact, Figures, GenericChart, GenericTable, Kernel, Memory, Phase,
   ReportDocument, Roof, Run, Summary,
 } from './document';
 
@@ -16,6 +16,17 @@ const objectOf = (value: unknown): Json => (isObject(value) ? value : {});
 const textOf = (value: unknown): string => (typeof value === 'string' || typeof value === 'number' ? String(value) : '');
 const numberOf = (value: unknown): number | null => (typeof value === 'number' && Number.isFinite(value) ? value : null);
 const objectsOf = (value: unknown): Json[] => (Array.isArray(value) ? value.filter(isObject) : []);
+
+/** All null where there are none. */
+export function readFigures(value: Json): Figures {
+  const n = (key: string): number | null => numberOf(value[key]);
+  return {
+    tokens: n('tokens'), tokens_per_s: n('tokens_per_s'), model_flop_per_s: n('model_flop_per_s'), peak_flop_per_s: n('peak_flop_per_s'),
+    peak: textOf(value.peak), mfu: n('mfu'), datasheet_flop_per_s: n('datasheet_flop_per_s'), datasheet_mfu: n('datasheet_mfu'),
+    matmul_flop_per_s: n('matmul_flop_per_s'), matmul_share: n('matmul_share'), roof_s: n('roof_s'), roof_share: n('roof_share'),
+    peak_bytes: n('peak_bytes'),
+  };
+}
 
 class Reader {
   readonly problems: string[] = [];
@@ -82,6 +93,15 @@ class Reader {
     };
   }
 
+  private kernel(value: Json): Kernel {
+    const n = (key: string): number | null => numberOf(value[key]);
+    const t = (key: string): string => textOf(value[key]);
+    return {
+      phase: t('phase'), name: t('name') || '(unnamed)', library: t('library'), variant: t('variant'), time_share: n('time_share'), total_s: n('total_s'),
+      instances: n('instances'), launches: n('launches'), avg_s: n('avg_s'), med_s: n('med_s'), min_s: n('min_s'), max_s: n('max_s'), std_s: n('std_s'),
+    };
+  }
+
   private run(value: Json, index: number): Run {
     const label = textOf(value.label) || `run ${textOf(value.id) || index}`;
     const facts: Record<string, Fact> = {};
@@ -90,11 +110,13 @@ class Reader {
     }
     return {
       id: numberOf(value.id) ?? index, label, file: numberOf(value.file) ?? 0, status: textOf(value.status),
-      config: objectOf(value.config) as Run['config'], facts, step: this.summary(value.step),
+      kind: textOf(value.kind), config: objectOf(value.config) as Run['config'],
+      settings: this.list(value, 'settings', label).map((s) => ({ key: textOf(s.key), title: textOf(s.title), text: textOf(s.text) })),
+      figures: readFigures(objectOf(value.figures)), kernels: this.list(value, 'kernels', label).map((k) => this.kernel(k)), facts, step: this.summary(value.step),
       phases: this.list(value, 'phases', label).map((p): Phase => ({ phase: textOf(p.phase), time: this.summary(p.time), ...this.roof(p) })),
       blocks: this.list(value, 'blocks', label).map((b): Block => ({
         block: textOf(b.block), phase: textOf(b.phase), device_s: numberOf(b.device_s), wall_s: numberOf(b.wall_s),
-        launches: numberOf(b.launches), ops: numberOf(b.ops), ...this.roof(b),
+        launches: numberOf(b.launches), ops: numberOf(b.ops), gap_s: numberOf(b.gap_s), time_share: numberOf(b.time_share), ...this.roof(b),
       })),
       samples: this.columnar(value.samples, `${label}, samples`, ['step', 'phase', 'seconds']),
       ops: this.columnar(value.ops, `${label}, ops`, ['op', 'kind', 'phase', 'scope']),

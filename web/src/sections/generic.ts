@@ -95,14 +95,14 @@ function chartPanel(chart: GenericChart): HTMLElement {
 export const charts: Section = {
   id: 'charts',
   title: 'Charts',
-  lead: 'Charts that this report brings along.',
-  build: ({ document }): Child[] => (document.charts.length === 0 ? [absent('This report brings no further charts.')]
+  lead: 'Further views, as charts.',
+  build: ({ document }): Child[] => (document.charts.length === 0 ? [absent('No view of this report has a further chart.')]
     : [h('div', { class: 'columns even' }, ...document.charts.map(chartPanel))]),
 };
 
 export const tables: Section = {
   id: 'tables',
   title: 'Tables',
-  lead: 'Tables that this report brings along.',
-  build: ({ document }): Child[] => (document.tables.length === 0 ? [absent('This report brings no further tables.')] : document.tables.map(tablePanel)),
+  lead: 'Further views, as tables.',
+  build: ({ document }): Child[] => (document.tables.length === 0 ? [absent('No view of this report has a further table.')] : document.tables.map(tablePanel)),
 };

@@ -2,12 +2,11 @@
 import { type Column, numberColumn, numbersFrom, textColumn, type TextColumn } from '../columns';
 import { showDetails } from '../details';
 import { blockRows, opRows } from '../detail_rows';
-import type { Run } from '../document';
+import type { Kernel, Run } from '../document';
 import { absent, h } from '../dom';
 import { flopAt, type Ops, opsOf, opTitle, type Texts } from '../ops';
 import { Table } from '../table';
 import { blockTime } from './breakdown';
-import { type KernelRow, kernelRows } from './kernels';
 import type { Section } from './section';
 
 const text = (key: string, title: string, column: Texts, filter = false): TextColumn => ({ kind: 'text', key, title, codes: column.codes, names: column.names, filter });
@@ -29,7 +28,7 @@ function opColumns(run: Run, ops: Ops): Column[] {
     text('bound', 'bound', ops.bound, true),
     numberColumn('rate', 'rate', 'flop/s', derived(ops, (i) => (flopAt(ops, i) > 0 ? flopAt(ops, i) / ops.time[i]! : NaN))),
     numberColumn('bandwidth', 'bandwidth', 'byte/s', derived(ops, (i) => ops.bytes[i]! / ops.time[i]!)),
-    numberColumn('matmul', 'products', 'flop', ops.matmul, 'Matrix-product FLOP'),
+    numberColumn('matmul', 'matmul', 'flop', ops.matmul, 'Matmul FLOP'),
     numberColumn('elementwise', 'elementwise', 'flop', ops.elementwise),
     numberColumn('bytes', 'bytes', 'byte', ops.bytes, 'Least bytes read and written'),
     numberColumn('std', 'std', 's', ops.std),
@@ -66,7 +65,6 @@ export const blockTable: Section = {
   build: ({ run }) => {
     const { blocks } = run;
     if (blocks.length === 0) return [absent('This run has no blocks: no step of it was observed.')];
-    const step = run.step?.median_s ?? NaN;
     const n = (get: (block: (typeof blocks)[number]) => number | null): Float64Array => numbersFrom(blocks, get);
     const time = n(blockTime);
     const table = new Table({
@@ -75,15 +73,14 @@ export const blockTable: Section = {
         textColumn('block', 'block', blocks.map((block) => block.block)),
         textColumn('phase', 'phase', blocks.map((block) => block.phase), { filter: true }),
         numberColumn('measured', 'measured', 's', time), numberColumn('wall', 'wall time', 's', n((block) => block.wall_s)),
-        numberColumn('share', 'of step', 'share', time.map((value) => value / step)), numberColumn('roof', 'at the roof', 's', n((block) => block.roof_s)),
+        numberColumn('share', 'of kernels', 'share', n((block) => block.time_share), 'Share of the time in kernels of the step'), numberColumn('roof', 'at the roof', 's', n((block) => block.roof_s)),
         numberColumn('of_roof', 'of roof', 'share', n((block) => block.share)),
         numberColumn('gain', 'could gain', 's', time.map((value, i) => Math.max(0, value - (blocks[i]!.roof_s ?? NaN)))),
         textColumn('bound', 'bound', blocks.map((block) => block.bound ?? ''), { filter: true }),
-        numberColumn('matmul', 'products', 'flop', n((block) => block.matmul_flop)), numberColumn('elementwise', 'elementwise', 'flop', n((block) => block.elementwise_flop)),
+        numberColumn('matmul', 'matmul', 'flop', n((block) => block.matmul_flop)), numberColumn('elementwise', 'elementwise', 'flop', n((block) => block.elementwise_flop)),
         numberColumn('bytes', 'bytes', 'byte', n((block) => block.bytes)), numberColumn('intensity', 'intensity', 'FLOP/B', n((block) => block.intensity)),
         numberColumn('launches', 'launches', '', n((block) => block.launches)), numberColumn('ops', 'ops', '', n((block) => block.ops)),
-        numberColumn('gap', 'gap per launch', 's', n((block) => (block.wall_s !== null && block.device_s !== null && block.launches
-          ? Math.max(0, block.wall_s - block.device_s) / block.launches : null)), '(wall time - device time) / launches'),
+        numberColumn('gap', 'gap per launch', 's', n((block) => block.gap_s), '(wall time - device time) / launches; absent where wall times were not measured'),
       ],
       open: (i) => showDetails({ title: `${blocks[i]!.block}, ${blocks[i]!.phase}`, subtitle: `block of the ${run.label} run`, rows: blockRows(run, blocks[i]!) }),
     });
@@ -94,18 +91,22 @@ export const blockTable: Section = {
 export const kernelTable: Section = {
   id: 'kernels',
   title: 'Kernels',
-  lead: 'One row per kernel, with the columns of nsys\' kernel summary. Times are of one execution; the median is over the ops that call the kernel.',
+  lead: 'One row per kernel and phase, over all observed steps, with the columns of nsys\' kernel summary. Times are of one execution of an op.',
   build: ({ run }) => {
-    if (run.ops.length === 0) return [absent('This run has no ops, so no kernels are known.')];
-    const rows = kernelRows(opsOf(run));
-    const n = (get: (row: KernelRow) => number): Float64Array => numbersFrom(rows, get);
+    const rows = run.kernels;
+    if (rows.length === 0) return [absent(run.ops.length === 0 ? 'This run has no ops, so no kernels are known.' : 'No step of this run was observed, so its kernels have no times.')];
+    const n = (get: (row: Kernel) => number | null): Float64Array => numbersFrom(rows, get);
+    const t = (key: string, title: string, get: (row: Kernel) => string): Column[] => (rows.some((row) => get(row) !== '') ? [textColumn(key, title, rows.map(get))] : []);
     const table = new Table({
       label: 'Kernels', length: rows.length, visibleRows: 12, order: { column: 0, descending: true },
       columns: [
-        numberColumn('share', 'Time', 'share', n((row) => row.share), 'Share of the time of all kernels'), numberColumn('total', 'Total time', 's', n((row) => row.total), 'Per step'),
-        numberColumn('instances', 'Instances', '', n((row) => row.instances), 'Executions per step'), numberColumn('avg', 'Avg', 's', n((row) => row.average)),
-        numberColumn('med', 'Med', 's', n((row) => row.median)), numberColumn('min', 'Min', 's', n((row) => row.min)), numberColumn('max', 'Max', 's', n((row) => row.max)),
-        numberColumn('std', 'StdDev', 's', n((row) => row.std), 'Over the ops and the steps'), textColumn('name', 'Name', rows.map((row) => row.name)),
+        numberColumn('share', 'Time', 'share', n((row) => row.time_share), 'Share of the time of all kernels'), numberColumn('total', 'Total time', 's', n((row) => row.total_s), 'Of all executions'),
+        numberColumn('instances', 'Instances', '', n((row) => row.instances), 'Executions of its ops'), numberColumn('avg', 'Avg', 's', n((row) => row.avg_s)),
+        numberColumn('med', 'Med', 's', n((row) => row.med_s)), numberColumn('min', 'Min', 's', n((row) => row.min_s)), numberColumn('max', 'Max', 's', n((row) => row.max_s)),
+        numberColumn('std', 'StdDev', 's', n((row) => row.std_s), 'Over the executions'), textColumn('name', 'Name', rows.map((row) => row.name)),
+        textColumn('phase', 'Phase', rows.map((row) => row.phase), { filter: true }),
+        numberColumn('launches', 'Launches', '', n((row) => row.launches), 'Kernels that these executions launch, by the program'),
+        ...t('library', 'Library', (row) => row.library), ...t('variant', 'Variant', (row) => row.variant),
       ],
     });
     return [table.element];

@@ -1,24 +1,13 @@
 // What ran, how fast, and what to fix first.
 import type { Advice, Run } from '../document';
 import { absent, type Child, h } from '../dom';
-import { bytes, count, flop, flopPerSecond, interval, percent, plural, quantity, seconds } from '../format';
+import { bytes, count, flopPerSecond, interval, percent, plural, quantity, seconds } from '../format';
 import type { Context, Section } from './section';
 
 interface Tile {
   title: string;
   value: string;
   note: string;
-}
-
-const factValue = (run: Run, key: string): number | null => run.facts[key]?.value ?? null;
-const configNumber = (run: Run, key: string): number | null => (typeof run.config[key] === 'number' ? (run.config[key] as number) : null);
-
-/** Tokens of one step: as recorded, else batch x sequence x micro-batches. */
-export function tokensPerStep(run: Run): number | null {
-  const recorded = factValue(run, 'tokens');
-  if (recorded !== null) return recorded;
-  const [batch, seq] = [configNumber(run, 'batch'), configNumber(run, 'seq')];
-  return batch !== null && seq !== null ? batch * seq * (configNumber(run, 'grad_accum') ?? 1) : null;
 }
 
 function stepTile(run: Run): Tile {
@@ -29,32 +18,27 @@ function stepTile(run: Run): Tile {
 }
 
 function speedTiles(run: Run): Tile[] {
-  const step = run.step?.median_s ?? null;
-  const tokens = tokensPerStep(run);
-  const [model, work, peak] = [factValue(run, 'model_flop'), factValue(run, 'matmul_flop'), factValue(run, 'peak_flop_per_s')];
-  const rate = step && tokens !== null ? tokens / step : factValue(run, 'tokens_per_s');
-  const mfu = step && model !== null && peak ? model / step / peak : factValue(run, 'mfu');
-  const done = step && work !== null ? work / step : null;
-  const peakText = run.facts.peak_flop_per_s?.text;
+  const { figures } = run;
+  const peak = figures.peak !== '' ? figures.peak : 'the peak';
+  const datasheet = figures.datasheet_mfu === null ? '' : `; ${percent(figures.datasheet_mfu)} of the datasheet's ${flopPerSecond(figures.datasheet_flop_per_s)}`;
   return [
-    { title: 'Tokens per second', value: rate === null ? '–' : quantity(rate, 'tokens/s'), note: tokens === null ? 'tokens of a step are not recorded' : `${count(tokens)} tokens per step` },
-    { title: 'MFU', value: percent(mfu), note: mfu === null ? 'needs model FLOP, step time and peak'
-      : step && model !== null ? `model FLOP / step / peak: ${flop(model)} / ${seconds(step)} / ${flopPerSecond(peak)}` : 'as recorded' },
-    { title: 'Matrix-product rate', value: flopPerSecond(done), note: done === null || !peak ? 'no peak to compare with'
-      : `${percent(done / peak)} of the peak${peakText ? `, ${peakText}` : ''}` },
+    { title: 'Tokens per second', value: figures.tokens_per_s === null ? '–' : quantity(figures.tokens_per_s, 'tokens/s'),
+      note: figures.tokens === null ? 'tokens of a step are not recorded' : `${count(figures.tokens)} tokens per step` },
+    { title: 'MFU', value: percent(figures.mfu), note: figures.mfu === null ? 'needs model FLOP, step time and peak'
+      : `${flopPerSecond(figures.model_flop_per_s)} of model FLOP / ${flopPerSecond(figures.peak_flop_per_s)} (${peak})${datasheet}` },
+    { title: 'Matmul rate', value: flopPerSecond(figures.matmul_flop_per_s), note: figures.matmul_share === null ? 'no peak to compare with'
+      : `${percent(figures.matmul_share)} of the peak (${peak})` },
   ];
 }
 
 function roofTile(run: Run): Tile {
-  const roofs = run.phases.map((phase) => phase.roof_s);
-  const step = run.step?.median_s ?? null;
-  if (roofs.length === 0 || !step || roofs.some((roof) => roof === null)) return { title: 'Share of the roof', value: '–', note: 'no roofline times are recorded' };
-  const roof = roofs.reduce<number>((total, value) => total + (value ?? 0), 0);
-  return { title: 'Share of the roof', value: percent(roof / step), note: `the roofline allows ${seconds(roof)}` };
+  const { roof_s, roof_share } = run.figures;
+  if (roof_share === null) return { title: 'Share of the roof', value: '–', note: 'no roofline times are recorded' };
+  return { title: 'Share of the roof', value: percent(roof_share), note: `the roofline allows ${seconds(roof_s)}` };
 }
 
 function memoryTile(run: Run): Tile {
-  const peak = run.memory?.peak_bytes ?? factValue(run, 'plan_peak_bytes');
+  const peak = run.figures.peak_bytes;
   const state = run.memory?.persistent.reduce((total, part) => total + part.bytes, 0);
   return { title: 'Peak memory', value: bytes(peak), note: peak === null ? 'memory was not followed' : state ? `${bytes(state)} of it lasts from step to step` : 'planned' };
 }
@@ -81,17 +65,9 @@ function valueParts(value: string): Child[] {
   return at < 0 ? [value] : [value.slice(0, at), h('small', {}, value.slice(at))];
 }
 
-const kConfigTitles: Record<string, string> = {
-  model: 'model', arch: 'architecture', engine: 'engine', attention: 'attention', device: 'device', dtype: 'data type', recompute: 'recompute',
-  batch: 'batch B', seq: 'sequence T', vocab: 'vocabulary V', layers: 'layers L', heads: 'heads H', kv_heads: 'key/value heads K',
-  d_model: 'channels C', d_ff: 'feed-forward F', params: 'parameters N', grad_accum: 'micro-batches', threads: 'threads',
-};
-
 function configuration(run: Run): HTMLElement {
-  const known = Object.entries(run.config).filter(([, value]) => value !== null && value !== '' && value !== 0); // 0: not known
-  const items = known.flatMap(([key, value]): Child[] => [
-    h('dt', {}, kConfigTitles[key] ?? key), h('dd', {}, typeof value === 'number' ? count(value) : String(value))]);
-  return h('div', { class: 'panel' }, h('h3', {}, 'What ran'), items.length > 0 ? h('dl', { class: 'facts' }, ...items) : absent('The configuration is not recorded.'));
+  const items = run.settings.filter(({ text }) => text !== '').flatMap(({ title, text }): Child[] => [h('dt', {}, title), h('dd', {}, text)]);
+  return h('div', { class: 'panel' }, h('h3', {}, 'Configuration'), items.length > 0 ? h('dl', { class: 'facts' }, ...items) : absent('The configuration is not recorded.'));
 }
 
 export const overview: Section = {

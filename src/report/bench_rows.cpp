@@ -1,0 +1,250 @@
+// The row of `rooflm bench` for a run of a record.
+#include "report/bench_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/statistics.h"
+#include "report/run_figures.h"
+#include "report/summaries.h"
+#include "report/view.h"
+
+namespace rooflm::report {
+namespace {
+
+constexpr double kMs = 1e3;
+
+/// Fields of the configuration in the order of the columns.
+constexpr std::array kIdentity = {"model",   "arch",          "engine", "attention",  "device",    "dtype",
+                                  "batch",   "seq",           "vocab",  "layers",     "heads",     "kv_heads",
+                                  "d_model", "d_ff",          "params", "grad_accum", "recompute", "threads",
+                                  "seed",    "deterministic", "warmup"};
+
+/// What two rows must have in common to be compared.
+constexpr std::array kConfiguration = {"model", "arch",    "device", "dtype",      "batch",    "seq",
+                                       "vocab", "layers",  "heads",  "kv_heads",   "d_model",  "d_ff",
+                                       "seed",  "threads", "status", "grad_accum", "recompute"};
+
+Cell cell_of_value(const record::Config::Value* value) {
+  if (value == nullptr) return {};
+  return std::visit([](const auto& typed) { return Cell(typed); }, *value);
+}
+
+Cell whole(const std::optional<double>& value) {
+  return value ? Cell(static_cast<std::int64_t>(*value)) : Cell();
+}
+
+Cell text_or_nothing(const std::string& text) { return text.empty() ? Cell() : Cell(text); }
+
+void set_phase(Row& row, const RunData& run, const char* phase) {
+  const std::vector<double> seconds = run.seconds(phase);
+  const bool is_timed = !seconds.empty();
+  const core::Summary time = is_timed ? core::summarise(seconds) : core::Summary();
+  row.set(fmt::format("{}_ms_mean", phase), is_timed ? Cell(time.mean * kMs) : Cell());
+  row.set(fmt::format("{}_ms_std", phase), is_timed ? Cell(time.std * kMs) : Cell());
+  row.set(fmt::format("{}_ms_median", phase), is_timed ? Cell(time.median * kMs) : Cell());
+}
+
+void set_step(Row& row, const RunData& run) {
+  const std::vector<double> seconds = run.seconds(kStep);
+  const bool is_timed = !seconds.empty();
+  const core::Summary step = is_timed ? core::summarise(seconds) : core::Summary();
+  const auto set = [&](const char* key, double value) { row.set(key, is_timed ? Cell(value) : Cell()); };
+  set("step_ms_ci_low", step.median_ci.low * kMs);
+  set("step_ms_ci_high", step.median_ci.high * kMs);
+  set("step_ms_min", step.min * kMs);
+  set("step_ms_mad", step.mad * kMs);
+  row.set("outliers", is_timed ? Cell(static_cast<std::int64_t>(step.outliers)) : Cell());
+  set("drift_ratio", step.drift.ratio);
+  set("drift_p", step.drift.p);
+  if (is_timed) row.set("steps", static_cast<std::int64_t>(step.count));
+}
+
+const Row* find_eager(const std::vector<Row>& rows, const Row& fused) {
+  const Row* best = nullptr;
+  for (const Row& row : rows) {
+    const bool is_same = std::ranges::all_of(kConfiguration, [&](const char* key) {
+      const Cell* a = row.find(key);
+      const Cell* b = fused.find(key);
+      return a != nullptr && b != nullptr && *a == *b;
+    });
+    if (row.text("engine") != "eager" || !is_same) continue;
+    if (row.text("attention") == fused.text("attention")) return &row;
+    if (best == nullptr || row.text("attention") == "batched") best = &row;
+  }
+  return best;
+}
+
+bool any_row(const std::vector<Row>& rows, const char* key, std::string_view usual) {
+  return std::ranges::any_of(rows, [&](const Row& row) {
+    const Cell* cell = row.find(key);
+    return cell != nullptr && format_cell(*cell, Show::plain) != usual;
+  });
+}
+
+std::vector<Column> columns_for(const std::vector<Row>& rows) {
+  std::vector<Column> columns = {
+      {"model", "size"},        {"arch", "kind"},       {"d_model", "d_model"}, {"d_ff", "d_ff"},
+      {"layers", "num_layers"}, {"heads", "num_heads"}, {"batch", "batch"},     {"seq", "seq"}};
+  if (any_row(rows, "recompute", "none")) columns.push_back({"recompute", "recompute"});
+  if (any_row(rows, "grad_accum", "1")) columns.push_back({"grad_accum", "grad_accum"});
+  columns.insert(columns.end(), {{"dtype", "dtype"},
+                                 {"engine", "engine"},
+                                 {"attention", "attention"},
+                                 {"status", "status"},
+                                 {"forward_ms_mean", "forward_mean", Show::fixed1},
+                                 {"forward_ms_std", "forward_std", Show::fixed1},
+                                 {"backward_ms_mean", "backward_mean", Show::fixed1},
+                                 {"backward_ms_std", "backward_std", Show::fixed1},
+                                 {"optimizer_ms_mean", "optimizer_mean", Show::fixed1},
+                                 {"optimizer_ms_std", "optimizer_std", Show::fixed1},
+                                 {"step_ms_mean", "total", Show::fixed1},
+                                 {"tokens_per_s", "tokens/s", Show::fixed1}});
+  if (any_row(rows, "share_of_peak", "-")) {
+    columns.push_back({"share_of_peak", "of_peak", Show::percent});
+    columns.push_back({"mfu", "MFU", Show::percent});
+  }
+  columns.push_back({"needed_bytes", "memory", Show::bytes});
+  if (any_row(rows, "free_bytes", "-")) columns.push_back({"free_bytes", "free", Show::bytes});
+  if (any_row(rows, "speedup_over_eager", "-"))
+    columns.push_back({"speedup_over_eager", "speed-up", Show::fixed2});
+  return columns;
+}
+
+std::string speedup_line(const Row& fused, const Row& eager) {
+  return fmt::format(
+      "{} B={} T={} {}: fused ({}) is {:.2f} times as fast as eager ({}): {:.1f} ms and {:.1f} ms a step",
+      fused.text("model"), fused.number("batch"), fused.number("seq"), fused.text("dtype"),
+      fused.text("attention"), fused.number("speedup_over_eager"), eager.text("attention"),
+      fused.number("step_ms_median"), eager.number("step_ms_median"));
+}
+
+/// What the reader of a row should know of how its times came about.
+void add_warnings(Table& table, const RecordSet& set) {
+  for (std::size_t i = 0; i < set.runs.size(); ++i) {
+    const RunData& run = set.runs[i];
+    const Row& row = table.rows[i];
+    const std::string reason = run.text("stop_reason");
+    if (reason.empty()) continue;
+    const std::string label = fmt::format("{} B={} T={} {} {}", row.text("model"), row.number("batch"),
+                                          row.number("seq"), row.text("dtype"), row.text("engine"));
+    if (reason != fmt::format("{:.0f} samples", row.number("steps"))) {
+      table.notes.push_back(
+          fmt::format("{}: {:.0f} steps, stopped at: {}", label, row.number("steps"), reason));
+    }
+    const Cell* drift_p = row.find("drift_p");
+    if (std::holds_alternative<double>(*drift_p) && row.number("drift_p") < core::Drift::kAlpha) {
+      table.notes.push_back(fmt::format("{}: {}", label, run.text("drift")));
+    }
+    if (const std::string load = run.text("others_share"); !load.empty()) {
+      table.notes.push_back(fmt::format("{}: {}", label, load));
+    }
+    if (row.number("outliers") > 0) {
+      table.notes.push_back(
+          fmt::format("{}: {} of {} steps are outliers (further than 5 normalised MAD from the median)",
+                      label, row.number("outliers"), row.number("steps")));
+    }
+  }
+}
+
+void add_notes(Table& table, const RecordSet& set) {
+  const Row& row = table.rows.front();
+  table.notes.emplace_back();
+  if (any_row(table.rows, "step_ms_mean", "-")) {
+    table.notes.push_back(
+        fmt::format("Times: wall, in ms, mean and standard deviation of {:.0f} steps after {:.0f} discarded, "
+                    "{:.0f} threads, no observer; total is the whole step.",
+                    row.number("steps"), row.number("warmup"), row.number("threads")));
+  }
+  add_warnings(table, set);
+  table.notes.emplace_back(
+      "memory: weights, optimizer state, inputs and what the step needs besides, as planned.");
+  if (any_row(table.rows, "free_bytes", "-")) {
+    table.notes.emplace_back("free: memory of the device that was free before a row that did not fit.");
+  }
+  if (any_row(table.rows, "share_of_peak", "-")) {
+    table.notes.emplace_back(
+        "of_peak = matmul FLOP of the program / median step time / peak. Causal attention counts in full; "
+        "flash "
+        "skips the masked half, so long sequences may pass 100%.");
+    table.notes.emplace_back(
+        "MFU = (6 N + 12 L C T) tokens/s / peak (PaLM, appendix B; N: parameters without input embeddings "
+        "unless tied).");
+  }
+  std::vector<std::string> peaks;
+  for (const RunData& run : set.runs) {
+    const auto peak = run.number("peak_flop_per_s");
+    if (!peak) continue;
+    std::string line = fmt::format("peak of {}: {}flop/s ({})", run.setting("device"),
+                                   format_cell(Cell(*peak), Show::si), peak_text(run));
+    if (std::ranges::find(peaks, line) == peaks.end()) peaks.push_back(std::move(line));
+  }
+  table.notes.insert(table.notes.end(), peaks.begin(), peaks.end());
+  for (const Row& fused : table.rows) {
+    if (fused.number("speedup_over_eager") > 0)
+      table.notes.push_back(speedup_line(fused, *find_eager(table.rows, fused)));
+  }
+}
+
+}  // namespace
+
+Row bench_row(const RunData& run) {
+  const RunFigures figures = figures_of(run);
+  Row row;
+  for (const char* key : kIdentity) row.set(key, cell_of_value(run.run.config.find(key)));
+  row.set("steps", whole(run.number("steps")));
+  row.set("status", run.run.status);
+  for (const char* phase : {"forward", "backward", "optimizer", kStep, kSubmit}) set_phase(row, run, phase);
+  set_step(row, run);
+  row.set("drift", text_or_nothing(run.text("drift")));
+  row.set("others_share", cell_of(run.number("others_share")));
+  row.set("stop_reason", text_or_nothing(run.text("stop_reason")));
+  row.set("tokens_per_s", cell_of(figures.tokens_per_s));
+  row.set("mfu", cell_of(figures.mfu));
+  row.set("share_of_peak", cell_of(figures.matmul_share));
+  row.set("peak_flop_per_s", cell_of(figures.peak_flop_per_s));
+  row.set("datasheet_flop_per_s", cell_of(figures.datasheet_flop_per_s));
+  row.set("datasheet_mfu", cell_of(figures.datasheet_mfu));
+  row.set("peak_bytes", whole(run.number("peak_bytes")));
+  row.set("rss_increase_bytes", is_on_gpu(run) ? Cell() : whole(run.number("rss_increase_bytes")));
+  row.set("loss", cell_of(run.number("loss")));
+  row.set("free_bytes", run.run.status == "oom" ? whole(run.number("free_bytes")) : Cell());
+  row.set("model_flops", whole(run.number("model_flop")));
+  row.set("matmul_flops", whole(run.number("matmul_flop")));
+  row.set("plan_bytes", whole(run.number("plan_bytes")));
+  row.set("state_bytes", whole(run.number("state_bytes")));
+  row.set("needed_bytes", whole(run.number("needed_bytes")));
+  for (const char* key : {"attention_forward", "attention_backward"}) {
+    if (const std::string text = run.text(key); !text.empty()) row.set(key, text);
+  }
+  return row;
+}
+
+void set_speedups(std::vector<Row>& rows) {
+  for (Row& row : rows) {
+    row.set("speedup_over_eager", {});
+    if (row.text("engine") != "fused" || row.number("step_ms_median") <= 0) continue;
+    const Row* eager = find_eager(rows, row);
+    if (eager != nullptr) {
+      row.set("speedup_over_eager", eager->number("step_ms_median") / row.number("step_ms_median"));
+    }
+  }
+}
+
+Table bench_table(const RecordSet& set) {
+  std::vector<Row> rows;
+  for (const RunData& run : set.runs) rows.push_back(bench_row(run));
+  set_speedups(rows);
+  Table table{.columns = columns_for(rows), .rows = {}, .notes = {}};
+  table.rows = std::move(rows);
+  if (!table.rows.empty()) add_notes(table, set);
+  return table;
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,33 @@
+// The view of `rooflm bench`: its table, from any record of timed steps.
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "report/bench_rows.h"
+#include "report/summaries.h"
+#include "report/view_def.h"
+
+namespace rooflm::report {
+namespace {
+
+void add_bench(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
+  const bool has_steps = std::ranges::any_of(set.runs, [](const RunData& run) {
+    return !run.seconds(kStep).empty() || run.run.status == "oom" || run.run.status == "planned";
+  });
+  if (has_steps) view.add("bench", "Steps", bench_table(set));
+}
+
+constexpr std::array kViews = {ViewDef{.place = 145,
+                                       .info = {.name = "bench",
+                                                .title = "Benchmark",
+                                                .note = "The table of rooflm bench: steps without observer.",
+                                                .needs = kNeedsSamples,
+                                                .is_on_page = true},
+                                       .of_run = nullptr,
+                                       .of_all = add_bench}};
+
+}  // namespace
+
+std::span<const ViewDef> views_bench() { return kViews; }
+
+}  // namespace rooflm::report

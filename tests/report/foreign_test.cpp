@@ -1,0 +1,130 @@
+// A program that is not ours: activities and memory, no model, no ops, no configuration.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "record/reader.h"
+#include "record/writer.h"
+#include "report/document.h"
+#include "report/verify.h"
+#include "report/views.h"
+#include "tests/record/record_testing.h"
+
+namespace rooflm::report {
+namespace {
+
+/// Two steps of a script: a range each, kernels on a stream, a copy on another, calls on a thread.
+void write_foreign(const std::filesystem::path& path) {
+  record::Writer writer(path, "rooflm record -- python train.py");
+  const std::int64_t run = writer.begin_run({.label = "train.py", .kind = "foreign"});
+  writer.add(run, std::vector<record::Lane>{
+                      {.lane = 0, .device = "cuda:0", .stream = 7, .name = "stream 7"},
+                      {.lane = 1, .device = "cuda:0", .stream = 8, .name = "stream 8"},
+                      {.lane = 2, .kind = "host", .device = "cpu", .thread = 1234, .name = "thread 1234"}});
+  writer.add(run, std::vector<record::ActivityName>{{.name = 0, .kind = "kernel", .text = "void gemm<float>"},
+                                                    {.name = 1, .kind = "copy", .text = "host to device"},
+                                                    {.name = 2, .kind = "api", .text = "cudaLaunchKernel"},
+                                                    {.name = 3, .kind = "range", .text = "step"}});
+  std::vector<record::Activity> activities;
+  const auto add = [&](std::int64_t name, std::int64_t lane, std::int64_t start, std::int64_t end) {
+    activities.push_back({.id = static_cast<std::int64_t>(activities.size()),
+                          .name = name,
+                          .lane = lane,
+                          .start_ns = start,
+                          .end_ns = end});
+  };
+  for (const std::int64_t begin : {0, 1000}) {
+    add(3, 2, begin, begin + 900);
+    add(2, 2, begin + 10, begin + 20);
+    add(0, 0, begin + 100, begin + 400);
+    add(0, 0, begin + 400, begin + 500);
+    add(1, 1, begin + 300, begin + 500);
+    activities.back().bytes = 4000;
+  }
+  writer.add(run, activities);
+  writer.add(
+      run, std::vector<record::MemoryEvent>{
+               {.seq = 0, .bytes = 512, .live_bytes = 512, .time_ns = 5, .device = "cuda:0", .address = 64},
+               {.seq = 1, .bytes = 100, .live_bytes = 612, .time_ns = 6, .device = "cuda:0", .address = 640},
+               {.seq = 2, .bytes = -100, .live_bytes = 512, .time_ns = 7, .device = "cuda:0", .address = 640},
+               {.seq = 3, .bytes = -512, .live_bytes = 0, .time_ns = 8, .device = "cuda:0", .address = 64}});
+  writer.end_run(run, "success");
+  writer.finish();
+}
+
+RecordSet foreign_set() {
+  const record::TemporaryFolder folder;
+  write_foreign(folder / "a.rooflm");
+  return load(std::vector<std::filesystem::path>{folder / "a.rooflm"});
+}
+
+TEST(Foreign, ActivitiesAreShownByNameAndByLane) {
+  const View view = make_view("activities", foreign_set());
+  ASSERT_EQ(view.tables.size(), 2U);
+  const Table& names = view.tables[0].table;
+  ASSERT_EQ(names.rows.size(), 4U);
+  EXPECT_EQ(names.rows[0].text("name"), "step") << "the largest total first";
+  const Row& kernel = names.rows[1];
+  EXPECT_EQ(kernel.text("kind") + " " + kernel.text("name"), "kernel void gemm<float>");
+  EXPECT_EQ(kernel.number("instances"), 4);
+  EXPECT_NEAR(kernel.number("total_s"), 800e-9, 1e-15);
+  EXPECT_NEAR(kernel.number("med_s"), 200e-9, 1e-15);
+  EXPECT_DOUBLE_EQ(kernel.number("time_share"), 1) << "of all kernels";
+  const Row& copy = names.rows[2];
+  EXPECT_EQ(copy.number("bytes"), 8000);
+  EXPECT_NEAR(copy.number("byte_per_s"), 8000 / 400e-9, 1);
+  const Table& lanes = view.tables[1].table;
+  ASSERT_EQ(lanes.rows.size(), 3U);
+  EXPECT_EQ(lanes.rows[0].text("lane"), "stream 7");
+  EXPECT_NEAR(lanes.rows[0].number("busy_s"), 800e-9, 1e-15);
+  EXPECT_NEAR(lanes.rows[2].number("busy_s"), 1800e-9, 1e-15) << "a call within a range is not counted twice";
+}
+
+TEST(Foreign, EveryViewIsMadeOrSaysWhatIsMissing) {
+  const RecordSet set = foreign_set();
+  for (const ViewInfo& info : all_views()) {
+    const View view = make_view(info.name, set);
+    const bool is_empty = view.tables.empty() && view.charts.empty();
+    EXPECT_EQ(is_empty, view.note.find("this view needs") != std::string::npos) << info.name;
+    for (const ViewTable& table : view.tables) {
+      for (const Format format : {Format::table, Format::md, Format::csv, Format::json}) {
+        EXPECT_FALSE(format_table(table.table, format).empty()) << info.name;
+      }
+    }
+  }
+  EXPECT_TRUE(make_view("blocks", set).tables.empty());
+  const View memory = make_view("memory", set);
+  ASSERT_FALSE(memory.tables.empty());
+  EXPECT_EQ(memory.tables[0].table.rows.at(0).number("live_bytes"), 612);
+}
+
+TEST(Foreign, TheDocumentHasActivitiesAndNoInventedNumbers) {
+  const auto document = nlohmann::json::parse(make_document(foreign_set(), nullptr));
+  const auto& run = document.at("runs").at(0);
+  EXPECT_EQ(run.at("kind"), "foreign");
+  EXPECT_TRUE(run.at("config").empty());
+  EXPECT_TRUE(run.at("step").is_null());
+  EXPECT_TRUE(run.at("kernels").empty());
+  for (const char* key : {"mfu", "tokens_per_s", "peak_flop_per_s", "datasheet_mfu", "roof_share"}) {
+    EXPECT_TRUE(run.at("figures").at(key).is_null()) << key;
+  }
+  EXPECT_EQ(run.at("figures").at("peak_bytes"), 612);
+  EXPECT_EQ(run.at("memory").at("peak_bytes"), 612);
+  bool has_activities = false;
+  for (const auto& table : document.at("tables")) has_activities |= table.at("id") == "activities";
+  EXPECT_TRUE(has_activities);
+}
+
+TEST(Foreign, TheLawsThatApplyHold) {
+  const record::TemporaryFolder folder;
+  write_foreign(folder / "a.rooflm");
+  const auto results = verify(record::Reader(folder / "a.rooflm"));
+  EXPECT_TRUE(all_hold(results));
+  EXPECT_FALSE(results.empty());
+}
+
+}  // namespace
+}  // namespace rooflm::report

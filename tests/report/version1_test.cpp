@@ -1,0 +1,99 @@
+// Records of schema 1, as an older rooflm wrote them: they open, and show the numbers that it printed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "record/reader.h"
+#include "report/compare.h"
+#include "report/document.h"
+#include "report/verify.h"
+#include "report/views.h"
+
+namespace rooflm::report {
+namespace {
+
+using Json = nlohmann::json;
+
+std::filesystem::path data(const std::string& name) {
+  return std::filesystem::path(ROOFLM_TESTS_DIR) / "report" / "data" / name;
+}
+
+RecordSet load_version1(const std::string& name) {
+  return load(std::vector<std::filesystem::path>{data(name)});
+}
+
+/// The rows of a table, of what the older rooflm printed with --format json and of what this one makes.
+void expect_same_rows(const Json& printed, const Table& made) {
+  const Json rows = Json::parse(format_table(made, Format::json));
+  ASSERT_EQ(rows.size(), printed.size());
+  for (std::size_t i = 0; i < printed.size(); ++i) {
+    for (const auto& [key, value] : printed.at(i).items()) {
+      if (value.is_number()) {
+        const double wanted = value.get<double>();
+        EXPECT_NEAR(rows.at(i).at(key).get<double>(), wanted, 1e-12 * std::abs(wanted)) << key << ", row " << i;
+      } else {
+        EXPECT_EQ(rows.at(i).at(key), value) << key << ", row " << i;
+      }
+    }
+  }
+}
+
+void expect_same_view(const std::string& name, const RecordSet& set, const std::string& printed_file) {
+  const Json printed = Json::parse(std::ifstream(data(printed_file))).at(0);
+  const View view = make_view(name, set);
+  ASSERT_EQ(view.tables.size(), printed.at("tables").size()) << name;
+  for (std::size_t i = 0; i < view.tables.size(); ++i) {
+    expect_same_rows(printed.at("tables").at(i).at("rows"), view.tables[i].table);
+  }
+}
+
+TEST(Version1, TheNumbersAreThoseThatItsWriterPrinted) {
+  const RecordSet profile = load_version1("v1_profile.rooflm");
+  ASSERT_EQ(profile.runs.size(), 2U);
+  expect_same_view("phases", profile, "v1_phases.json");
+  expect_same_view("blocks", profile, "v1_blocks.json");
+  expect_same_view("sweep", load_version1("v1_bench.rooflm"), "v1_sweep.json");
+}
+
+TEST(Version1, ConfigurationsAreFieldsByKey) {
+  const RecordSet set = load_version1("v1_bench.rooflm");
+  const record::Run& run = set.runs.at(0).run;
+  EXPECT_EQ(run.kind, "step");
+  EXPECT_EQ(run.status, "success");
+  EXPECT_EQ(run.config.text("model"), "tiny");
+  EXPECT_EQ(run.config.integer("seq"), 16);
+  EXPECT_EQ(run.config.integer("d_model"), 64);
+  EXPECT_EQ(run.config.find("clip"), nullptr);
+  // A record of today says what was the default then: it is the same configuration.
+  record::Config today = run.config;
+  today.set("clip", 1.0);
+  today.set("deterministic", true);
+  EXPECT_EQ(record::identity_of(today), record::identity_of(run.config));
+  today.set("clip", 0.5);
+  EXPECT_NE(record::identity_of(today), record::identity_of(run.config));
+}
+
+TEST(Version1, EveryViewTheDocumentCompareAndVerifyWork) {
+  for (const char* name : {"v1_profile.rooflm", "v1_bench.rooflm"}) {
+    const RecordSet set = load_version1(name);
+    for (const ViewInfo& info : all_views()) EXPECT_NO_THROW(make_view(info.name, set)) << info.name;
+    EXPECT_FALSE(make_document(set, nullptr).empty());
+    const record::Reader record(data(name));
+    EXPECT_EQ(record.meta("schema"), "2");
+    EXPECT_FALSE(compare(record, record, {}).rows.empty()) << name;
+    for (const LawResult& result : verify(record)) {
+      // Its writer measured on a busy machine: the only law that it found broken itself.
+      if (result.law == "no time beats its roof") continue;
+      EXPECT_EQ(result.violated, 0U) << name << ": " << result.law << ", " << result.what;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rooflm::report
