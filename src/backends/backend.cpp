@@ -160,7 +160,8 @@ Kernel Backend::make_plain_kernel(const program::Program& program, const program
   }
   if (kernels.empty()) return {};
   KernelInfo info = combined(kernels);
-  const auto run = [kernels = std::move(kernels), operands = std::move(operands)](const KernelArgs& args) mutable {
+  const auto run = [kernels = std::move(kernels),
+                    operands = std::move(operands)](const KernelArgs& args) mutable {
     for (std::size_t i = 0; i < kernels.size(); ++i) kernels[i](operands[i].bind(args));
   };
   return {run, std::move(info)};

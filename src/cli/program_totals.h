@@ -18,7 +18,8 @@ struct Totals {
 
 /// Of the phases that have ops, in their order.
 std::vector<std::pair<program::Phase, Totals>> totals_by_phase(const program::Program& program);
-/// Of the scopes, layers added up (core::Scope::any_layer), in the order in which they first appear. Setup ops are left out.
+/// Of the scopes, layers added up (core::Scope::any_layer), in the order in which they first appear. Setup
+/// ops are left out.
 std::vector<std::pair<std::string, Totals>> totals_by_block(const program::Program& program);
 /// Of everything that one step runs: all but setup ops.
 Totals step_totals(const program::Program& program);

@@ -41,8 +41,9 @@ double& time_of(StepTimes& times, Phase phase) {
 
 MemoryNeed memory_need(const program::Program& program, compile::EngineKind kind) {
   const passes::MemoryPlan plan = passes::plan_memory(program);
-  return {.persistent_bytes = passes::persistent_bytes(program),
-          .transient_bytes = kind == compile::EngineKind::fused ? plan.arena_bytes : plan.unshared_peak_bytes};
+  return {
+      .persistent_bytes = passes::persistent_bytes(program),
+      .transient_bytes = kind == compile::EngineKind::fused ? plan.arena_bytes : plan.unshared_peak_bytes};
 }
 
 Engine::Engine(program::Program program, compile::EngineKind kind, TensorStore& store,

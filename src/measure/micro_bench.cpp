@@ -61,9 +61,7 @@ Program attention_program(const AttentionProblem& p) {
   op.def = &program::ops::kAttention;
   op.inputs = {qkv};
   op.scope = "attention";
-  op.attrs = {{"heads", p.heads},
-              {"kv_heads", kv_heads},
-              {"head_dim", p.head_dim}};
+  op.attrs = {{"heads", p.heads}, {"kv_heads", kv_heads}, {"head_dim", p.head_dim}};
   const TensorId out = program.append(std::move(op), "out").at(0);
   const core::Shape shape = program.shape(out);
   passes::lower_attention(program, p.kind);

@@ -68,8 +68,7 @@ class Writer {
     const auto scope = builder_.scope("loss");
     const std::int64_t rows = batch_ * seq_;
     const double share = 1.0 / static_cast<double>(rows);
-    const Attributes attrs{
-        {"rows", rows}, {"valid", config_.vocab}, {"grad_scale", share}};
+    const Attributes attrs{{"rows", rows}, {"valid", config_.vocab}, {"grad_scale", share}};
     const auto losses = builder_.ops(ops::kCrossEntropy, {logits, targets}, attrs, "losses");
     const TensorId loss =
         builder_.op(ops::kMean, {losses[0]}, {{"weight", share}, {"accumulate", false}}, "loss");
@@ -83,14 +82,9 @@ class Writer {
   TensorId product(TensorId x, TensorId w, std::int64_t in, std::int64_t out, const std::string& name) {
     auto dims = builder_.program().shape(x).dims();
     dims.back() = out;
-    const Attributes attrs{{"batch", 1},
-                           {"m", batch_ * seq_},
-                           {"n", out},
-                           {"k", in},
-                           {"trans_a", false},
-                           {"trans_b", true},
-                           {"accumulate", false},
-                           {"looped", false}};
+    const Attributes attrs{
+        {"batch", 1},      {"m", batch_ * seq_},  {"n", out},       {"k", in}, {"trans_a", false},
+        {"trans_b", true}, {"accumulate", false}, {"looped", false}};
     return builder_.op(ops::kMatmul, {x, w}, attrs, name, {core::Shape(dims)});
   }
 
@@ -110,9 +104,8 @@ class Writer {
     const auto scope = builder_.scope("attention");
     const std::int64_t heads_width = config_.heads * config_.head_dim;
     const std::int64_t qkv_width = heads_width + 2 * config_.kv_heads * config_.head_dim;
-    Attributes heads{{"heads", config_.heads},
-                     {"kv_heads", config_.kv_heads},
-                     {"head_dim", config_.head_dim}};
+    Attributes heads{
+        {"heads", config_.heads}, {"kv_heads", config_.kv_heads}, {"head_dim", config_.head_dim}};
     TensorId qkv = program::kNone;  // [B, T, (H + 2K) D]
     {
       const auto part = builder_.scope("qkv");

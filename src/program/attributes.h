@@ -16,8 +16,8 @@ namespace rooflm::program {
 using AttributeValue = std::variant<std::int64_t, double, bool>;
 
 /// Named values of one op ("heads" = 12, "eps" = 1e-5, "accumulate" = true). Names are string literals. Few
-/// entries: a linear search is faster than a map. A value is read as what it was set as; std::logic_error when
-/// it is not there or of another type, since an op's builder sets what its kernels read.
+/// entries: a linear search is faster than a map. A value is read as what it was set as; std::logic_error
+/// when it is not there or of another type, since an op's builder sets what its kernels read.
 class Attributes {
  public:
   using Entry = std::pair<std::string_view, AttributeValue>;

@@ -24,7 +24,9 @@ void split(const std::vector<PlainForm::Operand>& operands, std::vector<TensorId
 
 }  // namespace
 
-PlainForm::Operand PlainForm::input(std::size_t i) const { return operand(op_->inputs, op_->input_offset, i); }
+PlainForm::Operand PlainForm::input(std::size_t i) const {
+  return operand(op_->inputs, op_->input_offset, i);
+}
 PlainForm::Operand PlainForm::output(std::size_t i) const {
   return operand(op_->outputs, op_->output_offset, i);
 }

@@ -8,10 +8,10 @@
 
 namespace rooflm::program {
 
-/// Handed to OpDef::plain, which emits plain ops on the operands of the fused op. They need no memory of their
-/// own: each writes an output of the fused op, which later ones may read, or write once more in the place of
-/// what they read. They run in the order in which they are emitted, also where output 0 of the fused op takes
-/// the place of OpDef::in_place_input.
+/// Handed to OpDef::plain, which emits plain ops on the operands of the fused op. They need no memory of
+/// their own: each writes an output of the fused op, which later ones may read, or write once more in the
+/// place of what they read. They run in the order in which they are emitted, also where output 0 of the fused
+/// op takes the place of OpDef::in_place_input.
 class PlainForm {
  public:
   PlainForm(const Program& program, const Op& op) : program_(&program), op_(&op) {}

@@ -53,8 +53,9 @@ std::string_view name_of(Lane lane) {
 }
 
 std::string_view name_of(Work work) {
-  constexpr std::array<std::string_view, 10> kNames{"matmul", "attention",   "norm", "softmax",   "loss",
-                                                    "embedding", "elementwise", "copy", "optimizer", "collective"};
+  constexpr std::array<std::string_view, 10> kNames{"matmul",    "attention", "norm",        "softmax",
+                                                    "loss",      "embedding", "elementwise", "copy",
+                                                    "optimizer", "collective"};
   return kNames.at(static_cast<std::size_t>(work));
 }
 
@@ -174,9 +175,10 @@ void check_lanes(const Program& program) {
       const bool is_earlier = wait >= 0 && static_cast<std::size_t>(wait) < index;
       const Lane lane = is_earlier ? program.ops[static_cast<std::size_t>(wait)].lane : op.lane;
       if (lane == Lane::compute || lane == op.lane) {
-        throw std::logic_error(fmt::format("op {} ({}) on the lane {} waits for op {}, which is not before it on "
-                                           "a lane beside it",
-                                           index, op.def->name, name_of(op.lane), wait));
+        throw std::logic_error(
+            fmt::format("op {} ({}) on the lane {} waits for op {}, which is not before it on "
+                        "a lane beside it",
+                        index, op.def->name, name_of(op.lane), wait));
       }
     }
   }

@@ -110,7 +110,8 @@ struct UpdateLayout {
   std::size_t moments = 0;  ///< of the gradient, kept per weight
 };
 
-/// What kind of operation this is: pure descriptions, no device code. One file in program/ops/ for each family.
+/// What kind of operation this is: pure descriptions, no device code. One file in program/ops/ for each
+/// family.
 struct OpDef {
   std::string_view name;
   Work work = Work::elementwise;
@@ -186,9 +187,9 @@ Cost cost_of(const Program& program, const Op& op);
 std::vector<int> done_by(const Program& program);
 
 /// Throws std::logic_error when an op reads a transient tensor before any op wrote it, names a tensor that
-/// does not exist, or its outputs disagree with `infer`; when a wait is not for an earlier op of a third lane,
-/// or when nothing waits for an op that runs beside others. Passes call it in tests, engines when they are
-/// made.
+/// does not exist, or its outputs disagree with `infer`; when a wait is not for an earlier op of a third
+/// lane, or when nothing waits for an op that runs beside others. Passes call it in tests, engines when they
+/// are made.
 void check(const Program& program);
 
 }  // namespace rooflm::program

@@ -1,8 +1,8 @@
 // The operands of an op that updates weights, by name.
 //
 // Inputs: hyper, norm or kNone, then for each tensor its weight, gradient and moments. Outputs: for each
-// tensor its weight and moments, then, with the attribute `copies`, a copy of each weight in the compute dtype
-// (kNone where a weight has none).
+// tensor its weight and moments, then, with the attribute `copies`, a copy of each weight in the compute
+// dtype (kNone where a weight has none).
 #pragma once
 
 #include <cstddef>

@@ -52,9 +52,7 @@ std::vector<TimedOp> timed_ops(const record::Reader& reader, std::int64_t run,
 
 }  // namespace
 
-std::optional<std::int64_t> layer_of(std::string_view scope) {
-  return core::Scope(scope).layer();
-}
+std::optional<std::int64_t> layer_of(std::string_view scope) { return core::Scope(scope).layer(); }
 
 bool is_on_gpu(const RunData& run) { return run.setting("device").starts_with("cuda"); }
 

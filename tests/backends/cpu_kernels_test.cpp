@@ -135,9 +135,9 @@ TEST(CpuKernels, CasesCoverEveryOpButAttention) {
 }
 
 /// A fused kernel computes what the plain ops of its definition do, with output 0 in a place of its own and,
-/// where it may be, in that of an input. In fp32 nothing is rounded in between, so the numbers are the same bit
-/// for bit; but for a product and a sum that become one operation where they meet: the residual gradient after
-/// a norm's.
+/// where it may be, in that of an input. In fp32 nothing is rounded in between, so the numbers are the same
+/// bit for bit; but for a product and a sum that become one operation where they meet: the residual gradient
+/// after a norm's.
 TEST_P(CpuKernelsOf, FusedMatchesItsPlainOps) {
   const auto& [sizes, dtype] = GetParam();
   std::set<std::string_view> checked;

@@ -20,16 +20,13 @@ using program::TensorId;
 
 Attributes product(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k, bool trans_b,
                    bool looped = false) {
-  return {{"batch", batch}, {"m", m},
-          {"n", n},         {"k", k},
-          {"trans_a", false},           {"trans_b", trans_b},
-          {"accumulate", false},        {"looped", looped}};
+  return {
+      {"batch", batch},      {"m", m},          {"n", n}, {"k", k}, {"trans_a", false}, {"trans_b", trans_b},
+      {"accumulate", false}, {"looped", looped}};
 }
 
 Attributes heads_of(const Sizes& s, bool grouped) {
-  return {{"heads", s.heads},
-          {"kv_heads", grouped ? s.kv_heads : s.heads},
-          {"head_dim", s.head_dim}};
+  return {{"heads", s.heads}, {"kv_heads", grouped ? s.kv_heads : s.heads}, {"head_dim", s.head_dim}};
 }
 std::int64_t packed_width(const Sizes& s, bool grouped) {
   return (s.heads + 2 * (grouped ? s.kv_heads : s.heads)) * s.head_dim;
@@ -87,9 +84,8 @@ void add_batched(std::vector<Case>& cases, const Sizes& s) {
     cases.push_back(w.done({y}));
     CaseWriter m(looped ? "causal_softmax looped" : "causal_softmax");
     const TensorId x = m.activation({s.batch, s.heads, s.seq, s.seq});
-    const Attributes attrs{{"scale", 1 / std::sqrt(number(s.head_dim))},
-                           {"looped", looped},
-                           {"batch", s.batch * s.kv_heads}};
+    const Attributes attrs{
+        {"scale", 1 / std::sqrt(number(s.head_dim))}, {"looped", looped}, {"batch", s.batch * s.kv_heads}};
     cases.push_back(m.done(m.op(ops::kCausalSoftmax, {x}, attrs)));
   }
 }

@@ -57,8 +57,7 @@ void add_token_cases(std::vector<Case>& cases, const Sizes& s) {
   {
     CaseWriter w("cross_entropy");
     const std::int64_t rows = s.batch * s.seq;
-    const Attributes attrs{
-        {"rows", rows}, {"valid", s.vocab}, {"grad_scale", 1 / number(rows)}};
+    const Attributes attrs{{"rows", rows}, {"valid", s.vocab}, {"grad_scale", 1 / number(rows)}};
     const TensorId logits = w.activation({rows, s.padded_vocab});
     const TensorId losses = w.op(ops::kCrossEntropy, {logits, w.ids({rows}, s.vocab)}, attrs)[0];
     cases.push_back(w.done({losses}));
@@ -70,8 +69,7 @@ void add_token_cases(std::vector<Case>& cases, const Sizes& s) {
   {
     CaseWriter w("cross_entropy scaled");
     const std::int64_t rows = s.batch * s.seq;
-    const Attributes attrs{
-        {"rows", rows}, {"valid", s.vocab}, {"grad_scale", 1 / number(rows)}};
+    const Attributes attrs{{"rows", rows}, {"valid", s.vocab}, {"grad_scale", 1 / number(rows)}};
     const TensorId logits = w.activation({rows, s.padded_vocab});
     const TensorId targets = w.ids({rows}, s.vocab);
     const TensorId lse = w.add("lse", {rows}, Role::activation, true);
@@ -144,8 +142,7 @@ void add_optimizer_cases(std::vector<Case>& cases, const Sizes& s, bool clipped,
     const TensorId hyper = w.add("hyper", {4}, Role::input, true);
     w.fix(hyper, {0.01, 0.19, 0.05, 0});
     const TensorId norm = clipped ? w.op(ops::kGlobalNorm, {a.g, b.g})[0] : program::kNone;
-    Attributes attrs{
-        {"weight_decay", 0.1}, {"max_norm", clipped ? 0.5 : 0.0}, {"copies", copies}};
+    Attributes attrs{{"weight_decay", 0.1}, {"max_norm", clipped ? 0.5 : 0.0}, {"copies", copies}};
     std::vector<TensorId> outputs;
     if (adamw) {
       attrs.set("beta1", 0.9);

@@ -168,6 +168,27 @@ TEST_P(Trace, PlannedMemoryBalances) {
   EXPECT_EQ(peak - live, plan.peak_live_bytes);
 }
 
+/// Tensors that share memory are never alive at once: the roles of what is alive add up to what is alive.
+TEST_P(Trace, SharedMemoryHasOneOwnerAtATime) {
+  const auto program = Stepper::program(GetParam());
+  const auto plan = passes::plan_memory(program);
+  std::map<int, std::int64_t> owner;  // of each storage
+  std::size_t shared = 0;
+  for (const auto& event : trace::planned_memory_events(program, plan)) {
+    const int storage = plan.storage_of[static_cast<std::size_t>(event.tensor.value())];
+    if (storage < 0) continue;
+    if (event.bytes > 0) {
+      EXPECT_TRUE(owner.emplace(storage, event.tensor.value()).second) << "tensor " << *event.tensor;
+    } else {
+      EXPECT_EQ(owner.at(storage), event.tensor);
+      owner.erase(storage);
+    }
+    shared += plan.storages[static_cast<std::size_t>(storage)].tensors.size() > 1 ? 1 : 0;
+  }
+  EXPECT_TRUE(owner.empty());
+  EXPECT_GT(shared, 0U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Engines, Trace, testing::Values(EngineKind::eager, EngineKind::fused),
                          [](const auto& kind) { return std::string(compile::name_of(kind.param)); });
 

@@ -15,12 +15,12 @@ namespace {
 
 namespace ops = program::ops;
 using core::DType;
+using program::is_update;
 using program::Op;
 using program::Program;
 using program::Role;
 using program::Tensor;
 using program::TensorId;
-using program::is_update;
 
 /// Planes begin on borders that kernels can read 16 bytes at a time from.
 constexpr std::int64_t kPlaneUnit = 8;

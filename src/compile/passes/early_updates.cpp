@@ -113,8 +113,8 @@ std::unordered_map<int, std::vector<Op>> by_place(const Program& p) {
     const UpdateView update(op);
     int place = -1;
     for (std::size_t i = 0; i < update.count(); ++i) {
-      place = std::max({place, last_use(update.gradient(i)), last_use(update.weight(i)),
-                        last_use(update.copy(i))});
+      place = std::max(
+          {place, last_use(update.gradient(i)), last_use(update.weight(i)), last_use(update.copy(i))});
     }
     updates[place].push_back(op);
   }
@@ -156,8 +156,8 @@ std::size_t choose_lanes(Program& p) {
   return last;
 }
 
-/// After each kWindows-th of the parameters, `compute` waits for what the background was given one such window
-/// before; the last update waits for all of it.
+/// After each kWindows-th of the parameters, `compute` waits for what the background was given one such
+/// window before; the last update waits for all of it.
 void set_waits(Program& p, std::size_t last_update) {
   std::int64_t all = 0;
   for (const Op& op : p.ops) {

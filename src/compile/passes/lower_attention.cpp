@@ -31,14 +31,9 @@ void lower_to_products(program::Builder& b, const Op& op, bool looped) {
   const std::int64_t seq = qkv_shape[1];
   const std::int64_t rows = heads / kv_heads * seq;  // of queries that share a key head
   const auto product = [&](std::int64_t n, std::int64_t k, bool trans_b) {
-    return Attributes{{"batch", batch * kv_heads},
-                      {"m", rows},
-                      {"n", n},
-                      {"k", k},
-                      {"trans_a", false},
-                      {"trans_b", trans_b},
-                      {"accumulate", false},
-                      {"looped", looped}};
+    return Attributes{
+        {"batch", batch * kv_heads}, {"m", rows},           {"n", n},          {"k", k}, {"trans_a", false},
+        {"trans_b", trans_b},        {"accumulate", false}, {"looped", looped}};
   };
   const auto outer = b.scope(op.scope);
   std::vector<TensorId> qkv;

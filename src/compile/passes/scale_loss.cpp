@@ -13,11 +13,11 @@ namespace rooflm::passes {
 namespace {
 
 namespace ops = program::ops;
+using program::is_update;
 using program::Op;
 using program::Program;
 using program::Role;
 using program::TensorId;
-using program::is_update;
 using program::UpdateOperands;
 using program::UpdateView;
 

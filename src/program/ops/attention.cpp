@@ -64,10 +64,16 @@ Cost cost_flash_backward(const Program& p, const Op& op) {
 
 }  // namespace
 
-const OpDef kAttention{.name = "attention", .work = Work::attention, .infer = infer_attention, .cost = cost_attention};
-const OpDef kFlashAttention{
-    .name = "flash_attention", .work = Work::attention, .infer = infer_flash, .cost = cost_attention, .gradient = gradient_flash};
-const OpDef kFlashAttentionBackward{
-    .name = "flash_attention_backward", .work = Work::attention, .infer = infer_flash_backward, .cost = cost_flash_backward};
+const OpDef kAttention{
+    .name = "attention", .work = Work::attention, .infer = infer_attention, .cost = cost_attention};
+const OpDef kFlashAttention{.name = "flash_attention",
+                            .work = Work::attention,
+                            .infer = infer_flash,
+                            .cost = cost_attention,
+                            .gradient = gradient_flash};
+const OpDef kFlashAttentionBackward{.name = "flash_attention_backward",
+                                    .work = Work::attention,
+                                    .infer = infer_flash_backward,
+                                    .cost = cost_flash_backward};
 
 }  // namespace rooflm::program::ops

@@ -93,18 +93,22 @@ Cost cost_mean(const Program& p, const Op& op) {
 
 }  // namespace
 
-const OpDef kCrossEntropy{.name = "cross_entropy", .work = Work::loss,
+const OpDef kCrossEntropy{.name = "cross_entropy",
+                          .work = Work::loss,
                           .infer = infer_cross_entropy,
                           .cost = cost_cross_entropy,
                           .gradient = gradient_cross_entropy};
-const OpDef kCrossEntropyBackward{.name = "cross_entropy_backward", .work = Work::loss,
+const OpDef kCrossEntropyBackward{.name = "cross_entropy_backward",
+                                  .work = Work::loss,
                                   .infer = infer_cross_entropy_backward,
                                   .cost = cost_cross_entropy_backward,
                                   .in_place_input = 0};
-const OpDef kCrossEntropyWithGradient{.name = "cross_entropy_with_gradient", .work = Work::loss,
+const OpDef kCrossEntropyWithGradient{.name = "cross_entropy_with_gradient",
+                                      .work = Work::loss,
                                       .infer = infer_cross_entropy_with_gradient,
                                       .cost = cost_cross_entropy_with_gradient,
-                                      .in_place_input = 0, .plain = plain_cross_entropy_with_gradient};
+                                      .in_place_input = 0,
+                                      .plain = plain_cross_entropy_with_gradient};
 const OpDef kMean{.name = "mean", .work = Work::loss, .infer = infer_mean, .cost = cost_mean};
 
 }  // namespace rooflm::program::ops

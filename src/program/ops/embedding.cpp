@@ -34,9 +34,7 @@ Cost cost_embedding(const Program& p, const Op& op) {
 void gradient_embedding(GradientContext& g) {
   const auto target = g.weight_target(1);
   g.emit_into(kEmbeddingBackward, {g.input(0), g.gradient(0)},
-              {{"vocab", g.program().shape(g.input(1))[0]},
-               {"accumulate", target.accumulate}},
-              {target.id});
+              {{"vocab", g.program().shape(g.input(1))[0]}, {"accumulate", target.accumulate}}, {target.id});
 }
 
 std::vector<Tensor> infer_embedding_backward(const Program& p, const Op& op) {
@@ -78,8 +76,7 @@ void gradient_add_positions(GradientContext& g) {
   g.propagate(0, g.gradient(0));
   const auto target = g.weight_target(1);
   g.emit_into(kAddPositionsBackward, {g.gradient(0)},
-              {{"positions", g.program().shape(g.input(1))[0]},
-               {"accumulate", target.accumulate}},
+              {{"positions", g.program().shape(g.input(1))[0]}, {"accumulate", target.accumulate}},
               {target.id});
 }
 
@@ -113,19 +110,32 @@ Cost cost_embedding_positions(const Program& p, const Op& op) {
 
 }  // namespace
 
-const OpDef kEmbedding{
-    .name = "embedding", .work = Work::embedding, .infer = infer_embedding, .cost = cost_embedding, .gradient = gradient_embedding, .weights_in_compute_dtype = true};
-const OpDef kEmbeddingBackward{
-    .name = "embedding_backward", .work = Work::embedding, .infer = infer_embedding_backward, .cost = cost_embedding_backward};
-const OpDef kAddPositions{.name = "add_positions", .work = Work::embedding,
+const OpDef kEmbedding{.name = "embedding",
+                       .work = Work::embedding,
+                       .infer = infer_embedding,
+                       .cost = cost_embedding,
+                       .gradient = gradient_embedding,
+                       .weights_in_compute_dtype = true};
+const OpDef kEmbeddingBackward{.name = "embedding_backward",
+                               .work = Work::embedding,
+                               .infer = infer_embedding_backward,
+                               .cost = cost_embedding_backward};
+const OpDef kAddPositions{.name = "add_positions",
+                          .work = Work::embedding,
                           .infer = infer_add_positions,
                           .cost = cost_add_positions,
                           .gradient = gradient_add_positions,
-                          .in_place_input = 0, .weights_in_compute_dtype = true};
-const OpDef kAddPositionsBackward{.name = "add_positions_backward", .work = Work::embedding,
+                          .in_place_input = 0,
+                          .weights_in_compute_dtype = true};
+const OpDef kAddPositionsBackward{.name = "add_positions_backward",
+                                  .work = Work::embedding,
                                   .infer = infer_add_positions_backward,
                                   .cost = cost_add_positions_backward};
-const OpDef kEmbeddingPositions{
-    .name = "embedding_positions", .work = Work::embedding, .infer = infer_embedding_positions, .cost = cost_embedding_positions, .weights_in_compute_dtype = true, .plain = plain_embedding_positions};
+const OpDef kEmbeddingPositions{.name = "embedding_positions",
+                                .work = Work::embedding,
+                                .infer = infer_embedding_positions,
+                                .cost = cost_embedding_positions,
+                                .weights_in_compute_dtype = true,
+                                .plain = plain_embedding_positions};
 
 }  // namespace rooflm::program::ops

@@ -61,11 +61,18 @@ void gradient_merge(GradientContext& g) {
 
 }  // namespace
 
-const OpDef kSplitHeads{
-    .name = "split_heads", .work = Work::copy, .infer = infer_split, .cost = cost_copy, .gradient = gradient_split};
+const OpDef kSplitHeads{.name = "split_heads",
+                        .work = Work::copy,
+                        .infer = infer_split,
+                        .cost = cost_copy,
+                        .gradient = gradient_split};
 const OpDef kJoinHeads{.name = "join_heads", .work = Work::copy, .infer = infer_join, .cost = cost_copy};
-const OpDef kMergeHeads{
-    .name = "merge_heads", .work = Work::copy, .infer = infer_merge, .cost = cost_copy, .gradient = gradient_merge};
-const OpDef kUnmergeHeads{.name = "unmerge_heads", .work = Work::copy, .infer = infer_unmerge, .cost = cost_copy};
+const OpDef kMergeHeads{.name = "merge_heads",
+                        .work = Work::copy,
+                        .infer = infer_merge,
+                        .cost = cost_copy,
+                        .gradient = gradient_merge};
+const OpDef kUnmergeHeads{
+    .name = "unmerge_heads", .work = Work::copy, .infer = infer_unmerge, .cost = cost_copy};
 
 }  // namespace rooflm::program::ops

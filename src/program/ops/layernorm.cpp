@@ -87,15 +87,22 @@ Cost cost_add_layernorm(const Program& p, const Op& op) {
 
 }  // namespace
 
-const OpDef kLayerNorm{.name = "layernorm", .work = Work::norm,
+const OpDef kLayerNorm{.name = "layernorm",
+                       .work = Work::norm,
                        .infer = infer_layernorm,
                        .cost = cost_layernorm,
                        .gradient = gradient_layernorm,
                        .cheap_to_recompute = true};
-const OpDef kLayerNormBackward{.name = "layernorm_backward", .work = Work::norm,
+const OpDef kLayerNormBackward{.name = "layernorm_backward",
+                               .work = Work::norm,
                                .infer = infer_layernorm_backward,
                                .cost = cost_layernorm_backward,
-                               .in_place_input = 0, .plain = plain_layernorm_backward};
-const OpDef kAddLayerNorm{.name = "add_layernorm", .work = Work::norm, .infer = infer_add_layernorm, .cost = cost_add_layernorm, .plain = plain_add_layernorm};
+                               .in_place_input = 0,
+                               .plain = plain_layernorm_backward};
+const OpDef kAddLayerNorm{.name = "add_layernorm",
+                          .work = Work::norm,
+                          .infer = infer_add_layernorm,
+                          .cost = cost_add_layernorm,
+                          .plain = plain_add_layernorm};
 
 }  // namespace rooflm::program::ops

@@ -26,6 +26,7 @@ Cost cost_loss_scale(const Program&, const Op&) { return {.elementwise_flop = 2}
 
 }  // namespace
 
-const OpDef kLossScale{.name = "loss_scale", .work = Work::optimizer, .infer = infer_loss_scale, .cost = cost_loss_scale};
+const OpDef kLossScale{
+    .name = "loss_scale", .work = Work::optimizer, .infer = infer_loss_scale, .cost = cost_loss_scale};
 
 }  // namespace rooflm::program::ops

@@ -178,11 +178,27 @@ std::vector<Tensor> infer_bias_backward(const Program& p, const Op& op) {
 
 }  // namespace
 
-const OpDef kMatmul{
-    .name = "matmul", .work = Work::matmul, .infer = infer_matmul, .cost = cost_matmul, .gradient = gradient_matmul, .weights_in_compute_dtype = true, .bias_input = 2, .plain = plain_matmul};
-const OpDef kMatmulGelu{.name = "matmul_gelu", .work = Work::matmul, .infer = infer_matmul_gelu, .cost = cost_matmul_gelu, .weights_in_compute_dtype = true, .bias_input = 2, .plain = plain_matmul_gelu};
-const OpDef kMatmulGeluBackward{
-    .name = "matmul_gelu_backward", .work = Work::matmul, .infer = infer_matmul_gelu_backward, .cost = cost_matmul_gelu_backward, .weights_in_compute_dtype = true, .plain = plain_matmul_gelu_backward};
+const OpDef kMatmul{.name = "matmul",
+                    .work = Work::matmul,
+                    .infer = infer_matmul,
+                    .cost = cost_matmul,
+                    .gradient = gradient_matmul,
+                    .weights_in_compute_dtype = true,
+                    .bias_input = 2,
+                    .plain = plain_matmul};
+const OpDef kMatmulGelu{.name = "matmul_gelu",
+                        .work = Work::matmul,
+                        .infer = infer_matmul_gelu,
+                        .cost = cost_matmul_gelu,
+                        .weights_in_compute_dtype = true,
+                        .bias_input = 2,
+                        .plain = plain_matmul_gelu};
+const OpDef kMatmulGeluBackward{.name = "matmul_gelu_backward",
+                                .work = Work::matmul,
+                                .infer = infer_matmul_gelu_backward,
+                                .cost = cost_matmul_gelu_backward,
+                                .weights_in_compute_dtype = true,
+                                .plain = plain_matmul_gelu_backward};
 const OpDef kBiasAdd{.name = "bias_add",
                      .infer = infer_bias_add,
                      .cost = cost_per_element,

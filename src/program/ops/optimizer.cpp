@@ -68,8 +68,19 @@ Cost cost_sgd(const Program& p, const Op& op) { return cost_update(p, op, 4); }
 
 }  // namespace
 
-const OpDef kGlobalNorm{.name = "global_norm", .work = Work::optimizer, .infer = infer_global_norm, .cost = cost_global_norm};
-const OpDef kAdamW{.name = "adamw", .work = Work::optimizer, .infer = infer_update, .cost = cost_adamw, .update = UpdateLayout{.moments = 2}, .plain = plain_update};
-const OpDef kSgd{.name = "sgd", .work = Work::optimizer, .infer = infer_update, .cost = cost_sgd, .update = UpdateLayout{.moments = 0}, .plain = plain_update};
+const OpDef kGlobalNorm{
+    .name = "global_norm", .work = Work::optimizer, .infer = infer_global_norm, .cost = cost_global_norm};
+const OpDef kAdamW{.name = "adamw",
+                   .work = Work::optimizer,
+                   .infer = infer_update,
+                   .cost = cost_adamw,
+                   .update = UpdateLayout{.moments = 2},
+                   .plain = plain_update};
+const OpDef kSgd{.name = "sgd",
+                 .work = Work::optimizer,
+                 .infer = infer_update,
+                 .cost = cost_sgd,
+                 .update = UpdateLayout{.moments = 0},
+                 .plain = plain_update};
 
 }  // namespace rooflm::program::ops

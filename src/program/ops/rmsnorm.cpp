@@ -79,15 +79,22 @@ Cost cost_add_rmsnorm(const Program& p, const Op& op) {
 
 }  // namespace
 
-const OpDef kRmsNorm{.name = "rmsnorm", .work = Work::norm,
+const OpDef kRmsNorm{.name = "rmsnorm",
+                     .work = Work::norm,
                      .infer = infer_rmsnorm,
                      .cost = cost_rmsnorm,
                      .gradient = gradient_rmsnorm,
                      .cheap_to_recompute = true};
-const OpDef kRmsNormBackward{.name = "rmsnorm_backward", .work = Work::norm,
+const OpDef kRmsNormBackward{.name = "rmsnorm_backward",
+                             .work = Work::norm,
                              .infer = infer_rmsnorm_backward,
                              .cost = cost_rmsnorm_backward,
-                             .in_place_input = 0, .plain = plain_rmsnorm_backward};
-const OpDef kAddRmsNorm{.name = "add_rmsnorm", .work = Work::norm, .infer = infer_add_rmsnorm, .cost = cost_add_rmsnorm, .plain = plain_add_rmsnorm};
+                             .in_place_input = 0,
+                             .plain = plain_rmsnorm_backward};
+const OpDef kAddRmsNorm{.name = "add_rmsnorm",
+                        .work = Work::norm,
+                        .infer = infer_add_rmsnorm,
+                        .cost = cost_add_rmsnorm,
+                        .plain = plain_add_rmsnorm};
 
 }  // namespace rooflm::program::ops

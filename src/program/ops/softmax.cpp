@@ -30,13 +30,15 @@ Cost cost_softmax_backward(const Program& p, const Op& op) { return cost_softmax
 
 }  // namespace
 
-const OpDef kCausalSoftmax{.name = "causal_softmax", .work = Work::softmax,
+const OpDef kCausalSoftmax{.name = "causal_softmax",
+                           .work = Work::softmax,
                            .infer = infer_softmax,
                            .cost = cost_softmax,
                            .gradient = gradient_softmax,
                            .in_place_input = 0,
                            .cheap_to_recompute = true};
-const OpDef kCausalSoftmaxBackward{.name = "causal_softmax_backward", .work = Work::softmax,
+const OpDef kCausalSoftmaxBackward{.name = "causal_softmax_backward",
+                                   .work = Work::softmax,
                                    .infer = infer_softmax,
                                    .cost = cost_softmax_backward,
                                    .in_place_input = 0};

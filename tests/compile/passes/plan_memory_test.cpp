@@ -59,7 +59,8 @@ void expect_sound(const program::Program& p, const MemoryPlan& plan) {
   for (std::size_t i = 0; i < plan.storages.size(); ++i) {
     const passes::Storage& a = plan.storages[i];
     EXPECT_LE(a.offset + a.bytes, plan.arena_bytes);
-    for (int op = a.lifetime.first; op <= a.lifetime.last; ++op) live[static_cast<std::size_t>(op)] += a.bytes;
+    for (int op = a.lifetime.first; op <= a.lifetime.last; ++op)
+      live[static_cast<std::size_t>(op)] += a.bytes;
     for (const program::TensorId id : a.tensors) {
       EXPECT_EQ(plan.storage_of[static_cast<std::size_t>(id)], static_cast<int>(i));
       EXPECT_LE(p.tensor(id).bytes(), a.bytes);
