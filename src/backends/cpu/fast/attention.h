@@ -30,17 +30,18 @@ std::size_t attention_backward_scratch_bytes(const AttentionShape& shape);
 /// H, T]. Nothing may alias. Scores, softmax and sums are fp32. Results do not depend on the thread count.
 /// Dao et al., "FlashAttention", NeurIPS 2022. Throws core::UsageError on extents that do not fit.
 template <Storage S>
-void attention_forward(const AttentionShape& shape, const S* qkv, S* o, float* lse, void* scratch);
+[[gnu::noipa]] void attention_forward(const AttentionShape& shape, const S* qkv, S* o, float* lse,
+                                      void* scratch);
 
 /// Gradient of the above: d_qkv (layout of qkv, fully written) from d_o (layout of o), recomputing the scores
 /// tile by tile from qkv and lse. Nothing may alias. Results do not depend on the thread count.
 template <Storage S>
-void attention_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* o, const float* lse,
-                        S* d_qkv, void* scratch);
+[[gnu::noipa]] void attention_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* o,
+                                       const float* lse, S* d_qkv, void* scratch);
 
 /// Multiply-adds x 2 of the forward and of the backward pass (2 and 5 products of T x T x D per head, half of
 /// it when causal), counting only what is on or below the diagonal.
-double attention_forward_flop(const AttentionShape& shape);
-double attention_backward_flop(const AttentionShape& shape);
+[[gnu::noipa]] double attention_forward_flop(const AttentionShape& shape);
+[[gnu::noipa]] double attention_backward_flop(const AttentionShape& shape);
 
 }  // namespace rooflm::backends::cpu

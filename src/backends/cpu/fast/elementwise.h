@@ -9,25 +9,25 @@ namespace rooflm::backends::cpu {
 
 /// y = a + b, rounded once to the storage type. y may alias a or b.
 template <Storage S>
-void add(std::int64_t n, const S* a, const S* b, S* y);
+[[gnu::noipa]] void add(std::int64_t n, const S* a, const S* b, S* y);
 
 /// y += x with y f32.
 template <Storage S>
-void accumulate(std::int64_t n, const S* x, float* y);
+[[gnu::noipa]] void accumulate(std::int64_t n, const S* x, float* y);
 
 /// y = factor * x. y may alias x.
 template <Storage S>
-void scale(std::int64_t n, float factor, const S* x, S* y);
+[[gnu::noipa]] void scale(std::int64_t n, float factor, const S* x, S* y);
 
 /// y = value.
 template <Storage S>
-void fill(std::int64_t n, float value, S* y);
+[[gnu::noipa]] void fill(std::int64_t n, float value, S* y);
 
 /// y = x in the other storage type, to nearest, ties to even (subnormal results may become zero).
-void cast(std::int64_t n, const float* x, core::Bf16* y);
-void cast(std::int64_t n, const core::Bf16* x, float* y);
+[[gnu::noipa]] void cast(std::int64_t n, const float* x, core::Bf16* y);
+[[gnu::noipa]] void cast(std::int64_t n, const core::Bf16* x, float* y);
 
 /// Copies n bytes with all threads; no overlap.
-void copy_bytes(std::int64_t n, const void* from, void* to);
+[[gnu::noipa]] void copy_bytes(std::int64_t n, const void* from, void* to);
 
 }  // namespace rooflm::backends::cpu

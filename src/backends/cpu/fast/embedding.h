@@ -17,18 +17,19 @@ struct EmbeddingShape {
 /// y[b, t, :] = table[tokens[b, t], :] (+ positions[t, :]). table [vocab, cols], positions [>= seq, cols] or
 /// null, y [batch, seq, cols]. Tokens must be valid rows: the caller checks.
 template <Storage S>
-void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, const S* table,
-                       const S* positions, S* y);
+[[gnu::noipa]] void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, const S* table,
+                                      const S* positions, S* y);
 
 /// dtable[tokens[b, t], :] += dy[b, t, :] in the order of (b, t), whatever the thread count; dtable f32
 /// [vocab, cols], other rows untouched.
 template <Storage S>
-void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens, const S* dy, float* dtable);
+[[gnu::noipa]] void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens, const S* dy,
+                                       float* dtable);
 
 /// dpositions[t, :] (+)= sum over b of dy[b, t, :]; dpositions f32 [>= seq, cols], rows from seq on
 /// untouched.
 template <Storage S>
-void position_embedding_backward(const EmbeddingShape& shape, const S* dy, float* dpositions,
-                                 bool accumulate);
+[[gnu::noipa]] void position_embedding_backward(const EmbeddingShape& shape, const S* dy, float* dpositions,
+                                                bool accumulate);
 
 }  // namespace rooflm::backends::cpu

@@ -19,18 +19,20 @@ struct LossShape {
 /// targets i32 [rows] in [0, valid), or negative: such a row has loss 0 and gradient 0. losses and lse f32
 /// [rows].
 template <Storage S>
-void cross_entropy_forward(const LossShape& shape, const S* logits, const std::int32_t* targets,
-                           float* losses, float* lse);
+[[gnu::noipa]] void cross_entropy_forward(const LossShape& shape, const S* logits,
+                                          const std::int32_t* targets, float* losses, float* lse);
 
 /// dlogits[r, j] = (exp(logits[r, j] - lse[r]) - [j == targets[r]]) * scale; dlogits may be logits (in
 /// place).
 template <Storage S>
-void cross_entropy_backward(const LossShape& shape, const S* logits, const std::int32_t* targets,
-                            const float* lse, float scale, S* dlogits);
+[[gnu::noipa]] void cross_entropy_backward(const LossShape& shape, const S* logits,
+                                           const std::int32_t* targets, const float* lse, float scale,
+                                           S* dlogits);
 
 /// Both, row by row while the row is in cache; logits become dlogits. The same bits as one after the other.
 template <Storage S>
-void cross_entropy_forward_backward(const LossShape& shape, S* logits, const std::int32_t* targets,
-                                    float scale, float* losses, float* lse);
+[[gnu::noipa]] void cross_entropy_forward_backward(const LossShape& shape, S* logits,
+                                                   const std::int32_t* targets, float scale, float* losses,
+                                                   float* lse);
 
 }  // namespace rooflm::backends::cpu

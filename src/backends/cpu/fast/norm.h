@@ -27,11 +27,11 @@ struct NormForward {
 /// y = (s - mean(s)) * rstd * weight + bias with s = x (+ residual), rstd = 1/sqrt(var(s) + eps), var over
 /// cols without Bessel's correction. Bit-identical to add() followed by the norm without residual.
 template <Storage S>
-void layernorm_forward(const NormForward<S>& a);
+[[gnu::noipa]] void layernorm_forward(const NormForward<S>& a);
 
 /// y = s * rstd * weight, rstd = 1/sqrt(mean(s^2) + eps).
 template <Storage S>
-void rmsnorm_forward(const NormForward<S>& a);
+[[gnu::noipa]] void rmsnorm_forward(const NormForward<S>& a);
 
 /// Arguments of a backward norm.
 template <Storage S>
@@ -57,11 +57,11 @@ std::size_t norm_backward_scratch_bytes(std::int64_t rows, std::int64_t cols);
 /// d_residual), dweight (+)= sum over rows of dy * n, dbias (+)= sum over rows of dy. Independent of the
 /// thread count.
 template <Storage S>
-void layernorm_backward(const NormBackward<S>& a, void* scratch);
+[[gnu::noipa]] void layernorm_backward(const NormBackward<S>& a, void* scratch);
 
 /// With n = x * rstd and g = dy * weight: dx = rstd * (g - n * mean(g * n)) (+ d_residual),
 /// dweight (+)= sum over rows of dy * n.
 template <Storage S>
-void rmsnorm_backward(const NormBackward<S>& a, void* scratch);
+[[gnu::noipa]] void rmsnorm_backward(const NormBackward<S>& a, void* scratch);
 
 }  // namespace rooflm::backends::cpu

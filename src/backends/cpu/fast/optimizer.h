@@ -23,8 +23,8 @@ struct AdamWStep {
 /// p = p (1 - lr weight_decay) - lr (m / bias_correction1) / (sqrt(v / bias_correction2) + eps), n elements,
 /// in place; p_bf16 (null: none) gets the new p rounded to bf16. Reads 16 and writes 12 (+2) bytes per
 /// element.
-void adamw_update(const AdamWStep& step, std::int64_t n, float* p, float* m, float* v, const float* g,
-                  core::Bf16* p_bf16);
+[[gnu::noipa]] void adamw_update(const AdamWStep& step, std::int64_t n, float* p, float* m, float* v,
+                                 const float* g, core::Bf16* p_bf16);
 
 /// Settings of one SGD step.
 struct SgdStep {
@@ -36,11 +36,11 @@ struct SgdStep {
 
 /// g' = g * grad_scale + weight_decay p; velocity = momentum velocity + g'; p -= lr velocity (without a
 /// velocity buffer: p -= lr g').
-void sgd_update(const SgdStep& step, std::int64_t n, float* p, float* velocity, const float* g,
-                core::Bf16* p_bf16);
+[[gnu::noipa]] void sgd_update(const SgdStep& step, std::int64_t n, float* p, float* velocity, const float* g,
+                               core::Bf16* p_bf16);
 
 /// Sum of g[i]^2 in double; the order of summation does not depend on the thread count. NaN and inf
 /// propagate.
-double sum_of_squares(std::int64_t n, const float* g);
+[[gnu::noipa]] double sum_of_squares(std::int64_t n, const float* g);
 
 }  // namespace rooflm::backends::cpu

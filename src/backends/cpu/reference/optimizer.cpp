@@ -82,7 +82,7 @@ void update_in_place(void* base, bool halved, std::int64_t count, std::int64_t i
   if (!halved) return update(static_cast<C*>(base) + i);
   auto* upper = static_cast<std::uint16_t*>(base) + i;
   auto* lower = upper + count;
-  std::array<C, kPiece> values;
+  alignas(64) std::array<C, kPiece> values;  // as all rows: Eigen rounds alike where borders do
   for (std::int64_t k = 0; k < n; ++k) {
     core::Halves halves;
     halves.upper = upper[k];
