@@ -45,7 +45,9 @@ class Values {
     return value;
   }
   [[nodiscard]] double number(std::string_view key) const {
-    return config_->number(key).value_or(std::stod("0" + std::string(field(key).initial)));
+    if (const auto value = config_->number(key)) return *value;
+    const std::string initial(field(key).initial);
+    return initial.empty() ? 0 : std::stod(initial);
   }
   [[nodiscard]] bool flag(std::string_view key) const {
     return config_->find(key) != nullptr ? config_->flag(key) : field(key).initial == "yes";
