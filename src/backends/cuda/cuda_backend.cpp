@@ -16,6 +16,7 @@
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/context.h"
+#include "backends/cuda/gemm.h"
 #include "backends/cuda/recording.h"
 #include "backends/cuda/rows/rows.h"
 
