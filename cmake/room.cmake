@@ -8,6 +8,7 @@ function(rooflm_room name)
     list(APPEND patterns "${folder}/*.cpp")
   endforeach()
   file(GLOB sources CONFIGURE_DEPENDS ${patterns})
+  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")  # of an executable: a test that links the room has its own
   add_library(rooflm_${name} STATIC ${sources} ${arg_EXTRA})
   target_link_libraries(rooflm_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
 endfunction()

@@ -1,21 +1,23 @@
 // rooflm bench: times forward, backward, optimizer and the whole step over a sweep.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <iterator>
+#include <array>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <utility>
 
-#include "cli/bench_row.h"
-#include "cli/bench_table.h"
 #include "cli/command_record.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/output.h"
+#include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/units.h"
 #include "lab/devices.h"
+#include "lab/run.h"
+#include "report/bench_rows.h"
 #include "train/signals.h"
 
 namespace rooflm::cli {
@@ -50,38 +52,49 @@ lab::RunSettings settings_from(const Options& options) {
   return settings;
 }
 
-void report_progress(const Row& row) {
-  const std::string status = row.text("status");
-  if (status == "oom") {
-    note("  out of memory: needs {}", core::format_bytes(row.number("needed_bytes")));
-  } else if (status == "success") {
-    note("  {:.1f} ms a step, {:.0f} tokens/s", row.number("step_ms_median"), row.number("tokens_per_s"));
+void report_progress(const lab::Point& point, const lab::RunOutcome& outcome) {
+  if (outcome.status == "oom") {
+    note("  out of memory: needs {}", core::format_bytes(outcome.needed_bytes));
+  } else if (outcome.step_s > 0) {
+    constexpr double kMs = 1e3;
+    note("  {:.1f} ms a step, {:.0f} tokens/s", kMs * outcome.step_s,
+         static_cast<double>(point.tokens()) / outcome.step_s);
   }
 }
 
-/// Measures the points until a signal asks to stop; returns that signal or 0.
-int run_points(const std::vector<lab::Point>& points, const lab::RunSettings& settings,
-               lab::CeilingBook& ceilings, std::vector<Row>& rows, record::Writer& record) {
+/// What became of a sweep.
+struct Progress {
+  int signal = 0;        ///< that asked to stop
+  std::size_t runs = 0;  ///< done
+  bool all_oom = true;
+};
+
+/// Measures the points until a signal asks to stop.
+Progress run_points(const std::vector<lab::Point>& points, const lab::RunSettings& settings,
+                    record::Writer& record) {
   const train::StopSignals signals;
+  lab::CeilingBook ceilings;
+  Progress progress;
   for (const lab::Point& point : points) {
-    note("[{}/{}] {}", rows.size() + 1, points.size(), lab::describe(point));
+    note("[{}/{}] {}", progress.runs + 1, points.size(), lab::describe(point));
     const lab::RunOutcome outcome = lab::run_point(point, settings, ceilings, record);
     if (outcome.status == "interrupted") {
-      note("interrupted: {} of {} configurations were measured", rows.size(), points.size());
-      return train::StopSignals::received();
+      note("interrupted: {} of {} configurations were measured", progress.runs, points.size());
+      progress.signal = train::StopSignals::received();
+      break;
     }
-    rows.push_back(bench_row(point, settings, outcome));
-    report_progress(rows.back());
+    ++progress.runs;
+    progress.all_oom = progress.all_oom && outcome.status == "oom";
+    report_progress(point, outcome);
   }
-  return 0;
+  return progress;
 }
 
-/// The rates that rows were divided by.
-std::vector<record::Ceiling> peaks_of(const lab::CeilingBook& ceilings) {
-  std::vector<record::Ceiling> peaks;
-  std::ranges::copy_if(ceilings.rows(), std::back_inserter(peaks),
-                       [](const record::Ceiling& row) { return row.what == "matmul"; });
-  return peaks;
+/// The table of what was measured, from the record.
+Table table_of(const std::filesystem::path& record) {
+  report::RecordSet set = report::load(std::array{record});
+  std::erase_if(set.runs, [](const report::RunData& run) { return run.run.status == "interrupted"; });
+  return report::bench_table(set);
 }
 
 int run(const Options& options) {
@@ -92,15 +105,11 @@ int run(const Options& options) {
   // A device that is not there is an error of the whole command, before anything is measured.
   for (const lab::Point& point : points) lab::make_backend(point);
   CommandRecord record(options.record, options.overwrite, "bench");
-  lab::CeilingBook ceilings;
-  std::vector<Row> rows;
-  const int signal = run_points(points, settings, ceilings, rows, record.writer());
+  const Progress progress = run_points(points, settings, record.writer());
   record.finish();
-  const bool all_oom =
-      std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.text("status") == "oom"; });
-  if (!rows.empty()) write_out(format_table(bench_table(std::move(rows), peaks_of(ceilings)), format));
-  if (signal != 0) return kSignalled + signal;
-  return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
+  if (progress.runs > 0) write_out(format_table(table_of(record.path()), format));
+  if (progress.signal != 0) return kSignalled + progress.signal;
+  return static_cast<int>(progress.all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }
 
 }  // namespace

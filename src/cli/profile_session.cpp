@@ -21,8 +21,8 @@ const OutputOptions& checked(const OutputOptions& output) {
 void report_progress(const lab::RunOutcome& outcome) {
   if (outcome.status == "oom") {
     note("  out of memory: needs {}", core::format_bytes(outcome.needed_bytes));
-  } else if (outcome.times) {
-    note("  {} a step", core::format_seconds(outcome.times->step.median));
+  } else if (outcome.step_s > 0) {
+    note("  {} a step", core::format_seconds(outcome.step_s));
   }
 }
 

@@ -88,9 +88,10 @@ std::vector<record::Ceiling> CeilingBook::raise(const Point& point, const std::s
 
 std::string describe_peak(const record::Ceiling& peak) {
   const std::string threads = peak.threads > 0 ? fmt::format("{} threads, ", peak.threads) : "";
-  return fmt::format("sustained matmul rate of {}: {}FLOP/s ({}{}, median of {}, interval {} to {})",
-                     peak.dtype, core::format_si(peak.value), threads, peak.problem, peak.samples,
-                     core::format_si(peak.ci_low), core::format_si(peak.ci_high));
+  return fmt::format(
+      "sustained matmul rate of {}, measured here: {}FLOP/s ({}{}, median of {}, interval {} to {})",
+      peak.dtype, core::format_si(peak.value), threads, peak.problem, peak.samples,
+      core::format_si(peak.ci_low), core::format_si(peak.ci_high));
 }
 
 }  // namespace rooflm::lab

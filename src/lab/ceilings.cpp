@@ -84,11 +84,10 @@ class SingleOp {
 };
 
 program::Op square_product(std::int64_t extent, bool tf32) {
-  const auto n = static_cast<double>(extent);
   program::Op op;
   op.def = &program::ops::kMatmul;
   op.inputs = {0, 1};
-  op.attrs = {{"batch", 1}, {"m", n}, {"n", n}, {"k", n}, {"tf32", tf32}};
+  op.attrs = {{"batch", 1}, {"m", extent}, {"n", extent}, {"k", extent}, {"tf32", tf32}};
   return op;
 }
 

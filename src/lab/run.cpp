@@ -21,6 +21,7 @@
 #include "lab/roofs.h"
 #include "lab/run_record.h"
 #include "lab/step_inputs.h"
+#include "measure/bench_runner.h"
 #include "measure/counters.h"
 #include "measure/drift.h"
 #include "measure/interleave.h"
@@ -109,7 +110,6 @@ class Run {
     write_ops(program, {});
     outcome_.needed_bytes = std::max(needed_bytes, outcome_.needed_bytes);
     fact("needed_bytes", outcome_.needed_bytes, "B");
-    fact("free_bytes", outcome_.free_bytes, "B");
     return end("oom");
   }
 
@@ -131,16 +131,14 @@ class Run {
     const engines::MemoryNeed need = engines::memory_need(program, point_->step.engine);
     const auto tokens = static_cast<double>(point_->tokens());
     outcome_.needed_bytes = static_cast<double>(need.total());
-    outcome_.model_flop =
+    const double model_flop =
         static_cast<double>(model::model_flop_per_token(point_->config, point_->seq)) * tokens;
-    outcome_.matmul_flop = static_cast<double>(step_totals(program).cost.matmul_flop);
-    outcome_.plan_bytes = static_cast<double>(need.transient_bytes);
-    outcome_.state_bytes = static_cast<double>(need.persistent_bytes);
     fact("tokens", tokens, "tokens");
-    fact("model_flop", outcome_.model_flop, "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
-    fact("matmul_flop", outcome_.matmul_flop, "flop");
-    fact("plan_bytes", outcome_.plan_bytes, "B");
-    fact("state_bytes", outcome_.state_bytes, "B");
+    fact("steps", settings_->max_steps, "");
+    fact("model_flop", model_flop, "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
+    fact("matmul_flop", static_cast<double>(step_totals(program).cost.matmul_flop), "flop");
+    fact("plan_bytes", static_cast<double>(need.transient_bytes), "B");
+    fact("state_bytes", static_cast<double>(need.persistent_bytes), "B");
     fact("needed_bytes", outcome_.needed_bytes, "B");
     if (const auto peak = device_.peak(compile::dtype_name(point_->step))) {
       fact("datasheet_flop_per_s", *peak, "flop/s",
@@ -174,8 +172,13 @@ class Run {
     ceilings_->measure({point_, 1},
                        settings_->observe ? CeilingBook::Wanted::all : CeilingBook::Wanted::products);
     for (std::size_t i = known; i < ceilings_->rows().size(); ++i) record_->add(ceilings_->rows()[i]);
-    outcome_.peak = ceilings_->products(*point_);
-    if (outcome_.peak) fact("peak_flop_per_s", outcome_.peak->value, "flop/s", describe_peak(*outcome_.peak));
+    write_peak();
+  }
+
+  void write_peak() {
+    if (const auto peak = ceilings_->products(*point_)) {
+      fact("peak_flop_per_s", peak->value, "flop/s", describe_peak(*peak));
+    }
   }
 
   /// Roofs are lower bounds: ceilings that the measured times beat were measured in a worse moment than the
@@ -197,8 +200,7 @@ class Run {
       roofs = perfmodel::predict_roofs(machine, program);
     }
     record_->add(outcome_.run, roofs);
-    outcome_.peak = ceilings_->products(*point_);
-    if (outcome_.peak) fact("peak_flop_per_s", outcome_.peak->value, "flop/s", describe_peak(*outcome_.peak));
+    write_peak();
   }
 
   void measure(program::Program program, backends::Backend& backend) {
@@ -236,7 +238,7 @@ class Run {
     }
     record_->add(outcome_.run, rows);
     write_uncertainty(result.stop_reason, result.others_share, result.step, result.clock);
-    outcome_.times = std::move(result);
+    outcome_.step_s = result.step.median;
     return false;
   }
 
@@ -284,9 +286,7 @@ class Run {
 
   void write_observer_cost(const core::Summary& plain, const std::vector<double>& observed) {
     if (plain.count == 0) return;
-    measure::BenchResult times;
-    times.step = plain;
-    outcome_.times = std::move(times);
+    outcome_.step_s = plain.median;
     if (observed.empty()) return;
     const double cost = core::median(observed) / plain.median - 1;
     fact("observer_cost", cost, "",
@@ -296,25 +296,21 @@ class Run {
 
   void write_memory(engines::Engine& engine, const engines::TensorStore& store,
                     std::optional<std::int64_t> resident_before) {
-    outcome_.peak_bytes =
+    const auto peak_bytes =
         static_cast<double>(store.bytes() + engine.io().bytes() + engine.peak_transient_bytes() +
                             store.backend().workspace_bytes());
-    fact("peak_bytes", *outcome_.peak_bytes, "B", "tensors, inputs and what kernels hold for themselves");
+    fact("peak_bytes", peak_bytes, "B", "tensors, inputs and what kernels hold for themselves");
     const auto resident_peak = measure::peak_resident_bytes();
     if (provider_->is_host() && resident_before && resident_peak) {
-      outcome_.rss_increase_bytes = static_cast<double>(*resident_peak - *resident_before);
-      fact("rss_increase_bytes", *outcome_.rss_increase_bytes, "B");
+      fact("rss_increase_bytes", static_cast<double>(*resident_peak - *resident_before), "B");
     }
-    outcome_.loss = engine.io().read<float>("loss").at(0);
-    fact("loss", *outcome_.loss, "nats");
+    if (outcome_.step_s > 0) fact("loss", engine.io().read<float>("loss").at(0), "nats");
   }
 
   /// Which kernels a choice among several fell on.
   void write_kernels(const engines::Engine& engine, const backends::Backend& backend) {
-    outcome_.attention_forward = engine.library_of(program::ops::kFlashAttention);
-    outcome_.attention_backward = engine.library_of(program::ops::kFlashAttentionBackward);
-    sentence("attention_forward", outcome_.attention_forward);
-    sentence("attention_backward", outcome_.attention_backward);
+    sentence("attention_forward", engine.library_of(program::ops::kFlashAttention));
+    sentence("attention_backward", engine.library_of(program::ops::kFlashAttentionBackward));
     const backends::GemmChoices choices = provider_->gemm_choices(backend);
     if (choices.first + choices.kept + choices.searched == 0) return;
     fact("gemm_search_s", choices.search_s, "s",

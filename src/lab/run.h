@@ -4,14 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lab/ceiling_book.h"
 #include "lab/point.h"
-#include "measure/bench_runner.h"
 #include "record/writer.h"
 
 namespace rooflm::lab {
@@ -35,11 +33,7 @@ struct RunOutcome {
   std::string status;    ///< "success", "planned" (a device that runs nothing), "oom", "interrupted"
   double needed_bytes = 0;
   double free_bytes = 0;  ///< what the plan had to fit; infinite for a plan without a limit
-  double model_flop = 0, matmul_flop = 0, plan_bytes = 0, state_bytes = 0;
-  std::optional<record::Ceiling> peak;        ///< that MFU divides by
-  std::optional<measure::BenchResult> times;  ///< of the plain steps
-  std::optional<double> peak_bytes, rss_increase_bytes, loss;
-  std::string attention_forward, attention_backward;  ///< whose kernels; "" where there is no choice
+  double step_s = 0;      ///< median of the plain steps
 };
 
 /// Runs the point and adds it to the record. The step is built, then held against the memory of the device

@@ -19,7 +19,8 @@ std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, c
 /// A run with its whole configuration, with the status "running".
 record::Run run_row(const Point& point);
 
-/// The samples of step number `step`: its phases and the whole. `kind` as in record::Sample.
+/// The samples of step number `step`: its phases, the whole, and until when the host had submitted it. `kind`
+/// as in record::Sample.
 void add_samples(std::vector<record::Sample>& rows, std::int64_t step, const engines::StepTimes& times,
                  const std::string& kind);
 

