@@ -38,8 +38,8 @@ struct CheckpointState {
   std::vector<std::filesystem::path> data, val_data;  ///< as given to the run
   std::vector<ShardName> shards;                      ///< of the training part
   OptionTexts options;
-  /// TrainOptions::gemm_choices: a run that goes on runs the algorithms it began with, whatever the autotune cache holds by
-  /// then. "" where there are none.
+  /// TrainOptions::gemm_choices: a run that goes on runs the algorithms it began with, whatever the autotune
+  /// cache holds by then. "" where there are none.
   std::string gemm_choices;
   std::map<std::string, std::string> checksums;  ///< of the other files by name; save_checkpoint fills it in
 };

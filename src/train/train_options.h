@@ -22,17 +22,17 @@ struct TrainOptions {
   std::int64_t batch = 8;                   ///< B: windows per micro-batch
   std::int64_t seq = 256;                   ///< T
   Schedule schedule{};
-  std::uint64_t seed = 0;                   ///< of initial weights, shuffling and sampling
-  std::int64_t eval_every = 100;            ///< steps between evaluations; 0: at the end only
-  std::int64_t eval_batches = 20;           ///< most batches of one evaluation
-  std::int64_t checkpoint_every = 0;        ///< steps between checkpoints; 0: at the end only
-  std::int64_t keep = 2;                    ///< checkpoints to keep
-  std::int64_t sample_every = 0;            ///< steps between samples; 0: none
-  std::string prompt;                       ///< of samples; empty: the end-of-text token
-  std::int64_t line_every = 10;             ///< steps between lines where there is no terminal
-  std::filesystem::path log;                ///< JSONL; empty: log.jsonl in `out`
-  /// The GEMM algorithms that the backend runs, for checkpoints: a run that goes on runs the same, so that it continues
-  /// bit for bit. Absent where there is nothing to choose.
+  std::uint64_t seed = 0;             ///< of initial weights, shuffling and sampling
+  std::int64_t eval_every = 100;      ///< steps between evaluations; 0: at the end only
+  std::int64_t eval_batches = 20;     ///< most batches of one evaluation
+  std::int64_t checkpoint_every = 0;  ///< steps between checkpoints; 0: at the end only
+  std::int64_t keep = 2;              ///< checkpoints to keep
+  std::int64_t sample_every = 0;      ///< steps between samples; 0: none
+  std::string prompt;                 ///< of samples; empty: the end-of-text token
+  std::int64_t line_every = 10;       ///< steps between lines where there is no terminal
+  std::filesystem::path log;          ///< JSONL; empty: log.jsonl in `out`
+  /// The GEMM algorithms that the backend runs, for checkpoints: a run that goes on runs the same, so that it
+  /// continues bit for bit. Absent where there is nothing to choose.
   std::function<std::string()> gemm_choices{};
   double memory_limit_bytes = 0;            ///< 0: what is free
   std::optional<double> peak_flop_per_s{};  ///< what the MFU divides by; absent: no MFU

@@ -36,7 +36,8 @@ void expect_same_rows(const Json& printed, const Table& made) {
     for (const auto& [key, value] : printed.at(i).items()) {
       if (value.is_number()) {
         const double wanted = value.get<double>();
-        EXPECT_NEAR(rows.at(i).at(key).get<double>(), wanted, 1e-12 * std::abs(wanted)) << key << ", row " << i;
+        EXPECT_NEAR(rows.at(i).at(key).get<double>(), wanted, 1e-12 * std::abs(wanted))
+            << key << ", row " << i;
       } else {
         EXPECT_EQ(rows.at(i).at(key), value) << key << ", row " << i;
       }

@@ -1,6 +1,7 @@
 // This machine's processor among the backends.
-#include "backends/cpu/cpu_backend.h"
 #include "backends/provider.h"
+
+#include "backends/cpu/cpu_backend.h"
 #include "core/error.h"
 
 namespace rooflm::backends {
