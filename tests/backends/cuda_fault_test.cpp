@@ -108,7 +108,7 @@ TEST_F(CudaFault, AFaultInAReplayIsPlacedAndSaysWhatToDo) {
         bad.break_input();
         constexpr int kMany = 100;  // the mark is written beside them
         const auto recording = gpu->record(
-            [&] {
+            [&](const auto& /*submitted*/) {
               for (int i = 0; i < kMany; ++i) good.submit();
               bad.submit();
             },
@@ -131,7 +131,7 @@ TEST_F(CudaFault, BlockingLaunchesRecordNothingAndNameEveryFault) {
         PlantedOp bad(*gpu, find_case(kTypical, "swiglu"));
         bad.submit();
         gpu->synchronize();
-        if (gpu->record([&] { bad.submit(); }, true) != nullptr) std::_Exit(1);
+        if (gpu->record([&](const auto& /*submitted*/) { bad.submit(); }, true) != nullptr) std::_Exit(1);
         bad.break_input();
         expect_message(
             [&] {
