@@ -10,6 +10,8 @@ add_library(rooflm_settings INTERFACE)
 target_include_directories(rooflm_settings INTERFACE "${PROJECT_SOURCE_DIR}/src")
 target_compile_features(rooflm_settings INTERFACE cxx_std_20)
 target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow>)
+# GCC's own attributes, such as noipa, are no mistakes.
+target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unknown-attributes>)
 
 if(ROOFLM_NATIVE)
   target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)

@@ -54,8 +54,8 @@ void add_cost(Json& json, const program::Cost& cost) {
 Json op_json(const PlannedProgram& planned, std::size_t index, Kernels kernels) {
   const Op& op = planned.program.ops[index];
   Json attributes = Json::object();
-  for (const auto& [name, value] : op.attrs.entries()) {
-    std::visit([&](auto typed) { attributes[std::string(name)] = typed; }, value);
+  for (const auto& entry : op.attrs.entries()) {
+    std::visit([&](auto typed) { attributes[std::string(entry.first)] = typed; }, entry.second);
   }
   Json json = {{"index", index},
                {"op", op.def->name},

@@ -64,8 +64,8 @@ class MicroBench {
 /// strategy of the same products.
 std::vector<record::Cell> cells_of(std::span<const MeasuredGemm> rows);
 std::vector<record::Cell> cells_of(std::span<const MeasuredAttention> rows);
-/// Number formats: bytes of an n x n matrix, largest and smallest numbers, spacing at 1, what underflows, and
-/// which values of a step each is used for.
-std::vector<record::Cell> format_cells(std::int64_t n);
+/// Number formats: bytes of an extent x extent matrix, largest and smallest numbers, spacing at 1, what
+/// underflows, and which values of a step each is used for.
+std::vector<record::Cell> format_cells(std::int64_t extent);
 
 }  // namespace rooflm::lab

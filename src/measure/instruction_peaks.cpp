@@ -99,12 +99,13 @@ std::string why_missing(const InstructionLoop& loop, const Processor& processor)
 InstructionOperands make_operands(const InstructionLoop& loop) {
   constexpr float kStep = 0.125F;
   constexpr std::uint32_t kValues = 17;  // -8 to 8 steps
+  constexpr float kMiddle = 8;
   InstructionOperands operands;
   std::uint32_t state = 1;
   const auto fill = [&](std::span<std::byte> bytes, std::string_view dtype, bool signs_only) {
     for (std::size_t i = 0; i < bytes.size() / size_of(dtype); ++i) {
       state = state * 1664525U + 1013904223U;  // Numerical Recipes
-      const float value = kStep * (static_cast<float>((state >> 16U) % kValues) - kValues / 2);
+      const float value = kStep * (static_cast<float>((state >> 16U) % kValues) - kMiddle);
       store(bytes.data(), i, signs_only ? (value < 0 ? -1.0F : 1.0F) : value, dtype);
     }
   };

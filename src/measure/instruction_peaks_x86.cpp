@@ -23,24 +23,27 @@ T* numbers(std::byte* bytes) {
   return reinterpret_cast<T*>(bytes);
 }
 
+// Loops by index, which are unrolled whole: the chains must stay in registers.
+// NOLINTBEGIN(modernize-loop-convert)
+
 /// Half of the chains multiply, half add: four cycles of latency, two units of each kind.
-constexpr int kSseChains = 14;
+constexpr std::ptrdiff_t kSseChains = 14;
 
 void run_sse2_fp32(std::int64_t rounds, Operands& io) {
   const __m128 a = _mm_load_ps(numbers<float>(io.a.data()));
   const __m128 b = _mm_load_ps(numbers<float>(io.b.data()));
   __m128 s[kSseChains];
 #pragma GCC unroll 14
-  for (int i = 0; i < kSseChains; ++i) s[i] = _mm_load_ps(numbers<float>(io.sums.data()) + 4 * i);
+  for (std::ptrdiff_t i = 0; i < kSseChains; ++i) s[i] = _mm_load_ps(numbers<float>(io.sums.data()) + 4 * i);
   for (; rounds > 0; --rounds) {
 #pragma GCC unroll 7
-    for (int i = 0; i < kSseChains / 2; ++i) {
+    for (std::ptrdiff_t i = 0; i < kSseChains / 2; ++i) {
       s[i] = _mm_mul_ps(s[i], a);
       s[i + kSseChains / 2] = _mm_add_ps(s[i + kSseChains / 2], b);
     }
   }
 #pragma GCC unroll 14
-  for (int i = 0; i < kSseChains; ++i) _mm_store_ps(numbers<float>(io.sums.data()) + 4 * i, s[i]);
+  for (std::ptrdiff_t i = 0; i < kSseChains; ++i) _mm_store_ps(numbers<float>(io.sums.data()) + 4 * i, s[i]);
 }
 
 void run_sse2_fp64(std::int64_t rounds, Operands& io) {
@@ -48,33 +51,35 @@ void run_sse2_fp64(std::int64_t rounds, Operands& io) {
   const __m128d b = _mm_load_pd(numbers<double>(io.b.data()));
   __m128d s[kSseChains];
 #pragma GCC unroll 14
-  for (int i = 0; i < kSseChains; ++i) s[i] = _mm_load_pd(numbers<double>(io.sums.data()) + 2 * i);
+  for (std::ptrdiff_t i = 0; i < kSseChains; ++i) s[i] = _mm_load_pd(numbers<double>(io.sums.data()) + 2 * i);
   for (; rounds > 0; --rounds) {
 #pragma GCC unroll 7
-    for (int i = 0; i < kSseChains / 2; ++i) {
+    for (std::ptrdiff_t i = 0; i < kSseChains / 2; ++i) {
       s[i] = _mm_mul_pd(s[i], a);
       s[i + kSseChains / 2] = _mm_add_pd(s[i + kSseChains / 2], b);
     }
   }
 #pragma GCC unroll 14
-  for (int i = 0; i < kSseChains; ++i) _mm_store_pd(numbers<double>(io.sums.data()) + 2 * i, s[i]);
+  for (std::ptrdiff_t i = 0; i < kSseChains; ++i) _mm_store_pd(numbers<double>(io.sums.data()) + 2 * i, s[i]);
 }
 
 /// Of 16 registers two hold the factors. Four or five cycles of latency, two units: ten are enough.
-constexpr int kAvxChains = 12;
+constexpr std::ptrdiff_t kAvxChains = 12;
 
 [[gnu::target("avx2,fma")]] void run_avx2_fp32(std::int64_t rounds, Operands& io) {
   const __m256 a = _mm256_load_ps(numbers<float>(io.a.data()));
   const __m256 b = _mm256_load_ps(numbers<float>(io.b.data()));
   __m256 s[kAvxChains];
 #pragma GCC unroll 12
-  for (int i = 0; i < kAvxChains; ++i) s[i] = _mm256_load_ps(numbers<float>(io.sums.data()) + 8 * i);
+  for (std::ptrdiff_t i = 0; i < kAvxChains; ++i)
+    s[i] = _mm256_load_ps(numbers<float>(io.sums.data()) + 8 * i);
   for (; rounds > 0; --rounds) {
 #pragma GCC unroll 12
-    for (int i = 0; i < kAvxChains; ++i) s[i] = _mm256_fmadd_ps(a, b, s[i]);
+    for (std::ptrdiff_t i = 0; i < kAvxChains; ++i) s[i] = _mm256_fmadd_ps(a, b, s[i]);
   }
 #pragma GCC unroll 12
-  for (int i = 0; i < kAvxChains; ++i) _mm256_store_ps(numbers<float>(io.sums.data()) + 8 * i, s[i]);
+  for (std::ptrdiff_t i = 0; i < kAvxChains; ++i)
+    _mm256_store_ps(numbers<float>(io.sums.data()) + 8 * i, s[i]);
 }
 
 [[gnu::target("avx2,fma")]] void run_avx2_fp64(std::int64_t rounds, Operands& io) {
@@ -82,30 +87,32 @@ constexpr int kAvxChains = 12;
   const __m256d b = _mm256_load_pd(numbers<double>(io.b.data()));
   __m256d s[kAvxChains];
 #pragma GCC unroll 12
-  for (int i = 0; i < kAvxChains; ++i) s[i] = _mm256_load_pd(numbers<double>(io.sums.data()) + 4 * i);
+  for (std::ptrdiff_t i = 0; i < kAvxChains; ++i)
+    s[i] = _mm256_load_pd(numbers<double>(io.sums.data()) + 4 * i);
   for (; rounds > 0; --rounds) {
 #pragma GCC unroll 12
-    for (int i = 0; i < kAvxChains; ++i) s[i] = _mm256_fmadd_pd(a, b, s[i]);
+    for (std::ptrdiff_t i = 0; i < kAvxChains; ++i) s[i] = _mm256_fmadd_pd(a, b, s[i]);
   }
 #pragma GCC unroll 12
-  for (int i = 0; i < kAvxChains; ++i) _mm256_store_pd(numbers<double>(io.sums.data()) + 4 * i, s[i]);
+  for (std::ptrdiff_t i = 0; i < kAvxChains; ++i)
+    _mm256_store_pd(numbers<double>(io.sums.data()) + 4 * i, s[i]);
 }
 
 /// Of 32 registers; the dot products have up to six cycles of latency on two units.
-constexpr int kAvx512Chains = 24;
+constexpr std::ptrdiff_t kAvx512Chains = 24;
 
 [[gnu::target("avx512f")]] void run_avx512_fp32(std::int64_t rounds, Operands& io) {
   const __m512 a = _mm512_load_ps(io.a.data());
   const __m512 b = _mm512_load_ps(io.b.data());
   __m512 s[kAvx512Chains];
 #pragma GCC unroll 24
-  for (int i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_load_ps(io.sums.data() + 64 * i);
+  for (std::ptrdiff_t i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_load_ps(io.sums.data() + 64 * i);
   for (; rounds > 0; --rounds) {
 #pragma GCC unroll 24
-    for (int i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_fmadd_ps(a, b, s[i]);
+    for (std::ptrdiff_t i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_fmadd_ps(a, b, s[i]);
   }
 #pragma GCC unroll 24
-  for (int i = 0; i < kAvx512Chains; ++i) _mm512_store_ps(io.sums.data() + 64 * i, s[i]);
+  for (std::ptrdiff_t i = 0; i < kAvx512Chains; ++i) _mm512_store_ps(io.sums.data() + 64 * i, s[i]);
 }
 
 [[gnu::target("avx512f")]] void run_avx512_fp64(std::int64_t rounds, Operands& io) {
@@ -113,13 +120,13 @@ constexpr int kAvx512Chains = 24;
   const __m512d b = _mm512_load_pd(io.b.data());
   __m512d s[kAvx512Chains];
 #pragma GCC unroll 24
-  for (int i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_load_pd(io.sums.data() + 64 * i);
+  for (std::ptrdiff_t i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_load_pd(io.sums.data() + 64 * i);
   for (; rounds > 0; --rounds) {
 #pragma GCC unroll 24
-    for (int i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_fmadd_pd(a, b, s[i]);
+    for (std::ptrdiff_t i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_fmadd_pd(a, b, s[i]);
   }
 #pragma GCC unroll 24
-  for (int i = 0; i < kAvx512Chains; ++i) _mm512_store_pd(io.sums.data() + 64 * i, s[i]);
+  for (std::ptrdiff_t i = 0; i < kAvx512Chains; ++i) _mm512_store_pd(io.sums.data() + 64 * i, s[i]);
 }
 
 [[gnu::target("avx512f,avx512bf16")]] void run_avx512_bf16(std::int64_t rounds, Operands& io) {
@@ -127,13 +134,13 @@ constexpr int kAvx512Chains = 24;
   const auto b = reinterpret_cast<__m512bh>(_mm512_load_si512(io.b.data()));
   __m512 s[kAvx512Chains];
 #pragma GCC unroll 24
-  for (int i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_load_ps(io.sums.data() + 64 * i);
+  for (std::ptrdiff_t i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_load_ps(io.sums.data() + 64 * i);
   for (; rounds > 0; --rounds) {
 #pragma GCC unroll 24
-    for (int i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_dpbf16_ps(s[i], a, b);
+    for (std::ptrdiff_t i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_dpbf16_ps(s[i], a, b);
   }
 #pragma GCC unroll 24
-  for (int i = 0; i < kAvx512Chains; ++i) _mm512_store_ps(io.sums.data() + 64 * i, s[i]);
+  for (std::ptrdiff_t i = 0; i < kAvx512Chains; ++i) _mm512_store_ps(io.sums.data() + 64 * i, s[i]);
 }
 
 /// The instruction by its name: not every compiler that reads this file has an intrinsic for it.
@@ -142,18 +149,19 @@ constexpr int kAvx512Chains = 24;
   const __m512 b = _mm512_load_ps(io.b.data());
   __m512 s[kAvx512Chains];
 #pragma GCC unroll 24
-  for (int i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_load_ps(io.sums.data() + 64 * i);
+  for (std::ptrdiff_t i = 0; i < kAvx512Chains; ++i) s[i] = _mm512_load_ps(io.sums.data() + 64 * i);
   for (; rounds > 0; --rounds) {
 #pragma GCC unroll 24
-    for (int i = 0; i < kAvx512Chains; ++i) asm("vfmadd231ph %2, %1, %0" : "+v"(s[i]) : "v"(a), "v"(b));
+    for (std::ptrdiff_t i = 0; i < kAvx512Chains; ++i)
+      asm("vfmadd231ph %2, %1, %0" : "+v"(s[i]) : "v"(a), "v"(b));
   }
 #pragma GCC unroll 24
-  for (int i = 0; i < kAvx512Chains; ++i) _mm512_store_ps(io.sums.data() + 64 * i, s[i]);
+  for (std::ptrdiff_t i = 0; i < kAvx512Chains; ++i) _mm512_store_ps(io.sums.data() + 64 * i, s[i]);
 }
 
 /// Six of the eight tiles hold sums: one instruction takes 16 cycles and its result is there after 52.
 constexpr int kTileChains = 6;
-constexpr int kTileSums = 16 * 16;
+constexpr std::ptrdiff_t kTileSums = 256;
 
 /// What ldtilecfg reads: palette 1, eight tiles of 16 rows of 64 bytes.
 struct alignas(64) TileShapes {
@@ -194,6 +202,8 @@ static_assert(sizeof(TileShapes) == 64);
   _tile_stored(5, sums + 5 * kTileSums, kRowBytes);
   _tile_release();
 }
+
+// NOLINTEND(modernize-loop-convert)
 
 /// Linux gives a process the tile registers when it asks for them.
 bool may_use_tiles() {

@@ -77,7 +77,7 @@ Config config_of(const Database& database, std::int64_t run) {
 void read_op(Columns& c, Op& r) {
   c >> r.op >> r.kind >> r.op_class >> r.kernel >> r.name >> r.phase >> r.scope >> r.dtype >> r.shapes >>
       r.micro_batch >> r.recomputed >> r.matmul_flop >> r.elementwise_flop >> r.bytes_read >>
-      r.bytes_written >> r.launches >> r.library >> r.variant >> r.workspace_bytes;
+      r.bytes_written >> r.launches >> r.library >> r.variant >> r.workspace_bytes >> r.lane;
 }
 
 void read_ceiling(Columns& c, Ceiling& r) {
@@ -201,7 +201,8 @@ std::vector<Op> Reader::ops(std::int64_t run) const {
       state_->database->prepare(
           "SELECT op, kind, class, kernel, name, phase, scope, dtype, shapes, micro_batch, recomputed, "
           "matmul_flop, "
-          "elementwise_flop, bytes_read, bytes_written, launches, library, variant, workspace_bytes FROM op "
+          "elementwise_flop, bytes_read, bytes_written, launches, library, variant, workspace_bytes, "
+          "lane FROM op "
           "WHERE run = ? ORDER BY op"),
       run, read_op);
 }

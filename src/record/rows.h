@@ -64,6 +64,7 @@ struct Op {
   std::int64_t matmul_flop = 0, elementwise_flop = 0, bytes_read = 0, bytes_written = 0, launches = 1;
   std::string library{}, variant{};  ///< of the kernel: "cuBLASLt 12.8", "algo 66, tile 256x128"
   std::int64_t workspace_bytes = 0;
+  std::string lane = "compute";  ///< of another lane: it may run beside ops of other phases
 };
 
 /// One execution of an op; plain numbers, so that a million of them cost little.

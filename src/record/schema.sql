@@ -83,6 +83,7 @@ CREATE TABLE op (
   library TEXT NOT NULL DEFAULT '', -- whose kernel that is: 'cuBLASLt 12.8', 'oneDNN 3.1', 'own'
   variant TEXT NOT NULL DEFAULT '', -- which of its algorithms: 'algo 66, tile 256x128, stages 4'
   workspace_bytes INTEGER NOT NULL DEFAULT 0, -- scratch memory that the kernel uses
+  lane TEXT NOT NULL DEFAULT 'compute', -- 'background': it may run beside the ops after it, whatever their phase
   name TEXT NOT NULL,               -- name of its first output
   phase TEXT NOT NULL, scope TEXT NOT NULL, -- 'h.3/attention/qk'
   dtype TEXT NOT NULL,

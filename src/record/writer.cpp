@@ -99,7 +99,7 @@ struct Inserts {
             insert_sql("op",
                        "run, op, kind, class, kernel, name, phase, scope, dtype, shapes, micro_batch, "
                        "recomputed, matmul_flop, elementwise_flop, bytes_read, bytes_written, launches, "
-                       "library, variant, workspace_bytes"))),
+                       "library, variant, workspace_bytes, lane"))),
         event(database.prepare(insert_sql("event", kEventColumns))),
         events(database.prepare(insert_sql("event", kEventColumns, "INSERT", kEventsPerInsert))),
         lane(database.prepare(insert_sql("lane", "run, lane, kind, device, stream, thread, name"))),
@@ -258,7 +258,7 @@ void Writer::add(std::int64_t run, std::span<const Op> rows) {
   state_->add_all(rows, [&](const Op& r) {
     insert(state_->inserts->op, run, r.op, r.kind, r.op_class, r.kernel, r.name, r.phase, r.scope, r.dtype,
            r.shapes, r.micro_batch, r.recomputed, r.matmul_flop, r.elementwise_flop, r.bytes_read,
-           r.bytes_written, r.launches, r.library, r.variant, r.workspace_bytes);
+           r.bytes_written, r.launches, r.library, r.variant, r.workspace_bytes, r.lane);
   });
 }
 

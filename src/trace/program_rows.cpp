@@ -65,7 +65,8 @@ std::vector<record::Op> op_rows(const Program& program, std::span<const backends
                     .launches = kernel.launches.value_or(cost.launches),
                     .library = kernel.library,
                     .variant = kernel.variant,
-                    .workspace_bytes = kernel.workspace_bytes});
+                    .workspace_bytes = kernel.workspace_bytes,
+                    .lane = std::string(program::name_of(op.lane))});
   }
   return rows;
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
 #include <utility>
 
 #include "core/dtype.h"
@@ -20,11 +22,10 @@ Machine machine() {
                      {.name = "DRAM", .byte_per_s = 10e9}}};
 }
 
-program::Program product(double m, double n, double k) {
+program::Program product(std::int64_t m, std::int64_t n, std::int64_t k) {
   program::Program program;
-  const auto extent = [](double x) { return static_cast<std::int64_t>(x); };
-  program.add_tensor({.name = "a", .shape = {extent(m), extent(k)}});
-  program.add_tensor({.name = "b", .shape = {extent(k), extent(n)}});
+  program.add_tensor({.name = "a", .shape = {m, k}});
+  program.add_tensor({.name = "b", .shape = {k, n}});
   program::Op op;
   op.def = &program::ops::kMatmul;
   op.inputs = {0, 1};
@@ -80,6 +81,27 @@ TEST(Roofline, PhasesAndStepAreSumsOfOps) {
   EXPECT_DOUBLE_EQ(rows[4].value, 4e-3);
   EXPECT_EQ(rows[4].subject, "step");
   EXPECT_EQ(rows[4].bound, "matmul fp32");
+}
+
+TEST(Roofline, WhatMayRunBesideOtherPhasesIsInTheStepOnly) {
+  auto program = product(1000, 1000, 1000);  // 2 ms of arithmetic, 1.1 ms of traffic
+  const auto thin = product(10'000'000, 1, 1);
+  const double thin_s = perfmodel::roof_of(machine(), thin, thin.ops[0]).memory_s;
+  const auto tensors = static_cast<program::TensorId>(program.tensors.size());
+  program.tensors.insert(program.tensors.end(), thin.tensors.begin(), thin.tensors.end());
+  program::Op beside = thin.ops[0];
+  for (auto* ids : {&beside.inputs, &beside.outputs}) {
+    for (auto& id : *ids) id += tensors;
+  }
+  beside.phase = program::Phase::optimizer;
+  beside.lane = program::Lane::background;
+  program.ops.push_back(beside);
+  std::map<std::string, double> roofs;
+  for (const auto& row : perfmodel::predict_roofs(machine(), program)) roofs[row.subject] = row.value;
+  EXPECT_DOUBLE_EQ(roofs.at("phase:forward"), 2e-3);
+  EXPECT_FALSE(roofs.contains("phase:optimizer"));
+  // All the traffic takes longer than the ops that run one after the other.
+  EXPECT_DOUBLE_EQ(roofs.at("step"), 1.1e-3 + thin_s);
 }
 
 TEST(Machine, TakesTheCeilingsOfItsDeviceAndThreads) {

@@ -63,11 +63,12 @@ std::string why_missing(const std::string& dtype, int major) {
 std::vector<float> factors() {
   constexpr float kStep = 0.125F;
   constexpr std::uint32_t kValues = 17;
+  constexpr float kMiddle = 8;
   std::vector<float> values(kFactorsA + kFactorsB);
   std::uint32_t state = 1;
   for (float& value : values) {
     state = state * 1664525U + 1013904223U;  // Numerical Recipes
-    value = kStep * (static_cast<float>((state >> 16U) % kValues) - static_cast<float>(kValues / 2));
+    value = kStep * (static_cast<float>((state >> 16U) % kValues) - kMiddle);
   }
   return values;
 }

@@ -182,6 +182,12 @@ __global__ void __launch_bounds__(kMeanThreads)
   *loss = static_cast<float>(before + weight * sum);
 }
 
+/// Whether a block can keep a row of logits in shared memory and read it by vectors.
+template <class T>
+bool row_fits(const LossShape& shape) {
+  return shape.cols % kPack == 0 && reserve_row<T>(static_cast<std::size_t>(shape.cols) * sizeof(T));
+}
+
 }  // namespace
 
 void launch_cross_entropy(Stream stream, core::DType dtype, const LossShape& shape, const void* logits,
@@ -208,6 +214,12 @@ void launch_cross_entropy_backward(Stream stream, core::DType dtype, const LossS
   check_launch("cross_entropy_backward");
 }
 
+std::int64_t cross_entropy_with_gradient_launches(core::DType dtype, const LossShape& shape) {
+  bool fits = false;
+  with_element(dtype, "cross_entropy_with_gradient", [&]<class T>(T) { fits = row_fits<T>(shape); });
+  return fits ? 1 : 2;
+}
+
 void launch_cross_entropy_with_gradient(Stream stream, core::DType dtype, const LossShape& shape,
                                         const void* logits, const std::int32_t* targets, float grad_scale,
                                         float* losses, float* lse, void* dlogits, const float* loss_scale,
@@ -217,7 +229,7 @@ void launch_cross_entropy_with_gradient(Stream stream, core::DType dtype, const 
   bool fits = false;
   with_element(dtype, kWhat, [&]<class T>(T) {
     const std::size_t bytes = static_cast<std::size_t>(shape.cols) * sizeof(T);
-    fits = shape.cols % kPack == 0 && are_aligned({logits, dlogits}) && reserve_row<T>(bytes);
+    fits = are_aligned({logits, dlogits}) && row_fits<T>(shape);
     if (!fits) return;
     cross_entropy_with_gradient<<<grid_size(shape.rows, kWhat), kThreads, bytes, stream>>>(
         shape, static_cast<const T*>(logits), targets, grad_scale, loss_scale, losses, lse,

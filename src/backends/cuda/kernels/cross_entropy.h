@@ -29,6 +29,10 @@ void launch_cross_entropy_backward(Stream stream, core::DType dtype, const LossS
                                    const void* logits, const std::int32_t* targets, const float* lse,
                                    float grad_scale, void* dlogits, const float* loss_scale = nullptr);
 
+/// Kernels that launch_cross_entropy_with_gradient launches for aligned logits on the current device: one
+/// where a row fits into shared memory, otherwise two.
+std::int64_t cross_entropy_with_gradient_launches(core::DType dtype, const LossShape& shape);
+
 /// Both: losses and lse of launch_cross_entropy, then dlogits of launch_cross_entropy_backward, the same
 /// bits. Rows that fit into shared memory are read once.
 void launch_cross_entropy_with_gradient(Stream stream, core::DType dtype, const LossShape& shape,

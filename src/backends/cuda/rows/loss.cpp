@@ -102,14 +102,15 @@ Kernel make_cross_entropy_with_gradient(const OpView& v) {
   const bool is_scaled = v.has_in(kLossScale);
   const auto checked = v.context->ids().add(
       {.what = "target", .count = shape.rows, .limit = shape.valid, .negative_is_ignored = true});
-  return [context = v.context, dtype, shape, checked, is_scaled,
-          scale = v.number("grad_scale")](const KernelArgs& args) {
+  const auto run = [context = v.context, dtype, shape, checked, is_scaled,
+                    scale = v.number("grad_scale")](const KernelArgs& args) {
     checked->ids = ids(args.in[1]);
     launch_cross_entropy_with_gradient(context->stream(), dtype, shape, args.in[0], checked->ids, scale,
                                        floats(args.out[1]), floats(args.out[2]), args.out[0],
                                        is_scaled ? floats(args.in[kLossScale]) : nullptr,
                                        context->ids().flag());
   };
+  return {run, {.launches = cross_entropy_with_gradient_launches(dtype, shape)}};
 }
 
 Kernel make_mean(const OpView& v) {
