@@ -23,6 +23,6 @@ foreach(header IN LISTS rooflm_headers)
 endforeach()
 
 add_library(check_headers OBJECT EXCLUDE_FROM_ALL ${rooflm_header_sources})
-target_compile_options(check_headers PRIVATE -O0)
+target_compile_options(check_headers PRIVATE -O0 -Wno-psabi)
 target_link_libraries(check_headers PRIVATE rooflm_settings fmt::fmt Eigen3::Eigen OpenMP::OpenMP_CXX
                                             $<$<BOOL:${ROOFLM_HAS_CUDA}>:CUDA::cudart_static>)

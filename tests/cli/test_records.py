@@ -39,8 +39,10 @@ def write_record(path, scale=1.0, seq=64, steps=30, flop=3000, status="success")
         record.execute("INSERT INTO fact (run, key, value) VALUES (1, 'matmul_flop', ?)", (flop,))
         for op, phase in enumerate(PHASES):
             record.execute(
-                "INSERT INTO op VALUES (1, ?, 'matmul', 'matmul', 'k', '', '', 0, ?, ?, 'h.0/attention', 'fp32', '',"
-                " 0, 0, 1000, 0, 0, 0, 1)", (op, f"t{op}", phase))
+                "INSERT INTO op (run, op, kind, class, kernel, name, phase, scope, dtype, shapes, matmul_flop,"
+                " elementwise_flop, bytes_read, bytes_written, launches)"
+                " VALUES (1, ?, 'matmul', 'matmul', 'k', ?, ?, 'h.0/attention', 'fp32', '', 1000, 0, 0, 0, 1)",
+                (op, f"t{op}", phase))
         for step in range(steps if status == "success" else 0):
             slow = scale * (1 + 0.002 * (step * 7 % 11 - 5) / 5)
             kind = "observed" if step % 2 else "plain"
