@@ -1,5 +1,6 @@
 // rooflm attention: times attention alone, over kinds and shapes.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +16,8 @@
 #include "core/error.h"
 #include "lab/devices.h"
 #include "lab/micro_cells.h"
+#include "report/micro_rows.h"
+#include "report/run_data.h"
 
 namespace rooflm::cli {
 
@@ -56,78 +59,6 @@ std::vector<lab::AttentionCase> AttentionOptions::cases() const {
 
 namespace {
 
-void set_times(Row& row, const std::string& phase, const core::Summary& seconds, double flop) {
-  constexpr double kMs = 1e3;
-  row.set(phase + "_ms_median", seconds.median * kMs);
-  row.set(phase + "_ms_mean", seconds.mean * kMs);
-  row.set(phase + "_ms_std", seconds.std * kMs);
-  row.set(phase + "_flop_per_s", flop / 2 / seconds.median);
-}
-
-Cell text_cell(const std::string& text) { return text.empty() ? Cell() : Cell(text); }
-
-Row row_of(const lab::MeasuredAttention& measured, bool is_deterministic) {
-  const lab::AttentionProblem& p = measured.what.problem;
-  Row row;
-  row.set("device", measured.what.device);
-  row.set("engine", std::string(compile::name_of(p.engine)));
-  row.set("attention", std::string(passes::name_of(p.kind)));
-  row.set("dtype", measured.what.dtype);
-  row.set("batch", p.batch);
-  row.set("heads", p.heads);
-  row.set("kv_heads", p.kv_heads);
-  row.set("head_dim", p.head_dim);
-  row.set("seq", p.seq);
-  row.set("deterministic", is_deterministic);
-  row.set("free_bytes", static_cast<std::int64_t>(measured.free_bytes));
-  row.set("needed_bytes", static_cast<std::int64_t>(measured.needed_bytes));
-  row.set("status", std::string(measured.result ? "success" : "oom"));
-  if (!measured.result) return row;
-  set_times(row, "forward", measured.result->forward, measured.result->forward_flop);
-  set_times(row, "backward", measured.result->backward, measured.result->backward_flop);
-  row.set("samples", static_cast<std::int64_t>(measured.result->forward.count));
-  row.set("peak_bytes", static_cast<std::int64_t>(measured.result->peak_bytes));
-  row.set("workspace_bytes", static_cast<std::int64_t>(measured.result->workspace_bytes));
-  row.set("attention_forward", text_cell(measured.result->forward_library));
-  row.set("attention_backward", text_cell(measured.result->backward_library));
-  return row;
-}
-
-Table make_table(std::vector<Row> rows) {
-  Table table{
-      .columns = {{"device", "device"},
-                  {"engine", "engine"},
-                  {"attention", "attention"},
-                  {"dtype", "dtype"},
-                  {"batch", "B"},
-                  {"heads", "H"},
-                  {"kv_heads", "K"},
-                  {"head_dim", "D"},
-                  {"seq", "T"},
-                  {"status", "status"},
-                  {"forward_ms_median", "forward_ms"},
-                  {"backward_ms_median", "backward_ms"},
-                  {"forward_flop_per_s", "forward_flop/s", Show::si},
-                  {"backward_flop_per_s", "backward_flop/s", Show::si},
-                  {"needed_bytes", "memory", Show::bytes},
-                  {"workspace_bytes", "workspace", Show::bytes},
-                  {"free_bytes", "free", Show::bytes}},
-      .rows = std::move(rows),
-      .notes = {"", "Times: medians of the device's own time; the first run is discarded.",
-                "flop/s: 2 B H T T D of the forward pass, 4 of the backward: the half of the products "
-                "below the diagonal, recomputed scores not counted (papers that count them show 1.25 "
-                "times the backward rate).",
-                "memory: operands, results and what is alive between them, as planned; workspace: what "
-                "kernels hold beside it."}};
-  const bool has_kernels = std::any_of(table.rows.begin(), table.rows.end(),
-                                       [](const Row& row) { return !row.text("attention_forward").empty(); });
-  if (has_kernels) {
-    table.columns.push_back({"attention_forward", "forward_by"});
-    table.columns.push_back({"attention_backward", "backward_by"});
-  }
-  return table;
-}
-
 int run(const AttentionOptions& options, const MicroOptions& micro) {
   const Format format = parse_format(micro.format);
   const lab::MicroSettings settings = micro.settings();
@@ -136,9 +67,8 @@ int run(const AttentionOptions& options, const MicroOptions& micro) {
   const auto measured = lab::MicroBench(settings).run(cases);
   record.writer().add(lab::cells_of(measured));
   record.finish();
-  std::vector<Row> rows;
-  for (const auto& each : measured) rows.push_back(row_of(each, settings.backend.deterministic));
-  write_out(format_table(make_table(std::move(rows)), format));
+  write_out(format_table(report::attention_table(report::load(std::array{record.path()}).files.at(0).cells),
+                         format));
   const bool all_oom =
       std::ranges::none_of(measured, [](const auto& each) { return each.result.has_value(); });
   return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);

@@ -1,7 +1,6 @@
 // rooflm gemm: times matrix products, cut up in different ways.
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,6 +17,8 @@
 #include "lab/devices.h"
 #include "lab/micro_cells.h"
 #include "model/config.h"
+#include "report/micro_rows.h"
+#include "report/run_data.h"
 
 namespace rooflm::cli {
 namespace {
@@ -103,61 +104,6 @@ std::vector<lab::GemmCase> GemmOptions::cases() const {
 
 namespace {
 
-Row row_of(const lab::MeasuredGemm& measured) {
-  constexpr double kMs = 1e3;
-  const lab::GemmProblem& p = measured.what.problem;
-  Row row;
-  row.set("device", measured.what.device);
-  row.set("shape", measured.what.shape);
-  row.set("dtype", measured.what.dtype);
-  row.set("count", p.count);
-  row.set("m", p.m);
-  row.set("n", p.n);
-  row.set("k", p.k);
-  row.set("trans_b", p.trans_b);
-  row.set("strategy", std::string(lab::name_of(p.strategy)));
-  row.set("flop", p.flop());
-  row.set("needed_bytes", static_cast<std::int64_t>(measured.needed_bytes));
-  row.set("free_bytes", static_cast<std::int64_t>(measured.free_bytes));
-  row.set("status", std::string(measured.result ? "success" : "oom"));
-  if (!measured.result) return row;
-  const std::array<std::pair<std::string, const core::Summary*>, 2> times = {
-      {{"wall", &measured.result->wall}, {"device", &measured.result->device}}};
-  for (const auto& [name, seconds] : times) {
-    row.set(name + "_ms_median", seconds->median * kMs);
-    row.set(name + "_ms_mean", seconds->mean * kMs);
-    row.set(name + "_ms_std", seconds->std * kMs);
-    row.set(name + "_flop_per_s", p.flop() / seconds->median);
-  }
-  row.set("device_bytes_per_s", p.bytes() / measured.result->device.median);
-  row.set("samples", static_cast<std::int64_t>(measured.result->wall.count));
-  return row;
-}
-
-Table make_table(std::vector<Row> rows) {
-  return {
-      .columns = {{"device", "device"},
-                  {"shape", "shape"},
-                  {"dtype", "dtype"},
-                  {"count", "count"},
-                  {"m", "m"},
-                  {"n", "n"},
-                  {"k", "k"},
-                  {"strategy", "strategy"},
-                  {"status", "status"},
-                  {"wall_ms_median", "wall_ms"},
-                  {"device_ms_median", "device_ms"},
-                  {"wall_flop_per_s", "flop/s", Show::si},
-                  {"device_flop_per_s", "device_flop/s", Show::si},
-                  {"device_bytes_per_s", "device_byte/s", Show::si},
-                  {"needed_bytes", "memory", Show::bytes}},
-      .rows = std::move(rows),
-      .notes = {"", "Times: medians; wall: from the submission of all products until the device is done.",
-                "big: one product of count m rows; looped: a call per product; batched: one call, operands "
-                "at constant strides.",
-                "byte/s: operands and result once. The first run is discarded."}};
-}
-
 int run(const GemmOptions& options, const MicroOptions& micro) {
   const Format format = parse_format(micro.format);
   const lab::MicroSettings settings = micro.settings();
@@ -166,9 +112,8 @@ int run(const GemmOptions& options, const MicroOptions& micro) {
   const auto measured = lab::MicroBench(settings).run(cases);
   record.writer().add(lab::cells_of(measured));
   record.finish();
-  std::vector<Row> rows;
-  std::transform(measured.begin(), measured.end(), std::back_inserter(rows), row_of);
-  write_out(format_table(make_table(std::move(rows)), format));
+  write_out(
+      format_table(report::gemm_table(report::load(std::array{record.path()}).files.at(0).cells), format));
   const bool all_oom =
       std::ranges::none_of(measured, [](const auto& each) { return each.result.has_value(); });
   return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);

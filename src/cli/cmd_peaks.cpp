@@ -1,11 +1,10 @@
 // rooflm peaks: measures what this machine can do at best.
 #include <algorithm>
-#include <cstddef>
+#include <array>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,7 +18,8 @@
 #include "lab/gpu_ceilings.h"
 #include "lab/machine_ceilings.h"
 #include "measure/instruction_peaks.h"
-#include "record/rows.h"
+#include "record/missing_peak.h"
+#include "report/ceiling_rows.h"
 
 namespace rooflm::cli {
 namespace {
@@ -53,91 +53,13 @@ std::vector<ComputeDtype> dtypes_of(const std::string& typed, const std::string&
   return dtypes;
 }
 
-Row ceiling_row(const record::Ceiling& ceiling) {
-  Row row;
-  row.set("what", ceiling.what);
-  row.set("device", ceiling.device);
-  row.set("level", ceiling.level);
-  row.set("dtype", ceiling.dtype);
-  row.set("threads", std::int64_t{ceiling.threads});
-  row.set("value", ceiling.value);
-  row.set("unit", ceiling.unit);
-  row.set("ci_low", ceiling.ci_low);
-  row.set("ci_high", ceiling.ci_high);
-  row.set("samples", ceiling.samples);
-  row.set("problem", ceiling.problem);
-  row.set("measured_utc", ceiling.measured_utc);
-  return row;
-}
-
-/// A row without a rate behind the products of the dtype, which says why the device has no instruction peak.
-void add_missing_instructions(const std::string& device, const std::string& dtype, std::vector<Row>& rows) {
+/// Says in the record why the device has no instruction peak of the dtype.
+void write_missing_instructions(const std::string& device, const std::string& dtype, record::Writer& record) {
   const std::string reason = lab::is_host(device) ? measure::why_no_instruction_peak(dtype)
                                                   : lab::why_no_instruction_peak(device, dtype);
   if (reason.empty()) return;
-  Row row;
-  row.set("what", "instruction");
-  row.set("device", device);
-  row.set("level", "");
-  row.set("dtype", dtype);
-  row.set("value", Cell{});
-  row.set("unit", "flop/s");
-  row.set("problem", reason);
-  const auto last = std::find_if(rows.rbegin(), rows.rend(), [&](const Row& other) {
-    return other.text("what").starts_with("matmul") && other.text("dtype") == dtype;
-  });
-  rows.insert(last.base(), std::move(row));
-}
-
-/// Writes 'share_of_instruction' into the rows of matrix products: their rate over the instruction peak of
-/// the same dtype and threads, both under a lasting load or both in a burst.
-void add_instruction_shares(const std::vector<record::Ceiling>& ceilings, std::vector<Row>& rows) {
-  constexpr std::string_view kMatmul = "matmul";
-  for (std::size_t i = 0; i < ceilings.size(); ++i) {
-    const record::Ceiling& product = ceilings[i];
-    if (!product.what.starts_with(kMatmul)) continue;
-    const auto peak = std::ranges::find_if(ceilings, [&](const record::Ceiling& other) {
-      return other.what == "instruction" + product.what.substr(kMatmul.size()) &&
-             other.device == product.device && other.dtype == product.dtype &&
-             other.threads == product.threads;
-    });
-    if (peak != ceilings.end()) rows[i].set("share_of_instruction", product.value / peak->value);
-  }
-}
-
-constexpr const char* kIntervalNote =
-    "value: median; low to high: its confidence interval (95% or more, order statistics).";
-constexpr const char* kProductNote =
-    "matmul: the fastest of several square products with the kernels of the fused engine (fp64: the "
-    "reference), under a lasting load; matmul burst: a few at a time on a GPU that was at rest.";
-constexpr const char* kInstructionNote =
-    "instruction: multiply-adds on registers alone, with the instructions that problem names (the fastest "
-    "first), which no product can pass; of instr.: the matmul's share of it.";
-constexpr const char* kMemoryNote =
-    "read, write, update (a = 2 a + 2), copy, triad, adamw (four arrays read, three of them written), add: "
-    "bytes that the loop names, as STREAM counts them; half of each cache is walked through. adamw on a GPU: "
-    "the optimizer's kernel, 30 bytes per parameter.";
-constexpr const char* kLinkNote =
-    "launch and wait: host to the end of an empty kernel; launch, graph node: each of 1000 in a row; graph "
-    "launch: the host's time to submit 1000 nodes. Copies: 256 MiB, between host and GPU or to another GPU.";
-constexpr const char* kKeptNote =
-    "Ceilings are kept from one command to the next; --remeasure measures again.";
-
-Table peaks_table() {
-  return {.columns = {{"what", "what"},
-                      {"device", "device"},
-                      {"level", "level"},
-                      {"dtype", "dtype"},
-                      {"threads", "threads"},
-                      {"value", "value", Show::si},
-                      {"unit", "unit"},
-                      {"share_of_instruction", "of instr.", Show::percent},
-                      {"ci_low", "low", Show::si},
-                      {"ci_high", "high", Show::si},
-                      {"samples", "samples"},
-                      {"problem", "problem"}},
-          .rows = {},
-          .notes = {"", kIntervalNote, kProductNote, kInstructionNote, kMemoryNote, kLinkNote, kKeptNote}};
+  record.add(
+      record::Environment{.key = record::missing_peak_key(device, dtype), .value = reason, .unit = {}});
 }
 
 std::set<int> thread_counts(const std::string& typed) {
@@ -191,23 +113,17 @@ int run(const Options& options) {
     wanted.emplace_back(device, dtypes_of(options.dtype, device));
   }
   CommandRecord record(options.record, options.overwrite, "peaks");
-  Table table = peaks_table();
   for (const auto& [device, dtypes] : wanted) {
     const auto ceilings =
         lab::is_host(device) ? measure_processor(options, dtypes) : measure_gpu(options, device, dtypes);
-    std::vector<Row> rows;
-    for (const record::Ceiling& ceiling : ceilings) {
-      record.writer().add(ceiling);
-      rows.push_back(ceiling_row(ceiling));
-    }
-    add_instruction_shares(ceilings, rows);
+    for (const record::Ceiling& ceiling : ceilings) record.writer().add(ceiling);
     for (const ComputeDtype dtype : dtypes) {
-      add_missing_instructions(device, name_of(dtype), rows);
+      write_missing_instructions(device, name_of(dtype), record.writer());
     }
-    table.rows.insert(table.rows.end(), rows.begin(), rows.end());
   }
   record.finish();
-  write_out(format_table(table, format));
+  const report::RecordSet set = report::load(std::array{record.path()});
+  write_out(format_table(report::peaks_table(set.files.at(0)), format));
   return 0;
 }
 

@@ -114,6 +114,10 @@ void TrainArguments::add_to(CommandLine& line) {
       .type_name("X")
       .group("Watching");
   line.add_flag("--no-peak", no_peak_, "Do not measure the peak: no MFU").group("Watching");
+  line.add_option("-o,--output", record_, "Keep times and losses of all steps in this run record")
+      .type_name("FILE.rooflm")
+      .group("Watching");
+  line.add_flag("--overwrite", overwrite_, "Replace a record of that name").group("Watching");
   line.add_option("--format", format_, "Of the summary").type_name(kFormats).show_default().group("Watching");
 }
 
@@ -121,11 +125,6 @@ bool TrainArguments::was_given(const std::string& option) const { return line_->
 
 bool TrainArguments::model_was_given() const {
   return std::ranges::any_of(kModelOptions, [this](const char* option) { return was_given(option); });
-}
-
-std::optional<double> TrainArguments::peak_flop_per_s() const {
-  if (peak_.empty()) return std::nullopt;
-  return parse_number("--peak", peak_, 1);
 }
 
 train::TrainOptions TrainArguments::typed_options(const lab::Point& point) const {
@@ -144,6 +143,7 @@ train::TrainOptions TrainArguments::typed_options(const lab::Point& point) const
   options.out = out_;
   if (!log_.empty()) options.log = fs::absolute(log_);
   if (!memory_limit_.empty()) options.memory_limit_bytes = parse_bytes("--memory-limit", memory_limit_);
+  if (!peak_.empty()) options.peak_flop_per_s = parse_number("--peak", peak_, 1);
   if (!was_given("min-lr")) options.schedule.min_lr = options.schedule.lr / 10;
   return options;
 }
@@ -162,7 +162,7 @@ model::ModelConfig TrainArguments::new_model(const std::string& model, const lab
   return config;
 }
 
-void TrainArguments::plan_resumed(TrainPlan& plan, const lab::Point& point,
+void TrainArguments::plan_resumed(lab::TrainPlan& plan, const lab::Point& point,
                                   const fs::path& checkpoint) const {
   const train::CheckpointState state = train::read_checkpoint_state(checkpoint);
   const auto given = [this](const std::string& option) { return was_given(option); };
@@ -180,9 +180,10 @@ void TrainArguments::plan_resumed(TrainPlan& plan, const lab::Point& point,
   plan.start.checkpoint = checkpoint;
 }
 
-TrainPlan TrainArguments::plan() const {
+lab::TrainPlan TrainArguments::plan() const {
   if (out_.empty()) throw core::UsageError("--out is missing: a directory for checkpoints and the log");
-  TrainPlan plan;
+  lab::TrainPlan plan;
+  plan.measures_peak = !no_peak_;
   plan.start.may_resume = resume_;
   const auto checkpoints = resume_ ? train::list_checkpoints(out_) : std::vector<fs::path>();
   ConfigOptions config = config_;

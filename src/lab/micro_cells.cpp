@@ -61,6 +61,19 @@ double bytes_of(const Format& format) {
   return (1 + format.exponent_bits + format.mantissa_bits) / 8.0;
 }
 
+/// Median, mean and deviation in ms: columns "NAME_ms", "NAME_ms_mean", "NAME_ms_std".
+void add_times(Cells& cells, const std::string& name, const core::Summary& seconds) {
+  constexpr double kMs = 1e3;
+  cells.number(name + "_ms", seconds.median * kMs, "ms");
+  cells.number(name + "_ms_mean", seconds.mean * kMs, "ms");
+  cells.number(name + "_ms_std", seconds.std * kMs);
+}
+
+/// What the device had free; a plan's may be without limit.
+void add_free(Cells& cells, double free_bytes) {
+  if (std::isfinite(free_bytes)) cells.number("free", free_bytes, "B");
+}
+
 template <class Row>
 void say_oom(const Row& row, double allowed_bytes) {
   note("  out of memory: needs {}, free {}", core::format_bytes(row.needed_bytes),
@@ -80,7 +93,10 @@ backends::Backend& MicroBench::backend_of(const std::string& device) {
 
 MeasuredGemm MicroBench::measure(const GemmCase& what) {
   backends::Backend& backend = backend_of(what.device);
-  MeasuredGemm row{.what = what, .needed_bytes = what.problem.bytes(), .free_bytes = backend.free_bytes()};
+  MeasuredGemm row{.what = what,
+                   .needed_bytes = what.problem.bytes(),
+                   .free_bytes = backend.free_bytes(),
+                   .deterministic = settings_.backend.deterministic};
   const double limit = settings_.limit_bytes;
   try {
     if (limit > 0 && row.needed_bytes > limit) throw core::OutOfMemory("limit", row.needed_bytes);
@@ -95,8 +111,10 @@ MeasuredAttention MicroBench::measure(const AttentionCase& what) {
   require_runs(what.device, "measured");
   // Attention has workspaces of its own in every shape: a fresh backend shows what this one needs.
   const auto backend = make_backend(what.device, what.problem.engine, settings_.backend);
-  MeasuredAttention row{
-      .what = what, .needed_bytes = attention_bytes(what.problem), .free_bytes = backend->free_bytes()};
+  MeasuredAttention row{.what = what,
+                        .needed_bytes = attention_bytes(what.problem),
+                        .free_bytes = backend->free_bytes(),
+                        .deterministic = settings_.backend.deterministic};
   const double limit = settings_.limit_bytes;
   const double allowed = limit > 0 ? std::min(limit, row.free_bytes) : row.free_bytes;
   try {
@@ -138,7 +156,6 @@ std::vector<MeasuredAttention> MicroBench::run(std::span<const AttentionCase> ca
 }
 
 std::vector<record::Cell> cells_of(std::span<const MeasuredGemm> rows) {
-  constexpr double kMs = 1e3;
   Cells cells("gemm");
   const MeasuredGemm* first = nullptr;
   for (const MeasuredGemm& row : rows) {
@@ -146,19 +163,25 @@ std::vector<record::Cell> cells_of(std::span<const MeasuredGemm> rows) {
     if (first == nullptr || p.strategy == rows.front().what.problem.strategy) first = &row;
     cells.next_row();
     cells.text("device", row.what.device);
+    cells.text("shape", row.what.shape);
     cells.text("dtype", row.what.dtype);
     cells.number("m", static_cast<double>(p.m));
     cells.number("n", static_cast<double>(p.n));
     cells.number("k", static_cast<double>(p.k));
     cells.number("count", static_cast<double>(p.count));
+    cells.number("trans_b", p.trans_b ? 1 : 0);
     cells.text("strategy", name_of(p.strategy));
     cells.text("status", row.result ? "success" : "oom");
     cells.number("flop", p.flop(), "flop");
     cells.number("needed", row.needed_bytes, "B");
+    add_free(cells, row.free_bytes);
     if (!row.result) continue;
-    cells.number("wall_ms", row.result->wall.median * kMs, "ms");
-    cells.number("device_ms", row.result->device.median * kMs, "ms");
+    add_times(cells, "wall", row.result->wall);
+    add_times(cells, "device", row.result->device);
+    cells.number("samples", static_cast<double>(row.result->wall.count));
     cells.number("rate", p.flop() / row.result->wall.median, "flop/s");
+    cells.number("device_rate", p.flop() / row.result->device.median, "flop/s");
+    cells.number("device_bandwidth", p.bytes() / row.result->device.median, "byte/s");
     if (first->result) {
       cells.number(fmt::format("times_{}", name_of(first->what.problem.strategy)),
                    row.result->wall.median / first->result->wall.median);
@@ -168,7 +191,6 @@ std::vector<record::Cell> cells_of(std::span<const MeasuredGemm> rows) {
 }
 
 std::vector<record::Cell> cells_of(std::span<const MeasuredAttention> rows) {
-  constexpr double kMs = 1e3;
   Cells cells("attention");
   for (const MeasuredAttention& row : rows) {
     const AttentionProblem& p = row.what.problem;
@@ -182,11 +204,16 @@ std::vector<record::Cell> cells_of(std::span<const MeasuredAttention> rows) {
     cells.text("dtype", row.what.dtype);
     cells.text("engine", compile::name_of(p.engine));
     cells.text("attention", passes::name_of(p.kind));
+    cells.number("deterministic", row.deterministic ? 1 : 0);
     cells.text("status", row.result ? "success" : "oom");
+    cells.number("needed_memory", row.needed_bytes, "B");
+    add_free(cells, row.free_bytes);
     cells.number("peak_memory", row.result ? row.result->peak_bytes : row.needed_bytes, "B");
     if (!row.result) continue;
-    cells.number("forward_ms", row.result->forward.median * kMs, "ms");
-    cells.number("backward_ms", row.result->backward.median * kMs, "ms");
+    add_times(cells, "forward", row.result->forward);
+    add_times(cells, "backward", row.result->backward);
+    cells.number("samples", static_cast<double>(row.result->forward.count));
+    cells.number("workspace_bytes", row.result->workspace_bytes);
     cells.number("forward_flop", row.result->forward_flop, "flop");
     cells.number("backward_flop", row.result->backward_flop, "flop");
     cells.number("forward_rate", row.result->forward_flop / row.result->forward.median, "flop/s");

@@ -37,6 +37,7 @@ template <class Case, class Result>
 struct Measured {
   Case what;
   double needed_bytes = 0, free_bytes = 0;
+  bool deterministic = true;  ///< as MakeOptions
   std::optional<Result> result{};
 };
 using MeasuredGemm = Measured<GemmCase, GemmResult>;
@@ -60,8 +61,8 @@ class MicroBench {
   std::map<std::string, std::unique_ptr<backends::Backend>> backends_;
 };
 
-/// What a record keeps of them. `status` is "success" or "oom"; times_X is the time relative to the first
-/// strategy of the same products.
+/// What a record keeps of them: all that tables show. `status` is "success" or "oom"; times_X is the time
+/// relative to the first strategy of the same products; rates of attention count it in full.
 std::vector<record::Cell> cells_of(std::span<const MeasuredGemm> rows);
 std::vector<record::Cell> cells_of(std::span<const MeasuredAttention> rows);
 /// Number formats: bytes of an extent x extent matrix, largest and smallest numbers, spacing at 1, what

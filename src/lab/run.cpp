@@ -63,8 +63,7 @@ class Run {
         settings_(&settings),
         ceilings_(&ceilings),
         record_(&record),
-        provider_(&backends::provider_of(point.device)),
-        device_(provider_->describe(point.device)) {
+        provider_(&backends::provider_of(point.device)) {
     outcome_.run = record.begin_run(run_row(point));
   }
 
@@ -128,23 +127,11 @@ class Run {
 
   /// What is known before anything runs.
   void write_program(const program::Program& program) {
-    const engines::MemoryNeed need = engines::memory_need(program, point_->step.engine);
-    const auto tokens = static_cast<double>(point_->tokens());
-    outcome_.needed_bytes = static_cast<double>(need.total());
-    const double model_flop =
-        static_cast<double>(model::model_flop_per_token(point_->config, point_->seq)) * tokens;
-    fact("tokens", tokens, "tokens");
-    fact("steps", settings_->max_steps, "");
-    fact("model_flop", model_flop, "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
-    fact("matmul_flop", static_cast<double>(step_totals(program).cost.matmul_flop), "flop");
-    fact("plan_bytes", static_cast<double>(need.transient_bytes), "B");
-    fact("state_bytes", static_cast<double>(need.persistent_bytes), "B");
-    fact("needed_bytes", outcome_.needed_bytes, "B");
-    if (const auto peak = device_.peak(compile::dtype_name(point_->step))) {
-      fact("datasheet_flop_per_s", *peak, "flop/s",
-           fmt::format("dense {} peak of the {} by its data sheet", compile::dtype_name(point_->step),
-                       device_.name));
+    for (const record::Fact& known : step_facts(*point_, program)) {
+      if (known.key == "needed_bytes") outcome_.needed_bytes = known.value.value_or(0);
+      record_->add(outcome_.run, known);
     }
+    fact("steps", settings_->max_steps, "");
     if (settings_->observe) write_tensors(program);
     record_->commit();
   }
@@ -311,12 +298,9 @@ class Run {
   void write_kernels(const engines::Engine& engine, const backends::Backend& backend) {
     sentence("attention_forward", engine.library_of(program::ops::kFlashAttention));
     sentence("attention_backward", engine.library_of(program::ops::kFlashAttentionBackward));
-    const backends::GemmChoices choices = provider_->gemm_choices(backend);
-    if (choices.first + choices.kept + choices.searched == 0) return;
-    fact("gemm_search_s", choices.search_s, "s",
-         fmt::format(
-             "GEMM algorithms: {} searched now, {} from the autotune cache, {} the library's first choice",
-             choices.searched, choices.kept, choices.first));
+    if (const auto searched = gemm_fact(provider_->gemm_choices(backend))) {
+      record_->add(outcome_.run, *searched);
+    }
   }
 
   void look_closer(engines::Engine& engine, StepInputs& inputs) {
@@ -379,7 +363,6 @@ class Run {
   CeilingBook* ceilings_;
   record::Writer* record_;
   const backends::Provider* provider_;
-  devices::Device device_;
   RunOutcome outcome_;
   bool has_ops_ = false;
 };

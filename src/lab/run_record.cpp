@@ -1,12 +1,16 @@
 // What commands that measure steps write into a run record alike.
 #include "lab/run_record.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "lab/devices.h"
 #include "lab/machine_info.h"
+#include "lab/program_totals.h"
 #include "measure/machine_load.h"
 #include "model/forward.h"
 
@@ -35,6 +39,41 @@ std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, c
 }
 
 record::Run run_row(const Point& point) { return {.label = describe(point), .config = config_of(point)}; }
+
+std::vector<record::Fact> step_facts(const Point& point, const program::Program& program) {
+  const engines::MemoryNeed need = engines::memory_need(program, point.step.engine);
+  const auto tokens = static_cast<double>(point.tokens());
+  const double model_flop =
+      static_cast<double>(model::model_flop_per_token(point.config, point.seq)) * tokens;
+  std::vector<record::Fact> facts;
+  const auto add = [&](const char* key, double value, const char* unit, std::string text = "") {
+    facts.push_back({.key = key, .value = value, .unit = unit, .text = std::move(text)});
+  };
+  add("tokens", tokens, "tokens");
+  add("model_flop", model_flop, "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
+  add("matmul_flop", static_cast<double>(step_totals(program).cost.matmul_flop), "flop");
+  add("plan_bytes", static_cast<double>(need.transient_bytes), "B");
+  add("state_bytes", static_cast<double>(need.persistent_bytes), "B");
+  add("needed_bytes", static_cast<double>(need.total()), "B");
+  const devices::Device device = backends::provider_of(point.device).describe(point.device);
+  const std::string dtype(compile::dtype_name(point.step));
+  if (const auto peak = device.peak(dtype)) {
+    add("datasheet_flop_per_s", *peak, "flop/s",
+        fmt::format("dense {} peak of the {} by its data sheet", dtype, device.name));
+  }
+  return facts;
+}
+
+std::optional<record::Fact> gemm_fact(const backends::GemmChoices& choices) {
+  if (choices.first + choices.kept + choices.searched == 0) return std::nullopt;
+  return record::Fact{
+      .key = "gemm_search_s",
+      .value = choices.search_s,
+      .unit = "s",
+      .text = fmt::format(
+          "GEMM algorithms: {} searched now, {} from the autotune cache, {} the library's first choice",
+          choices.searched, choices.kept, choices.first)};
+}
 
 void add_samples(std::vector<record::Sample>& rows, std::int64_t step, const engines::StepTimes& times,
                  const std::string& kind) {

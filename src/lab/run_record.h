@@ -4,10 +4,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "backends/provider.h"
 #include "engines/engine.h"
 #include "lab/point.h"
+#include "program/program.h"
 #include "record/writer.h"
 
 namespace rooflm::lab {
@@ -18,6 +22,12 @@ std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, c
 
 /// A run with its whole configuration, with the status "running".
 record::Run run_row(const Point& point);
+
+/// What is known of a step before it runs: tokens, FLOP, memory, the datasheet's peak.
+std::vector<record::Fact> step_facts(const Point& point, const program::Program& program);
+
+/// How GEMM algorithms were found; nothing where there was no choice.
+std::optional<record::Fact> gemm_fact(const backends::GemmChoices& choices);
 
 /// The samples of step number `step`: its phases, the whole, and until when the host had submitted it. `kind`
 /// as in record::Sample.

@@ -55,7 +55,8 @@ void StepInputs::write_next_batch() {
     engine_->io().write<std::int32_t>(compile::micro_batch_name("tokens", i), batch.tokens);
     engine_->io().write<std::int32_t>(compile::micro_batch_name("targets", i), batch.targets);
   }
-  loader_wait_s_ = loader_->wait_s();
+  waited_s_ = loader_->wait_s();
+  ++batches_;
 }
 
 void StepInputs::write(int step) {

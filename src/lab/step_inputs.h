@@ -23,8 +23,8 @@ class StepInputs {
 
   /// Inputs of step `step` (from 0): the optimizer's scalars, and the next batch.
   void write(int step);
-  /// Time that `write` waited for the loader so far.
-  [[nodiscard]] double loader_wait_s() const { return loader_wait_s_; }
+  /// Time that `write` waited for the loader so far, per step; 0 without text.
+  [[nodiscard]] double loader_wait_s() const { return batches_ > 0 ? waited_s_ / batches_ : 0; }
 
  private:
   void write_random_tokens(std::uint64_t seed);
@@ -33,7 +33,8 @@ class StepInputs {
   engines::Engine* engine_;
   const Point* point_;
   std::unique_ptr<train::DataLoader> loader_;
-  double loader_wait_s_ = 0;
+  double waited_s_ = 0;
+  int batches_ = 0;
 };
 
 }  // namespace rooflm::lab

@@ -142,4 +142,7 @@ struct Cell {
   std::string text{}, unit{};
 };
 
+/// Series of the cells that are the log of a training run: a row per step, columns "loss", "lr", ...
+inline constexpr const char* kTrainingSeries = "training";
+
 }  // namespace rooflm::record

@@ -9,6 +9,8 @@
 
 #include "core/units.h"
 #include "report/summaries.h"
+#include "report/view.h"
+#include "report/work_figures.h"
 
 namespace rooflm::report {
 namespace {
@@ -63,7 +65,7 @@ std::string subject_of(const RunData& run, const Group& part) {
 std::optional<Advice> advise_part(const RunData& run, const Group& part, double step_s) {
   const auto measured_s = part.work.measured_s();
   if (!measured_s || !part.work.roof_s) return std::nullopt;
-  const double gain_s = *measured_s - *part.work.roof_s;
+  const double gain_s = work_figures(part.work, part.work.roof_s, measured_s, step_s).gain_s.value_or(0);
   if (gain_s < kLeastShare * step_s) return std::nullopt;
   const std::string subject = subject_of(run, part);
   return Advice{
@@ -79,15 +81,15 @@ std::optional<Advice> advise_part(const RunData& run, const Group& part, double 
 /// Time that is in no kernel, as observed; observing adds to it, which the sentence says.
 std::optional<Advice> advise_gap(const RunData& run, double step_s) {
   const Work work = phase_work(run, kStep);
-  if (!work.wall_s || work.launches == 0) return std::nullopt;
-  const double gain_s = *work.wall_s - work.device_s;
+  const auto per_launch_s = work.gap_s();
+  if (!per_launch_s) return std::nullopt;
+  const double gain_s = work.outside_s().value_or(0);
   if (gain_s < kLeastShare * step_s) return std::nullopt;
-  const double per_launch_s = gain_s / static_cast<double>(work.launches);
   return Advice{.subject = "between kernels",
                 .text = fmt::format(
                     "{} of an observed step lie between kernels, {} for each of {} launches: {}. "
                     "Observing is part of this, so less can be won.",
-                    core::format_seconds(gain_s), core::format_seconds(per_launch_s), work.launches,
+                    core::format_seconds(gain_s), core::format_seconds(*per_launch_s), work.launches,
                     run.setting("engine") == "eager" ? "fewer, larger ops (--engine fused) need fewer of them"
                                                      : "larger B x T makes each launch do more"),
                 .gain_s = gain_s};
@@ -111,6 +113,7 @@ std::vector<Advice> advise(const RecordSet& set, std::size_t most) {
     found.resize(std::min(found.size(), most));
     for (Advice& advice : found) {
       advice.run = i;
+      advice.step_share = ratio_of(advice.gain_s, step_s);
       all.push_back(std::move(advice));
     }
   }

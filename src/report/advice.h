@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,11 @@
 namespace rooflm::report {
 
 struct Advice {
-  std::size_t run = 0;  ///< index into RecordSet::runs
-  std::string subject;  ///< "h.*/attention/qkv backward"
-  std::string text;     ///< one sentence
-  double gain_s = 0;    ///< per step, at most: what lies between the time and its roof
+  std::size_t run = 0;                 ///< index into RecordSet::runs
+  std::string subject;                 ///< "h.*/attention/qkv backward"
+  std::string text;                    ///< one sentence
+  double gain_s = 0;                   ///< per step, at most: what lies between the time and its roof
+  std::optional<double> step_share{};  ///< gain_s / the median step
 };
 
 /// At most `most` subjects per run, the largest possible gain first: parts of the step (layers added up) by

@@ -14,6 +14,7 @@
 #include "report/json_parts.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
+#include "report/view.h"
 #include "report/views.h"
 
 namespace rooflm::report {
@@ -36,6 +37,12 @@ Json json_environment(const RecordSet& set) {
   return all;
 }
 
+/// Width of the interval as a share of the rate; null without one.
+Json spread_of(const record::Ceiling& ceiling) {
+  if (ceiling.samples <= 0) return nullptr;
+  return json_number(ratio_of(ceiling.ci_high - ceiling.ci_low, ceiling.value));
+}
+
 Json json_ceilings(const RecordSet& set) {
   Json all = Json::array();
   for (const RecordFile& file : set.files) {
@@ -49,6 +56,7 @@ Json json_ceilings(const RecordSet& set) {
                    {"unit", ceiling.unit},
                    {"ci_low", json_number(ceiling.ci_low)},
                    {"ci_high", json_number(ceiling.ci_high)},
+                   {"spread", spread_of(ceiling)},
                    {"source", ceiling.source},
                    {"measured_utc", ceiling.measured_utc}};
       // Several records of one machine often share its ceilings.
@@ -64,7 +72,8 @@ Json json_advice(const RecordSet& set) {
     all.push_back({{"run", advice.run},
                    {"subject", advice.subject},
                    {"text", advice.text},
-                   {"gain_s", json_number(advice.gain_s)}});
+                   {"gain_s", json_number(advice.gain_s)},
+                   {"step_share", json_number(advice.step_share)}});
   }
   return all;
 }

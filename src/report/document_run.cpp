@@ -2,58 +2,21 @@
 #include "report/document_run.h"
 
 #include <cstdint>
-#include <initializer_list>
-#include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "report/columns.h"
 #include "report/kernels.h"
-#include "report/memory_curve.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
 #include "report/view.h"
+#include "report/work_figures.h"
 
 namespace rooflm::report {
 namespace {
-
-/// Texts of a columnar array: each once, referred to by index.
-class Names {
- public:
-  std::size_t index(const std::string& text) {
-    const auto [entry, is_new] = index_.try_emplace(text, names_.size());
-    if (is_new) names_.push_back(text);
-    return entry->second;
-  }
-  [[nodiscard]] Json json() const { return names_; }
-
- private:
-  std::vector<std::string> names_;
-  std::unordered_map<std::string, std::size_t> index_;
-};
-
-/// Columns that are filled row by row.
-class Columns {
- public:
-  /// Every column is there, even without rows.
-  explicit Columns(std::initializer_list<const char*> keys) {
-    for (const char* key : keys) columns_[key] = Json::array();
-  }
-  template <class Value>
-  void push(const char* key, Value&& value) {
-    columns_[key].push_back(std::forward<Value>(value));
-  }
-  [[nodiscard]] Json json(const Names* names) && {
-    if (names != nullptr) columns_["names"] = names->json();
-    return std::move(columns_);
-  }
-
- private:
-  Json columns_ = Json::object();
-};
 
 Json json_config(const record::Config& config) {
   Json json = Json::object();
@@ -86,24 +49,43 @@ Json json_summary(const std::optional<PhaseTime>& time) {
           {"outliers", time->outliers}};
 }
 
-void add_roof(Json& json, const Work& work, const Roof& roof, const std::optional<double>& measured_s) {
+void add_roof(Json& json, const Work& work, const Roof& roof, const std::optional<double>& measured_s,
+              const std::optional<double>& step_s) {
+  const WorkFigures figures = work_figures(work, roof.roof_s, measured_s, step_s);
   json["matmul_flop"] = work.matmul_flop;
   json["elementwise_flop"] = work.elementwise_flop;
+  json["flop"] = figures.flop;
   json["bytes"] = work.bytes;
-  json["intensity"] = json_number(work.intensity());
+  json["intensity"] = json_number(figures.intensity);
   json["roof_s"] = json_number(roof.roof_s);
   json["bound"] = roof.bound;
   json["measured_s"] = json_number(measured_s);
-  json["share"] = json_number(ratio_of(roof.roof_s, measured_s));
+  json["share"] = json_number(figures.roof_share);
+  json["flop_per_s"] = json_number(figures.flop_per_s);
+  json["byte_per_s"] = json_number(figures.byte_per_s);
+  json["step_share"] = json_number(figures.step_share);
+  json["gain_s"] = json_number(figures.gain_s);
+}
+
+Json json_lines(const std::vector<RoofLine>& lines) {
+  Json json = Json::array();
+  for (const RoofLine& line : lines) json.push_back({{"name", line.name}, {"value", line.value}});
+  return json;
+}
+
+Json json_roofs(const RunData& run) {
+  const RoofLines roofs = roof_lines(run);
+  return {{"rates", json_lines(roofs.rates)}, {"bandwidths", json_lines(roofs.bandwidths)}};
 }
 
 Json json_phases(const RunData& run) {
   Json phases = Json::array();
+  const auto step_s = phase_median(run, kStep);
   for (const std::string& phase : phases_of(run)) {
     Json json = {{"phase", phase}, {"time", json_summary(phase_time(run, phase))}};
     const Work work = phase_work(run, phase);
     const auto median_s = phase_median(run, phase);
-    add_roof(json, work, phase_roof(run, phase, work), median_s ? median_s : work.measured_s());
+    add_roof(json, work, phase_roof(run, phase, work), median_s ? median_s : work.measured_s(), step_s);
     phases.push_back(std::move(json));
   }
   return phases;
@@ -112,6 +94,7 @@ Json json_phases(const RunData& run) {
 Json json_blocks(const RunData& run) {
   Json blocks = Json::array();
   const Work step = phase_work(run, kStep);
+  const auto step_s = phase_median(run, kStep);
   for (const Group& block : blocks_of(run)) {
     const Work& work = block.work;
     Json json = {{"block", block.name},
@@ -122,7 +105,7 @@ Json json_blocks(const RunData& run) {
                  {"time_share", json_number(ratio_of(work.measured_s(), step.measured_s()))},
                  {"launches", work.launches},
                  {"ops", work.ops}};
-    add_roof(json, work, {.roof_s = work.roof_s, .bound = work.bound}, work.measured_s());
+    add_roof(json, work, {.roof_s = work.roof_s, .bound = work.bound}, work.measured_s(), step_s);
     blocks.push_back(std::move(json));
   }
   return blocks;
@@ -192,101 +175,6 @@ Json json_samples(const RunData& run) {
   return std::move(columns).json(&names);
 }
 
-void push_texts(Columns& columns, Names& names, const TimedOp& timed) {
-  const record::Op& op = timed.op;
-  columns.push("kind", names.index(op.kind));
-  columns.push("class", names.index(op.op_class));
-  columns.push("kernel", names.index(op.kernel));
-  columns.push("name", names.index(op.name));
-  columns.push("phase", names.index(op.phase));
-  columns.push("scope", names.index(op.scope));
-  columns.push("dtype", names.index(op.dtype));
-  columns.push("shapes", names.index(op.shapes));
-  columns.push("bound", names.index(timed.bound));
-}
-
-void push_times(Columns& columns, const TimedOp& timed) {
-  const auto& time = timed.time;
-  columns.push("instances", time ? time->instances : 0);
-  columns.push("device_s", time ? json_number(time->device_s) : Json());
-  columns.push("wall_s", time ? json_number(time->wall_s) : Json());
-  columns.push("min_s", time ? json_number(time->min_s) : Json());
-  columns.push("max_s", time ? json_number(time->max_s) : Json());
-  columns.push("std_s", time ? json_number(time->std_s) : Json());
-}
-
-Json json_ops(const RunData& run) {
-  Names names;
-  Columns columns({"op",    "kind",     "class",     "kernel",     "name",        "phase",
-                   "scope", "dtype",    "shapes",    "recomputed", "matmul_flop", "elementwise_flop",
-                   "bytes", "launches", "instances", "device_s",   "wall_s",      "min_s",
-                   "max_s", "std_s",    "roof_s",    "bound"});
-  for (const TimedOp& timed : run.ops) {
-    const record::Op& op = timed.op;
-    if (op.phase == "setup") continue;
-    columns.push("op", op.op);
-    push_texts(columns, names, timed);
-    columns.push("recomputed", op.recomputed ? 1 : 0);
-    columns.push("matmul_flop", op.matmul_flop);
-    columns.push("elementwise_flop", op.elementwise_flop);
-    columns.push("bytes", op.bytes_read + op.bytes_written);
-    columns.push("launches", op.launches);
-    push_times(columns, timed);
-    columns.push("roof_s", json_number(timed.roof_s));
-  }
-  return std::move(columns).json(&names);
-}
-
-Json json_tensors(const RunData& run) {
-  Names names;
-  Columns columns({"name", "role", "bytes", "first_op", "last_op", "offset", "scope"});
-  for (const record::Tensor& tensor : run.tensors) {
-    const TimedOp* maker = run.find_op(tensor.first_op);
-    columns.push("name", names.index(tensor.name));
-    columns.push("role", names.index(tensor.role));
-    columns.push("bytes", tensor.bytes);
-    columns.push("first_op", tensor.first_op);
-    columns.push("last_op", tensor.last_op);
-    columns.push("offset", tensor.offset ? Json(*tensor.offset) : Json());
-    columns.push("scope", names.index(maker == nullptr ? "" : maker->op.scope));
-  }
-  return std::move(columns).json(&names);
-}
-
-/// Events name tensors by their place among the tensors of the document; -1 for one that is not there.
-Json json_memory_events(const RunData& run) {
-  std::unordered_map<std::int64_t, std::int64_t> place;
-  for (const record::Tensor& tensor : run.tensors) {
-    place.try_emplace(tensor.tensor, static_cast<std::int64_t>(place.size()));
-  }
-  Columns columns({"op", "tensor", "bytes", "live_bytes"});
-  for (const record::MemoryEvent& event : run.memory_events) {
-    const auto found = event.tensor ? place.find(*event.tensor) : place.end();
-    columns.push("op", event.op.value_or(-1));
-    columns.push("tensor", found == place.end() ? -1 : found->second);
-    columns.push("bytes", event.bytes);
-    columns.push("live_bytes", event.live_bytes);
-  }
-  return std::move(columns).json(nullptr);
-}
-
-Json json_memory(const RunData& run) {
-  const MemoryCurve curve(run);
-  if (curve.empty()) return nullptr;
-  std::map<std::string, std::int64_t> persistent;
-  for (const record::Tensor& tensor : run.tensors) {
-    if (tensor.first_op < 0) persistent[tensor.role] += tensor.bytes;
-  }
-  const auto by_role = [](const std::map<std::string, std::int64_t>& bytes_of) {
-    Json roles = Json::array();
-    for (const auto& [role, bytes] : bytes_of) roles.push_back({{"role", role}, {"bytes", bytes}});
-    return roles;
-  };
-  return {{"persistent", by_role(persistent)}, {"peak_roles", by_role(curve.peak_by_role())},
-          {"peak_bytes", curve.peak_bytes()},  {"peak_event", curve.peak_event()},
-          {"events", json_memory_events(run)}, {"tensors", json_tensors(run)}};
-}
-
 }  // namespace
 
 Json json_run(const RunData& run, std::size_t id) {
@@ -304,7 +192,9 @@ Json json_run(const RunData& run, std::size_t id) {
           {"phases", json_phases(run)},
           {"blocks", json_blocks(run)},
           {"samples", json_samples(run)},
+          {"roofs", json_roofs(run)},
           {"ops", json_ops(run)},
+          {"scopes", {{"layers", json_scopes(run, false)}, {"merged", json_scopes(run, true)}}},
           {"memory", json_memory(run)}};
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/ratio.h"
 #include "report/memory_curve.h"
 #include "report/summaries.h"
 #include "report/view.h"
@@ -47,10 +48,11 @@ RunFigures figures_of(const RunData& run) {
   figures.tokens_per_s = ratio_of(figures.tokens, figures.step_s);
   figures.model_flop_per_s = ratio_of(run.number("model_flop"), figures.step_s);
   figures.peak_flop_per_s = run.number("peak_flop_per_s");
-  figures.mfu = ratio_of(figures.model_flop_per_s, figures.peak_flop_per_s);
+  figures.mfu = core::mfu_of(run.number("model_flop"), figures.step_s, figures.peak_flop_per_s);
   if (figures.peak_flop_per_s) figures.peak = peak_text(run);
   figures.datasheet_flop_per_s = run.number("datasheet_flop_per_s");
-  figures.datasheet_mfu = ratio_of(figures.model_flop_per_s, figures.datasheet_flop_per_s);
+  figures.datasheet_mfu =
+      core::mfu_of(run.number("model_flop"), figures.step_s, figures.datasheet_flop_per_s);
   const Work work = phase_work(run, kStep);
   auto matmul_flop = run.number("matmul_flop");
   if (!matmul_flop && work.ops > 0) matmul_flop = static_cast<double>(work.matmul_flop);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/ratio.h"
 #include "report/chart.h"
 #include "report/table.h"
 
@@ -44,11 +45,6 @@ struct ViewOptions {
 
 /// A number, or nothing.
 inline Cell cell_of(const std::optional<double>& value) { return value ? Cell(*value) : Cell(); }
-/// numerator / denominator, or nothing when either is missing or the denominator is 0.
-inline std::optional<double> ratio_of(const std::optional<double>& numerator,
-                                      const std::optional<double>& denominator) {
-  if (!numerator || !denominator || *denominator == 0) return std::nullopt;
-  return *numerator / *denominator;
-}
+using core::ratio_of;
 
 }  // namespace rooflm::report

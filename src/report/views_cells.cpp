@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "report/micro_rows.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -39,7 +40,7 @@ struct SeriesTable {
     rows[cell.row].set(cell.col, cell.value ? Cell(*cell.value) : Cell(cell.text));
     const bool is_new = std::none_of(columns.begin(), columns.end(),
                                      [&](const Column& column) { return column.key == cell.col; });
-    if (!is_new) return;
+    if (!is_new || is_detail(cell.col)) return;
     const Show show = show_of(cell.unit);
     const bool says_unit = cell.unit.empty() || (show != Show::plain && show != Show::si);
     columns.push_back({.key = cell.col,
@@ -117,7 +118,9 @@ void add_cells(const RecordSet& set, const ViewOptions& /*options*/, View& view)
   for (std::size_t i = 0; i < set.files.size(); ++i) {
     const RecordFile& file = set.files[i];
     std::map<std::string, SeriesTable> tables;
-    for (const record::Cell& cell : file.cells) tables[cell.series].add(cell);
+    for (const record::Cell& cell : file.cells) {
+      if (cell.series != record::kTrainingSeries) tables[cell.series].add(cell);
+    }
     for (auto& [name, cells] : tables) {
       const bool is_alone = set.files.size() == 1;
       if (is_alone) add_charts(name, cells, view);

@@ -138,8 +138,7 @@ void add_input(const RunData& run, const ViewOptions& /*options*/, View& view) {
   if (wait == nullptr || !wait->value) return;
   const RunFigures figures = figures_of(run);
   Lines lines;
-  lines.add("waiting for data per step", wait->value, "s", Show::seconds,
-            wait->text.empty() ? "" : ": " + wait->text);
+  lines.add("waiting for data per step", wait->value, "s", Show::seconds);
   lines.add("of the step", ratio_of(wait->value, figures.step_s), "share", Show::percent);
   lines.add("tokens per step", run.number("tokens"), "tokens", Show::si);
   lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
@@ -159,7 +158,7 @@ constexpr std::array kViews = {
             .info = {.name = "input",
                      .title = "Input",
                      .note = "Waiting for data in a step.",
-                     .needs = "facts about the loader (rooflm profile with data)",
+                     .needs = "facts about the loader (rooflm profile with data, rooflm train)",
                      .is_on_page = false},
             .of_run = add_input,
             .of_all = nullptr},

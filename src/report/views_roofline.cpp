@@ -2,34 +2,36 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "report/ceiling_rows.h"
 #include "report/summaries.h"
 #include "report/view_def.h"
+#include "report/work_figures.h"
 
 namespace rooflm::report {
 namespace {
 
 Row roof_row(const std::string& phase, const std::string& subject, const Work& work, const Roof& roof,
              const std::optional<double>& measured_s) {
+  const WorkFigures figures = work_figures(work, roof.roof_s, measured_s, {});
   Row row;
   row.set("phase", phase);
   row.set("subject", subject);
   row.set("flop", work.matmul_flop + work.elementwise_flop);
   row.set("matmul_flop", work.matmul_flop);
   row.set("bytes", work.bytes);
-  row.set("intensity", cell_of(work.intensity()));
+  row.set("intensity", cell_of(figures.intensity));
   row.set("bound", roof.bound);
   row.set("roof_s", cell_of(roof.roof_s));
   row.set("measured_s", cell_of(measured_s));
-  row.set("share", cell_of(ratio_of(roof.roof_s, measured_s)));
-  row.set("flop_per_s", cell_of(ratio_of(work.flop(), measured_s)));
-  row.set("byte_per_s", cell_of(ratio_of(static_cast<double>(work.bytes), measured_s)));
+  row.set("share", cell_of(figures.roof_share));
+  row.set("flop_per_s", cell_of(figures.flop_per_s));
+  row.set("byte_per_s", cell_of(figures.byte_per_s));
   return row;
 }
 
@@ -47,28 +49,9 @@ std::vector<Column> roof_columns() {
           {"byte_per_s", "B/s", Show::si, "byte/s"}};
 }
 
-/// The highest ceiling of each level, or of each arithmetic rate, measured with the threads of the run; with
-/// any number of threads where there is none of that.
-std::map<std::string, double> highest(const RunData& run, const std::string& unit, bool by_level) {
-  const bool has_own =
-      std::any_of(run.ceilings.begin(), run.ceilings.end(), [&](const record::Ceiling& ceiling) {
-        return ceiling.unit == unit && ceiling.threads == run.run.config.integer("threads").value_or(0);
-      });
-  std::map<std::string, double> best;
-  for (const record::Ceiling& ceiling : run.ceilings) {
-    if (ceiling.unit != unit || (has_own && ceiling.threads != run.run.config.integer("threads").value_or(0)))
-      continue;
-    if (ceiling.what.starts_with("instruction")) continue;  // roofs are of matrix products
-    double& value = best[by_level ? ceiling.level : ceiling.what + " " + ceiling.dtype];
-    value = std::max(value, ceiling.value);
-  }
-  return best;
-}
-
 /// Adds the roofs: a rising line per memory level, a level one per arithmetic rate.
 void add_roofs(const RunData& run, Chart& chart) {
-  const auto rates = highest(run, "flop/s", false);
-  const auto bandwidths = highest(run, "byte/s", true);
+  const auto [rates, bandwidths] = roof_lines(run);
   if (chart.series.empty() || rates.empty() || bandwidths.empty()) return;
   double low_x = std::numeric_limits<double>::max();
   double high_x = 0;
@@ -79,9 +62,8 @@ void add_roofs(const RunData& run, Chart& chart) {
   for (const Series& series : chart.series) {
     for (const ChartPoint& point : series.points) include(point.x);
   }
-  double top = 0;
+  const double top = rates.front().value;
   for (const auto& [name, rate] : rates) {
-    top = std::max(top, rate);
     for (const auto& [level, bandwidth] : bandwidths) include(rate / bandwidth);
   }
   for (const auto& [level, bandwidth] : bandwidths) {
@@ -107,10 +89,9 @@ Chart points_chart(const std::vector<Group>& parts) {
               .x = {.title = "intensity", .unit = "flop/byte", .is_log = true},
               .y = {.title = "rate", .unit = "flop/s", .is_log = true}};
   for (const Group& part : parts) {
-    const auto intensity = part.work.intensity();
-    const auto rate = ratio_of(part.work.flop(), part.work.measured_s());
-    if (!intensity || !rate || *intensity <= 0 || *rate <= 0) continue;
-    series_named(chart, part.phase).points.push_back({.x = *intensity, .y = *rate});
+    const auto figures = work_figures(part.work, part.work.roof_s, part.work.measured_s(), {});
+    if (!figures.intensity || !figures.flop_per_s || *figures.flop_per_s <= 0) continue;
+    series_named(chart, part.phase).points.push_back({.x = *figures.intensity, .y = *figures.flop_per_s});
   }
   return chart;
 }
@@ -171,6 +152,7 @@ void add_ceilings(const RecordSet& set, const ViewOptions& /*options*/, View& vi
                           {"threads", "threads"},
                           {"value", "ceiling", Show::si},
                           {"unit", "unit"},
+                          {"share_of_instruction", "of instr.", Show::percent, "share"},
                           {"ci_low", "from", Show::si},
                           {"ci_high", "to", Show::si},
                           {"problem", "problem"},
@@ -178,22 +160,11 @@ void add_ceilings(const RecordSet& set, const ViewOptions& /*options*/, View& vi
               .rows = {},
               .notes = {}};
   for (const RecordFile& file : set.files) {
-    for (const record::Ceiling& ceiling : file.ceilings) {
-      Row row;
-      if (set.files.size() > 1) row.set("file", file.name);
-      row.set("device", ceiling.device);
-      row.set("what", ceiling.what);
-      row.set("level", ceiling.level);
-      row.set("dtype", ceiling.dtype);
-      row.set("threads", std::int64_t{ceiling.threads});
-      row.set("value", ceiling.value);
-      row.set("unit", ceiling.unit);
-      row.set("ci_low", ceiling.ci_low);
-      row.set("ci_high", ceiling.ci_high);
-      row.set("problem", ceiling.problem);
-      row.set("source", ceiling.source);
-      row.set("measured_utc", ceiling.measured_utc);
-      table.rows.push_back(std::move(row));
+    std::vector<Row> rows = ceiling_rows(file.ceilings);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i].set("source", file.ceilings[i].source);
+      if (set.files.size() > 1) rows[i].set_first("file", file.name);
+      table.rows.push_back(std::move(rows[i]));
     }
   }
   if (set.files.size() > 1) table.columns.insert(table.columns.begin(), Column{"file", "file"});

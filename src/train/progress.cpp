@@ -65,7 +65,7 @@ void Progress::step(const StepRecord& r) {
     is_first_ = false;
     return;
   }
-  const double left_s = static_cast<double>(steps_ - r.step) * (r.step_s + r.loader_wait_s);
+  const double left_s = static_cast<double>(steps_ - r.step) * (r.times.step_s + r.loader_wait_s);
   std::string line = fmt::format("{} {}  {} left", bar(r.step, steps_), describe(r, steps_), clock(left_s));
   const std::size_t width = terminal_width(stream_);
   if (line.size() >= width) line.resize(width - 1);

@@ -83,7 +83,7 @@ void TrainLog::append(const StepRecord& r) {
   line["mfu"] = number(r.mfu);
   line["peak_flop_per_s"] = number(r.peak_flop_per_s);
   line["loader_wait_s"] = r.loader_wait_s;
-  line["step_s"] = r.step_s;
+  line["step_s"] = r.times.step_s;
   line["val_loss"] = number(r.val_loss);
   if (r.loss_scale) {
     line["loss_scale"] = *r.loss_scale;

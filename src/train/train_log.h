@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "engines/engine.h"
+
 namespace rooflm::train {
 
 /// What one step measured. Times are wall time in seconds.
@@ -18,16 +20,13 @@ struct StepRecord {
   double tokens_per_s = 0;            ///< of this step, waiting for data included
   std::optional<double> mfu{};        ///< absent without a peak to divide by
   std::optional<double> peak_flop_per_s{};
-  double loader_wait_s = 0;  ///< spent waiting for batches in this step
-  double step_s = 0;         ///< forward, backward and optimizer
+  double loader_wait_s = 0;    ///< spent waiting for batches in this step
+  engines::StepTimes times{};  ///< of the step itself, without waiting for data
   std::optional<double> val_loss{};
   std::optional<double> loss_scale{};  ///< for the next step; absent where the loss is not scaled
   std::int64_t skipped_steps = 0;      ///< whose gradients were not finite, since the beginning
   bool is_skipped = false;             ///< this one's were not
 };
-
-/// How an MFU of this room is computed, to be printed beside it.
-inline constexpr const char* kMfuFormula = "(6N + 12LCT) * tokens/s / peak";
 
 /// Appends to a JSONL file, each line flushed: {"step", "loss", "lr", "grad_norm", "tokens", "tokens_per_s",
 /// "mfu", "peak_flop_per_s", "loader_wait_s", "step_s", "val_loss"}, null where absent, and where the loss is

@@ -12,6 +12,7 @@
 
 #include "compile/recipe.h"
 #include "train/schedule.h"
+#include "train/train_log.h"
 
 namespace rooflm::train {
 
@@ -34,6 +35,8 @@ struct TrainOptions {
   /// The GEMM algorithms that the backend runs, for checkpoints: a run that goes on runs the same, so that it
   /// continues bit for bit. Absent where there is nothing to choose.
   std::function<std::string()> gemm_choices{};
+  /// Told of each step, after it was logged.
+  std::function<void(const StepRecord&)> on_step{};
   double memory_limit_bytes = 0;            ///< 0: what is free
   std::optional<double> peak_flop_per_s{};  ///< what the MFU divides by; absent: no MFU
 };

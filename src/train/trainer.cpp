@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/ratio.h"
 #include "core/units.h"
 #include "text/tokenizer.h"
 #include "train/data_loader.h"
@@ -39,6 +40,8 @@ class Trainer::Loop {
   Loop(backends::Backend& backend, const model::ModelConfig& config, const TrainOptions& options,
        const TrainingData& data, const TrainStart& start, std::FILE* stream)
       : options_(checked(options)),
+        step_tokens_(options_.batch * options_.seq * options_.step.micro_batches),
+        model_flop_(static_cast<double>(model::model_flop_per_token(config, options_.seq) * step_tokens_)),
         data_(data),
         output_(options_.out),
         session_(backend, config, options_.step, options_.memory_limit_bytes),
@@ -80,6 +83,8 @@ class Trainer::Loop {
   [[nodiscard]] std::string last_checkpoint_text() const;
 
   TrainOptions options_;
+  std::int64_t step_tokens_;
+  double model_flop_;  ///< of a step, for MFU
   TrainingData data_;
   OutputDirectory output_;
   Session session_;
@@ -150,14 +155,14 @@ void Trainer::Loop::resume(const std::filesystem::path& checkpoint) {
 void Trainer::Loop::describe_run(const model::ModelConfig& config) {
   progress_.message(fmt::format(
       "{}: {} parameters, {} tokens per step ({} x {} x {}), {} tokens of data ({} steps an epoch)",
-      config.name, core::format_si(static_cast<double>(model::parameter_count(config))),
-      options_.batch * options_.seq * options_.step.micro_batches, options_.step.micro_batches,
-      options_.batch, options_.seq, core::format_si(static_cast<double>(loader_->total_tokens())),
+      config.name, core::format_si(static_cast<double>(model::parameter_count(config))), step_tokens_,
+      options_.step.micro_batches, options_.batch, options_.seq,
+      core::format_si(static_cast<double>(loader_->total_tokens())),
       std::max<std::uint64_t>(1, loader_->windows() / static_cast<std::uint64_t>(options_.batch) /
                                      static_cast<std::uint64_t>(options_.step.micro_batches))));
   if (options_.peak_flop_per_s) {
-    progress_.message(
-        fmt::format("MFU = {}, peak {}FLOP/s", kMfuFormula, core::format_si(*options_.peak_flop_per_s)));
+    progress_.message(fmt::format("MFU = {}, peak {}FLOP/s", core::kMfuFormula,
+                                  core::format_si(*options_.peak_flop_per_s)));
   }
   if (!validation_) progress_.message("no validation: there are no validation tokens, or fewer than --seq");
   if (state_.step > 0) {
@@ -175,9 +180,8 @@ StepRecord Trainer::Loop::train_one() {
   r.lr = learning_rate(options_.schedule, state_.step);
   const Session::Update update = session_.update(r.lr, state_.step + 1);
   const double elapsed = now_s() - start;
-  const auto tokens = static_cast<std::uint64_t>(options_.batch * options_.seq * options_.step.micro_batches);
   state_.step += 1;
-  state_.tokens += tokens;
+  state_.tokens += static_cast<std::uint64_t>(step_tokens_);
   state_.loader = loader_->state();
   r.step = state_.step;
   r.loss = update.loss;
@@ -186,13 +190,12 @@ StepRecord Trainer::Loop::train_one() {
   r.skipped_steps = update.skipped_updates;
   r.is_skipped = update.is_skipped;
   r.tokens = state_.tokens;
-  r.tokens_per_s = static_cast<double>(tokens) / elapsed;
-  r.step_s = update.times.step_s;
+  r.tokens_per_s = static_cast<double>(step_tokens_) / elapsed;
+  r.times = update.times;
   r.peak_flop_per_s = options_.peak_flop_per_s;
-  const auto flop_per_token =
-      static_cast<double>(model::model_flop_per_token(session_.config(), options_.seq));
-  if (r.peak_flop_per_s) r.mfu = flop_per_token * r.tokens_per_s / *r.peak_flop_per_s;
+  r.mfu = core::mfu_of(model_flop_, elapsed, r.peak_flop_per_s);
   summary_.train_s += elapsed;
+  summary_.loader_wait_s += r.loader_wait_s;
   summary_.loss = r.loss;
   summary_.loss_scale = r.loss_scale;
   summary_.skipped_steps = r.skipped_steps;
@@ -258,6 +261,7 @@ TrainSummary Trainer::Loop::run() {
     if (validation_ && (is_due(step, options_.eval_every) || step == steps)) evaluate_now(record);
     val_loss = record.val_loss;
     log_->append(record);
+    if (options_.on_step) options_.on_step(record);
     progress_.step(record);
     if (is_due(step, options_.sample_every)) sample_now();
     if (is_due(step, options_.checkpoint_every)) {
@@ -271,13 +275,11 @@ TrainSummary Trainer::Loop::run() {
     progress_.message(fmt::format("stopped by {} after step {}; --resume continues",
                                   summary_.signal == SIGINT ? "SIGINT" : "SIGTERM", state_.step));
   }
-  const double trained = static_cast<double>((state_.step - first) * options_.batch * options_.seq *
-                                             options_.step.micro_batches);
+  summary_.trained_steps = state_.step - first;
   summary_.step = state_.step;
   summary_.val_loss = val_loss;
   summary_.best_val_loss = state_.best_val_loss;
   summary_.tokens = state_.tokens;
-  if (trained > 0) summary_.tokens_per_s = trained / summary_.train_s;
   progress_.finish();
   return summary_;
 }

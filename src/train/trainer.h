@@ -29,8 +29,9 @@ struct TrainSummary {
   std::optional<double> val_loss{};       ///< after the last step
   std::optional<double> best_val_loss{};  ///< of the whole run
   std::uint64_t tokens = 0;
-  double tokens_per_s = 0;             ///< of this process's steps
-  double train_s = 0;                  ///< in steps, waiting for data included
+  std::int64_t trained_steps = 0;      ///< of this process
+  double train_s = 0;                  ///< in those, waiting for data included
+  double loader_wait_s = 0;            ///< of train_s
   int signal = 0;                      ///< that stopped the run, or 0
   std::filesystem::path checkpoint;    ///< the newest one; empty when there is none
   std::optional<double> loss_scale{};  ///< for the next step; absent where the loss is not scaled

@@ -337,6 +337,25 @@ class Measured(CommandLine):
             matrices = 3 * row["count"] if row["strategy"] != "big" else 2 * row["count"] + 1
             self.assertEqual(row["needed_bytes"], size * matrices * row["n"] ** 2)
 
+    def test_tables_of_micro_benchmarks_are_views_of_their_records(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for command, more in ((self.GEMM, ["--size", "32", "--count", "2"]), (self.ATTENTION, ["--seq", "32"])):
+                record = str(pathlib.Path(folder) / f"{command[0]}.rooflm")
+                rows = json.loads(self.ok(*command, *more, "-o", record))
+                view = json.loads(self.ok("report", record, "--view", "cells", "--format", "json"))[0]["tables"][0]
+                for row, cells in zip(rows, view["rows"], strict=True):
+                    if command[0] == "gemm":
+                        self.assertEqual((row["wall_ms_median"], row["wall_flop_per_s"], row["samples"]),
+                                         (cells["wall_ms"], cells["rate"], cells["samples"]))
+                        self.assertIs(row["trans_b"], False)
+                    else:
+                        self.assertEqual((row["backward_ms_std"], row["backward_flop_per_s"]),
+                                         (cells["backward_ms_std"], cells["backward_rate"] / 2))
+                        self.assertIs(row["deterministic"], True)
+                shown = {column["key"] for column in view["columns"]}
+                self.assertFalse(shown & {"samples", "free", "trans_b", "wall_ms_std", "deterministic"})
+                self.assertEqual(rooflm("verify", record).returncode, 0)
+
     def test_gemm_of_the_scores_of_a_model(self):
         rows = json.loads(self.ok(*self.GEMM, "--qk-of", "llama3-8b", "--batch", "2", "--seq", "32", "--strategy",
                                   "looped,batched"))

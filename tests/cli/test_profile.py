@@ -123,7 +123,7 @@ class Profile(unittest.TestCase):
 
     def test_every_view_and_format(self):
         views = "overview,phases,blocks,ops,classes,roofline,gap,instances,attention,memory,saved,allocator,samples," \
-                "sweep,growth,precision,overhead,input,cells"
+                "sweep,growth,precision,overhead,training,input,cells"
         self.assertIn("Blocks", self.ok("report", self.record, "--view", views))
         for view in json.loads(self.ok("report", self.record, "--view", views, "--format", "json")):
             self.assertTrue(view["title"] and view["note"])

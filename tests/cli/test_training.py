@@ -3,10 +3,12 @@
 
 Usage: test_training.py BINARY [unittest options]"""
 
+import contextlib
 import json
 import os
 import pathlib
 import signal
+import sqlite3
 import sys
 import time
 import unittest
@@ -66,7 +68,8 @@ class Train(TrainingRuns):
     def test_sigterm_and_sigint_save_and_exit_with_0(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             self.out = self.folder / f"out{int(number)}"
-            process = self.start("--steps", 1_000_000)
+            record = self.folder / f"{number.name}.rooflm"
+            process = self.start("--steps", 1_000_000, "-o", record)
             log = self.out / "log.jsonl"
             for _ in range(600):
                 if log.exists() and log.stat().st_size > 1000:
@@ -80,6 +83,48 @@ class Train(TrainingRuns):
             self.assertEqual(numbers_of(log)[-1]["step"], state["step"])
             row = self.ok("eval", "--model", self.out, "--data", self.data, "--batch", 1, "--seq", 16, "--batches", 1)
             self.assertIn("perplexity", row)
+            with contextlib.closing(sqlite3.connect(record)) as db:
+                self.assertEqual(db.execute("SELECT status FROM run").fetchall(), [("interrupted",)])
+
+    def test_a_record_of_every_step(self):
+        record = self.folder / "train.rooflm"
+        row = self.train("--steps", 12, "--eval-every", 6, "--grad-accum", 2, "-o", record)
+        log = [json.loads(line) for line in (self.out / "log.jsonl").read_text().splitlines()]
+        with contextlib.closing(sqlite3.connect(record)) as db:
+            (kind, status), = db.execute("SELECT kind, status FROM run")
+            self.assertEqual((kind, status), ("train", "success"))
+            config = dict(db.execute("SELECT key, value FROM config"))
+            self.assertEqual((config["batch"], config["seq"], config["grad_accum"], config["clip"]), (2, 16, 2, 1))
+            steps = dict(db.execute("SELECT step, seconds FROM sample WHERE phase = 'step'"))
+            self.assertEqual(steps, {line["step"]: line["step_s"] for line in log})
+            losses = dict(db.execute("SELECT row, value FROM cell WHERE series = 'training' AND col = 'loss'"))
+            self.assertEqual(losses, {line["step"]: line["loss"] for line in log})
+            evaluated = [at for at, in db.execute("SELECT row FROM cell WHERE col = 'val_loss' ORDER BY row")]
+            self.assertEqual(evaluated, [6, 12])
+            facts = dict(db.execute("SELECT key, value FROM fact"))
+            self.assertEqual((facts["trained_steps"], facts["tokens"], facts["loss"]), (12, 64, row["loss"]))
+            self.assertLess(facts["loader_wait_s"], facts["train_s"] / 12)
+        law = self.run_rooflm("verify", record)
+        self.assertEqual(law.returncode, 0, law.stdout)
+        views = {view["name"]: view for view in json.loads(self.ok("report", record, "--format", "json", "--view",
+                                                                   "training,overview,phases,bench,cells"))}
+        self.assertEqual(views["training"]["tables"][0]["rows"], [row])
+        self.assertEqual([series["name"] for series in views["training"]["charts"][0]["series"]],
+                         ["training", "validation"])
+        self.assertEqual(views["cells"]["tables"], [])
+        self.assertEqual(views["bench"]["tables"][0]["rows"][0]["steps"], 12)
+        self.ok("compare", record, record)
+        self.fails(3, "train", "--data", self.data, "--out", self.folder / "other", *TINY, "--steps", 1, "-o", record,
+                   says=["train.rooflm"])
+        self.assertFalse((self.folder / "other/latest").exists())
+
+    def test_a_resumed_run_has_its_own_record(self):
+        self.train("--steps", 3, "--schedule", "constant")
+        record = self.folder / "train.rooflm"
+        self.ok("train", "--out", self.out, "--resume", "--no-peak", "--threads", 1, "--steps", 5, "-o", record)
+        with contextlib.closing(sqlite3.connect(record)) as db:
+            self.assertEqual([step for step, in db.execute("SELECT step FROM sample WHERE phase = 'step'")], [4, 5])
+            self.assertEqual(dict(db.execute("SELECT key, value FROM config"))["batch"], 2)
 
     def test_contradictions_are_refused(self):
         self.train("--steps", 4)

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "core/error.h"
 #include "report/axis_ticks.h"
 #include "report/html.h"
+#include "report/summaries.h"
 #include "report/svg.h"
 #include "report/view_format.h"
 #include "report/views.h"
@@ -87,6 +89,57 @@ TEST(Document, ColumnsFit) {
   EXPECT_EQ(expect_columnar(memory.at("tensors"), {"name", "role", "scope"}), 3U);
   EXPECT_EQ(expect_columnar(memory.at("events"), {}), 5U);
   EXPECT_EQ(memory.at("events").at("tensor").at(2), 2);  // a place among the tensors, not the record's number
+}
+
+TEST(Document, HasWhatFollowsFromTimesRoofsAndBytes) {
+  const Json document = Json::parse(make_document(load_steps({{}}), nullptr));
+  const Json run = document.at("runs").at(0);
+  const Json& ops = run.at("ops");
+  const auto qk = [&](const char* key) { return ops.at(key).at(2).get<double>(); };  // 100 ns, its roof 50 ns
+  EXPECT_NEAR(qk("step_share"), 100e-9 / 1e-3, 1e-12);
+  EXPECT_NEAR(qk("roof_share"), 0.5, 1e-12);
+  EXPECT_NEAR(qk("gain_s"), 50e-9, 1e-15);
+  EXPECT_NEAR(qk("flop_per_s") * 100e-9, qk("flop"), 1e-9 * qk("flop"));
+  EXPECT_NEAR(qk("byte_per_s") * 100e-9, qk("bytes"), 1e-9 * qk("bytes"));
+  EXPECT_DOUBLE_EQ(qk("intensity"), qk("flop") / qk("bytes"));
+  const Json& block = run.at("blocks").at(1);
+  EXPECT_NEAR(block.at("gain_s").get<double>(),
+              block.at("measured_s").get<double>() - block.at("roof_s").get<double>(), 1e-15);
+  EXPECT_EQ(run.at("roofs"), Json::parse(R"({"rates": [{"name": "matmul fp32", "value": 1e10}],
+                                             "bandwidths": [{"name": "DRAM", "value": 1e9}]})"));
+  EXPECT_TRUE(document.at("ceilings").at(0).at("spread").is_null()) << "no samples, no interval";
+  const Json advised = Json::parse(make_document(load_steps({{.seq = 400}}), nullptr));
+  const Json& advice = advised.at("advice").at(0);
+  EXPECT_NEAR(advice.at("step_share").get<double>(), advice.at("gain_s").get<double>() / 1e-3, 1e-12);
+  const Json& memory = run.at("memory");
+  EXPECT_EQ(memory.at("persistent_bytes"), 100);
+  EXPECT_EQ(memory.at("persistent_share"), 0.5);
+  EXPECT_EQ(memory.at("peak_holders"), Json::parse(R"({"tensor": [0, 2, 1], "bytes": [100, 60, 40],
+                                                       "share": [0.5, 0.3, 0.2]})"));
+}
+
+TEST(Document, ScopesAddUpToTheStep) {
+  const RecordSet set = load_steps({{}});
+  const Json run = Json::parse(make_document(set, nullptr)).at("runs").at(0);
+  const Work step = phase_work(set.runs.at(0), kStep);
+  for (const char* tree : {"layers", "merged"}) {
+    const Json& scopes = run.at("scopes").at(tree);
+    expect_columnar(scopes, {"name"});
+    EXPECT_EQ(scopes.at("parent").at(0), -1);
+    EXPECT_EQ(scopes.at("ops").at(0), step.ops);
+    EXPECT_EQ(scopes.at("bytes").at(0), step.bytes);
+    EXPECT_NEAR(scopes.at("device_s").at(0).get<double>(), step.device_s, 1e-15);
+    for (std::size_t i = 1; i < scopes.at("parent").size(); ++i) EXPECT_LT(scopes.at("parent").at(i), i);
+  }
+  const auto nodes_called = [&](const char* tree, const std::string& name) {
+    const Json& scopes = run.at("scopes").at(tree);
+    return std::count_if(scopes.at("name").begin(), scopes.at("name").end(), [&](const Json& at) {
+      return scopes.at("names").at(at.get<std::size_t>()) == name;
+    });
+  };
+  EXPECT_EQ(nodes_called("layers", "h.1"), 2);  // forward and backward
+  EXPECT_EQ(nodes_called("merged", "h.1"), 0);
+  EXPECT_EQ(nodes_called("merged", "h.*"), 2);
 }
 
 TEST(Document, CarriesTheViewsThatThePageDoesNotDraw) {

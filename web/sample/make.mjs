@@ -7,6 +7,10 @@ const kMachine = { flopPerS: 118e9, bytePerS: 21.4e9, cacheBytePerS: 96e9, cache
 const kSetupOps = 2;
 const kPhases = ['forward', 'backward', 'optimizer'];
 
+/** The ceilings of all threads, as lines of the roofline. */
+const kRoofs = { rates: [{ name: 'matmul bf16', value: 241e9 }, { name: 'matmul fp32', value: kMachine.flopPerS }],
+                 bandwidths: [{ name: 'L1', value: 402e9 }, { name: 'L2', value: kMachine.cacheBytePerS }, { name: 'DRAM', value: 24.1e9 }] };
+
 /** Strings as indices into one list of names. */
 class Names {
   constructor() { this.names = []; this.indices = new Map(); }
@@ -49,16 +53,17 @@ function summary(median, random, spread = 0.012, count = 60) {
     max_s: sorted[count - 1], samples: count, outliers: sum(outlier) } };
 }
 
-function roofOf(ops, measured) {
+function roofOf(ops, measured, step) {
   const total = (key) => sum(ops.map((op) => op[key]));
   const [matmul, elementwise, bytes, roof] = [total('matmul'), total('elementwise'), total('bytes'), total('roof')];
   const compute = sum(ops.filter((op) => op.bound === 'compute').map((op) => op.device));
-  return { matmul_flop: matmul, elementwise_flop: elementwise, bytes, intensity: bytes ? (matmul + elementwise) / bytes : null,
+  return { matmul_flop: matmul, elementwise_flop: elementwise, flop: matmul + elementwise, bytes, intensity: bytes ? (matmul + elementwise) / bytes : null,
            roof_s: digits(roof), bound: compute > total('device') / 2 ? 'compute' : 'DRAM', measured_s: digits(measured),
-           share: digits(roof / measured) };
+           share: digits(roof / measured), flop_per_s: matmul + elementwise > 0 ? (matmul + elementwise) / measured : null, byte_per_s: bytes / measured,
+           step_share: measured / step, gain_s: digits(Math.max(0, measured - roof)) };
 }
 
-function opColumns(ops, random, engine) {
+function opColumns(ops, random, engine, step) {
   const names = new Names();
   const text = (key) => ops.map((op) => names.of(key(op)));
   const number = (key) => ops.map((op) => digits(key(op)));
@@ -72,7 +77,11 @@ function opColumns(ops, random, engine) {
     launches: ops.map((op) => op.launches), instances: ops.map(() => 60), device_s: number((op) => op.device),
     wall_s: number((op) => op.wall), min_s: ops.map((op, i) => digits(op.device * (1 - spread[i]))),
     max_s: ops.map((op, i) => digits(op.device * (1 + 3 * spread[i]))), std_s: ops.map((op, i) => digits(op.device * spread[i])),
-    roof_s: number((op) => op.roof), bound: text((op) => op.bound), names: names.names };
+    roof_s: number((op) => op.roof), bound: text((op) => op.bound), flop: ops.map((op) => op.matmul + op.elementwise),
+    intensity: number((op) => (op.matmul + op.elementwise) / op.bytes),
+    flop_per_s: ops.map((op) => (op.matmul + op.elementwise > 0 ? digits((op.matmul + op.elementwise) / op.device) : null)),
+    byte_per_s: number((op) => op.bytes / op.device), step_share: number((op) => op.device / step), roof_share: number((op) => op.roof / op.device),
+    gain_s: number((op) => Math.max(0, op.device - op.roof)), names: names.names };
 }
 
 /** Weights, moments and inputs as a few tensors that add up to the bytes of each role. */
@@ -81,6 +90,46 @@ function persistentTensors(persistent) {
     const parts = role === 'input' ? ['tokens', 'targets'] : role === 'weight' ? ['wte', 'h'] : ['m', 'v'];
     return parts.map((name) => ({ name, role, bytes: bytes / parts.length, scope: '', first: -1, last: -1 }));
   });
+}
+
+/** The tree of scopes with its sums: phase, the steps of the scope, the kind of op. */
+function scopesOf(ops, label, merged) {
+  const names = new Names(), index = new Map();
+  const columns = { parent: [], name: [], ops: [], flop: [], bytes: [], device_s: [], wall_s: [] };
+  const nodeOf = (parent, name) => {
+    const key = `${parent} ${name}`;
+    if (!index.has(key)) {
+      index.set(key, columns.parent.length);
+      columns.parent.push(parent);
+      columns.name.push(names.of(name));
+      for (const amount of ['ops', 'flop', 'bytes', 'device_s', 'wall_s']) columns[amount].push(0);
+    }
+    return index.get(key);
+  };
+  for (const op of ops) {
+    const scope = merged ? op.scope.replace(/^h\.\d+(?=\/|$)/, 'h.*') : op.scope;
+    let node = -1;
+    for (const name of [label, op.phase, ...scope.split('/').filter((part) => part !== ''), op.kind]) {
+      node = nodeOf(node, name);
+      columns.ops[node] += 1;
+      columns.flop[node] += op.matmul + op.elementwise;
+      columns.bytes[node] += op.bytes;
+      columns.device_s[node] += op.device;
+      columns.wall_s[node] += op.wall;
+    }
+  }
+  return { ...columns, names: names.names };
+}
+
+/** What is alive after the event of the peak: by role, and tensor by tensor. */
+function atPeak(tensors, changes, peakEvent, peak) {
+  const held = new Map();
+  for (const change of changes.slice(0, peakEvent + 1)) held.set(change.tensor, (held.get(change.tensor) ?? 0) + change.bytes);
+  const holders = [...held].filter(([, bytes]) => bytes > 0).sort((a, b) => b[1] - a[1]);
+  const roles = new Map();
+  for (const [tensor, bytes] of holders) roles.set(tensors[tensor].role, (roles.get(tensors[tensor].role) ?? 0) + bytes);
+  return { peak_roles: [...roles].map(([role, bytes]) => ({ role, bytes })),
+           peak_holders: { tensor: holders.map(([tensor]) => tensor), bytes: holders.map(([, bytes]) => bytes), share: holders.map(([, bytes]) => bytes / peak) } };
 }
 
 function memoryOf(step, shape) {
@@ -106,14 +155,15 @@ function memoryOf(step, shape) {
   const column = (key) => tensors.map(key);
   const opNumber = (op) => (op < 0 ? -1 : op + kSetupOps);
   return {
-    persistent, peak_bytes: peak, peak_event: peakEvent,
+    persistent, persistent_bytes: sum(persistent.map(({ bytes }) => bytes)), persistent_share: sum(persistent.map(({ bytes }) => bytes)) / peak,
+    ...atPeak(tensors, changes, peakEvent, peak), peak_bytes: peak, peak_event: peakEvent,
     events: { op: changes.map((c) => c.op), tensor: changes.map((c) => c.tensor), bytes: changes.map((c) => c.bytes), live_bytes: liveBytes },
     tensors: { name: column((t) => names.of(t.name)), role: column((t) => names.of(t.role)), bytes: column((t) => t.bytes),
                first_op: column((t) => opNumber(t.first)), last_op: column((t) => opNumber(t.last)), offset: column(() => null),
                scope: column((t) => names.of(t.scope)), names: names.names } };
 }
 
-function blocksOf(ops) {
+function blocksOf(ops, step) {
   const groups = new Map();
   for (const op of ops) {
     const block = op.scope.replace(/^h\.\d+\//, '');
@@ -125,7 +175,7 @@ function blocksOf(ops) {
     const device = sum(members.map((op) => op.device));
     const wall = sum(members.map((op) => op.wall)), launches = sum(members.map((op) => op.launches));
     return { block, phase, device_s: digits(device), wall_s: digits(wall), gap_s: digits((wall - device) / launches),
-             time_share: device / sum(ops.map((op) => op.device)), launches, ops: members.length, ...roofOf(members, device) };
+             time_share: device / sum(ops.map((op) => op.device)), launches, ops: members.length, ...roofOf(members, device, step) };
   });
 }
 
@@ -174,6 +224,7 @@ function makeRun(id, label, shape, more) {
   const tokens = shape.batch * shape.seq * shape.gradAccum;
   const flop = sum(ops.map((op) => op.matmul));
   const memory = memoryOf(step, shape);
+  const stepS = summaries.get('step').median_s;
   const fact = (value, unit, text = '') => ({ value, unit, text });
   const config = { model: 'gpt2', arch: 'gpt2', attention: shape.attention, device: 'cpu', dtype: 'fp32', recompute: 'none', batch: shape.batch,
               seq: shape.seq, vocab: shape.vocab, layers: shape.layers, heads: shape.heads, kv_heads: shape.heads, d_model: shape.d,
@@ -191,14 +242,15 @@ function makeRun(id, label, shape, more) {
              loss: fact(10.93, 'nat') },
     step: summaries.get('step'),
     phases: kPhases.map((phase) => ({ phase, time: summaries.get(phase),
-                                      ...roofOf(ops.filter((op) => op.phase === phase), summaries.get(phase).median_s) })),
-    blocks: blocksOf(ops), samples, ops: opColumns(ops, random, more.engine), memory };
+                                      ...roofOf(ops.filter((op) => op.phase === phase), summaries.get(phase).median_s, stepS) })),
+    blocks: blocksOf(ops, stepS), samples, roofs: kRoofs, ops: opColumns(ops, random, more.engine, stepS),
+    scopes: { layers: scopesOf(ops, label, false), merged: scopesOf(ops, label, true) }, memory };
 }
 
 function ceilings() {
   const utc = '2026-01-15T09:12:44Z';
   const row = (what, level, dtype, threads, value, unit) => ({
-    device: 'cpu', what, level, dtype, threads, value, unit, ci_low: value * 0.99, ci_high: value * 1.008, source: 'measured', measured_utc: utc });
+    device: 'cpu', what, level, dtype, threads, value, unit, ci_low: value * 0.99, ci_high: value * 1.008, spread: 0.018, source: 'measured', measured_utc: utc });
   return [row('matmul', '', 'fp32', 2, kMachine.flopPerS, 'flop/s'), row('matmul', '', 'fp32', 1, 61e9, 'flop/s'),
           row('matmul', '', 'bf16', 2, 241e9, 'flop/s'), row('triad', 'L1', '', 2, 402e9, 'byte/s'),
           row('triad', 'L2', '', 2, kMachine.cacheBytePerS, 'byte/s'), row('triad', 'DRAM', '', 2, kMachine.bytePerS, 'byte/s'),
@@ -208,7 +260,7 @@ function ceilings() {
 function adviceFor(run) {
   const best = [...run.blocks].sort((a, b) => b.measured_s - b.roof_s - (a.measured_s - a.roof_s)).slice(0, 5);
   return best.map((block) => ({
-    run: run.id, subject: `${block.block} ${block.phase}`, gain_s: digits(block.measured_s - block.roof_s),
+    run: run.id, subject: `${block.block} ${block.phase}`, gain_s: digits(block.measured_s - block.roof_s), step_share: (block.measured_s - block.roof_s) / run.step.median_s,
     text: `Runs at ${(100 * block.share).toFixed(0)} % of its roof, bound by ${block.bound}; at the roof the step would be this much shorter.` }));
 }
 

@@ -1,8 +1,8 @@
 // What the details panel says of an op, of a block and of a phase.
-import type { Block, Phase, Roof, Run, Summary } from './document';
+import type { Block, Phase, Roof, Summary } from './document';
 import { h } from './dom';
 import { bytes, count, flop, flopPerSecond, interval, percent, quantity, seconds } from './format';
-import { flopAt, type Ops } from './ops';
+import type { Ops } from './ops';
 
 export interface DetailRow {
   name: string;
@@ -20,37 +20,31 @@ export const rowElement = (detail: DetailRow): HTMLElement =>
 
 const known = (rows: readonly DetailRow[]): DetailRow[] => rows.filter((r) => r.heading === true || (r.value !== '' && r.value !== '–'));
 
-const over = (a: number, b: number): number => (b > 0 ? a / b : NaN);
-
-export function opRows(run: Run, ops: Ops, i: number): DetailRow[] {
-  const work = flopAt(ops, i);
-  const [time, moved] = [ops.time[i]!, ops.bytes[i]!];
+export function opRows(ops: Ops, i: number): DetailRow[] {
   const text = (column: { codes: Uint32Array; names: string[] }): string => column.names[column.codes[i]!] ?? '';
   return known([
     heading('What'), row('op', `#${count(ops.index[i])}`), row('kind', text(ops.kind)), row('name', text(ops.name)), row('class', text(ops.cls)),
     row('kernel', text(ops.kernel)), row('phase', text(ops.phase)), row('scope', text(ops.scope)), row('data type', text(ops.dtype)),
     row('shapes', text(ops.shapes)), row('recomputed', ops.recomputed[i] === 1 ? 'yes' : 'no'),
     heading('Work, counted from shapes'), row('matrix products', flop(ops.matmul[i])), row('elementwise', flop(ops.elementwise[i])),
-    row('least bytes moved', bytes(moved)), row('intensity', quantity(over(work, moved), 'FLOP/B')), row('launches per step', count(ops.launches[i])),
+    row('least bytes moved', bytes(ops.bytes[i])), row('intensity', quantity(ops.intensity[i], 'FLOP/B')), row('launches per step', count(ops.launches[i])),
     heading('Time per step'), row('device time', seconds(ops.device[i])), row('wall time', seconds(ops.wall[i])), row('shortest', seconds(ops.min[i])),
     row('longest', seconds(ops.max[i])), row('standard deviation', seconds(ops.std[i])), row('times measured', count(ops.instances[i])),
-    row('share of the step', percent(over(time, run.step?.median_s ?? NaN))),
+    row('share of the step', percent(ops.stepShare[i])),
     heading('Against the roof'), row('time at the roof', seconds(ops.roof[i])), row('bound by', text(ops.bound)),
-    row('share of the roof', percent(over(ops.roof[i]!, time))), row('could gain', seconds(Math.max(0, time - ops.roof[i]!))),
-    row('rate', flopPerSecond(over(work, time))), row('bandwidth', quantity(over(moved, time), 'byte/s')),
+    row('share of the roof', percent(ops.roofShare[i])), row('could gain', seconds(ops.gain[i])),
+    row('rate', flopPerSecond(ops.rate[i])), row('bandwidth', quantity(ops.bandwidth[i], 'byte/s')),
   ]);
 }
 
-function roofRows(run: Run, roof: Roof): DetailRow[] {
-  const work = (roof.matmul_flop ?? 0) + (roof.elementwise_flop ?? 0);
-  const time = roof.measured_s ?? NaN;
+function roofRows(roof: Roof): DetailRow[] {
   return [
     heading('Work, counted from shapes'), row('matrix products', flop(roof.matmul_flop)), row('elementwise', flop(roof.elementwise_flop)),
     row('least bytes moved', bytes(roof.bytes)), row('intensity', quantity(roof.intensity, 'FLOP/B')),
     heading('Against the roof'), row('measured', seconds(roof.measured_s)), row('time at the roof', seconds(roof.roof_s)), row('bound by', roof.bound ?? ''),
-    row('share of the roof', percent(roof.share)), row('could gain', seconds(Math.max(0, time - (roof.roof_s ?? NaN)))),
-    row('share of the step', percent(over(time, run.step?.median_s ?? NaN))), row('rate', flopPerSecond(over(work, time))),
-    row('bandwidth', quantity(over(roof.bytes ?? NaN, time), 'byte/s')),
+    row('share of the roof', percent(roof.share)), row('could gain', seconds(roof.gain_s)),
+    row('share of the step', percent(roof.step_share)), row('rate', flopPerSecond(roof.flop_per_s)),
+    row('bandwidth', quantity(roof.byte_per_s, 'byte/s')),
   ];
 }
 
@@ -63,11 +57,11 @@ export function summaryRows(summary: Summary | null): DetailRow[] {
   ];
 }
 
-export function blockRows(run: Run, block: Block): DetailRow[] {
+export function blockRows(block: Block): DetailRow[] {
   return known([
     heading('What'), row('block', block.block), row('phase', block.phase), row('ops', count(block.ops)), row('launches', count(block.launches)),
-    row('device time', seconds(block.device_s)), row('wall time', seconds(block.wall_s)), row('gap per launch', seconds(block.gap_s)), ...roofRows(run, block),
+    row('device time', seconds(block.device_s)), row('wall time', seconds(block.wall_s)), row('gap per launch', seconds(block.gap_s)), ...roofRows(block),
   ]);
 }
 
-export const phaseRows = (run: Run, phase: Phase): DetailRow[] => known([...summaryRows(phase.time), ...roofRows(run, phase)]);
+export const phaseRows = (phase: Phase): DetailRow[] => known([...summaryRows(phase.time), ...roofRows(phase)]);

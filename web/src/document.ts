@@ -19,12 +19,34 @@ export interface Summary {
 export interface Roof {
   matmul_flop: number | null;
   elementwise_flop: number | null;
+  /** Both together. */
+  flop: number | null;
   bytes: number | null;
   intensity: number | null;
   roof_s: number | null;
   bound: string | null;
   measured_s: number | null;
+  /** Time at the roof / time measured. */
   share: number | null;
+  flop_per_s: number | null;
+  byte_per_s: number | null;
+  /** Of the median step. */
+  step_share: number | null;
+  /** What could be won at most: measured time - time at the roof. */
+  gain_s: number | null;
+}
+
+/** A ceiling that is a line of the roofline: flop/s or byte/s. */
+export interface RoofLine {
+  name: string;
+  value: number;
+}
+/** Of the run's device and threads, highest first. */
+export interface RoofLines {
+  /** Level lines: of matrix products, not the instruction peaks, which no kernel reaches. */
+  rates: RoofLine[];
+  /** Sloped lines. */
+  bandwidths: RoofLine[];
 }
 
 export interface Phase extends Roof {
@@ -95,6 +117,12 @@ export interface Columnar {
 
 export interface Memory {
   persistent: { role: string; bytes: number }[];
+  persistent_bytes: number | null;
+  /** Of the peak. */
+  persistent_share: number | null;
+  peak_roles: { role: string; bytes: number }[];
+  /** Places of tensors with their bytes and share of the peak, largest first. */
+  peak_holders: Columnar;
   peak_bytes: number | null;
   peak_event: number | null;
   events: Columnar;
@@ -117,7 +145,10 @@ export interface Run {
   phases: Phase[];
   blocks: Block[];
   samples: Columnar;
+  roofs: RoofLines;
   ops: Columnar;
+  /** Trees of scopes, parents before children: each layer by itself, and all layers together. */
+  scopes: { layers: Columnar; merged: Columnar };
   memory: Memory | null;
 }
 
@@ -131,6 +162,8 @@ export interface Ceiling {
   unit: string;
   ci_low: number | null;
   ci_high: number | null;
+  /** Width of the interval / value. */
+  spread: number | null;
   source: string;
   measured_utc: string;
 }
@@ -140,6 +173,8 @@ export interface Advice {
   subject: string;
   text: string;
   gain_s: number | null;
+  /** gain_s / the median step. */
+  step_share: number | null;
 }
 
 export type CellValue = string | number | boolean | null | undefined;

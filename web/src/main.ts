@@ -2,7 +2,7 @@
 import './style.css';
 import { disposeCharts, fitCharts } from './chart';
 import { closeDetails } from './details';
-import type { ReportDocument, Run } from './document';
+import type { Columnar, ReportDocument, Run } from './document';
 import { append, choice, h, picker } from './dom';
 import { DataError, readDocument, readFigures } from './read';
 import { breakdown } from './sections/breakdown';
@@ -28,11 +28,13 @@ const kWithoutRun: readonly Section[] = [charts, tables, ceilingTable, method, e
 const sectionsOf = (document: ReportDocument): readonly Section[] =>
   document.runs.length === 0 && document.charts.length + document.tables.length > 0 ? kWithoutRun : kSections;
 
+const kNoRows: Columnar = { length: 0, names: [], columns: {} };
+
 /** What the page shows when a run is missing: every section then says what it lacks. */
 const kNoRun: Run = {
   id: -1, label: 'no run', file: 0, kind: '', status: 'missing', config: {}, settings: [], figures: readFigures({}), kernels: [], facts: {}, step: null, phases: [],
   blocks: [],
-  samples: { length: 0, names: [], columns: {} }, ops: { length: 0, names: [], columns: {} }, memory: null,
+  samples: kNoRows, roofs: { rates: [], bandwidths: [] }, ops: kNoRows, scopes: { layers: kNoRows, merged: kNoRows }, memory: null,
 };
 
 class Page {

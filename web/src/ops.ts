@@ -1,4 +1,4 @@
-// The ops of a run, ready to be summed, sorted and drawn.
+// The ops of a run, ready to be sorted and drawn.
 import { numbers, texts } from './columns';
 import type { Run } from './document';
 
@@ -31,9 +31,17 @@ export interface Ops {
   max: Float64Array;
   std: Float64Array;
   roof: Float64Array;
-  /** The time that charts and shares use: on the device where it was measured, else on the clock of the host. */
-  time: Float64Array;
-  timeName: 'device time' | 'wall time';
+  flop: Float64Array;
+  intensity: Float64Array;
+  /** flop/s */
+  rate: Float64Array;
+  /** byte/s */
+  bandwidth: Float64Array;
+  /** Of the median step. */
+  stepShare: Float64Array;
+  /** Time at the roof / device time. */
+  roofShare: Float64Array;
+  gain: Float64Array;
 }
 
 const made = new WeakMap<Run, Ops>();
@@ -42,14 +50,12 @@ function read(run: Run): Ops {
   const part = run.ops;
   const n = (key: string): Float64Array => numbers(part, key);
   const t = (key: string): Texts => texts(part, key);
-  const [device, wall] = [n('device_s'), n('wall_s')];
-  const hasDevice = device.some((value) => value > 0);
   return {
     length: part.length, index: n('op'), kind: t('kind'), cls: t('class'), kernel: t('kernel'), name: t('name'), phase: t('phase'),
     scope: t('scope'), dtype: t('dtype'), shapes: t('shapes'), bound: t('bound'), recomputed: n('recomputed'), matmul: n('matmul_flop'),
-    elementwise: n('elementwise_flop'), bytes: n('bytes'), launches: n('launches'), instances: n('instances'), device, wall,
-    min: n('min_s'), max: n('max_s'), std: n('std_s'), roof: n('roof_s'), time: hasDevice ? device : wall,
-    timeName: hasDevice ? 'device time' : 'wall time',
+    elementwise: n('elementwise_flop'), bytes: n('bytes'), launches: n('launches'), instances: n('instances'), device: n('device_s'), wall: n('wall_s'),
+    min: n('min_s'), max: n('max_s'), std: n('std_s'), roof: n('roof_s'), flop: n('flop'), intensity: n('intensity'),
+    rate: n('flop_per_s'), bandwidth: n('byte_per_s'), stepShare: n('step_share'), roofShare: n('roof_share'), gain: n('gain_s'),
   };
 }
 
@@ -61,11 +67,6 @@ export function opsOf(run: Run): Ops {
   }
   return ops;
 }
-
-const orZero = (value: number): number => (Number.isNaN(value) ? 0 : value);
-
-/** Work of op `i` in flop: products and the rest. */
-export const flopAt = (ops: Ops, i: number): number => orZero(ops.matmul[i]!) + orZero(ops.elementwise[i]!);
 
 /** A name for op `i` that says where it stands: "h.3/attention/qk matmul". */
 export function opTitle(ops: Ops, i: number): string {

@@ -1,7 +1,7 @@
 // Reads the document: what is no report at all is refused with one sentence, missing parts become empty and are said.
 import type {
   Advice, Axis, Block, Ceiling, Columnar, Comparison, ComparisonRow, Fact, Figures, GenericChart, GenericTable, Kernel, Memory, Phase,
-  ReportDocument, Roof, Run, Summary,
+  ReportDocument, Roof, RoofLine, RoofLines, Run, Summary,
 } from './document';
 
 const kSchema = 1;
@@ -77,20 +77,39 @@ class Reader {
   private roof(value: Json): Roof {
     const n = (key: string): number | null => numberOf(value[key]);
     return {
-      matmul_flop: n('matmul_flop'), elementwise_flop: n('elementwise_flop'), bytes: n('bytes'), intensity: n('intensity'),
+      matmul_flop: n('matmul_flop'), elementwise_flop: n('elementwise_flop'), flop: n('flop'), bytes: n('bytes'), intensity: n('intensity'),
       roof_s: n('roof_s'), bound: textOf(value.bound) || null, measured_s: n('measured_s'), share: n('share'),
+      flop_per_s: n('flop_per_s'), byte_per_s: n('byte_per_s'), step_share: n('step_share'), gain_s: n('gain_s'),
     };
+  }
+
+  private roofLines(value: Json, where: string): RoofLines {
+    const lines = (key: string): RoofLine[] => this.list(value, key, where).flatMap((line) => {
+      const height = numberOf(line.value);
+      return height === null ? [] : [{ name: textOf(line.name), value: height }];
+    });
+    return { rates: lines('rates'), bandwidths: lines('bandwidths') };
+  }
+
+  private roles(value: Json, key: string, where: string): Memory['persistent'] {
+    return this.list(value, key, where).map((part) => ({ role: textOf(part.role), bytes: numberOf(part.bytes) ?? 0 }));
   }
 
   private memory(value: unknown, where: string): Memory | null {
     if (!isObject(value)) return null;
     return {
-      persistent: this.list(value, 'persistent', where).map((p) => ({ role: textOf(p.role), bytes: numberOf(p.bytes) ?? 0 })),
+      persistent: this.roles(value, 'persistent', where), persistent_bytes: numberOf(value.persistent_bytes),
+      persistent_share: numberOf(value.persistent_share), peak_roles: this.roles(value, 'peak_roles', where),
+      peak_holders: this.columnar(value.peak_holders, `${where}, tensors at the peak`, ['tensor', 'bytes', 'share']),
       peak_bytes: numberOf(value.peak_bytes),
       peak_event: numberOf(value.peak_event),
       events: this.columnar(value.events, `${where}, memory events`, ['op', 'tensor', 'bytes', 'live_bytes']),
       tensors: this.columnar(value.tensors, `${where}, tensors`, ['name', 'role', 'bytes', 'first_op', 'last_op']),
     };
+  }
+
+  private scopes(value: Json, key: string, where: string): Columnar {
+    return this.columnar(objectOf(value.scopes)[key], `${where}, scopes`, ['parent', 'name', 'ops']);
   }
 
   private kernel(value: Json): Kernel {
@@ -119,7 +138,9 @@ class Reader {
         launches: numberOf(b.launches), ops: numberOf(b.ops), gap_s: numberOf(b.gap_s), time_share: numberOf(b.time_share), ...this.roof(b),
       })),
       samples: this.columnar(value.samples, `${label}, samples`, ['step', 'phase', 'seconds']),
+      roofs: this.roofLines(objectOf(value.roofs), label),
       ops: this.columnar(value.ops, `${label}, ops`, ['op', 'kind', 'phase', 'scope']),
+      scopes: { layers: this.scopes(value, 'layers', label), merged: this.scopes(value, 'merged', label) },
       memory: this.memory(value.memory, label),
     };
   }
@@ -128,7 +149,7 @@ class Reader {
     const t = (key: string): string => textOf(value[key]);
     return {
       device: t('device'), what: t('what'), level: t('level'), dtype: t('dtype'), threads: numberOf(value.threads),
-      value: numberOf(value.value), unit: t('unit'), ci_low: numberOf(value.ci_low), ci_high: numberOf(value.ci_high),
+      value: numberOf(value.value), unit: t('unit'), ci_low: numberOf(value.ci_low), ci_high: numberOf(value.ci_high), spread: numberOf(value.spread),
       source: t('source'), measured_utc: t('measured_utc'),
     };
   }
@@ -166,7 +187,7 @@ class Reader {
   document(root: Json): ReportDocument {
     const t = (key: string): string => textOf(root[key]);
     const advice = this.list(root, 'advice', 'document').map((a): Advice => ({
-      run: numberOf(a.run), subject: textOf(a.subject), text: textOf(a.text), gain_s: numberOf(a.gain_s) }));
+      run: numberOf(a.run), subject: textOf(a.subject), text: textOf(a.text), gain_s: numberOf(a.gain_s), step_share: numberOf(a.step_share) }));
     const environment = this.list(root, 'environment', 'document').map((e) => ({ key: textOf(e.key), value: textOf(e.value), unit: textOf(e.unit) }));
     const strings = (value: unknown): string[] => (Array.isArray(value) ? value.map(textOf).filter((s) => s !== '') : []);
     return {

@@ -1,7 +1,7 @@
 // Phases and blocks as stacked bars, in numbers and as shares.
 import { axis, Chart, type Option, tip, tooltip } from '../chart';
 import { colourOf, colourVariable } from '../colours';
-import type { Block, Phase, Roof, Run } from '../document';
+import type { Roof, Run } from '../document';
 import { absent, type Child, choice, h } from '../dom';
 import { percent, quantity } from '../format';
 import { token } from '../theme';
@@ -18,16 +18,8 @@ interface Stack {
   parts: { name: string; amounts: number[] }[];
 }
 
-function amountOf(item: Roof, measure: Measure, time: number | null): number {
-  switch (measure) {
-    case 'time': return time ?? 0;
-    case 'roof': return item.roof_s ?? 0;
-    case 'flop': return (item.matmul_flop ?? 0) + (item.elementwise_flop ?? 0);
-    case 'bytes': return item.bytes ?? 0;
-  }
-}
-const phaseTime = (phase: Phase): number | null => phase.time?.median_s ?? phase.measured_s;
-export const blockTime = (block: Block): number | null => block.measured_s ?? block.device_s ?? block.wall_s;
+const kFields = { time: 'measured_s', roof: 'roof_s', flop: 'flop', bytes: 'bytes' } as const;
+const amountOf = (item: Roof, measure: Measure): number => item[kFields[measure]] ?? 0;
 
 function stackOf<T>(groups: readonly (readonly [string, readonly T[]])[], name: (item: T) => string, amount: (item: T) => number): Stack {
   const parts = new Map<string, number[]>();
@@ -86,14 +78,14 @@ class StackChart {
 }
 
 function phaseStack(runs: readonly Run[], measure: Measure): Stack {
-  return stackOf(runs.map((run) => [run.label, run.phases] as const), (phase) => phase.phase, (phase) => amountOf(phase, measure, phaseTime(phase)));
+  return stackOf(runs.map((run) => [run.label, run.phases] as const), (phase) => phase.phase, (phase) => amountOf(phase, measure));
 }
 
 function blockStack(runs: readonly Run[], run: Run, measure: Measure, rows: 'phases' | 'runs'): Stack {
   const phases = [...new Set(run.blocks.map((block) => block.phase))];
   const groups = rows === 'runs' ? runs.map((r) => [r.label, r.blocks] as const)
                                  : phases.map((phase) => [phase, run.blocks.filter((block) => block.phase === phase)] as const);
-  return stackOf(groups, (block) => block.block, (block) => amountOf(block, measure, blockTime(block)));
+  return stackOf(groups, (block) => block.block, (block) => amountOf(block, measure));
 }
 
 function build({ document, run }: Context): Child[] {

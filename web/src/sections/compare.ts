@@ -6,7 +6,6 @@ import { absent, type Child, h, picker } from '../dom';
 import { digits, interval, percent, seconds } from '../format';
 import { Table } from '../table';
 import { token } from '../theme';
-import { blockTime } from './breakdown';
 import type { Context, Section } from './section';
 
 interface Pair {
@@ -24,16 +23,13 @@ const sumOf = (values: readonly (number | null)[]): number | null => {
 /** Blocks of both runs by name and phase; a block that one run lacks has no time there. */
 function blockPairs(a: Run, b: Run): Pair[] {
   const keys = new Map([...a.blocks, ...b.blocks].map((block) => [`${block.phase}\n${block.block}`, block]));
-  const time = (run: Run, phase: string, name: string): number | null => sumOf(run.blocks.filter((block) => block.phase === phase && block.block === name).map(blockTime));
+  const time = (run: Run, phase: string, name: string): number | null => sumOf(run.blocks.filter((block) => block.phase === phase && block.block === name).map((block) => block.measured_s));
   return [...keys.values()].map(({ phase, block }) => ({ subject: block, phase, a: time(a, phase, block), b: time(b, phase, block) }));
 }
 
 function phasePairs(a: Run, b: Run): Pair[] {
   const names = [...new Set([...a.phases, ...b.phases].map((phase) => phase.phase))];
-  const time = (run: Run, name: string): number | null => {
-    const phase = run.phases.find((p) => p.phase === name);
-    return phase ? (phase.time?.median_s ?? phase.measured_s) : null;
-  };
+  const time = (run: Run, name: string): number | null => run.phases.find((phase) => phase.phase === name)?.measured_s ?? null;
   return [{ subject: 'step', phase: '', a: a.step?.median_s ?? null, b: b.step?.median_s ?? null },
           ...names.map((name) => ({ subject: name, phase: '', a: time(a, name), b: time(b, name) }))];
 }

@@ -2,10 +2,9 @@
 import { colourOf } from '../colours';
 import { absent, choice, type Child, h } from '../dom';
 import { count, percent, plural, quantity } from '../format';
-import { opsOf } from '../ops';
 import { onTheme, token } from '../theme';
 import { type Amount, type Box, depthOf, layOut, pathOf, type ScopeNode, scopeTree } from './scope_tree';
-import type { Context, Section } from './section';
+import type { Section } from './section';
 
 const kRow = 24;
 const kTextRoom = 30; // pixels; narrower boxes stay without a name
@@ -25,10 +24,10 @@ class Icicle {
   private amount: Amount;
   readonly element: HTMLElement;
 
-  constructor(private readonly context: Context) {
-    const amounts = this.known();
+  constructor(private readonly trees: { layers: ScopeNode; merged: ScopeNode }) {
+    this.root = this.focus = this.current = trees.layers;
+    const amounts = kAmounts.filter(([amount]) => this.root.amounts[amount] > 0);
     this.amount = amounts[0]?.[0] ?? 'device';
-    this.root = this.focus = this.current = this.tree(false);
     this.canvas.addEventListener('click', (event) => this.zoom(this.at(event)));
     this.canvas.addEventListener('pointermove', (event) => { const box = this.at(event); if (box) this.select(box); this.canvas.style.cursor = box ? 'pointer' : 'default'; });
     this.canvas.addEventListener('keydown', (event) => this.key(event));
@@ -37,18 +36,10 @@ class Icicle {
     this.element = h('div', { class: 'stack' }, h('div', { class: 'controls' },
       choice('Width', amounts.map(([value, title]) => [value, title] as const), this.amount, (value) => { this.amount = value; this.draw(); }),
       choice('Layers', [['apart', 'Each layer'], ['merged', 'Layers together']] as const, 'apart', (value) => {
-        this.root = this.focus = this.current = this.tree(value === 'merged');
+        this.root = this.focus = this.current = this.trees[value === 'merged' ? 'merged' : 'layers'];
         this.draw();
       })),
     h('div', { class: 'panel' }, this.path, this.canvas, this.line));
-  }
-
-  private tree(mergeLayers: boolean): ScopeNode { return scopeTree(opsOf(this.context.run), this.context.run.label, { mergeLayers }); }
-
-  /** The amounts that this run has. */
-  private known(): (typeof kAmounts)[number][] {
-    const root = this.tree(false);
-    return kAmounts.filter(([amount]) => root.amounts[amount] > 0);
   }
 
   private at(event: MouseEvent): ScopeNode | null {
@@ -161,8 +152,10 @@ export const icicle: Section = {
   lead: 'Phase, scope and kind of op from top to bottom; the width is the amount. Click to zoom in, click a box above or press Esc to zoom out.',
   build: (context): Child[] => {
     if (context.run.ops.length === 0) return [absent('This run has no ops: no step of it was observed.')];
-    const ops = opsOf(context.run);
-    if (!ops.time.some((time) => time > 0) && !ops.bytes.some((moved) => moved > 0)) return [absent(`The ${count(ops.length)} ops of this run carry neither times nor bytes.`)];
-    return [new Icicle(context).element];
+    const { scopes } = context.run;
+    const [layers, merged] = [scopeTree(scopes.layers), scopeTree(scopes.merged)];
+    if (!layers || !merged) return [absent('The scopes of this run were not added up.')];
+    if (!kAmounts.some(([amount]) => layers.amounts[amount] > 0)) return [absent(`The ${count(layers.ops)} ops of this run carry neither times nor bytes.`)];
+    return [new Icicle({ layers, merged }).element];
   },
 };

@@ -1,7 +1,7 @@
 // The memory timeline: live bytes by role over the ops of a step, who holds them, and the peak.
 import { axis, Chart, type Option, tip, tooltip } from '../chart';
 import { colourOf } from '../colours';
-import { numberColumn, textColumn } from '../columns';
+import { numberColumn, numbers, textColumn } from '../columns';
 import { absent, type Child, h } from '../dom';
 import { bytes, count, percent, plural } from '../format';
 import { opsOf, opTitle } from '../ops';
@@ -107,19 +107,19 @@ class MemoryChart {
 }
 
 function holdersTable(replay: MemoryReplay): Child {
-  const peak = replay.peakEvent();
-  const holders = replay.holders(peak);
-  const name = (part: { codes: Uint32Array; names: string[] }, tensor: number): string => part.names[part.codes[tensor]!] ?? '';
-  const numbersOf = (get: (tensor: number) => number): Float64Array => Float64Array.from(holders, (holder) => get(holder.tensor));
+  const held = replay.memory.peak_holders;
+  const holders = numbers(held, 'tensor');
+  const text = (part: { codes: Uint32Array; names: string[] }): string[] => Array.from(holders, (tensor) => part.names[part.codes[tensor]!] ?? '');
+  const numbersOf = (get: (tensor: number) => number): Float64Array => Float64Array.from(holders, get);
   const inStep = (op: number): number => (op >= 0 ? op : NaN);
   const table = new Table({
     label: 'Tensors alive at the peak', length: holders.length, visibleRows: 8, order: { column: 3, descending: true },
     columns: [
-      textColumn('name', 'tensor', holders.map((holder) => name(replay.tensorName, holder.tensor))),
-      textColumn('role', 'role', holders.map((holder) => name(replay.tensorRole, holder.tensor)), { filter: true }),
-      textColumn('scope', 'scope', holders.map((holder) => name(replay.tensorScope, holder.tensor))),
-      numberColumn('bytes', 'size', 'byte', Float64Array.from(holders, (holder) => holder.bytes)),
-      numberColumn('share', 'share of peak', 'share', Float64Array.from(holders, (holder) => holder.bytes / replay.total[peak]!)),
+      textColumn('name', 'tensor', text(replay.tensorName)),
+      textColumn('role', 'role', text(replay.tensorRole), { filter: true }),
+      textColumn('scope', 'scope', text(replay.tensorScope)),
+      numberColumn('bytes', 'size', 'byte', numbers(held, 'bytes')),
+      numberColumn('share', 'share of peak', 'share', numbers(held, 'share')),
       numberColumn('first', 'first op', '', numbersOf((tensor) => inStep(replay.firstOp[tensor]!)), 'None: lasts from step to step'),
       numberColumn('last', 'last op', '', numbersOf((tensor) => inStep(replay.lastOp[tensor]!))),
     ],
@@ -128,13 +128,10 @@ function holdersTable(replay: MemoryReplay): Child {
 }
 
 function persistentLine(replay: MemoryReplay): HTMLElement {
-  const parts = [...replay.persistent].map(([role, size]) => `${role} ${bytes(size)}`);
-  const recorded = replay.memory.peak_bytes;
-  const drawn = replay.eventCount > 0 ? replay.total[replay.peakEvent()]! : null;
-  const differs = recorded !== null && drawn !== null && Math.abs(recorded - drawn) > 1e-3 * drawn;
-  return h('p', { class: 'note' }, parts.length > 0 ? `From step to step: ${parts.join(', ')}. ` : 'What persists from step to step is not recorded. ',
-           drawn !== null && `Peak ${bytes(drawn)}, ${percent(replay.persistentBytes / drawn)} of it persistent. `,
-           differs && `The record's own peak is ${bytes(recorded)}: it counts other parts than the events drawn here.`);
+  const list = (parts: readonly { role: string; bytes: number }[]): string => parts.map((part) => `${part.role} ${bytes(part.bytes)}`).join(', ');
+  const { persistent, persistent_share, peak_bytes, peak_roles } = replay.memory;
+  return h('p', { class: 'note' }, persistent.length > 0 ? `From step to step: ${list(persistent)}. ` : 'What persists from step to step is not recorded. ',
+           peak_bytes !== null && `Peak ${bytes(peak_bytes)}, ${percent(persistent_share)} of it persistent${peak_roles.length > 0 ? `: ${list(peak_roles)}` : ''}. `);
 }
 
 export const memory: Section = {

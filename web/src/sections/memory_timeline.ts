@@ -23,7 +23,6 @@ export class MemoryReplay {
   readonly eventOp: Float64Array;
   readonly total: Float64Array;
   readonly persistent: Map<string, number>;
-  readonly persistentBytes: number;
   /** The first event of the step itself: before it stand those that say what persists, at op -1. */
   readonly firstEvent: number;
   readonly tensorName: { codes: Uint32Array; names: string[] };
@@ -47,19 +46,13 @@ export class MemoryReplay {
     this.firstOp = numbers(memory.tensors, 'first_op');
     this.lastOp = numbers(memory.tensors, 'last_op');
     this.persistent = new Map(memory.persistent.map((part) => [part.role, part.bytes]));
-    this.persistentBytes = [...this.persistent.values()].reduce((sum, bytes) => sum + bytes, 0);
-    this.roles = [...new Set([...this.persistent.keys(), ...this.tensorRole.names])];
+        this.roles = [...new Set([...this.persistent.keys(), ...this.tensorRole.names])];
     if (this.eventTensor.some((tensor) => !(tensor >= 0 && tensor < memory.tensors.length))) this.roles.push(kUnknown);
     const first = this.eventOp.findIndex((op) => op >= 0);
     this.firstEvent = first < 0 ? 0 : first;
-    const base = this.eventCount > 0 ? (memory.events.columns.live_bytes?.[0] ?? 0) - this.eventBytes[0]! : 0;
-    this.before = this.roles.map((role) => (base >= this.persistentBytes / 2 ? (this.persistent.get(role) ?? 0) : 0));
-    this.total = new Float64Array(this.eventCount);
-    let live = this.before.reduce((sum, bytes) => sum + bytes, 0);
-    for (let i = 0; i < this.eventCount; ++i) {
-      live += this.eventBytes[i]!;
-      this.total[i] = live;
-    }
+    this.total = numbers(memory.events, 'live_bytes');
+    const base = this.eventCount > 0 ? this.total[0]! - this.eventBytes[0]! : 0;
+    this.before = this.roles.map((role) => (base > 0 ? (this.persistent.get(role) ?? 0) : 0));
   }
 
   private roleOf(event: number): number {
@@ -69,11 +62,7 @@ export class MemoryReplay {
 
   /** The event after which most is alive. */
   peakEvent(): number {
-    const recorded = this.memory.peak_event;
-    if (recorded !== null && recorded >= 0 && recorded < this.eventCount) return recorded;
-    let peak = 0;
-    for (let i = 1; i < this.eventCount; ++i) if (this.total[i]! > this.total[peak]!) peak = i;
-    return peak;
+    return Math.min(Math.max(0, this.memory.peak_event ?? 0), this.eventCount - 1);
   }
 
   /** Events `from` to `to` (excluded) in at most `places` places. */

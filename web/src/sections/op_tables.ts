@@ -2,18 +2,15 @@
 import { type Column, numberColumn, numbersFrom, textColumn, type TextColumn } from '../columns';
 import { showDetails } from '../details';
 import { blockRows, opRows } from '../detail_rows';
-import type { Kernel, Run } from '../document';
+import type { Kernel } from '../document';
 import { absent, h } from '../dom';
-import { flopAt, type Ops, opsOf, opTitle, type Texts } from '../ops';
+import { type Ops, opsOf, opTitle, type Texts } from '../ops';
 import { Table } from '../table';
-import { blockTime } from './breakdown';
 import type { Section } from './section';
 
 const text = (key: string, title: string, column: Texts, filter = false): TextColumn => ({ kind: 'text', key, title, codes: column.codes, names: column.names, filter });
-const derived = (ops: Ops, get: (i: number) => number): Float64Array => Float64Array.from({ length: ops.length }, (_, i) => get(i));
 
-function opColumns(run: Run, ops: Ops): Column[] {
-  const step = run.step?.median_s ?? NaN;
+function opColumns(ops: Ops): Column[] {
   const columns: (Column | null)[] = [
     numberColumn('op', 'op', '', ops.index, 'Place in the program'),
     text('scope', 'scope', ops.scope),
@@ -22,12 +19,12 @@ function opColumns(run: Run, ops: Ops): Column[] {
     text('class', 'class', ops.cls, true),
     numberColumn('device', 'device time', 's', ops.device, 'Median per step'),
     numberColumn('wall', 'wall time', 's', ops.wall, 'Median per step, as the host sees it'),
-    numberColumn('share', 'of step', 'share', derived(ops, (i) => ops.time[i]! / step), 'Share of the median step'),
+    numberColumn('share', 'of step', 'share', ops.stepShare, 'Share of the median step'),
     numberColumn('roof', 'at the roof', 's', ops.roof, 'Least time that the ceilings allow'),
-    numberColumn('of_roof', 'of roof', 'share', derived(ops, (i) => ops.roof[i]! / ops.time[i]!), 'Time at the roof / time measured'),
+    numberColumn('of_roof', 'of roof', 'share', ops.roofShare, 'Time at the roof / time measured'),
     text('bound', 'bound', ops.bound, true),
-    numberColumn('rate', 'rate', 'flop/s', derived(ops, (i) => (flopAt(ops, i) > 0 ? flopAt(ops, i) / ops.time[i]! : NaN))),
-    numberColumn('bandwidth', 'bandwidth', 'byte/s', derived(ops, (i) => ops.bytes[i]! / ops.time[i]!)),
+    numberColumn('rate', 'rate', 'flop/s', ops.rate),
+    numberColumn('bandwidth', 'bandwidth', 'byte/s', ops.bandwidth),
     numberColumn('matmul', 'matmul', 'flop', ops.matmul, 'Matmul FLOP'),
     numberColumn('elementwise', 'elementwise', 'flop', ops.elementwise),
     numberColumn('bytes', 'bytes', 'byte', ops.bytes, 'Least bytes read and written'),
@@ -50,10 +47,10 @@ export const opTable: Section = {
   build: ({ run }) => {
     if (run.ops.length === 0) return [absent('This run has no ops: no step of it was observed.')];
     const ops = opsOf(run);
-    const columns = opColumns(run, ops);
+    const columns = opColumns(ops);
     const order = { column: columns.findIndex((column) => column.key === 'device' || column.key === 'wall'), descending: true };
     const table = new Table({ label: 'Ops', columns, length: ops.length, order, visibleRows: 18,
-      open: (i) => showDetails({ title: opTitle(ops, i), subtitle: `op of the ${run.label} run`, rows: opRows(run, ops, i) }) });
+      open: (i) => showDetails({ title: opTitle(ops, i), subtitle: `op of the ${run.label} run`, rows: opRows(ops, i) }) });
     return [table.element];
   },
 };
@@ -66,23 +63,22 @@ export const blockTable: Section = {
     const { blocks } = run;
     if (blocks.length === 0) return [absent('This run has no blocks: no step of it was observed.')];
     const n = (get: (block: (typeof blocks)[number]) => number | null): Float64Array => numbersFrom(blocks, get);
-    const time = n(blockTime);
     const table = new Table({
       label: 'Blocks', length: blocks.length, visibleRows: 16, order: { column: 2, descending: true },
       columns: [
         textColumn('block', 'block', blocks.map((block) => block.block)),
         textColumn('phase', 'phase', blocks.map((block) => block.phase), { filter: true }),
-        numberColumn('measured', 'measured', 's', time), numberColumn('wall', 'wall time', 's', n((block) => block.wall_s)),
+        numberColumn('measured', 'measured', 's', n((block) => block.measured_s)), numberColumn('wall', 'wall time', 's', n((block) => block.wall_s)),
         numberColumn('share', 'of kernels', 'share', n((block) => block.time_share), 'Share of the time in kernels of the step'), numberColumn('roof', 'at the roof', 's', n((block) => block.roof_s)),
         numberColumn('of_roof', 'of roof', 'share', n((block) => block.share)),
-        numberColumn('gain', 'could gain', 's', time.map((value, i) => Math.max(0, value - (blocks[i]!.roof_s ?? NaN)))),
+        numberColumn('gain', 'could gain', 's', n((block) => block.gain_s)),
         textColumn('bound', 'bound', blocks.map((block) => block.bound ?? ''), { filter: true }),
         numberColumn('matmul', 'matmul', 'flop', n((block) => block.matmul_flop)), numberColumn('elementwise', 'elementwise', 'flop', n((block) => block.elementwise_flop)),
         numberColumn('bytes', 'bytes', 'byte', n((block) => block.bytes)), numberColumn('intensity', 'intensity', 'FLOP/B', n((block) => block.intensity)),
         numberColumn('launches', 'launches', '', n((block) => block.launches)), numberColumn('ops', 'ops', '', n((block) => block.ops)),
         numberColumn('gap', 'gap per launch', 's', n((block) => block.gap_s), '(wall time - device time) / launches; absent where wall times were not measured'),
       ],
-      open: (i) => showDetails({ title: `${blocks[i]!.block}, ${blocks[i]!.phase}`, subtitle: `block of the ${run.label} run`, rows: blockRows(run, blocks[i]!) }),
+      open: (i) => showDetails({ title: `${blocks[i]!.block}, ${blocks[i]!.phase}`, subtitle: `block of the ${run.label} run`, rows: blockRows(blocks[i]!) }),
     });
     return [table.element];
   },
@@ -129,8 +125,7 @@ export const ceilingTable: Section = {
         t('device', 'device', (row) => row.device), t('what', 'what', (row) => row.what), t('level', 'level', (row) => row.level), t('dtype', 'dtype', (row) => row.dtype),
         numberColumn('threads', 'threads', '', numbersFrom(rows, (row) => row.threads)),
         numberColumn('rate', 'rate', 'flop/s', only(/flop/i, (row) => row.value)), numberColumn('bandwidth', 'bandwidth', 'byte/s', only(/^b/i, (row) => row.value)),
-        numberColumn('spread', 'interval', 'share', numbersFrom(rows, (row) => (row.value && row.ci_low !== null && row.ci_high !== null
-          ? (row.ci_high - row.ci_low) / row.value : null)), 'Width of the confidence interval as a share of the value'),
+        numberColumn('spread', 'interval', 'share', numbersFrom(rows, (row) => row.spread), 'Width of the confidence interval as a share of the value'),
         t('source', 'source', (row) => row.source), t('measured', 'measured (UTC)', (row) => row.measured_utc),
       ],
     });

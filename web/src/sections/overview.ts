@@ -39,15 +39,14 @@ function roofTile(run: Run): Tile {
 
 function memoryTile(run: Run): Tile {
   const peak = run.figures.peak_bytes;
-  const state = run.memory?.persistent.reduce((total, part) => total + part.bytes, 0);
+  const state = run.memory?.persistent_bytes;
   return { title: 'Peak memory', value: bytes(peak), note: peak === null ? 'memory was not followed' : state ? `${bytes(state)} of it lasts from step to step` : 'planned' };
 }
 
-function adviceItem(advice: Advice, run: Run, largest: number): HTMLElement {
-  const step = run.step?.median_s ?? null;
+function adviceItem(advice: Advice, largest: number): HTMLElement {
   const gain = advice.gain_s;
   return h('li', {},
-           h('div', { class: 'advice-head' }, h('strong', {}, advice.subject), h('span', { class: 'gain' }, gain === null ? '' : `could gain ${seconds(gain)}${step ? `, ${percent(gain / step)} of the step` : ''}`)),
+           h('div', { class: 'advice-head' }, h('strong', {}, advice.subject), h('span', { class: 'gain' }, gain === null ? '' : `could gain ${seconds(gain)}${advice.step_share !== null ? `, ${percent(advice.step_share)} of the step` : ''}`)),
            gain === null || largest <= 0 ? null : h('div', { class: 'meter', 'aria-hidden': true }, h('i', { style: `width:${(100 * gain) / largest}%` })),
            h('p', {}, advice.text));
 }
@@ -56,7 +55,7 @@ function advice({ document, run }: Context): HTMLElement {
   const mine = document.advice.filter((item) => item.run === null || item.run === run.id);
   const largest = Math.max(0, ...mine.map((item) => item.gain_s ?? 0));
   return h('div', { class: 'panel' }, h('h3', {}, 'What to fix first'),
-           mine.length === 0 ? absent('This report gives no advice for this run.') : h('ol', { class: 'advice' }, ...mine.map((item) => adviceItem(item, run, largest))));
+           mine.length === 0 ? absent('This report gives no advice for this run.') : h('ol', { class: 'advice' }, ...mine.map((item) => adviceItem(item, largest))));
 }
 
 /** The number large, its unit small. */

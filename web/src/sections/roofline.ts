@@ -3,13 +3,13 @@ import { axis, Chart, type Option, tip, tooltip } from '../chart';
 import { colourOf, colourVariable } from '../colours';
 import { showDetails } from '../details';
 import { blockRows, opRows, phaseRows } from '../detail_rows';
+import type { RoofLines } from '../document';
 import { absent, type Child, h, ticks } from '../dom';
 import { digits, flopPerSecond, percent, plural, quantity, seconds } from '../format';
-import { flopAt, type Ops, opsOf, opTitle } from '../ops';
+import { type Ops, opsOf, opTitle } from '../ops';
 import { token } from '../theme';
 import { keyOf } from './breakdown';
-import { type Roofs, roofsOf } from './ceilings';
-import { type Filter, type PointSet, pointSets } from './roofline_points';
+import { type Filter, opHasPlace, type PointSet, pointSets } from './roofline_points';
 import type { Context, Section } from './section';
 
 const kHeight = 520;
@@ -29,7 +29,7 @@ function roundDecade(value: number, up: boolean): number {
 }
 
 /** Round limits around all points, and around the ridges of the roofs. */
-function extentOf(sets: readonly PointSet[], roofs: Roofs): Extent {
+function extentOf(sets: readonly PointSet[], roofs: RoofLines): Extent {
   const [x, y]: [[number, number], [number, number]] = [[Infinity, -Infinity], [Infinity, -Infinity]];
   const include = (range: [number, number], value: number): void => {
     if (!(value > 0)) return;
@@ -48,7 +48,7 @@ function extentOf(sets: readonly PointSet[], roofs: Roofs): Extent {
   return { x: limits(x), y: limits(y) };
 }
 
-function roofLines(roofs: Roofs, { x, y }: Extent): Option[] {
+function roofLines(roofs: RoofLines, { x, y }: Extent): Option[] {
   const peak = roofs.rates[0]?.value ?? y[1];
   const fastest = roofs.bandwidths[0]?.value ?? Infinity;
   const line = (name: string, label: string, from: [number, number], to: [number, number], atEnd: boolean): Option => ({
@@ -71,7 +71,7 @@ function roofLines(roofs: Roofs, { x, y }: Extent): Option[] {
 const bandwidthName = ({ name, value }: { name: string; value: number }): string => `${name} ${quantity(value, 'byte/s')}`;
 
 /** Slopes that lie on each other share the label of the first. */
-function slopeLabels(bandwidths: Roofs['bandwidths']): string[] {
+function slopeLabels(bandwidths: RoofLines['bandwidths']): string[] {
   const kApart = 1.25;
   const labels: string[] = [];
   let first = 0;
@@ -112,15 +112,15 @@ function pointSeries(set: PointSet, index: number): Option {
 class Roofline {
   private sets: PointSet[] = [];
   private readonly ops: Ops;
-  private readonly roofs: Roofs;
+  private readonly roofs: RoofLines;
   private readonly chart: Chart;
   private readonly count = h('p', { class: 'status', 'aria-live': 'polite' });
   private filter: Filter;
 
   constructor(private readonly context: Context) {
-    const { run, document } = context;
+    const { run } = context;
     this.ops = opsOf(run);
-    this.roofs = roofsOf(run, document.ceilings);
+    this.roofs = run.roofs;
     this.filter = { levels: new Set(['ops', 'blocks', 'phases']), phases: new Set(this.phases()), classes: new Set(this.ops.cls.names) };
     this.collect();
     this.chart = new Chart('Roofline: rate against arithmetic intensity', kHeight, () => this.option());
@@ -145,7 +145,7 @@ class Roofline {
     let drawn = 0;
     for (const set of this.sets) if (set.level === 'ops') drawn += set.subjects.length;
     let unplaced = 0;
-    for (let i = 0; i < this.ops.length; ++i) if (flopAt(this.ops, i) <= 0 || !(this.ops.bytes[i]! > 0) || !(this.ops.time[i]! > 0)) ++unplaced;
+    for (let i = 0; i < this.ops.length; ++i) if (!opHasPlace(this.ops, i)) ++unplaced;
     this.count.textContent = `${plural(drawn, 'op')} drawn${unplaced > 0 ? `; ${plural(unplaced, 'op')} without FLOP, bytes or time have no place here` : ''}.`;
   }
 
@@ -155,16 +155,16 @@ class Roofline {
     this.chart.draw();
   }
 
-  private subject(set: PointSet, at: number): { title: string; time: number | null; roof: number | null; bound: string } {
+  private subject(set: PointSet, at: number): { title: string; time: number | null; roof: number | null; share: number | null; bound: string } {
     const index = set.subjects[at]!;
     const { run } = this.context;
     if (set.level === 'ops') {
       const { ops } = this;
-      return { title: opTitle(ops, index), time: ops.time[index]!, roof: ops.roof[index]!, bound: ops.bound.names[ops.bound.codes[index]!] ?? '' };
+      return { title: opTitle(ops, index), time: ops.device[index]!, roof: ops.roof[index]!, share: ops.roofShare[index]!, bound: ops.bound.names[ops.bound.codes[index]!] ?? '' };
     }
     const item = set.level === 'blocks' ? run.blocks[index]! : run.phases[index]!;
     const title = set.level === 'blocks' ? `${run.blocks[index]!.block}, ${item.phase}` : item.phase;
-    return { title, time: item.measured_s, roof: item.roof_s, bound: item.bound ?? '' };
+    return { title, time: item.measured_s, roof: item.roof_s, share: item.share, bound: item.bound ?? '' };
   }
 
   private open(event: { seriesId?: string; dataIndex: number }): void {
@@ -173,17 +173,17 @@ class Roofline {
     const index = set.subjects[event.dataIndex]!;
     const { run } = this.context;
     const { title } = this.subject(set, event.dataIndex);
-    const rows = set.level === 'ops' ? opRows(run, this.ops, index) : set.level === 'blocks' ? blockRows(run, run.blocks[index]!) : phaseRows(run, run.phases[index]!);
+    const rows = set.level === 'ops' ? opRows(this.ops, index) : set.level === 'blocks' ? blockRows(run.blocks[index]!) : phaseRows(run.phases[index]!);
     showDetails({ title, subtitle: set.level === 'ops' ? `op of the ${run.label} run` : `${set.level.slice(0, -1)} of the ${run.label} run`, rows });
   }
 
   private hover(event: { seriesId?: string; dataIndex: number }): HTMLElement | string {
     const set = this.sets[Number(event.seriesId?.replace('points-', ''))];
     if (!set) return '';
-    const { title, time, roof, bound } = this.subject(set, event.dataIndex);
+    const { title, time, roof, share, bound } = this.subject(set, event.dataIndex);
     const [x, y] = [set.points[2 * event.dataIndex]!, set.points[2 * event.dataIndex + 1]!];
     return tip(title, [['intensity', quantity(x, 'FLOP/B')], ['rate', flopPerSecond(y)], ['time', seconds(time)],
-                       ['at the roof', seconds(roof)], ['share of the roof', percent(time && roof !== null ? roof / time : null)], ['bound by', bound]]);
+                       ['at the roof', seconds(roof)], ['share of the roof', percent(share)], ['bound by', bound]]);
   }
 
   private option(): Option {

@@ -1,7 +1,6 @@
 // The points of the roofline: ops, blocks and phases with their intensity and their rate.
 import type { Roof, Run } from '../document';
-import { flopAt, type Ops } from '../ops';
-import { blockTime } from './breakdown';
+import type { Ops } from '../ops';
 
 export type Level = 'ops' | 'blocks' | 'phases';
 
@@ -19,10 +18,9 @@ export interface Filter {
   classes: ReadonlySet<string>;
 }
 
-/** Intensity and rate, or nothing where a logarithmic chart has no place for them. */
-function place(work: number, moved: number, time: number): [number, number] | null {
-  return work > 0 && moved > 0 && time > 0 ? [work / moved, work / time] : null;
-}
+/** Whether a logarithmic chart has a place for them. */
+const hasPlace = (intensity: number | null, rate: number | null): boolean => (intensity ?? 0) > 0 && (rate ?? 0) > 0;
+export const opHasPlace = (ops: Ops, i: number): boolean => hasPlace(ops.intensity[i]!, ops.rate[i]!);
 
 export function opPoints(ops: Ops, filter: Filter): PointSet[] {
   const wantedPhase = ops.phase.names.map((name) => filter.phases.has(name));
@@ -31,23 +29,21 @@ export function opPoints(ops: Ops, filter: Filter): PointSet[] {
   for (let i = 0; i < ops.length; ++i) {
     const cls = ops.cls.codes[i]!;
     if (!wantedPhase[ops.phase.codes[i]!] || !wantedClass[cls]) continue;
-    const at = place(flopAt(ops, i), ops.bytes[i]!, ops.time[i]!);
-    if (!at) continue;
-    found[cls]!.points.push(at[0], at[1]);
+    if (!opHasPlace(ops, i)) continue;
+    found[cls]!.points.push(ops.intensity[i]!, ops.rate[i]!);
     found[cls]!.subjects.push(i);
   }
   return found.map(({ points, subjects }, cls) => ({
     level: 'ops', name: ops.cls.names[cls]!, points: Float64Array.from(points), subjects: Uint32Array.from(subjects) }));
 }
 
-function roofPoints<T extends Roof & { phase: string }>(level: Level, items: readonly T[], filter: Filter, time: (item: T) => number | null): PointSet {
+function roofPoints<T extends Roof & { phase: string }>(level: Level, items: readonly T[], filter: Filter): PointSet {
   const points: number[] = [];
   const subjects: number[] = [];
   items.forEach((item, index) => {
     if (!filter.phases.has(item.phase)) return;
-    const at = place((item.matmul_flop ?? 0) + (item.elementwise_flop ?? 0), item.bytes ?? 0, time(item) ?? 0);
-    if (!at) return;
-    points.push(...at);
+    if (!hasPlace(item.intensity, item.flop_per_s)) return;
+    points.push(item.intensity!, item.flop_per_s!);
     subjects.push(index);
   });
   return { level, name: level, points: Float64Array.from(points), subjects: Uint32Array.from(subjects) };
@@ -56,10 +52,10 @@ function roofPoints<T extends Roof & { phase: string }>(level: Level, items: rea
 export function pointSets(run: Run, ops: Ops, filter: Filter): PointSet[] {
   const sets: PointSet[] = [];
   if (filter.levels.has('ops')) sets.push(...opPoints(ops, filter));
-  if (filter.levels.has('blocks')) sets.push(roofPoints('blocks', run.blocks, filter, blockTime));
+  if (filter.levels.has('blocks')) sets.push(roofPoints('blocks', run.blocks, filter));
   if (filter.levels.has('phases')) {
     // A set each: the labels of phases that lie close to each other then go to different sides.
-    const phases = roofPoints('phases', run.phases, filter, (phase) => phase.measured_s ?? phase.time?.median_s ?? null);
+    const phases = roofPoints('phases', run.phases, filter);
     phases.subjects.forEach((subject, i) => sets.push({
       level: 'phases', name: run.phases[subject]!.phase, points: phases.points.slice(2 * i, 2 * i + 2), subjects: Uint32Array.of(subject) }));
   }

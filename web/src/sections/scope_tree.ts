@@ -1,5 +1,6 @@
-// The tree of scopes of a run: phase, then the parts of the scope, then the kind of op, each with its sums.
-import type { Ops } from '../ops';
+// The tree of scopes of a run as the document has it, and its boxes in a picture.
+import { numbers, textAt, texts } from '../columns';
+import type { Columnar } from '../document';
 
 export type Amount = 'device' | 'wall' | 'bytes' | 'flop';
 
@@ -12,48 +13,21 @@ export interface ScopeNode {
   amounts: Record<Amount, number>;
 }
 
-interface TreeOptions {
-  /** Put all layers (h.0, h.1, ...) into one node h.*. */
-  mergeLayers: boolean;
-}
+const kAmounts: Record<Amount, string> = { device: 'device_s', wall: 'wall_s', bytes: 'bytes', flop: 'flop' };
 
-const newNode = (name: string, parent: ScopeNode | null): ScopeNode => ({
-  name, parent, children: [], depth: parent ? parent.depth + 1 : 0, ops: 0, amounts: { device: 0, wall: 0, bytes: 0, flop: 0 } });
-
-const orZero = (value: number): number => (Number.isNaN(value) ? 0 : value);
-
-export function scopeTree(ops: Ops, title: string, options: TreeOptions): ScopeNode {
-  const root = newNode(title, null);
-  const children = new Map<ScopeNode, Map<string, ScopeNode>>();
-  const childOf = (node: ScopeNode, name: string): ScopeNode => {
-    const known = children.get(node) ?? new Map<string, ScopeNode>();
-    children.set(node, known);
-    let child = known.get(name);
-    if (!child) {
-      child = newNode(name, node);
-      known.set(name, child);
-      node.children.push(child);
-    }
-    return child;
-  };
-  const parts = ops.scope.names.map((scope) => {
-    const merged = options.mergeLayers ? scope.replace(/(^|\/)h\.\d+(?=\/|$)/g, '$1h.*') : scope;
-    return merged.split('/').filter((part) => part !== '');
-  });
-  for (let i = 0; i < ops.length; ++i) {
-    const path = [ops.phase.names[ops.phase.codes[i]!]!, ...parts[ops.scope.codes[i]!]!, ops.kind.names[ops.kind.codes[i]!]!];
-    const amounts = { device: orZero(ops.device[i]!), wall: orZero(ops.wall[i]!), bytes: orZero(ops.bytes[i]!), flop: orZero(ops.matmul[i]!) + orZero(ops.elementwise[i]!) };
-    let node = root;
-    for (let at = -1; at < path.length; ++at) {
-      if (at >= 0) node = childOf(node, path[at]!);
-      ++node.ops;
-      node.amounts.device += amounts.device;
-      node.amounts.wall += amounts.wall;
-      node.amounts.bytes += amounts.bytes;
-      node.amounts.flop += amounts.flop;
-    }
+/** The nodes of `part` with their parents and children; nothing when there are none. */
+export function scopeTree(part: Columnar): ScopeNode | null {
+  const [parents, ops, names] = [numbers(part, 'parent'), numbers(part, 'ops'), texts(part, 'name')];
+  const columns = Object.entries(kAmounts).map(([amount, key]) => [amount as Amount, numbers(part, key)] as const);
+  const nodes: ScopeNode[] = [];
+  for (let i = 0; i < part.length; ++i) {
+    const parent = nodes[parents[i]!] ?? null;
+    const amounts = Object.fromEntries(columns.map(([amount, values]) => [amount, values[i]! || 0])) as Record<Amount, number>;
+    const node: ScopeNode = { name: textAt(names, i), parent, children: [], depth: parent ? parent.depth + 1 : 0, ops: ops[i]!, amounts };
+    parent?.children.push(node);
+    nodes.push(node);
   }
-  return root;
+  return nodes[0] ?? null;
 }
 
 export interface Box {

@@ -1,0 +1,26 @@
+// Ratios of what may be absent, and MFU: every room that derives one takes it from here.
+#pragma once
+
+#include <optional>
+
+namespace rooflm::core {
+
+/// numerator / denominator, or nothing when either is missing or the denominator is 0.
+inline std::optional<double> ratio_of(const std::optional<double>& numerator,
+                                      const std::optional<double>& denominator) {
+  if (!numerator || !denominator || *denominator == 0) return std::nullopt;
+  return *numerator / *denominator;
+}
+
+/// As it is printed beside an MFU.
+inline constexpr const char* kMfuFormula = "(6N + 12LCT) * tokens/s / peak";
+
+/// Model FLOP utilisation (PaLM, appendix B): model_flop / seconds / peak, where model_flop is
+/// (6N + 12 L C T) of the tokens that were computed in that time. Nothing without all three.
+inline std::optional<double> mfu_of(const std::optional<double>& model_flop,
+                                    const std::optional<double>& seconds,
+                                    const std::optional<double>& peak_flop_per_s) {
+  return ratio_of(ratio_of(model_flop, seconds), peak_flop_per_s);
+}
+
+}  // namespace rooflm::core

@@ -1,0 +1,124 @@
+// Rows of ceilings.
+#include "report/ceiling_rows.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "record/missing_peak.h"
+#include "report/view.h"
+
+namespace rooflm::report {
+namespace {
+
+constexpr std::string_view kMatmul = "matmul";
+
+/// The instruction peak that a matrix product is held against: the highest, since one that was measured again
+/// has two rows.
+std::optional<double> instruction_peak(const record::Ceiling& product,
+                                       std::span<const record::Ceiling> ceilings) {
+  std::optional<double> peak;
+  const std::string what = "instruction" + product.what.substr(kMatmul.size());
+  for (const record::Ceiling& other : ceilings) {
+    if (other.what == what && other.device == product.device && other.dtype == product.dtype &&
+        other.threads == product.threads) {
+      peak = std::max(peak.value_or(0), other.value);
+    }
+  }
+  return peak;
+}
+
+Row row_of(const record::Ceiling& ceiling) {
+  Row row;
+  row.set("what", ceiling.what);
+  row.set("device", ceiling.device);
+  row.set("level", ceiling.level);
+  row.set("dtype", ceiling.dtype);
+  row.set("threads", std::int64_t{ceiling.threads});
+  row.set("value", ceiling.value);
+  row.set("unit", ceiling.unit);
+  row.set("ci_low", ceiling.ci_low);
+  row.set("ci_high", ceiling.ci_high);
+  row.set("samples", ceiling.samples);
+  row.set("problem", ceiling.problem);
+  row.set("measured_utc", ceiling.measured_utc);
+  return row;
+}
+
+/// Behind the last product of the device and dtype, or at the end.
+void add_missing(std::vector<Row>& rows, const std::string& device, const std::string& dtype,
+                 const std::string& reason) {
+  Row row;
+  row.set("what", "instruction");
+  row.set("device", device);
+  row.set("level", "");
+  row.set("dtype", dtype);
+  row.set("value", Cell{});
+  row.set("unit", "flop/s");
+  row.set("problem", reason);
+  const auto last = std::find_if(rows.rbegin(), rows.rend(), [&](const Row& other) {
+    return other.text("what").starts_with(kMatmul) && other.text("device") == device &&
+           other.text("dtype") == dtype;
+  });
+  rows.insert(last == rows.rend() ? rows.end() : last.base(), std::move(row));
+}
+
+constexpr const char* kIntervalNote =
+    "value: median; low to high: its confidence interval (95% or more, order statistics).";
+constexpr const char* kProductNote =
+    "matmul: the fastest of several square products with the kernels of the fused engine (fp64: the "
+    "reference), under a lasting load; matmul burst: a few at a time on a GPU that was at rest.";
+constexpr const char* kInstructionNote =
+    "instruction: multiply-adds on registers alone, with the instructions that problem names (the fastest "
+    "first), which no product can pass; of instr.: the matmul's share of it.";
+constexpr const char* kMemoryNote =
+    "read, write, update (a = 2 a + 2), copy, triad, adamw (four arrays read, three of them written), add: "
+    "bytes that the loop names, as STREAM counts them; half of each cache is walked through. adamw on a GPU: "
+    "the optimizer's kernel, 30 bytes per parameter.";
+constexpr const char* kLinkNote =
+    "launch and wait: host to the end of an empty kernel; launch, graph node: each of 1000 in a row; graph "
+    "launch: the host's time to submit 1000 nodes. Copies: 256 MiB, between host and GPU or to another GPU.";
+constexpr const char* kKeptNote =
+    "Ceilings are kept from one command to the next; --remeasure measures again.";
+
+}  // namespace
+
+std::vector<Row> ceiling_rows(std::span<const record::Ceiling> ceilings) {
+  std::vector<Row> rows;
+  for (const record::Ceiling& ceiling : ceilings) {
+    Row& row = rows.emplace_back(row_of(ceiling));
+    if (!ceiling.what.starts_with(kMatmul)) continue;
+    if (const auto share = ratio_of(ceiling.value, instruction_peak(ceiling, ceilings))) {
+      row.set("share_of_instruction", *share);
+    }
+  }
+  return rows;
+}
+
+Table peaks_table(const RecordFile& file) {
+  Table table{
+      .columns = {{"what", "what"},
+                  {"device", "device"},
+                  {"level", "level"},
+                  {"dtype", "dtype"},
+                  {"threads", "threads"},
+                  {"value", "value", Show::si},
+                  {"unit", "unit"},
+                  {"share_of_instruction", "of instr.", Show::percent},
+                  {"ci_low", "low", Show::si},
+                  {"ci_high", "high", Show::si},
+                  {"samples", "samples"},
+                  {"problem", "problem"}},
+      .rows = ceiling_rows(file.ceilings),
+      .notes = {"", kIntervalNote, kProductNote, kInstructionNote, kMemoryNote, kLinkNote, kKeptNote}};
+  for (const record::Environment& line : file.environment) {
+    if (const auto of = record::missing_peak_of(line.key)) {
+      add_missing(table.rows, of->first, of->second, line.value);
+    }
+  }
+  return table;
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,22 @@
+// Rows of ceilings: the table of `rooflm peaks` and of the view of the roofline.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "record/rows.h"
+#include "report/run_data.h"
+#include "report/table.h"
+
+namespace rooflm::report {
+
+/// A row per ceiling, in their order. Rows of matrix products have "share_of_instruction", their rate over
+/// the instruction peak of the same device, dtype and threads, both under a lasting load or both in a burst,
+/// where there is one.
+std::vector<Row> ceiling_rows(std::span<const record::Ceiling> ceilings);
+
+/// The table of `rooflm peaks`, its notes included. Where the record says why a device has no instruction
+/// peak of a dtype (record::missing_peak_key), a row without a rate behind its products says so.
+Table peaks_table(const RecordFile& file);
+
+}  // namespace rooflm::report

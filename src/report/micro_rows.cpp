@@ -1,0 +1,185 @@
+// The tables of micro-benchmarks, from the cells of a record.
+#include "report/micro_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace rooflm::report {
+namespace {
+
+using CellsOfRow = std::map<std::string, const record::Cell*, std::less<>>;
+
+enum class As : std::uint8_t { text, integer, number, flag, half };
+
+/// A key of a row, and the cell that it shows.
+struct Key {
+  const char* key;
+  const char* col;
+  As as = As::number;
+};
+
+constexpr std::array kGemmKeys = {Key{"device", "device", As::text},
+                                  Key{"shape", "shape", As::text},
+                                  Key{"dtype", "dtype", As::text},
+                                  Key{"count", "count", As::integer},
+                                  Key{"m", "m", As::integer},
+                                  Key{"n", "n", As::integer},
+                                  Key{"k", "k", As::integer},
+                                  Key{"trans_b", "trans_b", As::flag},
+                                  Key{"strategy", "strategy", As::text},
+                                  Key{"flop", "flop"},
+                                  Key{"needed_bytes", "needed", As::integer},
+                                  Key{"free_bytes", "free", As::integer},
+                                  Key{"status", "status", As::text}};
+constexpr std::array kGemmTimes = {Key{"wall_ms_median", "wall_ms"},
+                                   Key{"wall_ms_mean", "wall_ms_mean"},
+                                   Key{"wall_ms_std", "wall_ms_std"},
+                                   Key{"wall_flop_per_s", "rate"},
+                                   Key{"device_ms_median", "device_ms"},
+                                   Key{"device_ms_mean", "device_ms_mean"},
+                                   Key{"device_ms_std", "device_ms_std"},
+                                   Key{"device_flop_per_s", "device_rate"},
+                                   Key{"device_bytes_per_s", "device_bandwidth"},
+                                   Key{"samples", "samples", As::integer}};
+
+constexpr std::array kAttentionKeys = {
+    Key{"device", "device", As::text},        Key{"engine", "engine", As::text},
+    Key{"attention", "attention", As::text},  Key{"dtype", "dtype", As::text},
+    Key{"batch", "batch", As::integer},       Key{"heads", "heads", As::integer},
+    Key{"kv_heads", "kv_heads", As::integer}, Key{"head_dim", "head_dim", As::integer},
+    Key{"seq", "seq", As::integer},           Key{"deterministic", "deterministic", As::flag},
+    Key{"free_bytes", "free", As::integer},   Key{"needed_bytes", "needed_memory", As::integer},
+    Key{"status", "status", As::text}};
+constexpr std::array kAttentionTimes = {Key{"forward_ms_median", "forward_ms"},
+                                        Key{"forward_ms_mean", "forward_ms_mean"},
+                                        Key{"forward_ms_std", "forward_ms_std"},
+                                        Key{"forward_flop_per_s", "forward_rate", As::half},
+                                        Key{"backward_ms_median", "backward_ms"},
+                                        Key{"backward_ms_mean", "backward_ms_mean"},
+                                        Key{"backward_ms_std", "backward_ms_std"},
+                                        Key{"backward_flop_per_s", "backward_rate", As::half},
+                                        Key{"samples", "samples", As::integer},
+                                        Key{"peak_bytes", "peak_memory", As::integer},
+                                        Key{"workspace_bytes", "workspace_bytes", As::integer},
+                                        Key{"attention_forward", "forward_by", As::text},
+                                        Key{"attention_backward", "backward_by", As::text}};
+
+Cell value_of(const record::Cell* cell, As as) {
+  if (cell == nullptr) return {};
+  if (as == As::text) return cell->text;
+  if (!cell->value) return {};
+  switch (as) {
+    case As::integer:
+      return static_cast<std::int64_t>(*cell->value);
+    case As::flag:
+      return *cell->value != 0;
+    case As::half:
+      return *cell->value / 2;
+    default:
+      return *cell->value;
+  }
+}
+
+void set_keys(Row& row, const CellsOfRow& cells, std::span<const Key> keys) {
+  for (const Key& key : keys) {
+    const auto found = cells.find(key.col);
+    row.set(key.key, value_of(found == cells.end() ? nullptr : found->second, key.as));
+  }
+}
+
+/// Rows of a series; `times` are set where it was measured.
+std::vector<Row> rows_of(std::span<const record::Cell> cells, std::string_view series,
+                         std::span<const Key> keys, std::span<const Key> times) {
+  std::map<std::int64_t, CellsOfRow> by_row;
+  for (const record::Cell& cell : cells) {
+    if (cell.series == series) by_row[cell.row][cell.col] = &cell;
+  }
+  std::vector<Row> rows;
+  for (const auto& [number, of_row] : by_row) {
+    Row& row = rows.emplace_back();
+    set_keys(row, of_row, keys);
+    if (row.text("status") == "success") set_keys(row, of_row, times);
+  }
+  return rows;
+}
+
+}  // namespace
+
+Table gemm_table(std::span<const record::Cell> cells) {
+  return {
+      .columns = {{"device", "device"},
+                  {"shape", "shape"},
+                  {"dtype", "dtype"},
+                  {"count", "count"},
+                  {"m", "m"},
+                  {"n", "n"},
+                  {"k", "k"},
+                  {"strategy", "strategy"},
+                  {"status", "status"},
+                  {"wall_ms_median", "wall_ms"},
+                  {"device_ms_median", "device_ms"},
+                  {"wall_flop_per_s", "flop/s", Show::si},
+                  {"device_flop_per_s", "device_flop/s", Show::si},
+                  {"device_bytes_per_s", "device_byte/s", Show::si},
+                  {"needed_bytes", "memory", Show::bytes}},
+      .rows = rows_of(cells, "gemm", kGemmKeys, kGemmTimes),
+      .notes = {"", "Times: medians; wall: from the submission of all products until the device is done.",
+                "big: one product of count m rows; looped: a call per product; batched: one call, operands "
+                "at constant strides.",
+                "byte/s: operands and result once. The first run is discarded."}};
+}
+
+Table attention_table(std::span<const record::Cell> cells) {
+  Table table{
+      .columns = {{"device", "device"},
+                  {"engine", "engine"},
+                  {"attention", "attention"},
+                  {"dtype", "dtype"},
+                  {"batch", "B"},
+                  {"heads", "H"},
+                  {"kv_heads", "K"},
+                  {"head_dim", "D"},
+                  {"seq", "T"},
+                  {"status", "status"},
+                  {"forward_ms_median", "forward_ms"},
+                  {"backward_ms_median", "backward_ms"},
+                  {"forward_flop_per_s", "forward_flop/s", Show::si},
+                  {"backward_flop_per_s", "backward_flop/s", Show::si},
+                  {"needed_bytes", "memory", Show::bytes},
+                  {"workspace_bytes", "workspace", Show::bytes},
+                  {"free_bytes", "free", Show::bytes}},
+      .rows = rows_of(cells, "attention", kAttentionKeys, kAttentionTimes),
+      .notes = {"", "Times: medians of the device's own time; the first run is discarded.",
+                "flop/s: 2 B H T T D of the forward pass, 4 of the backward: the half of the products "
+                "below the diagonal, recomputed scores not counted (papers that count them show 1.25 "
+                "times the backward rate).",
+                "memory: operands, results and what is alive between them, as planned; workspace: what "
+                "kernels hold beside it."}};
+  const bool has_kernels =
+      std::ranges::any_of(table.rows, [](const Row& row) { return !row.text("attention_forward").empty(); });
+  if (has_kernels) {
+    table.columns.push_back({"attention_forward", "forward_by"});
+    table.columns.push_back({"attention_backward", "backward_by"});
+  }
+  return table;
+}
+
+bool is_detail(std::string_view column) {
+  static constexpr std::array kDetails = {std::string_view("shape"),
+                                          std::string_view("trans_b"),
+                                          std::string_view("free"),
+                                          std::string_view("deterministic"),
+                                          std::string_view("samples"),
+                                          std::string_view("device_rate"),
+                                          std::string_view("workspace_bytes"),
+                                          std::string_view("device_bandwidth"),
+                                          std::string_view("needed_memory")};
+  return column.ends_with("_ms_mean") || column.ends_with("_ms_std") ||
+         std::ranges::find(kDetails, column) != kDetails.end();
+}
+
+}  // namespace rooflm::report

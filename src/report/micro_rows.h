@@ -1,0 +1,23 @@
+// The tables of `rooflm gemm` and `rooflm attention`, from the cells of a record: the keys of JSON and CSV.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "record/rows.h"
+#include "report/table.h"
+
+namespace rooflm::report {
+
+/// The rows of the series "gemm": medians, means and deviations in ms, rates, memory. Rows that did not fit
+/// have no times.
+Table gemm_table(std::span<const record::Cell> cells);
+
+/// The same of "attention". Rates count the half of the products below the diagonal: half of the cells'
+/// rates, which count causal attention in full.
+Table attention_table(std::span<const record::Cell> cells);
+
+/// Whether a column of the cells is for CSV and JSON only: what tables of studies leave out.
+bool is_detail(std::string_view column);
+
+}  // namespace rooflm::report

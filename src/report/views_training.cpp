@@ -1,0 +1,54 @@
+// The view of training runs: how far they came, and the loss step by step.
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "report/train_rows.h"
+#include "report/view_def.h"
+
+namespace rooflm::report {
+namespace {
+
+/// Loss by step; `name` tells several runs apart.
+void add_losses(const RecordFile& file, const std::string& name, Chart& chart) {
+  for (const record::Cell& cell : file.cells) {
+    const bool is_loss = cell.col == "loss" || cell.col == "val_loss";
+    if (cell.series != record::kTrainingSeries || !is_loss || !cell.value) continue;
+    const std::string what = cell.col == "loss" ? "training" : "validation";
+    series_named(chart, name.empty() ? what : name + ", " + what)
+        .points.push_back({.x = static_cast<double>(cell.row), .y = *cell.value});
+  }
+}
+
+void add_training(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
+  std::vector<RunData> runs;
+  std::ranges::copy_if(set.runs, std::back_inserter(runs), is_training);
+  view.add("training", "Training", runs.empty() ? Table() : train_table(runs));
+  Chart chart{.id = "training.loss",
+              .title = "Loss",
+              .kind = ChartKind::line,
+              .x = {.title = "step"},
+              .y = {.title = "loss", .unit = "nats"}};
+  for (const RecordFile& file : set.files) add_losses(file, set.files.size() > 1 ? file.name : "", chart);
+  view.add(std::move(chart));
+}
+
+constexpr std::array kViews = {
+    ViewDef{.place = 175,
+            .info = {.name = "training",
+                     .title = "Training",
+                     .note = "Losses in nats per token. tokens/s and MFU are of all steps of the process, "
+                             "waiting for data included; those of the overview are of the median step.",
+                     .needs = "a training run (rooflm train -o)",
+                     .is_on_page = false},
+            .of_run = nullptr,
+            .of_all = add_training}};
+
+}  // namespace
+
+std::span<const ViewDef> views_training() { return kViews; }
+
+}  // namespace rooflm::report

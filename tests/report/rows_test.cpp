@@ -1,0 +1,122 @@
+// The rows of train, gemm, attention and peaks, from what a record has.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "record/missing_peak.h"
+#include "report/ceiling_rows.h"
+#include "report/micro_rows.h"
+#include "report/train_rows.h"
+
+namespace rooflm::report {
+namespace {
+
+RunData training() {
+  RunData run;
+  run.run.kind = "train";
+  run.run.status = "interrupted";
+  run.run.config.set("model", "tiny");
+  run.run.config.set("params", 1000);
+  const auto fact = [&](const char* key, double value) {
+    run.facts.push_back({.key = key, .value = value, .unit = {}, .text = {}});
+  };
+  fact("tokens", 64);
+  fact("model_flop", 4e9);
+  fact("peak_flop_per_s", 16e9);
+  fact("train_s", 5);
+  fact("trained_steps", 10);
+  fact("step", 12);
+  fact("val_loss", 2);
+  return run;
+}
+
+TEST(TrainRows, SpeedIsOfAllStepsOfTheProcess) {
+  const RunData run = training();
+  ASSERT_TRUE(is_training(run));
+  const Row row = train_row(run);
+  EXPECT_DOUBLE_EQ(row.number("tokens_per_s"), 128);  // 640 tokens in 5 s
+  EXPECT_DOUBLE_EQ(row.number("mfu"), 0.5);           // 4 GFLOP in 0.5 s of 16 GFLOP/s
+  EXPECT_DOUBLE_EQ(row.number("val_perplexity"), std::exp(2.0));
+  EXPECT_EQ(row.text("status"), "stopped");
+  EXPECT_EQ(*row.find("step"), Cell(std::int64_t{12}));
+}
+
+TEST(TrainRows, WhatIsNotKnownIsNull) {
+  RunData run = training();
+  std::erase_if(run.facts, [](const record::Fact& fact) { return fact.key == "trained_steps"; });
+  const Row row = train_row(run);
+  for (const char* key : {"tokens_per_s", "mfu", "loss", "loss_scale", "skipped_steps", "checkpoint"}) {
+    EXPECT_EQ(*row.find(key), Cell()) << key;
+  }
+  EXPECT_FALSE(is_training(RunData{}));
+}
+
+record::Cell number(const std::string& series, std::int64_t row, const std::string& col, double value) {
+  return {.series = series, .row = row, .col = col, .value = value, .text = {}, .unit = {}};
+}
+record::Cell text(const std::string& series, std::int64_t row, const std::string& col,
+                  const std::string& value) {
+  return {.series = series, .row = row, .col = col, .value = {}, .text = value, .unit = {}};
+}
+
+TEST(MicroRows, ARowThatDidNotFitHasNoTimes) {
+  const std::vector<record::Cell> cells = {
+      text("gemm", 0, "status", "success"), number("gemm", 0, "m", 64),
+      number("gemm", 0, "rate", 5e9),       number("gemm", 0, "wall_ms", 1.5),
+      number("gemm", 0, "trans_b", 1),      text("gemm", 1, "status", "oom"),
+      number("gemm", 1, "needed", 2e9),     text("formats", 0, "status", "none")};
+  const Table table = gemm_table(cells);
+  ASSERT_EQ(table.rows.size(), 2U);
+  EXPECT_EQ(*table.rows[0].find("m"), Cell(std::int64_t{64}));
+  EXPECT_EQ(*table.rows[0].find("trans_b"), Cell(true));
+  EXPECT_EQ(table.rows[0].number("wall_flop_per_s"), 5e9);
+  EXPECT_EQ(*table.rows[0].find("device_ms_median"), Cell());
+  EXPECT_EQ(table.rows[1].find("wall_ms_median"), nullptr);
+  EXPECT_EQ(*table.rows[1].find("needed_bytes"), Cell(std::int64_t{2'000'000'000}));
+}
+
+TEST(MicroRows, RatesOfAttentionCountHalfOfTheProducts) {
+  const std::vector<record::Cell> cells = {text("attention", 0, "status", "success"),
+                                           number("attention", 0, "forward_rate", 8e9),
+                                           text("attention", 0, "forward_by", "rooflm")};
+  const Table table = attention_table(cells);
+  ASSERT_EQ(table.rows.size(), 1U);
+  EXPECT_EQ(table.rows[0].number("forward_flop_per_s"), 4e9);
+  EXPECT_EQ(table.columns.back().key, "attention_backward");
+}
+
+record::Ceiling rate(const char* what, const char* dtype, double value) {
+  record::Ceiling ceiling;
+  ceiling.what = what;
+  ceiling.dtype = dtype;
+  ceiling.value = value;
+  return ceiling;
+}
+
+TEST(CeilingRows, ProductsAreHeldAgainstTheInstructionPeakOfTheirKind) {
+  const std::vector<record::Ceiling> ceilings = {
+      rate("matmul", "fp32", 60), rate("instruction", "fp32", 80), rate("instruction", "fp32", 100),
+      rate("matmul burst", "fp32", 90), rate("matmul", "bf16", 10)};
+  const std::vector<Row> rows = ceiling_rows(ceilings);
+  EXPECT_DOUBLE_EQ(rows[0].number("share_of_instruction"), 0.6);
+  EXPECT_EQ(rows[3].find("share_of_instruction"), nullptr) << "bursts are held against bursts";
+  EXPECT_EQ(rows[4].find("share_of_instruction"), nullptr);
+}
+
+TEST(CeilingRows, WhyThereIsNoInstructionPeakStandsBehindTheProducts) {
+  RecordFile file;
+  file.ceilings = {rate("matmul", "fp32", 60), rate("matmul burst", "fp32", 70), rate("read", "", 5)};
+  file.environment = {{.key = "cpu", .value = "imaginary", .unit = {}},
+                      {.key = record::missing_peak_key("cpu", "fp32"), .value = "no such loop", .unit = {}}};
+  const Table table = peaks_table(file);
+  ASSERT_EQ(table.rows.size(), 4U);
+  EXPECT_EQ(table.rows[2].text("what"), "instruction");
+  EXPECT_EQ(table.rows[2].text("problem"), "no such loop");
+  EXPECT_EQ(*table.rows[2].find("value"), Cell());
+  EXPECT_EQ(record::missing_peak_of("cpu"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace rooflm::report
