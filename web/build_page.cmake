@@ -1,6 +1,8 @@
 # Builds the page in a copy of its sources: cmake -DNPM= -DSOURCE= -DWORK= -DPAGE= -DFILES= -P build_page.cmake
 # What fails is said as a warning and leaves an empty PAGE, so that the rest of the build goes on without a page.
 
+# A source that is gone must not stay in the copy.
+file(REMOVE_RECURSE "${WORK}/src" "${WORK}/sample")
 foreach(file IN LISTS FILES)
   get_filename_component(folder "${WORK}/${file}" DIRECTORY)
   file(MAKE_DIRECTORY "${folder}")

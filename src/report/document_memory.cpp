@@ -54,13 +54,11 @@ Json json_memory_events(const RunData& run) {
 /// What is alive at the peak, largest first.
 Json json_holders(const RunData& run, const MemoryCurve& curve) {
   const auto place = places_of(run);
-  const auto peak_bytes = static_cast<double>(curve.peak_bytes());
   Columns columns({"tensor", "bytes", "share"});
   for (const Holder& holder : curve.holders(curve.peak_event())) {
-    if (holder.tensor == nullptr) continue;
     columns.push("tensor", place.at(holder.tensor->tensor));
     columns.push("bytes", holder.bytes);
-    columns.push("share", json_number(ratio_of(static_cast<double>(holder.bytes), peak_bytes)));
+    columns.push("share", json_number(holder.share));
   }
   return std::move(columns).json(nullptr);
 }

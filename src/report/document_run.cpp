@@ -93,7 +93,6 @@ Json json_phases(const RunData& run) {
 
 Json json_blocks(const RunData& run) {
   Json blocks = Json::array();
-  const Work step = phase_work(run, kStep);
   const auto step_s = phase_median(run, kStep);
   for (const Group& block : blocks_of(run)) {
     const Work& work = block.work;
@@ -102,7 +101,7 @@ Json json_blocks(const RunData& run) {
                  {"device_s", json_number(work.measured_s())},
                  {"wall_s", json_number(work.wall_s)},
                  {"gap_s", json_number(work.gap_s())},
-                 {"time_share", json_number(ratio_of(work.measured_s(), step.measured_s()))},
+                 {"time_share", json_number(block.time_share)},
                  {"launches", work.launches},
                  {"ops", work.ops}};
     add_roof(json, work, {.roof_s = work.roof_s, .bound = work.bound}, work.measured_s(), step_s);

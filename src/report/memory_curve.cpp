@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/ratio.h"
+
 namespace rooflm::report {
 namespace {
 
@@ -71,8 +73,10 @@ std::vector<Holder> MemoryCurve::holders(std::size_t event) const {
     if (change.bytes > 0) holder.allocated_by = change.op.value_or(kNoOp);
   }
   std::vector<Holder> holders;
-  for (const auto& [id, holder] : alive) {
-    if (holder.bytes > 0 && holder.tensor != nullptr) holders.push_back(holder);
+  for (auto& [id, holder] : alive) {
+    if (holder.bytes <= 0 || holder.tensor == nullptr) continue;
+    holder.share = core::ratio_of(static_cast<double>(holder.bytes), static_cast<double>(peak_bytes_));
+    holders.push_back(holder);
   }
   std::sort(holders.begin(), holders.end(), [](const Holder& a, const Holder& b) {
     return a.bytes != b.bytes ? a.bytes > b.bytes : a.tensor->tensor < b.tensor->tensor;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -25,6 +26,7 @@ struct Holder {
   const record::Tensor* tensor = nullptr;  ///< borrowed from the run
   std::int64_t bytes = 0;
   std::int64_t allocated_by = -1;  ///< op
+  std::optional<double> share{};   ///< of the peak
 };
 
 class MemoryCurve {

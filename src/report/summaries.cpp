@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/ratio.h"
+
 namespace rooflm::report {
 namespace {
 
@@ -109,9 +111,11 @@ std::vector<Group> group_ops(const RunData& run, const std::function<std::string
   std::stable_sort(sums.begin(), sums.end(), [](const auto& a, const auto& b) {
     return phase_rank(a.first.first) < phase_rank(b.first.first);
   });
+  const auto step_s = phase_work(run, kStep).measured_s();
   std::vector<Group> groups;
   for (const auto& [name, sum] : sums) {
-    groups.push_back({.phase = name.first, .name = name.second, .work = sum.result()});
+    Group& group = groups.emplace_back(Group{.phase = name.first, .name = name.second, .work = sum.result()});
+    group.time_share = core::ratio_of(group.work.measured_s(), step_s);
   }
   return groups;
 }

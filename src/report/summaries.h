@@ -57,6 +57,7 @@ struct Group {
   std::string phase;
   std::string name;
   Work work;
+  std::optional<double> time_share{};  ///< of the time in kernels of the step
 };
 
 /// Sums of the ops by phase and by `key`: phases in the order of the step, keys in the order in which they

@@ -42,7 +42,8 @@ struct LawResult {
 /// - memory events: live_bytes is the running sum, never negative, ends as it began; tensors are freed as
 /// often and
 ///   as large as they are allocated; what persists is 'state_bytes', and the peak 'live_bytes_peak' or
-///   'plan_peak_bytes' (plans count whole lines of 64 bytes) or 'allocator_peak_bytes'.
+///   'plan_peak_bytes' (plans count whole lines of 64 bytes) or 'allocator_peak_bytes';
+/// - a training run has a row and a sample for each of its steps, and its loss is that of the last one.
 /// Throws core::InputError when the record is damaged.
 [[nodiscard]] std::vector<LawResult> verify(const record::Reader& record);
 

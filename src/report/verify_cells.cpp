@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "report/laws.h"
+#include "report/summaries.h"
 
 namespace rooflm::report {
 namespace {
@@ -47,6 +49,28 @@ void check_cells(const record::Reader& record, LawBook& laws) {
           values.at(work.rate) * values.at(work.ms) * kSecondsPerMs, values.at(work.flop), "flop", kRounding);
     }
   }
+}
+
+void check_training(const record::Reader& record, const record::Run& run, LawBook& laws) {
+  const auto steps = record.fact(run.id, "trained_steps");
+  if (run.kind != "train" || !steps || !steps->value) return;
+  std::map<std::int64_t, double> losses;  // by step
+  for (const record::Cell& cell : record.cells()) {
+    if (cell.series == record::kTrainingSeries && cell.col == "loss" && cell.value) {
+      losses[cell.row] = *cell.value;
+    }
+  }
+  double samples = 0;
+  for (const record::Sample& sample : record.samples(run.id)) {
+    if (sample.phase == kStep) ++samples;
+  }
+  constexpr std::string_view kLaw = "every trained step has its row and its sample";
+  laws.equal(kLaw, "samples", samples, *steps->value, "steps", kExact);
+  laws.equal(kLaw, "rows", static_cast<double>(losses.size()), *steps->value, "steps", kExact);
+  const auto loss = record.fact(run.id, "loss");
+  if (losses.empty() || !loss || !loss->value) return;
+  laws.equal("the loss of a run is that of its last step", "loss", *loss->value, losses.rbegin()->second,
+             "nats", kExact);
 }
 
 }  // namespace rooflm::report

@@ -47,7 +47,7 @@ void check_blocks(const RunData& run, LawBook& laws) {
   if (!step.measured_s() || *step.measured_s() <= 0) return;
   double shares = 0;
   for (const Group& block : blocks_of(run)) {
-    shares += ratio_of(block.work.measured_s(), step.measured_s()).value_or(0);
+    shares += block.time_share.value_or(0);
   }
   laws.equal("shares of a total add up to 1", "blocks", shares, 1, "share", kRounding);
 }

@@ -8,6 +8,7 @@
 
 #include "report/summaries.h"
 #include "report/view_def.h"
+#include "report/work_figures.h"
 
 namespace rooflm::report {
 namespace {
@@ -20,7 +21,7 @@ std::string part_name(const std::string& part) {
   return slash == std::string::npos ? part : part.substr(slash + 1);
 }
 
-Row part_row(const Group& part, const Work& block, double step_device_s) {
+Row part_row(const Group& part, const Work& block) {
   const Work& work = part.work;
   Row row;
   row.set("phase", part.phase);
@@ -30,8 +31,8 @@ Row part_row(const Group& part, const Work& block, double step_device_s) {
   row.set("flop_share", cell_of(ratio_of(work.flop(), block.flop())));
   row.set("bytes_share",
           cell_of(ratio_of(static_cast<double>(work.bytes), static_cast<double>(block.bytes))));
-  row.set("step_share", cell_of(ratio_of(work.measured_s(), step_device_s)));
-  row.set("share", cell_of(ratio_of(work.roof_s, work.measured_s())));
+  row.set("step_share", cell_of(part.time_share));
+  row.set("share", cell_of(work_figures(work).roof_share));
   return row;
 }
 
@@ -50,7 +51,6 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
   for (const Group& block : blocks_of(run)) {
     if (block.name == kAttention) blocks[block.phase] = block.work;
   }
-  const double step_device_s = phase_work(run, kStep).device_s;
   Table table{.columns = {{"phase", "phase"},
                           {"part", "part"},
                           {"device_s", "device", Show::seconds, "s"},
@@ -68,7 +68,7 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
               .y = {.title = "share", .unit = "share"}};
   for (const Group& part : parts_of(run)) {
     if (block_of(part.name) != kAttention) continue;
-    table.rows.push_back(part_row(part, blocks[part.phase], step_device_s));
+    table.rows.push_back(part_row(part, blocks[part.phase]));
     add_shares(chart, table.rows.back());
   }
   view.add("attention", "Parts of attention", std::move(table));

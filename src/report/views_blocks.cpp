@@ -8,6 +8,7 @@
 
 #include "report/summaries.h"
 #include "report/view_def.h"
+#include "report/work_figures.h"
 
 namespace rooflm::report {
 namespace {
@@ -27,7 +28,7 @@ std::vector<Column> block_columns(const char* title) {
           {"bound", "bound"}};
 }
 
-Row block_row(const Group& group, double step_device_s) {
+Row block_row(const Group& group) {
   const Work& work = group.work;
   Row row;
   row.set("phase", group.phase);
@@ -36,11 +37,11 @@ Row block_row(const Group& group, double step_device_s) {
   row.set("launches", work.launches);
   row.set("device_s", cell_of(work.measured_s()));
   row.set("wall_s", cell_of(work.wall_s));
-  row.set("time_share", cell_of(ratio_of(work.measured_s(), step_device_s)));
+  row.set("time_share", cell_of(group.time_share));
   row.set("flop", work.matmul_flop + work.elementwise_flop);
   row.set("bytes", work.bytes);
   row.set("roof_s", cell_of(work.roof_s));
-  row.set("share", cell_of(ratio_of(work.roof_s, work.measured_s())));
+  row.set("share", cell_of(work_figures(work).roof_share));
   row.set("bound", work.bound);
   return row;
 }
@@ -118,16 +119,15 @@ Chart class_chart(const std::vector<std::pair<std::string, ClassSum>>& sums) {
 
 void add_blocks(const RunData& run, const ViewOptions& /*options*/, View& view) {
   if (!run.has_op_times()) return;
-  const double step_device_s = phase_work(run, kStep).device_s;
   const std::vector<Group> blocks = blocks_of(run);
   Table table{.columns = block_columns("block"), .rows = {}, .notes = {}};
-  for (const Group& block : blocks) table.rows.push_back(block_row(block, step_device_s));
+  for (const Group& block : blocks) table.rows.push_back(block_row(block));
   view.add("blocks", "Blocks", std::move(table));
   const std::vector<Group> parts = parts_of(run);
   if (has_parts(parts)) {
     Table detail{.columns = block_columns("part"), .rows = {}, .notes = {}};
     for (const Group& part : parts) {
-      if (part.name.find('/') != std::string::npos) detail.rows.push_back(block_row(part, step_device_s));
+      if (part.name.find('/') != std::string::npos) detail.rows.push_back(block_row(part));
     }
     view.add("blocks.parts", "Parts of the blocks", std::move(detail));
   }

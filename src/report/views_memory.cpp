@@ -80,8 +80,7 @@ Table holder_table(const RunData& run, const MemoryCurve& curve, std::size_t top
     row.set("shape", holder.tensor->shape);
     row.set("dtype", holder.tensor->dtype);
     row.set("bytes", holder.bytes);
-    row.set("share",
-            cell_of(ratio_of(static_cast<double>(holder.bytes), static_cast<double>(curve.peak_bytes()))));
+    row.set("share", cell_of(holder.share));
     table.rows.push_back(std::move(row));
   }
   if (rest_bytes > 0) {

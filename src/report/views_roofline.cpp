@@ -89,7 +89,7 @@ Chart points_chart(const std::vector<Group>& parts) {
               .x = {.title = "intensity", .unit = "flop/byte", .is_log = true},
               .y = {.title = "rate", .unit = "flop/s", .is_log = true}};
   for (const Group& part : parts) {
-    const auto figures = work_figures(part.work, part.work.roof_s, part.work.measured_s(), {});
+    const auto figures = work_figures(part.work);
     if (!figures.intensity || !figures.flop_per_s || *figures.flop_per_s <= 0) continue;
     series_named(chart, part.phase).points.push_back({.x = *figures.intensity, .y = *figures.flop_per_s});
   }

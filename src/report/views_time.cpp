@@ -7,6 +7,7 @@
 #include "core/statistics.h"
 #include "report/summaries.h"
 #include "report/view_def.h"
+#include "report/work_figures.h"
 
 namespace rooflm::report {
 namespace {
@@ -41,11 +42,13 @@ Row phase_row(const RunData& run, const std::string& phase, const PhaseTime& tim
   Row row;
   row.set("phase", phase);
   set_summary(row, time);
-  row.set("share_of_step", cell_of(ratio_of(time.time.median, phase_median(run, kStep))));
-  const Roof roof = phase_roof(run, phase, phase_work(run, phase));
+  const Work work = phase_work(run, phase);
+  const Roof roof = phase_roof(run, phase, work);
+  const WorkFigures figures = work_figures(work, roof.roof_s, time.time.median, phase_median(run, kStep));
+  row.set("share_of_step", cell_of(figures.step_share));
   row.set("roof_s", cell_of(roof.roof_s));
   row.set("bound", roof.bound);
-  row.set("share", cell_of(ratio_of(roof.roof_s, time.time.median)));
+  row.set("share", cell_of(figures.roof_share));
   return row;
 }
 

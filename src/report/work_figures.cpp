@@ -43,6 +43,8 @@ WorkFigures work_figures(const Work& work, const std::optional<double>& roof_s,
   return figures;
 }
 
+WorkFigures work_figures(const Work& work) { return work_figures(work, work.roof_s, work.measured_s(), {}); }
+
 WorkFigures work_figures(const TimedOp& op, const std::optional<double>& step_s) {
   Work work;
   work.matmul_flop = op.op.matmul_flop;

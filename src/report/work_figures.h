@@ -23,6 +23,8 @@ struct WorkFigures {
 
 WorkFigures work_figures(const Work& work, const std::optional<double>& roof_s,
                          const std::optional<double>& time_s, const std::optional<double>& step_s);
+/// Of a group of ops: by its own roof and device time, without the share of the step.
+WorkFigures work_figures(const Work& work);
 /// Of one op, by its device time.
 WorkFigures work_figures(const TimedOp& op, const std::optional<double>& step_s);
 

@@ -108,6 +108,33 @@ TEST(Verify, CellsOfAStudyMustFit) {
   EXPECT_EQ(result_of(laws_of(1e9, 0), "cells with a unit are positive").violated, 1U);
 }
 
+TEST(Verify, ATrainingRunFitsItsLog) {
+  const auto laws_of = [](int rows, double loss) {
+    const record::TemporaryFolder folder;
+    record::Writer writer(folder / "a.rooflm", "train");
+    const std::int64_t run = writer.begin_run({.label = "tiny", .kind = "train"});
+    for (int step = 1; step <= 3; ++step) {
+      writer.add(run, std::vector<record::Sample>{{.step = step, .phase = "step", .seconds = 0.1}});
+    }
+    for (int step = 1; step <= rows; ++step) {
+      writer.add(std::vector<record::Cell>{{.series = record::kTrainingSeries,
+                                            .row = step,
+                                            .col = "loss",
+                                            .value = 4.0 - step,
+                                            .text = {},
+                                            .unit = "nats"}});
+    }
+    writer.add(run, record::Fact{.key = "trained_steps", .value = 3, .unit = {}, .text = {}});
+    writer.add(run, record::Fact{.key = "loss", .value = loss, .unit = "nats", .text = {}});
+    writer.end_run(run, "success");
+    writer.finish();
+    return verify(record::Reader(folder / "a.rooflm"));
+  };
+  EXPECT_TRUE(all_hold(laws_of(3, 1.0)));
+  EXPECT_EQ(result_of(laws_of(2, 2.0), "every trained step has its row and its sample").violated, 1U);
+  EXPECT_EQ(result_of(laws_of(3, 1.5), "the loss of a run is that of its last step").violated, 1U);
+}
+
 TEST(Verify, TheWorstViolationIsNamedWithBothNumbers) {
   const auto results = verify_made_up([](MadeUpRun& made) {
     made.samples[4 * 3].seconds *= 3;  // forward of step 3
