@@ -75,10 +75,10 @@ void compute_scores(const AttentionLayout& l, const ScoreTile& t, const Workspac
     const std::int64_t rows = std::min(step, t.count - c);
     const std::int64_t key = (t.key + c) * stride;
     const std::int64_t at = c * kQ + v * kLanes;
-    tile_product<Result::overwrite>(rows, kVectors - v, terms, by_rows<E>(w.key_rows + key, stride),
-                                    w.q_lanes + v * kLanes, kQ, w.scores + at, kQ);
-    tile_product<Result::overwrite>(rows, kVectors - v, terms, by_rows<E>(w.value_rows + key, stride),
-                                    w.d_o_lanes + v * kLanes, kQ, w.d_scores + at, kQ);
+    tile_product(Result::overwrite, rows, kVectors - v, terms, by_rows<E>(w.key_rows + key, stride),
+                 w.q_lanes + v * kLanes, kQ, w.scores + at, kQ);
+    tile_product(Result::overwrite, rows, kVectors - v, terms, by_rows<E>(w.value_rows + key, stride),
+                 w.d_o_lanes + v * kLanes, kQ, w.d_scores + at, kQ);
   }
 }
 
@@ -146,18 +146,17 @@ void accumulate_gradients(const AttentionLayout& l, const ScoreTile& t, std::int
     const std::int64_t left = c * w.kScoreStride + first / kTerms<E>;
     const std::int64_t right = first / kTerms<E> * stride;
     const std::int64_t key = (t.key + c) * stride;
-    tile_product<Result::accumulate>(rows, vectors, terms, by_rows<E>(w.probabilities + left, w.kScoreStride),
-                                     w.d_o_terms + right, stride, w.d_values + key, stride);
-    tile_product<Result::accumulate>(rows, vectors, terms, by_rows<E>(w.d_score_rows + left, w.kScoreStride),
-                                     w.q_terms + right, stride, w.d_keys + key, stride);
+    tile_product(Result::accumulate, rows, vectors, terms, by_rows<E>(w.probabilities + left, w.kScoreStride),
+                 w.d_o_terms + right, stride, w.d_values + key, stride);
+    tile_product(Result::accumulate, rows, vectors, terms, by_rows<E>(w.d_score_rows + left, w.kScoreStride),
+                 w.q_terms + right, stride, w.d_keys + key, stride);
   }
   const std::int64_t query_step = t.masked ? kLanes : queries;
   for (std::int64_t i = 0; i < queries; i += query_step) {
     const std::int64_t visible = t.masked ? t.visible_count(i / kLanes) : t.count;
-    tile_product<Result::accumulate>(std::min(query_step, queries - i), vectors, elements<E>(visible),
-                                     transposed<E>(w.d_score_terms + i, kQ),
-                                     w.key_terms + t.key / kTerms<E> * stride, stride, w.d_q + i * stride,
-                                     stride);
+    tile_product(Result::accumulate, std::min(query_step, queries - i), vectors, elements<E>(visible),
+                 transposed<E>(w.d_score_terms + i, kQ), w.key_terms + t.key / kTerms<E> * stride, stride,
+                 w.d_q + i * stride, stride);
   }
 }
 
@@ -261,11 +260,10 @@ template <>
 void attention_backward(const AttentionShape& shape, const core::Bf16* d_o, const core::Bf16* qkv,
                         const core::Bf16* o, const float* lse, core::Bf16* d_qkv, void* scratch) {
   check_attention(shape);
-  if (kHasPairProducts && shape.head_dim % 2 == 0) {
-    backward<Bf16Pair>(shape, d_o, qkv, o, lse, d_qkv, scratch);
-  } else {
-    backward<float>(shape, d_o, qkv, o, lse, d_qkv, scratch);
+  if constexpr (kHasPairProducts) {
+    if (shape.head_dim % 2 == 0) return backward<Bf16Pair>(shape, d_o, qkv, o, lse, d_qkv, scratch);
   }
+  backward<float>(shape, d_o, qkv, o, lse, d_qkv, scratch);
 }
 
 }  // namespace rooflm::backends::cpu

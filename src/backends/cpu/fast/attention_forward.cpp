@@ -59,9 +59,9 @@ void compute_scores(const AttentionLayout& l, const ScoreTile& t, const Workspac
   for (std::int64_t c = 0; c < t.count; c += step) {
     const std::int64_t v = t.first_vector(c);
     if (v >= kVectors) break;
-    tile_product<Result::overwrite>(std::min(step, t.count - c), kVectors - v, elements<E>(l.dim),
-                                    by_rows<E>(w.keys + c * l.padded_dim, l.padded_dim),
-                                    w.queries + v * kLanes, kQ, w.scores + c * kQ + v * kLanes, kQ);
+    tile_product(Result::overwrite, std::min(step, t.count - c), kVectors - v, elements<E>(l.dim),
+                 by_rows<E>(w.keys + c * l.padded_dim, l.padded_dim), w.queries + v * kLanes, kQ,
+                 w.scores + c * kQ + v * kLanes, kQ);
   }
 }
 
@@ -117,9 +117,9 @@ void accumulate_output(const AttentionLayout& l, const ScoreTile& t, const Works
     const E* p = w.probabilities + c / kTerms<E> * kQ + v * kLanes;
     float* o = w.output + v * kLanes;
     if (c == 0) {
-      tile_product<Result::scale_and_accumulate>(l.dim, kVectors, count, values, p, kQ, o, kQ, w.rescale);
+      tile_product(Result::scale_and_accumulate, l.dim, kVectors, count, values, p, kQ, o, kQ, w.rescale);
     } else {
-      tile_product<Result::accumulate>(l.dim, kVectors - v, count, values, p, kQ, o, kQ);
+      tile_product(Result::accumulate, l.dim, kVectors - v, count, values, p, kQ, o, kQ);
     }
   }
 }
@@ -193,11 +193,10 @@ void attention_forward(const AttentionShape& shape, const core::Bf16* qkv, core:
                        void* scratch) {
   check_attention(shape);
   const AttentionLayout l(shape);
-  if (kHasPairProducts && l.dim % 2 == 0) {
-    forward<Bf16Pair>(shape, l, qkv, o, lse, scratch);
-  } else {
-    forward<float>(shape, l, qkv, o, lse, scratch);
+  if constexpr (kHasPairProducts) {
+    if (l.dim % 2 == 0) return forward<Bf16Pair>(shape, l, qkv, o, lse, scratch);
   }
+  forward<float>(shape, l, qkv, o, lse, scratch);
 }
 
 void check_attention(const AttentionShape& s) {

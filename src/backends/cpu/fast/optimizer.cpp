@@ -9,6 +9,7 @@
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec.h"
 #include "program/ops.h"
+#include "program/update.h"
 
 namespace rooflm::backends::cpu {
 namespace {
@@ -110,12 +111,26 @@ bool all_f32(const OpView& v, std::size_t first) {
   return true;
 }
 
-/// Elements of every `stride`th input from `first` on.
-std::vector<std::int64_t> sizes_of(const OpView& v, std::size_t first, std::size_t stride) {
+/// The tensors of an update: where their operands are, and the elements of each.
+struct Update : program::UpdateOperands {
   std::vector<std::int64_t> sizes;
-  for (std::size_t i = first; i < v.op.inputs.size(); i += stride) sizes.push_back(v.in(i).shape.numel());
-  return sizes;
-}
+
+  explicit Update(const OpView& v) : UpdateOperands(v.op) {
+    for (std::size_t i = 0; i < count(); ++i) sizes.push_back(v.in(weight_in(i)).shape.numel());
+  }
+  [[nodiscard]] float* weight(const KernelArgs& args, std::size_t i) const {
+    return static_cast<float*>(args.out[weight_out(i)]);
+  }
+  [[nodiscard]] float* moment(const KernelArgs& args, std::size_t i, std::size_t k) const {
+    return static_cast<float*>(args.out[moment_out(i, k)]);
+  }
+  [[nodiscard]] const float* gradient(const KernelArgs& args, std::size_t i) const {
+    return static_cast<const float*>(args.in[gradient_in(i)]);
+  }
+  [[nodiscard]] core::Bf16* copy(const KernelArgs& args, std::size_t i) const {
+    return has_copies() ? static_cast<core::Bf16*>(args.out[copy_out(i)]) : nullptr;
+  }
+};
 
 /// What clipping multiplies gradients by: min(1, max_norm / (norm + 1e-6)), NaN for NaN; 1 without a norm.
 float clip_scale(const void* norm, double max_norm) {
@@ -124,16 +139,13 @@ float clip_scale(const void* norm, double max_norm) {
   return ratio >= 1 ? 1.0F : static_cast<float>(ratio);
 }
 
-/// The bf16 copy of a tensor, `first` being the place of the first one among the outputs; 0: there are none.
-core::Bf16* copy_of(const KernelArgs& args, std::size_t first, std::size_t tensor) {
-  return first == 0 ? nullptr : static_cast<core::Bf16*>(args.out[first + tensor]);
-}
-
 }  // namespace
 
 Kernel make_global_norm(const OpView& v) {
   if (!all_f32(v, 0) || !v.outputs_are({0}, DType::f32)) return {};
-  return [sizes = sizes_of(v, 0, 1)](const KernelArgs& args) {
+  std::vector<std::int64_t> sizes;
+  for (std::size_t i = 0; i < v.op.inputs.size(); ++i) sizes.push_back(v.in(i).shape.numel());
+  return [sizes](const KernelArgs& args) {
     double square = 0;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       square += sum_of_squares(sizes[i], static_cast<const float*>(args.in[i]));
@@ -150,19 +162,16 @@ Kernel make_adamw(const OpView& v) {
                         .eps = static_cast<float>(attrs.number("eps")),
                         .weight_decay = static_cast<float>(attrs.number("weight_decay"))};
   const double max_norm = attrs.number("max_norm");
-  const auto sizes = sizes_of(v, 2, 4);
-  const std::size_t first_copy = attrs.flag("copies") ? 3 * sizes.size() : 0;
-  return [=](const KernelArgs& args) {
-    const auto* hyper = static_cast<const float*>(args.in[0]);
+  return [=, update = Update(v)](const KernelArgs& args) {
+    const auto* hyper = static_cast<const float*>(args.in[Update::kHyper]);
     AdamWStep step = fixed;
     step.lr = hyper[0];
     step.bias_correction1 = hyper[1];
     step.bias_correction2 = hyper[2];
-    step.grad_scale = clip_scale(args.in[1], max_norm);
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      adamw_update(step, sizes[i], static_cast<float*>(args.out[3 * i]),
-                   static_cast<float*>(args.out[3 * i + 1]), static_cast<float*>(args.out[3 * i + 2]),
-                   static_cast<const float*>(args.in[2 + 4 * i + 1]), copy_of(args, first_copy, i));
+    step.grad_scale = clip_scale(args.in[Update::kNorm], max_norm);
+    for (std::size_t i = 0; i < update.count(); ++i) {
+      adamw_update(step, update.sizes[i], update.weight(args, i), update.moment(args, i, 0),
+                   update.moment(args, i, 1), update.gradient(args, i), update.copy(args, i));
     }
   };
 }
@@ -171,15 +180,13 @@ Kernel make_sgd(const OpView& v) {
   if (!all_f32(v, 0) || v.op.attrs.flag("scaled")) return {};
   const SgdStep fixed{.weight_decay = static_cast<float>(v.op.attrs.number("weight_decay"))};
   const double max_norm = v.op.attrs.number("max_norm");
-  const auto sizes = sizes_of(v, 2, 2);
-  const std::size_t first_copy = v.op.attrs.flag("copies") ? sizes.size() : 0;
-  return [=](const KernelArgs& args) {
+  return [=, update = Update(v)](const KernelArgs& args) {
     SgdStep step = fixed;
-    step.lr = static_cast<const float*>(args.in[0])[0];
-    step.grad_scale = clip_scale(args.in[1], max_norm);
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      sgd_update(step, sizes[i], static_cast<float*>(args.out[i]), nullptr,
-                 static_cast<const float*>(args.in[2 + 2 * i + 1]), copy_of(args, first_copy, i));
+    step.lr = static_cast<const float*>(args.in[Update::kHyper])[0];
+    step.grad_scale = clip_scale(args.in[Update::kNorm], max_norm);
+    for (std::size_t i = 0; i < update.count(); ++i) {
+      sgd_update(step, update.sizes[i], update.weight(args, i), nullptr, update.gradient(args, i),
+                 update.copy(args, i));
     }
   };
 }

@@ -29,7 +29,8 @@ ROOFLM_INLINE void exchange_all(F32x16 (&rows)[16]) {
   }
 }
 
-ROOFLM_INLINE void transpose(F32x16 (&rows)[16]) {
+// One function for all types and places: without AVX-512 the exchanges become a thousand moves.
+[[gnu::noinline]] inline void transpose(F32x16 (&rows)[16]) {
   exchange_all<8>(rows);
   exchange_all<4>(rows);
   exchange_all<2>(rows);

@@ -82,23 +82,33 @@ ROOFLM_INLINE LeftFactor<E, true> transposed(const E* data, std::int64_t stride)
 /// What becomes of the elements that the result held.
 enum class Result { overwrite, accumulate, scale_and_accumulate };
 
+/// A matrix of 16*vectors columns, `stride` elements apart from row to row.
+template <class E>
+struct Panel {
+  E* data;
+  std::int64_t stride;
+  [[nodiscard]] ROOFLM_INLINE E* at(std::int64_t row, std::int64_t vector) const {
+    return data + row * stride + vector * kLanes;
+  }
+};
+
 // c[0:kRows, 0:16*kVectors] from k elements per sum, all sums in registers.
-template <int kRows, int kVectors, Result kResult, TileElement E, bool kTransposed>
-ROOFLM_INLINE void micro_product(std::int64_t k, LeftFactor<E, kTransposed> a, std::int64_t row, const E* b,
-                                 std::int64_t ldb, float* c, std::int64_t ldc, const float* scale) {
+template <int kRows, int kVectors, TileElement E, bool kTransposed>
+ROOFLM_INLINE void micro_product(std::int64_t k, LeftFactor<E, kTransposed> a, std::int64_t row,
+                                 Panel<const E> b, Panel<float> c, Result result, const float* scale) {
   F32x16 sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      sums[i][v] = kResult == Result::overwrite ? F32x16{} : load(c + i * ldc + v * kLanes);
-      if (kResult == Result::scale_and_accumulate) sums[i][v] *= load(scale + v * kLanes);
+      sums[i][v] = result == Result::overwrite ? F32x16{} : load(c.at(row + i, v));
+      if (result == Result::scale_and_accumulate) sums[i][v] *= load(scale + v * kLanes);
     }
   }
   for (std::int64_t j = 0; j < k; ++j) {
     F32x16 right[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) right[v] = load_bits(b + j * ldb + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) right[v] = load_bits(b.at(j, v));
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const F32x16 left = splat_bits(a.at(row + i, j));
@@ -109,69 +119,59 @@ ROOFLM_INLINE void micro_product(std::int64_t k, LeftFactor<E, kTransposed> a, s
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) store(c + i * ldc + v * kLanes, sums[i][v]);
+    for (int v = 0; v < kVectors; ++v) store(c.at(row + i, v), sums[i][v]);
   }
 }
 
-// One block of at most 6 rows: 6 x 4 sums, 4 right vectors and a broadcast fill the 32 registers.
-constexpr std::int64_t kMicroRows = 6;
+// One block of sums: with AVX-512, 6 x 4 sums, 4 right vectors and a broadcast fill the 32 registers. Without
+// it a vector takes two of 16 registers, and 6 x 1 sums fill them.
+constexpr int kMicroRows = 6;
+#if defined(__AVX512F__)
+constexpr int kMicroVectors = 4;
+#else
+constexpr int kMicroVectors = 1;
+#endif
 
-template <int kVectors, Result kResult, TileElement E, bool kTransposed>
-void product_panel(std::int64_t m, std::int64_t k, LeftFactor<E, kTransposed> a, const E* b, std::int64_t ldb,
-                   float* c, std::int64_t ldc, const float* scale) {
+template <int kVectors, TileElement E, bool kTransposed>
+[[gnu::noinline]] void product_panel(std::int64_t m, std::int64_t k, LeftFactor<E, kTransposed> a,
+                                     Panel<const E> b, Panel<float> c, Result result, const float* scale) {
   std::int64_t i = 0;
-  for (; i + kMicroRows <= m; i += kMicroRows) {
-    micro_product<kMicroRows, kVectors, kResult>(k, a, i, b, ldb, c + i * ldc, ldc, scale);
-  }
-  const auto rest = [&]<int kRows>() {
-    micro_product<kRows, kVectors, kResult>(k, a, i, b, ldb, c + i * ldc, ldc, scale);
+  const auto blocks_of = [&]<int kRows>() {
+    for (; i + kRows <= m; i += kRows) micro_product<kRows, kVectors>(k, a, i, b, c, result, scale);
   };
-  switch (m - i) {
-    case 1:
-      return rest.template operator()<1>();
-    case 2:
-      return rest.template operator()<2>();
-    case 3:
-      return rest.template operator()<3>();
-    case 4:
-      return rest.template operator()<4>();
-    case 5:
-      return rest.template operator()<5>();
-    default:
-      return;
+  blocks_of.template operator()<kMicroRows>();
+  blocks_of.template operator()<4>();
+  blocks_of.template operator()<2>();
+  blocks_of.template operator()<1>();
+}
+
+// Calls product_panel with `vectors` vectors, which are at most kVectors.
+template <int kVectors, TileElement E, bool kTransposed>
+ROOFLM_INLINE void product_panel_of(std::int64_t vectors, std::int64_t m, std::int64_t k,
+                                    LeftFactor<E, kTransposed> a, Panel<const E> b, Panel<float> c,
+                                    Result result, const float* scale) {
+  if constexpr (kVectors > 1) {
+    if (vectors < kVectors) return product_panel_of<kVectors - 1>(vectors, m, k, a, b, c, result, scale);
   }
+  product_panel<kVectors>(m, k, a, b, c, result, scale);
 }
 
 /// c = a · b, c += a · b or c = c * scale + a · b with a [m, k], b [k, 16*vectors] (row stride ldb), c
 /// [m, 16*vectors] (row stride ldc), scale [16*vectors] one factor per column; k counts elements of the
 /// factors.
-template <Result kResult, TileElement E, bool kTransposed>
-ROOFLM_INLINE void tile_product(std::int64_t m, std::int64_t vectors, std::int64_t k,
-                                LeftFactor<E, kTransposed> a, const E* b, std::int64_t ldb, float* c,
-                                std::int64_t ldc, const float* scale = nullptr) {
+template <TileElement E, bool kTransposed>
+void tile_product(Result result, std::int64_t m, std::int64_t vectors, std::int64_t k,
+                  LeftFactor<E, kTransposed> a, const E* b, std::int64_t ldb, float* c, std::int64_t ldc,
+                  const float* scale = nullptr) {
   while (vectors > 0) {
-    const std::int64_t panel = vectors <= 4 ? vectors : std::min<std::int64_t>(4, (vectors + 1) / 2);
-    const auto run = [&]<int kVectors>() {
-      product_panel<kVectors, kResult>(m, k, a, b, ldb, c, ldc, scale);
-    };
-    switch (panel) {
-      case 1:
-        run.template operator()<1>();
-        break;
-      case 2:
-        run.template operator()<2>();
-        break;
-      case 3:
-        run.template operator()<3>();
-        break;
-      default:
-        run.template operator()<4>();
-        break;
-    }
-    b += panel * kLanes;
-    c += panel * kLanes;
-    if (kResult == Result::scale_and_accumulate) scale += panel * kLanes;
-    vectors -= panel;
+    const std::int64_t some =
+        vectors <= kMicroVectors ? vectors : std::min<std::int64_t>(kMicroVectors, (vectors + 1) / 2);
+    product_panel_of<kMicroVectors>(some, m, k, a, Panel<const E>{b, ldb}, Panel<float>{c, ldc}, result,
+                                    scale);
+    b += some * kLanes;
+    c += some * kLanes;
+    if (result == Result::scale_and_accumulate) scale += some * kLanes;
+    vectors -= some;
   }
 }
 

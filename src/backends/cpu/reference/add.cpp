@@ -10,9 +10,12 @@ Kernel make_add(const OpView& v) {
     return [n, x = in_operand<C>(v, 0, kPiece), y = in_operand<C>(v, 1, kPiece),
             z = out_operand<C>(v, 0, kPiece)](const KernelArgs& args) {
       for_pieces(n, [&](std::int64_t i, std::int64_t count) {
-        const auto xs = array(x.read(args.in[0], i, count), count);
-        const auto ys = array(y.read(args.in[1], i, count), count);
-        z.write(args.out[0], i, count, [&](C* to) { array(to, count) = xs + ys; });
+        const C* xs = x.read(args.in[0], i, count);
+        const C* ys = y.read(args.in[1], i, count);
+        z.write(args.out[0], i, count, [&](C* to) {
+#pragma omp simd
+          for (std::int64_t k = 0; k < count; ++k) to[k] = xs[k] + ys[k];
+        });
       });
     };
   });

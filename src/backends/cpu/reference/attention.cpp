@@ -2,8 +2,12 @@
 // its gradient. A few query rows at a time against all keys they see: never a T x T matrix. Query heads of
 // one key/value head are one task, so its gradients have one writer.
 #include <cmath>
+#include <memory>
+#include <vector>
 
+#include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
+#include "backends/cpu/reference/products.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
@@ -12,11 +16,6 @@ namespace {
 using Index = std::int64_t;
 /// Query rows that are worked on together.
 constexpr Index kRows = 32;
-
-template <class C>
-using Rows = Eigen::Matrix<C, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-template <class C>
-using RowsMap = Eigen::Map<Rows<C>>;
 
 struct Extents {
   Index batch, seq, heads, kv_heads, dim;
@@ -34,23 +33,19 @@ struct Extents {
   [[nodiscard]] Index y_at(Index b, Index t, Index h) const { return ((b * seq + t) * heads + h) * dim; }
 };
 
-/// One thread's matrices, allocated when the kernel is made.
+/// One thread's matrices, row-major, allocated when the kernel is made.
 template <class C>
 struct Workspace {
-  Rows<C> k, v, dk, dv;                   // [T, D]
-  Rows<C> q, y, dy, dq;                   // [kRows, D]
+  std::shared_ptr<C[]> k, v, dk, dv;      // [T, D]
+  std::shared_ptr<C[]> q, y, dy, dq;      // [kRows, D]
   std::shared_ptr<C[]> scores, d_scores;  // kRows x keys seen
-  Workspace(const Extents& e, bool backward)
-      : k(e.seq, e.dim),
-        v(e.seq, e.dim),
-        q(kRows, e.dim),
-        y(kRows, e.dim),
-        scores(aligned_array<C>(kRows * e.seq)) {
+  Workspace(const Extents& e, bool backward) {
+    for (auto* whole : {&k, &v}) *whole = aligned_array<C>(e.seq * e.dim);
+    for (auto* rows : {&q, &y}) *rows = aligned_array<C>(kRows * e.dim);
+    scores = aligned_array<C>(kRows * e.seq);
     if (!backward) return;
-    dk.resize(e.seq, e.dim);
-    dv.resize(e.seq, e.dim);
-    dy.resize(kRows, e.dim);
-    dq.resize(kRows, e.dim);
+    for (auto* whole : {&dk, &dv}) *whole = aligned_array<C>(e.seq * e.dim);
+    for (auto* rows : {&dy, &dq}) *rows = aligned_array<C>(kRows * e.dim);
     d_scores = aligned_array<C>(kRows * e.seq);
   }
 };
@@ -67,13 +62,13 @@ Workspaces<C> make_workspaces(const Extents& e, int threads, bool backward) {
 
 /// Rows t, t + 1, .. of one head: `at(i)` is the offset of row i.
 template <class C, class At>
-void gather(const Operand<C>& from, const void* base, Index rows, Index dim, At&& at, Rows<C>& to) {
-  for (Index i = 0; i < rows; ++i) to.row(i) = array(from.read(base, at(i), dim), dim).matrix().transpose();
+void gather(const Operand<C>& from, const void* base, Index rows, Index dim, At&& at, C* to) {
+  for (Index i = 0; i < rows; ++i) std::copy_n(from.read(base, at(i), dim), dim, to + i * dim);
 }
 template <class C, class At>
-void scatter(const Rows<C>& from, Index rows, Index dim, At&& at, const Operand<C>& to, void* base) {
+void scatter(const C* from, Index rows, Index dim, At&& at, const Operand<C>& to, void* base) {
   for (Index i = 0; i < rows; ++i) {
-    to.write(base, at(i), dim, [&](C* row) { array(row, dim) = from.row(i).transpose().array(); });
+    to.write(base, at(i), dim, [&](C* row) { std::copy_n(from + i * dim, dim, row); });
   }
 }
 
@@ -93,24 +88,25 @@ struct Forward {
 
   /// y and lse of query rows [t, t + rows) of head h.
   void block(Index b, Index h, Index t, Index rows, Workspace<C>& w, const KernelArgs& args) const {
+    const Index keys = t + rows;
     gather(
-        qkv, args.in[0], rows, e.dim, [&](Index i) { return e.qkv_at(b, t + i, h); }, w.q);
-    RowsMap<C> s(w.scores.get(), rows, t + rows);
-    s.noalias() = w.q.topRows(rows) * w.k.topRows(t + rows).transpose();
+        qkv, args.in[0], rows, e.dim, [&](Index i) { return e.qkv_at(b, t + i, h); }, w.q.get());
+    C* s = w.scores.get();
+    multiply<C>(rows, keys, e.dim, {w.q.get(), e.dim}, {w.k.get(), e.dim, true}, {s, keys});
     for (Index i = 0; i < rows; ++i) {
-      C* row = &s(i, 0);
+      C* row = s + i * keys;
       const Index seen = t + i + 1;
       const C greatest = array(row, seen).maxCoeff();
       array(row, seen) = (scale * (array(row, seen) - greatest)).exp();
       const double total = sum(row, seen);
       array(row, seen) *= static_cast<C>(1 / total);
-      array(row + seen, t + rows - seen).setZero();
+      std::fill(row + seen, row + keys, C(0));
       lse.write(args.out[1], (b * e.heads + h) * e.seq + t + i, 1,
                 [&](C* to) { *to = scale * greatest + static_cast<C>(std::log(total)); });
     }
-    w.y.topRows(rows).noalias() = s * w.v.topRows(t + rows);
+    multiply<C>(rows, e.dim, keys, {s, keys}, {w.v.get(), e.dim}, {w.y.get(), e.dim});
     scatter(
-        w.y, rows, e.dim, [&](Index i) { return e.y_at(b, t + i, h); }, y, args.out[0]);
+        w.y.get(), rows, e.dim, [&](Index i) { return e.y_at(b, t + i, h); }, y, args.out[0]);
   }
 };
 
@@ -127,28 +123,30 @@ struct Backward {
     const auto y_at = [&](Index i) { return e.y_at(b, t + i, h); };
     const auto q_at = [&](Index i) { return e.qkv_at(b, t + i, h); };
     const Index keys = t + rows;
-    gather(dy, args.in[0], rows, e.dim, y_at, w.dy);
-    gather(qkv, args.in[1], rows, e.dim, q_at, w.q);
-    gather(y, args.in[2], rows, e.dim, y_at, w.y);
-    RowsMap<C> p(w.scores.get(), rows, keys);
-    RowsMap<C> ds(w.d_scores.get(), rows, keys);
-    p.noalias() = w.q.topRows(rows) * w.k.topRows(keys).transpose();
-    ds.noalias() = w.dy.topRows(rows) * w.v.topRows(keys).transpose();
+    gather(dy, args.in[0], rows, e.dim, y_at, w.dy.get());
+    gather(qkv, args.in[1], rows, e.dim, q_at, w.q.get());
+    gather(y, args.in[2], rows, e.dim, y_at, w.y.get());
+    C* p = w.scores.get();
+    C* ds = w.d_scores.get();
+    const Matrix<const C> q{w.q.get(), e.dim};
+    const Matrix<const C> own_dy{w.dy.get(), e.dim};
+    multiply<C>(rows, keys, e.dim, q, {w.k.get(), e.dim, true}, {p, keys});
+    multiply<C>(rows, keys, e.dim, own_dy, {w.v.get(), e.dim, true}, {ds, keys});
     for (Index i = 0; i < rows; ++i) {
       const Index seen = t + i + 1;
       const C total = *lse.read(args.in[3], (b * e.heads + h) * e.seq + t + i, 1);
-      const C delta = static_cast<C>(dot(&w.dy(i, 0), &w.y(i, 0), e.dim));
-      auto ps = array(&p(i, 0), seen);
-      auto dss = array(&ds(i, 0), seen);
+      const C delta = static_cast<C>(dot(w.dy.get() + i * e.dim, w.y.get() + i * e.dim, e.dim));
+      auto ps = array(p + i * keys, seen);
+      auto dss = array(ds + i * keys, seen);
       ps = (scale * ps - total).exp();
       dss = scale * ps * (dss - delta);
-      array(&p(i, 0) + seen, keys - seen).setZero();
-      array(&ds(i, 0) + seen, keys - seen).setZero();
+      std::fill(p + i * keys + seen, p + (i + 1) * keys, C(0));
+      std::fill(ds + i * keys + seen, ds + (i + 1) * keys, C(0));
     }
-    w.dv.topRows(keys).noalias() += p.transpose() * w.dy.topRows(rows);
-    w.dq.topRows(rows).noalias() = ds * w.k.topRows(keys);
-    w.dk.topRows(keys).noalias() += ds.transpose() * w.q.topRows(rows);
-    scatter(w.dq, rows, e.dim, q_at, dqkv, args.out[0]);
+    multiply<C>(keys, e.dim, rows, {p, keys, true}, own_dy, {w.dv.get(), e.dim}, true);
+    multiply<C>(rows, e.dim, keys, {ds, keys}, {w.k.get(), e.dim}, {w.dq.get(), e.dim});
+    multiply<C>(keys, e.dim, rows, {ds, keys, true}, q, {w.dk.get(), e.dim}, true);
+    scatter(w.dq.get(), rows, e.dim, q_at, dqkv, args.out[0]);
   }
 };
 
@@ -167,9 +165,9 @@ void gather_kv(const Extents& e, const Operand<C>& qkv, const void* base, Index 
   const Index k_head = e.heads + kv_head;
   const Index v_head = k_head + e.kv_heads;
   gather(
-      qkv, base, e.seq, e.dim, [&](Index t) { return e.qkv_at(b, t, k_head); }, w.k);
+      qkv, base, e.seq, e.dim, [&](Index t) { return e.qkv_at(b, t, k_head); }, w.k.get());
   gather(
-      qkv, base, e.seq, e.dim, [&](Index t) { return e.qkv_at(b, t, v_head); }, w.v);
+      qkv, base, e.seq, e.dim, [&](Index t) { return e.qkv_at(b, t, v_head); }, w.v.get());
 }
 
 }  // namespace
@@ -205,16 +203,17 @@ Kernel make_flash_attention_backward(const OpView& v) {
     return [=](const KernelArgs& args) {
       for_kv_heads<C>(e, workspaces, [&](Index b, Index kv_head, Workspace<C>& w) {
         gather_kv(e, backward.qkv, args.in[1], b, kv_head, w);
-        w.dk.setZero();
-        w.dv.setZero();
+        for (const auto& gradient : {w.dk, w.dv}) std::fill_n(gradient.get(), e.seq * e.dim, C(0));
         for_query_blocks(e, kv_head,
                          [&](Index h, Index t, Index rows) { backward.block(b, h, t, rows, w, args); });
         const Index k_head = e.heads + kv_head;
         const Index v_head = k_head + e.kv_heads;
         scatter(
-            w.dk, e.seq, e.dim, [&](Index t) { return e.qkv_at(b, t, k_head); }, backward.dqkv, args.out[0]);
+            w.dk.get(), e.seq, e.dim, [&](Index t) { return e.qkv_at(b, t, k_head); }, backward.dqkv,
+            args.out[0]);
         scatter(
-            w.dv, e.seq, e.dim, [&](Index t) { return e.qkv_at(b, t, v_head); }, backward.dqkv, args.out[0]);
+            w.dv.get(), e.seq, e.dim, [&](Index t) { return e.qkv_at(b, t, v_head); }, backward.dqkv,
+            args.out[0]);
       });
     };
   });

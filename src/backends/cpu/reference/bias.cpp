@@ -13,9 +13,12 @@ Kernel make_bias_add(const OpView& v) {
     return [n, rows, x = in_operand<C>(v, 0, n), bias = in_operand<C>(v, 1, n),
             y = out_operand<C>(v, 0, n)](const KernelArgs& args) {
       for_rows(rows, [&](std::int64_t r) {
-        const auto xs = array(x.read(args.in[0], r * n, n), n);
-        const auto bs = array(bias.read(args.in[1], 0, n), n);
-        y.write(args.out[0], r * n, n, [&](C* to) { array(to, n) = xs + bs; });
+        const C* xs = x.read(args.in[0], r * n, n);
+        const C* bs = bias.read(args.in[1], 0, n);
+        y.write(args.out[0], r * n, n, [&](C* to) {
+#pragma omp simd
+          for (std::int64_t i = 0; i < n; ++i) to[i] = xs[i] + bs[i];
+        });
       });
     };
   });

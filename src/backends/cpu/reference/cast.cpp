@@ -9,8 +9,8 @@ Kernel make_cast(const OpView& v) {
     const std::int64_t n = v.out(0).shape.numel();
     return [n, x = in_operand<C>(v, 0, kPiece), y = out_operand<C>(v, 0, kPiece)](const KernelArgs& args) {
       for_pieces(n, [&](std::int64_t i, std::int64_t count) {
-        const auto xs = array(x.read(args.in[0], i, count), count);
-        y.write(args.out[0], i, count, [&](C* to) { array(to, count) = xs; });
+        const C* xs = x.read(args.in[0], i, count);
+        y.write(args.out[0], i, count, [&](C* to) { std::copy_n(xs, count, to); });
       });
     };
   });

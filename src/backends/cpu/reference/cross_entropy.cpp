@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/token_ids.h"
 #include "program/loss_scale.h"

@@ -46,8 +46,10 @@ Kernel make_embedding_backward(const OpView& v) {
       }
       for_columns(cols, [&](std::int64_t first, std::int64_t count) {
         for (std::int64_t r = 0; r < rows; ++r) {
-          array(dwte + tokens[r] * cols + first, count) +=
-              array(dx.read(args.in[1], r * cols + first, count), count);
+          const C* from = dx.read(args.in[1], r * cols + first, count);
+          C* to = dwte + tokens[r] * cols + first;
+#pragma omp simd
+          for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
         }
       });
     };
@@ -63,9 +65,12 @@ Kernel make_add_positions(const OpView& v) {
     return [=, x = in_operand<C>(v, 0, cols), wpe = in_operand<C>(v, 1, cols),
             y = out_operand<C>(v, 0, cols)](const KernelArgs& args) {
       for_rows(rows, [&](std::int64_t r) {
-        const auto xs = array(x.read(args.in[0], r * cols, cols), cols);
-        const auto positions = array(wpe.read(args.in[1], r % seq * cols, cols), cols);
-        y.write(args.out[0], r * cols, cols, [&](C* to) { array(to, cols) = xs + positions; });
+        const C* xs = x.read(args.in[0], r * cols, cols);
+        const C* positions = wpe.read(args.in[1], r % seq * cols, cols);
+        y.write(args.out[0], r * cols, cols, [&](C* to) {
+#pragma omp simd
+          for (std::int64_t i = 0; i < cols; ++i) to[i] = xs[i] + positions[i];
+        });
       });
     };
   });
@@ -82,10 +87,12 @@ Kernel make_add_positions_backward(const OpView& v) {
     if (v.out(0).dtype != kComputed<C>) return {};
     return [=, accumulate = v.accumulates(), dy = in_operand<C>(v, 0, cols)](const KernelArgs& args) {
       for_rows(accumulate ? seq : positions, [&](std::int64_t t) {
-        auto total = array(static_cast<C*>(args.out[0]) + t * cols, cols);
-        if (!accumulate) total.setZero();
+        C* total = static_cast<C*>(args.out[0]) + t * cols;
+        if (!accumulate) std::fill_n(total, cols, C(0));
         for (std::int64_t b = 0; t < seq && b < batch; ++b) {
-          total += array(dy.read(args.in[0], (b * seq + t) * cols, cols), cols);
+          const C* from = dy.read(args.in[0], (b * seq + t) * cols, cols);
+#pragma omp simd
+          for (std::int64_t i = 0; i < cols; ++i) total[i] += from[i];
         }
       });
     };

@@ -1,6 +1,7 @@
 // gelu: y = 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), and its gradient.
 #include <array>
 
+#include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
 #include "program/ops.h"
 

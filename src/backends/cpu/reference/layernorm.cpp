@@ -27,10 +27,13 @@ struct LayerNorm {
       square += centred * centred;
     }
     const double s = 1 / std::sqrt(square / n + eps);
-    const auto ws = array(weight.read(w, 0, cols), cols);
-    const auto bs = array(bias.read(b, 0, cols), cols);
+    const C* ws = weight.read(w, 0, cols);
+    const C* bs = bias.read(b, 0, cols);
     y.write(out[0], r * cols, cols, [&](C* to) {
-      array(to, cols) = (array(x, cols) - static_cast<C>(m)) * static_cast<C>(s) * ws + bs;
+#pragma omp simd
+      for (std::int64_t i = 0; i < cols; ++i) {
+        to[i] = (x[i] - static_cast<C>(m)) * static_cast<C>(s) * ws[i] + bs[i];
+      }
     });
     mean.write(out[1], r, 1, [&](C* to) { *to = static_cast<C>(m); });
     rstd.write(out[2], r, 1, [&](C* to) { *to = static_cast<C>(s); });

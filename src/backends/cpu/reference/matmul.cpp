@@ -4,21 +4,17 @@
 // share the products. Operands that are not stored in the computed type are converted block by block.
 #include <fmt/format.h>
 
+#include <array>
+
+#include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
+#include "backends/cpu/reference/products.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
 
 using Index = std::int64_t;
-
-/// A matrix in memory: row-major, or, when `transposed`, the transpose of what is stored row-major.
-template <class T>
-struct Matrix {
-  T* data;
-  Index stride;  ///< elements from one stored row to the next
-  bool transposed;
-};
 
 template <class C, bool kTransposed>
 auto map(const Matrix<const C>& x, Index rows, Index cols) {
@@ -27,27 +23,34 @@ auto map(const Matrix<const C>& x, Index rows, Index cols) {
   return Eigen::Map<const Dense, 0, Eigen::OuterStride<>>(x.data, rows, cols, Eigen::OuterStride<>(x.stride));
 }
 
+/// c += a b
 template <class C, bool kTransA, bool kTransB>
-void multiply_as(Index m, Index n, Index k, const Matrix<const C>& a, const Matrix<const C>& b,
-                 const Matrix<C>& c, bool accumulate) {
-  using Dense = Eigen::Matrix<C, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  Eigen::Map<Dense, 0, Eigen::OuterStride<>> to(c.data, m, n, Eigen::OuterStride<>(c.stride));
-  if (accumulate) {
-    to.noalias() += map<C, kTransA>(a, m, k) * map<C, kTransB>(b, k, n);
-  } else {
-    to.noalias() = map<C, kTransA>(a, m, k) * map<C, kTransB>(b, k, n);
-  }
+void add_product(
+    Index m, Index n, Index k, const Matrix<const C>& a, const Matrix<const C>& b,
+    Eigen::Map<Eigen::Matrix<C, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>, 0, Eigen::OuterStride<>>
+        c) {
+  c.noalias() += map<C, kTransA>(a, m, k) * map<C, kTransB>(b, k, n);
 }
 
-/// c [m, n] (+)= a [m, k] b [k, n]
+}  // namespace
+
 template <class C>
 void multiply(Index m, Index n, Index k, const Matrix<const C>& a, const Matrix<const C>& b,
               const Matrix<C>& c, bool accumulate) {
-  if (a.transposed && b.transposed) return multiply_as<C, true, true>(m, n, k, a, b, c, accumulate);
-  if (a.transposed) return multiply_as<C, true, false>(m, n, k, a, b, c, accumulate);
-  if (b.transposed) return multiply_as<C, false, true>(m, n, k, a, b, c, accumulate);
-  multiply_as<C, false, false>(m, n, k, a, b, c, accumulate);
+  using Dense = Eigen::Matrix<C, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  Eigen::Map<Dense, 0, Eigen::OuterStride<>> to(c.data, m, n, Eigen::OuterStride<>(c.stride));
+  if (!accumulate) to.setZero();
+  if (a.transposed && b.transposed) return add_product<C, true, true>(m, n, k, a, b, to);
+  if (a.transposed) return add_product<C, true, false>(m, n, k, a, b, to);
+  if (b.transposed) return add_product<C, false, true>(m, n, k, a, b, to);
+  add_product<C, false, false>(m, n, k, a, b, to);
 }
+template void multiply(Index, Index, Index, const Matrix<const float>&, const Matrix<const float>&,
+                       const Matrix<float>&, bool);
+template void multiply(Index, Index, Index, const Matrix<const double>&, const Matrix<const double>&,
+                       const Matrix<double>&, bool);
+
+namespace {
 
 /// The op as its attributes and dtypes say.
 struct Problem {
@@ -108,13 +111,7 @@ struct Blocks {
 /// to [rows, cols] = elements of `from` that start at `first`, `stride` apart from row to row.
 template <class C>
 void convert_block(const void* from, DType dtype, Index first, Index stride, Index rows, Index cols, C* to) {
-  for_rows(rows, [&](Index r) {
-    const void* row = advance(from, dtype, first + r * stride);
-    if (dtype == DType::bf16) return convert(static_cast<const Bf16*>(row), to + r * cols, cols);
-    if (dtype == DType::f16) return convert(static_cast<const F16*>(row), to + r * cols, cols);
-    if (dtype == DType::f64) return convert(static_cast<const double*>(row), to + r * cols, cols);
-    convert(static_cast<const float*>(row), to + r * cols, cols);
-  });
+  for_rows(rows, [&](Index r) { core::load_elements(dtype, from, first + r * stride, to + r * cols, cols); });
 }
 
 /// The block of a factor whose corner is (row, col) of op(x), converted; stored as the factor is.
@@ -131,24 +128,16 @@ Matrix<const C> factor_block(const void* x, DType dtype, Index stride, bool tran
 
 /// The block of c at (row, col), `from` [rows, cols], rounded to the stored type.
 template <class C>
-void store_block(const Problem& p, const C* from, Index row, Index col, Index rows, Index cols, void* c) {
-  const auto store = [&](auto* to, const C* x) {
-    for (Index i = 0; i < cols; ++i) {
-      C value = x[i];
-      if (p.accumulate) {
-        C before = 0;
-        convert(to + i, &before, 1);
-        value += before;
-      }
-      convert(&value, to + i, 1);
-    }
-  };
+void store_block(const Problem& p, C* from, Index row, Index col, Index rows, Index cols, void* c) {
   for_rows(rows, [&](Index r) {
-    void* to = advance(c, p.c_type, (row + r) * p.n + col);
-    if (p.c_type == DType::bf16) return store(static_cast<Bf16*>(to), from + r * cols);
-    if (p.c_type == DType::f16) return store(static_cast<F16*>(to), from + r * cols);
-    if (p.c_type == DType::f64) return store(static_cast<double*>(to), from + r * cols);
-    store(static_cast<float*>(to), from + r * cols);
+    const Index at = (row + r) * p.n + col;
+    C* values = from + r * cols;
+    if (p.accumulate) {
+      std::array<C, kEdge> before;
+      core::load_elements(p.c_type, c, at, before.data(), cols);
+      for (Index i = 0; i < cols; ++i) values[i] += before[static_cast<std::size_t>(i)];
+    }
+    core::store_elements(values, p.c_type, c, at, cols);
   });
 }
 

@@ -4,24 +4,19 @@
 
 #include <omp.h>
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <new>
-#include <string>
 #include <type_traits>
 
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/resources.h"
-#include "core/dtype.h"
-#include "core/f16.h"
+#include "core/elements.h"
 
 namespace rooflm::backends::cpu::reference {
 
-using core::Bf16;
 using core::DType;
-using core::F16;
 
 /// The dtype of the type C that kernels compute in: double for fp64 programs, float for the others.
 template <class C>
@@ -39,31 +34,10 @@ std::shared_ptr<C[]> aligned_array(std::int64_t count) {
           [](C* data) { operator delete[](data, kBorder); }};
 }
 
-/// `count` consecutive elements as an Eigen array.
-template <class C>
-auto array(const C* data, std::int64_t count) {
-  return Eigen::Map<const Eigen::Array<C, Eigen::Dynamic, 1>>(data, count);
-}
-template <class C>
-auto array(C* data, std::int64_t count) {
-  return Eigen::Map<Eigen::Array<C, Eigen::Dynamic, 1>>(data, count);
-}
-
-/// A type of 16 bits, which converts from and to float only.
-template <class T>
-constexpr bool kIsHalf = std::is_same_v<T, Bf16> || std::is_same_v<T, F16>;
-
+/// to[i] = from[i]
 template <class From, class To>
 void convert(const From* from, To* to, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    if constexpr (kIsHalf<From>) {
-      to[i] = static_cast<To>(static_cast<float>(from[i]));
-    } else if constexpr (kIsHalf<To>) {
-      to[i] = To(static_cast<float>(from[i]));
-    } else {
-      to[i] = static_cast<To>(from[i]);
-    }
-  }
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
 }
 
 /// One operand. Each thread has a buffer of `width` elements when the stored type is not C.
@@ -77,62 +51,26 @@ class Operand {
 
   /// Elements [offset, offset + count), count <= width. Valid until this thread's next read.
   const C* read(const void* base, std::int64_t offset, std::int64_t count) const {
-    switch (dtype_) {
-      case DType::f64:
-        return read_as<double>(base, offset, count);
-      case DType::bf16:
-        return read_as<Bf16>(base, offset, count);
-      case DType::f16:
-        return read_as<F16>(base, offset, count);
-      default:
-        return read_as<float>(base, offset, count);
-    }
+    if (buffer_ == nullptr) return static_cast<const C*>(base) + offset;
+    C* to = own_buffer();
+    core::load_elements(dtype_, base, offset, to, count);
+    return to;
   }
 
   /// Calls `fill(C*)`, which writes all `count` elements, and stores them at `offset`.
   template <class Fill>
   void write(void* base, std::int64_t offset, std::int64_t count, Fill&& fill) const {
-    switch (dtype_) {
-      case DType::f64:
-        return write_as<double>(base, offset, count, fill);
-      case DType::bf16:
-        return write_as<Bf16>(base, offset, count, fill);
-      case DType::f16:
-        return write_as<F16>(base, offset, count, fill);
-      default:
-        return write_as<float>(base, offset, count, fill);
-    }
+    C* to = buffer_ == nullptr ? static_cast<C*>(base) + offset : own_buffer();
+    fill(to);
+    if (buffer_ != nullptr) core::store_elements(to, dtype_, base, offset, count);
   }
 
  private:
   [[nodiscard]] C* own_buffer() const { return buffer_.get() + omp_get_thread_num() * stride_; }
 
-  template <class S>
-  const C* read_as(const void* base, std::int64_t offset, std::int64_t count) const {
-    const S* from = static_cast<const S*>(base) + offset;
-    if constexpr (std::is_same_v<S, C>) {
-      return from;
-    } else {
-      C* to = own_buffer();
-      convert(from, to, count);
-      return to;
-    }
-  }
-  template <class S, class Fill>
-  void write_as(void* base, std::int64_t offset, std::int64_t count, Fill&& fill) const {
-    S* to = static_cast<S*>(base) + offset;
-    if constexpr (std::is_same_v<S, C>) {
-      fill(to);
-    } else {
-      C* from = own_buffer();
-      fill(from);
-      convert(from, to, count);
-    }
-  }
-
   DType dtype_ = kComputed<C>;
-  std::int64_t stride_ = 0;  ///< elements of one thread's buffer
-  std::shared_ptr<C[]> buffer_;
+  std::int64_t stride_ = 0;      ///< elements of one thread's buffer
+  std::shared_ptr<C[]> buffer_;  ///< none when the stored type is C
 };
 
 /// Input or output `i` of an op as an operand read in rows of `width`.
@@ -185,12 +123,6 @@ double dot(const C* x, const C* y, std::int64_t count) {
 #pragma omp simd reduction(+ : total)
   for (std::int64_t i = 0; i < count; ++i) total += static_cast<double>(x[i]) * static_cast<double>(y[i]);
   return total;
-}
-
-/// "Eigen 3.4.0".
-inline std::string eigen_version() {
-  return "Eigen " + std::to_string(EIGEN_WORLD_VERSION) + "." + std::to_string(EIGEN_MAJOR_VERSION) + "." +
-         std::to_string(EIGEN_MINOR_VERSION);
 }
 
 /// Calls make(C{}) with the type to compute in.

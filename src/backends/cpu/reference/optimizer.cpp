@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
 #include "core/halves.h"
 #include "program/ops.h"
+#include "program/update.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -24,22 +26,21 @@ struct Step {
 template <class C>
 Step read_step(const Operand<C>& hyper, const Operand<C>& norm, const KernelArgs& args, double max_norm,
                bool is_scaled) {
-  const C* h = hyper.read(args.in[0], 0, 4);
+  const C* h = hyper.read(args.in[program::UpdateOperands::kHyper], 0, 4);
   const double inverse_scale = is_scaled ? static_cast<double>(h[3]) : 1;
   Step step{static_cast<double>(h[0]), static_cast<double>(h[1]), static_cast<double>(h[2]), 1,
             inverse_scale == 0};
-  if (args.in[1] != nullptr) {
-    const double ratio = max_norm / (static_cast<double>(*norm.read(args.in[1], 0, 1)) + 1e-6);
+  if (const void* global_norm = args.in[program::UpdateOperands::kNorm]; global_norm != nullptr) {
+    const double ratio = max_norm / (static_cast<double>(*norm.read(global_norm, 0, 1)) + 1e-6);
     step.clip = ratio >= 1 ? 1 : ratio;  // NaN stays NaN
   }
   step.clip *= inverse_scale;
   return step;
 }
 
-/// What adamw and sgd share: the list of tensors, of which `stride` inputs each, and who has a copy.
+/// What adamw and sgd share: where the operands of the tensors are, and how they are stored.
 template <class C>
-struct Tensors {
-  std::size_t stride, first_copy;
+struct Tensors : program::UpdateOperands {
   bool is_scaled;
   std::vector<std::int64_t> sizes;
   std::vector<bool> halved;
@@ -47,31 +48,32 @@ struct Tensors {
   Operand<C> hyper, norm;
   Operand<C> copy;
 
-  /// `written`: outputs per tensor.
-  Tensors(const OpView& v, std::size_t inputs_each, std::size_t written)
-      : stride(inputs_each),
-        first_copy(0),
+  explicit Tensors(const OpView& v)
+      : UpdateOperands(v.op),
         is_scaled(v.op.attrs.flag("scaled")),
-        hyper(in_operand<C>(v, 0, 4)),
-        norm(v.has_in(1) ? in_operand<C>(v, 1, 1) : Operand<C>()) {
-    for (std::size_t i = 2; i < v.op.inputs.size(); i += stride) {
-      sizes.push_back(v.in(i).shape.numel());
-      halved.push_back(v.in(i).halved);
-      gradients.push_back(in_operand<C>(v, i + 1, kPiece));
+        hyper(in_operand<C>(v, kHyper, 4)),
+        norm(v.has_in(kNorm) ? in_operand<C>(v, kNorm, 1) : Operand<C>()) {
+    for (std::size_t i = 0; i < count(); ++i) {
+      sizes.push_back(v.in(weight_in(i)).shape.numel());
+      halved.push_back(v.in(weight_in(i)).halved);
+      gradients.push_back(in_operand<C>(v, gradient_in(i), kPiece));
+      const bool is_copied = has_copies() && v.op.outputs.at(copy_out(i)) != program::kNone;
+      if (is_copied) copy = out_operand<C>(v, copy_out(i), kPiece);
     }
-    if (!v.op.attrs.flag("copies")) return;
-    first_copy = sizes.size() * written;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      if (v.op.outputs.at(first_copy + i) != program::kNone) copy = out_operand<C>(v, first_copy + i, kPiece);
-    }
+  }
+  [[nodiscard]] void* weight_of(std::size_t tensor, const KernelArgs& args) const {
+    return args.out[weight_out(tensor)];
+  }
+  [[nodiscard]] C* moment_of(std::size_t tensor, std::size_t k, const KernelArgs& args) const {
+    return static_cast<C*>(args.out[moment_out(tensor, k)]);
   }
   /// Where the copy of a tensor is to be written; halves hold their own.
   [[nodiscard]] void* copy_of(std::size_t tensor, const KernelArgs& args) const {
-    return first_copy == 0 || halved[tensor] ? nullptr : args.out[first_copy + tensor];
+    return !has_copies() || halved[tensor] ? nullptr : args.out[copy_out(tensor)];
   }
   [[nodiscard]] const C* gradient(std::size_t tensor, const KernelArgs& args, std::int64_t i,
                                   std::int64_t n) const {
-    return gradients[tensor].read(args.in[2 + stride * tensor + 1], i, n);
+    return gradients[tensor].read(args.in[gradient_in(tensor)], i, n);
   }
 };
 
@@ -97,12 +99,15 @@ void update_in_place(void* base, bool halved, std::int64_t count, std::int64_t i
   }
 }
 
-/// Weights and optimizer state are never converted; `stride` inputs of each, the gradient is the second.
+/// Weights and optimizer state are never converted.
 template <class C>
-bool state_is_computed(const OpView& v, std::size_t stride) {
-  for (std::size_t i = 2; i < v.op.inputs.size(); ++i) {
-    const bool is_gradient = (i - 2) % stride == 1;
-    if (!is_gradient && v.in(i).dtype != kComputed<C>) return false;
+bool state_is_computed(const OpView& v) {
+  const program::UpdateOperands at(v.op);
+  for (std::size_t i = 0; i < at.count(); ++i) {
+    if (v.in(at.weight_in(i)).dtype != kComputed<C>) return false;
+    for (std::size_t k = 0; k < at.moments(); ++k) {
+      if (v.in(at.moment_in(i, k)).dtype != kComputed<C>) return false;
+    }
   }
   return true;
 }
@@ -143,7 +148,7 @@ Kernel make_global_norm(const OpView& v) {
 
 Kernel make_adamw(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
-    if (!state_is_computed<C>(v, 4)) return {};
+    if (!state_is_computed<C>(v)) return {};
     const auto& attrs = v.op.attrs;
     const double max_norm = attrs.number("max_norm");
     const C beta1 = static_cast<C>(attrs.number("beta1"));
@@ -152,7 +157,7 @@ Kernel make_adamw(const OpView& v) {
     const C rest2 = static_cast<C>(1 - attrs.number("beta2"));
     const C eps = static_cast<C>(attrs.number("eps"));
     const double decay = attrs.number("weight_decay");
-    return [=, tensors = Tensors<C>(v, 4, 3)](const KernelArgs& args) {
+    return [=, tensors = Tensors<C>(v)](const KernelArgs& args) {
       const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm, tensors.is_scaled);
       if (step.is_skipped) return;
       const C kept = static_cast<C>(1 - step.lr * decay);
@@ -160,8 +165,8 @@ Kernel make_adamw(const OpView& v) {
       const C inverse2 = static_cast<C>(1 / step.correction2);
       const C clip = static_cast<C>(step.clip);
       for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {
-        C* m = static_cast<C*>(args.out[3 * tensor + 1]);
-        C* s = static_cast<C*>(args.out[3 * tensor + 2]);
+        C* m = tensors.moment_of(tensor, 0, args);
+        C* s = tensors.moment_of(tensor, 1, args);
         void* copy = tensors.copy_of(tensor, args);
         for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
           auto ms = array(m + i, n);
@@ -170,7 +175,7 @@ Kernel make_adamw(const OpView& v) {
           ms = beta1 * ms + rest1 * (clip * gs);
           ss = beta2 * ss + rest2 * (clip * gs).square();
           const std::int64_t count = tensors.sizes[tensor];
-          update_in_place<C>(args.out[3 * tensor], tensors.halved[tensor], count, i, n, [&](C* p) {
+          update_in_place<C>(tensors.weight_of(tensor, args), tensors.halved[tensor], count, i, n, [&](C* p) {
             auto ps = array(p, n);
             ps = kept * ps - rate * ms / ((inverse2 * ss).sqrt() + eps);
             if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
@@ -184,10 +189,10 @@ Kernel make_adamw(const OpView& v) {
 /// p -= lr * (clip(g) + weight_decay * p)
 Kernel make_sgd(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
-    if (!state_is_computed<C>(v, 2)) return {};
+    if (!state_is_computed<C>(v)) return {};
     const double max_norm = v.op.attrs.number("max_norm");
     const double decay = v.op.attrs.number("weight_decay");
-    return [=, tensors = Tensors<C>(v, 2, 1)](const KernelArgs& args) {
+    return [=, tensors = Tensors<C>(v)](const KernelArgs& args) {
       const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm, tensors.is_scaled);
       if (step.is_skipped) return;
       const C kept = static_cast<C>(1 - step.lr * decay);
@@ -197,7 +202,7 @@ Kernel make_sgd(const OpView& v) {
         for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
           const auto gs = array(tensors.gradient(tensor, args, i, n), n);
           const std::int64_t count = tensors.sizes[tensor];
-          update_in_place<C>(args.out[tensor], tensors.halved[tensor], count, i, n, [&](C* p) {
+          update_in_place<C>(tensors.weight_of(tensor, args), tensors.halved[tensor], count, i, n, [&](C* p) {
             auto ps = array(p, n);
             ps = kept * ps - rate * gs;
             if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });

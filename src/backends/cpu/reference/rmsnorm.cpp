@@ -18,9 +18,11 @@ struct RmsNorm {
   /// Normalises the row x; out: y, rstd.
   void operator()(const C* x, std::int64_t r, const void* w, std::span<void* const> out) const {
     const double s = 1 / std::sqrt(dot(x, x, cols) / static_cast<double>(cols) + eps);
-    const auto ws = array(weight.read(w, 0, cols), cols);
-    y.write(out[0], r * cols, cols,
-            [&](C* to) { array(to, cols) = array(x, cols) * static_cast<C>(s) * ws; });
+    const C* ws = weight.read(w, 0, cols);
+    y.write(out[0], r * cols, cols, [&](C* to) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < cols; ++i) to[i] = x[i] * static_cast<C>(s) * ws[i];
+    });
     rstd.write(out[1], r, 1, [&](C* to) { *to = static_cast<C>(s); });
   }
 };

@@ -1,4 +1,5 @@
 // causal_softmax: p[.., i, j] = exp(scale * s[.., i, j]) / sum over j' <= i, 0 for j > i; and its gradient.
+#include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
 #include "program/ops.h"
 

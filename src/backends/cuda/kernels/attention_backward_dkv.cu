@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGrad
   const std::int64_t batch = blockIdx.x / s.kv_heads;
   const std::int64_t kv = blockIdx.x - batch * s.kv_heads;
   const auto group = static_cast<int>(s.heads / s.kv_heads);
-  const Packed<const bf16> packed(s, g.qkv, batch);
+  const Packed<const bf16*> packed(s, g.qkv, batch);
   const auto dim = static_cast<int>(s.head_dim);
   const std::int64_t first = blockIdx.y * std::int64_t{T::kKeys};
   const auto first_tile = static_cast<int>(first / T::kQueries);
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGrad
     scale[m][0] = scale[m][1] = g.scale;
     one[m][0] = one[m][1] = 1.0F;
   }
-  const Packed<bf16> out(s, g.dqkv, batch);
+  const Packed<bf16*> out(s, g.dqkv, batch);
   write_rows<kDim>(dk, scale, own_keys, out.key(kv), out.stride, key, s.seq, dim);
   write_rows<kDim>(dv, one, own_values, out.value(kv), out.stride, key, s.seq, dim);
 }

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dq(AttentionGradi
   const std::int64_t batch = blockIdx.x / s.heads;
   const std::int64_t head = blockIdx.x - batch * s.heads;
   const std::int64_t kv = head / (s.heads / s.kv_heads);
-  const Packed<const bf16> packed(s, g.qkv, batch);
+  const Packed<const bf16*> packed(s, g.qkv, batch);
   const auto dim = static_cast<int>(s.head_dim);
   const std::int64_t first = (gridDim.y - 1 - blockIdx.y) * std::int64_t{T::kQueries};
   const auto copy_keys = [&](int tile) {
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dq(AttentionGradi
   float scale[kM][2];
 #pragma unroll
   for (int m = 0; m < kM; ++m) scale[m][0] = scale[m][1] = g.scale;
-  const Packed<bf16> out(s, g.dqkv, batch);
+  const Packed<bf16*> out(s, g.dqkv, batch);
   write_rows<kDim>(dq, scale, own_queries, out.query(head), out.stride, row, s.seq, dim);
 }
 

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1) attention_
     const std::int64_t batch = blockIdx.x / s.heads;
     const std::int64_t head = blockIdx.x - batch * s.heads;
     const std::int64_t kv = head / (s.heads / s.kv_heads);
-    const Packed<const bf16> packed(s, g.qkv, batch);
+    const Packed<const bf16*> packed(s, g.qkv, batch);
     const std::int64_t first = (gridDim.y - 1 - blockIdx.y) * std::int64_t{T::kQueries};
     const std::int64_t dy_stride = s.heads * s.head_dim;
     const auto copy_keys = [&](int tile) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1) attention_
     __syncthreads();  // nobody reads a stage any more
     auto* tile = reinterpret_cast<bf16*>(keys(0)) + own * kTileStride<kDim>;
     const float scale[1][2] = {{g.scale, g.scale}};
-    const Packed<bf16> out(s, g.dqkv, batch);
+    const Packed<bf16*> out(s, g.dqkv, batch);
     write_rows<kDim>(dq, scale, tile, out.query(head), out.stride, row, s.seq, kDim);
   }
 }
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(
     const std::int64_t batch = blockIdx.x / s.kv_heads;
     const std::int64_t kv = blockIdx.x - batch * s.kv_heads;
     const auto group = static_cast<int>(s.heads / s.kv_heads);
-    const Packed<const bf16> packed(s, g.qkv, batch);
+    const Packed<const bf16*> packed(s, g.qkv, batch);
     const std::int64_t first = blockIdx.y * std::int64_t{kGroupRows};
     const auto first_tile = static_cast<int>(blockIdx.y);
     const int tiles = static_cast<int>((s.seq + kRows - 1) / kRows) - first_tile;  // of each head
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(
     auto* tile = reinterpret_cast<bf16*>(queries(0)) + own * kTileStride<kDim>;
     const float scale[1][2] = {{g.scale, g.scale}};
     const float one[1][2] = {{1.0F, 1.0F}};
-    const Packed<bf16> out(s, g.dqkv, batch);
+    const Packed<bf16*> out(s, g.dqkv, batch);
     write_rows<kDim>(dk, scale, tile, out.key(kv), out.stride, first + own, s.seq, kDim);
     write_rows<kDim>(dv, one, tile, out.value(kv), out.stride, first + own, s.seq, kDim);
   }

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const std::int64_t batch = blockIdx.x / s.heads;
     const std::int64_t head = blockIdx.x - batch * s.heads;
     const std::int64_t kv = head / (s.heads / s.kv_heads);
-    const Packed<const bf16> packed(s, qkv, batch);
+    const Packed<const bf16*> packed(s, qkv, batch);
     const std::int64_t first = (gridDim.y - 1 - blockIdx.y) * std::int64_t{kQueries};
     const auto copy_keys = [&](int tile) {
       const std::int64_t at = std::int64_t{tile} * kKeys;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "backends/cuda/kernels/half_pointer.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 
@@ -17,13 +18,13 @@ constexpr int kRowThreads = 32 * kRowWarps;
 
 /// Rows [first, first + kRows) of a matrix of `rows` rows, `from_stride` apart, as fp32; zeros beyond the
 /// end.
-template <int kRows, class T>
-__device__ void copy_rows(float* to, int to_stride, const T* from, std::int64_t from_stride,
+template <int kRows, class Pointer>
+__device__ void copy_rows(float* to, int to_stride, Pointer from, std::int64_t from_stride,
                           std::int64_t first, std::int64_t rows, int dim) {
   for (int i = static_cast<int>(threadIdx.x); i < kRows * dim; i += kRowThreads) {
     const int row = i / dim;
     const int col = i - row * dim;
-    to[row * to_stride + col] = first + row < rows ? to_float(from[(first + row) * from_stride + col]) : 0.0F;
+    to[row * to_stride + col] = first + row < rows ? from[(first + row) * from_stride + col] : 0.0F;
   }
 }
 
@@ -62,8 +63,8 @@ __device__ void add_rows(float (&sums)[kOwnRows][kSlots], const float (&weights)
 }
 
 /// Writes the warp's rows, times scale[r], to rows [first, ..) of a matrix.
-template <int kSlots, class T>
-__device__ void write_sums(const float (&sums)[kOwnRows][kSlots], const float (&scale)[kOwnRows], T* to,
+template <int kSlots, class Pointer>
+__device__ void write_sums(const float (&sums)[kOwnRows][kSlots], const float (&scale)[kOwnRows], Pointer to,
                            std::int64_t stride, std::int64_t first, std::int64_t rows, int dim) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
@@ -71,7 +72,7 @@ __device__ void write_sums(const float (&sums)[kOwnRows][kSlots], const float (&
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) {
       if (first + r < rows && lane + kWarp * i < dim) {
-        to[(first + r) * stride + lane + kWarp * i] = from_float<T>(sums[r][i] * scale[r]);
+        store_element(to, (first + r) * stride + lane + kWarp * i, sums[r][i] * scale[r]);
       }
     }
   }

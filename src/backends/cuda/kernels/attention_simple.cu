@@ -36,14 +36,14 @@ struct Place {
   }
 };
 
-template <class T, int kSlots>
+template <int kSlots, class In, class Out>
 __global__ void __launch_bounds__(kRowThreads)
-    forward(AttentionShape s, float scale, const T* qkv, T* y, float* lse) {
+    forward(AttentionShape s, float scale, In qkv, Out y, float* lse) {
   extern __shared__ float shared_floats[];
   const Place at(s, s.heads, gridDim.y - 1 - blockIdx.y);
   const SharedRows rows(shared_floats, at.dim);
   const std::int64_t kv = at.head / (s.heads / s.kv_heads);
-  const Packed<const T> packed(s, qkv, at.batch);
+  const Packed packed(s, qkv, at.batch);
   copy_rows<kBlockRows>(rows.own, at.dim, packed.query(at.head), packed.stride, at.first, s.seq, at.dim);
   float sums[kOwnRows][kSlots] = {};
   float greatest[kOwnRows];
@@ -78,20 +78,20 @@ __global__ void __launch_bounds__(kRowThreads)
     const std::int64_t t = at.own_first + r;
     if (at.lane == 0 && t < s.seq) lse[blockIdx.x * s.seq + t] = greatest[r] + logf(total[r]);
   }
-  T* to = y + at.batch * s.seq * s.heads * at.dim + at.head * at.dim;
+  const Out to = y + at.batch * s.seq * s.heads * at.dim + at.head * at.dim;
   write_sums(sums, inverse, to, s.heads * at.dim, at.own_first, s.seq, at.dim);
 }
 
-template <class T, int kSlots>
+template <int kSlots, class In, class Out>
 __global__ void __launch_bounds__(kRowThreads)
-    backward_queries(AttentionShape s, float scale, const T* dy, const T* qkv, const float* lse,
-                     const float* delta, T* dqkv) {
+    backward_queries(AttentionShape s, float scale, In dy, In qkv, const float* lse, const float* delta,
+                     Out dqkv) {
   extern __shared__ float shared_floats[];
   const Place at(s, s.heads, gridDim.y - 1 - blockIdx.y);
   const SharedRows rows(shared_floats, at.dim);
   const std::int64_t kv = at.head / (s.heads / s.kv_heads);
   const std::int64_t dy_stride = s.heads * at.dim;
-  const Packed<const T> packed(s, qkv, at.batch);
+  const Packed packed(s, qkv, at.batch);
   copy_rows<kBlockRows>(rows.own, at.dim, packed.query(at.head), packed.stride, at.first, s.seq, at.dim);
   copy_rows<kBlockRows>(rows.other_own, at.dim, dy + at.batch * s.seq * dy_stride + at.head * at.dim,
                         dy_stride, at.first, s.seq, at.dim);
@@ -124,20 +124,19 @@ __global__ void __launch_bounds__(kRowThreads)
   float factor[kOwnRows];
 #pragma unroll
   for (int r = 0; r < kOwnRows; ++r) factor[r] = scale;
-  const Packed<T> out(s, dqkv, at.batch);
+  const Packed out(s, dqkv, at.batch);
   write_sums(dq, factor, out.query(at.head), out.stride, at.own_first, s.seq, at.dim);
 }
 
-template <class T, int kSlots>
-__global__ void __launch_bounds__(kRowThreads)
-    backward_keys(AttentionShape s, float scale, const T* dy, const T* qkv, const float* lse,
-                  const float* delta, T* dqkv) {
+template <int kSlots, class In, class Out>
+__global__ void __launch_bounds__(kRowThreads) backward_keys(AttentionShape s, float scale, In dy, In qkv,
+                                                             const float* lse, const float* delta, Out dqkv) {
   extern __shared__ float shared_floats[];
   const Place at(s, s.kv_heads, blockIdx.y);
   const SharedRows rows(shared_floats, at.dim);
   const std::int64_t group = s.heads / s.kv_heads;
   const std::int64_t dy_stride = s.heads * at.dim;
-  const Packed<const T> packed(s, qkv, at.batch);
+  const Packed packed(s, qkv, at.batch);
   copy_rows<kBlockRows>(rows.own, at.dim, packed.key(at.head), packed.stride, at.first, s.seq, at.dim);
   copy_rows<kBlockRows>(rows.other_own, at.dim, packed.value(at.head), packed.stride, at.first, s.seq,
                         at.dim);
@@ -175,19 +174,17 @@ __global__ void __launch_bounds__(kRowThreads)
     factor[r] = scale;
     one[r] = 1.0F;
   }
-  const Packed<T> out(s, dqkv, at.batch);
+  const Packed out(s, dqkv, at.batch);
   write_sums(dk, factor, out.key(at.head), out.stride, at.own_first, s.seq, at.dim);
   write_sums(dv, one, out.value(at.head), out.stride, at.own_first, s.seq, at.dim);
 }
 
-/// Calls body(T{}, slots as a type) for the element type and the columns that a lane has.
+/// Calls body(the columns that a lane has, as a type).
 template <class Body>
-void with_slots(core::DType dtype, std::int64_t dim, const char* what, Body&& body) {
-  with_element(dtype, what, [&]<class T>(T) {
-    if (dim <= 2 * kWarp) return body(T{}, std::integral_constant<int, 2>{});
-    if (dim <= 4 * kWarp) return body(T{}, std::integral_constant<int, 4>{});
-    return body(T{}, std::integral_constant<int, 8>{});
-  });
+void with_slots(std::int64_t dim, Body&& body) {
+  if (dim <= 2 * kWarp) return body(std::integral_constant<int, 2>{});
+  if (dim <= 4 * kWarp) return body(std::integral_constant<int, 4>{});
+  return body(std::integral_constant<int, 8>{});
 }
 
 dim3 grid_of(const AttentionShape& s, std::int64_t heads, const char* what) {
@@ -202,11 +199,12 @@ void launch_attention_forward_simple(Stream stream, core::DType dtype, const Att
                                      const void* qkv, void* y, float* lse) {
   const char* what = "flash_attention";
   const int bytes = SharedRows::bytes(s.head_dim);
-  with_slots(dtype, s.head_dim, what, [&]<class T, class Slots>(T, Slots) {
-    auto* kernel = forward<T, Slots::value>;
-    allow_shared(kernel, bytes, what);
-    kernel<<<grid_of(s, s.heads, what), kRowThreads, bytes, stream>>>(
-        s, scale_of(s), static_cast<const T*>(qkv), static_cast<T*>(y), lse);
+  with_pointers(dtype, what, [&](auto in, auto out) {
+    with_slots(s.head_dim, [&]<class Slots>(Slots) {
+      auto* kernel = forward<Slots::value, decltype(in(qkv)), decltype(out(y))>;
+      allow_shared(kernel, bytes, what);
+      kernel<<<grid_of(s, s.heads, what), kRowThreads, bytes, stream>>>(s, scale_of(s), in(qkv), out(y), lse);
+    });
   });
   check_launch(what);
 }
@@ -216,16 +214,19 @@ void launch_attention_backward_simple(Stream stream, core::DType dtype, const At
                                       void* dqkv) {
   const char* what = "flash_attention_backward";
   const int bytes = SharedRows::bytes(s.head_dim);
-  with_slots(dtype, s.head_dim, what, [&]<class T, class Slots>(T, Slots) {
+  with_pointers(dtype, what, [&](auto in, auto out) {
+    using In = decltype(in(qkv));
+    using Out = decltype(out(dqkv));
     const auto launch = [&](auto* kernel, std::int64_t heads) {
       allow_shared(kernel, bytes, what);
-      kernel<<<grid_of(s, heads, what), kRowThreads, bytes, stream>>>(
-          s, scale_of(s), static_cast<const T*>(dy), static_cast<const T*>(qkv), lse, delta,
-          static_cast<T*>(dqkv));
+      kernel<<<grid_of(s, heads, what), kRowThreads, bytes, stream>>>(s, scale_of(s), in(dy), in(qkv), lse,
+                                                                      delta, out(dqkv));
       check_launch(what);
     };
-    launch(backward_queries<T, Slots::value>, s.heads);
-    launch(backward_keys<T, Slots::value>, s.kv_heads);
+    with_slots(s.head_dim, [&]<class Slots>(Slots) {
+      launch(backward_queries<Slots::value, In, Out>, s.heads);
+      launch(backward_keys<Slots::value, In, Out>, s.kv_heads);
+    });
   });
 }
 

@@ -21,22 +21,23 @@ __device__ inline float exp2_fast(float x) {
   return result;
 }
 
-/// Where the parts of one batch element begin, and the strides between positions.
-template <class T>
+/// Where the parts of one batch element begin, and the strides between positions. Pointer: to elements of
+/// qkv.
+template <class Pointer>
 struct Packed {
   std::int64_t seq, stride, head_dim, heads, kv_heads;
-  T* base;  // of the batch element
+  Pointer base;  // of the batch element
 
-  __device__ Packed(const AttentionShape& s, T* qkv, std::int64_t batch)
+  __device__ Packed(const AttentionShape& s, Pointer qkv, std::int64_t batch)
       : seq(s.seq),
         stride((s.heads + 2 * s.kv_heads) * s.head_dim),
         head_dim(s.head_dim),
         heads(s.heads),
         kv_heads(s.kv_heads),
         base(qkv + batch * s.seq * stride) {}
-  __device__ T* query(std::int64_t h) const { return base + h * head_dim; }
-  __device__ T* key(std::int64_t kv) const { return base + (heads + kv) * head_dim; }
-  __device__ T* value(std::int64_t kv) const { return base + (heads + kv_heads + kv) * head_dim; }
+  __device__ Pointer query(std::int64_t h) const { return base + h * head_dim; }
+  __device__ Pointer key(std::int64_t kv) const { return base + (heads + kv) * head_dim; }
+  __device__ Pointer value(std::int64_t kv) const { return base + (heads + kv_heads + kv) * head_dim; }
 };
 
 /// Writes a warp's sums, times scale[m][row half], as bf16 to rows [first, ..) of a matrix of `rows` rows of

@@ -1,7 +1,6 @@
 // Dynamic loss scaling: one thread.
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/loss_scale.cuh"
-#include "backends/cuda/kernels/loss_scale.h"
 
 namespace rooflm::backends::cuda {
 namespace {

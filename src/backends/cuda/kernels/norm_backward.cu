@@ -49,30 +49,30 @@ struct BackwardShape {
   }
 };
 
-/// What one pack of a row needs of memory: as it is stored where that is aligned.
-template <class T, bool kAligned>
+/// One pack of a row, aligned, as it is stored.
+template <class T>
 struct Fetched {
-  std::conditional_t<kAligned, RawPack<T>, Pack> v{};
+  RawPack<T> v{};
 
-  __device__ void load(const T* row, std::int64_t col, std::int64_t cols) {
-    if constexpr (kAligned) {
-      if (col < cols) v = load_raw(row + col);
-    } else {
-      v = load_pack(row, col, cols, false);
-    }
+  __device__ void load(const NormBackward& a, const void* rows, std::int64_t row, std::int64_t col) {
+    if (col < a.cols) v = load_raw(static_cast<const T*>(rows) + row * a.cols + col);
   }
-  __device__ Pack get() const {
-    if constexpr (kAligned) {
-      return unpack(v);
-    } else {
-      return v;
-    }
-  }
+  __device__ Pack get() const { return unpack(v); }
 };
 
-template <class T, int kPacks, bool kAligned>
+template <>
+struct Fetched<Unaligned> {
+  Pack v{};
+
+  __device__ void load(const NormBackward& a, const void* rows, std::int64_t row, std::int64_t col) {
+    v = load_any(a.dtype, rows, row * a.cols, col, a.cols);
+  }
+  __device__ Pack get() const { return v; }
+};
+
+template <class T, int kPacks>
 struct RowInput {
-  Fetched<T, kAligned> dy[kPacks], x[kPacks], rest[kPacks];
+  Fetched<T> dy[kPacks], x[kPacks], rest[kPacks];
   float mean = 0, rstd = 0;
 };
 
@@ -83,14 +83,13 @@ struct RowPlace {
 
   __device__ std::int64_t col(int k) const { return std::int64_t{thread + k * threads} * kPack; }
 
-  template <Norm kNorm, class T, bool kAligned>
-  __device__ void load(RowInput<T, kPacks, kAligned>& to, const NormBackward& a, std::int64_t row) const {
-    const std::int64_t at = row * a.cols;
+  template <Norm kNorm, class T>
+  __device__ void load(RowInput<T, kPacks>& to, const NormBackward& a, std::int64_t row) const {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      to.dy[k].load(static_cast<const T*>(a.dy) + at, col(k), a.cols);
-      to.x[k].load(static_cast<const T*>(a.x) + at, col(k), a.cols);
-      if (a.d_residual != nullptr) to.rest[k].load(static_cast<const T*>(a.d_residual) + at, col(k), a.cols);
+      to.dy[k].load(a, a.dy, row, col(k));
+      to.x[k].load(a, a.x, row, col(k));
+      if (a.d_residual != nullptr) to.rest[k].load(a, a.d_residual, row, col(k));
     }
     if constexpr (kNorm == Norm::layer) to.mean = a.mean[row];
     to.rstd = a.rstd[row];
@@ -137,10 +136,11 @@ __device__ void add_warps(Pack (&sums)[kPacks]) {
   }
 }
 
-template <Norm kNorm, class T, int kPacks, bool kOneWarp, bool kAligned>
+template <Norm kNorm, class T, int kPacks, bool kOneWarp>
 __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
                                   kOneWarp ? kBlocksOfWarpRows : 1)
     norm_backward(NormBackward a, float* partials) {
+  constexpr bool kAligned = !std::is_same_v<T, Unaligned>;
   const auto thread = static_cast<int>(threadIdx.x);
   const RowPlace<kPacks> place{kOneWarp ? thread % kWarp : thread,
                                kOneWarp ? kWarp : static_cast<int>(blockDim.x)};
@@ -150,18 +150,23 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
   const float inverse_n = 1.0F / static_cast<float>(a.cols);
   Pack dweight[kPacks]{};
   Pack dbias[kPacks]{};
-  RowInput<T, kPacks, kAligned> next;
+  RowInput<T, kPacks> next;
   if (first < a.rows) place.template load<kNorm>(next, a, first);
   bool odd = false;
   for (std::int64_t row = first; row < a.rows; row += step, odd = !odd) {
-    const RowInput<T, kPacks, kAligned> now = next;
+    const RowInput<T, kPacks> now = next;
     if (row + step < a.rows) place.template load<kNorm>(next, a, row + step);
     Pack g[kPacks];  // dy * weight
     Pack xhat[kPacks];
     float2 sums{0, 0};  // of g, of g * xhat
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      const Pack weight = load_pack(a.weight, place.col(k), a.cols, kAligned);
+      Pack weight;
+      if constexpr (kAligned) {
+        weight = load_pack(a.weight, place.col(k), a.cols, true);
+      } else {
+        weight = load_any(core::DType::f32, a.weight, 0, place.col(k), a.cols);
+      }
       g[k] = now.dy[k].get();
       xhat[k] = now.x[k].get();
 #pragma unroll
@@ -187,7 +192,11 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
 #pragma unroll
         for (int i = 0; i < kPack; ++i) g[k][i] += rest[i];
       }
-      store_pack(static_cast<T*>(a.dx) + row * a.cols, place.col(k), a.cols, kAligned, g[k]);
+      if constexpr (kAligned) {
+        store_pack(static_cast<T*>(a.dx) + row * a.cols, place.col(k), a.cols, true, g[k]);
+      } else {
+        store_any(a.dtype, a.dx, row * a.cols, place.col(k), a.cols, g[k]);
+      }
     }
   }
   if constexpr (kOneWarp) {
@@ -196,36 +205,39 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
     if (thread >= kWarp) return;
   }
   constexpr int kArrays = kNorm == Norm::layer ? 2 : 1;
-  float* own = partials + std::int64_t{blockIdx.x} * kArrays * a.cols;
+  const std::int64_t own = std::int64_t{blockIdx.x} * kArrays * a.cols;
+  const auto store_sums = [&](std::int64_t at, int k, const Pack& sums) {
+    if constexpr (kAligned) {
+      store_pack(partials + at, place.col(k), a.cols, true, sums);
+    } else {
+      store_any(core::DType::f32, partials, at, place.col(k), a.cols, sums);
+    }
+  };
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
-    store_pack(own, place.col(k), a.cols, kAligned, dweight[k]);
-    if constexpr (kNorm == Norm::layer) {
-      store_pack(own + a.cols, place.col(k), a.cols, kAligned, dbias[k]);
-    }
+    store_sums(own, k, dweight[k]);
+    if constexpr (kNorm == Norm::layer) store_sums(own + a.cols, k, dbias[k]);
   }
 }
 
-/// Calls body(packs per lane, whether a row is one warp's, whether it is aligned), all as types, for the
-/// shapes that there are.
+/// Calls body(packs per lane, whether a row is one warp's), both as types, for the shapes that there are.
 template <class T, class Body>
-void with_shape(const BackwardShape& shape, bool aligned, Body&& body) {
+void with_shape(const BackwardShape& shape, Body&& body) {
   using std::integral_constant;
   using Yes = std::true_type;
   using No = std::false_type;
-  if (!aligned) return body(integral_constant<int, kLongPacks>{}, No{}, No{});
   if (shape.rows > 1) {
     if constexpr (sizeof(T) == sizeof(bf16)) {
-      if (shape.packs == 2) return body(integral_constant<int, 2>{}, Yes{}, Yes{});
-      if (shape.packs == kMostWarpPacks) return body(integral_constant<int, kMostWarpPacks>{}, Yes{}, Yes{});
+      if (shape.packs == 2) return body(integral_constant<int, 2>{}, Yes{});
+      if (shape.packs == kMostWarpPacks) return body(integral_constant<int, kMostWarpPacks>{}, Yes{});
     }
-    return body(integral_constant<int, 1>{}, Yes{}, Yes{});
+    return body(integral_constant<int, 1>{}, Yes{});
   }
   if constexpr (sizeof(T) == sizeof(float)) {
-    if (shape.packs == 1) return body(integral_constant<int, 1>{}, No{}, Yes{});
+    if (shape.packs == 1) return body(integral_constant<int, 1>{}, No{});
   }
-  if (shape.packs == 2) return body(integral_constant<int, 2>{}, No{}, Yes{});
-  return body(integral_constant<int, kLongPacks>{}, No{}, Yes{});
+  if (shape.packs == 2) return body(integral_constant<int, 2>{}, No{});
+  return body(integral_constant<int, kLongPacks>{}, No{});
 }
 
 template <Norm kNorm>
@@ -236,10 +248,13 @@ void launch_backward(Stream stream, const NormBackward& a, const char* what) {
   const BackwardShape shape(a.dtype, a.cols, aligned);
   const std::int64_t blocks = shape.blocks(a.rows);
   auto* partials = static_cast<float*>(a.workspace);
+  const auto launch = [&](auto* kernel) {
+    kernel<<<grid_size(blocks, what), shape.threads(), 0, stream>>>(a, partials);
+  };
   with_element(a.dtype, what, [&]<class T>(T) {
-    with_shape<T>(shape, aligned, [&]<class Packs, class OneWarp, class Aligned>(Packs, OneWarp, Aligned) {
-      norm_backward<kNorm, T, Packs::value, OneWarp::value, Aligned::value>
-          <<<grid_size(blocks, what), shape.threads(), 0, stream>>>(a, partials);
+    if (!aligned) return launch(norm_backward<kNorm, Unaligned, kLongPacks, false>);
+    with_shape<T>(shape, [&]<class Packs, class OneWarp>(Packs, OneWarp) {
+      launch(norm_backward<kNorm, T, Packs::value, OneWarp::value>);
     });
   });
   check_launch(what);

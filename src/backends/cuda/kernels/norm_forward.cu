@@ -7,21 +7,31 @@ namespace {
 /// 1 / sqrt(x), rounded once more than rsqrtf, which is off by two units in the last place.
 __device__ inline float inverse_root(float x) { return 1.0F / sqrtf(x); }
 
+/// x as it reads back after being stored.
+template <class T>
+__device__ float rounded_as(core::DType dtype, float x) {
+  if constexpr (!std::is_same_v<T, Unaligned>) return rounded<T>(x);
+  if (dtype == core::DType::f32) return x;
+  return dtype == core::DType::bf16 ? rounded<bf16>(x) : rounded<fp16>(x);
+}
+
 template <Norm kNorm, class T, int kPacks>
-__global__ void __launch_bounds__(kMostNormThreads) norm_forward(NormForward a, bool aligned) {
+__global__ void __launch_bounds__(kMostNormThreads) norm_forward(NormForward a) {
+  using Weight = std::conditional_t<std::is_same_v<T, Unaligned>, Unaligned, float>;
   using Part = RowPart<kPacks>;
   const std::int64_t row = blockIdx.x;
   const std::int64_t at = row * a.cols;
   Part x;
-  x.load(static_cast<const T*>(a.x) + at, a.cols, aligned);
+  x.template load<T>(a.dtype, a.x, at, a.cols);
   if (a.addend != nullptr) {
     Part y;
-    y.load(static_cast<const T*>(a.addend) + at, a.cols, aligned);
-    Part::for_each(a.cols, [&](int k, int i) { x.pack[k][i] = rounded<T>(x.pack[k][i] + y.pack[k][i]); });
-    x.store(static_cast<T*>(a.sum) + at, a.cols, aligned);
+    y.template load<T>(a.dtype, a.addend, at, a.cols);
+    Part::for_each(a.cols,
+                   [&](int k, int i) { x.pack[k][i] = rounded_as<T>(a.dtype, x.pack[k][i] + y.pack[k][i]); });
+    x.template store<T>(a.dtype, a.sum, at, a.cols);
   }
   Part weight;
-  weight.load(a.weight, a.cols, aligned);
+  weight.template load<Weight>(core::DType::f32, a.weight, 0, a.cols);
   const float n = static_cast<float>(a.cols);
   float mean = 0;
   if constexpr (kNorm == Norm::layer) {
@@ -39,10 +49,10 @@ __global__ void __launch_bounds__(kMostNormThreads) norm_forward(NormForward a, 
                  [&](int k, int i) { x.pack[k][i] = (x.pack[k][i] - mean) * rstd * weight.pack[k][i]; });
   if constexpr (kNorm == Norm::layer) {
     Part bias;
-    bias.load(a.bias, a.cols, aligned);
+    bias.template load<Weight>(core::DType::f32, a.bias, 0, a.cols);
     Part::for_each(a.cols, [&](int k, int i) { x.pack[k][i] += bias.pack[k][i]; });
   }
-  x.store(static_cast<T*>(a.y) + at, a.cols, aligned);
+  x.template store<T>(a.dtype, a.y, at, a.cols);
   if (threadIdx.x == 0) {
     if constexpr (kNorm == Norm::layer) a.mean[row] = mean;
     a.rstd[row] = rstd;
@@ -55,8 +65,9 @@ void launch_forward(Stream stream, const NormForward& a, const char* what) {
   const bool aligned = a.cols % kPack == 0 && are_aligned({a.x, a.addend, a.weight, a.bias, a.sum, a.y});
   with_element(a.dtype, what, [&]<class T>(T) {
     with_packs(a.cols, what, [&]<class Packs>(Packs) {
-      norm_forward<kNorm, T, Packs::value>
-          <<<grid_size(a.rows, what), NormShape(a.cols).threads, 0, stream>>>(a, aligned);
+      auto* kernel =
+          aligned ? norm_forward<kNorm, T, Packs::value> : norm_forward<kNorm, Unaligned, Packs::value>;
+      kernel<<<grid_size(a.rows, what), NormShape(a.cols).threads, 0, stream>>>(a);
     });
   });
   check_launch(what);

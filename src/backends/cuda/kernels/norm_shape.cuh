@@ -48,6 +48,48 @@ void with_packs(std::int64_t cols, const char* what, Body&& body) {
   }
 }
 
+/// The element type of rows that are not aligned: any, known at run time.
+struct Unaligned {};
+
+/// As load_pack and store_pack of the row that begins at element `row`, for rows that are not aligned: one
+/// function for all dtypes, since such rows are rare.
+__device__ __noinline__ inline Pack load_any(core::DType dtype, const void* from, std::int64_t row,
+                                             std::int64_t first, std::int64_t count) {
+  Pack pack;
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    const std::int64_t at = row + first + i;
+    float x = 0;
+    if (first + i >= count) {
+      x = 0;
+    } else if (dtype == core::DType::f32) {
+      x = static_cast<const float*>(from)[at];
+    } else if (dtype == core::DType::bf16) {
+      x = to_float(static_cast<const bf16*>(from)[at]);
+    } else {
+      x = to_float(static_cast<const fp16*>(from)[at]);
+    }
+    pack[i] = x;
+  }
+  return pack;
+}
+
+__device__ __noinline__ inline void store_any(core::DType dtype, void* to, std::int64_t row,
+                                              std::int64_t first, std::int64_t count, const Pack& pack) {
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    const std::int64_t at = row + first + i;
+    if (first + i >= count) return;
+    if (dtype == core::DType::f32) {
+      static_cast<float*>(to)[at] = pack[i];
+    } else if (dtype == core::DType::bf16) {
+      static_cast<bf16*>(to)[at] = from_float<bf16>(pack[i]);
+    } else {
+      static_cast<fp16*>(to)[at] = from_float<fp16>(pack[i]);
+    }
+  }
+}
+
 /// A thread's part of a row.
 template <int kPacks>
 struct RowPart {
@@ -56,15 +98,30 @@ struct RowPart {
   __device__ static std::int64_t first(int k) {
     return (std::int64_t{threadIdx.x} + std::int64_t{k} * blockDim.x) * kPack;
   }
+  /// The row begins at element `row`. T: Unaligned, or the type of `dtype`.
   template <class T>
-  __device__ void load(const T* row, std::int64_t cols, bool aligned) {
+  __device__ void load(core::DType dtype, const void* from, std::int64_t row, std::int64_t cols) {
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k) pack[k] = load_pack(row, first(k), cols, aligned);
+    for (int k = 0; k < kPacks; ++k) {
+      if constexpr (std::is_same_v<T, Unaligned>) {
+        pack[k] = load_any(dtype, from, row, first(k), cols);
+      } else {
+        RawPack<T> raw{};
+        if (first(k) < cols) raw = load_raw(static_cast<const T*>(from) + row + first(k));
+        pack[k] = unpack(raw);
+      }
+    }
   }
   template <class T>
-  __device__ void store(T* row, std::int64_t cols, bool aligned) const {
+  __device__ void store(core::DType dtype, void* to, std::int64_t row, std::int64_t cols) const {
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k) store_pack(row, first(k), cols, aligned, pack[k]);
+    for (int k = 0; k < kPacks; ++k) {
+      if constexpr (std::is_same_v<T, Unaligned>) {
+        store_any(dtype, to, row, first(k), cols, pack[k]);
+      } else {
+        if (first(k) < cols) store_whole(static_cast<T*>(to) + row + first(k), pack[k]);
+      }
+    }
   }
   /// f(element number in the thread's part, its column)
   template <class F>

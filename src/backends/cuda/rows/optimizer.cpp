@@ -4,11 +4,19 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cuda/kernels/loss_scale.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
+#include "program/update.h"
 
 namespace rooflm::backends::cuda {
+
+/// kernels/loss_scale.cu: hyper' = hyper with the inverse of the state's scale in the last place, or 0 when
+/// norm is not finite; norm' = norm / scale; the state goes on as program/loss_scale.h says. hyper, hyper'
+/// fp32 [4]; norm, norm' fp32 [1]; state fp32 [kLossScaleState]. Only submits; throws std::runtime_error when
+/// the launch is refused.
+void launch_loss_scale(Stream stream, const float* hyper, const float* norm, float* state,
+                       float* scaled_hyper, float* true_norm);
+
 namespace {
 
 using core::DType;
@@ -25,14 +33,18 @@ bool is_gradient(const OpView& v, std::size_t input) {
   return v.in(input).dtype == DType::f32 || v.in(input).dtype == DType::bf16;
 }
 
-/// Whether an update of `stride` inputs per tensor has dtypes and sizes that the kernels take.
-bool fits(const OpView& v, std::size_t stride) {
+/// Whether an update has dtypes and sizes that the kernels take.
+bool fits(const OpView& v) {
   constexpr std::int64_t kPlaneUnit = 8;
-  if (!v.inputs_are({0, 1}, DType::f32)) return false;
-  for (std::size_t i = 2; i < v.op.inputs.size(); ++i) {
-    const std::size_t operand = (i - 2) % stride;
-    if (operand == 1 ? !is_gradient(v, i) : v.in(i).dtype != DType::f32) return false;
-    if (operand == 0 && v.in(i).halved && v.in(i).shape.numel() % kPlaneUnit != 0) return false;
+  const program::UpdateOperands at(v.op);
+  if (!v.inputs_are({at.kHyper, at.kNorm}, DType::f32)) return false;
+  for (std::size_t i = 0; i < at.count(); ++i) {
+    const program::Tensor& weight = v.in(at.weight_in(i));
+    if (weight.dtype != DType::f32 || !is_gradient(v, at.gradient_in(i))) return false;
+    if (weight.halved && weight.shape.numel() % kPlaneUnit != 0) return false;
+    for (std::size_t k = 0; k < at.moments(); ++k) {
+      if (!v.inputs_are({at.moment_in(i, k)}, DType::f32)) return false;
+    }
   }
   return true;
 }
@@ -44,27 +56,24 @@ std::vector<std::int64_t> sizes_of(const std::vector<NormedTensor>& tensors) {
 }
 
 /// What adamw and sgd share: the list of tensors with their operands' places.
-struct Update {
-  std::size_t inputs_each, outputs_each;
+struct Update : program::UpdateOperands {
   std::vector<UpdatedTensor> shapes;  ///< without addresses
-  bool has_copies, runs_beside;
+  bool runs_beside;
   UpdateStep step;
 
-  Update(const OpView& v, std::size_t inputs, std::size_t outputs)
-      : inputs_each(inputs),
-        outputs_each(outputs),
-        has_copies(v.op.attrs.flag("copies")),
+  explicit Update(const OpView& v)
+      : UpdateOperands(v.op),
         runs_beside(v.op.lane == program::Lane::background),
         step{.max_norm = v.number("max_norm"),
              .weight_decay = v.number("weight_decay"),
              .scaled = v.op.attrs.flag("scaled")} {
-    for (std::size_t i = 2; i < v.op.inputs.size(); i += inputs) {
-      shapes.push_back({.count = v.in(i).shape.numel(),
-                        .is_halved = v.in(i).halved,
-                        .has_bf16_gradient = v.in(i + 1).dtype == DType::bf16});
-    }
-    for (std::size_t i = outputs * shapes.size(); i < v.op.outputs.size(); ++i) {
-      if (v.op.outputs[i] != program::kNone) step.copy_dtype = v.out(i).dtype;
+    for (std::size_t i = 0; i < count(); ++i) {
+      const program::Tensor& weight = v.in(weight_in(i));
+      shapes.push_back({.count = weight.shape.numel(),
+                        .is_halved = weight.halved,
+                        .has_bf16_gradient = v.in(gradient_in(i)).dtype == DType::bf16});
+      const bool is_copied = has_copies() && v.op.outputs.at(copy_out(i)) != program::kNone;
+      if (is_copied) step.copy_dtype = v.out(copy_out(i)).dtype;
     }
   }
 
@@ -79,8 +88,8 @@ struct Update {
   }
   [[nodiscard]] UpdateStep step_of(const KernelArgs& args) const {
     UpdateStep bound = step;
-    bound.hyper = floats(args.in[0]);
-    bound.norm = floats(args.in[1]);
+    bound.hyper = floats(args.in[kHyper]);
+    bound.norm = floats(args.in[kNorm]);
     return bound;
   }
   [[nodiscard]] std::vector<UpdatedTensor> tensors_of(const KernelArgs& args) const {
@@ -88,13 +97,11 @@ struct Update {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       UpdatedTensor& tensor = tensors[i];
       tensor = shapes[i];
-      tensor.parameter = args.out[outputs_each * i];
-      tensor.gradient = args.in[2 + inputs_each * i + 1];
-      if (outputs_each > 1) {
-        tensor.moment1 = floats(args.out[outputs_each * i + 1]);
-        tensor.moment2 = floats(args.out[outputs_each * i + 2]);
-      }
-      if (has_copies && !tensor.is_halved) tensor.copy = args.out[outputs_each * shapes.size() + i];
+      tensor.parameter = args.out[weight_out(i)];
+      tensor.gradient = args.in[gradient_in(i)];
+      if (moments() > 0) tensor.moment1 = floats(args.out[moment_out(i, 0)]);
+      if (moments() > 1) tensor.moment2 = floats(args.out[moment_out(i, 1)]);
+      if (has_copies() && !tensor.is_halved) tensor.copy = args.out[copy_out(i)];
     }
     return tensors;
   }
@@ -130,10 +137,8 @@ Kernel make_loss_scale(const OpView& v) {
 }
 
 Kernel make_adamw(const OpView& v) {
-  constexpr std::size_t kInputs = 4;
-  constexpr std::size_t kOutputs = 3;
-  if (!fits(v, kInputs)) return {};
-  Update update(v, kInputs, kOutputs);
+  if (!fits(v)) return {};
+  Update update(v);
   update.step.beta1 = v.number("beta1");
   update.step.beta2 = v.number("beta2");
   update.step.eps = v.number("eps");
@@ -145,9 +150,8 @@ Kernel make_adamw(const OpView& v) {
 }
 
 Kernel make_sgd(const OpView& v) {
-  constexpr std::size_t kInputs = 2;
-  if (!fits(v, kInputs)) return {};
-  const Update update(v, kInputs, 1);
+  if (!fits(v)) return {};
+  const Update update(v);
   return {[context = v.context, update](const KernelArgs& args) {
             launch_sgd(update.stream(*context), update.step_of(args), update.tensors_of(args));
           },

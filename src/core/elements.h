@@ -1,0 +1,40 @@
+// Elements of tensors as C++ types, and arrays of them converted to the type that is computed in.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+
+#include "core/dtype.h"
+#include "core/f16.h"
+
+namespace rooflm::core {
+
+/// Calls body(T{}) with the type of the elements of a floating dtype, and returns what it returns. Throws
+/// std::logic_error for integers.
+template <class Body>
+decltype(auto) with_float_type(DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::f64:
+      return body(double{});
+    case DType::f32:
+      return body(float{});
+    case DType::bf16:
+      return body(Bf16{});
+    case DType::f16:
+      return body(F16{});
+    case DType::i32:
+      break;
+  }
+  throw std::logic_error("integers are no floating type");
+}
+
+/// to[i] = the element `offset` + i of `from`, which has elements of `dtype`, for i < count. C: float or
+/// double.
+template <class C>
+void load_elements(DType dtype, const void* from, std::int64_t offset, C* to, std::int64_t count);
+
+/// The element `offset` + i of `to` = from[i], rounded to nearest even, for i < count.
+template <class C>
+void store_elements(const C* from, DType dtype, void* to, std::int64_t offset, std::int64_t count);
+
+}  // namespace rooflm::core
