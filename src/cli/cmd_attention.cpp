@@ -1,5 +1,4 @@
 // rooflm attention: times attention alone, over kinds and shapes.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -77,11 +76,11 @@ int run(const AttentionOptions& options, const MicroOptions& micro) {
 
 }  // namespace
 
-Body declare_attention(CLI::App& app) {
+Body declare_attention(CommandLine& line) {
   auto options = std::make_shared<AttentionOptions>();
   auto micro = std::make_shared<MicroOptions>("0.5");
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
-    app.add_option(name, value, text)->type_name(type)->capture_default_str();
+    line.add_option(name, value, text).type_name(type).show_default();
   };
   add("--device", options->device, "cpu|cuda[:N]", "What runs it");
   add("--engine", options->engine, "eager|fused", "Kernels and memory policy");
@@ -92,8 +91,8 @@ Body declare_attention(CLI::App& app) {
   add("--kv-heads", options->kv_heads, "K", "Key/value heads (default: as many as query heads)");
   add("--head-dim", options->head_dim, "D", "Elements of a head");
   add("--seq", options->seq, "T", "Positions of a sequence");
-  micro->add_to(app);
-  app.footer(
+  micro->add_to(line);
+  line.footer(
       "Causal self-attention on packed q, k, v, without projections. Names and sizes take lists and ranges\n"
       "(--seq 1024,4096), which multiply into a sweep. Exit code 4 when every row is out of memory.\n\n"
       "Example: rooflm attention --device cuda --dtype bf16 --batch 8 --head-dim 64,128 --seq 1024,16384");

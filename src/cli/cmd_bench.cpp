@@ -1,5 +1,4 @@
 // rooflm bench: times forward, backward, optimizer and the whole step over a sweep.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -114,36 +113,37 @@ int run(const Options& options) {
 
 }  // namespace
 
-Body declare_bench(CLI::App& app) {
+Body declare_bench(CommandLine& line) {
   auto options = std::make_shared<Options>();
-  options->config.add_to(app);
-  app.add_option("--steps", options->steps, "Timed steps (default: 10; with --precision at most, 200)")
-      ->type_name("N")
-      ->group("Measuring");
-  app.add_option("--precision", options->precision,
-                 "Stop when the 95% interval of the median step is within so many percent of it to each side")
-      ->type_name("PERCENT")
-      ->group("Measuring");
-  app.add_option("--max-seconds", options->max_seconds,
-                 "With --precision: stop after so many seconds of steps")
-      ->type_name("S")
-      ->capture_default_str()
-      ->group("Measuring");
-  app.add_option("--memory-limit", options->memory_limit,
-                 "Larger configurations become rows with status oom: 8GB, 8GiB (default: what is free)")
-      ->type_name("SIZE")
-      ->group("Measuring");
-  app.add_flag("--no-peak", options->no_peak, "Do not measure the matrix-product rate (no of_peak, no MFU)")
-      ->group("Measuring");
-  app.add_option("--format", options->format, "JSON and CSV carry every value in full")
-      ->type_name(kFormats)
-      ->capture_default_str()
-      ->group("Measuring");
-  app.add_option("-o,--output", options->record,
-                 "Keep the samples in this run record, for report and compare")
-      ->type_name("FILE.rooflm");
-  app.add_flag("--overwrite", options->overwrite, "Replace a record of that name");
-  app.footer(
+  options->config.add_to(line);
+  line.add_option("--steps", options->steps, "Timed steps (default: 10; with --precision at most, 200)")
+      .type_name("N")
+      .group("Measuring");
+  line.add_option(
+          "--precision", options->precision,
+          "Stop when the 95% interval of the median step is within so many percent of it to each side")
+      .type_name("PERCENT")
+      .group("Measuring");
+  line.add_option("--max-seconds", options->max_seconds,
+                  "With --precision: stop after so many seconds of steps")
+      .type_name("S")
+      .show_default()
+      .group("Measuring");
+  line.add_option("--memory-limit", options->memory_limit,
+                  "Larger configurations become rows with status oom: 8GB, 8GiB (default: what is free)")
+      .type_name("SIZE")
+      .group("Measuring");
+  line.add_flag("--no-peak", options->no_peak, "Do not measure the matrix-product rate (no of_peak, no MFU)")
+      .group("Measuring");
+  line.add_option("--format", options->format, "JSON and CSV carry every value in full")
+      .type_name(kFormats)
+      .show_default()
+      .group("Measuring");
+  line.add_option("-o,--output", options->record,
+                  "Keep the samples in this run record, for report and compare")
+      .type_name("FILE.rooflm");
+  line.add_flag("--overwrite", options->overwrite, "Replace a record of that name");
+  line.footer(
       "Options of the groups Model and Run take lists (--seq 128,256) and ranges (--seq 64:1536:64), which\n"
       "multiply into a sweep. Random tokens and weights, no data needed.\n"
       "MFU = (6 N + 12 L C T) tokens/s / peak; of_peak = matrix-product FLOP of the program / median step\n"

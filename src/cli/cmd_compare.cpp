@@ -1,5 +1,4 @@
 // rooflm compare: two records, what got faster or slower.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -145,32 +144,32 @@ int run(const Options& options) {
 
 }  // namespace
 
-Body declare_compare(CLI::App& app) {
+Body declare_compare(CommandLine& line) {
   auto options = std::make_shared<Options>();
-  app.add_option("a", options->a, "The run record to compare with, or several of the same program")
-      ->type_name("FILE[,FILE...]|DIR")
-      ->required();
-  app.add_option("b", options->b, "What may be faster or slower, likewise")
-      ->type_name("FILE[,FILE...]|DIR")
-      ->required();
-  app.add_option("--same", options->same, "Changes of less are none: SAME when the interval lies within")
-      ->type_name("SHARE")
-      ->capture_default_str();
-  app.add_option("--confidence", options->confidence, "Of the intervals; the rest is the level of the tests")
-      ->type_name("SHARE")
-      ->capture_default_str();
-  app.add_option(
-         "--restart", options->restart,
-         "What starting a program anew may change by itself, with less than four runs on a side (default: "
-         "50% on processors, 3% on GPUs)")
-      ->type_name("SHARE");
-  app.add_option("--fail-slower", options->fail_slower,
-                 "Exit code 1 when a whole step is slower by more, all of its interval, or no longer runs")
-      ->type_name("SHARE");
-  app.add_option("--format", options->format, "JSON and CSV carry every number in full, in seconds")
-      ->type_name(kFormats)
-      ->capture_default_str();
-  app.footer(
+  line.add_option("a", options->a, "The run record to compare with, or several of the same program")
+      .type_name("FILE[,FILE...]|DIR")
+      .required();
+  line.add_option("b", options->b, "What may be faster or slower, likewise")
+      .type_name("FILE[,FILE...]|DIR")
+      .required();
+  line.add_option("--same", options->same, "Changes of less are none: SAME when the interval lies within")
+      .type_name("SHARE")
+      .show_default();
+  line.add_option("--confidence", options->confidence, "Of the intervals; the rest is the level of the tests")
+      .type_name("SHARE")
+      .show_default();
+  line.add_option(
+          "--restart", options->restart,
+          "What starting a program anew may change by itself, with less than four runs on a side (default: "
+          "50% on processors, 3% on GPUs)")
+      .type_name("SHARE");
+  line.add_option("--fail-slower", options->fail_slower,
+                  "Exit code 1 when a whole step is slower by more, all of its interval, or no longer runs")
+      .type_name("SHARE");
+  line.add_option("--format", options->format, "JSON and CSV carry every number in full, in seconds")
+      .type_name(kFormats)
+      .show_default();
+  line.footer(
       "Runs are matched by configuration: model, sizes, engine, attention, device, dtype, recompute. Two "
       "records of\n"
       "one run each are compared whatever they ran, and what differs is said. Steps of one run are alike in "

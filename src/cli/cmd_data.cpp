@@ -1,5 +1,4 @@
 // rooflm data prepare and data info: token shards from text, and what they hold.
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 
@@ -124,44 +123,42 @@ int run_info(const std::vector<std::string>& paths, const std::string& format_na
 
 }  // namespace
 
-Body declare_data_prepare(CLI::App& app) {
+Body declare_data_prepare(CommandLine& line) {
   auto a = std::make_shared<PrepareArguments>();
-  app.add_option("inputs", a->inputs, "Text files, and folders of them")->type_name("PATH")->required();
-  app.add_option("-o,--output", a->output, "Directory to write; made when missing")
-      ->type_name("DIR")
-      ->required();
-  app.add_option("--tokenizer", a->tokenizer,
-                 "tokenizer.json, vocab.json, or a directory of them (default: learn one from the text)")
-      ->type_name("PATH");
-  app.add_option("--vocab", a->vocab, "Vocabulary size when a tokenizer is learned")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--val-fraction", a->val_fraction, "Share of the bytes for validation, below 1")
-      ->type_name("X")
-      ->capture_default_str();
-  app.add_option("--seed", a->seed, "Of the choice of validation documents")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--shard-tokens", a->shard_tokens, "Most tokens of one shard")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--threads", a->threads, "Threads (0: one per core)")->type_name("N")->capture_default_str();
-  app.add_flag("--overwrite", a->overwrite, "Replace prepared data that the directory already holds");
-  app.add_option("--format", a->format, "Of the summary")->type_name(kFormats)->capture_default_str();
-  app.footer("Example: rooflm data prepare texts/ -o data/ --vocab 8192");
+  line.add_option("inputs", a->inputs, "Text files, and folders of them").type_name("PATH").required();
+  line.add_option("-o,--output", a->output, "Directory to write; made when missing")
+      .type_name("DIR")
+      .required();
+  line.add_option("--tokenizer", a->tokenizer,
+                  "tokenizer.json, vocab.json, or a directory of them (default: learn one from the text)")
+      .type_name("PATH");
+  line.add_option("--vocab", a->vocab, "Vocabulary size when a tokenizer is learned")
+      .type_name("N")
+      .show_default();
+  line.add_option("--val-fraction", a->val_fraction, "Share of the bytes for validation, below 1")
+      .type_name("X")
+      .show_default();
+  line.add_option("--seed", a->seed, "Of the choice of validation documents").type_name("N").show_default();
+  line.add_option("--shard-tokens", a->shard_tokens, "Most tokens of one shard")
+      .type_name("N")
+      .show_default();
+  line.add_option("--threads", a->threads, "Threads (0: one per core)").type_name("N").show_default();
+  line.add_flag("--overwrite", a->overwrite, "Replace prepared data that the directory already holds");
+  line.add_option("--format", a->format, "Of the summary").type_name(kFormats).show_default();
+  line.footer("Example: rooflm data prepare texts/ -o data/ --vocab 8192");
   return [a] { return run_prepare(*a); };
 }
 
-Body declare_data_info(CLI::App& app) {
+Body declare_data_info(CommandLine& line) {
   auto paths = std::make_shared<std::vector<std::string>>();
   auto format = std::make_shared<std::string>("table");
-  app.add_option("path", *paths, "A shard (.bin) or a directory made by data prepare")
-      ->type_name("PATH")
-      ->required();
-  app.add_option("--format", *format, "JSON carries every number in full")
-      ->type_name(kFormats)
-      ->capture_default_str();
-  app.footer("Example: rooflm data info data/train_000000.bin");
+  line.add_option("path", *paths, "A shard (.bin) or a directory made by data prepare")
+      .type_name("PATH")
+      .required();
+  line.add_option("--format", *format, "JSON carries every number in full")
+      .type_name(kFormats)
+      .show_default();
+  line.footer("Example: rooflm data info data/train_000000.bin");
   return [paths, format] { return run_info(*paths, *format); };
 }
 

@@ -1,5 +1,4 @@
 // rooflm data train-tokenizer, tokenize and decode: between text and token ids.
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <iostream>
 #include <iterator>
@@ -73,42 +72,42 @@ int run_train(const std::vector<std::string>& inputs, const std::string& output,
   return 0;
 }
 
-void add_tokenizer(CLI::App& app, TextArguments& arguments) {
-  app.add_option("--tokenizer", arguments.tokenizer, "tokenizer.json, vocab.json, or a directory of them")
-      ->type_name("PATH")
-      ->required();
+void add_tokenizer(CommandLine& line, TextArguments& arguments) {
+  line.add_option("--tokenizer", arguments.tokenizer, "tokenizer.json, vocab.json, or a directory of them")
+      .type_name("PATH")
+      .required();
 }
 
 }  // namespace
 
-Body declare_data_tokenize(CLI::App& app) {
+Body declare_data_tokenize(CommandLine& line) {
   auto a = std::make_shared<TextArguments>();
-  add_tokenizer(app, *a);
-  app.add_option("file", a->file, "Text (default: standard input)")->type_name("FILE");
-  app.add_flag("--special", a->special, "Names of special tokens stand for the tokens");
-  app.footer("Prints the ids on one line.\n\nExample: echo hello | rooflm data tokenize --tokenizer data/");
+  add_tokenizer(line, *a);
+  line.add_option("file", a->file, "Text (default: standard input)").type_name("FILE");
+  line.add_flag("--special", a->special, "Names of special tokens stand for the tokens");
+  line.footer("Prints the ids on one line.\n\nExample: echo hello | rooflm data tokenize --tokenizer data/");
   return [a] { return run_tokenize(*a); };
 }
 
-Body declare_data_decode(CLI::App& app) {
+Body declare_data_decode(CommandLine& line) {
   auto a = std::make_shared<TextArguments>();
-  add_tokenizer(app, *a);
-  app.add_option("file", a->file, "Ids between spaces or commas (default: standard input)")
-      ->type_name("FILE");
-  app.footer("Example: echo 31373 995 | rooflm data decode --tokenizer gpt2/");
+  add_tokenizer(line, *a);
+  line.add_option("file", a->file, "Ids between spaces or commas (default: standard input)")
+      .type_name("FILE");
+  line.footer("Example: echo 31373 995 | rooflm data decode --tokenizer gpt2/");
   return [a] { return run_decode(*a); };
 }
 
-Body declare_data_train_tokenizer(CLI::App& app) {
+Body declare_data_train_tokenizer(CommandLine& line) {
   auto inputs = std::make_shared<std::vector<std::string>>();
   auto output = std::make_shared<std::string>();
   auto vocab = std::make_shared<std::string>("4096");
-  app.add_option("inputs", *inputs, "Text files")->type_name("FILE")->required();
-  app.add_option("-o,--output", *output, "The tokenizer.json to write")->type_name("FILE")->required();
-  app.add_option("--vocab", *vocab, "Vocabulary size: bytes, merges and special tokens")
-      ->type_name("N")
-      ->capture_default_str();
-  app.footer("Example: rooflm data train-tokenizer book.txt -o tokenizer.json --vocab 8192");
+  line.add_option("inputs", *inputs, "Text files").type_name("FILE").required();
+  line.add_option("-o,--output", *output, "The tokenizer.json to write").type_name("FILE").required();
+  line.add_option("--vocab", *vocab, "Vocabulary size: bytes, merges and special tokens")
+      .type_name("N")
+      .show_default();
+  line.footer("Example: rooflm data train-tokenizer book.txt -o tokenizer.json --vocab 8192");
   return [inputs, output, vocab] { return run_train(*inputs, *output, *vocab); };
 }
 

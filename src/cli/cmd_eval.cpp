@@ -1,5 +1,4 @@
 // rooflm eval: the loss of a model on token shards.
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -97,20 +96,20 @@ int run(const Options& options) {
 
 }  // namespace
 
-Body declare_eval(CLI::App& app) {
+Body declare_eval(CommandLine& line) {
   auto options = std::make_shared<Options>();
-  options->inference.add_to(app);
-  app.add_option("--data", options->data, "Shards, or a directory made by data prepare (its validation part)")
-      ->type_name("SHARD...|DIR")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->delimiter(',');
-  app.add_option("--batch", options->batch, "Sequences per batch, B")->type_name("N")->capture_default_str();
-  app.add_option("--seq", options->seq, "Tokens per sequence, T")->type_name("N")->capture_default_str();
-  app.add_option("--batches", options->batches, "Most batches to evaluate (default: all)")->type_name("N");
-  app.add_option("--format", options->format, "JSON and CSV carry every number in full")
-      ->type_name(kFormats)
-      ->capture_default_str();
-  app.footer(
+  options->inference.add_to(line);
+  line.add_option("--data", options->data,
+                  "Shards, or a directory made by data prepare (its validation part)")
+      .type_name("SHARD...|DIR")
+      .list();
+  line.add_option("--batch", options->batch, "Sequences per batch, B").type_name("N").show_default();
+  line.add_option("--seq", options->seq, "Tokens per sequence, T").type_name("N").show_default();
+  line.add_option("--batches", options->batches, "Most batches to evaluate (default: all)").type_name("N");
+  line.add_option("--format", options->format, "JSON and CSV carry every number in full")
+      .type_name(kFormats)
+      .show_default();
+  line.footer(
       "Each shard is walked in consecutive windows of B * T tokens, targets one token further; what is left\n"
       "at its end is not used. loss is the mean cross-entropy of all tokens in nats.\n\n"
       "Example: rooflm eval --model out/ --data data/val_000000.bin --batch 8 --seq 256");

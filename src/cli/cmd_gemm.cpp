@@ -1,5 +1,4 @@
 // rooflm gemm: times matrix products, cut up in different ways.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -122,11 +121,11 @@ int run(const GemmOptions& options, const MicroOptions& micro) {
 
 }  // namespace
 
-Body declare_gemm(CLI::App& app) {
+Body declare_gemm(CommandLine& line) {
   auto options = std::make_shared<GemmOptions>();
   auto micro = std::make_shared<MicroOptions>("0.3");
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
-    app.add_option(name, value, text)->type_name(type)->capture_default_str();
+    line.add_option(name, value, text).type_name(type).show_default();
   };
   add("--device", options->device, "cpu|cuda[:N]", "What runs it");
   add("--dtype", options->dtype, "fp32|tf32|bf16|fp16", "Of operands and results");
@@ -136,14 +135,14 @@ Body declare_gemm(CLI::App& app) {
   add("--n", options->n, "N", "Columns of the result, instead of --size");
   add("--k", options->k, "K", "Length of the sums, instead of --size");
   add("--count", options->count, "N", "Products");
-  app.add_flag("--trans-b", options->trans_b, "The right operand is stored transposed, [n, k]");
+  line.add_flag("--trans-b", options->trans_b, "The right operand is stored transposed, [n, k]");
   add("--qk-of", options->qk_of, "MODEL",
       "Instead: the scores q k^T of a preset, one per sequence and key head");
   add("--phase", options->phase, "training|decoding", "With --qk-of: T positions against T, or one");
   add("--batch", options->batch, "B", "With --qk-of: sequences");
   add("--seq", options->seq, "T", "With --qk-of: positions");
-  micro->add_to(app);
-  app.footer(
+  micro->add_to(line);
+  line.footer(
       "Names and sizes take lists and ranges (--size 256,1024), which multiply into a sweep. Exit code 4 "
       "when\n"
       "every row is out of memory.\n\n"

@@ -1,5 +1,4 @@
 // rooflm generate: text from a model.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -76,31 +75,29 @@ int run(const Options& options) {
 
 }  // namespace
 
-Body declare_generate(CLI::App& app) {
+Body declare_generate(CommandLine& line) {
   auto o = std::make_shared<Options>();
-  o->inference.add_to(app);
-  app.add_option("--prompt", o->prompt, "Text to continue (default: the end-of-text token)")
-      ->type_name("TEXT");
-  app.add_option("--tokens", o->tokens, "Most tokens to produce")->type_name("N")->capture_default_str();
-  app.add_option("--temperature", o->temperature, "Divides the logits (0: always the most likely token)")
-      ->type_name("X")
-      ->capture_default_str();
-  app.add_option("--top-k", o->top_k, "Only the N most likely tokens (0: all)")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--top-p", o->top_p, "Only the most likely tokens that together reach this probability")
-      ->type_name("X")
-      ->capture_default_str();
-  app.add_option("--seed", o->seed, "The same seed gives the same text")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--window", o->window,
-                 "Tokens that the model sees at most (default: what it was trained with)")
-      ->type_name("N");
-  app.add_flag("--ignore-eot", o->ignore_eot, "Go on after the end-of-text token");
-  app.add_option("--tokenizer", o->tokenizer, "tokenizer.json or a directory (default: in --model)")
-      ->type_name("PATH");
-  app.footer(
+  o->inference.add_to(line);
+  line.add_option("--prompt", o->prompt, "Text to continue (default: the end-of-text token)")
+      .type_name("TEXT");
+  line.add_option("--tokens", o->tokens, "Most tokens to produce").type_name("N").show_default();
+  line.add_option("--temperature", o->temperature, "Divides the logits (0: always the most likely token)")
+      .type_name("X")
+      .show_default();
+  line.add_option("--top-k", o->top_k, "Only the N most likely tokens (0: all)")
+      .type_name("N")
+      .show_default();
+  line.add_option("--top-p", o->top_p, "Only the most likely tokens that together reach this probability")
+      .type_name("X")
+      .show_default();
+  line.add_option("--seed", o->seed, "The same seed gives the same text").type_name("N").show_default();
+  line.add_option("--window", o->window,
+                  "Tokens that the model sees at most (default: what it was trained with)")
+      .type_name("N");
+  line.add_flag("--ignore-eot", o->ignore_eot, "Go on after the end-of-text token");
+  line.add_option("--tokenizer", o->tokenizer, "tokenizer.json or a directory (default: in --model)")
+      .type_name("PATH");
+  line.footer(
       "Prints the prompt and what follows it. The whole window is computed anew for every token.\n\n"
       "Example: rooflm generate --model out/ --prompt \"Once upon a time\" --tokens 100 --top-k 40");
   return [o] { return run(*o); };

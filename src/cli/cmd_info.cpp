@@ -1,5 +1,4 @@
 // rooflm info: the machine, the devices, what is available here and why not.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <utility>
 
@@ -30,12 +29,12 @@ int run(const std::string& format_name) {
 
 }  // namespace
 
-Body declare_info(CLI::App& app) {
+Body declare_info(CommandLine& line) {
   auto format = std::make_shared<std::string>("table");
-  app.add_option("--format", *format, "JSON carries every number in full")
-      ->type_name(kFormats)
-      ->capture_default_str();
-  app.footer("Example: rooflm info --format json");
+  line.add_option("--format", *format, "JSON carries every number in full")
+      .type_name(kFormats)
+      .show_default();
+  line.footer("Example: rooflm info --format json");
   return [format] { return run(*format); };
 }
 

@@ -1,5 +1,4 @@
 // rooflm peaks: measures what this machine can do at best.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -130,27 +129,25 @@ int run(const Options& options) {
 
 }  // namespace
 
-Body declare_peaks(CLI::App& app) {
+Body declare_peaks(CommandLine& line) {
   auto options = std::make_shared<Options>();
-  app.add_option("--device", options->device, "What to measure")
-      ->type_name("cpu|cuda[:N]")
-      ->capture_default_str();
-  app.add_option("--dtype", options->dtype,
-                 "Of the matrix products; a list (default: all that the device has)")
-      ->type_name("fp32|tf32|bf16|fp16|fp64");
-  app.add_option("--threads", options->threads, "A list (default: 1 and one per core)")->type_name("N");
-  app.add_option(
-         "--seconds", options->seconds,
-         "Least time for each row and product size, in seconds; nothing kept is used, nothing is kept")
-      ->type_name("S");
-  app.add_option("-o,--output", options->record, "Keep the ceilings in this run record")
-      ->type_name("FILE.rooflm");
-  app.add_flag("--overwrite", options->overwrite, "Replace a record of that name");
-  app.add_flag("--remeasure", options->remeasure, "Measure again instead of taking what is kept");
-  app.add_option("--format", options->format, "JSON and CSV are in flop/s and byte/s")
-      ->type_name(kFormats)
-      ->capture_default_str();
-  app.footer(
+  line.add_option("--device", options->device, "What to measure").type_name("cpu|cuda[:N]").show_default();
+  line.add_option("--dtype", options->dtype,
+                  "Of the matrix products; a list (default: all that the device has)")
+      .type_name("fp32|tf32|bf16|fp16|fp64");
+  line.add_option("--threads", options->threads, "A list (default: 1 and one per core)").type_name("N");
+  line.add_option(
+          "--seconds", options->seconds,
+          "Least time for each row and product size, in seconds; nothing kept is used, nothing is kept")
+      .type_name("S");
+  line.add_option("-o,--output", options->record, "Keep the ceilings in this run record")
+      .type_name("FILE.rooflm");
+  line.add_flag("--overwrite", options->overwrite, "Replace a record of that name");
+  line.add_flag("--remeasure", options->remeasure, "Measure again instead of taking what is kept");
+  line.add_option("--format", options->format, "JSON and CSV are in flop/s and byte/s")
+      .type_name(kFormats)
+      .show_default();
+  line.footer(
       "Rates are medians with a confidence interval. Keep the machine idle meanwhile. They are kept under\n"
       "$XDG_CACHE_HOME/rooflm (or ~/.cache/rooflm) for this processor, its threads, the GPU and this "
       "version.\n\n"

@@ -1,5 +1,4 @@
 // rooflm profile: one step taken apart.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <utility>
 
@@ -33,12 +32,12 @@ int run(const Options& options) {
 
 }  // namespace
 
-Body declare_profile(CLI::App& app) {
+Body declare_profile(CommandLine& line) {
   auto options = std::make_shared<Options>();
-  options->config.add_to(app);
-  options->profile.add_to(app);
-  options->output.add_to(app);
-  app.footer(
+  options->config.add_to(line);
+  options->profile.add_to(line);
+  options->output.add_to(line);
+  line.footer(
       "Steps run in pairs, one plain and one observed: end-to-end times are those of plain steps, the parts\n"
       "those of observed ones, and what observing costs is printed. Time at the roof is a lower bound from\n"
       "ceilings measured on this machine; share = time at the roof / measured time.\n"

@@ -1,5 +1,4 @@
 // rooflm program: prints the ops of a step at any stage of the recipe.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -51,7 +50,8 @@ std::string format_tables(const Options& options, Format format, const PlannedPr
   if (!options.totals) text += format_table(op_table(planned, options.scope, kernels), format);
   if (format == Format::csv) return options.totals ? format_table(block_table(planned), format) : text;
   for (const Table& table : {block_table(planned), phase_table(planned), memory_table(planned)}) {
-    text += (text.empty() ? "" : "\n") + format_table(table, format);
+    if (!text.empty()) text += '\n';
+    text += format_table(table, format);
   }
   return text;
 }
@@ -74,25 +74,26 @@ int run(const Options& options) {
 
 }  // namespace
 
-Body declare_program(CLI::App& app) {
+Body declare_program(CommandLine& line) {
   auto options = std::make_shared<Options>();
-  options->config.add_to(app);
-  app.add_option("--stage", options->stage,
-                 "Stop after this rewrite of the recipe (default: the last one, what the engine runs)")
-      ->type_name("forward|lowered|differentiated|recomputed|optimizer|cast|fused")
-      ->group("Output");
-  app.add_flag("--inference", options->inference, "The forward pass that ends in logits, not a training step")
-      ->group("Output");
-  app.add_option("--scope", options->scope, "Only list ops whose scope begins so, such as h.0/attention")
-      ->type_name("PREFIX")
-      ->group("Output");
-  app.add_flag("--totals", options->totals, "Only the totals by block and phase, and the memory")
-      ->group("Output");
-  app.add_option("--format", options->format, "csv lists the ops (with --totals: the blocks)")
-      ->type_name(kFormats)
-      ->capture_default_str()
-      ->group("Output");
-  app.footer(
+  options->config.add_to(line);
+  line.add_option("--stage", options->stage,
+                  "Stop after this rewrite of the recipe (default: the last one, what the engine runs)")
+      .type_name("forward|lowered|differentiated|recomputed|optimizer|cast|fused")
+      .group("Output");
+  line.add_flag("--inference", options->inference,
+                "The forward pass that ends in logits, not a training step")
+      .group("Output");
+  line.add_option("--scope", options->scope, "Only list ops whose scope begins so, such as h.0/attention")
+      .type_name("PREFIX")
+      .group("Output");
+  line.add_flag("--totals", options->totals, "Only the totals by block and phase, and the memory")
+      .group("Output");
+  line.add_option("--format", options->format, "csv lists the ops (with --totals: the blocks)")
+      .type_name(kFormats)
+      .show_default()
+      .group("Output");
+  line.footer(
       "Nothing is allocated or run: models of any size can be looked at. FLOPs: a multiply-add is 2, causal\n"
       "attention counts in full. Bytes: every input read once, every output written once. Lifetimes are\n"
       "indices of ops. Kernels are those that the device of this machine takes, \"-\" where it is not "

@@ -1,7 +1,6 @@
 // rooflm report: tables, pictures and the page of records.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,27 +50,27 @@ std::string views_help() {
 
 }  // namespace
 
-Body declare_report(CLI::App& app) {
+Body declare_report(CommandLine& line) {
   auto options = std::make_shared<Options>();
-  app.add_option("file", options->files, "Run records")->type_name("FILE")->required();
-  app.add_option("--view", options->views,
-                 "What to show (default: overview, phases, blocks, roofline, ops, memory)")
-      ->type_name("NAME,...");
-  app.add_option("--format", options->format,
-                 "Of what is printed (default: table); JSON and CSV carry every number in full")
-      ->type_name(kFormats);
-  app.add_option(
-         "--top", options->top,
-         fmt::format("Most rows of long tables, 0 for all (default: {}; CSV and JSON have all)", kTopRows))
-      ->type_name("N");
-  app.add_option("--html", options->html, "Write the report page: one file that opens without a network")
-      ->type_name("FILE");
-  app.add_option(
-         "--charts", options->charts,
-         "Write the charts of the views as SVG files there; Markdown links to them instead of holding them")
-      ->type_name("DIR");
-  app.add_flag("--overwrite", options->overwrite, "Let --html replace a file that is no report");
-  app.footer(
+  line.add_option("file", options->files, "Run records").type_name("FILE").required();
+  line.add_option("--view", options->views,
+                  "What to show (default: overview, phases, blocks, roofline, ops, memory)")
+      .type_name("NAME,...");
+  line.add_option("--format", options->format,
+                  "Of what is printed (default: table); JSON and CSV carry every number in full")
+      .type_name(kFormats);
+  line.add_option(
+          "--top", options->top,
+          fmt::format("Most rows of long tables, 0 for all (default: {}; CSV and JSON have all)", kTopRows))
+      .type_name("N");
+  line.add_option("--html", options->html, "Write the report page: one file that opens without a network")
+      .type_name("FILE");
+  line.add_option(
+          "--charts", options->charts,
+          "Write the charts of the views as SVG files there; Markdown links to them instead of holding them")
+      .type_name("DIR");
+  line.add_flag("--overwrite", options->overwrite, "Let --html replace a file that is no report");
+  line.footer(
       views_help() +
       "\nWith several records or runs, tables get a first column `run`, and the page compares the first "
       "two\nrecords.\n\n"

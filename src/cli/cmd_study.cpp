@@ -1,5 +1,4 @@
 // rooflm study: sweeps with a question, and the views that answer it.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -174,22 +173,22 @@ int run(Options options) {
 
 }  // namespace
 
-Body declare_study(CLI::App& app) {
+Body declare_study(CommandLine& line) {
   auto options = std::make_shared<Options>();
-  app.add_option("name", options->name, "A study of `rooflm study list`, or a .toml file of your own")
-      ->type_name("NAME|FILE.toml|list")
-      ->required();
-  app.add_flag("--large", options->large, "The sizes of the published reports (hours on a processor)");
-  options->config.add_to(app);
-  options->profile.add_to(app);
+  line.add_option("name", options->name, "A study of `rooflm study list`, or a .toml file of your own")
+      .type_name("NAME|FILE.toml|list")
+      .required();
+  line.add_flag("--large", options->large, "The sizes of the published reports (hours on a processor)");
+  options->config.add_to(line);
+  options->profile.add_to(line);
   for (const auto& [name, text] : {std::pair{"n", "Extents of products, or of the matrix of study formats"},
                                    {"count", "Products at once, for study gemm"},
                                    {"strategy", "big, looped, batched, for study gemm"},
                                    {"head-dim", "Head sizes, for study attention_sweep"}}) {
-    app.add_option(fmt::format("--{}", name), options->others[name], text)->group("Studies of single ops");
+    line.add_option(fmt::format("--{}", name), options->others[name], text).group("Studies of single ops");
   }
-  options->output.add_to(app);
-  app.footer(
+  options->output.add_to(line);
+  line.footer(
       "Each study names a sweep, how it is measured, and the views that answer its question; "
       "studies/README.md\n"
       "shows how to write one. Options replace what the study says.\n\n"

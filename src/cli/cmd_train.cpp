@@ -1,5 +1,4 @@
 // rooflm train: trains a model on token shards.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -30,10 +29,10 @@ int run(const TrainArguments& arguments) {
 
 }  // namespace
 
-Body declare_train(CLI::App& app) {
+Body declare_train(CommandLine& line) {
   auto arguments = std::make_shared<TrainArguments>();
-  arguments->add_to(app);
-  app.footer(
+  arguments->add_to(line);
+  line.footer(
       "A preset takes its vocabulary from the data's tokenizer unless --vocab says otherwise; --model DIR\n"
       "goes on from the weights there.\n"
       "SIGINT or SIGTERM finishes the step, saves a checkpoint and exits with 0; a second one ends at once.\n"

@@ -1,5 +1,4 @@
 // rooflm verify: holds run records against themselves.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <vector>
@@ -95,14 +94,14 @@ int run(const Options& options) {
 
 }  // namespace
 
-Body declare_verify(CLI::App& app) {
+Body declare_verify(CommandLine& line) {
   auto options = std::make_shared<Options>();
-  app.add_option("file", options->files, "Run records")->type_name("FILE")->required();
-  app.add_flag("--all", options->all, "Show the laws that hold, too");
-  app.add_option("--format", options->format, "JSON and CSV carry every number in full")
-      ->type_name(kFormats)
-      ->capture_default_str();
-  app.footer(
+  line.add_option("file", options->files, "Run records").type_name("FILE").required();
+  line.add_flag("--all", options->all, "Show the laws that hold, too");
+  line.add_option("--format", options->format, "JSON and CSV carry every number in full")
+      .type_name(kFormats)
+      .show_default();
+  line.footer(
       "Laws: phases add up to the step, ops to their phase, FLOP to what the model says; allocations "
       "balance;\n"
       "every op ran once per observed step; no time beats its roof by more than 5 % + 2 us; ceilings are\n"

@@ -5,9 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace CLI {  // NOLINT(readability-identifier-naming): not ours
-class App;
-}
+#include "cli/command_line.h"
 
 namespace rooflm::cli {
 
@@ -17,31 +15,31 @@ using Body = std::function<int()>;
 struct Command {
   std::string name;     ///< "bench", or two words: "data prepare"
   std::string summary;  ///< one line of `rooflm --help`
-  /// Declares options, positionals and an example (App::footer) and returns what runs with them.
-  Body (*declare)(CLI::App& app);
+  /// Declares options, positionals and an example (CommandLine::footer) and returns what runs with them.
+  Body (*declare)(CommandLine& line);
 };
 
 /// In the order of `rooflm --help`.
 const std::vector<Command>& commands();
 
-Body declare_bench(CLI::App& app);
-Body declare_profile(CLI::App& app);
-Body declare_study(CLI::App& app);
-Body declare_report(CLI::App& app);
-Body declare_verify(CLI::App& app);
-Body declare_compare(CLI::App& app);
-Body declare_program(CLI::App& app);
-Body declare_train(CLI::App& app);
-Body declare_eval(CLI::App& app);
-Body declare_generate(CLI::App& app);
-Body declare_peaks(CLI::App& app);
-Body declare_attention(CLI::App& app);
-Body declare_gemm(CLI::App& app);
-Body declare_data_prepare(CLI::App& app);
-Body declare_data_info(CLI::App& app);
-Body declare_data_tokenize(CLI::App& app);
-Body declare_data_decode(CLI::App& app);
-Body declare_data_train_tokenizer(CLI::App& app);
-Body declare_info(CLI::App& app);
+Body declare_bench(CommandLine& line);
+Body declare_profile(CommandLine& line);
+Body declare_study(CommandLine& line);
+Body declare_report(CommandLine& line);
+Body declare_verify(CommandLine& line);
+Body declare_compare(CommandLine& line);
+Body declare_program(CommandLine& line);
+Body declare_train(CommandLine& line);
+Body declare_eval(CommandLine& line);
+Body declare_generate(CommandLine& line);
+Body declare_peaks(CommandLine& line);
+Body declare_attention(CommandLine& line);
+Body declare_gemm(CommandLine& line);
+Body declare_data_prepare(CommandLine& line);
+Body declare_data_info(CommandLine& line);
+Body declare_data_tokenize(CommandLine& line);
+Body declare_data_decode(CommandLine& line);
+Body declare_data_train_tokenizer(CommandLine& line);
+Body declare_info(CommandLine& line);
 
 }  // namespace rooflm::cli

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 
@@ -50,19 +49,19 @@ ConfigOptions::ConfigOptions(std::initializer_list<std::string_view> keys) {
   }
 }
 
-void ConfigOptions::add_to(CLI::App& app) {
+void ConfigOptions::add_to(CommandLine& line) {
   for (const Field& field : record::config_fields()) {
     const std::string key(field.key);
     if (!texts_.contains(key)) continue;
     const std::string option(field.option);
     const std::string help(field.help);
     if (field.type == FieldType::flag) {
-      app.add_flag(option, switched_[key], help)->group(std::string(field.group));
+      line.add_flag(option, switched_[key], help).group(std::string(field.group));
       continue;
     }
-    CLI::Option* added = app.add_option(option, texts_[key], help);
-    added->type_name(std::string(field.values))->group(std::string(field.group));
-    if (!texts_[key].empty()) added->capture_default_str();
+    Option added = line.add_option(option, texts_[key], help);
+    added.type_name(std::string(field.values)).group(std::string(field.group));
+    if (!texts_[key].empty()) added.show_default();
   }
 }
 

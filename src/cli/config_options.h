@@ -7,12 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/command_line.h"
 #include "lab/point.h"
 #include "record/config.h"
-
-namespace CLI {  // NOLINT(readability-identifier-naming): not ours
-class App;
-}
 
 namespace rooflm::cli {
 
@@ -22,8 +19,8 @@ class ConfigOptions {
   /// The fields with these keys, all of those that have an option when there are none.
   ConfigOptions(std::initializer_list<std::string_view> keys = {});  // NOLINT(google-explicit-constructor)
 
-  /// Declares them in the table's groups. `app` must not outlive this.
-  void add_to(CLI::App& app);
+  /// Declares them in the table's groups. `line` must not outlive this.
+  void add_to(CommandLine& line);
 
   /// What was typed, or stands for it: "fp32,bf16"; of a flag "yes" or "no". "" is not given.
   [[nodiscard]] const std::string& text(std::string_view key) const { return texts_.at(std::string(key)); }

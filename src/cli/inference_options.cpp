@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "cli/values.h"
 #include "core/error.h"
 #include "lab/devices.h"
@@ -13,13 +11,13 @@
 
 namespace rooflm::cli {
 
-void InferenceOptions::add_to(CLI::App& app) {
-  app.add_option("--model", model_, "Hugging Face directory, checkpoint, or output of rooflm train")
-      ->type_name("DIR");
-  config_.add_to(app);
-  app.add_option("--memory-limit", memory_limit_, "Refuse to use more: 8GB, 8GiB (default: what is free)")
-      ->type_name("SIZE")
-      ->group("Run");
+void InferenceOptions::add_to(CommandLine& line) {
+  line.add_option("--model", model_, "Hugging Face directory, checkpoint, or output of rooflm train")
+      .type_name("DIR");
+  config_.add_to(line);
+  line.add_option("--memory-limit", memory_limit_, "Refuse to use more: 8GB, 8GiB (default: what is free)")
+      .type_name("SIZE")
+      .group("Run");
 }
 
 LoadedModel InferenceOptions::open(const std::string& batch, const std::string& seq) const {

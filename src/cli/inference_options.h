@@ -22,7 +22,7 @@ struct LoadedModel {
 /// `--model DIR --engine --attention --dtype --device --threads --search-products --memory-limit`, as typed.
 class InferenceOptions {
  public:
-  void add_to(CLI::App& app);
+  void add_to(CommandLine& line);
   /// `batch` and `seq` as typed. Throws core::UsageError when the model is a preset, which has no weights.
   [[nodiscard]] LoadedModel open(const std::string& batch, const std::string& seq) const;
 

@@ -1,5 +1,4 @@
 // The binary `rooflm`: finds the command, parses its options, runs it, turns exceptions into exit codes.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "core/error.h"
@@ -70,49 +70,10 @@ std::pair<const Command*, std::size_t> find_command(const std::vector<std::strin
   throw core::UsageError(core::unknown_name(words[0] + " command", words[1], in_group));
 }
 
-/// Throws for arguments that no option took.
-void check_extras(const CLI::App& app, const std::string& command) {
-  const std::vector<std::string> extras = app.remaining();
-  if (extras.empty()) return;
-  std::string extra = extras.front();
-  for (const std::string& candidate : extras) {
-    if (candidate.starts_with('-') && candidate != "--") {
-      extra = candidate;
-      break;
-    }
-  }
-  if (!extra.starts_with('-')) {
-    throw core::UsageError(
-        fmt::format("{}: unexpected argument '{}' (lists are written a,b without spaces)", command, extra));
-  }
-  extra = extra.substr(0, extra.find('='));
-  std::vector<std::string> known;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  }
-  const std::string near = core::nearest_name(extra, known);
-  throw core::UsageError(fmt::format("{}: unknown option '{}'{}; `rooflm {} --help` lists all", command,
-                                     extra, near.empty() ? "" : "; did you mean '" + near + "'?", command));
-}
-
-int run_command(const Command& command, std::vector<std::string> arguments) {
-  CLI::App app(command.summary, "rooflm " + command.name);
-  app.get_formatter()->column_width(36);
-  app.option_defaults()->take_last();
-  app.allow_extras();
-  const Body body = command.declare(app);
-  try {
-    std::reverse(arguments.begin(), arguments.end());
-    app.parse(arguments);
-  } catch (const CLI::CallForHelp&) {
-    write_out(app.help());
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    check_extras(app, command.name);
-    throw core::UsageError(fmt::format("{}: {}", command.name, error.what()));
-  }
-  check_extras(app, command.name);
-  return body();
+int run_command(const Command& command, const std::vector<std::string>& arguments) {
+  CommandLine line(command.name, command.summary);
+  const Body body = command.declare(line);
+  return line.parse(arguments) ? body() : static_cast<int>(core::ExitCode::done);
 }
 
 int run(const std::vector<std::string>& words) {

@@ -1,23 +1,21 @@
 // The options of micro-benchmarks.
 #include "cli/micro_options.h"
 
-#include <CLI/CLI.hpp>
-
 #include "cli/table.h"
 #include "cli/values.h"
 
 namespace rooflm::cli {
 
-void MicroOptions::add_to(CLI::App& app) {
+void MicroOptions::add_to(CommandLine& line) {
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
-    app.add_option(name, value, text)->type_name(type)->capture_default_str()->group("Measuring");
+    line.add_option(name, value, text).type_name(type).show_default().group("Measuring");
   };
   add("--seconds", seconds, "S", "Time spent on each row, three runs at least");
   add("--memory-limit", memory_limit, "SIZE", "What needs more is a row with status oom");
   add("--format", format, kFormats, "JSON and CSV carry every value in full");
   add("-o,--output", record, "FILE.rooflm", "Keep the run record, to report and verify it later");
-  app.add_flag("--overwrite", overwrite, "Replace a record of that name")->group("Measuring");
-  config.add_to(app);
+  line.add_flag("--overwrite", overwrite, "Replace a record of that name").group("Measuring");
+  config.add_to(line);
 }
 
 lab::MicroSettings MicroOptions::settings() const {

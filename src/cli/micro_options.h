@@ -33,7 +33,7 @@ struct MicroOptions {
   std::string seconds, memory_limit, format = "table", record;
   bool overwrite = false;
   ConfigOptions config{"threads", "deterministic", "search_products"};
-  void add_to(CLI::App& app);
+  void add_to(CommandLine& line);
   [[nodiscard]] lab::MicroSettings settings() const;
 };
 

@@ -1,7 +1,6 @@
 // The options that say how a step is taken apart, shared by profile and study.
 #include "cli/profile_options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "cli/values.h"
@@ -35,9 +34,9 @@ std::vector<std::filesystem::path> shards_of(const std::vector<std::string>& dat
 
 }  // namespace
 
-void ProfileOptions::add_to(CLI::App& app) {
+void ProfileOptions::add_to(CommandLine& line) {
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
-    app.add_option(name, value, text)->type_name(type)->group("Measuring");
+    line.add_option(name, value, text).type_name(type).group("Measuring");
   };
   add("--precision", precision, "PERCENT",
       "Stop when the 95% interval of the median is within so many percent of it to each side (default: 1)");
@@ -46,15 +45,14 @@ void ProfileOptions::add_to(CLI::App& app) {
   add("--max-seconds", max_seconds, "S", "Time for each configuration after warm-up (default: 30)");
   add("--memory-limit", memory_limit, "SIZE",
       "Larger configurations get the status oom: 8GB, 8GiB (default: what is free)");
-  app.add_option("--data", data,
-                 "Text to compute on: shards, or a directory made by data prepare (default: "
-                 "random tokens)")
-      ->type_name("SHARD...|DIR")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->delimiter(',')
-      ->group("Measuring");
-  app.add_flag("--remeasure", remeasure, "Measure this machine's ceilings again instead of the kept ones")
-      ->group("Measuring");
+  line.add_option("--data", data,
+                  "Text to compute on: shards, or a directory made by data prepare (default: "
+                  "random tokens)")
+      .type_name("SHARD...|DIR")
+      .list()
+      .group("Measuring");
+  line.add_flag("--remeasure", remeasure, "Measure this machine's ceilings again instead of the kept ones")
+      .group("Measuring");
 }
 
 lab::RunSettings ProfileOptions::settings() const {
@@ -69,21 +67,21 @@ lab::RunSettings ProfileOptions::settings() const {
   return settings;
 }
 
-void OutputOptions::add_to(CLI::App& app) {
-  app.add_option("-o,--output", record, "Keep the run record, to report, compare and verify it later")
-      ->type_name("FILE.rooflm")
-      ->group("Output");
-  app.add_option("--html", html, "Write one page that opens in a browser, from disk")
-      ->type_name("FILE.html")
-      ->group("Output");
-  app.add_option("--view", views, "What to print; a list (rooflm report --help names them)")
-      ->type_name("NAME,...")
-      ->group("Output");
-  app.add_option("--format", format, "Of what is printed")
-      ->type_name("table|md|csv|json")
-      ->capture_default_str()
-      ->group("Output");
-  app.add_flag("--overwrite", overwrite, "Replace files that are there")->group("Output");
+void OutputOptions::add_to(CommandLine& line) {
+  line.add_option("-o,--output", record, "Keep the run record, to report, compare and verify it later")
+      .type_name("FILE.rooflm")
+      .group("Output");
+  line.add_option("--html", html, "Write one page that opens in a browser, from disk")
+      .type_name("FILE.html")
+      .group("Output");
+  line.add_option("--view", views, "What to print; a list (rooflm report --help names them)")
+      .type_name("NAME,...")
+      .group("Output");
+  line.add_option("--format", format, "Of what is printed")
+      .type_name("table|md|csv|json")
+      .show_default()
+      .group("Output");
+  line.add_flag("--overwrite", overwrite, "Replace files that are there").group("Output");
 }
 
 }  // namespace rooflm::cli

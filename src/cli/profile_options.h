@@ -4,11 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/command_line.h"
 #include "lab/run.h"
-
-namespace CLI {  // NOLINT(readability-identifier-naming): not ours
-class App;
-}
 
 namespace rooflm::cli {
 
@@ -17,7 +14,7 @@ struct ProfileOptions {
   std::string precision, min_steps, max_steps, max_seconds, memory_limit;
   std::vector<std::string> data;
   bool remeasure = false;
-  void add_to(CLI::App& app);
+  void add_to(CommandLine& line);
   /// Checked and with defaults filled in. Throws core::UsageError, and
   /// core::InputError for data that is not there.
   [[nodiscard]] lab::RunSettings settings() const;
@@ -30,7 +27,7 @@ struct OutputOptions {
   std::string views;
   std::string format = "table";
   bool overwrite = false;
-  void add_to(CLI::App& app);
+  void add_to(CommandLine& line);
 };
 
 }  // namespace rooflm::cli

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "cli/table.h"
@@ -83,53 +82,46 @@ TrainArguments::TrainArguments() {
   fields_["steps"] = fields_["min-lr"] = "";  // one is needed, the other depends on --lr
 }
 
-void TrainArguments::add_to(CLI::App& app) {
-  app_ = &app;
-  app.add_option("--data", data_, "Directory made by data prepare, or shards to train on")
-      ->type_name("DIR|SHARD...")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->delimiter(',')
-      ->group("Data");
-  app.add_option("--val-data", val_data_, "Shards to evaluate on instead of the directory's own")
-      ->type_name("SHARD...")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->delimiter(',')
-      ->group("Data");
-  config_.add_to(app);
+void TrainArguments::add_to(CommandLine& line) {
+  line_ = &line;
+  line.add_option("--data", data_, "Directory made by data prepare, or shards to train on")
+      .type_name("DIR|SHARD...")
+      .list()
+      .group("Data");
+  line.add_option("--val-data", val_data_, "Shards to evaluate on instead of the directory's own")
+      .type_name("SHARD...")
+      .list()
+      .group("Data");
+  config_.add_to(line);
   for (const FieldHelp& help : kFields) {
     std::string& value = fields_.at(help.name);
-    CLI::Option* option = app.add_option(fmt::format("--{}", help.name), value, help.text);
-    option->type_name(help.type)->group(help.group);
-    if (!value.empty()) option->capture_default_str();
+    Option option = line.add_option(fmt::format("--{}", help.name), value, help.text);
+    option.type_name(help.type).group(help.group);
+    if (!value.empty()) option.show_default();
   }
-  app.add_option("--out", out_, "Directory for checkpoints and the log; made when missing")
-      ->type_name("DIR")
-      ->group("Checkpoints");
-  app.add_flag("--resume", resume_, "Continue from the newest checkpoint in --out, if there is one")
-      ->group("Checkpoints");
-  app.add_option("--log", log_, "JSON, one line per step (default: log.jsonl in --out)")
-      ->type_name("FILE")
-      ->group("Watching");
-  app.add_option("--memory-limit", memory_limit_, "Refuse to use more: 8GB, 8GiB (default: what is free)")
-      ->type_name("SIZE")
-      ->group("Run");
-  app.add_option("--peak", peak_, "FLOP/s that MFU divides by (default: measured here, in about a second)")
-      ->type_name("X")
-      ->group("Watching");
-  app.add_flag("--no-peak", no_peak_, "Do not measure the peak: no MFU")->group("Watching");
-  app.add_option("-o,--output", record_, "Keep times and losses of all steps in this run record")
-      ->type_name("FILE.rooflm")
-      ->group("Watching");
-  app.add_flag("--overwrite", overwrite_, "Replace a record of that name")->group("Watching");
-  app.add_option("--format", format_, "Of the summary")
-      ->type_name(kFormats)
-      ->capture_default_str()
-      ->group("Watching");
+  line.add_option("--out", out_, "Directory for checkpoints and the log; made when missing")
+      .type_name("DIR")
+      .group("Checkpoints");
+  line.add_flag("--resume", resume_, "Continue from the newest checkpoint in --out, if there is one")
+      .group("Checkpoints");
+  line.add_option("--log", log_, "JSON, one line per step (default: log.jsonl in --out)")
+      .type_name("FILE")
+      .group("Watching");
+  line.add_option("--memory-limit", memory_limit_, "Refuse to use more: 8GB, 8GiB (default: what is free)")
+      .type_name("SIZE")
+      .group("Run");
+  line.add_option("--peak", peak_, "FLOP/s that MFU divides by (default: measured here, in about a second)")
+      .type_name("X")
+      .group("Watching");
+  line.add_flag("--no-peak", no_peak_, "Do not measure the peak: no MFU").group("Watching");
+  line.add_option("-o,--output", record_, "Keep times and losses of all steps in this run record")
+      .type_name("FILE.rooflm")
+      .group("Watching");
+  line.add_flag("--overwrite", overwrite_, "Replace a record of that name").group("Watching");
+  line.add_option("--format", format_, "Of the summary").type_name(kFormats).show_default().group("Watching");
 }
 
-bool TrainArguments::was_given(const std::string& option) const {
-  return app_->get_option("--" + option)->count() > 0;
-}
+bool TrainArguments::was_given(const std::string& option) const { return line_->was_given("--" + option); }
 
 bool TrainArguments::model_was_given() const {
   return std::ranges::any_of(kModelOptions, [this](const char* option) { return was_given(option); });

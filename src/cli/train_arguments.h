@@ -14,8 +14,8 @@ namespace rooflm::cli {
 class TrainArguments {
  public:
   TrainArguments();
-  /// Declares the options; `app` must live until `plan` is called.
-  void add_to(CLI::App& app);
+  /// Declares the options; `line` must live until `plan` is called.
+  void add_to(CommandLine& line);
 
   /// What to train and how. With --resume, options that were not given come from the newest checkpoint.
   /// Throws core::UsageError for contradictions and core::InputError for damaged files.
@@ -34,7 +34,7 @@ class TrainArguments {
   void plan_resumed(lab::TrainPlan& plan, const lab::Point& point,
                     const std::filesystem::path& checkpoint) const;
 
-  CLI::App* app_ = nullptr;
+  const CommandLine* line_ = nullptr;
   ConfigOptions config_{"model", "arch",    "layers",    "heads",      "kv_heads",       "d_model", "d_ff",
                         "vocab", "batch",   "seq",       "engine",     "attention",      "dtype",   "device",
                         "seed",  "threads", "recompute", "grad_accum", "search_products"};

@@ -1,4 +1,6 @@
 // The view of training runs: how far they came, and the loss step by step.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -18,7 +20,7 @@ void add_losses(const RecordFile& file, const std::string& name, Chart& chart) {
     const bool is_loss = cell.col == "loss" || cell.col == "val_loss";
     if (cell.series != record::kTrainingSeries || !is_loss || !cell.value) continue;
     const std::string what = cell.col == "loss" ? "training" : "validation";
-    series_named(chart, name.empty() ? what : name + ", " + what)
+    series_named(chart, name.empty() ? what : fmt::format("{}, {}", name, what))
         .points.push_back({.x = static_cast<double>(cell.row), .y = *cell.value});
   }
 }

@@ -14,8 +14,6 @@ namespace rooflm::tests {
 
 using Values = std::vector<double>;
 
-inline std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// Everything that attention computes, in double, from random operands as `dtype` keeps them.
 struct AttentionReference {
   backends::cuda::AttentionShape s;

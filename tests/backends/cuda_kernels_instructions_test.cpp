@@ -17,8 +17,6 @@ namespace {
 using namespace backends::cuda;  // NOLINT(google-build-using-namespace): the launchers are what is tested
 using core::DType;
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// -1, -1/2, 1/2 or 1: every dtype holds them and short sums of their products.
 std::vector<double> few_values(int count, std::uint32_t state) {
   constexpr std::array kValues = {-1.0, -0.5, 0.5, 1.0};

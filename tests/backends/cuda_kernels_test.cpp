@@ -23,8 +23,6 @@ using namespace backends::cuda;  // NOLINT(google-build-using-namespace): the la
 using core::DType;
 using Values = std::vector<double>;
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// Both element types, aligned and not.
 void for_types(const std::function<void(DType, std::size_t)>& body) {
   for (const DType dtype : {DType::f32, DType::bf16}) {

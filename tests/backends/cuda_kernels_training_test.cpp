@@ -23,8 +23,6 @@ using Values = std::vector<double>;
 
 constexpr std::array kTypes{DType::f32, DType::bf16};
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// Mean and 1 / standard deviation of a row, or 0 and 1 / root of the mean square.
 std::pair<double, double> statistics(const double* x, std::int64_t cols, bool centred, double eps) {
   double mean = 0;

@@ -33,6 +33,8 @@ class CudaKernels : public testing::Test {
   }
 };
 
+inline std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
 inline void check_cuda(cudaError_t error, const char* doing) {
   if (error != cudaSuccess) throw std::runtime_error(std::string(doing) + ": " + cudaGetErrorString(error));
 }

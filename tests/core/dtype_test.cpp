@@ -9,22 +9,22 @@
 namespace rooflm::core {
 namespace {
 
-float rounded(float value) { return static_cast<float>(Bf16(value)); }
+float as_bf16(float value) { return static_cast<float>(Bf16(value)); }
 
 TEST(Bf16, KeepsEightBitsAndRoundsTiesToEven) {
-  EXPECT_EQ(rounded(1.0F), 1.0F);
-  EXPECT_EQ(rounded(-0.15625F), -0.15625F);
-  EXPECT_EQ(rounded(1.0F + 0x1p-8F), 1.0F);                       // a tie, down to even
-  EXPECT_EQ(rounded(1.0F + 3 * 0x1p-8F), 1.0F + 4 * 0x1p-8F);     // a tie, up to even
-  EXPECT_EQ(rounded(1.0F + 0x1p-8F + 0x1p-20F), 1.0F + 0x1p-7F);  // just above a tie
+  EXPECT_EQ(as_bf16(1.0F), 1.0F);
+  EXPECT_EQ(as_bf16(-0.15625F), -0.15625F);
+  EXPECT_EQ(as_bf16(1.0F + 0x1p-8F), 1.0F);                       // a tie, down to even
+  EXPECT_EQ(as_bf16(1.0F + 3 * 0x1p-8F), 1.0F + 4 * 0x1p-8F);     // a tie, up to even
+  EXPECT_EQ(as_bf16(1.0F + 0x1p-8F + 0x1p-20F), 1.0F + 0x1p-7F);  // just above a tie
 }
 
 TEST(Bf16, KeepsInfinitiesNanAndSignedZero) {
-  EXPECT_EQ(rounded(std::numeric_limits<float>::infinity()), std::numeric_limits<float>::infinity());
-  EXPECT_EQ(rounded(std::numeric_limits<float>::max()), std::numeric_limits<float>::infinity());
-  EXPECT_TRUE(std::isnan(rounded(std::numeric_limits<float>::quiet_NaN())));
-  EXPECT_TRUE(std::isnan(rounded(std::bit_cast<float>(0x7f800001U))));  // its payload is in the lower half
-  EXPECT_TRUE(std::signbit(rounded(-0.0F)));
+  EXPECT_EQ(as_bf16(std::numeric_limits<float>::infinity()), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(as_bf16(std::numeric_limits<float>::max()), std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(as_bf16(std::numeric_limits<float>::quiet_NaN())));
+  EXPECT_TRUE(std::isnan(as_bf16(std::bit_cast<float>(0x7f800001U))));  // its payload is in the lower half
+  EXPECT_TRUE(std::signbit(as_bf16(-0.0F)));
 }
 
 TEST(DType, SizesAndNames) {

@@ -19,7 +19,7 @@ F16 of_bits(int bits) {
   return half;
 }
 
-float rounded(float value) { return static_cast<float>(F16(value)); }
+float as_f16(float value) { return static_cast<float>(F16(value)); }
 
 /// The definition: sign, 5 bits of exponent with a bias of 15, 10 bits of mantissa.
 double defined(int bits) {
@@ -53,15 +53,15 @@ TEST(F16, RoundsToTheNearestAndTiesToEven) {
 
 TEST(F16, KeepsInfinitiesNanAndSignedZero) {
   const float infinity = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(rounded(infinity), infinity);
-  EXPECT_EQ(rounded(-infinity), -infinity);
-  EXPECT_EQ(rounded(65519.0F), 65504.0F);
-  EXPECT_EQ(rounded(65520.0F), infinity);
-  EXPECT_EQ(rounded(1e30F), infinity);
-  EXPECT_EQ(rounded(0x1p-25F), 0.0F);
-  EXPECT_EQ(rounded(0x1.8p-25F), 0x1p-24F);
-  EXPECT_TRUE(std::isnan(rounded(std::numeric_limits<float>::quiet_NaN())));
-  EXPECT_TRUE(std::signbit(rounded(-0.0F)));
+  EXPECT_EQ(as_f16(infinity), infinity);
+  EXPECT_EQ(as_f16(-infinity), -infinity);
+  EXPECT_EQ(as_f16(65519.0F), 65504.0F);
+  EXPECT_EQ(as_f16(65520.0F), infinity);
+  EXPECT_EQ(as_f16(1e30F), infinity);
+  EXPECT_EQ(as_f16(0x1p-25F), 0.0F);
+  EXPECT_EQ(as_f16(0x1.8p-25F), 0x1p-24F);
+  EXPECT_TRUE(std::isnan(as_f16(std::numeric_limits<float>::quiet_NaN())));
+  EXPECT_TRUE(std::signbit(as_f16(-0.0F)));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "tests/compile/passes/recipes.h"
 #include "tests/engines/step_runner.h"
 
-namespace rooflm {
+namespace rooflm::cuda_curve {
 namespace {
 
 using compile::EngineKind;
@@ -77,4 +77,4 @@ INSTANTIATE_TEST_SUITE_P(BothKinds, CudaCurve, testing::Values(Arch::gpt2, Arch:
                          [](const auto& kind) { return std::string(model::name_of(kind.param)); });
 
 }  // namespace
-}  // namespace rooflm
+}  // namespace rooflm::cuda_curve

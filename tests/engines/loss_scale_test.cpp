@@ -8,7 +8,7 @@
 #include "tests/compile/passes/recipes.h"
 #include "tests/engines/step_runner.h"
 
-namespace rooflm {
+namespace rooflm::loss_scale {
 namespace {
 
 using compile::EngineKind;
@@ -131,4 +131,4 @@ INSTANTIATE_TEST_SUITE_P(BothKinds, LossScale, testing::Values(Arch::gpt2, Arch:
                          [](const auto& kind) { return std::string(model::name_of(kind.param)); });
 
 }  // namespace
-}  // namespace rooflm
+}  // namespace rooflm::loss_scale

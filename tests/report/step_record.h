@@ -9,6 +9,7 @@
 #include "record/rows.h"
 #include "record/writer.h"
 #include "report/run_data.h"
+#include "tests/record/record_testing.h"
 
 namespace rooflm::report {
 
@@ -180,6 +181,13 @@ inline void write_steps(const std::filesystem::path& path, const std::vector<Ste
   writer.add(record::Ceiling{.what = "copy", .level = "DRAM", .threads = 2, .value = 1e9, .unit = "byte/s"});
   for (const StepSpec& spec : specs) add_step(writer, spec);
   writer.finish();
+}
+
+/// What the record of these steps says.
+inline RecordSet load_steps(const std::vector<StepSpec>& specs) {
+  const record::TemporaryFolder folder;
+  write_steps(folder / "a.rooflm", specs);
+  return load(std::vector<std::filesystem::path>{folder / "a.rooflm"});
 }
 
 }  // namespace rooflm::report

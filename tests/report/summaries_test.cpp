@@ -17,12 +17,6 @@
 namespace rooflm::report {
 namespace {
 
-RecordSet load_steps(const std::vector<StepSpec>& specs) {
-  const record::TemporaryFolder folder;
-  write_steps(folder / "a.rooflm", specs);
-  return load(std::vector<std::filesystem::path>{folder / "a.rooflm"});
-}
-
 const Group& group(const std::vector<Group>& groups, const std::string& phase, const std::string& name) {
   for (const Group& one : groups) {
     if (one.phase == phase && one.name == name) return one;

@@ -17,12 +17,6 @@
 namespace rooflm::report {
 namespace {
 
-RecordSet load_steps(const std::vector<StepSpec>& specs) {
-  const record::TemporaryFolder folder;
-  write_steps(folder / "a.rooflm", specs);
-  return load(std::vector<std::filesystem::path>{folder / "a.rooflm"});
-}
-
 const Table& table_of(const View& view, const std::string& id) {
   for (const ViewTable& table : view.tables) {
     if (table.id == id) return table.table;

@@ -22,7 +22,7 @@ using text::write_text;
 
 using Paths = std::vector<std::filesystem::path>;
 
-class Loader : public testing::Test {
+class Loader : public ::testing::Test {
  protected:
   /// A shard with the tokens first, first + 1, ...
   std::filesystem::path counting_shard(const std::string& name, std::uint32_t first, std::size_t count) {

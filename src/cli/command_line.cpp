@@ -1,0 +1,105 @@
+// The front of CLI11: options, help, and what is said of arguments that do not fit.
+#include "cli/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "cli/output.h"
+#include "core/error.h"
+#include "core/names.h"
+
+namespace rooflm::cli {
+
+Option& Option::type_name(const std::string& name) {
+  option_->type_name(name);
+  return *this;
+}
+
+Option& Option::group(const std::string& name) {
+  option_->group(name);
+  return *this;
+}
+
+Option& Option::show_default() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::list() {
+  option_->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->delimiter(',');
+  return *this;
+}
+
+CommandLine::CommandLine(const std::string& name, const std::string& summary)
+    : name_(name), app_(std::make_unique<CLI::App>(summary, "rooflm " + name)) {
+  app_->get_formatter()->column_width(36);
+  app_->option_defaults()->take_last();
+  app_->allow_extras();
+}
+
+CommandLine::~CommandLine() = default;
+
+Option CommandLine::add_option(const std::string& name, std::string& value, const std::string& help) {
+  return Option(app_->add_option(name, value, help));
+}
+
+Option CommandLine::add_option(const std::string& name, std::vector<std::string>& values,
+                               const std::string& help) {
+  return Option(app_->add_option(name, values, help));
+}
+
+Option CommandLine::add_flag(const std::string& name, bool& value, const std::string& help) {
+  return Option(app_->add_flag(name, value, help));
+}
+
+void CommandLine::footer(const std::string& text) { app_->footer(text); }
+
+bool CommandLine::parse(std::vector<std::string> arguments) {
+  try {
+    std::reverse(arguments.begin(), arguments.end());
+    app_->parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    write_out(app_->help());
+    return false;
+  } catch (const CLI::ParseError& error) {
+    check_extras();
+    throw core::UsageError(fmt::format("{}: {}", name_, error.what()));
+  }
+  check_extras();
+  return true;
+}
+
+bool CommandLine::was_given(const std::string& option) const { return app_->get_option(option)->count() > 0; }
+
+void CommandLine::check_extras() const {
+  const std::vector<std::string> extras = app_->remaining();
+  if (extras.empty()) return;
+  std::string extra = extras.front();
+  for (const std::string& candidate : extras) {
+    if (candidate.starts_with('-') && candidate != "--") {
+      extra = candidate;
+      break;
+    }
+  }
+  if (!extra.starts_with('-')) {
+    throw core::UsageError(
+        fmt::format("{}: unexpected argument '{}' (lists are written a,b without spaces)", name_, extra));
+  }
+  extra = extra.substr(0, extra.find('='));
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app_->get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  const std::string near = core::nearest_name(extra, known);
+  throw core::UsageError(fmt::format("{}: unknown option '{}'{}; `rooflm {} --help` lists all", name_, extra,
+                                     near.empty() ? "" : "; did you mean '" + near + "'?", name_));
+}
+
+}  // namespace rooflm::cli

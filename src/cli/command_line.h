@@ -1,0 +1,63 @@
+// What a command takes from the command line. A thin front of CLI11: only command_line.cpp includes that
+// library, whose header takes a compiler eight seconds.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace CLI {  // NOLINT(readability-identifier-naming): not ours
+class App;
+class Option;
+}  // namespace CLI
+
+namespace rooflm::cli {
+
+/// An option, flag or positional that was declared; what is said of it here shows in `--help`.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+  Option& type_name(const std::string& name);  ///< what stands for the value: "N", "FILE"
+  Option& group(const std::string& name);      ///< the heading that it stands under
+  Option& show_default();                      ///< shows the value that the variable has now
+  Option& required();
+  Option& list();  ///< may be given again, and a comma parts values: all of them are taken
+
+ private:
+  CLI::Option* option_;
+};
+
+/// The options of one command. The variables that they fill must live until `parse` returns.
+class CommandLine {
+ public:
+  /// `name` as the user types it, "bench"; `summary` is the first line of its help.
+  CommandLine(const std::string& name, const std::string& summary);
+  ~CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  /// "--name", "-n,--name", or "name" for a positional. The text is taken as it is: commands parse it, so
+  /// that their messages name what was allowed. Of an option that is given twice the last value counts.
+  Option add_option(const std::string& name, std::string& value, const std::string& help);
+  /// As above; an option or positional that takes several.
+  Option add_option(const std::string& name, std::vector<std::string>& values, const std::string& help);
+  /// Becomes true when the flag is given.
+  Option add_flag(const std::string& name, bool& value, const std::string& help);
+  /// What `--help` ends with: rules and an example.
+  void footer(const std::string& text);
+
+  /// Fills the variables. False when help was asked for, and written. Throws core::UsageError for unknown
+  /// options (with the nearest known one), missing values and values that are not of the type.
+  [[nodiscard]] bool parse(std::vector<std::string> arguments);
+  /// Whether the user gave the option. Throws for one that was not declared.
+  [[nodiscard]] bool was_given(const std::string& option) const;
+
+ private:
+  /// Throws for arguments that no option took.
+  void check_extras() const;
+
+  std::string name_;
+  std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace rooflm::cli
