@@ -1,5 +1,17 @@
-# rooflm_room(NAME [FOLDERS folder...] [EXTRA file...] [PUBLIC library...] [PRIVATE library...]): the library rooflm_NAME of a room of
-# src/, made of every .cpp of its folder and of FOLDERS below it. Files are found, not
+# Headers of others that most sources include are parsed once for all rooms, and once more for those with OpenMP,
+# whose macro makes them other headers to the compiler. -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON finds a source that forgot
+# to include one, and so does scripts/lint, which compiles without them.
+foreach(kind IN ITEMS plain openmp)
+  add_library(rooflm_precompiled_${kind} OBJECT "${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp")
+  target_link_libraries(rooflm_precompiled_${kind} PRIVATE rooflm_settings fmt::fmt)
+  target_precompile_headers(
+    rooflm_precompiled_${kind} PRIVATE <fmt/format.h> <algorithm> <array> <cmath> <cstdint> <filesystem> <functional>
+    <map> <memory> <optional> <span> <string> <string_view> <unordered_map> <utility> <vector>)
+endforeach()
+target_link_libraries(rooflm_precompiled_openmp PRIVATE OpenMP::OpenMP_CXX)
+
+# rooflm_room(NAME [FOLDERS folder...] [EXTRA file...] [PUBLIC library...] [PRIVATE library...]): the library
+# rooflm_NAME of a room of src/, made of every .cpp of its folder and of FOLDERS below it. Files are found, not
 # listed: a new op, kernel, view or pass is a file and no line of CMake, and `ninja` notices it (CONFIGURE_DEPENDS).
 function(rooflm_room name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "FOLDERS;EXTRA;PUBLIC;PRIVATE")
@@ -10,5 +22,10 @@ function(rooflm_room name)
   file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")  # of an executable: a test that links the room has its own
   add_library(rooflm_${name} STATIC ${sources} ${arg_EXTRA})
+  if("OpenMP::OpenMP_CXX" IN_LIST arg_PRIVATE)
+    target_precompile_headers(rooflm_${name} REUSE_FROM rooflm_precompiled_openmp)
+  else()
+    target_precompile_headers(rooflm_${name} REUSE_FROM rooflm_precompiled_plain)
+  endif()
   target_link_libraries(rooflm_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
 endfunction()
