@@ -52,7 +52,10 @@ void require_replaceable(const std::filesystem::path& path) {
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   std::uint64_t size = 0;
   const Descriptor file = open_regular(path, size);
-  if (size == 0) return require_empty(file.get(), path);
+  if (size == 0) {
+    require_empty(file.get(), path);
+    return;
+  }
   void* map = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (map == MAP_FAILED) fail_on("map", path, errno);
   data_ = static_cast<const std::byte*>(map);
