@@ -8,7 +8,11 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/checked.h"
+
 namespace rooflm::program {
+
+using core::Count;
 
 std::string_view name_of(Role role) {
   switch (role) {
@@ -60,11 +64,11 @@ std::string_view name_of(Work work) {
 }
 
 Cost& Cost::operator+=(const Cost& other) {
-  matmul_flop += other.matmul_flop;
-  elementwise_flop += other.elementwise_flop;
-  bytes_read += other.bytes_read;
-  bytes_written += other.bytes_written;
-  launches += other.launches;
+  matmul_flop = Count(matmul_flop) + other.matmul_flop;
+  elementwise_flop = Count(elementwise_flop) + other.elementwise_flop;
+  bytes_read = Count(bytes_read) + other.bytes_read;
+  bytes_written = Count(bytes_written) + other.bytes_written;
+  launches = Count(launches) + other.launches;
   return *this;
 }
 
@@ -107,13 +111,13 @@ Cost cost_of(const Program& program, const Op& op) {
   Cost cost = op.def->cost(program, op);
   if (cost.bytes_read == 0 && cost.bytes_written == 0) {
     for (const TensorId id : op.inputs) {
-      if (id != kNone) cost.bytes_read += program.tensor(id).bytes();
+      if (id != kNone) cost.bytes_read = Count(cost.bytes_read) + program.tensor(id).bytes();
     }
     for (const TensorId id : op.outputs) {
       if (id == kNone) continue;
-      cost.bytes_written += program.tensor(id).own_bytes();
+      cost.bytes_written = Count(cost.bytes_written) + program.tensor(id).own_bytes();
       const bool adds_to_output = op.attrs.flag("accumulate") && program.tensor(id).role == Role::gradient;
-      if (adds_to_output) cost.bytes_read += program.tensor(id).bytes();
+      if (adds_to_output) cost.bytes_read = Count(cost.bytes_read) + program.tensor(id).bytes();
     }
   }
   return cost;
