@@ -1,9 +1,11 @@
-// Element types of tensors, and the 16-bit brain float.
+// Element types of tensors: one table of what there is to know of them; and the 16-bit brain float.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace rooflm::core {
@@ -11,36 +13,37 @@ namespace rooflm::core {
 /// Element type of a tensor. `i32` holds token ids.
 enum class DType : std::uint8_t { f64, f32, bf16, f16, i32 };
 
-/// Bytes of one element.
-constexpr std::size_t size_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return 8;
-    case DType::f32:
-    case DType::i32:
-      return 4;
-    case DType::bf16:
-    case DType::f16:
-      return 2;
-  }
-  return 0;
-}
+/// What there is to know of a dtype beside its C++ type, which core/elements.h knows.
+struct DTypeFacts {
+  DType dtype;
+  std::string_view name;  ///< in options, tables, JSON and messages
+  std::size_t bytes;      ///< of one element
+  bool is_float;
+  std::string_view stored_name;  ///< in the header of a safetensors file
+  std::string_view torch_name;   ///< in the config.json of a Hugging Face directory
+};
 
+/// All of them, in the order of DType: the widest first, integers last.
+constexpr auto kDTypes = std::to_array<DTypeFacts>({
+    {DType::f64, "fp64", 8, true, "F64", "float64"},
+    {DType::f32, "fp32", 4, true, "F32", "float32"},
+    {DType::bf16, "bf16", 2, true, "BF16", "bfloat16"},
+    {DType::f16, "fp16", 2, true, "F16", "float16"},
+    {DType::i32, "int32", 4, false, "I32", "int32"},
+});
+
+constexpr const DTypeFacts& facts_of(DType dtype) { return kDTypes.at(static_cast<std::size_t>(dtype)); }
+/// Bytes of one element.
+constexpr std::size_t size_of(DType dtype) { return facts_of(dtype).bytes; }
 /// The name in tables, JSON and messages: "fp64", "fp32", "bf16", "fp16", "int32".
-constexpr std::string_view name_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return "fp64";
-    case DType::f32:
-      return "fp32";
-    case DType::bf16:
-      return "bf16";
-    case DType::f16:
-      return "fp16";
-    case DType::i32:
-      return "int32";
+constexpr std::string_view name_of(DType dtype) { return facts_of(dtype).name; }
+
+/// The dtype whose `name` (&DTypeFacts::name, ..) is `text`, if there is one.
+constexpr std::optional<DType> find_dtype(std::string_view DTypeFacts::*name, std::string_view text) {
+  for (const DTypeFacts& facts : kDTypes) {
+    if (facts.*name == text) return facts.dtype;
   }
-  return "?";
+  return std::nullopt;
 }
 
 /// bfloat16: the upper half of an IEEE binary32. Conversion rounds to nearest, ties to even; NaN stays NaN.

@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "core/elements.h"
 #include "core/error.h"
-#include "core/f16.h"
 #include "core/rng.h"
 #include "core/statistics.h"
 #include "lab/devices.h"
@@ -27,22 +27,13 @@ namespace {
 std::vector<std::byte> operand_values(core::DType dtype, std::int64_t count) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(count) * core::size_of(dtype));
   constexpr std::int64_t kDistinct = 1 << 20;  // drawing more takes longer than measuring
-  const auto fill = [&]<class T>(T*) {
+  core::with_float_type(dtype, [&]<class T>(T) {
     auto* values = reinterpret_cast<T*>(bytes.data());
     for (std::int64_t i = 0; i < std::min(count, kDistinct); ++i) {
       values[i] = T(core::uniform(core::philox(0, 0, static_cast<std::uint64_t>(i))[0]) - 0.5F);
     }
     for (std::int64_t i = kDistinct; i < count; ++i) values[i] = values[i - kDistinct];
-  };
-  if (dtype == core::DType::bf16) {
-    fill(static_cast<core::Bf16*>(nullptr));
-  } else if (dtype == core::DType::f16) {
-    fill(static_cast<core::F16*>(nullptr));
-  } else if (dtype == core::DType::f64) {
-    fill(static_cast<double*>(nullptr));
-  } else {
-    fill(static_cast<float*>(nullptr));
-  }
+  });
   return bytes;
 }
 

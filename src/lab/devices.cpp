@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "record/config.h"
 
 namespace rooflm::lab {
 namespace {
@@ -22,6 +23,17 @@ std::string enumerate(const std::vector<std::string>& names) {
     text += names[i];
   }
   return text;
+}
+
+/// "fp32|bf16" as its parts.
+std::vector<std::string> parts_of(std::string_view values) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= values.size();) {
+    const std::size_t end = std::min(values.find('|', begin), values.size());
+    parts.emplace_back(values.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
 }
 
 }  // namespace
@@ -42,17 +54,16 @@ std::string name_of(const ComputeDtype& compute) {
 
 ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device,
                                  const devices::Device& description) {
-  static const std::vector<std::string> kNames = {"fp32", "tf32", "bf16", "fp16", "fp8"};
-  if (std::ranges::find(kNames, name) == kNames.end()) {
-    throw core::UsageError(core::unknown_name("dtype", name, kNames));
+  const std::vector<std::string> names = parts_of(record::find_field("dtype")->values);
+  if (std::ranges::find(names, name) == names.end()) {
+    throw core::UsageError(core::unknown_name("dtype", name, names));
   }
   if (!description.computes(name)) {
     throw core::Unavailable(fmt::format("--dtype {} is not available on {}: it computes in {}", name, device,
                                         enumerate(description.dtypes)));
   }
-  if (name == "bf16") return {core::DType::bf16};
-  if (name == "fp16") return {core::DType::f16};
-  return {.dtype = core::DType::f32, .tf32 = name == "tf32"};
+  const auto dtype = core::find_dtype(&core::DTypeFacts::name, name);
+  return {.dtype = dtype.value_or(core::DType::f32), .tf32 = name == "tf32"};
 }
 
 void fit_to_device(compile::StepOptions& step, const devices::Device& device) {

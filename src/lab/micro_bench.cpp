@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "compile/passes/differentiate.h"
+#include "core/elements.h"
 #include "core/error.h"
-#include "core/f16.h"
 #include "core/names.h"
 #include "core/rng.h"
 #include "core/units.h"
@@ -30,21 +30,12 @@ constexpr std::array kStrategies = {"big", "looped", "batched"};
 /// Uniform numbers in [-0.5, 0.5) as `dtype`: the rate does not depend on them unless they are denormal.
 std::vector<std::byte> random_values(core::DType dtype, std::int64_t count, std::uint64_t stream) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(count) * core::size_of(dtype));
-  const auto fill = [&]<class T>(T* values) {
+  core::with_float_type(dtype, [&]<class T>(T) {
+    auto* values = reinterpret_cast<T*>(bytes.data());
     for (std::int64_t i = 0; i < count; ++i) {
       values[i] = T(core::uniform(core::philox(0, stream, static_cast<std::uint64_t>(i))[0]) - 0.5F);
     }
-  };
-  if (dtype == core::DType::bf16) {
-    fill(reinterpret_cast<core::Bf16*>(bytes.data()));
-  } else if (dtype == core::DType::f16) {
-    fill(reinterpret_cast<core::F16*>(bytes.data()));
-  } else if (dtype == core::DType::f32) {
-    fill(reinterpret_cast<float*>(bytes.data()));
-  } else {
-    throw core::Unavailable(
-        fmt::format("micro-benchmarks compute in fp32, bf16 and fp16, not in {}", core::name_of(dtype)));
-  }
+  });
   return bytes;
 }
 

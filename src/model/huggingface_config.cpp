@@ -217,11 +217,6 @@ ordered_json llama_json(const ModelConfig& c) {
   return root;
 }
 
-std::string_view torch_name(core::DType dtype) {
-  if (dtype == core::DType::bf16) return "bfloat16";
-  return dtype == core::DType::f16 ? "float16" : "float32";
-}
-
 }  // namespace
 
 ModelConfig read_config(const std::filesystem::path& directory) {
@@ -236,7 +231,7 @@ ModelConfig read_config(const std::filesystem::path& directory) {
 
 std::string config_json(const ModelConfig& config, core::DType dtype) {
   ordered_json root = config.arch == Arch::gpt2 ? gpt2_json(config) : llama_json(config);
-  root["torch_dtype"] = torch_name(dtype);
+  root["torch_dtype"] = core::facts_of(dtype).torch_name;
   return root.dump(2) + "\n";
 }
 

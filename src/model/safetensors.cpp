@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/elements.h"
 #include "core/error.h"
 #include "model/json_object.h"
 #include "model/safetensors_floats.h"
@@ -60,7 +61,7 @@ class Entry {
     if (!dtype.is_string()) fail("has a dtype that is no string");
     auto text = dtype.get<std::string>();
     if (stored_size(text) == 0) {
-      fail(fmt::format("has the unknown dtype '{}'; expected F32, BF16, F16 or F64", text));
+      fail(fmt::format("has the unknown dtype '{}'; expected {}", text, stored_floats()));
     }
     return text;
   }
@@ -170,18 +171,19 @@ void read_numbers(const StoredTensor& tensor, std::span<Out> out) {
     throw std::logic_error(
         fmt::format("tensor {} {} read into {} elements", tensor.name, tensor.shape.str(), out.size()));
   }
-  if (tensor.dtype == "F32") return convert<float>(tensor.bytes, out);
-  if (tensor.dtype == "BF16") return convert<core::Bf16>(tensor.bytes, out);
-  if (tensor.dtype == "F16") return convert<Half>(tensor.bytes, out);
-  if (tensor.dtype == "F64") return convert<double>(tensor.bytes, out);
-  throw InputError(fmt::format("{}: tensor {} has the dtype {}, expected F32, BF16, F16 or F64",
-                               tensor.file.string(), tensor.name, tensor.dtype));
+  if (!is_float(tensor)) {
+    throw InputError(fmt::format("{}: tensor {} has the dtype {}, expected {}", tensor.file.string(),
+                                 tensor.name, tensor.dtype, stored_floats()));
+  }
+  core::with_float_type(*core::find_dtype(&core::DTypeFacts::stored_name, tensor.dtype),
+                        [&]<class Stored>(Stored) { convert<Stored>(tensor.bytes, out); });
 }
 
 }  // namespace
 
 bool is_float(const StoredTensor& tensor) {
-  return tensor.dtype == "F32" || tensor.dtype == "BF16" || tensor.dtype == "F16" || tensor.dtype == "F64";
+  const auto dtype = core::find_dtype(&core::DTypeFacts::stored_name, tensor.dtype);
+  return dtype && core::facts_of(*dtype).is_float;
 }
 void read_floats(const StoredTensor& tensor, std::span<float> out) { read_numbers(tensor, out); }
 void read_doubles(const StoredTensor& tensor, std::span<double> out) { read_numbers(tensor, out); }

@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/elements.h"
 #include "core/error.h"
 #include "model/safetensors.h"
-#include "model/safetensors_floats.h"
 
 namespace rooflm::model {
 namespace {
@@ -32,7 +32,7 @@ std::string header_of(const std::vector<TensorSource>& tensors, const Metadata& 
   for (const TensorSource& tensor : tensors) {
     if (root.contains(tensor.name)) throw std::logic_error("tensor " + tensor.name + " is written twice");
     const std::uint64_t end = offset + bytes_of(tensor);
-    root[tensor.name] = {{"dtype", stored_name(tensor.dtype)},
+    root[tensor.name] = {{"dtype", core::facts_of(tensor.dtype).stored_name},
                          {"shape", tensor.shape.dims()},
                          {"data_offsets", std::array{offset, end}}};
     offset = end;
@@ -77,19 +77,8 @@ std::vector<std::vector<TensorSource>> split(const std::vector<TensorSource>& te
 }  // namespace
 
 void write_floats(const core::ByteSink& sink, std::span<const float> values, core::DType dtype) {
-  switch (dtype) {
-    case core::DType::f32:
-      return sink(std::as_bytes(values));
-    case core::DType::bf16:
-      return send_as<core::Bf16>(sink, values);
-    case core::DType::f16:
-      return send_as<Half>(sink, values);
-    case core::DType::f64:
-      return send_as<double>(sink, values);
-    case core::DType::i32:
-      break;
-  }
-  throw std::logic_error("floats cannot be written as int32");
+  if (dtype == core::DType::f32) return sink(std::as_bytes(values));
+  core::with_float_type(dtype, [&]<class Stored>(Stored) { send_as<Stored>(sink, values); });
 }
 
 void write_safetensors(const std::filesystem::path& path, const std::vector<TensorSource>& tensors,

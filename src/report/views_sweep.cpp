@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/dtype.h"
 #include "core/significance.h"
 #include "core/statistics.h"
 #include "report/run_figures.h"
@@ -83,10 +84,11 @@ std::optional<Chart> sweep_chart(const RecordSet& set, const std::vector<std::st
   return std::nullopt;
 }
 
-/// Widest first; names that are none of these come last.
+/// Widest first, tf32 after fp32; names that are none of these come last.
 std::size_t dtype_rank(const std::string& dtype) {
-  constexpr std::array<std::string_view, 6> kDTypes = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8"};
-  return static_cast<std::size_t>(std::find(kDTypes.begin(), kDTypes.end(), dtype) - kDTypes.begin());
+  const auto known = core::find_dtype(&core::DTypeFacts::name, dtype == "tf32" ? "fp32" : dtype);
+  const std::size_t rank = known ? static_cast<std::size_t>(*known) : core::kDTypes.size();
+  return 2 * rank + (dtype == "tf32" ? 1 : 0);
 }
 
 Row precision_row(const RunData& base, const RunData& run, const std::string& subject) {

@@ -37,12 +37,14 @@ void parse_dtype(compile::StepOptions& step, std::string_view name) {
   step.tf32 = name == "tf32";
   step.dtype = core::DType::f32;
   if (step.tf32) return;
-  for (const auto dtype : {core::DType::f32, core::DType::bf16, core::DType::f16, core::DType::f64}) {
-    step.dtype = dtype;
-    if (core::name_of(dtype) == name) return;
+  std::vector<std::string> names = {"tf32"};
+  for (const core::DTypeFacts& facts : core::kDTypes) {
+    if (!facts.is_float) continue;
+    step.dtype = facts.dtype;
+    if (facts.name == name) return;
+    names.emplace_back(facts.name);
   }
-  throw UsageError(
-      core::unknown_name("dtype", name, std::vector<std::string>{"fp32", "tf32", "bf16", "fp16"}));
+  throw UsageError(core::unknown_name("dtype", name, names));
 }
 
 /// The member that a chain of member pointers leads to; const as `object` is.

@@ -34,5 +34,17 @@ TEST(DType, SizesAndNames) {
   EXPECT_EQ(name_of(DType::f32), "fp32");
 }
 
+TEST(DType, TableIsInTheOrderOfTheEnumeration) {
+  for (std::size_t i = 0; i < kDTypes.size(); ++i) EXPECT_EQ(static_cast<std::size_t>(kDTypes[i].dtype), i);
+}
+
+TEST(DType, IsFoundByEachOfItsNames) {
+  for (const DTypeFacts& facts : kDTypes) {
+    EXPECT_EQ(find_dtype(&DTypeFacts::name, facts.name), facts.dtype);
+    EXPECT_EQ(find_dtype(&DTypeFacts::stored_name, facts.stored_name), facts.dtype);
+  }
+  EXPECT_EQ(find_dtype(&DTypeFacts::name, "fp12"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace rooflm::core

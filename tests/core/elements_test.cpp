@@ -9,10 +9,10 @@
 namespace rooflm::core {
 namespace {
 
-constexpr std::array kFloating = {DType::f64, DType::f32, DType::bf16, DType::f16};
-
 TEST(Elements, TypesHaveTheSizeOfTheirDtype) {
-  for (const DType dtype : kFloating) {
+  for (const DTypeFacts& facts : kDTypes) {
+    if (!facts.is_float) continue;
+    const DType dtype = facts.dtype;
     EXPECT_EQ(with_float_type(dtype, [](auto element) { return sizeof(element); }), size_of(dtype));
   }
   EXPECT_THROW(with_float_type(DType::i32, [](auto) {}), std::logic_error);
@@ -24,7 +24,9 @@ void expect_round_trip() {
   const std::vector<C> values = {C(0), C(1), C(-2.5), C(0.125), C(96), C(-1.75), C(3)};
   const auto count = static_cast<std::int64_t>(values.size());
   constexpr std::int64_t kOffset = 3;
-  for (const DType dtype : kFloating) {
+  for (const DTypeFacts& facts : kDTypes) {
+    if (!facts.is_float) continue;
+    const DType dtype = facts.dtype;
     std::vector<std::byte> stored((values.size() + kOffset) * size_of(dtype));
     store_elements(values.data(), dtype, stored.data(), kOffset, count);
     std::vector<C> read(values.size());

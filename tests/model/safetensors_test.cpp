@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "model/safetensors_floats.h"
+#include "core/f16.h"
 
 namespace rooflm::model {
 namespace {
@@ -104,20 +104,20 @@ TEST_F(Safetensors, DoublesStayExact) {
 }
 
 TEST_F(Safetensors, HalfRoundsToNearestEven) {
-  EXPECT_EQ(Half(1.0F + 0x1p-11F).bits, Half(1.0F).bits);      // tie, to even
-  EXPECT_EQ(Half(1.0F + 0x3p-11F).bits, Half(1.0F).bits + 2);  // tie, to even
-  EXPECT_EQ(Half(65519.0F).bits, 0x7bff);                      // rounds down to the largest
-  EXPECT_EQ(Half(65520.0F).bits, 0x7c00);                      // rounds up to infinity
-  EXPECT_EQ(Half(0x1p-24F).bits, 1);                           // smallest denormal
-  EXPECT_EQ(Half(0x1p-25F).bits, 0);                           // tie, to even
-  EXPECT_EQ(Half(-std::numeric_limits<float>::infinity()).bits, 0xfc00);
-  EXPECT_TRUE(std::isnan(static_cast<float>(Half(std::numeric_limits<float>::quiet_NaN()))));
+  EXPECT_EQ(core::F16(1.0F + 0x1p-11F).bits, core::F16(1.0F).bits);      // tie, to even
+  EXPECT_EQ(core::F16(1.0F + 0x3p-11F).bits, core::F16(1.0F).bits + 2);  // tie, to even
+  EXPECT_EQ(core::F16(65519.0F).bits, 0x7bff);                           // rounds down to the largest
+  EXPECT_EQ(core::F16(65520.0F).bits, 0x7c00);                           // rounds up to infinity
+  EXPECT_EQ(core::F16(0x1p-24F).bits, 1);                                // smallest denormal
+  EXPECT_EQ(core::F16(0x1p-25F).bits, 0);                                // tie, to even
+  EXPECT_EQ(core::F16(-std::numeric_limits<float>::infinity()).bits, 0xfc00);
+  EXPECT_TRUE(std::isnan(static_cast<float>(core::F16(std::numeric_limits<float>::quiet_NaN()))));
   for (unsigned bits = 0; bits < 0x10000U; ++bits) {
-    Half half;
+    core::F16 half;
     half.bits = static_cast<std::uint16_t>(bits);
     const auto value = static_cast<float>(half);
     if (std::isnan(value)) continue;
-    ASSERT_EQ(Half(value).bits, bits);
+    ASSERT_EQ(core::F16(value).bits, bits);
   }
 }
 

@@ -14,8 +14,8 @@
 #include "backends/cuda/check.h"
 #include "backends/cuda/gemm_algorithm.h"
 #include "backends/op_view.h"
+#include "core/elements.h"
 #include "core/error.h"
-#include "core/f16.h"
 #include "core/rng.h"
 
 namespace rooflm::backends::cuda {
@@ -142,13 +142,7 @@ void draw(std::vector<std::byte>& bytes) {
 void fill(const Context& context, const DeviceMemory& memory, DType dtype) {
   constexpr std::size_t kTileBytes = std::size_t{1} << 20U;
   std::vector<std::byte> tile(std::min(kTileBytes, memory.bytes()));
-  if (dtype == DType::f32) {
-    draw<float>(tile);
-  } else if (dtype == DType::bf16) {
-    draw<core::Bf16>(tile);
-  } else {
-    draw<core::F16>(tile);
-  }
+  core::with_float_type(dtype, [&]<class T>(T) { draw<T>(tile); });
   auto* data = static_cast<std::byte*>(memory.data());
   context.copy_in(data, tile.data(), tile.size());
   for (std::size_t filled = tile.size(); filled < memory.bytes();) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backends/cuda/context.h"
+#include "backends/cuda/kernels/stream.h"
 #include "backends/op_view.h"
 
 namespace rooflm::backends::cuda {
