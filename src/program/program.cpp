@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/checked.h"
+#include "core/error.h"
 
 namespace rooflm::program {
 
@@ -73,6 +74,7 @@ Cost& Cost::operator+=(const Cost& other) {
 }
 
 TensorId Program::add_tensor(Tensor tensor) {
+  static_cast<void>(tensor.shape.numel());  // refuses what is too large before anybody counts with it
   tensors.push_back(std::move(tensor));
   return static_cast<TensorId>(tensors.size() - 1);
 }
@@ -107,7 +109,9 @@ void Program::append_to(Op op, std::vector<TensorId> outputs) {
   ops.push_back(std::move(op));
 }
 
-Cost cost_of(const Program& program, const Op& op) {
+namespace {
+
+Cost checked_cost(const Program& program, const Op& op) {
   Cost cost = op.def->cost(program, op);
   if (cost.bytes_read == 0 && cost.bytes_written == 0) {
     for (const TensorId id : op.inputs) {
@@ -121,6 +125,26 @@ Cost cost_of(const Program& program, const Op& op) {
     }
   }
   return cost;
+}
+
+/// "[256, 768] and [768, 3072]": the first operands, those that say how large the op is.
+std::string operands_of(const Program& program, const Op& op) {
+  constexpr std::size_t kShown = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(op.inputs.size(), kShown); ++i) {
+    if (op.inputs[i] != kNone) text += (text.empty() ? "" : " and ") + program.shape(op.inputs[i]).str();
+  }
+  return text;
+}
+
+}  // namespace
+
+Cost cost_of(const Program& program, const Op& op) {
+  try {
+    return checked_cost(program, op);
+  } catch (const core::UsageError& error) {
+    throw core::UsageError(fmt::format("{} of {}: {}", op.def->name, operands_of(program, op), error.what()));
+  }
 }
 
 namespace {
