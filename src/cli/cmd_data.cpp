@@ -105,7 +105,8 @@ int run_prepare(const PrepareArguments& arguments) {
   options.val_fraction = parse_number("--val-fraction", arguments.val_fraction);
   options.seed = static_cast<std::uint64_t>(parse_integer("--seed", arguments.seed, 0));
   options.shard_tokens = static_cast<std::uint64_t>(parse_integer("--shard-tokens", arguments.shard_tokens));
-  options.threads = static_cast<int>(parse_integer("--threads", arguments.threads, 0));
+  options.threads =
+      static_cast<int>(std::min<std::int64_t>(parse_integer("--threads", arguments.threads, 0), INT32_MAX));
   options.overwrite = arguments.overwrite;
   options.message = [](const std::string& line) { write_note(line); };
   const core::StopSignals signals;

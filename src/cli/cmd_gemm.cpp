@@ -13,6 +13,7 @@
 #include "cli/output_rule.h"
 #include "cli/table.h"
 #include "cli/values.h"
+#include "core/checked.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/stop_signals.h"
@@ -56,10 +57,10 @@ Shape scores_of(const model::ModelConfig& config, const std::string& phase, std:
                 std::int64_t seq) {
   const std::int64_t group = config.heads / config.kv_heads;
   return {fmt::format("q k^T of {}, {}", config.name, phase),
-          {.m = phase == "training" ? group * seq : group,
+          {.m = phase == "training" ? core::Count(group) * seq : core::Count(group),
            .n = seq,
            .k = config.head_dim,
-           .count = batch * config.kv_heads,
+           .count = core::Count(batch) * config.kv_heads,
            .trans_b = true}};
 }
 

@@ -78,14 +78,21 @@ int list_studies(const std::string& format) {
 }
 
 /// What was typed wins over the study, the study over the defaults of the options.
-void fill(Options& options, const Study& study) {
-  const auto take = [&](const std::map<std::string, std::string>& from) {
+TakenOptions fill(Options& options, const Study& study) {
+  TakenOptions taken;
+  for (const std::string& name : study_options()) {
+    if (!options.get(name).empty()) taken.some_typed = true;
+  }
+  const auto take = [&](const char* table, const std::map<std::string, std::string>& from) {
     for (const auto& [name, value] : from) {
-      if (options.get(name).empty()) options.set(name, value);
+      if (!options.get(name).empty()) continue;
+      options.set(name, value);
+      taken.tables[name] = table;
     }
   };
-  if (options.large) take(study.large);
-  take(study.options);
+  if (options.large) take("large", study.large);
+  take("options", study.options);
+  return taken;
 }
 
 /// A study of training steps.
@@ -157,7 +164,8 @@ int run(Options options) {
   if (options.name == "list") return list_studies(options.output.format);
   parse_format(options.output.format);
   const Study study = find_study(options.name);
-  fill(options, study);
+  check_views(study);
+  const TakenOptions taken = fill(options, study);
   note("{}: {}", study.name, study.question);
   std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));
   std::vector<std::string> others = options.profile.data;
@@ -166,10 +174,14 @@ int run(Options options) {
   inputs.insert(inputs.end(), files.begin(), files.end());
   ProfileSession session(options.output, "study " + study.name, options.profile.remeasure, inputs);
   session.describe(study.title, study.question);
-  if (study.kind == "profile") {
-    run_profile(options, study, session);
-  } else {
-    session.record().add(cells_of(options, study));
+  try {
+    if (study.kind == "profile") {
+      run_profile(options, study, session);
+    } else {
+      session.record().add(cells_of(options, study));
+    }
+  } catch (const core::UsageError& error) {
+    blame(study, taken, error);
   }
   session.show(study.views);
   const int signal = core::StopSignals::received();

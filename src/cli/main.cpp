@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "cli/output.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "core/printable.h"
 #include "core/process.h"
 #include "core/stop_signals.h"
 
@@ -102,8 +104,10 @@ int run(const std::vector<std::string>& words) {
   return run_command(*command, {sought.begin() + static_cast<std::ptrdiff_t>(count), sought.end()});
 }
 
+/// One line, whatever the names of files and the texts in the message hold.
 int fail(std::string_view message, int code) {
-  write_note(fmt::format("rooflm: {}", message));
+  constexpr std::size_t kMostCharacters = 4000;
+  write_note(core::printable(fmt::format("rooflm: {}", message), kMostCharacters));
   return code;
 }
 
@@ -121,6 +125,10 @@ int run_and_report(const std::vector<std::string>& words) {
     return fail(error.what(), static_cast<int>(error.code()));
   } catch (const std::bad_alloc&) {
     return fail("out of memory", static_cast<int>(core::ExitCode::out_of_memory));
+  } catch (const std::filesystem::filesystem_error& error) {
+    // A path that cannot be looked at: a folder without permission, a loop of links, a name that is too long.
+    return fail(fmt::format("cannot access '{}': {}", error.path1().string(), error.code().message()),
+                static_cast<int>(core::ExitCode::bad_input));
   } catch (const std::exception& error) {
     return fail(fmt::format("internal error: {}", error.what()), kInternalError);
   }

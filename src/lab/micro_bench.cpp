@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compile/passes/differentiate.h"
+#include "core/checked.h"
 #include "core/elements.h"
 #include "core/error.h"
 #include "core/names.h"
@@ -46,7 +47,7 @@ std::int64_t kv_heads_of(const AttentionProblem& p) { return p.kv_heads > 0 ? p.
 Program attention_program(const AttentionProblem& p) {
   Program program;
   const std::int64_t kv_heads = kv_heads_of(p);
-  const core::Shape packed{p.batch, p.seq, (p.heads + 2 * kv_heads) * p.head_dim};
+  const core::Shape packed{p.batch, p.seq, (p.heads + 2 * core::Count(kv_heads)) * p.head_dim};
   const TensorId qkv =
       program.add_tensor({.name = "qkv", .shape = packed, .dtype = p.dtype, .role = program::Role::input});
   program::Op op;
@@ -82,7 +83,7 @@ Program gemm_program(const GemmProblem& p) {
   Program program;
   const bool is_big = p.strategy == GemmStrategy::big;
   const std::int64_t batch = is_big ? 1 : p.count;
-  const std::int64_t rows = is_big ? p.count * p.m : p.m;
+  const std::int64_t rows = is_big ? core::Count(p.count) * p.m : core::Count(p.m);
   const core::Shape right = p.trans_b ? core::Shape{batch, p.n, p.k} : core::Shape{batch, p.k, p.n};
   program.add_tensor({.name = "a", .shape = {batch, rows, p.k}, .dtype = p.dtype});
   program.add_tensor({.name = "b", .shape = right, .dtype = p.dtype});

@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "record/schema.h"
 
 namespace rooflm::record {
@@ -111,7 +112,20 @@ void require_record(const std::filesystem::path& path) {
 
 std::string writer_of(const Database& record) {
   Statement version = record.prepare("SELECT value FROM meta WHERE key = 'rooflm_version'");
-  return version.step() ? "rooflm " + version.text(0) : "another rooflm";
+  return version.step() ? "rooflm " + core::printable(version.text(0)) : "another rooflm";
+}
+
+/// Virtual tables run code of their own when they are read. SQLite writes the beginning of each definition
+/// itself, so that one that begins otherwise is somebody's work.
+void require_plain_schema(const std::filesystem::path& path, const Database& record) {
+  Statement foreign = record.prepare(
+      "SELECT name FROM sqlite_schema WHERE sql IS NOT NULL AND sql NOT LIKE 'CREATE TABLE %' AND sql NOT "
+      "LIKE "
+      "'CREATE INDEX %' AND sql NOT LIKE 'CREATE UNIQUE INDEX %' AND sql NOT LIKE 'CREATE VIEW %' AND sql "
+      "NOT "
+      "LIKE 'CREATE TRIGGER %'");
+  if (!foreign.step()) return;
+  fail(path, fmt::format("its schema has '{}', which is no plain table", core::printable(foreign.text(0))));
 }
 
 }  // namespace
@@ -125,9 +139,11 @@ std::unique_ptr<Database> open_record(const std::filesystem::path& path, int ver
                                       std::span<const Migration> steps) {
   require_record(path);
   auto record = std::make_unique<Database>(path, Database::Mode::read, kPatience);
+  record->distrust();
   try {
     // The first read takes the lock, fixes what is seen, and notices a file that ends too early.
     record->execute("BEGIN; SELECT COUNT(*) FROM sqlite_schema");
+    require_plain_schema(path, *record);
   } catch (const core::InputError&) {
     if (is_being_created(path)) fail(path, kBeingCreated);
     throw;

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "text/bpe_utf8.h"
 
 namespace rooflm::text {
@@ -48,7 +49,8 @@ void BpeModel::index(const std::string& where) {
     const auto found = ids.find(tokens[left] + tokens[right]);
     if (found == ids.end()) {
       throw core::InputError(fmt::format("{}: merge {} ('{}' + '{}') makes no token of the vocabulary", where,
-                                         rank, spell_bytes(tokens[left]), spell_bytes(tokens[right])));
+                                         rank, core::printable(spell_bytes(tokens[left])),
+                                         core::printable(spell_bytes(tokens[right]))));
     }
     merge_table.add(left, right, {static_cast<std::uint32_t>(rank), found->second});
   }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <span>
 
+#include "core/checked.h"
 #include "core/error.h"
 
 namespace rooflm::train {
@@ -25,7 +26,7 @@ ShardWindows::ShardWindows(const std::vector<std::filesystem::path>& paths, std:
                     kMaxBatchTokens));
   }
   if (paths.empty()) throw core::InputError("no token shards given");
-  window_ = static_cast<std::uint64_t>(whole_batches ? batch * seq : seq);
+  window_ = static_cast<std::uint64_t>(whole_batches ? core::Count(batch) * seq : core::Count(seq));
   for (const auto& path : paths) {
     const text::Shard& shard = shards_.emplace_back(path);
     total_tokens_ += shard.size();
@@ -69,7 +70,7 @@ struct EvalBatches::Shards {
 EvalBatches::EvalBatches(const std::vector<std::filesystem::path>& shards, std::int64_t batch,
                          std::int64_t seq, std::uint32_t vocab_size)
     : shards_(std::make_unique<Shards>(Shards{ShardWindows(shards, batch, seq, vocab_size, true)})),
-      window_(batch * seq) {}
+      window_(core::Count(batch) * seq) {}
 EvalBatches::~EvalBatches() = default;
 
 std::uint64_t EvalBatches::size() const { return shards_->windows.count(); }

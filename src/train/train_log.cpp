@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
 
 namespace rooflm::train {
 namespace {
@@ -26,7 +27,11 @@ ordered_json number(std::optional<double> value) {
 
 /// The step of a log line. Throws core::InputError when it has none.
 std::int64_t step_of(std::string_view line, const std::filesystem::path& path, std::size_t number) {
-  const auto json = nlohmann::json::parse(line, nullptr, false);
+  nlohmann::json json;
+  try {
+    json = core::parse_json(line, path.string(), "the log");
+  } catch (const core::InputError&) {  // NOLINT(bugprone-empty-catch): as any other line that is none
+  }
   if (json.is_object() && json.contains("step") && json["step"].is_number_integer()) {
     return json["step"].get<std::int64_t>();
   }

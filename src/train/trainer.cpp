@@ -8,7 +8,9 @@
 #include <csignal>
 #include <utility>
 
+#include "core/checked.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/ratio.h"
 #include "core/stop_signals.h"
 #include "core/units.h"
@@ -40,8 +42,9 @@ class Trainer::Loop {
   Loop(backends::Backend& backend, const model::ModelConfig& config, const TrainOptions& options,
        const TrainingData& data, const TrainStart& start, std::FILE* stream)
       : options_(checked(options)),
-        step_tokens_(options_.batch * options_.seq * options_.step.micro_batches),
-        model_flop_(static_cast<double>(model::model_flop_per_token(config, options_.seq) * step_tokens_)),
+        step_tokens_(core::Count(options_.batch) * options_.seq * options_.step.micro_batches),
+        model_flop_(static_cast<double>(core::Count(model::model_flop_per_token(config, options_.seq)) *
+                                        step_tokens_)),
         data_(data),
         output_(options_.out),
         session_(backend, config, options_.step, options_.memory_limit_bytes),
@@ -239,7 +242,8 @@ void Trainer::Loop::sample_now() {
   } catch (const core::OutOfMemory& error) {
     return progress_.message(fmt::format("step {}  no sample: {}", state_.step, error.what()));
   }
-  progress_.message(fmt::format("step {}  sample: {}{}", state_.step, options_.prompt, text));
+  progress_.message(fmt::format("step {}  sample: {}{}", state_.step, core::printable_lines(options_.prompt),
+                                core::printable_lines(text)));
 }
 
 void Trainer::Loop::save() {
