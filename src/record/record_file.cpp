@@ -64,16 +64,11 @@ void remove_with_logs(const std::filesystem::path& path) {
   }
 }
 
-/// Removes what a killed run left in "NAME.new". A finished record of that name is somebody's: it stays, and
-/// is refused where its place is needed.
+/// Removes what a killed run left in "NAME.new". A finished record of that name may be somebody's: where its
+/// place is not needed it stays.
 void remove_unfinished(const std::filesystem::path& left, bool is_needed) {
   require_replaceable(left);
-  if (is_finished(left)) {
-    if (!is_needed) return;
-    throw core::InputError(
-        fmt::format("cannot write {}: it is a finished record; rename or remove it", left.string()));
-  }
-  remove_with_logs(left);
+  if (is_needed || !is_finished(left)) remove_with_logs(left);
 }
 
 }  // namespace

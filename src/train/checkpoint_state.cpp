@@ -173,8 +173,8 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
   state.model_name = core::bytes_from_utf8(model.get<std::string>("name", "a text"));
   state.padded_vocab = static_cast<std::int64_t>(model.count("padded_vocab"));
   for (const auto& [key, paths] : {std::pair{"data", &state.data}, {"val_data", &state.val_data}}) {
-    for (const auto& text : keys.get<std::vector<std::string>>(key, "a list of paths"))
-      paths->emplace_back(core::bytes_from_utf8(text));
+    for (const auto& saved : keys.get<std::vector<std::string>>(key, "a list of paths"))
+      paths->emplace_back(core::bytes_from_utf8(saved));
   }
   for (const json& entry : keys.get<std::vector<json>>("shards", "a list of shards")) {
     const Keys shard(path, text, entry);

@@ -64,15 +64,18 @@ class Faults(TrainingRuns):
         count = int((self.folder / "count").read_text())
         self.assertGreater(count, 0)
         for at in range(1, count + 1, EVERY):
-            with self.subTest(act=act, at=at, of=count):
-                self.fresh(prepare)
-                result = self.run_with(act, at, calls, command)
-                type(self).tried += 1
-                if act == "kill" and result.returncode == 0:
-                    return  # it made fewer calls than before: the clock decides when a record is written
-                expected = [-signal.SIGKILL if act == "kill" else 3] + [0] * is_harmless
-                self.assertIn(result.returncode, expected, result.stderr)
+            self.fresh(prepare)
+            result = self.run_with(act, at, calls, command)
+            type(self).tried += 1
+            if act == "kill" and result.returncode == 0:
+                return  # it made fewer calls than before: the clock decides when a record is written
+            expected = [-signal.SIGKILL if act == "kill" else 3] + [0] * is_harmless
+            self.assertIn(result.returncode, expected, f"{act} at {at} of {count}: {result.stderr}")
+            try:
                 yield result
+            except GeneratorExit:
+                print(f"{self.id()}: {act} at {at} of {count}: {result.stderr}", file=sys.stderr)
+                raise
 
     def left(self):
         return [path for path in self.place.rglob("*") if path.name.endswith((".tmp", ".new", ".rooflm-tmp", "-wal", "-shm",
