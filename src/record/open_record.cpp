@@ -90,6 +90,7 @@ void require_whole(const std::filesystem::path& path, const Header& header) {
   if (const auto log_bytes = std::filesystem::file_size(log, error); !error && log_bytes > 0) return;
   const std::uint64_t bytes = std::filesystem::file_size(path);
   if (bytes < bytes_of_pages(header)) {
+    if (is_being_created(path)) fail(path, kBeingCreated);
     fail(path,
          fmt::format("it is truncated: it has {} bytes and should have {}", bytes, bytes_of_pages(header)));
   }
