@@ -172,8 +172,8 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
   state.model_name = model.get<std::string>("name", "a text");
   state.padded_vocab = static_cast<std::int64_t>(model.count("padded_vocab"));
   for (const auto& [key, paths] : {std::pair{"data", &state.data}, {"val_data", &state.val_data}}) {
-    for (const auto& text : keys.get<std::vector<std::string>>(key, "a list of paths"))
-      paths->emplace_back(text);
+    for (const auto& listed : keys.get<std::vector<std::string>>(key, "a list of paths"))
+      paths->emplace_back(listed);
   }
   for (const json& entry : keys.get<std::vector<json>>("shards", "a list of shards")) {
     const Keys shard(path, text, entry);
