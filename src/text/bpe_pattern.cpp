@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 
 #include "core/error.h"
@@ -34,12 +33,6 @@ struct FreeStack {
 };
 
 constexpr std::size_t kMostPatternBytes = std::size_t{64} << 10U;
-
-/// The last characters of the part of a pattern that was understood.
-std::string ending_of(std::string_view before) {
-  constexpr std::size_t kShown = 20;
-  return core::printable(before.substr(before.size() - std::min(before.size(), kShown)));
-}
 
 /// What an error of matching means to whoever has the tokenizer.
 std::string reason_of(int code) {
@@ -107,10 +100,9 @@ CompiledPattern::CompiledPattern(std::string_view pattern, const std::string& wh
   code_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelled.data()), spelled.size(),
                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr));
   if (code_->code == nullptr) {
-    const std::string_view before = std::string_view(spelled).substr(0, place);
     throw core::InputError(
-        fmt::format("{}: the splitting pattern '{}' is no regular expression: {}, after '{}'", where,
-                    core::printable(pattern), error_text(error), ending_of(before)));
+        fmt::format("{}: the splitting pattern '{}' is no regular expression: {}, near character {}", where,
+                    core::printable(pattern), error_text(error), place));
   }
   code_->has_jit = pcre2_jit_compile(code_->code.get(), PCRE2_JIT_COMPLETE) == 0;
 }

@@ -36,10 +36,6 @@ std::uint32_t id_of(const Json& value, std::string_view name, const std::string&
 }
 
 void set_token(BpeModel& model, std::uint32_t id, std::string bytes, const std::string& where) {
-  constexpr std::size_t kMostBytes = 4096;  // the longest of published vocabularies have a few hundred
-  if (bytes.size() > kMostBytes) {
-    fail(where, fmt::format("token {} has {} bytes, expected at most {}", id, bytes.size(), kMostBytes));
-  }
   if (id >= model.tokens.size()) model.tokens.resize(id + std::size_t{1});
   if (!model.tokens[id].empty() && model.tokens[id] != bytes) {
     fail(where,

@@ -156,7 +156,7 @@ class Records(Hostile):
             file.execute("CREATE VIEW run AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n) "
                          "SELECT id, 'x' AS label, 'step' AS kind, 'success' AS status FROM n")
         for command in ("report", "verify"):
-            self.refuses(3, command, path, says=["r.rooflm", "view"])
+            self.refuses(3, command, path, says=["r.rooflm", "damaged"])
 
     def test_names_in_a_record_do_not_steer_the_terminal(self):
         path = self.record()
