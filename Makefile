@@ -2,7 +2,9 @@
 .DEFAULT_GOAL := help
 PRESET ?= release
 
-.PHONY: help deps build demo check format lint asan tsan clean
+SECONDS ?= 60
+
+.PHONY: help deps build demo check format lint asan tsan fuzz clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +44,12 @@ tsan: ## Build and run the tests with the thread sanitizer
 	cmake --preset tsan
 	cmake --build --preset tsan
 	ctest --preset tsan
+
+fuzz: ## Run each fuzz target for SECONDS (60): damaged files of every kind, under sanitizers
+	scripts/install_deps build fuzz
+	cmake --preset fuzz
+	cmake --build --preset fuzz
+	scripts/fuzz $(SECONDS)
 
 clean: ## Remove all that was built
 	rm -rf build

@@ -8,6 +8,7 @@
 #include "cli/config_options.h"
 #include "cli/micro_options.h"
 #include "cli/output.h"
+#include "cli/output_rule.h"
 #include "cli/profile_session.h"
 #include "cli/study_file.h"
 #include "cli/table.h"
@@ -77,18 +78,25 @@ int list_studies(const std::string& format) {
 }
 
 /// What was typed wins over the study, the study over the defaults of the options.
-void fill(Options& options, const Study& study) {
-  const auto take = [&](const std::map<std::string, std::string>& from) {
+TakenOptions fill(Options& options, const Study& study) {
+  TakenOptions taken;
+  for (const std::string& name : study_options()) {
+    if (!options.get(name).empty()) taken.some_typed = true;
+  }
+  const auto take = [&](const char* table, const std::map<std::string, std::string>& from) {
     for (const auto& [name, value] : from) {
-      if (options.get(name).empty()) options.set(name, value);
+      if (!options.get(name).empty()) continue;
+      options.set(name, value);
+      taken.tables[name] = table;
     }
   };
-  if (options.large) take(study.large);
-  take(study.options);
+  if (options.large) take("large", study.large);
+  take("options", study.options);
+  return taken;
 }
 
 /// A study of training steps.
-int run_profile(Options& options, const Study& study, ProfileSession& session) {
+void run_profile(Options& options, const Study& study, ProfileSession& session) {
   options.config.fill();
   const std::vector<lab::Point> points = options.config.sweep();
   for (const lab::Point& point : points) lab::make_backend(point);
@@ -97,7 +105,7 @@ int run_profile(Options& options, const Study& study, ProfileSession& session) {
     throw core::UsageError("study input needs --data: a shard, or a directory made by data prepare");
   }
   bool all_oom = false;
-  return session.run(points, settings, all_oom);
+  session.run(points, settings, all_oom);
 }
 
 lab::MicroSettings micro_settings(Options& options) {
@@ -153,22 +161,31 @@ std::vector<record::Cell> cells_of(Options& options, const Study& study) {
 }
 
 int run(Options options) {
-  constexpr int kSignalled = 128;  // as shells report a command that a signal ended
   if (options.name == "list") return list_studies(options.output.format);
   parse_format(options.output.format);
   const Study study = find_study(options.name);
-  fill(options, study);
+  check_views(study);
+  const TakenOptions taken = fill(options, study);
   note("{}: {}", study.name, study.question);
-  ProfileSession session(options.output, "study " + study.name, options.profile.remeasure);
+  std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));
+  std::vector<std::string> others = options.profile.data;
+  others.push_back(options.name);
+  const auto files = files_of(others);
+  inputs.insert(inputs.end(), files.begin(), files.end());
+  ProfileSession session(options.output, "study " + study.name, options.profile.remeasure, inputs);
   session.describe(study.title, study.question);
-  int signal = 0;
-  if (study.kind == "profile") {
-    signal = run_profile(options, study, session);
-  } else {
-    session.record().add(cells_of(options, study));
+  try {
+    if (study.kind == "profile") {
+      run_profile(options, study, session);
+    } else {
+      session.record().add(cells_of(options, study));
+    }
+  } catch (const core::UsageError& error) {
+    blame(study, taken, error);
   }
   session.show(study.views);
-  return signal == 0 ? 0 : kSignalled + signal;
+  const int signal = core::StopSignals::received();
+  return signal == 0 ? 0 : core::stopped_code(signal);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "core/printable.h"
 
 namespace rooflm::cli {
 
@@ -70,13 +71,26 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
     return false;
   } catch (const CLI::ParseError& error) {
     check_extras();
-    throw core::UsageError(fmt::format("{}: {}", name_, error.what()));
+    throw core::UsageError(fmt::format("{}: {}", name_, core::printable(error.what(), 4 * core::kMostShown)));
   }
   check_extras();
+  check_paths();
   return true;
 }
 
 bool CommandLine::was_given(const std::string& option) const { return app_->get_option(option)->count() > 0; }
+
+void CommandLine::check_paths() const {
+  for (const CLI::Option* option : app_->get_options()) {
+    const std::string type = option->get_type_name();
+    const auto names = [&](const char* kind) { return type.find(kind) != std::string::npos; };
+    if (option->count() == 0 || !(names("PATH") || names("DIR") || names("FILE") || names("SHARD"))) continue;
+    const auto results = option->results();
+    if (std::ranges::find(results, "") != results.end()) {
+      throw core::UsageError(fmt::format("{}: {} is empty, expected {}", name_, option->get_name(), type));
+    }
+  }
+}
 
 void CommandLine::check_extras() const {
   const std::vector<std::string> extras = app_->remaining();
@@ -89,8 +103,8 @@ void CommandLine::check_extras() const {
     }
   }
   if (!extra.starts_with('-')) {
-    throw core::UsageError(
-        fmt::format("{}: unexpected argument '{}' (lists are written a,b without spaces)", name_, extra));
+    throw core::UsageError(fmt::format("{}: unexpected argument '{}' (lists are written a,b without spaces)",
+                                       name_, core::printable(extra)));
   }
   extra = extra.substr(0, extra.find('='));
   std::vector<std::string> known;
@@ -98,7 +112,8 @@ void CommandLine::check_extras() const {
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   }
   const std::string near = core::nearest_name(extra, known);
-  throw core::UsageError(fmt::format("{}: unknown option '{}'{}; `rooflm {} --help` lists all", name_, extra,
+  throw core::UsageError(fmt::format("{}: unknown option '{}'{}; `rooflm {} --help` lists all", name_,
+                                     core::printable(extra),
                                      near.empty() ? "" : "; did you mean '" + near + "'?", name_));
 }
 

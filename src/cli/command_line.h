@@ -55,6 +55,8 @@ class CommandLine {
  private:
   /// Throws for arguments that no option took.
   void check_extras() const;
+  /// An empty text names no file: it must not become the current folder.
+  void check_paths() const;
 
   std::string name_;
   std::unique_ptr<CLI::App> app_;

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <string_view>
@@ -14,6 +15,9 @@
 #include "cli/output.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "core/printable.h"
+#include "core/process.h"
+#include "core/stop_signals.h"
 
 namespace rooflm::cli {
 namespace {
@@ -23,7 +27,7 @@ constexpr int kInternalError = 70;
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 out of memory, 5 not available here,\n"
-    "70 an error in rooflm itself.\n";
+    "70 an error in rooflm itself, 130 and 143 stopped by SIGINT (Ctrl-C) and SIGTERM.\n";
 
 std::string help_text() {
   std::string text =
@@ -100,8 +104,10 @@ int run(const std::vector<std::string>& words) {
   return run_command(*command, {sought.begin() + static_cast<std::ptrdiff_t>(count), sought.end()});
 }
 
+/// One line, whatever the names of files and the texts in the message hold.
 int fail(std::string_view message, int code) {
-  write_note(fmt::format("rooflm: {}", message));
+  constexpr std::size_t kMostCharacters = 4000;
+  write_note(core::printable(fmt::format("rooflm: {}", message), kMostCharacters));
   return code;
 }
 
@@ -112,10 +118,17 @@ int run_and_report(const std::vector<std::string>& words) {
     return code;
   } catch (const OutputClosed&) {
     return 0;
+  } catch (const core::Stopped& stopped) {
+    return fail(fmt::format("stopped by {}", stopped.signal == SIGINT ? "SIGINT" : "SIGTERM"),
+                core::stopped_code(stopped.signal));
   } catch (const core::Error& error) {
     return fail(error.what(), static_cast<int>(error.code()));
   } catch (const std::bad_alloc&) {
     return fail("out of memory", static_cast<int>(core::ExitCode::out_of_memory));
+  } catch (const std::filesystem::filesystem_error& error) {
+    // A path that cannot be looked at: a folder without permission, a loop of links, a name that is too long.
+    return fail(fmt::format("cannot access '{}': {}", error.path1().string(), error.code().message()),
+                static_cast<int>(core::ExitCode::bad_input));
   } catch (const std::exception& error) {
     return fail(fmt::format("internal error: {}", error.what()), kInternalError);
   }
@@ -125,7 +138,6 @@ int run_and_report(const std::vector<std::string>& words) {
 }  // namespace rooflm::cli
 
 int main(int argc, char** argv) {
-  // A reader that goes away is noticed when writing, so that a training run may finish its checkpoint.
-  std::signal(SIGPIPE, SIG_IGN);
+  rooflm::core::prepare_process();
   return rooflm::cli::run_and_report(std::vector<std::string>(argv + 1, argv + argc));
 }

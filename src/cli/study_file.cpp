@@ -5,22 +5,28 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
-#include <sstream>
 #include <utility>
 
 #include "cli/shipped_studies.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "core/printable.h"
+#include "core/text_input.h"
 #include "record/config.h"
+#include "report/views.h"
 
 namespace rooflm::cli {
 namespace {
 
+/// Studies are written by hand.
+constexpr std::uint64_t kMostStudyBytes = 1U << 20U;
+
 const std::vector<std::string> kKeys = {"title", "question", "kind", "views", "options", "large"};
-/// Options by their names: those of a run's configuration, of measuring, and of single ops.
-std::vector<std::string> option_keys() {
+}  // namespace
+
+/// Those of a run's configuration, of measuring, and of single ops.
+std::vector<std::string> study_options() {
   std::vector<std::string> keys = {"min-steps", "max-steps", "max-seconds", "memory-limit", "precision",
                                    "head-dim",  "strategy",  "n",           "count"};
   for (const record::Field& field : record::config_fields()) {
@@ -31,6 +37,8 @@ std::vector<std::string> option_keys() {
   return keys;
 }
 
+namespace {
+
 /// Reads one file, and says where it is wrong.
 class Parser {
  public:
@@ -38,7 +46,7 @@ class Parser {
     try {
       table_ = toml::parse(text);
     } catch (const toml::parse_error& error) {
-      fail(error.source().begin.line, std::string(error.description()));
+      fail(error.source().begin.line, core::printable(error.description(), 2 * core::kMostShown));
     }
   }
 
@@ -52,6 +60,8 @@ class Parser {
     study.options = options_of("options");
     study.large = options_of("large");
     study.views = views_of();
+    study.where = where_;
+    study.lines = lines();
     return study;
   }
 
@@ -108,11 +118,27 @@ class Parser {
     const toml::node* node = table_.get(name);
     if (node == nullptr) return options;
     if (!node->is_table()) fail(*node, fmt::format("'{}' must be a table: [{}]", name, name));
-    check_keys(*node->as_table(), "option", option_keys());
+    check_keys(*node->as_table(), "option", study_options());
     for (const auto& [key, value] : *node->as_table()) {
       options[std::string(key.str())] = value_of(key.str(), value);
     }
     return options;
+  }
+
+  /// Where keys and options stand.
+  [[nodiscard]] std::map<std::string, int> lines() const {
+    std::map<std::string, int> lines;
+    const auto add = [&](const std::string& name, const toml::key& key) {
+      lines[name] = static_cast<int>(key.source().begin.line);
+    };
+    for (const auto& [key, node] : table_) {
+      const std::string name(key.str());
+      add(name, key);
+      if (!node.is_table()) continue;
+      for (const auto& [option, value] : *node.as_table())
+        add(name + "." + std::string(option.str()), option);
+    }
+    return lines;
   }
 
   std::vector<std::string> views_of() const {
@@ -134,17 +160,45 @@ class Parser {
 
 }  // namespace
 
+void blame(const Study& study, const TakenOptions& taken, const core::UsageError& error) {
+  const std::string_view message = error.what();
+  const auto fail = [&](const std::string& place, const std::string& name) {
+    const auto line = study.lines.find(place);
+    throw core::InputError(fmt::format("{}:{}: {}: {}", study.where,
+                                       line == study.lines.end() ? 1 : line->second, name, message));
+  };
+  // "--batch must be ...", "unknown model 'gtp2'"
+  for (const auto& [name, table] : taken.tables) {
+    const std::string& value = (table == "large" ? study.large : study.options).at(name);
+    const std::string option = name == "n" ? "--size" : "--" + name;
+    const auto at = message.find(option);
+    const auto end = at == std::string_view::npos ? at : at + option.size();
+    const bool is_named = end != std::string_view::npos &&
+                          (end == message.size() || message[end] == ' ' || message[end] == ',');
+    if (is_named || message.find("'" + value + "'") != std::string_view::npos) fail(table + "." + name, name);
+  }
+  if (taken.some_typed || taken.tables.empty() || message.find("--") != std::string_view::npos) throw error;
+  fail("options", "[options]");
+  throw error;
+}
+
+void check_views(const Study& study) {
+  for (const std::string& view : study.views) {
+    try {
+      report::find_view(view);
+    } catch (const core::UsageError& error) {
+      throw core::InputError(
+          fmt::format("{}:{}: views: {}", study.where, study.lines.at("views"), error.what()));
+    }
+  }
+}
+
 Study parse_study(std::string_view text, const std::string& name, const std::string& where) {
   return Parser(text, where).study(name);
 }
 
 Study read_study(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    throw core::InputError(fmt::format("{}: cannot read the study", path.string()));
-  }
-  return parse_study(text.str(), path.stem().string(), path.string());
+  return parse_study(core::read_text(path, kMostStudyBytes), path.stem().string(), path.string());
 }
 
 std::vector<Study> shipped_studies() {
@@ -157,7 +211,7 @@ std::vector<Study> shipped_studies() {
 }
 
 Study find_study(const std::string& name) {
-  if (name.ends_with(".toml")) return read_study(name);
+  if (name.ends_with(".toml") || name.find('/') != std::string::npos) return read_study(name);
   std::vector<Study> studies = shipped_studies();
   const auto found =
       std::find_if(studies.begin(), studies.end(), [&](const Study& study) { return study.name == name; });

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
+
 namespace rooflm::cli {
 
 /// What a study runs for each configuration of its sweep.
@@ -21,12 +23,29 @@ struct Study {
   std::map<std::string, std::string> options;  ///< "seq" -> "64:512:64": as on the command line
   std::map<std::string, std::string> large;    ///< what --large replaces in `options`
   std::vector<std::string> views;              ///< of `rooflm report`
+  std::string where;                           ///< the file, for messages
+  std::map<std::string, int> lines;  ///< "views", "options", "options.seq", "large.seq": where they stand
 };
 
 /// Throws core::InputError "FILE:LINE: ..." naming the key and what is known, for a file that is missing, no
 /// TOML, or holds a key or a type that a study does not have.
 Study read_study(const std::filesystem::path& path);
 Study parse_study(std::string_view text, const std::string& name, const std::string& where);
+
+/// Options that a study may set, without dashes.
+std::vector<std::string> study_options();
+
+/// What of a study holds.
+struct TakenOptions {
+  std::map<std::string, std::string> tables;  ///< option -> its table: those that were not typed
+  bool some_typed = false;
+};
+/// Throws what `error`, which came up with the values of `study`, means to its author: core::InputError
+/// "FILE:LINE: key: ..." where it names an option of the study that holds, or no option at all and nothing
+/// was typed; otherwise `error` itself.
+[[noreturn]] void blame(const Study& study, const TakenOptions& taken, const core::UsageError& error);
+/// Throws core::InputError "FILE:LINE: ..." for a view that does not exist.
+void check_views(const Study& study);
 
 /// The studies that are compiled in, in the order of their names.
 std::vector<Study> shipped_studies();

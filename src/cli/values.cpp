@@ -10,8 +10,12 @@
 #include <cmath>
 #include <optional>
 
+#include "core/printable.h"
+
 namespace rooflm::cli {
 namespace {
+
+using core::printable;
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -40,18 +44,23 @@ void append_range(std::string_view option, std::string_view text, const std::vec
     const auto bound = number_in<std::int64_t>(parts[i]);
     if (!bound || parts.size() > 3) {
       throw core::UsageError(
-          fmt::format("{} {}: a range is first:last:step, such as 64:1536:64", option, text));
+          fmt::format("{} {}: a range is first:last:step, such as 64:1536:64", option, printable(text)));
     }
     bounds.at(i) = *bound;
   }
   const auto [first, last, step] = bounds;
   if (step < 1 || last < first) {
-    throw core::UsageError(
-        fmt::format("{} {}: a range rises from first to last by a step of at least 1", option, text));
+    throw core::UsageError(fmt::format("{} {}: a range rises from first to last by a step of at least 1",
+                                       option, printable(text)));
   }
-  if (static_cast<std::uint64_t>(last - first) / static_cast<std::uint64_t>(step) >= kMaxPoints)
-    throw_too_many_points();
-  for (std::int64_t value = first; value <= last; value += step) values.push_back(value);
+  // Unsigned: the distance of any two numbers fits, and the last step may lead beyond the largest one.
+  const std::uint64_t distance = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first);
+  const std::uint64_t steps = distance / static_cast<std::uint64_t>(step);
+  if (steps >= kMaxPoints) throw_too_many_points();
+  for (std::uint64_t i = 0; i <= steps; ++i) {
+    values.push_back(
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(first) + i * static_cast<std::uint64_t>(step)));
+  }
 }
 
 }  // namespace
@@ -66,7 +75,7 @@ std::vector<std::string> parse_names(std::string_view option, std::string_view t
   for (const std::string_view part : split(text, ',')) {
     if (part.empty()) {
       throw core::UsageError(
-          fmt::format("{} {}: an empty name; lists are written a,b without spaces", option, text));
+          fmt::format("{} {}: an empty name; lists are written a,b without spaces", option, printable(text)));
     }
     names.emplace_back(part);
   }
@@ -86,7 +95,7 @@ std::vector<std::int64_t> parse_integers(std::string_view option, std::string_vi
     if (!value) {
       throw core::UsageError(
           fmt::format("{} {}: '{}' is no whole number; lists are written 128,256 and ranges 64:1536:64",
-                      option, text, part));
+                      option, printable(text), printable(part)));
     }
     values.push_back(*value);
   }
@@ -100,14 +109,15 @@ std::vector<std::int64_t> parse_integers(std::string_view option, std::string_vi
 
 std::int64_t parse_integer(std::string_view option, std::string_view text, std::int64_t least) {
   const auto values = parse_integers(option, text, least);
-  if (values.size() != 1) throw core::UsageError(fmt::format("{} takes one number, got '{}'", option, text));
+  if (values.size() != 1)
+    throw core::UsageError(fmt::format("{} takes one number, got '{}'", option, printable(text)));
   return values.front();
 }
 
 double parse_number(std::string_view option, std::string_view text, double least) {
   const auto value = number_in<double>(text);
   if (!value || !std::isfinite(*value)) {
-    throw core::UsageError(fmt::format("{} {}: not a number", option, text));
+    throw core::UsageError(fmt::format("{} {}: not a number", option, printable(text)));
   }
   if (*value < least) {
     throw core::UsageError(fmt::format("{} must be at least {}, got {}", option, least, *value));
@@ -149,7 +159,7 @@ double parse_bytes(std::string_view option, std::string_view text) {
   if (error != std::errc() || unit == kUnits.end() || !std::isfinite(value) || value <= 0) {
     throw core::UsageError(
         fmt::format("{} {}: not an amount of memory; write 8GB (10^9 bytes), 8GiB (2^30 bytes), 512MB, ...",
-                    option, text));
+                    option, printable(text)));
   }
   return value * unit->bytes;
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/printable.h"
+
 namespace rooflm::core {
 namespace {
 
@@ -26,6 +28,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   std::string best;
+  if (name.size() > kMostShown) return best;  // no misspelling
   std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const auto& candidate : candidates) {
     const std::size_t distance = edit_distance(name, candidate);
@@ -39,7 +42,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 
 std::string unknown_name(std::string_view what, std::string_view name,
                          std::span<const std::string> candidates) {
-  std::string text = "unknown " + std::string(what) + " '" + std::string(name) + "'";
+  std::string text = "unknown " + std::string(what) + " '" + printable(name) + "'";
   if (const auto near = nearest_name(name, candidates); !near.empty())
     text += "; did you mean '" + near + "'?";
   text += " (known:";

@@ -21,11 +21,13 @@ class Shape {
     return dims_.at(static_cast<std::size_t>(i < 0 ? i + static_cast<int>(dims_.size()) : i));
   }
   [[nodiscard]] const std::vector<std::int64_t>& dims() const { return dims_; }
-  /// Number of elements.
+  /// Number of elements. Throws core::UsageError that names the shape when there are more than 2^50, so that
+  /// bytes and a few FLOPs per element always fit 64 bits.
   [[nodiscard]] std::int64_t numel() const {
     std::int64_t n = 1;
-    for (const auto d : dims_) n *= d;
-    return n;
+    bool fits = true;
+    for (const auto d : dims_) fits = fits && !__builtin_mul_overflow(n, d, &n);
+    return fits && n <= kMostElements ? n : numel_of_extremes();
   }
   /// "[4, 64, 768]"
   [[nodiscard]] std::string str() const {
@@ -36,6 +38,10 @@ class Shape {
   bool operator==(const Shape&) const = default;
 
  private:
+  static constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
+  /// 0 when an extent is; otherwise throws.
+  [[nodiscard]] std::int64_t numel_of_extremes() const;
+
   std::vector<std::int64_t> dims_;
 };
 

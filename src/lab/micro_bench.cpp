@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "compile/passes/differentiate.h"
+#include "core/checked.h"
 #include "core/elements.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/rng.h"
+#include "core/stop_signals.h"
 #include "core/units.h"
 #include "engines/engine.h"
 #include "program/ops.h"
@@ -45,7 +47,7 @@ std::int64_t kv_heads_of(const AttentionProblem& p) { return p.kv_heads > 0 ? p.
 Program attention_program(const AttentionProblem& p) {
   Program program;
   const std::int64_t kv_heads = kv_heads_of(p);
-  const core::Shape packed{p.batch, p.seq, (p.heads + 2 * kv_heads) * p.head_dim};
+  const core::Shape packed{p.batch, p.seq, (p.heads + 2 * core::Count(kv_heads)) * p.head_dim};
   const TensorId qkv =
       program.add_tensor({.name = "qkv", .shape = packed, .dtype = p.dtype, .role = program::Role::input});
   program::Op op;
@@ -81,7 +83,7 @@ Program gemm_program(const GemmProblem& p) {
   Program program;
   const bool is_big = p.strategy == GemmStrategy::big;
   const std::int64_t batch = is_big ? 1 : p.count;
-  const std::int64_t rows = is_big ? p.count * p.m : p.m;
+  const std::int64_t rows = is_big ? core::Count(p.count) * p.m : core::Count(p.m);
   const core::Shape right = p.trans_b ? core::Shape{batch, p.n, p.k} : core::Shape{batch, p.k, p.n};
   program.add_tensor({.name = "a", .shape = {batch, rows, p.k}, .dtype = p.dtype});
   program.add_tensor({.name = "b", .shape = right, .dtype = p.dtype});
@@ -120,8 +122,9 @@ class Operands {
   std::vector<void*> addresses_;
 };
 
-/// Whether the samples so far are enough.
+/// Whether the samples so far are enough. Throws core::Stopped when a signal asked to stop.
 bool is_enough(std::size_t samples, double begin_s, const measure::SamplingOptions& options) {
+  core::StopSignals::check();
   if (samples >= static_cast<std::size_t>(options.max_samples)) return true;
   return samples >= static_cast<std::size_t>(options.min_samples) &&
          measure::now_s() - begin_s >= options.seconds;

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
 #include "core/names.h"
 #include "train/checkpoint.h"
 
@@ -29,12 +30,7 @@ class Values {
  public:
   explicit Values(const fs::path& path) : path_(path.string()) {
     const core::MappedFile file(path);
-    try {
-      values_ = json::parse(file.text());
-    } catch (const json::parse_error& error) {
-      throw core::InputError(fmt::format("{}: not JSON at byte {}", path_, error.byte));
-    }
-    if (!values_.is_object()) throw core::InputError(path_ + ": expected an object with the model's sizes");
+    values_ = core::parse_json_object(file.text(), path_, "the model");
   }
 
   [[nodiscard]] bool has(const char* key) {
@@ -51,7 +47,7 @@ class Values {
   }
   void read(const char* key, double& value) {
     if (!has(key)) return;
-    if (!values_[key].is_number() || values_[key].get<double>() <= 0) fail(key, "a number above 0");
+    if (!values_[key].is_number() || !(values_[key].get<double>() > 0)) fail(key, "a number above 0");
     value = values_[key].get<double>();
   }
   void read(const char* key, bool& value) {
@@ -78,7 +74,7 @@ class Values {
  private:
   [[noreturn]] void fail(const char* key, const char* expected) const {
     throw core::InputError(
-        fmt::format("{}: \"{}\" is {}, expected {}", path_, key, values_[key].dump(), expected));
+        fmt::format("{}: \"{}\" is {}, expected {}", path_, key, core::shown(values_[key]), expected));
   }
   std::string path_;
   json values_;
@@ -120,6 +116,7 @@ model::ModelConfig read_model_file(const fs::path& path) {
           fmt::format("heads {} does not divide d_model {}", config.heads, config.d_model));
     }
     model::validate(config);
+    static_cast<void>(model::parameter_count(config));
   } catch (const core::UsageError& error) {
     throw core::InputError(fmt::format("{}: {}", path.string(), error.what()));
   }

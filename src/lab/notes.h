@@ -8,7 +8,8 @@
 
 namespace rooflm::lab {
 
-/// One line on standard error, at once, after what standard output holds.
+/// One line, or several, on standard error, at once, after what standard output holds. Control characters
+/// become escapes.
 void write_note(std::string_view line);
 
 template <class... Args>

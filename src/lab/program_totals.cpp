@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "core/checked.h"
 #include "core/scope.h"
 
 namespace rooflm::lab {
@@ -49,7 +50,8 @@ Totals step_totals(const program::Program& program) {
 std::vector<std::pair<program::Role, std::int64_t>> persistent_by_role(const program::Program& program) {
   std::map<program::Role, std::int64_t> bytes;
   for (const program::Tensor& tensor : program.tensors) {
-    if (program::is_persistent(tensor.role)) bytes[tensor.role] += tensor.own_bytes();
+    if (program::is_persistent(tensor.role))
+      bytes[tensor.role] = core::Count(bytes[tensor.role]) + tensor.own_bytes();
   }
   return {bytes.begin(), bytes.end()};
 }
@@ -63,12 +65,14 @@ std::int64_t saved_for_backward_bytes(const PlannedProgram& planned) {
     const bool is_saved = program.ops[static_cast<std::size_t>(first)].phase == Phase::forward &&
                           program.ops[static_cast<std::size_t>(last)].phase == Phase::backward;
     if (!is_saved) continue;
-    change[static_cast<std::size_t>(first)] += program.tensors[id].bytes();
-    change[static_cast<std::size_t>(last) + 1] -= program.tensors[id].bytes();
+    std::int64_t& before = change[static_cast<std::size_t>(first)];
+    std::int64_t& after = change[static_cast<std::size_t>(last) + 1];
+    before = core::Count(before) + program.tensors[id].bytes();
+    after = core::Count(after) + -program.tensors[id].bytes();
   }
   std::int64_t alive = 0;
   std::int64_t most = 0;
-  for (const std::int64_t bytes : change) most = std::max(most, alive += bytes);
+  for (const std::int64_t bytes : change) most = std::max(most, alive = core::Count(alive) + bytes);
   return most;
 }
 

@@ -15,6 +15,8 @@
 #include "core/cache_file.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
+#include "core/printable.h"
 
 namespace rooflm::measure {
 namespace {
@@ -31,7 +33,7 @@ Json to_json(const record::Ceiling& row) {
 
 /// Throws nlohmann's exceptions for what is missing or of another type, std::domain_error for impossible
 /// values.
-record::Ceiling from_json(const Json& json) {
+record::Ceiling from_json(const nlohmann::json& json) {
   record::Ceiling row{.device = json.at("device").get<std::string>(),
                       .what = json.at("what").get<std::string>(),
                       .level = json.at("level").get<std::string>(),
@@ -91,15 +93,16 @@ KeptCeilings read_ceilings(const fs::path& file, const CeilingKey& key) {
   };
   try {
     const core::MappedFile mapped(file);
-    const Json json = Json::parse(mapped.text());
-    if (json.at("key") != to_json(key)) return fault("holds the ceilings of another machine or version");
+    const nlohmann::json json = core::parse_json_object(mapped.text(), file.string(), "the file");
+    if (json.at("key") != nlohmann::json(to_json(key)))
+      return fault("holds the ceilings of another machine or version");
     KeptCeilings kept;
-    for (const Json& row : json.at("ceilings")) kept.rows.push_back(from_json(row));
+    for (const nlohmann::json& row : json.at("ceilings")) kept.rows.push_back(from_json(row));
     return kept;
   } catch (const core::Error& error) {
     return {.rows = {}, .fault = error.what()};
   } catch (const std::exception& error) {
-    return fault(error.what());
+    return fault(core::printable(error.what()));
   }
 }
 

@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <array>
 
+#include "core/checked.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "model/parameters.h"
 
 namespace rooflm::model {
 namespace {
+
+using core::Count;
 
 struct Preset {
   const char* name;
@@ -145,23 +148,23 @@ ModelConfig with_overrides(ModelConfig config, const Overrides& o) {
 }
 
 std::int64_t parameter_count(const ModelConfig& config) {
-  std::int64_t n = 0;
+  Count n = 0;
   for (const Parameter& p : parameters(config)) n += p.shape.numel();
   return n;
 }
 
 std::int64_t matmul_parameter_count(const ModelConfig& c) {
-  const std::int64_t attention =
-      (c.heads + 2 * c.kv_heads) * c.head_dim * c.d_model + c.heads * c.head_dim * c.d_model;
-  const std::int64_t feed_forward = (c.arch == Arch::llama ? 3 : 2) * c.d_model * c.d_ff;
-  return c.layers * (attention + feed_forward) + c.padded_vocab * c.d_model;
+  const Count d_model = c.d_model;
+  const Count attention = (2 * Count(c.heads) + 2 * Count(c.kv_heads)) * c.head_dim * d_model;
+  const Count feed_forward = (c.arch == Arch::llama ? 3 : 2) * d_model * c.d_ff;
+  return c.layers * (attention + feed_forward) + c.padded_vocab * d_model;
 }
 
 std::int64_t model_flop_per_token(const ModelConfig& c, std::int64_t seq) {
   std::int64_t n = parameter_count(c);
-  if (!c.tied_head) n -= c.padded_vocab * c.d_model;
-  if (c.arch == Arch::gpt2) n -= (c.max_seq > 0 ? c.max_seq : 0) * c.d_model;
-  return 6 * n + 12 * c.layers * c.heads * c.head_dim * seq;
+  if (!c.tied_head) n -= Count(c.padded_vocab) * c.d_model;
+  if (c.arch == Arch::gpt2) n -= Count(c.max_seq > 0 ? c.max_seq : 0) * c.d_model;
+  return 6 * Count(n) + 12 * Count(c.layers) * c.heads * c.head_dim * seq;
 }
 
 }  // namespace rooflm::model

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "model/huggingface_layout.h"
 #include "model/parameters.h"
 
@@ -79,7 +80,8 @@ class Weights {
 
  private:
   [[noreturn]] static void fail(const StoredTensor& tensor, const std::string& what) {
-    throw InputError(fmt::format("{}: tensor {} {}", tensor.file.string(), tensor.name, what));
+    throw InputError(
+        fmt::format("{}: tensor {} {}", tensor.file.string(), core::printable(tensor.name), what));
   }
 
   void check(const Part& part) const {
@@ -118,7 +120,7 @@ void require_finite(const StoredTensor& tensor, std::span<const float> values) {
   const auto bad = std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); });
   if (bad == values.end()) return;
   throw InputError(fmt::format("{}: tensor {} {} holds {} at element {}, expected finite numbers",
-                               tensor.file.string(), tensor.name, tensor.shape.str(), *bad,
+                               tensor.file.string(), core::printable(tensor.name), tensor.shape.str(), *bad,
                                bad - values.begin()));
 }
 

@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
 #include "model/huggingface.h"
-#include "model/json_object.h"
 
 namespace rooflm::model {
 namespace {
@@ -28,7 +28,7 @@ class Keys {
  public:
   explicit Keys(const std::filesystem::path& path) : path_(path.string()) {
     const core::MappedFile file(path);
-    root_ = parse_json_object(path, file.text(), "config.json");
+    root_ = core::parse_json_object(file.text(), path_, "config.json");
   }
 
   [[nodiscard]] std::int64_t size(const char* key) const {
@@ -86,7 +86,7 @@ class Keys {
     return count;
   }
   [[noreturn]] void refuse(const char* key, const std::string& expected) const {
-    fail(fmt::format("{} is {}, expected {}", key, root_.at(key).dump(), expected));
+    fail(fmt::format("{} is {}, expected {}", key, core::shown(root_.at(key)), expected));
   }
   [[noreturn]] void fail(const std::string& what) const {
     throw InputError(fmt::format("{}: {}", path_, what));
@@ -224,6 +224,11 @@ ModelConfig read_config(const std::filesystem::path& directory) {
   ModelConfig config = read_arch(keys) == Arch::gpt2 ? read_gpt2(keys) : read_llama(keys);
   const ModelConfig gpt2 = preset("gpt2");
   config.padded_vocab = config.vocab == gpt2.vocab ? gpt2.padded_vocab : config.vocab;
+  try {
+    static_cast<void>(parameter_count(config));
+  } catch (const core::UsageError& error) {
+    keys.fail(error.what());
+  }
   const auto path = std::filesystem::absolute(directory).lexically_normal();
   config.name = (path.has_filename() ? path : path.parent_path()).filename().string();
   return config;

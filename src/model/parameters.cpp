@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "core/checked.h"
 #include "core/rng.h"
 
 namespace rooflm::model {
@@ -49,10 +50,11 @@ std::vector<Parameter> parameters(const ModelConfig& c) {
   for (std::int64_t layer = 0; layer < c.layers; ++layer) {
     const std::string h = fmt::format("h.{}.", layer);
     list.norm(h + "ln1", c.d_model);
-    list.matrix(h + "attention.qkv", (c.heads + 2 * c.kv_heads) * c.head_dim, c.d_model, kStd);
-    list.matrix(h + "attention.proj", c.d_model, c.heads * c.head_dim, residual_std);
+    list.matrix(h + "attention.qkv", (core::Count(c.heads) + 2 * core::Count(c.kv_heads)) * c.head_dim,
+                c.d_model, kStd);
+    list.matrix(h + "attention.proj", c.d_model, core::Count(c.heads) * c.head_dim, residual_std);
     list.norm(h + "ln2", c.d_model);
-    list.matrix(h + "feed_forward.fc1", is_gpt2 ? c.d_ff : 2 * c.d_ff, c.d_model, kStd);
+    list.matrix(h + "feed_forward.fc1", (is_gpt2 ? 1 : 2) * core::Count(c.d_ff), c.d_model, kStd);
     list.matrix(h + "feed_forward.fc2", c.d_model, c.d_ff, residual_std);
   }
   list.norm("ln_f", c.d_model);

@@ -11,7 +11,8 @@
 
 #include "core/elements.h"
 #include "core/error.h"
-#include "model/json_object.h"
+#include "core/json.h"
+#include "core/printable.h"
 #include "model/safetensors_floats.h"
 
 namespace rooflm::model {
@@ -61,14 +62,19 @@ class Entry {
     if (!dtype.is_string()) fail("has a dtype that is no string");
     auto text = dtype.get<std::string>();
     if (stored_size(text) == 0) {
-      fail(fmt::format("has the unknown dtype '{}'; expected {}", text, stored_floats()));
+      fail(fmt::format("has the unknown dtype '{}'; expected {}", core::printable(text), stored_floats()));
     }
     return text;
   }
 
   [[nodiscard]] core::Shape shape() const {
+    constexpr std::size_t kMostDimensions = 16;
+    const auto extents = numbers("shape");
+    if (extents.size() > kMostDimensions) {
+      fail(fmt::format("has {} dimensions, expected at most {}", extents.size(), kMostDimensions));
+    }
     std::vector<std::int64_t> dims;
-    for (const std::uint64_t extent : numbers("shape")) {
+    for (const std::uint64_t extent : extents) {
       if (extent > INT64_MAX) fail(fmt::format("has an extent of {}", extent));
       dims.push_back(static_cast<std::int64_t>(extent));
     }
@@ -102,7 +108,7 @@ class Entry {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw InputError(fmt::format("{}: tensor {} {}", path_.string(), name_, what));
+    throw InputError(fmt::format("{}: tensor {} {}", path_.string(), core::printable(name_), what));
   }
 
  private:
@@ -132,8 +138,8 @@ void check_layout(const std::filesystem::path& path, const std::vector<StoredTen
   for (const StoredTensor& tensor : tensors) {
     if (tensor.bytes.data() != expected) {
       throw InputError(fmt::format("{}: tensor {} begins at byte {} of the data, expected {}: {}",
-                                   path.string(), tensor.name, tensor.bytes.data() - data.data(),
-                                   expected - data.data(),
+                                   path.string(), core::printable(tensor.name),
+                                   tensor.bytes.data() - data.data(), expected - data.data(),
                                    tensor.bytes.data() < expected ? "tensors overlap" : "there is a gap"));
     }
     expected += tensor.bytes.size();
@@ -191,7 +197,7 @@ void read_doubles(const StoredTensor& tensor, std::span<double> out) { read_numb
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) {
   const std::string_view header = header_of(file_);
   const auto data = file_.bytes().subspan(kLengthBytes + header.size());
-  const json root = parse_json_object(path, header, "the header");
+  const json root = core::parse_json_object(header, path.string(), "the header");
   for (const auto& [name, value] : root.items()) {
     if (name == "__metadata__") {
       metadata_ = parse_metadata(path, value);
@@ -222,7 +228,7 @@ const StoredTensor* SafetensorsFile::find(std::string_view name) const {
 
 const StoredTensor& SafetensorsFile::at(std::string_view name) const {
   if (const StoredTensor* tensor = find(name)) return *tensor;
-  throw InputError(fmt::format("{}: there is no tensor {}", path().string(), name));
+  throw InputError(fmt::format("{}: there is no tensor {}", path().string(), core::printable(name)));
 }
 
 }  // namespace rooflm::model

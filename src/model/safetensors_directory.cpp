@@ -5,7 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "model/json_object.h"
+#include "core/json.h"
+#include "core/printable.h"
 #include "model/safetensors.h"
 
 namespace rooflm::model {
@@ -17,7 +18,7 @@ using nlohmann::json;
 /// weight_map of an index: tensor name to the name of its shard, which lies beside the index.
 std::map<std::string, std::string> read_weight_map(const std::filesystem::path& index) {
   const core::MappedFile file(index);
-  const json root = parse_json_object(index, file.text(), "the index");
+  const json root = core::parse_json_object(file.text(), index.string(), "the index");
   const auto map = root.find("weight_map");
   const auto is_string = [](const json& text) { return text.is_string(); };
   if (map == root.end() || !map->is_object() || map->empty() || !std::ranges::all_of(*map, is_string)) {
@@ -29,7 +30,7 @@ std::map<std::string, std::string> read_weight_map(const std::filesystem::path& 
     if (shard.empty() || shard.find('/') != std::string::npos || shard == "." || shard == "..") {
       throw InputError(
           fmt::format("{}: tensor {} is in '{}', expected the name of a file in the same directory",
-                      index.string(), name, shard));
+                      index.string(), core::printable(name), core::printable(shard)));
     }
   }
   return weight_map;
@@ -62,7 +63,8 @@ std::vector<SafetensorsFile> open_safetensors_directory(const std::filesystem::p
       const auto listed = weight_map.find(tensor.name);
       if (listed == weight_map.end() || listed->second != file.path().filename()) {
         throw InputError(fmt::format("{}: holds tensor {}, which {} does not place there",
-                                     file.path().string(), tensor.name, index.filename().string()));
+                                     file.path().string(), core::printable(tensor.name),
+                                     index.filename().string()));
       }
     }
   }

@@ -8,7 +8,12 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/checked.h"
+#include "core/error.h"
+
 namespace rooflm::program {
+
+using core::Count;
 
 std::string_view name_of(Role role) {
   switch (role) {
@@ -60,15 +65,16 @@ std::string_view name_of(Work work) {
 }
 
 Cost& Cost::operator+=(const Cost& other) {
-  matmul_flop += other.matmul_flop;
-  elementwise_flop += other.elementwise_flop;
-  bytes_read += other.bytes_read;
-  bytes_written += other.bytes_written;
-  launches += other.launches;
+  matmul_flop = Count(matmul_flop) + other.matmul_flop;
+  elementwise_flop = Count(elementwise_flop) + other.elementwise_flop;
+  bytes_read = Count(bytes_read) + other.bytes_read;
+  bytes_written = Count(bytes_written) + other.bytes_written;
+  launches = Count(launches) + other.launches;
   return *this;
 }
 
 TensorId Program::add_tensor(Tensor tensor) {
+  static_cast<void>(tensor.shape.numel());  // refuses what is too large before anybody counts with it
   tensors.push_back(std::move(tensor));
   return static_cast<TensorId>(tensors.size() - 1);
 }
@@ -103,20 +109,42 @@ void Program::append_to(Op op, std::vector<TensorId> outputs) {
   ops.push_back(std::move(op));
 }
 
-Cost cost_of(const Program& program, const Op& op) {
+namespace {
+
+Cost checked_cost(const Program& program, const Op& op) {
   Cost cost = op.def->cost(program, op);
   if (cost.bytes_read == 0 && cost.bytes_written == 0) {
     for (const TensorId id : op.inputs) {
-      if (id != kNone) cost.bytes_read += program.tensor(id).bytes();
+      if (id != kNone) cost.bytes_read = Count(cost.bytes_read) + program.tensor(id).bytes();
     }
     for (const TensorId id : op.outputs) {
       if (id == kNone) continue;
-      cost.bytes_written += program.tensor(id).own_bytes();
+      cost.bytes_written = Count(cost.bytes_written) + program.tensor(id).own_bytes();
       const bool adds_to_output = op.attrs.flag("accumulate") && program.tensor(id).role == Role::gradient;
-      if (adds_to_output) cost.bytes_read += program.tensor(id).bytes();
+      if (adds_to_output) cost.bytes_read = Count(cost.bytes_read) + program.tensor(id).bytes();
     }
   }
   return cost;
+}
+
+/// "[256, 768] and [768, 3072]": the first operands, those that say how large the op is.
+std::string operands_of(const Program& program, const Op& op) {
+  constexpr std::size_t kShown = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(op.inputs.size(), kShown); ++i) {
+    if (op.inputs[i] != kNone) text += (text.empty() ? "" : " and ") + program.shape(op.inputs[i]).str();
+  }
+  return text;
+}
+
+}  // namespace
+
+Cost cost_of(const Program& program, const Op& op) {
+  try {
+    return checked_cost(program, op);
+  } catch (const core::UsageError& error) {
+    throw core::UsageError(fmt::format("{} of {}: {}", op.def->name, operands_of(program, op), error.what()));
+  }
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace rooflm::record {
 namespace {
@@ -17,6 +18,24 @@ namespace {
 /// Longer texts are not written. Of damaged rows, SQLite says that they are too long, before it asks for the
 /// memory.
 constexpr int kMaxValueBytes = 64 << 20;
+
+/// Instructions of SQLite's machine from one call of the progress handler to the next.
+constexpr int kInstructions = 1000;
+/// What a row takes beside its texts.
+constexpr std::size_t kRowBytes = 64;
+
+/// Bytes of a file and its log of changes; 0 where there is none.
+std::int64_t bytes_of_file(const std::filesystem::path& path) {
+  std::filesystem::path log = path;
+  log += "-wal";
+  std::int64_t bytes = 0;
+  for (const auto& each : {path, log}) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(each, error);
+    if (!error) bytes += static_cast<std::int64_t>(size);
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -49,7 +68,10 @@ void Statement::bind(const std::optional<std::int64_t>& value) {
 
 bool Statement::step() {
   const int status = sqlite3_step(statement_.get());
-  if (status == SQLITE_ROW) return true;
+  if (status == SQLITE_ROW) {
+    database_->count_read(kRowBytes);
+    return true;
+  }
   if (status == SQLITE_DONE) return false;
   check(status);
   return false;
@@ -77,7 +99,9 @@ double Statement::number(int column) const { return sqlite3_column_double(statem
 std::string Statement::text(int column) const {
   const auto* data = reinterpret_cast<const char*>(sqlite3_column_text(statement_.get(), column));
   if (data == nullptr) return "";
-  return {data, static_cast<std::size_t>(sqlite3_column_bytes(statement_.get(), column))};
+  const auto bytes = static_cast<std::size_t>(sqlite3_column_bytes(statement_.get(), column));
+  database_->count_read(bytes);
+  return {data, bytes};
 }
 
 bool Statement::is_null(int column) const {
@@ -109,6 +133,46 @@ Database::Database(const Database& other) : path_(other.path_) {
   check(sqlite3_backup_finish(backup));
 }
 
+void Database::distrust() {
+  sqlite3* connection = connection_.get();
+  const auto set = [&](int what, int value) {
+    check(sqlite3_db_config(connection, what, value, static_cast<int*>(nullptr)));
+  };
+  set(SQLITE_DBCONFIG_DEFENSIVE, 1);
+  set(SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0);
+  set(SQLITE_DBCONFIG_ENABLE_TRIGGER, 0);
+  set(SQLITE_DBCONFIG_ENABLE_VIEW, 0);
+  for (const auto& [limit, value] : {std::pair{SQLITE_LIMIT_SQL_LENGTH, 1'000'000},
+                                     {SQLITE_LIMIT_COLUMN, 200},
+                                     {SQLITE_LIMIT_EXPR_DEPTH, 100},
+                                     {SQLITE_LIMIT_COMPOUND_SELECT, 100},
+                                     {SQLITE_LIMIT_VDBE_OP, 25'000},
+                                     {SQLITE_LIMIT_ATTACHED, 0},
+                                     {SQLITE_LIMIT_TRIGGER_DEPTH, 1}}) {
+    sqlite3_limit(connection, limit, value);
+  }
+  check(sqlite3_exec(connection, "PRAGMA cell_size_check = ON", nullptr, nullptr, nullptr));
+  // A row of a record has 20 bytes and more, takes some 20 instructions, and is read a few times.
+  constexpr std::int64_t kLeast = 64 << 20;
+  constexpr std::int64_t kPerByte = 64;
+  const std::int64_t bytes = bytes_of_file(path_);
+  allowance_ = std::make_unique<Allowance>(
+      Allowance{.bytes = kLeast + kPerByte * bytes, .instructions = 4 * (kLeast + kPerByte * bytes)});
+  sqlite3_progress_handler(connection, kInstructions, &Database::count_instructions, allowance_.get());
+}
+
+int Database::count_instructions(void* allowance) {
+  auto& left = static_cast<Allowance*>(allowance)->instructions;
+  left -= kInstructions;
+  return left < 0 ? 1 : 0;
+}
+
+void Database::count_read(std::size_t bytes) const {
+  if (allowance_ == nullptr) return;
+  allowance_->bytes -= static_cast<std::int64_t>(bytes);
+  if (allowance_->bytes < 0) check(SQLITE_INTERRUPT);
+}
+
 void Database::Close::operator()(sqlite3* connection) const { sqlite3_close(connection); }
 
 void Database::execute(const std::string& sql) const {
@@ -135,7 +199,8 @@ void Database::check(int status) const {
   if (primary == SQLITE_OK || primary == SQLITE_ROW || primary == SQLITE_DONE) return;
   if (connection_ == nullptr) throw std::bad_alloc();
   const int system_error = sqlite3_system_errno(connection_.get());
-  std::string reason = sqlite3_errmsg(connection_.get());
+  // SQLite quotes names of the file.
+  std::string reason = core::printable(sqlite3_errmsg(connection_.get()), 2 * core::kMostShown);
   if (primary == SQLITE_CONSTRAINT || primary == SQLITE_MISUSE || primary == SQLITE_RANGE) {
     throw std::logic_error(fmt::format("{}: {}", path_.string(), reason));
   }
@@ -147,6 +212,9 @@ void Database::check(int status) const {
   const std::string doing = fmt::format("cannot {} {}: ", writes_ ? "write" : "read", path_.string());
   if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED) {
     throw LockedFile(doing + "another process has locked it");
+  }
+  if (primary == SQLITE_INTERRUPT) {
+    throw DamagedFile(doing + "it is damaged (there is more in it than its size explains)");
   }
   // To lack a table or a column that a record of this version must have is damage too; a damaged row may
   // pretend to be larger than the memory.

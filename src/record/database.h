@@ -78,6 +78,12 @@ class Database {
   Database& operator=(const Database&) = delete;
   ~Database() = default;
 
+  /// From here on the schema and the rows are taken for somebody else's: views and triggers do not run,
+  /// functions of the schema are not trusted, values and statements have limits, and all that is read and
+  /// computed together may not exceed what a file of that size explains. Beyond it, methods throw
+  /// DamagedFile. (A B-tree whose pages are entered from many places is small and has rows without end.)
+  void distrust();
+
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   /// Runs one or more statements without parameters.
   void execute(const std::string& sql) const;
@@ -87,14 +93,24 @@ class Database {
   [[nodiscard]] std::int64_t last_insert_id() const;
   /// Throws what `status` of SQLite's means, unless it is a success.
   void check(int status) const;
+  /// Counts bytes that were read against what may be read; see distrust.
+  void count_read(std::size_t bytes) const;
 
  private:
   struct Close {
     void operator()(sqlite3* connection) const;
   };
 
+  /// What may still be read and computed.
+  struct Allowance {
+    std::int64_t bytes = 0;
+    std::int64_t instructions = 0;
+  };
+  static int count_instructions(void* allowance);
+
   std::filesystem::path path_;
   bool writes_ = false;
+  std::unique_ptr<Allowance> allowance_;  ///< absent for trusted files; outlives the connection
   std::unique_ptr<sqlite3, Close> connection_;
 };
 

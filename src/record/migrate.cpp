@@ -92,6 +92,7 @@ std::span<const Migration> migrations() { return kMigrations; }
 std::unique_ptr<Database> migrated(const Database& record, int from, int to,
                                    std::span<const Migration> steps) {
   auto copy = std::make_unique<Database>(record);
+  copy->distrust();
   for (int version = from; version < to; ++version) {
     const auto step = std::ranges::find(steps, version, &Migration::from);
     if (step == steps.end()) {

@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "record/schema.h"
 
 namespace rooflm::record {
@@ -32,6 +33,18 @@ constexpr std::uint64_t kLargestPage = 65536;
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& reason) {
   throw core::InputError(fmt::format("cannot read {}: {}", path.string(), reason));
+}
+
+constexpr const char* kBeingCreated =
+    "it is still being created; try again in a moment (or its writer was killed before it had written "
+    "anything)";
+
+/// The schema is written in one transaction with a rollback journal; records have none later.
+bool is_being_created(const std::filesystem::path& path) {
+  std::filesystem::path journal = path;
+  journal += "-journal";
+  std::error_code error;
+  return std::filesystem::exists(journal, error);
 }
 
 /// Nothing when the file is shorter than a header.
@@ -77,6 +90,7 @@ void require_whole(const std::filesystem::path& path, const Header& header) {
   if (const auto log_bytes = std::filesystem::file_size(log, error); !error && log_bytes > 0) return;
   const std::uint64_t bytes = std::filesystem::file_size(path);
   if (bytes < bytes_of_pages(header)) {
+    if (is_being_created(path)) fail(path, kBeingCreated);
     fail(path,
          fmt::format("it is truncated: it has {} bytes and should have {}", bytes, bytes_of_pages(header)));
   }
@@ -86,10 +100,12 @@ bool is_sqlite(const Header& header) { return std::string_view(header.data(), kM
 
 void require_record(const std::filesystem::path& path) {
   const std::optional<Header> header = read_header(path);
+  if (!header && std::filesystem::file_size(path) == 0) fail(path, kBeingCreated);
   if (!header) {
     fail(path, fmt::format("it has {} bytes and is no run record", std::filesystem::file_size(path)));
   }
   if (!is_sqlite(*header)) fail(path, "it is no run record (no SQLite file)");
+  if (application_id(*header) != kApplicationId && is_being_created(path)) fail(path, kBeingCreated);
   if (application_id(*header) != kApplicationId)
     fail(path, "it is a SQLite file, but no run record of rooflm");
   require_whole(path, *header);
@@ -97,7 +113,20 @@ void require_record(const std::filesystem::path& path) {
 
 std::string writer_of(const Database& record) {
   Statement version = record.prepare("SELECT value FROM meta WHERE key = 'rooflm_version'");
-  return version.step() ? "rooflm " + version.text(0) : "another rooflm";
+  return version.step() ? "rooflm " + core::printable(version.text(0)) : "another rooflm";
+}
+
+/// Virtual tables run code of their own when they are read. SQLite writes the beginning of each definition
+/// itself, so that one that begins otherwise is somebody's work.
+void require_plain_schema(const std::filesystem::path& path, const Database& record) {
+  Statement foreign = record.prepare(
+      "SELECT name FROM sqlite_schema WHERE sql IS NOT NULL AND sql NOT LIKE 'CREATE TABLE %' AND sql NOT "
+      "LIKE "
+      "'CREATE INDEX %' AND sql NOT LIKE 'CREATE UNIQUE INDEX %' AND sql NOT LIKE 'CREATE VIEW %' AND sql "
+      "NOT "
+      "LIKE 'CREATE TRIGGER %'");
+  if (!foreign.step()) return;
+  fail(path, fmt::format("its schema has '{}', which is no plain table", core::printable(foreign.text(0))));
 }
 
 }  // namespace
@@ -111,8 +140,15 @@ std::unique_ptr<Database> open_record(const std::filesystem::path& path, int ver
                                       std::span<const Migration> steps) {
   require_record(path);
   auto record = std::make_unique<Database>(path, Database::Mode::read, kPatience);
-  // The first read takes the lock, fixes what is seen, and notices a file that ends too early.
-  record->execute("BEGIN; SELECT COUNT(*) FROM sqlite_schema");
+  record->distrust();
+  try {
+    // The first read takes the lock, fixes what is seen, and notices a file that ends too early.
+    record->execute("BEGIN; SELECT COUNT(*) FROM sqlite_schema");
+    require_plain_schema(path, *record);
+  } catch (const core::InputError&) {
+    if (is_being_created(path)) fail(path, kBeingCreated);
+    throw;
+  }
   const auto found = static_cast<int>(record->query_integer("PRAGMA user_version"));
   if (found > version) {
     fail(path, fmt::format(

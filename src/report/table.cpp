@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "core/printable.h"
 #include "core/units.h"
 
 namespace rooflm::report {
@@ -44,11 +45,20 @@ std::string format_number(double value, Show show) {
   return "?";
 }
 
-/// A "|" inside a cell of a Markdown table would end it.
-std::string escape_bars(const std::string& text) {
+/// A "|" inside a cell of a Markdown table would end it, a "<" begin HTML.
+std::string escape_markdown(const std::string& text) {
   std::string out;
-  for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
+  for (const char c : text) {
+    if (c == '|' || c == '<') out += '\\';
+    out += c;
+  }
   return out;
+}
+
+/// A title or a text cell on one line, in the way of the format.
+std::string shown_text(const std::string& text, bool markdown) {
+  const std::string line = core::printable(text, core::kUnlimited);
+  return markdown ? escape_markdown(line) : line;
 }
 
 /// Title line, then one line per row; `right` says which columns hold numbers.
@@ -61,14 +71,14 @@ struct Grid {
 Grid layout(const Table& table, bool markdown) {
   Grid grid;
   grid.lines.emplace_back();
-  for (const Column& column : table.columns) grid.lines[0].push_back(column.title);
+  for (const Column& column : table.columns) grid.lines[0].push_back(shown_text(column.title, markdown));
   grid.right.assign(table.columns.size(), false);
   for (const Row& row : table.rows) {
     auto& line = grid.lines.emplace_back();
     for (std::size_t i = 0; i < table.columns.size(); ++i) {
       const Cell* cell = row.find(table.columns[i].key);
       const std::string text = cell == nullptr ? "-" : format_cell(*cell, table.columns[i].show);
-      line.push_back(markdown ? escape_bars(text) : text);
+      line.push_back(shown_text(text, markdown));
       if (cell != nullptr && is_number(*cell)) grid.right[i] = true;
     }
   }
@@ -109,7 +119,10 @@ std::string format_text(const Table& table, bool markdown) {
     }
     out += markdown ? "|\n" : "\n";
   }
-  for (const std::string& note : table.notes) out += markdown ? "\n" + note + "\n" : note + "\n";
+  for (const std::string& note : table.notes) {
+    const std::string lines = core::printable_lines(note) + "\n";
+    out += markdown ? "\n" + lines : lines;
+  }
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/printable.h"
 #include "report/json_parts.h"
 #include "report/svg.h"
 
@@ -30,6 +31,7 @@ std::string base64(std::string_view bytes) {
   return out;
 }
 
+/// Titles and notes hold names of the record; what a terminal would obey in them becomes escapes.
 std::string format_text(std::span<const View> views, bool is_markdown, const ChartLink& link) {
   std::string out;
   for (const View& view : views) {
@@ -50,7 +52,7 @@ std::string format_text(std::span<const View> views, bool is_markdown, const Cha
       if (!chart.note.empty()) out += "\n" + chart.note + "\n";
     }
   }
-  return out;
+  return core::printable_lines(out);
 }
 
 std::string format_csv(std::span<const View> views) {

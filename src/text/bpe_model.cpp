@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "text/bpe_utf8.h"
 
 namespace rooflm::text {
@@ -42,13 +43,23 @@ void BpeModel::index(const std::string& where) {
     }
     byte_ids[byte] = found->second;
   }
+  // Millions of merges of tokens of megabytes would take hours to look up.
+  constexpr std::size_t kMostJoinedBytes = std::size_t{1} << 30U;
+  std::size_t joined_bytes = 0;
   merge_table = MergeTable(merges.size());
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto [left, right] = merges[rank];
+    joined_bytes += tokens[left].size() + tokens[right].size();
+    if (joined_bytes > kMostJoinedBytes) {
+      throw core::InputError(
+          fmt::format("{}: the tokens that {} merges make have more than {} bytes together", where, rank + 1,
+                      kMostJoinedBytes));
+    }
     const auto found = ids.find(tokens[left] + tokens[right]);
     if (found == ids.end()) {
       throw core::InputError(fmt::format("{}: merge {} ('{}' + '{}') makes no token of the vocabulary", where,
-                                         rank, spell_bytes(tokens[left]), spell_bytes(tokens[right])));
+                                         rank, core::printable(spell_bytes(tokens[left])),
+                                         core::printable(spell_bytes(tokens[right]))));
     }
     merge_table.add(left, right, {static_cast<std::uint32_t>(rank), found->second});
   }

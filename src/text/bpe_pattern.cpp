@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -30,6 +31,25 @@ struct FreeContext {
 struct FreeStack {
   void operator()(pcre2_jit_stack* stack) const { pcre2_jit_stack_free(stack); }
 };
+
+constexpr std::size_t kMostPatternBytes = std::size_t{64} << 10U;
+
+/// What an error of matching means to whoever has the tokenizer.
+std::string reason_of(int code) {
+  switch (code) {
+    case PCRE2_ERROR_MATCHLIMIT:
+    case PCRE2_ERROR_DEPTHLIMIT:
+      return "it tries too many ways to match";
+    case PCRE2_ERROR_JIT_STACKLIMIT:
+    case PCRE2_ERROR_HEAPLIMIT:
+    case PCRE2_ERROR_NOMEMORY:
+      return "it needs too much memory to match";
+    case PCRE2_ERROR_RECURSELOOP:
+      return "it calls itself without an end";
+    default:
+      return fmt::format("it cannot be matched (PCRE2 error {})", code);
+  }
+}
 
 std::string error_text(int code) {
   std::array<PCRE2_UCHAR, 256> text{};
@@ -69,14 +89,20 @@ struct CompiledPattern::Code {
 
 CompiledPattern::CompiledPattern(std::string_view pattern, const std::string& where)
     : code_(std::make_unique<Code>()) {
+  if (pattern.size() > kMostPatternBytes) {
+    throw core::InputError(fmt::format("{}: a splitting pattern of {} bytes; at most {} are read", where,
+                                       pattern.size(), kMostPatternBytes));
+  }
   const std::string spelled = spell_out_white_space(pattern);
   int error = 0;
   PCRE2_SIZE place = 0;
+  // \C would match a part of a character.
   code_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelled.data()), spelled.size(),
-                                  PCRE2_UTF | PCRE2_UCP, &error, &place, nullptr));
+                                  PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr));
   if (code_->code == nullptr) {
     throw core::InputError(
-        fmt::format("{}: pattern '{}', near character {}: {}", where, spelled, place, error_text(error)));
+        fmt::format("{}: the splitting pattern '{}' is no regular expression: {}, near character {}", where,
+                    core::printable(pattern), error_text(error), place));
   }
   code_->has_jit = pcre2_jit_compile(code_->code.get(), PCRE2_JIT_COMPLETE) == 0;
 }
@@ -106,9 +132,15 @@ std::optional<std::pair<std::size_t, std::size_t>> PatternMatcher::find(const Co
                           memory_->match.get(), memory_->context.get());
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (found < 0) {
-    throw core::InputError(fmt::format("splitting text at byte {}: PCRE2: {}", from, error_text(found)));
+    throw core::InputError(fmt::format("the tokenizer's splitting pattern fails at byte {} of a text: {}",
+                                       from, reason_of(found)));
   }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(memory_->match.get());
+  // A pattern can move the beginning of its match (\K).
+  if (ends[0] < from || ends[1] <= ends[0] || ends[1] > text.size()) {
+    throw core::InputError(fmt::format(
+        "the tokenizer's splitting pattern matches nothing, or backwards, at byte {} of a text", from));
+  }
   return std::pair{ends[0], ends[1]};
 }
 

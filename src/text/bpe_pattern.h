@@ -19,7 +19,8 @@ std::string spell_out_white_space(std::string_view pattern);
 /// A compiled pattern, with machine code where PCRE2's JIT is available. Immutable; shared by threads.
 class CompiledPattern {
  public:
-  /// Throws core::InputError "...: pattern ..., at character N: why"; `where` begins that message.
+  /// Throws core::InputError "...: the splitting pattern '...' is no regular expression: why, near character N";
+  /// `where` begins that message.
   CompiledPattern(std::string_view pattern, const std::string& where);
   CompiledPattern(const CompiledPattern&) = delete;
   CompiledPattern& operator=(const CompiledPattern&) = delete;
@@ -41,7 +42,7 @@ class PatternMatcher {
 
   /// Begin and end of the first match that is not empty in `text` (valid UTF-8) at or after `from`, which
   /// looks no further than the text's end. Throws core::InputError when PCRE2 gives up (its limits on
-  /// backtracking).
+  /// backtracking), and when the pattern moves the beginning of a match to its end or beyond.
   std::optional<std::pair<std::size_t, std::size_t>> find(const CompiledPattern& pattern,
                                                           std::string_view text, std::size_t from);
 

@@ -1,9 +1,12 @@
 // GPT-2's pattern by hand where a word is ASCII, PCRE2 for the rest and for every other pattern.
 #include "text/bpe_split.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
+#include "core/error.h"
 #include "text/bpe_pattern.h"
 #include "text/bpe_utf8.h"
 
@@ -70,6 +73,11 @@ std::size_t ascii_word_end(std::string_view text, std::size_t at) {
 
 SplitRules::SplitRules(std::vector<std::string> patterns, const std::string& where)
     : patterns_(std::move(patterns)) {
+  constexpr std::size_t kMostPatterns = 32;  // each splits the pieces of the one before, on the stack
+  if (patterns_.size() > kMostPatterns) {
+    throw core::InputError(fmt::format("{}: {} splitting patterns; at most {} are read", where,
+                                       patterns_.size(), kMostPatterns));
+  }
   for (const auto& pattern : patterns_) {
     compiled_.push_back(std::make_shared<const CompiledPattern>(pattern, where));
   }

@@ -6,16 +6,21 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
+#include "core/printable.h"
+#include "text/bpe_model.h"
 
 namespace rooflm::text {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr const char* kFormat = "rooflm prepared data";
+constexpr std::uint64_t kVersion = 1;
 
 Json split_json(const SplitInfo& split) {
   Json shards = Json::array();
@@ -26,39 +31,84 @@ Json split_json(const SplitInfo& split) {
 
 Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
-/// Reads a key with the type of its target; names the key when it is missing or of another type.
-template <class T>
-T value_at(const Json& object, const char* key, const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end()) throw core::InputError(fmt::format("{}: '{}' is missing", where, key));
-  try {
-    return found->get<T>();
-  } catch (const Json::exception&) {
-    throw core::InputError(
-        fmt::format("{}: '{}' is {}, of another type than expected", where, key, found->dump()));
+/// The keys of one object of meta.json. Every message names the file, the line and the key.
+class MetaKeys {
+ public:
+  MetaKeys(const nlohmann::json& object, std::string_view text, std::string where)
+      : object_(object), text_(text), where_(std::move(where)) {}
+
+  [[nodiscard]] std::uint64_t count(const char* key, std::uint64_t most) const {
+    const nlohmann::json& value = at(key);
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most) {
+      refuse(key, fmt::format("a whole number from 0 to {}", most));
+    }
+    return value.get<std::uint64_t>();
   }
-}
+  [[nodiscard]] double nats(const char* key) const {
+    const nlohmann::json& value = at(key);
+    if (!value.is_number() || !(value.get<double>() >= 0)) refuse(key, "a number of at least 0");
+    return value.get<double>();
+  }
+  [[nodiscard]] std::optional<double> optional_nats(const char* key) const {
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? std::nullopt : std::optional(nats(key));
+  }
+  /// The name of a file in the same directory.
+  [[nodiscard]] std::string file_name(const char* key) const { return file_name(at(key), key); }
+  [[nodiscard]] std::vector<std::string> file_names(const char* key) const {
+    const nlohmann::json& list = at(key);
+    if (!list.is_array()) refuse(key, "a list of file names");
+    std::vector<std::string> names;
+    for (const nlohmann::json& name : list) names.push_back(file_name(name, key));
+    return names;
+  }
+  [[nodiscard]] MetaKeys object(const char* key) const {
+    if (!at(key).is_object()) refuse(key, "an object");
+    return {at(key), text_, fmt::format("{}: '{}'", where_, key)};
+  }
+  void require_text(const char* key, std::string_view expected) const {
+    if (at(key) != nlohmann::json(expected)) refuse(key, std::string(expected));
+  }
+  [[noreturn]] void fail(const char* key, const std::string& what) const {
+    throw core::InputError(
+        fmt::format("{}: line {}: '{}' {}", where_, core::line_of_key(text_, key), key, what));
+  }
 
-std::optional<double> optional_at(const Json& object, const char* key, const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end() || found->is_null()) return std::nullopt;
-  return value_at<double>(object, key, where);
-}
+ private:
+  [[nodiscard]] const nlohmann::json& at(const char* key) const {
+    const auto found = object_.find(key);
+    if (found == object_.end()) throw core::InputError(fmt::format("{}: '{}' is missing", where_, key));
+    return *found;
+  }
+  [[nodiscard]] std::string file_name(const nlohmann::json& value, const char* key) const {
+    if (!value.is_string()) refuse(key, "file names");
+    auto name = value.get<std::string>();
+    const bool is_name = !name.empty() && name != "." && name != ".." &&
+                         name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+    if (!is_name) refuse(key, "names of files in the same directory");
+    return name;
+  }
+  [[noreturn]] void refuse(const char* key, const std::string& expected) const {
+    fail(key, fmt::format("is {}, expected {}", core::shown(at(key)), expected));
+  }
 
-SplitInfo read_split(const Json& file, const char* key, const std::filesystem::path& directory,
-                     const std::string& where) {
-  const auto object = value_at<Json>(file, key, where);
-  const std::string inner = fmt::format("{}: '{}'", where, key);
-  if (!object.is_object()) throw core::InputError(inner + " is no object");
+  const nlohmann::json& object_;
+  std::string_view text_;
+  std::string where_;
+};
+
+SplitInfo read_split(const MetaKeys& file, const char* key, const std::filesystem::path& directory) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 53U;  // what every reader of JSON holds exactly
+  const MetaKeys keys = file.object(key);
   SplitInfo split;
-  split.documents = value_at<std::uint64_t>(object, "documents", inner);
-  split.bytes = value_at<std::uint64_t>(object, "bytes", inner);
-  split.tokens = value_at<std::uint64_t>(object, "tokens", inner);
-  for (const auto& name : value_at<std::vector<std::string>>(object, "shards", inner)) {
-    split.shards.push_back(directory / std::filesystem::path(name).filename());
+  split.documents = keys.count("documents", kMost);
+  split.bytes = keys.count("bytes", kMost);
+  split.tokens = keys.count("tokens", kMost);
+  for (const std::string& name : keys.file_names("shards")) {
+    split.shards.push_back(directory / name);
     std::error_code error;
     if (!std::filesystem::exists(split.shards.back(), error)) {
-      throw core::InputError(fmt::format("{}: shard {} is missing", inner, split.shards.back().string()));
+      file.fail(key, fmt::format("names the shard {}, which is missing", core::printable(name)));
     }
   }
   return split;
@@ -90,7 +140,7 @@ double unigram_cross_entropy(std::span<const std::uint64_t> counts, std::span<co
 
 std::string meta_json(const PreparedData& data) {
   const Json json = {
-      {"format", "rooflm prepared data"},
+      {"format", kFormat},
       {"version", kVersion},
       {"tokenizer", data.tokenizer.filename().string()},
       {"vocab_size", data.vocab_size},
@@ -106,24 +156,22 @@ PreparedData open_prepared(const std::filesystem::path& directory) {
   const auto path = directory / "meta.json";
   const core::MappedFile file(path);
   const std::string where = path.string();
-  const Json json = Json::parse(file.text(), nullptr, false);
-  if (json.is_discarded() || !json.is_object()) {
-    throw core::InputError(where + ": no JSON object; expected what 'rooflm data prepare' writes");
-  }
-  const int version = value_at<int>(json, "version", where);
-  if (version != kVersion) {
-    throw core::InputError(fmt::format("{}: version {}, expected {}", where, version, kVersion));
+  const nlohmann::json json =
+      core::parse_json_object(file.text(), where, "meta.json (as 'rooflm data prepare' writes it)");
+  const MetaKeys keys(json, file.text(), where);
+  keys.require_text("format", kFormat);
+  if (const std::uint64_t version = keys.count("version", UINT32_MAX); version != kVersion) {
+    keys.fail("version", fmt::format("says version {}, expected {}", version, kVersion));
   }
   PreparedData data;
   data.directory = directory;
-  data.tokenizer =
-      directory / std::filesystem::path(value_at<std::string>(json, "tokenizer", where)).filename();
-  data.vocab_size = value_at<std::uint32_t>(json, "vocab_size", where);
-  data.train = read_split(json, "train", directory, where);
-  data.val = read_split(json, "val", directory, where);
-  data.train_unigram_entropy = value_at<double>(json, "train_unigram_entropy_nats_per_token", where);
-  data.val_unigram_entropy = optional_at(json, "val_unigram_entropy_nats_per_token", where);
-  data.val_unigram_cross_entropy = optional_at(json, "val_unigram_cross_entropy_nats_per_token", where);
+  data.tokenizer = directory / keys.file_name("tokenizer");
+  data.vocab_size = static_cast<std::uint32_t>(keys.count("vocab_size", kMaxVocab));
+  data.train = read_split(keys, "train", directory);
+  data.val = read_split(keys, "val", directory);
+  data.train_unigram_entropy = keys.nats("train_unigram_entropy_nats_per_token");
+  data.val_unigram_entropy = keys.optional_nats("val_unigram_entropy_nats_per_token");
+  data.val_unigram_cross_entropy = keys.optional_nats("val_unigram_cross_entropy_nats_per_token");
   return data;
 }
 

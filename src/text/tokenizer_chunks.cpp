@@ -30,8 +30,11 @@ std::size_t find_cut(std::string_view text, std::size_t from) {
 }  // namespace
 
 int thread_count(int threads) {
-  if (threads < 0)
-    throw core::UsageError(fmt::format("--threads {}: expected 0 (one per core) or more", threads));
+  constexpr int kMostThreads = 512;  // each has tables of some megabytes
+  if (threads < 0 || threads > kMostThreads) {
+    throw core::UsageError(
+        fmt::format("--threads {}: expected 0 (one per core) to {}", threads, kMostThreads));
+  }
   return threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 

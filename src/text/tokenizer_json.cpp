@@ -9,6 +9,8 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
+#include "core/printable.h"
 #include "text/bpe_utf8.h"
 #include "text/tokenizer_pipeline.h"
 
@@ -16,6 +18,7 @@ namespace rooflm::text {
 namespace {
 
 using Json = nlohmann::json;
+using core::printable;
 using Ids = std::unordered_map<std::string, std::uint32_t>;  // of tokens as the file spells them
 
 constexpr std::string_view kEndOfText = "<|endoftext|>";
@@ -24,21 +27,10 @@ constexpr std::string_view kEndOfText = "<|endoftext|>";
   throw core::InputError(where + ": " + what);
 }
 
-Json parse(std::string_view text, const std::string& where) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    const std::string_view what = error.what();
-    const auto bracket = what.find("] ");
-    fail(where, fmt::format("no JSON, expected a tokenizer.json or vocab.json ({} bytes): {}", text.size(),
-                            bracket == std::string_view::npos ? what : what.substr(bracket + 2)));
-  }
-}
-
 std::uint32_t id_of(const Json& value, std::string_view name, const std::string& where) {
   if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() >= kMaxVocab) {
-    fail(where, fmt::format("token '{}' has id {}; expected an integer from 0 to {}", name, value.dump(),
-                            kMaxVocab - 1));
+    fail(where, fmt::format("token '{}' has id {}; expected an integer from 0 to {}", printable(name),
+                            core::shown(value), kMaxVocab - 1));
   }
   return value.get<std::uint32_t>();
 }
@@ -46,7 +38,8 @@ std::uint32_t id_of(const Json& value, std::string_view name, const std::string&
 void set_token(BpeModel& model, std::uint32_t id, std::string bytes, const std::string& where) {
   if (id >= model.tokens.size()) model.tokens.resize(id + std::size_t{1});
   if (!model.tokens[id].empty() && model.tokens[id] != bytes) {
-    fail(where, fmt::format("id {} belongs to '{}' and to '{}'", id, model.tokens[id], bytes));
+    fail(where,
+         fmt::format("id {} belongs to '{}' and to '{}'", id, printable(model.tokens[id]), printable(bytes)));
   }
   model.tokens[id] = std::move(bytes);
 }
@@ -58,7 +51,7 @@ void read_added_tokens(BpeModel& model, const Json& file, const std::string& whe
   for (const auto& entry : list) {
     if (!entry.is_object() || !entry.contains("content") || !entry["content"].is_string() ||
         !entry.contains("id")) {
-      fail(where, "an entry of 'added_tokens' has no 'id' and 'content': " + entry.dump());
+      fail(where, "an entry of 'added_tokens' has no 'id' and 'content': " + core::shown(entry));
     }
     const auto name = entry["content"].get<std::string>();
     if (name.empty()) fail(where, "an entry of 'added_tokens' has an empty 'content'");
@@ -87,7 +80,7 @@ Ids read_vocab(BpeModel& model, const Json& vocab, const std::string& where) {
       fail(where,
            fmt::format("token '{}' (id {}) is not spelled in the characters of byte-level BPE; is this the "
                        "vocabulary of another kind of tokenizer, SentencePiece say?",
-                       spelling, id));
+                       printable(spelling), id));
     }
     set_token(model, id, std::move(*bytes), where);
   }
@@ -100,7 +93,7 @@ void add_merge(BpeModel& model, const Ids& ids, const std::string& left, const s
   const auto r = ids.find(right);
   if (l == ids.end() || r == ids.end()) {
     fail(where, fmt::format("merge {} ('{}' + '{}'): '{}' is not in the vocabulary", model.merges.size(),
-                            left, right, l == ids.end() ? left : right));
+                            printable(left), printable(right), printable(l == ids.end() ? left : right)));
   }
   model.merges.emplace_back(l->second, r->second);
 }
@@ -111,7 +104,7 @@ void add_merge_line(BpeModel& model, const Ids& ids, std::string_view line, cons
   if (blank == std::string_view::npos || blank == 0 || blank + 1 == line.size() ||
       line.find(' ', blank + 1) != std::string_view::npos) {
     fail(where, fmt::format("merge {} is '{}'; expected two tokens with one blank between",
-                            model.merges.size(), line));
+                            model.merges.size(), printable(line)));
   }
   add_merge(model, ids, std::string(line.substr(0, blank)), std::string(line.substr(blank + 1)), where);
 }
@@ -125,7 +118,7 @@ void read_merges(BpeModel& model, const Ids& ids, const Json& list, const std::s
       add_merge(model, ids, merge[0].get<std::string>(), merge[1].get<std::string>(), where);
     } else {
       fail(where, fmt::format("merge {} is {}; expected \"a b\" or [\"a\", \"b\"]", model.merges.size(),
-                              merge.dump()));
+                              core::shown(merge)));
     }
   }
 }
@@ -234,7 +227,8 @@ std::shared_ptr<const BpeModel> read_tokenizer(const std::filesystem::path& path
   const auto source = std::filesystem::is_directory(path, error) ? find_in_directory(path) : path;
   const core::MappedFile file(source);
   const std::string where = source.string();
-  const Json parsed = parse(file.text(), where);
+  const Json parsed =
+      core::parse_json(file.text(), where, "the tokenizer (a tokenizer.json or a vocab.json)");
   if (parsed.is_object() && parsed.contains("model") && parsed["model"].is_object()) {
     return from_tokenizer_json(parsed, file.text(), where);
   }

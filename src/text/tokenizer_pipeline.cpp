@@ -7,12 +7,15 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/json.h"
+#include "core/printable.h"
 #include "text/bpe_split.h"
 
 namespace rooflm::text {
 namespace {
 
 using Json = nlohmann::json;
+using core::printable;
 
 [[noreturn]] void fail(const std::string& where, const std::string& what) {
   throw core::InputError(where + ": " + what);
@@ -48,8 +51,8 @@ std::string split_pattern(const Json& step, const std::string& where) {
   // "Removed" of what does not match keeps the matches apart, as "Isolated" does where the pattern covers all
   // text.
   if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
-    fail(where, fmt::format("pre-tokenizer Split has behavior '{}'{}; rooflm knows 'Isolated'", behavior,
-                            invert ? ", inverted" : ""));
+    fail(where, fmt::format("pre-tokenizer Split has behavior '{}'{}; rooflm knows 'Isolated'",
+                            printable(behavior), invert ? ", inverted" : ""));
   }
   const auto pattern = step.find("pattern");
   if (pattern != step.end() && pattern->is_object()) {
@@ -83,7 +86,7 @@ void add_step(const Json& step, const std::string& where, std::vector<std::strin
     fail(where, fmt::format(
                     "pre-tokenizer '{}': rooflm reads byte-level BPE only (ByteLevel, alone or with Split or "
                     "Digits before it)",
-                    type));
+                    printable(type)));
   }
 }
 
@@ -96,7 +99,7 @@ void check_is_byte_level_bpe(const Json& file, const std::string& where) {
   if (type != "BPE" && !(type.empty() && model->contains("merges"))) {
     fail(where,
          fmt::format("tokenizer of kind '{}'; rooflm reads byte-level BPE (GPT-2's and Llama 3's kind)",
-                     type));
+                     printable(type)));
   }
   if (flag_of(*model, "byte_fallback", false)) {
     fail(where,
@@ -104,14 +107,15 @@ void check_is_byte_level_bpe(const Json& file, const std::string& where) {
   }
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!text_of(*model, affix).empty()) {
-      fail(where,
-           fmt::format("BPE with '{}' ('{}'); rooflm reads byte-level BPE", affix, text_of(*model, affix)));
+      fail(where, fmt::format("BPE with '{}' ('{}'); rooflm reads byte-level BPE", affix,
+                              printable(text_of(*model, affix))));
     }
   }
   const auto normalizer = file.find("normalizer");
   if (normalizer != file.end() && !normalizer->is_null()) {
-    const auto kind = normalizer->is_object() ? text_of(*normalizer, "type") : normalizer->dump();
-    fail(where, fmt::format("normalizer '{}': rooflm encodes text as it is and cannot normalize", kind));
+    const auto kind = normalizer->is_object() ? text_of(*normalizer, "type") : core::shown(*normalizer);
+    fail(where,
+         fmt::format("normalizer '{}': rooflm encodes text as it is and cannot normalize", printable(kind)));
   }
 }
 

@@ -3,12 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
+#include "core/utf8_bytes.h"
 #include "model/huggingface.h"
 #include "train/checkpoint.h"
+#include "train/checksum.h"
 
 namespace rooflm::train {
 namespace {
@@ -17,12 +23,41 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr const char* kFormat = "rooflm training state";
-constexpr int kVersion = 1;
+/// Version 1 was under no checksum. Its checkpoints resume; what this version writes, it refuses.
+constexpr std::uint64_t kFirstVersion = 1;
+constexpr std::uint64_t kVersion = 2;
+
+/// The end of the file, a checksum of all that stands before it, and the braces around its 16 digits.
+constexpr std::string_view kSealBegin = ",\n  \"checksum\": \"";
+constexpr std::string_view kSealEnd = "\"\n}\n";
+
+std::string checksum_of(std::string_view text) {
+  return fmt::format("{:016x}", checksum(std::as_bytes(std::span(text))));
+}
+
+/// `text`, an object, with its checksum as the last key.
+std::string sealed(std::string text) {
+  text.erase(text.rfind('}'));
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  const std::string sum = checksum_of(text);
+  return text.append(kSealBegin) + sum + std::string(kSealEnd);
+}
+
+/// Whether `text` ends in the checksum of what stands before it.
+bool has_good_seal(std::string_view text) {
+  constexpr std::size_t kDigits = 16;
+  const std::size_t seal_bytes = kSealBegin.size() + kDigits + kSealEnd.size();
+  if (text.size() < seal_bytes || !text.ends_with(kSealEnd)) return false;
+  const std::string_view body = text.substr(0, text.size() - seal_bytes);
+  const std::string_view seal = text.substr(body.size());
+  return seal.starts_with(kSealBegin) && seal.substr(kSealBegin.size(), kDigits) == checksum_of(body);
+}
 
 /// Reads keys and says where one is not as expected.
 class Keys {
  public:
-  Keys(const std::filesystem::path& path, const json& root) : path_(path), root_(root) {}
+  Keys(const std::filesystem::path& path, std::string_view text, const json& root)
+      : path_(path), text_(text), root_(root) {}
 
   template <class T>
   [[nodiscard]] T get(const char* key, const char* expected) const {
@@ -33,8 +68,11 @@ class Keys {
     }
   }
   [[nodiscard]] std::uint64_t count(const char* key) const {
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 62U;
     const auto found = root_.find(key);
-    if (found == root_.end() || !found->is_number_unsigned()) fail(key, "a whole number, 0 or more");
+    if (found == root_.end() || !found->is_number_unsigned() || found->get<std::uint64_t>() > kMost) {
+      fail(key, "a whole number from 0 to 2^62");
+    }
     return found->get<std::uint64_t>();
   }
   [[nodiscard]] const json& object(const char* key) const {
@@ -44,27 +82,50 @@ class Keys {
   }
   [[noreturn]] void fail(const char* key, const char* expected) const {
     const auto found = root_.is_object() ? root_.find(key) : root_.end();
-    throw core::InputError(fmt::format("{}: {} is {}, expected {}", path_.string(), key,
-                                       found == root_.end() ? "missing" : found->dump(), expected));
+    if (found == root_.end()) {
+      throw core::InputError(fmt::format("{}: {} is missing, expected {}", path_.string(), key, expected));
+    }
+    throw core::InputError(fmt::format("{}: line {}: {} is {}, expected {}", path_.string(),
+                                       core::line_of_key(text_, key), key, core::shown(*found), expected));
   }
 
  private:
   const std::filesystem::path& path_;
+  std::string_view text_;
   const json& root_;
 };
 
-json parse(const std::filesystem::path& path) {
-  const core::MappedFile file(path);
-  try {
-    return json::parse(file.text());
-  } catch (const json::parse_error& error) {
-    throw core::InputError(fmt::format("{}: no JSON at byte {}", path.string(), error.byte));
+std::uint64_t read_version(const Keys& keys) {
+  const std::uint64_t version = keys.count("version");
+  if (version < kFirstVersion || version > kVersion) keys.fail("version", "1 or 2: another rooflm wrote it");
+  return version;
+}
+
+/// Throws unless the file is what a rooflm of this version wrote.
+void check_seal(const std::filesystem::path& path, std::string_view text, std::uint64_t version,
+                bool has_checksum) {
+  if (!has_checksum && version == kFirstVersion) return;
+  if (has_good_seal(text)) return;
+  throw core::InputError(fmt::format(
+      "{}: is damaged or was changed: it does not end in the checksum of what stands before", path.string()));
+}
+
+/// Names of files of the checkpoint itself; its configuration, weights and optimizer state are among them.
+void check_checksums(const Keys& keys, const std::map<std::string, std::string>& checksums) {
+  const auto is_elsewhere = [](const auto& entry) {
+    const std::string& name = entry.first;
+    return name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos;
+  };
+  const auto is_weights = [](const auto& entry) { return entry.first.starts_with("model"); };
+  if (std::ranges::any_of(checksums, is_elsewhere) || std::ranges::none_of(checksums, is_weights) ||
+      !checksums.contains("config.json") || !checksums.contains("optimizer.safetensors")) {
+    keys.fail("checksums", "those of config.json, model.safetensors and optimizer.safetensors");
   }
 }
 
 std::vector<std::string> texts_of(const std::vector<std::filesystem::path>& paths) {
   std::vector<std::string> texts;
-  for (const auto& path : paths) texts.push_back(path.string());
+  for (const auto& path : paths) texts.push_back(core::bytes_as_utf8(path.string()));
   return texts;
 }
 
@@ -78,48 +139,55 @@ std::string state_json(const CheckpointState& state) {
   root["tokens"] = state.tokens;
   root["best_val_loss"] = state.best_val_loss ? ordered_json(*state.best_val_loss) : ordered_json(nullptr);
   root["loader"] = {{"epoch", state.loader.epoch}, {"position", state.loader.position}};
-  root["model"] = {{"name", state.model_name}, {"padded_vocab", state.padded_vocab}};
+  root["model"] = {{"name", core::bytes_as_utf8(state.model_name)}, {"padded_vocab", state.padded_vocab}};
   root["data"] = texts_of(state.data);
   root["val_data"] = texts_of(state.val_data);
   root["shards"] = ordered_json::array();
   for (const ShardName& shard : state.shards) {
-    root["shards"].push_back({{"name", shard.name}, {"tokens", shard.tokens}});
+    root["shards"].push_back({{"name", core::bytes_as_utf8(shard.name)}, {"tokens", shard.tokens}});
   }
-  root["options"] = state.options;
+  root["options"] = ordered_json::object();
+  for (const auto& [name, text] : state.options) root["options"][name] = core::bytes_as_utf8(text);
   if (!state.gemm_choices.empty()) root["gemm_choices"] = state.gemm_choices;
   root["checksums"] = state.checksums;
-  // A path may hold bytes that are no UTF-8.
-  return root.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return sealed(root.dump(2, ' ', false, ordered_json::error_handler_t::replace));
 }
 
 CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
   const auto path = checkpoint / "state.json";
-  const json root = parse(path);
-  const Keys keys(path, root);
+  const core::MappedFile file(path);
+  const std::string_view text = file.text();
+  const json root = core::parse_json_object(text, path.string(), "the state");
+  const Keys keys(path, text, root);
   if (keys.get<std::string>("format", kFormat) != kFormat) keys.fail("format", kFormat);
-  if (keys.count("version") != kVersion) keys.fail("version", "1: it was written by another rooflm");
+  const std::uint64_t version = read_version(keys);
   CheckpointState state;
   state.step = static_cast<std::int64_t>(keys.count("step"));
   state.tokens = keys.count("tokens");
   if (root.contains("best_val_loss") && !root["best_val_loss"].is_null()) {
     state.best_val_loss = keys.get<double>("best_val_loss", "a number or null");
   }
-  const Keys loader(path, keys.object("loader"));
+  const Keys loader(path, text, keys.object("loader"));
   state.loader = {.epoch = loader.count("epoch"), .position = loader.count("position")};
-  const Keys model(path, keys.object("model"));
-  state.model_name = model.get<std::string>("name", "a text");
+  const Keys model(path, text, keys.object("model"));
+  state.model_name = core::bytes_from_utf8(model.get<std::string>("name", "a text"));
   state.padded_vocab = static_cast<std::int64_t>(model.count("padded_vocab"));
   for (const auto& [key, paths] : {std::pair{"data", &state.data}, {"val_data", &state.val_data}}) {
-    for (const auto& text : keys.get<std::vector<std::string>>(key, "a list of paths"))
-      paths->emplace_back(text);
+    for (const auto& saved : keys.get<std::vector<std::string>>(key, "a list of paths"))
+      paths->emplace_back(core::bytes_from_utf8(saved));
   }
   for (const json& entry : keys.get<std::vector<json>>("shards", "a list of shards")) {
-    const Keys shard(path, entry);
-    state.shards.push_back({shard.get<std::string>("name", "a file name"), shard.count("tokens")});
+    const Keys shard(path, text, entry);
+    state.shards.push_back(
+        {core::bytes_from_utf8(shard.get<std::string>("name", "a file name")), shard.count("tokens")});
   }
   state.options = keys.get<OptionTexts>("options", "an object of texts");
+  for (auto& [name, value] : state.options) value = core::bytes_from_utf8(value);
   if (root.contains("gemm_choices")) state.gemm_choices = keys.get<std::string>("gemm_choices", "a text");
   state.checksums = keys.get<std::map<std::string, std::string>>("checksums", "an object of texts");
+  check_checksums(keys, state.checksums);
+  // Last, so that a value that cannot be is named.
+  check_seal(path, text, version, root.contains("checksum"));
   return state;
 }
 

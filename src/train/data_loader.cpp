@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/checked.h"
 #include "core/error.h"
 #include "core/shuffle.h"
 #include "train/shard_windows.h"
@@ -26,7 +27,7 @@ class DataLoader::Worker {
       : options_(options), windows_(paths, options.batch, options.seq, options.vocab_size) {
     if (options.prefetch < 1) throw core::UsageError("prefetch: expected at least 1 batch");
     slots_.resize(options.prefetch + 1);
-    const auto n = static_cast<std::size_t>(options.batch * options.seq);
+    const auto n = static_cast<std::size_t>(core::Count(options.batch) * options.seq);
     for (auto& slot : slots_) {
       slot.tokens.resize(n);
       slot.targets.resize(n);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/checked.h"
 #include "text/shard.h"
 
 namespace rooflm::train {
@@ -13,7 +14,9 @@ std::unique_ptr<EvalBatches> open_validation(const std::vector<std::filesystem::
                                              std::uint32_t vocab_size) {
   std::uint64_t longest = 0;
   for (const auto& shard : shards) longest = std::max(longest, text::Shard(shard).size());
-  const auto fits = [&](std::int64_t b) { return static_cast<std::uint64_t>(b * seq) < longest; };
+  const auto fits = [&](std::int64_t b) {
+    return static_cast<std::uint64_t>(core::Count(b) * seq) < longest;
+  };
   while (batch > 1 && !fits(batch)) batch /= 2;
   if (!fits(batch)) return nullptr;
   return std::make_unique<EvalBatches>(shards, batch, seq, vocab_size);

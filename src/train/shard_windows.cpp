@@ -7,6 +7,7 @@
 #include <limits>
 #include <span>
 
+#include "core/checked.h"
 #include "core/error.h"
 
 namespace rooflm::train {
@@ -25,7 +26,7 @@ ShardWindows::ShardWindows(const std::vector<std::filesystem::path>& paths, std:
                     kMaxBatchTokens));
   }
   if (paths.empty()) throw core::InputError("no token shards given");
-  window_ = static_cast<std::uint64_t>(whole_batches ? batch * seq : seq);
+  window_ = static_cast<std::uint64_t>(whole_batches ? core::Count(batch) * seq : core::Count(seq));
   for (const auto& path : paths) {
     const text::Shard& shard = shards_.emplace_back(path);
     total_tokens_ += shard.size();
@@ -54,7 +55,8 @@ void ShardWindows::read(std::uint64_t index, std::int64_t length, Batch& batch, 
   const std::span tokens(batch.tokens.data() + offset, n);
   const std::span targets(batch.targets.data() + offset, n);
   shard.read(first, tokens);
-  shard.read(first + 1, targets);
+  std::ranges::copy(tokens.subspan(1), targets.begin());
+  shard.read(first + n, targets.last(1));
   if (vocab_size_ > 0) {
     shard.check_ids(first, tokens, vocab_size_);
     shard.check_ids(first + n, targets.last(1), vocab_size_);
@@ -68,7 +70,7 @@ struct EvalBatches::Shards {
 EvalBatches::EvalBatches(const std::vector<std::filesystem::path>& shards, std::int64_t batch,
                          std::int64_t seq, std::uint32_t vocab_size)
     : shards_(std::make_unique<Shards>(Shards{ShardWindows(shards, batch, seq, vocab_size, true)})),
-      window_(batch * seq) {}
+      window_(core::Count(batch) * seq) {}
 EvalBatches::~EvalBatches() = default;
 
 std::uint64_t EvalBatches::size() const { return shards_->windows.count(); }

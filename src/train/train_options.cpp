@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "core/printable.h"
 
 namespace rooflm::train {
 namespace {
@@ -26,7 +27,7 @@ template <class Number>
 void parse_into(Number& value, const std::string& name, const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
-    throw UsageError(fmt::format("--{} is '{}', expected {}", name, text,
+    throw UsageError(fmt::format("--{} is '{}', expected {}", name, core::printable(text),
                                  std::is_integral_v<Number> ? "a whole number in range" : "a number"));
   }
 }
@@ -192,14 +193,21 @@ TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
   for (const OptionField& field : option_fields()) {
     const auto found = remembered.find(field.name);
     if (found == remembered.end()) {
-      throw core::InputError(fmt::format("{}: the option {} is missing", source, field.name));
+      throw core::InputError(fmt::format("{}/state.json: options: {} is missing", source, field.name));
     }
     try {
       field.set(before, found->second);
     } catch (const UsageError& error) {
-      throw core::InputError(fmt::format("{}: {}", source, error.what()));
+      throw core::InputError(fmt::format("{}/state.json: options: {}: {}", source, field.name, error.what()));
     }
     if (!was_given(field.name)) field.set(options, found->second);
+  }
+  try {
+    TrainOptions remembered_options = before;
+    remembered_options.out = ".";  // where it goes is typed anew
+    validate(remembered_options);
+  } catch (const UsageError& error) {
+    throw core::InputError(fmt::format("{}/state.json: options: {}", source, error.what()));
   }
   for (const OptionField& field : option_fields()) {
     const std::string was = field.get(before);

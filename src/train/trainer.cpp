@@ -8,8 +8,11 @@
 #include <csignal>
 #include <utility>
 
+#include "core/checked.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/ratio.h"
+#include "core/stop_signals.h"
 #include "core/units.h"
 #include "text/tokenizer.h"
 #include "train/data_loader.h"
@@ -18,7 +21,6 @@
 #include "train/generate.h"
 #include "train/progress.h"
 #include "train/session.h"
-#include "train/signals.h"
 #include "train/train_log.h"
 
 namespace rooflm::train {
@@ -40,14 +42,17 @@ class Trainer::Loop {
   Loop(backends::Backend& backend, const model::ModelConfig& config, const TrainOptions& options,
        const TrainingData& data, const TrainStart& start, std::FILE* stream)
       : options_(checked(options)),
-        step_tokens_(options_.batch * options_.seq * options_.step.micro_batches),
-        model_flop_(static_cast<double>(model::model_flop_per_token(config, options_.seq) * step_tokens_)),
+        step_tokens_(core::Count(options_.batch) * options_.seq * options_.step.micro_batches),
+        model_flop_(static_cast<double>(core::Count(model::model_flop_per_token(config, options_.seq)) *
+                                        step_tokens_)),
         data_(data),
         output_(options_.out),
         session_(backend, config, options_.step, options_.memory_limit_bytes),
         progress_(options_.schedule.steps, options_.line_every, stream) {
     refuse_foreign_output(start);
     open_data(config);
+    check_checkpoint(start.checkpoint);
+    if (options_.find_peak) options_.peak_flop_per_s = options_.find_peak();
     session_.make_training_engine(options_.batch, options_.seq);
     if (validation_) session_.make_loss_engine(eval_batch_, options_.seq);
     if (!start.checkpoint.empty()) {
@@ -74,6 +79,7 @@ class Trainer::Loop {
 
   void refuse_foreign_output(const TrainStart& start) const;
   void open_data(const model::ModelConfig& config);
+  void check_checkpoint(const std::filesystem::path& checkpoint) const;
   void resume(const std::filesystem::path& checkpoint);
   void describe_run(const model::ModelConfig& config);
   StepRecord train_one();
@@ -137,12 +143,14 @@ void Trainer::Loop::open_data(const model::ModelConfig& config) {
   state_.options = to_texts(options_);
 }
 
+void Trainer::Loop::check_checkpoint(const std::filesystem::path& checkpoint) const {
+  if (checkpoint.empty() || read_checkpoint_state(checkpoint).shards == state_.shards) return;
+  throw core::UsageError(
+      fmt::format("--data holds other training shards than {} was trained on", checkpoint.string()));
+}
+
 void Trainer::Loop::resume(const std::filesystem::path& checkpoint) {
   const CheckpointState saved = read_checkpoint_state(checkpoint);
-  if (saved.shards != state_.shards) {
-    throw core::UsageError(
-        fmt::format("--data holds other training shards than {} was trained on", checkpoint.string()));
-  }
   load_checkpoint(checkpoint, session_);
   loader_->seek(saved.loader);
   state_.step = saved.step;
@@ -234,7 +242,8 @@ void Trainer::Loop::sample_now() {
   } catch (const core::OutOfMemory& error) {
     return progress_.message(fmt::format("step {}  no sample: {}", state_.step, error.what()));
   }
-  progress_.message(fmt::format("step {}  sample: {}{}", state_.step, options_.prompt, text));
+  progress_.message(fmt::format("step {}  sample: {}{}", state_.step, core::printable_lines(options_.prompt),
+                                core::printable_lines(text)));
 }
 
 void Trainer::Loop::save() {
@@ -249,12 +258,12 @@ void Trainer::Loop::save() {
 }
 
 TrainSummary Trainer::Loop::run() {
-  const StopSignals signals;
+  const core::StopSignals signals;
   const std::int64_t first = state_.step;
   const std::int64_t steps = options_.schedule.steps;
   std::int64_t saved = summary_.checkpoint.empty() ? -1 : state_.step;
   std::optional<double> val_loss;
-  while (state_.step < steps && StopSignals::received() == 0) {
+  while (state_.step < steps && core::StopSignals::received() == 0) {
     StepRecord record = train_one();
     check_finite(record, last_checkpoint_text());
     const std::int64_t step = state_.step;
@@ -270,7 +279,7 @@ TrainSummary Trainer::Loop::run() {
     }
   }
   if (saved != state_.step && state_.step > 0) save();
-  summary_.signal = StopSignals::received();
+  summary_.signal = state_.step < steps ? core::StopSignals::received() : 0;
   if (summary_.signal != 0) {
     progress_.message(fmt::format("stopped by {} after step {}; --resume continues",
                                   summary_.signal == SIGINT ? "SIGINT" : "SIGTERM", state_.step));

@@ -54,6 +54,38 @@ TEST(StudyFile, ErrorsNameLineAndKey) {
   EXPECT_NE(error_of("question = \"b\"\nviews = [\"a\"]\n").find("'title' is missing"), std::string::npos);
 }
 
+/// What becomes of an error about a study's values.
+std::string blamed(const std::string& message) {
+  const auto study = cli::parse_study(
+      "title = \"a\"\nquestion = \"b\"\nviews = [\"sweep\"]\n[options]\nbatch = 0\nmodel = \"gtp2\"\n",
+      "mine", "mine.toml");
+  try {
+    cli::blame(study, {.tables = {{"batch", "options"}, {"model", "options"}}}, core::UsageError(message));
+  } catch (const core::InputError& error) {
+    return error.what();
+  } catch (const core::UsageError&) {
+    return "typed";
+  }
+}
+
+TEST(StudyFile, BadValuesNameLineAndKey) {
+  EXPECT_EQ(blamed("--batch must be at least 1, got 0"),
+            "mine.toml:5: batch: --batch must be at least 1, got 0");
+  EXPECT_EQ(blamed("unknown model 'gtp2'").find("mine.toml:6: model: "), 0U);
+  EXPECT_EQ(blamed("sizes beyond 2^50 elements").find("mine.toml:4: [options]: "), 0U);
+  EXPECT_EQ(blamed("--seq must be at least 1, got 0"), "typed");
+  EXPECT_EQ(blamed("--batches 3"), "typed") << "another option";
+  auto study = cli::parse_study("title = \"a\"\nquestion = \"b\"\nviews = [\"nosuch\"]\n", "m", "m.toml");
+  EXPECT_THROW(cli::check_views(study), core::InputError);
+}
+
+TEST(StudyFile, MessagesAreShort) {
+  const std::string head = "title = \"a\"\nquestion = \"b\"\nviews = [\"sweep\"]\n[options]\n";
+  EXPECT_LT(error_of(head + std::string(100'000, 'x') + " = 4\n").size(), 1500U);
+  EXPECT_LT(error_of(head + "a = [" + std::string(100'000, '[')).size(), 500U);
+  EXPECT_EQ(error_of(head + "\"\\u001b[2J\" = 4\n").find('\x1b'), std::string::npos);
+}
+
 TEST(StudyFile, ShippedStudiesParseAndHaveNamesOfTheirOwn) {
   std::set<std::string> names;
   for (const auto& study : cli::shipped_studies()) {

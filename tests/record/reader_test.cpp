@@ -150,6 +150,63 @@ constexpr std::array<Migration, 2> kMadeUpSteps{{
      .sql = "CREATE TABLE node (rank INTEGER PRIMARY KEY); INSERT INTO node SELECT DISTINCT 0 FROM run"},
 }};
 
+/// Reads all that a report reads; the message of the InputError that this throws.
+std::string reading(const std::filesystem::path& path) {
+  try {
+    read_all(Reader(path));
+  } catch (const core::InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Reader, AViewInThePlaceOfATableIsNotRun) {
+  const TemporaryFolder folder;
+  const auto path = write_record(folder / "a.rooflm");
+  Database(path, Database::Mode::write, kNoPatience)
+      .execute(
+          "DROP TABLE cell; CREATE VIEW cell AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM "
+          "n) "
+          "SELECT 'gemm' AS series, i AS row, 'x' AS col, 1.0 AS value, '' AS text, '' AS unit FROM n");
+  const std::string message = reading(path);
+  EXPECT_NE(message.find("a.rooflm"), std::string::npos) << message;
+  EXPECT_NE(message.find("damaged"), std::string::npos) << message;
+}
+
+TEST(Reader, TriggersAndVirtualTablesAreNotRun) {
+  const TemporaryFolder folder;
+  const auto path = write_record(folder / "a.rooflm");
+  {
+    const Database file(path, Database::Mode::write, kNoPatience);
+    file.execute(
+        "CREATE TRIGGER t AFTER UPDATE ON meta BEGIN DELETE FROM run; END;"
+        "CREATE TRIGGER u AFTER INSERT ON run BEGIN DELETE FROM run; END");
+  }
+  const auto record = open_record(path, kSchemaVersion + 2, kMadeUpSteps);
+  record->execute("UPDATE meta SET value = value");
+  EXPECT_EQ(record->query_integer("SELECT COUNT(*) FROM run"), 1)
+      << "of a migrated copy, which can be written";
+  Database(path, Database::Mode::write, kNoPatience)
+      .execute(
+          "PRAGMA writable_schema = ON;"
+          "UPDATE sqlite_schema SET sql = 'CREATE VIRTUAL TABLE cell USING pragma_table_list' WHERE name = "
+          "'cell'");
+  EXPECT_NE(reading(path).find("cell"), std::string::npos) << reading(path);
+}
+
+TEST(Reader, AColumnThatIsComputedWithoutEndIsCutShort) {
+  const TemporaryFolder folder;
+  const auto path = write_record(folder / "a.rooflm");
+  {
+    const Database file(path, Database::Mode::write, kNoPatience);
+    file.execute(
+        "DROP TABLE cell; CREATE TABLE cell (series TEXT, row INTEGER, col TEXT, value REAL, unit TEXT, "
+        "text TEXT AS (hex(zeroblob(10000000))) VIRTUAL)");
+    for (int i = 0; i < 20; ++i) file.execute("INSERT INTO cell (series, row) VALUES ('x', 1)");
+  }
+  EXPECT_NE(reading(path).find("more in it than its size explains"), std::string::npos) << reading(path);
+}
+
 TEST(Reader, AnOldSchemaIsReadThroughACopyThatIsMigrated) {
   const TemporaryFolder folder;
   const auto path = write_record(folder / "a.rooflm");

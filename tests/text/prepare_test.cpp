@@ -250,6 +250,36 @@ TEST_F(Prepare, DamagedMetaIsPlaced) {
   bad = good;
   bad["vocab_size"] = "many";
   expect_bad(bad.dump(), {"meta.json", "'vocab_size'", "many"});
+  const std::vector<std::pair<const char*, nlohmann::json>> values = {
+      {"format", "another format"},
+      {"format", nullptr},
+      {"version", -1},
+      {"vocab_size", -1},
+      {"vocab_size", 1U << 30U},
+      {"train", 3},
+      {"tokenizer", "../../secret"},
+      {"tokenizer", ""},
+      {"train_unigram_entropy_nats_per_token", -1},
+      {"val_unigram_entropy_nats_per_token", "much"}};
+  for (const auto& [key, value] : values) {
+    bad = good;
+    bad[key] = value;
+    expect_bad(bad.dump(2), {"meta.json", key, "line "});
+  }
+  for (const char* key : {"documents", "bytes", "tokens"}) {
+    for (const nlohmann::json& value : {nlohmann::json(-5), nlohmann::json(1.5), nlohmann::json(1e300)}) {
+      bad = good;
+      bad["train"][key] = value;
+      expect_bad(bad.dump(2), {"meta.json", "'train'", key});
+    }
+  }
+  bad = good;
+  bad["train"]["shards"] = {"/etc/passwd"};
+  expect_bad(bad.dump(), {"'shards'", "same directory"});
+  bad["train"]["shards"] = std::string(100'000, 'x');
+  expect_bad(bad.dump(), {"'shards'", "... (100002 bytes)"});
+  expect_bad(std::string(200'000, '['), {"meta.json", "deeper than 64 levels", "line 1"});
+  expect_bad(R"({"version": 1e999})", {"meta.json", "too large", "1e999"});
   bad = good;
   bad["val"]["shards"] = {"val_000009.bin"};
   expect_bad(bad.dump(), {"val_000009.bin", "missing"});

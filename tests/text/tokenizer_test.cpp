@@ -189,7 +189,7 @@ TEST_F(TokenizerFiles, DamageIsPlaced) {
                                  {"tokenizer.json", "directory"});
   const auto text = read_text(good());
   const auto cut = write_text(folder_ / "cut.json", text.substr(0, text.size() / 2));
-  expect_error<core::InputError>([&] { (void)Tokenizer::load(cut); }, {"cut.json", "no JSON", "line"});
+  expect_error<core::InputError>([&] { (void)Tokenizer::load(cut); }, {"cut.json", "not valid JSON", "line"});
   expect_bad(Json::array({1, 2}), {"no object 'model'"});
   auto no_vocab = json_;
   no_vocab["model"].erase("vocab");

@@ -176,6 +176,73 @@ TEST_F(CheckpointTest, ForeignFilesAreNamed) {
   EXPECT_NE(complaint().find("optimizer.safetensors"), std::string::npos) << complaint();
 }
 
+/// state.json of the last checkpoint with one piece replaced.
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+TEST_F(CheckpointTest, AChangedStateIsRefused) {
+  train();
+  const fs::path path = out() / "checkpoint-000004/state.json";
+  const std::string state = testing::read_text(path);
+  const std::vector<std::pair<std::string, std::string>> changes = {
+      {"\"step\": 4", "\"step\": 5"},     {"\"position\": 8", "\"position\": 9"},
+      {"\"epoch\": 0", "\"epoch\": 1"},   {"\"seed\": \"", "\"seed\": \"9"},
+      {"\"lr\": \"", "\"lr\": \"1"},      {"\"checksum\": \"", "\"checksum\": \"0"},
+      {"\"checksum\"", "\"checksums2\""}, {"{\n", "{\n\n"}};
+  for (const auto& [from, to] : changes) {
+    testing::write_text(path, replaced(state, from, to));
+    const std::string found = complaint();
+    EXPECT_NE(found.find("state.json"), std::string::npos) << from << ": " << found;
+    EXPECT_NE(found.find("checksum"), std::string::npos) << from << ": " << found;
+  }
+  testing::write_text(path, state);
+  EXPECT_EQ(complaint(), "no error");
+}
+
+/// What a rooflm before the checksum of state.json wrote.
+std::string version_1(const std::string& state) {
+  const std::string older = replaced(state, "\"version\": 2", "\"version\": 1");
+  return older.substr(0, older.rfind(",\n  \"checksum\"")) + "\n}\n";
+}
+
+TEST_F(CheckpointTest, AnOlderStateResumesWithoutAChecksum) {
+  train();
+  const fs::path path = out() / "checkpoint-000004/state.json";
+  const std::string state = version_1(testing::read_text(path));
+  testing::write_text(path, state);
+  EXPECT_EQ(complaint(), "no error");
+  const std::vector<std::pair<std::string, const char*>> changes = {
+      {"\"position\": 8", "\"position\": -8"},
+      {"\"epoch\": 0", "\"epoch\": 1e30"},
+      {"\"optimizer.safetensors\"", "\"../../optimizer.safetensors\""},
+      {"\"config.json\"", "\"config.txt\""},
+      {"\"version\": 1", "\"version\": 3"}};
+  for (const auto& [from, to] : changes) {
+    testing::write_text(path, replaced(state, from, to));
+    EXPECT_NE(complaint().find("state.json: line "), std::string::npos) << to << ": " << complaint();
+  }
+  const auto at = state.find("\"checksums\"");
+  testing::write_text(path, state.substr(0, at) + "\"checksums\": {}\n}\n");
+  EXPECT_NE(complaint().find("checksums"), std::string::npos) << complaint();
+}
+
+TEST_F(CheckpointTest, ABadOptionOfAStateIsItsFault) {
+  train();
+  const fs::path path = out() / "checkpoint-000004/state.json";
+  const std::string state = version_1(testing::read_text(path));
+  for (const auto& [from, to] :
+       {std::pair{"\"batch\": \"", "\"batch\": \"-"}, {"\"lr\": \"", "\"lr\": \"x"}}) {
+    testing::write_text(path, replaced(state, from, to));
+    const auto checkpoint = list_checkpoints(out()).back();
+    const OptionTexts texts = read_checkpoint_state(checkpoint).options;
+    const auto nothing_given = [](const std::string&) { return false; };
+    EXPECT_THROW(continued(options_, texts, nothing_given, checkpoint.string()), core::InputError) << to;
+  }
+}
+
 TEST_F(CheckpointTest, OtherDataIsRefused) {
   train();
   data_.train.pop_back();

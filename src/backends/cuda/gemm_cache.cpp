@@ -16,6 +16,7 @@
 
 #include "core/cache_file.h"
 #include "core/file.h"
+#include "core/json.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -27,7 +28,7 @@ using Words = std::vector<std::uint64_t>;
 /// Product -> algorithm, as files and texts hold them.
 std::map<std::string, cublasLtMatmulAlgo_t> parse(std::string_view text) {
   std::map<std::string, cublasLtMatmulAlgo_t> found;
-  const Json json = Json::parse(text);
+  const Json json = core::parse_json_object(text, "autotune cache", "the text");
   for (const auto& [product, value] : json.items()) {
     if (!value.is_array()) continue;
     const auto words = value.get<Words>();
@@ -53,7 +54,8 @@ GemmCache::GemmCache(const fs::path& folder, const std::string& gpu, const std::
   found_ = read();
   if (choices.empty()) return;
   try {
-    if (Json::parse(choices).value("library", "") == name_) chosen_ = parse(choices);
+    const Json json = core::parse_json_object(choices, "autotune cache", "the text");
+    if (json.value("library", "") == name_) chosen_ = parse(choices);
   } catch (const std::exception&) {  // as good as none
     chosen_.clear();
   }

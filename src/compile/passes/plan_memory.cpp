@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "compile/passes/occupancy.h"
+#include "core/checked.h"
 
 namespace rooflm::passes {
 namespace {
@@ -62,7 +63,7 @@ void place(std::vector<Storage>& storages, std::size_t ops) {
   Occupancy occupancy(static_cast<int>(ops));
   for (Storage* s : by_size) {
     s->offset = occupancy.lowest_gap(s->lifetime, s->bytes);
-    occupancy.add(s->lifetime, s->offset, s->offset + s->bytes);
+    occupancy.add(s->lifetime, s->offset, core::Count(s->offset) + s->bytes);
   }
 }
 
@@ -71,13 +72,15 @@ class Peak {
  public:
   explicit Peak(std::size_t ops) : change_(ops + 1, 0) {}
   void add(const Lifetime& lifetime, std::int64_t bytes) {
-    change_[static_cast<std::size_t>(lifetime.first)] += bytes;
-    change_[static_cast<std::size_t>(lifetime.last) + 1] -= bytes;
+    std::int64_t& before = change_[static_cast<std::size_t>(lifetime.first)];
+    std::int64_t& after = change_[static_cast<std::size_t>(lifetime.last) + 1];
+    before = core::Count(before) + bytes;
+    after = core::Count(after) + -bytes;
   }
   [[nodiscard]] std::int64_t bytes() const {
     std::int64_t live = 0;
     std::int64_t peak = 0;
-    for (const std::int64_t c : change_) peak = std::max(peak, live += c);
+    for (const std::int64_t c : change_) peak = std::max(peak, live = core::Count(live) + c);
     return peak;
   }
 
@@ -129,8 +132,9 @@ MemoryPlan plan_memory(const Program& program) {
 
 std::int64_t persistent_bytes(const Program& program) {
   return std::accumulate(program.tensors.begin(), program.tensors.end(), std::int64_t{0},
-                         [](std::int64_t sum, const program::Tensor& t) {
-                           return sum + (program::is_persistent(t.role) ? aligned(t.own_bytes()) : 0);
+                         [](std::int64_t sum, const program::Tensor& t) -> std::int64_t {
+                           return core::Count(sum) +
+                                  (program::is_persistent(t.role) ? aligned(t.own_bytes()) : 0);
                          });
 }
 

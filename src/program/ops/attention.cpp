@@ -4,6 +4,7 @@
 // (Dao et al., 2022), which never materialises T x T. Attributes: heads, kv_heads, head_dim.
 #include <fmt/format.h>
 
+#include "core/checked.h"
 #include "program/gradient.h"
 #include "program/ops.h"
 
@@ -16,10 +17,10 @@ std::vector<Tensor> infer_attention(const Program& p, const Op& op) {
   const Shape& qkv = p.shape(op.inputs.at(0));
   const std::int64_t h = op.attrs.integer("heads");
   const std::int64_t k = op.attrs.integer("kv_heads");
-  const std::int64_t d = op.attrs.integer("head_dim");
+  const core::Count d = op.attrs.integer("head_dim");
   expect(k > 0 && h % k == 0, op, fmt::format("{} key/value heads do not divide {} heads", k, h));
-  expect(qkv.rank() == 3 && qkv[2] == (h + 2 * k) * d, op,
-         fmt::format("wants [B, T, {}], got {}", (h + 2 * k) * d, qkv.str()));
+  const std::int64_t width = (h + 2 * core::Count(k)) * d;
+  expect(qkv.rank() == 3 && qkv[2] == width, op, fmt::format("wants [B, T, {}], got {}", width, qkv.str()));
   return {{.shape = {qkv[0], qkv[1], h * d}}};
 }
 
@@ -32,15 +33,15 @@ std::vector<Tensor> infer_flash(const Program& p, const Op& op) {
 }
 
 /// B*H*T*T scores.
-std::int64_t scores(const Program& p, const Op& op, std::size_t qkv) {
+core::Count scores(const Program& p, const Op& op, std::size_t qkv) {
   const Shape& x = p.shape(op.inputs.at(qkv));
-  return x[0] * op.attrs.integer("heads") * x[1] * x[1];
+  return core::Count(x[0]) * op.attrs.integer("heads") * x[1] * x[1];
 }
 
 /// Two products of 2D flop per score, counted in full although the causal kernel skips half; 5 more per
 /// score.
 Cost cost_attention(const Program& p, const Op& op) {
-  const std::int64_t s = scores(p, op, 0);
+  const core::Count s = scores(p, op, 0);
   return {.matmul_flop = 4 * s * op.attrs.integer("head_dim"), .elementwise_flop = 5 * s};
 }
 
@@ -58,7 +59,7 @@ std::vector<Tensor> infer_flash_backward(const Program& p, const Op& op) {
 /// Four products (dv, dp, dq, dk) count as model flop; the fifth, which rebuilds the scores, is recomputation
 /// and is not counted (PaLM, appendix B).
 Cost cost_flash_backward(const Program& p, const Op& op) {
-  const std::int64_t s = scores(p, op, 1);
+  const core::Count s = scores(p, op, 1);
   return {.matmul_flop = 8 * s * op.attrs.integer("head_dim"), .elementwise_flop = 8 * s};
 }
 

@@ -1,6 +1,7 @@
 // embedding: x[b, t, :] = wte[tokens[b, t], :]; add_positions: y[b, t, :] = x[b, t, :] + wpe[t, :].
 #include <fmt/format.h>
 
+#include "core/checked.h"
 #include "program/gradient.h"
 #include "program/ops.h"
 #include "program/plain_form.h"
@@ -10,7 +11,7 @@ namespace {
 
 using core::Shape;
 
-std::int64_t element_bytes(const Program& p, TensorId id) {
+core::Count element_bytes(const Program& p, TensorId id) {
   return static_cast<std::int64_t>(core::size_of(p.tensor(id).dtype));
 }
 
@@ -25,7 +26,7 @@ std::vector<Tensor> infer_embedding(const Program& p, const Op& op) {
 /// A gather: no arithmetic. Reads one row per token.
 Cost cost_embedding(const Program& p, const Op& op) {
   const Tensor& tokens = p.tensor(op.inputs.at(0));
-  const std::int64_t row = p.shape(op.inputs.at(1))[1] * element_bytes(p, op.inputs[1]);
+  const core::Count row = p.shape(op.inputs.at(1))[1] * element_bytes(p, op.inputs[1]);
   return {.bytes_read = tokens.bytes() + tokens.shape.numel() * row,
           .bytes_written = p.tensor(op.outputs.at(0)).bytes()};
 }
@@ -47,7 +48,7 @@ std::vector<Tensor> infer_embedding_backward(const Program& p, const Op& op) {
 Cost cost_embedding_backward(const Program& p, const Op& op) {
   const Tensor& dx = p.tensor(op.inputs.at(1));
   const Tensor& table = p.tensor(op.outputs.at(0));
-  const std::int64_t rows_bytes = dx.shape.numel() * element_bytes(p, op.outputs[0]);
+  const core::Count rows_bytes = dx.shape.numel() * element_bytes(p, op.outputs[0]);
   const bool accumulate = op.attrs.flag("accumulate");
   return {.elementwise_flop = dx.shape.numel(),
           .bytes_read = p.tensor(op.inputs.at(0)).bytes() + dx.bytes() + rows_bytes,
@@ -65,7 +66,7 @@ std::vector<Tensor> infer_add_positions(const Program& p, const Op& op) {
 /// One addition per element; reads the T rows of wpe once.
 Cost cost_add_positions(const Program& p, const Op& op) {
   const Tensor& x = p.tensor(op.inputs.at(0));
-  const std::int64_t rows = x.shape[1] * x.shape[2] * element_bytes(p, op.inputs.at(1));
+  const core::Count rows = element_bytes(p, op.inputs.at(1)) * x.shape[1] * x.shape[2];
   return {.elementwise_flop = x.shape.numel(),
           .bytes_read = x.bytes() + rows,
           .bytes_written = p.tensor(op.outputs.at(0)).bytes()};
@@ -104,7 +105,7 @@ Cost cost_embedding_positions(const Program& p, const Op& op) {
   Cost cost = cost_embedding(p, op);
   const Shape& x = p.shape(op.outputs.at(0));
   cost.elementwise_flop = x.numel();
-  cost.bytes_read += x[1] * x[2] * element_bytes(p, op.inputs.at(2));
+  cost.bytes_read = element_bytes(p, op.inputs.at(2)) * x[1] * x[2] + cost.bytes_read;
   return cost;
 }
 

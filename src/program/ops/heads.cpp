@@ -2,6 +2,7 @@
 // Attributes: heads, kv_heads, head_dim. No arithmetic: these ops are pure traffic.
 #include <fmt/format.h>
 
+#include "core/checked.h"
 #include "program/gradient.h"
 #include "program/ops.h"
 
@@ -11,7 +12,7 @@ namespace {
 using core::Shape;
 
 struct Heads {
-  std::int64_t heads, kv_heads, head_dim;
+  core::Count heads, kv_heads, head_dim;
   explicit Heads(const Attributes& attrs)
       : heads(attrs.integer("heads")),
         kv_heads(attrs.integer("kv_heads")),
@@ -45,7 +46,7 @@ std::vector<Tensor> infer_unmerge(const Program& p, const Op& op) {
   const Heads h(op.attrs);
   const Shape& y = p.shape(op.inputs.at(0));
   expect(y.rank() == 3 && y[2] == h.heads * h.head_dim, op,
-         fmt::format("wants [B, T, {}], got {}", h.heads * h.head_dim, y.str()));
+         fmt::format("wants [B, T, {}], got {}", std::int64_t{h.heads * h.head_dim}, y.str()));
   return {{.shape = {y[0], h.heads, y[1], h.head_dim}}};
 }
 

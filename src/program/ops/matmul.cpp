@@ -12,6 +12,7 @@
 // matmul_gelu_backward: dx = (op(a) op(b)) * gelu'(x). Inputs: a, b, x [m, n]; output: dx.
 #include <fmt/format.h>
 
+#include "core/checked.h"
 #include "program/gradient.h"
 #include "program/ops.h"
 #include "program/plain_form.h"
@@ -24,7 +25,7 @@ using core::Shape;
 constexpr std::size_t kBias = 2;  // of the inputs of a product
 
 struct Dims {
-  std::int64_t batch, m, n, k;
+  core::Count batch, m, n, k;
   explicit Dims(const Attributes& attrs)
       : batch(attrs.integer("batch")), m(attrs.integer("m")), n(attrs.integer("n")), k(attrs.integer("k")) {}
 };
@@ -51,24 +52,24 @@ std::vector<Tensor> infer_matmul(const Program& p, const Op& op) {
 Cost cost_matmul(const Program& p, const Op& op) {
   const Dims d(op.attrs);
   const auto size = [&](TensorId id) { return static_cast<std::int64_t>(core::size_of(p.tensor(id).dtype)); };
-  const std::int64_t c_bytes = d.batch * d.m * d.n * size(op.outputs.at(0));
+  const core::Count c_bytes = d.batch * d.m * d.n * size(op.outputs.at(0));
   Cost cost{.matmul_flop = 2 * d.batch * d.m * d.n * d.k,
             .bytes_read = d.batch * d.m * d.k * size(op.inputs[0]) + d.batch * d.k * d.n * size(op.inputs[1]),
             .bytes_written = c_bytes,
-            .launches = op.attrs.flag("looped") ? d.batch : 1};
+            .launches = op.attrs.flag("looped") ? d.batch : core::Count(1)};
   if (op.inputs.size() > 2) {
-    cost.bytes_read += d.n * size(op.inputs[2]);
-    cost.elementwise_flop += d.batch * d.m * d.n;
+    cost.bytes_read = core::Count(cost.bytes_read) + d.n * size(op.inputs[2]);
+    cost.elementwise_flop = d.batch * d.m * d.n;
   }
   if (op.attrs.flag("accumulate")) {
-    cost.bytes_read += c_bytes;
-    cost.elementwise_flop += d.batch * d.m * d.n;
+    cost.bytes_read = core::Count(cost.bytes_read) + c_bytes;
+    cost.elementwise_flop = core::Count(cost.elementwise_flop) + d.batch * d.m * d.n;
   }
   return cost;
 }
 
 void expect_single(const Op& op, const Dims& d) {
-  expect(d.batch == 1, op, fmt::format("a batch of {} products, there can be one", d.batch));
+  expect(d.batch == 1, op, fmt::format("a batch of {} products, there can be one", std::int64_t{d.batch}));
 }
 
 std::vector<Tensor> infer_matmul_gelu(const Program& p, const Op& op) {
@@ -110,7 +111,7 @@ void gradient_matmul(GradientContext& g) {
   const TensorId a = g.input(0);
   const TensorId b = g.input(1);
   const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool ta, bool tb) {
-    return Attributes{{"batch", d.batch},
+    return Attributes{{"batch", std::int64_t{d.batch}},
                       {"m", m},
                       {"n", n},
                       {"k", k},

@@ -5,6 +5,7 @@
 // by loss_scale then; 0 there: the op leaves everything as it is.
 #include <fmt/format.h>
 
+#include "core/checked.h"
 #include "program/ops.h"
 #include "program/plain_form.h"
 #include "program/update.h"
@@ -20,7 +21,9 @@ std::vector<Tensor> infer_global_norm(const Program&, const Op&) {
 /// 2 per gradient element.
 Cost cost_global_norm(const Program& p, const Op& op) {
   Cost cost;
-  for (const TensorId gradient : op.inputs) cost.elementwise_flop += 2 * p.shape(gradient).numel();
+  for (const TensorId gradient : op.inputs) {
+    cost.elementwise_flop = core::Count(cost.elementwise_flop) + 2 * p.shape(gradient).numel();
+  }
   return cost;
 }
 
@@ -45,7 +48,8 @@ Cost cost_update(const Program& p, const Op& op, std::int64_t flop_per_parameter
   const UpdateView update(op);
   Cost cost{.launches = static_cast<std::int64_t>(update.count())};
   for (std::size_t i = 0; i < update.count(); ++i) {
-    cost.elementwise_flop += flop_per_parameter * p.shape(update.weight(i)).numel();
+    cost.elementwise_flop =
+        flop_per_parameter * core::Count(p.shape(update.weight(i)).numel()) + cost.elementwise_flop;
   }
   return cost;
 }

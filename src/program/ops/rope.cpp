@@ -4,6 +4,7 @@
 // inverse.
 #include <fmt/format.h>
 
+#include "core/checked.h"
 #include "program/gradient.h"
 #include "program/ops.h"
 
@@ -13,7 +14,8 @@ namespace {
 std::vector<Tensor> infer_rope(const Program& p, const Op& op) {
   const auto& x = p.shape(op.inputs.at(0));
   const std::int64_t d = op.attrs.integer("head_dim");
-  const std::int64_t width = (op.attrs.integer("heads") + 2 * op.attrs.integer("kv_heads")) * d;
+  const std::int64_t width =
+      (op.attrs.integer("heads") + 2 * core::Count(op.attrs.integer("kv_heads"))) * d;
   expect(x.rank() == 3 && x[2] == width, op, fmt::format("wants [B, T, {}], got {}", width, x.str()));
   expect(d % 2 == 0, op, fmt::format("rotates pairs, but the head size {} is odd", d));
   return {{.shape = x}};
@@ -22,9 +24,9 @@ std::vector<Tensor> infer_rope(const Program& p, const Op& op) {
 /// 3 per rotated element: two products and a sum.
 Cost cost_rope(const Program& p, const Op& op) {
   const auto& x = p.shape(op.inputs.at(0));
-  const std::int64_t rotated =
-      (op.attrs.integer("heads") + op.attrs.integer("kv_heads")) * op.attrs.integer("head_dim");
-  return {.elementwise_flop = 3 * x[0] * x[1] * rotated};
+  const core::Count rotated =
+      (core::Count(op.attrs.integer("heads")) + op.attrs.integer("kv_heads")) * op.attrs.integer("head_dim");
+  return {.elementwise_flop = core::Count(3) * x[0] * x[1] * rotated};
 }
 
 /// A rotation's gradient is the rotation back.

@@ -69,6 +69,8 @@ dnnl::memory::desc matrix(DType type, Dim batch, Dim batch_stride, Dim rows, Dim
 // Longest inner extent of one primitive. Beyond it, oneDNN 2.6 streams both factors of an fp32 product past
 // the caches (185 instead of 220 GFLOP/s at 256 x 768 x 50304 on two Zen 4 cores).
 constexpr Dim kLongestInner = 4608;
+// Each part is a primitive of its own: a sum over billions must not be millions of them.
+constexpr Dim kMostParts = 1024;
 
 // One primitive over a part of the inner dimension, with memory objects whose pointers are set at every call.
 class Step {
@@ -149,7 +151,7 @@ struct Gemm::Plan {
       : problem(with_strides(given)), engine(dnnl::engine::kind::cpu, 0), stream(engine) {
     // Parts are summed in the result, which only an fp32 result can do without rounding in between.
     const bool split = problem.c_type == DType::f32 && problem.k > kLongestInner;
-    const Dim parts = split ? (problem.k + kLongestInner - 1) / kLongestInner : 1;
+    const Dim parts = split ? std::min((problem.k + kLongestInner - 1) / kLongestInner, kMostParts) : 1;
     const Dim part = ((problem.k + parts - 1) / parts + 31) / 32 * 32;
     for (Dim begin = 0; begin < problem.k; begin += part) {
       steps.emplace_back(engine, problem, begin, std::min(part, problem.k - begin));
@@ -176,7 +178,11 @@ const std::string& Gemm::implementation() const { return plan_->steps.front().im
 std::size_t Gemm::primitives() const { return plan_->steps.size(); }
 
 void Gemm::operator()(const void* a, const void* b, void* c, const void* bias, void* scratch) const {
-  for (Step& step : plan_->steps) step.run(plan_->stream, a, b, c, bias, scratch);
+  try {
+    for (Step& step : plan_->steps) step.run(plan_->stream, a, b, c, bias, scratch);
+  } catch (const dnnl::error& error) {
+    throw core::Unavailable(describe(plan_->problem) + ": oneDNN cannot run it (" + error.what() + ")");
+  }
 }
 
 }  // namespace rooflm::backends::cpu

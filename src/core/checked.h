@@ -1,0 +1,46 @@
+// Whole numbers that refuse to overflow: extents, FLOPs and bytes.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+namespace rooflm::core {
+
+/// Throw core::UsageError that names both operands and says that 64 bits cannot hold the result.
+[[noreturn]] void throw_product_too_large(std::int64_t a, std::int64_t b);
+[[noreturn]] void throw_sum_too_large(std::int64_t a, std::int64_t b);
+
+/// A whole number whose sums and products throw core::UsageError where 64 bits cannot hold them. It is made
+/// of a std::int64_t and read as one, so that a formula is checked when one of its factors is a Count:
+/// `2 * Count(m) * n * k`. Differences, quotients and comparisons are those of std::int64_t.
+class Count {
+ public:
+  constexpr Count(std::int64_t value = 0) : value_(value) {}  // NOLINT(google-explicit-constructor)
+  constexpr operator std::int64_t() const { return value_; }  // NOLINT(google-explicit-constructor)
+
+  friend constexpr Count operator*(Count a, Count b) {
+    std::int64_t result = 0;
+    if (__builtin_mul_overflow(a.value_, b.value_, &result)) throw_product_too_large(a.value_, b.value_);
+    return result;
+  }
+  friend constexpr Count operator+(Count a, Count b) {
+    std::int64_t result = 0;
+    if (__builtin_add_overflow(a.value_, b.value_, &result)) throw_sum_too_large(a.value_, b.value_);
+    return result;
+  }
+  template <std::integral Number>
+  friend constexpr Count operator*(Count a, Number b) { return a * Count(static_cast<std::int64_t>(b)); }
+  template <std::integral Number>
+  friend constexpr Count operator*(Number a, Count b) { return Count(static_cast<std::int64_t>(a)) * b; }
+  template <std::integral Number>
+  friend constexpr Count operator+(Count a, Number b) { return a + Count(static_cast<std::int64_t>(b)); }
+  template <std::integral Number>
+  friend constexpr Count operator+(Number a, Count b) { return Count(static_cast<std::int64_t>(a)) + b; }
+  constexpr Count& operator*=(Count other) { return *this = *this * other; }
+  constexpr Count& operator+=(Count other) { return *this = *this + other; }
+
+ private:
+  std::int64_t value_;
+};
+
+}  // namespace rooflm::core
