@@ -50,12 +50,13 @@ class Sizes(Hostile):
         self.refuses(2, "study", "gemm", "--count", 72057594037927936, "--n", 1024, says=["72057594037927936"])
 
     def test_a_step_that_overflows_is_a_usage_error(self):
-        step = ["--model", "llama3-8b", "--d-model", 8388608, "--layers", 1, "--batch", 1024, "--seq", 8192]
+        step = ["--model", "llama3-8b", "--d-model", 8388608, "--layers", 1, "--batch", 1024, "--seq", 8192,
+                "--vocab", 256]
         self.refuses(2, "program", *step, says=["smaller"])
         self.refuses(2, "bench", "--device", "null", *step, says=["smaller"])
 
     def test_no_number_of_a_large_plan_is_negative(self):
-        text = self.ok("program", "--model", "gpt3-175b", "--batch", 4096, "--seq", 2048, "--format", "json")
+        text = self.ok("program", "--model", "gpt3-175b", "--batch", 4096, "--seq", 2048, "--vocab", 256, "--format", "json")
         totals = json.loads(text)["totals"]
         self.assertNotIn("-", json.dumps(totals))
 
@@ -85,8 +86,8 @@ class Json(Hostile):
         self.write("meta/meta.json", text)
         words = self.write("a.txt", "one two three")
         yield "config.json", ["program", "--model", self.folder / "config"]
-        yield "model.safetensors", ["eval", "--model", self.folder / "weights", "--data", self.data]
-        yield "index.json", ["eval", "--model", self.folder / "index", "--data", self.data]
+        yield "model.safetensors", ["eval", "--model", self.folder / "weights", "--data", self.data, "--seq", 8]
+        yield "index.json", ["eval", "--model", self.folder / "index", "--data", self.data, "--seq", 8]
         yield "state.json", ["program", "--model", self.folder / "state"]
         yield "model.json", ["program", "--model", self.write("model.json", text)]
         yield "meta.json", ["data", "info", self.folder / "meta"]
@@ -99,8 +100,8 @@ class Json(Hostile):
                     self.refuses(3, *command, says=[name, says])
 
     def test_a_deep_checkpoint_or_log_does_not_resume(self):
-        self.train("--steps", 2)
-        command = ["train", "--data", self.data, "--out", self.out, *TINY, "--steps", 4, "--resume"]
+        self.train("--steps", 2, "--schedule", "constant")
+        command = ["train", "--data", self.data, "--out", self.out, *TINY, "--steps", 4, "--schedule", "constant", "--resume"]
         state = self.checkpoints()[-1] / "state.json"
         whole = state.read_text()
         for text in (DEEP, LARGE, whole.replace('"step": 2', '"step": 1'), whole.replace('"lr": "', '"lr": "1')):

@@ -77,8 +77,8 @@ class Mutations(TrainingRuns):
     def setUpClass(cls):
         super().setUpClass()
         folder = pathlib.Path(cls.shared.name)
-        cls.out = folder / "out"
-        run = [cls.binary, "train", "--data", str(cls.data), "--out", str(cls.out), *TINY, "--steps", "2"]
+        cls.trained = folder / "out"
+        run = [cls.binary, "train", "--data", str(cls.data), "--out", str(cls.trained), *TINY, "--steps", "2", "--schedule", "constant"]
         subprocess.run(run, check=True, capture_output=True)
         cls.record = folder / "r.rooflm"
         plan = ["--device", "null", "--model", "tiny", "--layers", "1", "--vocab", "256", "--seq", "16"]
@@ -90,9 +90,9 @@ class Mutations(TrainingRuns):
     def cases(self):
         """(the good file, how a folder with it and its company is made, the command that reads it)"""
         shared = pathlib.Path(self.shared.name)
-        checkpoint = next(self.out.glob("checkpoint-*"))
+        checkpoint = next(self.trained.glob("checkpoint-*"))
         read = ["eval", "--data", str(self.data), "--batch", "2", "--seq", "8", "--batches", "1", "--threads", "1", "--model"]
-        resume = ["train", "--resume", *TINY, "--steps", "3", "--data", str(self.data), "--out"]
+        resume = ["train", "--resume", *TINY, "--steps", "3", "--schedule", "constant", "--data", str(self.data), "--out"]
         for name in ("config.json", "model.safetensors", "state.json", "tokenizer.json"):
             yield checkpoint / name, lambda to: shutil.copytree(checkpoint, to), lambda to, _: [*read, str(to)]
         for name in ("optimizer.safetensors", "state.json"):
