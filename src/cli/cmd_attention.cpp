@@ -10,10 +10,12 @@
 #include "cli/commands.h"
 #include "cli/micro_options.h"
 #include "cli/output.h"
+#include "cli/output_rule.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "compile/passes/lower_attention.h"
 #include "core/error.h"
+#include "core/stop_signals.h"
 #include "lab/devices.h"
 #include "lab/micro_cells.h"
 #include "report/micro_rows.h"
@@ -63,12 +65,15 @@ int run(const AttentionOptions& options, const MicroOptions& micro) {
   const Format format = parse_format(micro.format);
   const lab::MicroSettings settings = micro.settings();
   const std::vector<lab::AttentionCase> cases = options.cases();
+  const core::StopSignals signals;
+  check_outputs({{"-o", micro.record}}, {}, micro.overwrite);
   CommandRecord record(micro.record, micro.overwrite, "attention");
   const auto measured = lab::MicroBench(settings).run(cases);
   record.writer().add(lab::cells_of(measured));
   record.finish();
   write_out(format_table(report::attention_table(report::load(std::array{record.path()}).files.at(0).cells),
                          format));
+  if (const int signal = core::StopSignals::received(); signal != 0) return core::stopped_code(signal);
   const bool all_oom =
       std::ranges::none_of(measured, [](const auto& each) { return each.result.has_value(); });
   return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);

@@ -10,14 +10,15 @@
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/output.h"
+#include "cli/output_rule.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/stop_signals.h"
 #include "core/units.h"
 #include "lab/devices.h"
 #include "lab/run.h"
 #include "report/bench_rows.h"
-#include "train/signals.h"
 
 namespace rooflm::cli {
 namespace {
@@ -71,7 +72,6 @@ struct Progress {
 /// Measures the points until a signal asks to stop.
 Progress run_points(const std::vector<lab::Point>& points, const lab::RunSettings& settings,
                     record::Writer& record) {
-  const train::StopSignals signals;
   lab::CeilingBook ceilings;
   Progress progress;
   for (const lab::Point& point : points) {
@@ -79,7 +79,7 @@ Progress run_points(const std::vector<lab::Point>& points, const lab::RunSetting
     const lab::RunOutcome outcome = lab::run_point(point, settings, ceilings, record);
     if (outcome.status == "interrupted") {
       note("interrupted: {} of {} configurations were measured", progress.runs, points.size());
-      progress.signal = train::StopSignals::received();
+      progress.signal = core::StopSignals::received();
       break;
     }
     ++progress.runs;
@@ -97,17 +97,22 @@ Table table_of(const std::filesystem::path& record) {
 }
 
 int run(const Options& options) {
-  constexpr int kSignalled = 128;  // as shells report a command that a signal ended
+  const core::StopSignals signals;
   const Format format = parse_format(options.format);
   const lab::RunSettings settings = settings_from(options);
   const std::vector<lab::Point> points = options.config.sweep();
+  check_outputs({{"-o", options.record}}, files_of_models(options.config.text("model")), options.overwrite);
   // A device that is not there is an error of the whole command, before anything is measured.
   for (const lab::Point& point : points) lab::make_backend(point);
   CommandRecord record(options.record, options.overwrite, "bench");
   const Progress progress = run_points(points, settings, record.writer());
+  if (progress.signal != 0 && progress.runs == 0) {
+    record.writer().discard();
+    throw core::Stopped{progress.signal};
+  }
   record.finish();
   if (progress.runs > 0) write_out(format_table(table_of(record.path()), format));
-  if (progress.signal != 0) return kSignalled + progress.signal;
+  if (progress.signal != 0) return core::stopped_code(progress.signal);
   return static_cast<int>(progress.all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }
 

@@ -4,10 +4,13 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/output_rule.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/stop_signals.h"
 #include "text/prepare.h"
+#include "text/prepare_output.h"
 #include "text/shard.h"
 
 namespace rooflm::cli {
@@ -69,6 +72,27 @@ Table prepared_table(const text::PreparedData& data) {
   return table;
 }
 
+/// What stands in the directory under names that prepare writes.
+std::vector<OutputPath> replaced_by(const text::PrepareOptions& options) {
+  std::vector<OutputPath> outputs;
+  std::error_code error;
+  for (fs::directory_iterator entry(options.output, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (text::is_prepared_name(entry->path().filename().string())) outputs.push_back({"-o", entry->path()});
+  }
+  return outputs;
+}
+
+/// The files that were named. Folders are looked through without the prepared data of the output.
+std::vector<fs::path> inputs_of(const PrepareArguments& arguments) {
+  std::vector<std::string> files = {arguments.tokenizer};
+  std::error_code ignored;
+  for (const std::string& input : arguments.inputs) {
+    if (!fs::is_directory(input, ignored)) files.push_back(input);
+  }
+  return files_of(files);
+}
+
 int run_prepare(const PrepareArguments& arguments) {
   const Format format = parse_format(arguments.format);
   constexpr std::int64_t kMostIds = 1 << 24;
@@ -85,6 +109,8 @@ int run_prepare(const PrepareArguments& arguments) {
       static_cast<int>(std::min<std::int64_t>(parse_integer("--threads", arguments.threads, 0), INT32_MAX));
   options.overwrite = arguments.overwrite;
   options.message = [](const std::string& line) { write_note(line); };
+  const core::StopSignals signals;
+  refuse_inputs(replaced_by(options), inputs_of(arguments));
   write_out(format_table(prepared_table(text::prepare(options)), format));
   return 0;
 }
@@ -126,7 +152,9 @@ int run_info(const std::vector<std::string>& paths, const std::string& format_na
 
 Body declare_data_prepare(CommandLine& line) {
   auto a = std::make_shared<PrepareArguments>();
-  line.add_option("inputs", a->inputs, "Text files, and folders of them").type_name("PATH").required();
+  line.add_option("inputs", a->inputs, "Text files, folders of them, pipes; - is standard input")
+      .type_name("PATH")
+      .required();
   line.add_option("-o,--output", a->output, "Directory to write; made when missing")
       .type_name("DIR")
       .required();

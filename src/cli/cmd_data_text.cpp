@@ -1,14 +1,15 @@
 // rooflm data train-tokenizer, tokenize and decode: between text and token ids.
 #include <charconv>
-#include <iostream>
-#include <iterator>
 #include <memory>
+#include <string_view>
 
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/output_rule.h"
 #include "cli/values.h"
 #include "core/error.h"
-#include "core/file.h"
+#include "core/stop_signals.h"
+#include "core/text_input.h"
 #include "text/bpe_trainer.h"
 #include "text/tokenizer.h"
 
@@ -21,25 +22,23 @@ struct TextArguments {
   bool special = false;
 };
 
-/// The whole of a file, or of standard input for "" and "-".
-std::string read_text(const std::string& file) {
-  if (!file.empty() && file != "-") return std::string(core::MappedFile(file).text());
-  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-}
+/// The text of a file, or of standard input for "" and "-".
+core::TextInput open_text(const std::string& file) { return core::TextInput(file.empty() ? "-" : file); }
 
 int run_tokenize(const TextArguments& arguments) {
   const auto tokenizer = text::Tokenizer::load(arguments.tokenizer);
-  const std::string text = read_text(arguments.file);
+  const core::TextInput input = open_text(arguments.file);
+  const std::string_view text = input.text();
   const auto ids = arguments.special ? tokenizer.encode(text, text::SpecialTokens::recognise)
                                      : tokenizer.encode_parallel(text);
   write_out(fmt::format("{}\n", fmt::join(ids, " ")));
   return 0;
 }
 
-std::vector<std::uint32_t> parse_ids(const std::string& text) {
+std::vector<std::uint32_t> parse_ids(std::string_view text) {
   std::vector<std::uint32_t> ids;
   const char* position = text.data();
-  const char* const end = position + text.size();
+  const char* const end = text.data() + text.size();
   while (true) {
     while (position != end && (std::isspace(static_cast<unsigned char>(*position)) != 0 || *position == ','))
       ++position;
@@ -56,19 +55,29 @@ std::vector<std::uint32_t> parse_ids(const std::string& text) {
 
 int run_decode(const TextArguments& arguments) {
   const auto tokenizer = text::Tokenizer::load(arguments.tokenizer);
-  write_out(tokenizer.decode(parse_ids(read_text(arguments.file))));
+  write_out(tokenizer.decode(parse_ids(open_text(arguments.file).text())));
   return 0;
 }
 
-int run_train(const std::vector<std::string>& inputs, const std::string& output, const std::string& vocab) {
+struct TrainerArguments {
+  std::vector<std::string> inputs;
+  std::string output;
+  std::string vocab = "4096";
+  bool overwrite = false;
+};
+
+int run_train(const TrainerArguments& arguments) {
   constexpr std::int64_t kMostIds = 1 << 24;
+  const core::StopSignals signals;
   text::BpeTrainOptions options;
-  options.vocab_size = static_cast<std::uint32_t>(std::min(parse_integer("--vocab", vocab), kMostIds));
+  options.vocab_size =
+      static_cast<std::uint32_t>(std::min(parse_integer("--vocab", arguments.vocab), kMostIds));
+  check_outputs({{"-o", arguments.output}}, files_of(arguments.inputs), arguments.overwrite);
   text::BpeTrainer trainer(options);
-  for (const std::string& input : inputs) trainer.add(core::MappedFile(input).text());
+  for (const std::string& input : arguments.inputs) trainer.add(core::TextInput(input).text());
   const text::Tokenizer tokenizer = trainer.train();
-  tokenizer.save(output);
-  note("{}: {} ids", output, tokenizer.vocab_size());
+  tokenizer.save(arguments.output);
+  note("{}: {} ids", arguments.output, tokenizer.vocab_size());
   return 0;
 }
 
@@ -99,16 +108,15 @@ Body declare_data_decode(CommandLine& line) {
 }
 
 Body declare_data_train_tokenizer(CommandLine& line) {
-  auto inputs = std::make_shared<std::vector<std::string>>();
-  auto output = std::make_shared<std::string>();
-  auto vocab = std::make_shared<std::string>("4096");
-  line.add_option("inputs", *inputs, "Text files").type_name("FILE").required();
-  line.add_option("-o,--output", *output, "The tokenizer.json to write").type_name("FILE").required();
-  line.add_option("--vocab", *vocab, "Vocabulary size: bytes, merges and special tokens")
+  auto a = std::make_shared<TrainerArguments>();
+  line.add_option("inputs", a->inputs, "Text files, pipes; - is standard input").type_name("FILE").required();
+  line.add_option("-o,--output", a->output, "The tokenizer.json to write").type_name("FILE").required();
+  line.add_option("--vocab", a->vocab, "Vocabulary size: bytes, merges and special tokens")
       .type_name("N")
       .show_default();
+  line.add_flag("--overwrite", a->overwrite, "Replace a file of that name");
   line.footer("Example: rooflm data train-tokenizer book.txt -o tokenizer.json --vocab 8192");
-  return [inputs, output, vocab] { return run_train(*inputs, *output, *vocab); };
+  return [a] { return run_train(*a); };
 }
 
 }  // namespace rooflm::cli

@@ -11,9 +11,11 @@
 #include "cli/command_record.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/output_rule.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/stop_signals.h"
 #include "lab/devices.h"
 #include "lab/gpu_ceilings.h"
 #include "lab/machine_ceilings.h"
@@ -105,6 +107,8 @@ std::vector<record::Ceiling> measure_gpu(const Options& options, const std::stri
 
 int run(const Options& options) {
   const Format format = parse_format(options.format);
+  const core::StopSignals signals;
+  check_outputs({{"-o", options.record}}, {}, options.overwrite);
   std::vector<std::pair<std::string, std::vector<ComputeDtype>>> wanted;
   for (const std::string& name : parse_names("--device", options.device)) {
     const std::string device = lab::parse_device(name);

@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/output.h"
+#include "cli/output_rule.h"
 #include "cli/profile_session.h"
 #include "core/error.h"
 
@@ -18,15 +19,17 @@ struct Options {
 };
 
 int run(const Options& options) {
-  constexpr int kSignalled = 128;  // as shells report a command that a signal ended
   const std::vector<lab::Point> points = options.config.sweep();
   const lab::RunSettings settings = options.profile.settings();
   for (const lab::Point& point : points) lab::make_backend(point);
-  ProfileSession session(options.output, "profile", options.profile.remeasure);
+  std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));
+  const auto data = files_of(options.profile.data);
+  inputs.insert(inputs.end(), data.begin(), data.end());
+  ProfileSession session(options.output, "profile", options.profile.remeasure, inputs);
   bool all_oom = false;
   const int signal = session.run(points, settings, all_oom);
   session.show({"overview", "phases", "blocks", "roofline", "ops", "memory"});
-  if (signal != 0) return kSignalled + signal;
+  if (signal != 0) return core::stopped_code(signal);
   return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }
 

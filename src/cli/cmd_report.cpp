@@ -69,7 +69,7 @@ Body declare_report(CommandLine& line) {
           "--charts", options->charts,
           "Write the charts of the views as SVG files there; Markdown links to them instead of holding them")
       .type_name("DIR");
-  line.add_flag("--overwrite", options->overwrite, "Let --html replace a file that is no report");
+  line.add_flag("--overwrite", options->overwrite, "Let --html and --charts replace files that are there");
   line.footer(
       views_help() +
       "\nWith several records or runs, tables get a first column `run`, and the page compares the first "

@@ -8,6 +8,7 @@
 #include "cli/config_options.h"
 #include "cli/micro_options.h"
 #include "cli/output.h"
+#include "cli/output_rule.h"
 #include "cli/profile_session.h"
 #include "cli/study_file.h"
 #include "cli/table.h"
@@ -95,7 +96,7 @@ TakenOptions fill(Options& options, const Study& study) {
 }
 
 /// A study of training steps.
-int run_profile(Options& options, const Study& study, ProfileSession& session) {
+void run_profile(Options& options, const Study& study, ProfileSession& session) {
   options.config.fill();
   const std::vector<lab::Point> points = options.config.sweep();
   for (const lab::Point& point : points) lab::make_backend(point);
@@ -104,7 +105,7 @@ int run_profile(Options& options, const Study& study, ProfileSession& session) {
     throw core::UsageError("study input needs --data: a shard, or a directory made by data prepare");
   }
   bool all_oom = false;
-  return session.run(points, settings, all_oom);
+  session.run(points, settings, all_oom);
 }
 
 lab::MicroSettings micro_settings(Options& options) {
@@ -160,19 +161,22 @@ std::vector<record::Cell> cells_of(Options& options, const Study& study) {
 }
 
 int run(Options options) {
-  constexpr int kSignalled = 128;  // as shells report a command that a signal ended
   if (options.name == "list") return list_studies(options.output.format);
   parse_format(options.output.format);
   const Study study = find_study(options.name);
   check_views(study);
   const TakenOptions taken = fill(options, study);
   note("{}: {}", study.name, study.question);
-  ProfileSession session(options.output, "study " + study.name, options.profile.remeasure);
+  std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));
+  std::vector<std::string> others = options.profile.data;
+  others.push_back(options.name);
+  const auto files = files_of(others);
+  inputs.insert(inputs.end(), files.begin(), files.end());
+  ProfileSession session(options.output, "study " + study.name, options.profile.remeasure, inputs);
   session.describe(study.title, study.question);
-  int signal = 0;
   try {
     if (study.kind == "profile") {
-      signal = run_profile(options, study, session);
+      run_profile(options, study, session);
     } else {
       session.record().add(cells_of(options, study));
     }
@@ -180,7 +184,8 @@ int run(Options options) {
     blame(study, taken, error);
   }
   session.show(study.views);
-  return signal == 0 ? 0 : kSignalled + signal;
+  const int signal = core::StopSignals::received();
+  return signal == 0 ? 0 : core::stopped_code(signal);
 }
 
 }  // namespace

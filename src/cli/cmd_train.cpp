@@ -8,6 +8,7 @@
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/train_arguments.h"
+#include "core/stop_signals.h"
 #include "report/train_rows.h"
 
 namespace rooflm::cli {
@@ -15,16 +16,19 @@ namespace {
 
 int run(const TrainArguments& arguments) {
   const Format format = parse_format(arguments.format());
-  lab::Training training(arguments.plan());
+  const core::StopSignals signals;
+  lab::TrainPlan plan = arguments.plan();
   std::optional<CommandRecord> record;
   if (!arguments.record().empty()) record.emplace(arguments.record(), arguments.overwrites(), "train");
+  lab::Training training(std::move(plan));
   lab::TrainedRun trained = training.run(record ? &record->writer() : nullptr);
   if (record) record->finish();
+  const bool is_stopped = trained.run.status == "interrupted";
   report::RunData data;
   data.run = std::move(trained.run);
   data.facts = std::move(trained.facts);
   write_out(format_table(report::train_table({&data, 1}), format));
-  return 0;
+  return is_stopped ? core::stopped_code(core::StopSignals::received()) : 0;
 }
 
 }  // namespace
@@ -35,7 +39,9 @@ Body declare_train(CommandLine& line) {
   line.footer(
       "A preset takes its vocabulary from the data's tokenizer unless --vocab says otherwise; --model DIR\n"
       "goes on from the weights there.\n"
-      "SIGINT or SIGTERM finishes the step, saves a checkpoint and exits with 0; a second one ends at once.\n"
+      "SIGINT or SIGTERM finishes the step, saves a checkpoint and exits with 130 or 143; a second one ends "
+      "at\n"
+      "once.\n"
       "--resume needs nothing but --out and continues bit for bit; options that contradict the checkpoint\n"
       "are refused. A loss or gradient norm that is not finite ends the run with exit code 1 and leaves the\n"
       "last good checkpoint. Checkpoints open in Hugging Face transformers (OUT/latest).\n"

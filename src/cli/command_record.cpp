@@ -1,8 +1,15 @@
 // The record that a command writes.
 #include "cli/command_record.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdlib>
+#include <ctime>
+#include <string_view>
 #include <system_error>
 
 #include "cli/output.h"
@@ -14,8 +21,44 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kFolder = "rooflm-";
+constexpr std::size_t kRandomLetters = 6;
+constexpr std::string_view kRecord = "run.rooflm";
+
+core::Descriptor open_folder(const fs::path& folder) {
+  return core::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+/// Whether it is a temporary folder of ours, by its name, that nobody has used for a minute: between making
+/// one and locking it there is a moment.
+bool is_left_behind(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  if (!name.starts_with(kFolder) || name.size() != kFolder.size() + kRandomLetters) return false;
+  constexpr std::time_t kMoment = 60;
+  struct stat info {};
+  return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
+         std::time(nullptr) - info.st_mtime > kMoment;
+}
+
+/// Removes what commands that were killed have left: a living one holds a lock. Only files of our names go.
+void remove_left_behind() {
+  std::error_code error;
+  for (fs::directory_iterator entry(fs::temp_directory_path(error), error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (!is_left_behind(entry->path())) continue;
+    const core::Descriptor folder = open_folder(entry->path());
+    if (folder.get() < 0 || !core::lock(folder.get(), false)) continue;
+    std::error_code ignored;
+    for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
+      fs::remove(entry->path() / fmt::format("{}{}", kRecord, suffix), ignored);
+    }
+    ::rmdir(entry->path().c_str());
+  }
+}
+
 fs::path make_temporary_folder() {
-  std::string name = (fs::temp_directory_path() / "rooflm-XXXXXX").string();
+  remove_left_behind();
+  std::string name = (fs::temp_directory_path() / fmt::format("{}XXXXXX", kFolder)).string();
   if (mkdtemp(name.data()) == nullptr) {
     throw core::InputError(name +
                            ": cannot make a temporary folder: " + std::generic_category().message(errno));
@@ -27,7 +70,11 @@ fs::path make_temporary_folder() {
 
 CommandRecord::CommandRecord(const std::string& output, bool overwrite, const std::string& command)
     : folder_(output.empty() ? make_temporary_folder() : fs::path()),
-      path_(output.empty() ? folder_ / "run.rooflm" : fs::path(output)) {
+      path_(output.empty() ? folder_ / kRecord : fs::path(output)) {
+  if (!folder_.empty()) {
+    lock_ = open_folder(folder_);
+    core::lock(lock_.get(), false);
+  }
   writer_ = lab::open_record(path_, command, overwrite);
 }
 

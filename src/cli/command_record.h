@@ -1,10 +1,12 @@
 // The record that a command writes: kept under -o, otherwise in a temporary folder that goes away with this.
+// The folder of a command that was killed is removed by the next.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 #include <string>
 
+#include "core/descriptor.h"
 #include "record/writer.h"
 
 namespace rooflm::cli {
@@ -25,6 +27,7 @@ class CommandRecord {
 
  private:
   std::filesystem::path folder_;  ///< temporary; empty when the record is kept
+  core::Descriptor lock_;         ///< of the temporary folder
   std::filesystem::path path_;
   std::unique_ptr<record::Writer> writer_;
 };

@@ -16,6 +16,8 @@
 #include "core/error.h"
 #include "core/names.h"
 #include "core/printable.h"
+#include "core/process.h"
+#include "core/stop_signals.h"
 
 namespace rooflm::cli {
 namespace {
@@ -25,7 +27,7 @@ constexpr int kInternalError = 70;
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 out of memory, 5 not available here,\n"
-    "70 an error in rooflm itself.\n";
+    "70 an error in rooflm itself, 130 and 143 stopped by SIGINT (Ctrl-C) and SIGTERM.\n";
 
 std::string help_text() {
   std::string text =
@@ -116,6 +118,9 @@ int run_and_report(const std::vector<std::string>& words) {
     return code;
   } catch (const OutputClosed&) {
     return 0;
+  } catch (const core::Stopped& stopped) {
+    return fail(fmt::format("stopped by {}", stopped.signal == SIGINT ? "SIGINT" : "SIGTERM"),
+                core::stopped_code(stopped.signal));
   } catch (const core::Error& error) {
     return fail(error.what(), static_cast<int>(error.code()));
   } catch (const std::bad_alloc&) {
@@ -133,7 +138,6 @@ int run_and_report(const std::vector<std::string>& words) {
 }  // namespace rooflm::cli
 
 int main(int argc, char** argv) {
-  // A reader that goes away is noticed when writing, so that a training run may finish its checkpoint.
-  std::signal(SIGPIPE, SIG_IGN);
+  rooflm::core::prepare_process();
   return rooflm::cli::run_and_report(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -7,14 +7,13 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "measure/counters.h"
-#include "train/signals.h"
 
 namespace rooflm::cli {
 namespace {
 
 /// Refused before anything is measured.
-const OutputOptions& checked(const OutputOptions& output) {
-  check_output(output);
+const OutputOptions& checked(const OutputOptions& output, const std::vector<std::filesystem::path>& inputs) {
+  check_output(output, inputs);
   return output;
 }
 
@@ -28,8 +27,11 @@ void report_progress(const lab::RunOutcome& outcome) {
 
 }  // namespace
 
-ProfileSession::ProfileSession(const OutputOptions& output, const std::string& command, bool remeasure)
-    : output_(checked(output)), record_(output.record, output.overwrite, command), ceilings_(remeasure) {}
+ProfileSession::ProfileSession(const OutputOptions& output, const std::string& command, bool remeasure,
+                               const std::vector<std::filesystem::path>& inputs)
+    : output_(checked(output, inputs)),
+      record_(output.record, output.overwrite, command),
+      ceilings_(remeasure) {}
 
 void ProfileSession::describe(const std::string& title, const std::string& question) {
   record().add(record::Environment{.key = "study", .value = title, .unit = {}});
@@ -41,7 +43,6 @@ int ProfileSession::run(const std::vector<lab::Point>& points, const lab::RunSet
   // All at once, so that what needs the same loops shares them.
   ceilings_.measure(points, lab::CeilingBook::Wanted::all);
   for (const record::Ceiling& ceiling : ceilings_.rows()) record().add(ceiling);
-  const train::StopSignals signals;
   if (!said_counters_) {
     const measure::Counters counters;
     if (!counters.is_available()) note("hardware counters: {}", counters.reason());
@@ -54,7 +55,7 @@ int ProfileSession::run(const std::vector<lab::Point>& points, const lab::RunSet
     const lab::RunOutcome outcome = lab::run_point(point, settings, ceilings_, record());
     report_progress(outcome);
     all_oom = all_oom && outcome.status == "oom";
-    if (const int signal = train::StopSignals::received(); signal != 0) {
+    if (const int signal = core::StopSignals::received(); signal != 0) {
       note("interrupted: {} of {} configurations were begun", number, points.size());
       return signal;
     }

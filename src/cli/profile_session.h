@@ -1,11 +1,13 @@
 // A record that a command fills and then shows.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "cli/command_record.h"
 #include "cli/profile_options.h"
+#include "core/stop_signals.h"
 #include "lab/ceiling_book.h"
 #include "lab/run.h"
 
@@ -14,9 +16,10 @@ namespace rooflm::cli {
 /// One command's record, ceilings and output.
 class ProfileSession {
  public:
-  /// Throws core::InputError when the record cannot be made, before anything is measured. `remeasure`: the
-  /// ceilings, even those that are kept.
-  ProfileSession(const OutputOptions& output, const std::string& command, bool remeasure);
+  /// Throws core::InputError when the record cannot be made, core::UsageError when an output is one of the
+  /// `inputs`, before anything is measured. `remeasure`: the ceilings, even those that are kept.
+  ProfileSession(const OutputOptions& output, const std::string& command, bool remeasure,
+                 const std::vector<std::filesystem::path>& inputs);
 
   /// What a study asks, for whoever reads the record.
   void describe(const std::string& title, const std::string& question);
@@ -28,6 +31,7 @@ class ProfileSession {
   void show(const std::vector<std::string>& default_views);
 
  private:
+  core::StopSignals signals_;  ///< first: whoever stops the command finds its record in order
   OutputOptions output_;
   CommandRecord record_;
   lab::CeilingBook ceilings_;

@@ -5,9 +5,11 @@
 #include <cctype>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <system_error>
 
 #include "cli/output.h"
+#include "cli/output_rule.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
@@ -35,6 +37,25 @@ std::string file_name(const std::string& id) {
       name.begin(), name.end(),
       [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '-' && c != '_'; }, '_');
   return name + ".svg";
+}
+
+std::vector<fs::path> inputs_of(const ReportRequest& request) {
+  std::vector<std::string> names;
+  for (const fs::path& record : request.records) names.push_back(record.string());
+  return files_of(names);
+}
+
+/// The pictures of the views, by the rule of all outputs. Their folder may be missing.
+void check_pictures(const std::vector<report::View>& views, const ReportRequest& request) {
+  std::error_code error;
+  if (!fs::exists(request.pictures, error)) return;
+  std::set<std::string> names;  // a view may have been asked for twice
+  for (const report::View& view : views) {
+    for (const report::Chart& chart : view.charts) names.insert(file_name(chart.id));
+  }
+  std::vector<OutputPath> outputs = {{"--html", request.html}};
+  for (const std::string& name : names) outputs.push_back({"--charts", request.pictures / name});
+  check_outputs(outputs, inputs_of(request), request.overwrite);
 }
 
 /// Writes the charts of the views into the folder, which is made when it is not there.
@@ -77,10 +98,14 @@ std::vector<std::string> default_views() {
 void check_request(const ReportRequest& request) {
   parse_format(request.format);
   for (const std::string& view : request.views) report::find_view(view);
-  if (!request.html.empty()) report::check_page_target(request.html, request.overwrite);
+  if (!request.html.empty()) report::require_page();
+  check_outputs({{"--html", request.html}}, inputs_of(request), request.overwrite);
 }
 
-void check_output(const OutputOptions& output) { check_request(request_of(output)); }
+void check_output(const OutputOptions& output, const std::vector<fs::path>& inputs) {
+  check_request(request_of(output));
+  check_outputs({{"-o", output.record}, {"--html", output.html}}, inputs, output.overwrite);
+}
 
 void show_request(const ReportRequest& request) {
   check_request(request);
@@ -92,6 +117,7 @@ void show_request(const ReportRequest& request) {
                  [&](const std::string& view) { return report::make_view(view, set, options); });
   report::ChartLink link = report::data_link;
   if (!request.pictures.empty()) {
+    check_pictures(made, request);
     write_pictures(made, request.pictures);
     link = [&](const report::Chart& chart) {
       return (request.pictures / file_name(chart.id)).generic_string();

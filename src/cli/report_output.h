@@ -23,15 +23,17 @@ struct ReportRequest {
   std::size_t top = kTopRows;        ///< 0: all rows
   std::filesystem::path html{};      ///< of the page; empty: none
   std::filesystem::path pictures{};  ///< folder for the charts as SVG; empty: inside Markdown
-  bool overwrite = false;            ///< replace a file at `html` that is no report
+  bool overwrite = false;            ///< replace files that are there
 };
 
-/// Checks formats, views and files before anything long begins. Throws core::UsageError, core::InputError
-/// when the page could not be written, core::Unavailable when this binary has no page.
+/// Checks formats, views and files (cli/output_rule.h) before anything long begins. Throws core::UsageError,
+/// core::InputError when the page could not be written, core::Unavailable when this binary has no page.
 void check_request(const ReportRequest& request);
-void check_output(const OutputOptions& output);
+/// The same for a command that reads `inputs` and writes a record too.
+void check_output(const OutputOptions& output, const std::vector<std::filesystem::path>& inputs);
 
-/// Prints the views of all runs of the records, and writes pictures and the page when they were asked for.
+/// Prints the views of all runs of the records, and writes pictures and the page when they were asked for; no
+/// picture is written when one of them may not be.
 /// With two records or more the page compares the first two, where they share a configuration.
 void show_request(const ReportRequest& request);
 void show_records(const std::vector<std::filesystem::path>& records, const std::vector<std::string>& views,

@@ -5,20 +5,22 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
-#include <sstream>
 #include <utility>
 
 #include "cli/shipped_studies.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/printable.h"
+#include "core/text_input.h"
 #include "record/config.h"
 #include "report/views.h"
 
 namespace rooflm::cli {
 namespace {
+
+/// Studies are written by hand.
+constexpr std::uint64_t kMostStudyBytes = 1U << 20U;
 
 const std::vector<std::string> kKeys = {"title", "question", "kind", "views", "options", "large"};
 }  // namespace
@@ -196,12 +198,7 @@ Study parse_study(std::string_view text, const std::string& name, const std::str
 }
 
 Study read_study(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    throw core::InputError(fmt::format("{}: cannot read the study", path.string()));
-  }
-  return parse_study(text.str(), path.stem().string(), path.string());
+  return parse_study(core::read_text(path, kMostStudyBytes), path.stem().string(), path.string());
 }
 
 std::vector<Study> shipped_studies() {
@@ -214,7 +211,7 @@ std::vector<Study> shipped_studies() {
 }
 
 Study find_study(const std::string& name) {
-  if (name.ends_with(".toml")) return read_study(name);
+  if (name.ends_with(".toml") || name.find('/') != std::string::npos) return read_study(name);
   std::vector<Study> studies = shipped_studies();
   const auto found =
       std::find_if(studies.begin(), studies.end(), [&](const Study& study) { return study.name == name; });

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cli/output_rule.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
@@ -180,8 +181,18 @@ void TrainArguments::plan_resumed(lab::TrainPlan& plan, const lab::Point& point,
   plan.start.checkpoint = checkpoint;
 }
 
+void TrainArguments::check_paths() const {
+  std::vector<fs::path> inputs = files_of_models(config_.text("model"));
+  for (const auto& named : {files_of(data_), files_of(val_data_)}) {
+    inputs.insert(inputs.end(), named.begin(), named.end());
+  }
+  check_outputs({{"-o", record_}}, inputs, overwrite_);
+  refuse_inputs({{"--log", log_}, {"--out", fs::path(out_) / "log.jsonl"}}, inputs);
+}
+
 lab::TrainPlan TrainArguments::plan() const {
   if (out_.empty()) throw core::UsageError("--out is missing: a directory for checkpoints and the log");
+  check_paths();
   lab::TrainPlan plan;
   plan.measures_peak = !no_peak_;
   plan.start.may_resume = resume_;

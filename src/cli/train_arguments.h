@@ -26,6 +26,7 @@ class TrainArguments {
   [[nodiscard]] bool overwrites() const { return overwrite_; }
 
  private:
+  void check_paths() const;
   [[nodiscard]] bool was_given(const std::string& option) const;
   [[nodiscard]] bool model_was_given() const;
   [[nodiscard]] train::TrainOptions typed_options(const lab::Point& point) const;

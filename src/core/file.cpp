@@ -1,4 +1,4 @@
-// Reading files by mapping them, writing them so that a crash never leaves half of one.
+// Reading files by mapping them or at any place, writing them so that a crash never leaves half of one.
 #include "core/file.h"
 
 #include <fcntl.h>
@@ -8,55 +8,59 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "core/error.h"
+#include "core/map_registry.h"
+#include "core/stop_signals.h"
 
 namespace rooflm::core {
 namespace {
 
-/// Closes a descriptor at the end of its scope.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { reset(); }
-  [[nodiscard]] int get() const { return fd_; }
-  /// Closes now; false when the system reports a late write error.
-  bool reset() { return fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0; }
-
- private:
-  int fd_;
-};
-
-[[noreturn]] void fail(std::string_view doing, const std::filesystem::path& path, int error) {
-  throw InputError(fmt::format("cannot {} {}: {}", doing, path.string(), std::strerror(error)));
+/// A file of 0 bytes must have none: some of /proc say 0 and have more.
+void require_empty(int fd, const std::filesystem::path& path) {
+  char byte = 0;
+  if (::pread(fd, &byte, 1, 0) > 0) {
+    throw InputError(fmt::format(
+        "cannot read {}: it says that it has 0 bytes and has more; copy it to a file", path.string()));
+  }
 }
 
-void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("write", path, errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(n));
+/// Opens the temporary file, emptied, with its lock. Another process may hold it, and give it its final name
+/// while this one waits; then the name stands for another file or none.
+Descriptor open_temporary(const std::filesystem::path& temporary, const std::filesystem::path& path) {
+  while (true) {
+    Descriptor file(::open(temporary.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
+    if (file.get() < 0) fail_on("write", path, errno);
+    lock(file.get(), true);
+    if (!is_still_at(file.get(), temporary)) continue;
+    if (::ftruncate(file.get(), 0) != 0) fail_on("write", path, errno);
+    return file;
   }
+}
+
+/// Renaming over a device or a pipe would replace it by a file.
+void require_replaceable(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return;
+  if (S_ISDIR(info.st_mode)) fail_on("write", path, EISDIR);
+  throw InputError(fmt::format("cannot write {}: it is no regular file", path.string()));
 }
 
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) fail("open", path, errno);
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0) fail("read", path, errno);
-  if (S_ISDIR(info.st_mode)) fail("read", path, EISDIR);
-  size_ = static_cast<std::size_t>(info.st_size);
-  if (size_ == 0) return;
-  void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (map == MAP_FAILED) fail("map", path, errno);
+  std::uint64_t size = 0;
+  const Descriptor file = open_regular(path, size);
+  if (size == 0) {
+    require_empty(file.get(), path);
+    return;
+  }
+  void* map = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (map == MAP_FAILED) fail_on("map", path, errno);
   data_ = static_cast<const std::byte*>(map);
+  size_ = size;
+  remember_map(bytes(), path.c_str());
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -72,7 +76,37 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  forget_map(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+RandomFile::RandomFile(std::filesystem::path path)
+    : path_(std::move(path)), file_(open_regular(path_, size_)) {}
+
+void RandomFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t n = ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_on("read", path_, errno);
+    if (n == 0) {
+      throw InputError(fmt::format("{}: it ends at byte {}, it had {} bytes when it was opened: truncated",
+                                   path_.string(), offset, size_));
+    }
+    offset += static_cast<std::uint64_t>(n);
+    out = out.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+std::filesystem::path temporary_name(const std::filesystem::path& path) {
+  std::filesystem::path name = ".";
+  name += path.filename();
+  name += ".rooflm-tmp";
+  return path.parent_path() / name;
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
 void sync_directory(const std::filesystem::path& directory) {
@@ -80,23 +114,49 @@ void sync_directory(const std::filesystem::path& directory) {
   if (fd.get() >= 0) ::fsync(fd.get());
 }
 
-void write_file_atomically(const std::filesystem::path& path,
-                           const std::function<void(const ByteSink&)>& fill) {
-  const auto directory = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  std::filesystem::path temporary = path;
-  temporary += fmt::format(".tmp{}", ::getpid());
+NewFile::NewFile(std::filesystem::path path) : path_(std::move(path)), temporary_(temporary_name(path_)) {
+  require_replaceable(path_);
+  hold_stop();
   try {
-    Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (file.get() < 0) fail("write", path, errno);
-    fill([&](std::span<const std::byte> bytes) { write_all(file.get(), bytes, path); });
-    if (::fsync(file.get()) != 0) fail("write", path, errno);
-    if (!file.reset()) fail("write", path, errno);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("write", path, errno);
+    file_ = open_temporary(temporary_, path_);
   } catch (...) {
-    ::unlink(temporary.c_str());
+    release_stop();
     throw;
   }
-  sync_directory(directory);
+}
+
+NewFile::~NewFile() {
+  if (!is_committed_) ::unlink(temporary_.c_str());
+  release_stop();
+}
+
+void NewFile::write(std::span<const std::byte> bytes) const { write_all(file_.get(), bytes, path_); }
+
+void NewFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_on("write", path_, errno);
+    offset += static_cast<std::uint64_t>(n);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+void NewFile::commit() {
+  while (::fsync(file_.get()) != 0) {
+    if (errno != EINTR) fail_on("write", path_, errno);
+  }
+  // Renamed before it is closed: whoever waits for the lock must not find it under the temporary name.
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_on("write", path_, errno);
+  is_committed_ = true;
+  sync_directory(folder_of(path_));
+}
+
+void write_file_atomically(const std::filesystem::path& path,
+                           const std::function<void(const ByteSink&)>& fill) {
+  NewFile file(path);
+  fill([&](std::span<const std::byte> bytes) { file.write(bytes); });
+  file.commit();
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text) {

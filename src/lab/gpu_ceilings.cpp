@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/statistics.h"
+#include "core/stop_signals.h"
 #include "core/units.h"
 #include "lab/ceilings.h"
 #include "lab/notes.h"
@@ -36,6 +37,7 @@ core::Summary sample(const backends::TimedLoop& loop, double seconds) {
   std::vector<double> values;
   const double begin = measure::now_s();
   while (values.size() < kMostSamples) {
+    core::StopSignals::check();
     const double elapsed_s = loop.run_s();
     values.push_back(loop.amount > 0 ? loop.amount / elapsed_s : elapsed_s);
     if (values.size() >= kMinSamples && measure::now_s() - begin >= seconds) break;

@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/names.h"
 #include "core/rng.h"
+#include "core/stop_signals.h"
 #include "core/units.h"
 #include "engines/engine.h"
 #include "program/ops.h"
@@ -121,8 +122,9 @@ class Operands {
   std::vector<void*> addresses_;
 };
 
-/// Whether the samples so far are enough.
+/// Whether the samples so far are enough. Throws core::Stopped when a signal asked to stop.
 bool is_enough(std::size_t samples, double begin_s, const measure::SamplingOptions& options) {
+  core::StopSignals::check();
   if (samples >= static_cast<std::size_t>(options.max_samples)) return true;
   return samples >= static_cast<std::size_t>(options.min_samples) &&
          measure::now_s() - begin_s >= options.seconds;

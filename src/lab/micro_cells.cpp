@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/stop_signals.h"
 #include "core/units.h"
 #include "lab/devices.h"
 #include "lab/notes.h"
@@ -134,7 +135,12 @@ std::vector<MeasuredGemm> MicroBench::run(std::span<const GemmCase> cases) {
     const GemmProblem& p = each.problem;
     note("[{}/{}] {} x [{}, {}] by [{}, {}] {} {} on {}", rows.size() + 1, cases.size(), p.count, p.m, p.k,
          p.k, p.n, each.dtype, name_of(p.strategy), each.device);
-    rows.push_back(measure(each));
+    try {
+      rows.push_back(measure(each));
+    } catch (const core::Stopped&) {
+      if (rows.empty()) throw;
+      break;
+    }
   }
   return rows;
 }
@@ -150,7 +156,12 @@ std::vector<MeasuredAttention> MicroBench::run(std::span<const AttentionCase> ca
     note("[{}/{}] attention B={} H={} K={} D={} T={} {} {} {} on {}", rows.size() + 1, cases.size(), p.batch,
          p.heads, p.kv_heads, p.head_dim, p.seq, each.dtype, compile::name_of(p.engine),
          passes::name_of(p.kind), each.device);
-    rows.push_back(measure(each));
+    try {
+      rows.push_back(measure(each));
+    } catch (const core::Stopped&) {
+      if (rows.empty()) throw;
+      break;
+    }
   }
   return rows;
 }

@@ -49,6 +49,8 @@ class MicroBench {
   /// A device that is not there, or runs nothing, is refused by the first of its cases.
   explicit MicroBench(MicroSettings settings) : settings_(std::move(settings)) {}
 
+  /// A signal (core::StopSignals) ends measuring with the case that is being measured; throws core::Stopped
+  /// when that is the first.
   std::vector<MeasuredGemm> run(std::span<const GemmCase> cases);
   std::vector<MeasuredAttention> run(std::span<const AttentionCase> cases);
 

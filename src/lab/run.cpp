@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/statistics.h"
+#include "core/stop_signals.h"
 #include "lab/devices.h"
 #include "lab/notes.h"
 #include "lab/program_totals.h"
@@ -31,7 +32,6 @@
 #include "trace/memory_recorder.h"
 #include "trace/op_recorder.h"
 #include "trace/program_rows.h"
-#include "train/signals.h"
 
 namespace rooflm::lab {
 namespace {
@@ -42,9 +42,6 @@ using measure::StepKind;
 constexpr std::size_t kExpectedSteps = 64;
 /// What libraries, code and buffers of the process take besides the plan.
 constexpr double kProcessBytes = 256e6;
-
-/// Thrown between two steps when a signal asked to stop.
-struct Stopped {};
 
 /// Bytes of the largest weight: initial values pass through a host array of that size.
 double largest_weight_bytes(const program::Program& program) {
@@ -83,7 +80,7 @@ class Run {
       return end_oom(program, error.needed_bytes());
     } catch (const std::bad_alloc&) {
       return end_oom(program, outcome_.needed_bytes);
-    } catch (const Stopped&) {
+    } catch (const core::Stopped&) {
       return end("interrupted");
     }
     return outcome_;
@@ -178,8 +175,13 @@ class Run {
     auto roofs = perfmodel::predict_roofs(machine, program);
     for (int i = 0; i < kAttempts && provider_->is_host(); ++i) {
       const auto bounds = beaten_bounds(roofs, measured);
-      if (bounds.empty()) break;
-      const auto higher = ceilings_->raise(*point_, bounds);
+      if (bounds.empty() || core::StopSignals::received() != 0) break;
+      std::vector<record::Ceiling> higher;
+      try {
+        higher = ceilings_->raise(*point_, bounds);
+      } catch (const core::Stopped&) {  // the steps were measured: only the ceilings stay as they are
+        break;
+      }
       if (higher.empty()) break;
       note("  faster than the ceilings of {}: measured again", fmt::join(bounds, ", "));
       for (const record::Ceiling& ceiling : higher) record_->add(ceiling);
@@ -215,7 +217,7 @@ class Run {
                                         .precision = settings_->precision,
                                         .max_seconds = settings_->max_seconds};
     measure::BenchResult result = measure::run_bench(engine, options, [&](int step) {
-      if (train::StopSignals::received() != 0) throw Stopped();
+      core::StopSignals::check();
       inputs.write(step);
     });
     if (!provider_->is_host()) result.clock = {};
@@ -239,7 +241,7 @@ class Run {
     trace::OpRecorder recorder(engine.program(), backend, kExpectedSteps);
     const auto clock_before = host_clock();
     const auto result = measure::run_interleaved(engine, recorder, options, [&](int step, StepKind /*kind*/) {
-      if (train::StopSignals::received() != 0) return false;
+      if (core::StopSignals::received() != 0) return false;
       inputs.write(step);
       recorder.set_step(step);
       return true;

@@ -39,7 +39,7 @@ struct RunOutcome {
 /// Runs the point and adds it to the record. The step is built, then held against the memory of the device
 /// before anything large is allocated; weights come from the seed, tokens from the seed or the shards. What
 /// does not fit becomes a run of status "oom", a device that runs nothing one of status "planned". A signal
-/// (train::StopSignals) ends measuring; what was measured until then is kept, with status "interrupted".
+/// (core::StopSignals) ends measuring; what was measured until then is kept, with status "interrupted".
 /// Ceilings are measured when the first run needs them.
 RunOutcome run_point(const Point& point, const RunSettings& settings, CeilingBook& ceilings,
                      record::Writer& record);

@@ -71,7 +71,10 @@ Training::Training(TrainPlan plan) : plan_(std::move(plan)), point_(point_of(pla
   plan_.options.on_step = [this](const train::StepRecord& step) {
     if (on_step_) on_step_(step);
   };
-  measure_peak();
+  plan_.options.find_peak = [this] {
+    measure_peak();
+    return plan_.options.peak_flop_per_s;
+  };
   trainer_ =
       std::make_unique<train::Trainer>(*backend_, plan_.config, plan_.options, plan_.data, plan_.start);
 }

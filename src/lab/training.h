@@ -36,9 +36,9 @@ struct TrainedRun {
 
 class Training {
  public:
-  /// Makes the backend, measures the peak or takes the one that is kept, and loads or initialises the
-  /// weights. Throws as train::Trainer does, core::Unavailable, and core::UsageError for a device that runs
-  /// nothing.
+  /// Makes the backend, checks the output directory and the data, measures the peak or takes the one that is
+  /// kept, and loads or initialises the weights. Throws as train::Trainer does, core::Unavailable, and
+  /// core::UsageError for a device that runs nothing.
   explicit Training(TrainPlan plan);
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;

@@ -10,6 +10,7 @@
 
 #include "core/dtype.h"
 #include "core/f16.h"
+#include "core/stop_signals.h"
 #include "core/units.h"
 #include "measure/instruction_loops.h"
 
@@ -65,6 +66,7 @@ Peak measure_loop(const InstructionLoop& loop, int threads, const SamplingOption
   std::vector<double> rates;
   const double begin = now_s();
   while (static_cast<int>(rates.size()) < options.max_samples) {
+    core::StopSignals::check();
     rates.push_back(sample(loop, operands));
     if (static_cast<int>(rates.size()) >= options.min_samples && now_s() - begin >= options.seconds) break;
   }

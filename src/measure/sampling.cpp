@@ -5,6 +5,8 @@
 #include <ctime>
 #include <vector>
 
+#include "core/stop_signals.h"
+
 namespace rooflm::measure {
 
 double now_s() {
@@ -29,6 +31,7 @@ core::Summary measure_rate(double amount, const std::function<void()>& work, con
   const double begin = now_s();
   double mark = begin;
   while (static_cast<int>(rates.size()) < options.max_samples) {
+    core::StopSignals::check();
     work();
     const double now = now_s();
     rates.push_back(amount / (now - mark));

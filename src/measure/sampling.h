@@ -33,7 +33,7 @@ class CpuShare {
 };
 
 /// Runs `work` once, discarded, then again and again; the summary is of `amount` per second of each run
-/// (flop/s when amount is in flop).
+/// (flop/s when amount is in flop). Throws core::Stopped when a signal asked to stop.
 core::Summary measure_rate(double amount, const std::function<void()>& work, const SamplingOptions& options);
 
 }  // namespace rooflm::measure

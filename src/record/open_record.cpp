@@ -35,6 +35,18 @@ constexpr std::uint64_t kLargestPage = 65536;
   throw core::InputError(fmt::format("cannot read {}: {}", path.string(), reason));
 }
 
+constexpr const char* kBeingCreated =
+    "it is still being created; try again in a moment (or its writer was killed before it had written "
+    "anything)";
+
+/// The schema is written in one transaction with a rollback journal; records have none later.
+bool is_being_created(const std::filesystem::path& path) {
+  std::filesystem::path journal = path;
+  journal += "-journal";
+  std::error_code error;
+  return std::filesystem::exists(journal, error);
+}
+
 /// Nothing when the file is shorter than a header.
 std::optional<Header> read_header(const std::filesystem::path& path) {
   std::error_code error;
@@ -78,6 +90,7 @@ void require_whole(const std::filesystem::path& path, const Header& header) {
   if (const auto log_bytes = std::filesystem::file_size(log, error); !error && log_bytes > 0) return;
   const std::uint64_t bytes = std::filesystem::file_size(path);
   if (bytes < bytes_of_pages(header)) {
+    if (is_being_created(path)) fail(path, kBeingCreated);
     fail(path,
          fmt::format("it is truncated: it has {} bytes and should have {}", bytes, bytes_of_pages(header)));
   }
@@ -87,10 +100,12 @@ bool is_sqlite(const Header& header) { return std::string_view(header.data(), kM
 
 void require_record(const std::filesystem::path& path) {
   const std::optional<Header> header = read_header(path);
+  if (!header && std::filesystem::file_size(path) == 0) fail(path, kBeingCreated);
   if (!header) {
     fail(path, fmt::format("it has {} bytes and is no run record", std::filesystem::file_size(path)));
   }
   if (!is_sqlite(*header)) fail(path, "it is no run record (no SQLite file)");
+  if (application_id(*header) != kApplicationId && is_being_created(path)) fail(path, kBeingCreated);
   if (application_id(*header) != kApplicationId)
     fail(path, "it is a SQLite file, but no run record of rooflm");
   require_whole(path, *header);
@@ -126,9 +141,14 @@ std::unique_ptr<Database> open_record(const std::filesystem::path& path, int ver
   require_record(path);
   auto record = std::make_unique<Database>(path, Database::Mode::read, kPatience);
   record->distrust();
-  // The first read takes the lock, fixes what is seen, and notices a file that ends too early.
-  record->execute("BEGIN; SELECT COUNT(*) FROM sqlite_schema");
-  require_plain_schema(path, *record);
+  try {
+    // The first read takes the lock, fixes what is seen, and notices a file that ends too early.
+    record->execute("BEGIN; SELECT COUNT(*) FROM sqlite_schema");
+    require_plain_schema(path, *record);
+  } catch (const core::InputError&) {
+    if (is_being_created(path)) fail(path, kBeingCreated);
+    throw;
+  }
   const auto found = static_cast<int>(record->query_integer("PRAGMA user_version"));
   if (found > version) {
     fail(path, fmt::format(

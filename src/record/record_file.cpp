@@ -25,9 +25,17 @@ std::filesystem::path with_suffix(std::filesystem::path path, std::string_view s
   return path;
 }
 
-/// Throws core::InputError unless `path` is a run record that nobody is writing. Folds what a killed writer
-/// left in its -wal into the file: a -wal must not be found beside the record that takes its place.
+bool is_empty_file(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error) && std::filesystem::file_size(path, error) == 0 &&
+         !error;
+}
+
+/// Throws core::InputError unless `path` is a run record, or an empty file, that nobody is writing. Folds
+/// what a killed writer left in its -wal into the file: a -wal must not be found beside the record that takes
+/// its place.
 void require_replaceable(const std::filesystem::path& path) {
+  if (is_empty_file(path)) return;
   if (!looks_like_record(path)) {
     throw core::InputError(fmt::format(
         "cannot write {}: it exists and is no run record; remove it or give another name", path.string()));
@@ -39,6 +47,16 @@ void require_replaceable(const std::filesystem::path& path) {
   }
 }
 
+bool is_finished(const std::filesystem::path& path) {
+  if (is_empty_file(path)) return false;
+  try {
+    const Database record(path, Database::Mode::read, std::chrono::milliseconds(0));
+    return record.query_integer("SELECT COUNT(*) FROM meta WHERE key = 'finished_utc'") > 0;
+  } catch (const DamagedFile&) {
+    return false;
+  }
+}
+
 void remove_with_logs(const std::filesystem::path& path) {
   for (const std::string_view suffix : {"", "-wal", "-shm", "-journal"}) {
     std::error_code ignored;
@@ -46,20 +64,30 @@ void remove_with_logs(const std::filesystem::path& path) {
   }
 }
 
+/// Removes what a killed run left in "NAME.new". A finished record of that name may be somebody's: where its
+/// place is not needed it stays.
+void remove_unfinished(const std::filesystem::path& left, bool is_needed) {
+  require_replaceable(left);
+  if (is_needed || !is_finished(left)) remove_with_logs(left);
+}
+
 }  // namespace
 
 RecordFile::RecordFile(std::filesystem::path path, bool overwrite) : path_(std::move(path)), written_(path_) {
-  if (std::filesystem::exists(std::filesystem::symlink_status(path_))) {
+  const bool exists = std::filesystem::exists(std::filesystem::symlink_status(path_));
+  const auto left = with_suffix(path_, ".new");
+  if (exists) {
     if (!overwrite) {
       throw core::InputError(
           fmt::format("cannot write {}: it exists (--overwrite replaces a run record)", path_.string()));
     }
     require_replaceable(path_);
-    written_ = with_suffix(path_, ".new");
-    if (std::filesystem::exists(std::filesystem::symlink_status(written_))) {
-      require_replaceable(written_);
-      remove_with_logs(written_);
-    }
+    written_ = left;
+  }
+  std::error_code ignored;
+  if (exists ? std::filesystem::exists(std::filesystem::symlink_status(left))
+             : std::filesystem::is_regular_file(left, ignored) && looks_like_record(left)) {
+    remove_unfinished(left, exists);
   }
   constexpr mode_t kMode = 0644;
   const int descriptor = ::open(written_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
@@ -76,7 +104,7 @@ RecordFile::~RecordFile() {
 
 void RecordFile::publish() {
   if (!replaces()) return;
-  for (const std::string_view suffix : {"-wal", "-shm"}) {
+  for (const std::string_view suffix : {"-wal", "-shm", "-journal"}) {
     std::error_code ignored;
     std::filesystem::remove(with_suffix(path_, suffix), ignored);
   }

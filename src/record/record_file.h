@@ -10,8 +10,9 @@ namespace rooflm::record {
 class RecordFile {
  public:
   /// Creates the file. Throws core::InputError when `path` exists and is no run record or not to be
-  /// overwritten, when another process is writing it, and when the file cannot be created. What an earlier
-  /// run that was killed left in "NAME.new" is removed.
+  /// overwritten, when another process is writing it, and when the file cannot be created. An empty file is
+  /// what a run leaves that is killed while it creates its record: it counts as one. What an earlier run that
+  /// was killed left in "NAME.new" is removed.
   RecordFile(std::filesystem::path path, bool overwrite);
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
@@ -22,8 +23,8 @@ class RecordFile {
   [[nodiscard]] const std::filesystem::path& written() const { return written_; }
   /// Whether there is an old record whose place the new one takes.
   [[nodiscard]] bool replaces() const { return written_ != path_; }
-  /// From now on the file holds something.
-  void keep() { keep_ = true; }
+  /// Whether the file holds something that is worth keeping when this goes.
+  void keep(bool keep) { keep_ = keep; }
   /// Gives the file its final name; there must be no -wal beside it. Throws core::InputError.
   void publish();
 

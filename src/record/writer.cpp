@@ -134,7 +134,6 @@ struct Writer::State {
     inserts = std::make_unique<Inserts>(database);
     // A transaction is always open: another process that would write sees the lock.
     begin();
-    file.keep();
   }
 
   void begin() {
@@ -176,6 +175,9 @@ struct Writer::State {
     });
   }
 
+  /// Something was measured: from now on the file stays, whatever happens.
+  void keep() { file.keep(true); }
+
   /// Ends the last transaction and folds the -wal into the file; false when a reader is in the way.
   bool close_transaction() {
     database.execute("COMMIT");
@@ -193,6 +195,7 @@ struct Writer::State {
   Clock::time_point epoch = Clock::now();
   Clock::time_point begun;
   bool finished = false;
+  bool discarded = false;
 };
 
 Writer::Writer(std::filesystem::path path, const std::string& command, bool overwrite)
@@ -207,6 +210,7 @@ Writer& Writer::operator=(Writer&& other) noexcept {
 
 Writer::~Writer() {
   if (state_ == nullptr || state_->finished) return;
+  if (state_->discarded) return;
   try {
     state_->close_transaction();
   } catch (...) {  // NOLINT(bugprone-empty-catch): nobody to tell; what was committed before is there
@@ -221,12 +225,14 @@ void Writer::add(const Environment& row) {
 }
 
 void Writer::add(const Ceiling& row) {
+  state_->keep();
   insert(state_->inserts->ceiling, row.device, row.what, row.level, row.dtype, row.threads, row.value,
          row.unit, row.ci_low, row.ci_high, row.samples, row.problem, row.source, row.measured_utc);
   state_->commit_when_due();
 }
 
 std::int64_t Writer::begin_run(const Run& r) {
+  state_->keep();
   insert(state_->inserts->run, r.label, r.kind, r.status);
   const std::int64_t id = state_->database.last_insert_id();
   for (const auto& [key, value] : r.config.entries()) {
@@ -322,6 +328,7 @@ void Writer::add(std::int64_t run, std::span<const Prediction> rows) {
 }
 
 void Writer::add(std::span<const Cell> rows) {
+  state_->keep();
   state_->add_all(rows, [&](const Cell& r) {
     insert(state_->inserts->cell, r.series, r.row, r.col, r.value, r.text, r.unit);
   });
@@ -329,12 +336,18 @@ void Writer::add(std::span<const Cell> rows) {
 
 void Writer::commit() { state_->commit(); }
 
+void Writer::discard() {
+  state_->discarded = true;
+  state_->file.keep(false);
+}
+
 void Writer::finish() {
   if (state_->finished) throw std::logic_error("Writer::finish: the record is finished");
   Statement meta = state_->database.prepare(insert_sql("meta", "key, value"));
   insert(meta, std::string_view("finished_utc"), now_utc());
   const bool is_one_file = state_->close_transaction();
   state_->finished = true;
+  state_->keep();
   if (is_one_file) return state_->file.publish();
   // A reader keeps the -wal in use: complete all the same, but it cannot take another file's place.
   if (state_->file.replaces()) {

@@ -25,7 +25,8 @@ class Writer {
   Writer& operator=(Writer&&) noexcept;
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
-  /// Keeps what was added, without 'finished_utc' when `finish` was not called.
+  /// Keeps what was added, without 'finished_utc' when `finish` was not called; removes the file when nothing
+  /// was measured: no run was begun, and there is no ceiling and no cell.
   ~Writer();
 
   /// Zero of the record's clock: times of events and activities are nanoseconds since then.
@@ -49,6 +50,8 @@ class Writer {
   void add(std::int64_t run, std::span<const Prediction> rows);
   void add(std::span<const Cell> rows);
   void commit();
+  /// The file is removed when this goes, whatever was added.
+  void discard();
   /// Says that the record is complete, and leaves one file (no -wal beside it).
   void finish();
 

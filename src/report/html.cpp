@@ -45,6 +45,8 @@ std::string_view page_template() { return kPage; }
 
 std::string_view page_reason() { return kPageReason; }
 
+void require_page() { require_page(kPage); }
+
 std::string fill_page(std::string_view page, std::string_view document) {
   require_page(page);
   const auto element = page.find(kElement);
@@ -71,11 +73,9 @@ void check_page_target(const std::filesystem::path& path, bool overwrite) {
   if (!std::filesystem::is_regular_file(status)) {
     throw core::InputError(fmt::format("{} is no file that a report could replace", path.string()));
   }
-  if (overwrite) return;
-  const core::MappedFile old(path);
-  if (old.text().find(kElement) == std::string_view::npos) {
+  if (!overwrite) {
     throw core::InputError(
-        fmt::format("{} exists and is no report of rooflm; --overwrite replaces it", path.string()));
+        fmt::format("cannot write {}: it exists (--overwrite replaces it)", path.string()));
   }
 }
 

@@ -24,5 +24,7 @@ void write_page(const std::filesystem::path& path, std::string_view document, bo
 
 /// Throws what write_page would throw before anything is written, so that a long run need not be for nothing.
 void check_page_target(const std::filesystem::path& path, bool overwrite);
+/// Throws core::Unavailable when this binary has no page.
+void require_page();
 
 }  // namespace rooflm::report

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/stop_signals.h"
 #include "text/bpe_split.h"
 #include "text/bpe_utf8.h"
 
@@ -167,6 +168,7 @@ void BpeTrainer::add(std::string_view text) {
   std::array<std::size_t, 1024> ends;
   std::size_t first = 0;
   for (std::size_t n = words_->splitter.next(ends); n > 0; n = words_->splitter.next(ends)) {
+    core::StopSignals::check();
     for (std::size_t i = 0; i < n; first = ends[i++]) {
       const auto word = text.substr(first, ends[i] - first);
       const auto found = words_->counts.find(word);
@@ -195,6 +197,7 @@ Tokenizer BpeTrainer::train() const {
   std::pair<std::uint32_t, std::uint32_t> merged;
   while (merges.size() < wanted &&
          merger.merge_best(options_.min_count, kBytes + static_cast<std::uint32_t>(merges.size()), merged)) {
+    core::StopSignals::check();
     merges.push_back(merged);
   }
   return Tokenizer::from_merges(merges, options_.special);

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/stop_signals.h"
 #include "text/bpe_trainer.h"
 #include "text/prepare_documents.h"
 #include "text/prepare_meta.h"
@@ -94,7 +95,7 @@ class SplitWriter {
   const Message& message_;
 };
 
-/// A part of a document that one thread takes, and what keeps it mapped.
+/// A part of a document that one thread takes, and what keeps it open.
 struct Piece {
   std::shared_ptr<const DocumentText> document;
   bool starts_document;
@@ -108,6 +109,7 @@ void tokenize(const std::vector<Document>& documents, std::uint32_t eot, Paralle
   std::vector<std::vector<std::uint32_t>> ids;
   std::size_t bytes = 0;
   const auto flush = [&] {
+    core::StopSignals::check();
     encoder.encode(texts, ids);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (pieces[i].starts_document) writer.begin_document(pieces[i].document->text().size(), eot);
@@ -134,15 +136,18 @@ Tokenizer get_tokenizer(const PrepareOptions& options, const std::vector<Documen
                         const Message& message) {
   if (!options.tokenizer.empty()) return Tokenizer::load(options.tokenizer);
   BpeTrainer trainer({.vocab_size = options.train_vocab});
-  for (const auto& document : train) trainer.add(DocumentText(document).text());
+  for (const auto& document : train) {
+    core::StopSignals::check();
+    trainer.add(DocumentText(document).text());
+  }
   auto tokenizer = trainer.train();
   message(fmt::format("learned a vocabulary of {} tokens", tokenizer.vocab_size()));
   return tokenizer;
 }
 
 PreparedData prepare_checked(const PrepareOptions& options, const Message& message) {
-  const auto documents = find_documents(options.inputs, options.output, message);
   StagedOutput output(options.output, options.overwrite);  // fails early when it cannot be written
+  const auto documents = find_documents(options.inputs, options.output, message);
   const Split split = split_documents(documents, options.val_fraction, options.seed);
   if (options.val_fraction > 0 && split.val.empty())
     message("the text is too short to be split: no validation part");

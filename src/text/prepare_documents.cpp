@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/error.h"
 #include "core/shuffle.h"
+#include "core/stop_signals.h"
 #include "text/bpe_utf8.h"
 #include "text/prepare_output.h"
 
@@ -39,8 +41,8 @@ std::vector<fs::path> files_below(const fs::path& folder, const fs::path& output
 }
 
 void add_file(const fs::path& path, std::vector<Document>& documents, const Message& message) {
-  const core::MappedFile file(path);
-  const std::string_view text = file.text();
+  const auto file = std::make_shared<const core::TextInput>(path);
+  const std::string_view text = file->text();
   if (text.empty() || text.find('\0') != std::string_view::npos) {
     message(fmt::format("skipped {}: {}", path.string(),
                         text.empty() ? "empty" : "binary (it holds a NUL byte)"));
@@ -48,7 +50,7 @@ void add_file(const fs::path& path, std::vector<Document>& documents, const Mess
   }
   if (replace_invalid_utf8(text))
     message(fmt::format("{}: not valid UTF-8; its bytes are kept", path.string()));
-  documents.push_back({path, text.size(), 0, text.size()});
+  documents.push_back({path, text.size(), 0, text.size(), core::is_stream(path) ? file : nullptr});
 }
 
 /// The tail of a single document: after the last line feed that leaves it `wanted` bytes or more, else at a
@@ -65,10 +67,12 @@ std::size_t tail_begin(std::string_view text, std::size_t wanted) {
 }  // namespace
 
 DocumentText::DocumentText(const Document& document)
-    : file_(document.path), begin_(document.begin), bytes_(document.bytes) {
-  if (file_.bytes().size() != document.file_bytes) {
+    : file_(document.kept ? document.kept : std::make_shared<const core::TextInput>(document.path)),
+      begin_(document.begin),
+      bytes_(document.bytes) {
+  if (file_->text().size() != document.file_bytes) {
     throw core::InputError(fmt::format("{}: {} bytes, it had {} a moment ago: the file is being changed",
-                                       document.path.string(), file_.bytes().size(), document.file_bytes));
+                                       document.path.string(), file_->text().size(), document.file_bytes));
   }
 }
 
@@ -77,11 +81,15 @@ std::vector<Document> find_documents(const std::vector<fs::path>& inputs, const 
   std::vector<Document> documents;
   const fs::path canonical_output = fs::weakly_canonical(output);
   for (const auto& input : inputs) {
+    core::StopSignals::check();
     if (!fs::is_directory(input)) {
       add_file(input, documents, message);  // says so when there is no such file
       continue;
     }
-    for (const auto& file : files_below(input, canonical_output)) add_file(file, documents, message);
+    for (const auto& file : files_below(input, canonical_output)) {
+      core::StopSignals::check();
+      add_file(file, documents, message);
+    }
   }
   if (documents.empty()) {
     throw core::InputError(fmt::format("no text found in {}{}: expected files of UTF-8 text",
@@ -98,8 +106,12 @@ Split split_documents(const std::vector<Document>& documents, double fraction, s
     const auto wanted = static_cast<std::size_t>(std::llround(static_cast<double>(whole.bytes) * fraction));
     const std::size_t cut = tail_begin(DocumentText(whole).text(), std::max<std::size_t>(wanted, 1));
     if (cut == 0 || cut == whole.bytes) return {documents, {}};
-    return {{{whole.path, whole.file_bytes, 0, cut}},
-            {{whole.path, whole.file_bytes, cut, whole.bytes - cut}}};
+    Document train = whole;
+    Document val = whole;
+    train.bytes = cut;
+    val.begin = cut;
+    val.bytes = whole.bytes - cut;
+    return {{std::move(train)}, {std::move(val)}};
   }
   const auto smaller = [](const Document& a, const Document& b) { return a.bytes < b.bytes; };
   double total = 0;

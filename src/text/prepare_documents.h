@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/file.h"
+#include "core/text_input.h"
 
 namespace rooflm::text {
 
@@ -18,17 +19,19 @@ struct Document {
   std::uint64_t file_bytes = 0;
   std::uint64_t begin = 0;
   std::uint64_t bytes = 0;
+  /// What can be read once only (core::is_stream) is kept; a file is mapped when it is needed.
+  std::shared_ptr<const core::TextInput> kept{};
 };
 
-/// A document, mapped.
+/// A document, open.
 class DocumentText {
  public:
   /// Throws core::InputError when it cannot be read or has another size than when it was found.
   explicit DocumentText(const Document& document);
-  [[nodiscard]] std::string_view text() const { return file_.text().substr(begin_, bytes_); }
+  [[nodiscard]] std::string_view text() const { return file_->text().substr(begin_, bytes_); }
 
  private:
-  core::MappedFile file_;
+  std::shared_ptr<const core::TextInput> file_;
   std::uint64_t begin_;
   std::uint64_t bytes_;
 };
@@ -37,7 +40,8 @@ using Message = std::function<void(const std::string&)>;
 
 /// All files of `inputs`: a folder stands for the files below it, sorted by path, without names that begin
 /// with a dot and without the folder `output` (of `output` itself: without prepared data). Skips empty and
-/// binary files (they hold a NUL byte), and says so. Throws core::InputError for inputs that are missing or
+/// binary files (they hold a NUL byte), and says so. Pipes and "-", standard input, are read to their end; in
+/// folders they are passed over. Throws core::InputError for inputs that are missing or
 /// cannot be read, and when no document is found.
 std::vector<Document> find_documents(const std::vector<std::filesystem::path>& inputs,
                                      const std::filesystem::path& output, const Message& message);

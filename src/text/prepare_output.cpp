@@ -1,10 +1,13 @@
 // Staging, committing and rolling back.
 #include "text/prepare_output.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <system_error>
@@ -16,6 +19,8 @@ namespace rooflm::text {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kStaging = ".rooflm-prepare";
 
 /// The prepared files in a directory, meta.json last.
 std::vector<fs::path> prepared_files(const fs::path& directory) {
@@ -72,13 +77,38 @@ StagedOutput::StagedOutput(const fs::path& directory, bool overwrite)
         fmt::format("{} holds {} already; give --overwrite to replace what was prepared there",
                     directory_.string(), old.front().filename().string()));
   }
-  std::string name = (directory_ / ".prepare-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) {
-    const std::string why = std::strerror(errno);
+  try {
+    open_staging();
+  } catch (...) {
     remove_made();
-    fail(directory_, why);
+    throw;
   }
-  staging_ = name;
+}
+
+void StagedOutput::open_staging() {
+  staging_ = directory_ / kStaging;
+  while (true) {
+    if (::mkdir(staging_.c_str(), 0777) != 0 && errno != EEXIST) fail(directory_, std::strerror(errno));
+    lock_ = core::Descriptor(::open(staging_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (lock_.get() < 0) {
+      if (errno == ENOENT) continue;  // another process has just finished
+      fail(directory_, fmt::format("{}: {}", kStaging, std::strerror(errno)));
+    }
+    if (!core::lock(lock_.get(), false)) {
+      throw core::UsageError(fmt::format("another process is preparing data in {}; choose another directory",
+                                         directory_.string()));
+    }
+    if (core::is_still_at(lock_.get(), staging_)) break;
+  }
+  std::vector<fs::path> left;
+  std::error_code error;
+  for (fs::directory_iterator entry(staging_, error), end; !error && entry != end; entry.increment(error)) {
+    left.push_back(entry->path());
+  }
+  for (const fs::path& path : left) {
+    if (!error) fs::remove_all(path, error);
+  }
+  if (error) fail(directory_, error.message());
 }
 
 StagedOutput::~StagedOutput() {

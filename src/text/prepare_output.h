@@ -6,17 +6,21 @@
 #include <utility>
 #include <vector>
 
+#include "core/descriptor.h"
+
 namespace rooflm::text {
 
 /// Whether prepare() writes files of this name: shards, tokenizer.json, meta.json.
 bool is_prepared_name(const std::string& name);
 
-/// Collects new files in a folder inside the output directory and moves them into place at the end. Destroyed
-/// before commit(), it removes all it made and leaves what was there.
+/// Collects new files in the folder ".rooflm-prepare" inside the output directory and moves them into place
+/// at the end. Destroyed before commit(), it removes all it made and leaves what was there. The folder is
+/// locked: what a process that was killed left in it is removed by the next.
 class StagedOutput {
  public:
   /// Makes `directory` (and its parents) if missing. Throws core::UsageError when it holds prepared data and
-  /// `overwrite` is false, and core::InputError when it cannot be made or written.
+  /// `overwrite` is false or another process is preparing data there, and core::InputError when it cannot be
+  /// made or written.
   StagedOutput(const std::filesystem::path& directory, bool overwrite);
   StagedOutput(const StagedOutput&) = delete;
   StagedOutput& operator=(const StagedOutput&) = delete;
@@ -33,10 +37,12 @@ class StagedOutput {
  private:
   using Moves = std::vector<std::pair<std::filesystem::path, std::filesystem::path>>;
   void move_all(const Moves& moves) const;
+  void open_staging();
   void remove_made() const;
 
   std::filesystem::path directory_;
   std::filesystem::path staging_;
+  core::Descriptor lock_;       ///< of staging_
   std::filesystem::path made_;  ///< the uppermost directory that did not exist, or empty
 };
 

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 
 #include "core/error.h"
 #include "text/shard_format.h"
@@ -13,7 +13,10 @@
 namespace rooflm::text {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "shards are little endian and mapped as they are");
+static_assert(std::endian::native == std::endian::little, "shards are little endian and read as they are");
+
+/// Tokens of 16 bits that are read before they are widened.
+constexpr std::size_t kWideningTokens = 8192;
 
 const ShardKind& kind_of(std::span<const std::int32_t> header, const std::string& name) {
   for (const auto& kind : kShardKinds) {
@@ -33,23 +36,22 @@ const ShardKind& kind_of(std::span<const std::int32_t> header, const std::string
 }  // namespace
 
 Shard::Shard(const std::filesystem::path& path) : file_(path) {
-  const auto bytes = file_.bytes();
+  const std::uint64_t bytes = file_.size();
   const std::string name = path.string();
-  if (bytes.size() < kShardHeaderBytes) {
+  if (bytes < kShardHeaderBytes) {
     throw core::InputError(fmt::format("{}: {} bytes, expected a token shard with a header of {}", name,
-                                       bytes.size(), kShardHeaderBytes));
+                                       bytes, kShardHeaderBytes));
   }
   std::array<std::int32_t, kShardHeaderBytes / sizeof(std::int32_t)> header;
-  std::memcpy(header.data(), bytes.data(), kShardHeaderBytes);
+  file_.read(0, std::as_writable_bytes(std::span(header)));
   const ShardKind& kind = kind_of(header, name);
   if (header[2] < 0) throw core::InputError(fmt::format("{}: header word 2: {} tokens", name, header[2]));
   width_ = kind.width;
   size_ = static_cast<std::uint64_t>(header[2]);
   const std::uint64_t expected = kShardHeaderBytes + size_ * static_cast<std::uint64_t>(width_);
-  if (bytes.size() != expected) {
+  if (bytes != expected) {
     throw core::InputError(fmt::format("{}: header word 2 says {} tokens, so {} bytes; the file has {}{}",
-                                       name, size_, expected, bytes.size(),
-                                       bytes.size() < expected ? ": truncated" : ""));
+                                       name, size_, expected, bytes, bytes < expected ? ": truncated" : ""));
   }
 }
 
@@ -58,13 +60,18 @@ void Shard::read(std::uint64_t first, std::span<std::int32_t> out) const {
     throw core::InputError(fmt::format("{}: tokens {} to {} asked for, it has {}", path().string(), first,
                                        first + out.size(), size_));
   }
-  const std::byte* data = file_.bytes().data() + kShardHeaderBytes;
   if (width_ == TokenWidth::u32) {
-    std::memcpy(out.data(), data + first * sizeof(std::uint32_t), out.size_bytes());
+    file_.read(kShardHeaderBytes + first * sizeof(std::uint32_t), std::as_writable_bytes(out));
     return;
   }
-  const auto* tokens = reinterpret_cast<const std::uint16_t*>(data) + first;  // a mapping is aligned to pages
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = tokens[i];
+  std::array<std::uint16_t, kWideningTokens> narrow;
+  while (!out.empty()) {
+    const auto tokens = std::span(narrow).first(std::min(narrow.size(), out.size()));
+    file_.read(kShardHeaderBytes + first * sizeof(std::uint16_t), std::as_writable_bytes(tokens));
+    std::ranges::copy(tokens, out.begin());
+    first += tokens.size();
+    out = out.subspan(tokens.size());
+  }
 }
 
 void Shard::check_ids(std::uint64_t first, std::span<const std::int32_t> tokens,

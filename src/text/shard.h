@@ -1,4 +1,4 @@
-// Token shards: llm.c's .bin files, read by mapping and written as a stream.
+// Token shards: llm.c's .bin files, read at any place and written as a stream.
 //
 // A header of 256 int32, little endian: magic, version, number of tokens, zeros; then the tokens.
 // GPT-2 kind: magic 20240520, version 1, uint16 tokens. Llama 3 kind: magic 20240801, version 7, uint32
@@ -27,7 +27,8 @@ constexpr TokenWidth width_for(std::uint64_t vocab_size) {
   return vocab_size <= 65536 ? TokenWidth::u16 : TokenWidth::u32;
 }
 
-/// A shard, mapped read-only. Move-only; reading is thread-safe.
+/// A shard, open for reading. Not mapped: a training run reads for weeks, and a file that becomes shorter
+/// meanwhile must be an error, not a fault. Move-only; reading is thread-safe.
 class Shard {
  public:
   /// Throws core::InputError that names the file, the place and the expectation when it is missing, no shard,
@@ -39,14 +40,14 @@ class Shard {
   [[nodiscard]] TokenWidth width() const { return width_; }
   [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
   /// Copies tokens [first, first + out.size()) to `out`. Throws core::InputError when they reach beyond the
-  /// end.
+  /// end, or the file ends before them by now.
   void read(std::uint64_t first, std::span<std::int32_t> out) const;
   /// Throws core::InputError naming the file, the position, the id and `vocab_size` when one of `tokens`,
   /// read from position `first` on, is not below `vocab_size`.
   void check_ids(std::uint64_t first, std::span<const std::int32_t> tokens, std::uint32_t vocab_size) const;
 
  private:
-  core::MappedFile file_;
+  core::RandomFile file_;
   std::uint64_t size_ = 0;
   TokenWidth width_ = TokenWidth::u16;
 };

@@ -3,13 +3,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "core/error.h"
@@ -27,6 +27,7 @@ using core::InputError;
 
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr const char* kUnfinished = ".tmp";
+constexpr const char* kLock = ".lock";
 
 /// The step in the name of a complete checkpoint.
 std::optional<std::int64_t> step_of(const std::string& name) {
@@ -35,6 +36,19 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   const bool is_number = digits.size() >= 6 && digits.size() <= 18 &&
                          digits.find_first_not_of("0123456789") == std::string::npos;
   return is_number ? std::optional(std::stoll(digits)) : std::nullopt;
+}
+
+/// Whether this is something that a run writes and renames: checkpoint-000123.tmp/, the link latest.tmp, a
+/// log that is cut. Nothing else is ours, whatever it ends in.
+bool is_unfinished(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  const std::string_view ending = kUnfinished;
+  std::error_code ignored;
+  if (name == core::temporary_name("log.jsonl")) return !entry.is_directory(ignored);
+  if (!name.ends_with(ending)) return false;
+  const std::string stem = name.substr(0, name.size() - ending.size());
+  if (entry.is_symlink(ignored)) return stem == "latest";
+  return entry.is_directory(ignored) && step_of(stem).has_value();
 }
 
 [[noreturn]] void fail(const char* doing, const fs::path& path, const std::string& why) {
@@ -58,7 +72,11 @@ void point_latest_to(const fs::path& out, const fs::path& checkpoint) {
   fs::remove(temporary, error);
   fs::create_directory_symlink(checkpoint.filename(), temporary, error);
   if (!error) fs::rename(temporary, link, error);
-  if (error) fail("write", link, error.message());
+  if (error) {
+    const std::string why = error.message();
+    fs::remove(temporary, error);
+    fail("write", link, why);
+  }
   core::sync_directory(out);
 }
 
@@ -208,26 +226,33 @@ fs::path resolve_model_directory(const fs::path& path) {
   return checkpoints.empty() ? path : checkpoints.back();
 }
 
-OutputDirectory::OutputDirectory(const fs::path& path) {
+OutputDirectory::OutputDirectory(const fs::path& path) : path_(path) {
   std::error_code error;
-  fs::create_directories(path, error);
+  is_made_ = fs::create_directories(path, error);
   if (error) fail("make", path, error.message());
-  const fs::path lock = path / ".lock";
-  lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock_ < 0) fail("write", lock, std::strerror(errno));
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(lock_);
-    throw core::UsageError(
-        fmt::format("another training run is writing to {}; choose another --out", path.string()));
-  }
+  const fs::path lock = path / kLock;
+  do {
+    lock_ = core::Descriptor(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644));
+    if (lock_.get() < 0) fail("write", lock, std::strerror(errno));
+    if (!core::lock(lock_.get(), false)) {
+      throw core::UsageError(
+          fmt::format("another training run is writing to {}; choose another --out", path.string()));
+    }
+  } while (!core::is_still_at(lock_.get(), lock));
+  std::vector<fs::path> unfinished;
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    const bool is_ours = name.starts_with(kPrefix) || name.starts_with("latest");
-    std::error_code ignored;
-    if (is_ours && name.ends_with(kUnfinished)) fs::remove_all(entry->path(), ignored);
+    if (is_unfinished(*entry)) unfinished.push_back(entry->path());
   }
+  for (const fs::path& each : unfinished) fs::remove_all(each, error);
 }
 
-OutputDirectory::~OutputDirectory() { ::close(lock_); }
+OutputDirectory::~OutputDirectory() {
+  if (!is_made_) return;
+  std::error_code ignored;
+  const auto entries = std::distance(fs::directory_iterator(path_, ignored), fs::directory_iterator());
+  if (ignored || entries != 1) return;
+  fs::remove(path_ / kLock, ignored);
+  ::rmdir(path_.c_str());
+}
 
 }  // namespace rooflm::train

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/descriptor.h"
 #include "model/config.h"
 #include "train/data_loader.h"
 #include "train/session.h"
@@ -73,9 +74,10 @@ void load_checkpoint(const std::filesystem::path& checkpoint, Session& session);
 /// output of a training run. Anything else is returned as it is.
 std::filesystem::path resolve_model_directory(const std::filesystem::path& path);
 
-/// Holds an output directory for one training run, made when missing; removes what interrupted runs have left
-/// unfinished. Throws core::InputError when it cannot be made or written, core::UsageError when another run
-/// holds it. The lock goes with the process, however that ends.
+/// Holds an output directory for one training run, made when missing, and removed at the end when nothing
+/// came into it; removes what interrupted runs have left unfinished, by its exact names. Throws
+/// core::InputError when it cannot be made or written, core::UsageError when another run holds it. The lock
+/// goes with the process, however that ends.
 class OutputDirectory {
  public:
   explicit OutputDirectory(const std::filesystem::path& path);
@@ -84,7 +86,9 @@ class OutputDirectory {
   ~OutputDirectory();
 
  private:
-  int lock_ = -1;
+  std::filesystem::path path_;
+  core::Descriptor lock_;
+  bool is_made_ = false;
 };
 
 }  // namespace rooflm::train

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "core/utf8_bytes.h"
 #include "model/huggingface.h"
 #include "train/checkpoint.h"
 #include "train/checksum.h"
@@ -124,7 +125,7 @@ void check_checksums(const Keys& keys, const std::map<std::string, std::string>&
 
 std::vector<std::string> texts_of(const std::vector<std::filesystem::path>& paths) {
   std::vector<std::string> texts;
-  for (const auto& path : paths) texts.push_back(path.string());
+  for (const auto& path : paths) texts.push_back(core::bytes_as_utf8(path.string()));
   return texts;
 }
 
@@ -138,17 +139,17 @@ std::string state_json(const CheckpointState& state) {
   root["tokens"] = state.tokens;
   root["best_val_loss"] = state.best_val_loss ? ordered_json(*state.best_val_loss) : ordered_json(nullptr);
   root["loader"] = {{"epoch", state.loader.epoch}, {"position", state.loader.position}};
-  root["model"] = {{"name", state.model_name}, {"padded_vocab", state.padded_vocab}};
+  root["model"] = {{"name", core::bytes_as_utf8(state.model_name)}, {"padded_vocab", state.padded_vocab}};
   root["data"] = texts_of(state.data);
   root["val_data"] = texts_of(state.val_data);
   root["shards"] = ordered_json::array();
   for (const ShardName& shard : state.shards) {
-    root["shards"].push_back({{"name", shard.name}, {"tokens", shard.tokens}});
+    root["shards"].push_back({{"name", core::bytes_as_utf8(shard.name)}, {"tokens", shard.tokens}});
   }
-  root["options"] = state.options;
+  root["options"] = ordered_json::object();
+  for (const auto& [name, text] : state.options) root["options"][name] = core::bytes_as_utf8(text);
   if (!state.gemm_choices.empty()) root["gemm_choices"] = state.gemm_choices;
   root["checksums"] = state.checksums;
-  // A path may hold bytes that are no UTF-8.
   return sealed(root.dump(2, ' ', false, ordered_json::error_handler_t::replace));
 }
 
@@ -169,17 +170,19 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
   const Keys loader(path, text, keys.object("loader"));
   state.loader = {.epoch = loader.count("epoch"), .position = loader.count("position")};
   const Keys model(path, text, keys.object("model"));
-  state.model_name = model.get<std::string>("name", "a text");
+  state.model_name = core::bytes_from_utf8(model.get<std::string>("name", "a text"));
   state.padded_vocab = static_cast<std::int64_t>(model.count("padded_vocab"));
   for (const auto& [key, paths] : {std::pair{"data", &state.data}, {"val_data", &state.val_data}}) {
-    for (const auto& listed : keys.get<std::vector<std::string>>(key, "a list of paths"))
-      paths->emplace_back(listed);
+    for (const auto& saved : keys.get<std::vector<std::string>>(key, "a list of paths"))
+      paths->emplace_back(core::bytes_from_utf8(saved));
   }
   for (const json& entry : keys.get<std::vector<json>>("shards", "a list of shards")) {
     const Keys shard(path, text, entry);
-    state.shards.push_back({shard.get<std::string>("name", "a file name"), shard.count("tokens")});
+    state.shards.push_back(
+        {core::bytes_from_utf8(shard.get<std::string>("name", "a file name")), shard.count("tokens")});
   }
   state.options = keys.get<OptionTexts>("options", "an object of texts");
+  for (auto& [name, value] : state.options) value = core::bytes_from_utf8(value);
   if (root.contains("gemm_choices")) state.gemm_choices = keys.get<std::string>("gemm_choices", "a text");
   state.checksums = keys.get<std::map<std::string, std::string>>("checksums", "an object of texts");
   check_checksums(keys, state.checksums);

@@ -55,7 +55,8 @@ void ShardWindows::read(std::uint64_t index, std::int64_t length, Batch& batch, 
   const std::span tokens(batch.tokens.data() + offset, n);
   const std::span targets(batch.targets.data() + offset, n);
   shard.read(first, tokens);
-  shard.read(first + 1, targets);
+  std::ranges::copy(tokens.subspan(1), targets.begin());
+  shard.read(first + n, targets.last(1));
   if (vocab_size_ > 0) {
     shard.check_ids(first, tokens, vocab_size_);
     shard.check_ids(first + n, targets.last(1), vocab_size_);

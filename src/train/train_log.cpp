@@ -1,12 +1,13 @@
 // The log of a training run: one line of JSON per step.
 #include "train/train_log.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -22,10 +23,6 @@ using nlohmann::ordered_json;
 /// Null for what is absent; JSON has no infinities either.
 ordered_json number(std::optional<double> value) {
   return value && std::isfinite(*value) ? ordered_json(*value) : ordered_json(nullptr);
-}
-
-[[noreturn]] void fail(const std::filesystem::path& path) {
-  throw core::InputError(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
 }
 
 /// The step of a log line. Throws core::InputError when it has none.
@@ -69,12 +66,8 @@ void truncate_log(const std::filesystem::path& path, std::int64_t keep_until_ste
 
 TrainLog::TrainLog(const std::filesystem::path& path, std::int64_t keep_until_step) : path_(path) {
   truncate_log(path, keep_until_step);
-  file_ = std::fopen(path.c_str(), "ae");
-  if (file_ == nullptr) fail(path);
-}
-
-TrainLog::~TrainLog() {
-  if (file_ != nullptr) std::fclose(file_);
+  file_ = core::Descriptor(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+  if (file_.get() < 0) core::fail_on("write", path, errno);
 }
 
 void TrainLog::append(const StepRecord& r) {
@@ -95,7 +88,7 @@ void TrainLog::append(const StepRecord& r) {
     line["skipped_steps"] = r.skipped_steps;
   }
   const std::string text = line.dump() + "\n";
-  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0) fail(path_);
+  core::write_all(file_.get(), std::as_bytes(std::span(text)), path_);
 }
 
 }  // namespace rooflm::train

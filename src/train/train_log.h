@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 
+#include "core/descriptor.h"
 #include "engines/engine.h"
 
 namespace rooflm::train {
@@ -37,16 +37,13 @@ class TrainLog {
   /// end, are removed first: what a run that was interrupted had written after its checkpoint. Throws
   /// core::InputError when it cannot be written or holds something else than such a log.
   TrainLog(const std::filesystem::path& path, std::int64_t keep_until_step);
-  TrainLog(const TrainLog&) = delete;
-  TrainLog& operator=(const TrainLog&) = delete;
-  ~TrainLog();
 
   /// Throws core::InputError when the disk is full.
   void append(const StepRecord& record);
 
  private:
   std::filesystem::path path_;
-  std::FILE* file_ = nullptr;
+  core::Descriptor file_;
 };
 
 }  // namespace rooflm::train

@@ -39,6 +39,8 @@ struct TrainOptions {
   std::function<void(const StepRecord&)> on_step{};
   double memory_limit_bytes = 0;            ///< 0: what is free
   std::optional<double> peak_flop_per_s{};  ///< what the MFU divides by; absent: no MFU
+  /// Asked for peak_flop_per_s when the output directory, the data and the vocabulary have been checked.
+  std::function<std::optional<double>()> find_peak{};
 };
 
 /// Throws core::UsageError naming the option and its value when one is out of range.

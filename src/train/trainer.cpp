@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/ratio.h"
+#include "core/stop_signals.h"
 #include "core/units.h"
 #include "text/tokenizer.h"
 #include "train/data_loader.h"
@@ -20,7 +21,6 @@
 #include "train/generate.h"
 #include "train/progress.h"
 #include "train/session.h"
-#include "train/signals.h"
 #include "train/train_log.h"
 
 namespace rooflm::train {
@@ -51,6 +51,8 @@ class Trainer::Loop {
         progress_(options_.schedule.steps, options_.line_every, stream) {
     refuse_foreign_output(start);
     open_data(config);
+    check_checkpoint(start.checkpoint);
+    if (options_.find_peak) options_.peak_flop_per_s = options_.find_peak();
     session_.make_training_engine(options_.batch, options_.seq);
     if (validation_) session_.make_loss_engine(eval_batch_, options_.seq);
     if (!start.checkpoint.empty()) {
@@ -77,6 +79,7 @@ class Trainer::Loop {
 
   void refuse_foreign_output(const TrainStart& start) const;
   void open_data(const model::ModelConfig& config);
+  void check_checkpoint(const std::filesystem::path& checkpoint) const;
   void resume(const std::filesystem::path& checkpoint);
   void describe_run(const model::ModelConfig& config);
   StepRecord train_one();
@@ -140,12 +143,14 @@ void Trainer::Loop::open_data(const model::ModelConfig& config) {
   state_.options = to_texts(options_);
 }
 
+void Trainer::Loop::check_checkpoint(const std::filesystem::path& checkpoint) const {
+  if (checkpoint.empty() || read_checkpoint_state(checkpoint).shards == state_.shards) return;
+  throw core::UsageError(
+      fmt::format("--data holds other training shards than {} was trained on", checkpoint.string()));
+}
+
 void Trainer::Loop::resume(const std::filesystem::path& checkpoint) {
   const CheckpointState saved = read_checkpoint_state(checkpoint);
-  if (saved.shards != state_.shards) {
-    throw core::UsageError(
-        fmt::format("--data holds other training shards than {} was trained on", checkpoint.string()));
-  }
   load_checkpoint(checkpoint, session_);
   loader_->seek(saved.loader);
   state_.step = saved.step;
@@ -253,12 +258,12 @@ void Trainer::Loop::save() {
 }
 
 TrainSummary Trainer::Loop::run() {
-  const StopSignals signals;
+  const core::StopSignals signals;
   const std::int64_t first = state_.step;
   const std::int64_t steps = options_.schedule.steps;
   std::int64_t saved = summary_.checkpoint.empty() ? -1 : state_.step;
   std::optional<double> val_loss;
-  while (state_.step < steps && StopSignals::received() == 0) {
+  while (state_.step < steps && core::StopSignals::received() == 0) {
     StepRecord record = train_one();
     check_finite(record, last_checkpoint_text());
     const std::int64_t step = state_.step;
@@ -274,7 +279,7 @@ TrainSummary Trainer::Loop::run() {
     }
   }
   if (saved != state_.step && state_.step > 0) save();
-  summary_.signal = StopSignals::received();
+  summary_.signal = state_.step < steps ? core::StopSignals::received() : 0;
   if (summary_.signal != 0) {
     progress_.message(fmt::format("stopped by {} after step {}; --resume continues",
                                   summary_.signal == SIGINT ? "SIGINT" : "SIGTERM", state_.step));

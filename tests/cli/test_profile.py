@@ -160,7 +160,7 @@ class Profile(unittest.TestCase):
         self.assertEqual(rows(), rows("--top", "1"))
         self.fails(2, "report", self.record, "--top=-1", says=["--top"])
 
-    def test_the_page_replaces_reports_only(self):
+    def test_the_page_replaces_nothing_unasked(self):
         letter = self.folder / "letter.html"
         letter.write_text("dear")
         result = self.rooflm("report", self.record, "--html", letter)
@@ -170,7 +170,7 @@ class Profile(unittest.TestCase):
         self.assertIn("letter.html", result.stderr)
         self.assertEqual(letter.read_text(), "dear")
         self.ok("report", self.record, "--html", letter, "--overwrite")
-        self.ok("report", self.record, "--html", letter)
+        self.fails(3, "report", self.record, "--html", letter, says=["letter.html", "--overwrite"])
 
     def test_wrong_records(self):
         text = self.folder / "text.rooflm"

@@ -65,7 +65,7 @@ class Train(TrainingRuns):
         self.assertEqual(numbers_of(self.out / "log.jsonl"), whole)
         self.assertEqual((self.out / "latest/model.safetensors").read_bytes(), weights)
 
-    def test_sigterm_and_sigint_save_and_exit_with_0(self):
+    def test_sigterm_and_sigint_save_and_exit_with_128_and_the_signal(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             self.out = self.folder / f"out{int(number)}"
             record = self.folder / f"{number.name}.rooflm"
@@ -77,7 +77,7 @@ class Train(TrainingRuns):
                 time.sleep(0.05)
             process.send_signal(number)
             _, errors = process.communicate(timeout=60)
-            self.assertEqual(process.returncode, 0, errors)
+            self.assertEqual(process.returncode, 128 + number, errors)
             self.assertIn("stopped by " + number.name, errors)
             state = json.loads((self.out / "latest/state.json").read_text())
             self.assertEqual(numbers_of(log)[-1]["step"], state["step"])

@@ -54,7 +54,8 @@ class TrainingRuns(unittest.TestCase):
         self.out = self.folder / "out"
 
     def run_rooflm(self, *arguments, **options):
-        return subprocess.run([self.binary, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
+        return subprocess.run([self.binary, *map(str, arguments)], capture_output=True, text=True, errors="replace",
+                              timeout=300, **options)
 
     def ok(self, *arguments):
         result = self.run_rooflm(*arguments)

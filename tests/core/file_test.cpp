@@ -2,15 +2,23 @@
 #include "core/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "core/error.h"
+#include "core/map_registry.h"
+#include "core/stop_signals.h"
+#include "core/text_input.h"
 
 namespace rooflm::core {
 namespace {
@@ -62,6 +70,155 @@ TEST_F(FileTest, MessagesNameTheFile) {
     }
   }
   EXPECT_THROW(write_file_atomically(directory_ / "no" / "such" / "folder", "text"), InputError);
+}
+
+TEST_F(FileTest, AFileReadInPartsThatBecomesShorterIsAnError) {
+  const fs::path path = directory_ / "a.txt";
+  write_file_atomically(path, "0123456789");
+  const RandomFile file(path);
+  EXPECT_EQ(file.size(), 10U);
+  std::array<char, 4> part{};
+  file.read(6, std::as_writable_bytes(std::span(part)));
+  EXPECT_EQ(std::string(part.data(), part.size()), "6789");
+  fs::resize_file(path, 7);
+  try {
+    file.read(6, std::as_writable_bytes(std::span(part)));
+    FAIL() << "read beyond the end";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("a.txt"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("truncated"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(FileTest, AMapOfAFileThatBecomesShorterEndsTheProcessWithAMessage) {
+  const fs::path path = directory_ / "a.txt";
+  write_file_atomically(path, std::string(100'000, 'x'));
+  const auto read_truncated = [&] {
+    explain_truncated_maps();
+    const MappedFile before(directory_ / "b.txt");
+    const MappedFile file(path);
+    fs::resize_file(path, 10);
+    ::_exit(file.text()[90'000] == 'x' ? 1 : 2);
+  };
+  write_file_atomically(directory_ / "b.txt", "another map");
+  EXPECT_EXIT(read_truncated(), testing::ExitedWithCode(3), "rooflm: .*a.txt: it became shorter");
+}
+
+TEST_F(FileTest, WhatIsMappedIsARegularFile) {
+  const fs::path pipe = directory_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const fs::path& path : {pipe, fs::path("/dev/zero"), fs::path("/dev/null")}) {
+    EXPECT_THROW(MappedFile{path}, InputError) << path;
+    EXPECT_THROW(RandomFile{path}, InputError) << path;
+    EXPECT_THROW(write_file_atomically(path, "text"), InputError) << path;
+  }
+  EXPECT_TRUE(fs::is_fifo(pipe));
+}
+
+TEST_F(FileTest, WhatAKilledWriterLeftIsReusedAndGone) {
+  const fs::path path = directory_ / "a.txt";
+  const int status = [&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      NewFile file(path);
+      file.write(std::as_bytes(std::span("half of it", 10)));
+      ::kill(::getpid(), SIGKILL);
+    }
+    int result = 0;
+    ::waitpid(child, &result, 0);
+    return result;
+  }();
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_TRUE(fs::exists(temporary_name(path)));
+  EXPECT_FALSE(fs::exists(path));
+  write_file_atomically(path, "whole");
+  EXPECT_EQ(contents(path), "whole");
+  EXPECT_EQ(entries(), 1U);
+}
+
+TEST_F(FileTest, WritersOfOneFileTakeTurns) {
+  const fs::path path = directory_ / "a.txt";
+  const auto write_many = [&](char letter) {
+    for (int i = 0; i < 50; ++i) write_file_atomically(path, std::string(10'000, letter));
+  };
+  {
+    const std::jthread one(write_many, 'a');
+    const std::jthread two(write_many, 'b');
+    for (int i = 0; i < 200; ++i) {
+      if (!fs::exists(path)) continue;
+      const std::string text = contents(path);
+      EXPECT_EQ(text, std::string(10'000, text.at(0)));
+    }
+  }
+  EXPECT_EQ(entries(), 1U);
+}
+
+TEST_F(FileTest, ALinkInPlaceOfTheTemporaryFileIsNotFollowed) {
+  const fs::path path = directory_ / "a.txt";
+  const fs::path other = directory_ / "other";
+  write_file_atomically(other, "mine");
+  fs::create_symlink(other, temporary_name(path));
+  EXPECT_THROW(write_file_atomically(path, "text"), InputError);
+  EXPECT_EQ(contents(other), "mine");
+}
+
+TEST_F(FileTest, TextComesFromPipes) {
+  const fs::path pipe = directory_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string text(300'000, 'y');
+  {
+    const std::jthread writer([&] { std::ofstream(pipe) << text; });
+    EXPECT_EQ(TextInput(pipe).text(), text);
+  }
+  {
+    const std::jthread writer([&] { std::ofstream(pipe) << text; });
+    EXPECT_THROW(read_text(pipe, 1000), InputError);
+  }
+  EXPECT_EQ(read_text("/dev/null"), "");
+  EXPECT_THROW(read_text("/dev/zero"), InputError);
+  EXPECT_THROW(read_text(directory_), InputError);
+  write_file_atomically(directory_ / "a.txt", "text");
+  EXPECT_EQ(TextInput(directory_ / "a.txt").text(), "text");
+  EXPECT_THROW(read_text(directory_ / "a.txt", 3), InputError);
+  EXPECT_FALSE(TextInput("/proc/self/status").text().empty()) << "says that it has 0 bytes";
+  EXPECT_THROW(MappedFile("/proc/self/status"), InputError);
+}
+
+TEST(StopSignals, TheFirstIsRememberedTheSecondEnds) {
+  const auto twice = [] {
+    const StopSignals signals;
+    ::raise(SIGTERM);
+    if (StopSignals::received() != SIGTERM) ::_exit(1);
+    try {
+      StopSignals::check();
+      ::_exit(2);
+    } catch (const Stopped& stopped) {
+      if (stopped.signal != SIGTERM) ::_exit(3);
+    }
+    ::raise(SIGINT);
+  };
+  EXPECT_EXIT(twice(), testing::ExitedWithCode(130), "");
+  const auto at_once = [] {
+    take_stop_signals();
+    ::raise(SIGTERM);
+  };
+  EXPECT_EXIT(at_once(), testing::ExitedWithCode(143), "");
+}
+
+TEST_F(FileTest, AFileIsWrittenToItsEndBeforeASignalEndsTheProcess) {
+  const fs::path path = directory_ / "a.txt";
+  const auto interrupted = [&] {
+    take_stop_signals();
+    write_file_atomically(path, [](const ByteSink& sink) {
+      sink(std::as_bytes(std::span("half and ", 9)));
+      ::raise(SIGINT);
+      sink(std::as_bytes(std::span("half", 4)));
+    });
+    ::_exit(0);
+  };
+  EXPECT_EXIT(interrupted(), testing::ExitedWithCode(130), "");
+  EXPECT_EQ(contents(path), "half and half");
+  EXPECT_EQ(entries(), 1U);
 }
 
 TEST_F(FileTest, AMapMoves) {

@@ -173,6 +173,7 @@ TEST(RecordFile, ANewRecordTakesThePlaceOfTheOldOneWhenItIsFinished) {
   write_record(path, "first");
   {
     Writer unfinished(path, "second", true);
+    unfinished.begin_run(example_run());
     unfinished.commit();
     EXPECT_EQ(Reader(path).meta("command"), "first");
     expect_input_error([&] { Writer(path, "third", true); }, {"a.rooflm.new", "locked"});
@@ -181,6 +182,54 @@ TEST(RecordFile, ANewRecordTakesThePlaceOfTheOldOneWhenItIsFinished) {
   EXPECT_EQ(Reader(folder / "a.rooflm.new").meta("command"), "second") << "kept, and partial";
   write_record(path, "fourth", true);
   EXPECT_EQ(Reader(path).meta("command"), "fourth");
+  EXPECT_EQ(folder.file_count(), 1U);
+}
+
+TEST(RecordFile, ARecordInWhichNothingWasMeasuredGoesWithItsWriter) {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.rooflm";
+  {
+    Writer writer(path, "nothing");
+    writer.commit();
+    EXPECT_EQ(Reader(path).meta("command"), "nothing");
+  }
+  EXPECT_EQ(folder.file_count(), 0U);
+  {
+    Writer writer(path, "stopped");
+    writer.begin_run(example_run());
+    writer.discard();
+  }
+  EXPECT_EQ(folder.file_count(), 0U);
+}
+
+TEST(RecordFile, AnEmptyFileIsARecordThatIsBeingCreated) {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.rooflm";
+  write_text(path, "");
+  expect_input_error([&] { Reader{path}; }, {"a.rooflm", "being created"});
+  expect_input_error([&] { Writer(path, "second"); }, {"a.rooflm", "--overwrite"});
+  write_text(folder / "a.rooflm.new", "");
+  write_record(path, "second", true);
+  EXPECT_EQ(Reader(path).meta("command"), "second");
+  EXPECT_EQ(folder.file_count(), 1U);
+}
+
+TEST(RecordFile, WhatAKilledWriterLeftBesideGoesOnlyWhenItIsUnfinished) {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.rooflm";
+  write_record(folder / "a.rooflm.new", "mine");
+  write_record(path, "first");
+  EXPECT_EQ(Reader(folder / "a.rooflm.new").meta("command"), "mine");
+  std::filesystem::remove(path);
+  std::filesystem::remove(folder / "a.rooflm.new");
+  status_of_child([&]() -> int {
+    Writer writer(folder / "a.rooflm.new", "killed");
+    writer.begin_run(example_run());
+    writer.commit();
+    ::raise(SIGKILL);
+    return 0;
+  });
+  write_record(path, "third");
   EXPECT_EQ(folder.file_count(), 1U);
 }
 

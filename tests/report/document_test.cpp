@@ -201,14 +201,15 @@ TEST(Page, WithoutAPlaceForDataOrWithoutAPage) {
   EXPECT_EQ(page_template().empty(), !page_reason().empty());
 }
 
-TEST(Page, ReplacesReportsOnly) {
+TEST(Page, ReplacesNothingUnasked) {
   const record::TemporaryFolder folder;
   if (page_template().empty()) {
     EXPECT_THROW(write_page(folder / "a.html", "{}", false), core::Unavailable);
     GTEST_SKIP() << "this build has no page: " << page_reason();
   }
   write_page(folder / "a.html", "{}", false);
-  write_page(folder / "a.html", "{}", false);
+  record::expect_input_error([&] { write_page(folder / "a.html", "{}", false); }, {"a.html", "--overwrite"});
+  write_page(folder / "a.html", "{}", true);
   EXPECT_EQ(folder.file_count(), 1U);
   record::write_text(folder / "letter.html", "dear");
   record::expect_input_error([&] { write_page(folder / "letter.html", "{}", false); },

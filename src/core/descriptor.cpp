@@ -1,0 +1,82 @@
+// Descriptors: opening, writing, locking.
+#include "core/descriptor.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "core/error.h"
+
+namespace rooflm::core {
+namespace {
+
+const char* kind_of(mode_t mode) {
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+}  // namespace
+
+Descriptor::Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void fail_on(std::string_view doing, const std::filesystem::path& path, int error) {
+  throw InputError(
+      fmt::format("cannot {} {}: {}", doing, path.string(), std::generic_category().message(error)));
+}
+
+Descriptor open_regular(const std::filesystem::path& path, std::uint64_t& size) {
+  // Without O_NONBLOCK, opening a pipe waits for somebody who writes to it.
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (file.get() < 0) fail_on("open", path, errno);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) fail_on("read", path, errno);
+  if (S_ISDIR(info.st_mode)) fail_on("read", path, EISDIR);
+  if (!S_ISREG(info.st_mode)) {
+    throw InputError(fmt::format("cannot read {}: it is {}, expected a regular file", path.string(),
+                                 kind_of(info.st_mode)));
+  }
+  size = static_cast<std::uint64_t>(info.st_size);
+  return file;
+}
+
+void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_on("write", path, errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+bool lock(int fd, bool wait) {
+  while (::flock(fd, wait ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    return errno != EWOULDBLOCK;
+  }
+  return true;
+}
+
+bool is_still_at(int fd, const std::filesystem::path& path) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
+}  // namespace rooflm::core

@@ -1,0 +1,117 @@
+// Reading to the end what may be no regular file, without waiting for ever and without reading for ever.
+#include "core/text_input.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "core/error.h"
+#include "core/stop_signals.h"
+
+namespace rooflm::core {
+namespace {
+
+constexpr std::size_t kReadBytes = std::size_t{1} << 20U;
+constexpr std::chrono::seconds kWriterPatience{10};
+constexpr std::chrono::milliseconds kNap{20};
+
+/// The null device is empty; every other one but a terminal might have no end.
+bool has_an_end(int fd, const struct stat& info) {
+  if (!S_ISCHR(info.st_mode)) return !S_ISBLK(info.st_mode);
+  constexpr unsigned kMemoryDevices = 1;
+  constexpr unsigned kNull = 3;
+  return ::isatty(fd) != 0 || (major(info.st_rdev) == kMemoryDevices && minor(info.st_rdev) == kNull);
+}
+
+/// Reads what there is, at most a block, behind `text`; 0 at the end. EINTR is repeated; other errors are -1.
+ssize_t read_more(int fd, std::string& text) {
+  const std::size_t before = text.size();
+  text.resize(before + kReadBytes);
+  ssize_t n = 0;
+  do {
+    n = ::read(fd, text.data() + before, kReadBytes);
+  } while (n < 0 && errno == EINTR && StopSignals::received() == 0);
+  text.resize(before + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  StopSignals::check();
+  return n;
+}
+
+/// A named pipe was opened without waiting for a writer. Reading answers "end" until one has come, "try
+/// again" while one is there that has written nothing yet. Once one has been there, poll says so (POLLHUP).
+void wait_for_writer(int fd, const std::filesystem::path& path, std::string& text) {
+  const auto end = std::chrono::steady_clock::now() + kWriterPatience;
+  while (true) {
+    const ssize_t n = read_more(fd, text);
+    if (n > 0 || (n < 0 && errno == EAGAIN)) break;
+    if (n < 0) fail_on("read", path, errno);
+    pollfd state{.fd = fd, .events = POLLIN, .revents = 0};
+    if (::poll(&state, 1, 0) > 0) break;
+    if (std::chrono::steady_clock::now() >= end) {
+      throw InputError(
+          fmt::format("cannot read {}: it is a pipe, and nobody has written to it for {} seconds",
+                      path.string(), kWriterPatience.count()));
+    }
+    std::this_thread::sleep_for(kNap);
+  }
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+}
+
+std::string read_descriptor(int fd, const std::filesystem::path& path, std::uint64_t most,
+                            bool is_opened_here) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) fail_on("read", path, errno);
+  if (S_ISDIR(info.st_mode)) fail_on("read", path, EISDIR);
+  if (!has_an_end(fd, info)) {
+    throw InputError(fmt::format("cannot read {}: it is a device, expected a file or a pipe", path.string()));
+  }
+  const auto require_room = [&](std::uint64_t bytes) {
+    if (bytes <= most) return;
+    throw InputError(
+        fmt::format("cannot read {}: it has more than {} MiB{}", path.string(), most >> 20U,
+                    S_ISREG(info.st_mode) ? "" : "; save it to a file, which is not held in memory"));
+  };
+  std::string text;
+  if (S_ISREG(info.st_mode)) require_room(static_cast<std::uint64_t>(info.st_size));
+  if (S_ISFIFO(info.st_mode) && is_opened_here) wait_for_writer(fd, path, text);
+  while (true) {
+    const ssize_t n = read_more(fd, text);
+    if (n < 0) fail_on("read", path, errno);
+    require_room(text.size());
+    if (n == 0) return text;
+  }
+}
+
+}  // namespace
+
+std::string read_text(const std::filesystem::path& path, std::uint64_t most) {
+  if (path == "-") return read_descriptor(STDIN_FILENO, "standard input", most, false);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (file.get() < 0) fail_on("open", path, errno);
+  if (::isatty(file.get()) != 0) ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
+  return read_descriptor(file.get(), path, most, true);
+}
+
+bool is_stream(const std::filesystem::path& path) {
+  if (path == "-") return true;
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) return false;
+  return !S_ISREG(info.st_mode) || info.st_size == 0;
+}
+
+TextInput::TextInput(const std::filesystem::path& path) {
+  if (is_stream(path)) {
+    read_ = read_text(path);
+  } else {
+    file_.emplace(path);
+  }
+}
+
+}  // namespace rooflm::core

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Faults by schedule: the process is killed at each write, fsync and rename of checkpoints, prepared data and
+records; the disk is full from each write on; reads and writes are short, interrupted, or fail.
+
+Usage: test_faults.py BINARY FAULT_INJECTOR_LIBRARY [unittest options]. FAULT_EVERY=n tries every n-th place (5);
+1 takes some minutes."""
+
+import errno
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+from training_runs import TINY, TrainingRuns, numbers_of, words
+
+EVERY = int(os.environ.get("FAULT_EVERY", "5"))
+CHANGES = "write,fsync,truncate,rename,unlink,mkdir,symlink"
+MODEL = ["--model", "tiny", "--layers", "1", "--d-model", "32", "--heads", "2", "--d-ff", "64", "--vocab", "256",
+         "--batch", "1", "--seq", "16", "--threads", "1"]
+
+
+class Faults(TrainingRuns):
+    library = ""
+
+    @classmethod
+    def setUpClass(cls):
+        if b"__asan_init" in pathlib.Path(cls.binary).read_bytes():
+            raise unittest.SkipTest("AddressSanitizer must come first, so nothing else can be preloaded")
+        super().setUpClass()
+        cls.tried = 0
+
+    @classmethod
+    def tearDownClass(cls):
+        print(f"{cls.tried} faults", file=sys.stderr)
+        super().tearDownClass()
+
+    def setUp(self):
+        super().setUp()
+        self.place = self.folder / "place"
+        self.place.mkdir()
+        self.out = self.place / "out"
+        self.book = self.folder / "book.txt"
+        self.book.write_text(words(200, 1))
+
+    def run_with(self, act, at, calls, command):
+        environment = {**os.environ, "LD_PRELOAD": self.library, "FAULT_PATH": str(self.place), "FAULT_CALLS": calls,
+                       "FAULT_DO": str(act), "FAULT_AT": str(at), "FAULT_COUNT": str(self.folder / "count")}
+        return self.run_rooflm(*command, env=environment)
+
+    def fresh(self, prepare):
+        shutil.rmtree(self.place)
+        self.place.mkdir()
+        prepare()
+
+    def each(self, act, calls, prepare, command, is_harmless=False):
+        """For each place of the schedule: `prepare`, then `command` with the fault there; yields its result. It fails
+        unless some of the faults are harmless."""
+        self.fresh(prepare)
+        result = self.run_with("", 0, calls, command)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        count = int((self.folder / "count").read_text())
+        self.assertGreater(count, 0)
+        for at in range(1, count + 1, EVERY):
+            self.fresh(prepare)
+            result = self.run_with(act, at, calls, command)
+            type(self).tried += 1
+            if act == "kill" and result.returncode == 0:
+                return  # it made fewer calls than before: the clock decides when a record is written
+            expected = [-signal.SIGKILL if act == "kill" else 3] + [0] * is_harmless
+            self.assertIn(result.returncode, expected, f"{act} at {at} of {count}: {result.stderr}")
+            try:
+                yield result
+            except GeneratorExit:
+                print(f"{self.id()}: {act} at {at} of {count}: {result.stderr}", file=sys.stderr)
+                raise
+
+    def left(self):
+        return [path for path in self.place.rglob("*") if path.name.endswith((".tmp", ".new", ".rooflm-tmp", "-wal", "-shm",
+                                                                              "-journal")) or path.name == ".rooflm-prepare"]
+
+    # Training
+
+    def training(self):
+        """The command, and what it leads to."""
+        command = ["train", "--data", self.data, "--out", self.out, *TINY, "--steps", 3, "--checkpoint-every", 1, "--keep", 1,
+                   "--resume"]
+        self.fresh(lambda: None)
+        self.ok(*command)
+        return command, numbers_of(self.out / "log.jsonl"), self.weights()
+
+    def weights(self):
+        return [(self.out / "latest" / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
+
+    def check_resumes(self, command, log, weights):
+        for checkpoint in self.checkpoints():
+            if checkpoint.name[11:].isdigit():
+                self.ok("eval", "--model", checkpoint, "--data", self.data, "--batch", 1, "--seq", 16, "--batches", 1)
+        self.ok(*command)
+        self.assertEqual(numbers_of(self.out / "log.jsonl"), log)
+        self.assertEqual(self.weights(), weights)
+        self.assertEqual(self.left(), [])
+
+    def test_training_killed_at_each_change(self):
+        command, log, weights = self.training()
+        for _ in self.each("kill", CHANGES, lambda: None, command):
+            self.check_resumes(command, log, weights)
+
+    def test_training_on_a_disk_that_is_full_from_each_write_on(self):
+        command, log, weights = self.training()
+        for result in self.each(f"{errno.ENOSPC}+", "write", lambda: None, command):
+            self.assertIn("No space left on device", result.stderr)
+            self.assertEqual(self.left(), [])
+            self.check_resumes(command, log, weights)
+
+    def test_training_whose_renames_fail(self):
+        command, log, weights = self.training()
+        for result in self.each(errno.ENOSPC, "rename", lambda: None, command, is_harmless=True):
+            if result.returncode != 0:  # an old checkpoint may stay
+                self.assertIn("No space left on device", result.stderr)
+            self.assertEqual(self.left(), [])
+            self.check_resumes(command, log, weights)
+
+    def test_short_and_interrupted_calls_change_nothing(self):
+        command, log, weights = self.training()
+        for act in ("half", "eintr"):
+            self.fresh(lambda: shutil.copytree(self.data, self.place / "data"))
+            moved = [self.place / "data" if part == self.data else part for part in command]
+            result = self.run_with(act, 1, "read,write,fsync", moved)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(numbers_of(self.out / "log.jsonl"), log)
+            self.assertEqual(self.weights(), weights)
+            record = self.place / "r.rooflm"
+            bench = ["bench", *MODEL, "--device", "null", "-o", record]
+            self.assertEqual(self.run_with(act, 1, "read,write", bench).returncode, 0)
+            self.ok("report", record, "--view", "overview")
+
+    def test_errors_of_reading_are_named(self):
+        data = self.place / "data"
+        command = ["train", "--data", data, "--out", self.out, *TINY, "--steps", 2]
+        codes = set()
+        # What is read ahead may not be needed any more.
+        for result in self.each(errno.EIO, "read", lambda: shutil.copytree(self.data, data), command, is_harmless=True):
+            codes.add(result.returncode)
+            if result.returncode != 0:
+                self.assertRegex(result.stderr, "cannot read .*bin: Input/output error")
+        self.assertIn(3, codes)
+
+    # Prepared data
+
+    def contents(self, folder):
+        return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+    def preparing(self):
+        old, new = self.folder / "old", self.folder / "new"
+        self.ok("data", "prepare", self.book, "-o", old, "--vocab", 290, "--shard-tokens", 900)
+        data = self.place / "data"
+        command = ["data", "prepare", self.book, "-o", data, "--vocab", 300, "--overwrite", "--shard-tokens", 1500]
+        self.ok(*command)
+        shutil.copytree(data, new)
+        return data, command, lambda: shutil.copytree(old, data), self.contents(old), self.contents(new)
+
+    def test_preparing_killed_at_each_change(self):
+        data, command, prepare, old, new = self.preparing()
+        for before in (prepare, lambda: None):
+            for _ in self.each("kill", CHANGES, before, command):
+                now = self.contents(data) if data.exists() else {}
+                if "meta.json" in now:
+                    self.assertIn(now, (old, new))
+                    self.ok("data", "info", data)
+                self.ok(*command)
+                self.assertEqual(self.contents(data), new)
+                self.assertEqual(self.left(), [])
+
+    def test_preparing_with_a_full_disk_leaves_the_old(self):
+        data, command, prepare, old, _ = self.preparing()
+        for act, calls in ((f"{errno.ENOSPC}+", "write"), (errno.ENOSPC, "rename")):
+            for result in self.each(act, calls, prepare, command):
+                self.assertIn("No space left on device", result.stderr)
+                self.assertEqual(self.contents(data), old)
+                self.assertEqual(self.left(), [])
+
+    def test_a_tokenizer_is_there_whole_or_not_at_all(self):
+        path = self.place / "t.json"
+        command = ["data", "train-tokenizer", self.book, "-o", path, "--vocab", 300, "--overwrite"]
+        self.ok(*command)
+        new = path.read_bytes()
+        for act, calls in (("kill", CHANGES), (f"{errno.ENOSPC}+", "write"), (errno.EIO, "write"), (errno.ENOSPC, "rename")):
+            for _ in self.each(act, calls, lambda: path.write_text("old"), command):
+                self.assertIn(path.read_bytes(), (b"old", new))
+                if act != "kill":
+                    self.assertEqual(self.left(), [])
+                self.ok(*command)
+                self.assertEqual((path.read_bytes(), self.left()), (new, []))
+
+    # Records
+
+    def test_records_killed_at_each_change(self):
+        path = self.place / "r.rooflm"
+        old = self.folder / "old.rooflm"
+        bench = ["bench", *MODEL, "--device", "null", "-o"]
+        self.ok(*bench, old)
+        for replaces, before in ((True, lambda: shutil.copy(old, path)), (False, lambda: None)):
+            for _ in self.each("kill", CHANGES, before, [*bench, path, "--overwrite"]):
+                if replaces or path.exists():
+                    result = self.run_rooflm("report", path, "--view", "overview")
+                    is_young = not replaces and "being created" in result.stderr
+                    self.assertTrue(result.returncode == 0 or is_young, result.stderr)
+                self.ok(*bench, path, "--overwrite")
+                self.ok("verify", path)
+                self.assertEqual(self.left(), [])
+
+    def test_records_on_a_full_disk(self):
+        path = self.place / "r.rooflm"
+        old = self.folder / "old.rooflm"
+        bench = ["bench", *MODEL, "--device", "null", "-o"]
+        self.ok(*bench, old)
+        for result in self.each(f"{errno.ENOSPC}+", "write", lambda: shutil.copy(old, path), [*bench, path, "--overwrite"]):
+            self.assertRegex(result.stderr, "No space left on device|full")
+            self.assertEqual(path.read_bytes(), old.read_bytes())
+            self.ok(*bench, path, "--overwrite")
+            self.assertEqual(self.left(), [])
+
+
+if __name__ == "__main__":
+    TrainingRuns.binary = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    Faults.library = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()
