@@ -22,7 +22,8 @@ function(rooflm_room name)
   file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")  # of an executable: a test that links the room has its own
   add_library(rooflm_${name} STATIC ${sources} ${arg_EXTRA})
-  if("OpenMP::OpenMP_CXX" IN_LIST arg_PRIVATE)
+  if(name MATCHES "^backend_")  # flags of their own
+  elseif("OpenMP::OpenMP_CXX" IN_LIST arg_PRIVATE)
     target_precompile_headers(rooflm_${name} REUSE_FROM rooflm_precompiled_openmp)
   else()
     target_precompile_headers(rooflm_${name} REUSE_FROM rooflm_precompiled_plain)
