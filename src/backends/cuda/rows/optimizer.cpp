@@ -37,7 +37,8 @@ bool is_gradient(const OpView& v, std::size_t input) {
 bool fits(const OpView& v) {
   constexpr std::int64_t kPlaneUnit = 8;
   const program::UpdateOperands at(v.op);
-  if (!v.inputs_are({at.kHyper, at.kNorm}, DType::f32)) return false;
+  if (!v.inputs_are({program::UpdateOperands::kHyper, program::UpdateOperands::kNorm}, DType::f32))
+    return false;
   for (std::size_t i = 0; i < at.count(); ++i) {
     const program::Tensor& weight = v.in(at.weight_in(i));
     if (weight.dtype != DType::f32 || !is_gradient(v, at.gradient_in(i))) return false;
