@@ -20,6 +20,9 @@
 namespace rooflm::report {
 namespace {
 
+/// Of all runs together, beyond one step of each: about a megabyte of the page.
+constexpr std::size_t kMostTimelineEvents = 60'000;
+
 Json json_environment(const RecordSet& set) {
   Json all = Json::array();
   for (std::size_t i = 0; i < set.files.size(); ++i) {
@@ -199,7 +202,8 @@ std::string make_document(const RecordSet& set, const Comparison* comparison) {
                    {"environment", json_environment(set)},
                    {"ceilings", json_ceilings(set)}};
   Json runs = Json::array();
-  for (std::size_t i = 0; i < set.runs.size(); ++i) runs.push_back(json_run(set.runs[i], i));
+  const std::size_t most_events = kMostTimelineEvents / std::max<std::size_t>(1, set.runs.size());
+  for (std::size_t i = 0; i < set.runs.size(); ++i) runs.push_back(json_run(set.runs[i], i, most_events));
   document["runs"] = std::move(runs);
   document["advice"] = json_advice(set);
   document["method"] = method_sentences(set);

@@ -176,7 +176,7 @@ Json json_samples(const RunData& run) {
 
 }  // namespace
 
-Json json_run(const RunData& run, std::size_t id) {
+Json json_run(const RunData& run, std::size_t id, std::size_t most_events) {
   return {{"id", id},
           {"label", run.run.label},
           {"file", run.file},
@@ -194,7 +194,8 @@ Json json_run(const RunData& run, std::size_t id) {
           {"roofs", json_roofs(run)},
           {"ops", json_ops(run)},
           {"scopes", {{"layers", json_scopes(run, false)}, {"merged", json_scopes(run, true)}}},
-          {"memory", json_memory(run)}};
+          {"memory", json_memory(run)},
+          {"timeline", json_timeline(run, most_events)}};
 }
 
 }  // namespace rooflm::report

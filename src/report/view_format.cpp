@@ -8,28 +8,11 @@
 
 #include "core/printable.h"
 #include "report/json_parts.h"
+#include "report/packed.h"
 #include "report/svg.h"
 
 namespace rooflm::report {
 namespace {
-
-/// RFC 4648, with padding.
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  constexpr std::size_t kGroup = 3;
-  std::string out;
-  for (std::size_t i = 0; i < bytes.size(); i += kGroup) {
-    std::uint32_t bits = 0;
-    const std::size_t count = std::min(kGroup, bytes.size() - i);
-    for (std::size_t k = 0; k < kGroup; ++k) {
-      bits = bits << 8U | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0U);
-    }
-    for (std::size_t k = 0; k <= kGroup; ++k) {
-      out += k <= count ? kLetters[bits >> (18U - 6U * k) & 63U] : '=';
-    }
-  }
-  return out;
-}
 
 /// Titles and notes hold names of the record; what a terminal would obey in them becomes escapes.
 std::string format_text(std::span<const View> views, bool is_markdown, const ChartLink& link) {

@@ -129,6 +129,26 @@ export interface Memory {
   tensors: Columnar;
 }
 
+/** Events on lanes. Columns are packed integers (timeline/packed.ts); times are nanoseconds. */
+export interface Timeline {
+  /** "activities", or "ops" where the record has none. */
+  source: string;
+  notes: string[];
+  steps: { step: number; kind: string; start_ns: number; end_ns: number }[];
+  /** Of `steps`: the one nearest to the median. */
+  shown: number;
+  /** kind: "range", "device", "link", "host". */
+  lanes: { name: string; kind: string; device: string }[];
+  /** work: such an event keeps a device busy. */
+  names: { kind: string; text: string; work: boolean }[];
+  classes: string[];
+  /** Grid, block, registers, ... of kernels, each once. */
+  launches: Record<string, unknown>[];
+  events: { count: number; columns: Record<string, string> };
+  /** What was in use meanwhile: a value is a whole number of steps and holds until the next. */
+  series: { name: string; device: string; unit: string; step: number; count: number; time_ns: string; value: string }[];
+}
+
 export interface Run {
   id: number;
   label: string;
@@ -150,6 +170,7 @@ export interface Run {
   /** Trees of scopes, parents before children: each layer by itself, and all layers together. */
   scopes: { layers: Columnar; merged: Columnar };
   memory: Memory | null;
+  timeline: Timeline | null;
 }
 
 export interface Ceiling {

@@ -1,7 +1,7 @@
 // Reads the document: what is no report at all is refused with one sentence, missing parts become empty and are said.
 import type {
   Advice, Axis, Block, Ceiling, Columnar, Comparison, ComparisonRow, Fact, Figures, GenericChart, GenericTable, Kernel, Memory, Phase,
-  ReportDocument, Roof, RoofLine, RoofLines, Run, Summary,
+  ReportDocument, Roof, RoofLine, RoofLines, Run, Summary, Timeline,
 } from './document';
 
 const kSchema = 1;
@@ -108,6 +108,27 @@ class Reader {
     };
   }
 
+  /** Lists and texts of the right types; what the packed columns hold is checked where they are unpacked. */
+  private timeline(value: unknown, where: string): Timeline | null {
+    if (!isObject(value)) return null;
+    const events = objectOf(value.events);
+    const columns = Object.fromEntries(Object.entries(events).filter((entry): entry is [string, string] => typeof entry[1] === 'string'));
+    const count = (row: Json): number => Math.max(0, numberOf(row.count) ?? 0);
+    return {
+      source: textOf(value.source), notes: Array.isArray(value.notes) ? value.notes.map(textOf).filter((note) => note !== '') : [],
+      steps: this.list(value, 'steps', `${where}, timeline`).map((step) => ({
+        step: numberOf(step.step) ?? 0, kind: textOf(step.kind), start_ns: numberOf(step.start_ns) ?? 0, end_ns: numberOf(step.end_ns) ?? 0 })),
+      shown: numberOf(value.shown) ?? 0,
+      lanes: this.list(value, 'lanes', `${where}, timeline`).map((lane) => ({ name: textOf(lane.name), kind: textOf(lane.kind), device: textOf(lane.device) })),
+      names: this.list(value, 'names', `${where}, timeline`).map((name) => ({ kind: textOf(name.kind), text: textOf(name.text), work: name.work === true })),
+      classes: Array.isArray(value.classes) ? value.classes.map(textOf) : [],
+      launches: objectsOf(value.launches), events: { count: count(events), columns },
+      series: this.list(value, 'series', `${where}, timeline`).map((series) => ({
+        name: textOf(series.name), device: textOf(series.device), unit: textOf(series.unit), step: numberOf(series.step) ?? 1, count: count(series),
+        time_ns: textOf(series.time_ns), value: textOf(series.value) })),
+    };
+  }
+
   private scopes(value: Json, key: string, where: string): Columnar {
     return this.columnar(objectOf(value.scopes)[key], `${where}, scopes`, ['parent', 'name', 'ops']);
   }
@@ -141,7 +162,7 @@ class Reader {
       roofs: this.roofLines(objectOf(value.roofs), label),
       ops: this.columnar(value.ops, `${label}, ops`, ['op', 'kind', 'phase', 'scope']),
       scopes: { layers: this.scopes(value, 'layers', label), merged: this.scopes(value, 'merged', label) },
-      memory: this.memory(value.memory, label),
+      memory: this.memory(value.memory, label), timeline: this.timeline(value.timeline, label),
     };
   }
 

@@ -1,0 +1,97 @@
+// The timeline of a run, as a part of the document.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "report/document_run.h"
+#include "report/packed.h"
+#include "report/timeline.h"
+
+namespace rooflm::report {
+namespace {
+
+/// One packed column: `get` of every event.
+template <class Get>
+std::string column_of(const std::vector<TimelineEvent>& events, const Get& get) {
+  std::vector<std::int64_t> values;
+  values.reserve(events.size());
+  for (const TimelineEvent& event : events) values.push_back(static_cast<std::int64_t>(get(event)));
+  return pack(values);
+}
+
+/// -1 where there is none.
+template <class Number>
+std::int64_t or_none(const std::optional<Number>& value) {
+  return value ? static_cast<std::int64_t>(*value) : -1;
+}
+
+Json json_events(const std::vector<TimelineEvent>& events) {
+  const auto column = [&](const auto& get) { return column_of(events, get); };
+  return {{"count", events.size()},
+          {"start_ns", column([](const TimelineEvent& event) { return event.start_ns; })},
+          {"ns", column([](const TimelineEvent& event) { return event.end_ns - event.start_ns; })},
+          {"lane", column([](const TimelineEvent& event) { return event.lane; })},
+          {"name", column([](const TimelineEvent& event) { return event.name; })},
+          {"class", column([](const TimelineEvent& event) { return event.event_class; })},
+          {"op", column([](const TimelineEvent& event) { return or_none(event.op); })},
+          {"launch", column([](const TimelineEvent& event) { return or_none(event.launch); })},
+          {"cause", column([](const TimelineEvent& event) { return or_none(event.cause); })},
+          {"bytes", column([](const TimelineEvent& event) { return event.bytes; })}};
+}
+
+/// The unit in which the largest value has about six digits: a power of ten, 1 for whole numbers such as
+/// bytes.
+double step_of(const TimelineSeries& series) {
+  constexpr int kDigits = 6;
+  double largest = 0;
+  bool is_whole = true;
+  for (const double value : series.value) {
+    largest = std::max(largest, std::abs(value));
+    is_whole = is_whole && value == std::round(value);
+  }
+  if (is_whole || largest == 0) return 1;
+  return std::pow(10.0, std::floor(std::log10(largest)) + 1 - kDigits);
+}
+
+Json json_series(const TimelineSeries& series) {
+  const double step = step_of(series);
+  std::vector<std::int64_t> values;
+  values.reserve(series.value.size());
+  for (const double value : series.value) values.push_back(std::llround(value / step));
+  return {{"name", series.name},  {"device", series.device},      {"unit", series.unit},
+          {"step", step},         {"count", series.value.size()}, {"time_ns", pack(series.time_ns)},
+          {"value", pack(values)}};
+}
+
+}  // namespace
+
+Json json_timeline(const RunData& run, std::size_t most_events) {
+  const Timeline timeline = timeline_of(run, most_events);
+  if (timeline.events.empty()) return nullptr;
+  Json steps = Json::array();
+  for (const TimelineStep& step : timeline.steps) {
+    steps.push_back(
+        {{"step", step.step}, {"kind", step.kind}, {"start_ns", step.start_ns}, {"end_ns", step.end_ns}});
+  }
+  Json lanes = Json::array();
+  for (const TimelineLane& lane : timeline.lanes) {
+    lanes.push_back({{"name", lane.name}, {"kind", lane.kind}, {"device", lane.device}});
+  }
+  Json names = Json::array();
+  for (const TimelineName& name : timeline.names)
+    names.push_back({{"kind", name.kind}, {"text", name.text}, {"work", is_work(name.kind)}});
+  Json launches = Json::array();
+  for (const std::string& launch : timeline.launches) launches.push_back(Json::parse(launch));
+  Json series = Json::array();
+  for (const TimelineSeries& one : timeline.series) series.push_back(json_series(one));
+  return {{"source", timeline.source},       {"notes", timeline.notes},
+          {"origin_ns", timeline.origin_ns}, {"steps", std::move(steps)},
+          {"shown", timeline.shown},         {"lanes", std::move(lanes)},
+          {"names", std::move(names)},       {"classes", timeline.classes},
+          {"launches", std::move(launches)}, {"events", json_events(timeline.events)},
+          {"series", std::move(series)}};
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,316 @@
+// What ran when: the events of a run on their lanes.
+#include "report/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "core/statistics.h"
+#include "report/kernels.h"
+#include "report/timeline_builder.h"
+
+namespace rooflm::report {
+namespace {
+
+constexpr std::size_t kMostSteps = 16;
+/// Of a program without steps, or of one step that is longer than any step should be.
+constexpr std::size_t kMostActivities = 400'000;
+
+bool is_among(std::string_view kind, std::initializer_list<std::string_view> kinds) {
+  return std::ranges::find(kinds, kind) != kinds.end();
+}
+
+int rank_of(const TimelineLane& lane) {
+  if (lane.kind == "range") return 0;
+  if (lane.kind == "device") return 1;
+  return lane.kind == "link" ? 2 : 3;
+}
+
+}  // namespace
+
+bool is_work(std::string_view kind) {
+  return is_among(kind, {"kernel", "copy", "memset", "collective", "op"});
+}
+
+std::string class_of_event(std::string_view kind, const record::Op* op) {
+  if (is_among(kind, {"copy", "memset"})) return "copy";
+  if (!is_among(kind, {"kernel", "op"})) return std::string(kind);
+  return op == nullptr || op->op_class.empty() ? "unknown" : op->op_class;
+}
+
+void TimelineBuilder::Span::include(std::int64_t start, std::int64_t end) {
+  start_ns = events == 0 ? start : std::min(start_ns, start);
+  end_ns = events == 0 ? end : std::max(end_ns, end);
+  ++events;
+}
+
+std::size_t TimelineBuilder::name_of(const std::string& kind, const std::string& text) {
+  const auto [entry, is_new] = names_.try_emplace({kind, text}, timeline_.names.size());
+  if (is_new) timeline_.names.push_back({.kind = kind, .text = text});
+  return entry->second;
+}
+
+std::size_t TimelineBuilder::class_of(const std::string& name) {
+  const auto [entry, is_new] = classes_.try_emplace(name, timeline_.classes.size());
+  if (is_new) timeline_.classes.push_back(name);
+  return entry->second;
+}
+
+/// The node of a graph says nothing about the launch and differs from kernel to kernel.
+std::optional<std::size_t> TimelineBuilder::launch_of(const std::string& extra) {
+  if (extra.empty()) return std::nullopt;
+  auto json = nlohmann::ordered_json::parse(extra, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  json.erase("node");
+  if (json.empty()) return std::nullopt;
+  const std::string text = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const auto [entry, is_new] = launches_.try_emplace(text, timeline_.launches.size());
+  if (is_new) timeline_.launches.push_back(text);
+  return entry->second;
+}
+
+std::size_t TimelineBuilder::lane_of(const TimelineLane& lane) {
+  for (std::size_t i = 0; i < timeline_.lanes.size(); ++i) {
+    const TimelineLane& other = timeline_.lanes[i];
+    if (std::tie(other.name, other.kind, other.device) == std::tie(lane.name, lane.kind, lane.device))
+      return i;
+  }
+  timeline_.lanes.push_back(lane);
+  return timeline_.lanes.size() - 1;
+}
+
+std::optional<std::size_t> TimelineBuilder::step_place(std::int64_t step) const {
+  const auto found = std::ranges::find(timeline_.steps, step, &TimelineStep::step);
+  if (found == timeline_.steps.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - timeline_.steps.begin());
+}
+
+const record::Op* TimelineBuilder::op_of(const std::optional<std::int64_t>& op) const {
+  const TimedOp* found = op ? run_.find_op(*op) : nullptr;
+  return found == nullptr ? nullptr : &found->op;
+}
+
+/// The step nearest to the median first, then the fastest and the slowest, then the others as they ran.
+void TimelineBuilder::choose_steps(const std::map<std::int64_t, Span>& spans) {
+  if (spans.empty()) return;
+  std::vector<std::pair<std::int64_t, Span>> steps(spans.begin(), spans.end());
+  const auto length = [](const auto& step) { return step.second.end_ns - step.second.start_ns; };
+  std::vector<double> lengths;
+  for (const auto& step : steps) lengths.push_back(static_cast<double>(length(step)));
+  const double median = core::median(lengths);
+  const auto middle = std::ranges::min_element(
+      steps, {}, [&](const auto& step) { return std::abs(static_cast<double>(length(step)) - median); });
+  const std::int64_t shown = middle->first;
+  std::iter_swap(steps.begin(), middle);
+  if (steps.size() > 2) {
+    std::iter_swap(steps.begin() + 1, std::ranges::min_element(steps.begin() + 1, steps.end(), {}, length));
+    std::iter_swap(steps.begin() + 2, std::ranges::max_element(steps.begin() + 2, steps.end(), {}, length));
+    std::ranges::sort(steps.begin() + 3, steps.end(), {}, [](const auto& step) { return step.first; });
+  }
+  std::size_t events = 0;
+  for (const auto& [step, span] : steps) {
+    if (!timeline_.steps.empty() && events + span.events > most_events_) continue;
+    if (timeline_.steps.size() == kMostSteps) break;
+    events += span.events;
+    const auto sample = std::ranges::find(run_.samples, step, &record::Sample::step);
+    timeline_.steps.push_back({.step = step,
+                               .kind = sample == run_.samples.end() ? "" : sample->kind,
+                               .start_ns = span.start_ns,
+                               .end_ns = span.end_ns});
+  }
+  std::ranges::sort(timeline_.steps, {}, &TimelineStep::step);
+  timeline_.shown = *step_place(shown);
+  if (timeline_.steps.size() < steps.size()) {
+    timeline_.notes.push_back(
+        fmt::format("{} of {} observed steps are here: the one nearest to the median, the fastest, "
+                    "the slowest, then others as they ran.",
+                    timeline_.steps.size(), steps.size()));
+  }
+}
+
+void TimelineBuilder::add_activity(const record::Activity& activity,
+                                   const std::map<std::int64_t, const record::ActivityName*>& names) {
+  const auto name = names.find(activity.name);
+  const std::string kind = name == names.end() ? "unknown" : name->second->kind;
+  TimelineEvent event;
+  event.start_ns = activity.start_ns;
+  event.end_ns = std::max(activity.start_ns, activity.end_ns);
+  const auto [lane, is_new] = lanes_.try_emplace(activity.lane, 0);
+  if (is_new) {
+    const auto known = std::ranges::find(run_.lanes, activity.lane, &record::Lane::lane);
+    TimelineLane made{.name = "lane " + std::to_string(activity.lane), .kind = "device"};
+    if (known != run_.lanes.end()) {
+      made = {.name = known->name.empty() ? made.name : known->name,
+              .kind = known->kind,
+              .device = known->device};
+    }
+    lane->second = lane_of(made);
+  }
+  event.lane = lane->second;
+  event.name = name_of(kind, name == names.end() ? "unknown" : name->second->text);
+  event.event_class = class_of(class_of_event(kind, op_of(activity.op)));
+  if (activity.step) event.step = step_place(*activity.step);
+  event.op = activity.op;
+  event.launch = launch_of(activity.extra);
+  event.bytes = activity.bytes.value_or(0);
+  drafts_.push_back({event, activity.correlation});
+}
+
+void TimelineBuilder::take_activities() {
+  timeline_.source = "activities";
+  std::map<std::int64_t, Span> spans;
+  for (const record::Activity& activity : run_.activities) {
+    if (activity.step) spans[*activity.step].include(activity.start_ns, activity.end_ns);
+  }
+  choose_steps(spans);
+  std::set<std::int64_t> started;  // correlations of what ran in a chosen step
+  for (const record::Activity& activity : run_.activities) {
+    if (activity.step && activity.correlation && step_place(*activity.step))
+      started.insert(*activity.correlation);
+  }
+  // What has no step (a call of the host, a range around everything) is of those in which it ran or which it
+  // started.
+  const auto is_here = [&](const record::Activity& activity) {
+    if (timeline_.steps.empty()) return true;
+    if (activity.step) return step_place(*activity.step).has_value();
+    if (activity.correlation && started.contains(*activity.correlation)) return true;
+    return std::ranges::any_of(timeline_.steps, [&](const TimelineStep& step) {
+      return activity.start_ns <= step.end_ns && activity.end_ns >= step.start_ns;
+    });
+  };
+  std::vector<const record::Activity*> here;
+  for (const record::Activity& activity : run_.activities) {
+    if (is_here(activity)) here.push_back(&activity);
+  }
+  if (here.size() > kMostActivities) {
+    std::ranges::stable_sort(here, {}, &record::Activity::start_ns);
+    timeline_.notes.push_back(
+        fmt::format("The first {} of {} activities are here.", kMostActivities, here.size()));
+    here.resize(kMostActivities);
+  }
+  std::map<std::int64_t, const record::ActivityName*> names;
+  for (const record::ActivityName& name : run_.activity_names) names[name.name] = &name;
+  for (const record::Activity* activity : here) add_activity(*activity, names);
+}
+
+/// One bar per execution of an op, on a lane per lane of the program.
+void TimelineBuilder::take_ops() {
+  timeline_.source = "ops";
+  std::map<std::int64_t, Span> spans;
+  for (const record::Event& event : run_.events) {
+    spans[event.step].include(event.start_ns, event.start_ns + event.device_ns);
+  }
+  choose_steps(spans);
+  const bool is_gpu = is_on_gpu(run_);
+  const std::string device = run_.setting("device").empty() ? "cpu" : run_.setting("device");
+  bool was_submitted = false;
+  std::map<std::size_t, std::int64_t> lane_end;
+  for (const record::Event& event : run_.events) {
+    const auto step = step_place(event.step);
+    if (!step) continue;
+    const record::Op* op = op_of(event.op);
+    const std::string lane = op == nullptr ? "compute" : op->lane;
+    TimelineEvent made;
+    made.lane =
+        lane_of({.name = lane == "compute" ? "ops" : "ops, " + lane, .kind = "device", .device = device});
+    made.start_ns = event.start_ns;
+    // A GPU that takes orders runs them one after the other, later than they were given.
+    if (is_gpu && event.wall_ns) {
+      was_submitted = true;
+      const auto end = lane_end.find(made.lane);
+      if (end != lane_end.end()) made.start_ns = std::max(made.start_ns, end->second);
+    }
+    made.end_ns = made.start_ns + event.device_ns;
+    lane_end[made.lane] = made.end_ns;
+    TimelineStep& whole = timeline_.steps[*step];
+    whole.end_ns = std::max(whole.end_ns, made.end_ns);
+    made.name = name_of("op", op == nullptr ? fmt::format("op {}", event.op) : kernel_name(*op));
+    made.event_class = class_of(class_of_event("op", op));
+    made.step = step;
+    made.op = event.op;
+    drafts_.push_back({made, std::nullopt});
+  }
+  timeline_.notes.emplace_back("The record holds no activities: each bar is one execution of an op.");
+  if (was_submitted) {
+    timeline_.notes.emplace_back(
+        "It says when ops were submitted and how long they ran: bars stand one after the other, each "
+        "no earlier than it was submitted.");
+  } else if (is_gpu) {
+    timeline_.notes.emplace_back(
+        "A bar reaches from the end of the op before it to its own end: gaps between kernels are in it.");
+  }
+}
+
+/// Ranges above devices, devices above hosts.
+void TimelineBuilder::order_lanes() {
+  std::vector<std::size_t> order(timeline_.lanes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::ranges::stable_sort(order, {}, [&](std::size_t lane) { return rank_of(timeline_.lanes[lane]); });
+  std::vector<TimelineLane> lanes;
+  std::vector<std::size_t> place(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    place[order[i]] = i;
+    lanes.push_back(timeline_.lanes[order[i]]);
+  }
+  timeline_.lanes = std::move(lanes);
+  for (Draft& draft : drafts_) draft.event.lane = place[draft.event.lane];
+}
+
+/// Time 0 is the start of the first event.
+void TimelineBuilder::set_origin() {
+  std::int64_t origin = std::numeric_limits<std::int64_t>::max();
+  for (const Draft& draft : drafts_) origin = std::min(origin, draft.event.start_ns);
+  timeline_.origin_ns = origin;
+  for (Draft& draft : drafts_) {
+    draft.event.start_ns -= origin;
+    draft.event.end_ns -= origin;
+  }
+  for (TimelineStep& step : timeline_.steps) {
+    step.start_ns -= origin;
+    step.end_ns -= origin;
+  }
+}
+
+void TimelineBuilder::finish_events() {
+  std::ranges::stable_sort(
+      drafts_, {}, [](const Draft& draft) { return std::pair(draft.event.start_ns, -draft.event.end_ns); });
+  std::map<std::int64_t, std::size_t> calls;  // by correlation
+  for (std::size_t i = 0; i < drafts_.size(); ++i) {
+    const Draft& draft = drafts_[i];
+    if (draft.correlation && timeline_.lanes[draft.event.lane].kind == "host")
+      calls.try_emplace(*draft.correlation, i);
+  }
+  timeline_.events.reserve(drafts_.size());
+  for (const Draft& draft : drafts_) {
+    TimelineEvent& event = timeline_.events.emplace_back(draft.event);
+    if (!draft.correlation || timeline_.lanes[event.lane].kind == "host") continue;
+    const auto call = calls.find(*draft.correlation);
+    if (call != calls.end()) event.cause = call->second;
+  }
+}
+
+Timeline TimelineBuilder::build() && {
+  if (!run_.activities.empty()) {
+    take_activities();
+  } else if (!run_.events.empty()) {
+    take_ops();
+  }
+  if (drafts_.empty()) return {};
+  add_ranges();
+  order_lanes();
+  set_origin();
+  finish_events();
+  add_memory();
+  return std::move(timeline_);
+}
+
+Timeline timeline_of(const RunData& run, std::size_t most_events) {
+  return TimelineBuilder(run, most_events).build();
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,67 @@
+// Builds a timeline. For the files timeline*.cpp only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/timeline.h"
+
+namespace rooflm::report {
+
+class TimelineBuilder {
+ public:
+  /// Borrows `run`.
+  TimelineBuilder(const RunData& run, std::size_t most_events) : run_(run), most_events_(most_events) {}
+
+  Timeline build() &&;
+
+ private:
+  struct Span {
+    std::int64_t start_ns = 0, end_ns = 0;
+    std::size_t events = 0;
+    void include(std::int64_t start, std::int64_t end);
+  };
+  /// An event before it has its place: times in the record's clock.
+  struct Draft {
+    TimelineEvent event;
+    std::optional<std::int64_t> correlation{};
+  };
+
+  void take_activities();
+  void add_activity(const record::Activity& activity,
+                    const std::map<std::int64_t, const record::ActivityName*>& names);
+  void take_ops();
+  void choose_steps(const std::map<std::int64_t, Span>& spans);
+  void add_ranges();
+  void add_ranges_of(std::size_t step, const std::string& op_lane, std::size_t lane);
+  void add_range(std::size_t lane, std::size_t step, const char* kind, const std::string& text,
+                 const std::string& of_class, std::int64_t start_ns, std::int64_t end_ns);
+  void order_lanes();
+  void set_origin();
+  void finish_events();
+  void add_memory();
+  void add_memory_of_steps();
+
+  std::size_t name_of(const std::string& kind, const std::string& text);
+  std::size_t class_of(const std::string& name);
+  std::optional<std::size_t> launch_of(const std::string& extra);
+  std::size_t lane_of(const TimelineLane& lane);
+  [[nodiscard]] std::optional<std::size_t> step_place(std::int64_t step) const;
+  [[nodiscard]] const record::Op* op_of(const std::optional<std::int64_t>& op) const;
+  [[nodiscard]] std::string lane_of_op(const TimelineEvent& event) const;
+
+  const RunData& run_;
+  std::size_t most_events_;
+  Timeline timeline_;
+  std::vector<Draft> drafts_;
+  std::map<std::pair<std::string, std::string>, std::size_t> names_;
+  std::map<std::string, std::size_t> classes_, launches_;
+  std::map<std::int64_t, std::size_t> lanes_;  ///< by the record's number
+};
+
+}  // namespace rooflm::report

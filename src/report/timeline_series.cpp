@@ -1,0 +1,106 @@
+// What was in use while events of a timeline ran: memory.
+#include <algorithm>
+#include <map>
+
+#include "report/timeline_builder.h"
+
+namespace rooflm::report {
+namespace {
+
+constexpr std::size_t kMostPoints = 50'000;
+
+/// At most about kMostPoints, of each stretch the highest and the last.
+void thin(TimelineSeries& series) {
+  const std::size_t width = series.value.size() * 2 / kMostPoints + 1;
+  if (width <= 2) return;
+  TimelineSeries thinned{.name = series.name, .device = series.device, .unit = series.unit};
+  for (std::size_t from = 0; from < series.value.size(); from += width) {
+    const std::size_t to = std::min(from + width, series.value.size());
+    const auto first = series.value.begin();
+    const auto highest = static_cast<std::size_t>(
+        std::max_element(first + static_cast<std::ptrdiff_t>(from), first + static_cast<std::ptrdiff_t>(to)) -
+        first);
+    const auto keep = [&](std::size_t i) {
+      thinned.time_ns.push_back(series.time_ns[i]);
+      thinned.value.push_back(series.value[i]);
+    };
+    if (highest != to - 1) keep(highest);
+    keep(to - 1);
+  }
+  series = std::move(thinned);
+}
+
+/// What is alive while an op runs and after it.
+struct OpMemory {
+  std::int64_t most_bytes = 0, last_bytes = 0;
+};
+
+std::map<std::int64_t, OpMemory> memory_of_ops(const std::vector<record::MemoryEvent>& events) {
+  std::map<std::int64_t, OpMemory> of_op;
+  for (const record::MemoryEvent& event : events) {
+    OpMemory& memory = of_op[event.op.value_or(-1)];
+    memory.most_bytes = std::max(memory.most_bytes, event.live_bytes);
+    memory.last_bytes = event.live_bytes;
+  }
+  return of_op;
+}
+
+}  // namespace
+
+/// Memory was followed op by op in one step, which every step repeats: what an op allocates counts from the
+/// start of its first kernel, what it frees until the end of its last.
+void TimelineBuilder::add_memory_of_steps() {
+  const std::map<std::int64_t, OpMemory> of_op = memory_of_ops(run_.memory_events);
+  TimelineSeries series{.name = "memory", .unit = "byte"};
+  for (std::size_t step = 0; step < timeline_.steps.size(); ++step) {
+    std::map<std::int64_t, Span> spans;  // of the ops of the step, in program order
+    for (const TimelineEvent& event : timeline_.events) {
+      if (event.step == step && !lane_of_op(event).empty())
+        spans[*event.op].include(event.start_ns, event.end_ns);
+    }
+    std::vector<std::pair<std::int64_t, double>> points;
+    const auto before = of_op.find(-1);
+    if (before != of_op.end()) {
+      points.emplace_back(timeline_.steps[step].start_ns, static_cast<double>(before->second.last_bytes));
+    }
+    std::int64_t now_ns = timeline_.steps[step].start_ns;
+    for (const auto& [op, memory] : of_op) {
+      const auto span = spans.find(op);
+      if (span == spans.end()) continue;
+      // Bytes are known in the order of the program: an op that ran beside later ones moves no point back.
+      now_ns = std::max(now_ns, span->second.start_ns);
+      points.emplace_back(now_ns, static_cast<double>(memory.most_bytes));
+      now_ns = std::max(now_ns, span->second.end_ns);
+      points.emplace_back(now_ns, static_cast<double>(memory.last_bytes));
+    }
+    for (const auto& [time_ns, value] : points) {
+      series.time_ns.push_back(time_ns);
+      series.value.push_back(value);
+    }
+  }
+  if (series.value.size() > timeline_.steps.size()) timeline_.series.push_back(std::move(series));
+}
+
+void TimelineBuilder::add_memory() {
+  const bool is_timed =
+      std::ranges::any_of(run_.memory_events, [](const auto& event) { return event.time_ns != 0; });
+  if (!is_timed) {
+    add_memory_of_steps();
+    return;
+  }
+  std::map<std::string, TimelineSeries> of_device;
+  for (const record::MemoryEvent& event : run_.memory_events) {
+    TimelineSeries& series = of_device[event.device];
+    series.time_ns.push_back(event.time_ns - timeline_.origin_ns);
+    series.value.push_back(static_cast<double>(event.live_bytes));
+  }
+  for (auto& [device, series] : of_device) {
+    series.name = "memory";
+    series.device = device;
+    series.unit = "byte";
+    thin(series);
+    timeline_.series.push_back(std::move(series));
+  }
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,69 @@
+// Where lanes and series stand in the picture: from top to bottom, with their names beside them or, on narrow screens, above.
+import type { Row, Series, TimelineModel } from './model';
+
+export interface Line {
+  row: Row;
+  /** Place among the rows of the model. */
+  place: number;
+  y: number;
+  height: number;
+}
+
+export interface Track {
+  y: number;
+  height: number;
+  label: string;
+  /** "range", "device", "link", "host" or "series". */
+  kind: string;
+  lines: Line[];
+  series: Series | null;
+}
+
+export interface Layout {
+  tracks: Track[];
+  /** Pixels left of time, for the names. */
+  gutter: number;
+  /** Height of a name that stands above its lane; 0 when it stands beside it. */
+  header: number;
+  height: number;
+}
+
+const kGutter = 150;
+const kHeader = 16;
+const kNarrow = 640;
+const kGap = 7;
+const kRowHeights: Record<string, number> = { range: 17, device: 20, link: 20, host: 15 };
+const kSeriesHeight = 44;
+
+const kTitles: Record<string, string> = {
+  memory: 'memory in use', power_w: 'power', sm_clock_hz: 'SM clock', memory_clock_hz: 'memory clock', temperature_c: 'temperature',
+  gpu_utilization: 'GPU utilisation', throttle: 'throttle reasons' };
+export const seriesTitle = (series: Series): string => `${kTitles[series.name] ?? series.name.replaceAll('_', ' ')}${series.device === '' ? '' : `, ${series.device}`}`;
+
+export function layOut(model: TimelineModel, width: number): Layout {
+  const narrow = width < kNarrow;
+  const header = narrow ? kHeader : 0;
+  const tracks: Track[] = [];
+  let y = 2;
+  const add = (track: Omit<Track, 'y'>): void => {
+    tracks.push({ ...track, y });
+    y += track.height + kGap;
+  };
+  model.data.lanes.forEach((lane, index) => {
+    const rows = model.rows.map((row, place) => ({ row, place })).filter(({ row }) => row.lane === index);
+    const height = kRowHeights[lane.kind] ?? kRowHeights.host!;
+    const lines = rows.map(({ row, place }, depth) => ({ row, place, y: y + header + depth * height, height: height - 1 }));
+    const label = lane.device !== '' && lane.kind !== 'host' ? `${lane.name}, ${lane.device}` : lane.name;
+    if (rows.length > 0) add({ height: header + rows.length * height, label, kind: lane.kind, lines, series: null });
+  });
+  for (const series of model.series) add({ height: header + kSeriesHeight, label: seriesTitle(series), kind: 'series', lines: [], series });
+  return { tracks, gutter: narrow ? 0 : kGutter, header, height: y };
+}
+
+/** The line at a height, and the nearest one where there is none; null without lines. */
+export function lineAt(layout: Layout, y: number, slack = 0): Line | null {
+  for (const track of layout.tracks) for (const line of track.lines) {
+    if (y >= line.y - slack && y < line.y + line.height + 1 + slack) return line;
+  }
+  return null;
+}

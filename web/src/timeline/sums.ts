@@ -1,0 +1,72 @@
+// What a span of time holds: time of each class, alone and beside others, and idle time. Nothing is counted twice.
+import type { TimelineModel } from './model';
+
+export interface ClassSum {
+  name: string;
+  events: number;
+  /** All durations together, cut at the ends of the span. */
+  total: number;
+  /** While nothing else ran on the device. */
+  alone: number;
+}
+
+/** Of one device: alone of all classes + shared + idle = observed. Nanoseconds. */
+export interface Sums {
+  device: string;
+  /** The part of the span that lies in steps; all of it where there are none. */
+  observed: number;
+  busy: number;
+  /** While two or more events ran at once. */
+  shared: number;
+  idle: number;
+  classes: ClassSum[];
+}
+
+/** Parts of [from, to] in which the device was watched. */
+function watched(model: TimelineModel, from: number, to: number): [number, number][] {
+  if (model.data.steps.length === 0) return [[from, to]];
+  return model.data.steps.map((step): [number, number] => [Math.max(from, step.start_ns), Math.min(to, step.end_ns)]).filter(([a, b]) => b > a);
+}
+
+function sumsOf(model: TimelineModel, device: string, spans: readonly [number, number][]): Sums {
+  const classes = model.data.classes.map((name): ClassSum => ({ name, events: 0, total: 0, alone: 0 }));
+  const sums: Sums = { device, observed: 0, busy: 0, shared: 0, idle: 0, classes: [] };
+  for (const [from, to] of spans) {
+    sums.observed += to - from;
+    let running: number[] = []; // events, few at a time
+    let now = from;
+    /** Gives the time from `now` to `until` to what runs. */
+    const advance = (until: number): void => {
+      while (now < until && running.length > 0) {
+        const next = running.reduce((least, event) => Math.min(least, model.end[event]!), until);
+        const length = next - now;
+        sums.busy += length;
+        if (running.length > 1) sums.shared += length;
+        else classes[model.cls[running[0]!]!]!.alone += length;
+        now = next;
+        running = running.filter((event) => model.end[event]! > now);
+      }
+      now = Math.max(now, until);
+    };
+    for (let i = 0; i < model.count && model.start[i]! < to; ++i) {
+      const [start, end] = [Math.max(from, model.start[i]!), Math.min(to, model.end[i]!)];
+      if (end <= start || !model.isWork(i) || model.data.lanes[model.lane[i]!]!.device !== device || model.cls[i]! < 0) continue;
+      const sum = classes[model.cls[i]!]!;
+      sum.events += 1;
+      sum.total += end - start;
+      advance(start);
+      running.push(i);
+    }
+    advance(to);
+  }
+  sums.idle = sums.observed - sums.busy;
+  sums.classes = classes.filter((sum) => sum.events > 0).sort((a, b) => b.total - a.total);
+  return sums;
+}
+
+/** Sums of each device with lanes of work, in the order of the lanes. */
+export function sumsIn(model: TimelineModel, from: number, to: number): Sums[] {
+  const spans = watched(model, from, to);
+  const devices = [...new Set(model.data.lanes.filter((lane) => lane.kind === 'device').map((lane) => lane.device))];
+  return devices.map((device) => sumsOf(model, device, spans));
+}
