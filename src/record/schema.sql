@@ -80,7 +80,7 @@ CREATE TABLE op (
   kind TEXT NOT NULL,               -- 'matmul', 'add_layernorm', ...
   class TEXT NOT NULL,              -- 'matmul', 'attention', 'elementwise', 'norm', 'softmax', 'loss', 'copy', 'optimizer'
   kernel TEXT NOT NULL,             -- what ran it: name of the kernel as a summary shows it
-  library TEXT NOT NULL DEFAULT '', -- whose kernel that is: 'cuBLASLt 12.8', 'oneDNN 3.1', 'own'
+  library TEXT NOT NULL DEFAULT '', -- whose kernel that is: 'cuBLASLt 12.8', 'oneDNN 3.1', 'rooflm'
   variant TEXT NOT NULL DEFAULT '', -- which of its algorithms: 'algo 66, tile 256x128, stages 4'
   workspace_bytes INTEGER NOT NULL DEFAULT 0, -- scratch memory that the kernel uses
   lane TEXT NOT NULL DEFAULT 'compute', -- 'background': it may run beside the ops after it, whatever their phase
@@ -153,6 +153,17 @@ CREATE TABLE counter (
   source TEXT NOT NULL,             -- 'perf_event', 'shapes'
   op INTEGER,
   activity INTEGER                  -- activity.id
+);
+
+-- What a device told of itself while a run went on, a few times a second. Added within schema 2: older records of it have
+-- none. No key and no index, as `event`.
+CREATE TABLE gauge (
+  run INTEGER NOT NULL,
+  device TEXT NOT NULL,             -- 'cuda:0'
+  name TEXT NOT NULL,               -- 'power_w', 'sm_clock_hz', 'memory_clock_hz', 'temperature_c', 'gpu_utilization', 'throttle'
+  time_ns INTEGER NOT NULL,
+  value REAL NOT NULL,
+  unit TEXT NOT NULL                -- 'W', 'Hz', 'C', 'share', 'bits' (NVML's reasons)
 );
 
 -- Tensors of the program. `offset` is the place in the arena, NULL outside it.
