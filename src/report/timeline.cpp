@@ -306,6 +306,7 @@ Timeline TimelineBuilder::build() && {
   set_origin();
   finish_events();
   add_memory();
+  add_gauges();
   return std::move(timeline_);
 }
 

@@ -46,6 +46,7 @@ class TimelineBuilder {
   void finish_events();
   void add_memory();
   void add_memory_of_steps();
+  void add_gauges();
 
   std::size_t name_of(const std::string& kind, const std::string& text);
   std::size_t class_of(const std::string& name);

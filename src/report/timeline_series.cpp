@@ -1,4 +1,4 @@
-// What was in use while events of a timeline ran: memory.
+// What was in use while events of a timeline ran: memory, power, clocks.
 #include <algorithm>
 #include <map>
 
@@ -98,6 +98,33 @@ void TimelineBuilder::add_memory() {
     series.name = "memory";
     series.device = device;
     series.unit = "byte";
+    thin(series);
+    timeline_.series.push_back(std::move(series));
+  }
+}
+
+/// One series per device and gauge, of the moments of the timeline and the last one before it. Times of ops alone are of
+/// another clock than those of gauges.
+void TimelineBuilder::add_gauges() {
+  if (timeline_.source != "activities") return;
+  std::int64_t end_ns = 0;
+  for (const TimelineEvent& event : timeline_.events) end_ns = std::max(end_ns, event.end_ns);
+  std::map<std::pair<std::string, std::string>, TimelineSeries> all;
+  for (const record::Gauge& gauge : run_.gauges) {
+    const std::int64_t time_ns = gauge.time_ns - timeline_.origin_ns;
+    if (time_ns > end_ns) continue;
+    TimelineSeries& series = all[{gauge.device, gauge.name}];
+    series.name = gauge.name;
+    series.device = gauge.device;
+    series.unit = gauge.unit;
+    if (time_ns <= 0) {
+      series.time_ns.clear();
+      series.value.clear();
+    }
+    series.time_ns.push_back(std::max<std::int64_t>(0, time_ns));
+    series.value.push_back(gauge.value);
+  }
+  for (auto& [key, series] : all) {
     thin(series);
     timeline_.series.push_back(std::move(series));
   }

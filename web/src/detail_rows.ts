@@ -11,14 +11,14 @@ export interface DetailRow {
   heading?: boolean;
 }
 
-const row = (name: string, value: string): DetailRow => ({ name, value });
-const heading = (name: string): DetailRow => ({ name, value: '', heading: true });
+export const row = (name: string, value: string): DetailRow => ({ name, value });
+export const heading = (name: string): DetailRow => ({ name, value: '', heading: true });
 
 export const rowElement = (detail: DetailRow): HTMLElement =>
   detail.heading ? h('tr', { class: 'heading' }, h('th', { colspan: 2, scope: 'colgroup' }, detail.name))
                  : h('tr', {}, h('th', { scope: 'row' }, detail.name), h('td', {}, detail.value));
 
-const known = (rows: readonly DetailRow[]): DetailRow[] => rows.filter((r) => r.heading === true || (r.value !== '' && r.value !== '–'));
+export const known = (rows: readonly DetailRow[]): DetailRow[] => rows.filter((r) => r.heading === true || (r.value !== '' && r.value !== '–'));
 
 export function opRows(ops: Ops, i: number): DetailRow[] {
   const text = (column: { codes: Uint32Array; names: string[] }): string => column.names[column.codes[i]!] ?? '';

@@ -36,6 +36,10 @@ export function choice<T extends string>(label: string, options: readonly (reado
   return h('div', { class: 'choice', role: 'group', 'aria-label': label }, ...buttons);
 }
 
+/** A button that stays in the background. */
+export const quietButton = (label: string, title: string, onclick: () => void): HTMLButtonElement =>
+  h('button', { type: 'button', class: 'quiet', title, 'aria-label': title, onclick }, label);
+
 /** A labelled drop-down list. */
 export function picker(label: string, options: readonly (readonly [string, string])[], first: string, choose: (value: string) => void): HTMLElement {
   const id = freshId('picker');

@@ -68,4 +68,4 @@ export function interval(low: number | null, high: number | null): string {
 }
 
 /** A plural: 1 op, 2 ops. */
-export const plural = (n: number, noun: string): string => `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
+export const plural = (n: number, noun: string, many = `${noun}s`): string => `${count(n)} ${n === 1 ? noun : many}`;

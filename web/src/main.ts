@@ -15,10 +15,12 @@ import { blockTable, ceilingTable, kernelTable, opTable } from './sections/op_ta
 import { overview } from './sections/overview';
 import { roofline } from './sections/roofline';
 import type { Context, Section } from './sections/section';
+import { timeline } from './sections/timeline';
+import { Selection } from './selection';
 import { disposeTables, printTables } from './table';
 import { chooseTheme, setPrinting, themeChoice } from './theme';
 
-const kSections: readonly Section[] = [overview, breakdown, roofline, opTable, blockTable, kernelTable, icicle, memory, compare, charts, tables,
+const kSections: readonly Section[] = [overview, timeline, breakdown, roofline, opTable, blockTable, kernelTable, icicle, memory, compare, charts, tables,
   ceilingTable, method, environment];
 
 /** Sections that are not about one run. */
@@ -89,7 +91,8 @@ class Page {
     closeDetails();
     disposeCharts(this.main);
     disposeTables(this.main);
-    const context: Context = { document: this.document, run: this.document.runs[index] ?? kNoRun, runIndex: index };
+    const run = this.document.runs[index] ?? kNoRun;
+    const context: Context = { document: this.document, run, runIndex: index, selection: new Selection(run) };
     const sections = this.sections.map((section) => h('section', { id: section.id, 'aria-labelledby': `${section.id}-title`, 'aria-busy': 'true' },
       h('h2', { id: `${section.id}-title` }, section.title), section.lead !== '' && h('p', { class: 'lead' }, section.lead)));
     this.main.replaceChildren();
@@ -149,9 +152,9 @@ function fill(element: HTMLElement, section: Section, context: Context): void {
 
 /** The search box nearest to what is looked at; the table of ops when none is in view. */
 function searchBoxInView(): HTMLInputElement | null {
-  const boxes = [...document.querySelectorAll<HTMLInputElement>('.table input[type=search]')];
+  const boxes = [...document.querySelectorAll<HTMLInputElement>('.table input[type=search], #timeline .controls input[type=search]')];
   const inView = boxes.find((box) => {
-    const { top, bottom } = box.closest('.table')!.getBoundingClientRect();
+    const { top, bottom } = box.closest('.table, #timeline')!.getBoundingClientRect();
     return bottom > 0 && top < window.innerHeight;
   });
   return inView ?? document.querySelector<HTMLInputElement>('#ops input[type=search]') ?? boxes[0] ?? null;

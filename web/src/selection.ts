@@ -27,19 +27,30 @@ export class Selection {
 
   onChange(listener: Listener): void { this.listeners.push(listener); }
 
-  private rowsWhere(holds: (row: number) => boolean): number[] {
-    return Array.from({ length: opsOf(this.run).length }, (_, row) => row).filter(holds);
-  }
-
   /** Ops of the phase that run that kernel; an op without the name of a kernel goes by its kind. */
-  opsOfKernel({ phase, name }: Kernel): number[] {
-    const ops = opsOf(this.run);
-    const [phases, kernels, kinds] = [ops.phase, ops.kernel, ops.kind].map((part) => (row: number) => part.names[part.codes[row]!]!);
-    return this.rowsWhere((row) => phases!(row) === phase && (kernels!(row) || kinds!(row)) === name);
+  opsOfKernel({ phase, name }: Kernel): readonly number[] {
+    const { phase: phases, kernel, kind } = opsOf(this.run);
+    this.kernels ??= group(phases.codes.length, (row) => `${phases.names[phases.codes[row]!]} ${kernel.names[kernel.codes[row]!] || kind.names[kind.codes[row]!]}`);
+    return this.kernels.get(`${phase} ${name}`) ?? [];
   }
+  private kernels: Map<string, number[]> | null = null;
 
-  opsOfBlock({ phase, block }: { phase: string; block: string }): number[] {
+  opsOfBlock({ phase, block }: { phase: string; block: string }): readonly number[] {
     const { phase: phases, scope } = opsOf(this.run);
-    return this.rowsWhere((row) => phases.names[phases.codes[row]!] === phase && blockOf(scope.names[scope.codes[row]!]!) === block);
+    const ofScope = scope.names.map(blockOf);
+    this.blocks ??= group(phases.codes.length, (row) => `${phases.names[phases.codes[row]!]} ${ofScope[scope.codes[row]!]}`);
+    return this.blocks.get(`${phase} ${block}`) ?? [];
   }
+  private blocks: Map<string, number[]> | null = null;
+}
+
+function group(length: number, key: (row: number) => string): Map<string, number[]> {
+  const groups = new Map<string, number[]>();
+  for (let row = 0; row < length; ++row) {
+    const name = key(row);
+    const rows = groups.get(name);
+    if (rows) rows.push(row);
+    else groups.set(name, [row]);
+  }
+  return groups;
 }

@@ -30,6 +30,7 @@ interface Slot {
   place: number;
   row: number;
   active: boolean | null;
+  marked: boolean | null;
   top: number;
 }
 
@@ -63,6 +64,7 @@ export class Table {
   private readonly noRow = h('div', { class: 'none', role: 'row' }, h('span', { role: 'gridcell' }, 'No row matches.'));
   private readonly slots: Slot[] = [];
   private active = -1;
+  private marked: ReadonlySet<number> = new Set();
   private printing = false;
 
   constructor(private readonly options: TableOptions) {
@@ -180,7 +182,7 @@ export class Table {
     while (this.slots.length < wanted) {
       const cells = this.options.columns.map((column, i) => h('div', { role: 'gridcell', class: column.kind, 'aria-colindex': i + 1 }));
       const element = h('div', { role: 'row' }, ...cells);
-      this.slots.push({ element, cells, place: -1, row: -1, active: null, top: NaN });
+      this.slots.push({ element, cells, place: -1, row: -1, active: null, marked: null, top: NaN });
       this.body.append(element);
     }
   }
@@ -190,10 +192,11 @@ export class Table {
     const { element, cells } = slot;
     const row = this.shown[place]!;
     const active = place === this.active;
+    const marked = this.marked.has(row);
     if (slot.top !== top) element.style.top = `${top}px`;
-    if (slot.active !== active) {
-      element.className = active ? 'row active' : 'row';
-      element.setAttribute('aria-selected', String(active));
+    if (slot.active !== active || slot.marked !== marked) {
+      element.className = ['row', active && 'active', marked && 'marked'].filter(Boolean).join(' ');
+      element.setAttribute('aria-selected', String(active || marked));
     }
     if (slot.place !== place) {
       element.id = `${this.id}-${place}`;
@@ -208,7 +211,7 @@ export class Table {
         cells[i]!.title = text.length > kLongText ? text : '';
       });
     }
-    Object.assign(slot, { place, row, active, top });
+    Object.assign(slot, { place, row, active, marked, top });
   }
 
   private click(event: Event): void {
@@ -221,12 +224,24 @@ export class Table {
   private activate(place: number): void {
     if (this.shown.length === 0) return;
     this.active = Math.min(Math.max(place, 0), this.shown.length - 1);
-    const [top, stretch] = [this.active * kRowHeight, this.stretch()];
+    this.scrollTo(this.active);
+    this.draw();
+  }
+
+  /** Marks rows that were chosen elsewhere; `reveal` scrolls the table, not the page, to the first of them. */
+  mark(rows: ReadonlySet<number>, reveal: boolean): void {
+    this.marked = rows;
+    const first = reveal && rows.size > 0 ? this.shown.findIndex((row) => rows.has(row)) : -1;
+    if (first >= 0) this.scrollTo(first);
+    this.draw();
+  }
+
+  private scrollTo(place: number): void {
+    const [top, stretch] = [place * kRowHeight, this.stretch()];
     const view = this.scroller.clientHeight - 2 * kRowHeight;
     const now = this.scroller.scrollTop * stretch;
     if (top < now) this.scroller.scrollTop = top / stretch;
     else if (top > now + view) this.scroller.scrollTop = (top - view) / stretch;
-    this.draw();
   }
 
   private key(event: KeyboardEvent): void {

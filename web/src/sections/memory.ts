@@ -6,6 +6,7 @@ import { absent, type Child, h } from '../dom';
 import { bytes, count, percent, plural } from '../format';
 import { opsOf, opTitle } from '../ops';
 import { Table } from '../table';
+import { after } from '../timeline/model';
 import { token } from '../theme';
 import { keyOf } from './breakdown';
 import { MemoryReplay, type Timeline } from './memory_timeline';
@@ -14,6 +15,7 @@ import type { Context, Section } from './section';
 const kPlaces = 1600;
 const kHolders = 8;
 const kMostPhaseMarks = 12;
+const kMostChosen = 60;
 
 class MemoryChart {
   readonly chart: Chart;
@@ -24,11 +26,22 @@ class MemoryChart {
     this.peak = replay.peakEvent();
     this.timeline = replay.timeline(replay.firstEvent, replay.eventCount, kPlaces);
     this.chart = new Chart('Live bytes by role over the ops of a step', 340, () => this.option());
+    const { selection, run } = context;
+    this.chart.whenReady((chart) => {
+      selection.onChange(() => chart.setOption({ series: [this.chosenSeries()] }));
+      chart.getZr().on('click', ({ offsetX, offsetY }) => {
+        if (!chart.containPixel('grid', [offsetX, offsetY])) return;
+        const [at] = chart.convertFromPixel({ seriesId: 'alive' }, [offsetX, offsetY]) as [number, number];
+        const ops = opsOf(run);
+        const row = after(ops.length, (i) => ops.index[i]!, at) - 1;
+        if (row >= 0) selection.choose([row], opTitle(ops, row), this);
+      });
+    });
     this.chart.whenReady((chart) => chart.on('datazoom', () => {
       const [zoom] = (chart.getOption() as { dataZoom: { startValue: number; endValue: number }[] }).dataZoom;
       if (!zoom) return;
       this.look(zoom.startValue, zoom.endValue);
-      chart.setOption({ series: this.series().map(({ id, data }) => ({ id, data })) });
+      chart.setOption({ series: this.series().filter(({ id }) => id !== 'chosen').map(({ id, data }) => ({ id, data })) });
     }));
   }
 
@@ -69,6 +82,15 @@ class MemoryChart {
     ]);
   }
 
+  /** Lines at the chosen ops, unless they are everywhere. */
+  private chosenSeries(): Option {
+    const ops = opsOf(this.context.run);
+    const chosen = [...(this.context.selection.current?.ops ?? [])];
+    const lines = chosen.length > kMostChosen ? [] : chosen.map((op) => ({ xAxis: ops.index[op]!, name: `op #${count(ops.index[op]!)}` }));
+    return { id: 'chosen', type: 'line', name: 'chosen', data: [], silent: true, z: 6, markLine: { symbol: 'none', silent: true, animation: false, data: lines,
+      lineStyle: { color: token('text'), type: 'solid', width: 1.5 }, label: { show: lines.length === 1, position: 'insideEndTop', color: token('text'), fontSize: 11, formatter: '{b}' } } };
+  }
+
   private series(): Option[] {
     const { replay, timeline, peak } = this;
     const x = (event: number): number => replay.eventOp[event]!;
@@ -86,7 +108,7 @@ class MemoryChart {
       markLine: { symbol: 'none', silent: true, lineStyle: { color: token('line-strong'), type: 'dashed', width: 1 }, data: marks,
         label: { show: true, position: 'end', align: 'left', distance: 4, color: token('muted'), fontSize: 10, formatter: '{b}' } },
     };
-    return [...areas, total];
+    return [...areas, total, this.chosenSeries()];
   }
 
   private option(): Option {
@@ -106,11 +128,14 @@ class MemoryChart {
   }
 }
 
-function holdersTable(replay: MemoryReplay): Child {
+/** A row that is clicked chooses the op that made the tensor; tensors that chosen ops made are marked. */
+function holdersTable(replay: MemoryReplay, { run, selection }: Context): Child {
   const held = replay.memory.peak_holders;
   const holders = numbers(held, 'tensor');
   const text = (part: { codes: Uint32Array; names: string[] }): string[] => Array.from(holders, (tensor) => part.names[part.codes[tensor]!] ?? '');
   const numbersOf = (get: (tensor: number) => number): Float64Array => Float64Array.from(holders, get);
+  const rowOfOp = new Map(Array.from(opsOf(run).index, (number, row) => [number, row] as const));
+  const makers = Array.from(holders, (tensor) => rowOfOp.get(replay.firstOp[tensor]!) ?? -1);
   const inStep = (op: number): number => (op >= 0 ? op : NaN);
   const table = new Table({
     label: 'Tensors alive at the peak', length: holders.length, visibleRows: 8, order: { column: 3, descending: true },
@@ -123,7 +148,12 @@ function holdersTable(replay: MemoryReplay): Child {
       numberColumn('first', 'first op', '', numbersOf((tensor) => inStep(replay.firstOp[tensor]!)), 'None: lasts from step to step'),
       numberColumn('last', 'last op', '', numbersOf((tensor) => inStep(replay.lastOp[tensor]!))),
     ],
+    open: (place) => {
+      const row = makers[place]!;
+      selection.choose(row < 0 ? [] : [row], row < 0 ? '' : opTitle(opsOf(run), row), table);
+    },
   });
+  selection.onChange((chosen, by) => table.mark(new Set([...holders.keys()].filter((place) => chosen?.ops.has(makers[place]!))), by !== table));
   return h('div', { class: 'panel' }, h('h3', {}, 'Tensors alive at the peak'), table.element);
 }
 
@@ -137,13 +167,13 @@ function persistentLine(replay: MemoryReplay): HTMLElement {
 export const memory: Section = {
   id: 'memory',
   title: 'Memory',
-  lead: 'Live bytes by role over the ops of one step. Rest the pointer on the chart to see which tensors hold them; drag the ends of the bar below to look closer.',
+  lead: 'Live bytes by role over the ops of one step. Rest the pointer on the chart to see which tensors hold them; click it to choose an op; drag the ends of the bar below to look closer.',
   build: (context) => {
     const { run } = context;
     if (!run.memory) return [absent('Memory of this run was not followed.')];
     const replay = new MemoryReplay(run.memory);
     if (replay.eventCount === 0) return [absent('This run holds no memory events.'), persistentLine(replay)];
     const view = new MemoryChart(context, replay);
-    return [h('div', { class: 'panel' }, persistentLine(replay), view.chart.element, keyOf(replay.roles)), holdersTable(replay)];
+    return [h('div', { class: 'panel' }, persistentLine(replay), view.chart.element, keyOf(replay.roles)), holdersTable(replay, context)];
   },
 };

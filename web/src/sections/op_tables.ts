@@ -5,8 +5,19 @@ import { blockRows, opRows } from '../detail_rows';
 import type { Kernel } from '../document';
 import { absent, h } from '../dom';
 import { type Ops, opsOf, opTitle, type Texts } from '../ops';
+import type { Selection } from '../selection';
 import { Table } from '../table';
 import type { Section } from './section';
+
+/** Marks the rows of a table whose ops are among the chosen ones. */
+function markChosen(table: Table, selection: Selection, opsOfRow: readonly (readonly number[])[]): void {
+  const rowOf = new Map(opsOfRow.flatMap((ops, row) => ops.map((op) => [op, row] as const)));
+  selection.onChange((chosen, by) => {
+    const rows = new Set<number>();
+    for (const op of chosen?.ops ?? []) rows.add(rowOf.get(op) ?? -1);
+    table.mark(rows, by !== table);
+  });
+}
 
 const text = (key: string, title: string, column: Texts, filter = false): TextColumn => ({ kind: 'text', key, title, codes: column.codes, names: column.names, filter });
 
@@ -44,13 +55,17 @@ export const opTable: Section = {
   id: 'ops',
   title: 'Ops',
   lead: 'Every op of a step. Sort by a heading; Enter or a click shows all numbers of an op.',
-  build: ({ run }) => {
+  build: ({ run, selection }) => {
     if (run.ops.length === 0) return [absent('This run has no ops: no step of it was observed.')];
     const ops = opsOf(run);
     const columns = opColumns(ops);
     const order = { column: columns.findIndex((column) => column.key === 'device' || column.key === 'wall'), descending: true };
     const table = new Table({ label: 'Ops', columns, length: ops.length, order, visibleRows: 18,
-      open: (i) => showDetails({ title: opTitle(ops, i), subtitle: `op of the ${run.label} run`, rows: opRows(ops, i) }) });
+      open: (i) => {
+        selection.choose([i], opTitle(ops, i), table);
+        showDetails({ title: opTitle(ops, i), subtitle: `op of the ${run.label} run`, rows: opRows(ops, i) });
+      } });
+    selection.onChange((chosen, by) => table.mark(chosen?.ops ?? new Set(), by !== table));
     return [table.element];
   },
 };
@@ -59,9 +74,10 @@ export const blockTable: Section = {
   id: 'blocks',
   title: 'Blocks',
   lead: 'Blocks of all layers added up, per phase, against their roof.',
-  build: ({ run }) => {
+  build: ({ run, selection }) => {
     const { blocks } = run;
     if (blocks.length === 0) return [absent('This run has no blocks: no step of it was observed.')];
+    const opsOfBlock = blocks.map((block) => selection.opsOfBlock(block));
     const n = (get: (block: (typeof blocks)[number]) => number | null): Float64Array => numbersFrom(blocks, get);
     const table = new Table({
       label: 'Blocks', length: blocks.length, visibleRows: 16, order: { column: 2, descending: true },
@@ -78,8 +94,13 @@ export const blockTable: Section = {
         numberColumn('launches', 'launches', '', n((block) => block.launches)), numberColumn('ops', 'ops', '', n((block) => block.ops)),
         numberColumn('gap', 'gap per launch', 's', n((block) => block.gap_s), '(wall time - device time) / launches; absent where wall times were not measured'),
       ],
-      open: (i) => showDetails({ title: `${blocks[i]!.block}, ${blocks[i]!.phase}`, subtitle: `block of the ${run.label} run`, rows: blockRows(blocks[i]!) }),
+      open: (i) => {
+        const title = `${blocks[i]!.block}, ${blocks[i]!.phase}`;
+        selection.choose(opsOfBlock[i]!, title, table);
+        showDetails({ title, subtitle: `block of the ${run.label} run`, rows: blockRows(blocks[i]!) });
+      },
     });
+    markChosen(table, selection, opsOfBlock);
     return [table.element];
   },
 };
@@ -87,10 +108,11 @@ export const blockTable: Section = {
 export const kernelTable: Section = {
   id: 'kernels',
   title: 'Kernels',
-  lead: 'One row per kernel and phase, over all observed steps, with the columns of nsys\' kernel summary. Times are of one execution of an op.',
-  build: ({ run }) => {
+  lead: 'One row per kernel and phase, over all observed steps, with the columns of nsys\' kernel summary. Times are of one execution of an op. A click marks its ops in the other parts.',
+  build: ({ run, selection }) => {
     const rows = run.kernels;
     if (rows.length === 0) return [absent(run.ops.length === 0 ? 'This run has no ops, so no kernels are known.' : 'No step of this run was observed, so its kernels have no times.')];
+    const opsOfKernel = rows.map((row) => selection.opsOfKernel(row));
     const n = (get: (row: Kernel) => number | null): Float64Array => numbersFrom(rows, get);
     const t = (key: string, title: string, get: (row: Kernel) => string): Column[] => (rows.some((row) => get(row) !== '') ? [textColumn(key, title, rows.map(get))] : []);
     const table = new Table({
@@ -104,7 +126,9 @@ export const kernelTable: Section = {
         numberColumn('launches', 'Launches', '', n((row) => row.launches), 'Kernels that these executions launch, by the program'),
         ...t('library', 'Library', (row) => row.library), ...t('variant', 'Variant', (row) => row.variant),
       ],
+      open: (i) => selection.choose(opsOfKernel[i]!, `${rows[i]!.name}, ${rows[i]!.phase}`, table),
     });
+    markChosen(table, selection, opsOfKernel);
     return [table.element];
   },
 };

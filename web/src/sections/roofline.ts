@@ -131,7 +131,16 @@ class Roofline {
         const { points } = this.sets[0]!;
         return chart.convertToPixel('grid', [points[0]!, points[1]!]) as number[];
       };
+      context.selection.onChange(() => chart.setOption({ series: [this.chosenSeries()] }));
     });
+  }
+
+  /** Rings around the chosen ops that have a place. */
+  private chosenSeries(): Option {
+    const { ops } = this;
+    const chosen = [...(this.context.selection.current?.ops ?? [])].filter((op) => opHasPlace(ops, op));
+    return { id: 'chosen', type: 'scatter', name: 'chosen', silent: true, z: 6, symbol: 'circle', symbolSize: 15, data: chosen.map((op) => [ops.intensity[op], ops.rate[op]]),
+             itemStyle: { color: 'transparent', borderColor: token('text'), borderWidth: 2 } };
   }
 
   get empty(): boolean { return this.sets.length === 0; }
@@ -173,6 +182,8 @@ class Roofline {
     const index = set.subjects[event.dataIndex]!;
     const { run } = this.context;
     const { title } = this.subject(set, event.dataIndex);
+    const { selection } = this.context;
+    if (set.level !== 'phases') selection.choose(set.level === 'ops' ? [index] : selection.opsOfBlock(run.blocks[index]!), title, this);
     const rows = set.level === 'ops' ? opRows(this.ops, index) : set.level === 'blocks' ? blockRows(run.blocks[index]!) : phaseRows(run.phases[index]!);
     showDetails({ title, subtitle: set.level === 'ops' ? `op of the ${run.label} run` : `${set.level.slice(0, -1)} of the ${run.label} run`, rows });
   }
@@ -194,7 +205,7 @@ class Roofline {
       tooltip: tooltip({ trigger: 'item', formatter: (event: { seriesId?: string; dataIndex: number }) => this.hover(event) }),
       xAxis: axis({ type: 'log', name: 'arithmetic intensity, FLOP per byte', min: extent.x[0], max: extent.x[1], axisLabel: label((value) => digits(value, 1)) }),
       yAxis: axis({ type: 'log', name: 'rate, FLOP/s', nameGap: 66, min: extent.y[0], max: extent.y[1], axisLabel: label((value) => quantity(value, 'flop/s', 1)) }),
-      series: [...roofLines(this.roofs, extent), ...this.sets.map(pointSeries)],
+      series: [...roofLines(this.roofs, extent), ...this.sets.map(pointSeries), this.chosenSeries()],
     };
   }
 

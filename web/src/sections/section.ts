@@ -1,12 +1,15 @@
 // What a part of the page is: a title, and how it is built from the document and the run that is looked at.
 import type { ReportDocument, Run } from '../document';
 import type { Child } from '../dom';
+import type { Selection } from '../selection';
 
 export interface Context {
   document: ReportDocument;
   run: Run;
   /** Of `run` in the document. */
   runIndex: number;
+  /** The ops of `run` that the reader chose, in whichever part. */
+  selection: Selection;
 }
 
 export interface Section {

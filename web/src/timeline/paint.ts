@@ -194,13 +194,21 @@ export class Painter {
     pen.strokeStyle = colours.accent!;
     pen.lineWidth = 1;
     pen.stroke();
-    pen.font = `10px ${colours.sans}`;
-    pen.textBaseline = 'top';
-    pen.textAlign = 'right';
-    pen.fillStyle = colours.muted!;
+  }
+
+  /** The least and the most of a series: under its name, or at the other end of the line above it. */
+  private rangeLabel(track: Track, series: Series, layout: Layout, width: number): void {
+    const { pen, colours } = this;
     const range = series.least === series.most ? quantity(series.most, series.unit) : `${quantity(series.least, series.unit)} to ${quantity(series.most, series.unit)}`;
-    pen.fillText(range, view.right - 4, top - 1);
-    pen.textAlign = 'left';
+    pen.font = `10.5px ${colours.sans}`;
+    pen.fillStyle = colours.muted!;
+    if (layout.gutter > 0) {
+      pen.fillText(range, 4, track.y + 28);
+    } else {
+      pen.textAlign = 'right';
+      pen.fillText(range, width - 2, track.y + layout.header / 2);
+      pen.textAlign = 'left';
+    }
   }
 
   private lineOf(layout: Layout, event: number): Line | null {
@@ -294,7 +302,9 @@ export class Painter {
     for (const track of layout.tracks) {
       const text = this.fitting(track.label, layout.gutter > 0 ? layout.gutter - 14 : width - 8);
       pen.fillStyle = track.kind === 'series' || track.kind === 'host' || layout.header > 0 ? colours.muted! : colours.text!;
+      pen.font = `11.5px ${colours.sans}`;
       pen.fillText(text, layout.gutter > 0 ? 4 : 2, layout.header > 0 ? track.y + layout.header / 2 : track.y + Math.min(track.height, 22) / 2);
+      if (track.series) this.rangeLabel(track, track.series, layout, width);
     }
   }
 
