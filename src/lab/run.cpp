@@ -22,6 +22,7 @@
 #include "lab/roofs.h"
 #include "lab/run_record.h"
 #include "lab/step_inputs.h"
+#include "lab/traced_steps.h"
 #include "measure/bench_runner.h"
 #include "measure/counters.h"
 #include "measure/drift.h"
@@ -207,6 +208,10 @@ class Run {
     write_kernels(engine, backend);
     if (!settings_->shards.empty()) fact("loader_wait_s", inputs.loader_wait_s(), "s");
     if (settings_->observe && !interrupted) look_closer(engine, inputs);
+    // Last: a profiler that was attached stays, and steps after it are no plain ones.
+    if (settings_->trace && !interrupted && is_traceable(*point_, *provider_)) {
+      trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
+    }
     end(interrupted ? "interrupted" : "success");
   }
 
@@ -251,6 +256,7 @@ class Run {
       add_samples(rows, static_cast<std::int64_t>(i), result.steps[i].times,
                   measure::name_of(result.steps[i].kind));
     }
+    steps_run_ = static_cast<std::int64_t>(result.steps.size());
     record_->add(outcome_.run, rows);
     record_->add(outcome_.run, recorder.events());
     write_roofs(engine.program(), measured_times(recorder.events(), result));
@@ -366,6 +372,7 @@ class Run {
   record::Writer* record_;
   const backends::Provider* provider_;
   RunOutcome outcome_;
+  std::int64_t steps_run_ = 0;  ///< warm-up, plain and observed ones
   bool has_ops_ = false;
 };
 
