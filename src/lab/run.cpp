@@ -139,6 +139,18 @@ class Run {
     if (has_ops_ || !settings_->observe) return;
     has_ops_ = true;
     record_->add(outcome_.run, trace::op_rows(program, kernels));
+    write_unknown_launches(program, kernels);
+  }
+
+  /// Rows of ops have a number of launches in any case: of these it is a guess.
+  void write_unknown_launches(const program::Program& program, std::span<const backends::KernelInfo> kernels) {
+    std::vector<std::size_t> unknown;
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      if (program.ops[i].phase != program::Phase::setup && !kernels[i].launches) unknown.push_back(i);
+    }
+    if (unknown.empty()) return;
+    fact("unknown_launches", static_cast<double>(unknown.size()), "ops",
+         fmt::format("{}", fmt::join(unknown, ",")));
   }
 
   void write_tensors(const program::Program& program) {
