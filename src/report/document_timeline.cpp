@@ -80,8 +80,11 @@ Json json_timeline(const RunData& run, std::size_t most_events) {
     lanes.push_back({{"name", lane.name}, {"kind", lane.kind}, {"device", lane.device}});
   }
   Json names = Json::array();
-  for (const TimelineName& name : timeline.names)
-    names.push_back({{"kind", name.kind}, {"text", name.text}, {"work", is_work(name.kind)}});
+  for (const TimelineName& name : timeline.names) {
+    Json json = {{"kind", name.kind}, {"text", name.text}, {"work", is_work(name.kind)}};
+    if (name.short_text != name.text) json["short"] = name.short_text;
+    names.push_back(std::move(json));
+  }
   Json launches = Json::array();
   for (const std::string& launch : timeline.launches) launches.push_back(Json::parse(launch));
   Json series = Json::array();

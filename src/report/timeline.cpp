@@ -4,20 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
-#include "core/statistics.h"
+#include "report/kernel_names.h"
 #include "report/kernels.h"
 #include "report/timeline_builder.h"
 
 namespace rooflm::report {
 namespace {
 
-constexpr std::size_t kMostSteps = 16;
 /// Of a program without steps, or of one step that is longer than any step should be.
 constexpr std::size_t kMostActivities = 400'000;
 
@@ -26,9 +25,8 @@ bool is_among(std::string_view kind, std::initializer_list<std::string_view> kin
 }
 
 int rank_of(const TimelineLane& lane) {
-  if (lane.kind == "range") return 0;
-  if (lane.kind == "device") return 1;
-  return lane.kind == "link" ? 2 : 3;
+  constexpr std::array<std::string_view, 4> kOrder{"range", "idle", "device", "link"};
+  return static_cast<int>(std::ranges::find(kOrder, lane.kind) - kOrder.begin());
 }
 
 }  // namespace
@@ -37,10 +35,11 @@ bool is_work(std::string_view kind) {
   return is_among(kind, {"kernel", "copy", "memset", "collective", "op"});
 }
 
-std::string class_of_event(std::string_view kind, const record::Op* op) {
-  if (is_among(kind, {"copy", "memset"})) return "copy";
-  if (!is_among(kind, {"kernel", "op"})) return std::string(kind);
-  return op == nullptr || op->op_class.empty() ? "unknown" : op->op_class;
+std::string class_of_event(const TimelineName& name, const record::Op* op) {
+  if (is_among(name.kind, {"copy", "memset"})) return "copy";
+  if (name.kind == "kernel") return class_of_kernel(parse_kernel_name(name.text), op);
+  if (name.kind != "op") return name.kind;
+  return op == nullptr || op->op_class.empty() ? std::string(kUnknownClass) : op->op_class;
 }
 
 void TimelineBuilder::Span::include(std::int64_t start, std::int64_t end) {
@@ -51,7 +50,11 @@ void TimelineBuilder::Span::include(std::int64_t start, std::int64_t end) {
 
 std::size_t TimelineBuilder::name_of(const std::string& kind, const std::string& text) {
   const auto [entry, is_new] = names_.try_emplace({kind, text}, timeline_.names.size());
-  if (is_new) timeline_.names.push_back({.kind = kind, .text = text});
+  if (is_new) {
+    const bool is_kernel = kind == "kernel" || kind == "op";
+    timeline_.names.push_back(
+        {.kind = kind, .text = text, .short_text = is_kernel ? parse_kernel_name(text).short_name : text});
+  }
   return entry->second;
 }
 
@@ -95,44 +98,6 @@ const record::Op* TimelineBuilder::op_of(const std::optional<std::int64_t>& op) 
   return found == nullptr ? nullptr : &found->op;
 }
 
-/// The step nearest to the median first, then the fastest and the slowest, then the others as they ran.
-void TimelineBuilder::choose_steps(const std::map<std::int64_t, Span>& spans) {
-  if (spans.empty()) return;
-  std::vector<std::pair<std::int64_t, Span>> steps(spans.begin(), spans.end());
-  const auto length = [](const auto& step) { return step.second.end_ns - step.second.start_ns; };
-  std::vector<double> lengths;
-  for (const auto& step : steps) lengths.push_back(static_cast<double>(length(step)));
-  const double median = core::median(lengths);
-  const auto middle = std::ranges::min_element(
-      steps, {}, [&](const auto& step) { return std::abs(static_cast<double>(length(step)) - median); });
-  const std::int64_t shown = middle->first;
-  std::iter_swap(steps.begin(), middle);
-  if (steps.size() > 2) {
-    std::iter_swap(steps.begin() + 1, std::ranges::min_element(steps.begin() + 1, steps.end(), {}, length));
-    std::iter_swap(steps.begin() + 2, std::ranges::max_element(steps.begin() + 2, steps.end(), {}, length));
-    std::ranges::sort(steps.begin() + 3, steps.end(), {}, [](const auto& step) { return step.first; });
-  }
-  std::size_t events = 0;
-  for (const auto& [step, span] : steps) {
-    if (!timeline_.steps.empty() && events + span.events > most_events_) continue;
-    if (timeline_.steps.size() == kMostSteps) break;
-    events += span.events;
-    const auto sample = std::ranges::find(run_.samples, step, &record::Sample::step);
-    timeline_.steps.push_back({.step = step,
-                               .kind = sample == run_.samples.end() ? "" : sample->kind,
-                               .start_ns = span.start_ns,
-                               .end_ns = span.end_ns});
-  }
-  std::ranges::sort(timeline_.steps, {}, &TimelineStep::step);
-  timeline_.shown = *step_place(shown);
-  if (timeline_.steps.size() < steps.size()) {
-    timeline_.notes.push_back(
-        fmt::format("{} of {} observed steps are here: the one nearest to the median, the fastest, "
-                    "the slowest, then others as they ran.",
-                    timeline_.steps.size(), steps.size()));
-  }
-}
-
 void TimelineBuilder::add_activity(const record::Activity& activity,
                                    const std::map<std::int64_t, const record::ActivityName*>& names) {
   const auto name = names.find(activity.name);
@@ -153,7 +118,7 @@ void TimelineBuilder::add_activity(const record::Activity& activity,
   }
   event.lane = lane->second;
   event.name = name_of(kind, name == names.end() ? "unknown" : name->second->text);
-  event.event_class = class_of(class_of_event(kind, op_of(activity.op)));
+  event.event_class = class_of(class_of_event(timeline_.names[event.name], op_of(activity.op)));
   if (activity.step) event.step = step_place(*activity.step);
   event.op = activity.op;
   event.launch = launch_of(activity.extra);
@@ -230,7 +195,7 @@ void TimelineBuilder::take_ops() {
     TimelineStep& whole = timeline_.steps[*step];
     whole.end_ns = std::max(whole.end_ns, made.end_ns);
     made.name = name_of("op", op == nullptr ? fmt::format("op {}", event.op) : kernel_name(*op));
-    made.event_class = class_of(class_of_event("op", op));
+    made.event_class = class_of(class_of_event(timeline_.names[made.name], op));
     made.step = step;
     made.op = event.op;
     drafts_.push_back({made, std::nullopt});
@@ -302,6 +267,7 @@ Timeline TimelineBuilder::build() && {
   }
   if (drafts_.empty()) return {};
   add_ranges();
+  add_idle();
   order_lanes();
   set_origin();
   finish_events();

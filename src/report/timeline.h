@@ -16,9 +16,10 @@ namespace rooflm::report {
 /// itself from the ops: "step", "phase", "layer", "block".
 struct TimelineName {
   std::string kind{}, text{};
+  std::string short_text{};  ///< of kernels: without types, namespaces and parameters
 };
 
-/// Where events happen: kind "range" (steps, phases and blocks), "device", "link" or "host".
+/// Where events happen: kind "range" (steps, phases and blocks), "idle", "device", "link" or "host".
 struct TimelineLane {
   std::string name{}, kind{}, device{};
 };
@@ -70,10 +71,10 @@ struct Timeline {
 /// a program without steps the first activities are kept. Empty where nothing was timed.
 Timeline timeline_of(const RunData& run, std::size_t most_events);
 
-/// The class that colours an event: that of its op, "copy" for memory that is moved or set, else the kind
-/// itself
-/// ("api", "sync", "range"); "unknown" for a kernel of no op.
-std::string class_of_event(std::string_view kind, const record::Op* op);
+/// The class that colours an event: that of its kernel or op, "copy" for memory that is moved or set, else
+/// the kind itself
+/// ("api", "sync", "range"); "unknown" where nobody knows.
+std::string class_of_event(const TimelineName& name, const record::Op* op);
 
 /// Whether that kind of event keeps a device busy.
 bool is_work(std::string_view kind);

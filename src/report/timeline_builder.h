@@ -36,8 +36,11 @@ class TimelineBuilder {
   void add_activity(const record::Activity& activity,
                     const std::map<std::int64_t, const record::ActivityName*>& names);
   void take_ops();
+  [[nodiscard]] std::string kind_of_step(std::int64_t step) const;
+  [[nodiscard]] std::vector<std::int64_t> wanted_steps(const std::map<std::int64_t, Span>& spans) const;
   void choose_steps(const std::map<std::int64_t, Span>& spans);
   void add_ranges();
+  void add_idle();
   void add_ranges_of(std::size_t step, const std::string& op_lane, std::size_t lane);
   void add_range(std::size_t lane, std::size_t step, const char* kind, const std::string& text,
                  const std::string& of_class, std::int64_t start_ns, std::int64_t end_ns);

@@ -1,10 +1,12 @@
-// The ranges of a timeline: steps, and in them phases, layers and blocks of the ops that ran.
+// The ranges of a timeline: steps, and in them phases, layers and blocks of the ops that ran; and where no
+// kernel did.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
 #include "core/scope.h"
+#include "report/device_times.h"
 #include "report/timeline_builder.h"
 
 namespace rooflm::report {
@@ -102,6 +104,27 @@ void TimelineBuilder::add_ranges() {
           op_lane == "compute" ? main_lane : lane_of({.name = "blocks, " + op_lane, .kind = "range"});
       add_ranges_of(step, op_lane, lane);
     }
+  }
+}
+
+/// Stretches without kernels, by their cause, of the steps that are shown.
+void TimelineBuilder::add_idle() {
+  std::string device;
+  for (const TimelineLane& lane : timeline_.lanes) {
+    if (lane.kind == "device" && device.empty()) device = lane.device;
+  }
+  for (const Idle& idle : device_times(run_).idle) {
+    const auto step = step_place(idle.step);
+    if (!step) continue;
+    const std::string cause(report::name_of(idle.cause));
+    TimelineEvent event;
+    event.start_ns = idle.start_ns;
+    event.end_ns = idle.end_ns;
+    event.lane = lane_of({.name = "no kernel, why", .kind = "idle", .device = device});
+    event.name = name_of("idle", cause);
+    event.event_class = class_of("idle: " + cause);
+    event.step = step;
+    drafts_.push_back({event, std::nullopt});
   }
 }
 

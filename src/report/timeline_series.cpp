@@ -103,8 +103,8 @@ void TimelineBuilder::add_memory() {
   }
 }
 
-/// One series per device and gauge, of the moments of the timeline and the last one before it. Times of ops alone are of
-/// another clock than those of gauges.
+/// One series per device and gauge, of the moments of the timeline and the last one before it. Times of ops
+/// alone are of another clock than those of gauges.
 void TimelineBuilder::add_gauges() {
   if (timeline_.source != "activities") return;
   std::int64_t end_ns = 0;

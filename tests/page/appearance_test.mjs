@@ -8,7 +8,7 @@ const document_ = sampleDocument();
 test('opens from disk, asks for nothing, and draws every section', async () => {
   const { page, close } = await open(document_);
   assert.equal(await page.title(), document_.title);
-  assert.equal(await page.locator('main > section').count(), 14);
+  assert.equal(await page.locator('main > section').count(), 15);
   assert.equal(await page.locator('section[aria-busy]').count(), 0);
   assert.equal(await page.getByText('could not be drawn').count(), 0);
   await close();

@@ -1,7 +1,8 @@
-// Writes a made-up document for development and tests: node sample/make.mjs OUT.json [--ops N] [--runs N].
+// Writes a made-up document for development and tests: node sample/make.mjs OUT.json [--ops N] [--runs N] [--events N].
 // The numbers are invented (by a small machine model with noise); their relations hold as in a real document.
 import { writeFileSync } from 'node:fs';
 import { makeStep, randomNumbers } from './step.mjs';
+import { timelineOf } from './timeline.mjs';
 
 const kMachine = { flopPerS: 118e9, bytePerS: 21.4e9, cacheBytePerS: 96e9, cacheBytes: 8e6, launchS: 1.5e-6 };
 const kSetupOps = 2;
@@ -205,7 +206,7 @@ function figuresOf(step, tokens, flop, roof, peakBytes) {
            matmul_share: flop / step / kMachine.flopPerS, roof_s: roof, roof_share: roof / step, peak_bytes: peakBytes };
 }
 
-function makeRun(id, label, shape, more) {
+function makeRun(id, label, shape, more, wantedEvents = 0) {
   const random = randomNumbers(7 + id);
   const step = makeStep(shape);
   const ops = timed(step.ops, random, more.engine);
@@ -244,7 +245,8 @@ function makeRun(id, label, shape, more) {
     phases: kPhases.map((phase) => ({ phase, time: summaries.get(phase),
                                       ...roofOf(ops.filter((op) => op.phase === phase), summaries.get(phase).median_s, stepS) })),
     blocks: blocksOf(ops, stepS), samples, roofs: kRoofs, ops: opColumns(ops, random, more.engine, stepS),
-    scopes: { layers: scopesOf(ops, label, false), merged: scopesOf(ops, label, true) }, memory };
+    scopes: { layers: scopesOf(ops, label, false), merged: scopesOf(ops, label, true) }, memory,
+    timeline: timelineOf(ops, memory, kSetupOps, wantedEvents, random) };
 }
 
 function ceilings() {
@@ -293,13 +295,13 @@ function comparisonOf(a, b) {
   return { a: a.label, b: b.label, rows, note: 'Mann-Whitney rank test, Holm-corrected; intervals by bootstrap of the ratio of medians.' };
 }
 
-/** The document: `wantedOps` ops or a few more in the first run (by micro-batches), and `runCount` runs. */
-function makeDocument(wantedOps, runCount) {
+/** The document: `wantedOps` ops or a few more in the first run (by micro-batches), `wantedEvents` in its timeline, and `runCount` runs. */
+function makeDocument(wantedOps, runCount, wantedEvents) {
   const gpt2 = { batch: 4, seq: 64, vocab: 50304, layers: 12, d: 768, ff: 3072, heads: 12, gradAccum: 1 };
   const kOptimizerOps = 2;
   const perMicro = makeStep({ ...gpt2, attention: 'flash' }).ops.length - kOptimizerOps;
   const gradAccum = Math.max(1, Math.ceil(wantedOps / perMicro));
-  const runs = [makeRun(0, 'fused flash', { ...gpt2, attention: 'flash', gradAccum }, { engine: 'fused' })];
+  const runs = [makeRun(0, 'fused flash', { ...gpt2, attention: 'flash', gradAccum }, { engine: 'fused' }, wantedEvents)];
   if (runCount > 1) runs.push(makeRun(1, 'eager batched', { ...gpt2, attention: 'batched', gradAccum }, { engine: 'eager' }));
   if (runCount > 2) runs.push(makeRun(2, 'eager looped', { ...gpt2, batch: 1, attention: 'looped' }, { engine: 'eager' }));
   return {
@@ -316,5 +318,5 @@ function makeDocument(wantedOps, runCount) {
 
 const [out, ...options] = process.argv.slice(2);
 const option = (name, otherwise) => (options.includes(name) ? Number(options[options.indexOf(name) + 1]) : otherwise);
-if (!out) throw new Error('usage: node sample/make.mjs OUT.json [--ops N] [--runs N]');
-writeFileSync(out, JSON.stringify(makeDocument(option('--ops', 1000), option('--runs', 3))));
+if (!out) throw new Error('usage: node sample/make.mjs OUT.json [--ops N] [--runs N] [--events N]');
+writeFileSync(out, JSON.stringify(makeDocument(option('--ops', 1000), option('--runs', 3), option('--events', 0))));

@@ -137,10 +137,10 @@ export interface Timeline {
   steps: { step: number; kind: string; start_ns: number; end_ns: number }[];
   /** Of `steps`: the one nearest to the median. */
   shown: number;
-  /** kind: "range", "device", "link", "host". */
+  /** kind: "range", "idle" (why no kernel ran), "device", "link", "host". */
   lanes: { name: string; kind: string; device: string }[];
-  /** work: such an event keeps a device busy. */
-  names: { kind: string; text: string; work: boolean }[];
+  /** short: without types, namespaces and parameters; work: such an event keeps a device busy. */
+  names: { kind: string; text: string; short: string; work: boolean }[];
   classes: string[];
   /** Grid, block, registers, ... of kernels, each once. */
   launches: Record<string, unknown>[];

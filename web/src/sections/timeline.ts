@@ -25,11 +25,15 @@ class TimelinePart {
   private readonly searchBox: HTMLInputElement;
   private found: Uint32Array | null = null;
   private typing = 0;
+  /** What is summed up where no span is chosen: a step, -1 for all. */
+  private step: number;
+  private stepPicker: HTMLElement | null = null;
 
   constructor(private readonly context: Context, private readonly model: TimelineModel) {
+    this.step = model.data.steps.length > 0 ? model.data.shown : -1;
     this.view = new TimelineView(model, model.colouring('class'), {
       onCurrent: (event) => this.look(event), onSpan: () => this.sumUp(), onOpen: (event) => this.open(event), onMatch: (step) => this.match(step),
-      onEscape: () => this.clearSearch(), tipOf: (event) => this.tipOf(event), onHint: (text) => { this.status.textContent = text; } });
+      onEscape: () => this.clearSearch(), onStep: (step) => this.toStep(step), tipOf: (event) => this.tipOf(event), onHint: (text) => { this.status.textContent = text; } });
     this.searchBox = h('input', { type: 'search', placeholder: 'Search', 'aria-label': 'Search the timeline', spellcheck: 'false',
       oninput: () => { clearTimeout(this.typing); this.typing = window.setTimeout(() => this.search(), 120); },
       onkeydown: (event) => this.searchKey(event as KeyboardEvent) });
@@ -86,13 +90,22 @@ class TimelinePart {
                                    ...(op >= 0 ? [['op', opTitle(model.ops, op)] as [string, string]] : [])]);
   }
 
-  /** What the span holds; without one, the step that is in view. */
+  /** What the span holds; without one, the step that was chosen, or everything. */
   private sumUp(): void {
     const { span } = this.view.scene;
-    const step = this.view.currentStep;
-    const [from, to] = span ?? this.view.stepRange(step);
-    const title = span ? `The ${duration(to - from)} that are selected` : this.model.data.steps.length > 0 ? `Step ${this.model.data.steps[step]!.step}` : 'All of it';
+    const step = this.model.data.steps[this.step];
+    const [from, to] = span ?? this.view.stepRange(this.step);
+    const title = span ? `The ${duration(to - from)} that are selected` : step ? `Step ${step.step}` : this.model.data.steps.length > 0 ? 'All steps' : 'All of it';
     this.sums.replaceChildren(h('h3', {}, title), ...sumTables(this.model, from, to));
+  }
+
+  /** Goes to a step, -1 for all of them. */
+  private toStep(step: number): void {
+    this.step = step;
+    this.stepPicker?.querySelectorAll('option').forEach((option) => { option.selected = option.value === String(step); });
+    if (step < 0) this.view.show(this.model.from, this.model.to, true);
+    else this.view.showStep(step);
+    this.view.span(null);
   }
 
   private search(): void {
@@ -158,17 +171,16 @@ class TimelinePart {
 
   private controls(): HTMLElement {
     const { steps, shown } = this.model.data;
-    const stepName = (step: (typeof steps)[number], i: number): string => `${step.step}: ${duration(step.end_ns - step.start_ns)}${i === shown ? ', nearest to the median' : ''}`;
+    const stepName = (step: (typeof steps)[number], i: number): string =>
+      `${step.step}: ${duration(step.end_ns - step.start_ns)}${step.kind === 'in_order' ? ', kernels one by one' : ''}${i === shown ? ', nearest to the median' : ''}`;
     const { view } = this;
+    this.stepPicker = steps.length < 2 ? null : picker('Step', [...steps.map((step, i) => [String(i), stepName(step, i)] as const), ['-1', 'all, with the time between them'] as const],
+                                                       String(shown), (value) => this.toStep(Number(value)));
     return h('div', { class: 'controls' }, this.searchBox,
       h('span', { class: 'buttons' }, quietButton('‹', 'Previous match', () => this.match(-1)), quietButton('›', 'Next match', () => this.match(1))), this.matches,
-      steps.length > 1 && picker('Step', [...steps.map((step, i) => [String(i), stepName(step, i)] as const), ['-1', 'all, with the time between them'] as const], String(shown), (value) => {
-        if (Number(value) < 0) view.show(this.model.from, this.model.to, true);
-        else view.showStep(Number(value));
-        view.span(null);
-      }),
+      this.stepPicker,
       h('span', { class: 'buttons' }, quietButton('−', 'Zoom out', () => view.zoom(1 / kZoom, undefined, true)), quietButton('+', 'Zoom in', () => view.zoom(kZoom, undefined, true)),
-        quietButton('Whole step', 'Show the whole step', () => view.showStep(view.currentStep))),
+        quietButton('Whole step', 'Show the whole step', () => this.toStep(this.model.data.steps.length > 0 ? view.currentStep : -1))),
       choice('Dragging', [['move', 'Drag moves'], ['span', 'Drag sums up']] as const, 'move', (value) => { view.spanning = value === 'span'; }),
       choice('Colours', [['class', 'Class'], ['phase', 'Phase'], ['block', 'Block']] as const, 'class', (value) => this.recolour(value)));
   }

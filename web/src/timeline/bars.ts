@@ -16,7 +16,7 @@ export interface Wide {
 }
 
 export class Bars {
-  /** x, y, width, height of rectangles by 4 * code + shade. */
+  /** x, y, width, height of rectangles by kShades.length * code + shade. */
   readonly rects: number[][];
   readonly wide: Wide[] = [];
   private readonly share: Float64Array;
@@ -84,7 +84,7 @@ export class Bars {
       if (this.share[code]! > this.share[best]!) best = code;
     }
     for (const code of this.touched) this.share[code] = 0;
-    const shade = !this.found ? kDimmed : this.filled > 0.66 ? 0 : this.filled > 0.33 ? 1 : 2;
+    const shade = !this.found ? kDimmed : this.filled > 0.66 ? 0 : this.filled > 0.33 ? 1 : this.filled > 0.08 ? 2 : 3;
     const list = this.rects[kShades.length * best + shade]!;
     const last = list.length - 4;
     if (last >= 0 && list[last + 1] === y && list[last]! + list[last + 2]! === this.column) list[last + 2]! += 1;

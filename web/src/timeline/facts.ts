@@ -70,13 +70,16 @@ export function eventLine(model: TimelineModel, event: number): string {
   return [model.text(event), duration(model.end[event]! - model.start[event]!), model.laneName(event), op >= 0 ? opTitle(model.ops, op) : ''].filter((part) => part !== '').join(', ');
 }
 
+const kCauses: Record<string, string> = { host: 'the host was late', dependency: 'from one kernel to the next', sync: 'the host waited', tracing: 'tracing' };
+
 function sumsTable(sums: Sums): HTMLElement {
   const line = (name: string, events: number | null, total: number, alone: number | null, colour?: string): HTMLElement => h('tr', {},
     h('th', { scope: 'row' }, colour ? h('i', { class: 'swatch', style: `background:${colour}` }) : null, name),
     h('td', {}, events === null ? '' : count(events)), h('td', {}, duration(total)), h('td', {}, percent(total / sums.observed)), h('td', {}, alone === null ? '' : duration(alone)));
   const body = h('tbody', {});
   append(body, [...sums.classes.map((sum) => line(sum.name, sum.events, sum.total, sum.alone, colourVariable(sum.name))),
-                line('two or more at once', null, sums.shared, null), line('busy', null, sums.busy, null), line('idle', null, sums.idle, null)]);
+                line('two or more at once', null, sums.shared, null), line('busy', null, sums.busy, null), line('idle', null, sums.idle, null),
+                ...sums.causes.map((cause) => line(`idle: ${kCauses[cause.name] ?? cause.name}`, null, cause.ns, null, colourVariable(`idle: ${cause.name}`)))]);
   return h('table', { class: 'sums' }, h('caption', {}, `${sums.device || 'device'}: ${duration(sums.observed)}`),
            h('thead', {}, h('tr', {}, ...['class', 'events', 'time', 'share', 'alone'].map((title) => h('th', { scope: 'col' }, title)))), body);
 }

@@ -18,6 +18,10 @@ export function keyActions(view: TimelineView, watcher: Watcher): Record<string,
     else return false;
     return true;
   };
+  const toStep = (by: number): void => {
+    const { length } = model.data.steps;
+    watcher.onStep(Math.min(Math.max(view.currentStep + by, 0), length - 1)); // -1 without steps: all of it
+  };
   const onCurrent = (action: (event: number) => void) => (): boolean => {
     if (scene.current < 0) return false;
     action(scene.current);
@@ -28,7 +32,7 @@ export function keyActions(view: TimelineView, watcher: Watcher): Record<string,
     'Shift+ArrowLeft': left, 'Shift+ArrowRight': right, a: left, d: right, A: left, D: right,
     '+': closer, '=': closer, w: closer, W: closer, '-': further, _: further, s: further, S: further,
     Home: () => view.toEnd(false), End: () => view.toEnd(true),
-    0: () => view.showStep(view.currentStep), '[': () => view.showStep(view.currentStep - 1), ']': () => view.showStep(view.currentStep + 1),
+    0: () => toStep(0), '[': () => toStep(-1), ']': () => toStep(1),
     n: () => watcher.onMatch(1), N: () => watcher.onMatch(-1), Escape: clear, Enter: onCurrent((event) => watcher.onOpen(event)),
     f: onCurrent((event) => {
       const length = Math.max(model.end[event]! - model.start[event]!, 1);

@@ -13,7 +13,7 @@ export interface Track {
   y: number;
   height: number;
   label: string;
-  /** "range", "device", "link", "host" or "series". */
+  /** "range", "idle", "device", "link", "host" or "series". */
   kind: string;
   lines: Line[];
   series: Series | null;
@@ -32,7 +32,7 @@ const kGutter = 150;
 const kHeader = 16;
 const kNarrow = 640;
 const kGap = 7;
-const kRowHeights: Record<string, number> = { range: 17, device: 20, link: 20, host: 15 };
+const kRowHeights: Record<string, number> = { range: 17, idle: 13, device: 20, link: 20, host: 15 };
 const kSeriesHeight = 44;
 
 const kTitles: Record<string, string> = {

@@ -146,6 +146,13 @@ export class TimelineModel {
   /** The step that holds `time`; -1 between steps and without steps. */
   stepAt(time: number): number { return this.data.steps.findIndex((step) => time >= step.start_ns && time <= step.end_ns); }
 
+  /** The step in the middle of a view that shows little else; -1 for none. */
+  stepIn(from: number, to: number): number {
+    const step = this.stepAt((from + to) / 2);
+    const found = this.data.steps[step];
+    return found && to - from < 1.2 * (found.end_ns - found.start_ns) + 1000 ? step : -1;
+  }
+
   /** Place in its row of the first event that ends after `time`. */
   firstAfter(row: Row, time: number): number { return after(row.events.length, (place) => this.end[row.events[place]!]!, time); }
 

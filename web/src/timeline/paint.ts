@@ -4,7 +4,7 @@ import { token } from '../theme';
 import { Bars } from './bars';
 import type { Layout, Line, Track } from './layout';
 import { after, type Colouring, type Series, type TimelineModel } from './model';
-import { type Palette, paletteOf } from './palette';
+import { kShades, type Palette, paletteOf } from './palette';
 import { ticksOf } from './ticks';
 
 /** What a picture shows besides the events. */
@@ -35,23 +35,14 @@ const kLabelFrom = 28; // pixels; narrower bars carry no name
 const kTickRoom = 92;
 const kLetter = 6; // pixels of a letter at least, to cut names before they are measured
 
-/** A kernel's name without its return type, namespaces, template arguments and parameters. */
-export function shortName(text: string): string {
-  const bare = text.replace(/^(void|static|__global__)\s+/, '').split(/[<(]/)[0]!.trim();
-  const last = bare.split('::').pop()!;
-  return last === '' ? text : last;
-}
-
 export class Painter {
   private bars: Bars;
   private palette: Palette;
   private colours: { [name: string]: string } = {};
   private readonly widths = new Map<string, number>();
-  private readonly shortNames: string[];
 
   constructor(private readonly model: TimelineModel, private readonly pen: CanvasRenderingContext2D, private readonly rulerPen: CanvasRenderingContext2D,
               private colouring: Colouring) {
-    this.shortNames = model.data.names.map((name) => (name.kind === 'kernel' || name.kind === 'op' ? shortName(name.text) : name.text));
     this.bars = new Bars(colouring.codes, colouring.names.length);
     this.palette = paletteOf(colouring.names);
     this.restyle();
@@ -108,11 +99,8 @@ export class Painter {
     for (const track of layout.tracks) pen.fillRect(0, track.y + track.height + 3, view.right, 1);
   }
 
-  /** Times are named from the start of the step in the middle of the view, or from the first event. */
-  private zero(view: View): number {
-    const step = this.model.stepAt((view.from + view.to) / 2);
-    return step < 0 ? this.model.from : this.model.data.steps[step]!.start_ns;
-  }
+  /** Times are named from the start of the step that is in view, or from the first event. */
+  private zero(view: View): number { return this.model.data.steps[this.model.stepIn(view.from, view.to)]?.start_ns ?? this.model.from; }
 
   private ticks(view: View): { time: number; label: string }[] {
     return ticksOf(view.from, view.to, this.zero(view), kTickRoom / view.scale);
@@ -128,7 +116,7 @@ export class Painter {
       }
       bars.rects.forEach((list, index) => {
         if (list.length === 0) return;
-        pen.fillStyle = kind === 'range' && index % 4 === 0 ? palette.soft[index >> 2]! : palette.fills[index]!;
+        pen.fillStyle = kind === 'range' && index % kShades.length === 0 ? palette.soft[index / kShades.length]! : palette.fills[index]!;
         for (let at = 0; at < list.length; at += 4) pen.fillRect(list[at]!, list[at + 1]!, list[at + 2]!, list[at + 3]!);
       });
       this.names(view, kind === 'range');
@@ -143,7 +131,7 @@ export class Painter {
     for (const { event, x, y, width, height, code } of bars.wide) {
       const left = Math.max(x, view.x) + 4;
       const room = Math.min(x + width, view.right) - left - 3;
-      const text = this.fitting(this.shortNames[this.model.name[event]!] ?? '', room);
+      const text = this.fitting(this.model.data.names[this.model.name[event]!]?.short ?? '', room);
       if (text === '') continue;
       pen.fillStyle = soft ? colours.text! : palette.letters[code]!;
       pen.fillText(text, left, y + height / 2 + 0.5);
@@ -326,7 +314,7 @@ export class Painter {
     pen.fillStyle = colours['line-strong']!;
     pen.fillRect(0, kRulerHeight - 1, width, 1);
     if (layout.gutter === 0) return;
-    const step = this.model.stepAt((view.from + view.to) / 2);
+    const step = this.model.stepIn(view.from, view.to);
     pen.fillStyle = colours.panel!;
     pen.fillRect(0, 0, layout.gutter - 1, kRulerHeight - 1);
     pen.fillStyle = colours.muted!;

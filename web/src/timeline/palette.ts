@@ -2,8 +2,8 @@
 import { colourOf } from '../colours';
 import { token } from '../theme';
 
-/** Shades of one colour, from full to dimmed. */
-export const kShades = [1, 0.68, 0.42, 0.16] as const;
+/** Shades of one colour: full, three for pixels that are filled less and less, and dimmed. */
+export const kShades = [1, 0.7, 0.45, 0.25, 0.12] as const;
 export const kDimmed = kShades.length - 1;
 
 type Rgb = [number, number, number];
@@ -22,7 +22,7 @@ function luminance(colour: Rgb): number {
 }
 
 export interface Palette {
-  /** fills[4 * code + shade] */
+  /** fills[kShades.length * code + shade] */
   fills: string[];
   /** The shade behind names of ranges, by code. */
   soft: string[];

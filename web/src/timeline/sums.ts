@@ -20,6 +20,8 @@ export interface Sums {
   shared: number;
   idle: number;
   classes: ClassSum[];
+  /** Parts of the idle time by their causes, where they are known. */
+  causes: { name: string; ns: number }[];
 }
 
 /** Parts of [from, to] in which the device was watched. */
@@ -28,9 +30,16 @@ function watched(model: TimelineModel, from: number, to: number): [number, numbe
   return model.data.steps.map((step): [number, number] => [Math.max(from, step.start_ns), Math.min(to, step.end_ns)]).filter(([a, b]) => b > a);
 }
 
+/** Whether an event is idle time with its cause. Where only copies run no kernel does, but the device is not idle. */
+const isCause = (model: TimelineModel, event: number, device: string): boolean => {
+  const lane = model.data.lanes[model.lane[event]!];
+  return lane?.kind === 'idle' && lane.device === device && model.text(event) !== 'copy';
+};
+
 function sumsOf(model: TimelineModel, device: string, spans: readonly [number, number][]): Sums {
   const classes = model.data.classes.map((name): ClassSum => ({ name, events: 0, total: 0, alone: 0 }));
-  const sums: Sums = { device, observed: 0, busy: 0, shared: 0, idle: 0, classes: [] };
+  const sums: Sums = { device, observed: 0, busy: 0, shared: 0, idle: 0, classes: [], causes: [] };
+  const causes = new Map<string, number>();
   for (const [from, to] of spans) {
     sums.observed += to - from;
     let running: number[] = []; // events, few at a time
@@ -50,6 +59,7 @@ function sumsOf(model: TimelineModel, device: string, spans: readonly [number, n
     };
     for (let i = 0; i < model.count && model.start[i]! < to; ++i) {
       const [start, end] = [Math.max(from, model.start[i]!), Math.min(to, model.end[i]!)];
+      if (end > start && isCause(model, i, device)) causes.set(model.text(i), (causes.get(model.text(i)) ?? 0) + end - start);
       if (end <= start || !model.isWork(i) || model.data.lanes[model.lane[i]!]!.device !== device || model.cls[i]! < 0) continue;
       const sum = classes[model.cls[i]!]!;
       sum.events += 1;
@@ -60,6 +70,7 @@ function sumsOf(model: TimelineModel, device: string, spans: readonly [number, n
     advance(to);
   }
   sums.idle = sums.observed - sums.busy;
+  sums.causes = [...causes].map(([name, ns]) => ({ name, ns })).sort((a, b) => b.ns - a.ns);
   sums.classes = classes.filter((sum) => sum.events > 0).sort((a, b) => b.total - a.total);
   return sums;
 }

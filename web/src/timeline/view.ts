@@ -20,6 +20,8 @@ export interface Watcher {
   onSpan: (span: readonly [number, number] | null) => void;
   onOpen: (event: number) => void;
   onMatch: (step: number) => void;
+  /** Another step is wanted, by its place. */
+  onStep: (step: number) => void;
   /** Nothing was left to clear in the picture. */
   onEscape: () => boolean;
   tipOf: (event: number) => HTMLElement;
@@ -215,10 +217,7 @@ export class TimelineView {
     return this.pick(last ? events[events.length - 1]! : events[0]!);
   }
 
-  showStep(step: number): void {
-    const { length } = this.model.data.steps;
-    this.show(...this.withAir(...this.stepRange(length === 0 ? -1 : Math.min(Math.max(step, 0), length - 1))), true);
-  }
+  showStep(step: number): void { this.show(...this.withAir(...this.stepRange(step)), true); }
 
   /** The step in the middle of the view, or the one to be shown first. */
   get currentStep(): number {

@@ -1,0 +1,67 @@
+// Which steps of a run its timeline shows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/statistics.h"
+#include "report/timeline_builder.h"
+#include "report/traced_kernels.h"
+
+namespace rooflm::report {
+namespace {
+
+constexpr std::size_t kMostSteps = 16;
+
+}  // namespace
+
+std::string TimelineBuilder::kind_of_step(std::int64_t step) const {
+  const auto sample = std::ranges::find(run_.samples, step, &record::Sample::step);
+  return sample == run_.samples.end() ? "" : sample->kind;
+}
+
+/// Steps in the order in which they are wanted: the one nearest to the median first, then the fastest and the
+/// slowest, then the others as they ran; last those in which kernels were kept from running beside each
+/// other.
+std::vector<std::int64_t> TimelineBuilder::wanted_steps(const std::map<std::int64_t, Span>& spans) const {
+  std::vector<std::int64_t> steps, ordered;
+  for (const auto& [step, span] : spans) (kind_of_step(step) == kInOrder ? ordered : steps).push_back(step);
+  if (steps.empty()) std::swap(steps, ordered);
+  const auto length = [&](std::int64_t step) { return spans.at(step).end_ns - spans.at(step).start_ns; };
+  std::vector<double> lengths;
+  for (const std::int64_t step : steps) lengths.push_back(static_cast<double>(length(step)));
+  const double median = core::median(lengths);
+  const auto off = [&](std::int64_t step) { return std::abs(static_cast<double>(length(step)) - median); };
+  std::iter_swap(steps.begin(), std::ranges::min_element(steps, {}, off));
+  if (steps.size() > 2) {
+    std::iter_swap(steps.begin() + 1, std::ranges::min_element(steps.begin() + 1, steps.end(), {}, length));
+    std::iter_swap(steps.begin() + 2, std::ranges::max_element(steps.begin() + 2, steps.end(), {}, length));
+    std::ranges::sort(steps.begin() + 3, steps.end());
+  }
+  steps.insert(steps.end(), ordered.begin(), ordered.end());
+  return steps;
+}
+
+void TimelineBuilder::choose_steps(const std::map<std::int64_t, Span>& spans) {
+  if (spans.empty()) return;
+  const std::vector<std::int64_t> wanted = wanted_steps(spans);
+  std::size_t events = 0;
+  for (const std::int64_t step : wanted) {
+    const Span& span = spans.at(step);
+    if (!timeline_.steps.empty() && events + span.events > most_events_) continue;
+    if (timeline_.steps.size() == kMostSteps) break;
+    events += span.events;
+    timeline_.steps.push_back(
+        {.step = step, .kind = kind_of_step(step), .start_ns = span.start_ns, .end_ns = span.end_ns});
+  }
+  std::ranges::sort(timeline_.steps, {}, &TimelineStep::step);
+  timeline_.shown = *step_place(wanted.front());
+  if (timeline_.steps.size() < wanted.size()) {
+    timeline_.notes.push_back(
+        fmt::format("{} of {} observed steps are here: the one nearest to the median, the fastest, "
+                    "the slowest, then others as they ran.",
+                    timeline_.steps.size(), wanted.size()));
+  }
+}
+
+}  // namespace rooflm::report
