@@ -172,7 +172,7 @@ test('arrows walk along a lane and from lane to lane', async () => {
   await page.keyboard.press('Home');
   assert.ok(events[(await viewOf(page)).event].start < last.start);
   const said = await page.locator('#timeline .timeline .status').innerText();
-  assert.ok(said.includes(events[(await viewOf(page)).event].name.text), 'it is said aloud');
+  assert.ok(said.includes(events[(await viewOf(page)).event].name.short), 'it is said aloud');
   await close();
 });
 

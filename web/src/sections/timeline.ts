@@ -67,6 +67,7 @@ class TimelinePart {
   }
 
   private describe(event: number): void {
+    this.event.classList.toggle('none-yet', event < 0);
     if (event < 0) {
       this.event.replaceChildren(h('h3', {}, 'Event'), h('p', { class: 'note' }, 'Click an event, or walk to one with the arrow keys, to see its op, its kernel and its line of the program.'));
       return;
@@ -74,19 +75,19 @@ class TimelinePart {
     const table = h('table', { class: 'plain' }, h('tbody', {}));
     append(table.tBodies[0]!, eventRows(this.model, event).map(rowElement));
     const op = this.model.op[event]!;
-    this.event.replaceChildren(h('h3', {}, this.model.text(event)), table, h('p', { class: 'links' },
+    this.event.replaceChildren(h('h3', {}, this.model.title(event)), table, h('p', { class: 'links' },
       quietButton('All numbers', 'All numbers of this event', () => this.open(event)),
       ...(op < 0 ? [] : ['ops', 'roofline', 'memory', 'kernels'].map((id) => h('a', { href: `#${id}` }, `in ${id}`)))));
   }
 
   private open(event: number): void {
-    showDetails({ title: this.model.text(event), subtitle: `event of the ${this.context.run.label} run`, rows: detailRows(this.model, event) });
+    showDetails({ title: this.model.title(event), subtitle: `event of the ${this.context.run.label} run`, rows: detailRows(this.model, event) });
   }
 
   private tipOf(event: number): HTMLElement {
     const { model } = this;
     const op = model.op[event]!;
-    return tip(model.text(event), [['duration', duration(model.end[event]! - model.start[event]!)], ['class', model.className(event), colourVariable(model.className(event))],
+    return tip(model.title(event), [['duration', duration(model.end[event]! - model.start[event]!)], ['class', model.className(event), colourVariable(model.className(event))],
                                    ...(op >= 0 ? [['op', opTitle(model.ops, op)] as [string, string]] : [])]);
   }
 

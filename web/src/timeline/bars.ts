@@ -55,7 +55,11 @@ export class Bars {
       this.flush(y, height);
       const drawn = width > kGapFrom ? width - 1 : width;
       this.rects[kShades.length * code + (isFound ? 0 : kDimmed)]!.push(left, y, drawn, height);
-      if (width >= leastLabel && isFound) this.wide.push({ event, x: left, y, width: drawn, height, code });
+      if (width < leastLabel || !isFound) continue;
+      // Where a lane has more at once than rows, the next bar covers this one: its name ends there.
+      const next = events[place + 1];
+      const free = next === undefined ? drawn : Math.min(drawn, (start[next]! - view.from) * view.scale + view.x - left);
+      if (free >= leastLabel) this.wide.push({ event, x: left, y, width: free, height, code });
     }
     this.flush(y, height);
   }

@@ -52,7 +52,7 @@ export function eventRows(model: TimelineModel, event: number): DetailRow[] {
     row('step', step < 0 ? '' : String(model.data.steps[step]!.step)), row('start', duration(start - (step < 0 ? model.from : model.data.steps[step]!.start_ns))),
     row('duration', duration(end - start)), row('gap before it', duration(gapBefore(model, event))),
     ...(moved > 0 ? [row('moved', bytes(moved)), row('bandwidth', quantity(moved / (kNano * (end - start)), 'byte/s'))] : []),
-    ...(cause >= 0 ? [row('started by', `${model.text(cause)} on ${model.laneName(cause)}`), row('from the call to its start', duration(start - model.start[cause]!))] : []),
+    ...(cause >= 0 ? [row('started by', `${model.title(cause)} on ${model.laneName(cause)}`), row('from the call to its start', duration(start - model.start[cause]!))] : []),
     ...launchRows(model, event),
     ...(op >= 0 ? [heading('Op'), row('op', opTitle(model.ops, op)), row('program line', programLine(model, op))] : []),
   ]);
@@ -67,7 +67,7 @@ export const detailRows = (model: TimelineModel, event: number): DetailRow[] => 
 /** One line: what, how long, where. */
 export function eventLine(model: TimelineModel, event: number): string {
   const op = model.op[event]!;
-  return [model.text(event), duration(model.end[event]! - model.start[event]!), model.laneName(event), op >= 0 ? opTitle(model.ops, op) : ''].filter((part) => part !== '').join(', ');
+  return [model.title(event), duration(model.end[event]! - model.start[event]!), model.laneName(event), op >= 0 ? opTitle(model.ops, op) : ''].filter((part) => part !== '').join(', ');
 }
 
 const kCauses: Record<string, string> = { host: 'the host was late', dependency: 'from one kernel to the next', sync: 'the host waited', tracing: 'tracing' };

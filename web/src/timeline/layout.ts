@@ -1,4 +1,5 @@
 // Where lanes and series stand in the picture: from top to bottom, with their names beside them or, on narrow screens, above.
+import { quantity } from '../format';
 import type { Row, Series, TimelineModel } from './model';
 
 export interface Line {
@@ -59,6 +60,25 @@ export function layOut(model: TimelineModel, width: number): Layout {
   for (const series of model.series) add({ height: header + kSeriesHeight, label: seriesTitle(series), kind: 'series', lines: [], series });
   return { tracks, gutter: narrow ? 0 : kGutter, header, height: y };
 }
+
+/** What nvmlClocksEventReasons means, by bit. */
+const kReasons = ['idle', 'clocks set by an application', 'power cap', 'hardware slowdown', 'sync boost', 'heat', 'heat (hardware)', 'power brake', 'display clocks'];
+
+/** A value of a series with its unit; bits of throttling as their reasons. */
+export function seriesValue(series: Series, value: number): string {
+  if (series.unit !== 'bits') return series.unit === 'C' ? `${quantity(value, '')} °C` : quantity(value, series.unit);
+  const set = kReasons.filter((_, bit) => Math.floor(value / 2 ** bit) % 2 === 1);
+  return set.join(', ') || 'none';
+}
+
+export function seriesRange(series: Series): string {
+  if (series.unit === 'bits') return seriesValue(series, series.value.reduce((all, value) => all | value, 0));
+  const [least, most] = [seriesValue(series, series.least), seriesValue(series, series.most)];
+  return least === most ? most : `${least} to ${most}`;
+}
+
+export const seriesAt = (layout: Layout, y: number): Series | null =>
+  layout.tracks.find((track) => track.series && y >= track.y && y < track.y + track.height)?.series ?? null;
 
 /** The line at a height, and the nearest one where there is none; null without lines. */
 export function lineAt(layout: Layout, y: number, slack = 0): Line | null {

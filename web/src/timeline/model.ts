@@ -133,6 +133,8 @@ export class TimelineModel {
   }
 
   text(event: number): string { return this.data.names[this.name[event]!]?.text ?? ''; }
+  /** The name without types, namespaces and parameters. */
+  title(event: number): string { return this.data.names[this.name[event]!]?.short ?? ''; }
   kind(event: number): string { return this.data.names[this.name[event]!]?.kind ?? ''; }
   className(event: number): string { return this.data.classes[this.cls[event]!] ?? ''; }
   laneName(event: number): string { return this.data.lanes[this.lane[event]!]?.name ?? ''; }

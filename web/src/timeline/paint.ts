@@ -1,8 +1,7 @@
 // Draws the timeline: ruler, lanes, series, and over them what is chosen, found and spanned.
-import { quantity } from '../format';
 import { token } from '../theme';
 import { Bars } from './bars';
-import type { Layout, Line, Track } from './layout';
+import { type Layout, type Line, seriesRange, type Track } from './layout';
 import { after, type Colouring, type Series, type TimelineModel } from './model';
 import { kShades, type Palette, paletteOf } from './palette';
 import { ticksOf } from './ticks';
@@ -131,7 +130,7 @@ export class Painter {
     for (const { event, x, y, width, height, code } of bars.wide) {
       const left = Math.max(x, view.x) + 4;
       const room = Math.min(x + width, view.right) - left - 3;
-      const text = this.fitting(this.model.data.names[this.model.name[event]!]?.short ?? '', room);
+      const text = this.fitting(this.model.title(event), room);
       if (text === '') continue;
       pen.fillStyle = soft ? colours.text! : palette.letters[code]!;
       pen.fillText(text, left, y + height / 2 + 0.5);
@@ -187,9 +186,9 @@ export class Painter {
   /** The least and the most of a series: under its name, or at the other end of the line above it. */
   private rangeLabel(track: Track, series: Series, layout: Layout, width: number): void {
     const { pen, colours } = this;
-    const range = series.least === series.most ? quantity(series.most, series.unit) : `${quantity(series.least, series.unit)} to ${quantity(series.most, series.unit)}`;
     pen.font = `10.5px ${colours.sans}`;
     pen.fillStyle = colours.muted!;
+    const range = this.fitting(seriesRange(series), layout.gutter > 0 ? layout.gutter - 14 : width / 2);
     if (layout.gutter > 0) {
       pen.fillText(range, 4, track.y + 28);
     } else {

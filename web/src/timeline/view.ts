@@ -1,10 +1,11 @@
 // The picture of a timeline and the hands on it: zoom and pan by wheel, drag, keys and touch; picking and spanning.
+import { tip } from '../chart';
 import { h } from '../dom';
 import { onTheme } from '../theme';
 import { Gestures } from './gestures';
 import { keyActions } from './keys';
-import { layOut, type Layout, type Line, lineAt } from './layout';
-import type { Colouring, TimelineModel } from './model';
+import { layOut, type Layout, type Line, lineAt, seriesAt, seriesRange, seriesTitle, seriesValue } from './layout';
+import { after, type Colouring, type Series, type TimelineModel } from './model';
 import { kRulerHeight, Painter, type Scene } from './paint';
 
 const kLeastSpan = 100; // nanoseconds
@@ -92,6 +93,7 @@ export class TimelineView {
       this.glide = null;
       [this.scene.from, this.scene.to] = until;
     }
+    this.leave();
     this.request();
   }
 
@@ -162,12 +164,19 @@ export class TimelineView {
       if (event >= 0) this.tip.replaceChildren(this.watcher.tipOf(event));
       this.request();
     }
-    this.tip.hidden = event < 0;
-    if (event < 0) return;
+    const series = event < 0 && x >= this.layout.gutter ? seriesAt(this.layout, y) : null;
+    if (series) this.tip.replaceChildren(this.tipOfSeries(series, this.timeAt(x)));
+    this.tip.hidden = event < 0 && !series;
+    if (this.tip.hidden) return;
     const kAway = 14;
     const right = x + kAway + this.tip.offsetWidth < this.width;
     this.tip.style.left = `${right ? x + kAway : Math.max(0, x - kAway - this.tip.offsetWidth)}px`;
     this.tip.style.top = `${kRulerHeight + y + kAway}px`;
+  }
+
+  private tipOfSeries(series: Series, time: number): HTMLElement {
+    const place = Math.max(0, after(series.time.length, (i) => series.time[i]!, time) - 1);
+    return tip(seriesTitle(series), [['here', seriesValue(series, series.value[place]!)], ['least and most', seriesRange(series)]]);
   }
 
   leave(): void {
