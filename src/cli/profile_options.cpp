@@ -51,6 +51,11 @@ void ProfileOptions::add_to(CommandLine& line) {
       .type_name("SHARD...|DIR")
       .list()
       .group("Measuring");
+  line.add_flag("--counters", counters,
+                "Read a GPU's hardware counters, op by op, in some more steps: flop, bytes at each level of "
+                "memory, "
+                "stalls (those of a processor are always read)")
+      .group("Measuring");
   line.add_flag("--remeasure", remeasure, "Measure this machine's ceilings again instead of the kept ones")
       .group("Measuring");
 }
@@ -63,6 +68,7 @@ lab::RunSettings ProfileOptions::settings() const {
   if (!precision.empty()) settings.precision = parse_percent("--precision", precision);
   if (!max_seconds.empty()) settings.max_seconds = parse_number("--max-seconds", max_seconds, 0);
   if (!memory_limit.empty()) settings.memory_limit_bytes = parse_bytes("--memory-limit", memory_limit);
+  settings.count = counters;
   settings.shards = shards_of(data);
   return settings;
 }

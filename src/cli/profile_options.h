@@ -13,7 +13,7 @@ namespace rooflm::cli {
 struct ProfileOptions {
   std::string precision, min_steps, max_steps, max_seconds, memory_limit;
   std::vector<std::string> data;
-  bool remeasure = false;
+  bool remeasure = false, counters = false;
   void add_to(CommandLine& line);
   /// Checked and with defaults filled in. Throws core::UsageError, and
   /// core::InputError for data that is not there.

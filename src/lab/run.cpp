@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/stop_signals.h"
+#include "lab/counted_run.h"
 #include "lab/device_watch.h"
 #include "lab/devices.h"
 #include "lab/notes.h"
@@ -264,6 +265,7 @@ class Run {
                   measure::name_of(result.steps[i].kind));
     }
     record_->add(outcome_.run, rows);
+    next_step_ = static_cast<std::int64_t>(result.steps.size());
     record_->add(outcome_.run, recorder.events());
     write_roofs(engine.program(), measured_times(recorder.events(), result));
     const core::Summary plain = core::summarise(result.step_seconds(StepKind::plain));
@@ -322,7 +324,11 @@ class Run {
       inputs.write(0);
       write_allocations(engine);
     }
-    if (provider_->is_host()) write_counters(engine, inputs);
+    if (provider_->is_host()) {
+      write_counters(engine, inputs);
+    } else if (settings_->count) {
+      count_run(engine, inputs, *point_, next_step_, *record_, outcome_.run);
+    }
   }
 
   /// A few more steps under hardware counters, beside what is counted from shapes.
@@ -379,6 +385,7 @@ class Run {
   const backends::Provider* provider_;
   RunOutcome outcome_;
   bool has_ops_ = false;
+  std::int64_t next_step_ = 0;  ///< number of the next step that gets samples
 };
 
 }  // namespace
