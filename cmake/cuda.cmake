@@ -1,9 +1,10 @@
 # Decides whether the CUDA backend or its stub is built: sets ROOFLM_HAS_CUDA and, without it, ROOFLM_CUDA_REASON;
-# with it ROOFLM_HAS_CUDNN and CUDNN_INCLUDE_DIR.
+# with it ROOFLM_HAS_CUDNN and CUDNN_INCLUDE_DIR, ROOFLM_HAS_CUPTI and CUPTI_INCLUDE_DIR.
 include(CheckLanguage)
 
 set(ROOFLM_HAS_CUDA OFF)
 set(ROOFLM_HAS_CUDNN OFF)
+set(ROOFLM_HAS_CUPTI OFF)
 set(ROOFLM_CUDA_REASON "")
 if(NOT ROOFLM_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "ROOFLM_CUDA is '${ROOFLM_CUDA}': expected AUTO, ON or OFF")
@@ -72,7 +73,13 @@ if(ROOFLM_HAS_CUDA)
   if(CUDNN_INCLUDE_DIR)
     set(ROOFLM_HAS_CUDNN ON)
   endif()
-  message(STATUS "CUDA backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES}, cuDNN ${ROOFLM_HAS_CUDNN}")
+  # CUPTI: traces what runs on the device. By its headers, too.
+  find_path(CUPTI_INCLUDE_DIR cupti.h HINTS ${CUDAToolkit_INCLUDE_DIRS} /usr/local/cuda/extras/CUPTI/include)
+  mark_as_advanced(CUPTI_INCLUDE_DIR)
+  if(CUPTI_INCLUDE_DIR)
+    set(ROOFLM_HAS_CUPTI ON)
+  endif()
+  message(STATUS "CUDA backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES}, cuDNN ${ROOFLM_HAS_CUDNN}, CUPTI ${ROOFLM_HAS_CUPTI}")
 else()
   message(STATUS "CUDA backend: a stub (${ROOFLM_CUDA_REASON})")
 endif()

@@ -1,6 +1,8 @@
 // The options that say how a step is taken apart, shared by profile and study.
 #include "cli/profile_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "cli/values.h"
@@ -45,6 +47,12 @@ void ProfileOptions::add_to(CommandLine& line) {
   add("--max-seconds", max_seconds, "S", "Time for each configuration after warm-up (default: 30)");
   add("--memory-limit", memory_limit, "SIZE",
       "Larger configurations get the status oom: 8GB, 8GiB (default: what is free)");
+  line.add_option("--trace", trace,
+                  "After the timed steps, trace a few on a GPU, kernel by kernel (CUPTI); of a sweep only the "
+                  "last configuration")
+      .type_name("on|off")
+      .show_default()
+      .group("Measuring");
   line.add_option("--data", data,
                   "Text to compute on: shards, or a directory made by data prepare (default: "
                   "random tokens)")
@@ -68,6 +76,10 @@ lab::RunSettings ProfileOptions::settings() const {
   if (!precision.empty()) settings.precision = parse_percent("--precision", precision);
   if (!max_seconds.empty()) settings.max_seconds = parse_number("--max-seconds", max_seconds, 0);
   if (!memory_limit.empty()) settings.memory_limit_bytes = parse_bytes("--memory-limit", memory_limit);
+  if (trace != "on" && trace != "off") {
+    throw core::UsageError(fmt::format("--trace must be on or off, got '{}'", trace));
+  }
+  settings.trace = trace == "on";
   settings.count = counters;
   settings.shards = shards_of(data);
   return settings;

@@ -12,6 +12,7 @@ namespace rooflm::cli {
 /// As typed; an empty text stands for the default that `settings` names.
 struct ProfileOptions {
   std::string precision, min_steps, max_steps, max_seconds, memory_limit;
+  std::string trace = "on";
   std::vector<std::string> data;
   bool remeasure = false, counters = false;
   void add_to(CommandLine& line);

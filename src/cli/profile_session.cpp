@@ -52,7 +52,10 @@ int ProfileSession::run(const std::vector<lab::Point>& points, const lab::RunSet
   std::size_t number = 0;
   for (const lab::Point& point : points) {
     note("[{}/{}] {}", ++number, points.size(), lab::describe(point));
-    const lab::RunOutcome outcome = lab::run_point(point, settings, ceilings_, record());
+    // A profiler stays attached until the process ends and slows what runs after it.
+    lab::RunSettings of_point = settings;
+    of_point.trace = settings.trace && number == points.size();
+    const lab::RunOutcome outcome = lab::run_point(point, of_point, ceilings_, record());
     report_progress(outcome);
     all_oom = all_oom && outcome.status == "oom";
     if (const int signal = core::StopSignals::received(); signal != 0) {

@@ -24,6 +24,7 @@
 #include "lab/roofs.h"
 #include "lab/run_record.h"
 #include "lab/step_inputs.h"
+#include "lab/traced_steps.h"
 #include "measure/bench_runner.h"
 #include "measure/counters.h"
 #include "measure/drift.h"
@@ -140,6 +141,18 @@ class Run {
     if (has_ops_ || !settings_->observe) return;
     has_ops_ = true;
     record_->add(outcome_.run, trace::op_rows(program, kernels));
+    write_unknown_launches(program, kernels);
+  }
+
+  /// Rows of ops have a number of launches in any case: of these it is a guess.
+  void write_unknown_launches(const program::Program& program, std::span<const backends::KernelInfo> kernels) {
+    std::vector<std::size_t> unknown;
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      if (program.ops[i].phase != program::Phase::setup && !kernels[i].launches) unknown.push_back(i);
+    }
+    if (unknown.empty()) return;
+    fact("unknown_launches", static_cast<double>(unknown.size()), "ops",
+         fmt::format("{}", fmt::join(unknown, ",")));
   }
 
   void write_tensors(const program::Program& program) {
@@ -214,6 +227,10 @@ class Run {
     write_kernels(engine, backend);
     if (!settings_->shards.empty()) fact("loader_wait_s", inputs.loader_wait_s(), "s");
     if (settings_->observe && !interrupted) look_closer(engine, inputs);
+    // Last: a profiler that was attached stays, and steps after it are no plain ones.
+    if (settings_->trace && !interrupted && is_traceable(*point_, *provider_)) {
+      trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
+    }
     end(interrupted ? "interrupted" : "success");
   }
 
@@ -264,6 +281,7 @@ class Run {
       add_samples(rows, static_cast<std::int64_t>(i), result.steps[i].times,
                   measure::name_of(result.steps[i].kind));
     }
+    steps_run_ = static_cast<std::int64_t>(result.steps.size());
     record_->add(outcome_.run, rows);
     next_step_ = static_cast<std::int64_t>(result.steps.size());
     record_->add(outcome_.run, recorder.events());
@@ -384,6 +402,7 @@ class Run {
   record::Writer* record_;
   const backends::Provider* provider_;
   RunOutcome outcome_;
+  std::int64_t steps_run_ = 0;  ///< warm-up, plain and observed ones
   bool has_ops_ = false;
   std::int64_t next_step_ = 0;  ///< number of the next step that gets samples
 };

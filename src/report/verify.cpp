@@ -58,6 +58,7 @@ std::vector<LawResult> verify(const record::Reader& record) {
     check_memory(record, run, laws);
     check_views(record, run, laws);
     check_activities(record, run, laws);
+    check_device(record, run, laws);
     check_training(record, run, laws);
     std::ranges::move(laws.take(), std::back_inserter(results));
   }

@@ -1,0 +1,213 @@
+// A few steps under a profiler of the device, kernel by kernel.
+#include "lab/traced_steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/statistics.h"
+#include "core/stop_signals.h"
+#include "devices/device.h"
+#include "lab/notes.h"
+#include "lab/run_record.h"
+#include "trace/activity_tracer.h"
+#include "trace/op_spans.h"
+#include "trace/step_trace.h"
+
+namespace rooflm::lab {
+namespace {
+
+/// Steps whose activities are kept, and of those in which nothing runs beside anything else.
+constexpr int kKept = 4;
+constexpr int kKeptInOrder = 2;
+/// Pairs of a traced and an untraced step, from which the cost of tracing comes: as many as this time allows.
+constexpr int kMostPairs = 20;
+constexpr double kPairSeconds = 2;
+
+double device_s(const engines::StepTimes& times) {
+  return times.forward_s + times.backward_s + times.optimizer_s;
+}
+
+/// Runs the steps, traced and not, and collects what came of them.
+class StepTracer {
+ public:
+  StepTracer(engines::Engine& engine, StepInputs& inputs, trace::ActivityTracer& tracer,
+             std::int64_t first_step)
+      : engine_(&engine), inputs_(&inputs), tracer_(&tracer), next_step_(first_step) {
+    fill(plain_nodes_, engine.recording(false));
+    fill(ordered_nodes_, engine.recording(true));
+  }
+
+  /// Everything. A signal ends it early: what was kept until then is whole steps.
+  void run() {
+    warm_up();
+    for (int i = 0; i < kKept && go_on(); ++i) pair(i, true);
+    if (engine_->recording(true) != nullptr) {
+      for (int i = 0; i < kKeptInOrder && go_on(); ++i) in_order();
+    }
+    trace_ = tracer_->take();
+    warm_up();
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = kKept; i < kMostPairs && go_on(); ++i) {
+      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+      if (elapsed.count() > kPairSeconds) break;
+      pair(i, false);
+    }
+    lost_ = trace_.dropped + tracer_->take().dropped;
+  }
+
+  [[nodiscard]] const trace::DeviceTrace& trace() const { return trace_; }
+  [[nodiscard]] std::span<const trace::TracedStep> steps() const { return steps_; }
+  [[nodiscard]] const std::vector<record::Sample>& samples() const { return samples_; }
+  [[nodiscard]] std::int64_t lost() const { return lost_; }
+
+  /// What tracing costs, by pairs; nothing when there are none.
+  [[nodiscard]] std::optional<record::Fact> cost() const {
+    if (wall_ratios_.empty()) return std::nullopt;
+    const double wall = core::median(wall_ratios_) - 1;
+    const double on_device = core::median(device_ratios_) - 1;
+    constexpr double kPercent = 100;
+    return record::Fact{
+        .key = "tracing_cost",
+        .value = wall,
+        .unit = "share",
+        .text = fmt::format("traced steps take {:+.2f} %, {:+.2f} % on the device (medians of {} pairs of a "
+                            "traced and an untraced step, run in turn)",
+                            kPercent * wall, kPercent * on_device, wall_ratios_.size())};
+  }
+
+ private:
+  void fill(trace::NodeOps& nodes, const backends::Recording* recording) const {
+    if (recording == nullptr) return;
+    for (const backends::NodeOp& node : recording->nodes()) {
+      if (const auto id = tracer_->node_id(node.node)) nodes.add(*id, node.op);
+    }
+  }
+
+  static bool go_on() { return core::StopSignals::received() == 0; }
+
+  /// Runs a step as it runs without observers; of an engine that submits op by op, watching when.
+  engines::StepTimes run_step() {
+    if (engine_->recording(false) != nullptr) return engine_->run();
+    return engine_->run(&spans_);
+  }
+
+  engines::StepTimes untraced(const char* kind) {
+    inputs_->write(static_cast<int>(next_step_));
+    const engines::StepTimes times = run_step();
+    static_cast<void>(spans_.take());
+    add_samples(samples_, next_step_++, times, kind);
+    return times;
+  }
+
+  template <class Run>
+  engines::StepTimes traced(const char* kind, const trace::NodeOps& nodes, bool keep, const Run& run) {
+    inputs_->write(static_cast<int>(next_step_));
+    tracer_->start();
+    trace::TracedStep step{.step = next_step_, .begin_ns = trace::steady_ns()};
+    const engines::StepTimes times = run();
+    step.end_ns = trace::steady_ns();
+    tracer_->stop();
+    step.ops = spans_.take();
+    if (step.ops.empty()) step.nodes = &nodes;
+    if (keep) steps_.push_back(std::move(step));
+    add_samples(samples_, next_step_++, times, kind);
+    return times;
+  }
+
+  /// The first step after collecting is slower: the profiler takes memory of the device anew.
+  void warm_up() {
+    traced("warmup", plain_nodes_, false, [&] { return run_step(); });
+  }
+
+  void pair(int number, bool keep) {
+    const auto with = [&] { return traced("traced", plain_nodes_, keep, [&] { return run_step(); }); };
+    engines::StepTimes traced_times;
+    engines::StepTimes plain_times;
+    if (number % 2 == 0) {
+      traced_times = with();
+      plain_times = untraced("untraced");
+    } else {
+      plain_times = untraced("untraced");
+      traced_times = with();
+    }
+    if (plain_times.step_s > 0) wall_ratios_.push_back(traced_times.step_s / plain_times.step_s);
+    if (device_s(plain_times) > 0) device_ratios_.push_back(device_s(traced_times) / device_s(plain_times));
+  }
+
+  void in_order() {
+    traced("in_order", ordered_nodes_, true, [&] { return engine_->run(&in_order_); });
+  }
+
+  engines::Engine* engine_;
+  StepInputs* inputs_;
+  trace::ActivityTracer* tracer_;
+  std::int64_t next_step_;
+  trace::NodeOps plain_nodes_, ordered_nodes_;
+  trace::OpSpans spans_;
+  trace::InOrder in_order_;
+  std::vector<trace::TracedStep> steps_;
+  trace::DeviceTrace trace_;
+  std::vector<record::Sample> samples_;
+  std::vector<double> wall_ratios_, device_ratios_;
+  std::int64_t lost_ = 0;
+};
+
+void write(const StepTracer& steps, const std::string& version, const Point& point, std::int64_t run,
+           record::Writer& record) {
+  const auto epoch_ns =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(record.epoch().time_since_epoch()).count();
+  const std::string device = point.device.substr(0, point.device.find(':'));
+  const trace::TraceRows rows = trace::rows_of(steps.trace(), steps.steps(), epoch_ns, device);
+  record.add(run, steps.samples());
+  record.add(run, rows.lanes);
+  record.add(run, rows.names);
+  record.add(run, rows.activities);
+  const auto fact = [&](const char* key, double value, const char* unit, std::string text = "") {
+    record.add(run, record::Fact{.key = key, .value = value, .unit = unit, .text = std::move(text)});
+  };
+  if (const auto cost = steps.cost()) record.add(run, *cost);
+  fact("traced_kernels", static_cast<double>(rows.kernels), "", version);
+  fact("trace_lost", static_cast<double>(steps.lost()), "records");
+  fact("trace_without_op", static_cast<double>(rows.without_op), "kernels");
+  if (!steps.trace().devices.empty()) {
+    fact("multiprocessors", static_cast<double>(steps.trace().devices.front().multiprocessors), "");
+  }
+  if (steps.lost() > 0) note("  tracing: {} records were lost: no buffer was free", steps.lost());
+  if (rows.without_op > 0) {
+    note("  tracing: {} of {} kernels belong to no op that is known", rows.without_op, rows.kernels);
+  }
+}
+
+}  // namespace
+
+bool is_traceable(const Point& point, const backends::Provider& provider) {
+  return provider.runs() && provider.describe(point.device).kind == devices::Kind::gpu;
+}
+
+void trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
+                 std::int64_t first_step, record::Writer& record) {
+  try {
+    const std::unique_ptr<trace::ActivityTracer> tracer = trace::open_cupti();
+    engine.run();  // what is replayed must have been recorded
+    StepTracer steps(engine, inputs, *tracer, first_step);
+    steps.run();
+    write(steps, tracer->version(), point, run, record);
+  } catch (const core::Unavailable& error) {
+    note("  no tracing: {}", error.what());
+    record.add(run, record::Fact{.key = "tracing",
+                                 .value = {},
+                                 .unit = {},
+                                 .text = fmt::format("not traced: {}", error.what())});
+  }
+}
+
+}  // namespace rooflm::lab

@@ -1,0 +1,341 @@
+// Where the time of a traced step went.
+#include "report/device_times.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <unordered_map>
+#include <utility>
+
+#include "report/summaries.h"
+
+namespace rooflm::report {
+namespace {
+
+constexpr double kNano = 1e-9;
+constexpr std::string_view kStepRange = "step";
+
+struct Interval {
+  std::int64_t start_ns = 0, end_ns = 0;
+};
+
+/// Intervals in order, those that touch joined.
+std::vector<Interval> joined(std::vector<Interval> all) {
+  std::ranges::sort(all, {}, &Interval::start_ns);
+  std::vector<Interval> result;
+  for (const Interval& one : all) {
+    if (one.end_ns <= one.start_ns) continue;
+    if (!result.empty() && one.start_ns <= result.back().end_ns) {
+      result.back().end_ns = std::max(result.back().end_ns, one.end_ns);
+    } else {
+      result.push_back(one);
+    }
+  }
+  return result;
+}
+
+/// Splits `whole` where the joined intervals `cover` it: first what is covered, then what is not.
+std::pair<std::vector<Interval>, std::vector<Interval>> split(const std::vector<Interval>& whole,
+                                                              std::span<const Interval> cover) {
+  std::pair<std::vector<Interval>, std::vector<Interval>> parts;
+  for (const Interval& one : whole) {
+    std::int64_t at = one.start_ns;
+    auto next = std::lower_bound(cover.begin(), cover.end(), at, [](const Interval& interval, std::int64_t time) {
+      return interval.end_ns <= time;
+    });
+    for (; next != cover.end() && next->start_ns < one.end_ns; ++next) {
+      if (next->start_ns > at) parts.second.push_back({at, next->start_ns});
+      const Interval inside{std::max(at, next->start_ns), std::min(one.end_ns, next->end_ns)};
+      if (inside.end_ns > inside.start_ns) parts.first.push_back(inside);
+      at = std::max(at, inside.end_ns);
+    }
+    if (at < one.end_ns) parts.second.push_back({at, one.end_ns});
+  }
+  return parts;
+}
+
+/// What happened in one step, by index into the activities of the run.
+struct StepParts {
+  std::vector<std::size_t> kernels;
+  std::vector<Interval> copies, waits, overheads;
+};
+
+/// Takes the steps of a run apart, one after the other.
+class StepTimer {
+ public:
+  explicit StepTimer(const RunData& run) : run_(&run), names_(run) {
+    for (std::size_t i = 0; i < run.activities.size(); ++i) sort_in(i);
+    for (const record::Sample& sample : run.samples) {
+      if (sample.phase == kStep) {
+        walls_[sample.step] = {sample.kind, sample.seconds};
+      } else if (sample.phase != kSubmit) {
+        events_[sample.step] += sample.seconds;
+      }
+    }
+  }
+
+  DeviceTimes take() {
+    for (const auto& [number, range] : ranges_) {
+      DeviceStep step{.step = number, .begin_ns = range.start_ns, .end_ns = range.end_ns};
+      if (const auto wall = walls_.find(number); wall != walls_.end()) {
+        step.kind = wall->second.first;
+        step.wall_s = wall->second.second;
+      }
+      if (const auto event = events_.find(number); event != events_.end()) step.event_s = event->second;
+      time_step(step, parts_[number]);
+      times_.steps.push_back(std::move(step));
+    }
+    return std::move(times_);
+  }
+
+ private:
+  void sort_in(std::size_t index) {
+    const record::Activity& activity = run_->activities[index];
+    const std::string& kind = names_.kind(activity);
+    const Interval interval{activity.start_ns, activity.end_ns};
+    if (kind == "overhead") {  // of the profiler, whatever step it falls in
+      all_overheads_.push_back(interval);
+    }
+    if (kind == "api" && activity.correlation) {
+      const auto [entry, is_new] = calls_.try_emplace(*activity.correlation, interval);
+      if (!is_new) {  // the outer of two calls
+        entry->second.start_ns = std::min(entry->second.start_ns, interval.start_ns);
+        entry->second.end_ns = std::max(entry->second.end_ns, interval.end_ns);
+      }
+    }
+    if (!activity.step) return;
+    StepParts& parts = parts_[*activity.step];
+    if (names_.is_kernel(activity)) {
+      parts.kernels.push_back(index);
+    } else if (names_.is_copy(activity)) {
+      parts.copies.push_back(interval);
+    } else if (kind == "sync") {
+      parts.waits.push_back(interval);
+    } else if (kind == "range" && names_.text(activity) == kStepRange) {
+      ranges_[*activity.step] = interval;
+    }
+  }
+
+  void time_step(DeviceStep& step, StepParts& parts) {
+    const auto& activities = run_->activities;
+    std::ranges::sort(parts.kernels, {}, [&](std::size_t i) { return activities[i].start_ns; });
+    step.kernels = parts.kernels.size();
+    for (const std::size_t i : parts.kernels) {
+      times_.kernels[i].duration_ns = activities[i].end_ns - activities[i].start_ns;
+      if (activities[i].start_ns < step.begin_ns || activities[i].end_ns > step.end_ns) ++times_.outside;
+    }
+    find_ends(step, parts);
+    share_time(step, parts.kernels);
+    find_idle(step, parts);
+  }
+
+  void find_ends(DeviceStep& step, const StepParts& parts) const {
+    std::vector<Interval> work = parts.copies;
+    for (const std::size_t i : parts.kernels) {
+      work.push_back({run_->activities[i].start_ns, run_->activities[i].end_ns});
+    }
+    work = joined(std::move(work));
+    step.first_ns = work.empty() ? step.end_ns : work.front().start_ns;
+    step.last_ns = work.empty() ? step.end_ns : work.back().end_ns;
+  }
+
+  /// A kernel that runs, and how much time one kernel alone and several together had taken when it began.
+  struct Running {
+    std::size_t kernel = 0;
+    double alone_ns = 0, together_ns = 0;
+  };
+
+  /// A sweep over the starts and ends of the kernels, within the range of the step.
+  void share_time(DeviceStep& step, const std::vector<std::size_t>& kernels) {
+    std::multimap<std::int64_t, Running> running;  // by their ends
+    double alone_ns = 0;
+    double together_ns = 0;  // each moment divided by how many ran
+    std::int64_t at = step.begin_ns;
+    beside_.clear();
+    const auto advance = [&](std::int64_t until) {
+      const std::int64_t to = std::min(until, step.end_ns);
+      if (to <= at) return;
+      const auto span = static_cast<double>(to - at);
+      if (running.size() == 1) {
+        alone_ns += span;
+        step.exclusive_s += span * kNano;
+      } else if (running.size() > 1) {
+        together_ns += span / static_cast<double>(running.size());
+        step.shared_s += span * kNano;
+        count_beside(running, to - at);
+      }
+      at = to;
+    };
+    const auto end_until = [&](std::int64_t time) {
+      while (!running.empty() && running.begin()->first <= time) {
+        advance(running.begin()->first);
+        const Running& done = running.begin()->second;
+        KernelTime& kernel = times_.kernels[done.kernel];
+        kernel.exclusive_ns = std::llround(alone_ns - done.alone_ns);
+        kernel.shared_ns = together_ns - done.together_ns;
+        running.erase(running.begin());
+      }
+    };
+    for (const std::size_t i : kernels) {
+      end_until(run_->activities[i].start_ns);
+      advance(run_->activities[i].start_ns);
+      running.emplace(run_->activities[i].end_ns,
+                      Running{.kernel = i, .alone_ns = alone_ns, .together_ns = together_ns});
+    }
+    end_until(std::numeric_limits<std::int64_t>::max());
+    std::map<std::size_t, std::int64_t> longest;
+    for (const auto& [pair, span] : beside_) {
+      std::int64_t& most = longest[pair.first];
+      if (span <= most) continue;
+      most = span;
+      times_.kernels[pair.first].beside = pair.second;
+    }
+  }
+
+  /// Who runs beside whom. A device runs at most 128 kernels at once; a record that says otherwise is not
+  /// worth the time.
+  void count_beside(const std::multimap<std::int64_t, Running>& running, std::int64_t span_ns) {
+    constexpr std::size_t kMost = 128;
+    if (running.size() > kMost) return;
+    for (const auto& [end, one] : running) {
+      for (const auto& [other_end, other] : running) {
+        if (one.kernel != other.kernel) beside_[{one.kernel, other.kernel}] += span_ns;
+      }
+    }
+  }
+
+  /// What lies between the kernels, cause by cause.
+  void find_idle(DeviceStep& step, StepParts& parts) {
+    parts.copies = joined(std::move(parts.copies));
+    parts.waits = joined(std::move(parts.waits));
+    if (!are_overheads_joined_) all_overheads_ = joined(std::move(all_overheads_));
+    are_overheads_joined_ = true;
+    std::int64_t at = step.begin_ns;
+    std::optional<std::size_t> before;  // the kernel whose end is `at`
+    for (const std::size_t i : parts.kernels) {
+      const record::Activity& activity = run_->activities[i];
+      if (activity.start_ns > at) add_gap(step, parts, {at, std::min(activity.start_ns, step.end_ns)}, before, i);
+      if (activity.end_ns > at) {
+        at = std::min(activity.end_ns, step.end_ns);
+        before = i;
+      }
+    }
+    if (at < step.end_ns) add_gap(step, parts, {at, step.end_ns}, before, std::nullopt);
+  }
+
+  void add_gap(DeviceStep& step, const StepParts& parts, Interval gap, std::optional<std::size_t> before,
+               std::optional<std::size_t> next) {
+    const auto add = [&](const std::vector<Interval>& spans, IdleCause cause) {
+      for (const Interval& span : spans) {
+        times_.idle.push_back({.step = step.step,
+                               .start_ns = span.start_ns,
+                               .end_ns = span.end_ns,
+                               .cause = cause,
+                               .next = next});
+        step.idle_s.at(static_cast<std::size_t>(cause)) +=
+            static_cast<double>(span.end_ns - span.start_ns) * kNano;
+      }
+    };
+    const std::int64_t from = std::max(gap.start_ns, step.first_ns);
+    const std::int64_t to = std::min(gap.end_ns, step.last_ns);
+    step.idle_within_s += to > from ? static_cast<double>(to - from) * kNano : 0;
+    const auto [copied, rest] = split({gap}, parts.copies);
+    add(copied, IdleCause::copy);
+    if (!next) return add(rest, IdleCause::sync);
+    const Interval host{gap.start_ns, asked_for_until(gap, before, *next)};
+    const auto [late, ready] = split(rest, std::span(&host, host.end_ns > host.start_ns ? 1 : 0));
+    add(ready, IdleCause::dependency);
+    const auto [traced, other] = split(late, all_overheads_);
+    add(traced, IdleCause::tracing);
+    const auto [waited, host_late] = split(other, parts.waits);
+    add(waited, IdleCause::sync);
+    add(host_late, IdleCause::host);
+  }
+
+  /// Until when the host was asking for the kernel that ends a gap: the end of its call. In a graph all
+  /// kernels are of one call, and only the first waits for the host. Of a step's first kernel it is the whole
+  /// gap, which the launch takes; where no call was recorded, nothing is the host's but that.
+  [[nodiscard]] std::int64_t asked_for_until(Interval gap, std::optional<std::size_t> before,
+                                             std::size_t next) const {
+    if (!before) return gap.end_ns;
+    const record::Activity& activity = run_->activities[next];
+    if (!activity.correlation || run_->activities[*before].correlation == activity.correlation) {
+      return gap.start_ns;
+    }
+    const auto call = calls_.find(*activity.correlation);
+    return call == calls_.end() ? gap.start_ns : std::clamp(call->second.end_ns, gap.start_ns, gap.end_ns);
+  }
+
+  const RunData* run_;
+  ActivityNames names_;
+  std::map<std::int64_t, Interval> ranges_;
+  std::map<std::int64_t, StepParts> parts_;
+  std::unordered_map<std::int64_t, Interval> calls_;
+  std::map<std::int64_t, std::pair<std::string, double>> walls_;
+  std::map<std::int64_t, double> events_;
+  std::vector<Interval> all_overheads_;
+  bool are_overheads_joined_ = false;
+  std::map<std::pair<std::size_t, std::size_t>, std::int64_t> beside_;  ///< of the step that is taken apart
+  DeviceTimes times_;
+};
+
+}  // namespace
+
+std::string_view name_of(IdleCause cause) {
+  constexpr std::array<std::string_view, kIdleCauses> kNames = {"host", "dependency", "copy", "sync",
+                                                                "tracing"};
+  return kNames.at(static_cast<std::size_t>(cause));
+}
+
+double KernelTime::overlap() const {
+  if (duration_ns <= 0) return 0;
+  return std::max(0.0, 1 - static_cast<double>(exclusive_ns) / static_cast<double>(duration_ns));
+}
+
+double DeviceStep::idle_total_s() const { return std::accumulate(idle_s.begin(), idle_s.end(), 0.0); }
+
+std::size_t DeviceTimes::count(std::string_view kind) const {
+  return static_cast<std::size_t>(std::ranges::count(steps, kind, &DeviceStep::kind));
+}
+
+const DeviceStep* DeviceTimes::find(std::int64_t step) const {
+  const auto found = std::ranges::lower_bound(steps, step, {}, &DeviceStep::step);
+  return found == steps.end() || found->step != step ? nullptr : &*found;
+}
+
+DeviceTimes device_times(const RunData& run) {
+  if (run.activities.empty()) return {};
+  return StepTimer(run).take();
+}
+
+ActivityNames::ActivityNames(const RunData& run) {
+  for (const record::ActivityName& name : run.activity_names) names_[name.name] = &name;
+}
+
+namespace {
+const std::string kNoName;
+}  // namespace
+
+const std::string& ActivityNames::kind(const record::Activity& activity) const {
+  const auto found = names_.find(activity.name);
+  return found == names_.end() ? kNoName : found->second->kind;
+}
+
+const std::string& ActivityNames::text(const record::Activity& activity) const {
+  const auto found = names_.find(activity.name);
+  return found == names_.end() ? kNoName : found->second->text;
+}
+
+bool ActivityNames::is_kernel(const record::Activity& activity) const {
+  const std::string& of = kind(activity);
+  return of == "kernel" || of == "collective";
+}
+
+bool ActivityNames::is_copy(const record::Activity& activity) const {
+  const std::string& of = kind(activity);
+  return of == "copy" || of == "memset";
+}
+
+}  // namespace rooflm::report

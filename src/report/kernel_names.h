@@ -1,0 +1,37 @@
+// What the name of a kernel says: whose it is, what it does, and of a GEMM its tile, instruction and precision.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "record/rows.h"
+
+namespace rooflm::report {
+
+/// The class of kernels of which nobody knows what they do.
+inline constexpr std::string_view kUnknownClass = "unknown";
+
+/// What cannot be read from the name is "".
+struct KernelName {
+  std::string short_name{};  ///< without return type, namespaces, template arguments and parameters
+  std::string library{};     ///< "cuBLASLt", "cuBLAS", "CUTLASS", "cuDNN", "Triton", "NCCL", "PyTorch", "CUB", "rooflm", ...
+  /// "gemm", "attention", "norm", "elementwise", "optimizer", "embedding", "loss", "copy", "collective",
+  /// "cast", "softmax"; kUnknownClass.
+  std::string kernel_class{};
+  std::string tile{};         ///< of a GEMM: "128x256x64"; without the last where only a tile of C is named
+  std::string stages{};       ///< "6"
+  std::string cluster{};      ///< "2x1"
+  std::string instruction{};  ///< "wgmma", "mma m16n8k16", "wmma", "ffma"
+  std::string precision{};    ///< of the operands: "bf16", "tf32", "fp8", ...
+};
+
+/// From a demangled name, by how libraries build their names: nvjet_TYPES_TILE_KxSTAGES_CLUSTER_... (cuBLASLt
+/// on Hopper and later), smNN_xmma_..._tilesizeMxNxK_..., cutlass_NN_..._TILE_KxSTAGES_...,
+/// ARCHITECTURE_..._gemm_TYPE_TILE_..., cudnn_..., triton_..., namespaces.
+KernelName parse_kernel_name(std::string_view name);
+
+/// The class of a kernel that belongs to `op` (nullptr: not known). The op says what is done; the name says
+/// that a kernel of a product only copies or converts.
+std::string class_of_kernel(const KernelName& name, const record::Op* op);
+
+}  // namespace rooflm::report

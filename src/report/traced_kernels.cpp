@@ -1,0 +1,182 @@
+// The kernels of traced steps, and their sums.
+#include "report/traced_kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "core/ratio.h"
+#include "core/statistics.h"
+#include "report/kernels.h"
+
+namespace rooflm::report {
+namespace {
+
+constexpr double kNano = 1e-9;
+
+/// Layers of the ops of one kernel.
+struct Layers {
+  std::map<std::int64_t, std::int64_t> by_layer;
+  std::int64_t rest = 0;
+  [[nodiscard]] std::string explain() const {
+    if (by_layer.empty()) return std::to_string(rest);
+    const std::int64_t first = by_layer.begin()->second;
+    const bool is_even =
+        std::ranges::all_of(by_layer, [&](const auto& layer) { return layer.second == first; });
+    std::string text = is_even ? fmt::format("{} layers x {}", by_layer.size(), first)
+                               : fmt::format("{} layers, uneven", by_layer.size());
+    if (rest > 0) text += fmt::format(" + {}", rest);
+    return text;
+  }
+};
+
+void summarise(KernelSum& sum, const std::vector<double>& seconds, std::size_t steps) {
+  sum.instances = seconds.size();
+  sum.per_step = core::ratio_of(static_cast<double>(sum.instances), static_cast<double>(steps)).value_or(0);
+  sum.mean_s = core::mean(seconds);
+  sum.median_s = core::median(seconds);
+  sum.std_s = core::sample_std(seconds);
+  const auto [least, most] = std::ranges::minmax_element(seconds);
+  sum.min_s = *least;
+  sum.max_s = *most;
+}
+
+/// How many kernels each op has in traced steps.
+std::unordered_map<std::int64_t, std::int64_t> kernels_by_op(const TracedKernels& kernels) {
+  std::unordered_map<std::int64_t, std::int64_t> count;
+  for (const TracedKernel& kernel : kernels.all()) {
+    if (kernel.op != nullptr && kernel.step_kind == kTraced) ++count[kernel.op->op.op];
+  }
+  return count;
+}
+
+}  // namespace
+
+TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
+  const ActivityNames names(run);
+  for (const auto& [index, time] : times_.kernels) {
+    const record::Activity& activity = run.activities[index];
+    const std::string& text = names.text(activity);
+    const auto [name, is_new] = names_.try_emplace(activity.name);
+    if (is_new) name->second = parse_kernel_name(text);
+    TracedKernel kernel{.index = index, .activity = &activity, .name = &name->second, .text = &text};
+    if (activity.op) kernel.op = run.find_op(*activity.op);
+    kernel.kernel_class = class_of_kernel(*kernel.name, kernel.op == nullptr ? nullptr : &kernel.op->op);
+    kernel.launch = parse_launch(activity.extra);
+    kernel.time = time;
+    if (const DeviceStep* step = times_.find(activity.step.value_or(-1))) kernel.step_kind = step->kind;
+    all_.push_back(std::move(kernel));
+  }
+}
+
+const TracedKernel* TracedKernels::find(std::size_t index) const {
+  const auto found = std::ranges::lower_bound(all_, index, {}, &TracedKernel::index);
+  return found == all_.end() || found->index != index ? nullptr : &*found;
+}
+
+std::vector<KernelSum> kernel_sums(const TracedKernels& kernels) {
+  struct Group {
+    KernelSum sum;
+    std::vector<double> seconds;
+    double longest_s = -1;
+  };
+  std::map<std::pair<const KernelName*, std::string>, Group> groups;
+  double busy_s = 0;
+  for (const TracedKernel& kernel : kernels.all()) {
+    if (kernel.step_kind != kTraced) continue;
+    Group& group = groups[{kernel.name, kernel.kernel_class}];
+    KernelSum& sum = group.sum;
+    if (group.seconds.empty()) {
+      sum.text = *kernel.text;
+      sum.name = *kernel.name;
+      sum.kernel_class = kernel.kernel_class;
+    }
+    group.seconds.push_back(kernel.seconds());
+    sum.total_s += kernel.seconds();
+    sum.exclusive_s += static_cast<double>(kernel.time.exclusive_ns) * kNano;
+    sum.shared_s += kernel.time.shared_ns * kNano;
+    busy_s += kernel.part_s();
+    if (kernel.seconds() > group.longest_s) {
+      group.longest_s = kernel.seconds();
+      sum.occupancy = kernel.launch.occupancy;
+      sum.occupancy_limit = kernel.launch.occupancy_limit;
+      sum.waves = kernel.launch.waves;
+    }
+  }
+  std::vector<KernelSum> sums;
+  for (auto& [key, group] : groups) {
+    summarise(group.sum, group.seconds, kernels.steps());
+    group.sum.time_share = core::ratio_of(group.sum.exclusive_s + group.sum.shared_s, busy_s);
+    sums.push_back(std::move(group.sum));
+  }
+  std::ranges::stable_sort(sums, [](const KernelSum& a, const KernelSum& b) {
+    return std::pair(-a.exclusive_s - a.shared_s, a.text) < std::pair(-b.exclusive_s - b.shared_s, b.text);
+  });
+  return sums;
+}
+
+std::string gemm_role(const RunData& run, const record::Op& op) {
+  if (op.phase != "backward") return op.phase;
+  constexpr std::string_view kGradient = "d_";
+  if (!op.name.starts_with(kGradient)) return op.recomputed ? "recomputed" : "backward";
+  const std::string of = op.name.substr(kGradient.size());
+  const auto tensor = std::ranges::find(run.tensors, of, &record::Tensor::name);
+  const bool is_weight = tensor != run.tensors.end() && tensor->role == "weight";
+  return is_weight ? "weight gradient" : "input gradient";
+}
+
+std::optional<bool> SeenInstances::agrees() const {
+  if (!predicted) return std::nullopt;
+  return seen == static_cast<double>(*predicted);
+}
+
+std::vector<std::int64_t> ops_of_unknown_launches(const RunData& run) {
+  std::vector<std::int64_t> ops;
+  const std::string text = run.text("unknown_launches");
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at < end; ++at) {
+    std::int64_t op = 0;
+    const auto [after, error] = std::from_chars(at, end, op);
+    if (error == std::errc()) ops.push_back(op);
+    at = std::find(after, end, ',');
+  }
+  return ops;
+}
+
+std::vector<SeenInstances> seen_instances(const RunData& run, const TracedKernels& kernels) {
+  if (kernels.steps() == 0) return {};
+  const std::vector<std::int64_t> unknown_ops = ops_of_unknown_launches(run);
+  const std::set<std::int64_t> unknown(unknown_ops.begin(), unknown_ops.end());
+  const auto per_op = kernels_by_op(kernels);
+  std::vector<SeenInstances> all;
+  std::vector<Layers> layers;
+  std::map<std::pair<std::string, std::string>, std::size_t> index;
+  for (const TimedOp& timed : run.ops) {
+    const record::Op& op = timed.op;
+    const auto [entry, is_new] = index.try_emplace({op.phase, kernel_name(op)}, all.size());
+    if (is_new) {
+      all.push_back({.phase = op.phase, .op_kind = op.kind, .kernel = kernel_name(op), .predicted = 0});
+      layers.emplace_back();
+    }
+    SeenInstances& seen = all[entry->second];
+    ++seen.ops;
+    if (unknown.contains(op.op)) seen.predicted.reset();
+    if (seen.predicted) *seen.predicted += op.launches;
+    const auto found = per_op.find(op.op);
+    const double count = found == per_op.end() ? 0 : static_cast<double>(found->second);
+    seen.seen += count;
+    const auto layer = layer_of(op.scope);
+    ++(layer ? layers[entry->second].by_layer[*layer] : layers[entry->second].rest);
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].explained = layers[i].explain();
+    all[i].seen /= static_cast<double>(kernels.steps());
+  }
+  return all;
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,216 @@
+// The view of kernels: what really ran on the device, by name and class, beside what the program says.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/statistics.h"
+#include "report/traced_kernels.h"
+#include "report/view_def.h"
+
+namespace rooflm::report {
+namespace {
+
+Row kernel_row(const KernelSum& sum) {
+  Row row;
+  row.set("time_share", cell_of(sum.time_share));
+  row.set("class", sum.kernel_class);
+  row.set("per_step", sum.per_step);
+  row.set("instances", static_cast<std::int64_t>(sum.instances));
+  row.set("total_s", sum.total_s);
+  row.set("avg_s", sum.mean_s);
+  row.set("med_s", sum.median_s);
+  row.set("min_s", sum.min_s);
+  row.set("max_s", sum.max_s);
+  row.set("std_s", sum.std_s);
+  row.set("exclusive_s", sum.exclusive_s);
+  row.set("shared_s", sum.shared_s);
+  row.set("occupancy", cell_of(sum.occupancy));
+  row.set("occupancy_limit", sum.occupancy_limit);
+  row.set("waves", cell_of(sum.waves));
+  row.set("library", sum.name.library);
+  row.set("name", sum.name.short_name);
+  row.set("full_name", sum.text);
+  return row;
+}
+
+Table kernel_table(const std::vector<KernelSum>& sums, std::size_t top) {
+  Table table{.columns = {{"time_share", "time %", Show::percent, "share"},
+                          {"class", "class"},
+                          {"per_step", "per step"},
+                          {"total_s", "total", Show::seconds, "s"},
+                          {"avg_s", "avg", Show::seconds, "s"},
+                          {"med_s", "med", Show::seconds, "s"},
+                          {"min_s", "min", Show::seconds, "s"},
+                          {"max_s", "max", Show::seconds, "s"},
+                          {"std_s", "stddev", Show::seconds, "s"},
+                          {"occupancy", "occupancy", Show::percent, "share"},
+                          {"occupancy_limit", "limit"},
+                          {"waves", "waves", Show::fixed1},
+                          {"library", "library"},
+                          {"name", "name"}},
+              .rows = {},
+              .notes = {}};
+  for (const KernelSum& sum : sums) {
+    if (top > 0 && table.rows.size() == top) {
+      table.notes.push_back(fmt::format("{} more kernels (--top 0 shows all)", sums.size() - top));
+      break;
+    }
+    table.rows.push_back(kernel_row(sum));
+  }
+  return table;
+}
+
+/// The unknown class is there even when it is empty: it says what the other shares are of.
+Table class_table(const std::vector<KernelSum>& sums, std::size_t steps) {
+  struct Class {
+    double per_step = 0, part_s = 0, share = 0;
+    std::size_t names = 0;
+  };
+  std::map<std::string, Class> classes;
+  classes[std::string(kUnknownClass)] = {};
+  for (const KernelSum& sum : sums) {
+    Class& one = classes[sum.kernel_class];
+    one.per_step += sum.per_step;
+    one.part_s += (sum.exclusive_s + sum.shared_s) / static_cast<double>(steps);
+    one.share += sum.time_share.value_or(0);
+    ++one.names;
+  }
+  std::vector<std::pair<std::string, Class>> order(classes.begin(), classes.end());
+  std::ranges::stable_sort(order,
+                           [](const auto& a, const auto& b) { return a.second.part_s > b.second.part_s; });
+  Table table{.columns = {{"class", "class"},
+                          {"time_share", "time %", Show::percent, "share"},
+                          {"step_s", "in a step", Show::seconds, "s"},
+                          {"per_step", "kernels per step"},
+                          {"names", "names"}},
+              .rows = {},
+              .notes = {}};
+  for (const auto& [name, one] : order) {
+    Row row;
+    row.set("class", name);
+    row.set("time_share", one.share);
+    row.set("step_s", one.part_s);
+    row.set("per_step", one.per_step);
+    row.set("names", static_cast<std::int64_t>(one.names));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+/// GEMM kernels of one name, part and role.
+struct Gemm {
+  const TracedKernel* first = nullptr;
+  std::vector<double> seconds;
+  double flop = 0;
+};
+
+Table gemm_table(const RunData& run, const TracedKernels& kernels) {
+  std::map<std::array<std::string, 3>, Gemm> gemms;
+  for (const TracedKernel& kernel : kernels.all()) {
+    if (kernel.step_kind != kTraced || kernel.kernel_class != "gemm") continue;
+    const record::Op* op = kernel.op == nullptr ? nullptr : &kernel.op->op;
+    Gemm& gemm = gemms[{op == nullptr ? "" : gemm_role(run, *op), op == nullptr ? "" : kernel.op->part,
+                        *kernel.text}];
+    gemm.first = gemm.first == nullptr ? &kernel : gemm.first;
+    gemm.seconds.push_back(kernel.seconds());
+    if (op != nullptr) gemm.flop += static_cast<double>(op->matmul_flop);
+  }
+  Table table{.columns = {{"role", "role"},
+                          {"part", "part"},
+                          {"per_step", "per step"},
+                          {"med_s", "med", Show::seconds, "s"},
+                          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
+                          {"tile", "tile"},
+                          {"stages", "stages"},
+                          {"cluster", "cluster"},
+                          {"instruction", "instruction"},
+                          {"precision", "precision"},
+                          {"library", "library"},
+                          {"name", "name"}},
+              .rows = {},
+              .notes = {}};
+  for (const auto& [key, gemm] : gemms) {
+    const KernelName& name = *gemm.first->name;
+    double total_s = 0;
+    for (const double seconds : gemm.seconds) total_s += seconds;
+    Row row;
+    row.set("role", key[0]);
+    row.set("part", key[1]);
+    row.set("per_step", cell_of(ratio_of(static_cast<double>(gemm.seconds.size()),
+                                         static_cast<double>(kernels.steps()))));
+    row.set("med_s", core::median(gemm.seconds));
+    row.set("flop_per_s", gemm.flop > 0 ? cell_of(ratio_of(gemm.flop, total_s)) : Cell());
+    row.set("tile", name.tile);
+    row.set("stages", name.stages);
+    row.set("cluster", name.cluster);
+    row.set("instruction", name.instruction);
+    row.set("precision", name.precision);
+    row.set("library", name.library);
+    row.set("name", name.short_name);
+    row.set("full_name", key[2]);
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table seen_table(const RunData& run, const TracedKernels& kernels) {
+  Table table{.columns = {{"phase", "phase"},
+                          {"kind", "op"},
+                          {"explained", "ops per step"},
+                          {"predicted", "kernels predicted"},
+                          {"seen", "seen"},
+                          {"agrees", "agrees"},
+                          {"kernel", "kernel"}},
+              .rows = {},
+              .notes = {"predicted: launches that the ops' kernels say they make; - where one does not say"}};
+  for (const SeenInstances& seen : seen_instances(run, kernels)) {
+    Row row;
+    row.set("phase", seen.phase);
+    row.set("kind", seen.op_kind);
+    row.set("explained", seen.explained);
+    row.set("ops", seen.ops);
+    row.set("predicted", seen.predicted ? Cell(*seen.predicted) : Cell());
+    row.set("seen", seen.seen);
+    row.set("agrees", seen.agrees() ? Cell(*seen.agrees()) : Cell());
+    row.set("kernel", seen.kernel);
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+void add_kernels(const RunData& run, const ViewOptions& options, View& view) {
+  const TracedKernels kernels(run);
+  if (kernels.steps() == 0) return;
+  const std::vector<KernelSum> sums = kernel_sums(kernels);
+  Table classes = class_table(sums, kernels.steps());
+  classes.notes.push_back(fmt::format("of {} traced steps", kernels.steps()));
+  if (!run.text("tracing_cost").empty()) classes.notes.push_back(run.text("tracing_cost"));
+  view.add("kernels.classes", "Classes of kernels", std::move(classes));
+  view.add("kernels", "Kernels by name", kernel_table(sums, options.top));
+  view.add("kernels.gemms", "GEMM kernels", gemm_table(run, kernels));
+  view.add("kernels.seen", "Kernels seen and predicted", seen_table(run, kernels));
+}
+
+constexpr std::array kViews = {ViewDef{
+    .place = 41,
+    .info = {.name = "kernels",
+             .title = "Kernels on the device",
+             .note = "What ran on the device in traced steps. time %: of the time in which it was busy; a moment "
+                     "that several kernels share is divided among them. Waves: blocks / blocks that the device "
+                     "holds at once.",
+             .needs = "traced steps (rooflm profile on a GPU with CUPTI)",
+             .is_on_page = false},
+    .of_run = add_kernels,
+    .of_all = nullptr}};
+
+}  // namespace
+
+std::span<const ViewDef> views_kernels() { return kViews; }
+
+}  // namespace rooflm::report

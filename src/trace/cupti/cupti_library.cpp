@@ -1,0 +1,103 @@
+// CUPTI's functions, found when the program runs.
+#include "trace/cupti/cupti_library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+
+#include "core/error.h"
+
+namespace rooflm::trace {
+namespace {
+
+constexpr std::uint32_t kMajorUnit = 10000;
+constexpr std::uint32_t kMinorUnit = 100;
+constexpr std::uint32_t kMajor = CUPTI_API_VERSION / kMajorUnit;
+
+template <class Function>
+void find(void* library, const char* name, Function& function) {
+  void* address = dlsym(library, name);
+  if (address == nullptr) throw core::Unavailable(fmt::format("CUPTI has no {}: it is too old", name));
+  function = reinterpret_cast<Function>(address);
+}
+
+/// Where toolkits put it beside where the loader looks.
+void* open_library() {
+  const std::string name = fmt::format("libcupti.so.{}", kMajor);
+  const std::array places = {name, "/usr/local/cuda/extras/CUPTI/lib64/" + name,
+                             "/usr/local/cuda/lib64/" + name};
+  std::string reason;
+  for (const std::string& place : places) {
+    if (void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) return library;
+    if (reason.empty()) reason = dlerror();
+  }
+  throw core::Unavailable(fmt::format("CUPTI is not here: {}", reason));
+}
+
+/// What the user can do about an error; "" when nothing is known.
+std::string_view advice(CUptiResult result) {
+  switch (result) {
+    case CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED:
+      return "; another profiler is attached (ncu, nsys, a debugger): run without it";
+    case CUPTI_ERROR_INSUFFICIENT_PRIVILEGES:
+      return "; run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0";
+    case CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES:
+      return "; whoever runs the hypervisor must allow it";
+    case CUPTI_ERROR_OLD_PROFILER_API_INITIALIZED:
+    case CUPTI_ERROR_NOT_COMPATIBLE:
+    case CUPTI_ERROR_HARDWARE_BUSY:
+      return "; something else profiles this GPU";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+CuptiLibrary CuptiLibrary::load() {
+  void* library = open_library();
+  CuptiLibrary found;
+  find(library, "cuptiGetVersion", found.version);
+  find(library, "cuptiGetResultString", found.result_string);
+  find(library, "cuptiSubscribe", found.subscribe);
+  find(library, "cuptiUnsubscribe", found.unsubscribe);
+  find(library, "cuptiActivityRegisterTimestampCallback", found.register_timestamp);
+  find(library, "cuptiActivityRegisterCallbacks", found.register_callbacks);
+  find(library, "cuptiActivitySetAttribute", found.set_attribute);
+  find(library, "cuptiActivityEnable", found.enable);
+  find(library, "cuptiActivityDisable", found.disable);
+  find(library, "cuptiActivityEnableRuntimeApi", found.enable_runtime);
+  find(library, "cuptiActivityEnableDriverApi", found.enable_driver);
+  find(library, "cuptiActivityFlushAll", found.flush_all);
+  find(library, "cuptiActivityGetNextRecord", found.next_record);
+  find(library, "cuptiActivityGetNumDroppedRecords", found.dropped_records);
+  find(library, "cuptiSetThreadIdType", found.set_thread_id_type);
+  find(library, "cuptiGetCallbackName", found.callback_name);
+  find(library, "cuptiGetGraphNodeId", found.graph_node_id);
+  std::uint32_t number = 0;
+  found.check(found.version(&number), "asking for its version");
+  if (number / kMajorUnit != kMajor) {
+    throw core::Unavailable(
+        fmt::format("CUPTI {} is here, {}.x is needed: records of other versions are laid out differently",
+                    found.version_text(), kMajor));
+  }
+  return found;
+}
+
+std::string CuptiLibrary::version_text() const {
+  std::uint32_t number = 0;
+  check(version(&number), "asking for its version");
+  return fmt::format("{}.{}.{}", number / kMajorUnit, number % kMajorUnit / kMinorUnit, number % kMinorUnit);
+}
+
+void CuptiLibrary::check(CUptiResult result, std::string_view what) const {
+  if (result == CUPTI_SUCCESS) return;
+  const char* words = nullptr;
+  if (result_string(result, &words) != CUPTI_SUCCESS || words == nullptr) words = "unknown error";
+  throw core::Unavailable(
+      fmt::format("CUPTI: {}: {} ({}){}", what, words, static_cast<int>(result), advice(result)));
+}
+
+}  // namespace rooflm::trace

@@ -1,0 +1,11 @@
+// What a device did: names of kinds.
+#include "trace/device_activity.h"
+
+namespace rooflm::trace {
+
+const char* name_of(ActivityKind kind) {
+  constexpr std::array kNames = {"kernel", "copy", "memset", "sync", "api", "overhead"};
+  return kNames.at(static_cast<std::size_t>(kind));
+}
+
+}  // namespace rooflm::trace
