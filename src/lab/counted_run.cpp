@@ -102,8 +102,8 @@ std::vector<record::Counter> rows_of(const program::Program& program, const trac
 
 }  // namespace
 
-void count_run(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t first_step,
-               record::Writer& record, std::int64_t run) {
+void count_run(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
+               std::int64_t first_step, record::Writer& record) {
   const auto say_missing = [&](const std::string& why) {
     note("  no hardware counters: {}", why);
     record.add(run,

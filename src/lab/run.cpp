@@ -145,7 +145,8 @@ class Run {
   }
 
   /// Rows of ops have a number of launches in any case: of these it is a guess.
-  void write_unknown_launches(const program::Program& program, std::span<const backends::KernelInfo> kernels) {
+  void write_unknown_launches(const program::Program& program,
+                              std::span<const backends::KernelInfo> kernels) {
     std::vector<std::size_t> unknown;
     for (std::size_t i = 0; i < kernels.size(); ++i) {
       if (program.ops[i].phase != program::Phase::setup && !kernels[i].launches) unknown.push_back(i);
@@ -227,9 +228,13 @@ class Run {
     write_kernels(engine, backend);
     if (!settings_->shards.empty()) fact("loader_wait_s", inputs.loader_wait_s(), "s");
     if (settings_->observe && !interrupted) look_closer(engine, inputs);
-    // Last: a profiler that was attached stays, and steps after it are no plain ones.
+    // Last: a profiler that was attached stays, and steps after it are no plain ones. Counters after that:
+    // some are read by instrumented kernels.
     if (settings_->trace && !interrupted && is_traceable(*point_, *provider_)) {
-      trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
+      steps_run_ = trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
+    }
+    if (settings_->count && !interrupted && is_traceable(*point_, *provider_)) {
+      count_run(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
     }
     end(interrupted ? "interrupted" : "success");
   }
@@ -283,7 +288,6 @@ class Run {
     }
     steps_run_ = static_cast<std::int64_t>(result.steps.size());
     record_->add(outcome_.run, rows);
-    next_step_ = static_cast<std::int64_t>(result.steps.size());
     record_->add(outcome_.run, recorder.events());
     write_roofs(engine.program(), measured_times(recorder.events(), result));
     const core::Summary plain = core::summarise(result.step_seconds(StepKind::plain));
@@ -342,11 +346,7 @@ class Run {
       inputs.write(0);
       write_allocations(engine);
     }
-    if (provider_->is_host()) {
-      write_counters(engine, inputs);
-    } else if (settings_->count) {
-      count_run(engine, inputs, *point_, next_step_, *record_, outcome_.run);
-    }
+    if (provider_->is_host()) write_counters(engine, inputs);
   }
 
   /// A few more steps under hardware counters, beside what is counted from shapes.
@@ -404,7 +404,6 @@ class Run {
   RunOutcome outcome_;
   std::int64_t steps_run_ = 0;  ///< warm-up, plain and observed ones
   bool has_ops_ = false;
-  std::int64_t next_step_ = 0;  ///< number of the next step that gets samples
 };
 
 }  // namespace
