@@ -26,6 +26,8 @@ class Gauges {
   [[nodiscard]] virtual std::vector<GaugeValue> read() = 0;
   /// Joules since some moment in the past; nothing where the device does not count them.
   [[nodiscard]] virtual std::optional<double> energy_j() = 0;
+  /// The highest clock of its multiprocessors.
+  [[nodiscard]] virtual std::optional<double> max_sm_clock_hz() { return std::nullopt; }
 };
 
 /// The gauges of a device, or why there are none ("" for devices that have none anywhere).

@@ -19,6 +19,7 @@ constexpr std::int64_t kSlowed = 0x8 | 0x20 | 0x40 | 0x80;  // hardware, heat, p
 DeviceWatch::DeviceWatch(const std::string& device, std::chrono::steady_clock::time_point epoch) {
   backends::FoundGauges found = backends::provider_of(device).gauges(device);
   if (found.gauges != nullptr) {
+    max_clock_hz_ = found.gauges->max_sm_clock_hz();
     sampler_ = std::make_unique<measure::GaugeSampler>(std::move(found.gauges), device, epoch);
   }
 }
@@ -62,6 +63,9 @@ std::vector<record::Fact> DeviceWatch::facts(double tokens) const {
     facts.push_back({.key = "power_w", .value = energy_->power_w(), .unit = "W", .text = how});
     facts.push_back({.key = "energy_j", .value = step_j, .unit = "J", .text = "of one step: " + how});
     facts.push_back({.key = "energy_j_per_token", .value = step_j / tokens, .unit = "J", .text = {}});
+  }
+  if (max_clock_hz_) {
+    facts.push_back({.key = "sm_clock_max_hz", .value = max_clock_hz_, .unit = "Hz", .text = {}});
   }
   if (samples_ > 0) {
     const double share = static_cast<double>(capped_ + slowed_) / static_cast<double>(samples_);

@@ -25,7 +25,8 @@ class DeviceWatch {
   /// Adds what was sampled so far to the record.
   void write_samples(record::Writer& record, std::int64_t run);
   /// 'power_w' and, of one step of `tokens` tokens, 'energy_j' and 'energy_j_per_token', unless the steps
-  /// took less than half a second; 'throttled', the share of the samples in which the clock was held down.
+  /// took less than half a second; 'throttled', the share of the samples in which the clock was held down;
+  /// 'sm_clock_max_hz'.
   [[nodiscard]] std::vector<record::Fact> facts(double tokens) const;
 
  private:
@@ -35,6 +36,7 @@ class DeviceWatch {
   bool has_begun_ = false;
   std::int64_t steps_ = 0;
   std::optional<measure::Energy> energy_;
+  std::optional<double> max_clock_hz_;
   std::int64_t samples_ = 0, capped_ = 0, slowed_ = 0;  ///< of the gauge "throttle"
 };
 

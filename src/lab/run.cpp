@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/stop_signals.h"
+#include "lab/counted_run.h"
 #include "lab/device_watch.h"
 #include "lab/devices.h"
 #include "lab/notes.h"
@@ -144,7 +145,8 @@ class Run {
   }
 
   /// Rows of ops have a number of launches in any case: of these it is a guess.
-  void write_unknown_launches(const program::Program& program, std::span<const backends::KernelInfo> kernels) {
+  void write_unknown_launches(const program::Program& program,
+                              std::span<const backends::KernelInfo> kernels) {
     std::vector<std::size_t> unknown;
     for (std::size_t i = 0; i < kernels.size(); ++i) {
       if (program.ops[i].phase != program::Phase::setup && !kernels[i].launches) unknown.push_back(i);
@@ -226,9 +228,13 @@ class Run {
     write_kernels(engine, backend);
     if (!settings_->shards.empty()) fact("loader_wait_s", inputs.loader_wait_s(), "s");
     if (settings_->observe && !interrupted) look_closer(engine, inputs);
-    // Last: a profiler that was attached stays, and steps after it are no plain ones.
+    // Last: a profiler that was attached stays, and steps after it are no plain ones. Counters after that:
+    // some are read by instrumented kernels.
     if (settings_->trace && !interrupted && is_traceable(*point_, *provider_)) {
-      trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
+      steps_run_ = trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
+    }
+    if (settings_->count && !interrupted && is_traceable(*point_, *provider_)) {
+      count_run(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
     }
     end(interrupted ? "interrupted" : "success");
   }

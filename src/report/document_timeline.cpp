@@ -1,5 +1,6 @@
 // The timeline of a run, as a part of the document.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -39,6 +40,29 @@ Json json_events(const std::vector<TimelineEvent>& events) {
           {"launch", column([](const TimelineEvent& event) { return or_none(event.launch); })},
           {"cause", column([](const TimelineEvent& event) { return or_none(event.cause); })},
           {"bytes", column([](const TimelineEvent& event) { return event.bytes; })}};
+}
+
+/// What is known of a launch, by the keys of record::Activity::extra.
+Json json_launch(const LaunchShape& launch) {
+  Json json = Json::object();
+  const auto extent = [&](const char* key, const std::array<std::int64_t, 3>& value) {
+    if (value != std::array<std::int64_t, 3>{}) json[key] = value;
+  };
+  const auto number = [&](const char* key, const auto& value) {
+    if (value) json[key] = *value;
+  };
+  extent("grid", launch.grid);
+  extent("block", launch.block);
+  extent("cluster", launch.cluster);
+  number("registers", launch.registers);
+  number("shared_static", launch.shared_static);
+  number("shared_dynamic", launch.shared_dynamic);
+  number("local", launch.local);
+  number("occupancy", launch.occupancy);
+  if (!launch.occupancy_limit.empty()) json["occupancy_limit"] = launch.occupancy_limit;
+  number("waves", launch.waves);
+  number("tail", launch.tail());
+  return json;
 }
 
 /// The unit in which the largest value has about six digits: a power of ten, 1 for whole numbers such as
@@ -86,7 +110,7 @@ Json json_timeline(const RunData& run, std::size_t most_events) {
     names.push_back(std::move(json));
   }
   Json launches = Json::array();
-  for (const std::string& launch : timeline.launches) launches.push_back(Json::parse(launch));
+  for (const LaunchShape& launch : timeline.launches) launches.push_back(json_launch(launch));
   Json series = Json::array();
   for (const TimelineSeries& one : timeline.series) series.push_back(json_series(one));
   return {{"source", timeline.source},       {"notes", timeline.notes},

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
@@ -19,9 +18,15 @@ namespace {
 
 /// Of a program without steps, or of one step that is longer than any step should be.
 constexpr std::size_t kMostActivities = 400'000;
+/// Nanoseconds, 36 years: sums and differences of times below it are 64-bit numbers.
+constexpr std::int64_t kMostTime = std::int64_t{1} << 60U;
 
 bool is_among(std::string_view kind, std::initializer_list<std::string_view> kinds) {
   return std::ranges::find(kinds, kind) != kinds.end();
+}
+
+bool is_possible(std::int64_t start_ns, std::int64_t end_ns) {
+  return -kMostTime < start_ns && start_ns <= end_ns && end_ns < kMostTime;
 }
 
 int rank_of(const TimelineLane& lane) {
@@ -64,16 +69,19 @@ std::size_t TimelineBuilder::class_of(const std::string& name) {
   return entry->second;
 }
 
-/// The node of a graph says nothing about the launch and differs from kernel to kernel.
 std::optional<std::size_t> TimelineBuilder::launch_of(const std::string& extra) {
   if (extra.empty()) return std::nullopt;
-  auto json = nlohmann::ordered_json::parse(extra, nullptr, false);
-  if (!json.is_object()) return std::nullopt;
-  json.erase("node");
-  if (json.empty()) return std::nullopt;
-  const std::string text = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  const auto [entry, is_new] = launches_.try_emplace(text, timeline_.launches.size());
-  if (is_new) timeline_.launches.push_back(text);
+  const LaunchShape shape = parse_launch(extra);
+  const auto number = [](const auto& value) { return value ? fmt::format("{}", *value) : std::string("-"); };
+  const std::string key =
+      fmt::format("{} {} {} {} {} {} {} {} {} {}", fmt::join(shape.grid, ","), fmt::join(shape.block, ","),
+                  fmt::join(shape.cluster, ","), number(shape.registers), number(shape.shared_static),
+                  number(shape.shared_dynamic), number(shape.local), number(shape.occupancy),
+                  number(shape.waves), shape.occupancy_limit);
+  static const std::string kNothing = "0,0,0 0,0,0 0,0,0 - - - - - - ";
+  if (key == kNothing) return std::nullopt;
+  const auto [entry, is_new] = launches_.try_emplace(key, timeline_.launches.size());
+  if (is_new) timeline_.launches.push_back(shape);
   return entry->second;
 }
 
@@ -104,7 +112,7 @@ void TimelineBuilder::add_activity(const record::Activity& activity,
   const std::string kind = name == names.end() ? "unknown" : name->second->kind;
   TimelineEvent event;
   event.start_ns = activity.start_ns;
-  event.end_ns = std::max(activity.start_ns, activity.end_ns);
+  event.end_ns = activity.end_ns;
   const auto [lane, is_new] = lanes_.try_emplace(activity.lane, 0);
   if (is_new) {
     const auto known = std::ranges::find(run_.lanes, activity.lane, &record::Lane::lane);
@@ -130,6 +138,7 @@ void TimelineBuilder::take_activities() {
   timeline_.source = "activities";
   std::map<std::int64_t, Span> spans;
   for (const record::Activity& activity : run_.activities) {
+    if (!is_possible(activity.start_ns, activity.end_ns)) continue;
     if (activity.step) spans[*activity.step].include(activity.start_ns, activity.end_ns);
   }
   choose_steps(spans);
@@ -141,6 +150,7 @@ void TimelineBuilder::take_activities() {
   // What has no step (a call of the host, a range around everything) is of those in which it ran or which it
   // started.
   const auto is_here = [&](const record::Activity& activity) {
+    if (!is_possible(activity.start_ns, activity.end_ns)) return false;
     if (timeline_.steps.empty()) return true;
     if (activity.step) return step_place(*activity.step).has_value();
     if (activity.correlation && started.contains(*activity.correlation)) return true;
@@ -167,8 +177,12 @@ void TimelineBuilder::take_activities() {
 void TimelineBuilder::take_ops() {
   timeline_.source = "ops";
   std::map<std::int64_t, Span> spans;
+  const auto is_timed = [](const record::Event& event) {
+    return event.device_ns < kMostTime && is_possible(event.start_ns, event.start_ns) &&
+           is_possible(event.start_ns, event.start_ns + event.device_ns);
+  };
   for (const record::Event& event : run_.events) {
-    spans[event.step].include(event.start_ns, event.start_ns + event.device_ns);
+    if (is_timed(event)) spans[event.step].include(event.start_ns, event.start_ns + event.device_ns);
   }
   choose_steps(spans);
   const bool is_gpu = is_on_gpu(run_);
@@ -177,7 +191,7 @@ void TimelineBuilder::take_ops() {
   std::map<std::size_t, std::int64_t> lane_end;
   for (const record::Event& event : run_.events) {
     const auto step = step_place(event.step);
-    if (!step) continue;
+    if (!step || !is_timed(event)) continue;
     const record::Op* op = op_of(event.op);
     const std::string lane = op == nullptr ? "compute" : op->lane;
     TimelineEvent made;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "report/launch_shape.h"
 #include "report/run_data.h"
 
 namespace rooflm::report {
@@ -61,14 +62,15 @@ struct Timeline {
   std::vector<TimelineLane> lanes{};  ///< ranges first, then devices, links, hosts
   std::vector<TimelineName> names{};
   std::vector<std::string> classes{};
-  std::vector<std::string> launches{};  ///< JSON: grid, block, registers, ... ; each once
+  std::vector<LaunchShape> launches{};  ///< each once
   std::vector<TimelineEvent> events{};  ///< by start, what lasts longer first
   std::vector<TimelineSeries> series{};
 };
 
 /// The timeline of a run: of its activities, else of the events of its ops. The step nearest to the median is
 /// whole; the fastest, the slowest and others follow while there are at most `most_events` events in all. Of
-/// a program without steps the first activities are kept. Empty where nothing was timed.
+/// a program without steps the first activities are kept. What has impossible times is left out. Empty where
+/// nothing was timed.
 Timeline timeline_of(const RunData& run, std::size_t most_events);
 
 /// The class that colours an event: that of its kernel or op, "copy" for memory that is moved or set, else

@@ -1,5 +1,7 @@
 // What was in use while events of a timeline ran: memory, power, clocks.
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "report/timeline_builder.h"
@@ -8,6 +10,9 @@ namespace rooflm::report {
 namespace {
 
 constexpr std::size_t kMostPoints = 50'000;
+
+/// Whether differences with other such times are 64-bit numbers.
+bool is_moment(std::int64_t time_ns) { return std::abs(time_ns / 4) < std::int64_t{1} << 58U; }
 
 /// At most about kMostPoints, of each stretch the highest and the last.
 void thin(TimelineSeries& series) {
@@ -90,6 +95,7 @@ void TimelineBuilder::add_memory() {
   }
   std::map<std::string, TimelineSeries> of_device;
   for (const record::MemoryEvent& event : run_.memory_events) {
+    if (!is_moment(event.time_ns)) continue;
     TimelineSeries& series = of_device[event.device];
     series.time_ns.push_back(event.time_ns - timeline_.origin_ns);
     series.value.push_back(static_cast<double>(event.live_bytes));
@@ -111,6 +117,7 @@ void TimelineBuilder::add_gauges() {
   for (const TimelineEvent& event : timeline_.events) end_ns = std::max(end_ns, event.end_ns);
   std::map<std::pair<std::string, std::string>, TimelineSeries> all;
   for (const record::Gauge& gauge : run_.gauges) {
+    if (!is_moment(gauge.time_ns) || !std::isfinite(gauge.value)) continue;
     const std::int64_t time_ns = gauge.time_ns - timeline_.origin_ns;
     if (time_ns > end_ns) continue;
     TimelineSeries& series = all[{gauge.device, gauge.name}];

@@ -112,6 +112,24 @@ class Commands(OnGpu):
                 self.assertIn(f"matmul {dtype}", shown.stdout)
             self.assertTrue(list(pathlib.Path(folder, "rooflm").glob("ceilings-*.json")))
 
+    def test_counters_count_what_shapes_say_or_say_why_not(self):
+        with tempfile.TemporaryDirectory() as folder:
+            record = str(pathlib.Path(folder) / "run.rooflm")
+            result = rooflm("profile", "--model", "small", "--layers", "2", "--batch", "4", "--seq", "256", "--device",
+                            "cuda", "--dtype", "bf16", "--max-steps", "10", "--search-products", "none", "--counters",
+                            "-o", record, environment={"XDG_CACHE_HOME": folder})
+            self.assertEqual(result.returncode, 0, result.stderr)
+            checked = rooflm("verify", record)
+            self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+            tables = json.loads(rooflm("report", record, "--view", "counters", "--format", "json").stdout)[0]["tables"]
+            of = {table["id"]: table["rows"] for table in tables}
+            if "no hardware counters" in result.stderr:
+                self.assertNotIn("counters.work", of)
+                self.skipTest(result.stderr)
+            for row in of["counters.checks"]:
+                self.assertAlmostEqual(row["ratio"], 1, delta=0.02, msg=row)
+            self.assertAlmostEqual(of["counters.work"][-1]["flop_ratio"], 1, delta=0.05)
+
     def test_peaks_have_all_rows(self):
         rows = self.rows("peaks", "--device", "cuda", "--seconds", "0.05", "--format", "json")
         of = {(row["what"], row["level"], row["dtype"]): row["value"] for row in rows}

@@ -255,7 +255,7 @@ TEST(Timeline, JoinsActivitiesWithOpsCallsAndSteps) {
   ASSERT_EQ(timeline.steps.size(), 2U);
   EXPECT_EQ(timeline.steps[0].kind, "traced");
   ASSERT_EQ(timeline.launches.size(), 1U) << "the node of the graph makes no difference";
-  EXPECT_EQ(timeline.launches[0], R"({"grid":[8,1,1]})");
+  EXPECT_EQ(timeline.launches[0].grid[0], 8);
   std::size_t kernels = 0;
   for (const TimelineEvent& event : timeline.events) {
     const TimelineName& name = timeline.names.at(event.name);
@@ -344,6 +344,42 @@ TEST(Timeline, TravelsAsPackedColumns) {
                   .at(0)
                   .at("timeline")
                   .is_null());
+}
+
+TEST(Timeline, LeavesOutWhatCannotBe) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  RunData run = traced_run();
+  const std::size_t events = timeline_of(run, kAnyEvents).events.size();
+  for (const auto& [start, end] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {kLeast, kMost}, {0, kMost}, {kLeast, 0}, {1'000'300, 1'000'200}}) {
+    run.activities.push_back({.id = 900,
+                              .name = 77,
+                              .lane = 99,
+                              .start_ns = start,
+                              .end_ns = end,
+                              .step = 1,
+                              .op = kMost,
+                              .extra = "[[[["});
+  }
+  run.gauges = {{.device = "", .name = "x", .time_ns = kLeast, .value = 1, .unit = ""},
+                {.device = "",
+                 .name = "x",
+                 .time_ns = 1'000'000,
+                 .value = std::numeric_limits<double>::infinity(),
+                 .unit = ""}};
+  const Timeline timeline = timeline_of(run, kAnyEvents);
+  EXPECT_EQ(timeline.events.size(), events);
+  EXPECT_TRUE(timeline.series.empty());
+  RunData ops = program_of_timeline();
+  ops.events = {{.step = 0, .op = 2, .start_ns = kMost, .device_ns = kMost},
+                {.step = 0, .op = kLeast, .start_ns = 10, .device_ns = -5},
+                {.step = 0, .op = kMost, .start_ns = 10, .device_ns = 5}};
+  ops.memory_events = {{.seq = 0, .op = kLeast, .bytes = kMost, .live_bytes = kMost},
+                       {.seq = 1, .bytes = 1, .live_bytes = kLeast, .time_ns = kLeast}};
+  EXPECT_EQ(texts_of(timeline_of(ops, kAnyEvents), "op").size(), 1U);
+  const RecordSet set{.files = {}, .runs = {ops, run}};
+  EXPECT_FALSE(make_document(set, nullptr).empty());
 }
 
 /// A step of 20,000 events: 3,000 ops with three kernels each, a call for each kernel, copies.

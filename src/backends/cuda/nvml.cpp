@@ -80,6 +80,10 @@ class NvmlGauges final : public Gauges {
 
   [[nodiscard]] std::optional<double> energy_j() override { return wide(energy_, kMilli); }
 
+  [[nodiscard]] std::optional<double> max_sm_clock_hz() override {
+    return one(nvml_.find<AskOne>("nvmlDeviceGetMaxClockInfo"), kSmClock, kMega);
+  }
+
  private:
   /// Of this moment; what nvmlDeviceGetPowerUsage tells is the mean of a second on newer GPUs.
   [[nodiscard]] std::optional<double> power_w() const {
