@@ -195,7 +195,9 @@ Json json_run(const RunData& run, std::size_t id, std::size_t most_events) {
           {"ops", json_ops(run)},
           {"scopes", {{"layers", json_scopes(run, false)}, {"merged", json_scopes(run, true)}}},
           {"memory", json_memory(run)},
-          {"timeline", json_timeline(run, most_events)}};
+          {"timeline", json_timeline(run, most_events)},
+          {"counted", json_counted(run)},
+          {"why", json_why(run)}};
 }
 
 }  // namespace rooflm::report

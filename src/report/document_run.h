@@ -9,7 +9,8 @@
 namespace rooflm::report {
 
 /// {"id", "label", "file", "status", "kind", "config", "settings", "facts", "figures", "kernels", "step",
-/// "phases", "blocks", "samples", "roofs", "ops", "scopes", "memory", "timeline"}; `id` is the run's place in
+/// "phases", "blocks", "samples", "roofs", "ops", "scopes", "memory", "timeline",
+/// "counted", "why"}; `id` is the run's place in
 /// the document, `most_events` bounds its timeline as in timeline_of.
 Json json_run(const RunData& run, std::size_t id, std::size_t most_events);
 
@@ -25,5 +26,12 @@ Json json_memory(const RunData& run);
 /// series are texts of pack(): places in the lists beside them, -1 for none, durations beside starts. A value
 /// of a series is a whole number of `step`s.
 Json json_timeline(const RunData& run, std::size_t most_events);
+
+/// Columns with a row per op that hardware counted, with its intensity at DRAM, L2 and L1; null where nothing
+/// was.
+Json json_counted(const RunData& run);
+/// The time of each phase and part by cause, as why_of: [{"phase", "part", "ops", "time_s", "bound",
+/// "counted", "occupancy", "waves", "stall", "causes": [{"cause", "seconds", "mend"}]}].
+Json json_why(const RunData& run);
 
 }  // namespace rooflm::report

@@ -43,6 +43,25 @@ test('filters by phase and class take ops off the roofline', async () => {
   await close();
 });
 
+test('the roofline shows ops by what hardware counted, too', async () => {
+  const { page, close } = await open(document_);
+  const chart = await drawn(page, '#roofline .chart');
+  for (const name of ['blocks', 'phases']) await page.locator('#roofline').getByLabel(name, { exact: true }).uncheck();
+  const before = await chart.evaluate((element) => element.firstPoint());
+  await page.locator('#roofline').getByRole('button', { name: 'Counted, L1' }).click();
+  const placed = run.counted.l1_intensity.filter((intensity, i) => intensity > 0 && run.counted.flop_per_s[i] > 0).length;
+  assert.equal(await drawnOps(page), placed);
+  const [x, y] = await chart.evaluate((element) => element.firstPoint());
+  assert.notDeepEqual([x, y], before);
+  await chart.click({ position: { x, y } });
+  const text = await page.getByRole('dialog').innerText();
+  for (const part of ['Counted by the hardware', 'bytes at DRAM', 'warps waited for', 'bound by', 'to mend']) assert.ok(text.includes(part), part);
+  await close();
+  const without = await open({ ...document_, runs: [document_.runs[1]] });
+  assert.equal(await without.page.locator('#roofline').getByRole('button', { name: /Counted/ }).count(), 0, 'nothing was counted');
+  await without.close();
+});
+
 test('stacks switch between amounts and shares', async () => {
   const { page, close } = await open(document_);
   const chart = await drawn(page, '#breakdown .chart');

@@ -346,6 +346,48 @@ TEST(Timeline, TravelsAsPackedColumns) {
                   .is_null());
 }
 
+TEST(Timeline, CountersAndCausesTravelBesideIt) {
+  RunData run = traced_run();
+  for (TimedOp& timed : run.ops) {
+    timed.op.matmul_flop = 1000;
+    timed.time = record::OpTime{.op = timed.op.op, .instances = 1, .device_s = 1e-6};
+    timed.roof_s = 4e-7;
+    timed.bound = "matmul bf16";
+  }
+  for (const auto& [name, value] : std::vector<std::pair<std::string, double>>{{"tensor_bf16_flop", 900},
+                                                                               {"fp32_flop", 100},
+                                                                               {"dram_read_bytes", 150},
+                                                                               {"dram_written_bytes", 50},
+                                                                               {"l2_bytes", 500}}) {
+    run.counters.push_back({.phase = "forward",
+                            .scope = "",
+                            .name = name,
+                            .value = value,
+                            .unit = "",
+                            .source = "cupti",
+                            .op = 3});
+  }
+  const RecordSet set{.files = {}, .runs = {run}};
+  const auto json = TimelineJson::parse(make_document(set, nullptr)).at("runs").at(0);
+  const auto& counted = json.at("counted");
+  ASSERT_EQ(counted.at("op"), TimelineJson::parse("[3]"));
+  EXPECT_EQ(counted.at("flop").at(0), 1000);
+  EXPECT_NEAR(counted.at("flop_per_s").at(0).get<double>(), 1e9, 1);
+  EXPECT_EQ(counted.at("dram_intensity").at(0), 5);
+  EXPECT_EQ(counted.at("l2_intensity").at(0), 2);
+  EXPECT_TRUE(counted.at("l1_bytes").at(0).is_null());
+  ASSERT_FALSE(json.at("why").empty());
+  double seconds = 0;
+  for (const auto& cause : json.at("why").at(0).at("causes")) seconds += cause.at("seconds").get<double>();
+  EXPECT_NEAR(seconds, json.at("why").at(0).at("time_s").get<double>(), 1e-12) << "causes add up";
+  run.counters.clear();
+  EXPECT_TRUE(TimelineJson::parse(make_document({.files = {}, .runs = {run}}, nullptr))
+                  .at("runs")
+                  .at(0)
+                  .at("counted")
+                  .is_null());
+}
+
 TEST(Timeline, LeavesOutWhatCannotBe) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();

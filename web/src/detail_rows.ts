@@ -2,7 +2,7 @@
 import type { Block, Phase, Roof, Summary } from './document';
 import { h } from './dom';
 import { bytes, count, flop, flopPerSecond, interval, percent, quantity, seconds } from './format';
-import type { Ops } from './ops';
+import { kLevels, type Ops } from './ops';
 
 export interface DetailRow {
   name: string;
@@ -34,7 +34,29 @@ export function opRows(ops: Ops, i: number): DetailRow[] {
     heading('Against the roof'), row('time at the roof', seconds(ops.roof[i])), row('bound by', text(ops.bound)),
     row('share of the roof', percent(ops.roofShare[i])), row('could gain', seconds(ops.gain[i])),
     row('rate', flopPerSecond(ops.rate[i])), row('bandwidth', quantity(ops.bandwidth[i], 'byte/s')),
+    ...countedRows(ops, i), ...whyRows(ops, i),
   ]);
+}
+
+function countedRows({ counted }: Ops, i: number): DetailRow[] {
+  if (!counted) return [];
+  const stall = counted.stall[i]!;
+  return [
+    heading('Counted by the hardware'), row('FLOP', flop(counted.flop[i])),
+    ...kLevels.map((level) => row(`bytes at ${level.toUpperCase()}`, bytes(counted.bytes[level][i]))), row('L1 hits', percent(counted.l1Hits[i])),
+    row('L2 hits', percent(counted.l2Hits[i])), row('tensor pipe active', percent(counted.tensorActive[i])),
+    row('warps waited for', stall === '' ? '' : `${stall.replaceAll('_', ' ')}, ${percent(counted.stallShare[i])}`),
+  ];
+}
+
+/** Of all ops of its phase and part: what their time is spent on, and what would mend most of it. */
+export function whyRows(ops: Ops, i: number): DetailRow[] {
+  const why = ops.why(i);
+  if (!why || why.causes.length === 0) return [];
+  const mend = why.causes.find((cause) => cause.cause === why.bound)?.mend ?? '';
+  return [heading(`Why ${why.part || 'it'}, ${why.phase} takes ${seconds(why.time_s)}`), row('bound by', `${why.bound}, by ${why.counted ? 'counters' : 'shapes'}`),
+          ...why.causes.filter((cause) => (cause.seconds ?? 0) > 0).map((cause) => row(cause.cause, `${seconds(cause.seconds)}, ${percent((cause.seconds ?? 0) / (why.time_s ?? NaN))}`)),
+          row('occupancy', percent(why.occupancy)), row('waves', quantity(why.waves, '')), row('warps waited for', why.stall), row('to mend', mend)];
 }
 
 function roofRows(roof: Roof): DetailRow[] {

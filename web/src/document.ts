@@ -149,6 +149,20 @@ export interface Timeline {
   series: { name: string; device: string; unit: string; step: number; count: number; time_ns: string; value: string }[];
 }
 
+/** The time of the ops of a phase and part by cause. */
+export interface Why {
+  phase: string;
+  part: string;
+  time_s: number | null;
+  bound: string;
+  /** By hardware counters, otherwise by shapes. */
+  counted: boolean;
+  occupancy: number | null;
+  waves: number | null;
+  stall: string;
+  causes: { cause: string; seconds: number | null; mend: string }[];
+}
+
 export interface Run {
   id: number;
   label: string;
@@ -171,6 +185,9 @@ export interface Run {
   scopes: { layers: Columnar; merged: Columnar };
   memory: Memory | null;
   timeline: Timeline | null;
+  /** A row per op that hardware counted; none where nothing was. */
+  counted: Columnar;
+  why: Why[];
 }
 
 export interface Ceiling {

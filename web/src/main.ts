@@ -36,7 +36,7 @@ const kNoRows: Columnar = { length: 0, names: [], columns: {} };
 const kNoRun: Run = {
   id: -1, label: 'no run', file: 0, kind: '', status: 'missing', config: {}, settings: [], figures: readFigures({}), kernels: [], facts: {}, step: null, phases: [],
   blocks: [],
-  samples: kNoRows, roofs: { rates: [], bandwidths: [] }, ops: kNoRows, scopes: { layers: kNoRows, merged: kNoRows }, memory: null, timeline: null,
+  samples: kNoRows, roofs: { rates: [], bandwidths: [] }, ops: kNoRows, scopes: { layers: kNoRows, merged: kNoRows }, memory: null, timeline: null, counted: kNoRows, why: [],
 };
 
 class Page {

@@ -1,6 +1,6 @@
 // The ops of a run, ready to be sorted and drawn.
 import { numbers, texts } from './columns';
-import type { Run } from './document';
+import type { Run, Why } from './document';
 
 export interface Texts {
   codes: Uint32Array;
@@ -42,6 +42,49 @@ export interface Ops {
   /** Time at the roof / device time. */
   roofShare: Float64Array;
   gain: Float64Array;
+  counted: Counted | null;
+  /** Why the ops of its phase and part are not faster; null where nothing says so. */
+  why: (op: number) => Why | null;
+}
+
+/** What hardware counted, by row of the ops; NaN where it did not. */
+export interface Counted {
+  flop: Float64Array;
+  /** flop/s */
+  rate: Float64Array;
+  bytes: Record<Level, Float64Array>;
+  intensity: Record<Level, Float64Array>;
+  tensorActive: Float64Array;
+  l1Hits: Float64Array;
+  l2Hits: Float64Array;
+  /** What warps waited for most, and for which share of their time. */
+  stall: string[];
+  stallShare: Float64Array;
+}
+
+/** Levels of the memory of a device. */
+export type Level = 'dram' | 'l2' | 'l1';
+export const kLevels: readonly Level[] = ['dram', 'l2', 'l1'];
+
+/** "attention/qk" of "h.3/attention/qk", as rooflm names parts. */
+const partOf = (scope: string): string => scope.replace(/^h\.\d+\//, '');
+
+function readCounted(run: Run, index: Float64Array): Counted | null {
+  const part = run.counted;
+  if (part.length === 0) return null;
+  const rowOf = new Map(Array.from(index, (number, row) => [number, row] as const));
+  const rows = Array.from(numbers(part, 'op'), (op) => rowOf.get(op) ?? -1);
+  const n = (key: string): Float64Array => {
+    const [values, spread] = [numbers(part, key), new Float64Array(index.length).fill(NaN)];
+    rows.forEach((row, i) => { if (row >= 0) spread[row] = values[i]!; });
+    return spread;
+  };
+  const byLevel = (suffix: string): Record<Level, Float64Array> => ({ dram: n(`dram_${suffix}`), l2: n(`l2_${suffix}`), l1: n(`l1_${suffix}`) });
+  const stalls = texts(part, 'stall');
+  const stall = Array.from({ length: index.length }, () => '');
+  rows.forEach((row, i) => { if (row >= 0) stall[row] = stalls.names[stalls.codes[i]!]!; });
+  return { flop: n('flop'), rate: n('flop_per_s'), bytes: byLevel('bytes'), intensity: byLevel('intensity'), tensorActive: n('tensor_active'),
+           l1Hits: n('l1_hit_share'), l2Hits: n('l2_hit_share'), stall, stallShare: n('stall_share') };
 }
 
 const made = new WeakMap<Run, Ops>();
@@ -50,9 +93,13 @@ function read(run: Run): Ops {
   const part = run.ops;
   const n = (key: string): Float64Array => numbers(part, key);
   const t = (key: string): Texts => texts(part, key);
+  const [index, phase, scope] = [n('op'), t('phase'), t('scope')];
+  const whys = new Map(run.why.map((why) => [`${why.phase} ${why.part}`, why]));
   return {
-    length: part.length, index: n('op'), kind: t('kind'), cls: t('class'), kernel: t('kernel'), name: t('name'), phase: t('phase'),
-    scope: t('scope'), dtype: t('dtype'), shapes: t('shapes'), bound: t('bound'), recomputed: n('recomputed'), matmul: n('matmul_flop'),
+    counted: readCounted(run, index),
+    why: (op) => whys.get(`${phase.names[phase.codes[op]!]} ${partOf(scope.names[scope.codes[op]!] ?? '')}`) ?? null,
+    length: part.length, index, kind: t('kind'), cls: t('class'), kernel: t('kernel'), name: t('name'), phase,
+    scope, dtype: t('dtype'), shapes: t('shapes'), bound: t('bound'), recomputed: n('recomputed'), matmul: n('matmul_flop'),
     elementwise: n('elementwise_flop'), bytes: n('bytes'), launches: n('launches'), instances: n('instances'), device: n('device_s'), wall: n('wall_s'),
     min: n('min_s'), max: n('max_s'), std: n('std_s'), roof: n('roof_s'), flop: n('flop'), intensity: n('intensity'),
     rate: n('flop_per_s'), bandwidth: n('byte_per_s'), stepShare: n('step_share'), roofShare: n('roof_share'), gain: n('gain_s'),

@@ -1,7 +1,7 @@
 // Reads the document: what is no report at all is refused with one sentence, missing parts become empty and are said.
 import type {
   Advice, Axis, Block, Ceiling, Columnar, Comparison, ComparisonRow, Fact, Figures, GenericChart, GenericTable, Kernel, Memory, Phase,
-  ReportDocument, Roof, RoofLine, RoofLines, Run, Summary, Timeline,
+  ReportDocument, Roof, RoofLine, RoofLines, Run, Summary, Timeline, Why,
 } from './document';
 
 const kSchema = 1;
@@ -129,6 +129,14 @@ class Reader {
     };
   }
 
+  private why(value: Json, where: string): Why {
+    return {
+      phase: textOf(value.phase), part: textOf(value.part), time_s: numberOf(value.time_s), bound: textOf(value.bound), counted: value.counted === true,
+      occupancy: numberOf(value.occupancy), waves: numberOf(value.waves), stall: textOf(value.stall),
+      causes: this.list(value, 'causes', `${where}, why`).map((cause) => ({ cause: textOf(cause.cause), seconds: numberOf(cause.seconds), mend: textOf(cause.mend) })),
+    };
+  }
+
   private scopes(value: Json, key: string, where: string): Columnar {
     return this.columnar(objectOf(value.scopes)[key], `${where}, scopes`, ['parent', 'name', 'ops']);
   }
@@ -163,6 +171,7 @@ class Reader {
       ops: this.columnar(value.ops, `${label}, ops`, ['op', 'kind', 'phase', 'scope']),
       scopes: { layers: this.scopes(value, 'layers', label), merged: this.scopes(value, 'merged', label) },
       memory: this.memory(value.memory, label), timeline: this.timeline(value.timeline, label),
+      counted: this.columnar(value.counted, `${label}, counted ops`, ['op']), why: this.list(value, 'why', label).map((why) => this.why(why, label)),
     };
   }
 

@@ -4,15 +4,16 @@ import { colourOf, colourVariable } from '../colours';
 import { showDetails } from '../details';
 import { blockRows, opRows, phaseRows } from '../detail_rows';
 import type { RoofLines } from '../document';
-import { absent, type Child, h, ticks } from '../dom';
+import { absent, type Child, choice, h, ticks } from '../dom';
 import { digits, flopPerSecond, percent, plural, quantity, seconds } from '../format';
 import { type Ops, opsOf, opTitle } from '../ops';
 import { token } from '../theme';
 import { keyOf } from './breakdown';
-import { type Filter, opHasPlace, type PointSet, pointSets } from './roofline_points';
+import { type Filter, opHasPlace, placesOf, type PointSet, pointSets } from './roofline_points';
 import type { Context, Section } from './section';
 
 const kHeight = 520;
+const kBytes: readonly (readonly [Filter['bytes'], string])[] = [['shapes', 'By shapes'], ['dram', 'Counted, DRAM'], ['l2', 'Counted, L2'], ['l1', 'Counted, L1']];
 const kManyPoints = 5000; // from here on points are drawn in bulk, without a mark for the one under the pointer
 
 interface Extent {
@@ -121,7 +122,7 @@ class Roofline {
     const { run } = context;
     this.ops = opsOf(run);
     this.roofs = run.roofs;
-    this.filter = { levels: new Set(['ops', 'blocks', 'phases']), phases: new Set(this.phases()), classes: new Set(this.ops.cls.names) };
+    this.filter = { levels: new Set(['ops', 'blocks', 'phases']), phases: new Set(this.phases()), classes: new Set(this.ops.cls.names), bytes: 'shapes' };
     this.collect();
     this.chart = new Chart('Roofline: rate against arithmetic intensity', kHeight, () => this.option());
     this.chart.whenReady((chart) => {
@@ -137,9 +138,9 @@ class Roofline {
 
   /** Rings around the chosen ops that have a place. */
   private chosenSeries(): Option {
-    const { ops } = this;
-    const chosen = [...(this.context.selection.current?.ops ?? [])].filter((op) => opHasPlace(ops, op));
-    return { id: 'chosen', type: 'scatter', name: 'chosen', silent: true, z: 6, symbol: 'circle', symbolSize: 15, data: chosen.map((op) => [ops.intensity[op], ops.rate[op]]),
+    const places = placesOf(this.ops, this.filter.bytes);
+    const chosen = [...(this.context.selection.current?.ops ?? [])].filter((op) => opHasPlace(places, op));
+    return { id: 'chosen', type: 'scatter', name: 'chosen', silent: true, z: 6, symbol: 'circle', symbolSize: 15, data: chosen.map((op) => [places.intensity[op], places.rate[op]]),
              itemStyle: { color: 'transparent', borderColor: token('text'), borderWidth: 2 } };
   }
 
@@ -154,7 +155,8 @@ class Roofline {
     let drawn = 0;
     for (const set of this.sets) if (set.level === 'ops') drawn += set.subjects.length;
     let unplaced = 0;
-    for (let i = 0; i < this.ops.length; ++i) if (!opHasPlace(this.ops, i)) ++unplaced;
+    const places = placesOf(this.ops, this.filter.bytes);
+    for (let i = 0; i < this.ops.length; ++i) if (!opHasPlace(places, i)) ++unplaced;
     this.count.textContent = `${plural(drawn, 'op')} drawn${unplaced > 0 ? `; ${plural(unplaced, 'op')} without FLOP, bytes or time have no place here` : ''}.`;
   }
 
@@ -211,6 +213,7 @@ class Roofline {
 
   parts(): Child[] {
     const controls = h('div', { class: 'controls' },
+      this.ops.counted && choice('FLOP and bytes', kBytes, 'shapes', (bytes) => this.change({ bytes })),
       ticks('Show', ['ops', 'blocks', 'phases'], () => undefined, (levels) => this.change({ levels })),
       ticks('Phases', this.phases(), () => undefined, (phases) => this.change({ phases })),
       this.ops.cls.names.length > 0 && ticks('Classes of ops', this.ops.cls.names, colourVariable, (classes) => this.change({ classes })));

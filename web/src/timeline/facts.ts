@@ -1,6 +1,6 @@
 // What is said of an event, and of a span of time.
 import { colourVariable } from '../colours';
-import { type DetailRow, heading, known, opRows, row } from '../detail_rows';
+import { type DetailRow, heading, known, opRows, row, whyRows } from '../detail_rows';
 import { append, h } from '../dom';
 import { bytes, count, percent, plural, quantity, seconds } from '../format';
 import { opTitle } from '../ops';
@@ -43,7 +43,8 @@ function gapBefore(model: TimelineModel, event: number): number {
     : model.start[event]! - model.end[before]!;
 }
 
-export function eventRows(model: TimelineModel, event: number): DetailRow[] {
+/** `why`: with the causes of the op's time. */
+export function eventRows(model: TimelineModel, event: number, why = true): DetailRow[] {
   const [start, end, cause, op] = [model.start[event]!, model.end[event]!, model.cause[event]!, model.op[event]!];
   const step = model.stepAt(start);
   const moved = model.bytes[event]!;
@@ -54,14 +55,14 @@ export function eventRows(model: TimelineModel, event: number): DetailRow[] {
     ...(moved > 0 ? [row('moved', bytes(moved)), row('bandwidth', quantity(moved / (kNano * (end - start)), 'byte/s'))] : []),
     ...(cause >= 0 ? [row('started by', `${model.title(cause)} on ${model.laneName(cause)}`), row('from the call to its start', duration(start - model.start[cause]!))] : []),
     ...launchRows(model, event),
-    ...(op >= 0 ? [heading('Op'), row('op', opTitle(model.ops, op)), row('program line', programLine(model, op))] : []),
+    ...(op >= 0 ? [heading('Op'), row('op', opTitle(model.ops, op)), row('program line', programLine(model, op)), ...(why ? whyRows(model.ops, op) : [])] : []),
   ]);
 }
 
 /** All numbers of an event and of its op. */
 export const detailRows = (model: TimelineModel, event: number): DetailRow[] => {
   const op = model.op[event]!;
-  return [...eventRows(model, event), ...(op >= 0 ? opRows(model.ops, op) : [])];
+  return [...eventRows(model, event, false), ...(op >= 0 ? opRows(model.ops, op) : [])];
 };
 
 /** One line: what, how long, where. */

@@ -1,0 +1,78 @@
+// What hardware counted and why ops take longer than they need, as parts of the document.
+#include <map>
+
+#include "report/columns.h"
+#include "report/counted.h"
+#include "report/document_run.h"
+#include "report/view.h"
+#include "report/why.h"
+
+namespace rooflm::report {
+namespace {
+
+/// Of tensor and CUDA cores together.
+std::optional<double> all_flop(const Counted& counted) {
+  const auto tensor = counted.tensor_flop();
+  const auto core = counted.core_flop();
+  return tensor || core ? std::optional(tensor.value_or(0) + core.value_or(0)) : counted.flop();
+}
+
+}  // namespace
+
+Json json_counted(const RunData& run) {
+  const std::map<std::int64_t, Counted> ops = counted_ops(run);
+  if (ops.empty()) return nullptr;
+  Names names;
+  Columns columns({"op", "flop", "flop_per_s", "dram_bytes", "l2_bytes", "l1_bytes", "dram_intensity",
+                   "l2_intensity", "l1_intensity", "tensor_active", "l1_hit_share", "l2_hit_share", "stall",
+                   "stall_share"});
+  for (const auto& [op, counted] : ops) {
+    const TimedOp* timed = run.find_op(op);
+    const auto flop = all_flop(counted);
+    const std::optional<double> device_s =
+        timed != nullptr && timed->time ? std::optional(timed->time->device_s) : std::nullopt;
+    columns.push("op", op);
+    columns.push("flop", json_number(flop));
+    columns.push("flop_per_s", json_number(ratio_of(flop, device_s)));
+    const auto push_level = [&](const char* bytes_key, const char* intensity_key,
+                                const std::optional<double>& bytes) {
+      columns.push(bytes_key, json_number(bytes));
+      columns.push(intensity_key, json_number(ratio_of(flop, bytes)));
+    };
+    push_level("dram_bytes", "dram_intensity", counted.dram_bytes());
+    push_level("l2_bytes", "l2_intensity", counted.value("l2_bytes"));
+    push_level("l1_bytes", "l1_intensity", counted.value("l1_bytes"));
+    columns.push("tensor_active", json_number(counted.share("tensor_active")));
+    columns.push("l1_hit_share", json_number(counted.l1_hit_share()));
+    columns.push("l2_hit_share", json_number(counted.l2_hit_share()));
+    const auto [stall, share] = counted.top_stall();
+    columns.push("stall", names.index(stall));
+    columns.push("stall_share", stall.empty() ? Json() : json_number(share));
+  }
+  return std::move(columns).json(&names);
+}
+
+Json json_why(const RunData& run) {
+  Json all = Json::array();
+  for (const Why& why : why_of(run)) {
+    Json causes = Json::array();
+    for (std::size_t i = 0; i < kCauses; ++i) {
+      const auto cause = static_cast<Cause>(i);
+      if (why.of(cause) > 0)
+        causes.push_back({{"cause", title_of(cause)}, {"seconds", why.of(cause)}, {"mend", mend_of(cause)}});
+    }
+    all.push_back({{"phase", why.phase},
+                   {"part", why.name},
+                   {"ops", why.ops},
+                   {"time_s", why.time_s},
+                   {"bound", title_of(why.bound())},
+                   {"counted", why.is_counted},
+                   {"occupancy", json_number(why.occupancy)},
+                   {"waves", json_number(why.waves)},
+                   {"stall", why.stall},
+                   {"causes", std::move(causes)}});
+  }
+  return all;
+}
+
+}  // namespace rooflm::report
