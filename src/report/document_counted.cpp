@@ -29,11 +29,10 @@ Json json_counted(const RunData& run) {
   for (const auto& [op, counted] : ops) {
     const TimedOp* timed = run.find_op(op);
     const auto flop = all_flop(counted);
-    const std::optional<double> device_s =
-        timed != nullptr && timed->time ? std::optional(timed->time->device_s) : std::nullopt;
+    const double device_s = timed != nullptr && timed->time ? timed->time->device_s : 0;
     columns.push("op", op);
     columns.push("flop", json_number(flop));
-    columns.push("flop_per_s", json_number(ratio_of(flop, device_s)));
+    columns.push("flop_per_s", flop && device_s > 0 ? json_number(*flop / device_s) : Json());
     const auto push_level = [&](const char* bytes_key, const char* intensity_key,
                                 const std::optional<double>& bytes) {
       columns.push(bytes_key, json_number(bytes));

@@ -67,12 +67,14 @@ void TimelineBuilder::add_ranges_of(std::size_t step, const std::string& op_lane
   }
   std::ranges::stable_sort(events, {}, &TimelineEvent::start_ns);
   std::vector<Open> open;
+  // Outermost first: where a range holds one event, all around it begin and end with it.
   const auto close = [&](std::size_t depth, std::int64_t next_ns) {
-    for (; open.size() > depth; open.pop_back()) {
-      const Open& range = open.back();
+    for (std::size_t i = depth; i < open.size(); ++i) {
+      const Open& range = open[i];
       const std::int64_t end_ns = std::max(range.start_ns, std::min(range.end_ns, next_ns));
       add_range(lane, step, range.kind, range.text, range.of_class, range.start_ns, end_ns);
     }
+    open.resize(std::min(open.size(), depth));
   };
   for (const TimelineEvent& event : events) {
     const std::vector<Open> path = path_of(*op_of(event.op), event);

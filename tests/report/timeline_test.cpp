@@ -162,6 +162,12 @@ TEST(Timeline, RangesFollowTheProgram) {
   EXPECT_EQ(texts_of(timeline, "layer"), (std::vector<std::string>{"h.0", "h.1", "h.1", "h.0"}));
   EXPECT_EQ(texts_of(timeline, "block"), (std::vector<std::string>{"attention", "feed_forward", "attention",
                                                                    "attention", "optimizer", "attention"}));
+  std::vector<std::string> of_update;  // one op: its phase and its block begin and end with it
+  for (const TimelineEvent& event : timeline.events) {
+    if (timeline.lanes.at(event.lane).name == "blocks, background")
+      of_update.push_back(timeline.names.at(event.name).kind);
+  }
+  EXPECT_EQ(of_update, (std::vector<std::string>{"phase", "block"})) << "what is outside comes first";
   for (const TimelineEvent& event : timeline.events) {
     const TimelineName& name = timeline.names.at(event.name);
     if (name.text != "backward") continue;

@@ -7,7 +7,7 @@ const kSeries = 12;
 const kFixed: Record<string, number> = {
   forward: 0, backward: 1, optimizer: 2, step: 7, communication: 5,
   matmul: 0, gemm: 0, attention: 3, softmax: 4, norm: 10, elementwise: 1, reduction: 6, loss: 8, embedding: 13, copy: 9, cast: 12, collective: 5,
-  unknown: 7, api: 7, sync: 6, range: 12,
+  unknown: 7, api: 7, sync: 6, range: 12, overhead: 13,
   'idle: host': 4, 'idle: dependency': 7, 'idle: copy': 9, 'idle: sync': 6, 'idle: tracing': 13,
   weight: 0, optimizer_state: 2, activation: 1, gradient: 3, workspace: 4, input: 7, result: 8,
   feed_forward: 1, 'attention/qkv': 0, 'attention/qk': 11, 'attention/softmax': 4, 'attention/v': 9, 'attention/proj': 12, 'attention/flash': 3,

@@ -50,12 +50,11 @@ export function layOut(model: TimelineModel, width: number): Layout {
     tracks.push({ ...track, y });
     y += track.height + kGap;
   };
-  model.data.lanes.forEach((lane, index) => {
-    const rows = model.rows.map((row, place) => ({ row, place })).filter(({ row }) => row.lane === index);
-    const height = kRowHeights[lane.kind] ?? kRowHeights.host!;
+  model.tracks.forEach(({ label, kind }, index) => {
+    const rows = model.rows.map((row, place) => ({ row, place })).filter(({ row }) => row.track === index);
+    const height = kRowHeights[kind] ?? kRowHeights.host!;
     const lines = rows.map(({ row, place }, depth) => ({ row, place, y: y + header + depth * height, height: height - 1 }));
-    const label = lane.device !== '' && lane.kind !== 'host' ? `${lane.name}, ${lane.device}` : lane.name;
-    if (rows.length > 0) add({ height: header + rows.length * height, label, kind: lane.kind, lines, series: null });
+    if (rows.length > 0) add({ height: header + rows.length * height, label, kind, lines, series: null });
   });
   for (const series of model.series) add({ height: header + kSeriesHeight, label: seriesTitle(series), kind: 'series', lines: [], series });
   return { tracks, gutter: narrow ? 0 : kGutter, header, height: y };

@@ -5,8 +5,15 @@ import { unpack } from './packed';
 
 /** A line of bars that do not overlap, by start. */
 export interface Row {
-  lane: number;
+  /** Place among the tracks. */
+  track: number;
   events: Uint32Array;
+}
+
+/** What is drawn as one lane: a lane, or many of which each has little. */
+export interface LaneGroup {
+  label: string;
+  kind: string;
 }
 
 export interface Series {
@@ -26,6 +33,8 @@ export interface Colouring {
 }
 
 const kMostRows = 8;
+const kMostLanes = 8; // of a kind and device; a replayed graph has a stream per branch
+const kKeptLanes = 3; // that stay by themselves where there are more
 
 /** The first place whose value is greater than `limit`, of values in order. */
 export function after(length: number, value: (place: number) => number, limit: number): number {
@@ -62,6 +71,7 @@ export class TimelineModel {
   /** The event that started it, -1 for none. */
   readonly cause: Int32Array;
   readonly bytes: Float64Array;
+  readonly tracks: LaneGroup[] = [];
   readonly rows: Row[];
   /** Which row an event is in. */
   readonly rowOf: Uint16Array;
@@ -108,12 +118,32 @@ export class TimelineModel {
     return [{ name: series.name, device: series.device, unit: series.unit, time, value, least, most }];
   }
 
-  /** Each event goes to the first row of its lane that is free: what lies inside of another lies below it. */
+  /** The track of each lane. Where a device has many lanes, those with few events share one. */
+  private group(): number[] {
+    const { lanes } = this.data;
+    const events = lanes.map(() => 0);
+    for (const lane of this.lane) if (lane >= 0) events[lane]! += 1;
+    const alike = (lane: number): string => `${lanes[lane]!.kind} ${lanes[lane]!.device}`;
+    const shared = new Map<string, number>();
+    return lanes.map(({ name, kind, device }, lane) => {
+      const others = lanes.map((_, other) => other).filter((other) => alike(other) === alike(lane)).sort((a, b) => events[b]! - events[a]!);
+      const suffix = device !== '' && kind !== 'host' ? `, ${device}` : '';
+      const folds = others.length > kMostLanes && others.indexOf(lane) >= kKeptLanes;
+      const known = folds ? shared.get(alike(lane)) : undefined;
+      if (known !== undefined) return known;
+      if (folds) shared.set(alike(lane), this.tracks.length);
+      this.tracks.push({ label: folds ? `${others.length - kKeptLanes} other ${kind === 'host' ? 'threads' : 'streams'}${suffix}` : `${name}${suffix}`, kind });
+      return this.tracks.length - 1;
+    });
+  }
+
+  /** Each event goes to the first row of its track that is free: what lies inside of another lies below it. */
   private layOut(): Row[] {
-    const lanes = this.data.lanes.map(() => [] as { end: number; events: number[] }[]);
+    const trackOf = this.group();
+    const tracks = this.tracks.map(() => [] as { end: number; events: number[] }[]);
     const depth = new Uint8Array(this.count);
     for (let i = 0; i < this.count; ++i) {
-      const rows = lanes[this.lane[i]!];
+      const rows = tracks[trackOf[this.lane[i]!] ?? -1];
       if (!rows) continue;
       let place = rows.findIndex((row) => row.end <= this.start[i]!);
       if (place < 0) place = Math.min(rows.length, kMostRows - 1);
@@ -124,11 +154,11 @@ export class TimelineModel {
     }
     const first: number[] = [];
     const all: Row[] = [];
-    lanes.forEach((rows, lane) => {
+    tracks.forEach((rows, track) => {
       first.push(all.length);
-      for (const row of rows) all.push({ lane, events: Uint32Array.from(row.events) });
+      for (const row of rows) all.push({ track, events: Uint32Array.from(row.events) });
     });
-    for (let i = 0; i < this.count; ++i) this.rowOf[i] = (first[this.lane[i]!] ?? 0) + depth[i]!;
+    for (let i = 0; i < this.count; ++i) this.rowOf[i] = (first[trackOf[this.lane[i]!] ?? -1] ?? 0) + depth[i]!;
     return all;
   }
 

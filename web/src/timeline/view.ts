@@ -213,7 +213,7 @@ export class TimelineView {
 
   private enter(): void {
     const lines: Line[] = this.layout.tracks.flatMap((track) => track.lines);
-    for (const { row } of [...lines.filter((line) => this.model.data.lanes[line.row.lane]?.kind === 'device'), ...lines]) {
+    for (const { row } of [...lines.filter((line) => this.model.tracks[line.row.track]?.kind === 'device'), ...lines]) {
       const event = row.events[this.model.firstAfter(row, this.scene.from)];
       if (event !== undefined && this.model.start[event]! < this.scene.to) return this.pick(event);
     }
