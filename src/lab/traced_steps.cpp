@@ -100,11 +100,11 @@ class StepTracer {
     return engine_->run(&spans_);
   }
 
-  engines::StepTimes untraced(const char* kind) {
+  engines::StepTimes untraced() {
     inputs_->write(static_cast<int>(next_step_));
     const engines::StepTimes times = run_step();
     static_cast<void>(spans_.take());
-    add_samples(samples_, next_step_++, times, kind);
+    add_samples(samples_, next_step_++, times, "untraced");
     return times;
   }
 
@@ -119,13 +119,14 @@ class StepTracer {
     step.ops = spans_.take();
     if (step.ops.empty()) step.nodes = &nodes;
     if (keep) steps_.push_back(std::move(step));
-    add_samples(samples_, next_step_++, times, kind);
+    if (kind != nullptr) add_samples(samples_, next_step_++, times, kind);
     return times;
   }
 
-  /// The first step after collecting is slower: the profiler takes memory of the device anew.
+  /// The first step after collecting is slower, and no sample: the profiler takes memory of the device
+  /// anew.
   void warm_up() {
-    traced("warmup", plain_nodes_, false, [&] { return run_step(); });
+    traced(nullptr, plain_nodes_, false, [&] { return run_step(); });
   }
 
   void pair(int number, bool keep) {
@@ -134,9 +135,9 @@ class StepTracer {
     engines::StepTimes plain_times;
     if (number % 2 == 0) {
       traced_times = with();
-      plain_times = untraced("untraced");
+      plain_times = untraced();
     } else {
-      plain_times = untraced("untraced");
+      plain_times = untraced();
       traced_times = with();
     }
     if (plain_times.step_s > 0) wall_ratios_.push_back(traced_times.step_s / plain_times.step_s);

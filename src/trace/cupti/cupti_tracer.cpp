@@ -1,4 +1,5 @@
 // Activities of NVIDIA GPUs, from CUPTI.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -117,7 +118,9 @@ class CuptiTracer final : public ActivityTracer {
     DeviceTrace trace = decoder_.take();
     std::size_t dropped = 0;
     library_.check(library_.dropped_records(nullptr, 0, &dropped), "counting lost activities");
-    trace.dropped += static_cast<std::int64_t>(dropped);
+    // A buffer that was refused is at least one record.
+    const std::int64_t refused = buffers_.refused() - std::exchange(refused_before_, buffers_.refused());
+    trace.dropped += std::max(static_cast<std::int64_t>(dropped), refused);
     return trace;
   }
 
@@ -160,6 +163,7 @@ class CuptiTracer final : public ActivityTracer {
   ActivityBuffers buffers_;
   ActivityDecoder decoder_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
+  std::int64_t refused_before_ = 0;
 };
 
 }  // namespace
