@@ -221,7 +221,7 @@ class Run {
     if (!settings_->shards.empty()) fact("loader_wait_s", inputs.loader_wait_s(), "s");
     if (settings_->observe && !interrupted) look_closer(engine, inputs);
     // Last: a profiler that was attached stays, and steps after it are no plain ones.
-    if (settings_->trace && !interrupted && is_traceable(*point_, *provider_)) {
+    if (settings_->trace && !interrupted && is_traceable(*point_)) {
       trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
     }
     end(interrupted ? "interrupted" : "success");

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/registry.h"
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/stop_signals.h"
@@ -190,7 +191,8 @@ void write(const StepTracer& steps, const std::string& version, const Point& poi
 
 }  // namespace
 
-bool is_traceable(const Point& point, const backends::Provider& provider) {
+bool is_traceable(const Point& point) {
+  const backends::Provider& provider = backends::provider_of(point.device);
   return provider.runs() && provider.describe(point.device).kind == devices::Kind::gpu;
 }
 

@@ -13,6 +13,8 @@ namespace {
 
 std::string demangled(const char* name) {
   if (name == nullptr) return "unknown kernel";
+  // Of other names a demangler makes types: "f" would be "float".
+  if (!std::string_view(name).starts_with("_Z")) return name;
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status),
                                                     std::free);
