@@ -10,6 +10,7 @@
 #include "trace/cupti/activity_buffers.h"
 #include "trace/cupti/cupti_library.h"
 #include "trace/cupti/decode.h"
+#include "trace/cupti/device_limits.h"
 
 namespace rooflm::trace {
 namespace {
@@ -116,6 +117,7 @@ class CuptiTracer final : public ActivityTracer {
       buffers_.release(filled.data);
     }
     DeviceTrace trace = decoder_.take();
+    trace.devices = query_limits();
     std::size_t dropped = 0;
     library_.check(library_.dropped_records(nullptr, 0, &dropped), "counting lost activities");
     // A buffer that was refused is at least one record.
@@ -136,8 +138,10 @@ class CuptiTracer final : public ActivityTracer {
     library_.check(library_.register_timestamp(now_ns), "giving it a clock");
     library_.check(library_.register_callbacks(give_buffer, take_buffer), "giving it buffers");
     library_.check(library_.set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM), "naming threads");
-    // Sends its record, what the devices are, at once.
-    library_.check(library_.enable(CUPTI_ACTIVITY_KIND_DEVICE), "asking for devices");
+    // The pool keeps its free buffers zeroed, which CUPTI would do inside of a launch.
+    std::uint8_t are_zeroed = 1;
+    std::size_t size = sizeof(are_zeroed);
+    static_cast<void>(library_.set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &are_zeroed));
   }
 
   /// What a call's record is asked for is forgotten whenever their kind is enabled.
