@@ -1,6 +1,8 @@
 // rooflm profile: one step taken apart.
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/config_options.h"
@@ -8,6 +10,7 @@
 #include "cli/output_rule.h"
 #include "cli/profile_session.h"
 #include "core/error.h"
+#include "lab/traced_steps.h"
 
 namespace rooflm::cli {
 namespace {
@@ -28,7 +31,11 @@ int run(const Options& options) {
   ProfileSession session(options.output, "profile", options.profile.remeasure, inputs);
   bool all_oom = false;
   const int signal = session.run(points, settings, all_oom);
-  session.show({"overview", "phases", "blocks", "roofline", "ops", "memory"});
+  std::vector<std::string> views = {"overview", "phases", "blocks", "roofline", "ops", "memory"};
+  if (settings.trace && lab::is_traceable(points.back())) {
+    views.insert(views.end(), {"kernels", "device", "launches", "contention"});
+  }
+  session.show(views);
   if (signal != 0) return core::stopped_code(signal);
   return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }

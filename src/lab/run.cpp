@@ -230,10 +230,10 @@ class Run {
     if (settings_->observe && !interrupted) look_closer(engine, inputs);
     // Last: a profiler that was attached stays, and steps after it are no plain ones. Counters after that:
     // some are read by instrumented kernels.
-    if (settings_->trace && !interrupted && is_traceable(*point_, *provider_)) {
+    if (settings_->trace && !interrupted && is_traceable(*point_)) {
       steps_run_ = trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
     }
-    if (settings_->count && !interrupted && is_traceable(*point_, *provider_)) {
+    if (settings_->count && !interrupted && is_traceable(*point_)) {
       count_run(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
     }
     end(interrupted ? "interrupted" : "success");

@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
+#include <cmath>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "backends/registry.h"
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/stop_signals.h"
@@ -53,17 +54,19 @@ class StepTracer {
   /// Everything. A signal ends it early: what was kept until then is whole steps.
   void run() {
     warm_up();
-    for (int i = 0; i < kKept && go_on(); ++i) pair(i, true);
+    // One after the other: a replay that is not traced writes its times over those of the traced one before
+    // it, which CUPTI fetches when it collects.
+    for (int i = 0; i < kKept && go_on(); ++i) traced("traced", plain_nodes_, true, [&] { return run_step(); });
     if (engine_->recording(true) != nullptr) {
       for (int i = 0; i < kKeptInOrder && go_on(); ++i) in_order();
     }
     trace_ = tracer_->take();
     warm_up();
     const auto start = std::chrono::steady_clock::now();
-    for (int i = kKept; i < kMostPairs && go_on(); ++i) {
+    for (int i = 0; i < kMostPairs && go_on(); ++i) {
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
       if (elapsed.count() > kPairSeconds) break;
-      pair(i, false);
+      pair(i);
     }
     lost_ = trace_.dropped + tracer_->take().dropped;
   }
@@ -106,11 +109,11 @@ class StepTracer {
     return engine_->run(&spans_);
   }
 
-  engines::StepTimes untraced(const char* kind) {
+  engines::StepTimes untraced() {
     inputs_->write(static_cast<int>(next_step_));
     const engines::StepTimes times = run_step();
     static_cast<void>(spans_.take());
-    add_samples(samples_, next_step_++, times, kind);
+    add_samples(samples_, next_step_++, times, "untraced");
     return times;
   }
 
@@ -125,24 +128,25 @@ class StepTracer {
     step.ops = spans_.take();
     if (step.ops.empty()) step.nodes = &nodes;
     if (keep) steps_.push_back(std::move(step));
-    add_samples(samples_, next_step_++, times, kind);
+    if (kind != nullptr) add_samples(samples_, next_step_++, times, kind);
     return times;
   }
 
-  /// The first step after collecting is slower: the profiler takes memory of the device anew.
+  /// The first step after collecting is slower, and no sample: the profiler takes memory of the device
+  /// anew.
   void warm_up() {
-    traced("warmup", plain_nodes_, false, [&] { return run_step(); });
+    traced(nullptr, plain_nodes_, false, [&] { return run_step(); });
   }
 
-  void pair(int number, bool keep) {
-    const auto with = [&] { return traced("traced", plain_nodes_, keep, [&] { return run_step(); }); };
+  void pair(int number) {
+    const auto with = [&] { return traced("traced", plain_nodes_, false, [&] { return run_step(); }); };
     engines::StepTimes traced_times;
     engines::StepTimes plain_times;
     if (number % 2 == 0) {
       traced_times = with();
-      plain_times = untraced("untraced");
+      plain_times = untraced();
     } else {
-      plain_times = untraced("untraced");
+      plain_times = untraced();
       traced_times = with();
     }
     if (plain_times.step_s > 0) wall_ratios_.push_back(traced_times.step_s / plain_times.step_s);
@@ -150,7 +154,11 @@ class StepTracer {
   }
 
   void in_order() {
-    traced("in_order", ordered_nodes_, true, [&] { return engine_->run(&in_order_); });
+    const engines::StepTimes times =
+        traced("in_order", ordered_nodes_, true, [&] { return engine_->run(&in_order_); });
+    // The engine reads marks of time after the step.
+    constexpr double kNs = 1e9;
+    steps_.back().end_ns = steps_.back().begin_ns + std::llround(kNs * times.step_s);
   }
 
   engines::Engine* engine_;
@@ -195,7 +203,8 @@ void write(const StepTracer& steps, const std::string& version, const Point& poi
 
 }  // namespace
 
-bool is_traceable(const Point& point, const backends::Provider& provider) {
+bool is_traceable(const Point& point) {
+  const backends::Provider& provider = backends::provider_of(point.device);
   return provider.runs() && provider.describe(point.device).kind == devices::Kind::gpu;
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "backends/provider.h"
 #include "engines/engine.h"
 #include "lab/point.h"
 #include "lab/step_inputs.h"
@@ -21,6 +20,6 @@ std::int64_t trace_steps(engines::Engine& engine, StepInputs& inputs, const Poin
                          std::int64_t first_step, record::Writer& record);
 
 /// Whether steps of the point can be traced at all: they run, on a GPU.
-bool is_traceable(const Point& point, const backends::Provider& provider);
+bool is_traceable(const Point& point);
 
 }  // namespace rooflm::lab

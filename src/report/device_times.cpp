@@ -213,16 +213,19 @@ class StepTimer {
     if (!are_overheads_joined_) all_overheads_ = joined(std::move(all_overheads_));
     are_overheads_joined_ = true;
     std::int64_t at = step.begin_ns;
-    std::optional<std::size_t> before;  // the kernel whose end is `at`
+    std::optional<std::size_t> before;  // the last kernel of the program that began
     for (const std::size_t i : parts.kernels) {
       const record::Activity& activity = run_->activities[i];
       if (activity.start_ns > at) add_gap(step, parts, {at, std::min(activity.start_ns, step.end_ns)}, before, i);
-      if (activity.end_ns > at) {
-        at = std::min(activity.end_ns, step.end_ns);
-        before = i;
-      }
+      if (activity.end_ns > at) at = std::min(activity.end_ns, step.end_ns);
+      if (is_of_program(activity)) before = i;
     }
     if (at < step.end_ns) add_gap(step, parts, {at, step.end_ns}, before, std::nullopt);
+  }
+
+  /// Marks that the backend sets before the first op is submitted are no beginning of the work.
+  [[nodiscard]] bool is_of_program(const record::Activity& activity) const {
+    return run_->ops.empty() || activity.op.has_value();
   }
 
   void add_gap(DeviceStep& step, const StepParts& parts, Interval gap, std::optional<std::size_t> before,

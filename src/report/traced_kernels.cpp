@@ -49,12 +49,17 @@ void summarise(KernelSum& sum, const std::vector<double>& seconds, std::size_t s
 std::unordered_map<std::int64_t, std::int64_t> kernels_by_op(const TracedKernels& kernels) {
   std::unordered_map<std::int64_t, std::int64_t> count;
   for (const TracedKernel& kernel : kernels.all()) {
-    if (kernel.op != nullptr && kernel.step_kind == kTraced) ++count[kernel.op->op.op];
+    if (kernel.step_kind == kTraced && is_launch_of_op(kernel)) ++count[kernel.op->op.op];
   }
   return count;
 }
 
 }  // namespace
+
+bool is_launch_of_op(const TracedKernel& kernel) {
+  if (kernel.op == nullptr) return false;
+  return kernel.kernel_class != "copy" || kernel.op->op.op_class == "copy";
+}
 
 TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
   const ActivityNames names(run);

@@ -39,6 +39,9 @@ struct TracedKernel {
   }
 };
 
+/// Whether it is one of the launches that the kernel of its op counts: what fills memory for a product is not.
+bool is_launch_of_op(const TracedKernel& kernel);
+
 class TracedKernels {
  public:
   explicit TracedKernels(const RunData& run);

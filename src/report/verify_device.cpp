@@ -63,12 +63,11 @@ void check_instances(const RunData& run, const TracedKernels& kernels, LawBook& 
   const std::set<std::int64_t> unknown(unknown_ops.begin(), unknown_ops.end());
   std::unordered_map<std::int64_t, std::int64_t> seen;
   for (const TracedKernel& kernel : kernels.all()) {
-    // What fills memory for a kernel is none that the op says it launches.
-    if (kernel.op != nullptr && kernel.kernel_class != "copy") ++seen[kernel.op->op.op];
+    if (is_launch_of_op(kernel)) ++seen[kernel.op->op.op];
   }
   const auto steps = static_cast<std::int64_t>(kernels.times().steps.size());
   for (const TimedOp& timed : run.ops) {
-    if (unknown.contains(timed.op.op) || timed.op.op_class == "copy") continue;
+    if (unknown.contains(timed.op.op)) continue;
     laws.equal(
         "kernels seen are those that the op launches",
         [&] { return fmt::format("op {} {} ({})", timed.op.op, timed.op.name, timed.op.kernel); },

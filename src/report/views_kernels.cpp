@@ -168,7 +168,8 @@ Table seen_table(const RunData& run, const TracedKernels& kernels) {
                           {"agrees", "agrees"},
                           {"kernel", "kernel"}},
               .rows = {},
-              .notes = {"predicted: launches that the ops' kernels say they make; - where one does not say"}};
+              .notes = {"predicted: launches that the ops' kernels say they make; - where one does not say. seen: "
+                        "without those that only fill memory for a product"}};
   for (const SeenInstances& seen : seen_instances(run, kernels)) {
     Row row;
     row.set("phase", seen.phase);

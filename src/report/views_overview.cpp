@@ -113,6 +113,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   // The clock is the host's: it says nothing of a GPU.
   if (!is_on_gpu(run)) lines.add("clock", run.text("clock_note"));
   lines.add("observer", run.text("observer_cost"));
+  lines.add("tracing", run.text(run.fact("tracing") == nullptr ? "tracing_cost" : "tracing"));
   view.add("overview", "Run", std::move(lines).table());
 }
 

@@ -75,6 +75,7 @@ Table counter_table(const RunData& run) {
               .rows = {},
               .notes = {}};
   for (const record::Counter& counter : run.counters) {
+    if (counter.op || counter.activity) continue;  // the view "counters" adds them up
     Row row;
     row.set("phase", counter.phase);
     row.set("scope", counter.scope);

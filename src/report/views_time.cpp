@@ -104,6 +104,42 @@ void add_samples(const RunData& run, const ViewOptions& /*options*/, View& view)
   view.add(std::move(chart));
 }
 
+/// Traced steps against their partners, and those against plain ones: what a profiler costs that is attached.
+Table tracing_table(const RunData& run) {
+  Table table{.columns = {{"phase", "phase"},
+                          {"plain_s", "plain", Show::seconds, "s"},
+                          {"untraced_s", "untraced", Show::seconds, "s"},
+                          {"traced_s", "traced", Show::seconds, "s"},
+                          {"cost", "cost of tracing", Show::percent, "share"},
+                          {"attached_cost", "of being attached", Show::percent, "share"},
+                          {"traced_steps", "steps of each"}},
+              .rows = {},
+              .notes = {}};
+  std::vector<std::string> phases = phases_of(run);
+  phases.emplace_back(kStep);
+  for (const std::string& phase : phases) {
+    const auto traced = phase_time(run, phase, "traced");
+    const auto untraced = phase_time(run, phase, "untraced");
+    if (!traced || !untraced) continue;
+    const auto plain_s = phase_median(run, phase);
+    const auto more = [](std::optional<double> with, std::optional<double> without) {
+      const auto ratio = ratio_of(with, without);
+      return ratio ? Cell(*ratio - 1) : Cell();
+    };
+    Row row;
+    row.set("phase", phase);
+    row.set("plain_s", cell_of(plain_s));
+    row.set("untraced_s", untraced->time.median);
+    row.set("traced_s", traced->time.median);
+    row.set("cost", more(traced->time.median, untraced->time.median));
+    row.set("attached_cost", more(untraced->time.median, plain_s));
+    row.set("traced_steps", static_cast<std::int64_t>(traced->time.count));
+    table.rows.push_back(std::move(row));
+  }
+  if (!run.text("tracing_cost").empty()) table.notes.push_back(run.text("tracing_cost"));
+  return table;
+}
+
 void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view) {
   Table table{.columns = {{"phase", "phase"},
                           {"plain_s", "plain", Show::seconds, "s"},
@@ -137,7 +173,9 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
     const std::string text = run.text(key);
     if (!text.empty()) table.notes.push_back(text);
   }
+  if (!run.text("tracing").empty()) table.notes.push_back(run.text("tracing"));
   view.add("overhead", "Observed steps against plain ones", std::move(table));
+  view.add("overhead.tracing", "Traced steps against untraced ones", tracing_table(run));
 }
 
 constexpr std::array kViews = {

@@ -199,7 +199,10 @@ class RowMaker {
     std::optional<std::size_t> op;
     if (activity.graph_node && step.nodes != nullptr) {
       op = step.nodes->op_of(*activity.graph_node);
-      if (!op && is_kernel && step.nodes->contains(*activity.graph_node)) ++rows_.of_backend;
+      if (!op && step.nodes->contains(*activity.graph_node)) {
+        rows_.of_backend += is_kernel ? 1 : 0;
+        return op;
+      }
     } else if (call != nullptr) {
       op = op_at(step, call->start_ns);
     }

@@ -47,7 +47,7 @@ struct TraceRows {
   std::vector<record::ActivityName> names{};
   std::vector<record::Activity> activities{};
   std::int64_t kernels = 0;          ///< within the steps
-  std::int64_t without_op = 0;       ///< of those: kernels that no op is known to have launched
+  std::int64_t without_op = 0;       ///< of those: kernels of which nobody knows the op
   std::int64_t of_backend = 0;       ///< of those: nodes that the backend says are its own
   std::int64_t outside = 0;          ///< activities that are in no step, of which there are no rows
 };

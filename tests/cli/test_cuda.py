@@ -6,6 +6,7 @@ Usage: test_cuda.py BINARY [unittest options]"""
 import json
 import os
 import pathlib
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -110,6 +111,7 @@ class Commands(OnGpu):
                 shown = rooflm("report", record, "--view", "roofline,overview", "--format", "json")
                 self.assertEqual(shown.returncode, 0, shown.stderr)
                 self.assertIn(f"matmul {dtype}", shown.stdout)
+                self.check_trace(record)
             self.assertTrue(list(pathlib.Path(folder, "rooflm").glob("ceilings-*.json")))
 
     def test_counters_count_what_shapes_say_or_say_why_not(self):
@@ -129,6 +131,28 @@ class Commands(OnGpu):
             for row in of["counters.checks"]:
                 self.assertAlmostEqual(row["ratio"], 1, delta=0.02, msg=row)
             self.assertAlmostEqual(of["counters.work"][-1]["flop_ratio"], 1, delta=0.05)
+
+    def check_trace(self, record):
+        """Every kernel of the traced steps belongs to an op, or the record says why nothing was traced."""
+        with sqlite3.connect(record) as database:
+            facts = {key: (value, text) for key, value, text in database.execute("SELECT key, value, text FROM fact")}
+            if "tracing" in facts:
+                self.assertIn("not traced: ", facts["tracing"][1])
+                return
+            self.assertGreater(facts["traced_kernels"][0], 0)
+            self.assertEqual(facts["trace_lost"][0], 0)
+            self.assertEqual(facts["trace_without_op"][0], 0)
+            kinds = {kind for kind, in database.execute("SELECT DISTINCT kind FROM sample")}
+            self.assertLessEqual({"plain", "observed", "traced", "untraced", "in_order"}, kinds)
+
+    def test_tracing_can_be_left_out(self):
+        with tempfile.TemporaryDirectory() as folder:
+            record = str(pathlib.Path(folder) / "run.rooflm")
+            result = rooflm("profile", *SMALL, "--max-steps", "3", "--trace", "off", "-o", record)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with sqlite3.connect(record) as database:
+                self.assertEqual(database.execute("SELECT COUNT(*) FROM activity").fetchone()[0], 0)
+        self.fails(2, "profile", *SMALL, "--trace", "maybe", says=["--trace", "on or off"])
 
     def test_peaks_have_all_rows(self):
         rows = self.rows("peaks", "--device", "cuda", "--seconds", "0.05", "--format", "json")

@@ -2,13 +2,18 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/device.h"
+#include "core/error.h"
 #include "tests/compile/passes/recipes.h"
 #include "tests/engines/step_runner.h"
+#include "trace/activity_tracer.h"
 #include "trace/op_recorder.h"
+#include "trace/op_spans.h"
+#include "trace/step_trace.h"
 
 namespace rooflm {
 namespace {
@@ -56,6 +61,59 @@ TEST_P(CudaTrace, EveryObservedStepHasEveryOpOnceWithinItsTime) {
   }
   EXPECT_GT(device_s, 0.0);
   EXPECT_LE(device_s, times.step_s * kSlack);
+}
+
+/// Traced kernels belong to ops, and to the step that asked for them; tracing changes no number.
+TEST_P(CudaTrace, EveryTracedKernelIsOfAnOp) {
+  const auto config = tests::small_config(model::Arch::llama);
+  const compile::StepOptions options{.engine = GetParam(),
+                                     .attention = compile::default_attention(GetParam())};
+  const auto make = [&] {
+    return tests::StepRunner(config, kBatch, kSeq, options, tests::initial_weights(config),
+                             backends::cuda::make_cuda_backend(0, {}));
+  };
+  auto plain = make();
+  auto traced = make();
+  std::unique_ptr<trace::ActivityTracer> tracer;
+  try {
+    tracer = trace::open_cupti();
+  } catch (const core::Unavailable& error) {
+    GTEST_SKIP() << error.what();
+  }
+  trace::NodeOps nodes;
+  trace::OpSpans spans;
+  std::vector<trace::TracedStep> steps;
+  for (int i = 0; i < kSteps; ++i) {
+    const auto batch = tests::random_batch(kBatch * kSeq, config.vocab, static_cast<std::uint64_t>(i));
+    const double wanted = plain.step(batch);
+    const backends::Recording* recording = traced.engine().recording(false);
+    const bool is_traced = i > 1;  // the first are not replayed
+    if (i == 2 && recording != nullptr) {
+      for (const backends::NodeOp& node : recording->nodes()) {
+        const auto id = tracer->node_id(node.node);
+        ASSERT_TRUE(id.has_value());
+        nodes.add(*id, node.op);
+      }
+    }
+    if (is_traced) tracer->start();
+    steps.push_back({.step = i, .begin_ns = trace::steady_ns(), .nodes = &nodes});
+    EXPECT_EQ(traced.step(batch, 1e-3, recording == nullptr ? &spans : nullptr), wanted) << "step " << i;
+    steps.back().end_ns = trace::steady_ns();
+    steps.back().ops = spans.take();
+    if (!steps.back().ops.empty()) steps.back().nodes = nullptr;
+    if (is_traced) tracer->stop();
+  }
+  const trace::DeviceTrace found = tracer->take();
+  EXPECT_EQ(found.dropped, 0);
+  ASSERT_FALSE(found.devices.empty());
+  const trace::TraceRows rows = trace::rows_of(found, steps, 0, "cuda");
+  EXPECT_GT(rows.kernels, 0);
+  EXPECT_EQ(rows.without_op, 0);
+  for (const record::Activity& activity : rows.activities) {
+    EXPECT_GE(activity.end_ns, activity.start_ns);
+    ASSERT_TRUE(activity.step.has_value());
+    EXPECT_GE(activity.start_ns, steps.at(static_cast<std::size_t>(*activity.step)).begin_ns);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(BothEngines, CudaTrace,

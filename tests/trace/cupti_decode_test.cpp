@@ -28,8 +28,6 @@ std::size_t size_of(CUpti_ActivityKind kind) {
       return sizeof(CUpti_ActivitySynchronization2);
     case CUPTI_ACTIVITY_KIND_OVERHEAD:
       return sizeof(CUpti_ActivityOverhead3);
-    case CUPTI_ACTIVITY_KIND_DEVICE:
-      return sizeof(CUpti_ActivityDevice5);
     default:
       return sizeof(CUpti_ActivityAPI);
   }
@@ -129,7 +127,7 @@ TEST(CuptiDecode, ARecordWithoutTimesIsCountedAsLost) {
   EXPECT_EQ(trace.dropped, 2);
 }
 
-TEST(CuptiDecode, CopiesCallsWaitsAndDevicesAreKept) {
+TEST(CuptiDecode, CopiesCallsAndWaitsAreKept) {
   Buffer buffer;
   CUpti_ActivityMemcpy6 copy{};
   copy.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
@@ -158,12 +156,6 @@ TEST(CuptiDecode, CopiesCallsWaitsAndDevicesAreKept) {
   wait.start = 10;
   wait.end = 30;
   buffer.add(wait);
-  CUpti_ActivityDevice5 device{};
-  device.kind = CUPTI_ACTIVITY_KIND_DEVICE;
-  device.numMultiprocessors = 132;
-  device.maxWarpsPerMultiprocessor = 64;
-  device.computeCapabilityMajor = 9;
-  buffer.add(device);
   CUpti_ActivityAPI other{};
   other.kind = CUPTI_ACTIVITY_KIND_NAME;
   buffer.add(other);
@@ -175,8 +167,6 @@ TEST(CuptiDecode, CopiesCallsWaitsAndDevicesAreKept) {
   EXPECT_EQ(trace.names.at(trace.activities[2].name), "cudaGraphLaunch");
   EXPECT_EQ(trace.activities[2].thread, 77);
   EXPECT_EQ(trace.names.at(trace.activities[3].name), "wait for a stream");
-  ASSERT_EQ(trace.devices.size(), 1U);
-  EXPECT_EQ(trace.devices[0].multiprocessors, 132);
   EXPECT_EQ(trace.ignored, 1);
 }
 

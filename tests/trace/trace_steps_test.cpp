@@ -70,7 +70,7 @@ TEST(StepTrace, NodesOfAReplayTellTheOp) {
   EXPECT_FALSE(activity_named(rows, "mark").op.has_value());
   EXPECT_FALSE(activity_named(rows, "stranger").op.has_value());
   EXPECT_EQ(rows.kernels, 4);
-  EXPECT_EQ(rows.without_op, 2);
+  EXPECT_EQ(rows.without_op, 1);
   EXPECT_EQ(rows.of_backend, 1);
   // Real lanes: kernels of one replay stay on their streams and may overlap; then the thread.
   ASSERT_EQ(rows.lanes.size(), 4U);

@@ -1,6 +1,7 @@
 // The memory that CUPTI writes its records to.
 #include "trace/cupti/activity_buffers.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rooflm::trace {
@@ -38,6 +39,7 @@ std::vector<FilledBuffer> ActivityBuffers::take_filled() {
 }
 
 void ActivityBuffers::release(std::uint8_t* data) {
+  std::fill_n(data, bytes_, std::uint8_t{0});
   const std::scoped_lock lock(mutex_);
   free_.push_back(data);
 }

@@ -25,6 +25,7 @@ class ActivityBuffers {
   void complete(std::uint8_t* data, std::size_t valid);
   /// What was filled since the last call. Give each back with `release`.
   [[nodiscard]] std::vector<FilledBuffer> take_filled();
+  /// Makes it free again, all zeros.
   void release(std::uint8_t* data);
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] std::int64_t refused() const;

@@ -1,4 +1,5 @@
 // Activities of NVIDIA GPUs, from CUPTI.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -9,6 +10,7 @@
 #include "trace/cupti/activity_buffers.h"
 #include "trace/cupti/cupti_library.h"
 #include "trace/cupti/decode.h"
+#include "trace/cupti/device_limits.h"
 
 namespace rooflm::trace {
 namespace {
@@ -115,9 +117,12 @@ class CuptiTracer final : public ActivityTracer {
       buffers_.release(filled.data);
     }
     DeviceTrace trace = decoder_.take();
+    trace.devices = query_limits();
     std::size_t dropped = 0;
     library_.check(library_.dropped_records(nullptr, 0, &dropped), "counting lost activities");
-    trace.dropped += static_cast<std::int64_t>(dropped);
+    // A buffer that was refused is at least one record.
+    const std::int64_t refused = buffers_.refused() - std::exchange(refused_before_, buffers_.refused());
+    trace.dropped += std::max(static_cast<std::int64_t>(dropped), refused);
     return trace;
   }
 
@@ -133,8 +138,10 @@ class CuptiTracer final : public ActivityTracer {
     library_.check(library_.register_timestamp(now_ns), "giving it a clock");
     library_.check(library_.register_callbacks(give_buffer, take_buffer), "giving it buffers");
     library_.check(library_.set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM), "naming threads");
-    // Sends its record, what the devices are, at once.
-    library_.check(library_.enable(CUPTI_ACTIVITY_KIND_DEVICE), "asking for devices");
+    // The pool keeps its free buffers zeroed, which CUPTI would do inside of a launch.
+    std::uint8_t are_zeroed = 1;
+    std::size_t size = sizeof(are_zeroed);
+    static_cast<void>(library_.set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &are_zeroed));
   }
 
   /// What a call's record is asked for is forgotten whenever their kind is enabled.
@@ -160,6 +167,7 @@ class CuptiTracer final : public ActivityTracer {
   ActivityBuffers buffers_;
   ActivityDecoder decoder_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
+  std::int64_t refused_before_ = 0;
 };
 
 }  // namespace

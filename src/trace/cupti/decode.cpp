@@ -13,6 +13,8 @@ namespace {
 
 std::string demangled(const char* name) {
   if (name == nullptr) return "unknown kernel";
+  // Of other names a demangler makes types: "f" would be "float".
+  if (!std::string_view(name).starts_with("_Z")) return name;
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status),
                                                     std::free);
@@ -110,8 +112,6 @@ void ActivityDecoder::add(const CUpti_Activity& record) {
       return add_sync(*static_cast<const CUpti_ActivitySynchronization2*>(address));
     case CUPTI_ACTIVITY_KIND_OVERHEAD:
       return add_overhead(*static_cast<const CUpti_ActivityOverhead3*>(address));
-    case CUPTI_ACTIVITY_KIND_DEVICE:
-      return add_device(*static_cast<const CUpti_ActivityDevice5*>(address));
     default:
       ++trace_.ignored;
   }
@@ -171,17 +171,6 @@ void ActivityDecoder::add_sync(const CUpti_ActivitySynchronization2& record) {
 
 void ActivityDecoder::add_overhead(const CUpti_ActivityOverhead3& record) {
   keep({.kind = ActivityKind::overhead}, record.start, record.end, overhead_of(record.overheadKind));
-}
-
-void ActivityDecoder::add_device(const CUpti_ActivityDevice5& record) {
-  trace_.devices.push_back({.device = record.id,
-                            .multiprocessors = record.numMultiprocessors,
-                            .warps = record.maxWarpsPerMultiprocessor,
-                            .blocks = record.maxBlocksPerMultiprocessor,
-                            .registers = record.maxRegistersPerMultiprocessor,
-                            .shared_bytes = record.maxSharedMemoryPerMultiprocessor,
-                            .major = static_cast<int>(record.computeCapabilityMajor),
-                            .minor = static_cast<int>(record.computeCapabilityMinor)});
 }
 
 void ActivityDecoder::keep(DeviceActivity activity, std::uint64_t start, std::uint64_t end,

@@ -2,19 +2,14 @@
 #include "trace/cupti/profiler_library.h"
 
 #include <cupti_result.h>
-#include <cupti_version.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <array>
-#include <string>
-
 #include "core/error.h"
+#include "trace/cupti/cupti_library.h"
 
 namespace rooflm::trace {
 namespace {
-
-constexpr int kMajorUnit = 10000;
 
 template <class Function>
 void find(void* library, const char* name, Function& function) {
@@ -23,42 +18,10 @@ void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(address);
 }
 
-/// Where toolkits put it beside where the loader looks.
-void* open_library() {
-  const std::string name = fmt::format("libcupti.so.{}", CUPTI_API_VERSION / kMajorUnit);
-  const std::array places = {name, "/usr/local/cuda/extras/CUPTI/lib64/" + name,
-                             "/usr/local/cuda/lib64/" + name};
-  std::string reason;
-  for (const std::string& place : places) {
-    if (void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) return library;
-    if (reason.empty()) reason = dlerror();
-  }
-  throw core::Unavailable(fmt::format("CUPTI is not here: {}", reason));
-}
-
-/// What the user can do about an error; "" when nothing is known.
-std::string_view advice(CUptiResult result) {
-  switch (result) {
-    case CUPTI_ERROR_INSUFFICIENT_PRIVILEGES:
-      return "; counters are for administrators only (ERR_NVGPUCTRPERM): run as root or with CAP_SYS_ADMIN, "
-             "or "
-             "load the driver with NVreg_RestrictProfilingToAdminUsers=0";
-    case CUPTI_ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED:
-    case CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES:
-      return "; the GPU is virtual: whoever runs the hypervisor must allow counters";
-    case CUPTI_ERROR_HARDWARE_BUSY:
-    case CUPTI_ERROR_NOT_COMPATIBLE:
-    case CUPTI_ERROR_OLD_PROFILER_API_INITIALIZED:
-      return "; something else has the counters (ncu, DCGM): only one profiler can";
-    default:
-      return "";
-  }
-}
-
 }  // namespace
 
 ProfilerLibrary ProfilerLibrary::load() {
-  void* library = open_library();
+  void* library = open_cupti_library();
   ProfilerLibrary found;
   find(library, "cuptiGetResultString", found.result_string);
   find(library, "cuptiProfilerInitialize", found.initialize);
@@ -93,7 +56,7 @@ void ProfilerLibrary::check(CUptiResult result, std::string_view what) const {
   const char* words = nullptr;
   if (result_string(result, &words) != CUPTI_SUCCESS || words == nullptr) words = "unknown error";
   throw core::Unavailable(
-      fmt::format("CUPTI: {}: {} ({}){}", what, words, static_cast<int>(result), advice(result)));
+      fmt::format("CUPTI: {}: {} ({}){}", what, words, static_cast<int>(result), cupti_advice(result)));
 }
 
 CurrentContext CurrentContext::find() {
