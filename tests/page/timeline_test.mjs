@@ -1,6 +1,7 @@
 // The timeline: zoom and pan, search, click-through, sums, its links with the other parts, narrow screens, 200 000 events.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { pack } from '../../web/sample/timeline.mjs';
 import { open, rowsOf, sampleDocument, textsOf } from './browser.mjs';
 
 const kMostPageBytes = 3e6;
@@ -172,7 +173,7 @@ test('arrows walk along a lane and from lane to lane', async () => {
   await page.keyboard.press('Home');
   assert.ok(events[(await viewOf(page)).event].start < last.start);
   const said = await page.locator('#timeline .timeline .status').innerText();
-  assert.ok(said.includes(events[(await viewOf(page)).event].name.short), 'it is said aloud');
+  assert.ok(said.includes(events[(await viewOf(page)).event].name.short ?? events[(await viewOf(page)).event].name.text), 'it is said aloud');
   await close();
 });
 
@@ -244,6 +245,25 @@ test('all events are a table, too', async () => {
   await all.getByLabel('Search Events').fill('adamw');
   await all.locator('.row').first().click();
   assert.match(events[(await viewOf(page)).event].name.text, /adamw/);
+  await close();
+});
+
+test('many streams share a lane, and events keep theirs', async () => {
+  const whole = structuredClone(document_);
+  const { timeline } = whole.runs[0];
+  const kStreams = 40;
+  const first = timeline.lanes.length;
+  for (let i = 0; i < kStreams; ++i) timeline.lanes.push({ name: `branch ${i}`, kind: 'device', device: 'cuda:0' });
+  const stream = timeline.lanes.findIndex(({ name }) => name === 'stream 7');
+  const lanes = unpack(timeline.events.lane).map((lane, i) => (lane === stream && i % 3 === 0 ? first + (i % kStreams) : lane));
+  timeline.events.lane = pack(lanes);
+  const { page, close } = await opened(whole);
+  assert.ok((await canvasOf(page).boundingBox()).height < 700);
+  const kernel = kernels.filter(({ place }) => lanes[place] >= first).reduce((longest, event) => (event.end - event.start > longest.end - longest.start ? event : longest));
+  const [x, y] = await placeOf(page, kernel.place);
+  await canvasOf(page).click({ position: { x, y } });
+  assert.equal((await viewOf(page)).event, kernel.place);
+  assert.ok((await page.locator('#timeline .event').innerText()).includes(timeline.lanes[lanes[kernel.place]].name));
   await close();
 });
 
