@@ -186,6 +186,7 @@ test('a span is summed up by class, and nothing is counted twice', async () => {
   await page.mouse.move(box.x + 700, box.y + 8, { steps: 4 });
   await page.mouse.up();
   await settle(page);
+  assert.match(await page.locator('#timeline .timeline .status').innerText(), /selected: busy .*, idle /);
   const kGutter = 150;
   const timeAt = (x) => whole.from + ((x - kGutter) / (box.width - kGutter)) * (whole.to - whole.from);
   const [from, to] = [timeAt(400), timeAt(700)];
@@ -233,6 +234,31 @@ test('a chosen op is marked in the tables, the roofline, the memory and the time
   assert.equal(await page.locator('#blocks .row.marked').count(), 1);
   await page.locator('#kernels .row').first().click();
   assert.match(await page.locator('#timeline .timeline .status').innerText(), /events marked/);
+  await close();
+});
+
+test('an op chosen in the roofline or in the memory is found in the timeline', async () => {
+  const { page, close } = await opened();
+  const chartOf = async (selector) => {
+    const chart = page.locator(selector).first();
+    await chart.evaluate((element) => element.scrollIntoView({ block: 'center' }));
+    await chart.locator('canvas').first().waitFor();
+    return chart;
+  };
+  for (const name of ['blocks', 'phases']) await page.locator('#roofline').getByLabel(name, { exact: true }).uncheck();
+  const roofline = await chartOf('#roofline .chart');
+  const [x, y] = await roofline.evaluate((element) => element.firstPoint());
+  await roofline.click({ position: { x, y } });
+  const number = Number((await page.getByRole('dialog').innerText()).match(/op\s+#([\d\u202f]+)/)[1].replaceAll(/\D/g, ''));
+  await page.keyboard.press('Escape');
+  assert.equal(events[(await viewOf(page)).event].op, number);
+  const memory = await chartOf('#memory .chart');
+  const { width, height } = await memory.boundingBox();
+  await memory.click({ position: { x: width / 2, y: height / 2 } });
+  const { event } = await viewOf(page);
+  assert.notEqual(events[event].op, number);
+  const places = run.memory.events.op;
+  assert.ok(Math.abs(events[event].op - places.at(-1) / 2) < 0.1 * places.at(-1), 'about the middle of the step');
   await close();
 });
 

@@ -9,6 +9,7 @@ import { tip } from '../chart';
 import { eventTable } from '../timeline/event_table';
 import { detailRows, duration, eventLine, eventRows, sumTables } from '../timeline/facts';
 import { TimelineModel } from '../timeline/model';
+import { sumsIn } from '../timeline/sums';
 import { TimelineView } from '../timeline/view';
 import type { Context, Section } from './section';
 
@@ -19,7 +20,7 @@ class TimelinePart {
   private readonly view: TimelineView;
   private readonly status = h('p', { class: 'status', 'aria-live': 'polite' });
   private readonly event = h('div', { class: 'panel event' });
-  private readonly sums = h('div', { class: 'panel', 'aria-live': 'polite' });
+  private readonly sums = h('div', { class: 'panel' });
   private readonly key = h('ul', { class: 'key', 'aria-label': 'Key of colours' });
   private readonly matches = h('span', { class: 'status', 'aria-live': 'polite' });
   private readonly searchBox: HTMLInputElement;
@@ -32,7 +33,7 @@ class TimelinePart {
   constructor(private readonly context: Context, private readonly model: TimelineModel) {
     this.step = model.data.steps.length > 0 ? model.data.shown : -1;
     this.view = new TimelineView(model, model.colouring('class'), {
-      onCurrent: (event) => this.look(event), onSpan: () => this.sumUp(), onOpen: (event) => this.open(event), onMatch: (step) => this.match(step),
+      onCurrent: (event) => this.look(event), onSpan: (span) => this.spanned(span), onOpen: (event) => this.open(event), onMatch: (step) => this.match(step),
       onEscape: () => this.clearSearch(), onStep: (step) => this.toStep(step), tipOf: (event) => this.tipOf(event), onHint: (text) => { this.status.textContent = text; } });
     this.searchBox = h('input', { type: 'search', placeholder: 'Search', 'aria-label': 'Search the timeline', spellcheck: 'false',
       oninput: () => { clearTimeout(this.typing); this.typing = window.setTimeout(() => this.search(), 120); },
@@ -98,6 +99,13 @@ class TimelinePart {
     const [from, to] = span ?? this.view.stepRange(this.step);
     const title = span ? `The ${duration(to - from)} that are selected` : step ? `Step ${step.step}` : this.model.data.steps.length > 0 ? 'All steps' : 'All of it';
     this.sums.replaceChildren(h('h3', {}, title), ...sumTables(this.model, from, to));
+  }
+
+  private spanned(span: readonly [number, number] | null): void {
+    this.sumUp();
+    if (!span) return;
+    const [first] = sumsIn(this.model, ...span);
+    this.status.textContent = `${duration(span[1] - span[0])} selected${first ? `: busy ${duration(first.busy)}, idle ${duration(first.idle)}` : ''}.`;
   }
 
   /** Goes to a step, -1 for all of them. */
@@ -173,7 +181,7 @@ class TimelinePart {
   private controls(): HTMLElement {
     const { steps, shown } = this.model.data;
     const stepName = (step: (typeof steps)[number], i: number): string =>
-      `${step.step}: ${duration(step.end_ns - step.start_ns)}${step.kind === 'in_order' ? ', kernels one by one' : ''}${i === shown ? ', nearest to the median' : ''}`;
+      `${step.step}: ${duration(step.end_ns - step.start_ns)}${step.kind === 'in_order' ? ', kernels one by one' : ''}${i === shown ? ', median' : ''}`;
     const { view } = this;
     this.stepPicker = steps.length < 2 ? null : picker('Step', [...steps.map((step, i) => [String(i), stepName(step, i)] as const), ['-1', 'all, with the time between them'] as const],
                                                        String(shown), (value) => this.toStep(Number(value)));
