@@ -140,7 +140,7 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
   view.add("overhead", "Observed steps against plain ones", std::move(table));
 }
 
-constexpr std::array kViews = {
+constexpr std::array kTimeViews = {
     ViewDef{
         .place = 20,
         .info = {.name = "phases",
@@ -172,6 +172,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_time() { return kViews; }
+std::span<const ViewDef> views_time() { return kTimeViews; }
 
 }  // namespace rooflm::report
