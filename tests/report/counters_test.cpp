@@ -27,6 +27,7 @@ struct CountedStepSpec {
   double product_local_bytes = 0;
   double update_bytes = 2e6;  ///< counted; 2e6 by its shapes
   bool with_gauges = true;
+  int heads = 1;            ///< of 64 numbers together
   std::int64_t passes = 2;  ///< as the fact says; two steps were counted
 };
 
@@ -92,6 +93,8 @@ void write_counted(const std::filesystem::path& path, const CountedStepSpec& spe
   run.config.set("device", "cuda:0");
   run.config.set("dtype", "bf16");
   run.config.set("seq", 256);
+  run.config.set("heads", spec.heads);
+  run.config.set("d_model", 64);
   const std::int64_t id = writer.begin_run(run);
   std::vector<record::Op> ops;
   add_op(ops, "matmul", "matmul", "forward", "h.0/attention/qkv", 8'000'000'000, 1'000'000);
@@ -177,13 +180,30 @@ TEST(Counted, AttentionIsExplainedByTheMask) {
   const auto parts = parts_counted(counted_run());
   ASSERT_EQ(parts.size(), 4U);
   const CountedGroup& forward = group_named(parts, "forward", "attention/flash");
-  EXPECT_DOUBLE_EQ(forward.explained_flop, 3e6);
+  EXPECT_DOUBLE_EQ(forward.explained_flop, 3e6) << "as counted: tiles of 128 are three quarters of 256 x 256";
   EXPECT_DOUBLE_EQ(forward.flop_ratio().value_or(0), 1);
   const CountedGroup& backward = group_named(parts, "backward", "attention/flash");
   EXPECT_DOUBLE_EQ(backward.explained_flop, 7.5e6);
   EXPECT_DOUBLE_EQ(backward.flop_ratio().value_or(0), 1);
-  EXPECT_EQ(forward.note(), "");
+  EXPECT_EQ(forward.note(), "computes 75 % of the square of scores, 50 % is needed");
   EXPECT_EQ(forward.device_s, 1e-3) << "of observed steps, not of counted ones";
+}
+
+TEST(Counted, AttentionIsExplainedBetweenBounds) {
+  const RunData run = counted_run({.heads = 2});
+  record::Op op = run.ops.at(1).op;
+  const ExplainedFlop forward = explained_flop(run, op);
+  EXPECT_DOUBLE_EQ(forward.least, 2e6);
+  EXPECT_DOUBLE_EQ(forward.most, 8e6) << "heads of 32 are computed as 64";
+  EXPECT_TRUE(forward.is_padded);
+  EXPECT_DOUBLE_EQ(forward.nearest(1e6), 2e6);
+  EXPECT_DOUBLE_EQ(forward.nearest(9e6), 8e6);
+  const ExplainedFlop backward = explained_flop(run, run.ops.at(2).op);
+  EXPECT_DOUBLE_EQ(backward.least, 5e6) << "half of five products";
+  EXPECT_DOUBLE_EQ(backward.most, 28e6) << "seven whole ones";
+  op.kind = "matmul";
+  EXPECT_DOUBLE_EQ(explained_flop(run, op).least, 4e6);
+  EXPECT_DOUBLE_EQ(explained_flop(run, op).most, 4e6);
 }
 
 TEST(Counted, RatiosOutOfToleranceNameTheirCause) {
