@@ -75,7 +75,8 @@ struct CountedGroup {
   std::optional<double> device_s{};                         ///< of observed steps, never of counted ones
   std::int64_t workspace_bytes = 0;                         ///< of its ops' kernels
   std::string op_class{};                                   ///< of the op with the most bytes
-  std::string flop_cause{};                                 ///< of Explained
+  double attention_flop = 0, attention_square = 0;          ///< counted, and ExplainedFlop::square
+  bool is_padded = false;                                   ///< an attention is
   [[nodiscard]] std::optional<double> flop_ratio() const;   ///< counted / explained
   [[nodiscard]] std::optional<double> bytes_ratio() const;  ///< counted DRAM bytes / bytes by shapes
   /// What is likely behind ratios that are out of tolerance; "" when none is.
