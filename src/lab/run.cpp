@@ -143,7 +143,8 @@ class Run {
   }
 
   /// Rows of ops have a number of launches in any case: of these it is a guess.
-  void write_unknown_launches(const program::Program& program, std::span<const backends::KernelInfo> kernels) {
+  void write_unknown_launches(const program::Program& program,
+                              std::span<const backends::KernelInfo> kernels) {
     std::vector<std::size_t> unknown;
     for (std::size_t i = 0; i < kernels.size(); ++i) {
       if (program.ops[i].phase != program::Phase::setup && !kernels[i].launches) unknown.push_back(i);

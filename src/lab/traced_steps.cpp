@@ -52,7 +52,8 @@ class StepTracer {
     warm_up();
     // One after the other: a replay that is not traced writes its times over those of the traced one before
     // it, which CUPTI fetches when it collects.
-    for (int i = 0; i < kKept && go_on(); ++i) traced("traced", plain_nodes_, true, [&] { return run_step(); });
+    for (int i = 0; i < kKept && go_on(); ++i)
+      traced("traced", plain_nodes_, true, [&] { return run_step(); });
     if (engine_->recording(true) != nullptr) {
       for (int i = 0; i < kKeptInOrder && go_on(); ++i) in_order();
     }
@@ -212,10 +213,10 @@ void trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point
     write(steps, tracer->version(), point, run, record);
   } catch (const core::Unavailable& error) {
     note("  no tracing: {}", error.what());
-    record.add(run, record::Fact{.key = "tracing",
-                                 .value = {},
-                                 .unit = {},
-                                 .text = fmt::format("not traced: {}", error.what())});
+    record.add(
+        run,
+        record::Fact{
+            .key = "tracing", .value = {}, .unit = {}, .text = fmt::format("not traced: {}", error.what())});
   }
 }
 

@@ -11,10 +11,10 @@
 namespace rooflm::lab {
 
 /// Traces steps of a GPU that has run some already, and adds to the run their samples ("traced", each with an
-/// "untraced" partner, in alternating order; "in_order": nothing ran beside anything else), lanes, activities,
-/// and facts: what tracing cost, what was lost. Where the device cannot be traced it says why, in one line and
-/// in the fact "tracing", and adds nothing. `first_step` is the number of the first step. From then on the
-/// process is slower by a little (trace::open_cupti), so this comes last.
+/// "untraced" partner, in alternating order; "in_order": nothing ran beside anything else), lanes,
+/// activities, and facts: what tracing cost, what was lost. Where the device cannot be traced it says why, in
+/// one line and in the fact "tracing", and adds nothing. `first_step` is the number of the first step. From
+/// then on the process is slower by a little (trace::open_cupti), so this comes last.
 void trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
                  std::int64_t first_step, record::Writer& record);
 

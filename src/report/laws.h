@@ -97,8 +97,8 @@ void check_memory(const record::Reader& record, const record::Run& run, LawBook&
 void check_views(const record::Reader& record, const record::Run& run, LawBook& laws);
 /// Activities of any program: they end after they start, on lanes and under names that the run has.
 void check_activities(const record::Reader& record, const record::Run& run, LawBook& laws);
-/// Traced steps: each moment is one kernel's, several kernels' or idle, kernels lie within their step, and are
-/// those that the ops launch.
+/// Traced steps: each moment is one kernel's, several kernels' or idle, kernels lie within their step, and
+/// are those that the ops launch.
 void check_device(const record::Reader& record, const record::Run& run, LawBook& laws);
 /// A training run against its log: a row and a sample for each of its steps, and the loss of the last one.
 void check_training(const record::Reader& record, const record::Run& run, LawBook& laws);

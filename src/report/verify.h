@@ -43,8 +43,8 @@ struct LawResult {
 /// often and
 ///   as large as they are allocated; what persists is 'state_bytes', and the peak 'live_bytes_peak' or
 ///   'plan_peak_bytes' (plans count whole lines of 64 bytes) or 'allocator_peak_bytes';
-/// - of a traced step, exclusive, shared and idle time add up to its wall time, and between its first and last
-/// kernel to the
+/// - of a traced step, exclusive, shared and idle time add up to its wall time, and between its first and
+/// last kernel to the
 ///   device's own events (0.5 % + 10 us); kernels lie within their step, add up to the time in which the
 ///   device was busy, and are as many as the ops say they launch;
 /// - a training run has a row and a sample for each of its steps, and its loss is that of the last one.

@@ -1,5 +1,5 @@
-// Laws of traced steps: each moment is counted once, kernels lie within their step, and those that the program
-// says are there.
+// Laws of traced steps: each moment is counted once, kernels lie within their step, and those that the
+// program says are there.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,8 @@ void check_step_times(const DeviceTimes& times, LawBook& laws) {
     const auto what = [&] { return name_of_step(step); };
     const double sum_s = step.exclusive_s + step.shared_s + step.idle_total_s();
     if (step.wall_s) {
-      laws.equal("exclusive, shared and idle time add up to the step", what, sum_s, *step.wall_s, "s", kTwoClocks);
+      laws.equal("exclusive, shared and idle time add up to the step", what, sum_s, *step.wall_s, "s",
+                 kTwoClocks);
     }
     if (step.kernels == 0 || !step.event_s || *step.event_s <= 0) continue;
     laws.equal("exclusive, shared and idle time add up to the device's own events", what,
@@ -43,18 +44,18 @@ void check_kernel_times(const TracedKernels& kernels, LawBook& laws) {
   for (const TracedKernel& kernel : kernels.all()) {
     busy_s[kernel.activity->step.value_or(-1)] += kernel.part_s();
     const auto what = [&] { return fmt::format("activity {}", kernel.activity->id); };
-    laws.at_most("a kernel's part of a step is within its duration", what, kernel.part_s(), kernel.seconds(), "s",
-                 {.share = 1e-9, .absolute = kNano});
+    laws.at_most("a kernel's part of a step is within its duration", what, kernel.part_s(), kernel.seconds(),
+                 "s", {.share = 1e-9, .absolute = kNano});
   }
   for (const DeviceStep& step : kernels.times().steps) {
-    laws.equal(
-        "kernels add up to the time in which the device was busy", [&] { return name_of_step(step); },
-        busy_s[step.step], step.exclusive_s + step.shared_s, "s", {.share = 1e-9, .absolute = kNano});
+    laws.equal("kernels add up to the time in which the device was busy", [&] { return name_of_step(step); },
+               busy_s[step.step], step.exclusive_s + step.shared_s, "s", {.share = 1e-9, .absolute = kNano});
   }
   const std::vector<KernelSum> sums = kernel_sums(kernels);
   double shares = 0;
   for (const KernelSum& sum : sums) shares += sum.time_share.value_or(0);
-  if (!sums.empty()) laws.equal("shares of a total add up to 1", "traced kernels", shares, 1, "share", kRounding);
+  if (!sums.empty())
+    laws.equal("shares of a total add up to 1", "traced kernels", shares, 1, "share", kRounding);
 }
 
 /// Kernels of one op in every traced step, where its kernel says how many they are.
@@ -71,7 +72,8 @@ void check_instances(const RunData& run, const TracedKernels& kernels, LawBook& 
     laws.equal(
         "kernels seen are those that the op launches",
         [&] { return fmt::format("op {} {} ({})", timed.op.op, timed.op.name, timed.op.kernel); },
-        static_cast<double>(seen[timed.op.op]), static_cast<double>(timed.op.launches * steps), "kernels", kExact);
+        static_cast<double>(seen[timed.op.op]), static_cast<double>(timed.op.launches * steps), "kernels",
+        kExact);
   }
 }
 
