@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -62,8 +63,10 @@ ComputeDtype parse_compute_dtype(std::string_view name, const std::string& devic
     throw core::Unavailable(fmt::format("--dtype {} is not available on {}: it computes in {}", name, device,
                                         enumerate(description.dtypes)));
   }
+  if (name == "tf32") return {.dtype = core::DType::f32, .tf32 = true};
   const auto dtype = core::find_dtype(&core::DTypeFacts::name, name);
-  return {.dtype = dtype.value_or(core::DType::f32), .tf32 = name == "tf32"};
+  if (!dtype) throw std::logic_error(fmt::format("the catalog lets {} compute in {}, which is no dtype", device, name));
+  return {.dtype = *dtype, .tf32 = false};
 }
 
 void fit_to_device(compile::StepOptions& step, const devices::Device& device) {

@@ -80,7 +80,7 @@ CREATE TABLE op (
   kind TEXT NOT NULL,               -- 'matmul', 'add_layernorm', ...
   class TEXT NOT NULL,              -- 'matmul', 'attention', 'elementwise', 'norm', 'softmax', 'loss', 'copy', 'optimizer'
   kernel TEXT NOT NULL,             -- what ran it: name of the kernel as a summary shows it
-  library TEXT NOT NULL DEFAULT '', -- whose kernel that is: 'cuBLASLt 12.8', 'oneDNN 3.1', 'own'
+  library TEXT NOT NULL DEFAULT '', -- whose kernel that is: 'cuBLASLt 12.8', 'oneDNN 3.1', 'rooflm'
   variant TEXT NOT NULL DEFAULT '', -- which of its algorithms: 'algo 66, tile 256x128, stages 4'
   workspace_bytes INTEGER NOT NULL DEFAULT 0, -- scratch memory that the kernel uses
   lane TEXT NOT NULL DEFAULT 'compute', -- 'background': it may run beside the ops after it, whatever their phase

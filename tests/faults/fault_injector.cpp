@@ -28,7 +28,7 @@ std::string variable(const char* name) {
 
 struct Plan {
   std::string path = variable("FAULT_PATH");
-  std::string calls = "," + variable("FAULT_CALLS") + ",";
+  std::string calls = std::string(1, ',').append(variable("FAULT_CALLS")).append(1, ',');
   std::string act = variable("FAULT_DO");
   std::string count_file = variable("FAULT_COUNT");
   long at = std::atol(variable("FAULT_AT").c_str());
