@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "core/units.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
 #include "report/view_def.h"
@@ -21,7 +22,7 @@ namespace {
 constexpr double kNano = 1e-9;
 constexpr std::string_view kStepEnd = "end of the step";
 
-Table step_table(const DeviceTimes& times) {
+Table step_table(const RunData& run, const DeviceTimes& times) {
   Table table{
       .columns = {{"step", "step"},
                   {"kind", "kind"},
@@ -37,6 +38,14 @@ Table step_table(const DeviceTimes& times) {
   for (std::size_t i = 0; i < kIdleCauses; ++i) {
     const std::string name(name_of(static_cast<IdleCause>(i)));
     table.columns.push_back({"idle_" + name + "_s", name, Show::seconds, "s"});
+  }
+  const auto traced_s = phase_median(run, kSubmit, kTraced);
+  const auto plain_s = phase_median(run, kSubmit);
+  if (traced_s && plain_s) {
+    table.notes.push_back(fmt::format(
+        "submitting a step takes the host {} where it is traced and {} in plain steps: what the first "
+        "gap has more than those is the profiler's",
+        core::format_seconds(*traced_s), core::format_seconds(*plain_s)));
   }
   for (const DeviceStep& step : times.steps) {
     Row row;
@@ -194,7 +203,7 @@ Table idle_table(const TracedKernels& kernels, std::size_t top) {
 void add_device(const RunData& run, const ViewOptions& options, View& view) {
   const TracedKernels kernels(run);
   if (kernels.steps() == 0) return;
-  view.add("device", "Traced steps", step_table(kernels.times()));
+  view.add("device", "Traced steps", step_table(run, kernels.times()));
   view.add("device.lanes", "Streams", lane_table(run, kernels, options.top));
   view.add("device.idle", "Idle time by cause", idle_table(kernels, options.top));
 }
