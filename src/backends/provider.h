@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "backends/gauges.h"
 #include "devices/device.h"
 
 namespace rooflm::backends {
@@ -91,6 +92,8 @@ class Provider {
   [[nodiscard]] virtual Lines environment() const { return {}; }
   /// The same as a JSON object, "" for none.
   [[nodiscard]] virtual std::string environment_json() const { return {}; }
+  /// What a device tells of itself while it works. Never throws.
+  [[nodiscard]] virtual FoundGauges gauges(const std::string& /*device*/) const { return {}; }
   /// How the GEMM algorithms of a backend that this made were found, for the kernels made so far.
   [[nodiscard]] virtual GemmChoices gemm_choices(const Backend& /*backend*/) const { return {}; }
   /// Loops over its memories, and what brings work and data to it. Throw core::Unavailable,

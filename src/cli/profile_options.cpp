@@ -60,6 +60,11 @@ void ProfileOptions::add_to(CommandLine& line) {
       .type_name("SHARD...|DIR")
       .list()
       .group("Measuring");
+  line.add_flag("--counters", counters,
+                "Read a GPU's hardware counters, op by op, in some more steps: flop, bytes at each level of "
+                "memory, "
+                "stalls (those of a processor are always read)")
+      .group("Measuring");
   line.add_flag("--remeasure", remeasure, "Measure this machine's ceilings again instead of the kept ones")
       .group("Measuring");
 }
@@ -76,6 +81,7 @@ lab::RunSettings ProfileOptions::settings() const {
     throw core::UsageError(fmt::format("--trace must be on or off, got '{}'", trace));
   }
   settings.trace = trace == "on";
+  settings.count = counters;
   settings.shards = shards_of(data);
   return settings;
 }

@@ -14,7 +14,7 @@ struct ProfileOptions {
   std::string precision, min_steps, max_steps, max_seconds, memory_limit;
   std::string trace = "on";
   std::vector<std::string> data;
-  bool remeasure = false;
+  bool remeasure = false, counters = false;
   void add_to(CommandLine& line);
   /// Checked and with defaults filled in. Throws core::UsageError, and
   /// core::InputError for data that is not there.

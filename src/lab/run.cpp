@@ -16,6 +16,8 @@
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/stop_signals.h"
+#include "lab/counted_run.h"
+#include "lab/device_watch.h"
 #include "lab/devices.h"
 #include "lab/notes.h"
 #include "lab/program_totals.h"
@@ -215,21 +217,30 @@ class Run {
                            settings_->memory_limit_bytes.value_or(0));
     write_ops(engine.program(), engine.kernels());
     StepInputs inputs(engine, *point_, point_->seed, settings_->shards);
+    DeviceWatch watch(point_->device, record_->epoch());
     const bool interrupted =
-        settings_->observe ? take_apart(engine, backend, inputs) : time_steps(engine, inputs);
+        settings_->observe ? take_apart(engine, backend, inputs, watch) : time_steps(engine, inputs, watch);
+    watch.write_samples(*record_, outcome_.run);
+    for (const record::Fact& known : watch.facts(static_cast<double>(point_->tokens()))) {
+      record_->add(outcome_.run, known);
+    }
     write_memory(engine, store, resident_before);
     write_kernels(engine, backend);
     if (!settings_->shards.empty()) fact("loader_wait_s", inputs.loader_wait_s(), "s");
     if (settings_->observe && !interrupted) look_closer(engine, inputs);
-    // Last: a profiler that was attached stays, and steps after it are no plain ones.
+    // Last: a profiler that was attached stays, and steps after it are no plain ones. Counters after that:
+    // some are read by instrumented kernels.
     if (settings_->trace && !interrupted && is_traceable(*point_)) {
-      trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
+      steps_run_ = trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
+    }
+    if (settings_->count && !interrupted && is_traceable(*point_)) {
+      count_run(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
     }
     end(interrupted ? "interrupted" : "success");
   }
 
   /// Plain steps alone.
-  bool time_steps(engines::Engine& engine, StepInputs& inputs) {
+  bool time_steps(engines::Engine& engine, StepInputs& inputs, DeviceWatch& watch) {
     const measure::BenchOptions options{.warmup = point_->warmup,
                                         .steps = settings_->max_steps,
                                         .precision = settings_->precision,
@@ -237,7 +248,9 @@ class Run {
     measure::BenchResult result = measure::run_bench(engine, options, [&](int step) {
       core::StopSignals::check();
       inputs.write(step);
+      if (step >= point_->warmup) watch.begin();
     });
+    watch.end(static_cast<std::int64_t>(result.samples.size()));
     if (!provider_->is_host()) result.clock = {};
     std::vector<record::Sample> rows;
     for (std::size_t i = 0; i < result.samples.size(); ++i) {
@@ -250,7 +263,8 @@ class Run {
   }
 
   /// Plain and observed steps in turn.
-  bool take_apart(engines::Engine& engine, backends::Backend& backend, StepInputs& inputs) {
+  bool take_apart(engines::Engine& engine, backends::Backend& backend, StepInputs& inputs,
+                  DeviceWatch& watch) {
     const measure::InterleaveOptions options{.warmup = point_->warmup,
                                              .precision = settings_->precision,
                                              .min_steps = settings_->min_steps,
@@ -258,12 +272,15 @@ class Run {
                                              .max_seconds = settings_->max_seconds};
     trace::OpRecorder recorder(engine.program(), backend, kExpectedSteps);
     const auto clock_before = host_clock();
-    const auto result = measure::run_interleaved(engine, recorder, options, [&](int step, StepKind /*kind*/) {
+    const auto result = measure::run_interleaved(engine, recorder, options, [&](int step, StepKind kind) {
       if (core::StopSignals::received() != 0) return false;
       inputs.write(step);
       recorder.set_step(step);
+      if (kind != StepKind::warmup) watch.begin();
       return true;
     });
+    watch.end(std::ranges::count_if(
+        result.steps, [](const measure::TimedStep& step) { return step.kind != StepKind::warmup; }));
     std::vector<record::Sample> rows;
     for (std::size_t i = 0; i < result.steps.size(); ++i) {
       add_samples(rows, static_cast<std::int64_t>(i), result.steps[i].times,

@@ -24,6 +24,7 @@ struct RunSettings {
   double max_seconds = 30;   ///< after warm-up
   bool measure_peak = true;  ///< that MFU divides by
   bool trace = false;        ///< with `observe`, of GPUs: a few steps kernel by kernel, at the end
+  bool count = false;        ///< read the hardware counters of a GPU, op by op, in a few more steps
   std::optional<double> memory_limit_bytes;   ///< absent: what the device has free
   std::vector<std::filesystem::path> shards;  ///< text to compute on; none: random tokens
 };

@@ -59,13 +59,20 @@ void StepInputs::write_next_batch() {
   ++batches_;
 }
 
-void StepInputs::write(int step) {
-  if (loader_) write_next_batch();
+void StepInputs::write_hyper(double learning_rate) {
   const auto& optimizer = point_->step.optimizer;
-  const std::array<float, 4> hyper = {static_cast<float>(kLearningRate),
-                                      static_cast<float>(1 - std::pow(optimizer.beta1, step + 1)),
-                                      static_cast<float>(1 - std::pow(optimizer.beta2, step + 1)), 0.0F};
+  const std::array<float, 4> hyper = {static_cast<float>(learning_rate),
+                                      static_cast<float>(1 - std::pow(optimizer.beta1, step_ + 1)),
+                                      static_cast<float>(1 - std::pow(optimizer.beta2, step_ + 1)), 0.0F};
   engine_->io().write<float>("hyper", hyper);
 }
+
+void StepInputs::write(int step) {
+  if (loader_) write_next_batch();
+  step_ = step;
+  write_hyper(kLearningRate);
+}
+
+void StepInputs::hold() { write_hyper(0); }
 
 }  // namespace rooflm::lab

@@ -23,18 +23,23 @@ class StepInputs {
 
   /// Inputs of step `step` (from 0): the optimizer's scalars, and the next batch.
   void write(int step);
+  /// Inputs of the last step again, with a learning rate of 0: weights stay as they are, so that forward and
+  /// backward pass repeat bit for bit. The optimizer's moments go on.
+  void hold();
   /// Time that `write` waited for the loader so far, per step; 0 without text.
   [[nodiscard]] double loader_wait_s() const { return batches_ > 0 ? waited_s_ / batches_ : 0; }
 
  private:
   void write_random_tokens(std::uint64_t seed);
   void write_next_batch();
+  void write_hyper(double learning_rate);
 
   engines::Engine* engine_;
   const Point* point_;
   std::unique_ptr<train::DataLoader> loader_;
   double waited_s_ = 0;
   int batches_ = 0;
+  int step_ = 0;
 };
 
 }  // namespace rooflm::lab

@@ -42,7 +42,11 @@ class StepTracer {
  public:
   StepTracer(engines::Engine& engine, StepInputs& inputs, trace::ActivityTracer& tracer,
              std::int64_t first_step)
-      : engine_(&engine), inputs_(&inputs), tracer_(&tracer), next_step_(first_step) {
+      : engine_(&engine),
+        inputs_(&inputs),
+        tracer_(&tracer),
+        first_step_(first_step),
+        next_step_(first_step) {
     fill(plain_nodes_, engine.recording(false));
     fill(ordered_nodes_, engine.recording(true));
   }
@@ -72,6 +76,8 @@ class StepTracer {
   [[nodiscard]] std::span<const trace::TracedStep> steps() const { return steps_; }
   [[nodiscard]] const std::vector<record::Sample>& samples() const { return samples_; }
   [[nodiscard]] std::int64_t lost() const { return lost_; }
+  /// Steps that have run.
+  [[nodiscard]] std::int64_t count() const { return next_step_ - first_step_; }
 
   /// What tracing costs, by pairs; nothing when there are none.
   [[nodiscard]] std::optional<record::Fact> cost() const {
@@ -159,7 +165,7 @@ class StepTracer {
   engines::Engine* engine_;
   StepInputs* inputs_;
   trace::ActivityTracer* tracer_;
-  std::int64_t next_step_;
+  std::int64_t first_step_, next_step_;
   trace::NodeOps plain_nodes_, ordered_nodes_;
   trace::OpSpans spans_;
   trace::InOrder in_order_;
@@ -203,20 +209,22 @@ bool is_traceable(const Point& point) {
   return provider.runs() && provider.describe(point.device).kind == devices::Kind::gpu;
 }
 
-void trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
-                 std::int64_t first_step, record::Writer& record) {
+std::int64_t trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
+                         std::int64_t first_step, record::Writer& record) {
   try {
     const std::unique_ptr<trace::ActivityTracer> tracer = trace::open_cupti();
     engine.run();  // what is replayed must have been recorded
     StepTracer steps(engine, inputs, *tracer, first_step);
     steps.run();
     write(steps, tracer->version(), point, run, record);
+    return first_step + steps.count();
   } catch (const core::Unavailable& error) {
     note("  no tracing: {}", error.what());
     record.add(
         run,
         record::Fact{
             .key = "tracing", .value = {}, .unit = {}, .text = fmt::format("not traced: {}", error.what())});
+    return first_step;
   }
 }
 

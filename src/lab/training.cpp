@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "lab/ceiling_book.h"
+#include "lab/device_watch.h"
 #include "lab/devices.h"
 #include "lab/notes.h"
 #include "lab/run_record.h"
@@ -137,9 +138,18 @@ std::vector<record::Fact> Training::trained_facts(const train::TrainSummary& sum
 
 train::TrainSummary Training::train(record::Writer* record, std::int64_t run) {
   if (record == nullptr) return trainer_->run();
-  on_step_ = [=](const train::StepRecord& step) { write_step(*record, run, step); };
+  DeviceWatch watch(point_.device, record->epoch());
+  on_step_ = [&](const train::StepRecord& step) {
+    watch.begin();  // after the first step, in which kernels are loaded
+    write_step(*record, run, step);
+    watch.write_samples(*record, run);
+  };
   try {
-    return trainer_->run();
+    train::TrainSummary summary = trainer_->run();
+    watch.end(summary.trained_steps - 1);
+    watch.write_samples(*record, run);
+    for (const record::Fact& fact : watch.facts(static_cast<double>(point_.tokens()))) record->add(run, fact);
+    return summary;
   } catch (const core::OutOfMemory&) {
     record->end_run(run, "oom");
     throw;

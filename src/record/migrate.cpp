@@ -48,6 +48,8 @@ CREATE TABLE activity_name (run INTEGER NOT NULL, name INTEGER NOT NULL, kind TE
 CREATE TABLE activity (run INTEGER NOT NULL, id INTEGER NOT NULL, name INTEGER NOT NULL,
                        lane INTEGER NOT NULL, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
                        correlation INTEGER, bytes INTEGER, step INTEGER, op INTEGER, extra TEXT);
+CREATE TABLE gauge (run INTEGER NOT NULL, device TEXT NOT NULL, name TEXT NOT NULL, time_ns INTEGER NOT NULL,
+                    value REAL NOT NULL, unit TEXT NOT NULL);
 CREATE TABLE event_2 (run INTEGER NOT NULL, step INTEGER NOT NULL, op INTEGER NOT NULL,
                       start_ns INTEGER NOT NULL, device_ns INTEGER NOT NULL, wall_ns INTEGER);
 INSERT INTO event_2

@@ -253,6 +253,16 @@ std::vector<Counter> Reader::counters(std::int64_t run) const {
       });
 }
 
+std::vector<Gauge> Reader::gauges(std::int64_t run) const {
+  // The table came into schema 2 after its first records were written.
+  constexpr const char* kIsThere =
+      "SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table' AND name = 'gauge'";
+  if (state_->database->query_integer(kIsThere) == 0) return {};
+  return rows_of<Gauge>(
+      state_->select_of_run("gauge", "device, name, time_ns, value, unit", run),
+      [](Columns& c, Gauge& r) { c >> r.device >> r.name >> r.time_ns >> r.value >> r.unit; });
+}
+
 std::vector<Tensor> Reader::tensors(std::int64_t run) const {
   return rows_of<Tensor>(state_->database->prepare(
                              "SELECT tensor, name, role, dtype, shape, bytes, first_op, last_op, offset FROM "

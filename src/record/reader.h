@@ -40,6 +40,7 @@ class Reader {
   [[nodiscard]] std::vector<ActivityName> activity_names(std::int64_t run) const;
   [[nodiscard]] std::vector<Activity> activities(std::int64_t run) const;  ///< as written
   [[nodiscard]] std::vector<Counter> counters(std::int64_t run) const;
+  [[nodiscard]] std::vector<Gauge> gauges(std::int64_t run) const;  ///< as written
   [[nodiscard]] std::vector<Tensor> tensors(std::int64_t run) const;
   [[nodiscard]] std::vector<MemoryEvent> memory_events(std::int64_t run) const;
   [[nodiscard]] std::vector<Prediction> predictions(std::int64_t run) const;

@@ -113,6 +113,14 @@ struct Counter {
   std::optional<std::int64_t> op{}, activity{};
 };
 
+/// What a device told of itself at one moment, in the record's clock.
+struct Gauge {
+  std::string device{}, name{};  ///< "cuda:0"; "power_w", "sm_clock_hz", "temperature_c", "throttle", ...
+  std::int64_t time_ns = 0;
+  double value = 0;
+  std::string unit{};  ///< "W", "Hz", "C", "share", "bits"
+};
+
 struct Tensor {
   std::int64_t tensor = 0;
   std::string name{}, role{}, dtype{}, shape{};

@@ -155,6 +155,17 @@ CREATE TABLE counter (
   activity INTEGER                  -- activity.id
 );
 
+-- What a device told of itself while a run went on, a few times a second. Added within schema 2: older records of it have
+-- none. No key and no index, as `event`.
+CREATE TABLE gauge (
+  run INTEGER NOT NULL,
+  device TEXT NOT NULL,             -- 'cuda:0'
+  name TEXT NOT NULL,               -- 'power_w', 'sm_clock_hz', 'memory_clock_hz', 'temperature_c', 'gpu_utilization', 'throttle'
+  time_ns INTEGER NOT NULL,
+  value REAL NOT NULL,
+  unit TEXT NOT NULL                -- 'W', 'Hz', 'C', 'share', 'bits' (NVML's reasons)
+);
+
 -- Tensors of the program. `offset` is the place in the arena, NULL outside it.
 CREATE TABLE tensor (
   run INTEGER NOT NULL REFERENCES run(id),

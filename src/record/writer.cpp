@@ -108,6 +108,7 @@ struct Inserts {
         activities(database.prepare(insert_sql("activity", kActivityColumns, "INSERT", kEventsPerInsert))),
         counter(database.prepare(
             insert_sql("counter", "run, phase, scope, name, value, unit, source, op, activity"))),
+        gauge(database.prepare(insert_sql("gauge", "run, device, name, time_ns, value, unit"))),
         tensor(database.prepare(
             insert_sql("tensor", "run, tensor, name, role, dtype, shape, bytes, first_op, last_op, offset"))),
         memory_event(database.prepare(
@@ -119,7 +120,7 @@ struct Inserts {
   static constexpr std::string_view kActivityColumns =
       "run, id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra";
   Statement environment, ceiling, run, config, run_status, fact, sample, op, event, events, lane,
-      activity_name, activity, activities, counter, tensor, memory_event, prediction, cell;
+      activity_name, activity, activities, counter, gauge, tensor, memory_event, prediction, cell;
 };
 
 }  // namespace
@@ -307,6 +308,12 @@ void Writer::add(std::int64_t run, std::span<const Counter> rows) {
   state_->add_all(rows, [&](const Counter& r) {
     insert(state_->inserts->counter, run, r.phase, r.scope, r.name, r.value, r.unit, r.source, r.op,
            r.activity);
+  });
+}
+
+void Writer::add(std::int64_t run, std::span<const Gauge> rows) {
+  state_->add_all(rows, [&](const Gauge& r) {
+    insert(state_->inserts->gauge, run, r.device, r.name, r.time_ns, r.value, r.unit);
   });
 }
 

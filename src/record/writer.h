@@ -45,6 +45,7 @@ class Writer {
   void add(std::int64_t run, std::span<const ActivityName> rows);
   void add(std::int64_t run, std::span<const Activity> rows);
   void add(std::int64_t run, std::span<const Counter> rows);
+  void add(std::int64_t run, std::span<const Gauge> rows);
   void add(std::int64_t run, std::span<const Tensor> rows);
   void add(std::int64_t run, std::span<const MemoryEvent> rows);
   void add(std::int64_t run, std::span<const Prediction> rows);

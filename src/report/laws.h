@@ -100,6 +100,8 @@ void check_activities(const record::Reader& record, const record::Run& run, LawB
 /// Traced steps: each moment is one kernel's, several kernels' or idle, kernels lie within their step, and
 /// are those that the ops launch.
 void check_device(const record::Reader& record, const record::Run& run, LawBook& laws);
+/// Hardware counters against the ops they are of and the passes that read them; gauges and energy.
+void check_counters(const record::Reader& record, const record::Run& run, LawBook& laws);
 /// A training run against its log: a row and a sample for each of its steps, and the loss of the last one.
 void check_training(const record::Reader& record, const record::Run& run, LawBook& laws);
 /// Rows of studies that are no training steps: rates against times and work.

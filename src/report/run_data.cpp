@@ -112,6 +112,7 @@ RunData load_run(const record::Reader& reader, const record::Run& run, std::size
   data.tensors = reader.tensors(run.id);
   data.memory_events = reader.memory_events(run.id);
   data.counters = reader.counters(run.id);
+  data.gauges = reader.gauges(run.id);
   data.lanes = reader.lanes(run.id);
   data.activity_names = reader.activity_names(run.id);
   data.activities = reader.activities(run.id);

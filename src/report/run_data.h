@@ -37,6 +37,7 @@ struct RunData {
   std::vector<record::MemoryEvent> memory_events;
   std::vector<record::Prediction> predictions;
   std::vector<record::Counter> counters;
+  std::vector<record::Gauge> gauges;
   std::vector<record::Lane> lanes;
   std::vector<record::ActivityName> activity_names;
   std::vector<record::Activity> activities;

@@ -59,6 +59,7 @@ std::vector<LawResult> verify(const record::Reader& record) {
     check_views(record, run, laws);
     check_activities(record, run, laws);
     check_device(record, run, laws);
+    check_counters(record, run, laws);
     check_training(record, run, laws);
     std::ranges::move(laws.take(), std::back_inserter(results));
   }

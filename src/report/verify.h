@@ -47,6 +47,11 @@ struct LawResult {
 /// last kernel to the
 ///   device's own events (0.5 % + 20 us); kernels lie within their step, add up to the time in which the
 ///   device was busy, and are as many as the ops say they launch;
+/// - counted steps are the passes of the counters, and of no other kind; counters are of ops of the program,
+/// not negative,
+///   shares at most 1 (5 %); hits in L1 within its sectors; matrix products have all their FLOP counted (1 %,
+///   more where tiles are padded; attention leaves some out and is not held); energy of tokens is that of
+///   steps;
 /// - a training run has a row and a sample for each of its steps, and its loss is that of the last one.
 /// Throws core::InputError when the record is damaged.
 [[nodiscard]] std::vector<LawResult> verify(const record::Reader& record);

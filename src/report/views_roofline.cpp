@@ -1,7 +1,6 @@
 // The roofline view: work against what the ceilings allow, as a table and as the log-log picture.
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "report/ceiling_rows.h"
+#include "report/roof_chart.h"
 #include "report/summaries.h"
 #include "report/view_def.h"
 #include "report/work_figures.h"
@@ -49,37 +49,6 @@ std::vector<Column> roof_columns() {
           {"byte_per_s", "B/s", Show::si, "byte/s"}};
 }
 
-/// Adds the roofs: a rising line per memory level, a level one per arithmetic rate.
-void add_roofs(const RunData& run, Chart& chart) {
-  const auto [rates, bandwidths] = roof_lines(run);
-  if (chart.series.empty() || rates.empty() || bandwidths.empty()) return;
-  double low_x = std::numeric_limits<double>::max();
-  double high_x = 0;
-  const auto include = [&](double x) {
-    low_x = std::min(low_x, x);
-    high_x = std::max(high_x, x);
-  };
-  for (const Series& series : chart.series) {
-    for (const ChartPoint& point : series.points) include(point.x);
-  }
-  const double top = rates.front().value;
-  for (const auto& [name, rate] : rates) {
-    for (const auto& [level, bandwidth] : bandwidths) include(rate / bandwidth);
-  }
-  for (const auto& [level, bandwidth] : bandwidths) {
-    const double ridge = top / bandwidth;
-    chart.series.push_back({.name = level,
-                            .points = {{.x = low_x, .y = low_x * bandwidth}, {.x = ridge, .y = top}},
-                            .is_line = true});
-  }
-  for (const auto& [name, rate] : rates) {
-    double ridge = high_x;
-    for (const auto& [level, bandwidth] : bandwidths) ridge = std::min(ridge, rate / bandwidth);
-    chart.series.push_back(
-        {.name = name, .points = {{.x = ridge, .y = rate}, {.x = high_x, .y = rate}}, .is_line = true});
-  }
-}
-
 /// Parts of the step as marks, one series per phase.
 Chart points_chart(const std::vector<Group>& parts) {
   Chart chart{.id = "roofline",
@@ -106,6 +75,7 @@ Table counter_table(const RunData& run) {
               .rows = {},
               .notes = {}};
   for (const record::Counter& counter : run.counters) {
+    if (counter.op || counter.activity) continue;  // the view "counters" adds them up
     Row row;
     row.set("phase", counter.phase);
     row.set("scope", counter.scope);

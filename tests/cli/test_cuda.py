@@ -114,6 +114,24 @@ class Commands(OnGpu):
                 self.check_trace(record)
             self.assertTrue(list(pathlib.Path(folder, "rooflm").glob("ceilings-*.json")))
 
+    def test_counters_count_what_shapes_say_or_say_why_not(self):
+        with tempfile.TemporaryDirectory() as folder:
+            record = str(pathlib.Path(folder) / "run.rooflm")
+            result = rooflm("profile", "--model", "small", "--layers", "2", "--batch", "4", "--seq", "256", "--device",
+                            "cuda", "--dtype", "bf16", "--max-steps", "10", "--search-products", "none", "--counters",
+                            "-o", record, environment={"XDG_CACHE_HOME": folder})
+            self.assertEqual(result.returncode, 0, result.stderr)
+            checked = rooflm("verify", record)
+            self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+            tables = json.loads(rooflm("report", record, "--view", "counters", "--format", "json").stdout)[0]["tables"]
+            of = {table["id"]: table["rows"] for table in tables}
+            if "no hardware counters" in result.stderr:
+                self.assertNotIn("counters.work", of)
+                self.skipTest(result.stderr)
+            for row in of["counters.checks"]:
+                self.assertAlmostEqual(row["ratio"], 1, delta=0.02, msg=row)
+            self.assertAlmostEqual(of["counters.work"][-1]["flop_ratio"], 1, delta=0.05)
+
     def check_trace(self, record):
         """Every kernel of the traced steps belongs to an op, or the record says why nothing was traced."""
         with sqlite3.connect(record) as database:

@@ -1,6 +1,7 @@
 // What is written to a record is what is read, row by row; op times; order.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "record/database.h"
 #include "record/op_times.h"
 #include "record/reader.h"
 #include "record/rows.h"
@@ -127,6 +129,8 @@ TEST(Record, AForeignRunNeedsNoConfiguration) {
                      {.name = "dram_bytes", .value = 7, .unit = "B", .source = "cupti", .activity = 98}});
   writer.add(id, std::vector<MemoryEvent>{
                      {.seq = 0, .bytes = 512, .live_bytes = 512, .device = "cuda:0", .address = 0x7f00}});
+  writer.add(id, std::vector<Gauge>{
+                     {.device = "cuda:0", .name = "power_w", .time_ns = 17, .value = 640.5, .unit = "W"}});
   writer.end_run(id, "success");
   writer.finish();
 
@@ -154,6 +158,22 @@ TEST(Record, AForeignRunNeedsNoConfiguration) {
   EXPECT_EQ(reader.memory_events(id).at(0).address, 0x7f00);
   EXPECT_EQ(reader.memory_events(id).at(0).tensor, std::nullopt);
   EXPECT_EQ(reader.memory_events(id).at(0).device, "cuda:0");
+  ASSERT_EQ(reader.gauges(id).size(), 1U);
+  EXPECT_EQ(reader.gauges(id)[0].device, "cuda:0");
+  EXPECT_EQ(reader.gauges(id)[0].name, "power_w");
+  EXPECT_EQ(reader.gauges(id)[0].time_ns, 17);
+  EXPECT_EQ(reader.gauges(id)[0].value, 640.5);
+  EXPECT_EQ(reader.gauges(id)[0].unit, "W");
+}
+
+TEST(Record, AnEarlierRecordOfSchema2HasNoGauges) {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.rooflm";
+  Writer writer(path, "c");
+  const std::int64_t id = writer.begin_run({.label = "x"});
+  writer.finish();
+  Database(path, Database::Mode::write, std::chrono::milliseconds(0)).execute("DROP TABLE gauge");
+  EXPECT_TRUE(Reader(path).gauges(id).empty());
 }
 
 TEST(Record, AWallTimeThatWasNotMeasuredIsAbsent) {

@@ -11,6 +11,7 @@
 #include "backends/cuda/clocks.h"
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/device.h"
+#include "backends/cuda/nvml.h"
 #include "backends/cuda/peaks.h"
 #include "core/cache_file.h"
 #include "core/error.h"
@@ -68,6 +69,11 @@ void add_device(Lines& lines, const cuda::CudaDevice& device) {
   const std::string sm = clock_text("multiprocessors", clocks.sm_mhz, clocks.sm_max_mhz);
   const std::string memory = clock_text("memory", clocks.memory_mhz, clocks.memory_max_mhz);
   if (!sm.empty()) lines.emplace_back(name + " clocks", memory.empty() ? sm : sm + "; " + memory);
+  if (clocks.power_limit_w) {
+    lines.emplace_back(name + " power", fmt::format("{:.0f} W at most", *clocks.power_limit_w));
+  }
+  const std::string missing = cuda::find_gauges(device.index).missing;
+  if (!missing.empty()) lines.emplace_back(name + " power, clocks and energy", "not available: " + missing);
 }
 
 class CudaProvider final : public Provider {
@@ -132,6 +138,10 @@ class CudaProvider final : public Provider {
                        {"devices", std::move(devices)},
                        {"cudnn", status.devices.empty() ? Json() : cudnn_json()}};
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+
+  [[nodiscard]] FoundGauges gauges(const std::string& device) const override {
+    return cuda::find_gauges(index_of(device));
   }
 
   [[nodiscard]] GemmChoices gemm_choices(const Backend& backend) const override {

@@ -23,9 +23,11 @@ void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(address);
 }
 
-/// Where toolkits put it beside where the loader looks.
-void* open_library() {
+}  // namespace
+
+void* open_cupti_library() {
   const std::string name = fmt::format("libcupti.so.{}", kMajor);
+  // Where toolkits put it beside where the loader looks.
   const std::array places = {name, "/usr/local/cuda/extras/CUPTI/lib64/" + name,
                              "/usr/local/cuda/lib64/" + name};
   std::string reason;
@@ -36,28 +38,27 @@ void* open_library() {
   throw core::Unavailable(fmt::format("CUPTI is not here: {}", reason));
 }
 
-/// What the user can do about an error; "" when nothing is known.
-std::string_view advice(CUptiResult result) {
+std::string_view cupti_advice(CUptiResult result) {
   switch (result) {
     case CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED:
       return "; another profiler is attached (ncu, nsys, a debugger): run without it";
     case CUPTI_ERROR_INSUFFICIENT_PRIVILEGES:
-      return "; run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0";
+      return "; only administrators may (ERR_NVGPUCTRPERM): run as root or with CAP_SYS_ADMIN, or load the "
+             "driver with NVreg_RestrictProfilingToAdminUsers=0";
+    case CUPTI_ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED:
     case CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES:
-      return "; whoever runs the hypervisor must allow it";
+      return "; the GPU is virtual: whoever runs the hypervisor must allow it";
     case CUPTI_ERROR_OLD_PROFILER_API_INITIALIZED:
     case CUPTI_ERROR_NOT_COMPATIBLE:
     case CUPTI_ERROR_HARDWARE_BUSY:
-      return "; something else profiles this GPU";
+      return "; something else profiles this GPU (ncu, DCGM)";
     default:
       return "";
   }
 }
 
-}  // namespace
-
 CuptiLibrary CuptiLibrary::load() {
-  void* library = open_library();
+  void* library = open_cupti_library();
   CuptiLibrary found;
   find(library, "cuptiGetVersion", found.version);
   find(library, "cuptiGetResultString", found.result_string);
@@ -97,7 +98,7 @@ void CuptiLibrary::check(CUptiResult result, std::string_view what) const {
   const char* words = nullptr;
   if (result_string(result, &words) != CUPTI_SUCCESS || words == nullptr) words = "unknown error";
   throw core::Unavailable(
-      fmt::format("CUPTI: {}: {} ({}){}", what, words, static_cast<int>(result), advice(result)));
+      fmt::format("CUPTI: {}: {} ({}){}", what, words, static_cast<int>(result), cupti_advice(result)));
 }
 
 }  // namespace rooflm::trace

@@ -8,6 +8,12 @@
 
 namespace rooflm::trace {
 
+/// CUPTI itself, of the major version whose headers this was compiled with, loaded for good: it has hooks in
+/// the driver until the process ends. Throws core::Unavailable with the reason.
+void* open_cupti_library();
+/// What the user can do about an error; "" when nothing is known.
+std::string_view cupti_advice(CUptiResult result);
+
 /// The functions that are used, of the CUPTI whose headers this was compiled with or a later one of the same
 /// major version.
 struct CuptiLibrary {

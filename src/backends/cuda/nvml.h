@@ -1,0 +1,46 @@
+// NVML, the library that tells what a GPU does, opened at run time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backends/gauges.h"
+
+// NOLINTNEXTLINE(readability-identifier-naming): NVML's
+struct nvmlDevice_st;
+
+namespace rooflm::backends::cuda {
+
+/// libnvidia-ml.so.1, opened and initialised; closed with this. Where it is not here, nothing is known.
+class Nvml {
+ public:
+  using Device = nvmlDevice_st*;
+  Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+  ~Nvml();
+  /// Why nothing is known; "" when it answers.
+  [[nodiscard]] const std::string& reason() const { return reason_; }
+  /// A function of the library, nullptr when it has none of that name.
+  template <class Function>
+  [[nodiscard]] Function find(const char* name) const {
+    return reinterpret_cast<Function>(symbol(name));
+  }
+  /// NVML's handle of cuda:`index`; nullptr when it knows none.
+  [[nodiscard]] Device device(int index) const;
+
+ private:
+  [[nodiscard]] void* symbol(const char* name) const;
+  void* library_;
+  std::string reason_;
+};
+
+/// What NVML tells of cuda:`index`: "power_w" (at this moment), "sm_clock_hz", "memory_clock_hz",
+/// "temperature_c", "gpu_utilization" (0 to 1), "throttle" (its reasons, a bit each), and the energy counter
+/// (Volta and later). Or why it tells nothing.
+FoundGauges find_gauges(int index);
+
+}  // namespace rooflm::backends::cuda

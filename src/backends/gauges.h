@@ -1,0 +1,39 @@
+// What a device tells of itself while it works.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rooflm::backends {
+
+/// "power_w", 640.5, "W". Names and units are those of record::Gauge.
+struct GaugeValue {
+  std::string name{};
+  double value = 0;
+  std::string unit{};
+};
+
+/// Power, clocks, temperature and the like of one device, as its driver tells them. One thread at a time.
+class Gauges {
+ public:
+  Gauges() = default;
+  Gauges(const Gauges&) = delete;
+  Gauges& operator=(const Gauges&) = delete;
+  virtual ~Gauges() = default;
+  /// What the device tells now, without waiting for its work; what it does not tell is left out.
+  [[nodiscard]] virtual std::vector<GaugeValue> read() = 0;
+  /// Joules since some moment in the past; nothing where the device does not count them.
+  [[nodiscard]] virtual std::optional<double> energy_j() = 0;
+  /// The highest clock of its multiprocessors.
+  [[nodiscard]] virtual std::optional<double> max_sm_clock_hz() { return std::nullopt; }
+};
+
+/// The gauges of a device, or why there are none ("" for devices that have none anywhere).
+struct FoundGauges {
+  std::unique_ptr<Gauges> gauges{};
+  std::string missing{};
+};
+
+}  // namespace rooflm::backends

@@ -1,0 +1,43 @@
+// The gauges of a run's device, and the energy of its steps, in the record.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "measure/gauge_sampler.h"
+#include "record/writer.h"
+
+namespace rooflm::lab {
+
+/// Watches while it lives; does nothing for devices without gauges (the environment says why).
+class DeviceWatch {
+ public:
+  DeviceWatch(const std::string& device, std::chrono::steady_clock::time_point epoch);
+
+  /// From here on energy counts; further calls change nothing.
+  void begin();
+  /// Until here, for so many steps.
+  void end(std::int64_t steps);
+  /// Adds what was sampled so far to the record.
+  void write_samples(record::Writer& record, std::int64_t run);
+  /// 'power_w' and, of one step of `tokens` tokens, 'energy_j' and 'energy_j_per_token', unless the steps
+  /// took less than half a second; 'throttled', the share of the samples in which the clock was held down;
+  /// 'sm_clock_max_hz'.
+  [[nodiscard]] std::vector<record::Fact> facts(double tokens) const;
+
+ private:
+  void count_throttled(const std::vector<record::Gauge>& rows);
+
+  std::unique_ptr<measure::GaugeSampler> sampler_;
+  bool has_begun_ = false;
+  std::int64_t steps_ = 0;
+  std::optional<measure::Energy> energy_;
+  std::optional<double> max_clock_hz_;
+  std::int64_t samples_ = 0, capped_ = 0, slowed_ = 0;  ///< of the gauge "throttle"
+};
+
+}  // namespace rooflm::lab

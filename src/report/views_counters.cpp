@@ -1,0 +1,311 @@
+// Views of hardware counters: the hierarchy of memory, what was counted beside what shapes say, the roofline
+// by measured bytes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/counted.h"
+#include "report/roof_chart.h"
+#include "report/summaries.h"
+#include "report/view_def.h"
+#include "report/work_figures.h"
+
+namespace rooflm::report {
+namespace {
+
+std::string block_key(const TimedOp& op) { return op.block; }
+std::string part_key(const TimedOp& op) { return op.part; }
+
+/// Of the device that the run was on; the highest that was measured.
+std::optional<double> dram_peak(const RunData& run) {
+  for (const RoofLine& line : roof_lines(run).bandwidths) {
+    if (line.name == "DRAM") return line.value;
+  }
+  return std::nullopt;
+}
+
+/// All counted ops, or the step of a processor, as one group.
+std::optional<CountedGroup> whole_step(const RunData& run) {
+  CountedGroup step{.phase = kStep, .name = "whole step"};
+  step.counted = counted_step(run);
+  if (step.counted.empty()) return std::nullopt;
+  const auto counted = counted_ops(run);
+  for (const TimedOp& timed : run.ops) {
+    if (timed.op.phase == "setup") continue;
+    const ExplainedFlop known = explained_flop(run, timed.op);
+    const auto of_op = counted.find(timed.op.op);
+    const auto flop = of_op == counted.end() ? std::nullopt : of_op->second.flop();
+    step.matmul_flop += static_cast<double>(timed.op.matmul_flop);
+    step.explained_flop += known.nearest(flop.value_or(known.least));
+    step.bytes += static_cast<double>(timed.op.bytes_read + timed.op.bytes_written);
+    // A processor's counter knows no matrix products: it counts all arithmetic.
+    if (step.counted.value("flop")) step.explained_flop += static_cast<double>(timed.op.elementwise_flop);
+  }
+  const auto time_s = phase_work(run, kStep).measured_s();
+  step.device_s = time_s ? time_s : phase_median(run, kStep);
+  return step;
+}
+
+/// The groups by `key` and, at last, the whole step.
+std::vector<CountedGroup> groups_and_step(const RunData& run, std::string (*key)(const TimedOp&)) {
+  auto groups = counted_groups(run, key);
+  if (auto step = whole_step(run)) groups.push_back(std::move(*step));
+  return groups;
+}
+
+Row row_of(const CountedGroup& group) {
+  Row row;
+  row.set("phase", group.phase);
+  row.set("part", group.name);
+  row.set("ops", group.counted.ops());
+  row.set("device_s", cell_of(group.device_s));
+  return row;
+}
+
+Table hierarchy_table(const RunData& run) {
+  Table table{.columns = {{"phase", "phase"},
+                          {"part", "block"},
+                          {"load_instructions", "loads", Show::si},
+                          {"store_instructions", "stores", Show::si},
+                          {"load_bytes", "loaded", Show::bytes, "byte"},
+                          {"store_bytes", "stored", Show::bytes, "byte"},
+                          {"l1_sectors", "L1 sectors", Show::si},
+                          {"l1_hit_share", "L1 hits", Show::percent, "share"},
+                          {"l2_sectors", "L2 sectors", Show::si},
+                          {"l2_hit_share", "L2 hits", Show::percent, "share"},
+                          {"dram_read_bytes", "DRAM read", Show::bytes, "byte"},
+                          {"dram_written_bytes", "written", Show::bytes, "byte"},
+                          {"device_s", "time", Show::seconds, "s"},
+                          {"dram_byte_per_s", "DRAM B/s", Show::si, "byte/s"},
+                          {"dram_share", "of peak", Show::percent, "share"}},
+              .rows = {},
+              .notes = {}};
+  const auto peak = dram_peak(run);
+  for (const CountedGroup& group : groups_and_step(run, block_key)) {
+    Row row = row_of(group);
+    for (const char* name :
+         {"load_instructions", "store_instructions", "tma_instructions", "load_bytes", "store_bytes",
+          "local_bytes", "shared_bytes", "l1_bytes", "l1_sectors", "l2_bytes", "l2_sectors",
+          "dram_read_bytes", "dram_written_bytes", "cycles", "instructions", "cache_misses"}) {
+      row.set(name, cell_of(group.counted.value(name)));
+    }
+    row.set("l1_hit_share", cell_of(group.counted.l1_hit_share()));
+    row.set("l2_hit_share", cell_of(group.counted.l2_hit_share()));
+    const auto rate = ratio_of(group.counted.dram_bytes(), group.device_s);
+    row.set("dram_byte_per_s", cell_of(rate));
+    row.set("dram_share", cell_of(ratio_of(rate, peak)));
+    table.rows.push_back(std::move(row));
+  }
+  if (peak)
+    table.notes.push_back(fmt::format("peak: {:.3g} B/s, the highest that a loop reached here", *peak));
+  table.notes.emplace_back(
+      "Loads and stores are those of threads; tensor copies (TMA) of Hopper pass L1 by and are seen from L2 "
+      "on.");
+  return table;
+}
+
+Table work_table(const RunData& run) {
+  Table table{.columns = {{"phase", "phase"},
+                          {"part", "part"},
+                          {"matmul_flop", "FLOP by shapes", Show::si, "flop"},
+                          {"explained_flop", "explained", Show::si, "flop"},
+                          {"counted_flop", "counted", Show::si, "flop"},
+                          {"flop_ratio", "counted/expl.", Show::fixed2},
+                          {"bytes", "bytes by shapes", Show::bytes, "byte"},
+                          {"dram_bytes", "DRAM counted", Show::bytes, "byte"},
+                          {"bytes_ratio", "ratio", Show::fixed2},
+                          {"likely", "likely why"}},
+              .rows = {},
+              .notes = {}};
+  for (const CountedGroup& group : groups_and_step(run, part_key)) {
+    Row row = row_of(group);
+    row.set("matmul_flop", group.matmul_flop);
+    row.set("explained_flop", group.explained_flop);
+    row.set("counted_flop", group.explained_flop > 0 ? cell_of(group.counted.flop()) : Cell());
+    row.set("tensor_flop", cell_of(group.counted.tensor_flop()));
+    row.set("core_flop", cell_of(group.counted.core_flop()));
+    row.set("flop_ratio", cell_of(group.flop_ratio()));
+    row.set("bytes", group.bytes);
+    row.set("dram_bytes", cell_of(group.counted.dram_bytes()));
+    row.set("bytes_ratio", cell_of(group.bytes_ratio()));
+    row.set("local_bytes", cell_of(group.counted.value("local_bytes")));
+    row.set("likely", group.note());
+    table.rows.push_back(std::move(row));
+  }
+  table.notes.emplace_back(
+      "FLOP of matrix products. Explained: what shapes say; of causal flash attention what was counted, if "
+      "it lies "
+      "between half of the scores and all of them, with padded heads and what the gradient rebuilds. Bytes "
+      "by shapes "
+      "are the least traffic when nothing stays in a cache.");
+  return table;
+}
+
+/// "GH100; memory: 2 passes ..." and what known work counted.
+void add_notes(const RunData& run, Table& table) {
+  if (const std::string passes = run.text("counter_passes"); !passes.empty()) {
+    table.notes.push_back(fmt::format("{:.0f} passes of the same step, none of them timed: {}",
+                                      run.number("counter_passes").value_or(0), passes));
+  }
+  if (const std::string missing = run.text("counters_missing"); !missing.empty()) {
+    table.notes.push_back("no hardware counters: " + missing);
+  }
+}
+
+Table check_table(const RunData& run) {
+  Table table{.columns = {{"what", "known work"}, {"ratio", "counted/known", Show::plain}, {"text", "of"}},
+              .rows = {},
+              .notes = {}};
+  for (const record::Fact& fact : run.facts) {
+    constexpr std::string_view kPrefix = "counter_check_";
+    if (!fact.key.starts_with(kPrefix)) continue;
+    Row row;
+    row.set("what", fact.key.substr(kPrefix.size()));
+    row.set("ratio", cell_of(fact.value));
+    row.set("text", fact.text);
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table pipe_table(const RunData& run) {
+  Table table{.columns = {{"phase", "phase"},
+                          {"part", "part"},
+                          {"tensor_active", "tensor pipe", Show::percent, "share"},
+                          {"sm_active", "SMs active", Show::percent, "share"},
+                          {"warps_active", "warps", Show::percent, "share"},
+                          {"instructions", "instructions", Show::si},
+                          {"stall", "warps wait for"},
+                          {"stall_share", "of their time", Show::percent, "share"}},
+              .rows = {},
+              .notes = {}};
+  for (const CountedGroup& group : counted_groups(run, part_key)) {
+    Row row = row_of(group);
+    for (const char* name : {"tensor_active", "sm_active", "warps_active"}) {
+      row.set(name, cell_of(group.counted.share(name)));
+    }
+    row.set("instructions", cell_of(group.counted.value("instructions")));
+    const auto [stall, share] = group.counted.top_stall();
+    row.set("stall", stall.empty() ? Cell() : Cell(stall));
+    row.set("stall_share", stall.empty() ? Cell() : Cell(share));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+/// Flop per byte at each level of memory, counted, beside the one by shapes.
+struct Level {
+  const char* name;
+  std::optional<double> (*bytes)(const Counted&);
+};
+constexpr std::array kLevels = {
+    Level{"DRAM", [](const Counted& counted) { return counted.dram_bytes(); }},
+    Level{"L2", [](const Counted& counted) { return counted.value("l2_bytes"); }},
+    Level{"L1", [](const Counted& counted) { return counted.value("l1_bytes"); }}};
+
+/// Flop that were counted on tensor and CUDA cores together.
+std::optional<double> all_flop(const Counted& counted) {
+  const auto tensor = counted.tensor_flop();
+  const auto core = counted.core_flop();
+  return tensor || core ? std::optional(tensor.value_or(0) + core.value_or(0)) : counted.flop();
+}
+
+Table level_table(const RunData& run) {
+  Table table{
+      .columns = {{"phase", "phase"},
+                  {"part", "part"},
+                  {"shape_intensity", "by shapes", Show::fixed2, "flop/byte"},
+                  {"DRAM_intensity", "DRAM", Show::fixed2, "flop/byte"},
+                  {"L2_intensity", "L2", Show::fixed2, "flop/byte"},
+                  {"L1_intensity", "L1", Show::fixed2, "flop/byte"},
+                  {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
+                  {"DRAM_byte_per_s", "DRAM B/s", Show::si, "byte/s"},
+                  {"L2_byte_per_s", "L2 B/s", Show::si, "byte/s"},
+                  {"L1_byte_per_s", "L1 B/s", Show::si, "byte/s"}},
+      .rows = {},
+      .notes = {
+          "FLOP per byte: of the tensor and the CUDA cores together, by bytes that were counted at each "
+          "level; time: of observed steps."}};
+  for (const CountedGroup& group : groups_and_step(run, part_key)) {
+    Row row = row_of(group);
+    const auto flop = all_flop(group.counted);
+    row.set("shape_intensity", group.bytes > 0 ? Cell(group.matmul_flop / group.bytes) : Cell());
+    row.set("flop", cell_of(flop));
+    row.set("flop_per_s", cell_of(ratio_of(flop, group.device_s)));
+    for (const Level& level : kLevels) {
+      const auto bytes = level.bytes(group.counted);
+      row.set(std::string(level.name) + "_intensity", cell_of(ratio_of(flop, bytes)));
+      row.set(std::string(level.name) + "_byte_per_s", cell_of(ratio_of(bytes, group.device_s)));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Chart level_chart(const RunData& run) {
+  Chart chart{.id = "counters.roofline",
+              .title = "Roofline with counted bytes",
+              .note = "Each part of the step at DRAM, L2 and L1 by what was counted, and by its shapes.",
+              .kind = ChartKind::points,
+              .x = {.title = "intensity", .unit = "flop/byte", .is_log = true},
+              .y = {.title = "rate", .unit = "flop/s", .is_log = true}};
+  for (const CountedGroup& group : counted_groups(run, part_key)) {
+    const auto flop = all_flop(group.counted);
+    const auto rate = ratio_of(flop, group.device_s);
+    if (!rate || *rate <= 0) continue;
+    for (const Level& level : kLevels) {
+      const auto intensity = ratio_of(flop, level.bytes(group.counted));
+      if (intensity && *intensity > 0)
+        series_named(chart, level.name).points.push_back({.x = *intensity, .y = *rate});
+    }
+    const auto by_shape_rate = ratio_of(group.matmul_flop, group.device_s);
+    if (group.bytes > 0 && group.matmul_flop > 0 && by_shape_rate) {
+      series_named(chart, "by shapes")
+          .points.push_back({.x = group.matmul_flop / group.bytes, .y = *by_shape_rate});
+    }
+  }
+  add_roofs(run, chart);
+  return chart;
+}
+
+void add_counters(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  Table hierarchy = hierarchy_table(run);
+  if (hierarchy.rows.empty() && !run.text("counters_missing").empty()) {
+    Row row;
+    row.set("phase", kStep);
+    row.set("part", "not counted");
+    hierarchy.rows.push_back(std::move(row));
+  }
+  add_notes(run, hierarchy);
+  view.add("counters", "Memory hierarchy", std::move(hierarchy));
+  view.add("counters.work", "Counted beside what shapes say", work_table(run));
+  view.add("counters.levels", "Intensity at each level", level_table(run));
+  view.add("counters.pipes", "Pipes, warps and what they wait for", pipe_table(run));
+  view.add("counters.checks", "Known work, counted", check_table(run));
+  view.add(level_chart(run));
+}
+
+constexpr std::array kViews = {ViewDef{
+    .place = 62,
+    .info = {.name = "counters",
+             .title = "Hardware counters",
+             .note = "What the device counted in one step, per step. Times are those of observed steps: "
+                     "counting slows "
+                     "steps down, so counted ones are never timed.",
+             .needs =
+                 "hardware counters (rooflm profile --device cuda --counters; a processor that has some)",
+             .is_on_page = false},
+    .of_run = add_counters,
+    .of_all = nullptr}};
+
+}  // namespace
+
+std::span<const ViewDef> views_counters() { return kViews; }
+
+}  // namespace rooflm::report

@@ -1,0 +1,125 @@
+// The view of what a device told of itself: power, clocks, temperature, throttling, and the energy of a step.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/statistics.h"
+#include "report/view_def.h"
+
+namespace rooflm::report {
+namespace {
+
+constexpr double kNano = 1e-9;
+
+/// The samples of one gauge, in the order of time.
+std::map<std::string, std::vector<const record::Gauge*>> gauges_by_name(const RunData& run) {
+  std::map<std::string, std::vector<const record::Gauge*>> gauges;
+  for (const record::Gauge& gauge : run.gauges) gauges[gauge.name].push_back(&gauge);
+  for (auto& [name, samples] : gauges) {
+    std::ranges::stable_sort(samples, {}, [](const record::Gauge* gauge) { return gauge->time_ns; });
+  }
+  return gauges;
+}
+
+Table gauge_table(const RunData& run) {
+  Table table{.columns = {{"name", "gauge"},
+                          {"samples", "samples"},
+                          {"min", "least", Show::si},
+                          {"median", "median", Show::si},
+                          {"max", "most", Show::si},
+                          {"unit", "unit"}},
+              .rows = {},
+              .notes = {}};
+  for (const auto& [name, samples] : gauges_by_name(run)) {
+    if (name == "throttle") continue;  // bits
+    std::vector<double> values;
+    for (const record::Gauge* sample : samples) values.push_back(sample->value);
+    const auto [least, most] = std::ranges::minmax_element(values);
+    Row row;
+    row.set("name", name);
+    row.set("samples", static_cast<std::int64_t>(values.size()));
+    row.set("min", *least);
+    row.set("median", core::median(values));
+    row.set("max", *most);
+    row.set("unit", samples.front()->unit);
+    table.rows.push_back(std::move(row));
+  }
+  if (const std::string held = run.text("throttled"); !held.empty()) {
+    table.notes.push_back(
+        fmt::format("clock held down: {:.0f} % {}", 100 * run.number("throttled").value_or(0), held));
+  }
+  return table;
+}
+
+Table energy_table(const RunData& run) {
+  Table table{
+      .columns = {{"what", "what"}, {"value", "value", Show::plain}, {"unit", "unit"}, {"text", "from"}},
+      .rows = {},
+      .notes = {}};
+  for (const auto& [key, title] : {std::pair{"power_w", "mean power while steps ran"},
+                                   {"energy_j", "energy of a step"},
+                                   {"energy_j_per_token", "energy of a token"}}) {
+    const record::Fact* fact = run.fact(key);
+    if (fact == nullptr) continue;
+    Row row;
+    row.set("what", title);
+    row.set("value", cell_of(fact->value));
+    row.set("unit", fact->unit);
+    row.set("text", fact->text);
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+/// One chart per gauge that changes how fast the device is.
+void add_charts(const RunData& run, View& view) {
+  for (const auto& [name, samples] : gauges_by_name(run)) {
+    if (name != "power_w" && name != "sm_clock_hz" && name != "temperature_c") continue;
+    Chart chart{.id = "power." + name,
+                .title = name == "power_w"       ? "Power"
+                         : name == "sm_clock_hz" ? "Clock of the multiprocessors"
+                                                 : "Temperature",
+                .note = {},
+                .kind = ChartKind::line,
+                .x = {.title = "time", .unit = "s"},
+                .y = {.title = name, .unit = samples.front()->unit}};
+    Series& series = series_named(chart, samples.front()->device);
+    const std::int64_t begin_ns = samples.front()->time_ns;
+    for (const record::Gauge* sample : samples) {
+      series.points.push_back(
+          {.x = kNano * static_cast<double>(sample->time_ns - begin_ns), .y = sample->value});
+    }
+    view.add(std::move(chart));
+  }
+}
+
+void add_power(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  view.add("power", "Energy", energy_table(run));
+  view.add("power.gauges", "Gauges", gauge_table(run));
+  add_charts(run, view);
+}
+
+constexpr std::array kViews = {ViewDef{
+    .place = 66,
+    .info =
+        {.name = "power",
+         .title = "Power and clocks",
+         .note =
+             "What the driver told of the device while steps ran. The clock falls when the power limit is "
+             "reached, and with it the rate of everything that runs on multiprocessors.",
+         .needs = "gauges (a run on an NVIDIA GPU)",
+         .is_on_page = false},
+    .of_run = add_power,
+    .of_all = nullptr}};
+
+}  // namespace
+
+std::span<const ViewDef> views_power() { return kViews; }
+
+}  // namespace rooflm::report

@@ -1,0 +1,121 @@
+// The view that says why parts of the step are not faster, with the seconds that each cause costs.
+#include <array>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/view_def.h"
+#include "report/why.h"
+
+namespace rooflm::report {
+namespace {
+
+constexpr std::array kAll = {Cause::tensor, Cause::dram,  Cause::l2,     Cause::launch,
+                             Cause::tail,   Cause::clock, Cause::latency};
+
+/// Seconds of a cause that was looked at; nothing where nobody measured it.
+Cell seconds_of(const Why& why, Cause cause) {
+  const bool is_known = cause == Cause::launch  ? why.has_launch
+                        : cause == Cause::tail  ? why.has_tail
+                        : cause == Cause::clock ? why.has_clock
+                                                : true;
+  return is_known ? Cell(why.of(cause)) : Cell();
+}
+
+std::string key_of(Cause cause) {
+  constexpr std::array kKeys = {"tensor_s", "dram_s", "l2_s", "launch_s", "tail_s", "clock_s", "latency_s"};
+  return kKeys.at(static_cast<std::size_t>(cause));
+}
+
+Row row_of(const Why& why) {
+  Row row;
+  row.set("phase", why.phase);
+  row.set("part", why.name);
+  row.set("time_s", why.time_s);
+  row.set("needed_s", why.needed_s());
+  row.set("needed_share", cell_of(ratio_of(why.needed_s(), why.time_s)));
+  row.set("bound", std::string(title_of(why.bound())));
+  for (const Cause cause : kAll) row.set(key_of(cause), seconds_of(why, cause));
+  row.set("occupancy", cell_of(why.occupancy));
+  row.set("waves", cell_of(why.waves));
+  row.set("stall", why.stall.empty() ? Cell() : Cell(why.stall));
+  row.set("by", why.is_counted ? "counters" : "shapes");
+  row.set("mend", std::string(mend_of(why.bound())));
+  return row;
+}
+
+Table part_table(const std::vector<Why>& parts) {
+  Table table{.columns = {{"phase", "phase"},
+                          {"part", "part"},
+                          {"time_s", "time", Show::seconds, "s"},
+                          {"needed_s", "needed", Show::seconds, "s"},
+                          {"bound", "bound by"},
+                          {"launch_s", "launch", Show::seconds, "s"},
+                          {"tail_s", "tail", Show::seconds, "s"},
+                          {"clock_s", "clock", Show::seconds, "s"},
+                          {"latency_s", "latency", Show::seconds, "s"},
+                          {"occupancy", "occupancy", Show::percent, "share"},
+                          {"waves", "waves", Show::fixed1},
+                          {"stall", "warps wait for"},
+                          {"mend", "what would mend it"}},
+              .rows = {},
+              .notes = {}};
+  for (const Why& part : parts) table.rows.push_back(row_of(part));
+  return table;
+}
+
+Table sum_table(const std::vector<Why>& parts) {
+  Table table{.columns = {{"cause", "cause"},
+                          {"seconds", "of the step", Show::seconds, "s"},
+                          {"share", "share", Show::percent, "share"},
+                          {"mend", "what would mend it"}},
+              .rows = {},
+              .notes = {}};
+  double all_s = 0;
+  for (const Why& part : parts) all_s += part.time_s;
+  for (const Cause cause : kAll) {
+    double sum_s = 0;
+    bool is_known = false;
+    for (const Why& part : parts) {
+      sum_s += part.of(cause);
+      is_known = is_known || !std::holds_alternative<std::monostate>(seconds_of(part, cause));
+    }
+    Row row;
+    row.set("cause", std::string(title_of(cause)));
+    row.set("seconds", is_known ? Cell(sum_s) : Cell());
+    row.set("share", is_known ? cell_of(ratio_of(sum_s, all_s)) : Cell());
+    row.set("mend", std::string(mend_of(cause)));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+void add_why(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  const std::vector<Why> parts = why_of(run);
+  if (parts.empty()) return;
+  view.add("why", "Why it takes so long", part_table(parts));
+  view.add("why.causes", "All parts together", sum_table(parts));
+}
+
+constexpr std::array kViews = {ViewDef{
+    .place = 64,
+    .info =
+        {.name = "why",
+         .title = "Why it is not faster",
+         .note =
+             "The device time of each part, taken apart. Needed: its matrix FLOP at the fastest rate of "
+             "products "
+             "here or its bytes at the bandwidth of DRAM or L2, whichever takes longer; by hardware counters "
+             "where there are some, otherwise by shapes. Launch and tail need traced kernels, clock needs "
+             "samples of it; what is not known is part of latency. All of it comes from observed steps.",
+         .needs = "observed steps and ceilings (rooflm profile)",
+         .is_on_page = false},
+    .of_run = add_why,
+    .of_all = nullptr}};
+
+}  // namespace
+
+std::span<const ViewDef> views_why() { return kViews; }
+
+}  // namespace rooflm::report
