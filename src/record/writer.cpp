@@ -184,7 +184,10 @@ struct Writer::State {
     database.execute("COMMIT");
     try {
       Statement mode = database.prepare("PRAGMA journal_mode = DELETE");
-      return mode.step() && mode.text(0) == "delete";
+      const bool is_one_file = mode.step() && mode.text(0) == "delete";
+      while (mode.step()) {  // the mode is written after its row: a full disk is seen here
+      }
+      return is_one_file;
     } catch (const LockedFile&) {
       return false;
     }

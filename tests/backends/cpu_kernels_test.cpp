@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -113,6 +114,38 @@ TEST_P(CpuKernelsOf, OutputMayTakeThePlaceOfTheInput) {
   }
   for (const program::OpDef* def : ops::all()) {
     EXPECT_EQ(def->in_place_input >= 0, checked.contains(def->name)) << def->name;
+  }
+}
+
+/// Sums are cut at the same places whatever the number of threads is. Products are the libraries' business:
+/// they cut the inner dimension by the number of threads.
+TEST_P(CpuKernelsOf, ThreadCountsLeaveTheBitsOfAllButProducts) {
+  const auto& [sizes, dtype] = GetParam();
+  for (const CpuKernels kernels : {CpuKernels::reference, CpuKernels::fast}) {
+    const auto one = backends::make_cpu_backend(kernels, 1);
+    const auto two = backends::make_cpu_backend(kernels, 2);
+    const auto four = backends::make_cpu_backend(kernels, 4);
+    for (const Case& plain : all_cases(sizes)) {
+      const Case c = prepared(plain, dtype);
+      OpRunner expected(c, *one);
+      std::array others{OpRunner(c, *two), OpRunner(c, *four)};
+      for (std::size_t i = 0; i < c.program.ops.size(); ++i) {
+        const Op& op = c.program.ops[i];
+        const bool is_compared = op.def->work != program::Work::matmul;
+        for (OpRunner& other : others) {
+          if (is_compared) other.copy_from(expected);
+        }
+        expected.run(i);
+        for (OpRunner& other : others) {
+          if (!is_compared) continue;
+          other.run(i);
+          for (const TensorId id : op.outputs) {
+            if (id == program::kNone) continue;
+            ASSERT_EQ(other.read(id), expected.read(id)) << describe(c, i);
+          }
+        }
+      }
+    }
   }
 }
 

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import shutil
 import signal
@@ -22,6 +23,13 @@ from training_runs import TINY, TrainingRuns, numbers_of, words
 
 SMALL = ["--model", "tiny", "--layers", "1", "--d-model", "32", "--heads", "2", "--d-ff", "64", "--vocab", "256",
          "--batch", "1", "--seq", "16", "--threads", "1"]
+
+
+def listens(pid, number):
+    """Whether a process has a handler for a signal."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    caught = int(re.search(r"SigCgt:\s*(\w+)", status).group(1), 16)
+    return bool(caught >> (number - 1) & 1)
 
 
 class Files(TrainingRuns):
@@ -325,13 +333,15 @@ class Files(TrainingRuns):
         return path
 
     def interrupted(self, number, *arguments, when=None, environment=None):
-        """Starts a command, sends the signal when `when` holds (at once, a second later), returns its exit code."""
+        """Starts a command, sends the signal when `when` holds (or half a second after the command listens for signals),
+        returns its exit code."""
         process = subprocess.Popen([self.binary, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                    text=True, env=environment)
         if when:
             self.wait_for(lambda: when() or process.poll() is not None)
         else:
-            time.sleep(0.7)
+            self.wait_for(lambda: listens(process.pid, number) or process.poll() is not None)
+            time.sleep(0.5)
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
         return process.returncode, errors

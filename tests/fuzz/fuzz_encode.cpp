@@ -17,6 +17,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }();
   const std::string_view words = fuzz::text_of(data, size);
   if (kTokenizer.decode(kTokenizer.encode(words)) != words) std::abort();
-  if (kTokenizer.encode_parallel(words, 2) != kTokenizer.encode(words)) std::abort();
+  // Threads take a hundred times as long as the rest. An input that is tried alone is the first.
+  constexpr int kThreadedOnceIn = 256;
+  static int runs = 0;
+  if (runs++ % kThreadedOnceIn == 0 && kTokenizer.encode_parallel(words, 2) != kTokenizer.encode(words))
+    std::abort();
   return 0;
 }

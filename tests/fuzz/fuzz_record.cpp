@@ -1,4 +1,4 @@
-// Fuzz target: run records, with every view, every format and the document of the page.
+// Fuzz target: run records, with every view in one of the formats, and the document of the page.
 #include <array>
 #include <vector>
 
@@ -17,10 +17,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::vector<report::View> views;
     for (const report::ViewInfo& view : report::all_views())
       views.push_back(report::make_view(view.name, set));
-    for (const auto format :
-         {report::Format::table, report::Format::md, report::Format::csv, report::Format::json}) {
-      static_cast<void>(report::format_views(views, format, report::data_link));
-    }
+    constexpr std::array kFormats{report::Format::table, report::Format::md, report::Format::csv,
+                                  report::Format::json};
+    // One of them, chosen by the input: a byte of SQLite's header that nothing reads.
+    constexpr std::size_t kReserved = 72;
+    const std::size_t chosen = size > kReserved ? data[kReserved] % kFormats.size() : 0;
+    static_cast<void>(report::format_views(views, kFormats[chosen], report::data_link));
     static_cast<void>(report::make_document(set, nullptr));
     static_cast<void>(report::verify(record::Reader(path)));
   });

@@ -1,0 +1,105 @@
+// cuBLASLt's functions, defined here instead of linked: each looks for the library when it is first called.
+// The library is 500 MB; mapping it takes a quarter of a second that commands without a GPU need not wait
+// for, and rooflm runs where it is missing.
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <string>
+
+#include "core/error.h"
+
+namespace {
+
+/// Opens the library once: as the system finds it, otherwise where the toolkit that rooflm was built with has
+/// it.
+void* library() {
+  static void* const opened = [] {
+    constexpr int kFlags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+    const std::string file = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+    if (void* found = dlopen(file.c_str(), kFlags)) return found;
+    const std::string reason = dlerror();
+    if (void* found = dlopen((std::string(ROOFLM_CUBLASLT_FOLDER) + "/" + file).c_str(), kFlags))
+      return found;
+    throw rooflm::core::Unavailable(fmt::format("cuBLASLt is not here: {}", reason));
+  }();
+  return opened;
+}
+
+template <class Function>
+Function* find(const char* name) {
+  void* const address = dlsym(library(), name);
+  if (address == nullptr) throw rooflm::core::Unavailable(fmt::format("cuBLASLt has no {}", name));
+  return reinterpret_cast<Function*>(address);
+}
+
+}  // namespace
+
+// A definition of the header's function `name` that calls the library's.
+#define FORWARD(result, name, parameters, arguments)           \
+  result CUBLASWINAPI name parameters {                        \
+    static auto* const function = find<decltype(name)>(#name); \
+    return function arguments;                                 \
+  }
+
+// The header has names of parameters in another style.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
+FORWARD(size_t, cublasLtGetVersion, (void), ())
+FORWARD(const char*, cublasLtGetStatusString, (cublasStatus_t status), (status))
+FORWARD(cublasStatus_t, cublasLtCreate, (cublasLtHandle_t * handle), (handle))
+FORWARD(cublasStatus_t, cublasLtDestroy, (cublasLtHandle_t handle), (handle))
+FORWARD(cublasStatus_t, cublasLtMatmul,
+        (cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void* alpha, const void* a,
+         cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
+         const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
+         const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t bytes, cudaStream_t stream),
+        (handle, product, alpha, a, a_layout, b, b_layout, beta, c, c_layout, d, d_layout, algorithm,
+         workspace, bytes, stream))
+FORWARD(cublasStatus_t, cublasLtMatmulDescCreate,
+        (cublasLtMatmulDesc_t * product, cublasComputeType_t compute, cudaDataType_t scale),
+        (product, compute, scale))
+FORWARD(cublasStatus_t, cublasLtMatmulDescDestroy, (cublasLtMatmulDesc_t product), (product))
+FORWARD(cublasStatus_t, cublasLtMatmulDescSetAttribute,
+        (cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const void* value,
+         size_t bytes),
+        (product, attribute, value, bytes))
+FORWARD(cublasStatus_t, cublasLtMatrixLayoutCreate,
+        (cublasLtMatrixLayout_t * layout, cudaDataType type, uint64_t rows, uint64_t columns, int64_t stride),
+        (layout, type, rows, columns, stride))
+FORWARD(cublasStatus_t, cublasLtMatrixLayoutDestroy, (cublasLtMatrixLayout_t layout), (layout))
+FORWARD(cublasStatus_t, cublasLtMatrixLayoutSetAttribute,
+        (cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+         size_t bytes),
+        (layout, attribute, value, bytes))
+FORWARD(cublasStatus_t, cublasLtMatmulPreferenceCreate, (cublasLtMatmulPreference_t * preference),
+        (preference))
+FORWARD(cublasStatus_t, cublasLtMatmulPreferenceDestroy, (cublasLtMatmulPreference_t preference),
+        (preference))
+FORWARD(cublasStatus_t, cublasLtMatmulPreferenceSetAttribute,
+        (cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+         const void* value, size_t bytes),
+        (preference, attribute, value, bytes))
+FORWARD(cublasStatus_t, cublasLtMatmulAlgoGetHeuristic,
+        (cublasLtHandle_t handle, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+         cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+         cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t* results,
+         int* found),
+        (handle, product, a, b, c, d, preference, wanted, results, found))
+FORWARD(cublasStatus_t, cublasLtMatmulAlgoCheck,
+        (cublasLtHandle_t handle, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+         cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+         const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result),
+        (handle, product, a, b, c, d, algorithm, result))
+FORWARD(cublasStatus_t, cublasLtMatmulAlgoCapGetAttribute,
+        (const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulAlgoCapAttributes_t attribute, void* value,
+         size_t bytes, size_t* written),
+        (algorithm, attribute, value, bytes, written))
+FORWARD(cublasStatus_t, cublasLtMatmulAlgoConfigGetAttribute,
+        (const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
+         size_t bytes, size_t* written),
+        (algorithm, attribute, value, bytes, written))
+FORWARD(cublasStatus_t, cublasLtMatmulAlgoConfigSetAttribute,
+        (cublasLtMatmulAlgo_t * algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute, const void* value,
+         size_t bytes),
+        (algorithm, attribute, value, bytes))
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
