@@ -247,6 +247,36 @@ TEST(CounterViews, HierarchyWorkLevelsAndChecks) {
   ASSERT_EQ(view.charts.size(), 1U);
 }
 
+TEST(CounterViews, AProcessorIsCountedAsAWhole) {
+  const record::TemporaryFolder folder;
+  const std::array files = {folder / "a.rooflm"};
+  {
+    record::Writer writer(files[0], "profile");
+    record::Run run{.label = "cpu", .status = "success"};
+    run.config.set("device", "cpu");
+    const std::int64_t id = writer.begin_run(run);
+    std::vector<record::Op> ops;
+    add_op(ops, "matmul", "matmul", "forward", "h.0/attention/qkv", 1000, 100);
+    writer.add(id, ops);
+    const auto whole = [](const char* name, double value, const char* unit, const char* source) {
+      return record::Counter{.phase = "step", .name = name, .value = value, .unit = unit, .source = source};
+    };
+    writer.add(id, std::vector<record::Counter>{whole("flop", 1100, "flop", "perf_event"),
+                                                whole("dram_read_bytes", 60, "B", "perf_event"),
+                                                whole("dram_written_bytes", 40, "B", "perf_event"),
+                                                whole("flop", 1000, "flop", "shapes")});
+    writer.add(id, std::vector<record::Sample>{{.step = 0, .phase = "step", .seconds = 0.5}});
+    writer.end_run(id, "success");
+    writer.finish();
+  }
+  const View view = make_view("counters", load(files), {});
+  const Table& work = table_of(view, "counters.work");
+  ASSERT_EQ(work.rows.size(), 1U);
+  EXPECT_DOUBLE_EQ(work.rows[0].number("flop_ratio"), 1.1);
+  EXPECT_DOUBLE_EQ(work.rows[0].number("bytes_ratio"), 1);
+  EXPECT_DOUBLE_EQ(table_of(view, "counters").rows.at(0).number("dram_byte_per_s"), 200);
+}
+
 TEST(CounterViews, PowerHasEnergyAndGauges) {
   const View view = view_of("power");
   EXPECT_EQ(table_of(view, "power").rows.at(0).number("value"), 5);
