@@ -243,6 +243,7 @@ TEST(CounterViews, HierarchyWorkLevelsAndChecks) {
   EXPECT_DOUBLE_EQ(work.rows.back().number("flop_ratio"), 1);
   EXPECT_EQ(table_of(view, "counters.checks").rows.at(0).number("ratio"), 1.001);
   EXPECT_DOUBLE_EQ(table_of(view, "counters.levels").rows.at(0).number("L1_intensity"), (8e9 + 1e6) / 8e6);
+  EXPECT_EQ(table_of(view, "counters.kernels").rows.at(1).text("part"), "flash_attention");
   EXPECT_EQ(table_of(view, "counters.pipes").rows.at(0).text("stall"), "long_scoreboard");
   ASSERT_EQ(view.charts.size(), 1U);
 }
