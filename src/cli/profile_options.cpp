@@ -47,9 +47,10 @@ void ProfileOptions::add_to(CommandLine& line) {
   add("--max-seconds", max_seconds, "S", "Time for each configuration after warm-up (default: 30)");
   add("--memory-limit", memory_limit, "SIZE",
       "Larger configurations get the status oom: 8GB, 8GiB (default: what is free)");
-  line.add_option("--trace", trace,
-                  "After the timed steps, trace a few on a GPU, kernel by kernel (CUPTI); of a sweep only the "
-                  "last configuration")
+  line.add_option(
+          "--trace", trace,
+          "After the timed steps, trace a few on a GPU, kernel by kernel (CUPTI); of a sweep only the "
+          "last configuration")
       .type_name("on|off")
       .show_default()
       .group("Measuring");

@@ -56,7 +56,8 @@ class StepTracer {
     warm_up();
     // One after the other: a replay that is not traced writes its times over those of the traced one before
     // it, which CUPTI fetches when it collects.
-    for (int i = 0; i < kKept && go_on(); ++i) traced("traced", plain_nodes_, true, [&] { return run_step(); });
+    for (int i = 0; i < kKept && go_on(); ++i)
+      traced("traced", plain_nodes_, true, [&] { return run_step(); });
     if (engine_->recording(true) != nullptr) {
       for (int i = 0; i < kKeptInOrder && go_on(); ++i) in_order();
     }

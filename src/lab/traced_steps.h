@@ -10,12 +10,13 @@
 
 namespace rooflm::lab {
 
-/// Traces steps of a GPU that has run some already, and adds to the run their samples ("traced", each with an
-/// "untraced" partner, in alternating order; "in_order": nothing ran beside anything else), lanes,
-/// activities, and facts: what tracing cost, what was lost. Where the device cannot be traced it says why, in
-/// one line and in the fact "tracing", and adds nothing. `first_step` is the number of the first step. From
-/// then on the process is slower by a little (trace::open_cupti), so this comes after what is to be timed
-/// plainly. Returns the number of the next step.
+/// Traces steps of a GPU that has run some already, and adds to the run their samples, lanes, activities, and
+/// facts: what tracing cost, what was lost. Samples are "traced" (a few in a row, whose activities are kept;
+/// then some with an "untraced" partner each, in alternating order, from which the cost comes) and "in_order"
+/// (nothing ran beside anything else; activities are kept, too). Where the device cannot be traced it says
+/// why, in one line and in the fact "tracing", and adds nothing. `first_step` is the number of the first
+/// step. From then on the process is slower by a little (trace::open_cupti), so this comes after what is to
+/// be timed plainly. Returns the number of the next step.
 std::int64_t trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
                          std::int64_t first_step, record::Writer& record);
 

@@ -8,7 +8,7 @@ namespace rooflm::measure {
 namespace {
 
 constexpr int kSamplesSoFar = 2000;
-constexpr double kShortest_s = 0.5;
+constexpr double kShortestSeconds = 0.5;
 
 }  // namespace
 
@@ -72,7 +72,7 @@ std::optional<Energy> GaugeSampler::since_mark() {
   const Reading now = read_energy();
   sample();
   const double seconds = std::chrono::duration<double>(now.time - mark_.time).count();
-  if (seconds < kShortest_s) return std::nullopt;
+  if (seconds < kShortestSeconds) return std::nullopt;
   if (now.energy_j && mark_.energy_j) {
     return Energy{.seconds = seconds, .energy_j = *now.energy_j - *mark_.energy_j, .is_counted = true};
   }

@@ -11,8 +11,8 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kAlone = 0.01;     ///< most overlap of one that ran alone
-constexpr double kTogether = 0.5;   ///< least of one that did not
+constexpr double kAlone = 0.01;    ///< most overlap of one that ran alone
+constexpr double kTogether = 0.5;  ///< least of one that did not
 constexpr double kNano = 1e-9;
 
 using Extents = std::array<std::int64_t, 3>;
@@ -36,7 +36,10 @@ std::string most_of(const std::map<std::string, std::size_t>& counts) {
 
 std::vector<Contention> contention_of(const TracedKernels& kernels) {
   std::map<Problem, Group> groups;
+  const bool has_ops =
+      std::ranges::any_of(kernels.all(), [](const auto& kernel) { return kernel.op != nullptr; });
   for (const TracedKernel& kernel : kernels.all()) {
+    if (has_ops && kernel.op == nullptr) continue;  // marks of the backend
     const std::string shapes = kernel.op == nullptr ? "" : kernel.op->op.shapes;
     const std::string part = kernel.op == nullptr ? "" : kernel.op->op.phase + " " + kernel.op->part;
     Group& group = groups[{kernel.name, kernel.launch.grid, kernel.launch.block, shapes, part}];

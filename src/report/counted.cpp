@@ -24,13 +24,6 @@ std::optional<double> sum_of(std::initializer_list<std::optional<double>> values
   return sum;
 }
 
-/// Of the tiles of a causal score matrix, those that are not above the diagonal.
-double causal_share(double seq) {
-  constexpr double kTile = 128;
-  const double tiles = std::max(1.0, seq / kTile);
-  return (tiles + 1) / (2 * tiles);
-}
-
 }  // namespace
 
 void Counted::add(const record::Counter& counter) {
@@ -123,15 +116,24 @@ Counted counted_step(const RunData& run) {
   return step;
 }
 
-Explained explained_flop(const RunData& run, const record::Op& op) {
+double ExplainedFlop::nearest(double counted) const { return std::clamp(counted, least, most); }
+
+ExplainedFlop explained_flop(const RunData& run, const record::Op& op) {
   const auto flop = static_cast<double>(op.matmul_flop);
-  const bool is_forward = op.kind == "flash_attention";
   const bool is_backward = op.kind == "flash_attention_backward";
-  if (!is_forward && !is_backward) return {.flop = flop};
+  if (op.kind != "flash_attention" && !is_backward) return {.least = flop, .most = flop};
   constexpr double kRebuilt = 5.0 / 4;
-  const auto seq = static_cast<double>(run.run.config.integer("seq").value_or(1));
-  return {.flop = flop * causal_share(seq) * (is_backward ? kRebuilt : 1),
-          .cause = is_backward ? "masked tiles left out, scores rebuilt" : "masked tiles left out"};
+  constexpr double kRebuiltTwice = 7.0 / 4;
+  constexpr std::int64_t kWhole = 64;
+  const std::int64_t heads = run.run.config.integer("heads").value_or(0);
+  const std::int64_t head_dim = heads > 0 ? run.run.config.integer("d_model").value_or(0) / heads : 0;
+  const std::int64_t padded = (head_dim + kWhole - 1) / kWhole * kWhole;
+  const double padding = head_dim > 0 ? static_cast<double>(padded) / static_cast<double>(head_dim) : 1;
+  const double square = flop * (is_backward ? kRebuilt : 1);
+  return {.least = square / 2,
+          .most = flop * (is_backward ? kRebuiltTwice : 1) * padding,
+          .square = square,
+          .is_padded = padded != head_dim};
 }
 
 std::optional<double> CountedGroup::flop_ratio() const {
@@ -145,12 +147,15 @@ std::optional<double> CountedGroup::bytes_ratio() const {
 std::string CountedGroup::note() const {
   std::vector<std::string> causes;
   const auto flop = flop_ratio();
+  if (attention_square > 0) {
+    causes.push_back(fmt::format("computes {:.0f} % of the square of scores, 50 % is needed{}",
+                                 100 * attention_flop / attention_square,
+                                 is_padded ? "; heads are padded" : ""));
+  }
   if (flop && *flop > 1 + kFlopTolerance) {
-    causes.emplace_back(flop_cause.empty() ? "more FLOP: padding of tiles, or recomputed"
-                                           : "more FLOP: part of the masked half is computed");
+    causes.emplace_back("more FLOP: padding of tiles or clusters, or recomputed");
   } else if (flop && *flop < 1 - kFlopTolerance) {
-    causes.emplace_back(flop_cause.empty() ? "fewer FLOP: not all on counted pipes"
-                                           : "fewer FLOP: smaller tiles leave more of the mask out");
+    causes.emplace_back("fewer FLOP: not all on pipes that were counted");
   }
   const auto traffic = bytes_ratio();
   const double spilled = counted.value("local_bytes").value_or(0);
@@ -189,12 +194,17 @@ std::vector<CountedGroup> counted_groups(const RunData& run,
     const auto count = counted.find(timed.op.op);
     if (found == index.end() || count == counted.end()) continue;
     CountedGroup& group = groups[found->second];
-    const Explained known = explained_flop(run, timed.op);
+    const ExplainedFlop known = explained_flop(run, timed.op);
+    const double flop = count->second.flop().value_or(known.least);
     const auto bytes = static_cast<double>(timed.op.bytes_read + timed.op.bytes_written);
     group.counted.add(count->second);
     group.matmul_flop += static_cast<double>(timed.op.matmul_flop);
-    group.explained_flop += known.flop;
-    if (!known.cause.empty()) group.flop_cause = known.cause;
+    group.explained_flop += known.nearest(flop);
+    if (known.square > 0) {
+      group.attention_flop += flop;
+      group.attention_square += known.square;
+      group.is_padded = group.is_padded || known.is_padded;
+    }
     group.bytes += bytes;
     group.workspace_bytes = std::max(group.workspace_bytes, timed.op.workspace_bytes);
     if (bytes >= most[found->second]) {

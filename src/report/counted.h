@@ -53,14 +53,19 @@ std::map<std::int64_t, Counted> counted_ops(const RunData& run);
 /// Of the whole step: counted as a whole (a processor), or the sum over the ops.
 Counted counted_step(const RunData& run);
 
-/// Flop of matrix products that the kernels of an op are known to compute: what its shapes say, times what is
-/// known of causal flash attention, whose kernels leave out tiles (128 x 128) above the diagonal and, in the
-/// gradient, rebuild the scores (5 products where 4 count).
-struct Explained {
-  double flop = 0;
-  std::string cause{};  ///< "" where it is what the shapes say
+/// Between which bounds the flop of an op's matrix products may lie. For most ops both are what its shapes
+/// say. Causal flash attention needs half of the square of scores and computes whole tiles of it, for heads
+/// that are padded to a multiple of 64 numbers; where shapes count four products for its gradient, a kernel
+/// computes five (it rebuilds the scores) to seven (it rebuilds scores and their gradients twice, to add up
+/// in a fixed order).
+struct ExplainedFlop {
+  double least = 0, most = 0;
+  double square = 0;       ///< of attention: all scores, once per product that is needed; 0 for other ops
+  bool is_padded = false;  ///< heads are no multiple of 64 numbers
+  /// The explained value that is nearest to what was counted.
+  [[nodiscard]] double nearest(double counted) const;
 };
-Explained explained_flop(const RunData& run, const record::Op& op);
+ExplainedFlop explained_flop(const RunData& run, const record::Op& op);
 
 /// A group of ops, counted and by its shapes.
 struct CountedGroup {
@@ -70,7 +75,8 @@ struct CountedGroup {
   std::optional<double> device_s{};                         ///< of observed steps, never of counted ones
   std::int64_t workspace_bytes = 0;                         ///< of its ops' kernels
   std::string op_class{};                                   ///< of the op with the most bytes
-  std::string flop_cause{};                                 ///< of Explained
+  double attention_flop = 0, attention_square = 0;          ///< counted, and ExplainedFlop::square
+  bool is_padded = false;                                   ///< an attention is
   [[nodiscard]] std::optional<double> flop_ratio() const;   ///< counted / explained
   [[nodiscard]] std::optional<double> bytes_ratio() const;  ///< counted DRAM bytes / bytes by shapes
   /// What is likely behind ratios that are out of tolerance; "" when none is.

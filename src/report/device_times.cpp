@@ -42,9 +42,9 @@ std::pair<std::vector<Interval>, std::vector<Interval>> split(const std::vector<
   std::pair<std::vector<Interval>, std::vector<Interval>> parts;
   for (const Interval& one : whole) {
     std::int64_t at = one.start_ns;
-    auto next = std::lower_bound(cover.begin(), cover.end(), at, [](const Interval& interval, std::int64_t time) {
-      return interval.end_ns <= time;
-    });
+    auto next =
+        std::lower_bound(cover.begin(), cover.end(), at,
+                         [](const Interval& interval, std::int64_t time) { return interval.end_ns <= time; });
     for (; next != cover.end() && next->start_ns < one.end_ns; ++next) {
       if (next->start_ns > at) parts.second.push_back({at, next->start_ns});
       const Interval inside{std::max(at, next->start_ns), std::min(one.end_ns, next->end_ns)};
@@ -216,7 +216,8 @@ class StepTimer {
     std::optional<std::size_t> before;  // the last kernel of the program that began
     for (const std::size_t i : parts.kernels) {
       const record::Activity& activity = run_->activities[i];
-      if (activity.start_ns > at) add_gap(step, parts, {at, std::min(activity.start_ns, step.end_ns)}, before, i);
+      if (activity.start_ns > at)
+        add_gap(step, parts, {at, std::min(activity.start_ns, step.end_ns)}, before, i);
       if (activity.end_ns > at) at = std::min(activity.end_ns, step.end_ns);
       if (is_of_program(activity)) before = i;
     }

@@ -14,9 +14,9 @@
 
 namespace rooflm::report {
 
-/// Why no kernel runs. `host`: it was not asked for in time; `dependency`: it was, and the device went from one
-/// kernel to the next; `copy`: only copies and memsets run; `sync`: the host waits, or has yet to learn that
-/// the device is done; `tracing`: the host is kept up by the profiler.
+/// Why no kernel runs. `host`: it was not asked for in time; `dependency`: it was, and the device went from
+/// one kernel to the next; `copy`: only copies and memsets run; `sync`: the host waits, or has yet to learn
+/// that the device is done; `tracing`: the host is kept up by the profiler.
 enum class IdleCause : std::uint8_t { host, dependency, copy, sync, tracing };
 inline constexpr std::size_t kIdleCauses = 5;
 /// "host", "dependency", "copy", "sync", "tracing".
@@ -26,9 +26,9 @@ std::string_view name_of(IdleCause cause);
 /// shared of all kernels add up to the time in which the device was busy.
 struct KernelTime {
   std::int64_t duration_ns = 0;
-  std::int64_t exclusive_ns = 0;          ///< no other kernel ran
-  double shared_ns = 0;                   ///< its part of the moments in which others ran, too
-  std::optional<std::size_t> beside{};    ///< the activity that ran beside it for the longest
+  std::int64_t exclusive_ns = 0;        ///< no other kernel ran
+  double shared_ns = 0;                 ///< its part of the moments in which others ran, too
+  std::optional<std::size_t> beside{};  ///< the activity that ran beside it for the longest
   /// Share of its duration in which another kernel ran.
   [[nodiscard]] double overlap() const;
 };
@@ -43,25 +43,25 @@ struct Idle {
 
 struct DeviceStep {
   std::int64_t step = 0;
-  std::string kind{};                              ///< of its sample: "traced", "in_order"
-  std::int64_t begin_ns = 0, end_ns = 0;           ///< as the host saw it
-  std::int64_t first_ns = 0, last_ns = 0;          ///< start of the first and end of the last kernel or copy
+  std::string kind{};                      ///< of its sample: "traced", "in_order"
+  std::int64_t begin_ns = 0, end_ns = 0;   ///< as the host saw it
+  std::int64_t first_ns = 0, last_ns = 0;  ///< start of the first and end of the last kernel or copy
   std::size_t kernels = 0;
   double exclusive_s = 0;
-  double shared_s = 0;                             ///< at least two kernels ran
+  double shared_s = 0;  ///< at least two kernels ran
   std::array<double, kIdleCauses> idle_s{};
-  double idle_within_s = 0;                        ///< of the idle time, what lies between first and last
-  std::optional<double> wall_s{};                  ///< sample "step"
-  std::optional<double> event_s{};                 ///< samples of the phases, which are the device's own events
+  double idle_within_s = 0;         ///< of the idle time, what lies between first and last
+  std::optional<double> wall_s{};   ///< sample "step"
+  std::optional<double> event_s{};  ///< samples of the phases, which are the device's own events
   [[nodiscard]] double idle_total_s() const;
   [[nodiscard]] double span_s() const { return static_cast<double>(end_ns - begin_ns) * 1e-9; }
 };
 
 struct DeviceTimes {
-  std::vector<DeviceStep> steps{};                 ///< in their order; only steps with a range "step"
-  std::map<std::size_t, KernelTime> kernels{};     ///< by index into RunData::activities
+  std::vector<DeviceStep> steps{};              ///< in their order; only steps with a range "step"
+  std::map<std::size_t, KernelTime> kernels{};  ///< by index into RunData::activities
   std::vector<Idle> idle{};
-  std::size_t outside = 0;                         ///< kernels that leave the range of their step
+  std::size_t outside = 0;  ///< kernels that leave the range of their step
   /// Steps of that kind.
   [[nodiscard]] std::size_t count(std::string_view kind) const;
   [[nodiscard]] const DeviceStep* find(std::int64_t step) const;

@@ -1,4 +1,5 @@
-// What the name of a kernel says: whose it is, what it does, and of a GEMM its tile, instruction and precision.
+// What the name of a kernel says: whose it is, what it does, and of a GEMM its tile, instruction and
+// precision.
 #pragma once
 
 #include <string>
@@ -14,7 +15,8 @@ inline constexpr std::string_view kUnknownClass = "unknown";
 /// What cannot be read from the name is "".
 struct KernelName {
   std::string short_name{};  ///< without return type, namespaces, template arguments and parameters
-  std::string library{};     ///< "cuBLASLt", "cuBLAS", "CUTLASS", "cuDNN", "Triton", "NCCL", "PyTorch", "CUB", "rooflm", ...
+  std::string library{};  ///< "cuBLASLt", "cuBLAS", "CUTLASS", "cuDNN", "Triton", "NCCL", "PyTorch", "CUB",
+                          ///< "rooflm", ...
   /// "gemm", "attention", "norm", "elementwise", "optimizer", "embedding", "loss", "copy", "collective",
   /// "cast", "softmax"; kUnknownClass.
   std::string kernel_class{};

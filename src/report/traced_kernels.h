@@ -39,7 +39,8 @@ struct TracedKernel {
   }
 };
 
-/// Whether it is one of the launches that the kernel of its op counts: what fills memory for a product is not.
+/// Whether it is one of the launches that the kernel of its op counts: what fills memory for a product is
+/// not.
 bool is_launch_of_op(const TracedKernel& kernel);
 
 class TracedKernels {
@@ -69,8 +70,8 @@ struct KernelSum {
   std::size_t instances = 0;
   double per_step = 0;
   double total_s = 0, mean_s = 0, median_s = 0, min_s = 0, max_s = 0, std_s = 0;  ///< of durations
-  double exclusive_s = 0, shared_s = 0;  ///< shared: its parts of what was shared
-  std::optional<double> time_share{};    ///< of the time in which the device was busy
+  double exclusive_s = 0, shared_s = 0;        ///< shared: its parts of what was shared
+  std::optional<double> time_share{};          ///< of the time in which the device was busy
   std::optional<double> occupancy{}, waves{};  ///< of the longest execution
   std::string occupancy_limit{};
 };
@@ -84,10 +85,10 @@ std::string gemm_role(const RunData& run, const record::Op& op);
 /// Ops that run the same kernel in the same phase: how many kernels of the device that makes.
 struct SeenInstances {
   std::string phase{}, op_kind{}, kernel{};
-  std::int64_t ops = 0;                        ///< in one step
-  std::string explained{};                     ///< "12 layers x 4 + 1"
-  std::optional<std::int64_t> predicted{};     ///< launches in one step; nothing where the kernel does not say
-  double seen = 0;                             ///< kernels per traced step
+  std::int64_t ops = 0;                     ///< in one step
+  std::string explained{};                  ///< "12 layers x 4 + 1"
+  std::optional<std::int64_t> predicted{};  ///< launches in one step; nothing where the kernel does not say
+  double seen = 0;                          ///< kernels per traced step
   [[nodiscard]] std::optional<bool> agrees() const;
 };
 std::vector<SeenInstances> seen_instances(const RunData& run, const TracedKernels& kernels);

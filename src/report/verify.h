@@ -45,7 +45,7 @@ struct LawResult {
 ///   'plan_peak_bytes' (plans count whole lines of 64 bytes) or 'allocator_peak_bytes';
 /// - of a traced step, exclusive, shared and idle time add up to its wall time, and between its first and
 /// last kernel to the
-///   device's own events (0.5 % + 10 us); kernels lie within their step, add up to the time in which the
+///   device's own events (0.5 % + 20 us); kernels lie within their step, add up to the time in which the
 ///   device was busy, and are as many as the ops say they launch;
 /// - counted steps are the passes of the counters, and of no other kind; counters are of ops of the program,
 /// not negative,

@@ -53,8 +53,8 @@ void add_contention(const RunData& run, const ViewOptions& options, View& view) 
   if (table.rows.size() < all.size()) {
     table.notes.push_back(fmt::format("{} more kernels (--top 0 shows all)", all.size() - table.rows.size()));
   }
-  table.notes.push_back(fmt::format("kernels run {} longer in a step than they would alone",
-                                    core::format_seconds(lost_s)));
+  table.notes.push_back(
+      fmt::format("kernels run {} longer in a step than they would alone", core::format_seconds(lost_s)));
   if (const auto gain = overlap_gain(kernels.times())) {
     table.notes.push_back(fmt::format(
         "the step takes {} on the device, {} with one kernel after the other: side by side wins {}; several "
@@ -69,8 +69,9 @@ constexpr std::array kViews = {ViewDef{
     .place = 44,
     .info = {.name = "contention",
              .title = "Contention",
-             .note = "The same kernel on the same problem: alone, and with another kernel beside it for at least "
-                     "half of its time. Steps traced in order give the time alone.",
+             .note =
+                 "The same kernel on the same problem: alone, and with another kernel beside it for at least "
+                 "half of its time. Steps traced in order give the time alone.",
              .needs = "traced steps in which kernels overlap (rooflm profile on a GPU with CUPTI)",
              .is_on_page = false},
     .of_run = add_contention,

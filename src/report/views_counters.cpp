@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "report/counted.h"
-#include "report/roof_chart.h"
+#include "report/counted_levels.h"
+#include "report/kernels.h"
 #include "report/summaries.h"
 #include "report/view_def.h"
 #include "report/work_figures.h"
@@ -35,15 +36,17 @@ std::optional<CountedGroup> whole_step(const RunData& run) {
   CountedGroup step{.phase = kStep, .name = "whole step"};
   step.counted = counted_step(run);
   if (step.counted.empty()) return std::nullopt;
+  const auto counted = counted_ops(run);
   for (const TimedOp& timed : run.ops) {
     if (timed.op.phase == "setup") continue;
-    const Explained known = explained_flop(run, timed.op);
+    const ExplainedFlop known = explained_flop(run, timed.op);
+    const auto of_op = counted.find(timed.op.op);
+    const auto flop = of_op == counted.end() ? std::nullopt : of_op->second.flop();
     step.matmul_flop += static_cast<double>(timed.op.matmul_flop);
-    step.explained_flop += known.flop;
+    step.explained_flop += known.nearest(flop.value_or(known.least));
     step.bytes += static_cast<double>(timed.op.bytes_read + timed.op.bytes_written);
     // A processor's counter knows no matrix products: it counts all arithmetic.
     if (step.counted.value("flop")) step.explained_flop += static_cast<double>(timed.op.elementwise_flop);
-    if (!known.cause.empty()) step.flop_cause = known.cause;
   }
   const auto time_s = phase_work(run, kStep).measured_s();
   step.device_s = time_s ? time_s : phase_median(run, kStep);
@@ -125,7 +128,6 @@ Table work_table(const RunData& run) {
     Row row = row_of(group);
     row.set("matmul_flop", group.matmul_flop);
     row.set("explained_flop", group.explained_flop);
-    row.set("explained_by", group.flop_cause);
     row.set("counted_flop", group.explained_flop > 0 ? cell_of(group.counted.flop()) : Cell());
     row.set("tensor_flop", cell_of(group.counted.tensor_flop()));
     row.set("core_flop", cell_of(group.counted.core_flop()));
@@ -138,9 +140,11 @@ Table work_table(const RunData& run) {
     table.rows.push_back(std::move(row));
   }
   table.notes.emplace_back(
-      "FLOP of matrix products; explained: causal flash attention leaves out tiles above the diagonal and "
-      "rebuilds "
-      "the scores in the gradient. Bytes by shapes are the least traffic when nothing stays in a cache.");
+      "FLOP of matrix products. Explained: what shapes say; of causal flash attention what was counted, if "
+      "it lies "
+      "between half of the scores and all of them, with padded heads and what the gradient rebuilds. Bytes "
+      "by shapes "
+      "are the least traffic when nothing stays in a cache.");
   return table;
 }
 
@@ -196,80 +200,7 @@ Table pipe_table(const RunData& run) {
   return table;
 }
 
-/// Flop per byte at each level of memory, counted, beside the one by shapes.
-struct Level {
-  const char* name;
-  std::optional<double> (*bytes)(const Counted&);
-};
-constexpr std::array kLevels = {
-    Level{"DRAM", [](const Counted& counted) { return counted.dram_bytes(); }},
-    Level{"L2", [](const Counted& counted) { return counted.value("l2_bytes"); }},
-    Level{"L1", [](const Counted& counted) { return counted.value("l1_bytes"); }}};
-
-/// Flop that were counted on tensor and CUDA cores together.
-std::optional<double> all_flop(const Counted& counted) {
-  const auto tensor = counted.tensor_flop();
-  const auto core = counted.core_flop();
-  return tensor || core ? std::optional(tensor.value_or(0) + core.value_or(0)) : counted.flop();
-}
-
-Table level_table(const RunData& run) {
-  Table table{
-      .columns = {{"phase", "phase"},
-                  {"part", "part"},
-                  {"shape_intensity", "by shapes", Show::fixed2, "flop/byte"},
-                  {"DRAM_intensity", "DRAM", Show::fixed2, "flop/byte"},
-                  {"L2_intensity", "L2", Show::fixed2, "flop/byte"},
-                  {"L1_intensity", "L1", Show::fixed2, "flop/byte"},
-                  {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
-                  {"DRAM_byte_per_s", "DRAM B/s", Show::si, "byte/s"},
-                  {"L2_byte_per_s", "L2 B/s", Show::si, "byte/s"},
-                  {"L1_byte_per_s", "L1 B/s", Show::si, "byte/s"}},
-      .rows = {},
-      .notes = {
-          "FLOP per byte: of the tensor and the CUDA cores together, by bytes that were counted at each "
-          "level; time: of observed steps."}};
-  for (const CountedGroup& group : groups_and_step(run, part_key)) {
-    Row row = row_of(group);
-    const auto flop = all_flop(group.counted);
-    row.set("shape_intensity", group.bytes > 0 ? Cell(group.matmul_flop / group.bytes) : Cell());
-    row.set("flop", cell_of(flop));
-    row.set("flop_per_s", cell_of(ratio_of(flop, group.device_s)));
-    for (const Level& level : kLevels) {
-      const auto bytes = level.bytes(group.counted);
-      row.set(std::string(level.name) + "_intensity", cell_of(ratio_of(flop, bytes)));
-      row.set(std::string(level.name) + "_byte_per_s", cell_of(ratio_of(bytes, group.device_s)));
-    }
-    table.rows.push_back(std::move(row));
-  }
-  return table;
-}
-
-Chart level_chart(const RunData& run) {
-  Chart chart{.id = "counters.roofline",
-              .title = "Roofline with counted bytes",
-              .note = "Each part of the step at DRAM, L2 and L1 by what was counted, and by its shapes.",
-              .kind = ChartKind::points,
-              .x = {.title = "intensity", .unit = "flop/byte", .is_log = true},
-              .y = {.title = "rate", .unit = "flop/s", .is_log = true}};
-  for (const CountedGroup& group : counted_groups(run, part_key)) {
-    const auto flop = all_flop(group.counted);
-    const auto rate = ratio_of(flop, group.device_s);
-    if (!rate || *rate <= 0) continue;
-    for (const Level& level : kLevels) {
-      const auto intensity = ratio_of(flop, level.bytes(group.counted));
-      if (intensity && *intensity > 0)
-        series_named(chart, level.name).points.push_back({.x = *intensity, .y = *rate});
-    }
-    const auto by_shape_rate = ratio_of(group.matmul_flop, group.device_s);
-    if (group.bytes > 0 && group.matmul_flop > 0 && by_shape_rate) {
-      series_named(chart, "by shapes")
-          .points.push_back({.x = group.matmul_flop / group.bytes, .y = *by_shape_rate});
-    }
-  }
-  add_roofs(run, chart);
-  return chart;
-}
+std::string kernel_key(const TimedOp& op) { return kernel_name(op.op); }
 
 void add_counters(const RunData& run, const ViewOptions& /*options*/, View& view) {
   Table hierarchy = hierarchy_table(run);
@@ -282,10 +213,11 @@ void add_counters(const RunData& run, const ViewOptions& /*options*/, View& view
   add_notes(run, hierarchy);
   view.add("counters", "Memory hierarchy", std::move(hierarchy));
   view.add("counters.work", "Counted beside what shapes say", work_table(run));
-  view.add("counters.levels", "Intensity at each level", level_table(run));
+  view.add("counters.levels", "Intensity at each level", level_table(groups_and_step(run, part_key), "part"));
+  view.add("counters.kernels", "The same by kernel", level_table(counted_groups(run, kernel_key), "kernel"));
   view.add("counters.pipes", "Pipes, warps and what they wait for", pipe_table(run));
   view.add("counters.checks", "Known work, counted", check_table(run));
-  view.add(level_chart(run));
+  view.add(level_chart(run, counted_groups(run, part_key)));
 }
 
 constexpr std::array kViews = {ViewDef{

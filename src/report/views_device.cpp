@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "core/units.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
 #include "report/view_def.h"
@@ -21,21 +22,30 @@ namespace {
 constexpr double kNano = 1e-9;
 constexpr std::string_view kStepEnd = "end of the step";
 
-Table step_table(const DeviceTimes& times) {
-  Table table{.columns = {{"step", "step"},
-                          {"kind", "kind"},
-                          {"kernels", "kernels"},
-                          {"wall_s", "wall", Show::seconds, "s"},
-                          {"event_s", "device events", Show::seconds, "s"},
-                          {"exclusive_s", "exclusive", Show::seconds, "s"},
-                          {"shared_s", "shared", Show::seconds, "s"},
-                          {"idle_s", "idle", Show::seconds, "s"}},
-              .rows = {},
-              .notes = {"exclusive: one kernel ran; shared: several; idle: none; together the wall time of the "
-                        "step. device events: what the step's own marks of time say"}};
+Table step_table(const RunData& run, const DeviceTimes& times) {
+  Table table{
+      .columns = {{"step", "step"},
+                  {"kind", "kind"},
+                  {"kernels", "kernels"},
+                  {"wall_s", "wall", Show::seconds, "s"},
+                  {"event_s", "device events", Show::seconds, "s"},
+                  {"exclusive_s", "exclusive", Show::seconds, "s"},
+                  {"shared_s", "shared", Show::seconds, "s"},
+                  {"idle_s", "idle", Show::seconds, "s"}},
+      .rows = {},
+      .notes = {"exclusive: one kernel ran; shared: several; idle: none; together the wall time of the "
+                "step. device events: what the step's own marks of time say"}};
   for (std::size_t i = 0; i < kIdleCauses; ++i) {
     const std::string name(name_of(static_cast<IdleCause>(i)));
     table.columns.push_back({"idle_" + name + "_s", name, Show::seconds, "s"});
+  }
+  const auto traced_s = phase_median(run, kSubmit, kTraced);
+  const auto plain_s = phase_median(run, kSubmit);
+  if (traced_s && plain_s) {
+    table.notes.push_back(fmt::format(
+        "submitting a step takes the host {} where it is traced and {} in plain steps: what the first "
+        "gap has more than those is the profiler's",
+        core::format_seconds(*traced_s), core::format_seconds(*plain_s)));
   }
   for (const DeviceStep& step : times.steps) {
     Row row;
@@ -75,7 +85,7 @@ double covered_s(std::vector<std::pair<std::int64_t, std::int64_t>> spans) {
   return static_cast<double>(covered) * kNano;
 }
 
-Table lane_table(const RunData& run, const TracedKernels& kernels) {
+Table lane_table(const RunData& run, const TracedKernels& kernels, std::size_t top) {
   const ActivityNames names(run);
   std::map<std::int64_t, LaneSum> lanes;
   double span_s = 0;
@@ -109,9 +119,17 @@ Table lane_table(const RunData& run, const TracedKernels& kernels) {
               .rows = {},
               .notes = {}};
   const auto steps = static_cast<double>(kernels.steps());
-  for (const auto& [number, lane] : lanes) {
+  std::vector<std::pair<double, std::int64_t>> order;  // busiest first
+  for (const auto& [number, lane] : lanes) order.emplace_back(-covered_s(lane.spans), number);
+  std::ranges::sort(order);
+  for (const auto& [negative_s, number] : order) {
+    if (top > 0 && table.rows.size() == top) {
+      table.notes.push_back(fmt::format("{} more streams (--top 0 shows all)", order.size() - top));
+      break;
+    }
+    const LaneSum& lane = lanes.at(number);
     const auto known = std::ranges::find(run.lanes, number, &record::Lane::lane);
-    const double busy_s = covered_s(lane.spans);
+    const double busy_s = -negative_s;
     Row row;
     row.set("lane", known == run.lanes.end() || known->name.empty() ? std::to_string(number) : known->name);
     row.set("device", known == run.lanes.end() ? Cell() : Cell(known->device));
@@ -185,8 +203,8 @@ Table idle_table(const TracedKernels& kernels, std::size_t top) {
 void add_device(const RunData& run, const ViewOptions& options, View& view) {
   const TracedKernels kernels(run);
   if (kernels.steps() == 0) return;
-  view.add("device", "Traced steps", step_table(kernels.times()));
-  view.add("device.lanes", "Streams", lane_table(run, kernels));
+  view.add("device", "Traced steps", step_table(run, kernels.times()));
+  view.add("device.lanes", "Streams", lane_table(run, kernels, options.top));
   view.add("device.idle", "Idle time by cause", idle_table(kernels, options.top));
 }
 
@@ -237,21 +255,22 @@ void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view
     }
     sum.tail_s += seconds * kernel.launch.tail().value_or(0);
   }
-  Table table{.columns = {{"phase", "phase"},
-                          {"block", "block"},
-                          {"launches", "kernels per step"},
-                          {"step_s", "time", Show::seconds, "s"},
-                          {"grid_min", "grid min"},
-                          {"grid_med", "med"},
-                          {"grid_mean", "mean"},
-                          {"grid_max", "max"},
-                          {"warps_mean", "warps per block", Show::fixed1},
-                          {"sm_share", "of SMs", Show::percent, "share"},
-                          {"occupancy", "occupancy", Show::percent, "share"},
-                          {"tail_s", "tail", Show::seconds, "s"}},
-              .rows = {},
-              .notes = {"grid: blocks of one launch. of SMs and occupancy are weighed by time; tail: time in "
-                        "which the last wave of blocks leaves multiprocessors empty, if all blocks take alike"}};
+  Table table{
+      .columns = {{"phase", "phase"},
+                  {"block", "block"},
+                  {"launches", "kernels per step"},
+                  {"step_s", "time", Show::seconds, "s"},
+                  {"grid_min", "grid min"},
+                  {"grid_med", "med"},
+                  {"grid_mean", "mean"},
+                  {"grid_max", "max"},
+                  {"warps_mean", "warps per block", Show::fixed1},
+                  {"sm_share", "of SMs", Show::percent, "share"},
+                  {"occupancy", "occupancy", Show::percent, "share"},
+                  {"tail_s", "tail", Show::seconds, "s"}},
+      .rows = {},
+      .notes = {"grid: blocks of one launch. of SMs and occupancy are weighed by time; tail: time in "
+                "which the last wave of blocks leaves multiprocessors empty, if all blocks take alike"}};
   for (const auto& key : order) {
     table.rows.push_back(launch_row(key, sums.at(key), static_cast<double>(kernels.steps())));
   }
@@ -259,16 +278,17 @@ void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view
 }
 
 constexpr std::array kViews = {
-    ViewDef{.place = 42,
-            .info = {.name = "device",
-                     .title = "Time of the device",
-                     .note = "Each moment of a traced step is one kernel's, several kernels', or idle for a "
-                             "reason: host (not asked for in time), dependency (from one kernel to the next), "
-                             "copy, sync (the host waits or does not know yet), tracing.",
-                     .needs = "traced steps (rooflm profile on a GPU with CUPTI)",
-                     .is_on_page = false},
-            .of_run = add_device,
-            .of_all = nullptr},
+    ViewDef{
+        .place = 42,
+        .info = {.name = "device",
+                 .title = "Time of the device",
+                 .note = "Each moment of a traced step is one kernel's, several kernels', or idle for a "
+                         "reason: host (not asked for in time), dependency (from one kernel to the next), "
+                         "copy, sync (the host waits or does not know yet), tracing.",
+                 .needs = "traced steps (rooflm profile on a GPU with CUPTI)",
+                 .is_on_page = false},
+        .of_run = add_device,
+        .of_all = nullptr},
     ViewDef{.place = 43,
             .info = {.name = "launches",
                      .title = "Kernels per block",

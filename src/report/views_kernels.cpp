@@ -115,11 +115,12 @@ Table gemm_table(const RunData& run, const TracedKernels& kernels) {
   for (const TracedKernel& kernel : kernels.all()) {
     if (kernel.step_kind != kTraced || kernel.kernel_class != "gemm") continue;
     const record::Op* op = kernel.op == nullptr ? nullptr : &kernel.op->op;
-    Gemm& gemm = gemms[{op == nullptr ? "" : gemm_role(run, *op), op == nullptr ? "" : kernel.op->part,
-                        *kernel.text}];
+    Gemm& gemm =
+        gemms[{op == nullptr ? "" : gemm_role(run, *op), op == nullptr ? "" : kernel.op->part, *kernel.text}];
     gemm.first = gemm.first == nullptr ? &kernel : gemm.first;
     gemm.seconds.push_back(kernel.seconds());
-    if (op != nullptr) gemm.flop += static_cast<double>(op->matmul_flop);
+    // What has no tile adds up the parts of a product that was split.
+    if (op != nullptr && !kernel.name->tile.empty()) gemm.flop += static_cast<double>(op->matmul_flop);
   }
   Table table{.columns = {{"role", "role"},
                           {"part", "part"},
@@ -160,16 +161,17 @@ Table gemm_table(const RunData& run, const TracedKernels& kernels) {
 }
 
 Table seen_table(const RunData& run, const TracedKernels& kernels) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"kind", "op"},
-                          {"explained", "ops per step"},
-                          {"predicted", "kernels predicted"},
-                          {"seen", "seen"},
-                          {"agrees", "agrees"},
-                          {"kernel", "kernel"}},
-              .rows = {},
-              .notes = {"predicted: launches that the ops' kernels say they make; - where one does not say. seen: "
-                        "without those that only fill memory for a product"}};
+  Table table{
+      .columns = {{"phase", "phase"},
+                  {"kind", "op"},
+                  {"explained", "ops per step"},
+                  {"predicted", "kernels predicted"},
+                  {"seen", "seen"},
+                  {"agrees", "agrees"},
+                  {"kernel", "kernel"}},
+      .rows = {},
+      .notes = {"predicted: launches that the ops' kernels say they make; - where one does not say. seen: "
+                "without those that only fill memory for a product"}};
   for (const SeenInstances& seen : seen_instances(run, kernels)) {
     Row row;
     row.set("phase", seen.phase);
@@ -202,9 +204,10 @@ constexpr std::array kViews = {ViewDef{
     .place = 41,
     .info = {.name = "kernels",
              .title = "Kernels on the device",
-             .note = "What ran on the device in traced steps. time %: of the time in which it was busy; a moment "
-                     "that several kernels share is divided among them. Waves: blocks / blocks that the device "
-                     "holds at once.",
+             .note =
+                 "What ran on the device in traced steps. time %: of the time in which it was busy; a moment "
+                 "that several kernels share is divided among them. Waves: blocks / blocks that the device "
+                 "holds at once.",
              .needs = "traced steps (rooflm profile on a GPU with CUPTI)",
              .is_on_page = false},
     .of_run = add_kernels,

@@ -58,9 +58,10 @@ Table gauge_table(const RunData& run) {
 }
 
 Table energy_table(const RunData& run) {
-  Table table{.columns = {{"what", "what"}, {"value", "value", Show::si}, {"unit", "unit"}, {"text", "from"}},
-              .rows = {},
-              .notes = {}};
+  Table table{
+      .columns = {{"what", "what"}, {"value", "value", Show::plain}, {"unit", "unit"}, {"text", "from"}},
+      .rows = {},
+      .notes = {}};
   for (const auto& [key, title] : {std::pair{"power_w", "mean power while steps ran"},
                                    {"energy_j", "energy of a step"},
                                    {"energy_j_per_token", "energy of a token"}}) {

@@ -33,8 +33,8 @@ class ActivityTracer {
 
 /// CUPTI, found when the program runs: the same binary works without it. Throws core::Unavailable with the
 /// reason in one line: it is not here or of another version, another profiler is attached, it is not allowed.
-/// At most one at a time. From then on the process pays for being watched, also while nothing is traced, until
-/// it ends: what is to be timed plainly comes before.
+/// At most one at a time. From then on the process pays for being watched, also while nothing is traced,
+/// until it ends: what is to be timed plainly comes before.
 std::unique_ptr<ActivityTracer> open_cupti();
 
 }  // namespace rooflm::trace

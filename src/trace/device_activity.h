@@ -31,12 +31,12 @@ struct DeviceActivity {
   ActivityKind kind = ActivityKind::kernel;
   std::size_t name = 0;  ///< in DeviceTrace::names
   std::int64_t start_ns = 0, end_ns = 0;
-  std::int64_t device = 0, stream = 0;           ///< of kernels, copies and memsets
-  std::optional<std::int64_t> thread{};          ///< of calls, as the operating system numbers it
-  std::optional<std::int64_t> correlation{};     ///< the same for a call and for what it started
-  std::optional<std::uint64_t> graph_node{};     ///< what a replayed graph ran it as
-  std::optional<std::int64_t> bytes{};           ///< of copies and memsets
-  std::optional<std::size_t> launch{};           ///< in DeviceTrace::launches, of kernels
+  std::int64_t device = 0, stream = 0;        ///< of kernels, copies and memsets
+  std::optional<std::int64_t> thread{};       ///< of calls, as the operating system numbers it
+  std::optional<std::int64_t> correlation{};  ///< the same for a call and for what it started
+  std::optional<std::uint64_t> graph_node{};  ///< what a replayed graph ran it as
+  std::optional<std::int64_t> bytes{};        ///< of copies and memsets
+  std::optional<std::size_t> launch{};        ///< in DeviceTrace::launches, of kernels
 };
 
 /// What occupancy depends on.

@@ -9,10 +9,10 @@
 namespace rooflm::trace {
 
 struct Occupancy {
-  std::int64_t blocks = 0;       ///< of one multiprocessor at once; 0: not known
-  double occupancy = 0;          ///< warps at once / warps that a multiprocessor holds
-  std::string_view limit = {};   ///< "registers", "shared", "threads", "blocks": what comes first
-  double waves = 0;              ///< blocks of the grid / blocks that the device holds at once
+  std::int64_t blocks = 0;      ///< of one multiprocessor at once; 0: not known
+  double occupancy = 0;         ///< warps at once / warps that a multiprocessor holds
+  std::string_view limit = {};  ///< "registers", "shared", "threads", "blocks": what comes first
+  double waves = 0;             ///< blocks of the grid / blocks that the device holds at once
 };
 
 /// By the rules of NVIDIA's occupancy calculator: registers are given to warps in units of 256, to each of

@@ -86,9 +86,9 @@ class Names {
 };
 
 const TracedStep* step_at(std::span<const TracedStep> steps, std::int64_t time_ns) {
-  const auto after = std::upper_bound(
-      steps.begin(), steps.end(), time_ns,
-      [](std::int64_t time, const TracedStep& step) { return time < step.begin_ns; });
+  const auto after =
+      std::upper_bound(steps.begin(), steps.end(), time_ns,
+                       [](std::int64_t time, const TracedStep& step) { return time < step.begin_ns; });
   if (after == steps.begin()) return nullptr;
   const TracedStep& step = *std::prev(after);
   return time_ns <= step.end_ns ? &step : nullptr;

@@ -46,10 +46,10 @@ struct TraceRows {
   std::vector<record::Lane> lanes{};
   std::vector<record::ActivityName> names{};
   std::vector<record::Activity> activities{};
-  std::int64_t kernels = 0;          ///< within the steps
-  std::int64_t without_op = 0;       ///< of those: kernels of which nobody knows the op
-  std::int64_t of_backend = 0;       ///< of those: nodes that the backend says are its own
-  std::int64_t outside = 0;          ///< activities that are in no step, of which there are no rows
+  std::int64_t kernels = 0;     ///< within the steps
+  std::int64_t without_op = 0;  ///< of those: kernels of which nobody knows the op
+  std::int64_t of_backend = 0;  ///< of those: nodes that the backend says are its own
+  std::int64_t outside = 0;     ///< activities that are in no step, of which there are no rows
 };
 
 /// The rows of a run. What a device did belongs to the step in which the host asked for it, or else in which

@@ -27,6 +27,7 @@ struct CountedStepSpec {
   double product_local_bytes = 0;
   double update_bytes = 2e6;  ///< counted; 2e6 by its shapes
   bool with_gauges = true;
+  int heads = 1;            ///< of 64 numbers together
   std::int64_t passes = 2;  ///< as the fact says; two steps were counted
 };
 
@@ -92,6 +93,8 @@ void write_counted(const std::filesystem::path& path, const CountedStepSpec& spe
   run.config.set("device", "cuda:0");
   run.config.set("dtype", "bf16");
   run.config.set("seq", 256);
+  run.config.set("heads", spec.heads);
+  run.config.set("d_model", 64);
   const std::int64_t id = writer.begin_run(run);
   std::vector<record::Op> ops;
   add_op(ops, "matmul", "matmul", "forward", "h.0/attention/qkv", 8'000'000'000, 1'000'000);
@@ -177,13 +180,30 @@ TEST(Counted, AttentionIsExplainedByTheMask) {
   const auto parts = parts_counted(counted_run());
   ASSERT_EQ(parts.size(), 4U);
   const CountedGroup& forward = group_named(parts, "forward", "attention/flash");
-  EXPECT_DOUBLE_EQ(forward.explained_flop, 3e6);
+  EXPECT_DOUBLE_EQ(forward.explained_flop, 3e6) << "as counted: tiles of 128 are three quarters of 256 x 256";
   EXPECT_DOUBLE_EQ(forward.flop_ratio().value_or(0), 1);
   const CountedGroup& backward = group_named(parts, "backward", "attention/flash");
   EXPECT_DOUBLE_EQ(backward.explained_flop, 7.5e6);
   EXPECT_DOUBLE_EQ(backward.flop_ratio().value_or(0), 1);
-  EXPECT_EQ(forward.note(), "");
+  EXPECT_EQ(forward.note(), "computes 75 % of the square of scores, 50 % is needed");
   EXPECT_EQ(forward.device_s, 1e-3) << "of observed steps, not of counted ones";
+}
+
+TEST(Counted, AttentionIsExplainedBetweenBounds) {
+  const RunData run = counted_run({.heads = 2});
+  record::Op op = run.ops.at(1).op;
+  const ExplainedFlop forward = explained_flop(run, op);
+  EXPECT_DOUBLE_EQ(forward.least, 2e6);
+  EXPECT_DOUBLE_EQ(forward.most, 8e6) << "heads of 32 are computed as 64";
+  EXPECT_TRUE(forward.is_padded);
+  EXPECT_DOUBLE_EQ(forward.nearest(1e6), 2e6);
+  EXPECT_DOUBLE_EQ(forward.nearest(9e6), 8e6);
+  const ExplainedFlop backward = explained_flop(run, run.ops.at(2).op);
+  EXPECT_DOUBLE_EQ(backward.least, 5e6) << "half of five products";
+  EXPECT_DOUBLE_EQ(backward.most, 28e6) << "seven whole ones";
+  op.kind = "matmul";
+  EXPECT_DOUBLE_EQ(explained_flop(run, op).least, 4e6);
+  EXPECT_DOUBLE_EQ(explained_flop(run, op).most, 4e6);
 }
 
 TEST(Counted, RatiosOutOfToleranceNameTheirCause) {
@@ -223,8 +243,39 @@ TEST(CounterViews, HierarchyWorkLevelsAndChecks) {
   EXPECT_DOUBLE_EQ(work.rows.back().number("flop_ratio"), 1);
   EXPECT_EQ(table_of(view, "counters.checks").rows.at(0).number("ratio"), 1.001);
   EXPECT_DOUBLE_EQ(table_of(view, "counters.levels").rows.at(0).number("L1_intensity"), (8e9 + 1e6) / 8e6);
+  EXPECT_EQ(table_of(view, "counters.kernels").rows.at(1).text("part"), "flash_attention");
   EXPECT_EQ(table_of(view, "counters.pipes").rows.at(0).text("stall"), "long_scoreboard");
   ASSERT_EQ(view.charts.size(), 1U);
+}
+
+TEST(CounterViews, AProcessorIsCountedAsAWhole) {
+  const record::TemporaryFolder folder;
+  const std::array files = {folder / "a.rooflm"};
+  {
+    record::Writer writer(files[0], "profile");
+    record::Run run{.label = "cpu", .status = "success"};
+    run.config.set("device", "cpu");
+    const std::int64_t id = writer.begin_run(run);
+    std::vector<record::Op> ops;
+    add_op(ops, "matmul", "matmul", "forward", "h.0/attention/qkv", 1000, 100);
+    writer.add(id, ops);
+    const auto whole = [](const char* name, double value, const char* unit, const char* source) {
+      return record::Counter{.phase = "step", .name = name, .value = value, .unit = unit, .source = source};
+    };
+    writer.add(id, std::vector<record::Counter>{whole("flop", 1100, "flop", "perf_event"),
+                                                whole("dram_read_bytes", 60, "B", "perf_event"),
+                                                whole("dram_written_bytes", 40, "B", "perf_event"),
+                                                whole("flop", 1000, "flop", "shapes")});
+    writer.add(id, std::vector<record::Sample>{{.step = 0, .phase = "step", .seconds = 0.5}});
+    writer.end_run(id, "success");
+    writer.finish();
+  }
+  const View view = make_view("counters", load(files), {});
+  const Table& work = table_of(view, "counters.work");
+  ASSERT_EQ(work.rows.size(), 1U);
+  EXPECT_DOUBLE_EQ(work.rows[0].number("flop_ratio"), 1.1);
+  EXPECT_DOUBLE_EQ(work.rows[0].number("bytes_ratio"), 1);
+  EXPECT_DOUBLE_EQ(table_of(view, "counters").rows.at(0).number("dram_byte_per_s"), 200);
 }
 
 TEST(CounterViews, PowerHasEnergyAndGauges) {

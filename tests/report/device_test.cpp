@@ -17,7 +17,17 @@ namespace rooflm::report {
 namespace {
 
 /// Numbers of names.
-enum DeviceName : std::int64_t { kGemm, kUpdate, kStranger, kCopyName, kLaunch, kGraph, kWait, kRange, kTool };
+enum DeviceName : std::int64_t {
+  kGemm,
+  kUpdate,
+  kStranger,
+  kCopyName,
+  kLaunch,
+  kGraph,
+  kWait,
+  kRange,
+  kTool
+};
 
 struct DeviceRun {
   std::vector<record::Op> ops;

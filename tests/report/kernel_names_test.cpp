@@ -34,31 +34,36 @@ INSTANTIATE_TEST_SUITE_P(
                  "cuBLASLt", "gemm", "128x256x64", "6", "wgmma", "bf16"},
         NameCase{"nvjet_sm90_hsh_192x192_64x4_1x2_h_bz_NNT", "nvjet_sm90_hsh_192x192_64x4_1x2_h_bz_NNT",
                  "cuBLASLt", "gemm", "192x192x64", "4", "wgmma", "fp16"},
-        NameCase{"nvjet_qqtst_128x128_128x6_2x1_v_bz_TNN", "nvjet_qqtst_128x128_128x6_2x1_v_bz_TNN", "cuBLASLt",
-                 "gemm", "128x128x128", "6", "wgmma", "fp8"},
-        NameCase{"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_"
-                 "k_off_kernel__5x_cublas",
-                 "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_"
-                 "k_off_kernel__5x_cublas",
-                 "cuBLAS", "gemm", "128x128x64", "", "wgmma", "bf16"},
-        NameCase{"sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize64x64x32_stage4_warpsize2x2x1_tensor16x8x8_kernel",
-                 "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize64x64x32_stage4_warpsize2x2x1_tensor16x8x8_kernel",
+        NameCase{"nvjet_qqtst_128x128_128x6_2x1_v_bz_TNN", "nvjet_qqtst_128x128_128x6_2x1_v_bz_TNN",
+                 "cuBLASLt", "gemm", "128x128x128", "6", "wgmma", "fp8"},
+        NameCase{
+            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_"
+            "k_off_kernel__5x_cublas",
+            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_"
+            "k_off_kernel__5x_cublas",
+            "cuBLAS", "gemm", "128x128x64", "", "wgmma", "bf16"},
+        NameCase{"sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize64x64x32_stage4_warpsize2x2x1_tensor16x8x8_"
+                 "kernel",
+                 "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize64x64x32_stage4_warpsize2x2x1_tensor16x8x8_"
+                 "kernel",
                  "cuBLAS", "gemm", "64x64x32", "", "mma", "tf32"},
-        NameCase{"void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8>(cutlass_"
-                 "80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8::Params)",
-                 "Kernel2", "CUTLASS", "gemm", "256x128x32", "3", "mma m16n8k16", "bf16"},
+        NameCase{
+            "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8>(cutlass_"
+            "80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8::Params)",
+            "Kernel2", "CUTLASS", "gemm", "256x128x32", "3", "mma m16n8k16", "bf16"},
         NameCase{"ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn", "cuBLAS", "gemm", "128x64", "", "ffma",
                  "fp32"},
         NameCase{"ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn",
-                 "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn", "cuBLAS", "gemm", "128x64x64", "4",
-                 "mma m16n8k16", "bf16"},
-        NameCase{"void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(int)", "splitKreduce_kernel",
-                 "cuBLASLt", "gemm", "", "", "", "bf16"},
-        NameCase{"cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0",
-                 "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0",
-                 "cuDNN", "attention", "", "", "", ""},
-        NameCase{"triton_poi_fused_add_native_layer_norm_3", "triton_poi_fused_add_native_layer_norm_3", "Triton",
-                 "norm", "", "", "", ""},
+                 "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn", "cuBLAS", "gemm", "128x64x64",
+                 "4", "mma m16n8k16", "bf16"},
+        NameCase{"void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(int)",
+                 "splitKreduce_kernel", "cuBLASLt", "gemm", "", "", "", "bf16"},
+        NameCase{
+            "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0",
+            "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0",
+            "cuDNN", "attention", "", "", "", ""},
+        NameCase{"triton_poi_fused_add_native_layer_norm_3", "triton_poi_fused_add_native_layer_norm_3",
+                 "Triton", "norm", "", "", "", ""},
         NameCase{"triton_poi_fused_mul_0", "triton_poi_fused_mul_0", "Triton", "elementwise", "", "", "", ""},
         NameCase{"ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
                  "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "NCCL", "collective", "", "", "", ""},
@@ -66,6 +71,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "multi_tensor_apply_kernel", "PyTorch", "optimizer", "", "", "", ""},
         NameCase{"void rooflm::backends::cuda::(anonymous namespace)::norm_forward<__nv_bfloat16>(int)",
                  "norm_forward", "rooflm", "norm", "", "", "", ""},
+        NameCase{"rooflm::backends::cuda::(anonymous namespace)::store(unsigned int*, unsigned int)", "store",
+                 "rooflm", "copy", "", "", "", ""},
         NameCase{"memcpy32_post", "memcpy32_post", "driver", "copy", "", "", "", ""},
         NameCase{"what_is_this", "what_is_this", "", "unknown", "", "", "", ""},
         NameCase{"", "", "", "unknown", "", "", "", ""}));

@@ -1,4 +1,5 @@
-// Activities find their steps and ops: in replayed graphs by node, in steps that are submitted op by op by call.
+// Activities find their steps and ops: in replayed graphs by node, in steps that are submitted op by op by
+// call.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,8 +12,8 @@ namespace rooflm::trace {
 namespace {
 
 constexpr std::int64_t kEpoch = 1'000'000;
-constexpr std::uint64_t kGraph = std::uint64_t{1} << 32U;   ///< as it was recorded
-constexpr std::uint64_t kCopy = std::uint64_t{7} << 32U;    ///< as it runs
+constexpr std::uint64_t kGraph = std::uint64_t{1} << 32U;  ///< as it was recorded
+constexpr std::uint64_t kCopy = std::uint64_t{7} << 32U;   ///< as it runs
 
 /// Fills a trace, activity by activity.
 struct TraceMaker {
@@ -96,8 +97,8 @@ TEST(StepTrace, CallsTellTheOpOfStepsThatAreSubmittedOpByOp) {
   maker.call("cuLaunchKernel", 112, 118, 1);  // the same launch, one layer below
   maker.call("cuLaunchKernel", 155, 160, 2);
   maker.kernel("first", 130, 140, 7, 1);
-  maker.kernel("second", 450, 460, 7, 2);    // runs after its step's host has gone on, within the step
-  maker.kernel("nobody", 300, 310, 7, 99);   // no call is known
+  maker.kernel("second", 450, 460, 7, 2);   // runs after its step's host has gone on, within the step
+  maker.kernel("nobody", 300, 310, 7, 99);  // no call is known
   const std::vector<TracedStep> steps = {
       {.step = 0,
        .begin_ns = 100,
@@ -115,7 +116,7 @@ TEST(StepTrace, WorkBelongsToTheStepThatAskedForItAndNothingElseIsKept) {
   TraceMaker maker;
   maker.call("cudaGraphLaunch", 10, 20, 1);
   maker.call("cudaGraphLaunch", 210, 220, 2);
-  maker.kernel("late", 205, 206, 7, 1);     // asked for in the first step
+  maker.kernel("late", 205, 206, 7, 1);  // asked for in the first step
   maker.kernel("own", 230, 240, 7, 2);
   maker.kernel("before", 150, 160, 7, 77);  // between the steps, of no known call
   const std::vector<TracedStep> steps = {{.step = 8, .begin_ns = 200, .end_ns = 300},
@@ -139,7 +140,8 @@ TEST(StepTrace, LaunchesAreDescribedWithWhatIsKnown) {
                             .shared_bytes = 233472,
                             .major = 9};
   const std::string text = describe_launch(launch, &device, 12);
-  EXPECT_NE(text.find(R"("occupancy":1,"occupancy_limit":"threads","waves":0.25)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("occupancy":1,"occupancy_limit":"threads","waves":0.25)"), std::string::npos)
+      << text;
   EXPECT_NE(text.find(R"("node":12})"), std::string::npos) << text;
 }
 

@@ -18,18 +18,26 @@ namespace {
 constexpr std::size_t kBuffers = 48;
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20U;
 
-constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
-                               CUPTI_ACTIVITY_KIND_MEMSET,            CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
-                               CUPTI_ACTIVITY_KIND_OVERHEAD,          CUPTI_ACTIVITY_KIND_RUNTIME,
+constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                               CUPTI_ACTIVITY_KIND_MEMCPY,
+                               CUPTI_ACTIVITY_KIND_MEMSET,
+                               CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
+                               CUPTI_ACTIVITY_KIND_OVERHEAD,
+                               CUPTI_ACTIVITY_KIND_RUNTIME,
                                CUPTI_ACTIVITY_KIND_DRIVER};
 /// The calls that start work or wait for it. All others, of which there are ten times as many, are left out.
-constexpr std::array kRuntimeCalls = {
-    CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,        CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060,
-    CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_v10000,        CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy_v3020,              CUPTI_RUNTIME_TRACE_CBID_cudaMemsetAsync_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMemset_v3020,              CUPTI_RUNTIME_TRACE_CBID_cudaMallocAsync_v11020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaFreeAsync_v11020,          CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaEventSynchronize_v3020,    CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020};
+constexpr std::array kRuntimeCalls = {CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
+                                      CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060,
+                                      CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_v10000,
+                                      CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
+                                      CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy_v3020,
+                                      CUPTI_RUNTIME_TRACE_CBID_cudaMemsetAsync_v3020,
+                                      CUPTI_RUNTIME_TRACE_CBID_cudaMemset_v3020,
+                                      CUPTI_RUNTIME_TRACE_CBID_cudaMallocAsync_v11020,
+                                      CUPTI_RUNTIME_TRACE_CBID_cudaFreeAsync_v11020,
+                                      CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020,
+                                      CUPTI_RUNTIME_TRACE_CBID_cudaEventSynchronize_v3020,
+                                      CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020};
 constexpr std::array kDriverCalls = {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,
                                      CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
                                      CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel};
@@ -141,7 +149,8 @@ class CuptiTracer final : public ActivityTracer {
     // The pool keeps its free buffers zeroed, which CUPTI would do inside of a launch.
     std::uint8_t are_zeroed = 1;
     std::size_t size = sizeof(are_zeroed);
-    static_cast<void>(library_.set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &are_zeroed));
+    static_cast<void>(
+        library_.set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &are_zeroed));
   }
 
   /// What a call's record is asked for is forgotten whenever their kind is enabled.

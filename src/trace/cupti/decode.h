@@ -14,7 +14,8 @@
 namespace rooflm::trace {
 
 /// As cuptiActivityGetNextRecord.
-using NextRecord = std::function<CUptiResult(std::uint8_t* buffer, std::size_t bytes, CUpti_Activity** record)>;
+using NextRecord =
+    std::function<CUptiResult(std::uint8_t* buffer, std::size_t bytes, CUpti_Activity** record)>;
 /// The name of a call: "cudaGraphLaunch_v10000"; nullptr when not known.
 using CallName = std::function<const char*(CUpti_CallbackDomain domain, std::uint32_t call)>;
 

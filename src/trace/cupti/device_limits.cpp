@@ -16,7 +16,8 @@ constexpr std::int64_t kWarp = 32;
 std::vector<DeviceLimits> query_limits() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return {};
-  const auto count_devices = reinterpret_cast<decltype(&cuDeviceGetCount)>(dlsym(library, "cuDeviceGetCount"));
+  const auto count_devices =
+      reinterpret_cast<decltype(&cuDeviceGetCount)>(dlsym(library, "cuDeviceGetCount"));
   const auto find_device = reinterpret_cast<decltype(&cuDeviceGet)>(dlsym(library, "cuDeviceGet"));
   const auto ask = reinterpret_cast<decltype(&cuDeviceGetAttribute)>(dlsym(library, "cuDeviceGetAttribute"));
   if (count_devices == nullptr || find_device == nullptr || ask == nullptr) return {};

@@ -52,7 +52,9 @@ class RangeProfiler final : public DeviceCounters {
     chip_ = chip.pChipName;
     ask_availability();
   }
-  ~RangeProfiler() override { cancel(); }
+  RangeProfiler(const RangeProfiler&) = delete;
+  RangeProfiler& operator=(const RangeProfiler&) = delete;
+  ~RangeProfiler() override { RangeProfiler::cancel(); }
 
   [[nodiscard]] std::string chip() const override { return chip_; }
 
