@@ -23,7 +23,7 @@
 namespace rooflm::cli {
 namespace {
 
-struct Options {
+struct BenchOptions {
   ConfigOptions config;
   std::string steps;
   std::string precision;
@@ -35,7 +35,7 @@ struct Options {
   bool no_peak = false;
 };
 
-lab::RunSettings settings_from(const Options& options) {
+lab::RunSettings settings_from(const BenchOptions& options) {
   constexpr std::int64_t kMostSteps = 1'000'000;
   lab::RunSettings settings;
   settings.observe = false;
@@ -96,7 +96,7 @@ Table table_of(const std::filesystem::path& record) {
   return report::bench_table(set);
 }
 
-int run(const Options& options) {
+int run(const BenchOptions& options) {
   const core::StopSignals signals;
   const Format format = parse_format(options.format);
   const lab::RunSettings settings = settings_from(options);
@@ -119,7 +119,7 @@ int run(const Options& options) {
 }  // namespace
 
 Body declare_bench(CommandLine& line) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchOptions>();
   options->config.add_to(line);
   line.add_option("--steps", options->steps, "Timed steps (default: 10; with --precision at most, 200)")
       .type_name("N")

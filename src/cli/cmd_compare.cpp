@@ -18,7 +18,7 @@
 namespace rooflm::cli {
 namespace {
 
-struct Options {
+struct CompareOptions {
   std::string a, b;
   std::string same = "1%";
   std::string confidence = "95%";
@@ -47,7 +47,7 @@ Row time_row(const report::ComparedTime& time) {
   return row;
 }
 
-Table compare_table(const report::Comparison& comparison, const Options& options) {
+Table compare_table(const report::Comparison& comparison, const CompareOptions& options) {
   Table table{.columns = {{"run", "run"},
                           {"subject", "what"},
                           {"a_ms", "A ms"},
@@ -88,7 +88,7 @@ Table compare_table(const report::Comparison& comparison, const Options& options
 }
 
 /// Exit code of the gate, and why on standard error.
-int gate(const report::Comparison& comparison, const Options& options) {
+int gate(const report::Comparison& comparison, const CompareOptions& options) {
   if (options.fail_slower.empty()) return 0;
   const double share = parse_share("--fail-slower", options.fail_slower);
   const auto slower = report::slower_steps(comparison, share);
@@ -121,7 +121,7 @@ std::vector<record::Reader> open_all(const std::string& name, const std::string&
   return records;
 }
 
-int run(const Options& options) {
+int run(const CompareOptions& options) {
   constexpr double kLeastConfidence = 0.5;
   const Format format = parse_format(options.format);
   report::CompareOptions settings{.same = parse_share("--same", options.same),
@@ -145,7 +145,7 @@ int run(const Options& options) {
 }  // namespace
 
 Body declare_compare(CommandLine& line) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompareOptions>();
   line.add_option("a", options->a, "The run record to compare with, or several of the same program")
       .type_name("FILE[,FILE...]|DIR")
       .required();

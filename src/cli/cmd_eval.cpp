@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct EvalOptions {
   InferenceOptions inference;
   std::vector<std::string> data;
   std::string batch = "4";
@@ -46,7 +46,7 @@ std::vector<fs::path> shards_of(const std::vector<std::string>& data) {
   return shards;
 }
 
-int run(const Options& options) {
+int run(const EvalOptions& options) {
   const Format format = parse_format(options.format);
   const auto shards = shards_of(options.data);
   const std::uint64_t most = options.batches.empty()
@@ -97,7 +97,7 @@ int run(const Options& options) {
 }  // namespace
 
 Body declare_eval(CommandLine& line) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EvalOptions>();
   options->inference.add_to(line);
   line.add_option("--data", options->data,
                   "Shards, or a directory made by data prepare (its validation part)")

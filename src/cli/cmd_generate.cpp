@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct GenerateOptions {
   InferenceOptions inference;
   std::string prompt;
   std::string tokenizer;
@@ -39,7 +39,7 @@ std::int64_t trained_seq(const fs::path& directory) {
   return found == state.options.end() ? 0 : parse_integer("seq", found->second);
 }
 
-train::SamplingOptions sampling_from(const Options& options) {
+train::SamplingOptions sampling_from(const GenerateOptions& options) {
   train::SamplingOptions sampling;
   sampling.tokens = parse_integer("--tokens", options.tokens);
   sampling.temperature = parse_number("--temperature", options.temperature);
@@ -52,7 +52,7 @@ train::SamplingOptions sampling_from(const Options& options) {
   return sampling;
 }
 
-int run(const Options& options) {
+int run(const GenerateOptions& options) {
   train::SamplingOptions sampling = sampling_from(options);
   LoadedModel loaded = options.inference.open("1", "1");
   if (sampling.window == 0) sampling.window = trained_seq(loaded.directory);
@@ -76,7 +76,7 @@ int run(const Options& options) {
 }  // namespace
 
 Body declare_generate(CommandLine& line) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<GenerateOptions>();
   o->inference.add_to(line);
   line.add_option("--prompt", o->prompt, "Text to continue (default: the end-of-text token)")
       .type_name("TEXT");

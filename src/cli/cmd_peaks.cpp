@@ -29,7 +29,7 @@ namespace {
 using lab::ComputeDtype;
 using lab::resolve_threads;
 
-struct Options {
+struct PeaksOptions {
   std::string device = "cpu";
   std::string dtype;
   std::string threads;
@@ -76,7 +76,7 @@ std::set<int> thread_counts(const std::string& typed) {
   return threads.empty() ? std::set<int>{1, resolve_threads(0)} : threads;
 }
 
-std::vector<record::Ceiling> measure_processor(const Options& options,
+std::vector<record::Ceiling> measure_processor(const PeaksOptions& options,
                                                const std::vector<ComputeDtype>& dtypes) {
   lab::CeilingRequest request{.threads = thread_counts(options.threads),
                               .dtypes = {},
@@ -88,12 +88,12 @@ std::vector<record::Ceiling> measure_processor(const Options& options,
   return lab::machine_ceilings(request);
 }
 
-std::optional<double> seconds_of(const Options& options) {
+std::optional<double> seconds_of(const PeaksOptions& options) {
   if (options.seconds.empty()) return std::nullopt;
   return parse_number("--seconds", options.seconds, 0.01);
 }
 
-std::vector<record::Ceiling> measure_gpu(const Options& options, const std::string& device,
+std::vector<record::Ceiling> measure_gpu(const PeaksOptions& options, const std::string& device,
                                          const std::vector<ComputeDtype>& dtypes) {
   const auto seconds = seconds_of(options);
   lab::GpuCeilingRequest request{
@@ -105,7 +105,7 @@ std::vector<record::Ceiling> measure_gpu(const Options& options, const std::stri
   return ceilings;
 }
 
-int run(const Options& options) {
+int run(const PeaksOptions& options) {
   const Format format = parse_format(options.format);
   const core::StopSignals signals;
   check_outputs({{"-o", options.record}}, {}, options.overwrite);
@@ -134,7 +134,7 @@ int run(const Options& options) {
 }  // namespace
 
 Body declare_peaks(CommandLine& line) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PeaksOptions>();
   line.add_option("--device", options->device, "What to measure").type_name("cpu|cuda[:N]").show_default();
   line.add_option("--dtype", options->dtype,
                   "Of the matrix products; a list (default: all that the device has)")

@@ -15,13 +15,13 @@
 namespace rooflm::cli {
 namespace {
 
-struct Options {
+struct ProfileArguments {
   ConfigOptions config;
   ProfileOptions profile;
   OutputOptions output;
 };
 
-int run(const Options& options) {
+int run(const ProfileArguments& options) {
   const std::vector<lab::Point> points = options.config.sweep();
   const lab::RunSettings settings = options.profile.settings();
   for (const lab::Point& point : points) lab::make_backend(point);
@@ -43,7 +43,7 @@ int run(const Options& options) {
 }  // namespace
 
 Body declare_profile(CommandLine& line) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ProfileArguments>();
   options->config.add_to(line);
   options->profile.add_to(line);
   options->output.add_to(line);

@@ -14,7 +14,7 @@
 namespace rooflm::cli {
 namespace {
 
-struct Options {
+struct ProgramOptions {
   ConfigOptions config{"model", "arch",   "layers",    "heads",      "kv_heads", "d_model",
                        "d_ff",  "vocab",  "batch",     "seq",        "engine",   "attention",
                        "dtype", "device", "recompute", "grad_accum", "clip"};
@@ -25,7 +25,7 @@ struct Options {
   bool totals = false;
 };
 
-program::Program build(const Options& options, const lab::Point& point) {
+program::Program build(const ProgramOptions& options, const lab::Point& point) {
   const auto head = options.inference ? model::Head::logits : model::Head::loss;
   const auto forward = model::forward(point.config, point.batch, point.seq, head);
   if (options.inference) return compile::inference_step(forward, point.step);
@@ -34,7 +34,7 @@ program::Program build(const Options& options, const lab::Point& point) {
 }
 
 /// What would run each op; empty where the device is not here, and where nobody asks.
-std::vector<backends::KernelInfo> kernels_of(const Options& options, const lab::Point& point,
+std::vector<backends::KernelInfo> kernels_of(const ProgramOptions& options, const lab::Point& point,
                                              const program::Program& program) {
   if (options.totals) return {};
   try {
@@ -44,7 +44,7 @@ std::vector<backends::KernelInfo> kernels_of(const Options& options, const lab::
   }
 }
 
-std::string format_tables(const Options& options, Format format, const PlannedProgram& planned,
+std::string format_tables(const ProgramOptions& options, Format format, const PlannedProgram& planned,
                           Kernels kernels) {
   std::string text;
   if (!options.totals) text += format_table(op_table(planned, options.scope, kernels), format);
@@ -56,7 +56,7 @@ std::string format_tables(const Options& options, Format format, const PlannedPr
   return text;
 }
 
-int run(const Options& options) {
+int run(const ProgramOptions& options) {
   const Format format = parse_format(options.format);
   if (options.inference && !options.stage.empty()) {
     throw core::UsageError("--inference has no stages: leave out --stage or --inference");
@@ -75,7 +75,7 @@ int run(const Options& options) {
 }  // namespace
 
 Body declare_program(CommandLine& line) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ProgramOptions>();
   options->config.add_to(line);
   line.add_option("--stage", options->stage,
                   "Stop after this rewrite of the recipe (default: the last one, what the engine runs)")

@@ -15,13 +15,13 @@
 namespace rooflm::cli {
 namespace {
 
-struct Options {
+struct ReportOptions {
   std::vector<std::string> files;
   std::string views, format, top, html, charts;
   bool overwrite = false;
 };
 
-int run(const Options& options) {
+int run(const ReportOptions& options) {
   if (options.files.empty()) {
     throw core::UsageError("report: name one or more records: rooflm report FILE...");
   }
@@ -51,7 +51,7 @@ std::string views_help() {
 }  // namespace
 
 Body declare_report(CommandLine& line) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReportOptions>();
   line.add_option("file", options->files, "Run records").type_name("FILE").required();
   line.add_option("--view", options->views,
                   "What to show (default: overview, phases, blocks, roofline, ops, memory)")

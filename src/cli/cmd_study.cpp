@@ -20,7 +20,7 @@ namespace rooflm::cli {
 namespace {
 
 /// Everything empty: what is typed replaces what the study says.
-struct Options {
+struct StudyOptions {
   std::string name;
   bool large = false;
   ConfigOptions config;
@@ -28,7 +28,7 @@ struct Options {
   OutputOptions output;
   std::map<std::string, std::string> others;  ///< of single ops, by option name without dashes
 
-  Options() {
+  StudyOptions() {
     config.clear();
     for (const char* single : {"n", "count", "strategy", "head-dim"}) others[single] = "";
   }
@@ -78,7 +78,7 @@ int list_studies(const std::string& format) {
 }
 
 /// What was typed wins over the study, the study over the defaults of the options.
-TakenOptions fill(Options& options, const Study& study) {
+TakenOptions fill(StudyOptions& options, const Study& study) {
   TakenOptions taken;
   for (const std::string& name : study_options()) {
     if (!options.get(name).empty()) taken.some_typed = true;
@@ -96,7 +96,7 @@ TakenOptions fill(Options& options, const Study& study) {
 }
 
 /// A study of training steps.
-void run_profile(Options& options, const Study& study, ProfileSession& session) {
+void run_profile(StudyOptions& options, const Study& study, ProfileSession& session) {
   options.config.fill();
   const std::vector<lab::Point> points = options.config.sweep();
   for (const lab::Point& point : points) lab::make_backend(point);
@@ -108,7 +108,7 @@ void run_profile(Options& options, const Study& study, ProfileSession& session) 
   session.run(points, settings, all_oom);
 }
 
-lab::MicroSettings micro_settings(Options& options) {
+lab::MicroSettings micro_settings(StudyOptions& options) {
   ConfigOptions config{"threads", "deterministic", "search_products"};
   for (const char* key : {"threads", "search_products"}) {
     if (!options.config.text(key).empty()) config.set(key, options.config.text(key));
@@ -125,7 +125,7 @@ void take(std::string& target, const std::string& value) {
   if (!value.empty()) target = value;
 }
 
-std::vector<lab::GemmCase> gemm_cases(Options& options) {
+std::vector<lab::GemmCase> gemm_cases(StudyOptions& options) {
   GemmOptions gemm;
   take(gemm.device, options.get("device"));
   take(gemm.dtype, options.get("dtype"));
@@ -135,7 +135,7 @@ std::vector<lab::GemmCase> gemm_cases(Options& options) {
   return gemm.cases();
 }
 
-std::vector<lab::AttentionCase> attention_cases(Options& options) {
+std::vector<lab::AttentionCase> attention_cases(StudyOptions& options) {
   AttentionOptions attention;
   attention.attention = "batched,flash";
   take(attention.device, options.get("device"));
@@ -150,7 +150,7 @@ std::vector<lab::AttentionCase> attention_cases(Options& options) {
   return attention.cases();
 }
 
-std::vector<record::Cell> cells_of(Options& options, const Study& study) {
+std::vector<record::Cell> cells_of(StudyOptions& options, const Study& study) {
   if (study.kind == "formats") {
     const std::string n = options.get("n");
     return lab::format_cells(parse_integer("--n", n.empty() ? "4096" : n));
@@ -160,7 +160,7 @@ std::vector<record::Cell> cells_of(Options& options, const Study& study) {
   return lab::cells_of(bench.run(attention_cases(options)));
 }
 
-int run(Options options) {
+int run(StudyOptions options) {
   if (options.name == "list") return list_studies(options.output.format);
   parse_format(options.output.format);
   const Study study = find_study(options.name);
@@ -191,7 +191,7 @@ int run(Options options) {
 }  // namespace
 
 Body declare_study(CommandLine& line) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StudyOptions>();
   line.add_option("name", options->name, "A study of `rooflm study list`, or a .toml file of your own")
       .type_name("NAME|FILE.toml|list")
       .required();

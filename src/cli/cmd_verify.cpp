@@ -13,7 +13,7 @@
 namespace rooflm::cli {
 namespace {
 
-struct Options {
+struct VerifyOptions {
   std::vector<std::string> files;
   bool all = false;
   std::string format = "table";
@@ -64,7 +64,7 @@ std::string verdict(const record::Reader& record, const std::vector<report::LawR
                      record.runs().size(), partial);
 }
 
-int run(const Options& options) {
+int run(const VerifyOptions& options) {
   const Format format = parse_format(options.format);
   if (options.files.empty())
     throw core::UsageError("verify: name one or more records: rooflm verify FILE...");
@@ -95,7 +95,7 @@ int run(const Options& options) {
 }  // namespace
 
 Body declare_verify(CommandLine& line) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyOptions>();
   line.add_option("file", options->files, "Run records").type_name("FILE").required();
   line.add_flag("--all", options->all, "Show the laws that hold, too");
   line.add_option("--format", options->format, "JSON and CSV carry every number in full")

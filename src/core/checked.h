@@ -29,13 +29,21 @@ class Count {
     return result;
   }
   template <std::integral Number>
-  friend constexpr Count operator*(Count a, Number b) { return a * Count(static_cast<std::int64_t>(b)); }
+  friend constexpr Count operator*(Count a, Number b) {
+    return a * Count(static_cast<std::int64_t>(b));
+  }
   template <std::integral Number>
-  friend constexpr Count operator*(Number a, Count b) { return Count(static_cast<std::int64_t>(a)) * b; }
+  friend constexpr Count operator*(Number a, Count b) {
+    return Count(static_cast<std::int64_t>(a)) * b;
+  }
   template <std::integral Number>
-  friend constexpr Count operator+(Count a, Number b) { return a + Count(static_cast<std::int64_t>(b)); }
+  friend constexpr Count operator+(Count a, Number b) {
+    return a + Count(static_cast<std::int64_t>(b));
+  }
   template <std::integral Number>
-  friend constexpr Count operator+(Number a, Count b) { return Count(static_cast<std::int64_t>(a)) + b; }
+  friend constexpr Count operator+(Number a, Count b) {
+    return Count(static_cast<std::int64_t>(a)) + b;
+  }
   constexpr Count& operator*=(Count other) { return *this = *this * other; }
   constexpr Count& operator+=(Count other) { return *this = *this + other; }
 

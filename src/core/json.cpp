@@ -51,8 +51,8 @@ class Source {
   }
 
  private:
-  /// Counts open brackets outside of strings. Up to the first error of syntax, where the parser stops, this is
-  /// how deep the parser is.
+  /// Counts open brackets outside of strings. Up to the first error of syntax, where the parser stops, this
+  /// is how deep the parser is.
   void check_depth() const {
     std::size_t depth = 0;
     bool in_string = false;

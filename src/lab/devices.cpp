@@ -65,7 +65,8 @@ ComputeDtype parse_compute_dtype(std::string_view name, const std::string& devic
   }
   if (name == "tf32") return {.dtype = core::DType::f32, .tf32 = true};
   const auto dtype = core::find_dtype(&core::DTypeFacts::name, name);
-  if (!dtype) throw std::logic_error(fmt::format("the catalog lets {} compute in {}, which is no dtype", device, name));
+  if (!dtype)
+    throw std::logic_error(fmt::format("the catalog lets {} compute in {}, which is no dtype", device, name));
   return {.dtype = *dtype, .tf32 = false};
 }
 

@@ -103,9 +103,9 @@ bool is_sure(const record::Ceiling& row) {
 }
 
 /// The file's rows, and what is measured beside them.
-class Collector {
+class GpuCollector {
  public:
-  Collector(const GpuCeilingRequest& request, Rows kept) : request_(&request), kept_(std::move(kept)) {}
+  GpuCollector(const GpuCeilingRequest& request, Rows kept) : request_(&request), kept_(std::move(kept)) {}
 
   void add_products(const ComputeDtype& compute) {
     const std::string name = name_of(compute);
@@ -220,7 +220,7 @@ Rows gpu_ceilings(const GpuCeilingRequest& request) {
   const std::filesystem::path file = request.seconds ? "" : measure::ceiling_file(key);
   measure::KeptCeilings kept = measure::read_ceilings(file, key);
   if (!kept.fault.empty()) note("measuring the ceilings again: {}", kept.fault);
-  Collector collector(request, std::move(kept.rows));
+  GpuCollector collector(request, std::move(kept.rows));
   for (const ComputeDtype& compute : request.dtypes) {
     collector.add_products(compute);
     if (!request.only_products) collector.add_instructions(name_of(compute));

@@ -26,9 +26,9 @@ bool is_preset(const std::string& model) {
 }
 
 /// The values of one file, each asked for by its key; what was not asked for is refused.
-class Values {
+class JsonSizes {
  public:
-  explicit Values(const fs::path& path) : path_(path.string()) {
+  explicit JsonSizes(const fs::path& path) : path_(path.string()) {
     const core::MappedFile file(path);
     values_ = core::parse_json_object(file.text(), path_, "the model");
   }
@@ -82,7 +82,7 @@ class Values {
 };
 
 model::ModelConfig read_model_file(const fs::path& path) {
-  Values values(path);
+  JsonSizes values(path);
   model::ModelConfig config{.name = path.stem().string()};
   std::string arch;
   values.read("name", config.name);

@@ -24,8 +24,8 @@ constexpr double kSecondsPerNs = 1e-9;
 /// Fewer samples do not show that nothing has changed.
 constexpr std::size_t kFewestForSame = 5;
 /// Parts of less than this share of the step lie within what waking a thread takes.
-constexpr double kLeastShare = 0.05;
-constexpr std::string_view kStep = "step";
+constexpr double kLeastShown = 0.05;
+constexpr std::string_view kWholeStep = "step";
 
 /// Seconds of each step, run by run.
 using Runs = std::vector<std::vector<double>>;
@@ -57,8 +57,8 @@ class Times {
 
 void add_samples(const record::Reader& record, std::int64_t run, Times& times) {
   const auto samples = record.samples(run);
-  for (const std::string_view phase :
-       {kStep, std::string_view("forward"), std::string_view("backward"), std::string_view("optimizer")}) {
+  for (const std::string_view phase : {kWholeStep, std::string_view("forward"), std::string_view("backward"),
+                                       std::string_view("optimizer")}) {
     for (const record::Sample& sample : samples) {
       if (sample.kind == "plain" && sample.phase == phase) times.of(sample.phase).push_back(sample.seconds);
     }
@@ -179,7 +179,7 @@ void compare_match(const RunMatch& match, const Times& a, const Times& b, const 
   std::vector<std::string> lonely;
   const double usual =
       match.a.front().run.config.text("device") == "cpu" ? kProcessorRestart : kDeviceRestart;
-  const Runs* steps = a.find(std::string(kStep));
+  const Runs* steps = a.find(std::string(kWholeStep));
   const double step_s = steps == nullptr ? 0 : core::median(pooled(*steps));
   const std::vector<std::string> busy = busy_notes(match);
   comparison.notes.insert(comparison.notes.end(), busy.begin(), busy.end());
@@ -192,7 +192,7 @@ void compare_match(const RunMatch& match, const Times& a, const Times& b, const 
     ComparedTime row = compare_times(seconds, *others, options.restart.value_or(usual), options);
     row.run = match.label;
     row.subject = subject;
-    const bool is_hidden = std::max(row.a_s, row.b_s) < kLeastShare * step_s;
+    const bool is_hidden = std::max(row.a_s, row.b_s) < kLeastShown * step_s;
     if (row.allowance > 0 && (is_hidden || !busy.empty())) {
       row.allowance = std::numeric_limits<double>::infinity();
     }
@@ -214,7 +214,7 @@ void adjust(std::vector<ComparedTime>& rows, const CompareOptions& options) {
     std::vector<ComparedTime*> family;
     std::vector<double> p;
     for (ComparedTime& row : rows) {
-      if ((row.subject == kStep) != of_steps) continue;
+      if ((row.subject == kWholeStep) != of_steps) continue;
       family.push_back(&row);
       p.push_back(row.p);
     }
@@ -262,8 +262,8 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
   for (const RunMatch& match : found.matches) {
     const Times times_a = times_of(match.a);
     const Times times_b = times_of(match.b);
-    const bool timed_a = times_a.find(std::string(kStep)) != nullptr;
-    const bool timed_b = times_b.find(std::string(kStep)) != nullptr;
+    const bool timed_a = times_a.find(std::string(kWholeStep)) != nullptr;
+    const bool timed_b = times_b.find(std::string(kWholeStep)) != nullptr;
     const std::string& status_b = match.b.front().run.status;
     if (!timed_a || !timed_b) {
       comparison.notes.push_back(fmt::format("{}: not timed in both (status {} / {})", match.label,
@@ -289,7 +289,7 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
 std::vector<ComparedTime> slower_steps(const Comparison& comparison, double share) {
   std::vector<ComparedTime> slower;
   std::ranges::copy_if(comparison.rows, std::back_inserter(slower), [&](const ComparedTime& row) {
-    return row.subject == kStep && row.verdict == Verdict::slower && row.interval.low > 1 + share;
+    return row.subject == kWholeStep && row.verdict == Verdict::slower && row.interval.low > 1 + share;
   });
   return slower;
 }

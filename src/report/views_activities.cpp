@@ -22,7 +22,7 @@ double seconds_of(const record::Activity& activity) {
 }
 
 /// The activities of one kind and name.
-struct Group {
+struct ActivityGroup {
   std::string kind, name;
   std::vector<double> seconds;
   std::set<std::int64_t> lanes;
@@ -32,15 +32,15 @@ struct Group {
 
 /// Largest total first. Shares are of the activities of the same kind: a range holds the kernels in it, so
 /// that kinds do not add up.
-std::vector<Group> groups_of(const RunData& run) {
+std::vector<ActivityGroup> groups_of(const RunData& run) {
   std::map<std::int64_t, const record::ActivityName*> names;
   for (const record::ActivityName& name : run.activity_names) names[name.name] = &name;
-  std::map<std::pair<std::string, std::string>, Group> groups;
+  std::map<std::pair<std::string, std::string>, ActivityGroup> groups;
   for (const record::Activity& activity : run.activities) {
     const auto name = names.find(activity.name);
     const std::string kind = name == names.end() ? "unknown" : name->second->kind;
     const std::string text = name == names.end() ? "unknown" : name->second->text;
-    Group& group = groups[{kind, text}];
+    ActivityGroup& group = groups[{kind, text}];
     group.kind = kind;
     group.name = text;
     group.seconds.push_back(seconds_of(activity));
@@ -48,13 +48,14 @@ std::vector<Group> groups_of(const RunData& run) {
     group.bytes += activity.bytes.value_or(0);
     group.lanes.insert(activity.lane);
   }
-  std::vector<Group> all;
+  std::vector<ActivityGroup> all;
   for (auto& [key, group] : groups) all.push_back(std::move(group));
-  std::ranges::stable_sort(all, [](const Group& a, const Group& b) { return a.total_s > b.total_s; });
+  std::ranges::stable_sort(
+      all, [](const ActivityGroup& a, const ActivityGroup& b) { return a.total_s > b.total_s; });
   return all;
 }
 
-Row group_row(const Group& group, double kind_s) {
+Row group_row(const ActivityGroup& group, double kind_s) {
   const auto [least, most] = std::ranges::minmax_element(group.seconds);
   Row row;
   row.set("kind", group.kind);
@@ -86,10 +87,10 @@ Table name_table(const RunData& run, std::size_t top) {
                           {"name", "name"}},
               .rows = {},
               .notes = {}};
-  const std::vector<Group> groups = groups_of(run);
+  const std::vector<ActivityGroup> groups = groups_of(run);
   std::map<std::string, double> of_kind;
-  for (const Group& group : groups) of_kind[group.kind] += group.total_s;
-  for (const Group& group : groups) {
+  for (const ActivityGroup& group : groups) of_kind[group.kind] += group.total_s;
+  for (const ActivityGroup& group : groups) {
     if (top > 0 && table.rows.size() == top) {
       table.notes.push_back(std::to_string(groups.size() - top) + " more names (--top 0 shows all)");
       break;
@@ -149,7 +150,7 @@ void add_activities(const RunData& run, const ViewOptions& options, View& view) 
   view.add("activities.lanes", "Lanes", lane_table(run));
 }
 
-constexpr std::array kViews = {ViewDef{
+constexpr std::array kActivitiesViews = {ViewDef{
     .place = 45,
     .info = {.name = "activities",
              .title = "Activities",
@@ -162,6 +163,6 @@ constexpr std::array kViews = {ViewDef{
 
 }  // namespace
 
-std::span<const ViewDef> views_activities() { return kViews; }
+std::span<const ViewDef> views_activities() { return kActivitiesViews; }
 
 }  // namespace rooflm::report

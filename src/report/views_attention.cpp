@@ -75,7 +75,7 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
   view.add(std::move(chart));
 }
 
-constexpr std::array kViews = {
+constexpr std::array kAttentionViews = {
     ViewDef{.place = 90,
             .info = {.name = "attention",
                      .title = "Attention taken apart",
@@ -89,6 +89,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_attention() { return kViews; }
+std::span<const ViewDef> views_attention() { return kAttentionViews; }
 
 }  // namespace rooflm::report

@@ -17,17 +17,18 @@ void add_bench(const RecordSet& set, const ViewOptions& /*options*/, View& view)
   if (has_steps) view.add("bench", "Steps", bench_table(set));
 }
 
-constexpr std::array kViews = {ViewDef{.place = 145,
-                                       .info = {.name = "bench",
-                                                .title = "Benchmark",
-                                                .note = "The table of rooflm bench: steps without observer.",
-                                                .needs = kNeedsSamples,
-                                                .is_on_page = true},
-                                       .of_run = nullptr,
-                                       .of_all = add_bench}};
+constexpr std::array kBenchViews = {
+    ViewDef{.place = 145,
+            .info = {.name = "bench",
+                     .title = "Benchmark",
+                     .note = "The table of rooflm bench: steps without observer.",
+                     .needs = kNeedsSamples,
+                     .is_on_page = true},
+            .of_run = nullptr,
+            .of_all = add_bench}};
 
 }  // namespace
 
-std::span<const ViewDef> views_bench() { return kViews; }
+std::span<const ViewDef> views_bench() { return kBenchViews; }
 
 }  // namespace rooflm::report

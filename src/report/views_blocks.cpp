@@ -191,7 +191,7 @@ void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
   view.add("gap", "Launch gap by block", std::move(table));
 }
 
-constexpr std::array kViews = {
+constexpr std::array kBlocksViews = {
     ViewDef{.place = 30,
             .info = {.name = "blocks",
                      .title = "Blocks",
@@ -223,6 +223,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_blocks() { return kViews; }
+std::span<const ViewDef> views_blocks() { return kBlocksViews; }
 
 }  // namespace rooflm::report

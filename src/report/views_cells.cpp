@@ -137,7 +137,7 @@ void add_cells(const RecordSet& set, const ViewOptions& /*options*/, View& view)
   }
 }
 
-constexpr std::array kViews = {
+constexpr std::array kCellsViews = {
     ViewDef{.place = 190,
             .info = {.name = "cells",
                      .title = "Studies",
@@ -150,6 +150,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_cells() { return kViews; }
+std::span<const ViewDef> views_cells() { return kCellsViews; }
 
 }  // namespace rooflm::report

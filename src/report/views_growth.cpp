@@ -167,7 +167,7 @@ void add_growth(const RecordSet& set, const ViewOptions& /*options*/, View& view
   view.add("growth", "Exponents", std::move(table));
 }
 
-constexpr std::array kViews = {
+constexpr std::array kGrowthViews = {
     ViewDef{.place = 150,
             .info = {.name = "growth",
                      .title = "Growth",
@@ -182,6 +182,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_growth() { return kViews; }
+std::span<const ViewDef> views_growth() { return kGrowthViews; }
 
 }  // namespace rooflm::report

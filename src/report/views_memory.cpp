@@ -199,7 +199,7 @@ void add_allocator(const RunData& run, const ViewOptions& /*options*/, View& vie
   view.add("allocator", "Allocator and arena", std::move(table));
 }
 
-constexpr std::array kViews = {
+constexpr std::array kMemoryViews = {
     ViewDef{.place = 100,
             .info = {.name = "memory",
                      .title = "Memory over the step",
@@ -231,6 +231,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_memory() { return kViews; }
+std::span<const ViewDef> views_memory() { return kMemoryViews; }
 
 }  // namespace rooflm::report

@@ -143,7 +143,7 @@ void add_instances(const RunData& run, const ViewOptions& /*options*/, View& vie
   view.add("instances", "Instances per step", std::move(table));
 }
 
-constexpr std::array kViews = {
+constexpr std::array kOpsViews = {
     ViewDef{.place = 40,
             .info = {.name = "ops",
                      .title = "Kernels",
@@ -166,6 +166,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_ops() { return kViews; }
+std::span<const ViewDef> views_ops() { return kOpsViews; }
 
 }  // namespace rooflm::report

@@ -146,7 +146,7 @@ void add_input(const RunData& run, const ViewOptions& /*options*/, View& view) {
   view.add("input", "Input", std::move(lines).table());
 }
 
-constexpr std::array kViews = {
+constexpr std::array kOverviewViews = {
     ViewDef{.place = 10,
             .info = {.name = "overview",
                      .title = "Overview",
@@ -167,6 +167,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_overview() { return kViews; }
+std::span<const ViewDef> views_overview() { return kOverviewViews; }
 
 }  // namespace rooflm::report

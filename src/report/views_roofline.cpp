@@ -141,7 +141,7 @@ void add_ceilings(const RecordSet& set, const ViewOptions& /*options*/, View& vi
   view.add("roofline.ceilings", "Ceilings of this machine", std::move(table));
 }
 
-constexpr std::array kViews = {
+constexpr std::array kRooflineViews = {
     ViewDef{.place = 60,
             .info = {.name = "roofline",
                      .title = "Roofline",
@@ -157,6 +157,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_roofline() { return kViews; }
+std::span<const ViewDef> views_roofline() { return kRooflineViews; }
 
 }  // namespace rooflm::report

@@ -195,7 +195,7 @@ void add_precision(const RecordSet& set, const ViewOptions& /*options*/, View& v
   view.add("precision", "Speed-up by precision", std::move(table));
 }
 
-constexpr std::array kViews = {
+constexpr std::array kSweepViews = {
     ViewDef{.place = 140,
             .info = {.name = "sweep",
                      .title = "End to end",
@@ -218,6 +218,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_sweep() { return kViews; }
+std::span<const ViewDef> views_sweep() { return kSweepViews; }
 
 }  // namespace rooflm::report

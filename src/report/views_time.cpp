@@ -178,7 +178,7 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
   view.add("overhead.tracing", "Traced steps against untraced ones", tracing_table(run));
 }
 
-constexpr std::array kViews = {
+constexpr std::array kTimeViews = {
     ViewDef{
         .place = 20,
         .info = {.name = "phases",
@@ -210,6 +210,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_time() { return kViews; }
+std::span<const ViewDef> views_time() { return kTimeViews; }
 
 }  // namespace rooflm::report

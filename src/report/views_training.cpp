@@ -38,7 +38,7 @@ void add_training(const RecordSet& set, const ViewOptions& /*options*/, View& vi
   view.add(std::move(chart));
 }
 
-constexpr std::array kViews = {
+constexpr std::array kTrainingViews = {
     ViewDef{.place = 175,
             .info = {.name = "training",
                      .title = "Training",
@@ -51,6 +51,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_training() { return kViews; }
+std::span<const ViewDef> views_training() { return kTrainingViews; }
 
 }  // namespace rooflm::report

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 using core::printable;
 
-[[noreturn]] void fail(const std::string& where, const std::string& what) {
+[[noreturn]] void fail_pipeline(const std::string& where, const std::string& what) {
   throw core::InputError(where + ": " + what);
 }
 
@@ -51,15 +51,15 @@ std::string split_pattern(const Json& step, const std::string& where) {
   // "Removed" of what does not match keeps the matches apart, as "Isolated" does where the pattern covers all
   // text.
   if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
-    fail(where, fmt::format("pre-tokenizer Split has behavior '{}'{}; rooflm knows 'Isolated'",
-                            printable(behavior), invert ? ", inverted" : ""));
+    fail_pipeline(where, fmt::format("pre-tokenizer Split has behavior '{}'{}; rooflm knows 'Isolated'",
+                                     printable(behavior), invert ? ", inverted" : ""));
   }
   const auto pattern = step.find("pattern");
   if (pattern != step.end() && pattern->is_object()) {
     if (auto regex = text_of(*pattern, "Regex"); !regex.empty()) return regex;
     if (const auto text = text_of(*pattern, "String"); !text.empty()) return literal_pattern(text);
   }
-  fail(where, "pre-tokenizer Split has no 'pattern' with a 'Regex' or a 'String'");
+  fail_pipeline(where, "pre-tokenizer Split has no 'pattern' with a 'Regex' or a 'String'");
 }
 
 /// Appends the patterns of one step; counts the ByteLevel ones.
@@ -69,8 +69,9 @@ void add_step(const Json& step, const std::string& where, std::vector<std::strin
   if (type == "ByteLevel") {
     ++byte_levels;
     if (flag_of(step, "add_prefix_space", false)) {
-      fail(where,
-           "pre-tokenizer ByteLevel adds a blank before the text (add_prefix_space); rooflm cannot do that");
+      fail_pipeline(
+          where,
+          "pre-tokenizer ByteLevel adds a blank before the text (add_prefix_space); rooflm cannot do that");
     }
     if (flag_of(step, "use_regex", true)) patterns.emplace_back(kGpt2Pattern);
   } else if (type == "Split") {
@@ -80,11 +81,12 @@ void add_step(const Json& step, const std::string& where, std::vector<std::strin
   } else if (type == "Sequence") {
     const auto steps = step.find("pretokenizers");
     if (steps == step.end() || !steps->is_array())
-      fail(where, "pre-tokenizer Sequence has no 'pretokenizers'");
+      fail_pipeline(where, "pre-tokenizer Sequence has no 'pretokenizers'");
     for (const auto& inner : *steps) add_step(inner, where, patterns, byte_levels);
   } else {
-    fail(where, fmt::format(
-                    "pre-tokenizer '{}': rooflm reads byte-level BPE only (ByteLevel, alone or with Split or "
+    fail_pipeline(
+        where,
+        fmt::format("pre-tokenizer '{}': rooflm reads byte-level BPE only (ByteLevel, alone or with Split or "
                     "Digits before it)",
                     printable(type)));
   }
@@ -94,41 +96,44 @@ void add_step(const Json& step, const std::string& where, std::vector<std::strin
 
 void check_is_byte_level_bpe(const Json& file, const std::string& where) {
   const auto model = file.is_object() ? file.find("model") : file.end();
-  if (model == file.end() || !model->is_object()) fail(where, "no tokenizer.json: it has no object 'model'");
+  if (model == file.end() || !model->is_object())
+    fail_pipeline(where, "no tokenizer.json: it has no object 'model'");
   const auto type = text_of(*model, "type");
   if (type != "BPE" && !(type.empty() && model->contains("merges"))) {
-    fail(where,
-         fmt::format("tokenizer of kind '{}'; rooflm reads byte-level BPE (GPT-2's and Llama 3's kind)",
-                     printable(type)));
+    fail_pipeline(
+        where, fmt::format("tokenizer of kind '{}'; rooflm reads byte-level BPE (GPT-2's and Llama 3's kind)",
+                           printable(type)));
   }
   if (flag_of(*model, "byte_fallback", false)) {
-    fail(where,
-         "BPE with byte fallback, a SentencePiece tokenizer (Llama 2's kind); rooflm reads byte-level BPE");
+    fail_pipeline(
+        where,
+        "BPE with byte fallback, a SentencePiece tokenizer (Llama 2's kind); rooflm reads byte-level BPE");
   }
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!text_of(*model, affix).empty()) {
-      fail(where, fmt::format("BPE with '{}' ('{}'); rooflm reads byte-level BPE", affix,
-                              printable(text_of(*model, affix))));
+      fail_pipeline(where, fmt::format("BPE with '{}' ('{}'); rooflm reads byte-level BPE", affix,
+                                       printable(text_of(*model, affix))));
     }
   }
   const auto normalizer = file.find("normalizer");
   if (normalizer != file.end() && !normalizer->is_null()) {
     const auto kind = normalizer->is_object() ? text_of(*normalizer, "type") : core::shown(*normalizer);
-    fail(where,
-         fmt::format("normalizer '{}': rooflm encodes text as it is and cannot normalize", printable(kind)));
+    fail_pipeline(where, fmt::format("normalizer '{}': rooflm encodes text as it is and cannot normalize",
+                                     printable(kind)));
   }
 }
 
 std::vector<std::string> split_patterns(const Json& file, const std::string& where) {
   const auto step = file.find("pre_tokenizer");
   if (step == file.end() || step->is_null()) {
-    fail(where, "no pre-tokenizer; a byte-level BPE has ByteLevel (is this a SentencePiece tokenizer?)");
+    fail_pipeline(where,
+                  "no pre-tokenizer; a byte-level BPE has ByteLevel (is this a SentencePiece tokenizer?)");
   }
   std::vector<std::string> patterns;
   int byte_levels = 0;
   add_step(*step, where, patterns, byte_levels);
   if (byte_levels != 1) {
-    fail(where, fmt::format("{} ByteLevel pre-tokenizers; a byte-level BPE has one", byte_levels));
+    fail_pipeline(where, fmt::format("{} ByteLevel pre-tokenizers; a byte-level BPE has one", byte_levels));
   }
   return patterns;
 }

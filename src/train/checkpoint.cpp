@@ -138,7 +138,7 @@ void read_optimizer(const fs::path& path, engines::TensorStore& store) {
   }
 }
 
-std::string checksum_of(const fs::path& path) {
+std::string checksum_of_file(const fs::path& path) {
   const core::MappedFile file(path);
   return fmt::format("{:016x}", checksum(file.bytes()));
 }
@@ -146,7 +146,7 @@ std::string checksum_of(const fs::path& path) {
 /// Throws when a file is not what was saved.
 void verify(const fs::path& checkpoint) {
   for (const auto& [name, saved] : read_checkpoint_state(checkpoint).checksums) {
-    const std::string found = checksum_of(checkpoint / name);
+    const std::string found = checksum_of_file(checkpoint / name);
     if (found == saved) continue;
     throw InputError(fmt::format("{}: is damaged or was changed: its checksum is {}, state.json expects {}",
                                  (checkpoint / name).string(), found, saved));
@@ -166,7 +166,7 @@ void write_files(const fs::path& directory, CheckpointState state, const Session
   }
   state.checksums.clear();
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    state.checksums[entry.path().filename().string()] = checksum_of(entry.path());
+    state.checksums[entry.path().filename().string()] = checksum_of_file(entry.path());
   }
   core::write_file_atomically(directory / "state.json", state_json(state));
   core::sync_directory(directory);

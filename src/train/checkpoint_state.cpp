@@ -31,7 +31,7 @@ constexpr std::uint64_t kVersion = 2;
 constexpr std::string_view kSealBegin = ",\n  \"checksum\": \"";
 constexpr std::string_view kSealEnd = "\"\n}\n";
 
-std::string checksum_of(std::string_view text) {
+std::string checksum_of_text(std::string_view text) {
   return fmt::format("{:016x}", checksum(std::as_bytes(std::span(text))));
 }
 
@@ -39,7 +39,7 @@ std::string checksum_of(std::string_view text) {
 std::string sealed(std::string text) {
   text.erase(text.rfind('}'));
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  const std::string sum = checksum_of(text);
+  const std::string sum = checksum_of_text(text);
   return text.append(kSealBegin) + sum + std::string(kSealEnd);
 }
 
@@ -50,7 +50,7 @@ bool has_good_seal(std::string_view text) {
   if (text.size() < seal_bytes || !text.ends_with(kSealEnd)) return false;
   const std::string_view body = text.substr(0, text.size() - seal_bytes);
   const std::string_view seal = text.substr(body.size());
-  return seal.starts_with(kSealBegin) && seal.substr(kSealBegin.size(), kDigits) == checksum_of(body);
+  return seal.starts_with(kSealBegin) && seal.substr(kSealBegin.size(), kDigits) == checksum_of_text(body);
 }
 
 /// Reads keys and says where one is not as expected.

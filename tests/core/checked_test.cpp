@@ -35,7 +35,9 @@ TEST(Count, IsANumberWhereItFits) {
 TEST(Count, NamesBothValuesWhereItDoesNot) {
   EXPECT_NE(refused_count([] { return Count(kLargestCount) + 1; }).find("9223372036854775807 plus 1"),
             std::string::npos);
-  EXPECT_NE(refused_count([] { return 4096 * Count(std::int64_t{1} << 60); }).find("4096 times 1152921504606846976"),
+  EXPECT_NE(refused_count([] {
+              return 4096 * Count(std::int64_t{1} << 60);
+            }).find("4096 times 1152921504606846976"),
             std::string::npos);
 }
 
