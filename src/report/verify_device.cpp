@@ -51,7 +51,8 @@ void check_kernel_times(const TracedKernels& kernels, LawBook& laws) {
   }
   for (const DeviceStep& step : kernels.times().steps) {
     laws.equal("kernels add up to the time in which the device was busy", [&] { return name_of_step(step); },
-               busy_s[step.step], step.exclusive_s + step.shared_s, "s", {.share = 1e-9, .absolute = kVerifyDeviceNano});
+               busy_s[step.step], step.exclusive_s + step.shared_s, "s",
+               {.share = 1e-9, .absolute = kVerifyDeviceNano});
   }
   const std::vector<KernelSum> sums = kernel_sums(kernels);
   double shares = 0;
