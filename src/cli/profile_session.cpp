@@ -45,7 +45,7 @@ int ProfileSession::run(const std::vector<lab::Point>& points, const lab::RunSet
   for (const record::Ceiling& ceiling : ceilings_.rows()) record().add(ceiling);
   if (!said_counters_) {
     const measure::Counters counters;
-    if (!counters.is_available()) note("hardware counters: {}", counters.reason());
+    if (!counters.is_available()) note("hardware counters of the processor: {}", counters.reason());
     said_counters_ = true;
   }
   all_oom = true;

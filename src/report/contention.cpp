@@ -13,14 +13,14 @@ namespace {
 
 constexpr double kAlone = 0.01;    ///< most overlap of one that ran alone
 constexpr double kTogether = 0.5;  ///< least of one that did not
-constexpr double kNano = 1e-9;
+constexpr double kContentionNano = 1e-9;
 
 using Extents = std::array<std::int64_t, 3>;
 
 /// What makes two executions the same work.
 using Problem = std::tuple<const KernelName*, Extents, Extents, std::string, std::string>;
 
-struct Group {
+struct ContentionGroup {
   const TracedKernel* first = nullptr;
   std::vector<double> alone, together;
   std::vector<double> overlapped_in_step;  ///< durations in steps as the engine runs them
@@ -35,14 +35,14 @@ std::string most_of(const std::map<std::string, std::size_t>& counts) {
 }  // namespace
 
 std::vector<Contention> contention_of(const TracedKernels& kernels) {
-  std::map<Problem, Group> groups;
+  std::map<Problem, ContentionGroup> groups;
   const bool has_ops =
       std::ranges::any_of(kernels.all(), [](const auto& kernel) { return kernel.op != nullptr; });
   for (const TracedKernel& kernel : kernels.all()) {
     if (has_ops && kernel.op == nullptr) continue;  // marks of the backend
     const std::string shapes = kernel.op == nullptr ? "" : kernel.op->op.shapes;
     const std::string part = kernel.op == nullptr ? "" : kernel.op->op.phase + " " + kernel.op->part;
-    Group& group = groups[{kernel.name, kernel.launch.grid, kernel.launch.block, shapes, part}];
+    ContentionGroup& group = groups[{kernel.name, kernel.launch.grid, kernel.launch.block, shapes, part}];
     group.first = group.first == nullptr ? &kernel : group.first;
     const double overlap = kernel.time.overlap();
     if (overlap <= kAlone) group.alone.push_back(kernel.seconds());
@@ -80,7 +80,7 @@ std::optional<OverlapGain> overlap_gain(const DeviceTimes& times) {
   std::vector<double> overlapped;
   std::vector<double> shared;
   for (const DeviceStep& step : times.steps) {
-    const double span_s = static_cast<double>(step.last_ns - step.first_ns) * kNano;
+    const double span_s = static_cast<double>(step.last_ns - step.first_ns) * kContentionNano;
     if (step.kind == kInOrder) in_order.push_back(span_s);
     if (step.kind != kTraced) continue;
     overlapped.push_back(span_s);

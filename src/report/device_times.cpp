@@ -14,7 +14,7 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kNano = 1e-9;
+constexpr double kDeviceTimesNano = 1e-9;
 constexpr std::string_view kStepRange = "step";
 
 struct Interval {
@@ -160,10 +160,10 @@ class StepTimer {
       const auto span = static_cast<double>(to - at);
       if (running.size() == 1) {
         alone_ns += span;
-        step.exclusive_s += span * kNano;
+        step.exclusive_s += span * kDeviceTimesNano;
       } else if (running.size() > 1) {
         together_ns += span / static_cast<double>(running.size());
-        step.shared_s += span * kNano;
+        step.shared_s += span * kDeviceTimesNano;
         count_beside(running, to - at);
       }
       at = to;
@@ -239,12 +239,12 @@ class StepTimer {
                                .cause = cause,
                                .next = next});
         step.idle_s.at(static_cast<std::size_t>(cause)) +=
-            static_cast<double>(span.end_ns - span.start_ns) * kNano;
+            static_cast<double>(span.end_ns - span.start_ns) * kDeviceTimesNano;
       }
     };
     const std::int64_t from = std::max(gap.start_ns, step.first_ns);
     const std::int64_t to = std::min(gap.end_ns, step.last_ns);
-    step.idle_within_s += to > from ? static_cast<double>(to - from) * kNano : 0;
+    step.idle_within_s += to > from ? static_cast<double>(to - from) * kDeviceTimesNano : 0;
     const auto [copied, rest] = split({gap}, parts.copies);
     add(copied, IdleCause::copy);
     if (!next) return add(rest, IdleCause::sync);

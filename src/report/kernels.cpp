@@ -13,7 +13,7 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kNano = 1e-9;
+constexpr double kKernelsNano = 1e-9;
 
 /// A kernel and the device times of its executions.
 struct Executions {
@@ -59,7 +59,7 @@ std::vector<Kernel> kernels_of(const RunData& run) {
     const auto found = place_of_op.find(event.op);
     if (found == place_of_op.end()) continue;
     Executions& executions = all[found->second.first];
-    executions.seconds.push_back(static_cast<double>(event.device_ns) * kNano);
+    executions.seconds.push_back(static_cast<double>(event.device_ns) * kKernelsNano);
     executions.kernel.total_s += executions.seconds.back();
     executions.kernel.launches += found->second.second;
     all_s += executions.seconds.back();

@@ -16,7 +16,7 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kNano = 1e-9;
+constexpr double kTracedKernelsNano = 1e-9;
 
 /// Layers of the ops of one kernel.
 struct Layers {
@@ -102,8 +102,8 @@ std::vector<KernelSum> kernel_sums(const TracedKernels& kernels) {
     }
     group.seconds.push_back(kernel.seconds());
     sum.total_s += kernel.seconds();
-    sum.exclusive_s += static_cast<double>(kernel.time.exclusive_ns) * kNano;
-    sum.shared_s += kernel.time.shared_ns * kNano;
+    sum.exclusive_s += static_cast<double>(kernel.time.exclusive_ns) * kTracedKernelsNano;
+    sum.shared_s += kernel.time.shared_ns * kTracedKernelsNano;
     busy_s += kernel.part_s();
     if (kernel.seconds() > group.longest_s) {
       group.longest_s = kernel.seconds();

@@ -17,7 +17,7 @@ namespace {
 using Counts = std::map<std::string, double, std::less<>>;
 
 /// 0 where it was not counted.
-double value_of(const Counts& counts, std::string_view name) {
+double count_of(const Counts& counts, std::string_view name) {
   const auto found = counts.find(name);
   return found == counts.end() ? 0 : found->second;
 }
@@ -26,9 +26,9 @@ double value_of(const Counts& counts, std::string_view name) {
 double product_flop(const Counts& counts) {
   double tensor = 0;
   for (const char* name : {"tensor_bf16_flop", "tensor_fp16_flop", "tensor_tf32_flop", "tensor_fp8_flop"}) {
-    tensor += value_of(counts, name);
+    tensor += count_of(counts, name);
   }
-  return tensor > 0 ? tensor : value_of(counts, "fp32_flop");
+  return tensor > 0 ? tensor : count_of(counts, "fp32_flop");
 }
 
 /// Each pass ran one step, and none of them is a timed one.
@@ -43,12 +43,12 @@ void check_passes(const record::Reader& record, const record::Run& run, LawBook&
              "steps", kExact);
 }
 
-void check_op(const record::Op& op, const Counts& counts, LawBook& laws) {
+void check_counted_op(const record::Op& op, const Counts& counts, LawBook& laws) {
   const auto what = [&] { return fmt::format("op {} {}", op.op, op.name); };
   constexpr Slack kOtherPass{.share = 0.02, .absolute = 1000};  // the two may be of different passes
   if (counts.contains("l1_sectors")) {
-    laws.at_most("hits in L1 are within its sectors", what, value_of(counts, "l1_hit_sectors"),
-                 value_of(counts, "l1_sectors"), "sectors", kOtherPass);
+    laws.at_most("hits in L1 are within its sectors", what, count_of(counts, "l1_hit_sectors"),
+                 count_of(counts, "l1_sectors"), "sectors", kOtherPass);
   }
   // Tiles may be padded, but nothing of a product is left out. Attention is: tiles above the diagonal.
   const bool has_all_pipes = counts.contains("tensor_bf16_flop") && counts.contains("tensor_tf32_flop") &&
@@ -60,7 +60,7 @@ void check_op(const record::Op& op, const Counts& counts, LawBook& laws) {
   }
 }
 
-void check_ops(const record::Reader& record, const record::Run& run, LawBook& laws) {
+void check_counted_ops(const record::Reader& record, const record::Run& run, LawBook& laws) {
   std::map<std::int64_t, record::Op> ops;
   for (record::Op& op : record.ops(run.id)) ops.emplace(op.op, std::move(op));
   std::map<std::int64_t, Counts> counts;
@@ -78,7 +78,7 @@ void check_ops(const record::Reader& record, const record::Run& run, LawBook& la
   }
   for (const auto& [number, of_op] : counts) {
     const auto op = ops.find(number);
-    if (op != ops.end()) check_op(op->second, of_op, laws);
+    if (op != ops.end()) check_counted_op(op->second, of_op, laws);
   }
 }
 
@@ -101,7 +101,7 @@ void check_gauges(const record::Reader& record, const record::Run& run, LawBook&
 
 void check_counters(const record::Reader& record, const record::Run& run, LawBook& laws) {
   check_passes(record, run, laws);
-  check_ops(record, run, laws);
+  check_counted_ops(record, run, laws);
   check_gauges(record, run, laws);
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 /// Two clocks, read within a few microseconds of each other.
 constexpr Slack kTwoClocks{.share = 0.005, .absolute = 20e-6};
-constexpr double kNano = 1e-9;
+constexpr double kVerifyDeviceNano = 1e-9;
 
 std::string name_of_step(const DeviceStep& step) { return fmt::format("{} step {}", step.kind, step.step); }
 
@@ -47,11 +47,12 @@ void check_kernel_times(const TracedKernels& kernels, LawBook& laws) {
     busy_s[kernel.activity->step.value_or(-1)] += kernel.part_s();
     const auto what = [&] { return fmt::format("activity {}", kernel.activity->id); };
     laws.at_most("a kernel's part of a step is within its duration", what, kernel.part_s(), kernel.seconds(),
-                 "s", {.share = 1e-9, .absolute = kNano});
+                 "s", {.share = 1e-9, .absolute = kVerifyDeviceNano});
   }
   for (const DeviceStep& step : kernels.times().steps) {
     laws.equal("kernels add up to the time in which the device was busy", [&] { return name_of_step(step); },
-               busy_s[step.step], step.exclusive_s + step.shared_s, "s", {.share = 1e-9, .absolute = kNano});
+               busy_s[step.step], step.exclusive_s + step.shared_s, "s",
+               {.share = 1e-9, .absolute = kVerifyDeviceNano});
   }
   const std::vector<KernelSum> sums = kernel_sums(kernels);
   double shares = 0;

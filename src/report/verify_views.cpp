@@ -17,14 +17,14 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kNano = 1e-9;
+constexpr double kVerifyViewsNano = 1e-9;
 
 void check_kernels(const RunData& run, LawBook& laws) {
   double device_s = 0;
   std::int64_t executions = 0;
   for (const record::Event& event : run.events) {
     if (run.find_op(event.op) == nullptr) continue;
-    device_s += static_cast<double>(event.device_ns) * kNano;
+    device_s += static_cast<double>(event.device_ns) * kVerifyViewsNano;
     ++executions;
   }
   double total_s = 0;

@@ -15,10 +15,10 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kNano = 1e-9;
+constexpr double kViewsActivitiesNano = 1e-9;
 
 double seconds_of(const record::Activity& activity) {
-  return static_cast<double>(activity.end_ns - activity.start_ns) * kNano;
+  return static_cast<double>(activity.end_ns - activity.start_ns) * kViewsActivitiesNano;
 }
 
 /// The activities of one kind and name.
@@ -130,8 +130,8 @@ Table lane_table(const RunData& run) {
     const auto known = std::ranges::find(run.lanes, lane, &record::Lane::lane);
     std::int64_t last = of_lane.front().second;
     for (const auto& [from, to] : of_lane) last = std::max(last, to);
-    const double busy_s = static_cast<double>(covered_ns(of_lane)) * kNano;
-    const double span_s = static_cast<double>(last - of_lane.front().first) * kNano;
+    const double busy_s = static_cast<double>(covered_ns(of_lane)) * kViewsActivitiesNano;
+    const double span_s = static_cast<double>(last - of_lane.front().first) * kViewsActivitiesNano;
     Row row;
     row.set("lane", known == run.lanes.end() || known->name.empty() ? std::to_string(lane) : known->name);
     row.set("kind", known == run.lanes.end() ? Cell() : Cell(known->kind));

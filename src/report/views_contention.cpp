@@ -65,7 +65,7 @@ void add_contention(const RunData& run, const ViewOptions& options, View& view) 
   view.add("contention", "The same kernel alone and with something beside it", std::move(table));
 }
 
-constexpr std::array kViews = {ViewDef{
+constexpr std::array kContentionViews = {ViewDef{
     .place = 44,
     .info = {.name = "contention",
              .title = "Contention",
@@ -79,6 +79,6 @@ constexpr std::array kViews = {ViewDef{
 
 }  // namespace
 
-std::span<const ViewDef> views_contention() { return kViews; }
+std::span<const ViewDef> views_contention() { return kContentionViews; }
 
 }  // namespace rooflm::report

@@ -60,7 +60,7 @@ std::vector<CountedGroup> groups_and_step(const RunData& run, std::string (*key)
   return groups;
 }
 
-Row row_of(const CountedGroup& group) {
+Row counted_row(const CountedGroup& group) {
   Row row;
   row.set("phase", group.phase);
   row.set("part", group.name);
@@ -89,7 +89,7 @@ Table hierarchy_table(const RunData& run) {
               .notes = {}};
   const auto peak = dram_peak(run);
   for (const CountedGroup& group : groups_and_step(run, block_key)) {
-    Row row = row_of(group);
+    Row row = counted_row(group);
     for (const char* name :
          {"load_instructions", "store_instructions", "tma_instructions", "load_bytes", "store_bytes",
           "local_bytes", "shared_bytes", "l1_bytes", "l1_sectors", "l2_bytes", "l2_sectors",
@@ -111,7 +111,7 @@ Table hierarchy_table(const RunData& run) {
   return table;
 }
 
-Table work_table(const RunData& run) {
+Table counted_work_table(const RunData& run) {
   Table table{.columns = {{"phase", "phase"},
                           {"part", "part"},
                           {"matmul_flop", "FLOP by shapes", Show::si, "flop"},
@@ -125,7 +125,7 @@ Table work_table(const RunData& run) {
               .rows = {},
               .notes = {}};
   for (const CountedGroup& group : groups_and_step(run, part_key)) {
-    Row row = row_of(group);
+    Row row = counted_row(group);
     row.set("matmul_flop", group.matmul_flop);
     row.set("explained_flop", group.explained_flop);
     row.set("counted_flop", group.explained_flop > 0 ? cell_of(group.counted.flop()) : Cell());
@@ -149,7 +149,7 @@ Table work_table(const RunData& run) {
 }
 
 /// "GH100; memory: 2 passes ..." and what known work counted.
-void add_notes(const RunData& run, Table& table) {
+void add_counter_notes(const RunData& run, Table& table) {
   if (const std::string passes = run.text("counter_passes"); !passes.empty()) {
     table.notes.push_back(fmt::format("{:.0f} passes of the same step, none of them timed: {}",
                                       run.number("counter_passes").value_or(0), passes));
@@ -159,7 +159,7 @@ void add_notes(const RunData& run, Table& table) {
   }
 }
 
-Table check_table(const RunData& run) {
+Table known_work_table(const RunData& run) {
   Table table{.columns = {{"what", "known work"}, {"ratio", "counted/known", Show::plain}, {"text", "of"}},
               .rows = {},
               .notes = {}};
@@ -187,7 +187,7 @@ Table pipe_table(const RunData& run) {
               .rows = {},
               .notes = {}};
   for (const CountedGroup& group : counted_groups(run, part_key)) {
-    Row row = row_of(group);
+    Row row = counted_row(group);
     for (const char* name : {"tensor_active", "sm_active", "warps_active"}) {
       row.set(name, cell_of(group.counted.share(name)));
     }
@@ -210,17 +210,17 @@ void add_counters(const RunData& run, const ViewOptions& /*options*/, View& view
     row.set("part", "not counted");
     hierarchy.rows.push_back(std::move(row));
   }
-  add_notes(run, hierarchy);
+  add_counter_notes(run, hierarchy);
   view.add("counters", "Memory hierarchy", std::move(hierarchy));
-  view.add("counters.work", "Counted beside what shapes say", work_table(run));
+  view.add("counters.work", "Counted beside what shapes say", counted_work_table(run));
   view.add("counters.levels", "Intensity at each level", level_table(groups_and_step(run, part_key), "part"));
   view.add("counters.kernels", "The same by kernel", level_table(counted_groups(run, kernel_key), "kernel"));
   view.add("counters.pipes", "Pipes, warps and what they wait for", pipe_table(run));
-  view.add("counters.checks", "Known work, counted", check_table(run));
+  view.add("counters.checks", "Known work, counted", known_work_table(run));
   view.add(level_chart(run, counted_groups(run, part_key)));
 }
 
-constexpr std::array kViews = {ViewDef{
+constexpr std::array kCountersViews = {ViewDef{
     .place = 62,
     .info = {.name = "counters",
              .title = "Hardware counters",
@@ -235,6 +235,6 @@ constexpr std::array kViews = {ViewDef{
 
 }  // namespace
 
-std::span<const ViewDef> views_counters() { return kViews; }
+std::span<const ViewDef> views_counters() { return kCountersViews; }
 
 }  // namespace rooflm::report

@@ -19,7 +19,7 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kNano = 1e-9;
+constexpr double kViewsDeviceNano = 1e-9;
 constexpr std::string_view kStepEnd = "end of the step";
 
 Table step_table(const RunData& run, const DeviceTimes& times) {
@@ -82,7 +82,7 @@ double covered_s(std::vector<std::pair<std::int64_t, std::int64_t>> spans) {
     covered += std::max<std::int64_t>(0, to - std::max(from, end));
     end = std::max(end, to);
   }
-  return static_cast<double>(covered) * kNano;
+  return static_cast<double>(covered) * kViewsDeviceNano;
 }
 
 Table lane_table(const RunData& run, const TracedKernels& kernels, std::size_t top) {
@@ -104,8 +104,8 @@ Table lane_table(const RunData& run, const TracedKernels& kernels, std::size_t t
     if (kernel.step_kind != kTraced) continue;
     LaneSum& lane = lanes[kernel.activity->lane];
     lane.spans.emplace_back(kernel.activity->start_ns, kernel.activity->end_ns);
-    lane.exclusive_s += static_cast<double>(kernel.time.exclusive_ns) * kNano;
-    lane.shared_s += kernel.time.shared_ns * kNano;
+    lane.exclusive_s += static_cast<double>(kernel.time.exclusive_ns) * kViewsDeviceNano;
+    lane.shared_s += kernel.time.shared_ns * kViewsDeviceNano;
     ++lane.kernels;
   }
   Table table{.columns = {{"lane", "lane"},
@@ -163,7 +163,7 @@ Table idle_table(const TracedKernels& kernels, std::size_t top) {
       key[2] = next->op == nullptr ? next->name->short_name : next->op->part;
     }
     IdleSum& sum = sums[key];
-    sum.seconds.push_back(static_cast<double>(idle.end_ns - idle.start_ns) * kNano);
+    sum.seconds.push_back(static_cast<double>(idle.end_ns - idle.start_ns) * kViewsDeviceNano);
     sum.total_s += sum.seconds.back();
     all_s += sum.seconds.back();
   }
@@ -277,7 +277,7 @@ void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view
   view.add("launches", "Kernels per block", std::move(table));
 }
 
-constexpr std::array kViews = {
+constexpr std::array kDeviceViews = {
     ViewDef{
         .place = 42,
         .info = {.name = "device",
@@ -300,6 +300,6 @@ constexpr std::array kViews = {
 
 }  // namespace
 
-std::span<const ViewDef> views_device() { return kViews; }
+std::span<const ViewDef> views_device() { return kDeviceViews; }
 
 }  // namespace rooflm::report

@@ -200,7 +200,7 @@ void add_kernels(const RunData& run, const ViewOptions& options, View& view) {
   view.add("kernels.seen", "Kernels seen and predicted", seen_table(run, kernels));
 }
 
-constexpr std::array kViews = {ViewDef{
+constexpr std::array kKernelsViews = {ViewDef{
     .place = 41,
     .info = {.name = "kernels",
              .title = "Kernels on the device",
@@ -215,6 +215,6 @@ constexpr std::array kViews = {ViewDef{
 
 }  // namespace
 
-std::span<const ViewDef> views_kernels() { return kViews; }
+std::span<const ViewDef> views_kernels() { return kKernelsViews; }
 
 }  // namespace rooflm::report

@@ -15,7 +15,7 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kNano = 1e-9;
+constexpr double kGaugeNano = 1e-9;
 
 /// The samples of one gauge, in the order of time.
 std::map<std::string, std::vector<const record::Gauge*>> gauges_by_name(const RunData& run) {
@@ -78,7 +78,7 @@ Table energy_table(const RunData& run) {
 }
 
 /// One chart per gauge that changes how fast the device is.
-void add_charts(const RunData& run, View& view) {
+void add_gauge_charts(const RunData& run, View& view) {
   for (const auto& [name, samples] : gauges_by_name(run)) {
     if (name != "power_w" && name != "sm_clock_hz" && name != "temperature_c") continue;
     Chart chart{.id = "power." + name,
@@ -93,7 +93,7 @@ void add_charts(const RunData& run, View& view) {
     const std::int64_t begin_ns = samples.front()->time_ns;
     for (const record::Gauge* sample : samples) {
       series.points.push_back(
-          {.x = kNano * static_cast<double>(sample->time_ns - begin_ns), .y = sample->value});
+          {.x = kGaugeNano * static_cast<double>(sample->time_ns - begin_ns), .y = sample->value});
     }
     view.add(std::move(chart));
   }
@@ -102,10 +102,10 @@ void add_charts(const RunData& run, View& view) {
 void add_power(const RunData& run, const ViewOptions& /*options*/, View& view) {
   view.add("power", "Energy", energy_table(run));
   view.add("power.gauges", "Gauges", gauge_table(run));
-  add_charts(run, view);
+  add_gauge_charts(run, view);
 }
 
-constexpr std::array kViews = {ViewDef{
+constexpr std::array kPowerViews = {ViewDef{
     .place = 66,
     .info =
         {.name = "power",
@@ -120,6 +120,6 @@ constexpr std::array kViews = {ViewDef{
 
 }  // namespace
 
-std::span<const ViewDef> views_power() { return kViews; }
+std::span<const ViewDef> views_power() { return kPowerViews; }
 
 }  // namespace rooflm::report

@@ -11,11 +11,11 @@
 namespace rooflm::report {
 namespace {
 
-constexpr std::array kAll = {Cause::tensor, Cause::dram,  Cause::l2,     Cause::launch,
-                             Cause::tail,   Cause::clock, Cause::latency};
+constexpr std::array kAllCauses = {Cause::tensor, Cause::dram,  Cause::l2,     Cause::launch,
+                                   Cause::tail,   Cause::clock, Cause::latency};
 
 /// Seconds of a cause that was looked at; nothing where nobody measured it.
-Cell seconds_of(const Why& why, Cause cause) {
+Cell known_seconds(const Why& why, Cause cause) {
   const bool is_known = cause == Cause::launch  ? why.has_launch
                         : cause == Cause::tail  ? why.has_tail
                         : cause == Cause::clock ? why.has_clock
@@ -23,12 +23,12 @@ Cell seconds_of(const Why& why, Cause cause) {
   return is_known ? Cell(why.of(cause)) : Cell();
 }
 
-std::string key_of(Cause cause) {
+std::string column_of(Cause cause) {
   constexpr std::array kKeys = {"tensor_s", "dram_s", "l2_s", "launch_s", "tail_s", "clock_s", "latency_s"};
   return kKeys.at(static_cast<std::size_t>(cause));
 }
 
-Row row_of(const Why& why) {
+Row why_row(const Why& why) {
   Row row;
   row.set("phase", why.phase);
   row.set("part", why.name);
@@ -36,7 +36,7 @@ Row row_of(const Why& why) {
   row.set("needed_s", why.needed_s());
   row.set("needed_share", cell_of(ratio_of(why.needed_s(), why.time_s)));
   row.set("bound", std::string(title_of(why.bound())));
-  for (const Cause cause : kAll) row.set(key_of(cause), seconds_of(why, cause));
+  for (const Cause cause : kAllCauses) row.set(column_of(cause), known_seconds(why, cause));
   row.set("occupancy", cell_of(why.occupancy));
   row.set("waves", cell_of(why.waves));
   row.set("stall", why.stall.empty() ? Cell() : Cell(why.stall));
@@ -45,7 +45,7 @@ Row row_of(const Why& why) {
   return row;
 }
 
-Table part_table(const std::vector<Why>& parts) {
+Table why_table(const std::vector<Why>& parts) {
   Table table{.columns = {{"phase", "phase"},
                           {"part", "part"},
                           {"time_s", "time", Show::seconds, "s"},
@@ -61,11 +61,11 @@ Table part_table(const std::vector<Why>& parts) {
                           {"mend", "what would mend it"}},
               .rows = {},
               .notes = {}};
-  for (const Why& part : parts) table.rows.push_back(row_of(part));
+  for (const Why& part : parts) table.rows.push_back(why_row(part));
   return table;
 }
 
-Table sum_table(const std::vector<Why>& parts) {
+Table cause_table(const std::vector<Why>& parts) {
   Table table{.columns = {{"cause", "cause"},
                           {"seconds", "of the step", Show::seconds, "s"},
                           {"share", "share", Show::percent, "share"},
@@ -74,12 +74,12 @@ Table sum_table(const std::vector<Why>& parts) {
               .notes = {}};
   double all_s = 0;
   for (const Why& part : parts) all_s += part.time_s;
-  for (const Cause cause : kAll) {
+  for (const Cause cause : kAllCauses) {
     double sum_s = 0;
     bool is_known = false;
     for (const Why& part : parts) {
       sum_s += part.of(cause);
-      is_known = is_known || !std::holds_alternative<std::monostate>(seconds_of(part, cause));
+      is_known = is_known || !std::holds_alternative<std::monostate>(known_seconds(part, cause));
     }
     Row row;
     row.set("cause", std::string(title_of(cause)));
@@ -94,11 +94,11 @@ Table sum_table(const std::vector<Why>& parts) {
 void add_why(const RunData& run, const ViewOptions& /*options*/, View& view) {
   const std::vector<Why> parts = why_of(run);
   if (parts.empty()) return;
-  view.add("why", "Why it takes so long", part_table(parts));
-  view.add("why.causes", "All parts together", sum_table(parts));
+  view.add("why", "Why it takes so long", why_table(parts));
+  view.add("why.causes", "All parts together", cause_table(parts));
 }
 
-constexpr std::array kViews = {ViewDef{
+constexpr std::array kWhyViews = {ViewDef{
     .place = 64,
     .info =
         {.name = "why",
@@ -116,6 +116,6 @@ constexpr std::array kViews = {ViewDef{
 
 }  // namespace
 
-std::span<const ViewDef> views_why() { return kViews; }
+std::span<const ViewDef> views_why() { return kWhyViews; }
 
 }  // namespace rooflm::report

@@ -54,7 +54,7 @@ struct OpKernels {
 };
 
 /// Of steps in which nothing ran beside anything else, where there are some: those are like observed ones.
-std::map<std::int64_t, OpKernels> kernels_by_op(const TracedKernels& traced) {
+std::map<std::int64_t, OpKernels> op_kernels_of(const TracedKernels& traced) {
   const std::size_t in_order = traced.times().count(kInOrder);
   const std::string_view kind = in_order > 0 ? kInOrder : kTraced;
   const auto steps = static_cast<double>(in_order > 0 ? in_order : traced.steps());
@@ -105,8 +105,8 @@ Need need_of(const RunData& run, const TimedOp& op, const Counted* counted, cons
   return need;
 }
 
-Why explain(const RunData& run, const TimedOp& op, const Counted* counted, const OpKernels* kernels,
-            const Best& best) {
+Why explain_time(const RunData& run, const TimedOp& op, const Counted* counted, const OpKernels* kernels,
+                 const Best& best) {
   Why why;
   why.ops = 1;
   why.time_s = op.time->device_s;
@@ -144,7 +144,7 @@ Why explain(const RunData& run, const TimedOp& op, const Counted* counted, const
 }
 
 /// Adds an op to its part. What is shown of single kernels is that of the longest op.
-void add(Why& sum, const Why& op, double& longest_s) {
+void add_op(Why& sum, const Why& op, double& longest_s) {
   sum.ops += op.ops;
   sum.time_s += op.time_s;
   for (std::size_t i = 0; i < kCauses; ++i) sum.cause_s.at(i) += op.cause_s.at(i);
@@ -188,7 +188,7 @@ std::vector<Why> why_of(const RunData& run) {
   const auto counted = counted_ops(run);
   const Best best = best_of(run);
   const TracedKernels traced(run);
-  const auto kernels = kernels_by_op(traced);
+  const auto kernels = op_kernels_of(traced);
   std::vector<Why> parts;
   std::vector<double> longest_s;
   std::map<std::pair<std::string, std::string>, std::size_t> index;
@@ -204,9 +204,9 @@ std::vector<Why> why_of(const RunData& run) {
     const auto counts = counted.find(op.op.op);
     if (!op.time || found == index.end() || (counts == counted.end() && !op.roof_s)) continue;
     const auto of_op = kernels.find(op.op.op);
-    const Why why = explain(run, op, counts == counted.end() ? nullptr : &counts->second,
-                            of_op == kernels.end() ? nullptr : &of_op->second, best);
-    add(parts[found->second], why, longest_s[found->second]);
+    const Why why = explain_time(run, op, counts == counted.end() ? nullptr : &counts->second,
+                                 of_op == kernels.end() ? nullptr : &of_op->second, best);
+    add_op(parts[found->second], why, longest_s[found->second]);
   }
   std::erase_if(parts, [](const Why& part) { return part.ops == 0; });
   return parts;

@@ -12,7 +12,7 @@ namespace rooflm::trace {
 namespace {
 
 template <class Function>
-void find(void* library, const char* name, Function& function) {
+void look_up(void* library, const char* name, Function& function) {
   void* address = dlsym(library, name);
   if (address == nullptr) throw core::Unavailable(fmt::format("CUPTI has no {}: it is too old", name));
   function = reinterpret_cast<Function>(address);
@@ -23,31 +23,31 @@ void find(void* library, const char* name, Function& function) {
 ProfilerLibrary ProfilerLibrary::load() {
   void* library = open_cupti_library();
   ProfilerLibrary found;
-  find(library, "cuptiGetResultString", found.result_string);
-  find(library, "cuptiProfilerInitialize", found.initialize);
-  find(library, "cuptiProfilerDeviceSupported", found.device_supported);
-  find(library, "cuptiProfilerGetCounterAvailability", found.counter_availability);
-  find(library, "cuptiDeviceGetChipName", found.chip_name);
-  find(library, "cuptiProfilerHostInitialize", found.host_initialize);
-  find(library, "cuptiProfilerHostDeinitialize", found.host_deinitialize);
-  find(library, "cuptiProfilerHostConfigAddMetrics", found.add_metrics);
-  find(library, "cuptiProfilerHostGetMetricProperties", found.metric_properties);
-  find(library, "cuptiProfilerHostGetConfigImageSize", found.config_size);
-  find(library, "cuptiProfilerHostGetConfigImage", found.config_image);
-  find(library, "cuptiProfilerHostGetNumOfPasses", found.passes);
-  find(library, "cuptiProfilerHostEvaluateToGpuValues", found.evaluate);
-  find(library, "cuptiRangeProfilerEnable", found.enable);
-  find(library, "cuptiRangeProfilerDisable", found.disable);
-  find(library, "cuptiRangeProfilerGetCounterDataSize", found.counter_data_size);
-  find(library, "cuptiRangeProfilerCounterDataImageInitialize", found.counter_data_initialize);
-  find(library, "cuptiRangeProfilerSetConfig", found.set_config);
-  find(library, "cuptiRangeProfilerStart", found.start);
-  find(library, "cuptiRangeProfilerStop", found.stop);
-  find(library, "cuptiRangeProfilerPushRange", found.push_range);
-  find(library, "cuptiRangeProfilerPopRange", found.pop_range);
-  find(library, "cuptiRangeProfilerDecodeData", found.decode);
-  find(library, "cuptiRangeProfilerGetCounterDataInfo", found.counter_data_info);
-  find(library, "cuptiRangeProfilerCounterDataGetRangeInfo", found.range_info);
+  look_up(library, "cuptiGetResultString", found.result_string);
+  look_up(library, "cuptiProfilerInitialize", found.initialize);
+  look_up(library, "cuptiProfilerDeviceSupported", found.device_supported);
+  look_up(library, "cuptiProfilerGetCounterAvailability", found.counter_availability);
+  look_up(library, "cuptiDeviceGetChipName", found.chip_name);
+  look_up(library, "cuptiProfilerHostInitialize", found.host_initialize);
+  look_up(library, "cuptiProfilerHostDeinitialize", found.host_deinitialize);
+  look_up(library, "cuptiProfilerHostConfigAddMetrics", found.add_metrics);
+  look_up(library, "cuptiProfilerHostGetMetricProperties", found.metric_properties);
+  look_up(library, "cuptiProfilerHostGetConfigImageSize", found.config_size);
+  look_up(library, "cuptiProfilerHostGetConfigImage", found.config_image);
+  look_up(library, "cuptiProfilerHostGetNumOfPasses", found.passes);
+  look_up(library, "cuptiProfilerHostEvaluateToGpuValues", found.evaluate);
+  look_up(library, "cuptiRangeProfilerEnable", found.enable);
+  look_up(library, "cuptiRangeProfilerDisable", found.disable);
+  look_up(library, "cuptiRangeProfilerGetCounterDataSize", found.counter_data_size);
+  look_up(library, "cuptiRangeProfilerCounterDataImageInitialize", found.counter_data_initialize);
+  look_up(library, "cuptiRangeProfilerSetConfig", found.set_config);
+  look_up(library, "cuptiRangeProfilerStart", found.start);
+  look_up(library, "cuptiRangeProfilerStop", found.stop);
+  look_up(library, "cuptiRangeProfilerPushRange", found.push_range);
+  look_up(library, "cuptiRangeProfilerPopRange", found.pop_range);
+  look_up(library, "cuptiRangeProfilerDecodeData", found.decode);
+  look_up(library, "cuptiRangeProfilerGetCounterDataInfo", found.counter_data_info);
+  look_up(library, "cuptiRangeProfilerCounterDataGetRangeInfo", found.range_info);
   return found;
 }
 
@@ -64,8 +64,8 @@ CurrentContext CurrentContext::find() {
   if (driver == nullptr) throw core::Unavailable("no NVIDIA driver: libcuda.so.1 is not on this machine");
   decltype(&cuCtxGetCurrent) current = nullptr;
   decltype(&cuCtxGetDevice) device_of_context = nullptr;
-  trace::find(driver, "cuCtxGetCurrent", current);
-  trace::find(driver, "cuCtxGetDevice", device_of_context);
+  look_up(driver, "cuCtxGetCurrent", current);
+  look_up(driver, "cuCtxGetDevice", device_of_context);
   CurrentContext found;
   if (current(&found.context) != CUDA_SUCCESS || found.context == nullptr ||
       device_of_context(&found.device) != CUDA_SUCCESS) {
