@@ -61,6 +61,12 @@ std::optional<double> Counted::tensor_flop() const {
 
 std::optional<double> Counted::core_flop() const { return sum_of({value("fp32_flop"), value("fp64_flop")}); }
 
+std::optional<double> Counted::all_flop() const {
+  const auto tensor = tensor_flop();
+  const auto core = core_flop();
+  return tensor || core ? std::optional(tensor.value_or(0) + core.value_or(0)) : flop();
+}
+
 std::optional<double> Counted::flop() const {
   if (const auto all = value("flop")) return all;
   const auto tensor = tensor_flop();

@@ -31,6 +31,8 @@ class Counted {
   [[nodiscard]] std::optional<double> tensor_flop() const;
   /// Of fp32 and fp64 instructions of the CUDA cores; 16-bit ones also load constants, and are left out.
   [[nodiscard]] std::optional<double> core_flop() const;
+  /// Of both together, or `flop` where the cores were not counted apart.
+  [[nodiscard]] std::optional<double> all_flop() const;
   /// What is held against the flop of matrix products: of the tensor cores, or where they did nothing, of the
   /// CUDA cores. Of a processor, all.
   [[nodiscard]] std::optional<double> flop() const;

@@ -29,13 +29,6 @@ constexpr std::array kLevels = {Level{"DRAM", [](const Counted& counted) { retur
                                 Level{"L2", [](const Counted& counted) { return counted.value("l2_bytes"); }},
                                 Level{"L1", l1_bytes}};
 
-/// Flop that were counted on tensor and CUDA cores together.
-std::optional<double> all_flop(const Counted& counted) {
-  const auto tensor = counted.tensor_flop();
-  const auto core = counted.core_flop();
-  return tensor || core ? std::optional(tensor.value_or(0) + core.value_or(0)) : counted.flop();
-}
-
 }  // namespace
 
 Table level_table(const std::vector<CountedGroup>& groups, const char* title) {
@@ -61,7 +54,7 @@ Table level_table(const std::vector<CountedGroup>& groups, const char* title) {
     row.set("part", group.name);
     row.set("ops", group.counted.ops());
     row.set("device_s", cell_of(group.device_s));
-    const auto flop = all_flop(group.counted);
+    const auto flop = group.counted.all_flop();
     row.set("shape_intensity", group.bytes > 0 ? Cell(group.matmul_flop / group.bytes) : Cell());
     row.set("flop", cell_of(flop));
     row.set("flop_per_s", cell_of(ratio_of(flop, group.device_s)));
@@ -83,7 +76,7 @@ Chart level_chart(const RunData& run, const std::vector<CountedGroup>& groups) {
               .x = {.title = "intensity", .unit = "flop/byte", .is_log = true},
               .y = {.title = "rate", .unit = "flop/s", .is_log = true}};
   for (const CountedGroup& group : groups) {
-    const auto flop = all_flop(group.counted);
+    const auto flop = group.counted.all_flop();
     const auto rate = ratio_of(flop, group.device_s);
     if (!rate || *rate <= 0) continue;
     for (const Level& level : kLevels) {

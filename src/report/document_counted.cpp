@@ -8,17 +8,6 @@
 #include "report/why.h"
 
 namespace rooflm::report {
-namespace {
-
-/// Of tensor and CUDA cores together.
-std::optional<double> all_flop(const Counted& counted) {
-  const auto tensor = counted.tensor_flop();
-  const auto core = counted.core_flop();
-  return tensor || core ? std::optional(tensor.value_or(0) + core.value_or(0)) : counted.flop();
-}
-
-}  // namespace
-
 Json json_counted(const RunData& run) {
   const std::map<std::int64_t, Counted> ops = counted_ops(run);
   if (ops.empty()) return nullptr;
@@ -28,7 +17,7 @@ Json json_counted(const RunData& run) {
                    "stall_share"});
   for (const auto& [op, counted] : ops) {
     const TimedOp* timed = run.find_op(op);
-    const auto flop = all_flop(counted);
+    const auto flop = counted.all_flop();
     const double device_s = timed != nullptr && timed->time ? timed->time->device_s : 0;
     columns.push("op", op);
     columns.push("flop", json_number(flop));

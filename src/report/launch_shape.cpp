@@ -4,24 +4,25 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/error.h"
+#include "core/json.h"
+
 namespace rooflm::report {
 namespace {
 
-using Json = nlohmann::json;
-
-std::optional<double> number_of(const Json& json, const char* key) {
+std::optional<double> number_of(const nlohmann::json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number()) return std::nullopt;
   return found->get<double>();
 }
 
-std::optional<std::int64_t> integer_of(const Json& json, const char* key) {
+std::optional<std::int64_t> integer_of(const nlohmann::json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number_integer()) return std::nullopt;
   return found->get<std::int64_t>();
 }
 
-void read_extent(const Json& json, const char* key, std::array<std::int64_t, 3>& extent) {
+void read_extent(const nlohmann::json& json, const char* key, std::array<std::int64_t, 3>& extent) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_array() || found->size() != extent.size()) return;
   // What CUDA allows; beyond it the product of three is no 64-bit number.
@@ -50,8 +51,12 @@ std::optional<double> LaunchShape::tail() const {
 LaunchShape parse_launch(std::string_view extra) {
   LaunchShape shape;
   if (extra.empty()) return shape;
-  const Json json = Json::parse(extra, nullptr, false);
-  if (!json.is_object()) return shape;
+  nlohmann::json json;
+  try {
+    json = core::parse_json_object(extra, "activity.extra", "the launch");
+  } catch (const core::InputError&) {  // a record of somebody else: this kernel has no launch to show
+    return shape;
+  }
   read_extent(json, "grid", shape.grid);
   read_extent(json, "block", shape.block);
   read_extent(json, "cluster", shape.cluster);
