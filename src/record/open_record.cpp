@@ -150,6 +150,9 @@ std::unique_ptr<Database> open_record(const std::filesystem::path& path, int ver
     throw;
   }
   const auto found = static_cast<int>(record->query_integer("PRAGMA user_version"));
+  // The first transaction makes the tables and sets the version.
+  if (found == 0 && record->query_integer("SELECT COUNT(*) FROM sqlite_schema") == 0)
+    fail(path, kBeingCreated);
   if (found > version) {
     fail(path, fmt::format(
                    "it has schema {} and was written by {}; this is rooflm {}, which reads schemas up to {}",
