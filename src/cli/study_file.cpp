@@ -176,7 +176,7 @@ void blame(const Study& study, const TakenOptions& taken, const core::UsageError
     const bool is_named = end != std::string_view::npos &&
                           (end == message.size() || message[end] == ' ' || message[end] == ',');
     if (is_named || message.find(fmt::format("'{}'", value)) != std::string_view::npos)
-      fail(table + "." + name, name);
+      fail(fmt::format("{}.{}", table, name), name);
   }
   if (taken.some_typed || taken.tables.empty() || message.find("--") != std::string_view::npos) throw error;
   fail("options", "[options]");
