@@ -24,9 +24,6 @@ struct Slack {
 
 /// Two clocks that are read one after the other.
 inline constexpr Slack kClockNoise{.share = 0.05, .absolute = 2e-6};
-/// Marks of time between the ops of a replayed step: on an H100 one in a thousand is stamped up to 10 us
-/// late, which the op before it gains and the op after it loses.
-inline constexpr Slack kLateMark{.share = 0.05, .absolute = 12e-6};
 /// What a step does besides its phases and ops: submit the first, wait for the last.
 inline constexpr Slack kOutsideOps{.share = 0.05, .absolute = 50e-6};
 /// Sums of doubles in another order.

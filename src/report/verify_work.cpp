@@ -87,7 +87,7 @@ void check_against_roofs(const record::Reader& record, const record::Run& run,
     if (roof == roofs.end()) continue;
     const auto op = op_of.find(time.op);
     laws.at_most(kLaw, fmt::format("op {} {}", time.op, op == op_of.end() ? "" : op->second->name),
-                 roof->second, time.device_s, "s", time.wall_s ? kClockNoise : kLateMark);
+                 roof->second, time.device_s, "s", kClockNoise);
   }
   std::map<std::string, std::vector<double>> samples;
   for (const record::Sample& sample : record.samples(run.id)) {
