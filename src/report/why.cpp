@@ -163,7 +163,7 @@ void add_op(Why& sum, const Why& op, double& longest_s) {
 
 std::string_view title_of(Cause cause) {
   constexpr std::array<std::string_view, kCauses> kTitles = {
-      "tensor pipe", "DRAM bandwidth", "L2 bandwidth", "launch", "tail", "clock", "latency"};
+      "arithmetic", "DRAM bandwidth", "L2 bandwidth", "launch", "tail", "clock", "latency"};
   return kTitles.at(static_cast<std::size_t>(cause));
 }
 
@@ -171,11 +171,11 @@ std::string_view mend_of(Cause cause) {
   constexpr std::array<std::string_view, kCauses> kMends = {
       "fewer FLOP (less recomputed), or a narrower dtype",
       "fewer bytes: fuse with the op before or after, narrower dtypes",
-      "reuse in shared memory: larger tiles, fewer passes",
+      "reuse in caches or shared memory: larger tiles, fewer passes",
       "fuse small ops; larger batches make the same launches longer",
       "another tile size or split, so that waves are whole; a larger batch",
       "less power: fewer bytes moved, a higher power limit, better cooling",
-      "more warps or more loads in flight; larger or better shaped kernels"};
+      "more work in flight (threads, warps, loads); larger or better shaped kernels"};
   return kMends.at(static_cast<std::size_t>(cause));
 }
 

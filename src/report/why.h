@@ -26,7 +26,8 @@ enum class Cause : std::uint8_t {
   latency,  ///< everything else: waiting for memory, barriers and instructions with too few warps to hide it
 };
 inline constexpr std::size_t kCauses = 7;
-/// "tensor pipe", "DRAM bandwidth", "L2 bandwidth", "launch", "tail", "clock", "latency".
+/// "arithmetic" (tensor pipe of a GPU, vector or tile units of a processor), "DRAM bandwidth", "L2
+/// bandwidth", "launch", "tail", "clock", "latency".
 std::string_view title_of(Cause cause);
 /// What would make it shorter.
 std::string_view mend_of(Cause cause);
