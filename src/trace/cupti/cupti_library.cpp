@@ -16,14 +16,13 @@ constexpr std::uint32_t kMajorUnit = 10000;
 constexpr std::uint32_t kMinorUnit = 100;
 constexpr std::uint32_t kMajor = CUPTI_API_VERSION / kMajorUnit;
 
-template <class Function>
-void find(void* library, const char* name, Function& function) {
+}  // namespace
+
+void* find_address(void* library, const char* name) {
   void* address = dlsym(library, name);
   if (address == nullptr) throw core::Unavailable(fmt::format("CUPTI has no {}: it is too old", name));
-  function = reinterpret_cast<Function>(address);
+  return address;
 }
-
-}  // namespace
 
 void* open_cupti_library() {
   const std::string name = fmt::format("libcupti.so.{}", kMajor);
@@ -60,23 +59,23 @@ std::string_view cupti_advice(CUptiResult result) {
 CuptiLibrary CuptiLibrary::load() {
   void* library = open_cupti_library();
   CuptiLibrary found;
-  find(library, "cuptiGetVersion", found.version);
-  find(library, "cuptiGetResultString", found.result_string);
-  find(library, "cuptiSubscribe", found.subscribe);
-  find(library, "cuptiUnsubscribe", found.unsubscribe);
-  find(library, "cuptiActivityRegisterTimestampCallback", found.register_timestamp);
-  find(library, "cuptiActivityRegisterCallbacks", found.register_callbacks);
-  find(library, "cuptiActivitySetAttribute", found.set_attribute);
-  find(library, "cuptiActivityEnable", found.enable);
-  find(library, "cuptiActivityDisable", found.disable);
-  find(library, "cuptiActivityEnableRuntimeApi", found.enable_runtime);
-  find(library, "cuptiActivityEnableDriverApi", found.enable_driver);
-  find(library, "cuptiActivityFlushAll", found.flush_all);
-  find(library, "cuptiActivityGetNextRecord", found.next_record);
-  find(library, "cuptiActivityGetNumDroppedRecords", found.dropped_records);
-  find(library, "cuptiSetThreadIdType", found.set_thread_id_type);
-  find(library, "cuptiGetCallbackName", found.callback_name);
-  find(library, "cuptiGetGraphNodeId", found.graph_node_id);
+  find_function(library, "cuptiGetVersion", found.version);
+  find_function(library, "cuptiGetResultString", found.result_string);
+  find_function(library, "cuptiSubscribe", found.subscribe);
+  find_function(library, "cuptiUnsubscribe", found.unsubscribe);
+  find_function(library, "cuptiActivityRegisterTimestampCallback", found.register_timestamp);
+  find_function(library, "cuptiActivityRegisterCallbacks", found.register_callbacks);
+  find_function(library, "cuptiActivitySetAttribute", found.set_attribute);
+  find_function(library, "cuptiActivityEnable", found.enable);
+  find_function(library, "cuptiActivityDisable", found.disable);
+  find_function(library, "cuptiActivityEnableRuntimeApi", found.enable_runtime);
+  find_function(library, "cuptiActivityEnableDriverApi", found.enable_driver);
+  find_function(library, "cuptiActivityFlushAll", found.flush_all);
+  find_function(library, "cuptiActivityGetNextRecord", found.next_record);
+  find_function(library, "cuptiActivityGetNumDroppedRecords", found.dropped_records);
+  find_function(library, "cuptiSetThreadIdType", found.set_thread_id_type);
+  find_function(library, "cuptiGetCallbackName", found.callback_name);
+  find_function(library, "cuptiGetGraphNodeId", found.graph_node_id);
   std::uint32_t number = 0;
   found.check(found.version(&number), "asking for its version");
   if (number / kMajorUnit != kMajor) {

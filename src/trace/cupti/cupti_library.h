@@ -11,6 +11,13 @@ namespace rooflm::trace {
 /// CUPTI itself, of the major version whose headers this was compiled with, loaded for good: it has hooks in
 /// the driver until the process ends. Throws core::Unavailable with the reason.
 void* open_cupti_library();
+/// Where `name` is in a library that is open. Throws core::Unavailable when it is not there.
+void* find_address(void* library, const char* name);
+/// The function `name` of a library that is open. Throws core::Unavailable when it has none.
+template <class Function>
+void find_function(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(find_address(library, name));
+}
 /// What the user can do about an error; "" when nothing is known.
 std::string_view cupti_advice(CUptiResult result);
 

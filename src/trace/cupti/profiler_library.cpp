@@ -9,45 +9,34 @@
 #include "trace/cupti/cupti_library.h"
 
 namespace rooflm::trace {
-namespace {
-
-template <class Function>
-void look_up(void* library, const char* name, Function& function) {
-  void* address = dlsym(library, name);
-  if (address == nullptr) throw core::Unavailable(fmt::format("CUPTI has no {}: it is too old", name));
-  function = reinterpret_cast<Function>(address);
-}
-
-}  // namespace
-
 ProfilerLibrary ProfilerLibrary::load() {
   void* library = open_cupti_library();
   ProfilerLibrary found;
-  look_up(library, "cuptiGetResultString", found.result_string);
-  look_up(library, "cuptiProfilerInitialize", found.initialize);
-  look_up(library, "cuptiProfilerDeviceSupported", found.device_supported);
-  look_up(library, "cuptiProfilerGetCounterAvailability", found.counter_availability);
-  look_up(library, "cuptiDeviceGetChipName", found.chip_name);
-  look_up(library, "cuptiProfilerHostInitialize", found.host_initialize);
-  look_up(library, "cuptiProfilerHostDeinitialize", found.host_deinitialize);
-  look_up(library, "cuptiProfilerHostConfigAddMetrics", found.add_metrics);
-  look_up(library, "cuptiProfilerHostGetMetricProperties", found.metric_properties);
-  look_up(library, "cuptiProfilerHostGetConfigImageSize", found.config_size);
-  look_up(library, "cuptiProfilerHostGetConfigImage", found.config_image);
-  look_up(library, "cuptiProfilerHostGetNumOfPasses", found.passes);
-  look_up(library, "cuptiProfilerHostEvaluateToGpuValues", found.evaluate);
-  look_up(library, "cuptiRangeProfilerEnable", found.enable);
-  look_up(library, "cuptiRangeProfilerDisable", found.disable);
-  look_up(library, "cuptiRangeProfilerGetCounterDataSize", found.counter_data_size);
-  look_up(library, "cuptiRangeProfilerCounterDataImageInitialize", found.counter_data_initialize);
-  look_up(library, "cuptiRangeProfilerSetConfig", found.set_config);
-  look_up(library, "cuptiRangeProfilerStart", found.start);
-  look_up(library, "cuptiRangeProfilerStop", found.stop);
-  look_up(library, "cuptiRangeProfilerPushRange", found.push_range);
-  look_up(library, "cuptiRangeProfilerPopRange", found.pop_range);
-  look_up(library, "cuptiRangeProfilerDecodeData", found.decode);
-  look_up(library, "cuptiRangeProfilerGetCounterDataInfo", found.counter_data_info);
-  look_up(library, "cuptiRangeProfilerCounterDataGetRangeInfo", found.range_info);
+  find_function(library, "cuptiGetResultString", found.result_string);
+  find_function(library, "cuptiProfilerInitialize", found.initialize);
+  find_function(library, "cuptiProfilerDeviceSupported", found.device_supported);
+  find_function(library, "cuptiProfilerGetCounterAvailability", found.counter_availability);
+  find_function(library, "cuptiDeviceGetChipName", found.chip_name);
+  find_function(library, "cuptiProfilerHostInitialize", found.host_initialize);
+  find_function(library, "cuptiProfilerHostDeinitialize", found.host_deinitialize);
+  find_function(library, "cuptiProfilerHostConfigAddMetrics", found.add_metrics);
+  find_function(library, "cuptiProfilerHostGetMetricProperties", found.metric_properties);
+  find_function(library, "cuptiProfilerHostGetConfigImageSize", found.config_size);
+  find_function(library, "cuptiProfilerHostGetConfigImage", found.config_image);
+  find_function(library, "cuptiProfilerHostGetNumOfPasses", found.passes);
+  find_function(library, "cuptiProfilerHostEvaluateToGpuValues", found.evaluate);
+  find_function(library, "cuptiRangeProfilerEnable", found.enable);
+  find_function(library, "cuptiRangeProfilerDisable", found.disable);
+  find_function(library, "cuptiRangeProfilerGetCounterDataSize", found.counter_data_size);
+  find_function(library, "cuptiRangeProfilerCounterDataImageInitialize", found.counter_data_initialize);
+  find_function(library, "cuptiRangeProfilerSetConfig", found.set_config);
+  find_function(library, "cuptiRangeProfilerStart", found.start);
+  find_function(library, "cuptiRangeProfilerStop", found.stop);
+  find_function(library, "cuptiRangeProfilerPushRange", found.push_range);
+  find_function(library, "cuptiRangeProfilerPopRange", found.pop_range);
+  find_function(library, "cuptiRangeProfilerDecodeData", found.decode);
+  find_function(library, "cuptiRangeProfilerGetCounterDataInfo", found.counter_data_info);
+  find_function(library, "cuptiRangeProfilerCounterDataGetRangeInfo", found.range_info);
   return found;
 }
 
@@ -64,8 +53,8 @@ CurrentContext CurrentContext::find() {
   if (driver == nullptr) throw core::Unavailable("no NVIDIA driver: libcuda.so.1 is not on this machine");
   decltype(&cuCtxGetCurrent) current = nullptr;
   decltype(&cuCtxGetDevice) device_of_context = nullptr;
-  look_up(driver, "cuCtxGetCurrent", current);
-  look_up(driver, "cuCtxGetDevice", device_of_context);
+  find_function(driver, "cuCtxGetCurrent", current);
+  find_function(driver, "cuCtxGetDevice", device_of_context);
   CurrentContext found;
   if (current(&found.context) != CUDA_SUCCESS || found.context == nullptr ||
       device_of_context(&found.device) != CUDA_SUCCESS) {
