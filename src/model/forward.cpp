@@ -80,12 +80,11 @@ class Writer {
 
   /// y [.., out] = x [.., in] W^T with W [out, in]
   TensorId product(TensorId x, TensorId w, std::int64_t in, std::int64_t out, const std::string& name) {
-    auto dims = builder_.program().shape(x).dims();
-    dims.back() = out;
+    const core::Shape y = builder_.program().shape(x).with(-1, out);
     const Attributes attrs{
         {"batch", 1},      {"m", batch_ * seq_},  {"n", out},       {"k", in}, {"trans_a", false},
         {"trans_b", true}, {"accumulate", false}, {"looped", false}};
-    return builder_.op(ops::kMatmul, {x, w}, attrs, name, {core::Shape(dims)});
+    return builder_.op(ops::kMatmul, {x, w}, attrs, name, {y});
   }
 
   TensorId linear(TensorId x, const std::string& weight_name, std::int64_t in, std::int64_t out,

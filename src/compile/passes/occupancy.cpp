@@ -36,25 +36,35 @@ void for_ends(int leaves, Lifetime when, Use&& use) {
 }  // namespace
 
 void ByteRanges::add(std::int64_t begin, std::int64_t end) {
-  const auto first = std::lower_bound(ranges_.begin(), ranges_.end(), begin,
+  const auto first = std::lower_bound(more_.begin(), more_.end(), begin,
                                       [](const Range& range, std::int64_t at) { return range.end < at; });
   auto last = first;
-  for (; last != ranges_.end() && last->begin <= end; ++last) {
+  for (; last != more_.end() && last->begin <= end; ++last) {
     begin = std::min(begin, last->begin);
     end = std::max(end, last->end);
   }
-  if (first == last) {
-    ranges_.insert(first, {begin, end});
-    return;
+  if (empty()) {
+    lowest_ = {begin, end};
+  } else if (begin <= lowest_.end && lowest_.begin <= end) {
+    lowest_ = {std::min(begin, lowest_.begin), std::max(end, lowest_.end)};
+    more_.erase(first, last);
+  } else if (end < lowest_.begin) {
+    more_.insert(more_.begin(), lowest_);
+    lowest_ = {begin, end};
+  } else if (first == last) {
+    more_.insert(first, {begin, end});
+  } else {
+    *first = {begin, end};
+    more_.erase(first + 1, last);
   }
-  *first = {begin, end};
-  ranges_.erase(first + 1, last);
 }
 
 std::int64_t ByteRanges::lowest_gap(std::int64_t from, std::int64_t bytes) const {
-  auto range = std::upper_bound(ranges_.begin(), ranges_.end(), from,
+  if (from < lowest_.end && lowest_.begin < from + bytes) from = lowest_.end;
+  if (more_.empty()) return from;
+  auto range = std::upper_bound(more_.begin(), more_.end(), from,
                                 [](std::int64_t at, const Range& r) { return at < r.end; });
-  for (; range != ranges_.end() && range->begin < from + bytes; ++range) from = range->end;
+  for (; range != more_.end() && range->begin < from + bytes; ++range) from = range->end;
   return from;
 }
 
@@ -69,9 +79,9 @@ void Occupancy::add(Lifetime when, std::int64_t begin, std::int64_t end) {
 }
 
 std::int64_t Occupancy::lowest_gap(Lifetime when, std::int64_t bytes) const {
-  std::vector<const ByteRanges*> taken;
+  taken_.clear();
   const auto look_at = [&](const ByteRanges& ranges) {
-    if (!ranges.empty()) taken.push_back(&ranges);
+    if (!ranges.empty()) taken_.push_back(&ranges);
   };
   for_parts(leaves_, when, [&](int part) {
     look_at(nodes_[index(part)].whole);
@@ -80,8 +90,8 @@ std::int64_t Occupancy::lowest_gap(Lifetime when, std::int64_t bytes) const {
   for_ends(leaves_, when, [&](int node) { look_at(nodes_[index(node)].whole); });
   std::int64_t offset = 0;
   std::size_t agreeing = 0;  // of those looked at last
-  for (std::size_t i = 0; agreeing < taken.size(); i = (i + 1) % taken.size()) {
-    const std::int64_t next = taken[i]->lowest_gap(offset, bytes);
+  for (std::size_t i = 0; agreeing < taken_.size(); i = i + 1 < taken_.size() ? i + 1 : 0) {
+    const std::int64_t next = taken_[i]->lowest_gap(offset, bytes);
     agreeing = next == offset ? agreeing + 1 : 1;
     offset = next;
   }

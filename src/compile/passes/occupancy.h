@@ -1,7 +1,9 @@
 // Which bytes of an arena are taken, and when.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "compile/passes/lifetime.h"
@@ -15,13 +17,14 @@ class ByteRanges {
   void add(std::int64_t begin, std::int64_t end);
   /// The lowest offset, `from` or above, at which `bytes` bytes are free.
   [[nodiscard]] std::int64_t lowest_gap(std::int64_t from, std::int64_t bytes) const;
-  [[nodiscard]] bool empty() const { return ranges_.empty(); }
+  [[nodiscard]] bool empty() const { return lowest_.begin == lowest_.end; }
 
  private:
   struct Range {
-    std::int64_t begin, end;
+    std::int64_t begin = 0, end = 0;
   };
-  std::vector<Range> ranges_;
+  Range lowest_;  ///< in the object: most nodes of a tree have one range or none
+  std::vector<Range> more_;
 };
 
 /// Bytes taken over spans of time: a segment tree over the ops, in which a span is O(log ops) nodes. Storages
@@ -41,6 +44,7 @@ class Occupancy {
   };
   int leaves_ = 1;
   std::vector<Node> nodes_;  ///< a heap: the root is 1, the leaves are the last ones
+  mutable std::vector<const ByteRanges*> taken_;  ///< of one search; kept for its memory
 };
 
 }  // namespace rooflm::passes
