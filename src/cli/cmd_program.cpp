@@ -67,8 +67,11 @@ int run(const ProgramOptions& options) {
   const passes::MemoryPlan plan = passes::plan_memory(program);
   const PlannedProgram planned{program, plan};
   const std::vector<backends::KernelInfo> kernels = kernels_of(options, point, program);
-  write_out(format == Format::json ? program_json(planned, options.scope, options.totals, kernels)
-                                   : format_tables(options, format, planned, kernels));
+  if (format == Format::json) {
+    program_json(planned, options.scope, options.totals, kernels, write_out);
+  } else {
+    write_out(format_tables(options, format, planned, kernels));
+  }
   return 0;
 }
 
