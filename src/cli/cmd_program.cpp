@@ -27,10 +27,10 @@ struct ProgramOptions {
 
 program::Program build(const ProgramOptions& options, const lab::Point& point) {
   const auto head = options.inference ? model::Head::logits : model::Head::loss;
-  const auto forward = model::forward(point.config, point.batch, point.seq, head);
-  if (options.inference) return compile::inference_step(forward, point.step);
+  auto forward = model::forward(point.config, point.batch, point.seq, head);
+  if (options.inference) return compile::inference_step(std::move(forward), point.step);
   const auto stage = options.stage.empty() ? compile::kLastStage : compile::parse_stage(options.stage);
-  return compile::training_step(forward, point.step, stage);
+  return compile::training_step(std::move(forward), point.step, stage);
 }
 
 /// What would run each op; empty where the device is not here, and where nobody asks.
@@ -67,8 +67,11 @@ int run(const ProgramOptions& options) {
   const passes::MemoryPlan plan = passes::plan_memory(program);
   const PlannedProgram planned{program, plan};
   const std::vector<backends::KernelInfo> kernels = kernels_of(options, point, program);
-  write_out(format == Format::json ? program_json(planned, options.scope, options.totals, kernels)
-                                   : format_tables(options, format, planned, kernels));
+  if (format == Format::json) {
+    program_json(planned, options.scope, options.totals, kernels, write_out);
+  } else {
+    write_out(format_tables(options, format, planned, kernels));
+  }
   return 0;
 }
 
