@@ -5,12 +5,16 @@ import { open, ready, sampleDocument } from './browser.mjs';
 
 const document_ = sampleDocument();
 
-test('opens from disk, asks for nothing, and draws every section', async () => {
+test('opens from disk, asks for nothing, draws every section, and names everything that can be used', async () => {
   const { page, close } = await open(document_);
   assert.equal(await page.title(), document_.title);
   assert.equal(await page.locator('main > section').count(), 15);
   assert.equal(await page.locator('section[aria-busy]').count(), 0);
   assert.equal(await page.getByText('could not be drawn').count(), 0);
+  const nameless = await page.$$eval('button, input, select, a, canvas[tabindex], [role=grid], [role=img], [role=dialog]', (all) => all
+    .filter((element) => !(element.getAttribute('aria-label') || element.textContent.trim() || [...(element.labels ?? [])].some((label) => label.textContent.trim())))
+    .map((element) => element.outerHTML));
+  assert.deepEqual(nameless, []);
   await close();
 });
 
@@ -74,14 +78,5 @@ test('prints: light, without controls, long tables cut with a sentence', async (
 test('a narrow screen needs no sideways scrolling of the page', async () => {
   const { page, close } = await open(document_, { viewport: { width: 390, height: 800 } });
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth));
-  await close();
-});
-
-test('everything that can be used has a name', async () => {
-  const { page, close } = await open(document_);
-  const nameless = await page.$$eval('button, input, select, a, canvas[tabindex], [role=grid], [role=img], [role=dialog]', (all) => all
-    .filter((element) => !(element.getAttribute('aria-label') || element.textContent.trim() || [...(element.labels ?? [])].some((label) => label.textContent.trim())))
-    .map((element) => element.outerHTML));
-  assert.deepEqual(nameless, []);
   await close();
 });

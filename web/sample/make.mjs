@@ -173,11 +173,12 @@ function blocksOf(ops, step) {
     if (!groups.has(key)) groups.set(key, { block, phase: op.phase, ops: [] });
     groups.get(key).ops.push(op);
   }
+  const all = sum(ops.map((op) => op.device));
   return [...groups.values()].map(({ block, phase, ops: members }) => {
     const device = sum(members.map((op) => op.device));
     const wall = sum(members.map((op) => op.wall)), launches = sum(members.map((op) => op.launches));
     return { block, phase, device_s: digits(device), wall_s: digits(wall), gap_s: digits((wall - device) / launches),
-             time_share: device / sum(ops.map((op) => op.device)), launches, ops: members.length, ...roofOf(members, device, step) };
+             time_share: device / all, launches, ops: members.length, ...roofOf(members, device, step) };
   });
 }
 
