@@ -1,7 +1,7 @@
 // Writes a made-up document for development and tests: node sample/make.mjs OUT.json [--ops N] [--runs N] [--events N].
 // The numbers are invented (by a small machine model with noise); their relations hold as in a real document.
 import { writeFileSync } from 'node:fs';
-import { countedOf, whyOf } from './counted.mjs';
+import { countedOf, glanceOf, whyOf } from './counted.mjs';
 import { makeStep, randomNumbers } from './step.mjs';
 import { timelineOf } from './timeline.mjs';
 
@@ -249,7 +249,7 @@ function makeRun(id, label, shape, more, wantedEvents = 0) {
     blocks: blocksOf(ops, stepS), samples, roofs: kRoofs, ops: opColumns(ops, random, more.engine, stepS),
     scopes: { layers: scopesOf(ops, label, false), merged: scopesOf(ops, label, true) }, memory,
     timeline: timelineOf(ops, memory, kSetupOps, wantedEvents, random),
-    counted: more.engine === 'fused' ? countedOf(ops, kSetupOps, random) : null, why: whyOf(ops) };
+    counted: more.engine === 'fused' ? countedOf(ops, kSetupOps, random) : null, why: whyOf(ops), glance: glanceOf(ops) };
 }
 
 function ceilings() {
