@@ -47,11 +47,11 @@ std::vector<backends::KernelInfo> kernels_of(const ProgramOptions& options, cons
 std::string format_tables(const ProgramOptions& options, Format format, const PlannedProgram& planned,
                           Kernels kernels) {
   std::string text;
-  if (!options.totals) text += format_table(op_table(planned, options.scope, kernels), format);
-  if (format == Format::csv) return options.totals ? format_table(block_table(planned), format) : text;
+  if (!options.totals) text += show_table(op_table(planned, options.scope, kernels), format);
+  if (format == Format::csv) return options.totals ? show_table(block_table(planned), format) : text;
   for (const Table& table : {block_table(planned), phase_table(planned), memory_table(planned)}) {
     if (!text.empty()) text += '\n';
-    text += format_table(table, format);
+    text += show_table(table, format);
   }
   return text;
 }
