@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
@@ -251,19 +252,32 @@ std::vector<ReplayedOp> Engine::replayed_ops() const {
   return ops;
 }
 
-StepTimes Engine::run(Observers observers) {
-  backends::Recording* recording = recording_for(observers);
+/// Submits a step and waits for it: fills in all but the device's times.
+StepTimes Engine::run_once(backends::Recording* recording, Observers observers, Start start) {
+  constexpr double kNs = 1e9;
   StepTimes times;
-  for (Observer* observer : observers) observer->on_step_begin(program_);
-  const double start = now_s();
+  std::unique_ptr<backends::Hold> hold;
+  if (recording != nullptr && start == Start::when_submitted) hold = store_->backend().hold();
+  double begin = now_s();
   if (recording != nullptr) {
     recording->replay();
   } else {
     submit(observers);
   }
-  times.submit_s = now_s() - start;
+  const double submitted = now_s();
+  times.submit_s = submitted - begin;
+  times.was_held = hold != nullptr && hold->release();
+  if (times.was_held) begin = submitted;
   store_->backend().synchronize();
-  times.step_s = now_s() - start;
+  times.step_s = now_s() - begin;
+  times.begin_ns = std::llround(begin * kNs);
+  return times;
+}
+
+StepTimes Engine::run(Observers observers, Start start) {
+  backends::Recording* recording = recording_for(observers);
+  for (Observer* observer : observers) observer->on_step_begin(program_);
+  StepTimes times = run_once(recording, observers, start);
   has_run_ = true;
   const bool is_in_order = recording == nullptr || !observers.empty();
   const std::vector<Phase>& phases = is_in_order ? phases_ : recorded_phases_;

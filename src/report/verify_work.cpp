@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/statistics.h"
@@ -12,6 +13,8 @@
 
 namespace rooflm::report {
 namespace {
+
+constexpr std::string_view kRoofLaw = "no time beats its roof";
 
 std::optional<double> value_of(const record::Reader& record, const record::Run& run, const std::string& key) {
   const auto fact = record.fact(run.id, key);
@@ -76,19 +79,27 @@ void check_roof_sums(const std::map<std::string, double>& roofs, const std::vect
   }
 }
 
+void check_ops_against_roofs(const record::Reader& record, const record::Run& run,
+                             const std::map<std::string, double>& roofs, const std::vector<record::Op>& ops,
+                             LawBook& laws) {
+  std::map<std::int64_t, const record::Op*> op_of;
+  for (const record::Op& op : ops) op_of[op.op] = &op;
+  const auto hold = [&](std::string_view law, std::int64_t number, double seconds) {
+    const auto roof = roofs.find(fmt::format("op:{}", number));
+    if (roof == roofs.end()) return;
+    const auto op = op_of.find(number);
+    laws.at_most(law, fmt::format("op {} {}", number, op == op_of.end() ? "" : op->second->name),
+                 roof->second, seconds, "s", kClockNoise);
+  };
+  for (const auto& [op, seconds] : op_seconds(record, run)) hold(kRoofLaw, op, seconds);
+  for (const auto& [op, seconds] : kernel_seconds(record, run))
+    hold("no op's kernels beat its roof", op, seconds);
+}
+
 void check_against_roofs(const record::Reader& record, const record::Run& run,
                          const std::map<std::string, double>& roofs, const std::vector<record::Op>& ops,
                          LawBook& laws) {
-  constexpr std::string_view kLaw = "no time beats its roof";
-  std::map<std::int64_t, const record::Op*> op_of;
-  for (const record::Op& op : ops) op_of[op.op] = &op;
-  for (const record::OpTime& time : record.op_times(run.id)) {
-    const auto roof = roofs.find(fmt::format("op:{}", time.op));
-    if (roof == roofs.end()) continue;
-    const auto op = op_of.find(time.op);
-    laws.at_most(kLaw, fmt::format("op {} {}", time.op, op == op_of.end() ? "" : op->second->name),
-                 roof->second, time.device_s, "s", kClockNoise);
-  }
+  check_ops_against_roofs(record, run, roofs, ops, laws);
   std::map<std::string, std::vector<double>> samples;
   for (const record::Sample& sample : record.samples(run.id)) {
     if (sample.kind == "plain") samples[sample.phase].push_back(sample.seconds);
@@ -96,7 +107,7 @@ void check_against_roofs(const record::Reader& record, const record::Run& run,
   for (const auto& [phase, seconds] : samples) {
     const auto roof = roofs.find(phase == "step" ? phase : "phase:" + phase);
     if (roof == roofs.end()) continue;
-    laws.at_most(kLaw, phase, roof->second, core::median(seconds), "s", kClockNoise);
+    laws.at_most(kRoofLaw, phase, roof->second, core::median(seconds), "s", kClockNoise);
   }
 }
 
