@@ -30,7 +30,8 @@ class FailingTracer final : public trace::ActivityTracer {
   }
   void stop() noexcept override {
     trace_.names = {"kernel"};
-    trace_.activities.push_back({.start_ns = started_ns_, .end_ns = trace::steady_ns()});
+    const std::int64_t middle_ns = (started_ns_ + trace::steady_ns()) / 2;  // the step takes most of it
+    trace_.activities.push_back({.start_ns = middle_ns, .end_ns = middle_ns + 1});
   }
   [[nodiscard]] trace::DeviceTrace take() override { return std::exchange(trace_, {}); }
   [[nodiscard]] std::optional<std::uint64_t> node_id(std::uint64_t) const override { return std::nullopt; }
@@ -62,7 +63,8 @@ Traced traced_with(const OpenTracer& open) {
   const record::TemporaryFolder folder;
   record::Writer writer(folder / "a.rooflm", "made up");
   const std::int64_t run = writer.begin_run(run_row(point));
-  Traced traced{.next_step = trace_steps(engine, inputs, point, run, 10, writer, open)};
+  Traced traced;
+  traced.next_step = trace_steps(engine, inputs, point, run, 10, writer, open);
   writer.end_run(run, "success");
   writer.finish();
   const record::Reader reader(folder / "a.rooflm");

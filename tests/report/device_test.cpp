@@ -288,7 +288,7 @@ TEST(DeviceLaws, NoticeAStepThatIsLongerThanItsParts) {
             std::vector<std::string>{"exclusive, shared and idle time add up to the device's own events"});
 }
 
-/// Events of the ops in `steps` replayed steps, as marks tell them, and a roof of 140 us for op 2, whose
+/// Events of the ops in `steps` replayed steps, as marks tell them, and a roof of 180 us for op 2, whose
 /// kernel took 190 us beside others and 200 us alone.
 void add_marks(DeviceRun& made, const std::vector<std::int64_t>& op2_us) {
   for (std::size_t i = 0; i < op2_us.size(); ++i) {
