@@ -92,6 +92,19 @@ class Recording {
   [[nodiscard]] virtual std::span<const NodeOp> nodes() const { return {}; }
 };
 
+/// Keeps a device from beginning what is submitted while this exists, so that the host's time to submit it is
+/// not in the device's. Destroying it releases it.
+class Hold {
+ public:
+  Hold() = default;
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  virtual ~Hold() = default;
+  /// Lets the device begin. False when it had begun before: a hold gives way by itself where submitting takes
+  /// too long, as it does when a queue is full that only the device empties.
+  virtual bool release() = 0;
+};
+
 /// A device and its kernels. The virtuals are about memory and time, never about single ops.
 class Backend {
  public:
@@ -121,6 +134,8 @@ class Backend {
   /// What `submit` gives to the device, recorded, not run. nullptr when the device records nothing: `submit`
   /// was not called then. `in_order`: ops that may run beside others do not, so that each can be timed.
   [[nodiscard]] virtual std::unique_ptr<Recording> record(const SubmitStep& submit, bool in_order);
+  /// Holds back what is submitted from here on; nullptr where the device cannot.
+  [[nodiscard]] virtual std::unique_ptr<Hold> hold() { return nullptr; }
   /// Memory that an engine may still take, in bytes.
   [[nodiscard]] virtual double free_bytes() const = 0;
 

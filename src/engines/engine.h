@@ -27,8 +27,17 @@ struct StepTimes {
   double backward_s = 0;
   double optimizer_s = 0;
   double step_s = 0;
-  double submit_s = 0;  ///< of step_s, until everything is submitted: what the host is kept busy
+  double submit_s = 0;  ///< until everything is submitted: what the host is kept busy
+  /// Whether the device waited for that (Start::when_submitted): then submit_s comes before step_s, not
+  /// within it.
+  bool was_held = false;
+  std::int64_t begin_ns = 0;  ///< of step_s, by std::chrono::steady_clock
 };
+
+/// When the device begins a step that is replayed: with what was submitted first, or when all was. The second
+/// keeps the host's time to submit out of the device's, so that what slows the host down does not slow the
+/// step.
+enum class Start : std::uint8_t { at_once, when_submitted };
 
 /// What a program needs, before anything is allocated.
 struct MemoryNeed {
@@ -54,9 +63,12 @@ class Engine {
   /// op, so that a device can name the op that fails. From the second on a fused engine records the step,
   /// where the device can, and replays it, unless an observer wants to see each op submitted
   /// (Observer::wants_marks).
-  StepTimes run(std::span<Observer* const> observers = {});
+  /// `start` is for replays; other steps, and devices that cannot be held, begin at once.
+  StepTimes run(std::span<Observer* const> observers = {}, Start start = Start::at_once);
   /// With one observer; nullptr: none.
-  StepTimes run(Observer* observer) { return run({&observer, std::size_t{observer != nullptr ? 1U : 0U}}); }
+  StepTimes run(Observer* observer, Start start = Start::at_once) {
+    return run({&observer, std::size_t{observer != nullptr ? 1U : 0U}}, start);
+  }
 
   [[nodiscard]] const program::Program& program() const { return program_; }
   [[nodiscard]] const passes::MemoryPlan& plan() const { return plan_; }
@@ -92,6 +104,7 @@ class Engine {
   void find_phases();
   using Observers = std::span<Observer* const>;
   backends::Recording* recording_for(Observers observers);
+  StepTimes run_once(backends::Recording* recording, Observers observers, Start start);
   void submit(Observers observers);
   void submit_recorded(bool with_marks, const std::function<void(std::size_t)>& submitted);
   [[nodiscard]] std::vector<ReplayedOp> replayed_ops() const;

@@ -61,7 +61,7 @@ class StepTracer {
     if (engine_->recording(true) != nullptr) {
       for (int i = 0; i < kKeptInOrder && go_on(); ++i) in_order();
     }
-    trace_ = tracer_->take();
+    collect();
     warm_up();
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < kMostPairs && go_on(); ++i) {
@@ -69,7 +69,13 @@ class StepTracer {
       if (elapsed.count() > kPairSeconds) break;
       pair(i);
     }
-    lost_ = trace_.dropped + tracer_->take().dropped;
+    lost_ += tracer_->take().dropped;
+  }
+
+  /// Takes what was traced so far, also when a step failed.
+  void collect() {
+    trace_ = tracer_->take();
+    lost_ = trace_.dropped;
   }
 
   [[nodiscard]] const trace::DeviceTrace& trace() const { return trace_; }
@@ -90,8 +96,8 @@ class StepTracer {
         .value = wall,
         .unit = "share",
         .text = fmt::format("traced steps take {:+.2f} %, {:+.2f} % on the device (medians of {} pairs of a "
-                            "traced and an untraced step, run in turn)",
-                            kPercent * wall, kPercent * on_device, wall_ratios_.size())};
+                            "traced and an untraced step, run in turn{})",
+                            kPercent * wall, kPercent * on_device, wall_ratios_.size(), submission())};
   }
 
  private:
@@ -102,11 +108,20 @@ class StepTracer {
     }
   }
 
+  /// What a held device did not wait for.
+  [[nodiscard]] std::string submission() const {
+    if (!are_held_ || traced_submit_s_.empty()) return {};
+    constexpr double kMs = 1e3;
+    return fmt::format(
+        "; the device begins when a step is submitted, which takes the host {:.2f} ms, {:.2f} untraced",
+        kMs * core::median(traced_submit_s_), kMs * core::median(untraced_submit_s_));
+  }
+
   static bool go_on() { return core::StopSignals::received() == 0; }
 
   /// Runs a step as it runs without observers; of an engine that submits op by op, watching when.
   engines::StepTimes run_step() {
-    if (engine_->recording(false) != nullptr) return engine_->run();
+    if (engine_->recording(false) != nullptr) return engine_->run({}, engines::Start::when_submitted);
     return engine_->run(&spans_);
   }
 
@@ -122,10 +137,14 @@ class StepTracer {
   engines::StepTimes traced(const char* kind, const trace::NodeOps& nodes, bool keep, const Run& run) {
     inputs_->write(static_cast<int>(next_step_));
     tracer_->start();
-    trace::TracedStep step{.step = next_step_, .begin_ns = trace::steady_ns()};
+    constexpr double kNs = 1e9;
+    const std::int64_t asked_ns = trace::steady_ns();
     const engines::StepTimes times = run();
-    step.end_ns = trace::steady_ns();
     tracer_->stop();
+    trace::TracedStep step{.step = next_step_,
+                           .begin_ns = times.begin_ns,
+                           .end_ns = times.begin_ns + std::llround(kNs * times.step_s),
+                           .asked_ns = asked_ns};
     step.ops = spans_.take();
     if (step.ops.empty()) step.nodes = &nodes;
     if (keep) steps_.push_back(std::move(step));
@@ -150,16 +169,16 @@ class StepTracer {
       plain_times = untraced();
       traced_times = with();
     }
+    are_held_ = traced_times.was_held && plain_times.was_held;
+    traced_submit_s_.push_back(traced_times.submit_s);
+    untraced_submit_s_.push_back(plain_times.submit_s);
     if (plain_times.step_s > 0) wall_ratios_.push_back(traced_times.step_s / plain_times.step_s);
     if (device_s(plain_times) > 0) device_ratios_.push_back(device_s(traced_times) / device_s(plain_times));
   }
 
   void in_order() {
-    const engines::StepTimes times =
-        traced("in_order", ordered_nodes_, true, [&] { return engine_->run(&in_order_); });
-    // The engine reads marks of time after the step.
-    constexpr double kNs = 1e9;
-    steps_.back().end_ns = steps_.back().begin_ns + std::llround(kNs * times.step_s);
+    traced("in_order", ordered_nodes_, true,
+           [&] { return engine_->run(&in_order_, engines::Start::when_submitted); });
   }
 
   engines::Engine* engine_;
@@ -173,6 +192,8 @@ class StepTracer {
   trace::DeviceTrace trace_;
   std::vector<record::Sample> samples_;
   std::vector<double> wall_ratios_, device_ratios_;
+  std::vector<double> traced_submit_s_, untraced_submit_s_;
+  bool are_held_ = false;
   std::int64_t lost_ = 0;
 };
 
@@ -210,22 +231,30 @@ bool is_traceable(const Point& point) {
 }
 
 std::int64_t trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
-                         std::int64_t first_step, record::Writer& record) {
+                         std::int64_t first_step, record::Writer& record, const OpenTracer& open) {
+  std::int64_t next_step = first_step;
+  const auto say = [&](const char* what, const core::Unavailable& error) {
+    const std::string text = fmt::format("{}: {}", what, error.what());
+    note("  {}", text);
+    record.add(run, record::Fact{.key = "tracing", .value = {}, .unit = {}, .text = text});
+  };
   try {
-    const std::unique_ptr<trace::ActivityTracer> tracer = trace::open_cupti();
+    const std::unique_ptr<trace::ActivityTracer> tracer = open();
     engine.run();  // what is replayed must have been recorded
     StepTracer steps(engine, inputs, *tracer, first_step);
-    steps.run();
+    try {
+      steps.run();
+    } catch (const core::Unavailable& error) {
+      if (steps.steps().empty()) throw;
+      say("tracing ended early", error);
+      if (steps.trace().activities.empty()) steps.collect();
+    }
     write(steps, tracer->version(), point, run, record);
-    return first_step + steps.count();
+    next_step = first_step + steps.count();
   } catch (const core::Unavailable& error) {
-    note("  no tracing: {}", error.what());
-    record.add(
-        run,
-        record::Fact{
-            .key = "tracing", .value = {}, .unit = {}, .text = fmt::format("not traced: {}", error.what())});
-    return first_step;
+    say("not traced", error);
   }
+  return next_step;
 }
 
 }  // namespace rooflm::lab

@@ -2,23 +2,33 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 
 #include "engines/engine.h"
 #include "lab/point.h"
 #include "lab/step_inputs.h"
 #include "record/writer.h"
+#include "trace/activity_tracer.h"
 
 namespace rooflm::lab {
+
+/// How a tracer is had. Throws core::Unavailable with the reason.
+using OpenTracer = std::function<std::unique_ptr<trace::ActivityTracer>()>;
 
 /// Traces steps of a GPU that has run some already, and adds to the run their samples, lanes, activities, and
 /// facts: what tracing cost, what was lost. Samples are "traced" (a few in a row, whose activities are kept;
 /// then some with an "untraced" partner each, in alternating order, from which the cost comes) and "in_order"
 /// (nothing ran beside anything else; activities are kept, too). Where the device cannot be traced it says
-/// why, in one line and in the fact "tracing", and adds nothing. `first_step` is the number of the first
-/// step. From then on the process is slower by a little (trace::open_cupti), so this comes after what is to
-/// be timed plainly. Returns the number of the next step.
-std::int64_t trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
-                         std::int64_t first_step, record::Writer& record);
+/// why, in one line and in the fact "tracing", and adds nothing; where tracing fails half-way, it says so and
+/// adds what came of the steps before. Replays are held until they are submitted (engines::Start), all three
+/// kinds: the profiler makes that up to a millisecond longer. `first_step` is the number of the first step.
+/// From then on the process is slower by a little (trace::open_cupti), so this comes after what is to be
+/// timed plainly. Returns the number of the next step.
+std::int64_t trace_steps(
+    engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
+    std::int64_t first_step, record::Writer& record,
+    const OpenTracer& open = [] { return trace::open_cupti(); });
 
 /// Whether steps of the point can be traced at all: they run, on a GPU.
 bool is_traceable(const Point& point);

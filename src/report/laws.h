@@ -4,6 +4,7 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -88,6 +89,13 @@ class LawBook {
   std::vector<LawResult> results_;
 };
 
+/// Kernel time per step of each op, by op, where a profiler traced steps in which nothing ran beside anything
+/// else: medians over those steps. Without the gaps between kernels.
+std::map<std::int64_t, double> kernel_seconds(const record::Reader& record, const record::Run& run);
+/// Device time per step of each op, by op: medians over the observed steps. In a replay one mark of time
+/// separates two ops; where so few steps were observed that a late mark may be the median, the op's kernels
+/// are taken if known.
+std::map<std::int64_t, double> op_seconds(const record::Reader& record, const record::Run& run);
 /// Ceilings: positive, within their intervals, products below the instruction peak of their dtype.
 void check_ceilings(const record::Reader& record, LawBook& laws);
 /// Ops against the instruction peak of the run's dtype, where there is one: needed matmul FLOP / peak is no

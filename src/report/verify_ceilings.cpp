@@ -65,8 +65,7 @@ void check_instruction_peaks(const record::Reader& record, const record::Run& ru
       peaks[ceiling.dtype] = std::max(peaks[ceiling.dtype], ceiling.value);
   }
   if (!peaks.contains(dtype)) return;
-  std::map<std::int64_t, double> times;
-  for (const record::OpTime& time : record.op_times(run.id)) times[time.op] = time.device_s;
+  const std::map<std::int64_t, double> times = op_seconds(record, run);
   for (const record::Op& op : record.ops(run.id)) {
     const auto time = times.find(op.op);
     if (op.matmul_flop <= 0 || time == times.end()) continue;

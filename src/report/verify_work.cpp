@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/statistics.h"
@@ -13,6 +14,8 @@
 
 namespace rooflm::report {
 namespace {
+
+constexpr std::string_view kRoofLaw = "no time beats its roof";
 
 std::optional<double> value_of(const record::Reader& record, const record::Run& run, const std::string& key) {
   const auto fact = record.fact(run.id, key);
@@ -41,11 +44,19 @@ std::map<std::string, std::string> loads_of(const record::Reader& record, const 
   return loads;
 }
 
+struct Roof {
+  double seconds = 0;
+  std::string load;  ///< what kept its ceiling from being a limit, empty when it is one
+};
+
 /// 'roof_s' by subject.
-std::map<std::string, double> roofs_of(const record::Reader& record, const record::Run& run) {
-  std::map<std::string, double> roofs;
+std::map<std::string, Roof> roofs_of(const record::Reader& record, const record::Run& run) {
+  const auto loads = loads_of(record, run);
+  std::map<std::string, Roof> roofs;
   for (const record::Prediction& prediction : record.predictions(run.id)) {
-    if (prediction.quantity == "roof_s") roofs[prediction.subject] = prediction.value;
+    if (prediction.quantity != "roof_s") continue;
+    const auto load = loads.find(prediction.bound);
+    roofs[prediction.subject] = {prediction.value, load == loads.end() ? "" : load->second};
   }
   return roofs;
 }
@@ -72,7 +83,7 @@ void check_needed(const record::Reader& record, const record::Run& run, LawBook&
 /// Roofs of the ops of a phase add up to the phase's, those of the phases to the step's. Ops that may run
 /// beside those of another phase are in no phase's roof, and the step's may be that of all matmuls or all
 /// traffic.
-void check_roof_sums(const std::map<std::string, double>& roofs, const std::vector<record::Op>& ops,
+void check_roof_sums(const std::map<std::string, Roof>& roofs, const std::vector<record::Op>& ops,
                      LawBook& laws) {
   std::map<std::string, double> of_phase;
   double phases_s = 0;
@@ -83,48 +94,53 @@ void check_roof_sums(const std::map<std::string, double>& roofs, const std::vect
       continue;
     }
     const auto roof = roofs.find(fmt::format("op:{}", op.op));
-    if (roof != roofs.end()) of_phase[op.phase] += roof->second;
+    if (roof != roofs.end()) of_phase[op.phase] += roof->second.seconds;
   }
   for (const auto& [phase, sum_s] : of_phase) {
     const auto roof = roofs.find("phase:" + phase);
     if (roof == roofs.end()) continue;
-    laws.equal("roofs of ops add up to their phase's", phase, sum_s, roof->second, "s", kRounding);
-    phases_s += roof->second;
+    laws.equal("roofs of ops add up to their phase's", phase, sum_s, roof->second.seconds, "s", kRounding);
+    phases_s += roof->second.seconds;
   }
   const auto step = roofs.find("step");
   if (phases_s > 0 && step != roofs.end() && has_beside) {
-    laws.at_most("roofs of phases add up to the step's", "step", phases_s, step->second, "s", kRounding);
+    laws.at_most("roofs of phases add up to the step's", "step", phases_s, step->second.seconds, "s",
+                 kRounding);
   } else if (phases_s > 0 && step != roofs.end()) {
-    laws.equal("roofs of phases add up to the step's", "step", phases_s, step->second, "s", kRounding);
+    laws.equal("roofs of phases add up to the step's", "step", phases_s, step->second.seconds, "s",
+               kRounding);
   }
 }
 
-void check_against_roofs(const record::Reader& record, const record::Run& run,
-                         const std::map<std::string, double>& roofs, const std::vector<record::Op>& ops,
-                         LawBook& laws) {
-  constexpr std::string_view kLaw = "no time beats its roof";
+void check_ops_against_roofs(const record::Reader& record, const record::Run& run,
+                             const std::map<std::string, Roof>& roofs, const std::vector<record::Op>& ops,
+                             LawBook& laws) {
   std::map<std::int64_t, const record::Op*> op_of;
   for (const record::Op& op : ops) op_of[op.op] = &op;
-  // Phases and the step are sums of ops, so any of these ceilings may be in them.
-  const auto loads = loads_of(record, run);
-  std::map<std::string, std::string> bounds;
-  for (const record::Prediction& prediction : record.predictions(run.id)) {
-    if (prediction.quantity == "roof_s") bounds[prediction.subject] = prediction.bound;
-  }
-  std::string load;
-  for (const auto& [subject, bound] : bounds) {
-    if (const auto found = loads.find(bound); found != loads.end()) load = found->second;
-  }
-  for (const record::OpTime& time : record.op_times(run.id)) {
-    const auto roof = roofs.find(fmt::format("op:{}", time.op));
-    if (roof == roofs.end()) continue;
-    if (const auto found = loads.find(bounds[roof->first]); found != loads.end()) {
-      laws.not_judged(kLaw, found->second);
-      continue;
+  const auto hold = [&](std::string_view law, std::int64_t number, double seconds) {
+    const auto roof = roofs.find(fmt::format("op:{}", number));
+    if (roof == roofs.end()) return;
+    if (!roof->second.load.empty()) {
+      laws.not_judged(law, roof->second.load);
+      return;
     }
-    const auto op = op_of.find(time.op);
-    laws.at_most(kLaw, fmt::format("op {} {}", time.op, op == op_of.end() ? "" : op->second->name),
-                 roof->second, time.device_s, "s", kClockNoise);
+    const auto op = op_of.find(number);
+    laws.at_most(law, fmt::format("op {} {}", number, op == op_of.end() ? "" : op->second->name),
+                 roof->second.seconds, seconds, "s", kClockNoise);
+  };
+  for (const auto& [op, seconds] : op_seconds(record, run)) hold(kRoofLaw, op, seconds);
+  for (const auto& [op, seconds] : kernel_seconds(record, run))
+    hold("no op's kernels beat its roof", op, seconds);
+}
+
+void check_against_roofs(const record::Reader& record, const record::Run& run,
+                         const std::map<std::string, Roof>& roofs, const std::vector<record::Op>& ops,
+                         LawBook& laws) {
+  check_ops_against_roofs(record, run, roofs, ops, laws);
+  // Phases and the step are sums of ops, so any of the ceilings may be in them.
+  std::string load;
+  for (const auto& [subject, roof] : roofs) {
+    if (!roof.load.empty()) load = roof.load;
   }
   std::map<std::string, std::vector<double>> samples;
   for (const record::Sample& sample : record.samples(run.id)) {
@@ -134,10 +150,10 @@ void check_against_roofs(const record::Reader& record, const record::Run& run,
     const auto roof = roofs.find(phase == "step" ? phase : "phase:" + phase);
     if (roof == roofs.end()) continue;
     if (!load.empty()) {
-      laws.not_judged(kLaw, load);
+      laws.not_judged(kRoofLaw, load);
       continue;
     }
-    laws.at_most(kLaw, phase, roof->second, core::median(seconds), "s", kClockNoise);
+    laws.at_most(kRoofLaw, phase, roof->second.seconds, core::median(seconds), "s", kClockNoise);
   }
 }
 
@@ -148,8 +164,8 @@ void check_work(const record::Reader& record, const record::Run& run, LawBook& l
   const auto roofs = roofs_of(record, run);
   check_flop(record, run, ops, laws);
   check_needed(record, run, laws);
-  for (const auto& [subject, roof_s] : roofs) {
-    laws.at_most("roofs are not negative", subject, -roof_s, 0, "s", kExact);
+  for (const auto& [subject, roof] : roofs) {
+    laws.at_most("roofs are not negative", subject, -roof.seconds, 0, "s", kExact);
   }
   check_roof_sums(roofs, ops, laws);
   check_against_roofs(record, run, roofs, ops, laws);

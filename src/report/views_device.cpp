@@ -42,10 +42,11 @@ Table step_table(const RunData& run, const DeviceTimes& times) {
   const auto traced_s = phase_median(run, kSubmit, kTraced);
   const auto plain_s = phase_median(run, kSubmit);
   if (traced_s && plain_s) {
-    table.notes.push_back(fmt::format(
-        "submitting a step takes the host {} where it is traced and {} in plain steps: what the first "
-        "gap has more than those is the profiler's",
-        core::format_seconds(*traced_s), core::format_seconds(*plain_s)));
+    table.notes.push_back(
+        fmt::format("submitting a step takes the host {} where it is traced and {} in plain steps; a traced "
+                    "replay begins on the "
+                    "device when that is done",
+                    core::format_seconds(*traced_s), core::format_seconds(*plain_s)));
   }
   for (const DeviceStep& step : times.steps) {
     Row row;

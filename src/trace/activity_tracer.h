@@ -1,6 +1,7 @@
 // Watching a device itself: what ran on it when, kernel by kernel.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,10 +32,16 @@ class ActivityTracer {
   [[nodiscard]] virtual std::optional<std::uint64_t> node_id(std::uint64_t node) const = 0;
 };
 
+/// Memory for what a profiler writes while steps run: what finds no room is lost, and counted.
+struct TracerMemory {
+  std::size_t buffers = 48;
+  std::size_t bytes_of_each = std::size_t{1} << 20U;
+};
+
 /// CUPTI, found when the program runs: the same binary works without it. Throws core::Unavailable with the
 /// reason in one line: it is not here or of another version, another profiler is attached, it is not allowed.
 /// At most one at a time. From then on the process pays for being watched, also while nothing is traced,
 /// until it ends: what is to be timed plainly comes before.
-std::unique_ptr<ActivityTracer> open_cupti();
+std::unique_ptr<ActivityTracer> open_cupti(const TracerMemory& memory = {});
 
 }  // namespace rooflm::trace

@@ -88,7 +88,7 @@ class Names {
 const TracedStep* step_at(std::span<const TracedStep> steps, std::int64_t time_ns) {
   const auto after =
       std::upper_bound(steps.begin(), steps.end(), time_ns,
-                       [](std::int64_t time, const TracedStep& step) { return time < step.begin_ns; });
+                       [](std::int64_t time, const TracedStep& step) { return time < step.asked_ns; });
   if (after == steps.begin()) return nullptr;
   const TracedStep& step = *std::prev(after);
   return time_ns <= step.end_ns ? &step : nullptr;
@@ -107,7 +107,7 @@ class RowMaker {
  public:
   RowMaker(const DeviceTrace& trace, std::span<const TracedStep> steps, std::int64_t epoch_ns)
       : trace_(&trace), steps_(steps.begin(), steps.end()), epoch_ns_(epoch_ns) {
-    std::ranges::sort(steps_, {}, &TracedStep::begin_ns);
+    std::ranges::sort(steps_, {}, &TracedStep::asked_ns);
     find_calls();
   }
 
@@ -154,7 +154,7 @@ class RowMaker {
   /// The thread that made the first call within the step.
   [[nodiscard]] std::optional<std::int64_t> thread_of(const TracedStep& step) const {
     for (const DeviceActivity& activity : trace_->activities) {
-      if (activity.thread && activity.start_ns >= step.begin_ns && activity.start_ns <= step.end_ns) {
+      if (activity.thread && activity.start_ns >= step.asked_ns && activity.start_ns <= step.end_ns) {
         return activity.thread;
       }
     }

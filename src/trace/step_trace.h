@@ -34,12 +34,14 @@ class NodeOps {
   std::unordered_map<std::uint32_t, std::optional<std::size_t>> ops_;
 };
 
-/// One traced step, as the host saw it, from the first submission until the device was done.
+/// One traced step, as the host saw it: from the first submission, or from when a device that was held was
+/// let go, until the device was done.
 struct TracedStep {
   std::int64_t step = 0;  ///< as record::Sample::step
   std::int64_t begin_ns = 0, end_ns = 0;
-  const NodeOps* nodes = nullptr;  ///< of a step that was replayed; must outlive the call of `rows_of`
-  std::vector<OpSpan> ops{};       ///< of one that was submitted op by op, in that order
+  std::int64_t asked_ns = begin_ns;  ///< when the host began to submit it
+  const NodeOps* nodes = nullptr;    ///< of a step that was replayed; must outlive the call of `rows_of`
+  std::vector<OpSpan> ops{};         ///< of one that was submitted op by op, in that order
 };
 
 struct TraceRows {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "backends/cuda/kernels/attention.h"
 #include "core/error.h"
@@ -67,6 +68,45 @@ TEST_F(CudaKernels, FlashAttentionOfSharedKeys) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t kv_heads : {1, 2, 3}) {
       test_attention(dtype, {.batch = 2, .seq = 150, .heads = 6, .kv_heads = kv_heads, .head_dim = 64}, 0);
+    }
+  }
+}
+
+/// More heads than are worked on together, and a last group that is not full: what one sequence gets does not
+/// depend on how many there are.
+TEST_F(CudaKernels, FlashAttentionInGroupsOfHeads) {
+  AttentionShape s{.batch = 39, .seq = 1024, .heads = 5, .kv_heads = 5, .head_dim = 64};
+  const std::int64_t row = s.heads * s.head_dim;
+  const DeviceArray qkv(DType::bf16, random_values(DType::bf16, s.batch * s.seq * 3 * row, 1));
+  const DeviceArray dy(DType::bf16, random_values(DType::bf16, s.batch * s.seq * row, 2));
+  /// y and then dqkv of s.batch sequences from `first` on.
+  const auto run = [&](std::int64_t first) {
+    const std::size_t positions = at(s.batch * s.seq);
+    const auto from = [&](const DeviceArray& array, std::int64_t columns) {
+      return static_cast<std::byte*>(array.data()) + first * s.seq * columns * 2;
+    };
+    const DeviceArray y(DType::bf16, positions * at(row));
+    const DeviceArray lse(DType::f32, at(s.batch * s.heads * s.seq));
+    const DeviceArray dqkv(DType::bf16, positions * at(3 * row));
+    const DeviceBytes workspace(flash_attention_backward_workspace_bytes(s));
+    launch_flash_attention(nullptr, DType::bf16, s, from(qkv, 3 * row), y.data(), lse.floats());
+    launch_flash_attention_backward(nullptr, DType::bf16, s, from(dy, row), from(qkv, 3 * row), y.data(),
+                                    lse.floats(), dqkv.data(), workspace.at(0));
+    Values results = y.read();
+    const Values gradients = dqkv.read();
+    results.insert(results.end(), gradients.begin(), gradients.end());
+    return results;
+  };
+  const Values whole = run(0);
+  const std::size_t y_whole = at(s.batch * s.seq * row);
+  const std::size_t y_alone = at(s.seq * row);
+  const std::int64_t batch = std::exchange(s.batch, 1);
+  for (const std::int64_t b : {std::int64_t{0}, std::int64_t{13}, batch - 1}) {
+    const Values alone = run(b);
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      const std::size_t place =
+          i < y_alone ? at(b) * y_alone + i : y_whole + at(b) * 3 * y_alone + (i - y_alone);
+      ASSERT_EQ(alone[i], whole[place]) << "sequence " << b << " element " << i;
     }
   }
 }

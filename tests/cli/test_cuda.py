@@ -6,6 +6,7 @@ Usage: test_cuda.py BINARY [unittest options]"""
 import json
 import os
 import pathlib
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -100,18 +101,18 @@ class Commands(OnGpu):
         with tempfile.TemporaryDirectory() as folder:
             record = str(pathlib.Path(folder) / "run.rooflm")
             environment = {"XDG_CACHE_HOME": folder}
-            for dtype in ("bf16", "tf32", "fp16"):
+            for dtype, engine in (("bf16", "fused"), ("tf32", "fused"), ("fp16", "fused"), ("fp32", "fused"), ("bf16", "eager")):
                 result = rooflm("profile", "--model", "small", "--batch", "4", "--seq", "256", "--device", "cuda",
-                                "--dtype", dtype, "--max-steps", "20", "-o", record, "--overwrite",
+                                "--dtype", dtype, "--engine", engine, "--max-steps", "20", "-o", record, "--overwrite",
                                 environment=environment)
                 self.assertEqual(result.returncode, 0, result.stderr)
                 checked = rooflm("verify", record)
-                self.assertEqual(checked.returncode, 0, f"{dtype}: {checked.stdout} {checked.stderr}")
+                self.assertEqual(checked.returncode, 0, f"{dtype} {engine}: {checked.stdout} {checked.stderr}")
                 self.assertIn("roof", checked.stdout)
                 shown = rooflm("report", record, "--view", "roofline,overview", "--format", "json")
                 self.assertEqual(shown.returncode, 0, shown.stderr)
                 self.assertIn(f"matmul {dtype}", shown.stdout)
-                self.check_trace(record)
+                self.check_trace(record, engine)
             self.assertTrue(list(pathlib.Path(folder, "rooflm").glob("ceilings-*.json")))
 
     def test_counters_count_what_shapes_say_or_say_why_not(self):
@@ -134,7 +135,7 @@ class Commands(OnGpu):
                 self.assertAlmostEqual(row["ratio"], 1, delta=0.02, msg=row)
             self.assertAlmostEqual(of["counters.work"][-1]["flop_ratio"], 1, delta=0.05)
 
-    def check_trace(self, record):
+    def check_trace(self, record, engine):
         """Every kernel of the traced steps belongs to an op, or the record says why nothing was traced."""
         with sqlite3.connect(record) as database:
             facts = {key: (value, text) for key, value, text in database.execute("SELECT key, value, text FROM fact")}
@@ -145,7 +146,24 @@ class Commands(OnGpu):
             self.assertEqual(facts["trace_lost"][0], 0)
             self.assertEqual(facts["trace_without_op"][0], 0)
             kinds = {kind for kind, in database.execute("SELECT DISTINCT kind FROM sample")}
-            self.assertLessEqual({"plain", "observed", "traced", "untraced", "in_order"}, kinds)
+            self.assertLessEqual({"plain", "observed", "traced", "untraced"}, kinds)
+            if engine == "fused":  # replayed, held until it is submitted
+                self.assertIn("in_order", kinds)
+                self.assertIn("begins when a step is submitted", facts["tracing_cost"][1])
+
+    def test_beside_another_profiler_there_is_one_line_and_the_profile_goes_on(self):
+        if shutil.which("ncu") is None:
+            self.skipTest("ncu is not on PATH")
+        with tempfile.TemporaryDirectory() as folder:
+            record = str(pathlib.Path(folder) / "run.rooflm")
+            command = ["ncu", "--profile-from-start", "off", BINARY, "profile", *SMALL, "--max-steps", "3", "-o", record]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            lines = [line for line in result.stderr.splitlines() if "not traced: " in line]
+            self.assertEqual(len(lines), 1, result.stderr)
+            self.assertIn("another profiler is attached", lines[0])
+            with sqlite3.connect(record) as database:  # times beside ncu are no good, but they are there
+                self.assertGreater(database.execute("SELECT COUNT(*) FROM event").fetchone()[0], 0)
 
     def test_tracing_can_be_left_out(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,5 @@
-// Fuzz target: run records. Each input is opened, and one of a view, the page's document and the laws is made of it.
+// Fuzz target: run records. Each input is opened, and one of a view, the page's document and the laws is made
+// of it.
 #include <array>
 #include <functional>
 #include <span>
@@ -16,10 +17,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text = fuzz::text_of(data, size);
   const auto path = fuzz::scratch_file("a.rooflm", text);
   return fuzz::attempt([&] {
-    // All of them for every input would be a twentieth of the inputs. A checksum chooses evenly, and the same each time.
+    // All of them for every input would be a twentieth of the inputs. A checksum chooses evenly, and the same
+    // each time.
     const std::size_t chosen = std::hash<std::string_view>{}(text);
     const std::span<const report::ViewInfo> views = report::all_views();
-    constexpr std::array kFormats{report::Format::table, report::Format::md, report::Format::csv, report::Format::json};
+    constexpr std::array kFormats{report::Format::table, report::Format::md, report::Format::csv,
+                                  report::Format::json};
     const std::size_t part = chosen % (views.size() + 2);
     if (part == views.size() + 1) {
       static_cast<void>(report::verify(record::Reader(path)));

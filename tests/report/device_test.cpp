@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -35,6 +36,8 @@ struct DeviceRun {
   std::vector<record::Op> ops;
   std::vector<record::Sample> samples;
   std::vector<record::Activity> activities;
+  std::vector<record::Event> events;
+  std::vector<record::Prediction> predictions;
   std::vector<record::Fact> facts;
 
   record::Activity& add(std::int64_t name, std::int64_t lane, std::int64_t start_us, std::int64_t end_us,
@@ -131,6 +134,8 @@ void write_device(const DeviceRun& made, const std::filesystem::path& path) {
                       {.name = kRange, .kind = "range", .text = "step"},
                       {.name = kTool, .kind = "overhead", .text = "CUPTI instruments"}});
   writer.add(run, made.activities);
+  writer.add(run, made.events);
+  writer.add(run, made.predictions);
   for (const record::Fact& fact : made.facts) writer.add(run, fact);
   writer.end_run(run, "success");
   writer.finish();
@@ -307,6 +312,42 @@ TEST(DeviceLaws, NoticeAStepThatIsLongerThanItsParts) {
             std::vector<std::string>{"exclusive, shared and idle time add up to the step"});
   EXPECT_EQ(device_laws_broken([](DeviceRun& made) { made.samples[1].seconds = 700 * kUs; }),
             std::vector<std::string>{"exclusive, shared and idle time add up to the device's own events"});
+}
+
+/// Events of the ops in `steps` replayed steps, as marks tell them, and a roof of 180 us for op 2, whose
+/// kernel took 190 us beside others and 200 us alone.
+void add_marks(DeviceRun& made, const std::vector<std::int64_t>& op2_us) {
+  for (std::size_t i = 0; i < op2_us.size(); ++i) {
+    const auto step = static_cast<std::int64_t>(100 + i);
+    made.samples.push_back({.step = step, .phase = "step", .seconds = 1000 * kUs, .kind = "observed"});
+    const std::array<std::int64_t, 3> us = {150, 350 - op2_us[i], op2_us[i]};
+    for (std::int64_t op = 0; op < 3; ++op) {
+      made.events.push_back(
+          {.step = step, .op = op, .device_ns = 1000 * us.at(static_cast<std::size_t>(op))});
+    }
+  }
+  made.predictions = {{.subject = "op:2", .quantity = "roof_s", .value = 180 * kUs, .unit = "s"}};
+}
+
+TEST(DeviceLaws, ALateMarkIsNoOpThatBeatsItsRoofUnlessMostAreLate) {
+  const auto broken = [](const std::vector<std::int64_t>& op2_us) {
+    return device_laws_broken([&](DeviceRun& made) { add_marks(made, op2_us); });
+  };
+  EXPECT_EQ(broken({200, 160, 200}), std::vector<std::string>{});
+  EXPECT_EQ(broken({160}), std::vector<std::string>{});  // the kernel's own time says otherwise
+  EXPECT_EQ(broken({160, 160, 200}), std::vector<std::string>{"no time beats its roof"});
+}
+
+TEST(DeviceLaws, NoticeKernelsThatBeatTheirRoof) {
+  const auto faster = [](const std::vector<std::int64_t>& op2_us) {
+    return device_laws_broken([&](DeviceRun& made) {
+      add_marks(made, op2_us);
+      made.predictions[0].value = 220 * kUs;
+    });
+  };
+  EXPECT_EQ(faster({230, 230, 230}), std::vector<std::string>{"no op's kernels beat its roof"});
+  EXPECT_EQ(faster({230}),
+            (std::vector<std::string>{"no time beats its roof", "no op's kernels beat its roof"}));
 }
 
 TEST(DeviceLaws, NoticeAKernelThatIsNotInItsStepOrNotThere) {

@@ -1,13 +1,19 @@
 // Observed steps on an NVIDIA GPU are replayed, marks included: the same numbers, and times that add up.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/device.h"
 #include "core/error.h"
+#include "model/forward.h"
+#include "program/ops.h"
 #include "tests/compile/passes/recipes.h"
 #include "tests/engines/step_runner.h"
 #include "trace/activity_tracer.h"
@@ -114,6 +120,95 @@ TEST_P(CudaTrace, EveryTracedKernelIsOfAnOp) {
     ASSERT_TRUE(activity.step.has_value());
     EXPECT_GE(activity.start_ns, steps.at(static_cast<std::size_t>(*activity.step)).begin_ns);
   }
+}
+
+/// A replay that is held begins when it is submitted, and computes the same.
+TEST_P(CudaTrace, AHeldStepComputesTheSame) {
+  const auto config = tests::small_config(model::Arch::llama);
+  const compile::StepOptions options{.engine = GetParam(),
+                                     .attention = compile::default_attention(GetParam())};
+  const auto make = [&] {
+    return tests::StepRunner(config, kBatch, kSeq, options, tests::initial_weights(config),
+                             backends::cuda::make_cuda_backend(0, {}));
+  };
+  auto plain = make();
+  auto held = make();
+  for (int i = 0; i < kSteps; ++i) {
+    const auto batch = tests::random_batch(kBatch * kSeq, config.vocab, static_cast<std::uint64_t>(i));
+    EXPECT_EQ(held.step(batch), plain.step(batch));
+  }
+  const engines::StepTimes times = held.engine().run(nullptr, engines::Start::when_submitted);
+  plain.engine().run();
+  EXPECT_EQ(times.was_held, held.engine().recording(false) != nullptr);
+  EXPECT_GT(times.step_s, 0);
+  EXPECT_EQ(held.weight("h.1.feed_forward.fc1.weight"), plain.weight("h.1.feed_forward.fc1.weight"));
+}
+
+std::unique_ptr<trace::ActivityTracer> open_or_null(const trace::TracerMemory& memory, std::string& reason) {
+  try {
+    return trace::open_cupti(memory);
+  } catch (const core::Unavailable& error) {
+    reason = error.what();
+    return nullptr;
+  }
+}
+
+/// What finds no room is counted; what did find room is whole, and steps compute the same.
+TEST_P(CudaTrace, AnOverflowIsCounted) {
+  constexpr int kManySteps = 30;
+  const auto config = tests::small_config(model::Arch::llama);
+  const compile::StepOptions options{.engine = GetParam(),
+                                     .attention = compile::default_attention(GetParam())};
+  tests::StepRunner runner(config, kBatch, kSeq, options, tests::initial_weights(config),
+                           backends::cuda::make_cuda_backend(0, {}));
+  std::string reason;
+  const auto tracer = open_or_null({.buffers = 2, .bytes_of_each = std::size_t{32} << 10U}, reason);
+  if (tracer == nullptr) GTEST_SKIP() << reason;
+  const auto batch = tests::random_batch(kBatch * kSeq, config.vocab, 1);
+  for (int i = 0; i < 2; ++i) runner.step(batch);
+  tracer->start();
+  for (int i = 0; i < kManySteps; ++i) runner.step(batch);
+  tracer->stop();
+  const trace::DeviceTrace found = tracer->take();
+  EXPECT_GT(found.dropped, 0);
+  for (const trace::DeviceActivity& activity : found.activities)
+    EXPECT_GE(activity.end_ns, activity.start_ns);
+  EXPECT_EQ(tracer->take().dropped, 0);
+}
+
+/// A kernel that faults while it is traced: the message names it, and nobody waits for the profiler.
+TEST(CudaTraceFault, IsSaidInOneLine) {
+  constexpr int kFaultSaid = 3;
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  if (const auto status = backends::cuda::query_cuda(); status.devices.empty()) GTEST_SKIP() << status.reason;
+  const auto run = [] {
+    const auto gpu = backends::cuda::make_cuda_backend(0, {});
+    const auto program =
+        compile::training_step(model::forward(tests::small_config(model::Arch::llama), kBatch, kSeq), {});
+    const auto gelu =
+        std::ranges::find_if(program.ops, [](const program::Op& op) { return op.is(program::ops::kSwiGlu); });
+    const backends::Kernel kernel = gpu->make_kernel(program, *gelu);
+    const auto tracer = trace::open_cupti();
+    tracer->start();
+    const std::vector<void*> nowhere(4, reinterpret_cast<void*>(std::uintptr_t{4096}));
+    std::string text;
+    try {
+      kernel({.in = nowhere, .out = nowhere});
+      gpu->synchronize();
+    } catch (const core::Unavailable& error) {
+      text = error.what();
+    }
+    tracer->stop();
+    try {
+      static_cast<void>(tracer->take());
+    } catch (const core::Unavailable& error) {
+      text += std::string("; ") + error.what();
+    }
+    std::fprintf(stderr, "%s\n", text.c_str());
+    std::_Exit(text.find("swiglu") != std::string::npos && text.find('\n') == std::string::npos ? kFaultSaid
+                                                                                                : 1);
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(kFaultSaid), "illegal memory access");
 }
 
 INSTANTIATE_TEST_SUITE_P(BothEngines, CudaTrace,

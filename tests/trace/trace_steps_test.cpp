@@ -128,6 +128,20 @@ TEST(StepTrace, WorkBelongsToTheStepThatAskedForItAndNothingElseIsKept) {
   EXPECT_EQ(std::ranges::count(rows.names, "before", &record::ActivityName::text), 0);
 }
 
+/// The launch of a step whose device was held ends before the step begins.
+TEST(StepTrace, AStepThatWasHeldOwnsWhatWasAskedForBefore) {
+  TraceMaker maker;
+  maker.call("cudaGraphLaunch", 110, 190, 1);
+  maker.kernel("held", 205, 240, 7, 1);
+  const std::vector<TracedStep> steps = {{.step = 2, .begin_ns = 200, .end_ns = 300, .asked_ns = 100}};
+  const TraceRows rows = rows_of(maker.trace, steps, 0, "cuda");
+  EXPECT_EQ(activity_named(rows, "held").step, 2);
+  EXPECT_EQ(activity_named(rows, "cudaGraphLaunch").step, 2);
+  EXPECT_EQ(activity_named(rows, "step").start_ns, 200);
+  EXPECT_EQ(activity_named(rows, "step").lane, activity_named(rows, "cudaGraphLaunch").lane);
+  EXPECT_EQ(rows.outside, 0);
+}
+
 TEST(StepTrace, LaunchesAreDescribedWithWhatIsKnown) {
   const KernelLaunch launch{.grid = {264, 1, 1}, .block = {256, 1, 1}, .cluster = {2, 1, 1}, .registers = 32};
   EXPECT_EQ(describe_launch(launch, nullptr, std::nullopt),

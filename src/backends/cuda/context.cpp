@@ -114,13 +114,14 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
   stream_ = make_stream(Priority::high);
   side_stream_ = make_stream(Priority::low);
   forked_ = make_order_event();
-  mark_stream_ = make_stream(Priority::high);
+  for (Marks& marks : branches_) marks.stream = make_stream(Priority::high);
   marked_ = make_order_event();
   pool_ = make_pool(index);
   staging_ = std::make_unique<Staging>();
   products_ = std::make_unique<GemmPlans>(*this);
   ids_ = std::make_unique<IdGuard>();
   progress_ = std::make_unique<Progress>();
+  gate_ = std::make_unique<StreamGate>();
 }
 
 Context::~Context() { static_cast<void>(cudaStreamSynchronize(stream())); }
@@ -152,18 +153,20 @@ void Context::wait_for(int index) const {
   check(cudaStreamWaitEvent(stream(), done->second.get()), "running kernels beside each other");
 }
 
-cudaStream_t Context::mark_branch() {
+cudaStream_t Context::branch(Branch which) {
+  Marks& marks = branches_.at(static_cast<std::size_t>(which));
   check(cudaEventRecord(marked_.get(), stream()), "marking a branch");
-  check(cudaStreamWaitEvent(mark_stream_.get(), marked_.get(), 0), "marking a branch");
-  has_marks_ = true;
-  return mark_stream_.get();
+  check(cudaStreamWaitEvent(marks.stream.get(), marked_.get(), 0), "marking a branch");
+  marks.is_used = true;
+  return marks.stream.get();
 }
 
-void Context::join_marks() {
-  if (!has_marks_) return;
-  has_marks_ = false;
-  check(cudaEventRecord(marked_.get(), mark_stream_.get()), "joining a branch");
-  check(cudaStreamWaitEvent(stream(), marked_.get(), 0), "joining a branch");
+void Context::join_branches() {
+  for (Marks& marks : branches_) {
+    if (!std::exchange(marks.is_used, false)) continue;
+    check(cudaEventRecord(marked_.get(), marks.stream.get()), "joining a branch");
+    check(cudaStreamWaitEvent(stream(), marked_.get(), 0), "joining a branch");
+  }
 }
 
 void* Context::scratch(std::size_t bytes) {

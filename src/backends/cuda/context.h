@@ -15,6 +15,7 @@
 #include "backends/cuda/id_guard.h"
 #include "backends/cuda/progress.h"
 #include "backends/cuda/staging.h"
+#include "backends/cuda/stream_gate.h"
 
 namespace rooflm::backends::cuda {
 
@@ -54,6 +55,10 @@ class DeviceMemory {
 struct RopeTables {
   DeviceMemory cosines, sines;
 };
+
+/// Marks that a recording takes beside its work. Each kind has a branch of its own: a mark of progress is a
+/// kernel, which may wait for a multiprocessor, and a mark of time behind it would be taken up to 10 us late.
+enum class Branch : std::uint8_t { times, progress };
 
 /// Owned by the backend and by each kernel that uses it.
 class Context {
@@ -97,6 +102,7 @@ class Context {
   CudnnAttention& cudnn();
   [[nodiscard]] IdGuard& ids() const { return *ids_; }
   [[nodiscard]] Progress& progress() const { return *progress_; }
+  [[nodiscard]] StreamGate& gate() const { return *gate_; }
   /// Copies in stream order; the host's memory may be used again when they return. Small ones to the device
   /// are not waited for.
   void copy_in(void* device, const void* host, std::size_t bytes) const;
@@ -109,9 +115,9 @@ class Context {
   /// Throws as `synchronize` when a kernel failed; does not wait.
   void throw_fault() const;
   /// A stream that waits for what was submitted to the first so far, for marks beside recorded work;
-  /// `join_marks` makes the first wait for it where it was used.
-  cudaStream_t mark_branch();
-  void join_marks();
+  /// `join_branches` makes the first wait for those that were used.
+  cudaStream_t branch(Branch which);
+  void join_branches();
   /// Makes this device the calling thread's.
   void select() const;
 
@@ -125,9 +131,12 @@ class Context {
   EventHandle forked_;
   std::map<int, EventHandle> done_;  ///< by op, of the side stream
   bool in_order_ = false;
-  StreamHandle mark_stream_;
-  EventHandle marked_;  ///< between the stream and that of the marks
-  bool has_marks_ = false;
+  struct Marks {
+    StreamHandle stream;
+    bool is_used = false;
+  };
+  std::array<Marks, 2> branches_;  ///< by Branch
+  EventHandle marked_;             ///< between the stream and those of the marks
   PoolHandle pool_;
   std::vector<DeviceMemory> scratch_;  ///< the last one is the largest
   std::map<RopeKey, std::shared_ptr<const RopeTables>> rope_tables_;
@@ -136,6 +145,7 @@ class Context {
   std::unique_ptr<IdGuard> ids_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<Progress> progress_;
+  std::unique_ptr<StreamGate> gate_;
 };
 
 }  // namespace rooflm::backends::cuda

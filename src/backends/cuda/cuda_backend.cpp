@@ -19,6 +19,7 @@
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/recording.h"
 #include "backends/cuda/rows/rows.h"
+#include "backends/cuda/stream_hold.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -48,7 +49,8 @@ Kernel with_check(Kernel kernel, const program::Program& program, const program:
                     index = index_of(program, op)](const KernelArgs& args) mutable {
     for (const int wait : waits) context->wait_for(wait);
     if (context->is_recording()) {
-      if (number % Progress::kSpacing == 1) context->progress().pass(context->mark_branch(), number);
+      if (number % Progress::kSpacing == 1)
+        context->progress().pass(context->branch(Branch::progress), number);
     } else if (!was_marked || is_always_marked) {
       context->progress().begin(context->stream(), number);
       was_marked = true;
@@ -125,6 +127,8 @@ class CudaBackend final : public Backend {
     context_->select();
     return std::make_unique<GraphRecording>(context_, submit, in_order);
   }
+
+  [[nodiscard]] std::unique_ptr<Hold> hold() override { return StreamHold::begin(context_); }
 
   /// What the driver has left, and what the pool keeps without using it.
   [[nodiscard]] double free_bytes() const override {

@@ -166,7 +166,8 @@ void EventStopwatch::mark(std::size_t index) {
 /// which would take two microseconds.
 void EventStopwatch::mark_aside(std::size_t index) {
   if (!context_->is_recording()) return mark(index);
-  check(cudaEventRecordWithFlags(events_.at(index).get(), context_->mark_branch(), cudaEventRecordExternal),
+  check(cudaEventRecordWithFlags(events_.at(index).get(), context_->branch(Branch::times),
+                                 cudaEventRecordExternal),
         "taking a time");
 }
 
@@ -184,7 +185,7 @@ GraphRecording::GraphRecording(std::shared_ptr<Context> context, const Backend::
   NodeOps ops;
   Capture capture(context_->stream());
   submit([&](std::size_t op) { add_nodes(ops, *context_, op); });
-  context_->join_marks();
+  context_->join_branches();
   graph_ = capture.finish();
   replace_memsets(graph_.get(), ops);
   nodes_ = list_nodes(graph_.get(), ops);

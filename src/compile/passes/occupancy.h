@@ -30,10 +30,10 @@ class ByteRanges {
 
 /// Bytes taken over spans of time. Time is cut into blocks of a few ops. In the two blocks in which a span
 /// begins and ends its part is kept, together with others of the same ops; the blocks between are O(log ops)
-/// nodes of a segment tree. Storages that lie side by side are one range there, so that searches look at few of
-/// them, however many are alive.
-/// What is taken in parts of a node is put together when a search asks for it: storages of one size are placed
-/// in the order of time, so that searches seldom ask for what has just changed.
+/// nodes of a segment tree. Storages that lie side by side are one range there, so that searches look at few
+/// of them, however many are alive. What is taken in parts of a node is put together when a search asks for
+/// it: storages of one size are placed in the order of time, so that searches seldom ask for what has just
+/// changed.
 class Occupancy {
  public:
   explicit Occupancy(int ops);

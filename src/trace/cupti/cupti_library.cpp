@@ -16,7 +16,19 @@ constexpr std::uint32_t kMajorUnit = 10000;
 constexpr std::uint32_t kMinorUnit = 100;
 constexpr std::uint32_t kMajor = CUPTI_API_VERSION / kMajorUnit;
 
+std::string text_of(std::uint32_t version) {
+  return fmt::format("{}.{}.{}", version / kMajorUnit, version % kMajorUnit / kMinorUnit,
+                     version % kMinorUnit);
+}
+
 }  // namespace
+
+void require_version(std::uint32_t number) {
+  if (number / kMajorUnit == kMajor) return;
+  throw core::Unavailable(
+      fmt::format("CUPTI {} is here, {}.x is needed: records of other versions are laid out differently",
+                  text_of(number), kMajor));
+}
 
 void* find_address(void* library, const char* name) {
   void* address = dlsym(library, name);
@@ -78,18 +90,14 @@ CuptiLibrary CuptiLibrary::load() {
   find_function(library, "cuptiGetGraphNodeId", found.graph_node_id);
   std::uint32_t number = 0;
   found.check(found.version(&number), "asking for its version");
-  if (number / kMajorUnit != kMajor) {
-    throw core::Unavailable(
-        fmt::format("CUPTI {} is here, {}.x is needed: records of other versions are laid out differently",
-                    found.version_text(), kMajor));
-  }
+  require_version(number);
   return found;
 }
 
 std::string CuptiLibrary::version_text() const {
   std::uint32_t number = 0;
   check(version(&number), "asking for its version");
-  return fmt::format("{}.{}.{}", number / kMajorUnit, number % kMajorUnit / kMinorUnit, number % kMinorUnit);
+  return text_of(number);
 }
 
 void CuptiLibrary::check(CUptiResult result, std::string_view what) const {

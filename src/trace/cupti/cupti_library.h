@@ -3,6 +3,7 @@
 
 #include <cupti.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,9 @@ template <class Function>
 void find_function(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(find_address(library, name));
 }
+/// Throws core::Unavailable unless a CUPTI of this number (CUPTI_API_VERSION) lays its records out as the one
+/// this was compiled with.
+void require_version(std::uint32_t number);
 /// What the user can do about an error; "" when nothing is known.
 std::string_view cupti_advice(CUptiResult result);
 

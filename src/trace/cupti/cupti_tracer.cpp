@@ -15,9 +15,6 @@
 namespace rooflm::trace {
 namespace {
 
-constexpr std::size_t kBuffers = 48;
-constexpr std::size_t kBufferBytes = std::size_t{1} << 20U;
-
 constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                CUPTI_ACTIVITY_KIND_MEMCPY,
                                CUPTI_ACTIVITY_KIND_MEMSET,
@@ -78,9 +75,9 @@ void CUPTIAPI no_callback(void* /*user*/, CUpti_CallbackDomain /*domain*/, CUpti
 
 class CuptiTracer final : public ActivityTracer {
  public:
-  CuptiTracer()
+  explicit CuptiTracer(const TracerMemory& memory)
       : library_(CuptiLibrary::load()),
-        buffers_(kBuffers, kBufferBytes),
+        buffers_(memory.buffers, memory.bytes_of_each),
         decoder_(library_.next_record, [this](CUpti_CallbackDomain domain, std::uint32_t call) {
           const char* name = nullptr;
           return library_.callback_name(domain, call, &name) == CUPTI_SUCCESS ? name : nullptr;
@@ -181,6 +178,8 @@ class CuptiTracer final : public ActivityTracer {
 
 }  // namespace
 
-std::unique_ptr<ActivityTracer> open_cupti() { return std::make_unique<CuptiTracer>(); }
+std::unique_ptr<ActivityTracer> open_cupti(const TracerMemory& memory) {
+  return std::make_unique<CuptiTracer>(memory);
+}
 
 }  // namespace rooflm::trace

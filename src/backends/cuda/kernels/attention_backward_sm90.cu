@@ -23,7 +23,7 @@ struct QueryTiles {
   static_assert(8 * kTileBytes<16, kDim> <= 4 * kKeyBytes, "results go out through the stages");
 };
 
-/// Block (head of batch, block of queries; the last ones, which have most work, first).
+/// Block (head of batch, block of queries; the last ones, which have most work, first; group of heads).
 template <int kDim>
 __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1) attention_dq(AttentionGradient g) {
   if constexpr (kHasWarpGroups) {
@@ -34,8 +34,10 @@ __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1) attention_
     const auto keys = [&](int stage) { return queries + 2 * T::kQueryBytes + stage * 2 * T::kKeyBytes; };
     const auto values = [&](int stage) { return keys(stage) + T::kKeyBytes; };
     const AttentionShape& s = g.shape;
-    const std::int64_t batch = blockIdx.x / s.heads;
-    const std::int64_t head = blockIdx.x - batch * s.heads;
+    const std::int64_t item = head_of_block();
+    const std::int64_t batch = item / s.heads;
+    if (batch >= s.batch) return;
+    const std::int64_t head = item - batch * s.heads;
     const std::int64_t kv = head / (s.heads / s.kv_heads);
     const Packed<const bf16*> packed(s, g.qkv, batch);
     const std::int64_t first = (gridDim.y - 1 - blockIdx.y) * std::int64_t{T::kQueries};
@@ -110,7 +112,7 @@ struct KeyTiles {
   static_assert(4 * kTileBytes<16, kDim> <= 2 * kStageBytes, "results go out through the stages");
 };
 
-/// Block (key head of batch, block of keys; the first ones have most work).
+/// Block (key head of batch, block of keys, of which the first ones have most work; group of heads).
 template <int kDim>
 __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(AttentionGradient g) {
   if constexpr (kHasWarpGroups) {
@@ -125,8 +127,10 @@ __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(
     };
     const auto delta = [&](int step) { return lse(step) + kRows; };
     const AttentionShape& s = g.shape;
-    const std::int64_t batch = blockIdx.x / s.kv_heads;
-    const std::int64_t kv = blockIdx.x - batch * s.kv_heads;
+    const std::int64_t item = head_of_block();
+    const std::int64_t batch = item / s.kv_heads;
+    if (batch >= s.batch) return;
+    const std::int64_t kv = item - batch * s.kv_heads;
     const auto group = static_cast<int>(s.heads / s.kv_heads);
     const Packed<const bf16*> packed(s, g.qkv, batch);
     const std::int64_t first = blockIdx.y * std::int64_t{kGroupRows};
@@ -204,7 +208,8 @@ void launch_attention_dq_warp_groups(Stream stream, const AttentionGradient& g) 
   const AttentionShape& s = g.shape;
   with_panel_dim(s.head_dim, [&]<class Dim>(Dim) {
     using T = QueryTiles<Dim::value>;
-    const dim3 grid(grid_size(s.batch * s.heads, kWhat), static_cast<unsigned>(ceil_div(s.seq, T::kQueries)));
+    const std::int64_t bytes = 2 * s.seq * s.head_dim * std::int64_t{sizeof(bf16)};  // keys and values
+    const dim3 grid = head_grid(s.batch * s.heads, ceil_div(s.seq, T::kQueries), bytes, kWhat);
     allow_shared(attention_dq<Dim::value>, T::kBytes, kWhat);
     attention_dq<Dim::value><<<grid, T::kThreads, T::kBytes, stream>>>(g);
     check_launch(kWhat);
@@ -215,8 +220,9 @@ void launch_attention_dkv_warp_groups(Stream stream, const AttentionGradient& g)
   const AttentionShape& s = g.shape;
   with_panel_dim(s.head_dim, [&]<class Dim>(Dim) {
     constexpr int kBytes = KeyTiles<Dim::value>::kBytes;
-    const dim3 grid(grid_size(s.batch * s.kv_heads, kWhat),
-                    static_cast<unsigned>(ceil_div(s.seq, kGroupRows)));
+    // Queries and gradients of the heads that share keys.
+    const std::int64_t bytes = 2 * s.heads / s.kv_heads * s.seq * s.head_dim * std::int64_t{sizeof(bf16)};
+    const dim3 grid = head_grid(s.batch * s.kv_heads, ceil_div(s.seq, kGroupRows), bytes, kWhat);
     allow_shared(attention_dkv<Dim::value>, kBytes, kWhat);
     attention_dkv<Dim::value><<<grid, kWarpGroup, kBytes, stream>>>(g);
     check_launch(kWhat);

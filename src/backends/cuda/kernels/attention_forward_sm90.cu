@@ -23,7 +23,7 @@ struct Tiles {
   static_assert(8 * kTileBytes<16, kDim> <= 4 * kKeyBytes, "results go out through the stages");
 };
 
-/// Block (head of batch, block of queries; the last ones, which have most work, first).
+/// Block (head of batch, block of queries; the last ones, which have most work, first; group of heads).
 template <int kDim>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_forward(AttentionShape s, float scale, const bf16* qkv, bf16* y, float* lse) {
@@ -33,8 +33,10 @@ __global__ void __launch_bounds__(kThreads, 2)
     unsigned char* shared = align_panels(raw);
     const auto keys = [&](int stage) { return shared + T::kQueryBytes + stage * 2 * T::kKeyBytes; };
     const auto values = [&](int stage) { return shared + T::kQueryBytes + (stage * 2 + 1) * T::kKeyBytes; };
-    const std::int64_t batch = blockIdx.x / s.heads;
-    const std::int64_t head = blockIdx.x - batch * s.heads;
+    const std::int64_t item = head_of_block();
+    const std::int64_t batch = item / s.heads;
+    if (batch >= s.batch) return;
+    const std::int64_t head = item - batch * s.heads;
     const std::int64_t kv = head / (s.heads / s.kv_heads);
     const Packed<const bf16*> packed(s, qkv, batch);
     const std::int64_t first = (gridDim.y - 1 - blockIdx.y) * std::int64_t{kQueries};
@@ -104,7 +106,8 @@ void launch_attention_forward_warp_groups(Stream stream, const AttentionShape& s
                                           float* lse) {
   with_panel_dim(s.head_dim, [&]<class Dim>(Dim) {
     constexpr int kBytes = Tiles<Dim::value>::kBytes;
-    const dim3 grid(grid_size(s.batch * s.heads, kWhat), static_cast<unsigned>(ceil_div(s.seq, kQueries)));
+    const std::int64_t bytes = 2 * s.seq * s.head_dim * std::int64_t{sizeof(bf16)};  // keys and values
+    const dim3 grid = head_grid(s.batch * s.heads, ceil_div(s.seq, kQueries), bytes, kWhat);
     allow_shared(attention_forward<Dim::value>, kBytes, kWhat);
     const float scale = 1.0F / sqrtf(static_cast<float>(s.head_dim));
     attention_forward<Dim::value><<<grid, kThreads, kBytes, stream>>>(s, scale, qkv, y, lse);

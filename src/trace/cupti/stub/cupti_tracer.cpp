@@ -4,7 +4,7 @@
 
 namespace rooflm::trace {
 
-std::unique_ptr<ActivityTracer> open_cupti() {
+std::unique_ptr<ActivityTracer> open_cupti(const TracerMemory& /*memory*/) {
   throw core::Unavailable("CUPTI: built without its headers (cupti.h of the CUDA toolkit)");
 }
 

@@ -1,0 +1,29 @@
+// A gate in a stream, which the host opens.
+#include "backends/cuda/stream_gate.h"
+
+#include "backends/cuda/check.h"
+
+namespace rooflm::backends::cuda {
+
+StreamGate::StreamGate() : is_open_(make_pinned<std::uint32_t>(1)) {
+  constexpr unsigned kVersion = 12000;  // of the function's form
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, kVersion, cudaEnableDefault, &found);
+  if (error == cudaSuccess && found == cudaDriverEntryPointSuccess) {
+    wait_ = reinterpret_cast<WaitValue>(function);
+  }
+  static_cast<void>(cudaGetLastError());
+}
+
+bool StreamGate::close(cudaStream_t stream) {
+  constexpr unsigned kUntilAtLeast = 0;
+  if (wait_ == nullptr) return false;
+  *static_cast<volatile std::uint32_t*>(is_open_.get()) = 0;
+  return wait_(stream, reinterpret_cast<std::uintptr_t>(is_open_.get()), 1, kUntilAtLeast) == 0;
+}
+
+void StreamGate::open() { *static_cast<volatile std::uint32_t*>(is_open_.get()) = 1; }
+
+}  // namespace rooflm::backends::cuda

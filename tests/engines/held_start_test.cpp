@@ -1,0 +1,120 @@
+// A replay that begins when all of it was submitted: the order of things, and what its times are of.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engines/engine.h"
+#include "program/ops.h"
+#include "tests/compile/passes/recipes.h"
+
+namespace rooflm {
+namespace {
+
+using Log = std::vector<std::string>;
+constexpr std::chrono::milliseconds kSubmission{5};
+
+class LoggedHold final : public backends::Hold {
+ public:
+  LoggedHold(Log& log, bool lasts) : log_(&log), lasts_(lasts) {}
+  bool release() override {
+    log_->push_back("release");
+    return lasts_;
+  }
+
+ private:
+  Log* log_;
+  bool lasts_;
+};
+
+class LoggedRecording final : public backends::Recording {
+ public:
+  explicit LoggedRecording(Log& log) : log_(&log) {}
+  void replay() override {
+    log_->push_back("replay");
+    std::this_thread::sleep_for(kSubmission);
+  }
+
+ private:
+  Log* log_;
+};
+
+/// Records steps, can be held, and runs nothing.
+class HeldBackend final : public backends::Backend {
+ public:
+  HeldBackend() : Backend(table()) {}
+  [[nodiscard]] std::string device() const override { return "held"; }
+  [[nodiscard]] void* allocate(std::size_t bytes) override {
+    return bytes == 0 ? nullptr : std::calloc(bytes, 1);
+  }
+  void release(void* data) noexcept override { std::free(data); }
+  void copy_in(void*, const void*, std::size_t) override {}
+  void copy_out(void*, const void*, std::size_t) override {}
+  void zero(void*, std::size_t) override {}
+  void synchronize() override { log.emplace_back("wait"); }
+  [[nodiscard]] double free_bytes() const override { return 1e18; }
+  [[nodiscard]] std::unique_ptr<backends::Recording> record(const SubmitStep& submit, bool) override {
+    submit([](std::size_t) {});
+    return std::make_unique<LoggedRecording>(log);
+  }
+  [[nodiscard]] std::unique_ptr<backends::Hold> hold() override {
+    log.emplace_back("hold");
+    return can_hold ? std::make_unique<LoggedHold>(log, lasts) : nullptr;
+  }
+  Log log;
+  bool can_hold = true, lasts = true;
+
+ private:
+  static std::vector<backends::KernelRow> table() {
+    std::vector<backends::KernelRow> rows;
+    const auto make = [](const program::Program&, const program::Op&) {
+      return backends::Kernel([](const backends::KernelArgs&) {});
+    };
+    for (const program::OpDef* op : program::ops::all()) rows.push_back({op, make});
+    return rows;
+  }
+};
+
+class HeldStart : public testing::Test {
+ protected:
+  HeldStart() {
+    engine.run();  // op by op
+    engine.run();  // recorded, replayed
+  }
+  engines::StepTimes run(engines::Start start) {
+    backend.log.clear();
+    return engine.run(nullptr, start);
+  }
+  HeldBackend backend;
+  engines::TensorStore store{backend};
+  engines::Engine engine{tests::small_step(model::Arch::llama, {}), compile::EngineKind::fused, store};
+};
+
+constexpr double kSubmissionSeconds = std::chrono::duration<double>(kSubmission).count();
+
+TEST_F(HeldStart, TheDeviceBeginsWhenTheStepIsSubmittedAndTimesCountFromThere) {
+  const engines::StepTimes times = run(engines::Start::when_submitted);
+  EXPECT_EQ(backend.log, (Log{"hold", "replay", "release", "wait"}));
+  EXPECT_TRUE(times.was_held);
+  EXPECT_GE(times.submit_s, kSubmissionSeconds);
+  const engines::StepTimes at_once = run(engines::Start::at_once);
+  EXPECT_EQ(backend.log, (Log{"replay", "wait"}));
+  EXPECT_FALSE(at_once.was_held);
+  EXPECT_GE(at_once.step_s, at_once.submit_s);
+}
+
+TEST_F(HeldStart, AHoldThatGaveWayCountsAsNone) {
+  backend.lasts = false;
+  const engines::StepTimes times = run(engines::Start::when_submitted);
+  EXPECT_FALSE(times.was_held);
+  EXPECT_GE(times.step_s, times.submit_s);
+  backend.can_hold = false;
+  EXPECT_FALSE(run(engines::Start::when_submitted).was_held);
+  EXPECT_EQ(backend.log, (Log{"hold", "replay", "wait"}));
+}
+
+}  // namespace
+}  // namespace rooflm

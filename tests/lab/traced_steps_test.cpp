@@ -1,0 +1,101 @@
+// Tracing that fails: one line, and what came of the steps before. No GPU: the tracer is made up, the device
+// runs nothing.
+#include "lab/traced_steps.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <set>
+#include <string>
+
+#include "core/error.h"
+#include "lab/devices.h"
+#include "lab/run_record.h"
+#include "model/forward.h"
+#include "record/reader.h"
+#include "tests/record/record_testing.h"
+#include "trace/op_spans.h"
+
+namespace rooflm::lab {
+namespace {
+
+/// Sees one kernel in each step, and fails in step `last` (from 0).
+class FailingTracer final : public trace::ActivityTracer {
+ public:
+  explicit FailingTracer(int last) : last_(last) {}
+  [[nodiscard]] std::string version() const override { return "made up"; }
+  void start() override {
+    if (steps_++ == last_) throw core::Unavailable("CUPTI: tracing: it broke");
+    started_ns_ = trace::steady_ns();
+  }
+  void stop() noexcept override {
+    trace_.names = {"kernel"};
+    const std::int64_t middle_ns = (started_ns_ + trace::steady_ns()) / 2;  // the step takes most of it
+    trace_.activities.push_back({.start_ns = middle_ns, .end_ns = middle_ns + 1});
+  }
+  [[nodiscard]] trace::DeviceTrace take() override { return std::exchange(trace_, {}); }
+  [[nodiscard]] std::optional<std::uint64_t> node_id(std::uint64_t) const override { return std::nullopt; }
+
+ private:
+  int last_, steps_ = 0;
+  std::int64_t started_ns_ = 0;
+  trace::DeviceTrace trace_;
+};
+
+struct Traced {
+  std::string sentence;         ///< the fact "tracing"
+  std::set<std::string> kinds;  ///< of samples
+  std::size_t activities = 0;
+  std::int64_t next_step = 0;
+};
+
+Traced traced_with(const OpenTracer& open) {
+  record::Config typed;
+  typed.set("model", "tiny");
+  typed.set("device", "null");
+  const Point point = make_points(std::array{typed}).at(0);
+  const auto backend = make_backend(point);
+  engines::TensorStore store(*backend);
+  engines::Engine engine(
+      compile::training_step(model::forward(point.config, point.batch, point.seq), point.step),
+      point.step.engine, store);
+  StepInputs inputs(engine, point, 0);
+  const record::TemporaryFolder folder;
+  record::Writer writer(folder / "a.rooflm", "made up");
+  const std::int64_t run = writer.begin_run(run_row(point));
+  Traced traced;
+  traced.next_step = trace_steps(engine, inputs, point, run, 10, writer, open);
+  writer.end_run(run, "success");
+  writer.finish();
+  const record::Reader reader(folder / "a.rooflm");
+  if (const auto fact = reader.fact(run, "tracing")) traced.sentence = fact->text;
+  for (const record::Sample& sample : reader.samples(run)) traced.kinds.insert(sample.kind);
+  traced.activities = reader.activities(run).size();
+  return traced;
+}
+
+TEST(TracedSteps, WhatCannotBeOpenedIsOneLineAndNothingElse) {
+  const Traced traced = traced_with([]() -> std::unique_ptr<trace::ActivityTracer> {
+    throw core::Unavailable("CUPTI: attaching: another profiler is attached");
+  });
+  EXPECT_EQ(traced.sentence, "not traced: CUPTI: attaching: another profiler is attached");
+  EXPECT_TRUE(traced.kinds.empty());
+  EXPECT_EQ(traced.next_step, 10);
+}
+
+TEST(TracedSteps, StepsBeforeAFailureAreKept) {
+  // The first step warms up, so two were kept.
+  const Traced traced = traced_with([] { return std::make_unique<FailingTracer>(3); });
+  EXPECT_EQ(traced.sentence, "tracing ended early: CUPTI: tracing: it broke");
+  EXPECT_EQ(traced.kinds, std::set<std::string>{"traced"});
+  EXPECT_EQ(traced.activities, 4U);  // two ranges, two kernels
+  EXPECT_EQ(traced.next_step, 12);
+}
+
+TEST(TracedSteps, AFailureInTheFirstStepLeavesNothing) {
+  EXPECT_EQ(traced_with([] { return std::make_unique<FailingTracer>(0); }).sentence,
+            "not traced: CUPTI: tracing: it broke");
+}
+
+}  // namespace
+}  // namespace rooflm::lab
