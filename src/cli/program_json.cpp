@@ -37,8 +37,8 @@ class Line {
     return value(name).raw(":");
   }
   Line& value(std::string_view text) {
-    const bool is_plain = std::ranges::all_of(
-        text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+    const bool is_plain =
+        std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
     if (!is_plain) return raw(Json(text).dump());
     text_->push_back('"');
     return raw(text).raw("\"");

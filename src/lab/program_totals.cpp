@@ -39,9 +39,7 @@ std::vector<std::pair<std::string, Totals>> totals_by_block(const program::Progr
   return blocks;
 }
 
-Totals step_totals(const program::Program& program) {
-  return step_totals(totals_by_phase(program));
-}
+Totals step_totals(const program::Program& program) { return step_totals(totals_by_phase(program)); }
 
 Totals step_totals(const std::vector<std::pair<Phase, Totals>>& by_phase) {
   Totals totals;

@@ -8,9 +8,7 @@
 
 namespace rooflm::program {
 
-TensorId GradientContext::gradient(std::size_t i) const {
-  return gradients_->of(op_.outputs.at(i));
-}
+TensorId GradientContext::gradient(std::size_t i) const { return gradients_->of(op_.outputs.at(i)); }
 
 Op GradientContext::make(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs) const {
   Op op;

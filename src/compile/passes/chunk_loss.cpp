@@ -28,8 +28,8 @@ struct LossChain {
 
 std::vector<LossChain> find_chains(const Program& p) {
   std::vector<std::size_t> products(p.tensors.size(), p.ops.size());  // by what they write
-  std::unordered_map<TensorId, std::size_t> by_logits;   // chains, as indices into `chains`
-  std::unordered_map<TensorId, std::size_t> by_dlogits;  // the same
+  std::unordered_map<TensorId, std::size_t> by_logits;                // chains, as indices into `chains`
+  std::unordered_map<TensorId, std::size_t> by_dlogits;               // the same
   std::vector<LossChain> chains;
   for (std::size_t i = 0; i < p.ops.size(); ++i) {
     const Op& op = p.ops[i];

@@ -30,16 +30,18 @@ class ByteRanges {
 
 /// Bytes taken over spans of time. Time is cut into blocks of a few ops. In the two blocks in which a span
 /// begins and ends its part is kept, together with others of the same ops; the blocks between are O(log ops)
-/// nodes of a segment tree. Storages that lie side by side are one range there, so that searches look at few of
-/// them, however many are alive.
-/// What is taken in parts of a node is put together when a search asks for it: storages of one size are placed
-/// in the order of time, so that searches seldom ask for what has just changed.
+/// nodes of a segment tree. Storages that lie side by side are one range there, so that searches look at few
+/// of them, however many are alive. What is taken in parts of a node is put together when a search asks for
+/// it: storages of one size are placed in the order of time, so that searches seldom ask for what has just
+/// changed.
 class Occupancy {
  public:
   explicit Occupancy(int ops);
   void add(Lifetime when, ByteRange range);
   /// The lowest offset at which `bytes` bytes are free at all times of `when`.
   [[nodiscard]] std::int64_t lowest_gap(Lifetime when, std::int64_t bytes);
+  /// Lists of ranges that searches have looked into so far: what planning takes.
+  [[nodiscard]] std::int64_t lookups() const { return lookups_; }
 
  private:
   struct Node {
@@ -64,6 +66,7 @@ class Occupancy {
   // Of one search or union; kept for their memory.
   std::vector<const ByteRanges*> taken_;
   std::vector<ByteRange> scratch_;
+  std::int64_t lookups_ = 0;
 };
 
 }  // namespace rooflm::passes

@@ -30,15 +30,15 @@ Cost cost_global_norm(const Program& p, const Op& op) {
 /// Updates have the operands of program/update.h, and the attributes weight_decay, max_norm, copies, scaled.
 std::vector<Tensor> infer_update(const Program& p, const Op& op) {
   const UpdateView update(op);
-  expect(update.count() > 0 && op.inputs.size() == update.weight_in(update.count()), op,
-         [&] { return fmt::format("wants hyper, norm and, per tensor, weight, gradient and {} moments, got {} inputs",
-                     update.moments(), op.inputs.size()); });
+  expect(update.count() > 0 && op.inputs.size() == update.weight_in(update.count()), op, [&] {
+    return fmt::format("wants hyper, norm and, per tensor, weight, gradient and {} moments, got {} inputs",
+                       update.moments(), op.inputs.size());
+  });
   std::vector<Tensor> outputs;
   outputs.reserve(update.count() * (2 + update.moments()));
   const auto add = [&](TensorId id) {
     const Tensor& tensor = p.tensor(id);
-    outputs.push_back(
-        {.shape = tensor.shape, .role = tensor.role, .full_precision = tensor.full_precision});
+    outputs.push_back({.shape = tensor.shape, .role = tensor.role, .full_precision = tensor.full_precision});
   };
   for (std::size_t i = 0; i < update.count(); ++i) {
     add(update.weight(i));
