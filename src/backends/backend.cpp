@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <stdexcept>
 
 #include "backends/op_view.h"
@@ -175,6 +176,8 @@ std::vector<KernelInfo> Backend::describe_kernels(const program::Program& progra
     } catch (const core::Unavailable&) {
       kernels.push_back({.library = {}});
     } catch (const core::OutOfMemory&) {
+      kernels.push_back({.library = {}});
+    } catch (const std::bad_alloc&) {
       kernels.push_back({.library = {}});
     }
   }

@@ -150,20 +150,25 @@ auto Resources::cache<double>() -> std::map<Key, std::shared_ptr<const RopeTable
 }
 
 template <class C>
+void RopeTables<C>::fill() const {
+  const std::int64_t half = head_dim_ / 2;
+  for (std::int64_t t = 0; t < seq_; ++t) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      const double frequency =
+          std::pow(theta_, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim_));
+      cosines_.push_back(static_cast<C>(std::cos(static_cast<double>(t) * frequency)));
+      sines_.push_back(static_cast<C>(std::sin(static_cast<double>(t) * frequency)));
+    }
+  }
+}
+template void RopeTables<float>::fill() const;
+template void RopeTables<double>::fill() const;
+
+template <class C>
 std::shared_ptr<const RopeTables<C>> Resources::rope_tables(std::int64_t seq, std::int64_t head_dim,
                                                             double theta) {
   auto& entry = cache<C>()[{seq, head_dim, theta}];
-  if (entry != nullptr) return entry;
-  auto tables = std::make_shared<RopeTables<C>>();
-  const std::int64_t half = head_dim / 2;
-  for (std::int64_t t = 0; t < seq; ++t) {
-    for (std::int64_t i = 0; i < half; ++i) {
-      const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
-      tables->cosines.push_back(static_cast<C>(std::cos(static_cast<double>(t) * frequency)));
-      tables->sines.push_back(static_cast<C>(std::sin(static_cast<double>(t) * frequency)));
-    }
-  }
-  entry = tables;
+  if (entry == nullptr) entry = std::make_shared<RopeTables<C>>(seq, head_dim, theta);
   return entry;
 }
 template std::shared_ptr<const RopeTables<float>> Resources::rope_tables(std::int64_t, std::int64_t, double);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <tuple>
 #include <vector>
 
@@ -43,10 +44,27 @@ class Scratchpad {
   std::size_t bytes_ = 0;
 };
 
-/// cos and sin [T, D/2] of the angle t * theta^(-2i/D), fp32 or fp64.
+/// cos and sin [T, D/2] of the angle t * theta^(-2i/D), fp32 or fp64. They are computed when a step first
+/// asks for them: to name the kernels of a program, of any size, must not fill tables.
 template <class C>
-struct RopeTables {
-  std::vector<C> cosines, sines;
+class RopeTables {
+ public:
+  RopeTables(std::int64_t seq, std::int64_t head_dim, double theta)
+      : seq_(seq), head_dim_(head_dim), theta_(theta) {}
+  [[nodiscard]] const C* cosines() const { return filled().cosines_.data(); }
+  [[nodiscard]] const C* sines() const { return filled().sines_.data(); }
+
+ private:
+  const RopeTables& filled() const {
+    std::call_once(once_, [this] { fill(); });
+    return *this;
+  }
+  void fill() const;
+
+  std::int64_t seq_, head_dim_;
+  double theta_;
+  mutable std::once_flag once_;
+  mutable std::vector<C> cosines_, sines_;
 };
 
 /// Owned by the backend and by each kernel that uses it.
@@ -55,7 +73,7 @@ class Resources {
   explicit Resources(int threads) : threads_(threads) {}
   [[nodiscard]] int threads() const { return threads_; }
   [[nodiscard]] Scratchpad& scratch() { return scratch_; }
-  /// Made on first use; all layers share one.
+  /// All layers share one.
   template <class C>
   std::shared_ptr<const RopeTables<C>> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta);
 

@@ -159,6 +159,7 @@ std::int64_t Occupancy::lowest_gap(Lifetime when, std::int64_t bytes) {
   std::size_t agreeing = 0;  // of those looked at last
   for (std::size_t i = taken_.size(); agreeing<taken_.size(); i = i> 0 ? i : taken_.size()) {
     const std::int64_t next = taken_[--i]->lowest_gap(offset, bytes);
+    ++lookups_;
     agreeing = next == offset ? agreeing + 1 : 1;
     offset = next;
   }

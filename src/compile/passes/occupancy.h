@@ -40,6 +40,8 @@ class Occupancy {
   void add(Lifetime when, ByteRange range);
   /// The lowest offset at which `bytes` bytes are free at all times of `when`.
   [[nodiscard]] std::int64_t lowest_gap(Lifetime when, std::int64_t bytes);
+  /// Lists of ranges that searches have looked into so far: what planning takes.
+  [[nodiscard]] std::int64_t lookups() const { return lookups_; }
 
  private:
   struct Node {
@@ -64,6 +66,7 @@ class Occupancy {
   // Of one search or union; kept for their memory.
   std::vector<const ByteRanges*> taken_;
   std::vector<ByteRange> scratch_;
+  std::int64_t lookups_ = 0;
 };
 
 }  // namespace rooflm::passes

@@ -47,7 +47,7 @@ TEST(Occupancy, FindsTheLowestGapThatIsFreeAllTheTime) {
       const std::int64_t bytes = 1 + random() % 9;
       const std::int64_t offset = occupancy.lowest_gap(when, bytes);
       ASSERT_EQ(offset, gap_by_trying(placed, when, bytes)) << ops << " ops, range " << i;
-      occupancy.add(when, offset, offset + bytes);
+      occupancy.add(when, {offset, offset + bytes});
       placed.push_back({when, offset, offset + bytes});
     }
   }
@@ -95,6 +95,46 @@ TEST(PlanMemory, NothingAliveExceedsTheArena) {
       }
     }
   }
+}
+
+MemoryPlan plan_of_layers(std::int64_t layers, const compile::StepOptions& options) {
+  model::ModelConfig config = model::preset("gpt2");
+  config.layers = layers;
+  return passes::plan_memory(compile::training_step(model::forward(config, 4, 64), options));
+}
+
+/// Each layer adds the same bytes, and the whole step is planned in a moment.
+TEST(PlanMemory, TwoThousandLayersAddUp) {
+  const std::int64_t arena_50 = plan_of_layers(50, {}).arena_bytes;
+  const std::int64_t layer = plan_of_layers(51, {}).arena_bytes - arena_50;
+  EXPECT_EQ(plan_of_layers(2000, {}).arena_bytes, arena_50 + 1950 * layer);
+}
+
+/// Lists of ranges that the search for one storage's place looks into, on average.
+double lookups_per_storage(MemoryPlan plan) {
+  std::stable_sort(plan.storages.begin(), plan.storages.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  int last = 0;
+  for (const passes::Storage& s : plan.storages) last = std::max(last, s.lifetime.last);
+  passes::Occupancy occupancy(last + 1);
+  for (const passes::Storage& s : plan.storages) {
+    EXPECT_EQ(occupancy.lowest_gap(s.lifetime, s.bytes), s.offset);
+    occupancy.add(s.lifetime, {s.offset, s.offset + s.bytes});
+  }
+  return static_cast<double>(occupancy.lookups()) / static_cast<double>(plan.storages.size());
+}
+
+/// Eight times the layers or micro-batches take a few lookups more per storage, as log ops does.
+TEST(PlanMemory, TakesNearLinearTime) {
+  for (const double clip : {0.0, 1.0}) {
+    const compile::StepOptions options{.optimizer = {.clip_norm = clip}};
+    const double few = lookups_per_storage(plan_of_layers(50, options));
+    EXPECT_LT(lookups_per_storage(plan_of_layers(400, options)), 2 * few);
+  }
+  const auto accumulated = [](int micro_batches) {
+    return lookups_per_storage(plan_of_layers(4, {.micro_batches = micro_batches, .optimizer = {}}));
+  };
+  EXPECT_LT(accumulated(80), 2 * accumulated(10));
 }
 
 }  // namespace

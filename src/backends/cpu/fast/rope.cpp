@@ -71,7 +71,7 @@ Kernel make_rope(const OpView& v) {
     const bool inverse = v.op.attrs.flag("inverse");
     const auto tables = v.context->rope_tables<float>(shape.seq, shape.head_dim, v.op.attrs.number("theta"));
     return [=](const KernelArgs& args) {
-      rope(shape, static_cast<const S*>(args.in[0]), tables->cosines.data(), tables->sines.data(), inverse,
+      rope(shape, static_cast<const S*>(args.in[0]), tables->cosines(), tables->sines(), inverse,
            static_cast<S*>(args.out[0]));
     };
   });

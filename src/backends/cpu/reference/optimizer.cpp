@@ -15,6 +15,8 @@ namespace {
 
 /// Elements whose squares are summed one after the other; the sums of pieces are then added in order.
 constexpr std::int64_t kNormPiece = 65536;
+/// Pieces whose sums are kept at a time: however large a tensor is, its norm takes no memory of its size.
+constexpr std::int64_t kNormPieces = 1024;
 
 /// The learning rate and the bias corrections of one step, and what gradients are multiplied by: clipping,
 /// and the inverse of the loss scale, 0 when the step is skipped.
@@ -118,28 +120,30 @@ Kernel make_global_norm(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     std::vector<std::int64_t> sizes;
     std::vector<Operand<C>> gradients;
-    std::int64_t pieces = 0;
     for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
       sizes.push_back(v.in(i).shape.numel());
       gradients.push_back(in_operand<C>(v, i, kPiece));
-      pieces = std::max(pieces, (sizes.back() + kNormPiece - 1) / kNormPiece);
     }
-    auto totals = std::make_shared<std::vector<double>>(static_cast<std::size_t>(pieces));
     return [=, norm = out_operand<C>(v, 0, 1)](const KernelArgs& args) {
       double square = 0;
       for (std::size_t tensor = 0; tensor < sizes.size(); ++tensor) {
         const std::int64_t count = (sizes[tensor] + kNormPiece - 1) / kNormPiece;
-        for_rows(count, [&](std::int64_t piece) {
-          double total = 0;
-          const std::int64_t end = std::min(sizes[tensor], (piece + 1) * kNormPiece);
-          for (std::int64_t i = piece * kNormPiece; i < end; i += kPiece) {
-            const std::int64_t n = std::min(kPiece, end - i);
-            const C* g = gradients[tensor].read(args.in[tensor], i, n);
-            total += dot(g, g, n);
-          }
-          (*totals)[static_cast<std::size_t>(piece)] = total;
-        });
-        for (std::int64_t i = 0; i < count; ++i) square += (*totals)[static_cast<std::size_t>(i)];
+        for (std::int64_t first = 0; first < count; first += kNormPieces) {
+          std::array<double, kNormPieces> totals{};
+          for_rows(std::min(kNormPieces, count - first), [&](std::int64_t i) {
+            const std::int64_t begin = (first + i) * kNormPiece;
+            const std::int64_t end = std::min(sizes[tensor], begin + kNormPiece);
+            double total = 0;
+            for (std::int64_t at = begin; at < end; at += kPiece) {
+              const std::int64_t n = std::min(kPiece, end - at);
+              const C* g = gradients[tensor].read(args.in[tensor], at, n);
+              total += dot(g, g, n);
+            }
+            totals[static_cast<std::size_t>(i)] = total;
+          });
+          // In their order, the zeros behind the last one included: the same bits for any number of threads.
+          for (const double total : totals) square += total;
+        }
       }
       norm.write(args.out[0], 0, 1, [&](C* to) { *to = static_cast<C>(std::sqrt(square)); });
     };

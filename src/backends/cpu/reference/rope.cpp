@@ -16,10 +16,12 @@ Kernel make_rope(const OpView& v) {
     const C sign = v.op.attrs.flag("inverse") ? C(-1) : C(1);
     return [=, tables = v.context->rope_tables<C>(seq, dim, v.op.attrs.number("theta")),
             x = in_operand<C>(v, 0, width), y = out_operand<C>(v, 0, width)](const KernelArgs& args) {
+      const C* all_cosines = tables->cosines();
+      const C* all_sines = tables->sines();
       for_rows(rows, [&](std::int64_t r) {
         const C* from = x.read(args.in[0], r * width, width);
-        const C* cosines = tables->cosines.data() + r % seq * half;
-        const C* sines = tables->sines.data() + r % seq * half;
+        const C* cosines = all_cosines + r % seq * half;
+        const C* sines = all_sines + r % seq * half;
         y.write(args.out[0], r * width, width, [&](C* to) {
           for (std::int64_t head = 0; head < rotated; head += dim) {
 #pragma omp simd
