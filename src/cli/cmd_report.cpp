@@ -35,7 +35,10 @@ int run(const ReportOptions& options) {
   if (!options.top.empty()) request.top = static_cast<std::size_t>(parse_integer("--top", options.top, 0));
   // Who asks for the page alone does not want the tables on the terminal as well.
   const bool wants_text = options.html.empty() || !options.format.empty() || !options.charts.empty();
-  if (request.views.empty() && wants_text) request.views = default_views();
+  if (request.views.empty() && wants_text) {
+    request.views = default_views();
+    request.are_default = true;
+  }
   show_request(request);
   return 0;
 }

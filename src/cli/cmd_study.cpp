@@ -1,4 +1,6 @@
 // rooflm study: sweeps with a question, and the views that answer it.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -15,6 +17,7 @@
 #include "cli/values.h"
 #include "core/error.h"
 #include "lab/micro_cells.h"
+#include "lab/traced_steps.h"
 
 namespace rooflm::cli {
 namespace {
@@ -59,7 +62,11 @@ struct StudyOptions {
 };
 
 int list_studies(const std::string& format) {
-  Table table{.columns = {{"name", "name"}, {"kind", "kind"}, {"title", "title"}, {"views", "views"}},
+  Table table{.columns = {{"name", "name"},
+                          {"kind", "kind"},
+                          {"title", "title"},
+                          {"views", "views"},
+                          {"gpu_views", "on a GPU also"}},
               .rows = {},
               .notes = {}};
   for (const Study& study : shipped_studies()) {
@@ -71,6 +78,7 @@ int list_studies(const std::string& format) {
     std::string views;
     for (const std::string& view : study.views) views += (views.empty() ? "" : ",") + view;
     row.set("views", views);
+    row.set("gpu_views", fmt::format("{}", fmt::join(study.gpu_views, ",")));
     table.rows.push_back(std::move(row));
   }
   write_out(show_table(table, parse_format(format)));
@@ -95,8 +103,8 @@ TakenOptions fill(StudyOptions& options, const Study& study) {
   return taken;
 }
 
-/// A study of training steps.
-void run_profile(StudyOptions& options, const Study& study, ProfileSession& session) {
+/// A study of training steps. Returns whether steps of a GPU were traced.
+bool run_profile(StudyOptions& options, const Study& study, ProfileSession& session) {
   options.config.fill();
   const std::vector<lab::Point> points = options.config.sweep();
   for (const lab::Point& point : points) lab::make_backend(point);
@@ -106,6 +114,7 @@ void run_profile(StudyOptions& options, const Study& study, ProfileSession& sess
   }
   bool all_oom = false;
   session.run(points, settings, all_oom);
+  return settings.trace && std::ranges::any_of(points, lab::is_traceable);
 }
 
 lab::MicroSettings micro_settings(StudyOptions& options) {
@@ -174,16 +183,21 @@ int run(StudyOptions options) {
   inputs.insert(inputs.end(), files.begin(), files.end());
   ProfileSession session(options.output, "study " + study.name, options.profile.remeasure, inputs);
   session.describe(study.title, study.question);
+  std::vector<std::string> views = study.views;
   try {
     if (study.kind == "profile") {
-      run_profile(options, study, session);
+      const bool is_traced = run_profile(options, study, session);
+      if (is_traced) views.insert(views.end(), study.gpu_views.begin(), study.gpu_views.end());
+      if (!is_traced && !study.gpu_views.empty()) {
+        note("left out, since no steps of a GPU were traced: {}", fmt::join(study.gpu_views, ", "));
+      }
     } else {
       session.record().add(cells_of(options, study));
     }
   } catch (const core::UsageError& error) {
     blame(study, taken, error);
   }
-  session.show(study.views);
+  session.show(views);
   const int signal = core::StopSignals::received();
   return signal == 0 ? 0 : core::stopped_code(signal);
 }

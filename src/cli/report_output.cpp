@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include "cli/output.h"
 #include "cli/output_rule.h"
@@ -107,14 +107,32 @@ void check_output(const OutputOptions& output, const std::vector<fs::path>& inpu
   check_outputs({{"-o", output.record}, {"--html", output.html}}, inputs, output.overwrite);
 }
 
+namespace {
+
+bool shows_something(const report::View& view) { return !view.tables.empty() || !view.charts.empty(); }
+
+std::vector<report::View> views_of(const ReportRequest& request, const report::RecordSet& set,
+                                   const report::ViewOptions& options) {
+  std::vector<report::View> made;
+  for (const std::string& view : request.views) made.push_back(report::make_view(view, set, options));
+  // The overview always has the name of a run.
+  if (!request.are_default || std::ranges::count_if(made, shows_something) > 1) return made;
+  std::vector<report::View> others;
+  for (const report::ViewInfo& info : report::all_views()) {
+    report::View view = report::make_view(info.name, set, options);
+    if (shows_something(view)) others.push_back(std::move(view));
+  }
+  return others.empty() ? made : others;
+}
+
+}  // namespace
+
 void show_request(const ReportRequest& request) {
   check_request(request);
   const Format format = parse_format(request.format);
   const report::RecordSet set = report::load(request.records);
   const report::ViewOptions options{.top = is_for_people(format) ? request.top : 0};
-  std::vector<report::View> made;
-  std::transform(request.views.begin(), request.views.end(), std::back_inserter(made),
-                 [&](const std::string& view) { return report::make_view(view, set, options); });
+  const std::vector<report::View> made = views_of(request, set, options);
   report::ChartLink link = report::data_link;
   if (!request.pictures.empty()) {
     check_pictures(made, request);

@@ -19,6 +19,9 @@ std::vector<std::string> default_views();
 struct ReportRequest {
   std::vector<std::filesystem::path> records;
   std::vector<std::string> views;
+  /// Nobody asked for these views: where they have next to nothing to show (a program that is not ours, a
+  /// record of ceilings), those that have something are shown.
+  bool are_default = false;
   std::string format = "table";
   std::size_t top = kTopRows;        ///< 0: all rows
   std::filesystem::path html{};      ///< of the page; empty: none

@@ -22,7 +22,8 @@ namespace {
 /// Studies are written by hand.
 constexpr std::uint64_t kMostStudyBytes = 1U << 20U;
 
-const std::vector<std::string> kKeys = {"title", "question", "kind", "views", "options", "large"};
+const std::vector<std::string> kKeys = {"title",     "question", "kind", "views",
+                                        "gpu_views", "options",  "large"};
 }  // namespace
 
 /// Those of a run's configuration, of measuring, and of single ops.
@@ -59,7 +60,8 @@ class Parser {
     if (table_.contains("kind")) study.kind = kind_of(*table_.get("kind"));
     study.options = options_of("options");
     study.large = options_of("large");
-    study.views = views_of();
+    study.views = views_of("views");
+    if (table_.contains("gpu_views")) study.gpu_views = views_of("gpu_views");
     study.where = where_;
     study.lines = lines();
     return study;
@@ -141,14 +143,14 @@ class Parser {
     return lines;
   }
 
-  std::vector<std::string> views_of() const {
-    const toml::node* node = table_.get("views");
-    if (node == nullptr) fail(1, "the key 'views' is missing");
+  std::vector<std::string> views_of(const char* key) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) fail(1, fmt::format("the key '{}' is missing", key));
     const toml::array* list = node->as_array();
-    if (list == nullptr || list->empty()) fail(*node, "'views' must be a list of names");
+    if (list == nullptr || list->empty()) fail(*node, fmt::format("'{}' must be a list of names", key));
     std::vector<std::string> views;
     for (const toml::node& item : *list) {
-      if (!item.is_string()) fail(item, "'views' must be a list of names");
+      if (!item.is_string()) fail(item, fmt::format("'{}' must be a list of names", key));
       views.push_back(item.as_string()->get());
     }
     return views;
@@ -184,14 +186,18 @@ void blame(const Study& study, const TakenOptions& taken, const core::UsageError
 }
 
 void check_views(const Study& study) {
-  for (const std::string& view : study.views) {
-    try {
-      report::find_view(view);
-    } catch (const core::UsageError& error) {
-      throw core::InputError(
-          fmt::format("{}:{}: views: {}", study.where, study.lines.at("views"), error.what()));
+  const auto check = [&](const std::vector<std::string>& views, const char* key) {
+    for (const std::string& view : views) {
+      try {
+        report::find_view(view);
+      } catch (const core::UsageError& error) {
+        throw core::InputError(
+            fmt::format("{}:{}: {}: {}", study.where, study.lines.at(key), key, error.what()));
+      }
     }
-  }
+  };
+  check(study.views, "views");
+  check(study.gpu_views, "gpu_views");
 }
 
 Study parse_study(std::string_view text, const std::string& name, const std::string& where) {

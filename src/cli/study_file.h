@@ -23,6 +23,7 @@ struct Study {
   std::map<std::string, std::string> options;  ///< "seq" -> "64:512:64": as on the command line
   std::map<std::string, std::string> large;    ///< what --large replaces in `options`
   std::vector<std::string> views;              ///< of `rooflm report`
+  std::vector<std::string> gpu_views;          ///< more of them, where steps of a GPU are traced
   std::string where;                           ///< the file, for messages
   std::map<std::string, int> lines;  ///< "views", "options", "options.seq", "large.seq": where they stand
 };

@@ -12,6 +12,7 @@
 #include <new>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/statistics.h"
@@ -291,7 +292,8 @@ class Run {
     record_->add(outcome_.run, rows);
     record_->add(outcome_.run, recorder.events());
     write_roofs(engine.program(), measured_times(recorder.events(), result));
-    const core::Summary plain = core::summarise(result.step_seconds(StepKind::plain));
+    const std::vector<double> plain_s = result.step_seconds(StepKind::plain);  // none when stopped at once
+    const core::Summary plain = plain_s.empty() ? core::Summary{} : core::summarise(plain_s);
     write_uncertainty(result.stop_reason, result.others_share, plain,
                       {.before_hz = clock_before, .after_hz = host_clock()});
     write_observer_cost(plain, result.step_seconds(StepKind::observed));

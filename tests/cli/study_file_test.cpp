@@ -25,6 +25,7 @@ TEST(StudyFile, TextsNumbersAndListsAreOptionsAsTyped) {
 title = "One"
 question = "What?"
 views = ["sweep", "growth"]
+gpu_views = ["launches"]
 [options]
 model = "tiny"
 seq = [128, 256]
@@ -40,6 +41,7 @@ model = "gpt2"
   EXPECT_EQ(study.options.at("engine"), "eager,fused");
   EXPECT_EQ(study.large.at("model"), "gpt2");
   EXPECT_EQ(study.views.size(), 2U);
+  EXPECT_EQ(study.gpu_views, std::vector<std::string>{"launches"});
 }
 
 TEST(StudyFile, ErrorsNameLineAndKey) {
@@ -77,6 +79,9 @@ TEST(StudyFile, BadValuesNameLineAndKey) {
   EXPECT_EQ(blamed("--batches 3"), "typed") << "another option";
   auto study = cli::parse_study("title = \"a\"\nquestion = \"b\"\nviews = [\"nosuch\"]\n", "m", "m.toml");
   EXPECT_THROW(cli::check_views(study), core::InputError);
+  auto of_gpus = cli::parse_study(
+      "title = \"a\"\nquestion = \"b\"\nviews = [\"sweep\"]\ngpu_views = [\"nosuch\"]\n", "m", "m.toml");
+  EXPECT_THROW(cli::check_views(of_gpus), core::InputError);
 }
 
 TEST(StudyFile, MessagesAreShort) {

@@ -14,6 +14,7 @@ import type { Context, Section } from './section';
 
 const kPlaces = 1600;
 const kHolders = 8;
+const kLeastNamed = 0.08; // of all ops
 const kMostPhaseMarks = 12;
 const kMostChosen = 60;
 
@@ -61,7 +62,10 @@ class MemoryChart {
     for (let i = 0; i < ops.length && marks.length <= kMostPhaseMarks; ++i) {
       if (i === 0 || ops.phase.codes[i] !== ops.phase.codes[i - 1]) marks.push({ xAxis: ops.index[i]!, name: ops.phase.names[ops.phase.codes[i]!]! });
     }
-    return marks.length > kMostPhaseMarks ? [] : marks;
+    if (marks.length > kMostPhaseMarks) return [];
+    // A phase of a few ops, as the loss in the middle of a step, has no room for its name.
+    const least = kLeastNamed * (marks.length > 0 ? ops.index[ops.length - 1]! - marks[0]!.xAxis : 0);
+    return marks.map((mark, i) => (i + 1 < marks.length && marks[i + 1]!.xAxis - mark.xAxis < least ? { ...mark, name: '' } : mark));
   }
 
   private hover(place: number): HTMLElement {
