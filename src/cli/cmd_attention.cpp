@@ -71,8 +71,8 @@ int run(const AttentionOptions& options, const MicroOptions& micro) {
   const auto measured = lab::MicroBench(settings).run(cases);
   record.writer().add(lab::cells_of(measured));
   record.finish();
-  write_out(format_table(report::attention_table(report::load(std::array{record.path()}).files.at(0).cells),
-                         format));
+  write_out(
+      show_table(report::attention_table(report::load(std::array{record.path()}).files.at(0).cells), format));
   if (const int signal = core::StopSignals::received(); signal != 0) return core::stopped_code(signal);
   const bool all_oom =
       std::ranges::none_of(measured, [](const auto& each) { return each.result.has_value(); });

@@ -111,7 +111,7 @@ int run(const BenchOptions& options) {
     throw core::Stopped{progress.signal};
   }
   record.finish();
-  if (progress.runs > 0) write_out(format_table(table_of(record.path()), format));
+  if (progress.runs > 0) write_out(show_table(table_of(record.path()), format));
   if (progress.signal != 0) return core::stopped_code(progress.signal);
   return static_cast<int>(progress.all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }

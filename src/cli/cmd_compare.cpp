@@ -135,7 +135,7 @@ int run(const CompareOptions& options) {
   const auto a = open_all("A", options.a);
   const auto b = open_all("B", options.b);
   const report::Comparison comparison = report::compare(a, b, settings);
-  write_out(format_table(compare_table(comparison, options), format));
+  write_out(show_table(compare_table(comparison, options), format));
   if (format == Format::csv || format == Format::json) {
     for (const std::string& text : comparison.notes) note("note: {}", text);
   }

@@ -111,7 +111,7 @@ int run_prepare(const PrepareArguments& arguments) {
   options.message = [](const std::string& line) { write_note(line); };
   const core::StopSignals signals;
   refuse_inputs(replaced_by(options), inputs_of(arguments));
-  write_out(format_table(prepared_table(text::prepare(options)), format));
+  write_out(show_table(prepared_table(text::prepare(options)), format));
   return 0;
 }
 
@@ -143,8 +143,8 @@ int run_info(const std::vector<std::string>& paths, const std::string& format_na
   if (paths.size() != 1) throw core::UsageError("data info takes one shard or one prepared directory");
   std::error_code ignored;
   const bool is_directory = fs::is_directory(paths[0], ignored);
-  write_out(format_table(is_directory ? prepared_table(text::open_prepared(paths[0])) : shard_table(paths[0]),
-                         format));
+  write_out(show_table(is_directory ? prepared_table(text::open_prepared(paths[0])) : shard_table(paths[0]),
+                       format));
   return 0;
 }
 

@@ -90,7 +90,7 @@ int run(const EvalOptions& options) {
                                 {"tokens_per_s", "tokens/s", Show::si}},
                     .rows = {std::move(row)},
                     .notes = {"loss: mean cross-entropy in nats per token; perplexity = exp(loss)"}};
-  write_out(format_table(table, format));
+  write_out(show_table(table, format));
   return 0;
 }
 

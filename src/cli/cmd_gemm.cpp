@@ -118,7 +118,7 @@ int run(const GemmOptions& options, const MicroOptions& micro) {
   record.writer().add(lab::cells_of(measured));
   record.finish();
   write_out(
-      format_table(report::gemm_table(report::load(std::array{record.path()}).files.at(0).cells), format));
+      show_table(report::gemm_table(report::load(std::array{record.path()}).files.at(0).cells), format));
   if (const int signal = core::StopSignals::received(); signal != 0) return core::stopped_code(signal);
   const bool all_oom =
       std::ranges::none_of(measured, [](const auto& each) { return each.result.has_value(); });

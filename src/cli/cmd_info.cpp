@@ -23,7 +23,7 @@ int run(const std::string& format_name) {
     row.set("value", value);
     table.rows.push_back(std::move(row));
   }
-  write_out(format_table(table, format));
+  write_out(show_table(table, format));
   return 0;
 }
 

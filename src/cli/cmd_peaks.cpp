@@ -127,7 +127,7 @@ int run(const PeaksOptions& options) {
   }
   record.finish();
   const report::RecordSet set = report::load(std::array{record.path()});
-  write_out(format_table(report::peaks_table(set.files.at(0)), format));
+  write_out(show_table(report::peaks_table(set.files.at(0)), format));
   return 0;
 }
 

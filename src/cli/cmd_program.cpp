@@ -27,10 +27,10 @@ struct ProgramOptions {
 
 program::Program build(const ProgramOptions& options, const lab::Point& point) {
   const auto head = options.inference ? model::Head::logits : model::Head::loss;
-  const auto forward = model::forward(point.config, point.batch, point.seq, head);
-  if (options.inference) return compile::inference_step(forward, point.step);
+  auto forward = model::forward(point.config, point.batch, point.seq, head);
+  if (options.inference) return compile::inference_step(std::move(forward), point.step);
   const auto stage = options.stage.empty() ? compile::kLastStage : compile::parse_stage(options.stage);
-  return compile::training_step(forward, point.step, stage);
+  return compile::training_step(std::move(forward), point.step, stage);
 }
 
 /// What would run each op; empty where the device is not here, and where nobody asks.
@@ -47,11 +47,11 @@ std::vector<backends::KernelInfo> kernels_of(const ProgramOptions& options, cons
 std::string format_tables(const ProgramOptions& options, Format format, const PlannedProgram& planned,
                           Kernels kernels) {
   std::string text;
-  if (!options.totals) text += format_table(op_table(planned, options.scope, kernels), format);
-  if (format == Format::csv) return options.totals ? format_table(block_table(planned), format) : text;
+  if (!options.totals) text += show_table(op_table(planned, options.scope, kernels), format);
+  if (format == Format::csv) return options.totals ? show_table(block_table(planned), format) : text;
   for (const Table& table : {block_table(planned), phase_table(planned), memory_table(planned)}) {
     if (!text.empty()) text += '\n';
-    text += format_table(table, format);
+    text += show_table(table, format);
   }
   return text;
 }
@@ -67,8 +67,11 @@ int run(const ProgramOptions& options) {
   const passes::MemoryPlan plan = passes::plan_memory(program);
   const PlannedProgram planned{program, plan};
   const std::vector<backends::KernelInfo> kernels = kernels_of(options, point, program);
-  write_out(format == Format::json ? program_json(planned, options.scope, options.totals, kernels)
-                                   : format_tables(options, format, planned, kernels));
+  if (format == Format::json) {
+    program_json(planned, options.scope, options.totals, kernels, write_out);
+  } else {
+    write_out(format_tables(options, format, planned, kernels));
+  }
   return 0;
 }
 

@@ -73,7 +73,7 @@ int list_studies(const std::string& format) {
     row.set("views", views);
     table.rows.push_back(std::move(row));
   }
-  write_out(format_table(table, parse_format(format)));
+  write_out(show_table(table, parse_format(format)));
   return 0;
 }
 

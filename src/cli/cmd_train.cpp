@@ -27,7 +27,7 @@ int run(const TrainArguments& arguments) {
   report::RunData data;
   data.run = std::move(trained.run);
   data.facts = std::move(trained.facts);
-  write_out(format_table(report::train_table({&data, 1}), format));
+  write_out(show_table(report::train_table({&data, 1}), format));
   return is_stopped ? core::stopped_code(core::StopSignals::received()) : 0;
 }
 

@@ -1,4 +1,5 @@
 // rooflm verify: holds run records against themselves.
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ Row result_row(const std::string& file, const report::LawResult& result) {
   row.set("checked", static_cast<std::int64_t>(result.checked));
   row.set("violated", static_cast<std::int64_t>(result.violated));
   const bool is_violated = result.violated > 0;
+  row.set("not_judged", static_cast<std::int64_t>(result.not_judged));
   row.set("what", is_violated ? Cell(result.what) : Cell());
   row.set("found", is_violated ? Cell(result.found) : Cell());
   row.set("against", is_violated ? Cell(result.bound) : Cell());
@@ -48,6 +50,22 @@ Table verify_table() {
           .notes = {}};
 }
 
+/// "; not judged 84 times: no time beats its roof (measured under load: ...)" for each law that had no limit.
+std::string unjudged(const std::vector<report::LawResult>& results) {
+  std::map<std::string, report::LawResult> sums;
+  for (const report::LawResult& result : results) {
+    if (result.not_judged == 0) continue;
+    report::LawResult& sum = sums[result.law];
+    sum.not_judged += result.not_judged;
+    sum.why_not = result.why_not;
+  }
+  std::string text;
+  for (const auto& [law, sum] : sums) {
+    text += fmt::format("; not judged {} times: {} (ceilings were {})", sum.not_judged, law, sum.why_not);
+  }
+  return text;
+}
+
 /// "a.rooflm holds: 24 laws, 1234 checks in 2 runs".
 std::string verdict(const record::Reader& record, const std::vector<report::LawResult>& results) {
   std::size_t checks = 0;
@@ -60,8 +78,8 @@ std::string verdict(const record::Reader& record, const std::vector<report::LawR
       violated == 0 ? fmt::format("holds: {} laws", results.size())
                     : fmt::format("does not hold: {} of {} laws are violated", violated, results.size());
   const std::string partial = record.is_complete() ? "" : "; it is partial: its writer did not finish";
-  return fmt::format("{} {}, {} checks in {} runs{}", record.path().string(), what, checks,
-                     record.runs().size(), partial);
+  return fmt::format("{} {}, {} checks in {} runs{}{}", record.path().string(), what, checks,
+                     record.runs().size(), partial, unjudged(results));
 }
 
 int run(const VerifyOptions& options) {
@@ -81,7 +99,7 @@ int run(const VerifyOptions& options) {
     verdicts.push_back(verdict(record, results));
   }
   const bool for_people = format == Format::table || format == Format::md;
-  if (!for_people || !table.rows.empty()) write_out(format_table(table, format));
+  if (!for_people || !table.rows.empty()) write_out(show_table(table, format));
   for (const std::string& line : verdicts) {
     if (for_people) {
       write_out(line + "\n");

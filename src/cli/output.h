@@ -1,6 +1,7 @@
 // What goes to standard output (results) and to standard error (progress).
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include "lab/notes.h"  // IWYU pragma: export
@@ -13,6 +14,9 @@ struct OutputClosed {};
 /// Writes to standard output. Throws OutputClosed when it is a closed pipe, core::InputError for other
 /// failures (a full disk).
 void write_out(std::string_view text);
+/// Columns of the terminal that standard output is; COLUMNS says otherwise where it is set to a number (0: no
+/// limit). 0 for pipes and files.
+std::size_t terminal_width();
 /// Writes what is still buffered; throws as write_out does. Called once, before the exit.
 void flush_out();
 

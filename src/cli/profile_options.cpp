@@ -49,8 +49,8 @@ void ProfileOptions::add_to(CommandLine& line) {
       "Larger configurations get the status oom: 8GB, 8GiB (default: what is free)");
   line.add_option(
           "--trace", trace,
-          "After the timed steps, trace a few on a GPU, kernel by kernel (CUPTI); of a sweep only the "
-          "last configuration")
+          "After the timed steps, trace a few on a GPU, kernel by kernel (CUPTI); of a sweep after all "
+          "configurations were timed")
       .type_name("on|off")
       .show_default()
       .group("Measuring");

@@ -49,18 +49,35 @@ int ProfileSession::run(const std::vector<lab::Point>& points, const lab::RunSet
     said_counters_ = true;
   }
   all_oom = true;
-  std::size_t number = 0;
+  std::vector<lab::RunOutcome> outcomes;
   for (const lab::Point& point : points) {
-    note("[{}/{}] {}", ++number, points.size(), lab::describe(point));
+    note("[{}/{}] {}", outcomes.size() + 1, points.size(), lab::describe(point));
     // A profiler stays attached until the process ends and slows what runs after it.
     lab::RunSettings of_point = settings;
-    of_point.trace = settings.trace && number == points.size();
-    const lab::RunOutcome outcome = lab::run_point(point, of_point, ceilings_, record());
-    report_progress(outcome);
-    all_oom = all_oom && outcome.status == "oom";
+    of_point.trace = settings.trace && points.size() == 1;
+    of_point.count = settings.count && points.size() == 1;
+    outcomes.push_back(lab::run_point(point, of_point, ceilings_, record()));
+    report_progress(outcomes.back());
+    all_oom = all_oom && outcomes.back().status == "oom";
     if (const int signal = core::StopSignals::received(); signal != 0) {
-      note("interrupted: {} of {} configurations were begun", number, points.size());
+      note("interrupted: {} of {} configurations were begun", outcomes.size(), points.size());
       return signal;
+    }
+  }
+  return look_inside(points, settings, outcomes);
+}
+
+int ProfileSession::look_inside(const std::vector<lab::Point>& points, const lab::RunSettings& settings,
+                                std::vector<lab::RunOutcome>& outcomes) {
+  if (points.size() == 1) return 0;  // its own engine was looked into
+  // Counters last: some are read by instrumented kernels.
+  for (const bool counts : {false, true}) {
+    lab::RunSettings inside = settings;
+    inside.trace = settings.trace && !counts;
+    inside.count = settings.count && counts;
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      if (const int signal = core::StopSignals::received(); signal != 0) return signal;
+      outcomes[i].steps = lab::look_inside(points[i], inside, outcomes[i], record());
     }
   }
   return 0;

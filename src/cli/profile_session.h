@@ -31,6 +31,10 @@ class ProfileSession {
   void show(const std::vector<std::string>& default_views);
 
  private:
+  /// Traces and counts the points of a sweep, after all of them were timed. Returns a signal or 0.
+  int look_inside(const std::vector<lab::Point>& points, const lab::RunSettings& settings,
+                  std::vector<lab::RunOutcome>& outcomes);
+
   core::StopSignals signals_;  ///< first: whoever stops the command finds its record in order
   OutputOptions output_;
   CommandRecord record_;

@@ -159,10 +159,11 @@ Table block_table(const PlannedProgram& planned) {
 
 Table phase_table(const PlannedProgram& planned) {
   Table table{.columns = cost_columns("phase", "phase"), .rows = {}, .notes = {}};
-  for (const auto& [phase, totals] : totals_by_phase(planned.program)) {
+  const auto by_phase = totals_by_phase(planned.program);
+  for (const auto& [phase, totals] : by_phase) {
     table.rows.push_back(cost_row("phase", std::string(program::name_of(phase)), totals));
   }
-  table.rows.push_back(cost_row("phase", "step", step_totals(planned.program)));
+  table.rows.push_back(cost_row("phase", "step", step_totals(by_phase)));
   table.notes.emplace_back(
       "A multiply-add is 2 FLOP; causal attention counts in full. Bytes: every input read once, every output "
       "written once.");

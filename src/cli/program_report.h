@@ -1,8 +1,8 @@
 // What a program says about itself: its ops, what they cost, by block and phase, and the memory they need.
 #pragma once
 
+#include <functional>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "backends/backend.h"
@@ -26,8 +26,9 @@ Table phase_table(const PlannedProgram& planned);
 Table memory_table(const PlannedProgram& planned);
 
 /// {"ops": [...], "totals": {...}}: totals hold the step's FLOPs and bytes (without setup ops), `by_phase`,
-/// `by_block` and `memory`. With `totals_only` there are no ops.
-std::string program_json(const PlannedProgram& planned, std::string_view scope, bool totals_only,
-                         Kernels kernels);
+/// `by_block` and `memory`. With `totals_only` there are no ops. `write` is given the text in pieces: that of
+/// a large program does not fit memory beside it.
+void program_json(const PlannedProgram& planned, std::string_view scope, bool totals_only, Kernels kernels,
+                  const std::function<void(std::string_view)>& write);
 
 }  // namespace rooflm::cli

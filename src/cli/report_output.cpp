@@ -123,7 +123,7 @@ void show_request(const ReportRequest& request) {
       return (request.pictures / file_name(chart.id)).generic_string();
     };
   }
-  if (!made.empty()) write_out(report::format_views(made, format, link));
+  if (!made.empty()) write_out(report::format_views(made, format, link, terminal_width()));
   if (request.html.empty()) return;
   const auto comparison = compare_first(request.records);
   report::write_page(request.html, report::make_document(set, comparison ? &*comparison : nullptr),

@@ -1,6 +1,9 @@
 // The tables of src/report under the names by which the commands know them.
 #pragma once
 
+#include <string>
+
+#include "cli/output.h"
 #include "report/table.h"  // IWYU pragma: export
 
 namespace rooflm::cli {
@@ -14,8 +17,12 @@ using report::Table;
 
 using report::format_cell;
 using report::format_json_row;
-using report::format_table;
 using report::kFormats;
 using report::parse_format;
+
+/// report::format_table in the width of the terminal.
+inline std::string show_table(const Table& table, Format format) {
+  return report::format_table(table, format, terminal_width());
+}
 
 }  // namespace rooflm::cli

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -30,17 +29,17 @@ using program::TensorId;
 
 /// Appends the forward pass of one more micro-batch: weights and results are shared, inputs and activations
 /// are new. `renamed`: the tensors of the step that stand for those of `forward`.
-void append_micro_batch(Program& step, const Program& forward, int index, int count,
+void append_micro_batch(Program& step, Program forward, int index, int count,
                         std::vector<TensorId>& renamed) {
   renamed.resize(forward.tensors.size());
   for (std::size_t i = 0; i < renamed.size(); ++i) {
-    Tensor copy = forward.tensors[i];
-    const bool is_shared = index > 0 && (copy.role == Role::weight || copy.role == Role::result);
+    Tensor& tensor = forward.tensors[i];
+    const bool is_shared = index > 0 && (tensor.role == Role::weight || tensor.role == Role::result);
     if (is_shared) continue;
-    if (copy.role == Role::input) copy.name = micro_batch_name(copy.name, index);
-    renamed[i] = step.add_tensor(std::move(copy));
+    if (tensor.role == Role::input) tensor.name = micro_batch_name(tensor.name, index);
+    renamed[i] = step.add_tensor(std::move(tensor));
   }
-  for (Op op : forward.ops) {
+  for (Op& op : forward.ops) {
     for (auto* operands : {&op.inputs, &op.outputs}) {
       for (TensorId& id : *operands) {
         if (id != program::kNone) id = renamed[static_cast<std::size_t>(id)];
@@ -128,21 +127,21 @@ std::string micro_batch_name(const std::string& input, int micro_batch) {
   return micro_batch == 0 ? input : fmt::format("{}.{}", input, micro_batch);
 }
 
-Program training_step(const Program& forward, const StepOptions& options, Stage stop_after) {
+Program training_step(Program forward, const StepOptions& options, Stage stop_after) {
   if (options.micro_batches < 1) {
     throw core::UsageError(fmt::format("--grad-accum must be at least 1, got {}", options.micro_batches));
   }
   if (stop_after == Stage::forward) return forward;
-  Program lowered = forward;
-  passes::lower_attention(lowered, options.attention);
-  if (stop_after == Stage::lowered) return lowered;
+  passes::lower_attention(forward, options.attention);
+  if (stop_after == Stage::lowered) return forward;
 
   Program step;
   program::GradientMap gradients;
   std::vector<TensorId> renamed;
   for (int i = 0; i < options.micro_batches; ++i) {
     const std::size_t first = step.ops.size();
-    append_micro_batch(step, lowered, i, options.micro_batches, renamed);
+    const bool is_last = i + 1 == options.micro_batches;
+    append_micro_batch(step, is_last ? std::move(forward) : forward, i, options.micro_batches, renamed);
     passes::differentiate(step, first, gradients);
   }
   if (stop_after == Stage::differentiated) return step;
@@ -166,8 +165,7 @@ Program training_step(const Program& forward, const StepOptions& options, Stage 
   return step;
 }
 
-Program inference_step(const Program& forward, const StepOptions& options) {
-  Program step = forward;
+Program inference_step(Program step, const StepOptions& options) {
   passes::lower_attention(step, options.attention);
   if (options.engine == EngineKind::fused)
     passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes));

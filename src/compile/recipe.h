@@ -50,11 +50,11 @@ Stage parse_stage(std::string_view name);
 /// A training step: for each micro-batch forward and backward, then the optimizer. Inputs "tokens" and
 /// "targets" of micro-batch i > 0 are called "tokens.i" and "targets.i". Results: "loss" (mean over all
 /// micro-batches) and, when clipping, "grad_norm". The program passes program::check.
-program::Program training_step(const program::Program& forward, const StepOptions& options,
+program::Program training_step(program::Program forward, const StepOptions& options,
                                Stage stop_after = kLastStage);
 
 /// Forward only: evaluation and sampling.
-program::Program inference_step(const program::Program& forward, const StepOptions& options);
+program::Program inference_step(program::Program forward, const StepOptions& options);
 
 /// "tokens" or "tokens.3".
 std::string micro_batch_name(const std::string& input, int micro_batch);

@@ -41,10 +41,9 @@ double& time_of(StepTimes& times, Phase phase) {
 }  // namespace
 
 MemoryNeed memory_need(const program::Program& program, compile::EngineKind kind) {
-  const passes::MemoryPlan plan = passes::plan_memory(program);
-  return {
-      .persistent_bytes = passes::persistent_bytes(program),
-      .transient_bytes = kind == compile::EngineKind::fused ? plan.arena_bytes : plan.unshared_peak_bytes};
+  return {.persistent_bytes = passes::persistent_bytes(program),
+          .transient_bytes = kind == compile::EngineKind::fused ? passes::plan_memory(program).arena_bytes
+                                                                : passes::unshared_peak_bytes(program)};
 }
 
 Engine::Engine(program::Program program, compile::EngineKind kind, TensorStore& store,
@@ -68,7 +67,9 @@ Engine::Engine(program::Program program, compile::EngineKind kind, TensorStore& 
 }
 
 void Engine::check_memory(double limit_bytes) const {
-  const MemoryNeed need = memory_need(program_, kind_);
+  const bool has_arena = kind_ == compile::EngineKind::fused;
+  const MemoryNeed need{.persistent_bytes = passes::persistent_bytes(program_),
+                        .transient_bytes = has_arena ? plan_.arena_bytes : plan_.unshared_peak_bytes};
   double new_persistent = 0;
   for (const program::Tensor& t : program_.tensors) {
     if (program::is_persistent(t.role) && !store_->contains(t.name))

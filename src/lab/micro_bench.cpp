@@ -60,7 +60,8 @@ Program attention_program(const AttentionProblem& p) {
   passes::lower_attention(program, p.kind);
   const TensorId d_out =
       program.add_tensor({.name = "d_out", .shape = shape, .dtype = p.dtype, .role = program::Role::input});
-  program::GradientMap gradients{{out, d_out}};
+  program::GradientMap gradients;
+  gradients.set(out, d_out);
   passes::differentiate(program, 0, gradients);
   for (program::Tensor& tensor : program.tensors) {
     if (!tensor.full_precision) tensor.dtype = p.dtype;

@@ -39,10 +39,14 @@ std::vector<std::pair<std::string, Totals>> totals_by_block(const program::Progr
   return blocks;
 }
 
-Totals step_totals(const program::Program& program) {
+Totals step_totals(const program::Program& program) { return step_totals(totals_by_phase(program)); }
+
+Totals step_totals(const std::vector<std::pair<Phase, Totals>>& by_phase) {
   Totals totals;
-  for (const Op& op : program.ops) {
-    if (op.phase != Phase::setup) add(totals, program, op);
+  for (const auto& [phase, sums] : by_phase) {
+    if (phase == Phase::setup) continue;
+    totals.ops += sums.ops;
+    totals.cost += sums.cost;
   }
   return totals;
 }

@@ -100,6 +100,7 @@ class Run {
 
   RunOutcome end(const std::string& status) {
     outcome_.status = status;
+    outcome_.steps = steps_run_;
     record_->end_run(outcome_.run, status);
     record_->commit();
     return outcome_;
@@ -411,6 +412,40 @@ class Run {
 RunOutcome run_point(const Point& point, const RunSettings& settings, CeilingBook& ceilings,
                      record::Writer& record) {
   return Run(point, settings, ceilings, record).take();
+}
+
+std::int64_t look_inside(const Point& point, const RunSettings& settings, const RunOutcome& outcome,
+                         record::Writer& record) {
+  constexpr int kWarmUp = 3;
+  if (outcome.status != "success" || !is_traceable(point) || !(settings.trace || settings.count)) {
+    return outcome.steps;
+  }
+  note("looking inside {}", describe(point));
+  std::int64_t step = outcome.steps;
+  try {
+    const auto backend = make_backend(point);
+    engines::TensorStore store(*backend);
+    engines::Engine engine(
+        compile::training_step(model::forward(point.config, point.batch, point.seq), point.step),
+        point.step.engine, store, settings.memory_limit_bytes.value_or(0));
+    StepInputs inputs(engine, point, point.seed, settings.shards);
+    for (int i = 0; i < kWarmUp; ++i) {
+      inputs.write(i);
+      engine.run();
+    }
+    // Makes the recording in which nothing runs beside anything else.
+    trace::OpRecorder recorder(engine.program(), *backend, 1);
+    recorder.set_step(step);
+    engine.run(&recorder);
+    if (settings.trace) step = trace_steps(engine, inputs, point, outcome.run, step, record);
+    if (settings.count) count_run(engine, inputs, point, outcome.run, step, record);
+  } catch (const core::OutOfMemory& error) {
+    note("  not traced: {}", error.what());
+  } catch (const std::bad_alloc&) {
+    note("  not traced: out of memory");
+  }
+  record.commit();
+  return step;
 }
 
 }  // namespace rooflm::lab

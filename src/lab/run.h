@@ -34,8 +34,9 @@ struct RunOutcome {
   std::int64_t run = 0;  ///< in the record
   std::string status;    ///< "success", "planned" (a device that runs nothing), "oom", "interrupted"
   double needed_bytes = 0;
-  double free_bytes = 0;  ///< what the plan had to fit; infinite for a plan without a limit
-  double step_s = 0;      ///< median of the plain steps
+  double free_bytes = 0;   ///< what the plan had to fit; infinite for a plan without a limit
+  double step_s = 0;       ///< median of the plain steps
+  std::int64_t steps = 0;  ///< that the record has of the run: the number of the next
 };
 
 /// Runs the point and adds it to the record. The step is built, then held against the memory of the device
@@ -45,5 +46,13 @@ struct RunOutcome {
 /// Ceilings are measured when the first run needs them.
 RunOutcome run_point(const Point& point, const RunSettings& settings, CeilingBook& ceilings,
                      record::Writer& record);
+
+/// Builds the step of a run once more, for its kernels (settings.trace) and its hardware counters
+/// (settings.count), and adds them to that run of the record. A profiler that was attached stays and slows
+/// what runs after it, so of a sweep all points are timed before the first of them is traced. Does nothing
+/// for devices that cannot be traced and for runs that did not succeed; what goes wrong is one line. Returns
+/// the number of the next step.
+std::int64_t look_inside(const Point& point, const RunSettings& settings, const RunOutcome& outcome,
+                         record::Writer& record);
 
 }  // namespace rooflm::lab

@@ -148,9 +148,17 @@ ModelConfig with_overrides(ModelConfig config, const Overrides& o) {
 }
 
 std::int64_t parameter_count(const ModelConfig& config) {
-  Count n = 0;
-  for (const Parameter& p : parameters(config)) n += p.shape.numel();
-  return n;
+  const auto with_layers = [&](std::int64_t layers) {
+    ModelConfig shallow = config;
+    shallow.layers = layers;
+    Count n = 0;
+    for (const Parameter& p : parameters(shallow)) n += p.shape.numel();
+    return n;
+  };
+  // All layers have the same parameters: one layer is the difference of two models.
+  const Count one = with_layers(1);
+  const Count layer = with_layers(2) - one;
+  return one + Count(config.layers - 1) * layer;
 }
 
 std::int64_t matmul_parameter_count(const ModelConfig& c) {

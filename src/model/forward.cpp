@@ -3,8 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <stdexcept>
 #include <string>
-#include <unordered_map>
+#include <utility>
 
 #include "core/error.h"
 #include "model/parameters.h"
@@ -25,9 +26,12 @@ class Writer {
  public:
   Writer(program::Program& program, const ModelConfig& config, std::int64_t batch, std::int64_t seq)
       : builder_(program), config_(config), batch_(batch), seq_(seq) {
-    for (const Parameter& p : parameters(config)) {
-      weights_[p.name] = program.add_tensor(
-          {.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
+    next_weight_ = static_cast<TensorId>(program.tensors.size());
+    for (Parameter& p : parameters(config)) {
+      program.add_tensor({.name = std::move(p.name),
+                          .shape = p.shape,
+                          .role = program::Role::weight,
+                          .full_precision = true});
     }
   }
 
@@ -76,16 +80,22 @@ class Writer {
   }
 
  private:
-  [[nodiscard]] TensorId weight(const std::string& name) const { return weights_.at(name); }
+  /// Weights are asked for in the order of the parameters; only a tied head comes back to one.
+  TensorId weight(const std::string& name) {
+    const program::Program& program = builder_.program();
+    if (program.tensor(next_weight_).name == name) return next_weight_++;
+    const TensorId earlier = program.find(name);
+    if (earlier == program::kNone) throw std::logic_error("the model has no weight " + name);
+    return earlier;
+  }
 
   /// y [.., out] = x [.., in] W^T with W [out, in]
   TensorId product(TensorId x, TensorId w, std::int64_t in, std::int64_t out, const std::string& name) {
-    auto dims = builder_.program().shape(x).dims();
-    dims.back() = out;
+    const core::Shape y = builder_.program().shape(x).with(-1, out);
     const Attributes attrs{
         {"batch", 1},      {"m", batch_ * seq_},  {"n", out},       {"k", in}, {"trans_a", false},
         {"trans_b", true}, {"accumulate", false}, {"looped", false}};
-    return builder_.op(ops::kMatmul, {x, w}, attrs, name, {core::Shape(dims)});
+    return builder_.op(ops::kMatmul, {x, w}, attrs, name, {y});
   }
 
   TensorId linear(TensorId x, const std::string& weight_name, std::int64_t in, std::int64_t out,
@@ -141,7 +151,7 @@ class Writer {
   Builder builder_;
   const ModelConfig& config_;
   std::int64_t batch_, seq_;
-  std::unordered_map<std::string, TensorId> weights_;
+  TensorId next_weight_;
 };
 
 }  // namespace

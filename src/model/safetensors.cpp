@@ -68,17 +68,16 @@ class Entry {
   }
 
   [[nodiscard]] core::Shape shape() const {
-    constexpr std::size_t kMostDimensions = 16;
     const auto extents = numbers("shape");
-    if (extents.size() > kMostDimensions) {
-      fail(fmt::format("has {} dimensions, expected at most {}", extents.size(), kMostDimensions));
+    if (extents.size() > core::Shape::kMostDims) {
+      fail(fmt::format("has {} dimensions, expected at most {}", extents.size(), core::Shape::kMostDims));
     }
     std::vector<std::int64_t> dims;
     for (const std::uint64_t extent : extents) {
       if (extent > INT64_MAX) fail(fmt::format("has an extent of {}", extent));
       dims.push_back(static_cast<std::int64_t>(extent));
     }
-    return core::Shape(std::move(dims));
+    return core::Shape(dims);
   }
 
   /// [begin, end) within the data, which has `data_bytes`.

@@ -33,7 +33,7 @@ std::string header_of(const std::vector<TensorSource>& tensors, const Metadata& 
     if (root.contains(tensor.name)) throw std::logic_error("tensor " + tensor.name + " is written twice");
     const std::uint64_t end = offset + bytes_of(tensor);
     root[tensor.name] = {{"dtype", core::facts_of(tensor.dtype).stored_name},
-                         {"shape", tensor.shape.dims()},
+                         {"shape", std::vector(tensor.shape.dims().begin(), tensor.shape.dims().end())},
                          {"data_offsets", std::array{offset, end}}};
     offset = end;
   }

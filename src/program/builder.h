@@ -38,8 +38,9 @@ class Builder {
               const std::vector<core::Shape>& shapes = {}) {
     return ops(def, std::move(inputs), std::move(attrs), name, shapes).at(0);
   }
-  std::vector<TensorId> ops(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs,
-                            const std::string& name, const std::vector<core::Shape>& shapes = {}) {
+  /// Valid until the next op is appended.
+  const std::vector<TensorId>& ops(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs,
+                                   const std::string& name, const std::vector<core::Shape>& shapes = {}) {
     return program_->append(make(def, std::move(inputs), std::move(attrs)), name, shapes);
   }
   /// An op that writes existing tensors.

@@ -8,10 +8,7 @@
 
 namespace rooflm::program {
 
-TensorId GradientContext::gradient(std::size_t i) const {
-  const auto found = gradients_->find(op_.outputs.at(i));
-  return found == gradients_->end() ? kNone : found->second;
-}
+TensorId GradientContext::gradient(std::size_t i) const { return gradients_->of(op_.outputs.at(i)); }
 
 Op GradientContext::make(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs) const {
   Op op;
@@ -39,21 +36,21 @@ void GradientContext::emit_into(const OpDef& def, std::vector<TensorId> inputs, 
 
 void GradientContext::propagate(std::size_t i, TensorId gradient) {
   const TensorId input = op_.inputs.at(i);
-  const auto [entry, is_first] = gradients_->try_emplace(input, gradient);
-  if (is_first) return;
-  const TensorId sum = emit(ops::kAdd, {entry->second, gradient}, {}).at(0);
+  const TensorId earlier = gradients_->of(input);
+  if (earlier == kNone) return gradients_->set(input, gradient);
+  const TensorId sum = emit(ops::kAdd, {earlier, gradient}, {}).at(0);
   program_->tensor(sum).name = "d_" + program_->tensor(input).name;
-  (*gradients_)[input] = sum;
+  gradients_->set(input, sum);
 }
 
 GradientContext::Target GradientContext::weight_target(std::size_t i) {
   const TensorId weight = op_.inputs.at(i);
-  if (const auto found = gradients_->find(weight); found != gradients_->end()) return {found->second, true};
+  if (const TensorId known = gradients_->of(weight); known != kNone) return {known, true};
   const TensorId id = program_->add_tensor({.name = "d_" + program_->tensor(weight).name,
                                             .shape = program_->shape(weight),
                                             .role = Role::gradient,
                                             .full_precision = true});
-  (*gradients_)[weight] = id;
+  gradients_->set(weight, id);
   return {id, false};
 }
 

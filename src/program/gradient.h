@@ -3,7 +3,7 @@
 #pragma once
 
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "program/program.h"
@@ -11,7 +11,22 @@
 namespace rooflm::program {
 
 /// Gradients known so far, by the tensor they belong to.
-using GradientMap = std::unordered_map<TensorId, TensorId>;
+class GradientMap {
+ public:
+  /// kNone while there is none.
+  [[nodiscard]] TensorId of(TensorId tensor) const {
+    const auto index = static_cast<std::size_t>(tensor);
+    return index < gradients_.size() ? gradients_[index] : kNone;
+  }
+  void set(TensorId tensor, TensorId gradient) {
+    const auto index = static_cast<std::size_t>(tensor);
+    if (index >= gradients_.size()) gradients_.resize(index + 1, kNone);
+    gradients_[index] = gradient;
+  }
+
+ private:
+  std::vector<TensorId> gradients_;
+};
 
 /// Handed to OpDef::gradient. Rules emit backward ops that carry the forward op's scope and micro-batch.
 class GradientContext {

@@ -5,8 +5,8 @@
 
 namespace rooflm::program::ops {
 
-void expect(bool holds, const Op& op, const std::string& message) {
-  if (!holds) throw core::UsageError(std::string(op.def->name) + " in " + op.scope + ": " + message);
+void refuse(const Op& op, const std::string& message) {
+  throw core::UsageError(std::string(op.def->name) + " in " + op.scope + ": " + message);
 }
 
 }  // namespace rooflm::program::ops

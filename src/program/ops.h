@@ -2,6 +2,7 @@
 // beside it.
 #pragma once
 
+#include <concepts>
 #include <span>
 #include <string>
 
@@ -43,7 +44,13 @@ extern const OpDef kGlobalNorm, kAdamW, kSgd;
 /// All of the above, for tests and tables: the build makes the list from these declarations.
 std::span<const OpDef* const> all();
 
-/// Throws core::UsageError "OP: MESSAGE" unless `holds`.
-void expect(bool holds, const Op& op, const std::string& message);
+/// Throws core::UsageError "OP in SCOPE: MESSAGE".
+[[noreturn]] void refuse(const Op& op, const std::string& message);
+
+/// Refuses the op unless `holds`. `message` is a function, so that the text is made only when it is needed.
+template <std::invocable Message>
+void expect(bool holds, const Op& op, Message&& message) {
+  if (!holds) refuse(op, message());
+}
 
 }  // namespace rooflm::program::ops

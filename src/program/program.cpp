@@ -86,11 +86,12 @@ TensorId Program::find(std::string_view name) const {
   return kNone;
 }
 
-std::vector<TensorId> Program::append(Op op, const std::string& name,
-                                      const std::vector<core::Shape>& shapes) {
+const std::vector<TensorId>& Program::append(Op op, const std::string& name,
+                                             const std::vector<core::Shape>& shapes) {
   auto specs = op.def->infer(*this, op);
+  op.outputs.reserve(specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    specs[i].name = i == 0 ? name : fmt::format("{}.{}", name, i);
+    specs[i].name = i == 0 ? name : name + "." + std::to_string(i);
     if (i < shapes.size()) {
       if (shapes[i].numel() != specs[i].shape.numel()) {
         throw std::logic_error(fmt::format("{}: {} cannot be viewed as {}", op.def->name,

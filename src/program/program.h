@@ -172,8 +172,10 @@ class Program {
 
   /// Appends an op whose `def`, `inputs`, `attrs`, `phase` and `scope` are set; creates and returns its
   /// outputs, named `name` (the second and later ones `name.1`, ...). `shapes` replaces the inferred shapes
-  /// of the same number of elements. Throws core::UsageError when the shapes do not fit.
-  std::vector<TensorId> append(Op op, const std::string& name, const std::vector<core::Shape>& shapes = {});
+  /// of the same number of elements. Throws core::UsageError when the shapes do not fit. The reference is
+  /// valid until the list of ops changes.
+  const std::vector<TensorId>& append(Op op, const std::string& name,
+                                      const std::vector<core::Shape>& shapes = {});
   /// Appends an op that writes existing tensors.
   void append_to(Op op, std::vector<TensorId> outputs);
 };

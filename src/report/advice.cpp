@@ -59,6 +59,7 @@ std::string subject_of(const RunData& run, const Group& part) {
       break;
     }
   }
+  if (part.name == part.phase) return part.name;
   return (is_in_layers ? "h.*/" : "") + part.name + " " + part.phase;
 }
 
@@ -97,23 +98,26 @@ std::optional<Advice> advise_gap(const RunData& run, double step_s) {
 
 }  // namespace
 
+std::vector<Advice> advise(const RunData& run, std::size_t most) {
+  std::vector<Advice> found;
+  if (!run.has_op_times()) return found;
+  const double step_s = phase_median(run, kStep).value_or(phase_work(run, kStep).device_s);
+  for (const Group& part : parts_of(run)) {
+    if (auto advice = advise_part(run, part, step_s)) found.push_back(std::move(*advice));
+  }
+  if (auto advice = advise_gap(run, step_s)) found.push_back(std::move(*advice));
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Advice& a, const Advice& b) { return a.gain_s > b.gain_s; });
+  found.resize(std::min(found.size(), most));
+  for (Advice& advice : found) advice.step_share = ratio_of(advice.gain_s, step_s);
+  return found;
+}
+
 std::vector<Advice> advise(const RecordSet& set, std::size_t most) {
   std::vector<Advice> all;
   for (std::size_t i = 0; i < set.runs.size(); ++i) {
-    const RunData& run = set.runs[i];
-    if (!run.has_op_times()) continue;
-    const double step_s = phase_median(run, kStep).value_or(phase_work(run, kStep).device_s);
-    std::vector<Advice> found;
-    for (const Group& part : parts_of(run)) {
-      if (auto advice = advise_part(run, part, step_s)) found.push_back(std::move(*advice));
-    }
-    if (auto advice = advise_gap(run, step_s)) found.push_back(std::move(*advice));
-    std::stable_sort(found.begin(), found.end(),
-                     [](const Advice& a, const Advice& b) { return a.gain_s > b.gain_s; });
-    found.resize(std::min(found.size(), most));
-    for (Advice& advice : found) {
+    for (Advice& advice : advise(set.runs[i], most)) {
       advice.run = i;
-      advice.step_share = ratio_of(advice.gain_s, step_s);
       all.push_back(std::move(advice));
     }
   }

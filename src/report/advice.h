@@ -22,5 +22,7 @@ struct Advice {
 /// (device time - roof), and the time between kernels by (wall - device). The gain is a bound and not a
 /// promise, and the sentences say so. Subjects without a roof are left out.
 std::vector<Advice> advise(const RecordSet& set, std::size_t most = 5);
+/// Of one run; `run` of each is 0.
+std::vector<Advice> advise(const RunData& run, std::size_t most = 5);
 
 }  // namespace rooflm::report

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "report/json_parts.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
+#include "report/sweep.h"
 #include "report/view.h"
 #include "report/views.h"
 
@@ -121,6 +123,20 @@ void add_views(Json& document, const RecordSet& set) {
   }
 }
 
+/// Labels of the runs; where several share one, with what these differ in: "gpt2 B=4 T=64, warmup=0".
+std::vector<std::string> labels_of(const RecordSet& set) {
+  std::map<std::string, std::vector<RunData>> same;  // configurations alone: runs are large
+  for (const RunData& run : set.runs) same[run.run.label].emplace_back().run = run.run;
+  std::map<std::string, std::vector<std::string>> differing;
+  for (const auto& [label, runs] : same) differing[label] = varying(runs);
+  std::vector<std::string> labels;
+  for (const RunData& run : set.runs) {
+    const std::string more = short_label(run.run, differing[run.run.label]);
+    labels.push_back(more.empty() ? run.run.label : run.run.label + ", " + more);
+  }
+  return labels;
+}
+
 std::string title_of(const RecordSet& set) {
   if (set.runs.empty()) return set.files.empty() ? "rooflm" : set.files.front().name;
   const std::string& label = set.runs.front().run.label;
@@ -157,8 +173,9 @@ void add_run_sentences(const RunData& run, const std::string& prefix, std::vecto
 std::vector<std::string> method_sentences(const RecordSet& set) {
   std::vector<std::string> all;
   constexpr std::size_t kMostRuns = 4;
+  const std::vector<std::string> labels = labels_of(set);
   for (std::size_t i = 0; i < std::min(set.runs.size(), kMostRuns); ++i) {
-    add_run_sentences(set.runs[i], set.runs.size() > 1 ? set.runs[i].run.label + ": " : "", all);
+    add_run_sentences(set.runs[i], set.runs.size() > 1 ? labels[i] + ": " : "", all);
   }
   if (set.runs.size() > kMostRuns) {
     all.push_back(fmt::format("{} more runs were measured the same way.", set.runs.size() - kMostRuns));
@@ -204,7 +221,11 @@ std::string make_document(const RecordSet& set, const Comparison* comparison) {
                    {"ceilings", json_ceilings(set)}};
   Json runs = Json::array();
   const std::size_t most_events = kMostTimelineEvents / std::max<std::size_t>(1, set.runs.size());
-  for (std::size_t i = 0; i < set.runs.size(); ++i) runs.push_back(json_run(set.runs[i], i, most_events));
+  const std::vector<std::string> labels = labels_of(set);
+  for (std::size_t i = 0; i < set.runs.size(); ++i) {
+    runs.push_back(json_run(set.runs[i], i, most_events));
+    runs.back()["label"] = labels[i];
+  }
   document["runs"] = std::move(runs);
   document["advice"] = json_advice(set);
   document["method"] = method_sentences(set);

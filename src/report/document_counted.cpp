@@ -1,9 +1,13 @@
-// What hardware counted and why ops take longer than they need, as parts of the document.
+// What hardware counted, why ops take longer than they need and the run at a glance, as parts of the
+// document.
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "report/columns.h"
 #include "report/counted.h"
 #include "report/document_run.h"
+#include "report/glance.h"
 #include "report/view.h"
 #include "report/why.h"
 
@@ -40,9 +44,9 @@ Json json_counted(const RunData& run) {
   return std::move(columns).json(&names);
 }
 
-Json json_why(const RunData& run) {
+Json json_why(const std::vector<Why>& parts) {
   Json all = Json::array();
-  for (const Why& why : why_of(run)) {
+  for (const Why& why : parts) {
     Json causes = Json::array();
     for (std::size_t i = 0; i < kCauses; ++i) {
       const auto cause = static_cast<Cause>(i);
@@ -61,6 +65,29 @@ Json json_why(const RunData& run) {
                    {"causes", std::move(causes)}});
   }
   return all;
+}
+
+namespace {
+
+Json json_parts(const GlanceList& list) {
+  Json parts = Json::array();
+  for (const GlancePart& part : list.parts) {
+    parts.push_back({{"name", part.name},
+                     {"phase", part.phase},
+                     {"seconds", part.seconds},
+                     {"share", json_number(part.share)},
+                     {"note", part.note}});
+  }
+  return {{"of", list.of}, {"parts", std::move(parts)}};
+}
+
+}  // namespace
+
+Json json_glance(const RunData& run, const std::vector<Why>& parts) {
+  const Glance glance = glance_of(run, parts);
+  return {{"time", json_parts(glance.time)},
+          {"bound", json_parts(glance.bound)},
+          {"idle", json_parts(glance.idle)}};
 }
 
 }  // namespace rooflm::report

@@ -13,6 +13,7 @@
 #include "report/run_figures.h"
 #include "report/summaries.h"
 #include "report/view.h"
+#include "report/why.h"
 #include "report/work_figures.h"
 
 namespace rooflm::report {
@@ -177,6 +178,7 @@ Json json_samples(const RunData& run) {
 }  // namespace
 
 Json json_run(const RunData& run, std::size_t id, std::size_t most_events) {
+  const std::vector<Why> parts = why_of(run);
   return {{"id", id},
           {"label", run.run.label},
           {"file", run.file},
@@ -186,6 +188,7 @@ Json json_run(const RunData& run, std::size_t id, std::size_t most_events) {
           {"settings", json_settings(run.run.config)},
           {"facts", json_facts(run)},
           {"figures", json_figures(run)},
+          {"glance", json_glance(run, parts)},
           {"kernels", json_kernels(run)},
           {"step", json_summary(phase_time(run, kStep))},
           {"phases", json_phases(run)},
@@ -197,7 +200,7 @@ Json json_run(const RunData& run, std::size_t id, std::size_t most_events) {
           {"memory", json_memory(run)},
           {"timeline", json_timeline(run, most_events)},
           {"counted", json_counted(run)},
-          {"why", json_why(run)}};
+          {"why", json_why(parts)}};
 }
 
 }  // namespace rooflm::report

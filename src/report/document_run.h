@@ -2,16 +2,17 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "report/json_parts.h"
 #include "report/run_data.h"
+#include "report/why.h"
 
 namespace rooflm::report {
 
-/// {"id", "label", "file", "status", "kind", "config", "settings", "facts", "figures", "kernels", "step",
-/// "phases", "blocks", "samples", "roofs", "ops", "scopes", "memory", "timeline",
-/// "counted", "why"}; `id` is the run's place in
-/// the document, `most_events` bounds its timeline as in timeline_of.
+/// {"id", "label", "file", "status", "kind", "config", "settings", "facts", "figures", "glance", "kernels",
+/// "step", "phases", "blocks", "samples", "roofs", "ops", "scopes", "memory", "timeline", "counted", "why"};
+/// `id` is the run's place in the document, `most_events` bounds its timeline as in timeline_of.
 Json json_run(const RunData& run, std::size_t id, std::size_t most_events);
 
 // Its larger parts:
@@ -32,6 +33,9 @@ Json json_timeline(const RunData& run, std::size_t most_events);
 Json json_counted(const RunData& run);
 /// The time of each phase and part by cause, as why_of: [{"phase", "part", "ops", "time_s", "bound",
 /// "counted", "occupancy", "waves", "stall", "causes": [{"cause", "seconds", "mend"}]}].
-Json json_why(const RunData& run);
+Json json_why(const std::vector<Why>& parts);
+/// glance_of: {"time", "bound", "idle"}, each {"of", "parts": [{"name", "phase", "seconds",
+/// "share", "note"}]}.
+Json json_glance(const RunData& run, const std::vector<Why>& parts);
 
 }  // namespace rooflm::report

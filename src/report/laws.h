@@ -57,6 +57,13 @@ class LawBook {
     hold(law, what, found, 0, unit, found > 0 && std::isfinite(found) ? 0 : 1);
   }
 
+  /// What the law speaks of is there, but what it would be held against is no limit.
+  void not_judged(std::string_view law, const std::string& why) {
+    LawResult& result = entry(law);
+    ++result.not_judged;
+    result.why_not = why;
+  }
+
   [[nodiscard]] std::vector<LawResult> take() { return std::move(results_); }
 
  private:

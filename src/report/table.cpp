@@ -5,21 +5,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/names.h"
 #include "core/printable.h"
 #include "core/units.h"
+#include "report/text_fit.h"
 
 namespace rooflm::report {
 namespace {
-
-/// Columns that a terminal uses for a UTF-8 text without combining or wide characters.
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
-}
 
 bool is_number(const Cell& cell) {
   return std::holds_alternative<std::int64_t>(cell) || std::holds_alternative<double>(cell);
@@ -95,34 +91,66 @@ std::string padded(const std::string& text, std::size_t width, bool right) {
   return right ? fill + text : text + fill;
 }
 
-std::string format_text(const Table& table, bool markdown) {
-  const Grid grid = layout(table, markdown);
-  const std::string_view separator = markdown ? " | " : "  ";
+std::string format_markdown(const Table& table) {
+  const Grid grid = layout(table, true);
   std::string out;
   for (std::size_t r = 0; r < grid.lines.size(); ++r) {
-    std::string line;
-    for (std::size_t i = 0; i < grid.widths.size(); ++i) {
-      if (i > 0) line += separator;
-      line += padded(grid.lines[r][i], grid.widths[i], grid.right[i]);
-    }
-    if (markdown) line.insert(0, "| ").append(" |");
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
+    out += "|";
+    for (std::size_t i = 0; i < grid.widths.size(); ++i)
+      out += " " + padded(grid.lines[r][i], grid.widths[i], grid.right[i]) + " |";
+    out += "\n";
     if (r > 0) continue;
     for (std::size_t i = 0; i < grid.widths.size(); ++i) {
-      const std::size_t dashes = std::max<std::size_t>(grid.widths[i], markdown ? 3 : 1);
-      if (markdown) {
-        out += "| " + std::string(dashes - 1, '-') + (grid.right[i] ? ": " : "- ");
-      } else {
-        out += (i > 0 ? "  " : "") + std::string(dashes, '-');
-      }
+      const std::size_t dashes = std::max<std::size_t>(grid.widths[i], 3);
+      out += "| " + std::string(dashes - 1, '-') + (grid.right[i] ? ": " : "- ");
     }
-    out += markdown ? "|\n" : "\n";
+    out += "|\n";
   }
-  for (const std::string& note : table.notes) {
-    const std::string lines = core::printable_lines(note) + "\n";
-    out += markdown ? "\n" + lines : lines;
+  for (const std::string& note : table.notes) out += "\n" + core::printable_lines(note) + "\n";
+  return out;
+}
+
+void add_line(std::string& out, std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  out += line + "\n";
+}
+
+/// One line of the grid, or several where cells are wrapped.
+void add_cells(std::string& out, const Grid& grid, std::size_t r, const ColumnBlock& block) {
+  std::vector<std::vector<std::string>> cells;
+  std::size_t height = 1;
+  for (std::size_t k = 0; k < block.columns.size(); ++k) {
+    cells.push_back(wrap(grid.lines[r][block.columns[k]], std::max<std::size_t>(block.widths[k], 1)));
+    height = std::max(height, cells.back().size());
   }
+  for (std::size_t h = 0; h < height; ++h) {
+    std::string line;
+    for (std::size_t k = 0; k < cells.size(); ++k) {
+      if (k > 0) line += "  ";
+      line += padded(h < cells[k].size() ? cells[k][h] : "", block.widths[k], grid.right[block.columns[k]]);
+    }
+    add_line(out, std::move(line));
+  }
+}
+
+std::string format_text(const Table& table, std::size_t width) {
+  const Grid grid = layout(table, false);
+  const std::vector<ColumnBlock> blocks =
+      column_blocks(grid.widths, grid.right, width > 0 ? width : std::numeric_limits<std::size_t>::max());
+  std::string out;
+  for (const ColumnBlock& block : blocks) {
+    if (!out.empty()) out += "\n";
+    for (std::size_t r = 0; r < grid.lines.size(); ++r) {
+      add_cells(out, grid, r, block);
+      if (r > 0) continue;
+      std::string dashes;
+      for (const std::size_t of : block.widths) {
+        dashes += (dashes.empty() ? "" : "  ") + std::string(std::max<std::size_t>(of, 1), '-');
+      }
+      out += dashes + "\n";
+    }
+  }
+  for (const std::string& note : table.notes) out += wrap_lines(core::printable_lines(note) + "\n", width);
   return out;
 }
 
@@ -234,9 +262,10 @@ std::string format_json_row(const Row& row) {
   return out + "}";
 }
 
-std::string format_table(const Table& table, Format format) {
+std::string format_table(const Table& table, Format format, std::size_t width) {
   if (format == Format::csv) return format_csv(table);
-  if (format != Format::json) return format_text(table, format == Format::md);
+  if (format == Format::md) return format_markdown(table);
+  if (format == Format::table) return format_text(table, width);
   std::string out = "[";
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     out += (i > 0 ? ",\n " : "\n ") + format_json_row(table.rows[i]);

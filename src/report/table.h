@@ -1,6 +1,7 @@
 // Rows of named values, printed as a table for people or as data for programs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -67,7 +68,9 @@ inline constexpr const char* kFormats = "table|md|csv|json";
 std::string format_cell(const Cell& cell, Show show);
 /// table, md: the columns, numbers right-aligned, then the notes. csv: every key of any row (RFC 4180). json:
 /// an array with one object per row and line; numbers stay numbers, what is not finite becomes null.
-std::string format_table(const Table& table, Format format);
+/// `width`: of the terminal, 0 for no limit; a wider table is printed in blocks of columns that repeat the
+/// first ones, long texts are wrapped (only table).
+std::string format_table(const Table& table, Format format, std::size_t width = 0);
 /// One JSON object, {"key": value, ...}.
 std::string format_json_row(const Row& row);
 

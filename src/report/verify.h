@@ -18,6 +18,8 @@ struct LawResult {
   std::string law{};     ///< "phases add up to the step"
   std::size_t checked = 0;
   std::size_t violated = 0;
+  std::size_t not_judged = 0;  ///< how often there was no limit to hold it against
+  std::string why_not{};
   // Of the violation that is furthest off:
   std::string what{};  ///< "step 12, forward"
   double found = 0;
@@ -38,7 +40,8 @@ struct LawResult {
 ///   the phase and an op's device time is within its wall time;
 /// - every op ran once in every observed step, and nothing else did;
 /// - matrix-product FLOPs of the ops add up to 'matmul_flop', roofs of ops to those of phases and the step;
-/// - no op, phase or step takes less time (medians) than its roof: 5 % + 2 us;
+/// - no op, phase or step takes less time (medians) than its roof: 5 % + 2 us; not judged where a ceiling of
+///   the roof was only ever measured while other programs had the processors;
 /// - memory events: live_bytes is the running sum, never negative, ends as it began; tensors are freed as
 /// often and
 ///   as large as they are allocated; what persists is 'state_bytes', and the peak 'live_bytes_peak' or

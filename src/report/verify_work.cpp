@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "record/loaded_ceiling.h"
 #include "report/laws.h"
 
 namespace rooflm::report {
@@ -21,11 +22,41 @@ std::optional<double> value_of(const record::Reader& record, const record::Run& 
   return fact ? fact->value : std::nullopt;
 }
 
+/// Ceilings by the name that roofs give their bound ("matmul fp32", "DRAM"), with the load under which they
+/// were measured: "" where the machine did at most this. A ceiling that was measured again has several rows,
+/// and a level several loops, of which the fastest counts.
+std::map<std::string, std::string> loads_of(const record::Reader& record, const record::Run& run) {
+  std::map<std::string, record::Ceiling> best;
+  const auto threads = run.config.integer("threads").value_or(0);
+  for (const record::Ceiling& ceiling : record.ceilings()) {
+    if (ceiling.device != run.config.text("device") || (ceiling.threads != 0 && ceiling.threads != threads) ||
+        ceiling.what.starts_with("instruction")) {
+      continue;
+    }
+    const std::string bound = ceiling.level.empty() ? ceiling.what + " " + ceiling.dtype : ceiling.level;
+    record::Ceiling& known = best[bound];
+    if (ceiling.value > known.value) known = ceiling;
+  }
+  std::map<std::string, std::string> loads;
+  for (const auto& [bound, ceiling] : best) {
+    if (record::is_under_load(ceiling)) loads[bound] = ceiling.source;
+  }
+  return loads;
+}
+
+struct Roof {
+  double seconds = 0;
+  std::string load;  ///< what kept its ceiling from being a limit, empty when it is one
+};
+
 /// 'roof_s' by subject.
-std::map<std::string, double> roofs_of(const record::Reader& record, const record::Run& run) {
-  std::map<std::string, double> roofs;
+std::map<std::string, Roof> roofs_of(const record::Reader& record, const record::Run& run) {
+  const auto loads = loads_of(record, run);
+  std::map<std::string, Roof> roofs;
   for (const record::Prediction& prediction : record.predictions(run.id)) {
-    if (prediction.quantity == "roof_s") roofs[prediction.subject] = prediction.value;
+    if (prediction.quantity != "roof_s") continue;
+    const auto load = loads.find(prediction.bound);
+    roofs[prediction.subject] = {prediction.value, load == loads.end() ? "" : load->second};
   }
   return roofs;
 }
@@ -52,7 +83,7 @@ void check_needed(const record::Reader& record, const record::Run& run, LawBook&
 /// Roofs of the ops of a phase add up to the phase's, those of the phases to the step's. Ops that may run
 /// beside those of another phase are in no phase's roof, and the step's may be that of all matmuls or all
 /// traffic.
-void check_roof_sums(const std::map<std::string, double>& roofs, const std::vector<record::Op>& ops,
+void check_roof_sums(const std::map<std::string, Roof>& roofs, const std::vector<record::Op>& ops,
                      LawBook& laws) {
   std::map<std::string, double> of_phase;
   double phases_s = 0;
@@ -63,33 +94,39 @@ void check_roof_sums(const std::map<std::string, double>& roofs, const std::vect
       continue;
     }
     const auto roof = roofs.find(fmt::format("op:{}", op.op));
-    if (roof != roofs.end()) of_phase[op.phase] += roof->second;
+    if (roof != roofs.end()) of_phase[op.phase] += roof->second.seconds;
   }
   for (const auto& [phase, sum_s] : of_phase) {
     const auto roof = roofs.find("phase:" + phase);
     if (roof == roofs.end()) continue;
-    laws.equal("roofs of ops add up to their phase's", phase, sum_s, roof->second, "s", kRounding);
-    phases_s += roof->second;
+    laws.equal("roofs of ops add up to their phase's", phase, sum_s, roof->second.seconds, "s", kRounding);
+    phases_s += roof->second.seconds;
   }
   const auto step = roofs.find("step");
   if (phases_s > 0 && step != roofs.end() && has_beside) {
-    laws.at_most("roofs of phases add up to the step's", "step", phases_s, step->second, "s", kRounding);
+    laws.at_most("roofs of phases add up to the step's", "step", phases_s, step->second.seconds, "s",
+                 kRounding);
   } else if (phases_s > 0 && step != roofs.end()) {
-    laws.equal("roofs of phases add up to the step's", "step", phases_s, step->second, "s", kRounding);
+    laws.equal("roofs of phases add up to the step's", "step", phases_s, step->second.seconds, "s",
+               kRounding);
   }
 }
 
 void check_ops_against_roofs(const record::Reader& record, const record::Run& run,
-                             const std::map<std::string, double>& roofs, const std::vector<record::Op>& ops,
+                             const std::map<std::string, Roof>& roofs, const std::vector<record::Op>& ops,
                              LawBook& laws) {
   std::map<std::int64_t, const record::Op*> op_of;
   for (const record::Op& op : ops) op_of[op.op] = &op;
   const auto hold = [&](std::string_view law, std::int64_t number, double seconds) {
     const auto roof = roofs.find(fmt::format("op:{}", number));
     if (roof == roofs.end()) return;
+    if (!roof->second.load.empty()) {
+      laws.not_judged(law, roof->second.load);
+      return;
+    }
     const auto op = op_of.find(number);
     laws.at_most(law, fmt::format("op {} {}", number, op == op_of.end() ? "" : op->second->name),
-                 roof->second, seconds, "s", kClockNoise);
+                 roof->second.seconds, seconds, "s", kClockNoise);
   };
   for (const auto& [op, seconds] : op_seconds(record, run)) hold(kRoofLaw, op, seconds);
   for (const auto& [op, seconds] : kernel_seconds(record, run))
@@ -97,9 +134,14 @@ void check_ops_against_roofs(const record::Reader& record, const record::Run& ru
 }
 
 void check_against_roofs(const record::Reader& record, const record::Run& run,
-                         const std::map<std::string, double>& roofs, const std::vector<record::Op>& ops,
+                         const std::map<std::string, Roof>& roofs, const std::vector<record::Op>& ops,
                          LawBook& laws) {
   check_ops_against_roofs(record, run, roofs, ops, laws);
+  // Phases and the step are sums of ops, so any of the ceilings may be in them.
+  std::string load;
+  for (const auto& [subject, roof] : roofs) {
+    if (!roof.load.empty()) load = roof.load;
+  }
   std::map<std::string, std::vector<double>> samples;
   for (const record::Sample& sample : record.samples(run.id)) {
     if (sample.kind == "plain") samples[sample.phase].push_back(sample.seconds);
@@ -107,7 +149,11 @@ void check_against_roofs(const record::Reader& record, const record::Run& run,
   for (const auto& [phase, seconds] : samples) {
     const auto roof = roofs.find(phase == "step" ? phase : "phase:" + phase);
     if (roof == roofs.end()) continue;
-    laws.at_most(kRoofLaw, phase, roof->second, core::median(seconds), "s", kClockNoise);
+    if (!load.empty()) {
+      laws.not_judged(kRoofLaw, load);
+      continue;
+    }
+    laws.at_most(kRoofLaw, phase, roof->second.seconds, core::median(seconds), "s", kClockNoise);
   }
 }
 
@@ -118,8 +164,8 @@ void check_work(const record::Reader& record, const record::Run& run, LawBook& l
   const auto roofs = roofs_of(record, run);
   check_flop(record, run, ops, laws);
   check_needed(record, run, laws);
-  for (const auto& [subject, roof_s] : roofs) {
-    laws.at_most("roofs are not negative", subject, -roof_s, 0, "s", kExact);
+  for (const auto& [subject, roof] : roofs) {
+    laws.at_most("roofs are not negative", subject, -roof.seconds, 0, "s", kExact);
   }
   check_roof_sums(roofs, ops, laws);
   check_against_roofs(record, run, roofs, ops, laws);

@@ -10,22 +10,24 @@
 #include "report/json_parts.h"
 #include "report/packed.h"
 #include "report/svg.h"
+#include "report/text_fit.h"
 
 namespace rooflm::report {
 namespace {
 
 /// Titles and notes hold names of the record; what a terminal would obey in them becomes escapes.
-std::string format_text(std::span<const View> views, bool is_markdown, const ChartLink& link) {
+std::string format_text(std::span<const View> views, bool is_markdown, const ChartLink& link,
+                        std::size_t width) {
   std::string out;
   for (const View& view : views) {
     if (!out.empty()) out += "\n";
     out += is_markdown ? "## " + view.title + "\n\n" + view.note + "\n"
-                       : "== " + view.title + "\n" + view.note + "\n";
+                       : wrap_lines("== " + view.title + "\n" + view.note + "\n", width);
     for (const ViewTable& table : view.tables) {
       out += "\n";
       const bool says_title = view.tables.size() > 1;
       if (says_title) out += is_markdown ? "### " + table.title + "\n\n" : "-- " + table.title + "\n";
-      out += format_table(table.table, is_markdown ? Format::md : Format::table);
+      out += format_table(table.table, is_markdown ? Format::md : Format::table, width);
     }
     if (!is_markdown) continue;
     for (const Chart& chart : view.charts) {
@@ -72,10 +74,11 @@ std::string format_json(std::span<const View> views) {
 
 std::string data_link(const Chart& chart) { return "data:image/svg+xml;base64," + base64(svg_of(chart)); }
 
-std::string format_views(std::span<const View> views, Format format, const ChartLink& link) {
+std::string format_views(std::span<const View> views, Format format, const ChartLink& link,
+                         std::size_t width) {
   if (format == Format::csv) return format_csv(views);
   if (format == Format::json) return format_json(views);
-  return format_text(views, format == Format::md, link);
+  return format_text(views, format == Format::md, link, width);
 }
 
 }  // namespace rooflm::report

@@ -1,6 +1,7 @@
 // Views as text: for a terminal, as Markdown, CSV or JSON.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
@@ -20,6 +21,8 @@ std::string data_link(const Chart& chart);
 /// another, each behind a line "# id: title" when there are several. json: an array of views with all numbers
 /// in full
 /// ({"name", "title", "note", "tables": [{"id", "title", "note", "columns", "rows"}], "charts": [...]}).
-std::string format_views(std::span<const View> views, Format format, const ChartLink& link = data_link);
+/// `width`: of the terminal, as in format_table.
+std::string format_views(std::span<const View> views, Format format, const ChartLink& link = data_link,
+                         std::size_t width = 0);
 
 }  // namespace rooflm::report

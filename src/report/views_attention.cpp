@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "report/summaries.h"
+#include "report/traced_kernels.h"
 #include "report/view_def.h"
 #include "report/work_figures.h"
 
@@ -19,6 +20,28 @@ constexpr std::string_view kAttention = "attention";
 std::string part_name(const std::string& part) {
   const auto slash = part.find('/');
   return slash == std::string::npos ? part : part.substr(slash + 1);
+}
+
+/// What traced kernels of a part take in a step.
+struct PartKernels {
+  double count = 0, seconds = 0;
+};
+
+/// By phase and part; nothing where no step was traced.
+std::map<std::pair<std::string, std::string>, PartKernels> part_kernels(const RunData& run) {
+  std::map<std::pair<std::string, std::string>, PartKernels> parts;
+  const TracedKernels traced(run);
+  // Where nothing ran beside anything else, as in observed steps.
+  const std::size_t in_order = traced.times().count(kInOrder);
+  const std::string_view kind = in_order > 0 ? kInOrder : kTraced;
+  const auto steps = static_cast<double>(in_order > 0 ? in_order : traced.steps());
+  for (const TracedKernel& kernel : traced.all()) {
+    if (kernel.op == nullptr || kernel.step_kind != kind) continue;
+    PartKernels& part = parts[{kernel.op->op.phase, kernel.op->part}];
+    part.count += 1 / steps;
+    part.seconds += kernel.seconds() / steps;
+  }
+  return parts;
 }
 
 Row part_row(const Group& part, const Work& block) {
@@ -61,6 +84,16 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
                           {"share", "roof/measured", Show::percent, "share"}},
               .rows = {},
               .notes = {}};
+  const auto kernels = part_kernels(run);
+  if (!kernels.empty()) {
+    table.columns.push_back({"kernels", "kernels", Show::fixed1});
+    table.columns.push_back({"kernel_s", "in kernels", Show::seconds, "s"});
+    table.columns.push_back({"kernel_share", "of device", Show::percent, "share"});
+    table.notes.emplace_back(
+        "kernels: launched per traced step; in kernels: their time, beside that of the ops from their start "
+        "to "
+        "their end");
+  }
   Chart chart{.id = "attention",
               .title = "Attention: share of the time against share of the FLOP",
               .kind = ChartKind::stacked100,
@@ -68,7 +101,13 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
               .y = {.title = "share", .unit = "share"}};
   for (const Group& part : parts_of(run)) {
     if (block_of(part.name) != kAttention) continue;
-    table.rows.push_back(part_row(part, blocks[part.phase]));
+    Row row = part_row(part, blocks[part.phase]);
+    if (const auto found = kernels.find({part.phase, part.name}); found != kernels.end()) {
+      row.set("kernels", found->second.count);
+      row.set("kernel_s", found->second.seconds);
+      row.set("kernel_share", cell_of(ratio_of(found->second.seconds, part.work.measured_s())));
+    }
+    table.rows.push_back(std::move(row));
     add_shares(chart, table.rows.back());
   }
   view.add("attention", "Parts of attention", std::move(table));

@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "core/units.h"
+#include "report/advice.h"
+#include "report/glance.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
 #include "report/view_def.h"
+#include "report/why.h"
 
 namespace rooflm::report {
 namespace {
@@ -79,8 +82,9 @@ std::string largest_block(const RunData& run) {
     if (largest == nullptr || block.work.device_s > largest->work.device_s) largest = &block;
   }
   if (largest == nullptr || all_s <= 0) return "";
-  return fmt::format("{} {}, {:.1f}% of the time in kernels", largest->phase, largest->name,
-                     100 * largest->work.device_s / all_s);
+  const std::string name =
+      largest->phase == largest->name ? largest->name : largest->phase + " " + largest->name;
+  return fmt::format("{}, {:.1f}% of the time in kernels", name, 100 * largest->work.device_s / all_s);
 }
 
 void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view) {
@@ -105,6 +109,13 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("roof of the step", figures.roof_s, "s", Show::seconds,
             figures.roof_share ? fmt::format(", {:.1f}% of the step", 100 * *figures.roof_share) : "");
   lines.add("largest block", largest_block(run));
+  const Glance glance = glance_of(run, why_of(run));
+  lines.add("bound by", format_parts(glance.bound, 4));
+  lines.add("device", format_parts(glance.idle, 4));
+  if (const std::vector<Advice> advice = advise(run, 1); !advice.empty()) {
+    lines.add("to fix first", fmt::format("{}: at most {}", advice.front().subject,
+                                          core::format_seconds(advice.front().gain_s)));
+  }
   lines.add("peak memory", figures.peak_bytes, "byte", Show::bytes);
   lines.add("loss", run.number("loss"), "nats", Show::plain);
   lines.add("stop reason", run.text("stop_reason"));

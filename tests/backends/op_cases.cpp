@@ -214,17 +214,21 @@ std::map<TensorId, TensorId> append_backward(Case& c) {
                                .shape = output.shape,
                                .role = program::Role::activation_gradient,
                                .full_precision = output.full_precision};
-    gradients[id] = c.program.add_tensor(std::move(projection));
+    gradients.set(id, c.program.add_tensor(std::move(projection)));
   }
   const auto projections = gradients;
   for (const program::Op& op : c.program.ops) {
     if (!op.is(ops::kCrossEntropy)) continue;
     const auto rows = static_cast<std::size_t>(op.attrs.integer("rows"));
-    c.values[gradients.at(op.outputs[0])] = std::vector<double>(rows, op.attrs.number("grad_scale"));
+    c.values[gradients.of(op.outputs[0])] = std::vector<double>(rows, op.attrs.number("grad_scale"));
   }
   passes::differentiate(c.program, 0, gradients);
-  std::map<TensorId, TensorId> all(gradients.begin(), gradients.end());
-  for (const auto& [output, projection] : projections) all[output] = projection;
+  std::map<TensorId, TensorId> all;
+  for (TensorId id = 0; id < static_cast<TensorId>(c.program.tensors.size()); ++id) {
+    const bool is_output = projections.of(id) != program::kNone;
+    const TensorId gradient = (is_output ? projections : gradients).of(id);
+    if (gradient != program::kNone) all[id] = gradient;
+  }
   return all;
 }
 

@@ -30,11 +30,11 @@ class Faults(TrainingRuns):
         if b"__asan_init" in pathlib.Path(cls.binary).read_bytes():
             raise unittest.SkipTest("AddressSanitizer must come first, so nothing else can be preloaded")
         super().setUpClass()
-        cls.tried = 0
+        cls.tried = cls.kills = 0
 
     @classmethod
     def tearDownClass(cls):
-        print(f"{cls.tried} faults", file=sys.stderr)
+        print(f"{cls.tried} faults, {cls.kills} of them kills", file=sys.stderr)
         super().tearDownClass()
 
     def setUp(self):
@@ -67,6 +67,7 @@ class Faults(TrainingRuns):
             self.fresh(prepare)
             result = self.run_with(act, at, calls, command)
             type(self).tried += 1
+            type(self).kills += result.returncode == -signal.SIGKILL
             if act == "kill" and result.returncode == 0:
                 return  # it made fewer calls than before: the clock decides when a record is written
             expected = [-signal.SIGKILL if act == "kill" else 3] + [0] * is_harmless

@@ -5,12 +5,16 @@ import { open, ready, sampleDocument } from './browser.mjs';
 
 const document_ = sampleDocument();
 
-test('opens from disk, asks for nothing, and draws every section', async () => {
+test('opens from disk, asks for nothing, draws every section, and names everything that can be used', async () => {
   const { page, close } = await open(document_);
   assert.equal(await page.title(), document_.title);
   assert.equal(await page.locator('main > section').count(), 15);
   assert.equal(await page.locator('section[aria-busy]').count(), 0);
   assert.equal(await page.getByText('could not be drawn').count(), 0);
+  const nameless = await page.$$eval('button, input, select, a, canvas[tabindex], [role=grid], [role=img], [role=dialog]', (all) => all
+    .filter((element) => !(element.getAttribute('aria-label') || element.textContent.trim() || [...(element.labels ?? [])].some((label) => label.textContent.trim())))
+    .map((element) => element.outerHTML));
+  assert.deepEqual(nameless, []);
   await close();
 });
 
@@ -71,17 +75,53 @@ test('prints: light, without controls, long tables cut with a sentence', async (
   await close();
 });
 
-test('a narrow screen needs no sideways scrolling of the page', async () => {
-  const { page, close } = await open(document_, { viewport: { width: 390, height: 800 } });
-  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth));
+/** What reaches beyond the right edge of the screen, other than what scrolls within itself. */
+const tooWide = (page) => page.$$eval('main *, .top *', (all) => all
+  .filter((element) => element.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && !element.closest('.grid'))
+  .map((element) => `${element.closest('section')?.id}: ${element.tagName} ${element.className}`));
+
+test('a phone needs no sideways scrolling of the page', async () => {
+  for (const width of [390, 360]) {
+    const { page, close } = await open(document_, { viewport: { width, height: 760 }, hasTouch: true, isMobile: true });
+    assert.ok(await page.evaluate((wide) => document.documentElement.scrollWidth <= wide, width));
+    assert.deepEqual(await tooWide(page), []);
+    await close();
+  }
+});
+
+test('one look says where the time goes, what binds it, what is idle and what would help', async () => {
+  const { page, close } = await open(document_);
+  const [run] = document_.runs;
+  const look = page.locator('#overview .glance');
+  assert.deepEqual(await look.getByRole('heading').allInnerTexts(), ['Where the time goes', 'What it is bound by', 'What is idle, and why', 'What would help most']);
+  const text = await look.innerText();
+  for (const { parts, of } of Object.values(run.glance)) for (const part of [of, ...parts.map(({ name }) => name)]) assert.ok(text.includes(part), part);
+  for (const { subject } of document_.advice.filter((item) => item.run === run.id).slice(0, 4)) assert.ok(text.includes(subject), subject);
+  const bars = await look.locator('.shares').evaluateAll((all) => all.map((bar) => [...bar.children].map((part) => part.getBoundingClientRect().width)));
+  run.glance.time.parts.forEach(({ share }, i) => assert.ok(Math.abs(bars[0][i] - share * bars[0].reduce((sum, width) => sum + width, 0)) < 3, `bar ${i}`));
+  await close();
+  const bare = structuredClone(document_);
+  delete bare.runs[0].glance;
+  bare.runs[0].glance = { idle: { of: 'Not traced: no CUPTI.', parts: [] } };
+  const other = await open(bare);
+  assert.ok((await other.page.locator('#overview .glance').innerText()).includes('Not traced: no CUPTI.'));
+  await other.close();
+});
+
+test('of a dozen charts of one kind a few stand at once, the others are made when asked for', async () => {
+  const whole = structuredClone(document_);
+  const [chart] = whole.charts;
+  whole.charts = [...Array.from({ length: 13 }, (_, i) => ({ ...chart, id: `classes.${i}`, title: `Op classes: warmup=${i}` })), { ...chart, id: 'growth', title: 'Growth' }];
+  const { page, close } = await open(whole);
+  const shown = () => page.locator('#charts h3').allInnerTexts();
+  assert.deepEqual(await shown(), ['Op classes: warmup=0', 'Op classes: warmup=1', 'Op classes: warmup=2', 'Op classes: warmup=3', 'Growth']);
+  await page.locator('#charts summary').click();
+  assert.equal((await shown()).length, 14);
   await close();
 });
 
-test('everything that can be used has a name', async () => {
-  const { page, close } = await open(document_);
-  const nameless = await page.$$eval('button, input, select, a, canvas[tabindex], [role=grid], [role=img], [role=dialog]', (all) => all
-    .filter((element) => !(element.getAttribute('aria-label') || element.textContent.trim() || [...(element.labels ?? [])].some((label) => label.textContent.trim())))
-    .map((element) => element.outerHTML));
-  assert.deepEqual(nameless, []);
+test('a record of peaks alone shows its ceilings', async () => {
+  const { page, close } = await open({ ...document_, runs: [], charts: [], tables: [], advice: [], comparison: null });
+  assert.deepEqual(await page.locator('main h2').allInnerTexts(), ['Ceilings', 'Method and certainty', 'Environment']);
   await close();
 });

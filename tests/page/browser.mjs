@@ -15,42 +15,70 @@ const kReadyMs = 120_000; // a limit for machines that do much else, not a claim
 
 const folder = mkdtempSync(join(tmpdir(), 'rooflm-page-'));
 const template = readFileSync(process.env.ROOFLM_TEST_PAGE, 'utf8');
+const kLook = { viewport: { width: 1400, height: 900 }, colorScheme: 'light' };
+const pages = new Map(); // by options
 let browser = null;
-let files = 0;
 after(async () => {
   await browser?.close();
   rmSync(folder, { recursive: true });
 });
 
-/** A made-up document of the sample generator. */
+const samples = new Map(); // as text, by options
+
+/** A made-up document of the sample generator, which the caller may change. */
 export function sampleDocument(...options) {
-  const out = join(folder, `sample-${++files}.json`);
-  const script = resolve(dirname(fileURLToPath(import.meta.url)), '../../web/sample/make.mjs');
-  execFileSync(process.execPath, [script, out, ...options]);
-  return JSON.parse(readFileSync(out, 'utf8'));
+  const key = options.join(' ');
+  if (!samples.has(key)) {
+    const out = join(folder, `sample-${samples.size}.json`);
+    const script = resolve(dirname(fileURLToPath(import.meta.url)), '../../web/sample/make.mjs');
+    execFileSync(process.execPath, [script, out, ...options]);
+    samples.set(key, readFileSync(out, 'utf8'));
+  }
+  return JSON.parse(samples.get(key));
 }
 
-/** Opens the page with `data` (an object, or text as it stands) from disk; fails on console errors and on any request. */
-export async function open(data, options = {}) {
+/** A page of its own, with what it complains about. */
+async function newPage(options) {
+  browser ??= await chromium.launch({ executablePath: process.env.ROOFLM_TEST_CHROMIUM, args: kFlags });
+  const context = await browser.newContext({ ...kLook, ...options });
+  const made = { page: await context.newPage(), complaints: [], url: '' };
+  const { page } = made;
+  page.on('console', (message) => { if (['error', 'warning'].includes(message.type())) made.complaints.push(message.text()); });
+  page.on('pageerror', (error) => made.complaints.push(String(error)));
+  page.on('request', (request) => {
+    if (request.url().split('#')[0] !== made.url && !/^(data|blob):/.test(request.url())) made.complaints.push(`asked for ${request.url()}`);
+  });
+  return made;
+}
+
+/** Leaves nothing of a test to the next: what it stored, how it looked, where its pointer was. */
+async function cleared({ page, complaints }, options) {
+  await page.evaluate(() => localStorage.clear());
+  await page.mouse.move(0, 0);
+  await page.emulateMedia({ media: null, colorScheme: { ...kLook, ...options }.colorScheme });
+  assert.deepEqual(complaints, [], 'the console stays silent and nothing is asked for');
+}
+
+/**
+ * Opens the page with `data` (an object, or text as it stands) from disk; fails on console errors and on any request. Tests with the
+ * same options follow one another in one page: its process has compiled the code, which is most of the time that opening takes.
+ * `fresh`: a process of its own, for times.
+ */
+export async function open(data, { fresh = false, ...options } = {}) {
   const text = (typeof data === 'string' ? data : JSON.stringify(data)).replaceAll('</', '<\\/');
-  const file = join(folder, `page-${++files}.html`);
+  const key = JSON.stringify(options);
+  const file = join(folder, 'page.html'); // compiled code is known by the name of its file, too
   assert.equal(template.split(kPlace).length, 2, 'the page has one place for its data');
   writeFileSync(file, template.replace(kPlace, () => kPlace.replace('></', `>${text}</`)));
-  browser ??= await chromium.launch({ executablePath: process.env.ROOFLM_TEST_CHROMIUM, args: kFlags });
-  const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, colorScheme: 'light', ...options });
-  const page = await context.newPage();
-  const complaints = [];
-  const url = pathToFileURL(file).href;
-  page.on('console', (message) => { if (['error', 'warning'].includes(message.type())) complaints.push(message.text()); });
-  page.on('pageerror', (error) => complaints.push(String(error)));
-  page.on('request', (request) => {
-    if (request.url().split('#')[0] !== url && !/^(data|blob):/.test(request.url())) complaints.push(`asked for ${request.url()}`);
-  });
-  await page.goto(url);
-  await ready(page);
-  return { page, complaints, close: async () => {
-    assert.deepEqual(complaints, [], 'the console stays silent and nothing is asked for');
-    await context.close();
+  const made = (fresh ? null : pages.get(key)) ?? await newPage(options);
+  if (!fresh) pages.set(key, made);
+  made.url = pathToFileURL(file).href;
+  made.complaints.length = 0; // of a test that failed
+  await made.page.goto(made.url);
+  await ready(made.page);
+  return { page: made.page, complaints: made.complaints, close: async () => {
+    await cleared(made, options);
+    if (fresh) await made.page.context().close();
   } };
 }
 

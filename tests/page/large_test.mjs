@@ -26,7 +26,7 @@ async function timed(what, action) {
 }
 
 test('a gpt2 step is there soon', async () => {
-  const { page, close } = await open(sampleDocument());
+  const { page, close } = await open(sampleDocument(), { fresh: true });
   const { overview, all } = await page.evaluate(() => ({ overview: performance.getEntriesByName('overview')[0].startTime, all: performance.getEntriesByName('all')[0].startTime }));
   console.log(`# gpt2: overview after ${overview.toFixed(0)} ms, all sections after ${all.toFixed(0)} ms`);
   assert.ok(overview > 0 && all >= overview);
@@ -37,7 +37,7 @@ test('100 000 ops: opened, scrolled, searched, sorted, drawn', async () => {
   const whole = sampleDocument('--ops', String(kOps), '--runs', '1');
   const { ops } = whole.runs[0];
   assert.ok(ops.op.length >= kOps);
-  const { page, close } = await open(whole);
+  const { page, close } = await open(whole, { fresh: true });
   const { overview, all } = await page.evaluate(() => ({ overview: performance.getEntriesByName('overview')[0].startTime, all: performance.getEntriesByName('all')[0].startTime }));
   console.log(`# ${ops.op.length} ops: overview after ${overview.toFixed(0)} ms, all sections after ${all.toFixed(0)} ms`);
   await page.locator('#ops .grid').evaluate((grid) => grid.scrollIntoView());

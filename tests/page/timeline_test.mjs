@@ -383,12 +383,12 @@ test('200 000 events: drawn, moved, zoomed, searched', async () => {
     + `(longest ${paints.at(-1).toFixed(1)}), frames ${gaps[gaps.length >> 1].toFixed(1)} ms apart (longest ${gaps.at(-1).toFixed(1)})`);
   await page.getByRole('button', { name: 'Zoom in' }).click();
   await settle(page);
-  say(await framesOf(page, 120, 40, 0), 'half of them in view, moved');
-  say(await framesOf(page, 120, 0, 8), 'zoomed in and out');
+  say(await framesOf(page, 60, 40, 0), 'half of them in view, moved');
+  say(await framesOf(page, 60, 0, 8), 'zoomed in and out');
   const start = Date.now();
   await page.getByLabel('Search the timeline').fill('gelu');
   await page.waitForFunction(() => document.querySelector('#timeline .controls .status').textContent !== '');
   console.log(`# search: ${Date.now() - start} ms`);
-  say(await framesOf(page, 120, 40, 0), 'moved with a search');
+  say(await framesOf(page, 60, 40, 0), 'moved with a search');
   await close();
 });

@@ -10,6 +10,8 @@
 #include "record/reader.h"
 #include "record/writer.h"
 #include "report/contention.h"
+#include "report/glance.h"
+#include "report/traced_kernels.h"
 #include "report/verify.h"
 #include "report/views.h"
 #include "tests/record/record_testing.h"
@@ -263,6 +265,30 @@ TEST(DeviceViews, ShowWhatWasTracedAndNothingOtherwise) {
   for (const char* name : {"kernels", "device", "launches", "contention"}) {
     EXPECT_TRUE(make_view(name, set).tables.empty()) << name;
   }
+}
+
+TEST(Glance, OfATracedRunAddsUpToTheStep) {
+  const RunData run = loaded(device_run());
+  const Glance glance = glance_of(run, why_of(run));
+  ASSERT_FALSE(glance.idle.parts.empty());
+  double sum_s = 0;
+  double shares = 0;
+  for (const GlancePart& part : glance.idle.parts) {
+    sum_s += part.seconds;
+    shares += part.share.value_or(0);
+  }
+  const DeviceTimes times = device_times(run);
+  double span_s = 0;
+  std::size_t steps = 0;
+  for (const DeviceStep& step : times.steps) {
+    if (step.kind != kTraced) continue;
+    span_s += step.span_s();
+    ++steps;
+  }
+  EXPECT_NEAR(sum_s, span_s / static_cast<double>(steps), 1e-12);
+  EXPECT_NEAR(shares, 1, 1e-12);
+  EXPECT_TRUE(std::ranges::any_of(glance.idle.parts,
+                                  [](const GlancePart& part) { return part.name == "idle: host"; }));
 }
 
 std::vector<std::string> device_laws_broken(const std::function<void(DeviceRun&)>& change) {

@@ -161,12 +161,46 @@ TEST(Document, CarriesTheViewsThatThePageDoesNotDraw) {
   }
 }
 
+double sum_of(const Json& parts, const char* key) {
+  double sum = 0;
+  for (const Json& part : parts) sum += part.at(key).get<double>();
+  return sum;
+}
+
+TEST(Document, IsSeenAtAGlance) {
+  const Json document = Json::parse(make_document(load_steps({{}}), nullptr));
+  const Json& run = document.at("runs").at(0);
+  const Json& time = run.at("glance").at("time").at("parts");
+  ASSERT_EQ(time.size(), run.at("blocks").size());
+  EXPECT_EQ(time.at(0).at("name"), "backward attention");
+  EXPECT_EQ(time.at(0).at("phase"), "backward");
+  EXPECT_NEAR(sum_of(time, "share"), 1, 1e-12);
+  EXPECT_NEAR(sum_of(time, "seconds"), sum_of(run.at("blocks"), "device_s"), 1e-15);
+  const Json& bound = run.at("glance").at("bound").at("parts");
+  EXPECT_NEAR(sum_of(bound, "seconds"), sum_of(run.at("why"), "time_s"), 1e-15);
+  EXPECT_FALSE(bound.at(0).at("note").get<std::string>().empty()) << "what would mend it";
+  EXPECT_TRUE(std::ranges::any_of(time, [](const Json& part) { return part.at("name") == "optimizer"; }))
+      << "not \"optimizer optimizer\"";
+}
+
+TEST(Document, RunsOfOneLabelSayWhatTheyDifferIn) {
+  const Json runs =
+      Json::parse(make_document(load_steps({{}, {.attention = "flash"}, {.seq = 20}}), nullptr)).at("runs");
+  EXPECT_EQ(runs.at(0).at("label"), "made-up T=10 fp32, batched");
+  EXPECT_EQ(runs.at(1).at("label"), "made-up T=10 fp32, flash");
+  EXPECT_EQ(runs.at(2).at("label"), "made-up T=20 fp32");
+}
+
 TEST(Document, OfNothingAndOfARunThatDidNotFit) {
   const Json empty = Json::parse(make_document({}, nullptr));
   EXPECT_TRUE(empty.at("runs").empty());
   const Json run = Json::parse(make_document(load_steps({{.status = "oom"}}), nullptr)).at("runs").at(0);
   EXPECT_TRUE(run.at("step").is_null());
   EXPECT_TRUE(run.at("memory").is_null());
+  for (const char* list : {"time", "bound", "idle"}) {
+    EXPECT_TRUE(run.at("glance").at(list).at("parts").empty());
+    EXPECT_FALSE(run.at("glance").at(list).at("of").get<std::string>().empty()) << "says what is missing";
+  }
   EXPECT_EQ(expect_columnar(run.at("ops"), {"kind"}), 0U);
 }
 

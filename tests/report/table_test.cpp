@@ -3,10 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/error.h"
+#include "report/text_fit.h"
 
 namespace rooflm::report {
 namespace {
@@ -61,6 +66,59 @@ TEST(Table, TextIsAligned) {
             "a,\"b\"  1.23 T  10.0%\n"
             "grün        -      -\n"
             "a note\n");
+}
+
+std::size_t widest_line(const std::string& text) {
+  std::size_t widest = 0;
+  std::size_t begin = 0;
+  for (std::size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+    widest = std::max(widest, width_of(std::string_view(text).substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return widest;
+}
+
+TEST(Table, WideTablesFitATerminal) {
+  Table table = sample();
+  table.columns.push_back({"text", "what would help"});
+  table.notes = {"a note that is longer than forty columns are wide, and is wrapped"};
+  table.rows[0].set("text", std::string("grüne Wörter, and others that say what would help"));
+  EXPECT_EQ(format_table(table, Format::table, 60),
+            "name    count   rate  what would help\n"
+            "-----  ------  -----  --------------------------------------\n"
+            "a,\"b\"  1.23 T  10.0%  grüne Wörter, and others that say what\n"
+            "                      would help\n"
+            "grün        -      -  -\n"
+            "a note that is longer than forty columns are wide, and is\n"
+            "wrapped\n");
+  EXPECT_EQ(format_table(table, Format::table, 40),
+            "name    count   rate\n"
+            "-----  ------  -----\n"
+            "a,\"b\"  1.23 T  10.0%\n"
+            "grün        -      -\n"
+            "\n"
+            "name   what would help\n"
+            "-----  ---------------------------------\n"
+            "a,\"b\"  grüne Wörter, and others that say\n"
+            "       what would help\n"
+            "grün   -\n"
+            "a note that is longer than forty columns\n"
+            "are wide, and is wrapped\n");
+  for (std::size_t i = 0; i < 12; ++i) {
+    table.columns.push_back({"c" + std::to_string(i), "column " + std::to_string(i)});
+    table.rows[0].set(table.columns.back().key, 1e5 * static_cast<double>(i));
+  }
+  for (const std::size_t width : {40U, 80U, 100U, 120U}) {
+    EXPECT_LE(widest_line(format_table(table, Format::table, width)), width);
+  }
+  EXPECT_GT(widest_line(format_table(table, Format::table)), 150U) << "no limit for a pipe";
+}
+
+TEST(Table, WrapsAtSpacesAndLongWordsAnywhere) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(wrap("", 5), Lines{""});
+  EXPECT_EQ(wrap("one two three", 7), (Lines{"one two", "three"}));
+  EXPECT_EQ(wrap("äöüäöüäöü", 4), (Lines{"äöüä", "öüäö", "ü"}));
 }
 
 TEST(Table, MarkdownRightAlignsNumbers) {

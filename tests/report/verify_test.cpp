@@ -241,6 +241,36 @@ TEST(Verify, NoTimeBeatsItsRoof) {
   EXPECT_GE(law.violated, 10U);
 }
 
+TEST(Verify, CeilingsMeasuredUnderLoadAreNoLimits) {
+  const std::string load = "measured under load: other programs had 48.0 % of the processors meanwhile";
+  const auto verified = [](const std::vector<record::Ceiling>& ceilings) {
+    const auto change = [](MadeUpRun& made) {
+      for (auto& prediction : made.predictions) {
+        prediction.value *= 2.2;  // above what was measured
+        prediction.bound = prediction.subject == "op:1" ? "matmul fp32" : "DRAM";
+      }
+    };
+    return result_of(verify_made_up(change, ceilings), "no time beats its roof");
+  };
+  const record::Ceiling alone{.what = "read", .level = "DRAM", .value = 1e10, .unit = "byte/s"};
+  record::Ceiling loaded = alone;
+  loaded.source = load;
+  const LawResult limit = verified({alone});
+  EXPECT_GE(limit.violated, 10U);
+  EXPECT_EQ(limit.not_judged, 0U);
+  const LawResult none = verified({loaded});
+  EXPECT_EQ(none.checked, 1U) << "the op that another ceiling bounds";
+  EXPECT_EQ(none.not_judged, 6U + 3U + 1U) << "phases and the step hold ops that this one bounds";
+  EXPECT_EQ(none.why_not, load);
+  // Of several rows the highest counts: a loop that did more alone, or a level measured again.
+  record::Ceiling faster = alone;
+  faster.what = "triad";
+  faster.value *= 2;
+  EXPECT_GE(verified({loaded, faster}).violated, 10U);
+  faster.source = load;
+  EXPECT_EQ(verified({alone, faster}).not_judged, 6U + 3U + 1U);
+}
+
 TEST(Verify, MemoryBalances) {
   expect_broken([](MadeUpRun& made) { made.memory[2].live_bytes = 201; },
                 {"live_bytes is the running sum", "roles at the peak add up to the peak"});

@@ -36,3 +36,18 @@ export function whyOf(ops) {
              occupancy: 0.25, waves: 1.2, stall: 'long scoreboard 45 %', causes };
   });
 }
+
+/** Where the time goes, by block and by cause, and what was idle. */
+export function glanceOf(ops) {
+  const listOf = (of, sums) => {
+    const all = [...sums.values()].reduce((total, { seconds }) => total + seconds, 0);
+    return { of, parts: [...sums.values()].sort((a, b) => b.seconds - a.seconds).slice(0, 7).map((part) => ({ note: '', phase: '', ...part, share: part.seconds / all })) };
+  };
+  const [blocks, causes] = [new Map(), new Map()];
+  const add = (sums, name, seconds, more) => sums.set(name, { ...more, name, seconds: (sums.get(name)?.seconds ?? 0) + seconds });
+  for (const op of ops) add(blocks, `${op.phase} ${op.scope.replace(/^h\.\d+\//, '').split('/')[0]}`, op.device, { phase: op.phase });
+  for (const { causes: of } of whyOf(ops)) for (const { cause, seconds, mend } of of) add(causes, cause, seconds, { note: mend });
+  const device = ops.reduce((sum, op) => sum + op.device, 0), wall = ops.reduce((sum, op) => sum + op.wall, 0);
+  return { time: listOf('time of ops in 60 observed steps', blocks), bound: listOf('the same time by cause, from hardware counters', causes),
+           idle: listOf('60 observed steps, observing included', new Map([['in', { name: 'in kernels', seconds: device }], ['between', { name: 'between kernels', seconds: wall - device }]])) };
+}

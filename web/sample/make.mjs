@@ -1,7 +1,7 @@
 // Writes a made-up document for development and tests: node sample/make.mjs OUT.json [--ops N] [--runs N] [--events N].
 // The numbers are invented (by a small machine model with noise); their relations hold as in a real document.
 import { writeFileSync } from 'node:fs';
-import { countedOf, whyOf } from './counted.mjs';
+import { countedOf, glanceOf, whyOf } from './counted.mjs';
 import { makeStep, randomNumbers } from './step.mjs';
 import { timelineOf } from './timeline.mjs';
 
@@ -173,11 +173,12 @@ function blocksOf(ops, step) {
     if (!groups.has(key)) groups.set(key, { block, phase: op.phase, ops: [] });
     groups.get(key).ops.push(op);
   }
+  const all = sum(ops.map((op) => op.device));
   return [...groups.values()].map(({ block, phase, ops: members }) => {
     const device = sum(members.map((op) => op.device));
     const wall = sum(members.map((op) => op.wall)), launches = sum(members.map((op) => op.launches));
     return { block, phase, device_s: digits(device), wall_s: digits(wall), gap_s: digits((wall - device) / launches),
-             time_share: device / sum(ops.map((op) => op.device)), launches, ops: members.length, ...roofOf(members, device, step) };
+             time_share: device / all, launches, ops: members.length, ...roofOf(members, device, step) };
   });
 }
 
@@ -248,7 +249,7 @@ function makeRun(id, label, shape, more, wantedEvents = 0) {
     blocks: blocksOf(ops, stepS), samples, roofs: kRoofs, ops: opColumns(ops, random, more.engine, stepS),
     scopes: { layers: scopesOf(ops, label, false), merged: scopesOf(ops, label, true) }, memory,
     timeline: timelineOf(ops, memory, kSetupOps, wantedEvents, random),
-    counted: more.engine === 'fused' ? countedOf(ops, kSetupOps, random) : null, why: whyOf(ops) };
+    counted: more.engine === 'fused' ? countedOf(ops, kSetupOps, random) : null, why: whyOf(ops), glance: glanceOf(ops) };
 }
 
 function ceilings() {

@@ -31,6 +31,7 @@ class StepBuilder {
     this.ops = [];
     this.tensors = [];
     this.accumulated = new Set();
+    this.latest = new Map(); // by name
   }
   op(kind, cls, phase, scope, work, outputs = [], extra = {}) {
     const index = this.ops.length;
@@ -39,15 +40,16 @@ class StepBuilder {
       // Gradients of weights are added up over micro-batches in one tensor.
       if (out.role === 'gradient' && out.name.endsWith('.weight') && this.accumulated.has(out.name)) continue;
       this.accumulated.add(out.name);
-      this.tensors.push({ ...out, scope, first: index, last: index });
+      const tensor = { ...out, scope, first: index, last: index };
+      this.latest.set(out.name, tensor);
+      this.tensors.push(tensor);
     }
     return index;
   }
   /** The tensor made last under this name now lives to this op. */
   keep(name, op) {
-    for (let i = this.tensors.length - 1; i >= 0; --i) {
-      if (this.tensors[i].name === name) { this.tensors[i].last = Math.max(this.tensors[i].last, op); return; }
-    }
+    const tensor = this.latest.get(name);
+    if (tensor) tensor.last = Math.max(tensor.last, op);
   }
   activation(name, elements) { return { name, role: 'activation', bytes: kBytes * elements }; }
   gradient(name, elements) { return { name, role: 'gradient', bytes: kBytes * elements }; }

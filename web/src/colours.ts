@@ -9,6 +9,8 @@ const kFixed: Record<string, number> = {
   matmul: 0, gemm: 0, attention: 3, softmax: 4, norm: 10, elementwise: 1, reduction: 6, loss: 8, embedding: 13, copy: 9, cast: 12, collective: 5,
   unknown: 7, api: 7, sync: 6, range: 12, overhead: 13,
   'idle: host': 4, 'idle: dependency': 7, 'idle: copy': 9, 'idle: sync': 6, 'idle: tracing': 13,
+  arithmetic: 0, 'DRAM bandwidth': 1, 'L2 bandwidth': 6, launch: 4, tail: 9, clock: 5, latency: 7,
+  'one kernel': 0, 'several kernels': 2, 'in kernels': 0, 'between kernels': 4,
   weight: 0, optimizer_state: 2, activation: 1, gradient: 3, workspace: 4, input: 7, result: 8,
   feed_forward: 1, 'attention/qkv': 0, 'attention/qk': 11, 'attention/softmax': 4, 'attention/v': 9, 'attention/proj': 12, 'attention/flash': 3,
   'feed_forward/fc1': 1, 'feed_forward/act': 5, 'feed_forward/fc2': 6, ln1: 10, ln2: 10, ln_f: 10, residual1: 7, residual2: 7, lm_head: 8,

@@ -163,6 +163,19 @@ export interface Why {
   causes: { cause: string; seconds: number | null; mend: string }[];
 }
 
+/** A whole with its parts, largest first; without parts, `of` says what is missing. */
+export interface GlanceList {
+  of: string;
+  parts: { name: string; phase: string; seconds: number | null; share: number | null; note: string }[];
+}
+
+/** Where the time goes, what that is bound by, what was idle and why. */
+export interface Glance {
+  time: GlanceList;
+  bound: GlanceList;
+  idle: GlanceList;
+}
+
 export interface Run {
   id: number;
   label: string;
@@ -173,6 +186,7 @@ export interface Run {
   /** The configuration for people, in the order of the fields. */
   settings: { key: string; title: string; text: string }[];
   figures: Figures;
+  glance: Glance;
   kernels: Kernel[];
   facts: Record<string, Fact>;
   step: Summary | null;

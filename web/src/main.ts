@@ -26,15 +26,19 @@ const kSections: readonly Section[] = [overview, timeline, breakdown, roofline, 
 /** Sections that are not about one run. */
 const kWithoutRun: readonly Section[] = [charts, tables, ceilingTable, method, environment];
 
-/** A study of single ops has charts and tables and no run: sections about runs would only say that. */
-const sectionsOf = (document: ReportDocument): readonly Section[] =>
-  document.runs.length === 0 && document.charts.length + document.tables.length > 0 ? kWithoutRun : kSections;
+/** A study of single ops has charts and tables and no run, peaks has ceilings alone: sections about runs would only say that. */
+function sectionsOf(document: ReportDocument): readonly Section[] {
+  const { charts: ofCharts, tables: ofTables } = document;
+  if (document.runs.length > 0 || ofCharts.length + ofTables.length + document.ceilings.length === 0) return kSections;
+  return kWithoutRun.filter((section) => (section !== charts || ofCharts.length > 0) && (section !== tables || ofTables.length > 0));
+}
 
 const kNoRows: Columnar = { length: 0, names: [], columns: {} };
 
 /** What the page shows when a run is missing: every section then says what it lacks. */
 const kNoRun: Run = {
-  id: -1, label: 'no run', file: 0, kind: '', status: 'missing', config: {}, settings: [], figures: readFigures({}), kernels: [], facts: {}, step: null, phases: [],
+  id: -1, label: 'no run', file: 0, kind: '', status: 'missing', config: {}, settings: [], figures: readFigures({}),
+  glance: { time: { of: '', parts: [] }, bound: { of: '', parts: [] }, idle: { of: '', parts: [] } }, kernels: [], facts: {}, step: null, phases: [],
   blocks: [],
   samples: kNoRows, roofs: { rates: [], bandwidths: [] }, ops: kNoRows, scopes: { layers: kNoRows, merged: kNoRows }, memory: null, timeline: null, counted: kNoRows, why: [],
 };

@@ -1,6 +1,6 @@
 // Reads the document: what is no report at all is refused with one sentence, missing parts become empty and are said.
 import type {
-  Advice, Axis, Block, Ceiling, Columnar, Comparison, ComparisonRow, Fact, Figures, GenericChart, GenericTable, Kernel, Memory, Phase,
+  Advice, Axis, Block, Ceiling, Columnar, Comparison, ComparisonRow, Fact, Figures, GenericChart, GenericTable, GlanceList, Kernel, Memory, Phase,
   ReportDocument, Roof, RoofLine, RoofLines, Run, Summary, Timeline, Why,
 } from './document';
 
@@ -137,6 +137,12 @@ class Reader {
     };
   }
 
+  private glance(value: Json, key: string, where: string): GlanceList {
+    const list = objectOf(value[key]);
+    return { of: textOf(list.of), parts: this.list(list, 'parts', `${where}, at a glance`).map((part) => ({
+      name: textOf(part.name), phase: textOf(part.phase), seconds: numberOf(part.seconds), share: numberOf(part.share), note: textOf(part.note) })) };
+  }
+
   private scopes(value: Json, key: string, where: string): Columnar {
     return this.columnar(objectOf(value.scopes)[key], `${where}, scopes`, ['parent', 'name', 'ops']);
   }
@@ -151,6 +157,7 @@ class Reader {
   }
 
   private run(value: Json, index: number): Run {
+    const glance = objectOf(value.glance);
     const label = textOf(value.label) || `run ${textOf(value.id) || index}`;
     const facts: Record<string, Fact> = {};
     for (const [key, fact] of Object.entries(objectOf(value.facts))) {
@@ -160,7 +167,9 @@ class Reader {
       id: numberOf(value.id) ?? index, label, file: numberOf(value.file) ?? 0, status: textOf(value.status),
       kind: textOf(value.kind), config: objectOf(value.config) as Run['config'],
       settings: this.list(value, 'settings', label).map((s) => ({ key: textOf(s.key), title: textOf(s.title), text: textOf(s.text) })),
-      figures: readFigures(objectOf(value.figures)), kernels: this.list(value, 'kernels', label).map((k) => this.kernel(k)), facts, step: this.summary(value.step),
+      figures: readFigures(objectOf(value.figures)),
+      glance: { time: this.glance(glance, 'time', label), bound: this.glance(glance, 'bound', label), idle: this.glance(glance, 'idle', label) },
+      kernels: this.list(value, 'kernels', label).map((k) => this.kernel(k)), facts, step: this.summary(value.step),
       phases: this.list(value, 'phases', label).map((p): Phase => ({ phase: textOf(p.phase), time: this.summary(p.time), ...this.roof(p) })),
       blocks: this.list(value, 'blocks', label).map((b): Block => ({
         block: textOf(b.block), phase: textOf(b.phase), device_s: numberOf(b.device_s), wall_s: numberOf(b.wall_s),

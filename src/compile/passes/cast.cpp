@@ -21,6 +21,7 @@ using program::TensorId;
 void insert_weight_casts(Program& program, DType dtype) {
   std::unordered_map<TensorId, TensorId> copies;
   std::vector<Op> rewritten;
+  rewritten.reserve(program.ops.size());
   for (Op& op : program.ops) {
     if (op.def->weights_in_compute_dtype) {
       for (TensorId& id : op.inputs) {

@@ -27,23 +27,23 @@ struct LossChain {
 };
 
 std::vector<LossChain> find_chains(const Program& p) {
-  std::unordered_map<TensorId, std::size_t> products;    // by what they write
-  std::unordered_map<TensorId, std::size_t> by_logits;   // chains, as indices into `chains`
-  std::unordered_map<TensorId, std::size_t> by_dlogits;  // the same
+  std::vector<std::size_t> products(p.tensors.size(), p.ops.size());  // by what they write
+  std::unordered_map<TensorId, std::size_t> by_logits;                // chains, as indices into `chains`
+  std::unordered_map<TensorId, std::size_t> by_dlogits;               // the same
   std::vector<LossChain> chains;
   for (std::size_t i = 0; i < p.ops.size(); ++i) {
     const Op& op = p.ops[i];
     if (op.is(ops::kMatmul)) {
-      products[op.outputs[0]] = i;
+      products[static_cast<std::size_t>(op.outputs[0])] = i;
       const auto chain = by_dlogits.find(op.inputs[0]);
       if (chain == by_dlogits.end()) continue;
       LossChain& found = chains[chain->second];
       (op.attrs.flag("trans_a") ? found.weight_gradient : found.input_gradient) = i;
     } else if (op.is(ops::kCrossEntropy)) {
-      const auto product = products.find(op.inputs[0]);
-      if (product == products.end()) continue;
+      const std::size_t product = products[static_cast<std::size_t>(op.inputs[0])];
+      if (product == p.ops.size()) continue;
       by_logits[op.inputs[0]] = chains.size();
-      chains.push_back({.product = product->second, .loss = i});
+      chains.push_back({.product = product, .loss = i});
     } else if (op.is(ops::kCrossEntropyBackward)) {
       const auto chain = by_logits.find(op.inputs[0]);
       if (chain == by_logits.end()) continue;
@@ -127,6 +127,7 @@ void chunk_loss(Program& program, std::int64_t rows) {
     }
   }
   std::vector<Op> rewritten;
+  rewritten.reserve(program.ops.size());
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (const auto found = chains.find(i); found != chains.end()) {
       const std::int64_t all = program.ops[i].attrs.integer("m");
@@ -134,7 +135,7 @@ void chunk_loss(Program& program, std::int64_t rows) {
       for (std::int64_t first = 0; first < all; first += rows)
         writer.write(first, std::min(rows, all - first));
     }
-    if (!replaced.contains(i)) rewritten.push_back(program.ops[i]);
+    if (!replaced.contains(i)) rewritten.push_back(std::move(program.ops[i]));
   }
   program.ops = std::move(rewritten);
 }

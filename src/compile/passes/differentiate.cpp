@@ -9,13 +9,14 @@ namespace rooflm::passes {
 
 void differentiate(program::Program& program, std::size_t first, program::GradientMap& gradients) {
   for (std::size_t i = program.ops.size(); i-- > first;) {
-    const program::Op op = program.ops[i];  // a copy: emitting reallocates the list
+    const program::Op& op = program.ops[i];
     if (op.def->gradient == nullptr) continue;
-    const bool reached = std::any_of(op.outputs.begin(), op.outputs.end(),
-                                     [&](program::TensorId id) { return gradients.contains(id); });
+    const bool reached = std::any_of(op.outputs.begin(), op.outputs.end(), [&](program::TensorId id) {
+      return gradients.of(id) != program::kNone;
+    });
     if (!reached && !op.is(program::ops::kCrossEntropy)) continue;
-    program::GradientContext context(program, gradients, op);
-    op.def->gradient(context);
+    program::GradientContext context(program, gradients, op);  // copies the op: emitting moves the list
+    context.op().def->gradient(context);
   }
 }
 

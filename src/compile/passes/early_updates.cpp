@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -64,10 +63,10 @@ struct Group {
   Op op;
   std::int64_t parameters = 0;
 
-  void add(const Program& p, const Op& update) {
+  void add(const Program& p, Op update) {
     parameters += parameters_of(p, update);
     if (op.def == nullptr) {
-      op = update;
+      op = std::move(update);
     } else {
       program::append_update(op, update);
     }
@@ -79,12 +78,12 @@ class Updates {
  public:
   explicit Updates(const Program& p) : program_(&p) {}
 
-  void add(const Op& update) {
+  void add(Op update) {
     const auto same = std::find_if(groups_.begin(), groups_.end(), [&](const Group& group) {
       return group.op.def == update.def && group.op.attrs == update.attrs;
     });
     Group& group = same == groups_.end() ? groups_.emplace_back() : *same;
-    group.add(*program_, update);
+    group.add(*program_, std::move(update));
   }
   /// Appends the groups of at least that many parameters.
   void give(std::int64_t least, std::vector<Op>& to) {
@@ -101,23 +100,25 @@ class Updates {
   std::vector<Group> groups_;
 };
 
-/// By the op after which they are possible: the last that writes the gradient or reads the weight or a copy.
-std::unordered_map<int, std::vector<Op>> by_place(const Program& p) {
+/// The updates, as indices into the ops, and before each the op after which it is possible: the last that
+/// writes the gradient or reads the weight or a copy. In the order of these ops.
+std::vector<std::pair<int, std::size_t>> by_place(const Program& p) {
   const auto last = last_uses(p);
   const auto last_use = [&](TensorId id) {
     return id == program::kNone ? -1 : last[static_cast<std::size_t>(base_of(p, id))];
   };
-  std::unordered_map<int, std::vector<Op>> updates;
-  for (const Op& op : p.ops) {
-    if (!is_update(op)) continue;
-    const UpdateView update(op);
+  std::vector<std::pair<int, std::size_t>> updates;
+  for (std::size_t index = 0; index < p.ops.size(); ++index) {
+    if (!is_update(p.ops[index])) continue;
+    const UpdateView update(p.ops[index]);
     int place = -1;
     for (std::size_t i = 0; i < update.count(); ++i) {
       place = std::max(
           {place, last_use(update.gradient(i)), last_use(update.weight(i)), last_use(update.copy(i))});
     }
-    updates[place].push_back(op);
+    updates.emplace_back(place, index);
   }
+  std::sort(updates.begin(), updates.end());
   return updates;
 }
 
@@ -183,17 +184,21 @@ void set_waits(Program& p, std::size_t last_update) {
 void early_updates(Program& program) {
   const bool has_norm = std::any_of(program.ops.begin(), program.ops.end(),
                                     [](const Op& op) { return op.is(ops::kGlobalNorm); });
+  if (has_norm) return;
   const auto updates = by_place(program);
-  if (has_norm || updates.empty()) return;
+  if (updates.empty()) return;
   Updates waiting(program);
   std::vector<Op> rewritten;
+  rewritten.reserve(program.ops.size());
+  auto next = updates.begin();
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (is_update(program.ops[i])) continue;
-    rewritten.push_back(program.ops[i]);
-    const auto found = updates.find(static_cast<int>(i));
-    if (found == updates.end()) continue;
-    for (const Op& update : found->second) waiting.add(update);
-    waiting.give(kLeastParameters, rewritten);
+    rewritten.push_back(std::move(program.ops[i]));
+    const auto first = next;
+    for (; next != updates.end() && next->first <= static_cast<int>(i); ++next) {
+      waiting.add(std::move(program.ops[next->second]));
+    }
+    if (next != first) waiting.give(kLeastParameters, rewritten);
   }
   waiting.give(0, rewritten);
   program.ops = std::move(rewritten);

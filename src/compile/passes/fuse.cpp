@@ -2,8 +2,8 @@
 #include "compile/passes/fuse.h"
 
 #include <algorithm>
-#include <optional>
-#include <unordered_map>
+#include <cstddef>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -31,60 +31,62 @@ std::vector<int> count_readers(const Program& p) {
   return readers;
 }
 
-/// One op in the place of `first` and the `second` that reads its output 0; nullopt when they do not fuse.
+/// Calls join(previous, op) for each op and the one that now stands before it. Where that returns true,
+/// `previous` has become both, and the op is left out.
+template <class Join>
+void join_neighbours(std::vector<Op>& ops, Join&& join) {
+  std::size_t kept = 0;
+  for (Op& op : ops) {
+    if (kept > 0 && join(ops[kept - 1], op)) continue;
+    if (&ops[kept] != &op) ops[kept] = std::move(op);
+    ++kept;
+  }
+  ops.erase(ops.begin() + static_cast<std::ptrdiff_t>(kept), ops.end());
+}
+
+/// Makes `first` one op with the `second`, which reads its output 0; false when they do not fuse.
 /// `only_reader`: nobody else reads that output, so it need not exist afterwards.
-std::optional<Op> fused(const Op& first, const Op& second, bool only_reader) {
+bool fuse_pair(Op& first, const Op& second, bool only_reader) {
   const TensorId link = first.outputs[0];
-  Op op = first;
   if (first.is(ops::kMatmul) && second.is(ops::kBiasAdd) && first.inputs.size() == 2 && only_reader) {
-    op.inputs.push_back(second.inputs[1]);
-    op.outputs = second.outputs;
-    return op;
+    first.inputs.push_back(second.inputs[1]);
+    first.outputs = second.outputs;
+    return true;
   }
   if (first.is(ops::kEmbedding) && second.is(ops::kAddPositions) && only_reader) {
-    op.def = &ops::kEmbeddingPositions;
-    op.inputs.push_back(second.inputs[1]);
-    op.outputs = second.outputs;
-    return op;
+    first.def = &ops::kEmbeddingPositions;
+    first.inputs.push_back(second.inputs[1]);
+    first.outputs = second.outputs;
+    return true;
   }
   const bool norm = second.is(ops::kLayerNorm) || second.is(ops::kRmsNorm);
   if (first.is(ops::kAdd) && norm && second.inputs[0] == link && first.phase == second.phase) {
-    op.def = second.is(ops::kLayerNorm) ? &ops::kAddLayerNorm : &ops::kAddRmsNorm;
-    op.attrs = second.attrs;
-    op.inputs.insert(op.inputs.end(), second.inputs.begin() + 1, second.inputs.end());
-    op.outputs.insert(op.outputs.end(), second.outputs.begin(), second.outputs.end());
-    op.scope = second.scope;
-    return op;
+    first.def = second.is(ops::kLayerNorm) ? &ops::kAddLayerNorm : &ops::kAddRmsNorm;
+    first.attrs = second.attrs;
+    first.inputs.insert(first.inputs.end(), second.inputs.begin() + 1, second.inputs.end());
+    first.outputs.insert(first.outputs.end(), second.outputs.begin(), second.outputs.end());
+    first.scope = second.scope;
+    return true;
   }
   const bool norm_backward = (first.is(ops::kLayerNormBackward) && first.inputs.size() == 5) ||
                              (first.is(ops::kRmsNormBackward) && first.inputs.size() == 4);
   if (norm_backward && second.is(ops::kAdd) && only_reader) {
-    op.inputs.push_back(second.inputs[0] == link ? second.inputs[1] : second.inputs[0]);
-    op.outputs[0] = second.outputs[0];
-    return op;
+    first.inputs.push_back(second.inputs[0] == link ? second.inputs[1] : second.inputs[0]);
+    first.outputs[0] = second.outputs[0];
+    return true;
   }
-  return std::nullopt;
+  return false;
 }
 
 /// Fuses each op with a neighbour that reads its first output.
 void fuse_neighbours(Program& p) {
   const std::vector<int> readers = count_readers(p);
-  std::vector<Op> rewritten;
-  for (const Op& op : p.ops) {
-    if (!rewritten.empty() && op.def != &ops::kCast) {
-      const Op& previous = rewritten.back();
-      const TensorId link = previous.outputs[0];
-      const bool reads = std::find(op.inputs.begin(), op.inputs.end(), link) != op.inputs.end();
-      if (reads) {
-        if (auto both = fused(previous, op, readers[static_cast<std::size_t>(link)] == 1)) {
-          rewritten.back() = std::move(*both);
-          continue;
-        }
-      }
-    }
-    rewritten.push_back(op);
-  }
-  p.ops = std::move(rewritten);
+  join_neighbours(p.ops, [&](Op& previous, const Op& op) {
+    const TensorId link = previous.outputs[0];
+    const bool reads = std::find(op.inputs.begin(), op.inputs.end(), link) != op.inputs.end();
+    return reads && !op.is(ops::kCast) &&
+           fuse_pair(previous, op, readers[static_cast<std::size_t>(link)] == 1);
+  });
 }
 
 /// Whether the op is one product of whole tensors.
@@ -100,14 +102,18 @@ class GeluFusion {
   explicit GeluFusion(Program& p)
       : program_(&p),
         readers_(count_readers(p)),
+        writer_(p.tensors.size(), kNobody),
         recomputes_(std::any_of(p.ops.begin(), p.ops.end(), [](const Op& op) { return op.recomputed; })) {}
 
   void run() {
-    for (const Op& op : program_->ops) {
+    rewritten_.reserve(program_->ops.size());
+    for (Op& op : program_->ops) {
       const bool is_gelu = op.is(ops::kGelu) || op.is(ops::kGeluBackward);
       if (is_gelu && join(op)) continue;
-      for (const TensorId id : op.outputs) writer_[id] = rewritten_.size();
-      rewritten_.push_back(op);
+      for (const TensorId id : op.outputs) {
+        if (id != program::kNone) writer_[static_cast<std::size_t>(id)] = rewritten_.size();
+      }
+      rewritten_.push_back(std::move(op));
     }
     program_->ops = std::move(rewritten_);
   }
@@ -115,9 +121,9 @@ class GeluFusion {
  private:
   bool join(const Op& op) {
     const TensorId link = op.inputs[0];
-    const auto place = writer_.find(link);
-    if (place == writer_.end() || !is_single_product(rewritten_[place->second])) return false;
-    Op& product = rewritten_[place->second];
+    const std::size_t place = writer_[static_cast<std::size_t>(link)];
+    if (place == kNobody || !is_single_product(rewritten_[place])) return false;
+    Op& product = rewritten_[place];
     const bool is_kept = readers_[static_cast<std::size_t>(link)] > 1;
     const bool has_bias = product.inputs.size() > 2;
     if (op.is(ops::kGelu)) {
@@ -125,87 +131,85 @@ class GeluFusion {
       product.def = &ops::kMatmulGelu;
       product.outputs = {op.outputs[0], link};
     } else {
-      const auto x = writer_.find(op.inputs[1]);
-      const bool has_x = x == writer_.end() || x->second < place->second;
+      const std::size_t x = writer_[static_cast<std::size_t>(op.inputs[1])];
+      const bool has_x = x == kNobody || x < place;
       if (is_kept || has_bias || !has_x) return false;
       product.def = &ops::kMatmulGeluBackward;
       product.inputs.push_back(op.inputs[1]);
       product.outputs = op.outputs;
     }
-    writer_[op.outputs[0]] = place->second;
+    writer_[static_cast<std::size_t>(op.outputs[0])] = place;
     return true;
   }
 
+  static constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
   Program* program_;
   std::vector<int> readers_;
+  std::vector<std::size_t> writer_;  ///< of each tensor, in rewritten_
   bool recomputes_;
-  std::unordered_map<TensorId, std::size_t> writer_;  ///< of each tensor, in rewritten_
   std::vector<Op> rewritten_;
 };
 
 /// cross_entropy and, right after it, its gradient become one op, in the phase of the gradient.
 void fuse_losses(Program& p) {
   constexpr std::size_t kLossScale = 3;  // of the gradient's inputs, where the loss is scaled
-  std::vector<Op> rewritten;
-  for (const Op& op : p.ops) {
-    const bool follows = !rewritten.empty() && rewritten.back().is(ops::kCrossEntropy) &&
-                         op.is(ops::kCrossEntropyBackward) && op.inputs[0] == rewritten.back().inputs[0] &&
-                         op.inputs[2] == rewritten.back().outputs[1];
-    if (!follows) {
-      rewritten.push_back(op);
-      continue;
-    }
-    const Op loss = std::move(rewritten.back());
-    Op& both = rewritten.back() = op;
+  join_neighbours(p.ops, [](Op& previous, const Op& op) {
+    const bool follows = previous.is(ops::kCrossEntropy) && op.is(ops::kCrossEntropyBackward) &&
+                         op.inputs[0] == previous.inputs[0] && op.inputs[2] == previous.outputs[1];
+    if (!follows) return false;
+    const Op loss = std::exchange(previous, op);
+    Op& both = previous;
     both.def = &ops::kCrossEntropyWithGradient;
     both.inputs = loss.inputs;
     if (op.inputs.size() > kLossScale) both.inputs.push_back(op.inputs[kLossScale]);
     both.input_offset = loss.input_offset;
     both.outputs.insert(both.outputs.end(), loss.outputs.begin(), loss.outputs.end());
     if (!loss.output_offset.empty()) both.output_offset = {0, loss.output_offset[0], loss.output_offset[1]};
-  }
-  p.ops = std::move(rewritten);
+    return true;
+  });
 }
 
 /// Joins updates with equal attributes into one op; the first one's place, which is after all gradients.
 void merge_updates(Program& p) {
-  std::vector<Op> rewritten;
-  std::vector<std::size_t> merged;  // places in `rewritten`
-  for (const Op& op : p.ops) {
-    if (!program::is_update(op)) {
-      rewritten.push_back(op);
-      continue;
-    }
+  std::vector<std::size_t> merged;  // places in the list
+  const auto is_merged = [&](const Op& op) {
+    if (!program::is_update(op)) return false;
     const auto same = std::find_if(merged.begin(), merged.end(), [&](std::size_t i) {
-      return rewritten[i].def == op.def && rewritten[i].attrs == op.attrs;
+      return p.ops[i].def == op.def && p.ops[i].attrs == op.attrs;
     });
-    if (same == merged.end()) {
-      merged.push_back(rewritten.size());
-      rewritten.push_back(op);
-      continue;
-    }
-    program::append_update(rewritten[*same], op);
+    if (same != merged.end()) program::append_update(p.ops[*same], op);
+    return same != merged.end();
+  };
+  std::size_t kept = 0;
+  for (Op& op : p.ops) {
+    if (is_merged(op)) continue;
+    if (program::is_update(op)) merged.push_back(kept);
+    if (&p.ops[kept] != &op) p.ops[kept] = std::move(op);
+    ++kept;
   }
-  p.ops = std::move(rewritten);
+  p.ops.erase(p.ops.begin() + static_cast<std::ptrdiff_t>(kept), p.ops.end());
 }
 
 /// Weight copies become persistent: made once at setup, kept up to date by the optimizer.
 void hoist_casts(Program& p) {
-  std::unordered_map<TensorId, TensorId> copy_of;
-  std::stable_partition(p.ops.begin(), p.ops.end(), [](const Op& op) { return op.is(ops::kCast); });
+  const auto is_cast = [](const Op& op) { return op.is(ops::kCast); };
+  if (std::none_of(p.ops.begin(), p.ops.end(), is_cast)) return;
+  std::stable_partition(p.ops.begin(), p.ops.end(), is_cast);
+  std::vector<TensorId> copy_of(p.tensors.size(), program::kNone);
+  bool has_copies = false;
   for (Op& op : p.ops) {
-    if (op.is(ops::kCast) && p.tensor(op.inputs[0]).role == Role::weight) {
+    if (is_cast(op) && p.tensor(op.inputs[0]).role == Role::weight) {
       op.phase = Phase::setup;
       p.tensor(op.outputs[0]).role = Role::weight;
-      copy_of[op.inputs[0]] = op.outputs[0];
+      copy_of[static_cast<std::size_t>(op.inputs[0])] = op.outputs[0];
+      has_copies = true;
     }
   }
   for (Op& op : p.ops) {
-    if (!program::is_update(op) || copy_of.empty()) continue;
+    if (!program::is_update(op) || !has_copies) continue;
     const program::UpdateView update(op);
     for (std::size_t i = 0; i < update.count(); ++i) {
-      const auto found = copy_of.find(update.weight(i));
-      op.outputs.push_back(found == copy_of.end() ? program::kNone : found->second);
+      op.outputs.push_back(copy_of[static_cast<std::size_t>(update.weight(i))]);
     }
     op.attrs.set("copies", true);
   }

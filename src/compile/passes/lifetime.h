@@ -8,6 +8,7 @@ namespace rooflm::passes {
 struct Lifetime {
   int first = -1;
   int last = -1;
+  bool operator==(const Lifetime&) const = default;
 };
 
 }  // namespace rooflm::passes

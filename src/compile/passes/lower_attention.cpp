@@ -61,14 +61,13 @@ void lower_to_products(program::Builder& b, const Op& op, bool looped) {
   b.op_into(ops::kMergeHeads, {y}, attrs, op.outputs);
 }
 
-void lower_to_flash(program::Program& program, const Op& op) {
-  const auto& y = program.shape(op.outputs.at(0));
-  const TensorId lse = program.add_tensor(
-      {.name = "lse", .shape = {y[0], op.attrs.integer("heads"), y[1]}, .full_precision = true});
-  Op flash = op;
-  flash.def = &ops::kFlashAttention;
-  flash.scope += "/flash";
-  program.append_to(std::move(flash), {op.outputs[0], lse});
+void lower_to_flash(program::Program& program, Op op) {
+  const core::Shape y = program.shape(op.outputs.at(0));
+  op.outputs.push_back(program.add_tensor(
+      {.name = "lse", .shape = {y[0], op.attrs.integer("heads"), y[1]}, .full_precision = true}));
+  op.def = &ops::kFlashAttention;
+  op.scope += "/flash";
+  program.ops.push_back(std::move(op));
 }
 
 }  // namespace
@@ -94,13 +93,14 @@ AttentionKind parse_attention(std::string_view name) {
 }
 
 void lower_attention(program::Program& program, AttentionKind kind) {
-  const std::vector<Op> old = std::exchange(program.ops, {});
+  std::vector<Op> old = std::exchange(program.ops, {});
+  program.ops.reserve(old.size());
   program::Builder builder(program);
-  for (const Op& op : old) {
+  for (Op& op : old) {
     if (!op.is(ops::kAttention)) {
-      program.ops.push_back(op);
+      program.ops.push_back(std::move(op));
     } else if (kind == AttentionKind::flash) {
-      lower_to_flash(program, op);
+      lower_to_flash(program, std::move(op));
     } else {
       lower_to_products(builder, op, kind == AttentionKind::looped);
     }

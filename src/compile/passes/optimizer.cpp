@@ -25,8 +25,8 @@ std::vector<std::pair<TensorId, TensorId>> weight_gradients(const Program& progr
   std::vector<std::pair<TensorId, TensorId>> pairs;
   for (TensorId id = 0; id < static_cast<TensorId>(program.tensors.size()); ++id) {
     if (program.tensor(id).role != Role::weight) continue;
-    if (const auto found = gradients.find(id); found != gradients.end())
-      pairs.emplace_back(id, found->second);
+    if (const TensorId gradient = gradients.of(id); gradient != program::kNone)
+      pairs.emplace_back(id, gradient);
   }
   return pairs;
 }

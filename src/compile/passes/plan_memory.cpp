@@ -63,7 +63,7 @@ void place(std::vector<Storage>& storages, std::size_t ops) {
   Occupancy occupancy(static_cast<int>(ops));
   for (Storage* s : by_size) {
     s->offset = occupancy.lowest_gap(s->lifetime, s->bytes);
-    occupancy.add(s->lifetime, s->offset, core::Count(s->offset) + s->bytes);
+    occupancy.add(s->lifetime, {s->offset, core::Count(s->offset) + s->bytes});
   }
 }
 
@@ -87,6 +87,15 @@ class Peak {
  private:
   std::vector<std::int64_t> change_;  ///< from one op to the next
 };
+
+std::int64_t unshared_peak(const Program& p, const std::vector<Lifetime>& lifetimes) {
+  Peak peak(p.ops.size());
+  for (std::size_t id = 0; id < lifetimes.size(); ++id) {
+    const bool is_allocated = lifetimes[id].first >= 0 && is_transient(p, static_cast<TensorId>(id));
+    if (is_allocated) peak.add(lifetimes[id], aligned(p.tensors[id].bytes()));
+  }
+  return peak.bytes();
+}
 
 }  // namespace
 
@@ -116,18 +125,18 @@ MemoryPlan plan_memory(const Program& program) {
   place(plan.storages, program.ops.size());
   plan.offsets.assign(program.tensors.size(), -1);
   Peak shared(program.ops.size());
-  Peak unshared(program.ops.size());
   for (const Storage& s : plan.storages) {
     shared.add(s.lifetime, s.bytes);
-    for (const TensorId id : s.tensors) {
-      unshared.add(plan.lifetimes[static_cast<std::size_t>(id)], s.bytes);
-      plan.offsets[static_cast<std::size_t>(id)] = s.offset;
-    }
+    for (const TensorId id : s.tensors) plan.offsets[static_cast<std::size_t>(id)] = s.offset;
     plan.arena_bytes = std::max(plan.arena_bytes, s.offset + s.bytes);
   }
   plan.peak_live_bytes = shared.bytes();
-  plan.unshared_peak_bytes = unshared.bytes();
+  plan.unshared_peak_bytes = unshared_peak(program, plan.lifetimes);
   return plan;
+}
+
+std::int64_t unshared_peak_bytes(const Program& program) {
+  return unshared_peak(program, find_lifetimes(program));
 }
 
 std::int64_t persistent_bytes(const Program& program) {

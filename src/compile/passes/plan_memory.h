@@ -40,6 +40,9 @@ struct MemoryPlan {
 /// (Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020).
 MemoryPlan plan_memory(const program::Program& program);
 
+/// MemoryPlan::unshared_peak_bytes without the plan of an arena, which takes most of the time.
+std::int64_t unshared_peak_bytes(const program::Program& program);
+
 /// Bytes of the persistent tensors: inputs, weights and their copies, optimizer state, results.
 std::int64_t persistent_bytes(const program::Program& program);
 

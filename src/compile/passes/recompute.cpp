@@ -153,6 +153,7 @@ void recompute(Program& program, Recompute kind) {
     }
   }
   std::vector<Op> ops;
+  ops.reserve(program.ops.size());
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (auto found = before.find(i); found != before.end()) {
       std::move(found->second.begin(), found->second.end(), std::back_inserter(ops));

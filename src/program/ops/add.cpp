@@ -10,7 +10,7 @@ namespace {
 std::vector<Tensor> infer_add(const Program& p, const Op& op) {
   const auto& x = p.shape(op.inputs.at(0));
   const auto& y = p.shape(op.inputs.at(1));
-  expect(x.numel() == y.numel(), op, fmt::format("{} and {} differ", x.str(), y.str()));
+  expect(x.numel() == y.numel(), op, [&] { return fmt::format("{} and {} differ", x.str(), y.str()); });
   return {{.shape = x}};
 }
 

@@ -18,9 +18,11 @@ std::vector<Tensor> infer_attention(const Program& p, const Op& op) {
   const std::int64_t h = op.attrs.integer("heads");
   const std::int64_t k = op.attrs.integer("kv_heads");
   const core::Count d = op.attrs.integer("head_dim");
-  expect(k > 0 && h % k == 0, op, fmt::format("{} key/value heads do not divide {} heads", k, h));
+  expect(k > 0 && h % k == 0, op,
+         [&] { return fmt::format("{} key/value heads do not divide {} heads", k, h); });
   const std::int64_t width = (h + 2 * core::Count(k)) * d;
-  expect(qkv.rank() == 3 && qkv[2] == width, op, fmt::format("wants [B, T, {}], got {}", width, qkv.str()));
+  expect(qkv.rank() == 3 && qkv[2] == width, op,
+         [&] { return fmt::format("wants [B, T, {}], got {}", width, qkv.str()); });
   return {{.shape = {qkv[0], qkv[1], h * d}}};
 }
 

@@ -16,9 +16,10 @@ std::vector<Tensor> infer_cross_entropy(const Program& p, const Op& op) {
   const Shape& logits = p.shape(op.inputs.at(0));
   const std::int64_t rows = op.attrs.integer("rows");
   expect(logits.numel() / logits[-1] >= rows, op,
-         fmt::format("{} rows asked of logits {}", rows, logits.str()));
-  expect(op.attrs.integer("valid") <= logits[-1], op,
-         fmt::format("vocabulary {} exceeds logits {}", op.attrs.integer("valid"), logits.str()));
+         [&] { return fmt::format("{} rows asked of logits {}", rows, logits.str()); });
+  expect(op.attrs.integer("valid") <= logits[-1], op, [&] {
+    return fmt::format("vocabulary {} exceeds logits {}", op.attrs.integer("valid"), logits.str());
+  });
   return {{.shape = {rows}, .full_precision = true}, {.shape = {rows}, .full_precision = true}};
 }
 

@@ -18,8 +18,9 @@ core::Count element_bytes(const Program& p, TensorId id) {
 std::vector<Tensor> infer_embedding(const Program& p, const Op& op) {
   const Shape& tokens = p.shape(op.inputs.at(0));
   const Shape& table = p.shape(op.inputs.at(1));
-  expect(tokens.rank() == 2 && table.rank() == 2, op,
-         fmt::format("wants tokens [B, T] and a table [V, C], got {} and {}", tokens.str(), table.str()));
+  expect(tokens.rank() == 2 && table.rank() == 2, op, [&] {
+    return fmt::format("wants tokens [B, T] and a table [V, C], got {} and {}", tokens.str(), table.str());
+  });
   return {{.shape = {tokens[0], tokens[1], table[1]}}};
 }
 
@@ -58,8 +59,9 @@ Cost cost_embedding_backward(const Program& p, const Op& op) {
 std::vector<Tensor> infer_add_positions(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(0));
   const Shape& wpe = p.shape(op.inputs.at(1));
-  expect(x[1] <= wpe[0] && x[2] == wpe[1], op,
-         fmt::format("x {} needs positions [>= {}, {}], got {}", x.str(), x[1], x[2], wpe.str()));
+  expect(x[1] <= wpe[0] && x[2] == wpe[1], op, [&] {
+    return fmt::format("x {} needs positions [>= {}, {}], got {}", x.str(), x[1], x[2], wpe.str());
+  });
   return {{.shape = x}};
 }
 

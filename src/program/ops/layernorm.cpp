@@ -17,7 +17,7 @@ Shape rows_of(const Shape& x) { return {x.numel() / x[-1]}; }
 
 void expect_weight(const Program& p, const Op& op, TensorId weight, const Shape& x) {
   expect(p.shape(weight) == Shape{x[-1]}, op,
-         fmt::format("weight {} does not match x {}", p.shape(weight).str(), x.str()));
+         [&] { return fmt::format("weight {} does not match x {}", p.shape(weight).str(), x.str()); });
 }
 
 std::vector<Tensor> infer_layernorm(const Program& p, const Op& op) {

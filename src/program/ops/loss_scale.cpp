@@ -14,8 +14,8 @@ namespace rooflm::program::ops {
 namespace {
 
 std::vector<Tensor> infer_loss_scale(const Program& p, const Op& op) {
-  expect(op.inputs.size() == 3, op, "wants hyper, norm and state");
-  expect(p.shape(op.inputs[2]).numel() == kLossScaleState, op, "the state has another shape");
+  expect(op.inputs.size() == 3, op, [] { return "wants hyper, norm and state"; });
+  expect(p.shape(op.inputs[2]).numel() == kLossScaleState, op, [] { return "the state has another shape"; });
   return {{.shape = {4}, .full_precision = true},
           {.shape = {1}, .role = Role::result, .full_precision = true},
           p.tensor(op.inputs[2])};

@@ -35,9 +35,10 @@ void expect_operand(const Program& p, const Op& op, std::size_t i, std::int64_t 
   const Shape& shape = p.shape(op.inputs.at(i));
   const bool is_part = !op.input_offset.empty();
   const bool fits = is_part ? offset + elements <= shape.numel() : elements == shape.numel();
-  expect(
-      fits, op,
-      fmt::format("operand {} is {}, the product needs {} elements at {}", i, shape.str(), elements, offset));
+  expect(fits, op, [&] {
+    return fmt::format("operand {} is {}, the product needs {} elements at {}", i, shape.str(), elements,
+                       offset);
+  });
 }
 
 std::vector<Tensor> infer_matmul(const Program& p, const Op& op) {
@@ -69,7 +70,8 @@ Cost cost_matmul(const Program& p, const Op& op) {
 }
 
 void expect_single(const Op& op, const Dims& d) {
-  expect(d.batch == 1, op, fmt::format("a batch of {} products, there can be one", std::int64_t{d.batch}));
+  expect(d.batch == 1, op,
+         [&] { return fmt::format("a batch of {} products, there can be one", std::int64_t{d.batch}); });
 }
 
 std::vector<Tensor> infer_matmul_gelu(const Program& p, const Op& op) {
@@ -157,7 +159,7 @@ void plain_matmul_gelu_backward(PlainForm& f) {
 std::vector<Tensor> infer_bias_add(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(0));
   expect(p.shape(op.inputs.at(1)) == Shape{x[-1]}, op,
-         fmt::format("bias {} does not match x {}", p.shape(op.inputs[1]).str(), x.str()));
+         [&] { return fmt::format("bias {} does not match x {}", p.shape(op.inputs[1]).str(), x.str()); });
   return {{.shape = x}};
 }
 

@@ -30,17 +30,21 @@ Cost cost_global_norm(const Program& p, const Op& op) {
 /// Updates have the operands of program/update.h, and the attributes weight_decay, max_norm, copies, scaled.
 std::vector<Tensor> infer_update(const Program& p, const Op& op) {
   const UpdateView update(op);
-  expect(update.count() > 0 && op.inputs.size() == update.weight_in(update.count()), op,
-         fmt::format("wants hyper, norm and, per tensor, weight, gradient and {} moments, got {} inputs",
-                     update.moments(), op.inputs.size()));
+  expect(update.count() > 0 && op.inputs.size() == update.weight_in(update.count()), op, [&] {
+    return fmt::format("wants hyper, norm and, per tensor, weight, gradient and {} moments, got {} inputs",
+                       update.moments(), op.inputs.size());
+  });
   std::vector<Tensor> outputs;
+  outputs.reserve(update.count() * (2 + update.moments()));
+  const auto add = [&](TensorId id) {
+    const Tensor& tensor = p.tensor(id);
+    outputs.push_back({.shape = tensor.shape, .role = tensor.role, .full_precision = tensor.full_precision});
+  };
   for (std::size_t i = 0; i < update.count(); ++i) {
-    outputs.push_back(p.tensor(update.weight(i)));
-    for (std::size_t k = 0; k < update.moments(); ++k) outputs.push_back(p.tensor(update.moment(i, k)));
+    add(update.weight(i));
+    for (std::size_t k = 0; k < update.moments(); ++k) add(update.moment(i, k));
   }
-  for (std::size_t i = 0; update.has_copies() && i < update.count(); ++i) {
-    outputs.push_back(p.tensor(update.weight(i)));
-  }
+  for (std::size_t i = 0; update.has_copies() && i < update.count(); ++i) add(update.weight(i));
   return outputs;
 }
 

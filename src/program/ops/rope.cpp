@@ -15,8 +15,9 @@ std::vector<Tensor> infer_rope(const Program& p, const Op& op) {
   const auto& x = p.shape(op.inputs.at(0));
   const std::int64_t d = op.attrs.integer("head_dim");
   const std::int64_t width = (op.attrs.integer("heads") + 2 * core::Count(op.attrs.integer("kv_heads"))) * d;
-  expect(x.rank() == 3 && x[2] == width, op, fmt::format("wants [B, T, {}], got {}", width, x.str()));
-  expect(d % 2 == 0, op, fmt::format("rotates pairs, but the head size {} is odd", d));
+  expect(x.rank() == 3 && x[2] == width, op,
+         [&] { return fmt::format("wants [B, T, {}], got {}", width, x.str()); });
+  expect(d % 2 == 0, op, [&] { return fmt::format("rotates pairs, but the head size {} is odd", d); });
   return {{.shape = x}};
 }
 

@@ -9,11 +9,10 @@ namespace rooflm::program::ops {
 namespace {
 
 std::vector<Tensor> infer_swiglu(const Program& p, const Op& op) {
-  auto dims = p.shape(op.inputs.at(0)).dims();
-  expect(dims.back() % 2 == 0, op,
-         fmt::format("wants gate and up in one tensor [.., 2F], got {}", p.shape(op.inputs[0]).str()));
-  dims.back() /= 2;
-  return {{.shape = core::Shape(dims)}};
+  const core::Shape& h = p.shape(op.inputs.at(0));
+  expect(h[-1] % 2 == 0, op,
+         [&] { return fmt::format("wants gate and up in one tensor [.., 2F], got {}", h.str()); });
+  return {{.shape = h.with(-1, h[-1] / 2)}};
 }
 
 /// 5 per output element, exp counted as 1.

@@ -4,7 +4,7 @@ import { colourOf } from '../colours';
 import { type Column, numberColumn, textColumn } from '../columns';
 import type { Axis, GenericChart, GenericTable } from '../document';
 import { absent, type Child, h } from '../dom';
-import { percent, quantity } from '../format';
+import { percent, plural, quantity } from '../format';
 import { Table } from '../table';
 import { token } from '../theme';
 import type { Section } from './section';
@@ -92,12 +92,36 @@ function chartPanel(chart: GenericChart): HTMLElement {
            points === 0 ? absent('This chart has no points.') : new Chart(chart.title, 300, () => chartOption(chart)).element);
 }
 
+/** As many of one kind stand at once; a study of a dozen runs brings a dozen charts of each. */
+const kAtOnce = 4;
+
+/** Charts and tables of several runs are called "Op classes: T=64 warmup=1": kinds are what stands before the colon. */
+function kindsOf<T extends { title: string }>(parts: readonly T[]): T[][] {
+  const kinds = new Map<string, T[]>();
+  for (const part of parts) {
+    const kind = part.title.split(': ')[0]!;
+    kinds.set(kind, [...(kinds.get(kind) ?? []), part]);
+  }
+  return [...kinds.values()];
+}
+
+/** The parts of a kind beyond the first few, made when they are asked for. */
+function more<T>(parts: readonly T[], noun: string, show: (parts: readonly T[]) => HTMLElement): HTMLElement | null {
+  if (parts.length === 0) return null;
+  const all = h('details', { class: 'more' }, h('summary', {}, `${plural(parts.length, `more ${noun}`)} of this kind`));
+  all.addEventListener('toggle', () => all.append(show(parts)), { once: true });
+  return all;
+}
+
 export const charts: Section = {
   id: 'charts',
   title: 'Charts',
   lead: 'Further views, as charts.',
-  build: ({ document }): Child[] => (document.charts.length === 0 ? [absent('No view of this report has a further chart.')]
-    : [h('div', { class: 'columns even' }, ...document.charts.map(chartPanel))]),
+  build: ({ document }): Child[] => {
+    if (document.charts.length === 0) return [absent('No view of this report has a further chart.')];
+    const show = (parts: readonly GenericChart[]): HTMLElement => h('div', { class: 'columns even' }, ...parts.map(chartPanel));
+    return kindsOf(document.charts).flatMap((kind): Child[] => [show(kind.slice(0, kAtOnce)), more(kind.slice(kAtOnce), 'chart', show)]);
+  },
 };
 
 export const tables: Section = {

@@ -2,12 +2,15 @@
 import type { Advice, Run } from '../document';
 import { absent, type Child, h } from '../dom';
 import { bytes, count, flopPerSecond, interval, percent, plural, quantity, seconds } from '../format';
+import { glance } from './glance';
 import type { Context, Section } from './section';
 
 interface Tile {
   title: string;
   value: string;
   note: string;
+  /** Where the pointer rests. */
+  more?: string;
 }
 
 function stepTile(run: Run): Tile {
@@ -19,15 +22,16 @@ function stepTile(run: Run): Tile {
 
 function speedTiles(run: Run): Tile[] {
   const { figures } = run;
-  const peak = figures.peak !== '' ? figures.peak : 'the peak';
+  // "sustained matmul rate of fp32, measured here: 189 GFLOP/s (...)": the tile has the rate already.
+  const peak = figures.peak !== '' ? figures.peak.split(':')[0]! : 'the peak';
   const datasheet = figures.datasheet_mfu === null ? '' : `; ${percent(figures.datasheet_mfu)} of the datasheet's ${flopPerSecond(figures.datasheet_flop_per_s)}`;
   return [
     { title: 'Tokens per second', value: figures.tokens_per_s === null ? '–' : quantity(figures.tokens_per_s, 'tokens/s'),
       note: figures.tokens === null ? 'tokens of a step are not recorded' : `${count(figures.tokens)} tokens per step` },
-    { title: 'MFU', value: percent(figures.mfu), note: figures.mfu === null ? 'needs model FLOP, step time and peak'
+    { title: 'MFU', value: percent(figures.mfu), more: figures.peak, note: figures.mfu === null ? 'needs model FLOP, step time and peak'
       : `${flopPerSecond(figures.model_flop_per_s)} of model FLOP / ${flopPerSecond(figures.peak_flop_per_s)} (${peak})${datasheet}` },
     { title: 'Matmul rate', value: flopPerSecond(figures.matmul_flop_per_s), note: figures.matmul_share === null ? 'no peak to compare with'
-      : `${percent(figures.matmul_share)} of the peak (${peak})` },
+      : `${percent(figures.matmul_share)} of the same peak` },
   ];
 }
 
@@ -66,7 +70,7 @@ function valueParts(value: string): Child[] {
 
 function configuration(run: Run): HTMLElement {
   const items = run.settings.filter(({ text }) => text !== '').flatMap(({ title, text }): Child[] => [h('dt', {}, title), h('dd', {}, text)]);
-  return h('div', { class: 'panel' }, h('h3', {}, 'Configuration'), items.length > 0 ? h('dl', { class: 'facts' }, ...items) : absent('The configuration is not recorded.'));
+  return h('div', { class: 'panel' }, h('h3', {}, 'Configuration'), items.length > 0 ? h('dl', { class: 'facts pairs' }, ...items) : absent('The configuration is not recorded.'));
 }
 
 export const overview: Section = {
@@ -78,7 +82,8 @@ export const overview: Section = {
     const tiles = [stepTile(run), ...speedTiles(run), roofTile(run), memoryTile(run)];
     return [
       h('div', { class: 'tiles' }, ...tiles.map((tile) =>
-        h('div', { class: 'tile' }, h('h3', {}, tile.title), h('p', { class: 'value' }, ...valueParts(tile.value)), h('p', { class: 'note' }, tile.note)))),
+        h('div', { class: 'tile' }, h('h3', {}, tile.title), h('p', { class: 'value' }, ...valueParts(tile.value)), h('p', { class: 'note', title: tile.more || undefined }, tile.note)))),
+      glance(context),
       h('div', { class: 'columns' }, advice(context), configuration(run)),
     ];
   },

@@ -13,6 +13,7 @@ import { type Filter, opHasPlace, placesOf, type PointSet, pointSets } from './r
 import type { Context, Section } from './section';
 
 const kHeight = 520;
+const kNarrow = 480; // pixels: a phone
 const kBytes: readonly (readonly [Filter['bytes'], string])[] = [['shapes', 'By shapes'], ['dram', 'Counted, DRAM'], ['l2', 'Counted, L2'], ['l1', 'Counted, L1']];
 const kManyPoints = 5000; // from here on points are drawn in bulk, without a mark for the one under the pointer
 
@@ -49,14 +50,14 @@ function extentOf(sets: readonly PointSet[], roofs: RoofLines): Extent {
   return { x: limits(x), y: limits(y) };
 }
 
-function roofLines(roofs: RoofLines, { x, y }: Extent): Option[] {
+function roofLines(roofs: RoofLines, { x, y }: Extent, narrow: boolean): Option[] {
   const peak = roofs.rates[0]?.value ?? y[1];
   const fastest = roofs.bandwidths[0]?.value ?? Infinity;
   const line = (name: string, label: string, from: [number, number], to: [number, number], atEnd: boolean): Option => ({
     type: 'line', name, data: [from, to], silent: true, showSymbol: false, symbol: 'none', z: 1, lineStyle: { color: token('muted'), width: 1.2 },
     endLabel: { show: atEnd, formatter: name, color: token('muted'), fontSize: 11, align: 'right', offset: [-6, -9] },
     markPoint: atEnd ? undefined : { symbol: 'rect', symbolSize: 0.01, silent: true, data: [{ coord: slopeLabelAt(from, to) }],
-      label: { show: label !== '', formatter: label, color: token('muted'), fontSize: 11, position: 'right', distance: 6 } },
+      label: { show: label !== '', formatter: label, color: token('muted'), fontSize: 11, position: 'right', distance: 6, ...(narrow ? { width: 120, overflow: 'break', lineHeight: 13 } : {}) } },
   });
   const labels = slopeLabels(roofs.bandwidths);
   return [
@@ -201,13 +202,15 @@ class Roofline {
 
   private option(): Option {
     const extent = extentOf(this.sets, this.roofs);
+    const narrow = this.chart.element.clientWidth < kNarrow;
+    const rate = (value: number): string => (narrow ? quantity(value, 'flop/s', 1).replace('FLOP/s', '') : quantity(value, 'flop/s', 1));
     const label = (format: (value: number) => string): Option => ({ color: token('muted'), fontSize: 11, formatter: format });
     return {
-      grid: { left: 86, right: 24, top: 16, bottom: 48 },
+      grid: { left: narrow ? 58 : 86, right: narrow ? 12 : 24, top: 16, bottom: 48 },
       tooltip: tooltip({ trigger: 'item', formatter: (event: { seriesId?: string; dataIndex: number }) => this.hover(event) }),
       xAxis: axis({ type: 'log', name: 'arithmetic intensity, FLOP per byte', min: extent.x[0], max: extent.x[1], axisLabel: label((value) => digits(value, 1)) }),
-      yAxis: axis({ type: 'log', name: 'rate, FLOP/s', nameGap: 66, min: extent.y[0], max: extent.y[1], axisLabel: label((value) => quantity(value, 'flop/s', 1)) }),
-      series: [...roofLines(this.roofs, extent), ...this.sets.map(pointSeries), this.chosenSeries()],
+      yAxis: axis({ type: 'log', name: 'rate, FLOP/s', nameGap: narrow ? 40 : 66, min: extent.y[0], max: extent.y[1], axisLabel: label(rate) }),
+      series: [...roofLines(this.roofs, extent, narrow), ...this.sets.map(pointSeries), this.chosenSeries()],
     };
   }
 

@@ -1,0 +1,43 @@
+// One look at a run: where its time goes, what that is bound by, what was idle and why.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "report/run_data.h"
+#include "report/why.h"
+
+namespace rooflm::report {
+
+/// A share of a whole.
+struct GlancePart {
+  std::string name{};
+  std::string phase{};  ///< of a block
+  double seconds = 0;
+  std::optional<double> share{};
+  std::string note{};  ///< for a cause, what would mend it
+};
+
+/// A whole with its parts, largest first. Without parts, `of` says what is missing.
+struct GlanceList {
+  std::string of{};  ///< "device time of 12 observed steps"
+  std::vector<GlancePart> parts{};
+};
+
+struct Glance {
+  GlanceList time{};   ///< by phase and block; what is small is one part
+  GlanceList bound{};  ///< by cause (Why)
+  GlanceList idle{};   ///< a step: one kernel, several, none by cause; untraced: in kernels and between them
+};
+
+/// Seconds of all parts by cause, largest first, without causes that cost nothing.
+std::vector<GlancePart> cause_sums(const std::vector<Why>& parts);
+
+/// `parts` are why_of(run).
+Glance glance_of(const RunData& run, const std::vector<Why>& parts);
+
+/// "backward attention 31.2%, forward loss 12.0%": the first `most` parts; "" without parts.
+std::string format_parts(const GlanceList& list, std::size_t most);
+
+}  // namespace rooflm::report
