@@ -15,7 +15,6 @@ namespace rooflm::report {
 namespace {
 
 constexpr double kDeviceTimesNano = 1e-9;
-constexpr std::string_view kStepRange = "step";
 
 struct Interval {
   std::int64_t start_ns = 0, end_ns = 0;

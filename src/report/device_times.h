@@ -22,6 +22,9 @@ inline constexpr std::size_t kIdleCauses = 5;
 /// "host", "dependency", "copy", "sync", "tracing".
 std::string_view name_of(IdleCause cause);
 
+/// The range that a traced step is, among activities.
+inline constexpr std::string_view kStepRange = "step";
+
 /// Of one kernel, in nanoseconds. A moment that n kernels share counts 1/n for each, so that exclusive and
 /// shared of all kernels add up to the time in which the device was busy.
 struct KernelTime {

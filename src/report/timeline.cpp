@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "report/device_times.h"
 #include "report/kernel_names.h"
 #include "report/kernels.h"
 #include "report/timeline_builder.h"
@@ -140,6 +141,15 @@ void TimelineBuilder::take_activities() {
   for (const record::Activity& activity : run_.activities) {
     if (!is_possible(activity.start_ns, activity.end_ns)) continue;
     if (activity.step) spans[*activity.step].include(activity.start_ns, activity.end_ns);
+  }
+  // A step says itself from when to when it is: a replay that was held begins after the call that submitted
+  // it.
+  const ActivityNames known(run_);
+  for (const record::Activity& activity : run_.activities) {
+    if (!activity.step || !is_possible(activity.start_ns, activity.end_ns)) continue;
+    if (known.kind(activity) != "range" || known.text(activity) != kStepRange) continue;
+    spans[*activity.step].start_ns = activity.start_ns;
+    spans[*activity.step].end_ns = activity.end_ns;
   }
   choose_steps(spans);
   std::set<std::int64_t> started;  // correlations of what ran in a chosen step

@@ -142,6 +142,24 @@ TEST(Timeline, JoinsActivitiesWithOpsCallsAndSteps) {
   EXPECT_EQ(texts_of(one, "api").size(), 1U) << "a call of another step stays away";
 }
 
+TEST(Timeline, AStepBeginsWhenItsRangeDoesThoughItWasAskedForBefore) {
+  RunData run = program_of_timeline();
+  run.activity_names = {{.name = 0, .kind = "api", .text = "cudaGraphLaunch"},
+                        {.name = 1, .kind = "range", .text = "step"},
+                        {.name = 2, .kind = "kernel", .text = "k"}};
+  run.lanes = {{.lane = 0, .device = "cuda:0", .stream = 7},
+               {.lane = 1, .kind = "host", .device = "cpu", .thread = 1}};
+  run.activities = {
+      {.id = 0, .name = 0, .lane = 1, .start_ns = 1000, .end_ns = 5000, .correlation = 3, .step = 4},
+      {.id = 1, .name = 1, .lane = 1, .start_ns = 6000, .end_ns = 9000, .step = 4},
+      {.id = 2, .name = 2, .lane = 0, .start_ns = 6500, .end_ns = 8000, .correlation = 3, .step = 4}};
+  const Timeline timeline = timeline_of(run, kAnyEvents);
+  ASSERT_EQ(timeline.steps.size(), 1U);
+  EXPECT_EQ(timeline.steps[0].start_ns, 5000);  // after the first event
+  EXPECT_EQ(timeline.steps[0].end_ns, 8000);
+  EXPECT_EQ(timeline.events.front().start_ns, 0);
+}
+
 TEST(Timeline, MemoryFollowsTheOpsOfAStep) {
   RunData run = program_of_timeline();
   add_op_steps(run, {700});
