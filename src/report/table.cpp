@@ -97,16 +97,17 @@ std::string format_markdown(const Table& table) {
   for (std::size_t r = 0; r < grid.lines.size(); ++r) {
     out += "|";
     for (std::size_t i = 0; i < grid.widths.size(); ++i)
-      out += " " + padded(grid.lines[r][i], grid.widths[i], grid.right[i]) + " |";
+      out.append(" ").append(padded(grid.lines[r][i], grid.widths[i], grid.right[i])).append(" |");
     out += "\n";
     if (r > 0) continue;
     for (std::size_t i = 0; i < grid.widths.size(); ++i) {
       const std::size_t dashes = std::max<std::size_t>(grid.widths[i], 3);
-      out += "| " + std::string(dashes - 1, '-') + (grid.right[i] ? ": " : "- ");
+      out.append("| ").append(dashes - 1, '-').append(grid.right[i] ? ": " : "- ");
     }
     out += "|\n";
   }
-  for (const std::string& note : table.notes) out += "\n" + core::printable_lines(note) + "\n";
+  for (const std::string& note : table.notes)
+    out.append("\n").append(core::printable_lines(note)).append("\n");
   return out;
 }
 
