@@ -11,7 +11,7 @@
 #include "report/device_times.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
-#include "report/work_figures.h"
+#include "report/view.h"
 
 namespace rooflm::report {
 namespace {
