@@ -122,8 +122,9 @@ void write_op(Line& line, const PlannedProgram& planned, std::size_t index, Kern
   line.key("micro_batch").value(std::int64_t{op.micro_batch}).key("recomputed").value(op.recomputed);
   line.key("lane").value(program::name_of(op.lane)).key("waits").numbers(op.waits);
   line.key("attributes").raw("{");
-  for (const auto& [name, value] : op.attrs.entries()) {
-    std::visit([&](auto typed) { line.key(name).value(typed); }, value);
+  for (const auto& entry : op.attrs.entries()) {
+    line.key(entry.first);
+    std::visit([&line](auto value) { line.value(value); }, entry.second);
   }
   line.raw("}").key("inputs");
   write_operands(line, planned, op.inputs, op.input_offset);

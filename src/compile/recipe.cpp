@@ -138,12 +138,14 @@ Program training_step(Program forward, const StepOptions& options, Stage stop_af
   Program step;
   program::GradientMap gradients;
   std::vector<TensorId> renamed;
-  for (int i = 0; i < options.micro_batches; ++i) {
+  const auto append = [&](Program micro_batch, int i) {
     const std::size_t first = step.ops.size();
-    const bool is_last = i + 1 == options.micro_batches;
-    append_micro_batch(step, is_last ? std::move(forward) : forward, i, options.micro_batches, renamed);
+    append_micro_batch(step, std::move(micro_batch), i, options.micro_batches, renamed);
     passes::differentiate(step, first, gradients);
-  }
+  };
+  const int last = options.micro_batches - 1;
+  for (int i = 0; i < last; ++i) append(forward, i);
+  append(std::move(forward), last);
   if (stop_after == Stage::differentiated) return step;
   passes::recompute(step, options.recompute);
   if (stop_after == Stage::recomputed) return step;
@@ -165,7 +167,8 @@ Program training_step(Program forward, const StepOptions& options, Stage stop_af
   return step;
 }
 
-Program inference_step(Program step, const StepOptions& options) {
+Program inference_step(Program forward, const StepOptions& options) {
+  Program step = std::move(forward);
   passes::lower_attention(step, options.attention);
   if (options.engine == EngineKind::fused)
     passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes));
