@@ -34,18 +34,23 @@ class CudaTrace : public testing::TestWithParam<compile::EngineKind> {
     const auto status = backends::cuda::query_cuda();
     if (status.devices.empty()) GTEST_SKIP() << status.reason;
   }
+  tests::StepRunner make() const {
+    const compile::StepOptions options{.engine = GetParam(),
+                                       .attention = compile::default_attention(GetParam())};
+    return {config,
+            kBatch,
+            kSeq,
+            options,
+            tests::initial_weights(config),
+            backends::cuda::make_cuda_backend(0, {})};
+  }
+
+  const model::ModelConfig config = tests::small_config(model::Arch::llama);
 };
 
 TEST_P(CudaTrace, EveryObservedStepHasEveryOpOnceWithinItsTime) {
   constexpr double kSlack = 1.05;
   constexpr double kSecondsPerNs = 1e-9;
-  const auto config = tests::small_config(model::Arch::llama);
-  const compile::StepOptions options{.engine = GetParam(),
-                                     .attention = compile::default_attention(GetParam())};
-  const auto make = [&] {
-    return tests::StepRunner(config, kBatch, kSeq, options, tests::initial_weights(config),
-                             backends::cuda::make_cuda_backend(0, {}));
-  };
   auto plain = make();
   auto observed = make();
   trace::OpRecorder recorder(observed.engine().program(), observed.backend(), kSteps);
@@ -71,13 +76,6 @@ TEST_P(CudaTrace, EveryObservedStepHasEveryOpOnceWithinItsTime) {
 
 /// Traced kernels belong to ops, and to the step that asked for them; tracing changes no number.
 TEST_P(CudaTrace, EveryTracedKernelIsOfAnOp) {
-  const auto config = tests::small_config(model::Arch::llama);
-  const compile::StepOptions options{.engine = GetParam(),
-                                     .attention = compile::default_attention(GetParam())};
-  const auto make = [&] {
-    return tests::StepRunner(config, kBatch, kSeq, options, tests::initial_weights(config),
-                             backends::cuda::make_cuda_backend(0, {}));
-  };
   auto plain = make();
   auto traced = make();
   std::unique_ptr<trace::ActivityTracer> tracer;
@@ -124,13 +122,6 @@ TEST_P(CudaTrace, EveryTracedKernelIsOfAnOp) {
 
 /// A replay that is held begins when it is submitted, and computes the same.
 TEST_P(CudaTrace, AHeldStepComputesTheSame) {
-  const auto config = tests::small_config(model::Arch::llama);
-  const compile::StepOptions options{.engine = GetParam(),
-                                     .attention = compile::default_attention(GetParam())};
-  const auto make = [&] {
-    return tests::StepRunner(config, kBatch, kSeq, options, tests::initial_weights(config),
-                             backends::cuda::make_cuda_backend(0, {}));
-  };
   auto plain = make();
   auto held = make();
   for (int i = 0; i < kSteps; ++i) {
@@ -156,11 +147,7 @@ std::unique_ptr<trace::ActivityTracer> open_or_null(const trace::TracerMemory& m
 /// What finds no room is counted; what did find room is whole, and steps compute the same.
 TEST_P(CudaTrace, AnOverflowIsCounted) {
   constexpr int kManySteps = 30;
-  const auto config = tests::small_config(model::Arch::llama);
-  const compile::StepOptions options{.engine = GetParam(),
-                                     .attention = compile::default_attention(GetParam())};
-  tests::StepRunner runner(config, kBatch, kSeq, options, tests::initial_weights(config),
-                           backends::cuda::make_cuda_backend(0, {}));
+  auto runner = make();
   std::string reason;
   const auto tracer = open_or_null({.buffers = 2, .bytes_of_each = std::size_t{32} << 10U}, reason);
   if (tracer == nullptr) GTEST_SKIP() << reason;

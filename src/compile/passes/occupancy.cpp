@@ -157,8 +157,10 @@ std::int64_t Occupancy::lowest_gap(Lifetime when, std::int64_t bytes) {
   // From the root down: what was placed first lies low, and in the nodes with the longest spans.
   std::int64_t offset = 0;
   std::size_t agreeing = 0;  // of those looked at last
-  for (std::size_t i = taken_.size(); agreeing<taken_.size(); i = i> 0 ? i : taken_.size()) {
-    const std::int64_t next = taken_[--i]->lowest_gap(offset, bytes);
+  std::size_t i = 0;
+  while (agreeing != taken_.size()) {
+    i = (i > 0 ? i : taken_.size()) - 1;
+    const std::int64_t next = taken_[i]->lowest_gap(offset, bytes);
     ++lookups_;
     agreeing = next == offset ? agreeing + 1 : 1;
     offset = next;
