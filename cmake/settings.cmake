@@ -12,6 +12,9 @@ target_compile_features(rooflm_settings INTERFACE cxx_std_20)
 target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow>)
 # What GCC takes for uninitialised differs between its versions: no reason for a build to fail on another machine.
 target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=maybe-uninitialized>)
+# From GCC 13 on, any function that takes a temporary and returns a reference "possibly dangles".
+target_compile_options(rooflm_settings INTERFACE
+  $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,13>>:-Wno-dangling-reference>)
 # GCC's own attributes, such as noipa, are no mistakes.
 target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unknown-attributes>)
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 namespace rooflm::report {
 namespace {
@@ -69,10 +70,14 @@ std::string tick_label(double value, const std::string& unit) {
 
 std::vector<Tick> linear_ticks(double low, double high, int count, const std::string& unit) {
   const double step = round_step((high - low) / count);
-  const auto first = static_cast<long>(std::ceil(low / step - kSlack));
-  const auto last = static_cast<long>(std::floor(high / step + kSlack));
+  const double first = std::ceil(low / step - kSlack);
+  const double last = std::floor(high / step + kSlack);
   std::vector<Tick> ticks;
-  for (long i = first; i <= last; ++i) {
+  // Values that no step tells apart (1e300 and the next number), or ends too far apart: one tick.
+  constexpr double kWhole = 0x1p53;
+  const bool are_apart = std::abs(first) < kWhole && std::abs(last) < kWhole;
+  if (!are_apart) return {{.value = low, .label = tick_label(low, unit)}};
+  for (auto i = static_cast<std::int64_t>(first); i <= static_cast<std::int64_t>(last); ++i) {
     const double value = static_cast<double>(i) * step;
     ticks.push_back({.value = value, .label = tick_label(value, unit)});
   }

@@ -36,10 +36,6 @@ Cell cell_of_value(const record::Config::Value* value) {
   return std::visit([](const auto& typed) { return Cell(typed); }, *value);
 }
 
-Cell whole(const std::optional<double>& value) {
-  return value ? Cell(static_cast<std::int64_t>(*value)) : Cell();
-}
-
 Cell text_or_nothing(const std::string& text) { return text.empty() ? Cell() : Cell(text); }
 
 void set_phase(Row& row, const RunData& run, const char* phase) {

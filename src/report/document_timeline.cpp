@@ -75,7 +75,7 @@ double step_of(const TimelineSeries& series) {
     largest = std::max(largest, std::abs(value));
     is_whole = is_whole && value == std::round(value);
   }
-  if (is_whole || largest == 0) return 1;
+  if ((is_whole && largest < 0x1p53) || largest == 0) return 1;
   return std::pow(10.0, std::floor(std::log10(largest)) + 1 - kDigits);
 }
 

@@ -23,9 +23,10 @@ Json json_axis(const Axis& axis) {
 }
 
 Json json_point(const ChartPoint& point, const Axis& x) {
-  const auto category = static_cast<std::size_t>(std::max(0.0, point.x));
+  const bool is_category = point.x >= 0 && point.x < static_cast<double>(x.categories.size());
   Json values = Json::array();
-  values.push_back(category < x.categories.size() ? Json(x.categories[category]) : json_number(point.x));
+  values.push_back(is_category ? Json(x.categories[static_cast<std::size_t>(point.x)])
+                               : json_number(point.x));
   values.push_back(json_number(point.y));
   if (point.low && point.high) {
     values.push_back(json_number(*point.low));

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "report/view.h"
+
 namespace rooflm::report {
 namespace {
 
@@ -74,7 +76,7 @@ Cell value_of(const record::Cell* cell, As as) {
   if (!cell->value) return {};
   switch (as) {
     case As::integer:
-      return static_cast<std::int64_t>(*cell->value);
+      return whole(cell->value);
     case As::flag:
       return *cell->value != 0;
     case As::half:

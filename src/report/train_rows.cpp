@@ -14,10 +14,6 @@
 namespace rooflm::report {
 namespace {
 
-Cell whole(const std::optional<double>& value) {
-  return value ? Cell(static_cast<std::int64_t>(*value)) : Cell();
-}
-
 void add_notes(Table& table, std::span<const RunData> runs) {
   table.notes = {
       "Losses in nats per token. Unigram entropy: the best validation loss of a model that ignores context."};

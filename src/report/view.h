@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -45,6 +46,14 @@ struct ViewOptions {
 
 /// A number, or nothing.
 inline Cell cell_of(const std::optional<double>& value) { return value ? Cell(*value) : Cell(); }
+
+/// A number that counts something, without its fraction, or nothing. What no integer can hold stays as it is:
+/// records of others hold any number.
+inline Cell whole(const std::optional<double>& value) {
+  constexpr double kEnd = 0x1p63;
+  const bool fits = value && *value >= -kEnd && *value < kEnd;
+  return fits ? Cell(static_cast<std::int64_t>(*value)) : cell_of(value);
+}
 using core::ratio_of;
 
 }  // namespace rooflm::report

@@ -21,8 +21,6 @@
 namespace rooflm::report {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr const char* kTestPage =
     "<html><script>1</script><script id=\"rooflm-data\" type=\"application/json\"></script></html>";
 
@@ -33,7 +31,7 @@ RecordSet load_steps(const std::vector<StepSpec>& specs) {
 }
 
 /// Columns are of one length and texts are indices into names. Returns that length.
-std::size_t expect_columnar(const Json& json, const std::vector<std::string>& texts) {
+std::size_t expect_columnar(const nlohmann::json& json, const std::vector<std::string>& texts) {
   std::size_t length = 0;
   bool is_first = true;
   for (const auto& [key, column] : json.items()) {
@@ -43,14 +41,14 @@ std::size_t expect_columnar(const Json& json, const std::vector<std::string>& te
     EXPECT_EQ(column.size(), length) << key;
   }
   for (const std::string& key : texts) {
-    for (const Json& index : json.at(key))
+    for (const nlohmann::json& index : json.at(key))
       EXPECT_LT(index.get<std::size_t>(), json.at("names").size()) << key;
   }
   return length;
 }
 
 TEST(Document, HoldsARunInFull) {
-  const Json document = Json::parse(make_document(load_steps({{}}), nullptr));
+  const nlohmann::json document = nlohmann::json::parse(make_document(load_steps({{}}), nullptr));
   EXPECT_EQ(document.at("schema"), 1);
   EXPECT_EQ(document.at("command"), "rooflm profile --made-up");
   EXPECT_EQ(document.at("complete"), true);
@@ -58,7 +56,7 @@ TEST(Document, HoldsARunInFull) {
   EXPECT_EQ(document.at("ceilings").size(), 2U);
   EXPECT_TRUE(document.at("comparison").is_null());
   ASSERT_EQ(document.at("runs").size(), 1U);
-  const Json& run = document.at("runs").at(0);
+  const nlohmann::json& run = document.at("runs").at(0);
   EXPECT_EQ(run.at("config").at("attention"), "batched");
   EXPECT_EQ(run.at("facts").at("stop_reason").at("text"), "interval within 1 %");
   EXPECT_TRUE(run.at("facts").at("stop_reason").at("value").is_null());
@@ -73,16 +71,16 @@ TEST(Document, HoldsARunInFull) {
 }
 
 TEST(Document, ColumnsFit) {
-  const Json run = Json::parse(make_document(load_steps({{}}), nullptr)).at("runs").at(0);
+  const nlohmann::json run = nlohmann::json::parse(make_document(load_steps({{}}), nullptr)).at("runs").at(0);
   EXPECT_EQ(expect_columnar(run.at("samples"), {"phase", "kind"}), 4 * (1 + kPlainSteps.size() + 3));
-  const Json& ops = run.at("ops");
+  const nlohmann::json& ops = run.at("ops");
   ASSERT_EQ(
       expect_columnar(ops, {"kind", "class", "kernel", "name", "phase", "scope", "dtype", "shapes", "bound"}),
       25U);
   EXPECT_EQ(ops.at("names").at(ops.at("scope").at(2).get<std::size_t>()), "h.0/attention/qk");
   EXPECT_NEAR(ops.at("device_s").at(2).get<double>(), 100e-9, 1e-15);
   EXPECT_NEAR(ops.at("max_s").at(2).get<double>(), 200e-9, 1e-15);
-  const Json& memory = run.at("memory");
+  const nlohmann::json& memory = run.at("memory");
   EXPECT_EQ(memory.at("peak_bytes"), 200);
   EXPECT_EQ(memory.at("peak_event"), 2);
   EXPECT_EQ(memory.at("persistent").at(0).at("bytes"), 100);
@@ -92,9 +90,9 @@ TEST(Document, ColumnsFit) {
 }
 
 TEST(Document, HasWhatFollowsFromTimesRoofsAndBytes) {
-  const Json document = Json::parse(make_document(load_steps({{}}), nullptr));
-  const Json run = document.at("runs").at(0);
-  const Json& ops = run.at("ops");
+  const nlohmann::json document = nlohmann::json::parse(make_document(load_steps({{}}), nullptr));
+  const nlohmann::json run = document.at("runs").at(0);
+  const nlohmann::json& ops = run.at("ops");
   const auto qk = [&](const char* key) { return ops.at(key).at(2).get<double>(); };  // 100 ns, its roof 50 ns
   EXPECT_NEAR(qk("step_share"), 100e-9 / 1e-3, 1e-12);
   EXPECT_NEAR(qk("roof_share"), 0.5, 1e-12);
@@ -102,28 +100,28 @@ TEST(Document, HasWhatFollowsFromTimesRoofsAndBytes) {
   EXPECT_NEAR(qk("flop_per_s") * 100e-9, qk("flop"), 1e-9 * qk("flop"));
   EXPECT_NEAR(qk("byte_per_s") * 100e-9, qk("bytes"), 1e-9 * qk("bytes"));
   EXPECT_DOUBLE_EQ(qk("intensity"), qk("flop") / qk("bytes"));
-  const Json& block = run.at("blocks").at(1);
+  const nlohmann::json& block = run.at("blocks").at(1);
   EXPECT_NEAR(block.at("gain_s").get<double>(),
               block.at("measured_s").get<double>() - block.at("roof_s").get<double>(), 1e-15);
-  EXPECT_EQ(run.at("roofs"), Json::parse(R"({"rates": [{"name": "matmul fp32", "value": 1e10}],
+  EXPECT_EQ(run.at("roofs"), nlohmann::json::parse(R"({"rates": [{"name": "matmul fp32", "value": 1e10}],
                                              "bandwidths": [{"name": "DRAM", "value": 1e9}]})"));
   EXPECT_TRUE(document.at("ceilings").at(0).at("spread").is_null()) << "no samples, no interval";
-  const Json advised = Json::parse(make_document(load_steps({{.seq = 400}}), nullptr));
-  const Json& advice = advised.at("advice").at(0);
+  const nlohmann::json advised = nlohmann::json::parse(make_document(load_steps({{.seq = 400}}), nullptr));
+  const nlohmann::json& advice = advised.at("advice").at(0);
   EXPECT_NEAR(advice.at("step_share").get<double>(), advice.at("gain_s").get<double>() / 1e-3, 1e-12);
-  const Json& memory = run.at("memory");
+  const nlohmann::json& memory = run.at("memory");
   EXPECT_EQ(memory.at("persistent_bytes"), 100);
   EXPECT_EQ(memory.at("persistent_share"), 0.5);
-  EXPECT_EQ(memory.at("peak_holders"), Json::parse(R"({"tensor": [0, 2, 1], "bytes": [100, 60, 40],
+  EXPECT_EQ(memory.at("peak_holders"), nlohmann::json::parse(R"({"tensor": [0, 2, 1], "bytes": [100, 60, 40],
                                                        "share": [0.5, 0.3, 0.2]})"));
 }
 
 TEST(Document, ScopesAddUpToTheStep) {
   const RecordSet set = load_steps({{}});
-  const Json run = Json::parse(make_document(set, nullptr)).at("runs").at(0);
+  const nlohmann::json run = nlohmann::json::parse(make_document(set, nullptr)).at("runs").at(0);
   const Work step = phase_work(set.runs.at(0), kStep);
   for (const char* tree : {"layers", "merged"}) {
-    const Json& scopes = run.at("scopes").at(tree);
+    const nlohmann::json& scopes = run.at("scopes").at(tree);
     expect_columnar(scopes, {"name"});
     EXPECT_EQ(scopes.at("parent").at(0), -1);
     EXPECT_EQ(scopes.at("ops").at(0), step.ops);
@@ -132,8 +130,8 @@ TEST(Document, ScopesAddUpToTheStep) {
     for (std::size_t i = 1; i < scopes.at("parent").size(); ++i) EXPECT_LT(scopes.at("parent").at(i), i);
   }
   const auto nodes_called = [&](const char* tree, const std::string& name) {
-    const Json& scopes = run.at("scopes").at(tree);
-    return std::count_if(scopes.at("name").begin(), scopes.at("name").end(), [&](const Json& at) {
+    const nlohmann::json& scopes = run.at("scopes").at(tree);
+    return std::count_if(scopes.at("name").begin(), scopes.at("name").end(), [&](const nlohmann::json& at) {
       return scopes.at("names").at(at.get<std::size_t>()) == name;
     });
   };
@@ -143,58 +141,62 @@ TEST(Document, ScopesAddUpToTheStep) {
 }
 
 TEST(Document, CarriesTheViewsThatThePageDoesNotDraw) {
-  const Json document = Json::parse(make_document(load_steps({{.seq = 10}, {.seq = 20}}), nullptr));
+  const nlohmann::json document =
+      nlohmann::json::parse(make_document(load_steps({{.seq = 10}, {.seq = 20}}), nullptr));
   std::vector<std::string> tables;
-  for (const Json& table : document.at("tables")) {
+  for (const nlohmann::json& table : document.at("tables")) {
     tables.push_back(table.at("id"));
-    for (const Json& row : table.at("rows")) EXPECT_TRUE(row.is_object());
+    for (const nlohmann::json& row : table.at("rows")) EXPECT_TRUE(row.is_object());
     EXPECT_FALSE(table.at("note").get<std::string>().empty()) << tables.back();
   }
   for (const char* id : {"classes", "gap", "instances", "attention", "growth", "sweep", "saved"}) {
     EXPECT_NE(std::find(tables.begin(), tables.end(), id), tables.end()) << id;
   }
   EXPECT_EQ(std::find(tables.begin(), tables.end(), "blocks"), tables.end());
-  for (const Json& chart : document.at("charts")) {
-    for (const Json& series : chart.at("series")) {
-      for (const Json& point : series.at("points")) EXPECT_GE(point.size(), 2U);
+  for (const nlohmann::json& chart : document.at("charts")) {
+    for (const nlohmann::json& series : chart.at("series")) {
+      for (const nlohmann::json& point : series.at("points")) EXPECT_GE(point.size(), 2U);
     }
   }
 }
 
-double sum_of(const Json& parts, const char* key) {
+double sum_of(const nlohmann::json& parts, const char* key) {
   double sum = 0;
-  for (const Json& part : parts) sum += part.at(key).get<double>();
+  for (const nlohmann::json& part : parts) sum += part.at(key).get<double>();
   return sum;
 }
 
 TEST(Document, IsSeenAtAGlance) {
-  const Json document = Json::parse(make_document(load_steps({{}}), nullptr));
-  const Json& run = document.at("runs").at(0);
-  const Json& time = run.at("glance").at("time").at("parts");
+  const nlohmann::json document = nlohmann::json::parse(make_document(load_steps({{}}), nullptr));
+  const nlohmann::json& run = document.at("runs").at(0);
+  const nlohmann::json& time = run.at("glance").at("time").at("parts");
   ASSERT_EQ(time.size(), run.at("blocks").size());
   EXPECT_EQ(time.at(0).at("name"), "backward attention");
   EXPECT_EQ(time.at(0).at("phase"), "backward");
   EXPECT_NEAR(sum_of(time, "share"), 1, 1e-12);
   EXPECT_NEAR(sum_of(time, "seconds"), sum_of(run.at("blocks"), "device_s"), 1e-15);
-  const Json& bound = run.at("glance").at("bound").at("parts");
+  const nlohmann::json& bound = run.at("glance").at("bound").at("parts");
   EXPECT_NEAR(sum_of(bound, "seconds"), sum_of(run.at("why"), "time_s"), 1e-15);
   EXPECT_FALSE(bound.at(0).at("note").get<std::string>().empty()) << "what would mend it";
-  EXPECT_TRUE(std::ranges::any_of(time, [](const Json& part) { return part.at("name") == "optimizer"; }))
-      << "not \"optimizer optimizer\"";
+  EXPECT_TRUE(std::ranges::any_of(time, [](const nlohmann::json& part) {
+    return part.at("name") == "optimizer";
+  })) << "not \"optimizer optimizer\"";
 }
 
 TEST(Document, RunsOfOneLabelSayWhatTheyDifferIn) {
-  const Json runs =
-      Json::parse(make_document(load_steps({{}, {.attention = "flash"}, {.seq = 20}}), nullptr)).at("runs");
+  const nlohmann::json runs =
+      nlohmann::json::parse(make_document(load_steps({{}, {.attention = "flash"}, {.seq = 20}}), nullptr))
+          .at("runs");
   EXPECT_EQ(runs.at(0).at("label"), "made-up T=10 fp32, batched");
   EXPECT_EQ(runs.at(1).at("label"), "made-up T=10 fp32, flash");
   EXPECT_EQ(runs.at(2).at("label"), "made-up T=20 fp32");
 }
 
 TEST(Document, OfNothingAndOfARunThatDidNotFit) {
-  const Json empty = Json::parse(make_document({}, nullptr));
+  const nlohmann::json empty = nlohmann::json::parse(make_document({}, nullptr));
   EXPECT_TRUE(empty.at("runs").empty());
-  const Json run = Json::parse(make_document(load_steps({{.status = "oom"}}), nullptr)).at("runs").at(0);
+  const nlohmann::json run =
+      nlohmann::json::parse(make_document(load_steps({{.status = "oom"}}), nullptr)).at("runs").at(0);
   EXPECT_TRUE(run.at("step").is_null());
   EXPECT_TRUE(run.at("memory").is_null());
   for (const char* list : {"time", "bound", "idle"}) {
@@ -210,10 +212,10 @@ TEST(Document, ComparesTheFirstTwoFiles) {
   write_steps(folder / "b.rooflm", {{.speed = 4}});
   const std::vector<std::filesystem::path> files = {folder / "a.rooflm", folder / "b.rooflm"};
   const Comparison comparison = compare(record::Reader(files[0]), record::Reader(files[1]), {});
-  const Json document = Json::parse(make_document(load(files), &comparison));
+  const nlohmann::json document = nlohmann::json::parse(make_document(load(files), &comparison));
   EXPECT_EQ(document.at("files").size(), 2U);
   EXPECT_EQ(document.at("runs").at(1).at("file"), 1);
-  const Json& row = document.at("comparison").at("rows").at(0);
+  const nlohmann::json& row = document.at("comparison").at("rows").at(0);
   EXPECT_EQ(row.at("subject"), "step");
   EXPECT_NEAR(row.at("ratio").get<double>(), 0.25, 1e-9);
   EXPECT_EQ(row.at("verdict"), "FASTER");
@@ -224,7 +226,7 @@ TEST(Page, DataCannotEndItsElement) {
   const std::string page = fill_page(kTestPage, document);
   const std::size_t start = page.find("json\">") + 6;
   const std::string data = page.substr(start, page.find("</script>", start) - start);
-  EXPECT_EQ(Json::parse(data), Json::parse(document));
+  EXPECT_EQ(nlohmann::json::parse(data), nlohmann::json::parse(document));
   EXPECT_TRUE(page.ends_with("</script></html>"));
   EXPECT_EQ(data.find("<!--"), std::string::npos);
 }
@@ -340,7 +342,7 @@ TEST(ViewText, EachFormat) {
   const std::string csv = format_views(views, Format::csv);
   EXPECT_NE(csv.find("# blocks.parts: "), std::string::npos);
   EXPECT_EQ(format_views({views.data(), 1}, Format::csv).find('#'), std::string::npos);
-  const Json json = Json::parse(format_views(views, Format::json));
+  const nlohmann::json json = nlohmann::json::parse(format_views(views, Format::json));
   ASSERT_EQ(json.size(), 2U);
   EXPECT_EQ(json.at(0).at("name"), "phases");
   EXPECT_EQ(json.at(0).at("tables").at(0).at("rows").size(), 4U);

@@ -18,8 +18,6 @@
 namespace rooflm::report {
 namespace {
 
-using Json = nlohmann::json;
-
 std::filesystem::path data(const std::string& name) {
   return std::filesystem::path(ROOFLM_TESTS_DIR) / "report" / "data" / name;
 }
@@ -29,8 +27,8 @@ RecordSet load_version1(const std::string& name) {
 }
 
 /// The rows of a table, of what the older rooflm printed with --format json and of what this one makes.
-void expect_same_rows(const Json& printed, const Table& made) {
-  const Json rows = Json::parse(format_table(made, Format::json));
+void expect_same_rows(const nlohmann::json& printed, const Table& made) {
+  const nlohmann::json rows = nlohmann::json::parse(format_table(made, Format::json));
   ASSERT_EQ(rows.size(), printed.size());
   for (std::size_t i = 0; i < printed.size(); ++i) {
     for (const auto& [key, value] : printed.at(i).items()) {
@@ -46,7 +44,7 @@ void expect_same_rows(const Json& printed, const Table& made) {
 }
 
 void expect_same_view(const std::string& name, const RecordSet& set, const std::string& printed_file) {
-  const Json printed = Json::parse(std::ifstream(data(printed_file))).at(0);
+  const nlohmann::json printed = nlohmann::json::parse(std::ifstream(data(printed_file))).at(0);
   const View view = make_view(name, set);
   ASSERT_EQ(view.tables.size(), printed.at("tables").size()) << name;
   for (std::size_t i = 0; i < view.tables.size(); ++i) {
