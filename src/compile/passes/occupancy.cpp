@@ -13,7 +13,7 @@ namespace {
 constexpr int kBlock = 16;
 
 /// Ranges that are added to a node one by one. More are put together once a search asks for them.
-constexpr std::size_t kMostAdded = 32;
+constexpr std::size_t kMostAdded = 8;
 /// Lookups without a limit.
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 /// Of all lists: a search that takes no longer does not ask what others found.

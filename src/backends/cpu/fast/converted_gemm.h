@@ -1,10 +1,5 @@
 // Matrix products of 16-bit numbers on processors that multiply none: in fp32, on converted panels.
-// For the kernels of this folder only: everything here is inlined into files compiled for one machine.
 #pragma once
-
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 #include <algorithm>
 #include <array>
@@ -16,41 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cpu/fast/elementwise.h"
 #include "backends/cpu/fast/gemm.h"
 #include "backends/cpu/fast/parallel.h"
-#include "backends/cpu/fast/vec.h"
 #include "core/error.h"
-#include "core/f16.h"
 
 namespace rooflm::backends::cpu {
-
-/// to[i] = from[i] for i < count.
-[[gnu::noipa]] inline void convert_row(const core::Bf16* from, float* to, std::int64_t count) {
-  for_lanes(0, count, [&](std::int64_t i, auto lanes) { store_at(to + i, load_at(from + i, lanes), lanes); });
-}
-[[gnu::noipa]] inline void convert_row(const float* from, core::Bf16* to, std::int64_t count) {
-  for_lanes(0, count, [&](std::int64_t i, auto lanes) { store_at(to + i, load_at(from + i, lanes), lanes); });
-}
-[[gnu::noipa]] inline void convert_row(const core::F16* from, float* to, std::int64_t count) {
-  std::int64_t i = 0;
-#if defined(__F16C__)
-  for (; i + 8 <= count; i += 8) {
-    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(halves));
-  }
-#endif
-  for (; i < count; ++i) to[i] = static_cast<float>(from[i]);
-}
-[[gnu::noipa]] inline void convert_row(const float* from, core::F16* to, std::int64_t count) {
-  std::int64_t i = 0;
-#if defined(__F16C__)
-  for (; i + 8 <= count; i += 8) {
-    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), halves);
-  }
-#endif
-  for (; i < count; ++i) to[i] = core::F16(from[i]);
-}
 
 /// The problem of a Gemm whose factors are S, bf16 or fp16, and whose matrices are dense. Panels of the
 /// factors are converted to fp32, oneDNN multiplies them, and a result in S is rounded once: the numbers of
@@ -221,7 +187,7 @@ class ConvertedGemm {
     parallel_for(x.matrices * rows.count, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         const std::int64_t row = (x.matrix + r / rows.count) * rows.all + rows.first + r % rows.count;
-        convert_row(from + row * columns.all + columns.first, to + r * columns.count, columns.count);
+        cast(columns.count, from + row * columns.all + columns.first, to + r * columns.count);
       }
     });
   }
@@ -231,7 +197,7 @@ class ConvertedGemm {
     parallel_for(x.matrices * x.m, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         const std::int64_t row = r / x.m * problem_.m + r % x.m;
-        convert_row(from + r * x.n, to + row * problem_.n, x.n);
+        cast(x.n, from + r * x.n, to + row * problem_.n);
       }
     });
   }
