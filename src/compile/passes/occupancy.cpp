@@ -17,7 +17,7 @@ constexpr std::size_t kMostAdded = 8;
 /// Lookups without a limit.
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 /// Of all lists: a search that takes no longer does not ask what others found.
-constexpr std::size_t kFewRounds = 2;
+constexpr std::size_t kFewRounds = 1;
 constexpr std::int64_t kTop = std::numeric_limits<std::int64_t>::max();
 
 int block_of(int op) { return op / kBlock; }

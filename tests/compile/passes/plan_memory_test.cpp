@@ -58,7 +58,7 @@ TEST(Occupancy, FindsTheLowestGapThatIsFreeAllTheTime) {
 /// sizes lie below, and searches go on where others ended.
 TEST(Occupancy, GoesOnWhereSearchesOfOneSizeEnded) {
   std::mt19937 random(5);
-  for (const int ops : {50, 700}) {
+  for (const int ops : {50, 200}) {
     passes::Occupancy occupancy(ops);
     std::vector<Placed> placed;
     for (const std::int64_t bytes : {29, 13, 8, 5, 2, 1}) {
