@@ -55,6 +55,10 @@ void append_micro_batch(Program& step, Program forward, int index, int count,
   }
 }
 
+/// Of the loss of a micro-batch: the ops of ten million sequences must not be millions too. From about a
+/// million tokens on chunks are larger than their limit, and still a hundredth of what one layer keeps.
+constexpr std::int64_t kMostChunks = 4096;
+
 /// Rows of logits per chunk for this program's vocabulary: as few chunks as the limit allows, of about one
 /// size.
 std::int64_t loss_chunk(const Program& program, std::int64_t max_bytes) {
@@ -62,9 +66,9 @@ std::int64_t loss_chunk(const Program& program, std::int64_t max_bytes) {
     if (!op.is(program::ops::kCrossEntropy)) continue;
     const std::int64_t most = passes::chunk_rows(program.shape(op.inputs[0])[-1], max_bytes);
     const std::int64_t all = op.attrs.integer("rows");
-    const std::int64_t chunks = (all + most - 1) / most;
-    const std::int64_t rows = (all + chunks - 1) / chunks;
-    return std::min(most, (rows + passes::kChunkUnit - 1) / passes::kChunkUnit * passes::kChunkUnit);
+    const std::int64_t chunks = std::min((all - 1) / most + 1, kMostChunks);
+    const std::int64_t rows = (all - 1) / chunks + 1;
+    return ((rows - 1) / passes::kChunkUnit + 1) * passes::kChunkUnit;
   }
   return 1;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lab/devices.h"
@@ -21,5 +22,10 @@ measure::Peak measure_products(const std::string& device, ComputeDtype compute, 
 /// lasting load it lowers its clock, but single ops of a step may run as fast as this.
 measure::Peak measure_product_bursts(const std::string& device, ComputeDtype compute,
                                      const std::vector<std::int64_t>& extents, int samples);
+
+/// Twelve hexadecimal digits that stand for the code that measures ceilings (src/backends, src/measure,
+/// src/lab/*ceilings.cpp), its compilers and their flags. Made by the build, so that nobody has to remember
+/// to raise a number: ceilings that other code has kept are measured again.
+std::string_view measuring_digest();
 
 }  // namespace rooflm::lab

@@ -215,8 +215,10 @@ std::string key_name(const std::string& device) {
 }  // namespace
 
 Rows gpu_ceilings(const GpuCeilingRequest& request) {
-  const measure::CeilingKey key{
-      .processor = key_name(request.device), .threads = 0, .version = ROOFLM_VERSION};
+  const measure::CeilingKey key{.processor = key_name(request.device),
+                                .threads = 0,
+                                .version = ROOFLM_VERSION,
+                                .measuring = std::string(measuring_digest())};
   const std::filesystem::path file = request.seconds ? "" : measure::ceiling_file(key);
   measure::KeptCeilings kept = measure::read_ceilings(file, key);
   if (!kept.fault.empty()) note("measuring the ceilings again: {}", kept.fault);

@@ -220,7 +220,8 @@ class Collector {
 measure::CeilingKey this_machine() {
   return {.processor = measure::query_processor().model,
           .threads = resolve_threads(0),
-          .version = ROOFLM_VERSION};
+          .version = ROOFLM_VERSION,
+          .measuring = std::string(measuring_digest())};
 }
 
 void keep(const std::filesystem::path& file, const measure::CeilingKey& key, const Rows& rows) {

@@ -10,6 +10,7 @@
 
 #include "backends/registry.h"
 #include "core/units.h"
+#include "lab/ceilings.h"
 #include "lab/devices.h"
 #include "measure/counters.h"
 #include "measure/machine.h"
@@ -63,6 +64,7 @@ Json collect() {
   const auto bytes = [](std::optional<std::int64_t> value) { return value ? Json(*value) : Json(); };
   Json info = {
       {"version", ROOFLM_VERSION},
+      {"measuring", measuring_digest()},
       {"cpu", cpu_json(measure::query_processor())},
       {"memory", {{"total_bytes", bytes(memory.total_bytes)}, {"free_bytes", bytes(memory.available_bytes)}}},
       {"default_threads", resolve_threads(0)},

@@ -57,7 +57,10 @@ record::Ceiling from_json(const nlohmann::json& json) {
 }
 
 Json to_json(const CeilingKey& key) {
-  return {{"processor", key.processor}, {"threads", key.threads}, {"rooflm", key.version}};
+  return {{"processor", key.processor},
+          {"threads", key.threads},
+          {"rooflm", key.version},
+          {"measuring", key.measuring}};
 }
 
 }  // namespace
@@ -81,8 +84,9 @@ record::Ceiling ceiling_row(const Peak& peak) {
 fs::path ceiling_file(const CeilingKey& key) {
   const fs::path folder = core::cache_folder();
   if (folder.empty()) return {};
-  return folder / fmt::format("ceilings-{}-{}-threads-{}.json", core::file_name_part(key.processor),
-                              key.threads, core::file_name_part(key.version));
+  return folder / fmt::format("ceilings-{}-{}-threads-{}-{}.json", core::file_name_part(key.processor),
+                              key.threads, core::file_name_part(key.version),
+                              core::file_name_part(key.measuring));
 }
 
 KeptCeilings read_ceilings(const fs::path& file, const CeilingKey& key) {
@@ -95,7 +99,7 @@ KeptCeilings read_ceilings(const fs::path& file, const CeilingKey& key) {
     const core::MappedFile mapped(file);
     const nlohmann::json json = core::parse_json_object(mapped.text(), file.string(), "the file");
     if (json.at("key") != nlohmann::json(to_json(key)))
-      return fault("holds the ceilings of another machine or version");
+      return fault("holds the ceilings of another machine, version or build");
     KeptCeilings kept;
     for (const nlohmann::json& row : json.at("ceilings")) kept.rows.push_back(from_json(row));
     return kept;

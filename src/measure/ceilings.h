@@ -18,6 +18,7 @@ struct CeilingKey {
   std::string processor;  ///< model
   int threads = 0;        ///< that a process may use here
   std::string version;    ///< of rooflm
+  std::string measuring;  ///< a digest of the code that measures: other kernels and rules give other rates
 };
 
 /// The file under $XDG_CACHE_HOME/rooflm or $HOME/.cache/rooflm; "" where neither is an absolute path.

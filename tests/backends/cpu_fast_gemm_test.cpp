@@ -1,7 +1,9 @@
 // Prepared matrix products against loops in double.
+#include <concepts>
 #include <cstdlib>
 #include <memory>
 
+#include "backends/cpu/fast/converted_gemm.h"
 #include "backends/cpu/fast/gemm.h"
 #include "core/error.h"
 #include "cpu_fast_testing.h"
@@ -15,20 +17,13 @@ struct Free {
   void operator()(void* p) const { std::free(p); }
 };
 
-std::unique_ptr<void, Free> scratch_for(const Gemm& gemm) {
+std::unique_ptr<void, Free> scratch_for(const auto& gemm) {
   return std::unique_ptr<void, Free>(std::aligned_alloc(64, (gemm.scratch_bytes() + 64) / 64 * 64));
 }
 
 // a, b of type S, c of type R; strides as in the problem, which must have none left at zero.
 template <class S, class R>
-void check(const GemmProblem& given) {
-  std::unique_ptr<Gemm> gemm;
-  try {
-    gemm = std::make_unique<Gemm>(given);
-  } catch (const core::Unavailable& e) {
-    GTEST_SKIP() << e.what();
-  }
-  const GemmProblem& p = gemm->problem();
+void check_product(const GemmProblem& p, const auto& gemm) {
   const auto a = random_array<S>(p.batch * p.batch_stride_a, 1);
   const auto b = random_array<S>(p.batch * p.batch_stride_b, 2);
   const auto bias = random_array<float>(p.n, 3);
@@ -53,10 +48,21 @@ void check(const GemmProblem& given) {
       }
     }
   }
-  const auto scratch = scratch_for(*gemm);
-  (*gemm)(a.data(), b.data(), c.data(), p.bias ? bias.data() : nullptr, scratch.get());
+  const auto scratch = scratch_for(gemm);
+  gemm(a.data(), b.data(), c.data(), p.bias ? bias.data() : nullptr, scratch.get());
   // fp32 sums of k products of normal numbers.
   expect_near(c, expected, 2 * kRounding<R>, 2e-6 * std::sqrt(static_cast<double>(p.k)) + 1e-6, "c");
+}
+
+template <class S, class R>
+void check(const GemmProblem& given) {
+  std::unique_ptr<Gemm> gemm;
+  try {
+    gemm = std::make_unique<Gemm>(given);
+  } catch (const core::Unavailable& e) {
+    GTEST_SKIP() << e.what();
+  }
+  check_product<S, R>(gemm->problem(), *gemm);
 }
 
 TEST(CpuFastGemm, EveryTransposition) {
@@ -106,6 +112,67 @@ TEST(CpuFastGemm, BatchesWithStrides) {
                        .batch_stride_c = 20 * 30});
   check<float, float>({.batch = 2, .m = 20, .n = 24, .k = 16, .accumulate = true});
   check<float, float>({.batch = 2, .m = 20, .n = 24, .k = 16, .bias = true});
+}
+
+/// The problem with its dense strides, on panels of that many elements.
+template <class S, class R>
+void check_converted(GemmProblem p, std::int64_t most_elements) {
+  p.a_type = p.b_type = std::same_as<S, core::Bf16> ? DType::bf16 : DType::f16;
+  p.c_type = std::same_as<R, float> ? DType::f32 : p.a_type;
+  const ConvertedGemm<S> gemm(p, most_elements);
+  GemmProblem dense = p;
+  dense.lda = p.trans_a ? p.m : p.k;
+  dense.ldb = p.trans_b ? p.k : p.n;
+  dense.ldc = p.n;
+  dense.batch_stride_a = p.m * p.k;
+  dense.batch_stride_b = p.k * p.n;
+  dense.batch_stride_c = p.m * p.n;
+  check_product<S, R>(dense, gemm);
+}
+
+template <class S>
+class CpuFastConvertedGemm : public testing::Test {};
+using SixteenBits = testing::Types<core::Bf16, core::F16>;
+TYPED_TEST_SUITE(CpuFastConvertedGemm, SixteenBits);
+
+/// One panel, panels that cut every extent (16 x 16, and 32 x 48 with remainders), and a batch in parts.
+TYPED_TEST(CpuFastConvertedGemm, EveryTranspositionInEveryCut) {
+  for (const bool trans_a : {false, true}) {
+    for (const bool trans_b : {false, true}) {
+      for (const std::int64_t most : {std::int64_t{256}, std::int64_t{1536}, std::int64_t{1} << 22U}) {
+        const GemmProblem p{.m = 37, .n = 75, .k = 101, .trans_a = trans_a, .trans_b = trans_b};
+        check_converted<TypeParam, float>(p, most);
+        check_converted<TypeParam, TypeParam>(p, most);
+      }
+    }
+  }
+}
+
+TYPED_TEST(CpuFastConvertedGemm, BiasAccumulationBatchesAndScale) {
+  for (const std::int64_t most : {std::int64_t{256}, std::int64_t{3000}, std::int64_t{1} << 22U}) {
+    check_converted<TypeParam, float>({.m = 65, .n = 33, .k = 100, .trans_b = true, .bias = true}, most);
+    check_converted<TypeParam, TypeParam>({.m = 65, .n = 33, .k = 100, .trans_b = true, .bias = true}, most);
+    check_converted<TypeParam, float>({.m = 65, .n = 33, .k = 100, .trans_a = true, .accumulate = true},
+                                      most);
+    check_converted<TypeParam, float>({.batch = 5, .m = 20, .n = 24, .k = 17, .trans_b = true}, most);
+    check_converted<TypeParam, TypeParam>({.batch = 5, .m = 20, .n = 24, .k = 17}, most);
+    check_converted<TypeParam, float>({.batch = 2, .m = 20, .n = 24, .k = 16, .accumulate = true}, most);
+    check_converted<TypeParam, float>({.m = 1, .n = 1, .k = 1, .alpha = 0.125F}, most);
+  }
+}
+
+TEST(CpuFastGemm, ConvertedPanelsAreBoundedAndDense) {
+  const GemmProblem p{.m = 1'000'000,
+                      .n = 1'000'000,
+                      .k = 1'000'000,
+                      .a_type = DType::bf16,
+                      .b_type = DType::bf16,
+                      .c_type = DType::bf16};
+  const ConvertedGemm<core::Bf16> gemm(p);
+  EXPECT_LE(gemm.scratch_bytes(), std::size_t{100} << 20U);  // three panels, and what oneDNN needs
+  EXPECT_GT(gemm.primitives(), 1'000'000U);
+  GemmProblem strided{.m = 4, .n = 4, .k = 4, .a_type = DType::bf16, .b_type = DType::bf16, .ldc = 8};
+  EXPECT_THROW(ConvertedGemm<core::Bf16>{strided}, core::UsageError);
 }
 
 TEST(CpuFastGemm, RefusesWhatCannotBe) {

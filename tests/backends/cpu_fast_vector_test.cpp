@@ -284,5 +284,30 @@ TYPED_TEST(CpuFastVector, Embedding) {
   expect_near(position_gradient, dpositions, 1e-6, 1e-5, "position gradient accumulated");
 }
 
+/// Every fp16 number comes back, and numbers between two of them round as F16 does.
+TEST(CpuFastVectorF16, CastsAreThoseOfF16) {
+  std::vector<core::F16> all(1 << 16U);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<std::uint16_t>(i);
+  std::vector<float> wide(all.size());
+  const auto n = static_cast<std::int64_t>(all.size()) - 3;  // with a rest that fills no vector
+  cast(n, all.data(), wide.data());
+  std::vector<core::F16> back(all.size());
+  cast(n, wide.data(), back.data());
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+    const auto expected = static_cast<float>(all[i]);
+    if (std::isnan(expected)) {
+      ASSERT_TRUE(std::isnan(wide[i]) && std::isnan(static_cast<float>(back[i]))) << i;
+      continue;
+    }
+    ASSERT_EQ(wide[i], expected);
+    ASSERT_EQ(back[i].bits, all[i].bits);
+  }
+  const auto values = random_array<float>(40007, 6, 1e-4F);
+  std::vector<core::F16> narrow(values.size());
+  cast(40007, values.data(), narrow.data());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(narrow[i].bits, core::F16(values[i]).bits) << values[i];
+}
+
 }  // namespace
 }  // namespace rooflm::backends::cpu

@@ -26,13 +26,14 @@ QUICK = ["--warmup", "1", "--min-steps", "3", "--max-steps", "4", "--max-seconds
 def make_ceilings(cache, rooflm, factor):
     """The file that keeps ceilings, of a machine `factor` times as fast as this one is now."""
     about = json.loads(rooflm("info", "--format", "json").stdout)
-    key = {"processor": about["cpu"]["model"], "threads": about["cpu"]["threads"], "rooflm": about["version"]}
+    key = {"processor": about["cpu"]["model"], "threads": about["cpu"]["threads"], "rooflm": about["version"],
+           "measuring": about["measuring"]}
     rows = json.loads(rooflm("peaks", "--dtype", "fp32,bf16", "--seconds", "0.02", "--format", "json").stdout)
     rows = [row for row in rows if row["value"] is not None]  # not an instruction peak that is not there
     for row in rows:
         row.update({key: row[key] * factor for key in ("value", "ci_low", "ci_high")})
-    names = [re.sub(r"[^a-z0-9]+", "-", key[name].lower()).strip("-") for name in ("processor", "rooflm")]
-    path = cache / "rooflm" / f"ceilings-{names[0]}-{key['threads']}-threads-{names[1]}.json"
+    names = [re.sub(r"[^a-z0-9]+", "-", key[name].lower()).strip("-") for name in ("processor", "rooflm", "measuring")]
+    path = cache / "rooflm" / f"ceilings-{names[0]}-{key['threads']}-threads-{names[1]}-{names[2]}.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"key": key, "ceilings": rows}))
 

@@ -98,7 +98,8 @@ class CeilingFile : public testing::Test {
   [[nodiscard]] fs::path file() const { return ceiling_file(key_); }
 
   fs::path folder_;
-  CeilingKey key_{.processor = "AMD EPYC (tm) 9B14", .threads = 2, .version = "0.1.0"};
+  CeilingKey key_{
+      .processor = "AMD EPYC (tm) 9B14", .threads = 2, .version = "0.1.0", .measuring = "0123456789ab"};
   std::vector<record::Ceiling> rows_ = {{.what = "read",
                                          .level = "DRAM",
                                          .dtype = "fp64",
@@ -113,7 +114,7 @@ class CeilingFile : public testing::Test {
 };
 
 TEST_F(CeilingFile, KeepsEveryField) {
-  EXPECT_EQ(file(), folder_ / "rooflm" / "ceilings-amd-epyc-tm-9b14-2-threads-0-1-0.json");
+  EXPECT_EQ(file(), folder_ / "rooflm" / "ceilings-amd-epyc-tm-9b14-2-threads-0-1-0-0123456789ab.json");
   EXPECT_TRUE(read_ceilings(file(), key_).rows.empty());
   EXPECT_EQ(read_ceilings(file(), key_).fault, "");  // not being there is no fault
   write_ceilings(file(), key_, rows_);
@@ -163,6 +164,16 @@ TEST_F(CeilingFile, OtherMachinesDoNotCount) {
   other = key_;
   other.threads = 3;
   EXPECT_NE(ceiling_file(other), file());
+}
+
+TEST_F(CeilingFile, OtherCodeMeasuresAgain) {
+  write_ceilings(file(), key_, rows_);
+  CeilingKey other = key_;
+  other.measuring = "ba9876543210";
+  EXPECT_NE(ceiling_file(other), file());
+  EXPECT_TRUE(read_ceilings(ceiling_file(other), other).rows.empty());
+  EXPECT_TRUE(read_ceilings(file(), other).rows.empty());  // a file that was renamed
+  EXPECT_NE(read_ceilings(file(), other).fault.find("build"), std::string::npos);
 }
 
 TEST_F(CeilingFile, WithoutAFolderThereIsNoFile) {

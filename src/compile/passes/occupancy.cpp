@@ -3,12 +3,22 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
+#include <utility>
 
 namespace rooflm::passes {
 namespace {
 
 /// Ops of a block: enough that the tree stays in a cache, few enough to be looked at one by one.
 constexpr int kBlock = 16;
+
+/// Ranges that are added to a node one by one. More are put together once a search asks for them.
+constexpr std::size_t kMostAdded = 8;
+/// Lookups without a limit.
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+/// Of all lists: a search that takes no longer does not ask what others found.
+constexpr std::size_t kFewRounds = 1;
+constexpr std::int64_t kTop = std::numeric_limits<std::int64_t>::max();
 
 int block_of(int op) { return op / kBlock; }
 
@@ -36,6 +46,8 @@ void for_ends(int leaves, Lifetime when, Use&& use) {
   for (; first > 0; first /= 2) use(first);
 }
 
+bool begins_before(const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; }
+
 }  // namespace
 
 void ByteRanges::add(ByteRange range) {
@@ -54,30 +66,39 @@ void ByteRanges::add(ByteRange range) {
   ranges_.erase(first + 1, last);
 }
 
-void ByteRanges::unite(std::vector<ByteRange>& ranges) {
-  std::sort(ranges.begin(), ranges.end(),
-            [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
-  ranges_.clear();
-  for (const ByteRange& range : ranges) {
-    if (ranges_.empty() || range.begin > ranges_.back().end) {
-      ranges_.push_back(range);
-    } else {
-      ranges_.back().end = std::max(ranges_.back().end, range.end);
-    }
+void ByteRanges::append(ByteRange range) {
+  if (ranges_.empty() || range.begin > ranges_.back().end) {
+    ranges_.push_back(range);
+  } else {
+    ranges_.back().end = std::max(ranges_.back().end, range.end);
   }
+}
+
+void ByteRanges::unite(std::vector<ByteRange>& ranges) {
+  std::sort(ranges.begin(), ranges.end(), begins_before);
+  ranges_.clear();
+  for (const ByteRange& range : ranges) append(range);
   ranges.clear();
 }
 
-std::int64_t ByteRanges::lowest_gap(std::int64_t from, std::int64_t bytes) const {
-  // The first range that ends above `from`: a binary search without branches, of which half would be guessed
-  // wrong. Most of the time of a plan is spent here.
-  const ByteRange* range = ranges_.data();
-  const ByteRange* const end = range + ranges_.size();
-  for (std::size_t count = ranges_.size(); count > 0; count /= 2) {
-    const std::size_t half = (count + 1) / 2;
-    range += half * static_cast<std::size_t>(range[half - 1].end <= from);
+void ByteRanges::unite(const ByteRanges& a, const ByteRanges& b) {
+  ranges_.clear();
+  auto from_a = a.ranges_.begin();
+  auto from_b = b.ranges_.begin();
+  while (from_a != a.ranges_.end() && from_b != b.ranges_.end()) {
+    append(begins_before(*from_b, *from_a) ? *from_b++ : *from_a++);
   }
-  for (; range != end && range->begin < from + bytes; ++range) from = range->end;
+  for (; from_a != a.ranges_.end(); ++from_a) append(*from_a);
+  for (; from_b != b.ranges_.end(); ++from_b) append(*from_b);
+}
+
+std::int64_t GapSearch::lowest_gap(std::int64_t from, std::int64_t bytes) {
+  // To the first range that ends above `from`, in steps that double: it is near most of the time.
+  const auto ends_below = [&](const ByteRange& range) { return range.end <= from; };
+  std::ptrdiff_t step = 1;
+  for (; step < end_ - next_ && ends_below(next_[step - 1]); step *= 2) next_ += step;
+  next_ = std::partition_point(next_, next_ + std::min(step, end_ - next_), ends_below);
+  for (; next_ != end_ && next_->begin < from + bytes; ++next_) from = next_->end;
   return from;
 }
 
@@ -86,10 +107,17 @@ Occupancy::Occupancy(int ops) {
   while (leaves_ < blocks) leaves_ *= 2;
   nodes_.resize(2 * static_cast<std::size_t>(leaves_));
   spans_.resize(static_cast<std::size_t>(blocks));
+  first_.assign(static_cast<std::size_t>(ops), -1);
+  last_.assign(static_cast<std::size_t>(ops), -1);
 }
 
-void Occupancy::outdate(int index) {
-  for (; index > 0 && !node(index).is_stale; index /= 2) node(index).is_stale = true;
+/// The range is taken at some time of the node.
+void Occupancy::take(Node& n, ByteRange range) {
+  if (n.is_stale) return;
+  n.added.push_back(range);
+  if (n.added.size() < kMostAdded) return;
+  n.added.clear();
+  n.is_stale = true;
 }
 
 void Occupancy::add_to_block(int block, Lifetime when, ByteRange range) {
@@ -99,52 +127,59 @@ void Occupancy::add_to_block(int block, Lifetime when, ByteRange range) {
   auto same = std::find_if(all.begin(), all.end(), [&](const Span& span) { return span.when == part; });
   if (same == all.end()) same = all.insert(same, {.when = part, .taken = {}});
   same->taken.add(range);
-  outdate(block + leaves_);
 }
 
 void Occupancy::add(Lifetime when, ByteRange range) {
+  int& of_first = first_[static_cast<std::size_t>(when.first)];
+  int& of_last = last_[static_cast<std::size_t>(when.last)];
+  const int index = static_cast<int>(all_.size());
+  all_.push_back({.range = range,
+                  .next_of_first = std::exchange(of_first, index),
+                  .next_of_last = std::exchange(of_last, index)});
   const int first = block_of(when.first);
   const int last = block_of(when.last);
   add_to_block(first, when, range);
-  if (last == first) return;
-  add_to_block(last, when, range);
+  if (last != first) add_to_block(last, when, range);
+  for_ends(leaves_, when, [&](int end) { take(node(end), range); });
   for_parts(leaves_, when, [&](int part) {
     node(part).whole.add(range);
-    outdate(part / 2);
+    take(node(part), range);
   });
 }
 
-/// Puts together what is taken within a node.
+/// Makes `taken` of a node what it is.
 void Occupancy::refresh(int index) {
-  if (!node(index).is_stale) return;
-  const int left = 2 * index;
-  const auto include = [&](const ByteRanges& part) {
-    scratch_.insert(scratch_.end(), part.ranges().begin(), part.ranges().end());
-  };
+  Node& n = node(index);
+  if (!n.is_stale) {
+    for (const ByteRange& range : n.added) n.taken.add(range);
+    n.added.clear();
+    return;
+  }
   if (index < leaves_) {
+    const int left = 2 * index;
     refresh(left);
     refresh(left + 1);
-    for (const Node* child : {&node(left), &node(left + 1)}) {
-      include(child->whole);
-      include(child->within);
-    }
+    united_.unite(node(left).taken, node(left + 1).taken);
   } else {
-    for (const Span& span : spans(index - leaves_)) include(span.taken);
+    for (const Span& span : spans(index - leaves_)) {
+      scratch_.insert(scratch_.end(), span.taken.ranges().begin(), span.taken.ranges().end());
+    }
+    united_.unite(scratch_);
   }
-  node(index).within.unite(scratch_);
-  node(index).is_stale = false;
+  n.taken.unite(united_, n.whole);
+  n.is_stale = false;
 }
 
 void Occupancy::look_at(const ByteRanges& ranges) {
-  if (!ranges.ranges().empty()) taken_.push_back(&ranges);
+  if (!ranges.ranges().empty()) taken_.emplace_back(ranges.ranges());
 }
 
-std::int64_t Occupancy::lowest_gap(Lifetime when, std::int64_t bytes) {
+/// The lists of ranges that are taken at some time of `when`.
+void Occupancy::find_taken(Lifetime when) {
   taken_.clear();
   for_parts(leaves_, when, [&](int part) {
     refresh(part);
-    look_at(node(part).whole);
-    look_at(node(part).within);
+    look_at(node(part).taken);
   });
   const int first = block_of(when.first);
   const int last = block_of(when.last);
@@ -154,17 +189,109 @@ std::int64_t Occupancy::lowest_gap(Lifetime when, std::int64_t bytes) {
     }
   }
   for_ends(leaves_, when, [&](int end) { look_at(node(end).whole); });
+}
+
+/// The lowest gap in what find_taken found, `from` or above; or, after so many lookups or from `until` on,
+/// some offset below which there is none. `from` must not be below what earlier calls answered.
+std::int64_t Occupancy::climb(std::int64_t from, std::int64_t bytes, std::int64_t until,
+                              std::size_t most_lookups) {
   // From the root down: what was placed first lies low, and in the nodes with the longest spans.
-  std::int64_t offset = 0;
   std::size_t agreeing = 0;  // of those looked at last
   std::size_t i = 0;
-  while (agreeing != taken_.size()) {
+  is_found_ = false;
+  for (std::size_t lookups = 0; agreeing != taken_.size(); ++lookups) {
+    if (from >= until || lookups == most_lookups) return from;
     i = (i > 0 ? i : taken_.size()) - 1;
-    const std::int64_t next = taken_[i]->lowest_gap(offset, bytes);
+    GapSearch& list = taken_[i];
+    const std::int64_t next = list.lowest_gap(from, bytes);
     ++lookups_;
-    agreeing = next == offset ? agreeing + 1 : 1;
-    offset = next;
+    if (next != from) agreeing = 0;
+    from = next;
+    if (list.is_over()) {
+      taken_.erase(taken_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++agreeing;
+    }
   }
+  is_found_ = true;
+  return from;
+}
+
+/// How many ops of `search` are left out by `when`.
+int Occupancy::ops_left_out(const Search& search, Lifetime when) {
+  return std::max(0, when.first - search.when.first) + std::max(0, search.when.last - when.last);
+}
+
+/// Of the remembered searches that climbed higher than `from` the one of which `when` leaves out the fewest
+/// ops.
+const Occupancy::Search* Occupancy::most_like(Lifetime when, std::int64_t from) const {
+  const Search* best = nullptr;
+  for (const Search& search : searches_) {
+    if (search.offset <= from) continue;
+    if (best == nullptr || ops_left_out(search, when) < ops_left_out(*best, when)) best = &search;
+  }
+  return best;
+}
+
+/// Puts together what may have been in the way of `search` and is not at the times `when`.
+void Occupancy::find_freed(const Search& search, Lifetime when, ByteRange within) {
+  const auto include = [&](const Taken& taken) {
+    if (taken.range.end > within.begin && taken.range.begin < within.end) scratch_.push_back(taken.range);
+  };
+  for (int op = search.when.first; op < when.first; ++op) {
+    for (int i = last_[static_cast<std::size_t>(op)]; i >= 0;
+         i = all_[static_cast<std::size_t>(i)].next_of_last) {
+      include(all_[static_cast<std::size_t>(i)]);
+    }
+  }
+  for (int op = when.last + 1; op <= search.when.last; ++op) {
+    for (int i = first_[static_cast<std::size_t>(op)]; i >= 0;
+         i = all_[static_cast<std::size_t>(i)].next_of_first) {
+      include(all_[static_cast<std::size_t>(i)]);
+    }
+  }
+  freed_.unite(scratch_);
+}
+
+/// Climbs from `from` to where `search` ended, over what it climbed over, and stops at a gap that it did not
+/// have.
+std::int64_t Occupancy::climb_like(const Search& search, std::int64_t from, Lifetime when,
+                                   std::int64_t bytes) {
+  find_freed(search, when, {from, search.offset});
+  for (const ByteRange& range : freed_.ranges()) {
+    // Such a gap reaches into the range.
+    from = climb(std::max(from, range.begin - bytes + 1), bytes, range.end, kAll);
+    if (is_found_) return from;
+  }
+  return std::max(from, search.offset);
+}
+
+void Occupancy::remember(Lifetime when, std::int64_t offset) {
+  if (searches_.size() < kRemembered) {
+    searches_.push_back({when, offset});
+  } else {
+    searches_[oldest_] = {when, offset};
+    oldest_ = (oldest_ + 1) % kRemembered;
+  }
+}
+
+std::int64_t Occupancy::lowest_gap(Lifetime when, std::int64_t bytes) {
+  if (bytes != std::exchange(searched_bytes_, bytes)) {
+    searches_.clear();
+    oldest_ = 0;
+  }
+  find_taken(when);
+  std::size_t lookups = kFewRounds * taken_.size();
+  std::int64_t offset = climb(0, bytes, kTop, lookups);
+  while (!is_found_) {
+    const Search* like = most_like(when, offset);
+    const bool is_near = like != nullptr && static_cast<std::size_t>(ops_left_out(*like, when)) <= lookups;
+    if (is_near) offset = climb_like(*like, offset, when, bytes);
+    if (is_found_) break;
+    if (!is_near) lookups *= 2;
+    offset = climb(offset, bytes, kTop, lookups);
+  }
+  remember(when, offset);
   return offset;
 }
 

@@ -124,6 +124,16 @@ TEST(ChunkLoss, NeverHoldsAllLogits) {
   }
 }
 
+/// However many tokens there are.
+TEST(ChunkLoss, IsCutIntoABoundedNumberOfChunks) {
+  model::ModelConfig config = model::preset("llama3-8b");
+  config.layers = 1;
+  const Program p = compile::training_step(model::forward(config, 10'000'000, 64), {});
+  const std::size_t chunks = count(p, ops::kCrossEntropyWithGradient);
+  EXPECT_LE(chunks, 4096U);
+  EXPECT_GT(chunks, 4000U);
+}
+
 TEST(Fuse, LeavesNoPairThatFuses) {
   const Program p = tests::small_step(Arch::gpt2, {.optimizer = {}});
   EXPECT_EQ(count(p, ops::kBiasAdd), 0U);

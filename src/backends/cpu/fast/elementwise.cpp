@@ -1,6 +1,10 @@
 // Whole-array loops: add, scale, fill, cast.
 #include "backends/cpu/fast/elementwise.h"
 
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
 #include <cstring>
 
 #include "backends/cpu/fast/maker.h"
@@ -52,6 +56,29 @@ void cast(std::int64_t n, const core::Bf16* x, float* y) {
   each_group(n, [=](auto i, auto count) { store_at(y + i, load_at(x + i, count), count); });
 }
 
+void cast(std::int64_t n, const float* x, core::F16* y) {
+  parallel_for(n, kGrain, [=](std::int64_t i, std::int64_t end) {
+#if defined(__F16C__)
+    for (; i + 8 <= end; i += 8) {
+      const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(y + i), halves);
+    }
+#endif
+    for (; i < end; ++i) y[i] = core::F16(x[i]);
+  });
+}
+
+void cast(std::int64_t n, const core::F16* x, float* y) {
+  parallel_for(n, kGrain, [=](std::int64_t i, std::int64_t end) {
+#if defined(__F16C__)
+    for (; i + 8 <= end; i += 8) {
+      _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i))));
+    }
+#endif
+    for (; i < end; ++i) y[i] = static_cast<float>(x[i]);
+  });
+}
+
 void copy_bytes(std::int64_t n, const void* from, void* to) {
   parallel_for(n, kGrain * 4, [=](std::int64_t begin, std::int64_t end) {
     std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin,
@@ -84,18 +111,20 @@ Kernel make_add(const OpView& v) {
   });
 }
 
+template <class From, class To>
+Kernel cast_kernel(std::int64_t n) {
+  return [n](const KernelArgs& args) {
+    cast(n, static_cast<const From*>(args.in[0]), static_cast<To*>(args.out[0]));
+  };
+}
+
 Kernel make_cast(const OpView& v) {
   const std::int64_t n = v.in(0).shape.numel();
-  if (v.inputs_are({0}, DType::f32) && v.outputs_are({0}, DType::bf16)) {
-    return [n](const KernelArgs& args) {
-      cast(n, static_cast<const float*>(args.in[0]), static_cast<core::Bf16*>(args.out[0]));
-    };
-  }
-  if (v.inputs_are({0}, DType::bf16) && v.outputs_are({0}, DType::f32)) {
-    return [n](const KernelArgs& args) {
-      cast(n, static_cast<const core::Bf16*>(args.in[0]), static_cast<float*>(args.out[0]));
-    };
-  }
+  const auto is = [&](DType from, DType to) { return v.inputs_are({0}, from) && v.outputs_are({0}, to); };
+  if (is(DType::f32, DType::bf16)) return cast_kernel<float, core::Bf16>(n);
+  if (is(DType::bf16, DType::f32)) return cast_kernel<core::Bf16, float>(n);
+  if (is(DType::f32, DType::f16)) return cast_kernel<float, core::F16>(n);
+  if (is(DType::f16, DType::f32)) return cast_kernel<core::F16, float>(n);
   return {};
 }
 

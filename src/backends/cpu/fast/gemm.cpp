@@ -8,6 +8,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
 
+#include "backends/cpu/fast/converted_gemm.h"
 #include "backends/cpu/fast/maker.h"
 #include "core/error.h"
 #include "program/ops.h"
@@ -190,12 +191,11 @@ void Gemm::operator()(const void* a, const void* b, void* c, const void* bias, v
 namespace rooflm::backends::cpu::fast {
 namespace {
 
-/// Dtypes and combinations that Gemm takes.
+/// Combinations of dtypes that Gemm takes, and ConvertedGemm, whose factors are fp16 or bf16.
 bool is_supported(const OpView& v, const GemmProblem& p) {
-  const bool factors = p.a_type == p.b_type && (p.a_type == DType::f32 || p.a_type == DType::bf16);
   const bool result = p.c_type == DType::f32 || p.c_type == p.a_type;
   const bool sum = !p.accumulate || (p.c_type == DType::f32 && !p.bias);
-  return factors && result && sum && v.inputs_are({2}, DType::f32);
+  return p.a_type == p.b_type && result && sum && v.inputs_are({2}, DType::f32);
 }
 
 GemmProblem problem_of(const OpView& v) {
@@ -212,29 +212,28 @@ GemmProblem problem_of(const OpView& v) {
           .accumulate = v.accumulates()};
 }
 
-KernelInfo info_of(const Gemm& gemm, std::int64_t count) {
+template <class Product>
+KernelInfo info_of(const Product& product, std::int64_t count) {
   const dnnl_version_t& version = *dnnl_version();
-  const GemmProblem& p = gemm.problem();
-  return {.name = gemm.implementation(),
+  const GemmProblem& p = product.problem();
+  return {.name = product.implementation(),
           .library = fmt::format("oneDNN {}.{}.{}", version.major, version.minor, version.patch),
           .variant = matmul_variant(p.batch, p.m, p.n, p.k, p.a_type, p.c_type),
-          .workspace_bytes = static_cast<std::int64_t>(gemm.scratch_bytes()),
-          .launches = count * static_cast<std::int64_t>(gemm.primitives())};
+          .workspace_bytes = static_cast<std::int64_t>(product.scratch_bytes()),
+          .launches = count * static_cast<std::int64_t>(product.primitives())};
 }
 
-}  // namespace
-
-/// Looped: one product after the other, each over all threads.
-Kernel make_matmul(const OpView& v) {
-  const GemmProblem p = problem_of(v);
-  if (!is_supported(v, p)) return {};
-  std::shared_ptr<const Gemm> gemm;
+/// Looped: one product after the other, each over all threads. Empty when Product (Gemm, ConvertedGemm) has
+/// no kernel for the dtypes on this processor.
+template <class Product>
+Kernel make_kernel(const OpView& v, const GemmProblem& p) {
+  std::shared_ptr<const Product> product;
   try {
-    gemm = std::make_shared<const Gemm>(p);
+    product = std::make_shared<const Product>(p);
   } catch (const core::Unavailable&) {
-    return {};  // no bf16 products on this processor
+    return {};
   }
-  v.context->scratch().reserve(gemm->scratch_bytes());
+  v.context->scratch().reserve(product->scratch_bytes());
   const std::int64_t count = v.integer("batch") / p.batch;
   const auto stride = [&](std::int64_t elements, DType dtype) {
     return elements * static_cast<std::int64_t>(core::size_of(dtype));
@@ -250,15 +249,33 @@ Kernel make_matmul(const OpView& v) {
     const void* bias = has_bias ? args.in[2] : nullptr;
     void* scratch = resources->scratch().data();
     for (std::int64_t i = 0; i < count; ++i) {
-      (*gemm)(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias, scratch);
+      (*product)(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias, scratch);
     }
   };
-  return {run, info_of(*gemm, count)};
+  return {run, info_of(*product, count)};
+}
+
+}  // namespace
+
+Kernel make_matmul(const OpView& v) {
+  const GemmProblem p = problem_of(v);
+  const bool is_multiplied = p.a_type == DType::f32 || p.a_type == DType::bf16;
+  return is_multiplied && is_supported(v, p) ? make_kernel<Gemm>(v, p) : Kernel{};
+}
+
+/// Asked after make_matmul: no processor's oneDNN multiplies fp16, and those without AVX-512 multiply no
+/// bf16.
+Kernel make_converted_matmul(const OpView& v) {
+  const GemmProblem p = problem_of(v);
+  if (!is_supported(v, p)) return {};
+  if (p.a_type == DType::bf16) return make_kernel<ConvertedGemm<core::Bf16>>(v, p);
+  if (p.a_type == DType::f16) return make_kernel<ConvertedGemm<core::F16>>(v, p);
+  return {};
 }
 
 MakerRows gemm_rows() {
   namespace ops = program::ops;
-  return {{&ops::kMatmul, make_matmul, "matmul"}};
+  return {{&ops::kMatmul, make_matmul, "matmul"}, {&ops::kMatmul, make_converted_matmul, "matmul converted"}};
 }
 
 }  // namespace rooflm::backends::cpu::fast
