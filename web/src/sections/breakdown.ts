@@ -1,9 +1,10 @@
 // Phases and blocks as stacked bars, in numbers and as shares.
-import { axis, Chart, type Option, tip, tooltip } from '../chart';
-import { colourOf, colourVariable } from '../colours';
+import { axis, Chart, kLabel, labelRoom, type Option, tip, tooltip } from '../chart';
+import { colourOf } from '../colours';
 import type { Roof, Run } from '../document';
 import { absent, type Child, choice, h } from '../dom';
 import { percent, quantity } from '../format';
+import { keyOf } from '../key';
 import { token } from '../theme';
 import type { Context, Section } from './section';
 
@@ -31,12 +32,11 @@ function stackOf<T>(groups: readonly (readonly [string, readonly T[]])[], name: 
   return { rows: groups.map(([title]) => title), parts: [...parts].map(([part, amounts]) => ({ name: part, amounts })) };
 }
 
-function barOption(stack: Stack, unit: string, shares: boolean): Option {
+function barOption(stack: Stack, unit: string, shares: boolean, room: number): Option {
   const totals = stack.rows.map((_, row) => stack.parts.reduce((sum, part) => sum + part.amounts[row]!, 0));
   const shown = (amount: number, row: number): number => (!shares ? amount : totals[row]! > 0 ? amount / totals[row]! : 0);
-  const longest = Math.max(...stack.rows.map((row) => row.length));
   return {
-    grid: { left: Math.min(180, 18 + 6.4 * longest), right: 90, top: 6, bottom: 26 },
+    grid: { left: room + 14, right: 76, top: 6, bottom: 26 },
     tooltip: tooltip({ trigger: 'item', formatter: (p: { seriesName: string; dataIndex: number; color: string }) => {
       const amount = stack.parts.find((part) => part.name === p.seriesName)?.amounts[p.dataIndex] ?? 0;
       return tip(`${p.seriesName}, ${stack.rows[p.dataIndex]}`, [['amount', quantity(amount, unit)], ['share', percent(amount / totals[p.dataIndex]!)]]);
@@ -44,7 +44,7 @@ function barOption(stack: Stack, unit: string, shares: boolean): Option {
     xAxis: axis({ type: 'value', max: shares ? 1 : undefined, axisLabel: { color: token('muted'), fontSize: 11,
       formatter: (value: number) => (shares ? percent(value) : quantity(value, unit)) } }),
     yAxis: axis({ type: 'category', inverse: true, data: stack.rows, splitLine: { show: false }, axisTick: { show: false },
-                  axisLabel: { color: token('text'), fontSize: 12, width: 170, overflow: 'truncate' } }),
+                  axisLabel: { color: token('text'), ...kLabel, width: room, overflow: 'break', interval: 0 } }),
     series: stack.parts.map((part, index) => ({
       type: 'bar', stack: 'all', name: part.name, barMaxWidth: 22, itemStyle: { color: colourOf(part.name), borderColor: token('panel'), borderWidth: 0.5 },
       emphasis: { itemStyle: { borderColor: token('text'), borderWidth: 1 } }, data: part.amounts.map(shown),
@@ -54,9 +54,6 @@ function barOption(stack: Stack, unit: string, shares: boolean): Option {
   };
 }
 
-export const keyOf = (names: readonly string[]): HTMLElement => h('ul', { class: 'key', 'aria-label': 'Key of colours' }, ...names.map((name) =>
-  h('li', {}, h('i', { class: 'swatch', style: `background:${colourVariable(name)}` }), name || '(none)')));
-
 /** A bar chart whose stack is made anew when a control changes. */
 class StackChart {
   private readonly key = h('div', {});
@@ -64,7 +61,12 @@ class StackChart {
   readonly element: HTMLElement;
 
   constructor(title: string, private readonly make: () => Stack, private readonly unit: () => string, private readonly shares: () => boolean) {
-    this.chart = new Chart(title, kBarHeight, () => barOption(this.make(), this.unit(), this.shares()));
+    this.chart = new Chart(title, kBarHeight, () => {
+      const made = this.make();
+      const { width, lines } = labelRoom(made.rows, this.chart.width);
+      this.chart.setHeight(made.rows.length * Math.max(kBarHeight, lines * kLabel.lineHeight + 6) + 36);
+      return barOption(made, this.unit(), this.shares(), width);
+    });
     this.element = h('div', { class: 'panel' }, h('h3', {}, title), this.chart.element, this.key);
     this.update();
   }

@@ -96,7 +96,7 @@ class RunComparison {
     this.a = current;
     this.b = runs.findIndex((_, index) => index !== current);
     const options = runs.map((run, index) => [String(index), run.label] as const);
-    this.element = h('div', { class: 'stack' }, h('div', { class: 'controls' },
+    this.element = h('div', { class: 'stack' }, h('div', { class: 'controls wide-picks' },
       picker('A', options, String(this.a), (value) => { this.a = Number(value); this.update(); }),
       picker('B', options, String(this.b), (value) => { this.b = Number(value); this.update(); })), this.body);
     this.update();
@@ -130,7 +130,7 @@ function comparisonTable({ a, b, rows, note }: Comparison): HTMLElement {
       numberColumn('high', 'to', '', numbersFrom(rows, (row) => row.ci_high), 'Upper end of the interval of B / A'), numberColumn('p', 'p', '', numbersFrom(rows, (row) => row.p)),
     ],
   });
-  return h('div', { class: 'panel' }, h('h3', {}, `Verdicts: ${b} (B) against ${a} (A)`), note !== '' && h('p', { class: 'note' }, note), table.element);
+  return h('div', { class: 'panel' }, h('h3', {}, `Verdicts: ${b} (B) against ${a} (A)`), ...note.split('\n').filter((line) => line !== '').map((line) => h('p', { class: 'note' }, line)), table.element);
 }
 
 export const compare: Section = {

@@ -6,9 +6,9 @@ import { blockRows, opRows, phaseRows } from '../detail_rows';
 import type { RoofLines } from '../document';
 import { absent, type Child, choice, h, ticks } from '../dom';
 import { digits, flopPerSecond, percent, plural, quantity, seconds } from '../format';
+import { keyOf } from '../key';
 import { type Ops, opsOf, opTitle } from '../ops';
 import { token } from '../theme';
-import { keyOf } from './breakdown';
 import { type Filter, opHasPlace, placesOf, type PointSet, pointSets } from './roofline_points';
 import type { Context, Section } from './section';
 
