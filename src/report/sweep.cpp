@@ -103,7 +103,10 @@ std::vector<std::string> telling(const std::vector<const record::Run*>& runs,
       const std::string value = found == values[i].end() ? "" : found->second;
       finer.push_back(split.try_emplace({group[i], value}, split.size()).first->second);
     }
-    if (split.size() == groups) continue;
+    // An engine brings its kind of attention, but the reader may not know which: such options are named all the same.
+    const record::Field* field = record::find_field(name);
+    const bool is_choice = field != nullptr && field->group == "Run" && field->decides;
+    if (split.size() == groups && !is_choice) continue;
     groups = split.size();
     group = std::move(finer);
     names.push_back(name);

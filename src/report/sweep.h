@@ -20,8 +20,8 @@ std::vector<const record::Run*> runs_of(const std::vector<RunData>& runs);
 /// Names of the configuration in which the runs are not all the same. Runs without any do not count.
 std::vector<std::string> varying(const std::vector<const record::Run*>& runs);
 
-/// The fewest of varying(runs), in their order, that tell apart all runs that differ: what follows from the names
-/// before it (the parameters from the model, say) is left out. None of `left_out`.
+/// Those of varying(runs) that tell apart the runs that differ: sizes of a model, say, are left out where its name
+/// says them. None of `left_out`.
 std::vector<std::string> telling(const std::vector<const record::Run*>& runs,
                                  const std::vector<std::string>& left_out = {});
 

@@ -1,13 +1,13 @@
 // Charts: the parts of ECharts that the page uses, in the page's colours, redrawn when theme or size change.
 import { BarChart, CustomChart, LineChart, ScatterChart } from 'echarts/charts';
-import { DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, MarkPointComponent, TooltipComponent } from 'echarts/components';
+import { DataZoomComponent, GridComponent, MarkLineComponent, MarkPointComponent, TooltipComponent } from 'echarts/components';
 import { type ECharts, init, use } from 'echarts/core';
 import { CanvasRenderer } from 'echarts/renderers';
 import { h } from './dom';
 import { onTheme, token } from './theme';
 
-use([BarChart, CustomChart, LineChart, ScatterChart, DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent,
-  MarkPointComponent, TooltipComponent, CanvasRenderer]);
+use([BarChart, CustomChart, LineChart, ScatterChart, DataZoomComponent, GridComponent, MarkLineComponent, MarkPointComponent,
+  TooltipComponent, CanvasRenderer]);
 
 // ECharts' own option type costs seconds of type checking and accepts everything all the same.
 export type Option = Record<string, unknown>;
@@ -23,21 +23,19 @@ const near = new IntersectionObserver((entries) => {
   for (const entry of entries) if (entry.isIntersecting) views.get(entry.target)?.fit();
 }, { rootMargin: kNear });
 
-/** The text style of axes, legends and labels. */
+/** The text style of axes and labels. */
 const textStyle = (): Option => ({ color: token('muted'), fontSize: 11, fontFamily: token('sans') });
 
 /** An axis in the page's style; `more` says its type, name and format. */
 export function axis(more: Option): Option {
   const line = { lineStyle: { color: token('line') } };
   return {
-    axisLine: { show: true, ...line }, axisTick: { show: true, ...line }, splitLine: { show: true, ...line }, axisLabel: textStyle(),
+    axisLine: { show: true, ...line }, axisTick: { show: true, ...line }, splitLine: { show: true, ...line },
     nameTextStyle: textStyle(), nameLocation: 'middle', nameGap: 28, ...more,
+    // Numbers that would overlap are left out; names are not.
+    axisLabel: { ...textStyle(), hideOverlap: more.type !== 'category', ...(more.axisLabel as Option | undefined) },
   };
 }
-
-export const legend = (more: Option = {}): Option => ({
-  type: 'plain', top: 0, left: 0, itemWidth: 10, itemHeight: 10, itemGap: 12, icon: 'rect', textStyle: { ...textStyle(), color: token('text') }, ...more,
-});
 
 export const tooltip = (more: Option): Option => ({
   confine: true, transitionDuration: 0, backgroundColor: token('raised'), borderColor: token('line-strong'), borderWidth: 1, padding: [6, 8],

@@ -1,16 +1,16 @@
 // Phases and blocks as stacked bars, in numbers and as shares.
 import { axis, Chart, kLabel, labelRoom, type Option, tip, tooltip } from '../chart';
 import { colourOf } from '../colours';
-import type { Roof, Run } from '../document';
+import type { Block, Roof, Run } from '../document';
 import { absent, type Child, choice, h } from '../dom';
 import { percent, quantity } from '../format';
 import { keyOf } from '../key';
 import { token } from '../theme';
 import type { Context, Section } from './section';
 
-type Measure = 'time' | 'roof' | 'flop' | 'bytes';
-const kMeasures: readonly (readonly [Measure, string])[] = [['time', 'Time'], ['roof', 'Time at the roof'], ['flop', 'FLOP'], ['bytes', 'Bytes']];
-const kUnits: Record<Measure, string> = { time: 's', roof: 's', flop: 'flop', bytes: 'byte' };
+type Measure = 'time' | 'wall' | 'roof' | 'flop' | 'bytes';
+const kMeasures: readonly (readonly [Measure, string])[] = [['time', 'Time'], ['wall', 'Wall time'], ['roof', 'Time at the roof'], ['flop', 'FLOP'], ['bytes', 'Bytes']];
+const kUnits: Record<Measure, string> = { time: 's', wall: 's', roof: 's', flop: 'flop', bytes: 'byte' };
 const kBarHeight = 34;
 
 /** A stack: one bar per row, one part per name; amounts[name][row]. */
@@ -20,7 +20,9 @@ interface Stack {
 }
 
 const kFields = { time: 'measured_s', roof: 'roof_s', flop: 'flop', bytes: 'bytes' } as const;
-const amountOf = (item: Roof, measure: Measure): number => item[kFields[measure]] ?? 0;
+/** Times of phases are wall times. */
+const amountOf = (item: Roof | Block, measure: Measure): number =>
+  (measure !== 'wall' ? item[kFields[measure]] : 'wall_s' in item ? item.wall_s : item.measured_s) ?? 0;
 
 function stackOf<T>(groups: readonly (readonly [string, readonly T[]])[], name: (item: T) => string, amount: (item: T) => number): Stack {
   const parts = new Map<string, number[]>();
@@ -97,7 +99,7 @@ function build({ document, run }: Context): Child[] {
   const update = (): void => charts.forEach((chart) => chart.update());
   const unit = (): string => kUnits[measure];
   const parts: Child[] = [h('div', { class: 'controls' },
-    choice('Amount', kMeasures, measure, (value) => { measure = value; update(); }),
+    choice('Amount', kMeasures.filter(([name]) => name !== 'wall' || runs.some((r) => r.blocks.some((block) => block.wall_s !== null))), measure, (value) => { measure = value; update(); }),
     choice('Scale', [['absolute', 'Absolute'], ['share', '100 %']] as const, 'absolute', (value) => { shares = value === 'share'; update(); }),
     runs.length > 1 && choice('Bars of blocks', [['phases', 'Blocks by phase'], ['runs', 'Blocks by run']] as const, 'phases', (value) => { rows = value; update(); }))];
   if (runs.some((r) => r.phases.length > 0)) charts.push(new StackChart('Phases', () => phaseStack(runs, measure), unit, () => shares));
@@ -110,6 +112,6 @@ function build({ document, run }: Context): Child[] {
 export const breakdown: Section = {
   id: 'breakdown',
   title: 'Phases and blocks',
-  lead: 'Where a step goes. Blocks of all layers are added up; backward blocks have the names of their forward ones.',
+  lead: 'Where a step goes. Times of phases are medians of plain steps and need not add up to the median step; times of blocks are from observed steps, all layers added up. Wall time of blocks holds dispatch and waiting, too. Time at the roof, FLOP and bytes are not measured: they follow from shapes and ceilings.',
   build,
 };

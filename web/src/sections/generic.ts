@@ -48,6 +48,7 @@ const kLongestBelow = 13;
 const kMostBeside = 60;
 /** More lines than these cannot be told apart at once; the others wait in the key. */
 const kMostLines = 9;
+const kMostTicks = 12;
 
 function shapeOf(chart: GenericChart): Shape {
   const shares = chart.kind === 'stacked100';
@@ -85,15 +86,31 @@ function seriesOf(chart: GenericChart, shape: Shape, places: ReadonlyMap<string,
   });
 }
 
+const kPlainUnits = new Set(['', 'ms', 'nats']);
+
 /** "0.1 ms": the value of a tick, which is round. */
-const tickText = (value: number, unit: string): string => (unit === 'ms' ? `${Number(value.toPrecision(3))} ms` : quantity(value, unit));
+const tickText = (value: number, unit: string): string => (kPlainUnits.has(unit) && Math.abs(value) < 1e4 ? `${Number(value.toPrecision(3))} ${unit}`.trim() : quantity(value, unit));
+
+/** The sizes themselves as ticks of a logarithmic axis, where they are few: powers of ten would not be among them. */
+function sizeTicks(chart: GenericChart): Option {
+  const sizes = [...new Set(chart.series.flatMap((series) => series.points.map(([x]) => x).filter(isNumber)))].sort((a, b) => a - b);
+  return sizes.length > kMostTicks ? {} : { customValues: sizes };
+}
+
+/** A line far above zero would be flat with zero in view. */
+function isFarFromZero(chart: GenericChart): boolean {
+  const ys = chart.series.flatMap((series) => series.points.map(([, y]) => y).filter(isNumber));
+  return chart.kind === 'line' && Math.min(...ys) > 0.4 * Math.max(...ys);
+}
 
 function chartOption(chart: GenericChart, shape: Shape, series: Option[], room: number): Option {
   const label = { color: token('muted'), fontSize: 11 };
-  const number = (a: Axis): Option => ({ type: a.log ? 'log' : 'value', axisLabel: { ...label, hideOverlap: true, formatter: (value: number) => tickText(value, a.unit) } });
+  const number = (a: Axis): Option => ({ type: a.log ? 'log' : 'value', axisLabel: { ...label, formatter: (value: number) => tickText(value, a.unit) } });
   const names: Option = { type: 'category', data: shape.categories };
-  const x = axis({ ...(shape.categories ? names : number(chart.x)), name: shape.categories ? chart.x.title : axisTitle(chart.x), ...(chart.x.log && !shape.categories ? { min: 'dataMin', max: 'dataMax' } : {}) });
-  const y = axis({ ...(shape.shares ? { type: 'value', max: 1, axisLabel: { ...label, formatter: percent } } : number(chart.y)), name: chart.y.title, nameGap: shape.sideways ? 28 : 66 });
+  const sizes = number(chart.x);
+  if (chart.x.log) Object.assign(sizes, { min: 'dataMin', max: 'dataMax', axisTick: sizeTicks(chart), axisLabel: { ...(sizes.axisLabel as Option), ...sizeTicks(chart) } });
+  const x = axis({ ...(shape.categories ? names : sizes), name: shape.categories ? chart.x.title : axisTitle(chart.x) });
+  const y = axis({ ...(shape.shares ? { type: 'value', max: 1, axisLabel: { ...label, formatter: percent } } : { ...number(chart.y), scale: isFarFromZero(chart) }), name: chart.y.title, nameGap: shape.sideways ? 28 : 66 });
   return {
     grid: shape.sideways ? { left: room + 14, right: 24, top: 8, bottom: 48 } : { left: 84, right: 24, top: 12, bottom: 48 },
     tooltip: tooltip({ trigger: 'item', formatter: (p: { seriesName: string; value: (string | number)[] }) => {

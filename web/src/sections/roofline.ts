@@ -59,7 +59,7 @@ function roofLines(roofs: RoofLines, { x, y }: Extent, narrow: boolean): Option[
     markPoint: atEnd ? undefined : { symbol: 'rect', symbolSize: 0.01, silent: true, data: [{ coord: slopeLabelAt(from, to) }],
       label: { show: label !== '', formatter: label, color: token('muted'), fontSize: 11, position: 'right', distance: 6, ...(narrow ? { width: 120, overflow: 'break', lineHeight: 13 } : {}) } },
   });
-  const labels = slopeLabels(roofs.bandwidths);
+  const labels = slopeLabels(roofs.bandwidths, narrow ? 2.6 : 1.4);
   return [
     ...roofs.rates.map((rate) => line(`${rate.name} ${flopPerSecond(rate.value)}`, '', [Math.max(x[0], rate.value / fastest), rate.value], [x[1], rate.value], true)),
     ...roofs.bandwidths.map((bandwidth, index) => {
@@ -72,13 +72,12 @@ function roofLines(roofs: RoofLines, { x, y }: Extent, narrow: boolean): Option[
 
 const bandwidthName = ({ name, value }: { name: string; value: number }): string => `${name} ${quantity(value, 'byte/s')}`;
 
-/** Slopes that lie on each other share the label of the first. */
-function slopeLabels(bandwidths: RoofLines['bandwidths']): string[] {
-  const kApart = 1.25;
+/** Slopes that are less than a factor of `apart` from each other share the label of the first: there is no room for another. */
+function slopeLabels(bandwidths: RoofLines['bandwidths'], apart: number): string[] {
   const labels: string[] = [];
   let first = 0;
   bandwidths.forEach((bandwidth, index) => {
-    if (index > 0 && bandwidths[index - 1]!.value < kApart * bandwidth.value) {
+    if (index > 0 && bandwidths[index - 1]!.value < apart * bandwidth.value) {
       labels[first] += `, ${bandwidthName(bandwidth)}`;
       labels.push('');
     } else {
