@@ -105,7 +105,8 @@ std::vector<std::string> telling(const std::vector<const record::Run*>& runs,
     }
     // An engine brings its kind of attention, but the reader may not know which: such options are named all the same.
     const record::Field* field = record::find_field(name);
-    const bool is_choice = field != nullptr && field->group == "Run" && field->decides;
+    const bool is_choice =
+        field != nullptr && field->group == "Run" && field->type == record::FieldType::text;
     if (split.size() == groups && !is_choice) continue;
     groups = split.size();
     group = std::move(finer);

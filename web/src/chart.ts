@@ -54,7 +54,7 @@ export const kLabel = { fontSize: 12, lineHeight: 14 };
 
 /** Room for the labels of a category axis at the side, and the lines that the longest takes: they are broken, never cut. */
 export function labelRoom(names: readonly string[], width: number): { width: number; lines: number } {
-  const kLetter = 6.6;
+  const kLetter = 7.1;
   const longest = Math.max(0, ...names.map((name) => name.length)) * kLetter;
   const room = Math.ceil(Math.min(longest, Math.max(110, 0.3 * (width || 900))));
   const lines = longest <= room ? 1 : Math.ceil((1.25 * longest) / room); // words leave part of a line empty

@@ -256,7 +256,8 @@ export interface GenericChart {
   kind: string;
   x: Axis;
   y: Axis;
-  series: { name: string; points: (string | number | null)[][] }[];
+  /** `line`: joined in a chart of points, such as a roof. */
+  series: { name: string; points: (string | number | null)[][]; line: boolean }[];
 }
 
 export interface ComparisonRow {

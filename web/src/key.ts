@@ -4,8 +4,8 @@ import { h } from './dom';
 
 const swatch = (colour: string): HTMLElement => h('i', { class: 'swatch', style: `background:${colour}` });
 
-export const keyOf = (names: readonly string[]): HTMLElement => h('ul', { class: 'key', 'aria-label': 'Key of colours' }, ...names.map((name) =>
-  h('li', {}, swatch(colourVariable(name)), name || '(none)')));
+export const keyOf = (names: readonly string[], colour: (name: string) => string = colourVariable): HTMLElement => h('ul', { class: 'key', 'aria-label': 'Key of colours' }, ...names.map((name) =>
+  h('li', {}, swatch(colour(name)), name || '(none)')));
 
 /** A key whose entries take their part of the chart away and bring it back; `hidden` is changed, then `change` called. */
 export function switchKey(names: readonly string[], colour: (name: string) => string, hidden: Set<string>, change: () => void): HTMLElement {

@@ -208,7 +208,7 @@ class Reader {
       id: textOf(value.id), title: textOf(value.title) || textOf(value.id), note: textOf(value.note), kind: textOf(value.kind),
       x: axis(objectOf(value.x)), y: axis(objectOf(value.y)),
       series: objectsOf(value.series).map((s) => ({
-        name: textOf(s.name),
+        name: textOf(s.name), line: s.line === true,
         points: Array.isArray(s.points) ? s.points.filter((p): p is number[] => Array.isArray(p) && p.length >= 2) : [],
       })),
     };

@@ -1,6 +1,6 @@
 // Phases and blocks as stacked bars, in numbers and as shares.
 import { axis, Chart, kLabel, labelRoom, type Option, tip, tooltip } from '../chart';
-import { colourOf } from '../colours';
+import { placesOf } from '../colours';
 import type { Block, Roof, Run } from '../document';
 import { absent, type Child, choice, h } from '../dom';
 import { percent, quantity } from '../format';
@@ -36,6 +36,7 @@ function stackOf<T>(groups: readonly (readonly [string, readonly T[]])[], name: 
 
 function barOption(stack: Stack, unit: string, shares: boolean, room: number): Option {
   const totals = stack.rows.map((_, row) => stack.parts.reduce((sum, part) => sum + part.amounts[row]!, 0));
+  const places = placesOf(stack.parts.map((part) => part.name));
   const shown = (amount: number, row: number): number => (!shares ? amount : totals[row]! > 0 ? amount / totals[row]! : 0);
   return {
     grid: { left: room + 14, right: 76, top: 6, bottom: 26 },
@@ -48,7 +49,7 @@ function barOption(stack: Stack, unit: string, shares: boolean, room: number): O
     yAxis: axis({ type: 'category', inverse: true, data: stack.rows, splitLine: { show: false }, axisTick: { show: false },
                   axisLabel: { color: token('text'), ...kLabel, width: room, overflow: 'break', interval: 0 } }),
     series: stack.parts.map((part, index) => ({
-      type: 'bar', stack: 'all', name: part.name, barMaxWidth: 22, itemStyle: { color: colourOf(part.name), borderColor: token('panel'), borderWidth: 0.5 },
+      type: 'bar', stack: 'all', name: part.name, barMaxWidth: 22, itemStyle: { color: token(`s${places.get(part.name)}`), borderColor: token('panel'), borderWidth: 0.5 },
       emphasis: { itemStyle: { borderColor: token('text'), borderWidth: 1 } }, data: part.amounts.map(shown),
       label: index === stack.parts.length - 1 ? { show: true, position: 'right', color: token('text'), fontSize: 11,
         formatter: (p: { dataIndex: number }) => quantity(totals[p.dataIndex], unit) } : { show: false },
@@ -76,7 +77,9 @@ class StackChart {
   update(): void {
     const stack = this.make();
     this.chart.setHeight(stack.rows.length * kBarHeight + 36);
-    this.key.replaceChildren(keyOf(stack.parts.map((part) => part.name)));
+    const names = stack.parts.map((part) => part.name);
+    const places = placesOf(names);
+    this.key.replaceChildren(keyOf(names, (name) => `var(--s${places.get(name)})`));
     this.chart.draw();
   }
 }

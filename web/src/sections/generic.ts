@@ -77,7 +77,7 @@ function seriesOf(chart: GenericChart, shape: Shape, places: ReadonlyMap<string,
     const points = series.points.filter(([, y]) => isNumber(y) && (!chart.y.log || shape.stacked || y > 0));
     const data = points.map(([x, y]) => [place(x), shape.shares ? (y as number) / (totals.get(String(place(x))) || 1) : y]);
     const main: Option = {
-      type: shape.bars ? 'bar' : 'line', name: series.name, data: shape.sideways ? data.map(([x, y]) => [y, x]) : data, stack: shape.stacked ? 'all' : undefined,
+      type: shape.bars ? 'bar' : chart.kind === 'points' && !series.line ? 'scatter' : 'line', showSymbol: !series.line, name: series.name, data: shape.sideways ? data.map(([x, y]) => [y, x]) : data, stack: shape.stacked ? 'all' : undefined,
       barMaxWidth: shape.sideways ? 20 : 40, symbolSize: 6, lineStyle: { width: 1.8 }, itemStyle: { color: colour, ...(shape.stacked ? { borderColor: token('panel'), borderWidth: 0.5 } : {}) },
       emphasis: shape.bars ? {} : { focus: 'series' },
     };
@@ -86,7 +86,7 @@ function seriesOf(chart: GenericChart, shape: Shape, places: ReadonlyMap<string,
   });
 }
 
-const kPlainUnits = new Set(['', 'ms', 'nats']);
+const kPlainUnits = new Set(['', 'ms', 'nats', 'C', 'flop/byte']);
 
 /** "0.1 ms": the value of a tick, which is round. */
 const tickText = (value: number, unit: string): string => (kPlainUnits.has(unit) && Math.abs(value) < 1e4 ? `${Number(value.toPrecision(3))} ${unit}`.trim() : quantity(value, unit));
@@ -108,7 +108,7 @@ function chartOption(chart: GenericChart, shape: Shape, series: Option[], room: 
   const number = (a: Axis): Option => ({ type: a.log ? 'log' : 'value', axisLabel: { ...label, formatter: (value: number) => tickText(value, a.unit) } });
   const names: Option = { type: 'category', data: shape.categories };
   const sizes = number(chart.x);
-  if (chart.x.log) Object.assign(sizes, { min: 'dataMin', max: 'dataMax', axisTick: sizeTicks(chart), axisLabel: { ...(sizes.axisLabel as Option), ...sizeTicks(chart) } });
+  if (chart.x.log && chart.kind === 'line') Object.assign(sizes, { min: 'dataMin', max: 'dataMax', axisTick: sizeTicks(chart), axisLabel: { ...(sizes.axisLabel as Option), ...sizeTicks(chart) } });
   const x = axis({ ...(shape.categories ? names : sizes), name: shape.categories ? chart.x.title : axisTitle(chart.x) });
   const y = axis({ ...(shape.shares ? { type: 'value', max: 1, axisLabel: { ...label, formatter: percent } } : { ...number(chart.y), scale: isFarFromZero(chart) }), name: chart.y.title, nameGap: shape.sideways ? 28 : 66 });
   return {
