@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -50,6 +49,7 @@ Json spread_of(const record::Ceiling& ceiling) {
 
 Json json_ceilings(const RecordSet& set) {
   Json all = Json::array();
+  Json seen = Json::array();
   for (const RecordFile& file : set.files) {
     for (const record::Ceiling& ceiling : file.ceilings) {
       Json json = {{"device", ceiling.device},
@@ -65,7 +65,10 @@ Json json_ceilings(const RecordSet& set) {
                    {"source", ceiling.source},
                    {"measured_utc", ceiling.measured_utc}};
       // Several records of one machine often share its ceilings.
-      if (std::find(all.begin(), all.end(), json) == all.end()) all.push_back(std::move(json));
+      if (std::find(seen.begin(), seen.end(), json) != seen.end()) continue;
+      seen.push_back(json);
+      json["file"] = file.name;
+      all.push_back(std::move(json));
     }
   }
   return all;
@@ -102,7 +105,7 @@ Json json_comparison(const RecordSet& set, const Comparison* comparison) {
   return {{"a", set.files.at(0).name},
           {"b", set.files.at(1).name},
           {"rows", std::move(rows)},
-          {"note", fmt::format("{}", fmt::join(comparison->notes, "; "))}};
+          {"note", fmt::format("{}", fmt::join(comparison->notes, "\n"))}};
 }
 
 /// Tables and charts of the views that the page does not draw itself.
@@ -123,17 +126,9 @@ void add_views(Json& document, const RecordSet& set) {
   }
 }
 
-/// Labels of the runs; where several share one, with what these differ in: "gpt2 B=4 T=64, warmup=0".
 std::vector<std::string> labels_of(const RecordSet& set) {
-  std::map<std::string, std::vector<RunData>> same;  // configurations alone: runs are large
-  for (const RunData& run : set.runs) same[run.run.label].emplace_back().run = run.run;
-  std::map<std::string, std::vector<std::string>> differing;
-  for (const auto& [label, runs] : same) differing[label] = varying(runs);
   std::vector<std::string> labels;
-  for (const RunData& run : set.runs) {
-    const std::string more = short_label(run.run, differing[run.run.label]);
-    labels.push_back(more.empty() ? run.run.label : run.run.label + ", " + more);
-  }
+  for (RunName& name : run_names(set.runs)) labels.push_back(std::move(name.label));
   return labels;
 }
 
@@ -143,43 +138,38 @@ std::string title_of(const RecordSet& set) {
   return set.runs.size() == 1 ? label : fmt::format("{} and {} more", label, set.runs.size() - 1);
 }
 
-void add_run_sentences(const RunData& run, const std::string& prefix, std::vector<std::string>& all) {
+/// How a run was measured and how sure its times are.
+std::vector<std::string> run_sentences(const RunData& run) {
+  std::vector<std::string> all;
   if (const auto step = phase_time(run, kStep)) {
     all.push_back(fmt::format(
-        "{}The step takes {} in the median of {} steps without observer; the interval from {} to {} covers "
+        "The step takes {} in the median of {} steps without observer; the interval from {} to {} covers "
         "the "
         "median with {:.0f} % (order statistics, no distribution assumed); {} outliers are kept.",
-        prefix, core::format_seconds(step->time.median), step->time.count,
+        core::format_seconds(step->time.median), step->time.count,
         core::format_seconds(step->time.median_ci.low), core::format_seconds(step->time.median_ci.high),
         100 * step->time.median_ci.coverage, step->outliers));
   }
   const auto warmup = run.seconds(kStep, "warmup").size();
   if (warmup > 0)
-    all.push_back(fmt::format("{}{} warm-up steps ran first; no figure includes them.", prefix, warmup));
+    all.push_back(fmt::format("{} warm-up steps ran first; no figure includes them.", warmup));
   if (const std::size_t steps = observed_steps(run); steps > 0) {
-    all.push_back(fmt::format("{}Times of ops are medians over {} observed steps.", prefix, steps));
+    all.push_back(fmt::format("Times of ops are medians over {} observed steps.", steps));
   }
   for (const char* key :
        {"stop_reason", "drift", "others_share", "observer_cost", "tracing_cost", "tracing", "clock_note"}) {
     if (is_on_gpu(run) && std::string_view(key) == "clock_note") continue;  // the host's clock
     const std::string text = run.text(key);
     const char* lead = std::string_view(key) == "stop_reason" ? "Sampling stopped: " : "";
-    if (!text.empty()) all.push_back(fmt::format("{}{}{}", prefix, lead, text));
+    if (!text.empty()) all.push_back(lead + text);
   }
+  return all;
 }
 
 }  // namespace
 
 std::vector<std::string> method_sentences(const RecordSet& set) {
   std::vector<std::string> all;
-  constexpr std::size_t kMostRuns = 4;
-  const std::vector<std::string> labels = labels_of(set);
-  for (std::size_t i = 0; i < std::min(set.runs.size(), kMostRuns); ++i) {
-    add_run_sentences(set.runs[i], set.runs.size() > 1 ? labels[i] + ": " : "", all);
-  }
-  if (set.runs.size() > kMostRuns) {
-    all.push_back(fmt::format("{} more runs were measured the same way.", set.runs.size() - kMostRuns));
-  }
   const bool has_roofs = std::any_of(set.runs.begin(), set.runs.end(), [](const RunData& run) {
     return phase_roof(run, kStep, phase_work(run, kStep)).roof_s.has_value();
   });
@@ -225,6 +215,7 @@ std::string make_document(const RecordSet& set, const Comparison* comparison) {
   for (std::size_t i = 0; i < set.runs.size(); ++i) {
     runs.push_back(json_run(set.runs[i], i, most_events));
     runs.back()["label"] = labels[i];
+    runs.back()["method"] = run_sentences(set.runs[i]);
   }
   document["runs"] = std::move(runs);
   document["advice"] = json_advice(set);

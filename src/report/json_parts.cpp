@@ -77,7 +77,7 @@ Json json_chart(const Chart& chart) {
   for (const Series& one : chart.series) {
     Json points = Json::array();
     for (const ChartPoint& point : one.points) points.push_back(json_point(point, chart.x));
-    series.push_back({{"name", one.name}, {"points", std::move(points)}});
+    series.push_back({{"name", one.name}, {"points", std::move(points)}, {"line", one.is_line}});
   }
   return {{"id", chart.id},
           {"title", chart.title},

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/error.h"
 #include "core/names.h"
@@ -25,6 +26,9 @@ std::string format_number(double value, Show show) {
   switch (show) {
     case Show::plain:
       return fmt::format("{:.6g}", value);
+    case Show::brief:
+      return std::abs(value) >= 1e3 && std::abs(value) < 1e15 ? fmt::format("{:.0f}", value)
+                                                              : fmt::format("{:#.4g}", value);
     case Show::fixed1:
       return fmt::format("{:.1f}", value);
     case Show::fixed2:
@@ -134,14 +138,13 @@ void add_cells(std::string& out, const Grid& grid, std::size_t r, const ColumnBl
   }
 }
 
-std::string format_text(const Table& table, std::size_t width) {
-  const Grid grid = layout(table, false);
-  const std::vector<ColumnBlock> blocks =
-      column_blocks(grid.widths, grid.right, width > 0 ? width : std::numeric_limits<std::size_t>::max());
+/// Blocks of columns, each with the titles and the lines from `begin` to before `end`.
+std::string format_lines(const Grid& grid, const std::vector<ColumnBlock>& blocks, std::size_t begin,
+                         std::size_t end) {
   std::string out;
   for (const ColumnBlock& block : blocks) {
     if (!out.empty()) out += "\n";
-    for (std::size_t r = 0; r < grid.lines.size(); ++r) {
+    for (std::size_t r = 0; r < end; r = r == 0 ? begin : r + 1) {
       add_cells(out, grid, r, block);
       if (r > 0) continue;
       std::string dashes;
@@ -150,6 +153,98 @@ std::string format_text(const Table& table, std::size_t width) {
       }
       out += dashes + "\n";
     }
+  }
+  return out;
+}
+
+/// Whether the columns that stand in every block tell all lines from `begin` to before `end` apart.
+bool keys_tell(const Grid& grid, const std::vector<ColumnBlock>& blocks, std::size_t begin, std::size_t end) {
+  std::set<std::vector<std::string>> seen;
+  for (std::size_t r = begin; r < end; ++r) {
+    std::vector<std::string> keys;
+    for (std::size_t i = 0; i < blocks[1].columns.size() && blocks[0].columns[i] == blocks[1].columns[i]; ++i) {
+      keys.push_back(grid.lines[r][blocks[0].columns[i]]);
+    }
+    if (!seen.insert(std::move(keys)).second) return false;
+  }
+  return true;
+}
+
+/// A first column with the number of each line in its group, so that blocks can be held beside each other.
+void number_lines(Grid& grid, const std::vector<std::size_t>& starts) {
+  std::size_t widest = 1;
+  grid.lines[0].insert(grid.lines[0].begin(), "#");
+  for (std::size_t g = 0; g + 1 < starts.size(); ++g) {
+    for (std::size_t r = starts[g]; r < starts[g + 1]; ++r) {
+      grid.lines[r].insert(grid.lines[r].begin(), std::to_string(r - starts[g] + 1));
+      widest = std::max(widest, grid.lines[r][0].size());
+    }
+  }
+  grid.widths.insert(grid.widths.begin(), widest);
+  grid.right.insert(grid.right.begin(), true);
+}
+
+/// Blocks of columns that fit; lines are numbered where the columns that are repeated do not tell them apart.
+std::vector<ColumnBlock> fitted_blocks(Grid& grid, const std::vector<std::size_t>& starts, std::size_t width) {
+  const std::size_t most = width > 0 ? width : std::numeric_limits<std::size_t>::max();
+  std::vector<ColumnBlock> blocks = column_blocks(grid.widths, grid.right, most);
+  for (std::size_t g = 0; g + 1 < starts.size() && blocks.size() > 1; ++g) {
+    if (keys_tell(grid, blocks, starts[g], starts[g + 1])) continue;
+    number_lines(grid, starts);
+    return column_blocks(grid.widths, grid.right, most);
+  }
+  return blocks;
+}
+
+/// Where each group of lines with the same first cell begins, and the end of the last.
+std::vector<std::size_t> group_starts(const Grid& grid) {
+  std::vector<std::size_t> starts;
+  for (std::size_t r = 1; r < grid.lines.size(); ++r) {
+    if (r == 1 || grid.lines[r][0] != grid.lines[r - 1][0]) starts.push_back(r);
+  }
+  starts.push_back(grid.lines.size());
+  return starts;
+}
+
+/// The groups below one another, each with its name above it and without the column of names.
+std::string format_groups(Grid grid, const std::vector<std::size_t>& starts, std::size_t width) {
+  const std::string title = grid.lines[0][0];
+  std::vector<std::string> names;
+  for (std::size_t g = 0; g + 1 < starts.size(); ++g) names.push_back(grid.lines[starts[g]][0]);
+  for (auto& line : grid.lines) line.erase(line.begin());
+  grid.widths.erase(grid.widths.begin());
+  grid.right.erase(grid.right.begin());
+  const std::vector<ColumnBlock> blocks = fitted_blocks(grid, starts, width);
+  std::string out;
+  for (std::size_t g = 0; g < names.size(); ++g) {
+    if (g > 0) out += "\n";
+    out += wrap_lines(fmt::format("{}: {}\n", title, names[g]), width);
+    out += format_lines(grid, blocks, starts[g], starts[g + 1]);
+  }
+  return out;
+}
+
+/// In one block with a first column as wide as it would be.
+bool fits(const Grid& grid, std::size_t width) {
+  const std::vector<ColumnBlock> blocks = column_blocks(grid.widths, grid.right, width);
+  return blocks.size() == 1 && blocks.front().widths.front() == grid.widths.front();
+}
+
+std::string format_text(const Table& table, std::size_t width) {
+  constexpr std::size_t kLeastRows = 3;  // of a group, on average: shorter ones are easier to compare in one table
+  Grid grid = layout(table, false);
+  const bool is_grouped = width > 0 && !table.rows.empty() && table.columns.front().is_group;
+  const std::vector<std::size_t> starts = is_grouped ? group_starts(grid) : std::vector<std::size_t>();
+  std::string out;
+  if (is_grouped && table.rows.size() >= kLeastRows * (starts.size() - 1) && !fits(grid, width)) {
+    out = format_groups(std::move(grid), starts, width);
+  } else {
+    const std::vector<ColumnBlock> blocks = fitted_blocks(grid, {1, grid.lines.size()}, width);
+    const std::size_t group = grid.widths.size() - table.columns.size();  // behind the numbers of lines
+    for (std::size_t g = 0; g + 1 < starts.size(); ++g) {
+      for (std::size_t r = starts[g] + 1; r < starts[g + 1]; ++r) grid.lines[r][group].clear();
+    }
+    out = format_lines(grid, blocks, 1, grid.lines.size());
   }
   for (const std::string& note : table.notes) out += wrap_lines(core::printable_lines(note) + "\n", width);
   return out;

@@ -36,6 +36,7 @@ class Row {
 /// How a number is shown to people; CSV and JSON always carry it in full.
 enum class Show : std::uint8_t {
   plain,    ///< integers in full, other numbers with six significant digits
+  brief,    ///< four significant digits, none of a whole number left out
   fixed1,   ///< one decimal
   fixed2,   ///< two decimals
   percent,  ///< a share of 1 as "61.2%"
@@ -51,6 +52,8 @@ struct Column {
   Show show = Show::plain;
   /// Of the number as CSV and JSON carry it: "s", "byte", "flop/s"; "" for counts, shares and texts.
   std::string unit{};
+  /// Rows with the same text belong together: a terminal shows it once, and not in each row.
+  bool is_group = false;
 };
 
 struct Table {
@@ -69,7 +72,7 @@ std::string format_cell(const Cell& cell, Show show);
 /// table, md: the columns, numbers right-aligned, then the notes. csv: every key of any row (RFC 4180). json:
 /// an array with one object per row and line; numbers stay numbers, what is not finite becomes null.
 /// `width`: of the terminal, 0 for no limit; a wider table is printed in blocks of columns that repeat the
-/// first ones, long texts are wrapped (only table).
+/// first ones or, where the first column groups rows, group by group; long texts are wrapped (only table).
 std::string format_table(const Table& table, Format format, std::size_t width = 0);
 /// One JSON object, {"key": value, ...}.
 std::string format_json_row(const Row& row);

@@ -83,7 +83,7 @@ const TracedKernel* TracedKernels::find(std::size_t index) const {
   return found == all_.end() || found->index != index ? nullptr : &*found;
 }
 
-std::vector<KernelSum> kernel_sums(const TracedKernels& kernels) {
+std::vector<KernelSum> kernel_sums(const TracedKernels& kernels, std::string_view phase) {
   struct Group {
     KernelSum sum;
     std::vector<double> seconds;
@@ -93,6 +93,7 @@ std::vector<KernelSum> kernel_sums(const TracedKernels& kernels) {
   double busy_s = 0;
   for (const TracedKernel& kernel : kernels.all()) {
     if (kernel.step_kind != kTraced) continue;
+    if (!phase.empty() && (kernel.op == nullptr || kernel.op->op.phase != phase)) continue;
     Group& group = groups[{kernel.name, kernel.kernel_class}];
     KernelSum& sum = group.sum;
     if (group.seconds.empty()) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <map>
+#include <utility>
 
 #include "core/error.h"
 #include "core/names.h"
@@ -37,36 +39,6 @@ const ViewDef& find_def(std::string_view name) {
   throw core::UsageError(core::unknown_name("view", name, names));
 }
 
-/// How a run is called among several.
-struct RunName {
-  std::string label;  ///< its own, with a number where another run has the same
-  std::string which;  ///< what tells it apart: "seq=64 bf16"; the label where that is not enough
-};
-
-/// The text, or with a number when it is among `taken`, to which the result is added.
-std::string unique(const std::string& text, std::vector<std::string>& taken) {
-  std::string name = text;
-  for (int copy = 2; std::find(taken.begin(), taken.end(), name) != taken.end(); ++copy) {
-    name = fmt::format("{} ({})", text, copy);
-  }
-  taken.push_back(name);
-  return name;
-}
-
-std::vector<RunName> names_of(const RecordSet& set) {
-  const std::vector<std::string> differing = varying(set.runs);
-  std::vector<std::string> labels;
-  std::vector<std::string> short_names;
-  std::vector<RunName> names;
-  for (const RunData& run : set.runs) {
-    std::string label = unique(run.run.label, labels);
-    std::string which = short_label(run.run, differing);
-    which = which.empty() ? label : unique(which, short_names);
-    names.push_back({.label = std::move(label), .which = std::move(which)});
-  }
-  return names;
-}
-
 /// Charts over runs become one chart; others stay apart, with the run in their title.
 void merge_chart(View& all, Chart&& chart, const std::string& label, bool is_several, std::size_t number) {
   const auto same = std::find_if(all.charts.begin(), all.charts.end(),
@@ -90,16 +62,28 @@ void merge_chart(View& all, Chart&& chart, const std::string& label, bool is_sev
   }
 }
 
+/// Columns that another run's table has beside those of the first: roles of memory, kernels where steps were traced.
+void add_columns(std::vector<Column>& columns, const std::vector<Column>& more) {
+  for (const Column& column : more) {
+    if (std::ranges::find(columns, column.key, &Column::key) == columns.end()) columns.push_back(column);
+  }
+}
+
+/// Notes of the tables of one run after another, by the table's id.
+using Notes = std::map<std::string, std::vector<std::pair<std::string, std::string>>>;
+
 /// Appends the tables of one run to those of all: same id, same table, a first column that says which run.
-void merge(View& all, View&& one, const RunName& name, bool is_several, std::size_t number) {
+void merge(View& all, View&& one, const RunName& name, bool is_several, std::size_t number, Notes& notes) {
   for (ViewTable& table : one.tables) {
     if (is_several) {
       for (Row& row : table.table.rows) {
         row.set_first("which", name.which);
         row.set_first("run", name.label);
       }
-      for (std::string& note : table.table.notes) note.insert(0, name.which + ": ");
-      table.table.columns.insert(table.table.columns.begin(), Column{"which", "run"});
+      for (std::string& note : table.table.notes) notes[table.id].emplace_back(name.which, std::move(note));
+      table.table.notes.clear();
+      table.table.columns.insert(table.table.columns.begin(),
+                                 Column{.key = "which", .title = "run", .is_group = true});
     }
     const auto same = std::find_if(all.tables.begin(), all.tables.end(),
                                    [&](const ViewTable& other) { return other.id == table.id; });
@@ -107,10 +91,26 @@ void merge(View& all, View&& one, const RunName& name, bool is_several, std::siz
       all.tables.push_back(std::move(table));
       continue;
     }
+    add_columns(same->table.columns, table.table.columns);
     std::move(table.table.rows.begin(), table.table.rows.end(), std::back_inserter(same->table.rows));
-    std::move(table.table.notes.begin(), table.table.notes.end(), std::back_inserter(same->table.notes));
   }
   for (Chart& chart : one.charts) merge_chart(all, std::move(chart), name.which, is_several, number);
+}
+
+/// What several runs have to say is said once, what is one run's with its name.
+void add_notes(View& all, const Notes& notes) {
+  for (ViewTable& table : all.tables) {
+    const auto of_table = notes.find(table.id);
+    if (of_table == notes.end()) continue;
+    for (const auto& [which, note] : of_table->second) {
+      const bool is_shared = std::ranges::count(of_table->second, note,
+                                                &std::pair<std::string, std::string>::second) > 1;
+      std::string line = is_shared ? note : fmt::format("{}: {}", which, note);
+      if (std::ranges::find(table.table.notes, line) == table.table.notes.end()) {
+        table.table.notes.push_back(std::move(line));
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -137,12 +137,14 @@ View make_view(std::string_view name, const RecordSet& set, const ViewOptions& o
   const ViewInfo& info = maker.info;
   View view{.name = std::string(info.name), .title = std::string(info.title), .note = std::string(info.note)};
   if (maker.of_run != nullptr) {
-    const std::vector<RunName> names = names_of(set);
+    const std::vector<RunName> names = run_names(set.runs);
+    Notes notes;
     for (std::size_t i = 0; i < set.runs.size(); ++i) {
       View one;
       maker.of_run(set.runs[i], options, one);
-      merge(view, std::move(one), names[i], set.runs.size() > 1, i);
+      merge(view, std::move(one), names[i], set.runs.size() > 1, i, notes);
     }
+    add_notes(view, notes);
   }
   if (maker.of_all != nullptr) maker.of_all(set, options, view);
   if (view.tables.empty() && view.charts.empty()) {

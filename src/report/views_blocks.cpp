@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "report/summaries.h"
+#include "report/traced_kernels.h"
 #include "report/view_def.h"
 #include "report/work_figures.h"
 
@@ -162,6 +163,58 @@ void add_classes(const RunData& run, const ViewOptions& /*options*/, View& view)
   view.add(class_chart(sums));
 }
 
+/// Kernels of one block and phase in traced steps, and the time before them in which the device ran nothing.
+struct GapSum {
+  double kernels = 0, part_s = 0, idle_s = 0;
+};
+
+/// Gaps on a device: what lies before each kernel, where the host submits steps as a whole and has no wall times
+/// of ops.
+Table device_gap_table(const RunData& run) {
+  const TracedKernels kernels(run);
+  const auto steps = static_cast<double>(kernels.steps());
+  std::vector<std::pair<std::string, std::string>> order;
+  std::map<std::pair<std::string, std::string>, GapSum> sums;
+  for (const TracedKernel& kernel : kernels.all()) {
+    if (kernel.step_kind != kTraced || kernel.op == nullptr) continue;
+    const std::pair<std::string, std::string> key{kernel.op->op.phase, kernel.op->block};
+    const auto [entry, is_new] = sums.try_emplace(key);
+    if (is_new) order.push_back(key);
+    entry->second.kernels += 1 / steps;
+    entry->second.part_s += kernel.part_s() / steps;
+  }
+  for (const Idle& idle : kernels.times().idle) {
+    const DeviceStep* step = kernels.times().find(idle.step);
+    const TracedKernel* next = idle.next ? kernels.find(*idle.next) : nullptr;
+    if (step == nullptr || step->kind != kTraced || next == nullptr || next->op == nullptr) continue;
+    sums[{next->op->op.phase, next->op->block}].idle_s +=
+        static_cast<double>(idle.end_ns - idle.start_ns) * 1e-9 / steps;
+  }
+  Table table{.columns = {{"phase", "phase"},
+                          {"block", "block"},
+                          {"kernels", "kernels per step"},
+                          {"kernel_s", "in kernels", Show::seconds, "s"},
+                          {"idle_s", "idle before them", Show::seconds, "s"},
+                          {"gap_s", "per kernel", Show::seconds, "s"},
+                          {"idle_share", "idle share", Show::percent, "share"}},
+              .rows = {},
+              .notes = {"of traced steps; idle before a kernel: no kernel ran, for whatever cause (view device "
+                        "tells them apart); a moment that several kernels share is divided among them"}};
+  for (const auto& key : order) {
+    const GapSum& sum = sums.at(key);
+    Row row;
+    row.set("phase", key.first);
+    row.set("block", key.second);
+    row.set("kernels", sum.kernels);
+    row.set("kernel_s", sum.part_s);
+    row.set("idle_s", sum.idle_s);
+    row.set("gap_s", cell_of(ratio_of(sum.idle_s, sum.kernels)));
+    row.set("idle_share", cell_of(ratio_of(sum.idle_s, sum.idle_s + sum.part_s)));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
 void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
   Table table{.columns = {{"phase", "phase"},
                           {"block", "block"},
@@ -173,6 +226,7 @@ void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
                           {"outside_share", "of wall", Show::percent, "share"}},
               .rows = {},
               .notes = {}};
+  bool has_wall = false;
   for (const Group& block : blocks_of(run)) {
     const Work& work = block.work;
     if (work.timed_ops == 0) continue;
@@ -186,9 +240,13 @@ void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
     row.set("outside_s", cell_of(outside_s));
     row.set("gap_s", cell_of(work.gap_s()));
     row.set("outside_share", cell_of(ratio_of(outside_s, work.wall_s)));
+    has_wall = has_wall || work.wall_s.has_value();
     table.rows.push_back(std::move(row));
   }
-  view.add("gap", "Launch gap by block", std::move(table));
+  // A device that replays steps has no wall time of a block: its own gaps say more than a table of nothing.
+  Table on_device = device_gap_table(run);
+  if (has_wall || on_device.rows.empty()) view.add("gap", "Launch gap by block", std::move(table));
+  view.add("gap.device", "Gaps on the device by block", std::move(on_device));
 }
 
 constexpr std::array kBlocksViews = {
@@ -213,7 +271,8 @@ constexpr std::array kBlocksViews = {
     ViewDef{.place = 70,
             .info = {.name = "gap",
                      .title = "Launch gap",
-                     .note = "(wall - device) / launches: what a launch costs outside its kernel. Many small "
+                     .note = "(wall - device) / launches: what a launch costs outside its kernel; on a device "
+                             "that was traced, the time before each kernel in which it ran nothing. Many small "
                              "launches with a large gap are better fused.",
                      .needs = kNeedsOpTimes,
                      .is_on_page = false},

@@ -17,11 +17,28 @@
 namespace rooflm::report {
 namespace {
 
+constexpr std::string_view kTimes = "times_";  // how many times what this is
+
 Show show_of(const std::string& unit) {
   if (unit == "s") return Show::seconds;
   if (unit == "B") return Show::bytes;
   if (unit == "share") return Show::percent;
-  return unit == "flop" || unit == "flop/s" || unit == "byte/s" ? Show::si : Show::plain;
+  if (unit == "flop" || unit == "flop/s" || unit == "byte/s") return Show::si;
+  return unit.empty() ? Show::plain : Show::brief;
+}
+
+/// "forward" of "forward_ms" in ms.
+std::string name_of(const std::string& key, const std::string& unit) {
+  const std::string ending = "_" + unit;
+  return key.ends_with(ending) ? key.substr(0, key.size() - ending.size()) : key;
+}
+
+/// "forward [ms]"; a unit that the numbers say themselves is left out.
+std::string title_of(const std::string& key, const std::string& unit, Show show) {
+  if (key.starts_with(kTimes)) return "time / " + key.substr(kTimes.size());
+  if (unit.empty() || (show != Show::brief && show != Show::si)) return key;
+  const std::string name = name_of(key, unit);
+  return name == unit ? name : fmt::format("{} [{}]", name, unit);
 }
 
 /// What the record says of the study: "study" is its title, "question" what it asks.
@@ -41,10 +58,9 @@ struct SeriesTable {
     const bool is_new = std::none_of(columns.begin(), columns.end(),
                                      [&](const Column& column) { return column.key == cell.col; });
     if (!is_new || is_detail(cell.col)) return;
-    const Show show = show_of(cell.unit);
-    const bool says_unit = cell.unit.empty() || (show != Show::plain && show != Show::si);
+    const Show show = cell.col.starts_with(kTimes) ? Show::fixed2 : show_of(cell.unit);
     columns.push_back({.key = cell.col,
-                       .title = says_unit ? cell.col : fmt::format("{} [{}]", cell.col, cell.unit),
+                       .title = title_of(cell.col, cell.unit, show),
                        .show = show,
                        .unit = cell.unit});
   }
@@ -67,7 +83,7 @@ const std::vector<Drawing>& drawings() {
 std::vector<std::string> varying_settings(const SeriesTable& table, const std::string& x) {
   std::vector<std::string> names;
   for (const Column& column : table.columns) {
-    const bool is_result = column.key == "status" || column.key.starts_with("times_");
+    const bool is_result = column.key == "status" || column.key.starts_with(kTimes);
     if (column.key == x || !column.unit.empty() || is_result) continue;
     std::set<std::string> values;
     for (const auto& [number, row] : table.rows) {
@@ -91,7 +107,8 @@ std::string line_name(const Row& row, const std::vector<std::string>& settings) 
   return name.empty() ? "all" : name;
 }
 
-void add_charts(const std::string& series, const SeriesTable& table, View& view) {
+/// `of`: the file, where there are several.
+void add_charts(const std::string& series, const SeriesTable& table, const std::string& of, View& view) {
   for (const Drawing& drawing : drawings()) {
     if (series != drawing.series) continue;
     const auto settings = varying_settings(table, drawing.x);
@@ -99,11 +116,11 @@ void add_charts(const std::string& series, const SeriesTable& table, View& view)
       const auto column = std::find_if(table.columns.begin(), table.columns.end(),
                                        [&](const Column& c) { return c.key == y; });
       if (column == table.columns.end()) continue;
-      Chart chart{.id = fmt::format("cells.{}.{}", series, y),
-                  .title = fmt::format("{}: {}", series, column->title),
+      Chart chart{.id = fmt::format("cells.{}.{}{}", series, y, of),
+                  .title = fmt::format("{}: {}{}", series, column->title, of.empty() ? "" : ", " + of),
                   .kind = ChartKind::line,
                   .x = {.title = drawing.x, .is_log = true},
-                  .y = {.title = y, .unit = column->unit == "B" ? "byte" : column->unit, .is_log = true}};
+                  .y = {.title = name_of(y, column->unit), .unit = column->unit == "B" ? "byte" : column->unit, .is_log = true}};
       for (const auto& [number, row] : table.rows) {
         if (row.number(y) <= 0) continue;  // out of memory
         series_named(chart, line_name(row, settings))
@@ -123,7 +140,7 @@ void add_cells(const RecordSet& set, const ViewOptions& /*options*/, View& view)
     }
     for (auto& [name, cells] : tables) {
       const bool is_alone = set.files.size() == 1;
-      if (is_alone) add_charts(name, cells, view);
+      add_charts(name, cells, is_alone ? "" : file.name, view);
       Table table{.columns = cells.columns, .rows = {}, .notes = {}};
       for (auto& [number, row] : cells.rows) table.rows.push_back(std::move(row));
       if (const std::string question = study_line(file, "question"); !question.empty()) {

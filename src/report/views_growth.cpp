@@ -83,8 +83,9 @@ std::optional<double> exponent_of(const Points& points, std::size_t needed) {
   return growth ? std::optional<double>(growth->exponent) : std::nullopt;
 }
 
-Row growth_row(const std::string& axis, const std::string& range, const std::string& phase,
-               const std::string& name, const Curves& curves, const Growth& growth) {
+Row growth_row(const std::string& axis, const std::string& range, const std::string& of,
+               const std::string& phase, const std::string& name, const Curves& curves,
+               const Growth& growth) {
   const std::size_t count = curves.time.size();
   const auto roof = exponent_of(curves.roof, count);
   const auto flop = exponent_of(curves.flop, count);
@@ -92,6 +93,7 @@ Row growth_row(const std::string& axis, const std::string& range, const std::str
   Row row;
   row.set("size", axis);
   row.set("range", range);
+  row.set("of", of);
   row.set("phase", phase);
   row.set("subject", name);
   row.set("points", static_cast<std::int64_t>(count));
@@ -109,16 +111,19 @@ std::string range_of(const std::set<std::int64_t>& sizes) {
   return std::to_string(*sizes.begin()) + ".." + std::to_string(*sizes.rbegin());
 }
 
-Chart growth_chart(const std::string& axis, const Subjects& subjects, std::size_t number) {
+Chart growth_chart(const std::string& axis, const std::string& of, const Subjects& subjects,
+                   std::size_t number) {
   Chart chart{.id = "growth." + axis + "." + std::to_string(number),
-              .title = "Time against " + axis,
+              .title = "Time against " + axis + (of.empty() ? "" : ": " + of),
               .kind = ChartKind::line,
               .x = {.title = axis, .is_log = true},
               .y = {.title = "time", .unit = "s", .is_log = true}};
   for (const auto& [key, curves] : subjects) {
     // Attention against the rest is what differs; parts of other blocks would crowd the picture.
     const bool is_shown = key.second == "all" || block_of(key.second) == "attention";
-    if (!is_shown || curves.time.empty()) continue;
+    std::set<double> sizes;
+    for (const auto& [x, y] : curves.time) sizes.insert(x);
+    if (!is_shown || sizes.size() < 2) continue;
     Series& series = series_named(chart, key.second == "all" ? key.first : key.first + " " + key.second);
     for (const auto& [x, y] : curves.time) series.points.push_back({.x = x, .y = y});
   }
@@ -140,6 +145,7 @@ void add_growth(const RecordSet& set, const ViewOptions& /*options*/, View& view
               .rows = {},
               .notes = {}};
   std::size_t number = 0;
+  bool has_several = false;
   for (const SizeAxis& axis : size_axes()) {
     std::map<std::string, std::vector<const RunData*>> groups;
     for (const RunData& run : set.runs) {
@@ -147,23 +153,33 @@ void add_growth(const RecordSet& set, const ViewOptions& /*options*/, View& view
         groups[key_without(run.run, axis.follows)].push_back(&run);
       }
     }
+    std::vector<const record::Run*> of_groups;
+    std::erase_if(groups, [&](const auto& group) {
+      std::set<std::int64_t> sizes;
+      for (const RunData* run : group.second) sizes.insert(axis.value(run->run));
+      if (sizes.size() >= 2) of_groups.push_back(&group.second.front()->run);
+      return sizes.size() < 2;
+    });
+    const std::vector<std::string> settings = telling(of_groups, axis.follows);
+    has_several = has_several || groups.size() > 1;
     for (auto& [key, runs] : groups) {
+      const std::string of = short_label(runs.front()->run, settings);
       std::stable_sort(runs.begin(), runs.end(), [&](const RunData* a, const RunData* b) {
         return axis.value(a->run) < axis.value(b->run);
       });
       std::set<std::int64_t> sizes;
       for (const RunData* run : runs) sizes.insert(axis.value(run->run));
-      if (sizes.size() < 2) continue;
       const Subjects subjects = subjects_of(runs, axis);
       for (const auto& [subject, curves] : subjects) {
         const auto growth = fit_growth(curves.time);
         if (!growth) continue;
         table.rows.push_back(
-            growth_row(axis.name, range_of(sizes), subject.first, subject.second, curves, *growth));
+            growth_row(axis.name, range_of(sizes), of, subject.first, subject.second, curves, *growth));
       }
-      view.add(growth_chart(axis.name, subjects, number++));
+      view.add(growth_chart(axis.name, of, subjects, number++));
     }
   }
+  if (has_several) table.columns.insert(table.columns.begin() + 2, Column{"of", "of"});
   view.add("growth", "Exponents", std::move(table));
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "report/summaries.h"
 #include "report/traced_kernels.h"
 #include "report/view_def.h"
 
@@ -66,10 +68,27 @@ Table kernel_table(const std::vector<KernelSum>& sums, std::size_t top) {
   return table;
 }
 
+/// The longest kernels of each phase.
+Table phase_table(const RunData& run, const TracedKernels& kernels, std::size_t top) {
+  Table all;
+  for (const std::string& phase : phases_of(run)) {
+    Table table = kernel_table(kernel_sums(kernels, phase), top);
+    for (Row& row : table.rows) row.set_first("phase", phase);
+    for (std::string& note : table.notes) note.insert(0, phase + ": ");
+    if (all.columns.empty()) all.columns = table.columns;
+    std::ranges::move(table.rows, std::back_inserter(all.rows));
+    std::ranges::move(table.notes, std::back_inserter(all.notes));
+  }
+  if (!all.columns.empty()) all.columns.insert(all.columns.begin(), Column{"phase", "phase"});
+  all.notes.emplace_back("time %: of the time in which the device was busy for the phase");
+  return all;
+}
+
 /// The unknown class is there even when it is empty: it says what the other shares are of.
-Table class_table(const std::vector<KernelSum>& sums, std::size_t steps) {
+Table class_table(const std::vector<KernelSum>& sums, const std::vector<KernelSum>& forward,
+                  std::size_t steps) {
   struct Class {
-    double per_step = 0, part_s = 0, share = 0;
+    double per_step = 0, part_s = 0, share = 0, forward_s = 0, forward_share = 0;
     std::size_t names = 0;
   };
   std::map<std::string, Class> classes;
@@ -81,12 +100,19 @@ Table class_table(const std::vector<KernelSum>& sums, std::size_t steps) {
     one.share += sum.time_share.value_or(0);
     ++one.names;
   }
+  for (const KernelSum& sum : forward) {
+    Class& one = classes[sum.kernel_class];
+    one.forward_s += (sum.exclusive_s + sum.shared_s) / static_cast<double>(steps);
+    one.forward_share += sum.time_share.value_or(0);
+  }
   std::vector<std::pair<std::string, Class>> order(classes.begin(), classes.end());
   std::ranges::stable_sort(order,
                            [](const auto& a, const auto& b) { return a.second.part_s > b.second.part_s; });
   Table table{.columns = {{"class", "class"},
                           {"time_share", "time %", Show::percent, "share"},
                           {"step_s", "in a step", Show::seconds, "s"},
+                          {"forward_share", "of forward", Show::percent, "share"},
+                          {"forward_s", "in forward", Show::seconds, "s"},
                           {"per_step", "kernels per step"},
                           {"names", "names"}},
               .rows = {},
@@ -96,6 +122,8 @@ Table class_table(const std::vector<KernelSum>& sums, std::size_t steps) {
     row.set("class", name);
     row.set("time_share", one.share);
     row.set("step_s", one.part_s);
+    row.set("forward_share", one.forward_share);
+    row.set("forward_s", one.forward_s);
     row.set("per_step", one.per_step);
     row.set("names", static_cast<std::int64_t>(one.names));
     table.rows.push_back(std::move(row));
@@ -191,11 +219,12 @@ void add_kernels(const RunData& run, const ViewOptions& options, View& view) {
   const TracedKernels kernels(run);
   if (kernels.steps() == 0) return;
   const std::vector<KernelSum> sums = kernel_sums(kernels);
-  Table classes = class_table(sums, kernels.steps());
+  Table classes = class_table(sums, kernel_sums(kernels, kPhases[0]), kernels.steps());
   classes.notes.push_back(fmt::format("of {} traced steps", kernels.steps()));
   if (!run.text("tracing_cost").empty()) classes.notes.push_back(run.text("tracing_cost"));
   view.add("kernels.classes", "Classes of kernels", std::move(classes));
   view.add("kernels", "Kernels by name", kernel_table(sums, options.top));
+  view.add("kernels.phases", "Kernels by phase", phase_table(run, kernels, options.top));
   view.add("kernels.gemms", "GEMM kernels", gemm_table(run, kernels));
   view.add("kernels.seen", "Kernels seen and predicted", seen_table(run, kernels));
 }

@@ -81,14 +81,15 @@ Table energy_table(const RunData& run) {
 void add_gauge_charts(const RunData& run, View& view) {
   for (const auto& [name, samples] : gauges_by_name(run)) {
     if (name != "power_w" && name != "sm_clock_hz" && name != "temperature_c") continue;
+    const std::string title = name == "power_w"       ? "Power"
+                              : name == "sm_clock_hz" ? "Clock of the multiprocessors"
+                                                      : "Temperature";
     Chart chart{.id = "power." + name,
-                .title = name == "power_w"       ? "Power"
-                         : name == "sm_clock_hz" ? "Clock of the multiprocessors"
-                                                 : "Temperature",
+                .title = title,
                 .note = {},
                 .kind = ChartKind::line,
                 .x = {.title = "time", .unit = "s"},
-                .y = {.title = name, .unit = samples.front()->unit}};
+                .y = {.title = title, .unit = samples.front()->unit}};
     Series& series = series_named(chart, samples.front()->device);
     const std::int64_t begin_ns = samples.front()->time_ns;
     for (const record::Gauge* sample : samples) {

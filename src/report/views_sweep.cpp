@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -49,27 +50,60 @@ Row sweep_row(const RunData& run, const std::vector<std::string>& names) {
   return row;
 }
 
+/// A number that a sweep may go along, and what changes with it.
+struct SweepAxis {
+  std::string name;
+  std::vector<std::string> follows{};
+};
+
+std::vector<SweepAxis> sweep_axes(const std::vector<std::string>& names) {
+  std::vector<SweepAxis> axes = {{"seq"}, {"batch"}};
+  // Layers alone, or models of several sizes.
+  if (std::ranges::find(names, "d_model") == names.end()) axes.push_back({"layers", {"params"}});
+  axes.push_back({"params", {"model", "layers", "heads", "kv_heads", "d_model", "d_ff"}});
+  axes.push_back({"threads"});
+  return axes;
+}
+
+std::string value_of(const record::Run& run, const std::string& key) {
+  for (const auto& [name, value] : configuration(run)) {
+    if (name == key) return value;
+  }
+  return "";
+}
+
+/// The timed runs for which another one differs in the axis, and in what follows from it, alone.
+std::vector<const record::Run*> runs_in_lines(const RecordSet& set, const std::string& axis,
+                                              const std::vector<std::string>& left_out) {
+  std::map<std::string, std::set<std::string>> values;
+  for (const RunData& run : set.runs) {
+    if (figures_of(run).step_s) values[key_without(run.run, left_out)].insert(value_of(run.run, axis));
+  }
+  std::vector<const record::Run*> drawn;
+  for (const RunData& run : set.runs) {
+    if (figures_of(run).step_s && values[key_without(run.run, left_out)].size() > 1) drawn.push_back(&run.run);
+  }
+  return drawn;
+}
+
 /// Step time against the first number that varies; the other varying values tell the series apart.
 std::optional<Chart> sweep_chart(const RecordSet& set, const std::vector<std::string>& names) {
-  constexpr std::array<std::string_view, 5> kAxes = {"seq", "batch", "layers", "d_model", "threads"};
-  for (const std::string_view axis : kAxes) {
+  for (const auto& [axis, follows] : sweep_axes(names)) {
     if (std::find(names.begin(), names.end(), axis) == names.end()) continue;
     Chart chart{.id = "sweep",
-                .title = "Step time against " + std::string(axis),
+                .title = "Step time against " + axis,
                 .kind = ChartKind::line,
-                .x = {.title = std::string(axis), .is_log = true},
+                .x = {.title = axis, .is_log = true},
                 .y = {.title = "step", .unit = "s", .is_log = true}};
-    std::vector<std::string> others = names;
-    std::erase(others, axis);
-    if (axis == "d_model") std::erase(others, "params");
-    if (axis == "layers") std::erase(others, "params");
+    std::vector<std::string> left_out = follows;
+    left_out.push_back(axis);
+    // A collection of runs that have nothing in common has no lines; those that have name what differs among them.
+    const std::vector<const record::Run*> drawn = runs_in_lines(set, axis, left_out);
+    const std::vector<std::string> others = telling(drawn, left_out);
     for (const RunData& run : set.runs) {
+      if (std::ranges::find(drawn, &run.run) == drawn.end()) continue;
       const RunFigures figures = figures_of(run);
-      if (!figures.step_s) continue;
-      double x = 0;
-      for (const auto& [name, value] : configuration(run.run)) {
-        if (name == axis) x = std::stod(value);
-      }
+      const double x = std::stod(value_of(run.run, axis));
       const std::string label = short_label(run.run, others);
       series_named(chart, label.empty() ? kStep : label)
           .points.push_back(
@@ -79,6 +113,7 @@ std::optional<Chart> sweep_chart(const RecordSet& set, const std::vector<std::st
       std::sort(series.points.begin(), series.points.end(),
                 [](const ChartPoint& a, const ChartPoint& b) { return a.x < b.x; });
     }
+    if (chart.series.empty()) continue;
     return chart;
   }
   return std::nullopt;
@@ -137,7 +172,7 @@ bool is_timed(const RunData& run, const std::string& phase) {
 }
 
 void add_sweep(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
-  const std::vector<std::string> names = varying(set.runs);
+  const std::vector<std::string> names = varying(runs_of(set.runs));
   Table table;
   if (set.runs.size() == 1 || names.empty()) table.columns.push_back({"run", "run"});
   for (const std::string& name : names) table.columns.push_back({name, name});

@@ -120,6 +120,45 @@ test('of a dozen charts of one kind a few stand at once, the others are made whe
   await close();
 });
 
+/** Thirteen runs with names as long as those of real records, which differ at their ends. */
+function thirteenRuns() {
+  const whole = structuredClone(document_);
+  const [run] = whole.runs;
+  whole.files = Array.from({ length: 13 }, (_, i) => `record_${i}.rooflm`);
+  whole.runs = whole.files.map((_, i) => ({ ...run, id: i, file: i, label: `small B=4 T=128 bf16 fused flash, V=50304 warmup=${i}` }));
+  const series = whole.runs.map(({ label }, i) => ({ name: label, points: [[128, 0.001 * (i + 1)], [256, 0.002 * (i + 1)]] }));
+  const axis = { title: 'seq', unit: '', log: true };
+  const bars = [{ name: 'saved', points: whole.runs.map(({ label }, i) => [label, i + 1]) }];
+  whole.charts = [{ id: 'lines', title: 'Lines', note: '', kind: 'line', x: axis, y: { ...axis, title: 'time', unit: 's' }, series },
+                  { id: 'bars', title: 'Bars', note: '', kind: 'bar', x: { title: 'run', unit: '', log: false }, y: { title: 'bytes', unit: 'byte', log: false }, series: bars },
+                  { id: 'points', title: 'Points', note: '', kind: 'points', x: axis, y: axis, series: [{ name: 'DRAM', points: [[1, 2], [4, 3]] }, { name: 'roof', line: true, points: [[1, 5], [4, 5]] }] }];
+  return whole;
+}
+
+test('a page of thirteen runs: no name is cut, lines can be told apart, a phone scrolls down only', async () => {
+  const whole = thirteenRuns();
+  for (const [width, colorScheme] of [[1280, 'light'], [360, 'dark']]) {
+    const { page, close } = await open(whole, { viewport: { width, height: 800 }, colorScheme });
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth), `${width}`);
+    assert.deepEqual(await tooWide(page), []);
+    const key = page.locator('#chart-lines .key button');
+    assert.deepEqual(await key.allInnerTexts(), whole.runs.map(({ label }) => label));
+    assert.ok(await key.evaluateAll((all) => all.every((button) => button.scrollWidth <= button.clientWidth + 1)), 'whole names');
+    assert.equal(await page.locator('#chart-lines .key button[aria-pressed=true]').count(), 9);
+    assert.equal(await page.locator('#chart-lines .key button[aria-pressed=true] .swatch').evaluateAll((all) => new Set(all.map((swatch) => getComputedStyle(swatch).backgroundColor)).size), 9, 'nine colours');
+    await key.last().click();
+    assert.equal(await key.last().getAttribute('aria-pressed'), 'true');
+    const chart = page.locator('#breakdown .chart').first();
+    await chart.scrollIntoViewIfNeeded();
+    await chart.locator('canvas').first().waitFor();
+    const height = await chart.evaluate((element) => element.clientHeight);
+    assert.ok(height >= 13 * (width === 360 ? 42 : 28), 'a name of several lines has the room for them');
+    const blocks = await page.locator('#breakdown .key').last().locator('.swatch').evaluateAll((all) => all.map((swatch) => getComputedStyle(swatch).backgroundColor));
+    assert.equal(new Set(blocks).size, Math.min(blocks.length, 14), 'as many colours as there are');
+    await close();
+  }
+});
+
 test('a record of peaks alone shows its ceilings', async () => {
   const { page, close } = await open({ ...document_, runs: [], charts: [], tables: [], advice: [], comparison: null });
   assert.deepEqual(await page.locator('main h2').allInnerTexts(), ['Ceilings', 'Method and certainty', 'Environment']);

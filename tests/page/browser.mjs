@@ -1,6 +1,6 @@
 // What the tests of the page share: one browser, pages filled with a document as the C++ side fills them.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
@@ -11,6 +11,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 const { chromium } = createRequire(join(process.env.ROOFLM_TEST_MODULES, 'package.json'))('playwright-core');
 const kFlags = ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--no-first-run'];
 const kPlace = '<script id="rooflm-data" type="application/json"></script>';
+const kMakeSample = resolve(dirname(fileURLToPath(import.meta.url)), '../../web/sample/make.mjs');
 const kReadyMs = 120_000; // a limit for machines that do much else, not a claim
 
 const folder = mkdtempSync(join(tmpdir(), 'rooflm-page-'));
@@ -30,12 +31,26 @@ export function sampleDocument(...options) {
   const key = options.join(' ');
   if (!samples.has(key)) {
     const out = join(folder, `sample-${samples.size}.json`);
-    const script = resolve(dirname(fileURLToPath(import.meta.url)), '../../web/sample/make.mjs');
-    execFileSync(process.execPath, [script, out, ...options]);
+    execFileSync(process.execPath, [kMakeSample, out, ...options]);
     samples.set(key, readFileSync(out, 'utf8'));
   }
   return JSON.parse(samples.get(key));
 }
+
+const started = new Map(); // samples that are made by a process of their own, by options
+
+/** Begins to make a sample that takes long, beside the tests that come before it is wanted. */
+export function startSample(...options) {
+  const out = join(folder, `started-${started.size}.json`);
+  const child = spawn(process.execPath, [kMakeSample, out, ...options], { stdio: 'inherit' });
+  started.set(options.join(' '), new Promise((done, failed) => {
+    child.once('error', failed);
+    child.once('exit', (code) => (code === 0 ? done(readFileSync(out, 'utf8')) : failed(new Error(`${kMakeSample} ended with ${code}`))));
+  }));
+}
+
+/** The sample that was begun with these options. */
+export const startedSample = async (...options) => JSON.parse(await started.get(options.join(' ')));
 
 /** A page of its own, with what it complains about. */
 async function newPage(options) {

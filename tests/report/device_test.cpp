@@ -251,7 +251,27 @@ TEST(DeviceViews, ShowWhatWasTracedAndNothingOtherwise) {
   RecordSet set;
   set.files.push_back({.name = "a"});
   set.runs.push_back(loaded(device_run()));
-  EXPECT_EQ(make_view("kernels", set).tables.size(), 4U);
+  const View kernels = make_view("kernels", set);
+  ASSERT_EQ(kernels.tables.size(), 5U);
+  EXPECT_EQ(kernels.tables[0].id, "kernels.classes");
+  // In the forward pass there is the gemm alone: 100 us, half of 200 beside the update, and 190.
+  const std::vector<Row>& classes = kernels.tables[0].table.rows;
+  const auto gemm = std::ranges::find_if(classes, [](const Row& row) { return row.text("class") == "gemm"; });
+  ASSERT_NE(gemm, classes.end());
+  EXPECT_DOUBLE_EQ(gemm->number("forward_share"), 1);
+  EXPECT_NEAR(gemm->number("forward_s"), 390e-6, 1e-12);
+  EXPECT_EQ(kernels.tables[2].id, "kernels.phases");
+  EXPECT_EQ(kernels.tables[2].table.rows.at(0).text("phase"), "forward");
+  EXPECT_DOUBLE_EQ(kernels.tables[2].table.rows.at(1).number("time_share"), 1) << "of its phase";
+  const View gap = make_view("gap", set);
+  ASSERT_EQ(gap.tables.size(), 1U) << "no wall times of ops, so no table of them";
+  const Row& before = gap.tables[0].table.rows.at(0);
+  EXPECT_EQ(before.text("block"), "attention");
+  // 100 us before the first gemm, 10 before the second: 55 us a kernel.
+  EXPECT_DOUBLE_EQ(before.number("kernels"), 2);
+  EXPECT_NEAR(before.number("idle_s"), 110e-6, 1e-12);
+  EXPECT_NEAR(before.number("gap_s"), 55e-6, 1e-12);
+  EXPECT_NEAR(before.number("idle_share"), 110.0 / 500, 1e-9);
   EXPECT_EQ(make_view("device", set).tables.size(), 3U);
   const View launches = make_view("launches", set);
   ASSERT_EQ(launches.tables.size(), 1U);
@@ -262,7 +282,7 @@ TEST(DeviceViews, ShowWhatWasTracedAndNothingOtherwise) {
   EXPECT_DOUBLE_EQ(row.number("warps_mean"), 4);
   EXPECT_EQ(make_view("contention", set).tables.size(), 1U);
   set.runs[0].activities.clear();
-  for (const char* name : {"kernels", "device", "launches", "contention"}) {
+  for (const char* name : {"kernels", "device", "launches", "contention", "gap"}) {
     EXPECT_TRUE(make_view(name, set).tables.empty()) << name;
   }
 }

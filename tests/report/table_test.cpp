@@ -114,6 +114,69 @@ TEST(Table, WideTablesFitATerminal) {
   EXPECT_GT(widest_line(format_table(table, Format::table)), 150U) << "no limit for a pipe";
 }
 
+Table runs_table(std::size_t rows_of_each) {
+  Table table{.columns = {{.key = "which", .title = "run", .is_group = true}, {"phase", "phase"}},
+              .rows = {},
+              .notes = {}};
+  for (std::size_t i = 0; i < 5; ++i) {
+    table.columns.push_back({"c" + std::to_string(i), "column " + std::to_string(i)});
+  }
+  for (const char* run : {"tiny eager", "tiny fused"}) {
+    for (std::size_t i = 0; i < rows_of_each; ++i) {
+      Row& row = table.rows.emplace_back();
+      row.set("which", std::string(run));
+      row.set("phase", std::string("forward"));
+      for (std::size_t c = 0; c < 5; ++c) row.set("c" + std::to_string(c), static_cast<std::int64_t>(i));
+    }
+  }
+  return table;
+}
+
+TEST(Table, OfSeveralRunsIsShownRunByRunWhereItIsTooWide) {
+  const std::string text = format_table(runs_table(3), Format::table, 50);
+  EXPECT_LE(widest_line(text), 50U);
+  EXPECT_EQ(text,
+            "run: tiny eager\n"
+            "#  phase    column 0  column 1  column 2  column 3\n"
+            "-  -------  --------  --------  --------  --------\n"
+            "1  forward         0         0         0         0\n"
+            "2  forward         1         1         1         1\n"
+            "3  forward         2         2         2         2\n"
+            "\n"
+            "#  phase    column 4\n"
+            "-  -------  --------\n"
+            "1  forward         0\n"
+            "2  forward         1\n"
+            "3  forward         2\n"
+            "\n"
+            "run: tiny fused\n"
+            "#  phase    column 0  column 1  column 2  column 3\n"
+            "-  -------  --------  --------  --------  --------\n"
+            "1  forward         0         0         0         0\n"
+            "2  forward         1         1         1         1\n"
+            "3  forward         2         2         2         2\n"
+            "\n"
+            "#  phase    column 4\n"
+            "-  -------  --------\n"
+            "1  forward         0\n"
+            "2  forward         1\n"
+            "3  forward         2\n");
+}
+
+TEST(Table, NamesARunOnceWhereItFits) {
+  EXPECT_EQ(format_table(runs_table(2), Format::table, 100),
+            "run         phase    column 0  column 1  column 2  column 3  column 4\n"
+            "----------  -------  --------  --------  --------  --------  --------\n"
+            "tiny eager  forward         0         0         0         0         0\n"
+            "            forward         1         1         1         1         1\n"
+            "tiny fused  forward         0         0         0         0         0\n"
+            "            forward         1         1         1         1         1\n");
+  const std::string whole = format_table(runs_table(2), Format::table);
+  EXPECT_NE(whole.find("tiny fused"), whole.rfind("tiny fused")) << "a file names it in each row";
+  EXPECT_EQ(format_cell(12.0, Show::brief), "12.00");
+  EXPECT_EQ(format_cell(12345.6, Show::brief), "12346");
+}
+
 TEST(Table, WrapsAtSpacesAndLongWordsAnywhere) {
   using Lines = std::vector<std::string>;
   EXPECT_EQ(wrap("", 5), Lines{""});

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "report/advice.h"
+#include "report/sweep.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/step_record.h"
 
@@ -180,9 +181,38 @@ TEST(Views, SeveralRunsShareTheirTables) {
   EXPECT_EQ(view.tables[0].table.columns[0].key, "which");
   EXPECT_EQ(view.tables[0].table.rows[0].cells()[0].first, "run");
   EXPECT_EQ(view.tables[0].table.rows[11].text("run"), "made-up T=20 fp32 (2)");
-  EXPECT_EQ(view.tables[0].table.rows[11].text("which"), "seq=20 (2)");
+  EXPECT_EQ(view.tables[0].table.rows[11].text("which"), "T=20 (2)");
   ASSERT_EQ(view.charts.size(), 1U);  // one chart over all runs
   EXPECT_EQ(view.charts[0].x.categories.size(), 3U);
+}
+
+RunData run_of(const std::string& label, std::initializer_list<std::pair<const char*, const char*>> config,
+               const std::string& kind = "step") {
+  RunData data;
+  data.run.label = label;
+  data.run.kind = kind;
+  for (const auto& [key, value] : config) data.run.config.set(key, value);
+  return data;
+}
+
+TEST(Views, NamesOfRunsSayTheFewestSettingsThatDiffer) {
+  std::vector<RunData> runs;
+  runs.push_back(run_of("tiny fused", {{"model", "tiny"}, {"layers", "4"}, {"dtype", "fp32"}}));
+  runs.push_back(run_of("gpt2 fused", {{"model", "gpt2"}, {"layers", "12"}, {"dtype", "fp32"}}));
+  runs.push_back(run_of("their program", {}, "foreign"));
+  EXPECT_EQ(varying(runs_of(runs)), (std::vector<std::string>{"model", "layers"})) << "a foreign program has neither";
+  EXPECT_EQ(telling(runs_of(runs)), std::vector<std::string>{"model"});
+  EXPECT_TRUE(configuration(runs[2].run).empty());
+  std::vector<RunName> names = run_names(runs);
+  EXPECT_EQ(names[0].which, "tiny");
+  EXPECT_EQ(names[2].which, "their program");
+  runs.push_back(run_of("tiny fused", {{"model", "tiny"}, {"layers", "4"}, {"dtype", "fp32"}, {"warmup", "5"}}));
+  runs.push_back(run_of("tiny fused", {{"model", "tiny"}, {"layers", "4"}, {"dtype", "fp32"}, {"warmup", "5"}}));
+  names = run_names(runs);
+  EXPECT_EQ(names[0].label, "tiny fused, warmup=2");
+  EXPECT_EQ(names[3].label, "tiny fused, warmup=5");
+  EXPECT_EQ(names[4].label, "tiny fused, warmup=5 (2)");
+  EXPECT_EQ(names[4].which, "tiny warmup=5 (2)");
 }
 
 TEST(Views, GrowthFindsLinearAndQuadraticParts) {

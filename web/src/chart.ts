@@ -1,13 +1,13 @@
 // Charts: the parts of ECharts that the page uses, in the page's colours, redrawn when theme or size change.
 import { BarChart, CustomChart, LineChart, ScatterChart } from 'echarts/charts';
-import { DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, MarkPointComponent, TooltipComponent } from 'echarts/components';
+import { DataZoomComponent, GridComponent, MarkLineComponent, MarkPointComponent, TooltipComponent } from 'echarts/components';
 import { type ECharts, init, use } from 'echarts/core';
 import { CanvasRenderer } from 'echarts/renderers';
 import { h } from './dom';
 import { onTheme, token } from './theme';
 
-use([BarChart, CustomChart, LineChart, ScatterChart, DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent,
-  MarkPointComponent, TooltipComponent, CanvasRenderer]);
+use([BarChart, CustomChart, LineChart, ScatterChart, DataZoomComponent, GridComponent, MarkLineComponent, MarkPointComponent,
+  TooltipComponent, CanvasRenderer]);
 
 // ECharts' own option type costs seconds of type checking and accepts everything all the same.
 export type Option = Record<string, unknown>;
@@ -18,25 +18,24 @@ const resize = new ResizeObserver((entries) => {
 });
 // A chart is made when it comes near to the view: a page of many charts is there sooner.
 const kNear = '700px';
+const kNarrow = 560;
 const near = new IntersectionObserver((entries) => {
   for (const entry of entries) if (entry.isIntersecting) views.get(entry.target)?.fit();
 }, { rootMargin: kNear });
 
-/** The text style of axes, legends and labels. */
+/** The text style of axes and labels. */
 const textStyle = (): Option => ({ color: token('muted'), fontSize: 11, fontFamily: token('sans') });
 
 /** An axis in the page's style; `more` says its type, name and format. */
 export function axis(more: Option): Option {
   const line = { lineStyle: { color: token('line') } };
   return {
-    axisLine: { show: true, ...line }, axisTick: { show: true, ...line }, splitLine: { show: true, ...line }, axisLabel: textStyle(),
+    axisLine: { show: true, ...line }, axisTick: { show: true, ...line }, splitLine: { show: true, ...line },
     nameTextStyle: textStyle(), nameLocation: 'middle', nameGap: 28, ...more,
+    // Numbers that would overlap are left out; names are not.
+    axisLabel: { ...textStyle(), hideOverlap: more.type !== 'category', ...(more.axisLabel as Option | undefined) },
   };
 }
-
-export const legend = (more: Option = {}): Option => ({
-  type: 'plain', top: 0, left: 0, itemWidth: 10, itemHeight: 10, itemGap: 12, icon: 'rect', textStyle: { ...textStyle(), color: token('text') }, ...more,
-});
 
 export const tooltip = (more: Option): Option => ({
   confine: true, transitionDuration: 0, backgroundColor: token('raised'), borderColor: token('line-strong'), borderWidth: 1, padding: [6, 8],
@@ -50,10 +49,23 @@ export function tip(title: string, lines: readonly (readonly [string, string, st
       h('tr', {}, h('th', { scope: 'row' }, colour ? h('i', { class: 'swatch', style: `background:${colour}` }) : null, name), h('td', {}, value))))));
 }
 
+/** Letters of labels of a category axis. */
+export const kLabel = { fontSize: 12, lineHeight: 14 };
+
+/** Room for the labels of a category axis at the side, and the lines that the longest takes: they are broken, never cut. */
+export function labelRoom(names: readonly string[], width: number): { width: number; lines: number } {
+  const kLetter = 7.1;
+  const longest = Math.max(0, ...names.map((name) => name.length)) * kLetter;
+  const room = Math.ceil(Math.min(longest, Math.max(110, 0.3 * (width || 900))));
+  const lines = longest <= room ? 1 : Math.ceil((1.25 * longest) / room); // words leave part of a line empty
+  return { width: room, lines };
+}
+
 /** One chart. `option` is asked again whenever the chart has to be drawn anew. */
 export class Chart {
   readonly element: HTMLElement;
   private echarts: ECharts | null = null;
+  private narrow = false;
   private readonly forget: () => void;
   private readonly handlers: ((chart: ECharts) => void)[] = [];
 
@@ -82,13 +94,19 @@ export class Chart {
     if (this.echarts) this.fit();
   }
 
+  get width(): number { return this.element.clientWidth; }
+
   /** Makes the chart when there is none yet, and gives it the size of its element. */
   fit(): void {
     if (this.element.clientWidth === 0 || this.element.clientHeight === 0) return;
+    const narrow = this.element.clientWidth < kNarrow;
     if (this.echarts) {
       this.echarts.resize();
+      if (narrow !== this.narrow) this.draw(); // labels take another share of the width
+      this.narrow = narrow;
       return;
     }
+    this.narrow = narrow;
     near.unobserve(this.element);
     this.echarts = init(this.element);
     this.draw();
@@ -114,16 +132,18 @@ export function fitCharts(): void {
   for (const view of views.values()) view.fit();
 }
 
-/** Intervals as bars from low to high: rows of [x, low, high]; beside the series of the same name. */
-export function errorBars(name: string, rows: readonly unknown[], colour: string): Option {
+/** Intervals as bars from low to high: rows of [x, low, high]; beside the series of the same name. `sideways`: along the x axis. */
+export function errorBars(name: string, rows: readonly unknown[], colour: string, sideways = false): Option {
   const kCap = 4;
   return {
-    type: 'custom', name, data: rows, silent: true, z: 5, itemStyle: { color: colour },
+    type: 'custom', name, data: rows, silent: true, z: 5, itemStyle: { color: colour }, encode: sideways ? { x: [1, 2], y: 0 } : { x: 0, y: [1, 2] },
     renderItem: (_: unknown, api: { value: (i: number) => number; coord: (at: number[]) => [number, number] }) => {
-      const [x, low] = api.coord([api.value(0), api.value(1)]);
-      const [, high] = api.coord([api.value(0), api.value(2)]);
+      const at = (i: number): [number, number] => api.coord(sideways ? [api.value(i), api.value(0)] : [api.value(0), api.value(i)]);
+      const [low, high] = [at(1), at(2)];
+      const [dx, dy] = sideways ? [0, kCap] : [kCap, 0];
       const line = (x1: number, y1: number, x2: number, y2: number): Option => ({ type: 'line', shape: { x1, y1, x2, y2 }, style: { stroke: colour, lineWidth: 1.2 } });
-      return { type: 'group', children: [line(x, low, x, high), line(x - kCap, low, x + kCap, low), line(x - kCap, high, x + kCap, high)] };
+      const cap = ([x, y]: [number, number]): Option => line(x - dx, y - dy, x + dx, y + dy);
+      return { type: 'group', children: [line(...low, ...high), cap(low), cap(high)] };
     },
   };
 }

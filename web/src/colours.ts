@@ -2,6 +2,7 @@
 import { token } from './theme';
 
 const kSeries = 12;
+const kAll = 14; // the paler ones at the end are for names that are known
 
 // Known names get fixed places, so that two reports can be held beside each other.
 const kFixed: Record<string, number> = {
@@ -13,7 +14,10 @@ const kFixed: Record<string, number> = {
   'one kernel': 0, 'several kernels': 2, 'in kernels': 0, 'between kernels': 4,
   weight: 0, optimizer_state: 2, activation: 1, gradient: 3, workspace: 4, input: 7, result: 8,
   feed_forward: 1, 'attention/qkv': 0, 'attention/qk': 11, 'attention/softmax': 4, 'attention/v': 9, 'attention/proj': 12, 'attention/flash': 3,
-  'feed_forward/fc1': 1, 'feed_forward/act': 5, 'feed_forward/fc2': 6, ln1: 10, ln2: 10, ln_f: 10, residual1: 7, residual2: 7, lm_head: 8,
+  qkv: 0, qk: 11, v: 9, proj: 12, flash: 3, looped: 1, batched: 0, big: 2, eager: 1, fused: 0,
+  'feed_forward/fc1': 1, 'feed_forward/act': 5, 'feed_forward/fc2': 6,
+  // Blocks stand side by side in one bar: all of them differ.
+  ln1: 10, ln2: 9, ln_f: 6, residual1: 7, residual2: 11, lm_head: 0,
 };
 const assigned = new Map<string, number>(Object.entries(kFixed));
 let next = 0;
@@ -25,6 +29,28 @@ export function colourOf(name: string): string {
     assigned.set(name, index);
   }
   return token(`s${index}`);
+}
+
+/**
+ * Places of the colours of one chart's names: their own, and another where two of the chart would look the same. From kAll names on
+ * some are shared.
+ */
+export function placesOf(names: readonly string[]): Map<string, number> {
+  const places = new Map<string, number>();
+  const taken = new Set<number>();
+  const give = (name: string, place: number): void => {
+    places.set(name, place);
+    taken.add(place);
+  };
+  names.forEach(colourVariable);
+  for (const name of names) if (name in kFixed && !taken.has(kFixed[name]!)) give(name, kFixed[name]!);
+  for (const name of names) {
+    if (places.has(name)) continue;
+    let place = assigned.get(name)!;
+    for (let i = 0; i < kAll && taken.has(place); ++i) place = (place + 1) % kAll;
+    give(name, place);
+  }
+  return places;
 }
 
 /** The style sheet's variable for the colour of `name`: follows the theme without being drawn again. */

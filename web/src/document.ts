@@ -185,6 +185,8 @@ export interface Run {
   config: Record<string, string | number | boolean | null>;
   /** The configuration for people, in the order of the fields. */
   settings: { key: string; title: string; text: string }[];
+  /** How it was measured, in sentences; those of no one run are the document's. */
+  method: string[];
   figures: Figures;
   glance: Glance;
   kernels: Kernel[];
@@ -218,6 +220,8 @@ export interface Ceiling {
   spread: number | null;
   source: string;
   measured_utc: string;
+  /** The first record that holds it. */
+  file: string;
 }
 
 export interface Advice {
@@ -252,7 +256,8 @@ export interface GenericChart {
   kind: string;
   x: Axis;
   y: Axis;
-  series: { name: string; points: (string | number | null)[][] }[];
+  /** `line`: joined in a chart of points, such as a roof. */
+  series: { name: string; points: (string | number | null)[][]; line: boolean }[];
 }
 
 export interface ComparisonRow {

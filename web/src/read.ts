@@ -15,6 +15,7 @@ const isObject = (value: unknown): value is Json => typeof value === 'object' &&
 const objectOf = (value: unknown): Json => (isObject(value) ? value : {});
 const textOf = (value: unknown): string => (typeof value === 'string' || typeof value === 'number' ? String(value) : '');
 const numberOf = (value: unknown): number | null => (typeof value === 'number' && Number.isFinite(value) ? value : null);
+const stringsOf = (value: unknown): string[] => (Array.isArray(value) ? value.map(textOf).filter((text) => text !== '') : []);
 const objectsOf = (value: unknown): Json[] => (Array.isArray(value) ? value.filter(isObject) : []);
 
 /** All null where there are none. */
@@ -167,7 +168,7 @@ class Reader {
       id: numberOf(value.id) ?? index, label, file: numberOf(value.file) ?? 0, status: textOf(value.status),
       kind: textOf(value.kind), config: objectOf(value.config) as Run['config'],
       settings: this.list(value, 'settings', label).map((s) => ({ key: textOf(s.key), title: textOf(s.title), text: textOf(s.text) })),
-      figures: readFigures(objectOf(value.figures)),
+      figures: readFigures(objectOf(value.figures)), method: stringsOf(value.method),
       glance: { time: this.glance(glance, 'time', label), bound: this.glance(glance, 'bound', label), idle: this.glance(glance, 'idle', label) },
       kernels: this.list(value, 'kernels', label).map((k) => this.kernel(k)), facts, step: this.summary(value.step),
       phases: this.list(value, 'phases', label).map((p): Phase => ({ phase: textOf(p.phase), time: this.summary(p.time), ...this.roof(p) })),
@@ -189,7 +190,7 @@ class Reader {
     return {
       device: t('device'), what: t('what'), level: t('level'), dtype: t('dtype'), threads: numberOf(value.threads),
       value: numberOf(value.value), unit: t('unit'), ci_low: numberOf(value.ci_low), ci_high: numberOf(value.ci_high), spread: numberOf(value.spread),
-      source: t('source'), measured_utc: t('measured_utc'),
+      source: t('source'), measured_utc: t('measured_utc'), file: t('file'),
     };
   }
 
@@ -207,7 +208,7 @@ class Reader {
       id: textOf(value.id), title: textOf(value.title) || textOf(value.id), note: textOf(value.note), kind: textOf(value.kind),
       x: axis(objectOf(value.x)), y: axis(objectOf(value.y)),
       series: objectsOf(value.series).map((s) => ({
-        name: textOf(s.name),
+        name: textOf(s.name), line: s.line === true,
         points: Array.isArray(s.points) ? s.points.filter((p): p is number[] => Array.isArray(p) && p.length >= 2) : [],
       })),
     };
@@ -228,13 +229,12 @@ class Reader {
     const advice = this.list(root, 'advice', 'document').map((a): Advice => ({
       run: numberOf(a.run), subject: textOf(a.subject), text: textOf(a.text), gain_s: numberOf(a.gain_s), step_share: numberOf(a.step_share) }));
     const environment = this.list(root, 'environment', 'document').map((e) => ({ key: textOf(e.key), value: textOf(e.value), unit: textOf(e.unit) }));
-    const strings = (value: unknown): string[] => (Array.isArray(value) ? value.map(textOf).filter((s) => s !== '') : []);
     return {
       schema: kSchema, title: t('title') || 'rooflm report', rooflm: t('rooflm'), command: t('command'), started_utc: t('started_utc'),
-      complete: root.complete !== false, files: strings(root.files), environment,
+      complete: root.complete !== false, files: stringsOf(root.files), environment,
       ceilings: this.list(root, 'ceilings', 'document').map((c) => this.ceiling(c)),
       runs: tellApart(this.list(root, 'runs', 'document').map((run, index) => this.run(run, index))),
-      advice, method: strings(root.method),
+      advice, method: stringsOf(root.method),
       tables: this.list(root, 'tables', 'document').map((table) => this.table(table)),
       charts: this.list(root, 'charts', 'document').map((chart) => this.chart(chart)),
       comparison: this.comparison(root.comparison), problems: this.problems,

@@ -44,8 +44,10 @@ function cellText(column: Column, row: number): string {
 function widthOf(column: Column, length: number): number {
   const air = column.kind === 'text' ? 4 : 2; // letters of words are wider than digits, which a ch is
   let longest = column.title.length + 3;
-  const stride = Math.max(1, Math.floor(length / 60));
-  for (let row = 0; row < length; row += stride) longest = Math.max(longest, cellText(column, row).length + air);
+  // Of texts each is looked at once, of many numbers some.
+  const count = column.kind === 'text' ? column.names.length : length;
+  const stride = Math.max(1, Math.floor(count / (column.kind === 'text' ? 2000 : 60)));
+  for (let i = 0; i < count; i += stride) longest = Math.max(longest, (column.kind === 'text' ? column.names[i]! : cellText(column, i)).length + air);
   return Math.min(Math.max(longest, 6), 44);
 }
 

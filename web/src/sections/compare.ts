@@ -1,5 +1,5 @@
 // Two runs beside each other: the step, phases and blocks; and the verdicts of the document's own comparison.
-import { axis, Chart, legend, type Option, tip, tooltip } from '../chart';
+import { axis, Chart, kLabel, labelRoom, type Option, tip, tooltip } from '../chart';
 import { numberColumn, numbersFrom, textColumn } from '../columns';
 import type { Comparison, Run } from '../document';
 import { absent, type Child, h, picker } from '../dom';
@@ -34,13 +34,13 @@ function phasePairs(a: Run, b: Run): Pair[] {
           ...names.map((name) => ({ subject: name, phase: '', a: time(a, name), b: time(b, name) }))];
 }
 
-function barOption(pairs: readonly Pair[], a: Run, b: Run): Option {
+function barOption(pairs: readonly Pair[], width: number): Option {
   const names = pairs.map((pair) => [...new Set([pair.subject, pair.phase])].filter((part) => part !== '').join(', '));
-  const longest = Math.max(...names.map((name) => name.length));
+  const room = labelRoom(names, width).width;
   const bar = (name: string, colour: string, get: (pair: Pair) => number | null): Option => ({
     type: 'bar', name, barMaxWidth: 11, barGap: '10%', itemStyle: { color: colour }, data: pairs.map(get) });
   return {
-    grid: { left: Math.min(230, 18 + 6.4 * longest), right: 24, top: 30, bottom: 26 }, legend: legend({ data: ['A', 'B'], formatter: (name: string) => `${name}: ${name === 'A' ? a.label : b.label}` }),
+    grid: { left: room + 14, right: 24, top: 8, bottom: 26 },
     tooltip: tooltip({ trigger: 'axis', axisPointer: { type: 'shadow', shadowStyle: { color: token('selected') } }, formatter: (items: { dataIndex: number }[]) => {
       const at = items[0]?.dataIndex ?? 0;
       const pair = pairs[at]!;
@@ -48,7 +48,7 @@ function barOption(pairs: readonly Pair[], a: Run, b: Run): Option {
     } }),
     xAxis: axis({ type: 'value', axisLabel: { color: token('muted'), fontSize: 11, formatter: (value: number) => seconds(value) } }),
     yAxis: axis({ type: 'category', inverse: true, data: names, splitLine: { show: false }, axisTick: { show: false },
-                  axisLabel: { color: token('text'), fontSize: 12, width: 215, overflow: 'truncate' } }),
+                  axisLabel: { color: token('text'), ...kLabel, width: room, overflow: 'break', interval: 0 } }),
     series: [bar('A', token('s0'), (pair) => pair.a), bar('B', token('s1'), (pair) => pair.b)],
   };
 }
@@ -96,7 +96,7 @@ class RunComparison {
     this.a = current;
     this.b = runs.findIndex((_, index) => index !== current);
     const options = runs.map((run, index) => [String(index), run.label] as const);
-    this.element = h('div', { class: 'stack' }, h('div', { class: 'controls' },
+    this.element = h('div', { class: 'stack' }, h('div', { class: 'controls wide-picks' },
       picker('A', options, String(this.a), (value) => { this.a = Number(value); this.update(); }),
       picker('B', options, String(this.b), (value) => { this.b = Number(value); this.update(); })), this.body);
     this.update();
@@ -108,13 +108,18 @@ class RunComparison {
     const [phases, blocks] = [phasePairs(a, b), blockPairs(a, b)];
     // Long bars first: what matters is at the top, and the table above has its own order.
     blocks.sort((p, q) => Math.max(q.a ?? 0, q.b ?? 0) - Math.max(p.a ?? 0, p.b ?? 0));
-    const chart = (title: string, pairs: readonly Pair[]): Chart => new Chart(`${title} of both runs`, 62 + 30 * pairs.length, () => barOption(pairs, a, b));
+    const chart = (title: string, pairs: readonly Pair[]): Chart => {
+      const made: Chart = new Chart(`${title} of both runs`, 40 + 32 * pairs.length, () => barOption(pairs, made.width));
+      return made;
+    };
+    const key = (): HTMLElement => h('ul', { class: 'key', 'aria-label': 'Key of colours' }, ...[['s0', `A: ${a.label}`], ['s1', `B: ${b.label}`]].map(([colour, text]) =>
+      h('li', {}, h('i', { class: 'swatch', style: `background:var(--${colour})` }), text!)));
     this.charts = [chart('Phases', phases), ...(blocks.length > 0 ? [chart('Blocks', blocks)] : [])];
     const [phaseChart, blockChart] = this.charts;
     this.body.replaceChildren(
       h('p', { class: 'verdict' }, verdict(a, b), ' ', differences(a, b)),
-      h('div', { class: 'panel' }, h('h3', {}, 'Phases'), phaseChart!.element),
-      ...(blockChart ? [h('div', { class: 'panel' }, h('h3', {}, 'Blocks'), pairTable('Blocks of both runs', blocks)), h('div', { class: 'panel' }, blockChart.element)]
+      h('div', { class: 'panel' }, h('h3', {}, 'Phases'), phaseChart!.element, key()),
+      ...(blockChart ? [h('div', { class: 'panel' }, h('h3', {}, 'Blocks'), pairTable('Blocks of both runs', blocks)), h('div', { class: 'panel' }, blockChart.element, key())]
                      : [absent('Neither run has blocks.')]));
   }
 }
@@ -130,7 +135,7 @@ function comparisonTable({ a, b, rows, note }: Comparison): HTMLElement {
       numberColumn('high', 'to', '', numbersFrom(rows, (row) => row.ci_high), 'Upper end of the interval of B / A'), numberColumn('p', 'p', '', numbersFrom(rows, (row) => row.p)),
     ],
   });
-  return h('div', { class: 'panel' }, h('h3', {}, `Verdicts: ${b} (B) against ${a} (A)`), note !== '' && h('p', { class: 'note' }, note), table.element);
+  return h('div', { class: 'panel' }, h('h3', {}, `Verdicts: ${b} (B) against ${a} (A)`), ...note.split('\n').filter((line) => line !== '').map((line) => h('p', { class: 'note' }, line)), table.element);
 }
 
 export const compare: Section = {

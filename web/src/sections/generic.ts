@@ -1,20 +1,25 @@
 // Tables and charts that the document brings along, shown as they say.
-import { axis, Chart, errorBars, legend, type Option, tip, tooltip } from '../chart';
-import { colourOf } from '../colours';
+import { axis, Chart, errorBars, kLabel, labelRoom, type Option, tip, tooltip } from '../chart';
+import { placesOf } from '../colours';
 import { type Column, numberColumn, textColumn } from '../columns';
 import type { Axis, GenericChart, GenericTable } from '../document';
 import { absent, type Child, h } from '../dom';
 import { percent, plural, quantity } from '../format';
+import { switchKey } from '../key';
 import { Table } from '../table';
 import { token } from '../theme';
 import type { Section } from './section';
+
+/** Columns by which rows are chosen: a page of a dozen runs has each table of all of them. */
+const kFilters = new Set(['which', 'phase']);
 
 /** A column is of numbers when every value in it is one or is missing. */
 function columnOf(table: GenericTable, { key, title, unit }: GenericTable['columns'][number]): Column {
   const values = table.rows.map((row) => row[key]);
   const isNumber = values.every((value) => typeof value === 'number' || value === null || value === undefined) && values.some((value) => typeof value === 'number');
   if (isNumber) return numberColumn(key, title, unit, Float64Array.from(values, (value) => (typeof value === 'number' ? value : NaN)));
-  return textColumn(key, title, values.map((value) => (typeof value === 'number' ? quantity(value, unit) : value === null || value === undefined ? '–' : String(value))));
+  const cells = values.map((value) => (typeof value === 'number' ? quantity(value, unit) : value === null || value === undefined ? '–' : String(value)));
+  return textColumn(key, title, cells, { filter: kFilters.has(key) });
 }
 
 function tablePanel(table: GenericTable): HTMLElement {
@@ -33,7 +38,17 @@ interface Shape {
   shares: boolean;
   /** Names on the x axis, or null where x is a number. */
   categories: string[] | null;
+  /** Bars lie on their side where names would not fit below them. */
+  sideways: boolean;
 }
+
+const kBarHeight = 26;
+const kMostBelow = 6; // names that stand side by side below bars
+const kLongestBelow = 13;
+const kMostBeside = 60;
+/** More lines than these cannot be told apart at once; the others wait in the key. */
+const kMostLines = 9;
+const kMostTicks = 12;
 
 function shapeOf(chart: GenericChart): Shape {
   const shares = chart.kind === 'stacked100';
@@ -41,7 +56,8 @@ function shapeOf(chart: GenericChart): Shape {
   const bars = stacked || chart.kind === 'bar';
   const xs = chart.series.flatMap((series) => series.points.map(([x]) => x));
   const categories = bars || xs.some((x) => !isNumber(x)) ? [...new Set(xs.map((x) => (isNumber(x) ? quantity(x, chart.x.unit) : String(x))))] : null;
-  return { bars, stacked, shares, categories };
+  const isLong = categories !== null && (categories.length > kMostBelow || categories.some((name) => name.length > kLongestBelow));
+  return { bars, stacked, shares, categories, sideways: bars && isLong && categories.length <= kMostBeside };
 }
 
 function totalsOf(chart: GenericChart, shape: Shape): Map<string, number> {
@@ -53,43 +69,81 @@ function totalsOf(chart: GenericChart, shape: Shape): Map<string, number> {
   return totals;
 }
 
-function seriesOf(chart: GenericChart, shape: Shape): Option[] {
+function seriesOf(chart: GenericChart, shape: Shape, places: ReadonlyMap<string, number>, hidden: ReadonlySet<string>): Option[] {
   const totals = totalsOf(chart, shape);
   const place = (x: unknown): string | number => (shape.categories ? (isNumber(x) ? quantity(x, chart.x.unit) : String(x)) : (x as number));
-  return chart.series.flatMap((series): Option[] => {
-    const colour = colourOf(series.name);
+  return chart.series.filter((series) => !hidden.has(series.name)).flatMap((series): Option[] => {
+    const colour = token(`s${places.get(series.name)}`);
     const points = series.points.filter(([, y]) => isNumber(y) && (!chart.y.log || shape.stacked || y > 0));
     const data = points.map(([x, y]) => [place(x), shape.shares ? (y as number) / (totals.get(String(place(x))) || 1) : y]);
     const main: Option = {
-      type: shape.bars ? 'bar' : 'line', name: series.name, data, stack: shape.stacked ? 'all' : undefined, barMaxWidth: 40,
-      symbolSize: 6, lineStyle: { width: 1.8 }, itemStyle: { color: colour },
+      type: shape.bars ? 'bar' : chart.kind === 'points' && !series.line ? 'scatter' : 'line', showSymbol: !series.line, name: series.name, data: shape.sideways ? data.map(([x, y]) => [y, x]) : data, stack: shape.stacked ? 'all' : undefined,
+      barMaxWidth: shape.sideways ? 20 : 40, symbolSize: 6, lineStyle: { width: 1.8 }, itemStyle: { color: colour, ...(shape.stacked ? { borderColor: token('panel'), borderWidth: 0.5 } : {}) },
+      emphasis: shape.bars ? {} : { focus: 'series' },
     };
     const ranges = points.filter((point) => isNumber(point[2]) && isNumber(point[3])).map((point) => [place(point[0]), point[2], point[3]]);
-    return ranges.length > 0 && !shape.stacked ? [main, errorBars(series.name, ranges, colour)] : [main];
+    return ranges.length > 0 && !shape.stacked ? [main, errorBars(series.name, ranges, colour, shape.sideways)] : [main];
   });
 }
 
-function chartOption(chart: GenericChart): Option {
-  const shape = shapeOf(chart);
-  const number = (a: Axis): Option => ({ type: a.log ? 'log' : 'value', axisLabel: { color: token('muted'), fontSize: 11, formatter: (value: number) => quantity(value, a.unit) } });
+const kPlainUnits = new Set(['', 'ms', 'nats', 'C', 'flop/byte']);
+
+/** "0.1 ms": the value of a tick, which is round. */
+const tickText = (value: number, unit: string): string => (kPlainUnits.has(unit) && Math.abs(value) < 1e4 ? `${Number(value.toPrecision(3))} ${unit}`.trim() : quantity(value, unit));
+
+/** The sizes themselves as ticks of a logarithmic axis, where they are few: powers of ten would not be among them. */
+function sizeTicks(chart: GenericChart): Option {
+  const sizes = [...new Set(chart.series.flatMap((series) => series.points.map(([x]) => x).filter(isNumber)))].sort((a, b) => a - b);
+  return sizes.length > kMostTicks ? {} : { customValues: sizes };
+}
+
+/** A line far above zero would be flat with zero in view. */
+function isFarFromZero(chart: GenericChart): boolean {
+  const ys = chart.series.flatMap((series) => series.points.map(([, y]) => y).filter(isNumber));
+  return chart.kind === 'line' && Math.min(...ys) > 0.4 * Math.max(...ys);
+}
+
+function chartOption(chart: GenericChart, shape: Shape, series: Option[], room: number): Option {
+  const label = { color: token('muted'), fontSize: 11 };
+  const number = (a: Axis): Option => ({ type: a.log ? 'log' : 'value', axisLabel: { ...label, formatter: (value: number) => tickText(value, a.unit) } });
+  const names: Option = { type: 'category', data: shape.categories };
+  const sizes = number(chart.x);
+  if (chart.x.log && chart.kind === 'line') Object.assign(sizes, { min: 'dataMin', max: 'dataMax', axisTick: sizeTicks(chart), axisLabel: { ...(sizes.axisLabel as Option), ...sizeTicks(chart) } });
+  const x = axis({ ...(shape.categories ? names : sizes), name: shape.categories ? chart.x.title : axisTitle(chart.x) });
+  const y = axis({ ...(shape.shares ? { type: 'value', max: 1, axisLabel: { ...label, formatter: percent } } : { ...number(chart.y), scale: isFarFromZero(chart) }), name: chart.y.title, nameGap: shape.sideways ? 28 : 66 });
   return {
-    grid: { left: 84, right: 24, top: 40, bottom: 48 },
-    legend: legend({ type: 'scroll', data: chart.series.map((series) => series.name) }),
+    grid: shape.sideways ? { left: room + 14, right: 24, top: 8, bottom: 48 } : { left: 84, right: 24, top: 12, bottom: 48 },
     tooltip: tooltip({ trigger: 'item', formatter: (p: { seriesName: string; value: (string | number)[] }) => {
-      const [x, y] = p.value;
-      return tip(p.seriesName, [[chart.x.title || 'x', isNumber(x) ? quantity(x, chart.x.unit) : String(x)],
-                                [chart.y.title || 'y', shape.shares ? percent(Number(y)) : quantity(Number(y), chart.y.unit)]]);
+      const [at, amount] = shape.sideways ? [p.value[1], p.value[0]] : p.value;
+      return tip(p.seriesName, [[chart.x.title || 'x', isNumber(at) ? quantity(at, chart.x.unit) : String(at)],
+                                [chart.y.title || 'y', shape.shares ? percent(Number(amount)) : quantity(Number(amount), chart.y.unit)]]);
     } }),
-    xAxis: axis({ ...(shape.categories ? { type: 'category', data: shape.categories } : number(chart.x)), name: shape.categories ? chart.x.title : axisTitle(chart.x), ...(chart.x.log && !shape.categories ? { min: 'dataMin', max: 'dataMax' } : {}) }),
-    yAxis: axis({ ...(shape.shares ? { type: 'value', max: 1, axisLabel: { color: token('muted'), fontSize: 11, formatter: percent } } : number(chart.y)), name: chart.y.title, nameGap: 66 }),
-    series: seriesOf(chart, shape),
+    xAxis: shape.sideways ? y : x,
+    yAxis: shape.sideways ? axis({ ...names, inverse: true, splitLine: { show: false }, axisTick: { show: false },
+                                   axisLabel: { color: token('text'), ...kLabel, width: room, overflow: 'break', interval: 0 } }) : y,
+    series,
   };
 }
 
-function chartPanel(chart: GenericChart): HTMLElement {
+function drawing(chart: GenericChart): Child[] {
+  const shape = shapeOf(chart);
+  const names = [...new Set(chart.series.map((series) => series.name))];
+  const places = placesOf(names);
+  const hidden = new Set(shape.bars ? [] : names.slice(kMostLines));
+  const view: Chart = new Chart(chart.title, 300, () => {
+    const { width, lines } = labelRoom(shape.sideways ? shape.categories! : [], view.width);
+    if (shape.sideways) view.setHeight(shape.categories!.length * Math.max(kBarHeight, lines * kLabel.lineHeight + 4) + 64);
+    return chartOption(chart, shape, seriesOf(chart, shape, places, hidden), width);
+  });
+  const key = names.length > 1 || !shape.bars ? switchKey(names, (name) => `var(--s${places.get(name)})`, hidden, () => view.draw()) : null;
+  return [view.element, key, hidden.size > 0 && h('p', { class: 'note' }, `The first ${kMostLines} lines are drawn; press a name to show or hide its line.`)];
+}
+
+/** `withNote`: the charts of a kind share their note. */
+function chartPanel(chart: GenericChart, withNote = true): HTMLElement {
   const points = chart.series.reduce((sum, series) => sum + series.points.length, 0);
-  return h('div', { class: 'panel', id: `chart-${chart.id}` }, h('h3', {}, chart.title), chart.note !== '' && h('p', { class: 'note' }, chart.note),
-           points === 0 ? absent('This chart has no points.') : new Chart(chart.title, 300, () => chartOption(chart)).element);
+  return h('div', { class: 'panel', id: `chart-${chart.id}` }, h('h3', {}, chart.title), withNote && chart.note !== '' && h('p', { class: 'note' }, chart.note),
+           ...(points === 0 ? [absent('This chart has no points.')] : drawing(chart)));
 }
 
 /** As many of one kind stand at once; a study of a dozen runs brings a dozen charts of each. */
@@ -119,8 +173,11 @@ export const charts: Section = {
   lead: 'Further views, as charts.',
   build: ({ document }): Child[] => {
     if (document.charts.length === 0) return [absent('No view of this report has a further chart.')];
-    const show = (parts: readonly GenericChart[]): HTMLElement => h('div', { class: 'columns even' }, ...parts.map(chartPanel));
-    return kindsOf(document.charts).flatMap((kind): Child[] => [show(kind.slice(0, kAtOnce)), more(kind.slice(kAtOnce), 'chart', show)]);
+    return kindsOf(document.charts).flatMap((kind): Child[] => {
+      const isShared = kind.length > 1 && kind[0]!.note !== '' && kind.every((chart) => chart.note === kind[0]!.note);
+      const show = (parts: readonly GenericChart[]): HTMLElement => h('div', { class: 'columns even' }, ...parts.map((chart) => chartPanel(chart, !isShared)));
+      return [isShared && h('p', { class: 'note' }, kind[0]!.note), show(kind.slice(0, kAtOnce)), more(kind.slice(kAtOnce), 'chart', show)];
+    });
   },
 };
 

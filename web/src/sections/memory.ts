@@ -4,11 +4,11 @@ import { colourOf } from '../colours';
 import { numberColumn, numbers, textColumn } from '../columns';
 import { absent, type Child, h } from '../dom';
 import { bytes, count, percent, plural } from '../format';
+import { keyOf } from '../key';
 import { opsOf, opTitle } from '../ops';
 import { Table } from '../table';
 import { after } from '../timeline/model';
 import { token } from '../theme';
-import { keyOf } from './breakdown';
 import { MemoryReplay, type Timeline } from './memory_timeline';
 import type { Context, Section } from './section';
 

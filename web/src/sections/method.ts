@@ -74,7 +74,8 @@ export const method: Section = {
   title: 'Method and certainty',
   lead: 'How the numbers were measured, and how sure they are.',
   build: ({ document, run }): Child[] => [
-    document.method.length > 0 ? h('ul', { class: 'method' }, ...document.method.map((sentence) => h('li', {}, sentence))) : absent('This report does not say how it was measured.'),
+    run.method.length + document.method.length > 0 ? h('ul', { class: 'method' }, ...[...run.method, ...document.method].map((sentence) => h('li', {}, sentence)))
+      : absent('This report does not say how it was measured.'),
     summaries(run), samples(run), facts(run)],
 };
 

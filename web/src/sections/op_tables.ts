@@ -136,21 +136,21 @@ export const kernelTable: Section = {
 export const ceilingTable: Section = {
   id: 'ceilings',
   title: 'Ceilings',
-  lead: 'What this machine reaches at best: the lines of the roofline.',
+  lead: 'The highest rates that were measured on this machine. Products (matmul) and bandwidths are the lines of the roofline; the instruction peak, on registers alone, is what no kernel can pass. With several records each has its own, unless they are the same.',
   build: ({ document }) => {
     const rows = document.ceilings;
     if (rows.length === 0) return [absent('This report holds no ceilings: shares of the roof cannot be checked here.')];
-    const t = (key: string, title: string, get: (row: (typeof rows)[number]) => string): TextColumn => textColumn(key, title, rows.map(get));
+    const t = (key: string, title: string, get: (row: (typeof rows)[number]) => string, filter = false): TextColumn => textColumn(key, title, rows.map(get), { filter });
     // Rates and bandwidths stand in columns of their own: one column would sort unlike things.
     const only = (pattern: RegExp, get: (row: (typeof rows)[number]) => number | null): Float64Array => numbersFrom(rows, (row) => (pattern.test(row.unit) ? get(row) : null));
     const table = new Table({
       label: 'Ceilings', length: rows.length, visibleRows: 12, search: rows.length > 12,
       columns: [
-        t('device', 'device', (row) => row.device), t('what', 'what', (row) => row.what), t('level', 'level', (row) => row.level), t('dtype', 'dtype', (row) => row.dtype),
+        t('device', 'device', (row) => row.device), t('what', 'what', (row) => row.what, true), t('level', 'level', (row) => row.level, true), t('dtype', 'dtype', (row) => row.dtype, true),
         numberColumn('threads', 'threads', '', numbersFrom(rows, (row) => row.threads)),
         numberColumn('rate', 'rate', 'flop/s', only(/flop/i, (row) => row.value)), numberColumn('bandwidth', 'bandwidth', 'byte/s', only(/^b/i, (row) => row.value)),
         numberColumn('spread', 'interval', 'share', numbersFrom(rows, (row) => row.spread), 'Width of the confidence interval as a share of the value'),
-        t('source', 'source', (row) => row.source), t('measured', 'measured (UTC)', (row) => row.measured_utc),
+        ...(document.files.length > 1 ? [t('file', 'record', (row) => row.file, true)] : []), t('source', 'source', (row) => row.source), t('measured', 'measured (UTC)', (row) => row.measured_utc),
       ],
     });
     return [h('div', {}, table.element)];

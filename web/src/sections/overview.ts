@@ -65,12 +65,12 @@ function advice({ document, run }: Context): HTMLElement {
 /** The number large, its unit small. */
 function valueParts(value: string): Child[] {
   const at = value.indexOf(' ');
-  return at < 0 ? [value] : [value.slice(0, at), h('small', {}, value.slice(at))];
+  return at < 0 ? [value] : [value.slice(0, at), ' ', h('small', {}, value.slice(at + 1))];
 }
 
 function configuration(run: Run): HTMLElement {
-  const items = run.settings.filter(({ text }) => text !== '').flatMap(({ title, text }): Child[] => [h('dt', {}, title), h('dd', {}, text)]);
-  return h('div', { class: 'panel' }, h('h3', {}, 'Configuration'), items.length > 0 ? h('dl', { class: 'facts pairs' }, ...items) : absent('The configuration is not recorded.'));
+  const items = run.settings.filter(({ text }) => text !== '').flatMap(({ title, text }): Child[] => [h('dt', {}, title), h('dd', {}, /^\d{5,}$/.test(text) ? count(Number(text)) : text)]);
+  return h('div', { class: 'panel' }, h('h3', {}, 'Configuration'), items.length > 0 ? h('dl', { class: 'facts' }, ...items) : absent('The configuration is not recorded.'));
 }
 
 export const overview: Section = {

@@ -6,9 +6,9 @@ import { blockRows, opRows, phaseRows } from '../detail_rows';
 import type { RoofLines } from '../document';
 import { absent, type Child, choice, h, ticks } from '../dom';
 import { digits, flopPerSecond, percent, plural, quantity, seconds } from '../format';
+import { keyOf } from '../key';
 import { type Ops, opsOf, opTitle } from '../ops';
 import { token } from '../theme';
-import { keyOf } from './breakdown';
 import { type Filter, opHasPlace, placesOf, type PointSet, pointSets } from './roofline_points';
 import type { Context, Section } from './section';
 
@@ -53,37 +53,36 @@ function extentOf(sets: readonly PointSet[], roofs: RoofLines): Extent {
 function roofLines(roofs: RoofLines, { x, y }: Extent, narrow: boolean): Option[] {
   const peak = roofs.rates[0]?.value ?? y[1];
   const fastest = roofs.bandwidths[0]?.value ?? Infinity;
-  const line = (name: string, label: string, from: [number, number], to: [number, number], atEnd: boolean): Option => ({
-    type: 'line', name, data: [from, to], silent: true, showSymbol: false, symbol: 'none', z: 1, lineStyle: { color: token('muted'), width: 1.2 },
-    endLabel: { show: atEnd, formatter: name, color: token('muted'), fontSize: 11, align: 'right', offset: [-6, -9] },
+  const line = (label: string, from: [number, number], to: [number, number], atEnd: boolean): Option => ({
+    type: 'line', name: label, data: [from, to], silent: true, showSymbol: false, symbol: 'none', z: 1, lineStyle: { color: token('muted'), width: 1.2 },
+    endLabel: { show: atEnd && label !== '', formatter: label, color: token('muted'), fontSize: 11, align: 'right', offset: [-6, -9] },
     markPoint: atEnd ? undefined : { symbol: 'rect', symbolSize: 0.01, silent: true, data: [{ coord: slopeLabelAt(from, to) }],
       label: { show: label !== '', formatter: label, color: token('muted'), fontSize: 11, position: 'right', distance: 6, ...(narrow ? { width: 120, overflow: 'break', lineHeight: 13 } : {}) } },
   });
-  const labels = slopeLabels(roofs.bandwidths);
+  const labels = labelsOf(roofs.bandwidths, 'byte/s', narrow ? 2.6 : 1.4);
+  const rates = labelsOf(roofs.rates, 'flop/s', 1.6);
   return [
-    ...roofs.rates.map((rate) => line(`${rate.name} ${flopPerSecond(rate.value)}`, '', [Math.max(x[0], rate.value / fastest), rate.value], [x[1], rate.value], true)),
+    ...roofs.rates.map((rate, index) => line(rates[index]!, [Math.max(x[0], rate.value / fastest), rate.value], [x[1], rate.value], true)),
     ...roofs.bandwidths.map((bandwidth, index) => {
       const left = Math.max(x[0], y[0] / bandwidth.value);
       const right = Math.min(x[1], peak / bandwidth.value);
-      return line(bandwidthName(bandwidth), labels[index]!, [left, left * bandwidth.value], [right, right * bandwidth.value], false);
+      return line(labels[index]!, [left, left * bandwidth.value], [right, right * bandwidth.value], false);
     }),
   ];
 }
 
-const bandwidthName = ({ name, value }: { name: string; value: number }): string => `${name} ${quantity(value, 'byte/s')}`;
-
-/** Slopes that lie on each other share the label of the first. */
-function slopeLabels(bandwidths: RoofLines['bandwidths']): string[] {
-  const kApart = 1.25;
+/** Names with values, fastest first. Lines that are less than a factor of `apart` from each other share the label of the first: there is no room for another. */
+function labelsOf(lines: RoofLines['rates'], unit: string, apart: number): string[] {
   const labels: string[] = [];
   let first = 0;
-  bandwidths.forEach((bandwidth, index) => {
-    if (index > 0 && bandwidths[index - 1]!.value < kApart * bandwidth.value) {
-      labels[first] += `, ${bandwidthName(bandwidth)}`;
+  lines.forEach((line, index) => {
+    const label = `${line.name} ${quantity(line.value, unit)}`;
+    if (index > 0 && lines[index - 1]!.value < apart * line.value) {
+      labels[first] += `, ${label}`;
       labels.push('');
     } else {
       first = index;
-      labels.push(bandwidthName(bandwidth));
+      labels.push(label);
     }
   });
   return labels;
