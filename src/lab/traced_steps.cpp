@@ -231,7 +231,7 @@ bool is_traceable(const Point& point) {
 }
 
 std::int64_t trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
-                         std::int64_t first_step, record::Writer& record, const OpenTracer& open) {
+                         std::int64_t first_step, record::Writer& record, const trace::OpenTracer& open) {
   std::int64_t next_step = first_step;
   const auto say = [&](const char* what, const core::Unavailable& error) {
     const std::string text = fmt::format("{}: {}", what, error.what());

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 
 #include "engines/engine.h"
 #include "lab/point.h"
@@ -12,9 +10,6 @@
 #include "trace/activity_tracer.h"
 
 namespace rooflm::lab {
-
-/// How a tracer is had. Throws core::Unavailable with the reason.
-using OpenTracer = std::function<std::unique_ptr<trace::ActivityTracer>()>;
 
 /// Traces steps of a GPU that has run some already, and adds to the run their samples, lanes, activities, and
 /// facts: what tracing cost, what was lost. Samples are "traced" (a few in a row, whose activities are kept;
@@ -28,7 +23,7 @@ using OpenTracer = std::function<std::unique_ptr<trace::ActivityTracer>()>;
 std::int64_t trace_steps(
     engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
     std::int64_t first_step, record::Writer& record,
-    const OpenTracer& open = [] { return trace::open_cupti(); });
+    const trace::OpenTracer& open = [] { return trace::open_cupti(); });
 
 /// Whether steps of the point can be traced at all: they run, on a GPU.
 bool is_traceable(const Point& point);

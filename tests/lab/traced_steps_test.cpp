@@ -49,7 +49,7 @@ struct Traced {
   std::int64_t next_step = 0;
 };
 
-Traced traced_with(const OpenTracer& open) {
+Traced traced_with(const trace::OpenTracer& open) {
   record::Config typed;
   typed.set("model", "tiny");
   typed.set("device", "null");
