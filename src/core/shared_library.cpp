@@ -10,7 +10,8 @@
 
 namespace rooflm::core {
 
-SharedLibrary::SharedLibrary(std::string name, const std::vector<std::string>& files) : name_(std::move(name)) {
+SharedLibrary::SharedLibrary(std::string name, const std::vector<std::string>& files)
+    : name_(std::move(name)) {
   std::string reason;
   for (const std::string& file : files) {
     handle_ = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

@@ -131,7 +131,7 @@ class Engine {
   /// program, and those of a recording, in which ops that run beside others begin no phase.
   std::vector<program::Phase> phases_, recorded_phases_;
   std::unique_ptr<backends::Stopwatch> stopwatch_;  ///< and a last mark before the step (agreed_mark)
-  std::unique_ptr<backends::Stopwatch> op_ends_;  ///< of replays: the beginning, and the end of each op
+  std::unique_ptr<backends::Stopwatch> op_ends_;    ///< of replays: the beginning, and the end of each op
   std::unique_ptr<backends::Recording> recording_, marked_recording_;
   bool has_run_ = false;
   std::int64_t live_bytes_ = 0;

@@ -33,7 +33,8 @@ std::optional<GemmLaunch> gemm_launch_of(const trace::DeviceTrace& trace) {
     same.total_ns += activity.end_ns - activity.start_ns;
     if (same.first == nullptr) same.first = &activity;
   }
-  const auto most = std::ranges::max_element(all, {}, [](const auto& entry) { return entry.second.total_ns; });
+  const auto most =
+      std::ranges::max_element(all, {}, [](const auto& entry) { return entry.second.total_ns; });
   if (most == all.end()) return std::nullopt;
   const trace::DeviceActivity& kernel = *most->second.first;
   const trace::KernelLaunch& launch = trace.launches.at(*kernel.launch);

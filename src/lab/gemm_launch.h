@@ -13,10 +13,10 @@
 namespace rooflm::lab {
 
 struct GemmLaunch {
-  std::string kernel;                          ///< the one that took most of the time
-  std::int64_t kernels = 0;                    ///< launched for all products together
+  std::string kernel;                           ///< the one that took most of the time
+  std::int64_t kernels = 0;                     ///< launched for all products together
   trace::Extent grid{1, 1, 1}, block{1, 1, 1};  ///< of one launch of it
-  trace::Occupancy occupancy{};                ///< of it; blocks = 0 where the device's limits are not known
+  trace::Occupancy occupancy{};                 ///< of it; blocks = 0 where the device's limits are not known
   [[nodiscard]] std::int64_t blocks() const { return grid[0] * grid[1] * grid[2]; }
   /// Share of the time of the waves in which the last, not full one runs: 1 - waves / ceil(waves). Nothing
   /// below one wave.

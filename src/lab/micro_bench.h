@@ -71,8 +71,8 @@ struct GemmResult {
   core::Summary device;  ///< seconds that the device took, the gaps between its kernels included
 };
 
-/// Hands `use` what runs all products once and waits for them, with random operands, while their memory lasts.
-/// Throws as run_attention.
+/// Hands `use` what runs all products once and waits for them, with random operands, while their memory
+/// lasts. Throws as run_attention.
 void with_gemm(backends::Backend& backend, const GemmProblem& problem,
                const std::function<void(const std::function<void()>& run)>& use);
 

@@ -54,8 +54,8 @@ class MicroBench {
   explicit MicroBench(MicroSettings settings) : settings_(std::move(settings)) {}
 
   /// A signal (core::StopSignals) ends measuring with the case that is being measured; throws core::Stopped
-  /// when that is the first. Products on a GPU run once more under a profiler when all were measured: how they
-  /// were launched. Where that cannot be it says why, in one line.
+  /// when that is the first. Products on a GPU run once more under a profiler when all were measured: how
+  /// they were launched. Where that cannot be it says why, in one line.
   std::vector<MeasuredGemm> run(std::span<const GemmCase> cases);
   std::vector<MeasuredAttention> run(std::span<const AttentionCase> cases);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 
 #include "engines/engine.h"
 #include "lab/point.h"
@@ -11,6 +12,11 @@
 
 namespace rooflm::lab {
 
+struct TracedRun {
+  std::int64_t next_step = 0;                           ///< the number of the step after these
+  std::map<std::int64_t, std::int64_t> kernel_of_op{};  ///< trace::kernels_alone of the last traced step
+};
+
 /// Traces steps of a GPU that has run some already, and adds to the run their samples, lanes, activities, and
 /// facts: what tracing cost, what was lost. Samples are "traced" (a few in a row, whose activities are kept;
 /// then some with an "untraced" partner each, in alternating order, from which the cost comes) and "in_order"
@@ -19,8 +25,8 @@ namespace rooflm::lab {
 /// adds what came of the steps before. Replays are held until they are submitted (engines::Start), all three
 /// kinds: the profiler makes that up to a millisecond longer. `first_step` is the number of the first step.
 /// From then on the process is slower by a little (trace::open_cupti), so this comes after what is to be
-/// timed plainly. Returns the number of the next step.
-std::int64_t trace_steps(
+/// timed plainly.
+TracedRun trace_steps(
     engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
     std::int64_t first_step, record::Writer& record,
     const trace::OpenTracer& open = [] { return trace::open_cupti(); });

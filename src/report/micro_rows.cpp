@@ -47,10 +47,14 @@ constexpr std::array kGemmTimes = {Key{"wall_ms_median", "wall_ms"},
                                    Key{"device_bytes_per_s", "device_bandwidth"},
                                    Key{"samples", "samples", As::integer}};
 /// Where the products ran on a GPU that was traced.
-constexpr std::array kGemmLaunch = {
-    Key{"kernels", "kernels", As::integer}, Key{"grid", "grid", As::text}, Key{"block", "block", As::text},
-    Key{"blocks", "blocks", As::integer},   Key{"occupancy", "occupancy"}, Key{"waves", "waves"},
-    Key{"tail", "tail"},                    Key{"kernel", "kernel", As::text}};
+constexpr std::array kGemmLaunch = {Key{"kernels", "kernels", As::integer},
+                                    Key{"grid", "grid", As::text},
+                                    Key{"block", "block", As::text},
+                                    Key{"blocks", "blocks", As::integer},
+                                    Key{"occupancy", "occupancy"},
+                                    Key{"waves", "waves"},
+                                    Key{"tail", "tail"},
+                                    Key{"kernel", "kernel", As::text}};
 
 constexpr std::array kAttentionKeys = {
     Key{"device", "device", As::text},        Key{"engine", "engine", As::text},
@@ -142,9 +146,10 @@ Table gemm_table(std::span<const record::Cell> cells) {
                 "at constant strides.",
                 "byte/s: operands and result once. The first run is discarded."}};
   if (!has_launches) return table;
-  for (Column column : {Column{"kernels", "kernels"}, Column{"grid", "grid"}, Column{"block", "block"},
-                        Column{"waves", "waves", Show::fixed1}, Column{"tail", "tail", Show::percent, "share"},
-                        Column{"occupancy", "occupancy", Show::percent, "share"}, Column{"kernel", "kernel"}}) {
+  for (Column column :
+       {Column{"kernels", "kernels"}, Column{"grid", "grid"}, Column{"block", "block"},
+        Column{"waves", "waves", Show::fixed1}, Column{"tail", "tail", Show::percent, "share"},
+        Column{"occupancy", "occupancy", Show::percent, "share"}, Column{"kernel", "kernel"}}) {
     table.columns.push_back(std::move(column));
   }
   table.notes.emplace_back(

@@ -67,7 +67,8 @@ const std::vector<Drawing>& drawings() {
 std::vector<std::string> varying_settings(const SeriesTable& table, const std::string& x) {
   std::vector<std::string> names;
   for (const Column& column : table.columns) {
-    const bool is_result = column.key == "status" || column.key.starts_with("times_") || is_launch(column.key);
+    const bool is_result =
+        column.key == "status" || column.key.starts_with("times_") || is_launch(column.key);
     if (column.key == x || !column.unit.empty() || is_result) continue;
     std::set<std::string> values;
     for (const auto& [number, row] : table.rows) {

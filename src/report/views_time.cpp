@@ -61,8 +61,9 @@ void add_wait_note(const RunData& run, Table& table) {
   const auto wait_s = phase_median(run, kDeviceWait);
   const auto step_s = phase_median(run, kStep);
   if (!wait_s || !step_s || *wait_s < kMuch * *step_s) return;
-  table.notes.push_back(fmt::format("{}: {} of a step pass before the device begins: other programs use it, too",
-                                    run.run.label, core::format_seconds(*wait_s)));
+  table.notes.push_back(
+      fmt::format("{}: {} of a step pass before the device begins: other programs use it, too", run.run.label,
+                  core::format_seconds(*wait_s)));
 }
 
 void add_phases(const RunData& run, const ViewOptions& /*options*/, View& view) {

@@ -270,6 +270,27 @@ std::string describe_launch(const KernelLaunch& launch, const DeviceLimits* devi
   return text + "}";
 }
 
+std::map<std::int64_t, std::int64_t> kernels_alone(const TraceRows& rows, std::int64_t step) {
+  std::set<std::int64_t> kernels;
+  std::set<std::int64_t> others;
+  for (const record::ActivityName& name : rows.names) {
+    if (name.kind == name_of(ActivityKind::kernel)) kernels.insert(name.name);
+    if (name.kind == name_of(ActivityKind::copy) || name.kind == name_of(ActivityKind::memset)) {
+      others.insert(name.name);
+    }
+  }
+  std::map<std::int64_t, std::int64_t> alone;
+  std::set<std::int64_t> not_alone;
+  for (const record::Activity& activity : rows.activities) {
+    if (activity.step != step || !activity.op) continue;
+    const bool is_kernel = kernels.contains(activity.name);
+    if (!is_kernel && !others.contains(activity.name)) continue;
+    if (!is_kernel || !alone.try_emplace(*activity.op, activity.id).second) not_alone.insert(*activity.op);
+  }
+  for (const std::int64_t op : not_alone) alone.erase(op);
+  return alone;
+}
+
 TraceRows rows_of(const DeviceTrace& trace, std::span<const TracedStep> steps, std::int64_t epoch_ns,
                   const std::string& device_name) {
   return RowMaker(trace, steps, epoch_ns).make(device_name);

@@ -25,7 +25,9 @@ TEST(SharedLibrary, WhatIsMissingIsNamed) {
     }
     return "";
   };
-  const std::string no_library = message_of([] { SharedLibrary("cuTEST", {"librooflm-has-none.so.9", "/no"}); });
+  const std::string no_library = message_of([] {
+    SharedLibrary("cuTEST", {"librooflm-has-none.so.9", "/no"});
+  });
   EXPECT_TRUE(no_library.starts_with("cuTEST is not here: librooflm-has-none.so.9")) << no_library;
   const SharedLibrary math("mathematics", {"libm.so.6"});
   int (*function)() = nullptr;
