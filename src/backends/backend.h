@@ -69,6 +69,8 @@ class Stopwatch {
   virtual void mark(std::size_t index) = 0;
   /// As `mark`; inside a recording taken beside the work, which does not wait for it.
   virtual void mark_aside(std::size_t index) { mark(index); }
+  /// Whether a device takes the marks, by its own clock and when it gets there: other work may come before.
+  [[nodiscard]] virtual bool is_on_device() const { return false; }
   /// Seconds between two marks that were taken; call it after Backend::synchronize.
   [[nodiscard]] virtual double elapsed_s(std::size_t from, std::size_t to) const = 0;
 };

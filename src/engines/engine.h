@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,14 +20,18 @@
 namespace rooflm::engines {
 
 /// Time of one run by phase, in seconds. Phases may interleave (the chunked loss); each op's time goes to its
-/// own phase, taken where the phase changes: on a device its own time, so that they add up to a little less
-/// than `step_s`, the wall time from the first submission until the device is done. Where a recorded step is
-/// replayed, what runs beside the backward pass is in its time; `optimizer_s` is what comes after.
+/// own phase, taken where the phase changes: on a device its own time, so that with `wait_s` they add up to a
+/// little less than `step_s`, the wall time from the first submission until the device is done. Where a
+/// recorded step is replayed, what runs beside the backward pass is in its time; `optimizer_s` is what comes
+/// after.
 struct StepTimes {
   double forward_s = 0;
   double backward_s = 0;
   double optimizer_s = 0;
   double step_s = 0;
+  /// From the first submission until a device of its own clock began, in steps that are submitted op by op: a
+  /// GPU that other programs use, too, serves each for about 2 ms in turn. 0 where it is not known.
+  double wait_s = 0;
   double submit_s = 0;  ///< until everything is submitted: what the host is kept busy
   /// Whether the device waited for that (Start::when_submitted): then submit_s comes before step_s, not
   /// within it.
@@ -105,6 +110,8 @@ class Engine {
   using Observers = std::span<Observer* const>;
   backends::Recording* recording_for(Observers observers);
   StepTimes run_once(backends::Recording* recording, Observers observers, Start start);
+  std::optional<double> agree_on_time();
+  [[nodiscard]] std::size_t agreed_mark() const { return phases_.size() + 1; }
   void submit(Observers observers);
   void submit_recorded(bool with_marks, const std::function<void(std::size_t)>& submitted);
   [[nodiscard]] std::vector<ReplayedOp> replayed_ops() const;
@@ -123,8 +130,8 @@ class Engine {
   /// The phases in the order in which they begin, one mark of the stopwatch between each two: those of the
   /// program, and those of a recording, in which ops that run beside others begin no phase.
   std::vector<program::Phase> phases_, recorded_phases_;
-  std::unique_ptr<backends::Stopwatch> stopwatch_;
-  std::unique_ptr<backends::Stopwatch> op_ends_;  ///< of replays: the beginning, and the end of each op
+  std::unique_ptr<backends::Stopwatch> stopwatch_;  ///< and a last mark before the step (agreed_mark)
+  std::unique_ptr<backends::Stopwatch> op_ends_;    ///< of replays: the beginning, and the end of each op
   std::unique_ptr<backends::Recording> recording_, marked_recording_;
   bool has_run_ = false;
   std::int64_t live_bytes_ = 0;

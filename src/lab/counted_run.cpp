@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -83,18 +85,23 @@ class CounterChecks {
   std::int64_t run_;
 };
 
-std::vector<record::Counter> rows_of(const program::Program& program, const trace::CountedStep& step) {
+std::vector<record::Counter> rows_of(const program::Program& program, const trace::CountedStep& step,
+                                     const std::map<std::int64_t, std::int64_t>& kernel_of_op) {
   std::vector<record::Counter> rows;
   for (const trace::CountedRange& counted : step.ops) {
     const program::Op& op = program.ops.at(counted.id);
+    const auto number = static_cast<std::int64_t>(counted.id);
+    const auto kernel = kernel_of_op.find(number);
     for (const trace::CountedValue& value : counted.values) {
-      rows.push_back({.phase = std::string(program::name_of(op.phase)),
-                      .scope = op.scope,
-                      .name = value.name,
-                      .value = value.value,
-                      .unit = value.unit,
-                      .source = "cupti",
-                      .op = static_cast<std::int64_t>(counted.id)});
+      rows.push_back(
+          {.phase = std::string(program::name_of(op.phase)),
+           .scope = op.scope,
+           .name = value.name,
+           .value = value.value,
+           .unit = value.unit,
+           .source = "cupti",
+           .op = number,
+           .activity = kernel == kernel_of_op.end() ? std::nullopt : std::optional(kernel->second)});
     }
   }
   return rows;
@@ -103,7 +110,7 @@ std::vector<record::Counter> rows_of(const program::Program& program, const trac
 }  // namespace
 
 void count_run(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
-               std::int64_t first_step, record::Writer& record) {
+               const TracedRun& traced, record::Writer& record) {
   const auto say_missing = [&](const std::string& why) {
     note("  no hardware counters: {}", why);
     record.add(run,
@@ -131,13 +138,13 @@ void count_run(engines::Engine& engine, StepInputs& inputs, const Point& point, 
   if (!step.has_counted()) return say_missing(fmt::format("{}", fmt::join(step.missing, "; ")));
   std::vector<record::Sample> samples;
   for (const engines::StepTimes& times : step.times) {
-    samples.push_back({.step = first_step + static_cast<std::int64_t>(samples.size()),
+    samples.push_back({.step = traced.next_step + static_cast<std::int64_t>(samples.size()),
                        .phase = "step",
                        .seconds = times.step_s,
                        .kind = "counted"});
   }
   record.add(run, samples);
-  record.add(run, rows_of(engine.program(), step));
+  record.add(run, rows_of(engine.program(), step, traced.kernel_of_op));
   record.add(run, record::Fact{.key = "counter_passes",
                                .value = static_cast<double>(step.times.size()),
                                .unit = "",

@@ -183,27 +183,60 @@ double GemmProblem::bytes() const {
   return bytes;
 }
 
-GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem,
-                    const measure::SamplingOptions& options) {
-  const Program program = gemm_program(problem);
-  if (problem.bytes() > backend.free_bytes()) {
+namespace {
+
+/// Products on a device, with their operands.
+class Products {
+ public:
+  Products(backends::Backend& backend, const GemmProblem& problem)
+      : backend_(&backend),
+        program_(gemm_program(problem)),
+        operands_(checked(backend, problem), program_),
+        kernel_(backend.make_kernel(program_, program_.ops.front())) {}
+  void submit() {
+    const std::span<void* const> all = operands_.addresses();
+    kernel_({.in = all.first<2>(), .out = all.last<1>()});
+  }
+  void wait() { backend_->synchronize(); }
+
+ private:
+  static backends::Backend& checked(backends::Backend& backend, const GemmProblem& problem) {
+    if (problem.bytes() <= backend.free_bytes()) return backend;
     throw core::OutOfMemory(
         fmt::format("the operands need {}, free memory is {}", core::format_bytes(problem.bytes()),
                     core::format_bytes(backend.free_bytes())),
         problem.bytes());
   }
-  const Operands operands(backend, program);
-  const backends::Kernel kernel = backend.make_kernel(program, program.ops.front());
+
+  backends::Backend* backend_;
+  Program program_;
+  Operands operands_;
+  backends::Kernel kernel_;
+};
+
+}  // namespace
+
+void with_gemm(backends::Backend& backend, const GemmProblem& problem,
+               const std::function<void(const std::function<void()>& run)>& use) {
+  Products products(backend, problem);
+  use([&] {
+    products.submit();
+    products.wait();
+  });
+}
+
+GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem,
+                    const measure::SamplingOptions& options) {
+  Products products(backend, problem);
   const auto stopwatch = backend.make_stopwatch(2);
-  const std::span<void* const> all = operands.addresses();
   std::vector<double> wall;
   std::vector<double> device;
   const auto run = [&] {
     const double begin = measure::now_s();
     stopwatch->mark(0);
-    kernel({.in = all.first<2>(), .out = all.last<1>()});
+    products.submit();
     stopwatch->mark(1);
-    backend.synchronize();
+    products.wait();
     wall.push_back(measure::now_s() - begin);
     device.push_back(stopwatch->elapsed_s(0, 1));
   };

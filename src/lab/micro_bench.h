@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -69,6 +70,11 @@ struct GemmResult {
   core::Summary wall;    ///< seconds from the submission of all products until the device is done
   core::Summary device;  ///< seconds that the device took, the gaps between its kernels included
 };
+
+/// Hands `use` what runs all products once and waits for them, with random operands, while their memory
+/// lasts. Throws as run_attention.
+void with_gemm(backends::Backend& backend, const GemmProblem& problem,
+               const std::function<void(const std::function<void()>& run)>& use);
 
 /// All products, with random operands. Throws as run_attention.
 GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem,

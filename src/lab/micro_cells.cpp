@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/stop_signals.h"
 #include "core/units.h"
+#include "devices/device.h"
 #include "lab/devices.h"
 #include "lab/notes.h"
 
@@ -75,6 +76,22 @@ void add_free(Cells& cells, double free_bytes) {
   if (std::isfinite(free_bytes)) cells.number("free", free_bytes, "B");
 }
 
+void add_launch(Cells& cells, const GemmLaunch& launch) {
+  const auto text_of = [](const trace::Extent& extent) {
+    return fmt::format("{}x{}x{}", extent[0], extent[1], extent[2]);
+  };
+  cells.number("kernels", static_cast<double>(launch.kernels), "kernels");
+  cells.text("grid", text_of(launch.grid));
+  cells.text("block", text_of(launch.block));
+  cells.number("blocks", static_cast<double>(launch.blocks()), "blocks");
+  if (launch.occupancy.blocks > 0) {
+    cells.number("occupancy", launch.occupancy.occupancy, "share");
+    cells.number("waves", launch.occupancy.waves, "waves");
+  }
+  if (const auto tail = launch.tail()) cells.number("tail", *tail, "share");
+  cells.text("kernel", launch.kernel);
+}
+
 template <class Row>
 void say_oom(const Row& row, double allowed_bytes) {
   note("  out of memory: needs {}, free {}", core::format_bytes(row.needed_bytes),
@@ -94,10 +111,10 @@ backends::Backend& MicroBench::backend_of(const std::string& device) {
 
 MeasuredGemm MicroBench::measure(const GemmCase& what) {
   backends::Backend& backend = backend_of(what.device);
-  MeasuredGemm row{.what = what,
-                   .needed_bytes = what.problem.bytes(),
-                   .free_bytes = backend.free_bytes(),
-                   .deterministic = settings_.backend.deterministic};
+  MeasuredGemm row{{.what = what,
+                    .needed_bytes = what.problem.bytes(),
+                    .free_bytes = backend.free_bytes(),
+                    .deterministic = settings_.backend.deterministic}};
   const double limit = settings_.limit_bytes;
   try {
     if (limit > 0 && row.needed_bytes > limit) throw core::OutOfMemory("limit", row.needed_bytes);
@@ -128,6 +145,25 @@ MeasuredAttention MicroBench::measure(const AttentionCase& what) {
   return row;
 }
 
+void MicroBench::trace(std::span<MeasuredGemm> rows) {
+  std::unique_ptr<trace::ActivityTracer> tracer;
+  try {
+    for (MeasuredGemm& row : rows) {
+      const std::string& device = row.what.device;
+      const bool is_gpu =
+          backends::provider_of(device).describe(device).kind == devices::Kind::gpu && row.result;
+      if (!is_gpu || core::StopSignals::received() != 0) continue;
+      if (tracer == nullptr) tracer = settings_.open_tracer();
+      with_gemm(backend_of(device), row.what.problem,
+                [&](const std::function<void()>& run) { row.launch = trace_gemm(*tracer, run); });
+    }
+  } catch (const core::Unavailable& error) {
+    note("  how products were launched is not known: {}", error.what());
+  } catch (const core::OutOfMemory& error) {
+    note("  how products were launched is not known: {}", error.what());
+  }
+}
+
 std::vector<MeasuredGemm> MicroBench::run(std::span<const GemmCase> cases) {
   for (const GemmCase& each : cases) backend_of(each.device);
   std::vector<MeasuredGemm> rows;
@@ -142,6 +178,7 @@ std::vector<MeasuredGemm> MicroBench::run(std::span<const GemmCase> cases) {
       break;
     }
   }
+  trace(rows);
   return rows;
 }
 
@@ -197,6 +234,7 @@ std::vector<record::Cell> cells_of(std::span<const MeasuredGemm> rows) {
       cells.number(fmt::format("times_{}", name_of(first->what.problem.strategy)),
                    row.result->wall.median / first->result->wall.median);
     }
+    if (row.launch) add_launch(cells, *row.launch);
   }
   return cells.take();
 }

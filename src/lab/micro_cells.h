@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/provider.h"
+#include "lab/gemm_launch.h"
 #include "lab/micro_bench.h"
 #include "record/rows.h"
 
@@ -20,6 +21,7 @@ struct MicroSettings {
   measure::SamplingOptions sampling{.seconds = 0.3, .min_samples = 3, .max_samples = 1000};
   double limit_bytes = 0;  ///< what needs more is out of memory; 0: what the device has free
   backends::MakeOptions backend{};
+  trace::OpenTracer open_tracer = [] { return trace::open_cupti(); };
 };
 
 struct GemmCase {
@@ -40,7 +42,9 @@ struct Measured {
   bool deterministic = true;  ///< as MakeOptions
   std::optional<Result> result{};
 };
-using MeasuredGemm = Measured<GemmCase, GemmResult>;
+struct MeasuredGemm : Measured<GemmCase, GemmResult> {
+  std::optional<GemmLaunch> launch{};  ///< on GPUs that can be traced
+};
 using MeasuredAttention = Measured<AttentionCase, AttentionResult>;
 
 /// Makes backends and measures cases on them, with a line of progress for each on standard error.
@@ -50,7 +54,8 @@ class MicroBench {
   explicit MicroBench(MicroSettings settings) : settings_(std::move(settings)) {}
 
   /// A signal (core::StopSignals) ends measuring with the case that is being measured; throws core::Stopped
-  /// when that is the first.
+  /// when that is the first. Products on a GPU run once more under a profiler when all were measured: how
+  /// they were launched. Where that cannot be it says why, in one line.
   std::vector<MeasuredGemm> run(std::span<const GemmCase> cases);
   std::vector<MeasuredAttention> run(std::span<const AttentionCase> cases);
 
@@ -58,6 +63,7 @@ class MicroBench {
   backends::Backend& backend_of(const std::string& device);
   MeasuredGemm measure(const GemmCase& what);
   MeasuredAttention measure(const AttentionCase& what);
+  void trace(std::span<MeasuredGemm> rows);
 
   MicroSettings settings_;
   std::map<std::string, std::unique_ptr<backends::Backend>> backends_;

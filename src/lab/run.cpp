@@ -232,11 +232,13 @@ class Run {
     if (settings_->observe && !interrupted) look_closer(engine, inputs);
     // Last: a profiler that was attached stays, and steps after it are no plain ones. Counters after that:
     // some are read by instrumented kernels.
+    TracedRun traced{.next_step = steps_run_};
     if (settings_->trace && !interrupted && is_traceable(*point_)) {
-      steps_run_ = trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
+      traced = trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
     }
+    steps_run_ = traced.next_step;
     if (settings_->count && !interrupted && is_traceable(*point_)) {
-      count_run(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
+      count_run(engine, inputs, *point_, outcome_.run, traced, *record_);
     }
     end(interrupted ? "interrupted" : "success");
   }
@@ -318,8 +320,9 @@ class Run {
     if (observed.empty()) return;
     const double cost = core::median(observed) / plain.median - 1;
     fact("observer_cost", cost, "",
-         fmt::format("observing changes a step by {:+.2f} % (medians of {} observed and {} plain steps, run in turn)",
-                     100 * cost, observed.size(), plain.count));
+         fmt::format(
+             "observing changes a step by {:+.2f} % (medians of {} observed and {} plain steps, run in turn)",
+             100 * cost, observed.size(), plain.count));
   }
 
   void write_memory(engines::Engine& engine, const engines::TensorStore& store,
@@ -423,7 +426,7 @@ std::int64_t look_inside(const Point& point, const RunSettings& settings, const 
     return outcome.steps;
   }
   note("looking inside {}", describe(point));
-  std::int64_t step = outcome.steps;
+  TracedRun traced{.next_step = outcome.steps};
   try {
     const auto backend = make_backend(point);
     engines::TensorStore store(*backend);
@@ -437,17 +440,19 @@ std::int64_t look_inside(const Point& point, const RunSettings& settings, const 
     }
     // Makes the recording in which nothing runs beside anything else.
     trace::OpRecorder recorder(engine.program(), *backend, 1);
-    recorder.set_step(step);
+    recorder.set_step(traced.next_step);
     engine.run(&recorder);
-    if (settings.trace) step = trace_steps(engine, inputs, point, outcome.run, step, record);
-    if (settings.count) count_run(engine, inputs, point, outcome.run, step, record);
+    if (settings.trace) {
+      traced = trace_steps(engine, inputs, point, outcome.run, traced.next_step, record);
+    }
+    if (settings.count) count_run(engine, inputs, point, outcome.run, traced, record);
   } catch (const core::OutOfMemory& error) {
     note("  not traced: {}", error.what());
   } catch (const std::bad_alloc&) {
     note("  not traced: out of memory");
   }
   record.commit();
-  return step;
+  return traced.next_step;
 }
 
 }  // namespace rooflm::lab

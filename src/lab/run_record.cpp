@@ -84,6 +84,7 @@ void add_samples(std::vector<record::Sample>& rows, std::int64_t step, const eng
   add("backward", times.backward_s);
   add("optimizer", times.optimizer_s);
   add("step", times.step_s);
+  if (times.wait_s > 0) add("wait", times.wait_s);
   add("submit", times.submit_s);
 }
 

@@ -197,8 +197,9 @@ class StepTracer {
   std::int64_t lost_ = 0;
 };
 
-void write(const StepTracer& steps, const std::string& version, const Point& point, std::int64_t run,
-           record::Writer& record) {
+/// Returns trace::kernels_alone of the last step, which is one in order where there is any.
+std::map<std::int64_t, std::int64_t> write(const StepTracer& steps, const std::string& version,
+                                           const Point& point, std::int64_t run, record::Writer& record) {
   const auto epoch_ns =
       std::chrono::duration_cast<std::chrono::nanoseconds>(record.epoch().time_since_epoch()).count();
   const std::string device = point.device.substr(0, point.device.find(':'));
@@ -221,6 +222,8 @@ void write(const StepTracer& steps, const std::string& version, const Point& poi
   if (rows.without_op > 0) {
     note("  tracing: {} of {} kernels belong to no op that is known", rows.without_op, rows.kernels);
   }
+  if (steps.steps().empty()) return {};
+  return trace::kernels_alone(rows, steps.steps().back().step);
 }
 
 }  // namespace
@@ -230,9 +233,9 @@ bool is_traceable(const Point& point) {
   return provider.runs() && provider.describe(point.device).kind == devices::Kind::gpu;
 }
 
-std::int64_t trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
-                         std::int64_t first_step, record::Writer& record, const OpenTracer& open) {
-  std::int64_t next_step = first_step;
+TracedRun trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
+                      std::int64_t first_step, record::Writer& record, const trace::OpenTracer& open) {
+  TracedRun traced{.next_step = first_step};
   const auto say = [&](const char* what, const core::Unavailable& error) {
     const std::string text = fmt::format("{}: {}", what, error.what());
     note("  {}", text);
@@ -249,12 +252,12 @@ std::int64_t trace_steps(engines::Engine& engine, StepInputs& inputs, const Poin
       say("tracing ended early", error);
       if (steps.trace().activities.empty()) steps.collect();
     }
-    write(steps, tracer->version(), point, run, record);
-    next_step = first_step + steps.count();
+    traced.kernel_of_op = write(steps, tracer->version(), point, run, record);
+    traced.next_step = first_step + steps.count();
   } catch (const core::Unavailable& error) {
     say("not traced", error);
   }
-  return next_step;
+  return traced;
 }
 
 }  // namespace rooflm::lab

@@ -2,8 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
+#include <map>
 
 #include "engines/engine.h"
 #include "lab/point.h"
@@ -13,8 +12,10 @@
 
 namespace rooflm::lab {
 
-/// How a tracer is had. Throws core::Unavailable with the reason.
-using OpenTracer = std::function<std::unique_ptr<trace::ActivityTracer>()>;
+struct TracedRun {
+  std::int64_t next_step = 0;                           ///< the number of the step after these
+  std::map<std::int64_t, std::int64_t> kernel_of_op{};  ///< trace::kernels_alone of the last traced step
+};
 
 /// Traces steps of a GPU that has run some already, and adds to the run their samples, lanes, activities, and
 /// facts: what tracing cost, what was lost. Samples are "traced" (a few in a row, whose activities are kept;
@@ -24,11 +25,11 @@ using OpenTracer = std::function<std::unique_ptr<trace::ActivityTracer>()>;
 /// adds what came of the steps before. Replays are held until they are submitted (engines::Start), all three
 /// kinds: the profiler makes that up to a millisecond longer. `first_step` is the number of the first step.
 /// From then on the process is slower by a little (trace::open_cupti), so this comes after what is to be
-/// timed plainly. Returns the number of the next step.
-std::int64_t trace_steps(
+/// timed plainly.
+TracedRun trace_steps(
     engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
     std::int64_t first_step, record::Writer& record,
-    const OpenTracer& open = [] { return trace::open_cupti(); });
+    const trace::OpenTracer& open = [] { return trace::open_cupti(); });
 
 /// Whether steps of the point can be traced at all: they run, on a GPU.
 bool is_traceable(const Point& point);

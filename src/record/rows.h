@@ -94,7 +94,7 @@ struct Lane {
 /// What activities are called: each kind and name once.
 struct ActivityName {
   std::int64_t name = 0;
-  std::string kind{};  ///< "kernel", "copy", "memset", "collective", "api", "range", "sync", "op"
+  std::string kind{};  ///< "kernel", "copy", "memset", "collective", "api", "range", "sync", "memory", "op"
   std::string text{};
 };
 

@@ -124,7 +124,7 @@ CREATE TABLE lane (
 CREATE TABLE activity_name (
   run INTEGER NOT NULL REFERENCES run(id),
   name INTEGER NOT NULL,
-  kind TEXT NOT NULL,               -- 'kernel', 'copy', 'memset', 'collective', 'api', 'range', 'sync', 'op'
+  kind TEXT NOT NULL,               -- 'kernel', 'copy', 'memset', 'collective', 'api', 'range', 'sync', 'memory', 'op'
   text TEXT NOT NULL,               -- 'void cutlass::Kernel2<...>', 'cudaLaunchKernel', 'forward'
   PRIMARY KEY (run, name)
 ) WITHOUT ROWID;

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "core/units.h"
+#include "report/device_times.h"
+#include "report/kernel_names.h"
 #include "report/view.h"
 
 namespace rooflm::report {
@@ -104,7 +106,7 @@ std::pair<std::string, double> Counted::top_stall() const {
 std::map<std::int64_t, Counted> counted_ops(const RunData& run) {
   std::map<std::int64_t, Counted> ops;
   for (const record::Counter& counter : run.counters) {
-    if (counter.op && !counter.activity && counter.source != "shapes") ops[*counter.op].add(counter);
+    if (counter.op && counter.source != "shapes") ops[*counter.op].add(counter);
   }
   for (auto& [op, counted] : ops) counted.weigh_shares();
   return ops;
@@ -219,6 +221,42 @@ std::vector<CountedGroup> counted_groups(const RunData& run,
     }
   }
   std::erase_if(groups, [](const CountedGroup& group) { return group.counted.empty(); });
+  return groups;
+}
+
+std::vector<CountedGroup> counted_kernels(const RunData& run) {
+  std::map<std::int64_t, const record::Activity*> activities;
+  std::map<std::int64_t, Counted> counted;  // by activity
+  for (const record::Counter& counter : run.counters) {
+    if (counter.activity && counter.source != "shapes") counted[*counter.activity].add(counter);
+  }
+  if (counted.empty()) return {};
+  for (const record::Activity& activity : run.activities) {
+    if (counted.contains(activity.id)) activities[activity.id] = &activity;
+  }
+  const ActivityNames names(run);
+  std::map<std::string, CountedGroup> by_name;
+  for (auto& [id, of_kernel] : counted) {
+    const auto found = activities.find(id);
+    if (found == activities.end()) continue;
+    const record::Activity& activity = *found->second;
+    const std::string name = parse_kernel_name(names.text(activity)).short_name;
+    of_kernel.weigh_shares();
+    CountedGroup& group = by_name[name];
+    group.name = name;
+    group.counted.add(of_kernel);
+    constexpr double kNano = 1e-9;
+    group.device_s =
+        group.device_s.value_or(0) + kNano * static_cast<double>(activity.end_ns - activity.start_ns);
+    if (const TimedOp* timed = activity.op ? run.find_op(*activity.op) : nullptr) {
+      group.matmul_flop += static_cast<double>(timed->op.matmul_flop);
+      group.bytes += static_cast<double>(timed->op.bytes_read + timed->op.bytes_written);
+    }
+  }
+  std::vector<CountedGroup> groups;
+  for (auto& [name, group] : by_name) groups.push_back(std::move(group));
+  std::ranges::stable_sort(
+      groups, [](const CountedGroup& a, const CountedGroup& b) { return a.device_s > b.device_s; });
   return groups;
 }
 

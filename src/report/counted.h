@@ -89,6 +89,10 @@ struct CountedGroup {
 std::vector<CountedGroup> counted_groups(const RunData& run,
                                          const std::function<std::string(const TimedOp&)>& key);
 
+/// Kernels of the device by name, of ops that were one kernel alone when they were traced: their counters,
+/// and the kernels' own time. `name` is the kernel's short name, `phase` empty. Most time first.
+std::vector<CountedGroup> counted_kernels(const RunData& run);
+
 /// By how much counted and known flop of products may differ, as a share.
 inline constexpr double kFlopTolerance = 0.01;
 /// The same of bytes: caches keep and lose more than shapes tell.

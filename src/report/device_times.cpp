@@ -69,7 +69,7 @@ class StepTimer {
     for (const record::Sample& sample : run.samples) {
       if (sample.phase == kStep) {
         walls_[sample.step] = {sample.kind, sample.seconds};
-      } else if (sample.phase != kSubmit) {
+      } else if (sample.phase != kSubmit && sample.phase != kDeviceWait) {
         events_[sample.step] += sample.seconds;
       }
     }

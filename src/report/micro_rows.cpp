@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "report/view.h"
 
@@ -47,6 +48,15 @@ constexpr std::array kGemmTimes = {Key{"wall_ms_median", "wall_ms"},
                                    Key{"device_flop_per_s", "device_rate"},
                                    Key{"device_bytes_per_s", "device_bandwidth"},
                                    Key{"samples", "samples", As::integer}};
+/// Where the products ran on a GPU that was traced.
+constexpr std::array kGemmLaunch = {Key{"kernels", "kernels", As::integer},
+                                    Key{"grid", "grid", As::text},
+                                    Key{"block", "block", As::text},
+                                    Key{"blocks", "blocks", As::integer},
+                                    Key{"occupancy", "occupancy"},
+                                    Key{"waves", "waves"},
+                                    Key{"tail", "tail"},
+                                    Key{"kernel", "kernel", As::text}};
 
 constexpr std::array kAttentionKeys = {
     Key{"device", "device", As::text},        Key{"engine", "engine", As::text},
@@ -112,7 +122,11 @@ std::vector<Row> rows_of(std::span<const record::Cell> cells, std::string_view s
 }  // namespace
 
 Table gemm_table(std::span<const record::Cell> cells) {
-  return {
+  const bool has_launches = std::ranges::any_of(
+      cells, [](const record::Cell& cell) { return cell.series == "gemm" && cell.col == "kernels"; });
+  std::vector<Key> measured(kGemmTimes.begin(), kGemmTimes.end());
+  if (has_launches) measured.insert(measured.end(), kGemmLaunch.begin(), kGemmLaunch.end());
+  Table table{
       .columns = {{"device", "device"},
                   {"shape", "shape"},
                   {"dtype", "dtype"},
@@ -128,11 +142,23 @@ Table gemm_table(std::span<const record::Cell> cells) {
                   {"device_flop_per_s", "device_flop/s", Show::si},
                   {"device_bytes_per_s", "device_byte/s", Show::si},
                   {"needed_bytes", "memory", Show::bytes}},
-      .rows = rows_of(cells, "gemm", kGemmKeys, kGemmTimes),
+      .rows = rows_of(cells, "gemm", kGemmKeys, measured),
       .notes = {"", "Times: medians; wall: from the submission of all products until the device is done.",
                 "big: one product of count m rows; looped: a call per product; batched: one call, operands "
                 "at constant strides.",
                 "byte/s: operands and result once. The first run is discarded."}};
+  if (!has_launches) return table;
+  for (Column column :
+       {Column{"kernels", "kernels"}, Column{"grid", "grid"}, Column{"block", "block"},
+        Column{"waves", "waves", Show::fixed1}, Column{"tail", "tail", Show::percent, "share"},
+        Column{"occupancy", "occupancy", Show::percent, "share"}, Column{"kernel", "kernel"}}) {
+    table.columns.push_back(std::move(column));
+  }
+  table.notes.emplace_back(
+      "kernels: launched for all products; grid, block, waves and tail of the kernel that took most of the "
+      "time. waves: blocks / blocks that the device holds at once; tail: time in which the last wave runs "
+      "with multiprocessors empty, if all blocks take alike.");
+  return table;
 }
 
 Table attention_table(std::span<const record::Cell> cells) {
@@ -168,6 +194,11 @@ Table attention_table(std::span<const record::Cell> cells) {
     table.columns.push_back({"attention_backward", "backward_by"});
   }
   return table;
+}
+
+bool is_launch(std::string_view column) {
+  return std::ranges::find(kGemmLaunch, column, [](const Key& key) { return std::string_view(key.col); }) !=
+         kGemmLaunch.end();
 }
 
 bool is_detail(std::string_view column) {

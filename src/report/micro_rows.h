@@ -17,6 +17,9 @@ Table gemm_table(std::span<const record::Cell> cells);
 /// rates, which count causal attention in full.
 Table attention_table(std::span<const record::Cell> cells);
 
+/// Whether a column of the cells says how a product was launched: a result, though some are texts.
+bool is_launch(std::string_view column);
+
 /// Whether a column of the cells is for CSV and JSON only: what tables of studies leave out.
 bool is_detail(std::string_view column);
 

@@ -153,7 +153,7 @@ std::size_t observed_steps(const RunData& run) {
 std::vector<std::string> phases_of(const RunData& run) {
   std::vector<std::string> phases;
   const auto add = [&](const std::string& phase) {
-    if (phase == kStep || phase == kSetup || phase == kSubmit) return;
+    if (phase == kStep || phase == kSetup || phase == kSubmit || phase == kDeviceWait) return;
     if (std::find(phases.begin(), phases.end(), phase) == phases.end()) phases.push_back(phase);
   };
   for (const record::Sample& sample : run.samples) add(sample.phase);

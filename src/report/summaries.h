@@ -20,6 +20,9 @@ inline constexpr std::array<std::string_view, 3> kPhases = {"forward", "backward
 inline constexpr const char* kStep = "step";
 /// The host's part of a step, until everything is submitted: of samples, and no part of the step's sum.
 inline constexpr const char* kSubmit = "submit";
+/// Of steps that were submitted op by op: until the device began. Part of the step's sum, but of no device
+/// time.
+inline constexpr const char* kDeviceWait = "wait";
 
 struct PhaseTime {
   core::Summary time;  ///< seconds

@@ -49,6 +49,7 @@ class TimelineBuilder {
   void finish_events();
   void add_memory();
   void add_memory_of_steps();
+  bool add_allocations();
   void add_gauges();
 
   std::size_t name_of(const std::string& kind, const std::string& text);

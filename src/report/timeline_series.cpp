@@ -86,7 +86,38 @@ void TimelineBuilder::add_memory_of_steps() {
   if (series.value.size() > timeline_.steps.size()) timeline_.series.push_back(std::move(series));
 }
 
+/// What the program took and gave back while its steps were traced, when it did: on top of what persists.
+/// False where nothing of the kind was seen.
+bool TimelineBuilder::add_allocations() {
+  std::map<std::size_t, std::vector<const TimelineEvent*>> of_step;
+  for (const TimelineEvent& event : timeline_.events) {
+    if (event.step && timeline_.names[event.name].kind == "memory") of_step[*event.step].push_back(&event);
+  }
+  if (of_step.empty()) return false;
+  const std::map<std::int64_t, OpMemory> of_op = memory_of_ops(run_.memory_events);
+  const auto before = of_op.find(-1);
+  const double persistent = before == of_op.end() ? 0 : static_cast<double>(before->second.last_bytes);
+  TimelineSeries series{.name = "memory", .unit = "byte"};
+  const auto add = [&](std::int64_t time_ns, double value) {
+    series.time_ns.push_back(time_ns);
+    series.value.push_back(value);
+  };
+  for (auto& [step, events] : of_step) {
+    std::ranges::stable_sort(events, {}, &TimelineEvent::start_ns);
+    double live = persistent;
+    add(std::min(timeline_.steps[step].start_ns, events.front()->start_ns), live);
+    for (const TimelineEvent* event : events) {
+      live += static_cast<double>(event->bytes);
+      add(event->start_ns, live);
+    }
+  }
+  thin(series);
+  timeline_.series.push_back(std::move(series));
+  return true;
+}
+
 void TimelineBuilder::add_memory() {
+  if (add_allocations()) return;
   const bool is_timed =
       std::ranges::any_of(run_.memory_events, [](const auto& event) { return event.time_ns != 0; });
   if (!is_timed) {

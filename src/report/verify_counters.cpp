@@ -63,12 +63,24 @@ void check_counted_op(const record::Op& op, const Counts& counts, LawBook& laws)
 void check_counted_ops(const record::Reader& record, const record::Run& run, LawBook& laws) {
   std::map<std::int64_t, record::Op> ops;
   for (record::Op& op : record.ops(run.id)) ops.emplace(op.op, std::move(op));
+  std::map<std::int64_t, std::int64_t> op_of_activity;
+  for (const record::Activity& activity : record.activities(run.id)) {
+    op_of_activity[activity.id] = activity.op.value_or(-1);
+  }
   std::map<std::int64_t, Counts> counts;
   for (const record::Counter& counter : record.counters(run.id)) {
     laws.at_most("counters are not negative", counter.name, -counter.value, 0, counter.unit, kExact);
     if (counter.unit == "share") {
       constexpr Slack kPasses{.share = 0.05};
       laws.at_most("counted shares are at most 1", counter.name, counter.value, 1, "share", kPasses);
+    }
+    if (counter.activity) {
+      const auto activity = op_of_activity.find(*counter.activity);
+      laws.equal(
+          "counted kernels are of the op that was counted",
+          [&] { return fmt::format("activity {}", *counter.activity); },
+          activity == op_of_activity.end() ? -2.0 : static_cast<double>(activity->second),
+          static_cast<double>(counter.op.value_or(-1)), "op", kExact);
     }
     if (!counter.op) continue;
     laws.equal(

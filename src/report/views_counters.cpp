@@ -200,6 +200,43 @@ Table pipe_table(const RunData& run) {
   return table;
 }
 
+/// What kernels of the device did by themselves, in the time that they took when they were traced.
+Table device_kernel_table(const RunData& run) {
+  Table table{.columns = {{"kernel", "kernel"},
+                          {"ops", "launches"},
+                          {"kernel_s", "in kernels", Show::seconds, "s"},
+                          {"dram_bytes", "DRAM", Show::bytes, "byte"},
+                          {"dram_byte_per_s", "DRAM B/s", Show::si, "byte/s"},
+                          {"dram_share", "of peak", Show::percent, "share"},
+                          {"l2_hit_share", "L2 hits", Show::percent, "share"},
+                          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
+                          {"tensor_active", "tensor pipe", Show::percent, "share"},
+                          {"warps_active", "warps", Show::percent, "share"},
+                          {"stall", "warps wait for"}},
+              .rows = {},
+              .notes = {"Of ops that were one kernel alone when they were traced: counted is the op's range, "
+                        "the time is the kernel's own, once each."}};
+  const auto peak = dram_peak(run);
+  for (const CountedGroup& group : counted_kernels(run)) {
+    Row row;
+    row.set("kernel", group.name);
+    row.set("ops", group.counted.ops());
+    row.set("kernel_s", cell_of(group.device_s));
+    row.set("dram_bytes", cell_of(group.counted.dram_bytes()));
+    const auto rate = ratio_of(group.counted.dram_bytes(), group.device_s);
+    row.set("dram_byte_per_s", cell_of(rate));
+    row.set("dram_share", cell_of(ratio_of(rate, peak)));
+    row.set("l2_hit_share", cell_of(group.counted.l2_hit_share()));
+    row.set("flop_per_s", cell_of(ratio_of(group.counted.all_flop(), group.device_s)));
+    row.set("tensor_active", cell_of(group.counted.share("tensor_active")));
+    row.set("warps_active", cell_of(group.counted.share("warps_active")));
+    const std::string stall = group.counted.top_stall().first;
+    row.set("stall", stall.empty() ? Cell() : Cell(stall));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
 std::string kernel_key(const TimedOp& op) { return kernel_name(op.op); }
 
 void add_counters(const RunData& run, const ViewOptions& /*options*/, View& view) {
@@ -215,6 +252,7 @@ void add_counters(const RunData& run, const ViewOptions& /*options*/, View& view
   view.add("counters.work", "Counted beside what shapes say", counted_work_table(run));
   view.add("counters.levels", "Intensity at each level", level_table(groups_and_step(run, part_key), "part"));
   view.add("counters.kernels", "The same by kernel", level_table(counted_groups(run, kernel_key), "kernel"));
+  view.add("counters.device_kernels", "Kernels of the device, counted", device_kernel_table(run));
   view.add("counters.pipes", "Pipes, warps and what they wait for", pipe_table(run));
   view.add("counters.checks", "Known work, counted", known_work_table(run));
   view.add(level_chart(run, counted_groups(run, part_key)));

@@ -1,10 +1,13 @@
 // Views of whole steps and phases: how long they take, sample by sample, and what observing costs.
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 
 #include "core/statistics.h"
+#include "core/units.h"
 #include "report/summaries.h"
 #include "report/view_def.h"
 #include "report/work_figures.h"
@@ -52,6 +55,17 @@ Row phase_row(const RunData& run, const std::string& phase, const PhaseTime& tim
   return row;
 }
 
+/// What lies between a step's beginning and its first phase, where that is much.
+void add_wait_note(const RunData& run, Table& table) {
+  constexpr double kMuch = 0.02;
+  const auto wait_s = phase_median(run, kDeviceWait);
+  const auto step_s = phase_median(run, kStep);
+  if (!wait_s || !step_s || *wait_s < kMuch * *step_s) return;
+  table.notes.push_back(
+      fmt::format("{}: {} of a step pass before the device begins: other programs use it, too", run.run.label,
+                  core::format_seconds(*wait_s)));
+}
+
 void add_phases(const RunData& run, const ViewOptions& /*options*/, View& view) {
   Table table{.columns = summary_columns(), .rows = {}, .notes = {}};
   table.columns.insert(table.columns.begin(), Column{"phase", "phase"});
@@ -72,6 +86,7 @@ void add_phases(const RunData& run, const ViewOptions& /*options*/, View& view) 
     chart.series.push_back({.name = phase, .points = {{.x = x, .y = time->time.median}}});
   }
   if (const auto time = phase_time(run, kStep)) table.rows.push_back(phase_row(run, kStep, *time));
+  add_wait_note(run, table);
   view.add("phases", "Phases", std::move(table));
   view.add(std::move(chart));
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,5 +44,8 @@ struct TracerMemory {
 /// At most one at a time. From then on the process pays for being watched, also while nothing is traced,
 /// until it ends: what is to be timed plainly comes before.
 std::unique_ptr<ActivityTracer> open_cupti(const TracerMemory& memory = {});
+
+/// How a tracer is had: open_cupti, or a test's own.
+using OpenTracer = std::function<std::unique_ptr<ActivityTracer>()>;
 
 }  // namespace rooflm::trace

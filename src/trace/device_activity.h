@@ -10,8 +10,8 @@
 
 namespace rooflm::trace {
 
-enum class ActivityKind : std::uint8_t { kernel, copy, memset, sync, api, overhead };
-/// As record::ActivityName has it: "kernel", "copy", "memset", "sync", "api", "overhead".
+enum class ActivityKind : std::uint8_t { kernel, copy, memset, sync, api, overhead, memory };
+/// As record::ActivityName has it: "kernel", "copy", "memset", "sync", "api", "overhead", "memory".
 const char* name_of(ActivityKind kind);
 
 using Extent = std::array<std::int64_t, 3>;
@@ -35,7 +35,8 @@ struct DeviceActivity {
   std::optional<std::int64_t> thread{};       ///< of calls, as the operating system numbers it
   std::optional<std::int64_t> correlation{};  ///< the same for a call and for what it started
   std::optional<std::uint64_t> graph_node{};  ///< what a replayed graph ran it as
-  std::optional<std::int64_t> bytes{};        ///< of copies and memsets
+  std::optional<std::int64_t> bytes{};        ///< of copies and memsets; of memory taken, < 0 given back
+  std::optional<std::uint64_t> address{};     ///< of memory that was taken or given back, at start_ns
   std::optional<std::size_t> launch{};        ///< in DeviceTrace::launches, of kernels
 };
 

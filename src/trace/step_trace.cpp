@@ -102,6 +102,18 @@ std::optional<std::size_t> op_at(const TracedStep& step, std::int64_t time_ns) {
   return time_ns <= op.end_ns ? std::optional(op.op) : std::nullopt;
 }
 
+/// The op that memory was taken for or that used it last: outputs are allocated before their op is submitted,
+/// and freed after the last that reads them.
+std::optional<std::size_t> op_of_memory(const TracedStep& step, const DeviceActivity& activity) {
+  const auto after = std::upper_bound(step.ops.begin(), step.ops.end(), activity.start_ns,
+                                      [](std::int64_t time, const OpSpan& op) { return time < op.begin_ns; });
+  const bool is_within = after != step.ops.begin() && activity.start_ns <= std::prev(after)->end_ns;
+  if (is_within || activity.bytes.value_or(0) < 0) {
+    return after == step.ops.begin() ? std::nullopt : std::optional(std::prev(after)->op);
+  }
+  return after == step.ops.end() ? std::nullopt : std::optional(after->op);
+}
+
 /// Puts one trace into rows.
 class RowMaker {
  public:
@@ -184,6 +196,11 @@ class RowMaker {
       const auto thread = activity.thread ? activity.thread : call == nullptr ? std::nullopt : call->thread;
       row.lane = lanes_.of_thread(thread);
     }
+    if (activity.kind == ActivityKind::memory) {
+      const auto op = op_of_memory(*step, activity);
+      if (op) row.op = static_cast<std::int64_t>(*op);
+      if (activity.address) row.extra = fmt::format(R"({{"address":{}}})", *activity.address);
+    }
     if (activity.launch) {
       row.extra = describe_launch(trace_->launches.at(*activity.launch), limits_of(activity.device),
                                   activity.graph_node);
@@ -251,6 +268,27 @@ std::string describe_launch(const KernelLaunch& launch, const DeviceLimits* devi
   }
   if (node) text += fmt::format(R"(,"node":{})", *node);
   return text + "}";
+}
+
+std::map<std::int64_t, std::int64_t> kernels_alone(const TraceRows& rows, std::int64_t step) {
+  std::set<std::int64_t> kernels;
+  std::set<std::int64_t> others;
+  for (const record::ActivityName& name : rows.names) {
+    if (name.kind == name_of(ActivityKind::kernel)) kernels.insert(name.name);
+    if (name.kind == name_of(ActivityKind::copy) || name.kind == name_of(ActivityKind::memset)) {
+      others.insert(name.name);
+    }
+  }
+  std::map<std::int64_t, std::int64_t> alone;
+  std::set<std::int64_t> not_alone;
+  for (const record::Activity& activity : rows.activities) {
+    if (activity.step != step || !activity.op) continue;
+    const bool is_kernel = kernels.contains(activity.name);
+    if (!is_kernel && !others.contains(activity.name)) continue;
+    if (!is_kernel || !alone.try_emplace(*activity.op, activity.id).second) not_alone.insert(*activity.op);
+  }
+  for (const std::int64_t op : not_alone) alone.erase(op);
+  return alone;
 }
 
 TraceRows rows_of(const DeviceTrace& trace, std::span<const TracedStep> steps, std::int64_t epoch_ns,

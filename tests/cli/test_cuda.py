@@ -174,6 +174,16 @@ class Commands(OnGpu):
                 self.assertEqual(database.execute("SELECT COUNT(*) FROM activity").fetchone()[0], 0)
         self.fails(2, "profile", *SMALL, "--trace", "maybe", says=["--trace", "on or off"])
 
+    def test_products_say_how_they_were_launched(self):
+        rows = self.rows("gemm", "--device", "cuda", "--dtype", "bf16", "--size", "512", "--count", "4",
+                         "--strategy", "big,looped,batched", "--seconds", "0.05", "--format", "json")
+        kernels = {row["strategy"]: row["kernels"] for row in rows}
+        self.assertGreaterEqual(kernels["looped"], 4 * kernels["big"])
+        for row in rows:
+            self.assertRegex(row["grid"], r"^\d+x\d+x\d+$")
+            self.assertGreater(row["blocks"] * row["waves"] * row["occupancy"], 0)
+            self.assertTrue(row["kernel"])
+
     def test_peaks_have_all_rows(self):
         rows = self.rows("peaks", "--device", "cuda", "--seconds", "0.05", "--format", "json")
         of = {(row["what"], row["level"], row["dtype"]): row["value"] for row in rows}

@@ -42,6 +42,24 @@ class LoggedRecording final : public backends::Recording {
   Log* log_;
 };
 
+/// A device's clock: each first mark of a step comes when its turn does, all others at once.
+class LateClock final : public backends::Stopwatch {
+ public:
+  LateClock(std::size_t marks, double turn_s) : marks_(marks), turn_s_(turn_s) {}
+  void mark(std::size_t index) override {
+    if (index == 0) std::this_thread::sleep_for(std::chrono::duration<double>(turn_s_));
+    marks_.at(index) = std::chrono::steady_clock::now();
+  }
+  [[nodiscard]] bool is_on_device() const override { return true; }
+  [[nodiscard]] double elapsed_s(std::size_t from, std::size_t to) const override {
+    return std::chrono::duration<double>(marks_.at(to) - marks_.at(from)).count();
+  }
+
+ private:
+  std::vector<std::chrono::steady_clock::time_point> marks_;
+  double turn_s_;
+};
+
 /// Records steps, can be held, and runs nothing.
 class HeldBackend final : public backends::Backend {
  public:
@@ -60,12 +78,17 @@ class HeldBackend final : public backends::Backend {
     submit([](std::size_t) {});
     return std::make_unique<LoggedRecording>(log);
   }
+  [[nodiscard]] std::unique_ptr<backends::Stopwatch> make_stopwatch(std::size_t marks) const override {
+    if (turn_s == 0) return Backend::make_stopwatch(marks);
+    return std::make_unique<LateClock>(marks, turn_s);
+  }
   [[nodiscard]] std::unique_ptr<backends::Hold> hold() override {
     log.emplace_back("hold");
     return can_hold ? std::make_unique<LoggedHold>(log, lasts) : nullptr;
   }
   Log log;
   bool can_hold = true, lasts = true;
+  double turn_s = 0;  ///< how long a device of its own clock waits for its turn; 0: the host's clock
 
  private:
   static std::vector<backends::KernelRow> table() {
@@ -114,6 +137,23 @@ TEST_F(HeldStart, AHoldThatGaveWayCountsAsNone) {
   backend.can_hold = false;
   EXPECT_FALSE(run(engines::Start::when_submitted).was_held);
   EXPECT_EQ(backend.log, (Log{"hold", "replay", "wait"}));
+}
+
+TEST(DeviceWait, AStepThatIsSubmittedOpByOpKnowsHowLongTheDeviceDidNotBegin) {
+  constexpr double kTurn = 20e-3;
+  HeldBackend backend;
+  backend.turn_s = kTurn;
+  engines::TensorStore store{backend};
+  engines::Engine eager(tests::small_step(model::Arch::llama, {}), compile::EngineKind::eager, store);
+  const engines::StepTimes late = eager.run();
+  EXPECT_GE(late.wait_s, kTurn);
+  EXPECT_LE(late.wait_s + late.forward_s + late.backward_s + late.optimizer_s, late.step_s);
+  engines::Engine fused(tests::small_step(model::Arch::llama, {}), compile::EngineKind::fused, store);
+  fused.run();
+  EXPECT_EQ(fused.run().wait_s, 0) << "a replay takes no mark before it";
+  backend.turn_s = 0;
+  engines::Engine plain(tests::small_step(model::Arch::llama, {}), compile::EngineKind::eager, store);
+  EXPECT_EQ(plain.run().wait_s, 0) << "the host takes the marks";
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ struct Traced {
   std::int64_t next_step = 0;
 };
 
-Traced traced_with(const OpenTracer& open) {
+Traced traced_with(const trace::OpenTracer& open) {
   record::Config typed;
   typed.set("model", "tiny");
   typed.set("device", "null");
@@ -64,7 +64,7 @@ Traced traced_with(const OpenTracer& open) {
   record::Writer writer(folder / "a.rooflm", "made up");
   const std::int64_t run = writer.begin_run(run_row(point));
   Traced traced;
-  traced.next_step = trace_steps(engine, inputs, point, run, 10, writer, open);
+  traced.next_step = trace_steps(engine, inputs, point, run, 10, writer, open).next_step;
   writer.end_run(run, "success");
   writer.finish();
   const record::Reader reader(folder / "a.rooflm");

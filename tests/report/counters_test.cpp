@@ -1,6 +1,7 @@
 // Views and laws of hardware counters, on a step whose counts can be worked out by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <optional>
@@ -27,8 +28,10 @@ struct CountedStepSpec {
   double product_local_bytes = 0;
   double update_bytes = 2e6;  ///< counted; 2e6 by its shapes
   bool with_gauges = true;
-  int heads = 1;            ///< of 64 numbers together
-  std::int64_t passes = 2;  ///< as the fact says; two steps were counted
+  int heads = 1;                  ///< of 64 numbers together
+  std::int64_t passes = 2;        ///< as the fact says; two steps were counted
+  bool with_kernel = false;       ///< the update was one kernel alone
+  std::int64_t op_of_kernel = 3;  ///< as the activity says
 };
 
 record::Counter counter(std::int64_t op, const char* phase, const char* name, double value,
@@ -109,6 +112,23 @@ void write_counted(const std::filesystem::path& path, const CountedStepSpec& spe
   add_counts(counters, 1, "forward", 4e6 * 0.75, 1e6, 0.1);  // two tiles of 128: 3 of 4
   add_counts(counters, 2, "backward", 8e6 * 0.75 * 5 / 4, 1e6, 0.1);
   add_counts(counters, 3, "optimizer", 0, spec.update_bytes, 0);
+  if (spec.with_kernel) {
+    for (record::Counter& of_update : counters) {
+      if (of_update.op == 3) of_update.activity = 7;
+    }
+    writer.add(id, std::vector<record::Lane>{{.lane = 0, .kind = "device", .device = "cuda:0", .stream = 7}});
+    writer.add(
+        id,
+        std::vector<record::ActivityName>{
+            {.name = 0, .kind = "kernel", .text = "void rooflm::(anonymous namespace)::adamw<float>(int)"}});
+    writer.add(id, std::vector<record::Activity>{{.id = 7,
+                                                  .name = 0,
+                                                  .lane = 0,
+                                                  .start_ns = 1000,
+                                                  .end_ns = 501'000,
+                                                  .step = 0,
+                                                  .op = spec.op_of_kernel}});
+  }
   writer.add(id, counters);
   std::vector<record::Sample> samples;
   std::vector<record::Event> events;
@@ -248,6 +268,19 @@ TEST(CounterViews, HierarchyWorkLevelsAndChecks) {
   ASSERT_EQ(view.charts.size(), 1U);
 }
 
+TEST(CounterViews, AnOpThatWasOneKernelIsCountedAsThatKernelInItsOwnTime) {
+  const CountedStepSpec spec{.with_kernel = true};
+  const View view = view_of("counters", spec);
+  const Table& kernels = table_of(view, "counters.device_kernels");
+  ASSERT_EQ(kernels.rows.size(), 1U);
+  EXPECT_EQ(kernels.rows[0].text("kernel"), "adamw");
+  EXPECT_DOUBLE_EQ(kernels.rows[0].number("kernel_s"), 0.5e-3);
+  EXPECT_DOUBLE_EQ(kernels.rows[0].number("dram_byte_per_s"), kernels.rows[0].number("dram_bytes") / 0.5e-3);
+  EXPECT_EQ(table_of(view, "counters").rows.size(), 4U) << "they still are the op's";
+  EXPECT_TRUE(std::ranges::none_of(view_of("counters").tables,
+                                   [](const auto& table) { return table.id == "counters.device_kernels"; }));
+}
+
 TEST(CounterViews, AProcessorIsCountedAsAWhole) {
   const record::TemporaryFolder folder;
   const std::array files = {folder / "a.rooflm"};
@@ -331,6 +364,9 @@ std::vector<std::string> broken_laws(const CountedStepSpec& spec) {
 
 TEST(CounterLaws, HoldForWhatFitsAndBreakForWhatDoesNot) {
   EXPECT_EQ(broken_laws({}), std::vector<std::string>{});
+  EXPECT_EQ(broken_laws({.with_kernel = true, .op_of_kernel = 2}),
+            std::vector<std::string>{"counted kernels are of the op that was counted"});
+  EXPECT_EQ(broken_laws({.with_kernel = true}), std::vector<std::string>{});
   EXPECT_EQ(broken_laws({.product_flop = 8.4e9}), std::vector<std::string>{}) << "tiles may be padded";
   EXPECT_EQ(broken_laws({.product_flop = 7e9}), std::vector<std::string>{"products have their FLOP counted"});
   EXPECT_EQ(broken_laws({.passes = 5}),

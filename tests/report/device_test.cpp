@@ -349,6 +349,27 @@ void add_marks(DeviceRun& made, const std::vector<std::int64_t>& op2_us) {
   made.predictions = {{.subject = "op:2", .quantity = "roof_s", .value = 180 * kUs, .unit = "s"}};
 }
 
+TEST(DeviceViews, AttentionTakenApartHasTheTimeOfItsKernelsBesideItsOps) {
+  DeviceRun made = device_run();
+  for (std::int64_t op = 0; op < 3; ++op) {
+    made.events.push_back({.step = 2, .op = op, .device_ns = op == 0 ? 175'000 : 225'000});
+  }
+  made.samples.push_back({.step = 2, .phase = "step", .seconds = 1e-3, .kind = "observed"});
+  const auto table_of_attention = [](const DeviceRun& run) {
+    const RecordSet set{.files = {}, .runs = {loaded(run)}};
+    return make_view("attention", set).tables.at(0).table;
+  };
+  const Row row = table_of_attention(made).rows.at(0);
+  EXPECT_EQ(row.text("phase") + " " + row.text("part"), "forward qkv");
+  EXPECT_DOUBLE_EQ(row.number("kernels"), 2) << "of the step in order; the stranger is nobody's";
+  EXPECT_NEAR(row.number("kernel_s"), 350 * kUs, 1e-12);  // 150 and 200
+  EXPECT_NEAR(row.number("device_s"), 400 * kUs, 1e-12);
+  EXPECT_NEAR(row.number("kernel_share"), 0.875, 1e-9);
+  // Where no step was traced the columns are not there.
+  made.activities.clear();
+  EXPECT_EQ(table_of_attention(made).rows.at(0).find("kernels"), nullptr);
+}
+
 TEST(DeviceLaws, ALateMarkIsNoOpThatBeatsItsRoofUnlessMostAreLate) {
   const auto broken = [](const std::vector<std::int64_t>& op2_us) {
     return device_laws_broken([&](DeviceRun& made) { add_marks(made, op2_us); });

@@ -77,6 +77,23 @@ TEST(MicroRows, ARowThatDidNotFitHasNoTimes) {
   EXPECT_EQ(*table.rows[1].find("needed_bytes"), Cell(std::int64_t{2'000'000'000}));
 }
 
+TEST(MicroRows, ProductsThatWereTracedSayHowTheyWereLaunched) {
+  std::vector<record::Cell> cells = {text("gemm", 0, "status", "success"),
+                                     text("gemm", 1, "status", "success")};
+  EXPECT_EQ(gemm_table(cells).rows.at(0).find("grid"), nullptr) << "on a processor";
+  for (const record::Cell& cell :
+       std::vector{number("gemm", 1, "kernels", 3), text("gemm", 1, "grid", "66x6x1"),
+                   number("gemm", 1, "waves", 1.5), number("gemm", 1, "tail", 0.25)}) {
+    cells.push_back(cell);
+  }
+  const Table table = gemm_table(cells);
+  EXPECT_EQ(*table.rows.at(0).find("grid"), Cell());
+  EXPECT_EQ(table.rows.at(1).text("grid"), "66x6x1");
+  EXPECT_EQ(*table.rows.at(1).find("kernels"), Cell(std::int64_t{3}));
+  EXPECT_EQ(table.rows.at(1).number("tail"), 0.25);
+  EXPECT_EQ(table.columns.back().key, "kernel");
+}
+
 TEST(MicroRows, RatesOfAttentionCountHalfOfTheProducts) {
   const std::vector<record::Cell> cells = {text("attention", 0, "status", "success"),
                                            number("attention", 0, "forward_rate", 8e9),

@@ -175,6 +175,28 @@ TEST(Timeline, MemoryFollowsTheOpsOfAStep) {
   EXPECT_EQ(memory.value, (std::vector<double>{100, 140, 120, 100, 100}));
 }
 
+TEST(Timeline, MemoryThatWasSeenTakenAndGivenBackHasItsOwnTimes) {
+  RunData run = program_of_timeline();
+  run.activity_names = {{.name = 0, .kind = "memory", .text = "allocate device memory of a pool"},
+                        {.name = 1, .kind = "memory", .text = "free device memory of a pool"},
+                        {.name = 2, .kind = "range", .text = "step"}};
+  run.lanes = {{.lane = 1, .kind = "host", .device = "cpu", .thread = 1}};
+  run.activities = {
+      {.id = 0, .name = 2, .lane = 1, .start_ns = 1000, .end_ns = 2000, .step = 4},
+      {.id = 1, .name = 0, .lane = 1, .start_ns = 1100, .end_ns = 1100, .bytes = 40, .step = 4, .op = 3},
+      {.id = 2, .name = 0, .lane = 1, .start_ns = 1200, .end_ns = 1200, .bytes = 8, .step = 4, .op = 5},
+      {.id = 3, .name = 1, .lane = 1, .start_ns = 1300, .end_ns = 1300, .bytes = -40, .step = 4, .op = 5}};
+  run.memory_events = {{.seq = 0, .op = -1, .bytes = 100, .live_bytes = 100},
+                       {.seq = 1, .op = 3, .bytes = 40, .live_bytes = 140}};
+  const Timeline timeline = timeline_of(run, kAnyEvents);
+  ASSERT_EQ(timeline.series.size(), 1U);
+  const TimelineSeries& memory = timeline.series[0];
+  EXPECT_EQ(memory.name + " " + memory.unit, "memory byte");
+  EXPECT_EQ(memory.time_ns, (std::vector<std::int64_t>{0, 100, 200, 300}));
+  EXPECT_EQ(memory.value, (std::vector<double>{100, 140, 148, 108}));
+  EXPECT_EQ(texts_of(timeline, "memory").size(), 3U);
+}
+
 TEST(Timeline, LeavesOutWhatCannotBe) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();

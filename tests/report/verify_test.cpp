@@ -166,6 +166,25 @@ TEST(Verify, PhasesThatLackMuchOfTheStepAreNoticed) {
       {"phases add up to the step", "wall times of ops add up to the step"});
 }
 
+TEST(Verify, TheTimeBeforeTheDeviceBeganIsPartOfTheStep) {
+  // A GPU that others use, too: every step waits for its turn before its first phase begins.
+  const auto with_wait = [](bool is_known) {
+    return verify_made_up([is_known](MadeUpRun& made) {
+      constexpr double kTurn = 2.3e-3;
+      std::vector<record::Sample> waits;
+      for (record::Sample& sample : made.samples) {
+        if (sample.phase != "step") continue;
+        sample.seconds += kTurn;
+        waits.push_back({.step = sample.step, .phase = "wait", .seconds = kTurn, .kind = sample.kind});
+      }
+      if (is_known) made.samples.insert(made.samples.end(), waits.begin(), waits.end());
+      made.events.clear();
+    });
+  };
+  EXPECT_EQ(result_of(with_wait(true), "phases add up to the step").violated, 0U);
+  EXPECT_GT(result_of(with_wait(false), "phases add up to the step").violated, 0U);
+}
+
 TEST(Verify, SamplesMustBePositive) {
   expect_broken([](MadeUpRun& made) { made.samples[3].seconds = 0; },
                 {"samples are positive", "phases add up to the step"});

@@ -118,6 +118,17 @@ TEST_P(CudaTrace, EveryTracedKernelIsOfAnOp) {
     ASSERT_TRUE(activity.step.has_value());
     EXPECT_GE(activity.start_ns, steps.at(static_cast<std::size_t>(*activity.step)).begin_ns);
   }
+  // An eager step takes the memory of its tensors and gives all of it back; a fused one takes none.
+  std::int64_t taken = 0;
+  std::int64_t live_bytes = 0;
+  for (const record::Activity& activity : rows.activities) {
+    if (rows.names.at(static_cast<std::size_t>(activity.name)).kind != "memory") continue;
+    taken += activity.bytes.value_or(0) > 0 ? 1 : 0;
+    live_bytes += activity.bytes.value_or(0);
+    EXPECT_TRUE(activity.op.has_value());
+  }
+  EXPECT_EQ(taken > 0, GetParam() == compile::EngineKind::eager);
+  EXPECT_EQ(live_bytes, 0);
 }
 
 /// A replay that is held begins when it is submitted, and computes the same.

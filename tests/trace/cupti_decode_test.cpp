@@ -28,6 +28,8 @@ std::size_t size_of(CUpti_ActivityKind kind) {
       return sizeof(CUpti_ActivitySynchronization2);
     case CUPTI_ACTIVITY_KIND_OVERHEAD:
       return sizeof(CUpti_ActivityOverhead3);
+    case CUPTI_ACTIVITY_KIND_MEMORY2:
+      return sizeof(CUpti_ActivityMemory4);
     default:
       return sizeof(CUpti_ActivityAPI);
   }
@@ -168,6 +170,33 @@ TEST(CuptiDecode, CopiesCallsAndWaitsAreKept) {
   EXPECT_EQ(trace.activities[2].thread, 77);
   EXPECT_EQ(trace.names.at(trace.activities[3].name), "wait for a stream");
   EXPECT_EQ(trace.ignored, 1);
+}
+
+TEST(CuptiDecode, MemoryThatIsTakenAndGivenBackIsAMoment) {
+  Buffer buffer;
+  CUpti_ActivityMemory4 memory{};
+  memory.kind = CUPTI_ACTIVITY_KIND_MEMORY2;
+  memory.memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
+  memory.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+  memory.memoryPoolConfig.memoryPoolType = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
+  memory.address = 0x7f00;
+  memory.bytes = 4096;
+  memory.timestamp = 11;
+  memory.correlationId = 9;
+  buffer.add(memory);
+  memory.memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE;
+  memory.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_PINNED;
+  memory.memoryPoolConfig.memoryPoolType = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_INVALID;
+  buffer.add(memory);
+  const DeviceTrace trace = buffer.decode();
+  ASSERT_EQ(trace.activities.size(), 2U);
+  EXPECT_EQ(trace.names.at(trace.activities[0].name), "allocate device memory of a pool");
+  EXPECT_EQ(trace.names.at(trace.activities[1].name), "free pinned memory");
+  EXPECT_EQ(trace.activities[0].bytes, 4096);
+  EXPECT_EQ(trace.activities[1].bytes, -4096);
+  EXPECT_EQ(trace.activities[0].address, 0x7f00U);
+  EXPECT_EQ(trace.activities[0].start_ns, 11);
+  EXPECT_EQ(trace.activities[0].end_ns, 11);
 }
 
 TEST(CuptiDecode, ATakenTraceLeavesTheDecoderEmpty) {

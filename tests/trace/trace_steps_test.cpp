@@ -112,6 +112,70 @@ TEST(StepTrace, CallsTellTheOpOfStepsThatAreSubmittedOpByOp) {
   EXPECT_EQ(rows.without_op, 1);
 }
 
+TEST(StepTrace, AnOpThatWasOneKernelAloneIsKnownByIt) {
+  TraceMaker maker;
+  NodeOps nodes;
+  for (std::uint64_t node = 0; node < 5; ++node) nodes.add(node, 10 + node / 2);
+  maker.call("cudaGraphLaunch", 10, 20, 5);
+  for (std::uint64_t node = 0; node < 3;
+       ++node) {  // op 10 is two kernels, 11 a kernel and a fill, 12 a kernel
+    const auto start = static_cast<std::int64_t>(100 * node + 100);
+    maker.kernel("k", start, start + 50, 7, 5).graph_node = node == 2 ? 4 : node;
+  }
+  maker.kernel("of 11", 500, 550, 7, 5).graph_node = 2;
+  maker.trace.activities.push_back({.kind = ActivityKind::memset,
+                                    .name = maker.name("memset"),
+                                    .start_ns = 560,
+                                    .end_ns = 570,
+                                    .stream = 7,
+                                    .correlation = 5,
+                                    .graph_node = 3});
+  const std::vector<TracedStep> steps = {{.step = 0, .begin_ns = 0, .end_ns = 900, .nodes = &nodes}};
+  const TraceRows rows = rows_of(maker.trace, steps, 0, "cuda");
+  const auto alone = kernels_alone(rows, 0);
+  ASSERT_EQ(alone.size(), 1U);
+  EXPECT_EQ(alone.begin()->first, 12);
+  const auto activity = std::ranges::find(rows.activities, alone.begin()->second, &record::Activity::id);
+  EXPECT_EQ(activity->op, 12);
+  EXPECT_TRUE(kernels_alone(rows, 1).empty());
+}
+
+TEST(StepTrace, MemoryBelongsToTheOpThatNeedsItOrUsedItLast) {
+  TraceMaker maker;
+  const auto memory = [&](const std::string& text, std::int64_t time, std::int64_t bytes) {
+    maker.trace.activities.push_back({.kind = ActivityKind::memory,
+                                      .name = maker.name(text),
+                                      .start_ns = kEpoch + time,
+                                      .end_ns = kEpoch + time,
+                                      .bytes = bytes,
+                                      .address = 0x100});
+  };
+  memory("output", 90, 64);
+  memory("scratch", 150, 32);
+  memory("next", 210, 64);
+  memory("input", 215, -64);
+  memory("last", 320, -64);
+  memory("late", 330, 8);
+  const std::vector<TracedStep> steps = {
+      {.step = 0,
+       .begin_ns = kEpoch + 80,
+       .end_ns = kEpoch + 400,
+       .ops = {{.op = 4, .begin_ns = kEpoch + 100, .end_ns = kEpoch + 200},
+               {.op = 5, .begin_ns = kEpoch + 220, .end_ns = kEpoch + 300}}}};
+  const TraceRows rows = rows_of(maker.trace, steps, kEpoch, "cuda");
+  EXPECT_EQ(activity_named(rows, "output").op, 4);
+  EXPECT_EQ(activity_named(rows, "scratch").op, 4);
+  EXPECT_EQ(activity_named(rows, "next").op, 5);
+  EXPECT_EQ(activity_named(rows, "input").op, 4);
+  EXPECT_EQ(activity_named(rows, "last").op, 5);
+  EXPECT_FALSE(activity_named(rows, "late").op.has_value());
+  EXPECT_EQ(activity_named(rows, "input").bytes, -64);
+  EXPECT_EQ(activity_named(rows, "output").extra, R"({"address":256})");
+  const auto name = std::ranges::find(rows.names, "output", &record::ActivityName::text);
+  EXPECT_EQ(name->kind, "memory");
+  EXPECT_EQ(rows.kernels, 0);
+}
+
 TEST(StepTrace, WorkBelongsToTheStepThatAskedForItAndNothingElseIsKept) {
   TraceMaker maker;
   maker.call("cudaGraphLaunch", 10, 20, 1);

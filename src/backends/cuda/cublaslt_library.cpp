@@ -2,35 +2,28 @@
 // The library is 500 MB; mapping it takes a quarter of a second that commands without a GPU need not wait
 // for, and rooflm runs where it is missing.
 #include <cublasLt.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <string>
 
-#include "core/error.h"
+#include "core/shared_library.h"
 
 namespace {
 
-/// Opens the library once: as the system finds it, otherwise where the toolkit that rooflm was built with has
-/// it.
-void* library() {
-  static void* const opened = [] {
-    constexpr int kFlags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+/// Opened once: as the system finds it, otherwise where the toolkit that rooflm was built with has it.
+const rooflm::core::SharedLibrary& library() {
+  static const rooflm::core::SharedLibrary opened = [] {
     const std::string file = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
-    if (void* found = dlopen(file.c_str(), kFlags)) return found;
-    const std::string reason = dlerror();
-    if (void* found = dlopen((std::string(ROOFLM_CUBLASLT_FOLDER) + "/" + file).c_str(), kFlags))
-      return found;
-    throw rooflm::core::Unavailable(fmt::format("cuBLASLt is not here: {}", reason));
+    return rooflm::core::SharedLibrary("cuBLASLt", {file, std::string(ROOFLM_CUBLASLT_FOLDER) + "/" + file});
   }();
   return opened;
 }
 
 template <class Function>
 Function* find(const char* name) {
-  void* const address = dlsym(library(), name);
-  if (address == nullptr) throw rooflm::core::Unavailable(fmt::format("cuBLASLt has no {}", name));
-  return reinterpret_cast<Function*>(address);
+  Function* function = nullptr;
+  library().need(name, function);
+  return function;
 }
 
 }  // namespace

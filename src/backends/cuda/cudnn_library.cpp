@@ -1,13 +1,13 @@
 // cuDNN's functions, found when the program runs.
 #include "backends/cuda/cudnn_library.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <array>
 #include <cstddef>
 
 #include "core/error.h"
+#include "core/shared_library.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -17,32 +17,23 @@ constexpr std::size_t kOldest = 91100;
 constexpr std::size_t kMajorUnit = 10000;
 constexpr std::size_t kMinorUnit = 100;
 
-template <class Function>
-void find(void* library, const char* name, Function& function) {
-  void* address = dlsym(library, name);
-  if (address == nullptr) throw core::Unavailable(fmt::format("cuDNN has no {}", name));
-  function = reinterpret_cast<Function>(address);
-}
-
 }  // namespace
 
 CudnnLibrary CudnnLibrary::load() {
-  const std::string file = fmt::format("libcudnn.so.{}", CUDNN_MAJOR);
-  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (library == nullptr) throw core::Unavailable(fmt::format("cuDNN is not here: {}", dlerror()));
+  const core::SharedLibrary library("cuDNN", {fmt::format("libcudnn.so.{}", CUDNN_MAJOR)});
   CudnnLibrary found;
-  find(library, "cudnnGetVersion", found.version);
-  find(library, "cudnnGetErrorString", found.error_string);
-  find(library, "cudnnGetLastErrorString", found.last_error_string);
-  find(library, "cudnnCreate", found.create);
-  find(library, "cudnnDestroy", found.destroy);
-  find(library, "cudnnSetStream", found.set_stream);
-  find(library, "cudnnBackendCreateDescriptor", found.create_descriptor);
-  find(library, "cudnnBackendDestroyDescriptor", found.destroy_descriptor);
-  find(library, "cudnnBackendSetAttribute", found.set_attribute);
-  find(library, "cudnnBackendGetAttribute", found.get_attribute);
-  find(library, "cudnnBackendFinalize", found.finalize);
-  find(library, "cudnnBackendExecute", found.execute);
+  library.need("cudnnGetVersion", found.version);
+  library.need("cudnnGetErrorString", found.error_string);
+  library.need("cudnnGetLastErrorString", found.last_error_string);
+  library.need("cudnnCreate", found.create);
+  library.need("cudnnDestroy", found.destroy);
+  library.need("cudnnSetStream", found.set_stream);
+  library.need("cudnnBackendCreateDescriptor", found.create_descriptor);
+  library.need("cudnnBackendDestroyDescriptor", found.destroy_descriptor);
+  library.need("cudnnBackendSetAttribute", found.set_attribute);
+  library.need("cudnnBackendGetAttribute", found.get_attribute);
+  library.need("cudnnBackendFinalize", found.finalize);
+  library.need("cudnnBackendExecute", found.execute);
   if (found.version() < kOldest) {
     throw core::Unavailable(
         fmt::format("cuDNN {} is too old, 9.11 is the first that is used", found.version_text()));

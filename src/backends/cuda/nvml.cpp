@@ -2,10 +2,12 @@
 #include "backends/cuda/nvml.h"
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <utility>
+#include <vector>
+
+#include "core/error.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -117,9 +119,11 @@ class NvmlGauges final : public Gauges {
 
 }  // namespace
 
-Nvml::Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
-  if (library_ == nullptr) {
-    reason_ = "libnvidia-ml.so.1 is not on this machine";
+Nvml::Nvml() {
+  try {
+    library_.emplace("NVML", std::vector<std::string>{"libnvidia-ml.so.1"});
+  } catch (const core::Unavailable& error) {
+    reason_ = error.what();
     return;
   }
   const auto init = find<Plain>("nvmlInit_v2");
@@ -128,13 +132,9 @@ Nvml::Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
 }
 
 Nvml::~Nvml() {
-  if (library_ == nullptr) return;
-  const auto shutdown = find<Plain>("nvmlShutdown");
-  if (reason_.empty() && shutdown != nullptr) shutdown();
-  dlclose(library_);
+  if (!reason_.empty()) return;
+  if (const auto shutdown = find<Plain>("nvmlShutdown")) shutdown();
 }
-
-void* Nvml::symbol(const char* name) const { return library_ == nullptr ? nullptr : dlsym(library_, name); }
 
 /// NVML numbers GPUs as the bus does, CUDA as CUDA_VISIBLE_DEVICES says: the bus address is common to both.
 Nvml::Device Nvml::device(int index) const {

@@ -8,13 +8,14 @@
 #include <string>
 
 #include "backends/gauges.h"
+#include "core/shared_library.h"
 
 // NOLINTNEXTLINE(readability-identifier-naming): NVML's
 struct nvmlDevice_st;
 
 namespace rooflm::backends::cuda {
 
-/// libnvidia-ml.so.1, opened and initialised; closed with this. Where it is not here, nothing is known.
+/// libnvidia-ml.so.1, opened and initialised, shut down with this. Where it is not here, nothing is known.
 class Nvml {
  public:
   using Device = nvmlDevice_st*;
@@ -27,14 +28,13 @@ class Nvml {
   /// A function of the library, nullptr when it has none of that name.
   template <class Function>
   [[nodiscard]] Function find(const char* name) const {
-    return reinterpret_cast<Function>(symbol(name));
+    return library_ ? library_->find<Function>(name) : nullptr;
   }
   /// NVML's handle of cuda:`index`; nullptr when it knows none.
   [[nodiscard]] Device device(int index) const;
 
  private:
-  [[nodiscard]] void* symbol(const char* name) const;
-  void* library_;
+  std::optional<core::SharedLibrary> library_;
   std::string reason_;
 };
 

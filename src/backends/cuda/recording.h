@@ -16,6 +16,7 @@ class EventStopwatch final : public Stopwatch {
   EventStopwatch(std::shared_ptr<Context> context, std::size_t marks);
   void mark(std::size_t index) override;
   void mark_aside(std::size_t index) override;
+  [[nodiscard]] bool is_on_device() const override { return true; }
   [[nodiscard]] double elapsed_s(std::size_t from, std::size_t to) const override;
 
  private:

@@ -1,10 +1,8 @@
 // CUPTI's functions, found when the program runs.
 #include "trace/cupti/cupti_library.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <array>
 #include <cstdint>
 
 #include "core/error.h"
@@ -30,23 +28,10 @@ void require_version(std::uint32_t number) {
                   text_of(number), kMajor));
 }
 
-void* find_address(void* library, const char* name) {
-  void* address = dlsym(library, name);
-  if (address == nullptr) throw core::Unavailable(fmt::format("CUPTI has no {}: it is too old", name));
-  return address;
-}
-
-void* open_cupti_library() {
+core::SharedLibrary open_cupti_library() {
   const std::string name = fmt::format("libcupti.so.{}", kMajor);
   // Where toolkits put it beside where the loader looks.
-  const std::array places = {name, "/usr/local/cuda/extras/CUPTI/lib64/" + name,
-                             "/usr/local/cuda/lib64/" + name};
-  std::string reason;
-  for (const std::string& place : places) {
-    if (void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) return library;
-    if (reason.empty()) reason = dlerror();
-  }
-  throw core::Unavailable(fmt::format("CUPTI is not here: {}", reason));
+  return {"CUPTI", {name, "/usr/local/cuda/extras/CUPTI/lib64/" + name, "/usr/local/cuda/lib64/" + name}};
 }
 
 std::string_view cupti_advice(CUptiResult result) {
@@ -69,25 +54,25 @@ std::string_view cupti_advice(CUptiResult result) {
 }
 
 CuptiLibrary CuptiLibrary::load() {
-  void* library = open_cupti_library();
+  const core::SharedLibrary library = open_cupti_library();
   CuptiLibrary found;
-  find_function(library, "cuptiGetVersion", found.version);
-  find_function(library, "cuptiGetResultString", found.result_string);
-  find_function(library, "cuptiSubscribe", found.subscribe);
-  find_function(library, "cuptiUnsubscribe", found.unsubscribe);
-  find_function(library, "cuptiActivityRegisterTimestampCallback", found.register_timestamp);
-  find_function(library, "cuptiActivityRegisterCallbacks", found.register_callbacks);
-  find_function(library, "cuptiActivitySetAttribute", found.set_attribute);
-  find_function(library, "cuptiActivityEnable", found.enable);
-  find_function(library, "cuptiActivityDisable", found.disable);
-  find_function(library, "cuptiActivityEnableRuntimeApi", found.enable_runtime);
-  find_function(library, "cuptiActivityEnableDriverApi", found.enable_driver);
-  find_function(library, "cuptiActivityFlushAll", found.flush_all);
-  find_function(library, "cuptiActivityGetNextRecord", found.next_record);
-  find_function(library, "cuptiActivityGetNumDroppedRecords", found.dropped_records);
-  find_function(library, "cuptiSetThreadIdType", found.set_thread_id_type);
-  find_function(library, "cuptiGetCallbackName", found.callback_name);
-  find_function(library, "cuptiGetGraphNodeId", found.graph_node_id);
+  library.need("cuptiGetVersion", found.version);
+  library.need("cuptiGetResultString", found.result_string);
+  library.need("cuptiSubscribe", found.subscribe);
+  library.need("cuptiUnsubscribe", found.unsubscribe);
+  library.need("cuptiActivityRegisterTimestampCallback", found.register_timestamp);
+  library.need("cuptiActivityRegisterCallbacks", found.register_callbacks);
+  library.need("cuptiActivitySetAttribute", found.set_attribute);
+  library.need("cuptiActivityEnable", found.enable);
+  library.need("cuptiActivityDisable", found.disable);
+  library.need("cuptiActivityEnableRuntimeApi", found.enable_runtime);
+  library.need("cuptiActivityEnableDriverApi", found.enable_driver);
+  library.need("cuptiActivityFlushAll", found.flush_all);
+  library.need("cuptiActivityGetNextRecord", found.next_record);
+  library.need("cuptiActivityGetNumDroppedRecords", found.dropped_records);
+  library.need("cuptiSetThreadIdType", found.set_thread_id_type);
+  library.need("cuptiGetCallbackName", found.callback_name);
+  library.need("cuptiGetGraphNodeId", found.graph_node_id);
   std::uint32_t number = 0;
   found.check(found.version(&number), "asking for its version");
   require_version(number);

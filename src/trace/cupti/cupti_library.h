@@ -7,18 +7,13 @@
 #include <string>
 #include <string_view>
 
+#include "core/shared_library.h"
+
 namespace rooflm::trace {
 
 /// CUPTI itself, of the major version whose headers this was compiled with, loaded for good: it has hooks in
 /// the driver until the process ends. Throws core::Unavailable with the reason.
-void* open_cupti_library();
-/// Where `name` is in a library that is open. Throws core::Unavailable when it is not there.
-void* find_address(void* library, const char* name);
-/// The function `name` of a library that is open. Throws core::Unavailable when it has none.
-template <class Function>
-void find_function(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(find_address(library, name));
-}
+core::SharedLibrary open_cupti_library();
 /// Throws core::Unavailable unless a CUPTI of this number (CUPTI_API_VERSION) lays its records out as the one
 /// this was compiled with.
 void require_version(std::uint32_t number);

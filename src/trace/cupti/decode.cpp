@@ -38,6 +38,24 @@ const char* direction_of(std::uint8_t kind) {
   }
 }
 
+const char* kind_of_memory(CUpti_ActivityMemoryKind kind) {
+  switch (kind) {
+    case CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE:
+      return "pageable";
+    case CUPTI_ACTIVITY_MEMORY_KIND_PINNED:
+      return "pinned";
+    case CUPTI_ACTIVITY_MEMORY_KIND_MANAGED:
+    case CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC:
+      return "managed";
+    case CUPTI_ACTIVITY_MEMORY_KIND_ARRAY:
+      return "array";
+    case CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC:
+      return "static device";
+    default:
+      return "device";
+  }
+}
+
 const char* wait_of(CUpti_ActivitySynchronizationType type) {
   switch (type) {
     case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE:
@@ -73,6 +91,14 @@ const char* overhead_of(CUpti_ActivityOverheadKind kind) {
     default:
       return "CUPTI";
   }
+}
+
+/// "allocate device memory of a pool": what was done to memory of which kind.
+std::string memory_text(const CUpti_ActivityMemory4& record) {
+  const bool is_free = record.memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE;
+  const bool is_of_pool = record.memoryPoolConfig.memoryPoolType != CUPTI_ACTIVITY_MEMORY_POOL_TYPE_INVALID;
+  return std::string(is_free ? "free " : "allocate ") + kind_of_memory(record.memoryKind) + " memory" +
+         (is_of_pool ? " of a pool" : "");
 }
 
 /// "cudaGraphLaunch" of "cudaGraphLaunch_v10000".
@@ -112,6 +138,8 @@ void ActivityDecoder::add(const CUpti_Activity& record) {
       return add_sync(*static_cast<const CUpti_ActivitySynchronization2*>(address));
     case CUPTI_ACTIVITY_KIND_OVERHEAD:
       return add_overhead(*static_cast<const CUpti_ActivityOverhead3*>(address));
+    case CUPTI_ACTIVITY_KIND_MEMORY2:
+      return add_memory(*static_cast<const CUpti_ActivityMemory4*>(address));
     default:
       ++trace_.ignored;
   }
@@ -171,6 +199,18 @@ void ActivityDecoder::add_sync(const CUpti_ActivitySynchronization2& record) {
 
 void ActivityDecoder::add_overhead(const CUpti_ActivityOverhead3& record) {
   keep({.kind = ActivityKind::overhead}, record.start, record.end, overhead_of(record.overheadKind));
+}
+
+void ActivityDecoder::add_memory(const CUpti_ActivityMemory4& record) {
+  const bool is_free = record.memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE;
+  const auto bytes = static_cast<std::int64_t>(record.bytes);
+  keep({.kind = ActivityKind::memory,
+        .device = record.deviceId,
+        .stream = record.streamId,
+        .correlation = record.correlationId,
+        .bytes = is_free ? -bytes : bytes,
+        .address = record.address},
+       record.timestamp, record.timestamp, memory_text(record));
 }
 
 void ActivityDecoder::keep(DeviceActivity activity, std::uint64_t start, std::uint64_t end,

@@ -36,6 +36,7 @@ class ActivityDecoder {
   void add_call(const CUpti_ActivityAPI& record);
   void add_sync(const CUpti_ActivitySynchronization2& record);
   void add_overhead(const CUpti_ActivityOverhead3& record);
+  void add_memory(const CUpti_ActivityMemory4& record);
   /// Sets times and name, and keeps it if it has times.
   void keep(DeviceActivity activity, std::uint64_t start, std::uint64_t end, const std::string& name);
   std::size_t index_of(const std::string& name);

@@ -2,7 +2,6 @@
 #include "trace/cupti/profiler_library.h"
 
 #include <cupti_result.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include "core/error.h"
@@ -10,33 +9,33 @@
 
 namespace rooflm::trace {
 ProfilerLibrary ProfilerLibrary::load() {
-  void* library = open_cupti_library();
+  const core::SharedLibrary library = open_cupti_library();
   ProfilerLibrary found;
-  find_function(library, "cuptiGetResultString", found.result_string);
-  find_function(library, "cuptiProfilerInitialize", found.initialize);
-  find_function(library, "cuptiProfilerDeviceSupported", found.device_supported);
-  find_function(library, "cuptiProfilerGetCounterAvailability", found.counter_availability);
-  find_function(library, "cuptiDeviceGetChipName", found.chip_name);
-  find_function(library, "cuptiProfilerHostInitialize", found.host_initialize);
-  find_function(library, "cuptiProfilerHostDeinitialize", found.host_deinitialize);
-  find_function(library, "cuptiProfilerHostConfigAddMetrics", found.add_metrics);
-  find_function(library, "cuptiProfilerHostGetMetricProperties", found.metric_properties);
-  find_function(library, "cuptiProfilerHostGetConfigImageSize", found.config_size);
-  find_function(library, "cuptiProfilerHostGetConfigImage", found.config_image);
-  find_function(library, "cuptiProfilerHostGetNumOfPasses", found.passes);
-  find_function(library, "cuptiProfilerHostEvaluateToGpuValues", found.evaluate);
-  find_function(library, "cuptiRangeProfilerEnable", found.enable);
-  find_function(library, "cuptiRangeProfilerDisable", found.disable);
-  find_function(library, "cuptiRangeProfilerGetCounterDataSize", found.counter_data_size);
-  find_function(library, "cuptiRangeProfilerCounterDataImageInitialize", found.counter_data_initialize);
-  find_function(library, "cuptiRangeProfilerSetConfig", found.set_config);
-  find_function(library, "cuptiRangeProfilerStart", found.start);
-  find_function(library, "cuptiRangeProfilerStop", found.stop);
-  find_function(library, "cuptiRangeProfilerPushRange", found.push_range);
-  find_function(library, "cuptiRangeProfilerPopRange", found.pop_range);
-  find_function(library, "cuptiRangeProfilerDecodeData", found.decode);
-  find_function(library, "cuptiRangeProfilerGetCounterDataInfo", found.counter_data_info);
-  find_function(library, "cuptiRangeProfilerCounterDataGetRangeInfo", found.range_info);
+  library.need("cuptiGetResultString", found.result_string);
+  library.need("cuptiProfilerInitialize", found.initialize);
+  library.need("cuptiProfilerDeviceSupported", found.device_supported);
+  library.need("cuptiProfilerGetCounterAvailability", found.counter_availability);
+  library.need("cuptiDeviceGetChipName", found.chip_name);
+  library.need("cuptiProfilerHostInitialize", found.host_initialize);
+  library.need("cuptiProfilerHostDeinitialize", found.host_deinitialize);
+  library.need("cuptiProfilerHostConfigAddMetrics", found.add_metrics);
+  library.need("cuptiProfilerHostGetMetricProperties", found.metric_properties);
+  library.need("cuptiProfilerHostGetConfigImageSize", found.config_size);
+  library.need("cuptiProfilerHostGetConfigImage", found.config_image);
+  library.need("cuptiProfilerHostGetNumOfPasses", found.passes);
+  library.need("cuptiProfilerHostEvaluateToGpuValues", found.evaluate);
+  library.need("cuptiRangeProfilerEnable", found.enable);
+  library.need("cuptiRangeProfilerDisable", found.disable);
+  library.need("cuptiRangeProfilerGetCounterDataSize", found.counter_data_size);
+  library.need("cuptiRangeProfilerCounterDataImageInitialize", found.counter_data_initialize);
+  library.need("cuptiRangeProfilerSetConfig", found.set_config);
+  library.need("cuptiRangeProfilerStart", found.start);
+  library.need("cuptiRangeProfilerStop", found.stop);
+  library.need("cuptiRangeProfilerPushRange", found.push_range);
+  library.need("cuptiRangeProfilerPopRange", found.pop_range);
+  library.need("cuptiRangeProfilerDecodeData", found.decode);
+  library.need("cuptiRangeProfilerGetCounterDataInfo", found.counter_data_info);
+  library.need("cuptiRangeProfilerCounterDataGetRangeInfo", found.range_info);
   return found;
 }
 
@@ -49,12 +48,11 @@ void ProfilerLibrary::check(CUptiResult result, std::string_view what) const {
 }
 
 CurrentContext CurrentContext::find() {
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (driver == nullptr) throw core::Unavailable("no NVIDIA driver: libcuda.so.1 is not on this machine");
+  const core::SharedLibrary driver("the NVIDIA driver", {"libcuda.so.1"});
   decltype(&cuCtxGetCurrent) current = nullptr;
   decltype(&cuCtxGetDevice) device_of_context = nullptr;
-  find_function(driver, "cuCtxGetCurrent", current);
-  find_function(driver, "cuCtxGetDevice", device_of_context);
+  driver.need("cuCtxGetCurrent", current);
+  driver.need("cuCtxGetDevice", device_of_context);
   CurrentContext found;
   if (current(&found.context) != CUDA_SUCCESS || found.context == nullptr ||
       device_of_context(&found.device) != CUDA_SUCCESS) {
