@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include "core/statistics.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
+#include "report/sweep.h"
 #include "report/view.h"
 
 namespace rooflm::report {
@@ -20,16 +20,11 @@ namespace {
 
 constexpr double kMs = 1e3;
 
-/// Fields of the configuration in the order of the columns.
-constexpr std::array kIdentity = {"model",   "arch",          "engine", "attention",  "device",    "dtype",
-                                  "batch",   "seq",           "vocab",  "layers",     "heads",     "kv_heads",
-                                  "d_model", "d_ff",          "params", "grad_accum", "recompute", "threads",
-                                  "seed",    "deterministic", "warmup"};
-
-/// What two rows must have in common to be compared.
-constexpr std::array kConfiguration = {"model", "arch",    "device", "dtype",      "batch",    "seq",
-                                       "vocab", "layers",  "heads",  "kv_heads",   "d_model",  "d_ff",
-                                       "seed",  "threads", "status", "grad_accum", "recompute"};
+/// Whether two rows that differ in the field say nothing about their engines.
+bool must_agree(const record::Field& field) {
+  if (field.key == "engine" || field.key == "attention") return false;
+  return field.decides || field.key == "seed" || field.key == "threads";
+}
 
 Cell cell_of_value(const record::Config::Value* value) {
   if (value == nullptr) return {};
@@ -65,12 +60,11 @@ void set_step(Row& row, const RunData& run) {
 const Row* find_eager(const std::vector<Row>& rows, const Row& fused) {
   const Row* best = nullptr;
   for (const Row& row : rows) {
-    const bool is_same = std::ranges::all_of(kConfiguration, [&](const char* key) {
-      const Cell* a = row.find(key);
-      const Cell* b = fused.find(key);
-      return a != nullptr && b != nullptr && *a == *b;
+    const bool is_same = std::ranges::all_of(record::config_fields(), [&](const record::Field& field) {
+      const std::string key(field.key);
+      return !must_agree(field) || *row.find(key) == *fused.find(key);
     });
-    if (row.text("engine") != "eager" || !is_same) continue;
+    if (row.text("engine") != "eager" || !is_same || row.text("status") != fused.text("status")) continue;
     if (row.text("attention") == fused.text("attention")) return &row;
     if (best == nullptr || row.text("attention") == "batched") best = &row;
   }
@@ -84,16 +78,20 @@ bool any_row(const std::vector<Row>& rows, const char* key, std::string_view usu
   });
 }
 
-std::vector<Column> columns_for(const std::vector<Row>& rows) {
+std::vector<Column> columns_for(const std::vector<Row>& rows, const RecordSet& set) {
   std::vector<Column> columns = {
       {"model", "size"},        {"arch", "kind"},       {"d_model", "d_model"}, {"d_ff", "d_ff"},
       {"layers", "num_layers"}, {"heads", "num_heads"}, {"batch", "batch"},     {"seq", "seq"}};
   if (any_row(rows, "recompute", "none")) columns.push_back({"recompute", "recompute"});
   if (any_row(rows, "grad_accum", "1")) columns.push_back({"grad_accum", "grad_accum"});
-  columns.insert(columns.end(), {{"dtype", "dtype"},
-                                 {"engine", "engine"},
-                                 {"attention", "attention"},
-                                 {"status", "status"},
+  columns.insert(columns.end(), {{"dtype", "dtype"}, {"engine", "engine"}, {"attention", "attention"}});
+  // Whatever else the rows were told to differ in.
+  for (const std::string& key : telling(runs_of(set.runs))) {
+    const record::Field* field = record::find_field(key);
+    const bool is_there = std::ranges::find(columns, key, &Column::key) != columns.end();
+    if (field != nullptr && !is_there) columns.push_back({key, std::string(field->title)});
+  }
+  columns.insert(columns.end(), {{"status", "status"},
                                  {"forward_ms_mean", "forward_mean", Show::fixed1},
                                  {"forward_ms_std", "forward_std", Show::fixed1},
                                  {"backward_ms_mean", "backward_mean", Show::fixed1},
@@ -193,7 +191,9 @@ void add_notes(Table& table, const RecordSet& set) {
 Row bench_row(const RunData& run) {
   const RunFigures figures = figures_of(run);
   Row row;
-  for (const char* key : kIdentity) row.set(key, cell_of_value(run.run.config.find(key)));
+  for (const record::Field& field : record::config_fields()) {
+    row.set(std::string(field.key), cell_of_value(run.run.config.find(field.key)));
+  }
   row.set("steps", whole(run.number("steps")));
   row.set("status", run.run.status);
   for (const char* phase : {"forward", "backward", "optimizer", kStep, kSubmit}) set_phase(row, run, phase);
@@ -237,7 +237,7 @@ Table bench_table(const RecordSet& set) {
   std::vector<Row> rows;
   for (const RunData& run : set.runs) rows.push_back(bench_row(run));
   set_speedups(rows);
-  Table table{.columns = columns_for(rows), .rows = {}, .notes = {}};
+  Table table{.columns = columns_for(rows, set), .rows = {}, .notes = {}};
   table.rows = std::move(rows);
   if (!table.rows.empty()) add_notes(table, set);
   return table;

@@ -1,11 +1,13 @@
 // The rows of train, gemm, attention and peaks, from what a record has.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "record/missing_peak.h"
+#include "report/bench_rows.h"
 #include "report/ceiling_rows.h"
 #include "report/micro_rows.h"
 #include "report/train_rows.h"
@@ -51,6 +53,31 @@ TEST(TrainRows, WhatIsNotKnownIsNull) {
     EXPECT_EQ(*row.find(key), Cell()) << key;
   }
   EXPECT_FALSE(is_training(RunData{}));
+}
+
+/// A run of `bench` of so many steps of `seconds`.
+RunData benched(const char* engine, double clip, double seconds) {
+  RunData run;
+  run.run.kind = "bench";
+  run.run.status = "success";
+  run.run.config.set("model", "tiny");
+  run.run.config.set("engine", engine);
+  run.run.config.set("clip", clip);
+  for (int step = 0; step < 3; ++step) {
+    run.samples.push_back({.step = step, .phase = "step", .seconds = seconds});
+  }
+  return run;
+}
+
+TEST(BenchRows, WhatRowsDifferInIsAColumnAndNoEngineIsComparedAcrossIt) {
+  RecordSet set;
+  set.runs = {benched("eager", 0, 0.3), benched("eager", 1, 0.4), benched("fused", 1, 0.2)};
+  const Table table = bench_table(set);
+  EXPECT_TRUE(std::ranges::any_of(table.columns, [](const Column& column) { return column.key == "clip"; }));
+  EXPECT_FALSE(std::ranges::any_of(table.columns, [](const Column& column) { return column.key == "seed"; }));
+  EXPECT_DOUBLE_EQ(table.rows.at(2).number("speedup_over_eager"), 2);
+  set.runs.erase(set.runs.begin() + 1);
+  EXPECT_EQ(*bench_table(set).rows.at(1).find("speedup_over_eager"), Cell()) << "eager did not clip";
 }
 
 record::Cell number(const std::string& series, std::int64_t row, const std::string& col, double value) {
