@@ -48,7 +48,7 @@ std::optional<GemmLaunch> gemm_launch_of(const trace::DeviceTrace& trace) {
 
 std::optional<GemmLaunch> trace_gemm(trace::ActivityTracer& tracer, const std::function<void()>& run) {
   run();  // code is loaded
-  tracer.start();
+  tracer.start(false);
   try {
     run();
   } catch (...) {

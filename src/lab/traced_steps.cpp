@@ -54,10 +54,14 @@ class StepTracer {
   /// Everything. A signal ends it early: what was kept until then is whole steps.
   void run() {
     warm_up();
+    if (go_on()) {
+      traced({.kind = "allocations", .keep = true, .with_memory = true}, plain_nodes_,
+             [&] { return run_step(); });
+    }
     // One after the other: a replay that is not traced writes its times over those of the traced one before
     // it, which CUPTI fetches when it collects.
     for (int i = 0; i < kKept && go_on(); ++i)
-      traced("traced", plain_nodes_, true, [&] { return run_step(); });
+      traced({.kind = "traced", .keep = true}, plain_nodes_, [&] { return run_step(); });
     if (engine_->recording(true) != nullptr) {
       for (int i = 0; i < kKeptInOrder && go_on(); ++i) in_order();
     }
@@ -133,10 +137,16 @@ class StepTracer {
     return times;
   }
 
+  /// Of what kind a step is as a sample (nullptr: none), and what is kept and traced of it.
+  struct How {
+    const char* kind = nullptr;
+    bool keep = false, with_memory = false;
+  };
+
   template <class Run>
-  engines::StepTimes traced(const char* kind, const trace::NodeOps& nodes, bool keep, const Run& run) {
+  engines::StepTimes traced(const How& how, const trace::NodeOps& nodes, const Run& run) {
     inputs_->write(static_cast<int>(next_step_));
-    tracer_->start();
+    tracer_->start(how.with_memory);
     constexpr double kNs = 1e9;
     const std::int64_t asked_ns = trace::steady_ns();
     const engines::StepTimes times = run();
@@ -147,19 +157,19 @@ class StepTracer {
                            .asked_ns = asked_ns};
     step.ops = spans_.take();
     if (step.ops.empty()) step.nodes = &nodes;
-    if (keep) steps_.push_back(std::move(step));
-    if (kind != nullptr) add_samples(samples_, next_step_++, times, kind);
+    if (how.keep) steps_.push_back(std::move(step));
+    if (how.kind != nullptr) add_samples(samples_, next_step_++, times, how.kind);
     return times;
   }
 
   /// The first step after collecting is slower, and no sample: the profiler takes memory of the device
   /// anew.
   void warm_up() {
-    traced(nullptr, plain_nodes_, false, [&] { return run_step(); });
+    traced({}, plain_nodes_, [&] { return run_step(); });
   }
 
   void pair(int number) {
-    const auto with = [&] { return traced("traced", plain_nodes_, false, [&] { return run_step(); }); };
+    const auto with = [&] { return traced({.kind = "traced"}, plain_nodes_, [&] { return run_step(); }); };
     engines::StepTimes traced_times;
     engines::StepTimes plain_times;
     if (number % 2 == 0) {
@@ -177,7 +187,7 @@ class StepTracer {
   }
 
   void in_order() {
-    traced("in_order", ordered_nodes_, true,
+    traced({.kind = "in_order", .keep = true}, ordered_nodes_,
            [&] { return engine_->run(&in_order_, engines::Start::when_submitted); });
   }
 

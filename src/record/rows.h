@@ -52,7 +52,8 @@ struct Sample {
   std::int64_t step = 0;
   std::string phase{};  ///< "forward", "backward", "optimizer", "step"
   double seconds = 0;
-  std::string kind = "plain";  ///< "warmup", "plain", "observed", "traced", "untraced", "in_order"
+  std::string kind = "plain";  ///< "warmup", "plain", "observed", "traced", "untraced", "in_order",
+                               ///< "allocations", "counted"
   bool outlier = false;
 };
 

@@ -44,6 +44,10 @@ struct Idle {
   std::optional<std::size_t> next{};  ///< the activity (index) that ended it; nothing at the end of a step
 };
 
+/// Kind of the sample of a step in which memory was traced, too. That slows it down: its kernels are on the
+/// timeline and in no statistics.
+inline constexpr std::string_view kAllocations = "allocations";
+
 struct DeviceStep {
   std::int64_t step = 0;
   std::string kind{};                      ///< of its sample: "traced", "in_order"

@@ -20,7 +20,13 @@ class TimelineBuilder {
 
   Timeline build() &&;
 
+  /// What is alive while an op runs and after it.
+  struct OpMemory {
+    std::int64_t most_bytes = 0, last_bytes = 0;
+  };
+
  private:
+  using Points = std::vector<std::pair<std::int64_t, double>>;  ///< time, bytes
   struct Span {
     std::int64_t start_ns = 0, end_ns = 0;
     std::size_t events = 0;
@@ -49,7 +55,9 @@ class TimelineBuilder {
   void finish_events();
   void add_memory();
   void add_memory_of_steps();
-  bool add_allocations();
+  [[nodiscard]] Points allocations_of(std::size_t step, double persistent) const;
+  [[nodiscard]] Points planned_memory_of(std::size_t step,
+                                         const std::map<std::int64_t, OpMemory>& of_op) const;
   void add_gauges();
 
   std::size_t name_of(const std::string& kind, const std::string& text);

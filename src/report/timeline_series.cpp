@@ -35,15 +35,11 @@ void thin(TimelineSeries& series) {
   series = std::move(thinned);
 }
 
-/// What is alive while an op runs and after it.
-struct OpMemory {
-  std::int64_t most_bytes = 0, last_bytes = 0;
-};
-
-std::map<std::int64_t, OpMemory> memory_of_ops(const std::vector<record::MemoryEvent>& events) {
-  std::map<std::int64_t, OpMemory> of_op;
+std::map<std::int64_t, TimelineBuilder::OpMemory> memory_of_ops(
+    const std::vector<record::MemoryEvent>& events) {
+  std::map<std::int64_t, TimelineBuilder::OpMemory> of_op;
   for (const record::MemoryEvent& event : events) {
-    OpMemory& memory = of_op[event.op.value_or(-1)];
+    TimelineBuilder::OpMemory& memory = of_op[event.op.value_or(-1)];
     memory.most_bytes = std::max(memory.most_bytes, event.live_bytes);
     memory.last_bytes = event.live_bytes;
   }
@@ -52,32 +48,55 @@ std::map<std::int64_t, OpMemory> memory_of_ops(const std::vector<record::MemoryE
 
 }  // namespace
 
+/// What the program took and gave back in a step while that was traced, when it did, on top of what persists.
+TimelineBuilder::Points TimelineBuilder::allocations_of(std::size_t step, double persistent) const {
+  std::vector<const TimelineEvent*> events;
+  for (const TimelineEvent& event : timeline_.events) {
+    if (event.step == step && timeline_.names[event.name].kind == "memory") events.push_back(&event);
+  }
+  if (events.empty()) return {};
+  std::ranges::stable_sort(events, {}, &TimelineEvent::start_ns);
+  Points points{{std::min(timeline_.steps[step].start_ns, events.front()->start_ns), persistent}};
+  for (const TimelineEvent* event : events) {
+    points.emplace_back(event->start_ns, points.back().second + static_cast<double>(event->bytes));
+  }
+  return points;
+}
+
 /// Memory was followed op by op in one step, which every step repeats: what an op allocates counts from the
 /// start of its first kernel, what it frees until the end of its last.
+TimelineBuilder::Points TimelineBuilder::planned_memory_of(
+    std::size_t step, const std::map<std::int64_t, OpMemory>& of_op) const {
+  std::map<std::int64_t, Span> spans;  // of the ops of the step, in program order
+  for (const TimelineEvent& event : timeline_.events) {
+    if (event.step == step && !lane_of_op(event).empty())
+      spans[*event.op].include(event.start_ns, event.end_ns);
+  }
+  Points points;
+  std::int64_t now_ns = timeline_.steps[step].start_ns;
+  if (const auto before = of_op.find(-1); before != of_op.end()) {
+    points.emplace_back(now_ns, static_cast<double>(before->second.last_bytes));
+  }
+  for (const auto& [op, memory] : of_op) {
+    const auto span = spans.find(op);
+    if (span == spans.end()) continue;
+    // Bytes are known in the order of the program: an op that ran beside later ones moves no point back.
+    now_ns = std::max(now_ns, span->second.start_ns);
+    points.emplace_back(now_ns, static_cast<double>(memory.most_bytes));
+    now_ns = std::max(now_ns, span->second.end_ns);
+    points.emplace_back(now_ns, static_cast<double>(memory.last_bytes));
+  }
+  return points;
+}
+
 void TimelineBuilder::add_memory_of_steps() {
   const std::map<std::int64_t, OpMemory> of_op = memory_of_ops(run_.memory_events);
+  const auto before = of_op.find(-1);
+  const double persistent = before == of_op.end() ? 0 : static_cast<double>(before->second.last_bytes);
   TimelineSeries series{.name = "memory", .unit = "byte"};
   for (std::size_t step = 0; step < timeline_.steps.size(); ++step) {
-    std::map<std::int64_t, Span> spans;  // of the ops of the step, in program order
-    for (const TimelineEvent& event : timeline_.events) {
-      if (event.step == step && !lane_of_op(event).empty())
-        spans[*event.op].include(event.start_ns, event.end_ns);
-    }
-    std::vector<std::pair<std::int64_t, double>> points;
-    const auto before = of_op.find(-1);
-    if (before != of_op.end()) {
-      points.emplace_back(timeline_.steps[step].start_ns, static_cast<double>(before->second.last_bytes));
-    }
-    std::int64_t now_ns = timeline_.steps[step].start_ns;
-    for (const auto& [op, memory] : of_op) {
-      const auto span = spans.find(op);
-      if (span == spans.end()) continue;
-      // Bytes are known in the order of the program: an op that ran beside later ones moves no point back.
-      now_ns = std::max(now_ns, span->second.start_ns);
-      points.emplace_back(now_ns, static_cast<double>(memory.most_bytes));
-      now_ns = std::max(now_ns, span->second.end_ns);
-      points.emplace_back(now_ns, static_cast<double>(memory.last_bytes));
-    }
+    Points points = allocations_of(step, persistent);
+    if (points.empty()) points = planned_memory_of(step, of_op);
     for (const auto& [time_ns, value] : points) {
       series.time_ns.push_back(time_ns);
       series.value.push_back(value);
@@ -86,38 +105,7 @@ void TimelineBuilder::add_memory_of_steps() {
   if (series.value.size() > timeline_.steps.size()) timeline_.series.push_back(std::move(series));
 }
 
-/// What the program took and gave back while its steps were traced, when it did: on top of what persists.
-/// False where nothing of the kind was seen.
-bool TimelineBuilder::add_allocations() {
-  std::map<std::size_t, std::vector<const TimelineEvent*>> of_step;
-  for (const TimelineEvent& event : timeline_.events) {
-    if (event.step && timeline_.names[event.name].kind == "memory") of_step[*event.step].push_back(&event);
-  }
-  if (of_step.empty()) return false;
-  const std::map<std::int64_t, OpMemory> of_op = memory_of_ops(run_.memory_events);
-  const auto before = of_op.find(-1);
-  const double persistent = before == of_op.end() ? 0 : static_cast<double>(before->second.last_bytes);
-  TimelineSeries series{.name = "memory", .unit = "byte"};
-  const auto add = [&](std::int64_t time_ns, double value) {
-    series.time_ns.push_back(time_ns);
-    series.value.push_back(value);
-  };
-  for (auto& [step, events] : of_step) {
-    std::ranges::stable_sort(events, {}, &TimelineEvent::start_ns);
-    double live = persistent;
-    add(std::min(timeline_.steps[step].start_ns, events.front()->start_ns), live);
-    for (const TimelineEvent* event : events) {
-      live += static_cast<double>(event->bytes);
-      add(event->start_ns, live);
-    }
-  }
-  thin(series);
-  timeline_.series.push_back(std::move(series));
-  return true;
-}
-
 void TimelineBuilder::add_memory() {
-  if (add_allocations()) return;
   const bool is_timed =
       std::ranges::any_of(run_.memory_events, [](const auto& event) { return event.time_ns != 0; });
   if (!is_timed) {

@@ -23,8 +23,9 @@ class ActivityTracer {
 
   /// "CUPTI 13.0.1".
   [[nodiscard]] virtual std::string version() const = 0;
-  /// Throws core::Unavailable with the reason.
-  virtual void start() = 0;
+  /// `with_memory`: also what is allocated and freed, which slows steps down that do so op by op. Throws
+  /// core::Unavailable with the reason.
+  virtual void start(bool with_memory) = 0;
   virtual void stop() noexcept = 0;
   /// Everything that was traced since the last call, in no order.
   [[nodiscard]] virtual DeviceTrace take() = 0;

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -271,13 +272,14 @@ std::string describe_launch(const KernelLaunch& launch, const DeviceLimits* devi
 }
 
 std::map<std::int64_t, std::int64_t> kernels_alone(const TraceRows& rows, std::int64_t step) {
+  // What fills memory for a kernel, a memset or the kernel in its place, moves next to nothing.
+  constexpr std::string_view kFill = "fill_memory";
   std::set<std::int64_t> kernels;
   std::set<std::int64_t> others;
   for (const record::ActivityName& name : rows.names) {
-    if (name.kind == name_of(ActivityKind::kernel)) kernels.insert(name.name);
-    if (name.kind == name_of(ActivityKind::copy) || name.kind == name_of(ActivityKind::memset)) {
-      others.insert(name.name);
-    }
+    const bool is_kernel = name.kind == name_of(ActivityKind::kernel);
+    if (is_kernel && name.text.find(kFill) == std::string::npos) kernels.insert(name.name);
+    if (name.kind == name_of(ActivityKind::copy)) others.insert(name.name);
   }
   std::map<std::int64_t, std::int64_t> alone;
   std::set<std::int64_t> not_alone;

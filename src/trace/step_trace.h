@@ -62,8 +62,8 @@ struct TraceRows {
 TraceRows rows_of(const DeviceTrace& trace, std::span<const TracedStep> steps, std::int64_t epoch_ns,
                   const std::string& device_name);
 
-/// Ops that were one kernel and nothing else in `step` (a copy, a memset, a second kernel), and the activity
-/// that it was: what is counted of such an op is counted of that kernel.
+/// Ops that were one kernel in `step` and nothing else (no copy, no second kernel) but fills of memory for
+/// it, and the activity that it was: what is counted of such an op is counted of that kernel.
 std::map<std::int64_t, std::int64_t> kernels_alone(const TraceRows& rows, std::int64_t step);
 
 /// What a record keeps of a kernel's launch, as JSON (record::Activity::extra).

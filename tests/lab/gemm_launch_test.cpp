@@ -41,7 +41,7 @@ class TracerOf final : public trace::ActivityTracer {
  public:
   explicit TracerOf(trace::DeviceTrace trace) : trace_(std::move(trace)) {}
   [[nodiscard]] std::string version() const override { return "made up"; }
-  void start() override { ++started; }
+  void start(bool /*with_memory*/) override { ++started; }
   void stop() noexcept override { ++stopped; }
   [[nodiscard]] trace::DeviceTrace take() override { return std::exchange(trace_, {}); }
   [[nodiscard]] std::optional<std::uint64_t> node_id(std::uint64_t) const override { return std::nullopt; }

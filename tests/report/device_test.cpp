@@ -165,6 +165,17 @@ TEST(DeviceTimes, EachMomentOfAStepIsCountedOnce) {
   EXPECT_EQ(times.outside, 0U);
 }
 
+TEST(DeviceTimes, AStepInWhichMemoryWasTracedIsNotTimed) {
+  DeviceRun made = device_run();
+  for (record::Sample& sample : made.samples) {
+    if (sample.step == 1) sample.kind = "allocations";
+  }
+  const DeviceTimes times = device_times(loaded(made));
+  ASSERT_EQ(times.steps.size(), 1U);
+  EXPECT_EQ(times.steps[0].step, 0);
+  EXPECT_EQ(times.kernels.size(), 4U);
+}
+
 TEST(DeviceTimes, IdleTimeHasACause) {
   const DeviceStep step = device_times(loaded(device_run())).steps.at(0);
   const auto idle = [&](IdleCause cause) { return step.idle_s.at(static_cast<std::size_t>(cause)) / kUs; };

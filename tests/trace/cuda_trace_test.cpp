@@ -99,7 +99,7 @@ TEST_P(CudaTrace, EveryTracedKernelIsOfAnOp) {
         nodes.add(*id, node.op);
       }
     }
-    if (is_traced) tracer->start();
+    if (is_traced) tracer->start(true);
     steps.push_back({.step = i, .begin_ns = trace::steady_ns(), .nodes = &nodes});
     EXPECT_EQ(traced.step(batch, 1e-3, recording == nullptr ? &spans : nullptr), wanted) << "step " << i;
     steps.back().end_ns = trace::steady_ns();
@@ -164,7 +164,7 @@ TEST_P(CudaTrace, AnOverflowIsCounted) {
   if (tracer == nullptr) GTEST_SKIP() << reason;
   const auto batch = tests::random_batch(kBatch * kSeq, config.vocab, 1);
   for (int i = 0; i < 2; ++i) runner.step(batch);
-  tracer->start();
+  tracer->start(false);
   for (int i = 0; i < kManySteps; ++i) runner.step(batch);
   tracer->stop();
   const trace::DeviceTrace found = tracer->take();
@@ -187,7 +187,7 @@ TEST(CudaTraceFault, IsSaidInOneLine) {
         std::ranges::find_if(program.ops, [](const program::Op& op) { return op.is(program::ops::kSwiGlu); });
     const backends::Kernel kernel = gpu->make_kernel(program, *gelu);
     const auto tracer = trace::open_cupti();
-    tracer->start();
+    tracer->start(false);
     const std::vector<void*> nowhere(4, reinterpret_cast<void*>(std::uintptr_t{4096}));
     std::string text;
     try {

@@ -118,13 +118,15 @@ TEST(StepTrace, AnOpThatWasOneKernelAloneIsKnownByIt) {
   for (std::uint64_t node = 0; node < 5; ++node) nodes.add(node, 10 + node / 2);
   maker.call("cudaGraphLaunch", 10, 20, 5);
   for (std::uint64_t node = 0; node < 3;
-       ++node) {  // op 10 is two kernels, 11 a kernel and a fill, 12 a kernel
+       ++node) {  // op 10 is two kernels, 11 a kernel and a copy, 12 a kernel and a fill
     const auto start = static_cast<std::int64_t>(100 * node + 100);
     maker.kernel("k", start, start + 50, 7, 5).graph_node = node == 2 ? 4 : node;
   }
   maker.kernel("of 11", 500, 550, 7, 5).graph_node = 2;
-  maker.trace.activities.push_back({.kind = ActivityKind::memset,
-                                    .name = maker.name("memset"),
+  nodes.add(5, 12);
+  maker.kernel("rooflm::fill_memory(Fill)", 580, 590, 7, 5).graph_node = 5;
+  maker.trace.activities.push_back({.kind = ActivityKind::copy,
+                                    .name = maker.name("copy"),
                                     .start_ns = 560,
                                     .end_ns = 570,
                                     .stream = 7,

@@ -154,6 +154,8 @@ void Context::wait_for(int index) const {
 }
 
 cudaStream_t Context::branch(Branch which) {
+  // Without marks of ops nothing is worth a second branch: a few marks of phases may be a little late.
+  if (!in_order_) which = Branch::progress;
   Marks& marks = branches_.at(static_cast<std::size_t>(which));
   check(cudaEventRecord(marked_.get(), stream()), "marking a branch");
   check(cudaStreamWaitEvent(marks.stream.get(), marked_.get(), 0), "marking a branch");

@@ -181,7 +181,7 @@ class TimelinePart {
   private controls(): HTMLElement {
     const { steps, shown } = this.model.data;
     const stepName = (step: (typeof steps)[number], i: number): string =>
-      `${step.step}: ${duration(step.end_ns - step.start_ns)}${step.kind === 'in_order' ? ', kernels one by one' : ''}${i === shown ? ', median' : ''}`;
+      `${step.step}: ${duration(step.end_ns - step.start_ns)}${step.kind === 'in_order' ? ', kernels one by one' : step.kind === 'allocations' ? ', memory traced' : ''}${i === shown ? ', median' : ''}`;
     const { view } = this;
     this.stepPicker = steps.length < 2 ? null : picker('Step', [...steps.map((step, i) => [String(i), stepName(step, i)] as const), ['-1', 'all, with the time between them'] as const],
                                                        String(shown), (value) => this.toStep(Number(value)));
