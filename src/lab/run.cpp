@@ -318,8 +318,9 @@ class Run {
     if (observed.empty()) return;
     const double cost = core::median(observed) / plain.median - 1;
     fact("observer_cost", cost, "",
-         fmt::format("observing changes a step by {:+.2f} % (medians of {} observed and {} plain steps, run in turn)",
-                     100 * cost, observed.size(), plain.count));
+         fmt::format(
+             "observing changes a step by {:+.2f} % (medians of {} observed and {} plain steps, run in turn)",
+             100 * cost, observed.size(), plain.count));
   }
 
   void write_memory(engines::Engine& engine, const engines::TensorStore& store,

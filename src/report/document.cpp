@@ -151,8 +151,7 @@ std::vector<std::string> run_sentences(const RunData& run) {
         100 * step->time.median_ci.coverage, step->outliers));
   }
   const auto warmup = run.seconds(kStep, "warmup").size();
-  if (warmup > 0)
-    all.push_back(fmt::format("{} warm-up steps ran first; no figure includes them.", warmup));
+  if (warmup > 0) all.push_back(fmt::format("{} warm-up steps ran first; no figure includes them.", warmup));
   if (const std::size_t steps = observed_steps(run); steps > 0) {
     all.push_back(fmt::format("Times of ops are medians over {} observed steps.", steps));
   }

@@ -50,8 +50,7 @@ std::vector<std::pair<std::string, std::string>> configuration(const record::Run
   std::vector<std::pair<std::string, std::string>> all;
   const bool is_ours = run.kind != "foreign";
   for (const record::Field& field : record::config_fields()) {
-    std::string text =
-        is_ours ? record::text_or_initial(run.config, field) : run.config.text(field.key);
+    std::string text = is_ours ? record::text_or_initial(run.config, field) : run.config.text(field.key);
     if (!text.empty()) all.emplace_back(field.key, std::move(text));
   }
   for (const auto& [key, value] : run.config.entries()) {
@@ -103,7 +102,8 @@ std::vector<std::string> telling(const std::vector<const record::Run*>& runs,
       const std::string value = found == values[i].end() ? "" : found->second;
       finer.push_back(split.try_emplace({group[i], value}, split.size()).first->second);
     }
-    // An engine brings its kind of attention, but the reader may not know which: such options are named all the same.
+    // An engine brings its kind of attention, but the reader may not know which: such options are named all
+    // the same.
     const record::Field* field = record::find_field(name);
     const bool is_choice =
         field != nullptr && field->group == "Run" && field->type == record::FieldType::text;

@@ -20,8 +20,8 @@ std::vector<const record::Run*> runs_of(const std::vector<RunData>& runs);
 /// Names of the configuration in which the runs are not all the same. Runs without any do not count.
 std::vector<std::string> varying(const std::vector<const record::Run*>& runs);
 
-/// Those of varying(runs) that tell apart the runs that differ: sizes of a model, say, are left out where its name
-/// says them. None of `left_out`.
+/// Those of varying(runs) that tell apart the runs that differ: sizes of a model, say, are left out where its
+/// name says them. None of `left_out`.
 std::vector<std::string> telling(const std::vector<const record::Run*>& runs,
                                  const std::vector<std::string>& left_out = {});
 

@@ -162,7 +162,8 @@ bool keys_tell(const Grid& grid, const std::vector<ColumnBlock>& blocks, std::si
   std::set<std::vector<std::string>> seen;
   for (std::size_t r = begin; r < end; ++r) {
     std::vector<std::string> keys;
-    for (std::size_t i = 0; i < blocks[1].columns.size() && blocks[0].columns[i] == blocks[1].columns[i]; ++i) {
+    for (std::size_t i = 0; i < blocks[1].columns.size() && blocks[0].columns[i] == blocks[1].columns[i];
+         ++i) {
       keys.push_back(grid.lines[r][blocks[0].columns[i]]);
     }
     if (!seen.insert(std::move(keys)).second) return false;
@@ -185,7 +186,8 @@ void number_lines(Grid& grid, const std::vector<std::size_t>& starts) {
 }
 
 /// Blocks of columns that fit; lines are numbered where the columns that are repeated do not tell them apart.
-std::vector<ColumnBlock> fitted_blocks(Grid& grid, const std::vector<std::size_t>& starts, std::size_t width) {
+std::vector<ColumnBlock> fitted_blocks(Grid& grid, const std::vector<std::size_t>& starts,
+                                       std::size_t width) {
   const std::size_t most = width > 0 ? width : std::numeric_limits<std::size_t>::max();
   std::vector<ColumnBlock> blocks = column_blocks(grid.widths, grid.right, most);
   for (std::size_t g = 0; g + 1 < starts.size() && blocks.size() > 1; ++g) {
@@ -231,7 +233,8 @@ bool fits(const Grid& grid, std::size_t width) {
 }
 
 std::string format_text(const Table& table, std::size_t width) {
-  constexpr std::size_t kLeastRows = 3;  // of a group, on average: shorter ones are easier to compare in one table
+  constexpr std::size_t kLeastRows =
+      3;  // of a group, on average: shorter ones are easier to compare in one table
   Grid grid = layout(table, false);
   const bool is_grouped = width > 0 && !table.rows.empty() && table.columns.front().is_group;
   const std::vector<std::size_t> starts = is_grouped ? group_starts(grid) : std::vector<std::size_t>();

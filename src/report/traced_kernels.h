@@ -76,8 +76,8 @@ struct KernelSum {
   std::string occupancy_limit{};
 };
 
-/// Largest share first; of one phase alone where it is named, and then of the time in which the device was busy
-/// for it.
+/// Largest share first; of one phase alone where it is named, and then of the time in which the device was
+/// busy for it.
 std::vector<KernelSum> kernel_sums(const TracedKernels& kernels, std::string_view phase = {});
 
 /// What a product computes: "forward", "input gradient", "weight gradient".

@@ -62,7 +62,8 @@ void merge_chart(View& all, Chart&& chart, const std::string& label, bool is_sev
   }
 }
 
-/// Columns that another run's table has beside those of the first: roles of memory, kernels where steps were traced.
+/// Columns that another run's table has beside those of the first: roles of memory, kernels where steps were
+/// traced.
 void add_columns(std::vector<Column>& columns, const std::vector<Column>& more) {
   for (const Column& column : more) {
     if (std::ranges::find(columns, column.key, &Column::key) == columns.end()) columns.push_back(column);
@@ -103,8 +104,8 @@ void add_notes(View& all, const Notes& notes) {
     const auto of_table = notes.find(table.id);
     if (of_table == notes.end()) continue;
     for (const auto& [which, note] : of_table->second) {
-      const bool is_shared = std::ranges::count(of_table->second, note,
-                                                &std::pair<std::string, std::string>::second) > 1;
+      const bool is_shared =
+          std::ranges::count(of_table->second, note, &std::pair<std::string, std::string>::second) > 1;
       std::string line = is_shared ? note : fmt::format("{}: {}", which, note);
       if (std::ranges::find(table.table.notes, line) == table.table.notes.end()) {
         table.table.notes.push_back(std::move(line));

@@ -168,8 +168,8 @@ struct GapSum {
   double kernels = 0, part_s = 0, idle_s = 0;
 };
 
-/// Gaps on a device: what lies before each kernel, where the host submits steps as a whole and has no wall times
-/// of ops.
+/// Gaps on a device: what lies before each kernel, where the host submits steps as a whole and has no wall
+/// times of ops.
 Table device_gap_table(const RunData& run) {
   const TracedKernels kernels(run);
   const auto steps = static_cast<double>(kernels.steps());
@@ -190,16 +190,17 @@ Table device_gap_table(const RunData& run) {
     sums[{next->op->op.phase, next->op->block}].idle_s +=
         static_cast<double>(idle.end_ns - idle.start_ns) * 1e-9 / steps;
   }
-  Table table{.columns = {{"phase", "phase"},
-                          {"block", "block"},
-                          {"kernels", "kernels per step"},
-                          {"kernel_s", "in kernels", Show::seconds, "s"},
-                          {"idle_s", "idle before them", Show::seconds, "s"},
-                          {"gap_s", "per kernel", Show::seconds, "s"},
-                          {"idle_share", "idle share", Show::percent, "share"}},
-              .rows = {},
-              .notes = {"of traced steps; idle before a kernel: no kernel ran, for whatever cause (view device "
-                        "tells them apart); a moment that several kernels share is divided among them"}};
+  Table table{
+      .columns = {{"phase", "phase"},
+                  {"block", "block"},
+                  {"kernels", "kernels per step"},
+                  {"kernel_s", "in kernels", Show::seconds, "s"},
+                  {"idle_s", "idle before them", Show::seconds, "s"},
+                  {"gap_s", "per kernel", Show::seconds, "s"},
+                  {"idle_share", "idle share", Show::percent, "share"}},
+      .rows = {},
+      .notes = {"of traced steps; idle before a kernel: no kernel ran, for whatever cause (view device "
+                "tells them apart); a moment that several kernels share is divided among them"}};
   for (const auto& key : order) {
     const GapSum& sum = sums.at(key);
     Row row;
@@ -268,16 +269,17 @@ constexpr std::array kBlocksViews = {
                      .is_on_page = false},
             .of_run = add_classes,
             .of_all = nullptr},
-    ViewDef{.place = 70,
-            .info = {.name = "gap",
-                     .title = "Launch gap",
-                     .note = "(wall - device) / launches: what a launch costs outside its kernel; on a device "
-                             "that was traced, the time before each kernel in which it ran nothing. Many small "
-                             "launches with a large gap are better fused.",
-                     .needs = kNeedsOpTimes,
-                     .is_on_page = false},
-            .of_run = add_gap,
-            .of_all = nullptr},
+    ViewDef{
+        .place = 70,
+        .info = {.name = "gap",
+                 .title = "Launch gap",
+                 .note = "(wall - device) / launches: what a launch costs outside its kernel; on a device "
+                         "that was traced, the time before each kernel in which it ran nothing. Many small "
+                         "launches with a large gap are better fused.",
+                 .needs = kNeedsOpTimes,
+                 .is_on_page = false},
+        .of_run = add_gap,
+        .of_all = nullptr},
 };
 
 }  // namespace

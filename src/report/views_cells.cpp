@@ -59,10 +59,8 @@ struct SeriesTable {
                                      [&](const Column& column) { return column.key == cell.col; });
     if (!is_new || is_detail(cell.col)) return;
     const Show show = cell.col.starts_with(kTimes) ? Show::fixed2 : show_of(cell.unit);
-    columns.push_back({.key = cell.col,
-                       .title = title_of(cell.col, cell.unit, show),
-                       .show = show,
-                       .unit = cell.unit});
+    columns.push_back(
+        {.key = cell.col, .title = title_of(cell.col, cell.unit, show), .show = show, .unit = cell.unit});
   }
 };
 
@@ -120,7 +118,9 @@ void add_charts(const std::string& series, const SeriesTable& table, const std::
                   .title = fmt::format("{}: {}{}", series, column->title, of.empty() ? "" : ", " + of),
                   .kind = ChartKind::line,
                   .x = {.title = drawing.x, .is_log = true},
-                  .y = {.title = name_of(y, column->unit), .unit = column->unit == "B" ? "byte" : column->unit, .is_log = true}};
+                  .y = {.title = name_of(y, column->unit),
+                        .unit = column->unit == "B" ? "byte" : column->unit,
+                        .is_log = true}};
       for (const auto& [number, row] : table.rows) {
         if (row.number(y) <= 0) continue;  // out of memory
         series_named(chart, line_name(row, settings))

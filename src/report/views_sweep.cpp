@@ -81,7 +81,8 @@ std::vector<const record::Run*> runs_in_lines(const RecordSet& set, const std::s
   }
   std::vector<const record::Run*> drawn;
   for (const RunData& run : set.runs) {
-    if (figures_of(run).step_s && values[key_without(run.run, left_out)].size() > 1) drawn.push_back(&run.run);
+    if (figures_of(run).step_s && values[key_without(run.run, left_out)].size() > 1)
+      drawn.push_back(&run.run);
   }
   return drawn;
 }
@@ -97,7 +98,8 @@ std::optional<Chart> sweep_chart(const RecordSet& set, const std::vector<std::st
                 .y = {.title = "step", .unit = "s", .is_log = true}};
     std::vector<std::string> left_out = follows;
     left_out.push_back(axis);
-    // A collection of runs that have nothing in common has no lines; those that have name what differs among them.
+    // A collection of runs that have nothing in common has no lines; those that have name what differs among
+    // them.
     const std::vector<const record::Run*> drawn = runs_in_lines(set, axis, left_out);
     const std::vector<std::string> others = telling(drawn, left_out);
     for (const RunData& run : set.runs) {

@@ -200,14 +200,17 @@ TEST(Views, NamesOfRunsSayTheFewestSettingsThatDiffer) {
   runs.push_back(run_of("tiny fused", {{"model", "tiny"}, {"layers", "4"}, {"dtype", "fp32"}}));
   runs.push_back(run_of("gpt2 fused", {{"model", "gpt2"}, {"layers", "12"}, {"dtype", "fp32"}}));
   runs.push_back(run_of("their program", {}, "foreign"));
-  EXPECT_EQ(varying(runs_of(runs)), (std::vector<std::string>{"model", "layers"})) << "a foreign program has neither";
+  EXPECT_EQ(varying(runs_of(runs)), (std::vector<std::string>{"model", "layers"}))
+      << "a foreign program has neither";
   EXPECT_EQ(telling(runs_of(runs)), std::vector<std::string>{"model"});
   EXPECT_TRUE(configuration(runs[2].run).empty());
   std::vector<RunName> names = run_names(runs);
   EXPECT_EQ(names[0].which, "tiny");
   EXPECT_EQ(names[2].which, "their program");
-  runs.push_back(run_of("tiny fused", {{"model", "tiny"}, {"layers", "4"}, {"dtype", "fp32"}, {"warmup", "5"}}));
-  runs.push_back(run_of("tiny fused", {{"model", "tiny"}, {"layers", "4"}, {"dtype", "fp32"}, {"warmup", "5"}}));
+  runs.push_back(
+      run_of("tiny fused", {{"model", "tiny"}, {"layers", "4"}, {"dtype", "fp32"}, {"warmup", "5"}}));
+  runs.push_back(
+      run_of("tiny fused", {{"model", "tiny"}, {"layers", "4"}, {"dtype", "fp32"}, {"warmup", "5"}}));
   names = run_names(runs);
   EXPECT_EQ(names[0].label, "tiny fused, warmup=2");
   EXPECT_EQ(names[3].label, "tiny fused, warmup=5");
