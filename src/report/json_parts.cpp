@@ -64,7 +64,7 @@ Json json_table(const ViewTable& table) {
     rows.push_back(std::move(values));
   }
   std::string note;
-  for (const std::string& line : table.table.notes) note += (note.empty() ? "" : "; ") + line;
+  for (const std::string& line : table.table.notes) note += (note.empty() ? "" : "\n") + line;
   return {{"id", table.id},
           {"title", table.title},
           {"note", note},

@@ -18,15 +18,18 @@ function columnOf(table: GenericTable, { key, title, unit }: GenericTable['colum
   const values = table.rows.map((row) => row[key]);
   const isNumber = values.every((value) => typeof value === 'number' || value === null || value === undefined) && values.some((value) => typeof value === 'number');
   if (isNumber) return numberColumn(key, title, unit, Float64Array.from(values, (value) => (typeof value === 'number' ? value : NaN)));
-  const cells = values.map((value) => (typeof value === 'number' ? quantity(value, unit) : value === null || value === undefined ? '–' : String(value)));
+  const cells = values.map((value) => (typeof value === 'number' ? quantity(value, unit) : value === null || value === undefined ? '–' : value === true ? 'yes' : value === false ? 'no' : String(value)));
   return textColumn(key, title, cells, { filter: kFilters.has(key) });
 }
 
-function tablePanel(table: GenericTable): HTMLElement {
+const linesOf = (note: string): string[] => note.split('\n').filter((line) => line !== '');
+
+/** `said`: what the table before it says, which need not be said again. */
+function tablePanel(table: GenericTable, said: readonly string[]): HTMLElement {
   const columns = table.columns.map((column) => columnOf(table, column));
   const body = table.rows.length === 0 || columns.length === 0 ? absent('This table has no rows.')
     : new Table({ label: table.title, columns, length: table.rows.length, visibleRows: 12, search: table.rows.length > 12 }).element;
-  return h('div', { class: 'panel', id: `table-${table.id}` }, h('h3', {}, table.title), table.note !== '' && h('p', { class: 'note' }, table.note), body);
+  return h('div', { class: 'panel', id: `table-${table.id}` }, h('h3', {}, table.title), ...linesOf(table.note).filter((line) => !said.includes(line)).map((line) => h('p', { class: 'note' }, line)), body);
 }
 
 const axisTitle = ({ title, unit }: Axis): string => (unit !== '' && title !== '' ? `${title}, ${unit}` : title || unit);
@@ -184,6 +187,6 @@ export const charts: Section = {
 export const tables: Section = {
   id: 'tables',
   title: 'Tables',
-  lead: 'Further views, as tables.',
-  build: ({ document }): Child[] => (document.tables.length === 0 ? [absent('No view of this report has a further table.')] : document.tables.map(tablePanel)),
+  lead: 'Further views, as tables. What is said of how to read a view stands above its first table.',
+  build: ({ document }): Child[] => (document.tables.length === 0 ? [absent('No view of this report has a further table.')] : document.tables.map((table, i) => tablePanel(table, i > 0 ? linesOf(document.tables[i - 1]!.note) : []))),
 };
