@@ -392,7 +392,8 @@ class Measured(CommandLine):
 
     def test_peaks_are_taken_from_the_file_that_keeps_them(self):
         info = json.loads(self.ok("info", "--format", "json"))
-        key = {"processor": info["cpu"]["model"], "threads": info["default_threads"], "rooflm": info["version"]}
+        key = {"processor": info["cpu"]["model"], "threads": info["default_threads"], "rooflm": info["version"],
+               "measuring": info["measuring"]}
         row = {"device": "cpu", "dtype": "fp64", "threads": 1, "value": 125.0, "unit": "byte/s", "ci_low": 120.0,
                "ci_high": 130.0, "samples": 9, "problem": "made up", "measured_utc": "2001-02-03T04:05:06Z"}
         ceilings = [{**row, "what": what, "level": level} for level in self.memory_levels(info)
@@ -400,7 +401,8 @@ class Measured(CommandLine):
         ceilings += [{**row, "what": what, "level": "", "dtype": "fp32", "unit": "flop/s"}
                      for what in ("matmul", "instruction")]
         name = "-".join(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") or "unknown"
-                        for part in ("ceilings", key["processor"], str(key["threads"]), "threads", key["rooflm"]))
+                        for part in ("ceilings", key["processor"], str(key["threads"]), "threads", key["rooflm"],
+                                     key["measuring"]))
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "XDG_CACHE_HOME": folder}
             file = pathlib.Path(folder) / "rooflm" / f"{name}.json"
