@@ -24,9 +24,9 @@ struct TracedRun {
 /// allocated and freed, which slows it down: its times are in no statistics). Where the device cannot be
 /// traced it says why, in one line and in the fact "tracing", and adds nothing; where tracing fails half-way,
 /// it says so and adds what came of the steps before. Replays are held until they are submitted
-/// (engines::Start), all three kinds: the profiler makes that up to a millisecond longer. `first_step` is the
-/// number of the first step. From then on the process is slower by a little (trace::open_cupti), so this
-/// comes after what is to be timed plainly.
+/// (engines::Start), "untraced" ones, too: the profiler makes that up to a millisecond longer. `first_step`
+/// is the number of the first step. From then on the process is slower by a little (trace::open_cupti), so
+/// this comes after what is to be timed plainly.
 TracedRun trace_steps(
     engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
     std::int64_t first_step, record::Writer& record,
