@@ -91,7 +91,7 @@ void explain_truncated_maps() {
   maps();  // made here, not in the handler
   struct sigaction action {};
   action.sa_sigaction = explain_fault;
-  action.sa_flags = SA_SIGINFO;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGBUS, &action, nullptr);
 }

@@ -3,8 +3,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstddef>
+#include <vector>
 
 namespace rooflm::core {
 namespace {
@@ -24,12 +27,40 @@ extern "C" void on_stop(int signal) {
   ::_exit(stopped_code(signal));
 }
 
+/// A thread's stack for handlers, unless it has one already (a sanitizer's, say).
+class SignalStack {
+ public:
+  SignalStack() {
+    stack_t present{};
+    if (::sigaltstack(nullptr, &present) != 0 || (present.ss_flags & SS_DISABLE) == 0) return;
+    // What the kernel saves grows with the processor's registers: AMX tiles alone are 8 KiB.
+    const long least = ::sysconf(_SC_MINSIGSTKSZ);
+    memory_.resize(static_cast<std::size_t>(std::max(0L, least)) + kForTheHandler);
+    const stack_t stack{.ss_sp = memory_.data(), .ss_flags = 0, .ss_size = memory_.size()};
+    ::sigaltstack(&stack, nullptr);
+  }
+  SignalStack(const SignalStack&) = delete;
+  SignalStack& operator=(const SignalStack&) = delete;
+  ~SignalStack() {
+    if (memory_.empty()) return;
+    const stack_t none{.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
+    ::sigaltstack(&none, nullptr);
+  }
+
+ private:
+  static constexpr std::size_t kForTheHandler = std::size_t{1} << 15U;
+  std::vector<std::byte> memory_;
+};
+
 }  // namespace
 
+void give_signal_stack() { thread_local const SignalStack stack; }
+
 void take_stop_signals() {
+  give_signal_stack();
   struct sigaction action {};
   action.sa_handler = on_stop;
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);

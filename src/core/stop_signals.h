@@ -17,6 +17,12 @@ struct Stopped {
 /// Exit code of a command that `signal` ended before its work was done.
 constexpr int stopped_code(int signal) { return 128 + signal; }
 
+/// Gives the calling thread a stack for handlers, which otherwise run wherever its stack pointer is. oneDNN's
+/// compiled products (jit_avx_gemm_f32, long inner dimensions) point it into the heap while they run, and a
+/// signal at that moment would overwrite what lies below. For every thread that may run such code; the thread
+/// that takes the signals has one.
+void give_signal_stack();
+
 /// Takes SIGINT and SIGTERM from now on: without a StopSignals they end the process at once, but never while
 /// a NewFile is being written: that is finished or removed first.
 void take_stop_signals();

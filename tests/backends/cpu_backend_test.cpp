@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
 #include "core/error.h"
+#include "core/stop_signals.h"
 #include "program/ops.h"
 #include "tests/backends/op_cases.h"
 #include "tests/backends/op_runner.h"
@@ -99,6 +102,25 @@ TEST(CpuBackend, EveryOpButAttentionHasAKernel) {
   c.program.append(op, "y");
   const auto backend = backends::make_cpu_backend(CpuKernels::fast, 1);
   EXPECT_THROW((void)backend->make_kernel(c.program, c.program.ops[0]), core::Unavailable);
+}
+
+/// oneDNN's AVX products with long rows keep their stack pointer in the heap: a handler that ran there would
+/// overwrite what malloc wrote before the block, and a later free would abort.
+TEST(CpuBackend, ItsThreadsHaveAStackForSignals) {
+  const core::StopSignals signals;
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction action {};
+    ASSERT_EQ(::sigaction(signal, nullptr, &action), 0);
+    EXPECT_NE(action.sa_flags & SA_ONSTACK, 0);
+  }
+  const auto backend = backends::make_cpu_backend(CpuKernels::fast, 3);
+  std::atomic<int> threads{0};
+#pragma omp parallel
+  {
+    stack_t stack{};
+    if (::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_DISABLE) == 0) ++threads;
+  }
+  EXPECT_EQ(threads, 3);
 }
 
 }  // namespace

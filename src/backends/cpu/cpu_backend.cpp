@@ -9,6 +9,7 @@
 
 #include "backends/cpu/resources.h"
 #include "core/error.h"
+#include "core/stop_signals.h"
 
 namespace rooflm::backends {
 namespace {
@@ -45,6 +46,8 @@ class CpuBackend final : public Backend {
       : Backend(table(kernels, resources)), resources_(resources) {
     omp_set_num_threads(resources->threads());
     cpu::keep_released_memory();
+#pragma omp parallel
+    core::give_signal_stack();
   }
   ~CpuBackend() override { cpu::trim_memory(); }
   CpuBackend(const CpuBackend&) = delete;
