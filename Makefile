@@ -40,7 +40,7 @@ asan: ## Build and run the tests with the address and undefined behaviour saniti
 	ctest --preset asan
 
 tsan: ## Build and run the tests with the thread sanitizer
-	scripts/install_deps build check
+	scripts/install_deps build check fuzz
 	cmake --preset tsan
 	cmake --build --preset tsan
 	ctest --preset tsan

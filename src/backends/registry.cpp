@@ -1,8 +1,11 @@
 // Finding a backend by the name of a device.
 #include "backends/registry.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
@@ -39,6 +42,8 @@ std::vector<TimedLoop> Provider::memory_loops(const std::string& /*device*/) con
 std::vector<TimedLoop> Provider::link_loops(const std::string& /*device*/) const { return {}; }
 
 std::string parse_device(std::string_view name) {
+  // What people call it; there is one kind so far.
+  if (name == "gpu" || name.starts_with("gpu:")) return parse_device(fmt::format("cuda{}", name.substr(3)));
   if (const Provider* provider = find(name)) {
     const auto colon = name.find(':');
     return provider->parse(colon == std::string_view::npos ? "" : name.substr(colon + 1));

@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/commands.h"
@@ -12,6 +14,7 @@
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "record/reader.h"
 #include "report/compare.h"
 
@@ -121,6 +124,19 @@ std::vector<record::Reader> open_all(const std::string& name, const std::string&
   return records;
 }
 
+/// What is on both sides, by whatever names.
+std::vector<std::string> on_both_sides(std::span<const record::Reader> a, std::span<const record::Reader> b) {
+  std::vector<std::string> files;
+  for (const record::Reader& one : a) {
+    const bool is_in_b = std::ranges::any_of(b, [&](const record::Reader& other) {
+      std::error_code ignored;
+      return std::filesystem::equivalent(one.path(), other.path(), ignored);
+    });
+    if (is_in_b) files.push_back(one.path().string());
+  }
+  return files;
+}
+
 int run(const CompareOptions& options) {
   constexpr double kLeastConfidence = 0.5;
   const Format format = parse_format(options.format);
@@ -134,7 +150,10 @@ int run(const CompareOptions& options) {
   if (!options.fail_slower.empty()) (void)parse_share("--fail-slower", options.fail_slower);
   const auto a = open_all("A", options.a);
   const auto b = open_all("B", options.b);
-  const report::Comparison comparison = report::compare(a, b, settings);
+  report::Comparison comparison = report::compare(a, b, settings);
+  for (const std::string& file : on_both_sides(a, b)) {
+    comparison.notes.push_back(fmt::format("A and B are the same file: {}", core::printable(file)));
+  }
   write_out(show_table(compare_table(comparison, options), format));
   if (format == Format::csv || format == Format::json) {
     for (const std::string& text : comparison.notes) note("note: {}", text);

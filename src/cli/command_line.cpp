@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <utility>
 
 #include "cli/output.h"
 #include "core/error.h"
@@ -61,6 +62,24 @@ Option CommandLine::add_flag(const std::string& name, bool& value, const std::st
 }
 
 void CommandLine::footer(const std::string& text) { app_->footer(text); }
+
+std::string CommandLine::footer() const { return app_->get_footer(); }
+
+std::vector<Declared> CommandLine::declared() const {
+  std::vector<Declared> all;
+  for (const CLI::Option* option : app_->get_options()) {
+    Declared one{.names = {},
+                 .positional = option->get_positional() ? option->get_name(true) : "",
+                 .type = option->get_items_expected_max() == 0 ? "" : option->get_type_name(),
+                 .fallback = option->get_default_str(),
+                 .group = option->get_group(),
+                 .help = option->get_description()};
+    for (const std::string& name : option->get_snames()) one.names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) one.names.push_back("--" + name);
+    all.push_back(std::move(one));
+  }
+  return all;
+}
 
 bool CommandLine::parse(std::vector<std::string> arguments) {
   try {

@@ -27,6 +27,16 @@ class Option {
   CLI::Option* option_;
 };
 
+/// What was said of an option, flag or positional, for completion and manual pages.
+struct Declared {
+  std::vector<std::string> names;  ///< "-o", "--output"; none for a positional
+  std::string positional;          ///< its name; "" for an option
+  std::string type;                ///< "FILE", "eager|fused"; "" for a flag
+  std::string fallback;            ///< its value when it is not given; "" when the help text says it
+  std::string group;               ///< the heading that it stands under
+  std::string help;
+};
+
 /// The options of one command. The variables that they fill must live until `parse` returns.
 class CommandLine {
  public:
@@ -45,6 +55,10 @@ class CommandLine {
   Option add_flag(const std::string& name, bool& value, const std::string& help);
   /// What `--help` ends with: rules and an example.
   void footer(const std::string& text);
+
+  /// All that was declared so far, in this order.
+  [[nodiscard]] std::vector<Declared> declared() const;
+  [[nodiscard]] std::string footer() const;
 
   /// Fills the variables. False when help was asked for, and written. Throws core::UsageError for unknown
   /// options (with the nearest known one), missing values and values that are not of the type.

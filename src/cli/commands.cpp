@@ -26,6 +26,9 @@ const std::vector<Command>& commands() {
       {"data tokenize", "text to token ids", declare_data_tokenize},
       {"data decode", "token ids back to text", declare_data_decode},
       {"info", "the machine, the devices, what is available here and why not", declare_info},
+      {"completion", "what bash, zsh or fish needs to complete commands, options and values",
+       declare_completion},
+      {"man", "manual pages, one for each command", declare_man},
   };
   return kCommands;
 }

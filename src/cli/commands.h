@@ -22,6 +22,11 @@ struct Command {
 /// In the order of `rooflm --help`.
 const std::vector<Command>& commands();
 
+/// What the exit codes mean, for help and manual pages.
+inline constexpr const char* kExitCodes =
+    "Exit codes: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 out of memory, 5 not available here,\n"
+    "70 an error in rooflm itself, 130 and 143 stopped by SIGINT (Ctrl-C) and SIGTERM.\n";
+
 Body declare_bench(CommandLine& line);
 Body declare_profile(CommandLine& line);
 Body declare_study(CommandLine& line);
@@ -41,5 +46,7 @@ Body declare_data_tokenize(CommandLine& line);
 Body declare_data_decode(CommandLine& line);
 Body declare_data_train_tokenizer(CommandLine& line);
 Body declare_info(CommandLine& line);
+Body declare_completion(CommandLine& line);
+Body declare_man(CommandLine& line);
 
 }  // namespace rooflm::cli

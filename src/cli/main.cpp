@@ -25,10 +25,6 @@ namespace {
 /// Exit code for what should not happen (EX_SOFTWARE of sysexits.h).
 constexpr int kInternalError = 70;
 
-constexpr const char* kExitCodes =
-    "Exit codes: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 out of memory, 5 not available here,\n"
-    "70 an error in rooflm itself, 130 and 143 stopped by SIGINT (Ctrl-C) and SIGTERM.\n";
-
 std::string help_text() {
   std::string text =
       "rooflm runs, profiles, prices and scales LLM training steps.\n\n"

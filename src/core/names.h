@@ -8,8 +8,8 @@
 
 namespace rooflm::core {
 
-/// The candidate with the smallest edit distance to `name` (Levenshtein), or "" when none is near: further
-/// than a third of the name's length, at least 2.
+/// The only candidate that begins with `name`, or the one with the smallest edit distance (Levenshtein), or
+/// "" when none is near: further than a third of the name's length, at least 2.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
 /// "unknown model 'gtp2'; did you mean 'gpt2'? (known: gpt2, tiny)". `what` names the kind of thing.

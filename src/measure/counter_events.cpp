@@ -14,6 +14,8 @@
 #include <system_error>
 #include <utility>
 
+#include "measure/machine.h"
+
 namespace rooflm::measure {
 namespace {
 
@@ -22,13 +24,6 @@ namespace fs = std::filesystem;
 /// The layout of raw events, of Intel's cores, AMD's cores and Intel's memory controllers alike.
 constexpr std::uint64_t raw_config(std::uint64_t event, std::uint64_t unit_mask) {
   return event | unit_mask << 8U;
-}
-
-std::string first_line(const fs::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  return line;
 }
 
 /// The field of the first processor in /proc/cpuinfo; "" without one.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ struct Processor {
 Processor query_processor();
 /// Size of the largest cache in bytes; 0 when unknown.
 std::int64_t last_level_cache_bytes(const Processor& processor);
+
+/// What the system says in the first line of one of its small files; "" when there is no such file.
+std::string first_line(const std::filesystem::path& path);
 
 /// Memory of the machine in bytes; absent where the system does not say.
 struct SystemMemory {

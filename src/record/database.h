@@ -65,6 +65,9 @@ class Statement {
   int bound_ = 0;  ///< parameters that have a value
 };
 
+/// How long a command waits for another process that has locked a record.
+inline constexpr std::chrono::seconds kPatience{2};
+
 /// An open connection. Every method throws core::InputError that names the file and says what is the matter:
 /// damaged, locked, a full disk. A broken constraint is our own mistake: std::logic_error. Not for several
 /// threads. Statements refer to their Database, so it stays where it is.

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <optional>
@@ -19,8 +18,6 @@
 
 namespace rooflm::record {
 namespace {
-
-constexpr std::chrono::seconds kPatience{2};
 
 /// The first 100 bytes of every SQLite file (https://www.sqlite.org/fileformat.html, section 1.3).
 constexpr std::size_t kHeaderBytes = 100;

@@ -28,7 +28,6 @@ constexpr std::chrono::seconds kBatchTime{1};
 constexpr std::size_t kRowsPerLook = 4096;
 /// Events per statement: a million of them are written, and each statement has its own cost.
 constexpr std::size_t kEventsPerInsert = 64;
-constexpr std::chrono::seconds kPatience{2};
 
 std::string now_utc() { return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))); }
 

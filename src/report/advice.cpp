@@ -36,19 +36,16 @@ std::string remedy(const RunData& run, const Group& part) {
                : "it only streams weights and moments: fewer bytes of state, or a faster kernel";
   }
   if (is_arithmetic(part.work) && run.setting("engine") == "eager") {
-    return "the product misses the rate that a large square one reaches here: the kernels of --engine fused, "
-           "or "
-           "larger B x T";
+    return "this matmul runs slower than a large square one does here: try --engine fused, or a larger B x T";
   }
   if (is_arithmetic(part.work)) {
-    return "the product misses the rate that a large square one reaches here: larger B x T, sizes that are "
-           "multiples of the kernel's tiles, or another kernel";
+    return "this matmul runs slower than a large square one does here: try a larger B x T, or sizes that are "
+           "multiples of the kernel's tiles";
   }
   if (run.setting("engine") == "eager")
     return "fusing it with its neighbours (--engine fused) saves passes over memory";
   return "its roof counts memory traffic alone, and it is not at that bound: look for arithmetic such as "
-         "exp, strided "
-         "access, too few threads, or a fusion with its neighbour";
+         "exp, strided access, too few threads, or a fusion with its neighbour";
 }
 
 std::string subject_of(const RunData& run, const Group& part) {

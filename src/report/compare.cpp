@@ -280,8 +280,7 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
   if (std::ranges::any_of(comparison.rows, [](const ComparedTime& row) { return row.allowance > 0; })) {
     comparison.notes.emplace_back(
         "fewer than four runs on a side: only what exceeds the change that starting anew may bring is FASTER "
-        "or "
-        "SLOWER; more records on each side, taken in turn, tell less from none");
+        "or SLOWER; with more records on each side, taken in turn, smaller changes can be told");
   }
   return comparison;
 }

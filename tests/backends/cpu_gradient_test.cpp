@@ -42,7 +42,9 @@ void check_gradients(Case c) {
     written.insert(c.program.ops[i].outputs.begin(), c.program.ops[i].outputs.end());
   }
   int checked = 0;
-  for (const auto& [id, gradient] : gradients) {
+  for (const auto& pair : gradients) {
+    const TensorId id = pair.first;  // clang 14 captures no bindings
+    const TensorId gradient = pair.second;
     if (written.contains(id)) continue;  // an input or a weight
     const auto analytic = runner.read(gradient);
     const auto original = runner.read(id);

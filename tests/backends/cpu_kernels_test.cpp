@@ -172,7 +172,8 @@ TEST(CpuKernels, CasesCoverEveryOpButAttention) {
 /// bit for bit; but for a product and a sum that become one operation where they meet: the residual gradient
 /// after a norm's.
 TEST_P(CpuKernelsOf, FusedMatchesItsPlainOps) {
-  const auto& [sizes, dtype] = GetParam();
+  const auto& sizes = std::get<0>(GetParam());
+  const DType dtype = std::get<1>(GetParam());  // clang 14 captures no bindings
   std::set<std::string_view> checked;
   for (const CpuKernels kernels : {CpuKernels::reference, CpuKernels::fast}) {
     const auto backend = backends::make_cpu_backend(kernels, 2);

@@ -14,6 +14,13 @@ TEST(Names, NearestIsASmallEditAway) {
   EXPECT_EQ(nearest_name("tiny", kModels), "tiny");
 }
 
+TEST(Names, ABeginningOfOneNameMeansIt) {
+  const std::vector<std::string> commands{"profile", "program", "peaks", "report"};
+  EXPECT_EQ(nearest_name("prof", commands), "profile");
+  EXPECT_EQ(nearest_name("repo", commands), "report");
+  EXPECT_EQ(nearest_name("pro", commands), "") << "two begin so";
+}
+
 TEST(Names, NothingIsSuggestedForAStranger) {
   EXPECT_EQ(nearest_name("transformer", kModels), "");
   EXPECT_EQ(nearest_name("gpt2", {}), "");

@@ -1,0 +1,101 @@
+"""Completion scripts and manual pages, as the shells and groff take them.
+
+Usage: test_shell.py PATH_OF_ROOFLM"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BASH = r"""
+source "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+_rooflm
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+class Shell(unittest.TestCase):
+    binary = ""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def run_binary(self, *arguments, code=0):
+        result = subprocess.run([self.binary, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stdout if code == 0 else result.stderr
+
+    def script(self, shell):
+        path = self.folder / shell
+        path.write_text(self.run_binary("completion", shell))
+        return path
+
+    def complete(self, *words):
+        """What bash offers for the last of the words."""
+        result = subprocess.run(["bash", "-c", BASH, "bash", self.script("bash"), "rooflm", *words], capture_output=True,
+                                text=True, timeout=60, check=True, cwd=self.folder)
+        self.assertEqual(result.stderr, "")
+        return result.stdout.split()
+
+    def commands(self):
+        text = self.run_binary("--help")
+        lines = text[text.index("Commands:\n"):].splitlines()[1:]
+        return [line[2:24].strip() for line in lines[:lines.index("")]]
+
+    def test_bash_completes_commands(self):
+        self.assertEqual(self.complete("prof"), ["profile"])
+        self.assertEqual(set(self.complete("")), {name.split()[0] for name in self.commands()} | {"--help", "--version"})
+        self.assertEqual(self.complete("data", "train"), ["train-tokenizer"])
+
+    def test_bash_completes_options_of_the_command(self):
+        self.assertEqual(self.complete("bench", "--rec"), ["--recompute"])
+        self.assertEqual(self.complete("data", "prepare", "--val"), ["--val-fraction"])
+        self.assertEqual(self.complete("peaks", "--rec"), [])
+
+    def test_bash_completes_values(self):
+        self.assertEqual(self.complete("bench", "--engine", ""), ["eager", "fused"])
+        self.assertEqual(self.complete("bench", "--engine", "=", "f"), ["fused"])
+        self.assertEqual(self.complete("bench", "--engine", "="), ["eager", "fused"])
+        self.assertEqual(self.complete("bench", "--dtype", "fp32,b"), ["fp32,bf16"])
+        self.assertEqual(self.complete("bench", "--batch", ""), [], "a number has no words")
+        (self.folder / "run.rooflm").touch()
+        self.assertIn("run.rooflm", self.complete("report", "ru"))
+        self.assertIn("run.rooflm", self.complete("bench", "-o", "ru"))
+
+    def test_scripts_of_shells_are_scripts(self):
+        for shell in ("bash", "zsh", "fish"):
+            with self.subTest(shell=shell):
+                path = self.script(shell)
+                for name in self.commands():
+                    self.assertIn(name.split()[-1], path.read_text())
+                if shutil.which(shell):
+                    subprocess.run([shell, "-n", path], check=True, timeout=60)
+        self.assertIn("unknown shell 'bas'; did you mean 'bash'?", self.run_binary("completion", "bas", code=2))
+
+    def test_every_command_has_a_manual_page(self):
+        self.run_binary("man", "-o", self.folder / "man1")
+        pages = {path.name for path in (self.folder / "man1").iterdir()}
+        self.assertEqual(pages, {"rooflm.1"} | {f"rooflm-{name.replace(' ', '-')}.1" for name in self.commands()})
+        for page in sorted(pages):
+            text = (self.folder / "man1" / page).read_text()
+            self.assertTrue(text.startswith(".TH "), page)
+            for section in (".SH NAME", ".SH SYNOPSIS", ".SH EXIT STATUS"):
+                self.assertIn(section, text, page)
+            if shutil.which("groff"):
+                errors = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z"], input=text, capture_output=True, text=True,
+                                        timeout=60, check=True).stderr
+                self.assertEqual(errors, "", page)
+        self.assertEqual(self.run_binary("man", "data", "prepare"),
+                         (self.folder / "man1" / "rooflm-data-prepare.1").read_text())
+        self.assertIn("--overwrite", self.run_binary("man", "-o", self.folder / "man1", code=3))
+        self.run_binary("man", "-o", self.folder / "man1", "--overwrite")
+        self.assertIn("did you mean 'bench'", self.run_binary("man", "benhc", code=2))
+
+
+if __name__ == "__main__":
+    Shell.binary = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()
