@@ -32,6 +32,14 @@ if(ROOFLM_NATIVE)
   endif()
 endif()
 
+if(NOT ROOFLM_NATIVE AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=${ROOFLM_PROCESSOR}>)
+  if(ROOFLM_PROCESSOR MATCHES "^x86-64-v")
+    # A lesser processor is refused by the loader, which says why, instead of dying at an instruction.
+    target_link_options(rooflm_settings INTERFACE $<$<LINK_LANGUAGE:CXX>:LINKER:-z,${ROOFLM_PROCESSOR}>)
+  endif()
+endif()
+
 if(ROOFLM_SANITIZE)
   target_compile_options(
     rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ROOFLM_SANITIZE};-fno-omit-frame-pointer>)

@@ -1,0 +1,40 @@
+# What `cmake --install` and `cpack` deliver: the binary, its manual pages, completion for three shells, documentation.
+# Everything is found from the binary's place or compiled in, so that what is installed may be moved.
+include(GNUInstallDirs)
+
+# The binary writes its own pages and scripts.
+set(shell_files "${PROJECT_BINARY_DIR}/share")
+add_custom_command(
+  OUTPUT "${shell_files}/made"
+  COMMAND "${CMAKE_COMMAND}" -E make_directory "${shell_files}"
+  COMMAND rooflm man -o "${shell_files}/man1" --overwrite
+  COMMAND rooflm completion bash > "${shell_files}/rooflm"
+  COMMAND rooflm completion zsh > "${shell_files}/_rooflm"
+  COMMAND rooflm completion fish > "${shell_files}/rooflm.fish"
+  COMMAND "${CMAKE_COMMAND}" -E touch "${shell_files}/made"
+  DEPENDS rooflm
+  COMMENT "Manual pages and completion"
+  VERBATIM)
+add_custom_target(shell_files ALL DEPENDS "${shell_files}/made")
+
+install(TARGETS rooflm RUNTIME)
+install(DIRECTORY "${shell_files}/man1" DESTINATION "${CMAKE_INSTALL_MANDIR}")
+install(FILES "${shell_files}/rooflm" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
+install(FILES "${shell_files}/_rooflm" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions")
+install(FILES "${shell_files}/rooflm.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
+install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME copyright)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs" FILES_MATCHING PATTERN "*.md")
+
+set(CPACK_GENERATOR "DEB;TGZ")
+set(CPACK_PACKAGE_NAME rooflm)
+set(CPACK_PACKAGE_CONTACT "the rooflm developers <rooflm@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_PACKAGING_INSTALL_PREFIX "/usr")
+set(CPACK_STRIP_FILES ON)
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # the versions of the libraries that it was linked with
+set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
+include(CPack)

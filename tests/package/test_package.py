@@ -1,0 +1,76 @@
+"""What `cmake --install` and `cpack` deliver: it works wherever it lies, and goes without a trace.
+
+Usage: test_package.py CMAKE CPACK BUILD_FOLDER"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+FILES = ("bin/rooflm", "share/man/man1/rooflm.1", "share/man/man1/rooflm-data-prepare.1",
+         "share/bash-completion/completions/rooflm", "share/zsh/vendor-completions/_rooflm",
+         "share/fish/vendor_completions.d/rooflm.fish", "share/doc/rooflm/copyright", "share/doc/rooflm/docs/design.md")
+
+
+class Package(unittest.TestCase):
+    cmake = cpack = build = ""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def call(self, *command):
+        result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=500, check=False,
+                                cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return result.stdout
+
+    def check_tree(self, root):
+        for name in FILES:
+            self.assertTrue((root / name).is_file(), name)
+        binary = root / "bin" / "rooflm"
+        self.assertIn("rooflm ", self.call(binary, "--version"))
+        rows = self.call(binary, "bench", "--model", "tiny", "--layers", 1, "--d-model", 32, "--heads", 2, "--vocab", 50,
+                         "--batch", 1, "--seq", 8, "--steps", 2, "--no-peak", "--format", "csv")
+        self.assertIn("success", rows)
+        self.assertIn("context", self.call(binary, "study", "list"), "studies travel inside the binary")
+
+    def test_what_is_installed_may_be_moved(self):
+        self.call(self.cmake, "--install", self.build, "--prefix", self.folder / "there")
+        (self.folder / "there").rename(self.folder / "moved")
+        self.check_tree(self.folder / "moved")
+
+    def test_archive(self):
+        self.call(self.cpack, "--config", pathlib.Path(self.build) / "CPackConfig.cmake", "-G", "TGZ", "-B",
+                  self.folder / "made")
+        (archive,) = (self.folder / "made").glob("*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(self.folder / "out", filter="data") if hasattr(tarfile, "data_filter") else packed.extractall(
+                self.folder / "out")
+        (root,) = (self.folder / "out").iterdir()
+        self.check_tree(root if (root / "bin").is_dir() else root / "usr")
+
+    @unittest.skipUnless(shutil.which("dpkg-shlibdeps"), "dpkg-dev is not installed")
+    def test_debian_package(self):
+        self.call(self.cpack, "--config", pathlib.Path(self.build) / "CPackConfig.cmake", "-G", "DEB", "-B",
+                  self.folder / "made")
+        (package,) = (self.folder / "made").glob("*.deb")
+        needs = self.call("dpkg-deb", "--field", package, "Depends")
+        for library in ("libc6", "libdnnl", "libsqlite3-0", "libpcre2-8-0"):
+            self.assertIn(library, needs)
+        self.call("dpkg-deb", "--extract", package, self.folder / "root")
+        self.check_tree(self.folder / "root" / "usr")
+        # Its files are in /usr alone, and no script of its own runs: removing it leaves nothing.
+        self.assertEqual([path.name for path in (self.folder / "root").iterdir()], ["usr"])
+        self.call("dpkg-deb", "--control", package, self.folder / "control")
+        self.assertEqual({path.name for path in (self.folder / "control").iterdir()}, {"control", "md5sums"})
+
+
+if __name__ == "__main__":
+    Package.cmake, Package.cpack = sys.argv[1:3]
+    Package.build = str(pathlib.Path(sys.argv[3]).resolve())
+    del sys.argv[1:4]
+    unittest.main()
