@@ -213,6 +213,10 @@ std::string describe(const Point& point) {
     text += fmt::format(" recompute={}", passes::name_of(point.step.recompute));
   }
   if (point.step.micro_batches > 1) text += fmt::format(" grad-accum={}", point.step.micro_batches);
+  if (point.step.optimizer.clip_norm != 1) text += fmt::format(" clip={}", point.step.optimizer.clip_norm);
+  if (!point.deterministic) text += " nondeterministic";
+  if (point.threads > 0) text += fmt::format(" threads={}", point.threads);
+  if (point.seed != 0) text += fmt::format(" seed={}", point.seed);
   return text;
 }
 

@@ -40,7 +40,7 @@ std::vector<Point> make_points(std::span<const record::Config> configs);
 /// The whole configuration of a point, with what follows from it: what a record keeps.
 record::Config config_of(const Point& point);
 
-/// "gpt2 B=4 T=64 fp32 fused flash", for progress lines.
+/// "gpt2 B=4 T=64 fp32 fused flash", and what is not as it is by default, for progress lines.
 std::string describe(const Point& point);
 
 /// A backend for the point, see make_backend in lab/devices.h.
