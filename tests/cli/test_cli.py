@@ -89,7 +89,7 @@ class Basics(CommandLine):
         self.fails(2, *PLAN, "--dtype", "fp33", says=["did you mean 'fp32'"])
         self.fails(2, *PLAN, "--recompute", "ful", says=["did you mean 'full'"])
         self.fails(2, *PLAN, "--arch", "lama", says=["did you mean 'llama'"])
-        self.fails(2, "bench", "--device", "gpu", says=["unknown device 'gpu'"])
+        self.fails(2, "bench", "--device", "tpu", says=["unknown device 'tpu'"])
         self.fails(2, *PLAN, "--format", "jsn", says=["did you mean 'json'"])
         self.fails(2, "program", "--stage", "fusd", says=["did you mean 'fused'"])
 

@@ -75,7 +75,8 @@ TEST(Devices, OneProviderForEachName) {
   EXPECT_EQ(parse_device("cuda"), "cuda:0");
   EXPECT_EQ(parse_device("null:h200"), "null:h200");
   EXPECT_THROW(parse_device("cuda:x"), core::UsageError);
-  EXPECT_THROW(parse_device("gpu"), core::UsageError);
+  EXPECT_EQ(parse_device("gpu:1"), "cuda:1") << "what people call it";
+  EXPECT_THROW(parse_device("tpu"), core::UsageError);
   EXPECT_TRUE(is_host("cpu"));
   EXPECT_FALSE(is_host("cuda:0"));
   EXPECT_FALSE(runs("null:h200"));
