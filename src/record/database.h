@@ -1,4 +1,5 @@
-// SQLite as this room uses it: a connection and prepared statements that throw. Private to the room.
+// SQLite: a connection and prepared statements that throw. For readers and writers of databases: records, and those of
+// other tools.
 #pragma once
 
 #include <chrono>
