@@ -202,7 +202,7 @@ class Exports(unittest.TestCase):
         stacks = dict(line.rsplit(" ", 1) for line in folded.splitlines())
         qk = "forward;h.0;attention;qk;matmul;gemm"
         self.assertEqual(stacks[qk], str(2 * 6000 + 7))
-        self.assertIn("copy host to device", stacks)
+        self.assertIn("step;copy host to device", stacks)
         profile = json.loads(self.text(self.graph, "speedscope"))
         self.assertEqual(profile["$schema"], "https://www.speedscope.app/file-format-schema.json")
         frames, (sampled,) = profile["shared"]["frames"], profile["profiles"]

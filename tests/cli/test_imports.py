@@ -66,7 +66,7 @@ class Imports(unittest.TestCase):
 
     def export_and_import(self, record, form):
         path = self.folder / ("exported." + form)
-        self.assertEqual(rooflm("export", record, "--format", form, "-o", path).returncode, 0)
+        self.assertEqual(rooflm("export", record, "--format", form, "-o", path, "--overwrite").returncode, 0)
         result = rooflm("import", path, "-o", self.record)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.check_views()
@@ -154,7 +154,7 @@ class Imports(unittest.TestCase):
             self.assertLessEqual({"cudaLaunchKernel", KERNEL["name"]}, {row[1] for row in rows}, says)
         self.take("a.json", {"traceEvents": [*good, {"args": [[[{}]]], "ph": {}, "pid": [], "ts": "x"}, 5, None, [[]]]})
         cut = json.dumps({"traceEvents": good})
-        self.assertEqual(len(self.take("a.json", cut[:-3], says=["ends in the middle"])), 2)
+        self.assertEqual(len(self.take("a.json", cut[:-2], says=["ends in the middle"])), 2)
         self.assertEqual(self.query("SELECT status FROM run"), [("interrupted",)])
         self.assertEqual(len(self.take("a.json.gz", gzip.compress(cut.encode() * 1)[:-9], says=[])), 2)
         rows = self.take("a.json", cut.encode().replace(b"gemm", b"g\xff\xfem"), says=["no UTF-8"])
@@ -195,7 +195,7 @@ class Imports(unittest.TestCase):
         for protocol in (2, 3, 4, 5):
             self.take("a.pickle", pickle.dumps(snapshot, protocol), says=["from before the trace began"])
             self.assertEqual(self.query("SELECT bytes, device, live_bytes FROM memory_event ORDER BY seq"),
-                             [(64, "cuda:0", 64), (512, "cuda:0", 576), (100, "cuda:1", 100), (-64, "cuda:0", 512),
+                             [(100, "cuda:1", 100), (64, "cuda:0", 64), (512, "cuda:0", 576), (-64, "cuda:0", 512),
                               (-512, "cuda:0", 0)])
             self.assertEqual(self.query("SELECT status FROM run"), [("oom",)])
             self.check_views()
