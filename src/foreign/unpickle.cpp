@@ -128,9 +128,12 @@ class Unpickler {
     pickle_.texts_.push_back(take(bytes));
     push(make_place(Kind::text, pickle_.texts_.size() - 1));
   }
-  /// Two's complement, little-endian; what has more than 8 bytes is no number of a snapshot.
+  /// Two's complement, little-endian; what has more than 8 bytes is no number of a snapshot, and nothing.
   void push_long(std::size_t bytes) {
-    if (bytes > 8) fail(fmt::format("a number of {} bytes", bytes));
+    if (bytes > 8) {
+      take(bytes);
+      return push(PickleRef{});
+    }
     std::uint64_t value = little(bytes);
     if (bytes > 0 && bytes < 8 && (value >> (8 * bytes - 1) & 1U) != 0)
       value |= ~std::uint64_t{0} << 8 * bytes;

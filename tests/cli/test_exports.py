@@ -193,6 +193,8 @@ class Exports(unittest.TestCase):
             actions = [(entry["action"], entry["size"]) for entry in snapshot["device_traces"][0]]
             self.assertEqual(actions, [("alloc", 1000), ("alloc", 4096), ("alloc", 600), ("free_requested", 600),
                                        ("free_completed", 600), ("free_requested", 4096), ("free_completed", 4096)])
+            self.assertEqual([entry["category"] for entry in snapshot["device_traces"][0][:3]],
+                             ["weight", "activation", "workspace"])
             frame = snapshot["device_traces"][0][1]["frames"][0]
             self.assertEqual(frame["name"], "kept (activation)")
             self.assertIn("h.0/attention/qk", frame["filename"])

@@ -289,13 +289,14 @@ class KinetoWriter {
   void write_memory() {
     for (const TraceEvent& event : trace_.events()) {
       if (event.kind == "memory")
-        put_memory(event.start_ns, event.bytes.value_or(0), {}, {}, event.lane->device);
+        put_memory(event.start_ns, event.bytes.value_or(0), {}, address_of(event), event.lane->device);
     }
     std::map<std::int64_t, std::int64_t> starts;
     for (const TraceEvent& event : trace_.events()) {
       if (event.op != nullptr) starts.try_emplace(event.op->op.op, event.start_ns);
     }
     for (const record::MemoryEvent& event : source_.run.memory_events) {
+      if (event.bytes == 0) continue;  // of a tensor that lies in the memory of another
       const auto start = event.op ? starts.lower_bound(*event.op) : starts.end();
       if (event.time_ns == 0 && event.op && start == starts.end()) continue;
       const bool has_time = event.time_ns != 0 || !event.op;

@@ -101,13 +101,20 @@ class NsysWriter {
     for (const TraceEvent& event : trace_.events()) write_event(event);
     write_ranges();
     for (const record::MemoryEvent& event : source_.run.memory_events) {
-      if (event.time_ns == 0 && event.op) continue;
+      if (event.time_ns == 0 && event.op) {
+        has_untimed_memory_ = true;
+        continue;
+      }
       const std::string& device = event.device.empty() ? device_ : event.device;
       put_memory(event.time_ns, device, event.address ? event.address : event.tensor, event.bytes);
     }
     database_.execute("COMMIT");
     std::vector<std::string> notes = trace_.notes();
     if (rows_ == 0) notes.push_back(fmt::format("run {} has nothing that nsys records", source_.run.run.id));
+    if (has_untimed_memory_)
+      notes.emplace_back("memory events have no times here: nsys has no other place for them");
+    if (others_ > 0)
+      notes.push_back(fmt::format("{} events are of kinds that nsys has no table for", others_));
     if (hidden_ > 0) {
       notes.push_back(fmt::format(
           "{} phases and ops were launched by calls that launched others, too (replays of graphs): nsys "
@@ -225,7 +232,9 @@ class NsysWriter {
       put(kSyncs, "start, end, contextId, streamId, correlationId, globalPid, syncType",
           {event.start_ns, event.end_ns, 1, Integer(), event.correlation, global_pid(), 3});
     } else if (event.kind == "memory") {
-      put_memory(event.start_ns, event.lane->device, Integer(), event.bytes.value_or(0));
+      put_memory(event.start_ns, event.lane->device, address_of(event), event.bytes.value_or(0));
+    } else if (event.kind != "range" && event.kind != "op") {
+      ++others_;
     }
   }
 
@@ -254,7 +263,8 @@ class NsysWriter {
   std::optional<record::Statement> add_text_;
   std::map<std::string, record::Statement> statements_;
   std::string device_;
-  std::size_t rows_ = 0, hidden_ = 0;
+  std::size_t rows_ = 0, hidden_ = 0, others_ = 0;
+  bool has_untimed_memory_ = false;
 };
 
 }  // namespace

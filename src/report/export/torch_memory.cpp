@@ -117,7 +117,7 @@ struct DeviceMemory {
 
 bool is_possible_memory(const record::MemoryEvent& event) {
   constexpr std::int64_t kMost = std::int64_t{1} << 52U;
-  return event.bytes != 0 && event.bytes > -kMost && event.bytes < kMost &&
+  return event.bytes > -kMost && event.bytes < kMost &&
          (!event.address || (*event.address >= 0 && *event.address < kMost));
 }
 
@@ -141,7 +141,8 @@ class SnapshotWriter {
     }
     if (skipped_ > 0) {
       notes_.push_back(fmt::format(
-          "{} memory events are of nothing, or free what was not allocated: they are left out", skipped_));
+          "{} memory events free what was not allocated, or have impossible sizes: they are left out",
+          skipped_));
     }
     return notes_;
   }
@@ -151,6 +152,7 @@ class SnapshotWriter {
     std::vector<Places> places;
     std::map<std::pair<std::size_t, std::int64_t>, std::int64_t> of_tensor;
     for (const record::MemoryEvent& event : run_.memory_events) {
+      if (event.bytes == 0) continue;  // of a tensor that lies in the memory of another
       if (!is_possible_memory(event)) {
         ++skipped_;
         continue;
@@ -226,6 +228,14 @@ class SnapshotWriter {
     pickle_.text(value);
   }
 
+  const record::Tensor* tensor_of(const record::MemoryEvent& event) {
+    if (tensors_.empty()) {
+      for (const record::Tensor& tensor : run_.tensors) tensors_[tensor.tensor] = &tensor;
+    }
+    const auto found = event.tensor ? tensors_.find(*event.tensor) : tensors_.end();
+    return found == tensors_.end() ? nullptr : found->second;
+  }
+
   /// Tensor, place in the program and op, as if they were a line of a stack.
   void write_frames(const record::MemoryEvent& event) {
     pickle_.text("frames");
@@ -234,9 +244,8 @@ class SnapshotWriter {
     if (known != frames_.end()) return pickle_.recall(known->second);
     std::string name = "allocation";
     std::string file = run_.run.label;
-    const auto tensor = event.tensor ? std::ranges::find(run_.tensors, *event.tensor, &record::Tensor::tensor)
-                                     : run_.tensors.end();
-    if (tensor != run_.tensors.end()) name = fmt::format("{} ({})", tensor->name, tensor->role);
+    const record::Tensor* tensor = tensor_of(event);
+    if (tensor != nullptr) name = fmt::format("{} ({})", tensor->name, tensor->role);
     const TimedOp* op = event.op ? run_.find_op(*event.op) : nullptr;
     if (op != nullptr) file = fmt::format("{} {} {}", op->op.phase, op->op.scope, op->op.kind);
     pickle_.list(event.tensor || event.op ? 1 : 0, [&](std::size_t) {
@@ -267,6 +276,9 @@ class SnapshotWriter {
         entry("size", action->bytes);
         entry("stream", 0);
         entry("time_us", action->time_us);
+        // The viewer colours by it.
+        const record::Tensor* tensor = tensor_of(*action->event);
+        if (tensor != nullptr) entry("category", tensor->role);
         write_frames(*action->event);
       });
     });
@@ -333,6 +345,7 @@ class SnapshotWriter {
 
   const RunData& run_;
   Pickle pickle_;
+  std::map<std::int64_t, const record::Tensor*> tensors_;
   std::vector<DeviceMemory> devices_;
   std::map<std::pair<std::ptrdiff_t, std::int64_t>, std::int64_t>
       sizes_;  ///< of what is allocated: device, address

@@ -50,6 +50,16 @@ bool is_device_work(const TraceEvent& event) {
   return is_kernel_event(event) || event.kind == "copy" || event.kind == "memset";
 }
 
+std::optional<std::int64_t> address_of(const TraceEvent& event) {
+  constexpr std::string_view kKey = "\"address\":";
+  const auto at = event.extra.find(kKey);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = event.extra.substr(at + kKey.size());
+  std::int64_t address = 0;
+  const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), address);
+  return parsed.ec == std::errc() ? std::optional(address) : std::nullopt;
+}
+
 int copy_kind(std::string_view name) {
   constexpr std::pair<std::string_view, int> kWords[] = {{"host to device", 1}, {"HtoD", 1},
                                                          {"Host-to-Device", 1}, {"device to host", 2},

@@ -90,6 +90,9 @@ bool is_device_work(const TraceEvent& event);
 /// Kernels and collectives.
 bool is_kernel_event(const TraceEvent& event);
 
+/// The address of an event of kind "memory", where the record has it.
+std::optional<std::int64_t> address_of(const TraceEvent& event);
+
 /// Where a copy goes, as CUPTI numbers it: 1 host to device, 2 device to host, 8 device to device, 10 peer to
 /// peer, 9 host to host, 0 not known.
 int copy_kind(std::string_view name);
