@@ -54,7 +54,9 @@ class ForeignRun {
   [[nodiscard]] const record::ActivityName& name_of(const record::Activity& activity) const {
     return names_[static_cast<std::size_t>(activity.name)];
   }
-  [[nodiscard]] bool is_empty() const { return activities_.empty() && memory_.empty() && memory_before_.empty(); }
+  [[nodiscard]] bool is_empty() const {
+    return activities_.empty() && memory_.empty() && memory_before_.empty();
+  }
   [[nodiscard]] std::int64_t last_ns() const { return last_ns_; }
 
   /// Finds the steps, begins the clock near zero, and writes all of it as one run. Returns what was counted

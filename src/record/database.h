@@ -1,5 +1,4 @@
-// SQLite: a connection and prepared statements that throw. For readers and writers of databases: records, and those of
-// other tools.
+// SQLite: a connection and prepared statements that throw; for readers and writers of databases.
 #pragma once
 
 #include <chrono>
