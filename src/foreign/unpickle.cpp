@@ -208,7 +208,8 @@ class Unpickler {
       case '\x86':
       case '\x87': {
         std::vector<PickleRef> items(static_cast<std::size_t>(static_cast<unsigned char>(opcode) - 0x84));
-        for (auto item = items.rbegin(); item != items.rend(); ++item) *item = pop();
+        for (PickleRef& item : items) item = pop();
+        std::ranges::reverse(items);
         return push_container(Kind::list, std::move(items)), true;
       }
       case 'a': {
