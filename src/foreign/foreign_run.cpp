@@ -18,6 +18,11 @@ constexpr std::int64_t kMostSpan = std::int64_t{1} << 60U;
 constexpr std::int64_t kLateStart = std::int64_t{100} * 86'400 * 1'000'000'000;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 52U;
 
+std::int64_t add_saturated(std::int64_t& sum, std::int64_t bytes) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 61U;
+  return sum = std::clamp(sum + bytes, -kMost, kMost);
+}
+
 }  // namespace
 
 std::int64_t ForeignRun::name(std::string_view kind, std::string_view text) {
@@ -159,17 +164,27 @@ void ForeignRun::add_up_memory() {
     }
     kept.push_back(event);
   }
+  // Frees without an address say only how much: what is more than was taken was there before.
+  std::map<std::string, std::int64_t> live;
+  std::map<std::string, std::int64_t> least;
+  for (const record::MemoryEvent& event : before) add_saturated(live[event.device], event.bytes);
+  for (const record::MemoryEvent& event : kept) {
+    std::int64_t& bytes = live[event.device];
+    add_saturated(bytes, event.bytes);
+    least[event.device] = std::min(least[event.device], bytes);
+  }
+  for (const auto& [device, bytes] : least) {
+    if (bytes < 0) before.push_back({.bytes = -bytes, .device = device});
+  }
   if (!before.empty()) count("allocations are from before the trace began", before.size());
   for (record::MemoryEvent& event : before) event.time_ns = memory_.empty() ? 0 : memory_.front().time_ns;
   before.insert(before.end(), kept.begin(), kept.end());
   memory_ = std::move(before);
-  std::map<std::string, std::int64_t> live;
+  live.clear();
   std::int64_t seq = 0;
   for (record::MemoryEvent& event : memory_) {
     event.seq = seq++;
-    std::int64_t& bytes = live[event.device];
-    if (__builtin_add_overflow(bytes, event.bytes, &bytes)) bytes = kMostBytes;
-    event.live_bytes = bytes;
+    event.live_bytes = add_saturated(live[event.device], event.bytes);
   }
 }
 

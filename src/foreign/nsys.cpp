@@ -125,7 +125,8 @@ class NsysReader {
     const std::int64_t process = global.value_or(0) >> 24U & kLow24;
     const auto place =
         processes_.try_emplace(process, static_cast<std::int64_t>(processes_.size())).first->second;
-    return *id > 0 && *id < kMostId ? place * kMostId + *id : *id;
+    constexpr std::int64_t kMostProcesses = 1 << 20;
+    return *id > 0 && *id < kMostId && place < kMostProcesses ? place * kMostId + *id : *id;
   }
 
   std::int64_t thread_lane(std::int64_t global) {

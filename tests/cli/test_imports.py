@@ -141,6 +141,16 @@ class Imports(unittest.TestCase):
         self.assertEqual(self.take("b.json", late)[0][2:4], (0, 1))
         self.assertEqual(self.query("SELECT value FROM meta WHERE key = 'epoch_utc_ns'"), [("1724900000000000125",)])
 
+    def test_memory_without_addresses(self):
+        def event(ts, size):
+            return {"ph": "i", "name": "[memory]", "ts": ts, "args": {"Bytes": size, "Device Type": 1, "Device Id": 0}}
+
+        self.take("a.json", {"traceEvents": [event(1, 100), event(2, -300), event(3, 50), event(4, 50)]},
+                  says=["from before the trace began"])
+        self.assertEqual(self.query("SELECT bytes, live_bytes FROM memory_event ORDER BY seq"),
+                         [(200, 200), (100, 300), (-300, 0), (50, 50), (50, 100)])
+        self.check_views()
+
     def test_lies_in_a_trace_are_counted_and_the_rest_is_kept(self):
         good = [CALL, KERNEL]
         lies = [({**KERNEL, "dur": -1}, "end before they start"), ({**KERNEL, "ts": 2**63}, "without a time"),

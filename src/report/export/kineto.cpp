@@ -32,7 +32,8 @@ struct Slice {
 /// Where a slice is shown.
 struct Track {
   std::int64_t process = 0, thread = 0;
-  auto operator<=>(const Track&) const = default;
+  // clang-tidy 14 takes the comparison with zero that a defaulted <=> makes for a pointer.
+  auto operator<=>(const Track&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 std::string_view category_of(const TraceEvent& event) {

@@ -269,17 +269,17 @@ class SnapshotWriter {
       }
     }
     pickle_.list(entries.size(), [&](std::size_t i) {
-      const auto& [action, what] = entries[i];
+      const Action& action = *entries[i].first;
       pickle_.dictionary([&] {
-        entry("action", what);
-        entry("addr", action->address);
-        entry("size", action->bytes);
+        entry("action", entries[i].second);
+        entry("addr", action.address);
+        entry("size", action.bytes);
         entry("stream", 0);
-        entry("time_us", action->time_us);
+        entry("time_us", action.time_us);
         // The viewer colours by it.
-        const record::Tensor* tensor = tensor_of(*action->event);
+        const record::Tensor* tensor = tensor_of(*action.event);
         if (tensor != nullptr) entry("category", tensor->role);
-        write_frames(*action->event);
+        write_frames(*action.event);
       });
     });
   }
