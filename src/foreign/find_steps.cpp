@@ -148,21 +148,26 @@ std::vector<record::Sample> find_steps(ForeignRun& run) {
     // Of the host only the step itself: what it did belongs to no step alone.
     if (is_device && step != nullptr && run.name_of(activity).kind != "range") work.emplace_back(i, step);
   }
-  std::map<FoundStep*, std::int64_t> ends;
+  std::map<FoundStep*, std::pair<std::int64_t, std::int64_t>> spans;  // of the work of each
   for (const auto& [i, step] : work) {
     activities[i].step = step->number;
-    std::int64_t& end = ends[step];
-    end = std::max(end, activities[i].end_ns);
+    auto& [first, last] = spans.try_emplace(step, activities[i].start_ns, activities[i].end_ns).first->second;
+    first = std::min(first, activities[i].start_ns);
+    last = std::max(last, activities[i].end_ns);
   }
   std::vector<record::Sample> samples;
   const std::int64_t name = run.name("range", kStep);
   std::int64_t done_ns = steps.front().start_ns;  // the device, with the step before
   for (FoundStep& step : steps) {
     const record::Activity range = activities[step.range];
-    const auto end = ends.find(&step);
-    if (end != ends.end()) step.end_ns = std::max(step.end_ns, end->second);
     if (done_ns < step.end_ns) step.start_ns = std::max(step.start_ns, done_ns);
-    done_ns = step.end_ns;
+    const auto span = spans.find(&step);
+    if (span != spans.end()) {
+      const auto [first, last] = span->second;
+      step.end_ns = std::max(step.end_ns, last);
+      step.start_ns = std::min(std::max(step.start_ns, done_ns), first);
+    }
+    done_ns = std::max(done_ns, step.end_ns);
     // A host that runs ahead begins and ends its range before the device does: then the step is a range of
     // its own, from when the device was done with the one before until it is done with this one.
     if (step.start_ns == range.start_ns && step.end_ns == range.end_ns) {

@@ -124,6 +124,13 @@ class Imports(unittest.TestCase):
         self.assertEqual(self.query("SELECT step FROM activity JOIN activity_name USING (run, name)"
                                     " WHERE kind = 'kernel' ORDER BY start_ns"), [(5,), (6,), (7,)])
         self.check_views()
+        # A copy for the next step runs beside the last kernels of this one: both are within their step.
+        events.append({**KERNEL, "cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "ts": 420, "dur": 5,
+                       "args": {"device": 0, "stream": 8, "correlation": 2, "bytes": 10}})
+        self.take("a.json", {"traceEvents": events})
+        self.assertEqual(self.query("SELECT start_ns FROM activity JOIN activity_name USING (run, name)"
+                                    " WHERE text = 'step' ORDER BY step"), [(0,), (420_000,), (490_000,)])
+        self.check_views()
 
     def test_chrome_traces_of_others(self):
         events = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "/device:GPU:1"}},
