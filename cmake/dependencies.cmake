@@ -41,6 +41,9 @@ set_target_properties(
 # libsqlite3-dev: run records. One file that any SQLite reads, that a kill leaves readable, that needs no server.
 find_package(SQLite3 REQUIRED)
 
+# zlib1g-dev: traces of other tools that are compressed (.json.gz).
+find_package(ZLIB REQUIRED)
+
 # libtomlplusplus-dev: study files, because it says the line of every key.
 find_package(tomlplusplus REQUIRED)
 

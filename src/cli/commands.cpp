@@ -9,6 +9,8 @@ const std::vector<Command>& commands() {
       {"profile", "take one step apart: phases, blocks, ops, roofline, memory", declare_profile},
       {"study", "sweeps with a question, and the views that answer it", declare_study},
       {"report", "tables, charts and the page of run records", declare_report},
+      {"export", "a run in the formats of other tools: traces, CSV, SQLite, flame graphs", declare_export},
+      {"import", "traces and snapshots of other tools as run records", declare_import},
       {"verify", "hold run records against themselves: sums, counts, memory, roofs", declare_verify},
       {"compare", "two records: what got faster or slower, with significance; a gate for CI",
        declare_compare},

@@ -31,6 +31,8 @@ Body declare_bench(CommandLine& line);
 Body declare_profile(CommandLine& line);
 Body declare_study(CommandLine& line);
 Body declare_report(CommandLine& line);
+Body declare_export(CommandLine& line);
+Body declare_import(CommandLine& line);
 Body declare_verify(CommandLine& line);
 Body declare_compare(CommandLine& line);
 Body declare_program(CommandLine& line);

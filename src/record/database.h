@@ -1,4 +1,4 @@
-// SQLite as this room uses it: a connection and prepared statements that throw. Private to the room.
+// SQLite: a connection and prepared statements that throw; for readers and writers of databases.
 #pragma once
 
 #include <chrono>

@@ -222,6 +222,12 @@ Writer::~Writer() {
 
 std::chrono::steady_clock::time_point Writer::epoch() const { return state_->epoch; }
 
+void Writer::set_epoch(std::int64_t utc_ns) {
+  Statement meta = state_->database.prepare(insert_sql("meta", "key, value", "INSERT OR REPLACE"));
+  const std::string value = std::to_string(utc_ns);
+  insert(meta, std::string_view("epoch_utc_ns"), value);
+}
+
 void Writer::add(const Environment& row) {
   insert(state_->inserts->environment, row.key, row.value, row.unit);
   state_->commit_when_due();

@@ -32,6 +32,9 @@ class Writer {
   /// Zero of the record's clock: times of events and activities are nanoseconds since then.
   [[nodiscard]] std::chrono::steady_clock::time_point epoch() const;
 
+  /// Of a record whose times come from elsewhere: zero of its clock, in nanoseconds since 1970.
+  void set_epoch(std::int64_t utc_ns);
+
   void add(const Environment& row);
   void add(const Ceiling& row);
   /// Returns the id to pass with the rows of this run.

@@ -2,6 +2,8 @@
 #include "report/memory_curve.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include "core/ratio.h"
 
@@ -29,20 +31,27 @@ std::string phase_of(const RunData& run, std::int64_t op) {
 MemoryCurve::MemoryCurve(const RunData& run) : run_(run) {
   for (const record::Tensor& tensor : run.tensors) tensors_[tensor.tensor] = &tensor;
   MemoryMoment now;
+  // Live bytes are those of one device; a program may have several. Unsigned, since records may hold any
+  // number.
+  std::map<std::string_view, std::uint64_t> live_of;
+  std::uint64_t live = 0;
   for (std::size_t i = 0; i < run.memory_events.size(); ++i) {
     const record::MemoryEvent& event = run.memory_events[i];
     const std::int64_t op = event.op.value_or(kNoOp);
     const bool is_new_op = i == 0 || op != now.op;
     if (is_new_op) now.phase = phase_of(run, op);
     now.op = op;
-    now.live_bytes = event.live_bytes;
+    std::uint64_t& of_device = live_of[event.device];
+    live += static_cast<std::uint64_t>(event.live_bytes) - of_device;
+    of_device = static_cast<std::uint64_t>(event.live_bytes);
+    now.live_bytes = static_cast<std::int64_t>(live);
     const auto tensor = tensors_.find(event.tensor.value_or(kNoTensor));
     const std::string role = tensor != tensors_.end() ? tensor->second->role
                              : event.tensor           ? kUnknown
                                                       : kAllocated;
     now.by_role[role] += event.bytes;
-    if (event.live_bytes > peak_bytes_) {
-      peak_bytes_ = event.live_bytes;
+    if (now.live_bytes > peak_bytes_) {
+      peak_bytes_ = now.live_bytes;
       peak_event_ = i;
       peak_by_role_ = now.by_role;
     }

@@ -119,6 +119,17 @@ RunData load_run(const record::Reader& reader, const record::Run& run, std::size
   return data;
 }
 
+namespace {
+
+/// 0 for what is no number.
+std::int64_t whole_number(const std::string& text) {
+  std::int64_t value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  return result.ec == std::errc() ? value : 0;
+}
+
+}  // namespace
+
 RecordSet load(std::span<const std::filesystem::path> files) {
   RecordSet set;
   for (const std::filesystem::path& path : files) {
@@ -130,6 +141,7 @@ RecordSet load(std::span<const std::filesystem::path> files) {
                          .started_utc = reader.meta("started_utc"),
                          .finished_utc = reader.meta("finished_utc"),
                          .revision = reader.meta("revision"),
+                         .epoch_utc_ns = whole_number(reader.meta("epoch_utc_ns")),
                          .is_complete = reader.is_complete(),
                          .environment = reader.environment(),
                          .ceilings = reader.ceilings(),

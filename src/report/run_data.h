@@ -64,6 +64,7 @@ struct RunData {
 struct RecordFile {
   std::string name{};  ///< as it was given
   std::string rooflm_version{}, command{}, started_utc{}, finished_utc{}, revision{};
+  std::int64_t epoch_utc_ns = 0;  ///< zero of the record's clock, since 1970; 0 where it is not known
   bool is_complete = false;
   std::vector<record::Environment> environment{};
   std::vector<record::Ceiling> ceilings{};

@@ -17,6 +17,7 @@ import unittest
 from training_runs import TINY, TrainingRuns
 
 FILES = 300
+FOREIGN = pathlib.Path(__file__).resolve().parent.parent / "fuzz" / "seeds" / "import"
 STUDY = """title = "Shapes"
 question = "How do costs grow?"
 kind = "profile"
@@ -105,6 +106,8 @@ class Mutations(TrainingRuns):
             "data", "tokenize", "--tokenizer", str(file), str(shared / "a.txt")]
         yield self.record, pathlib.Path.mkdir, lambda _, file: ["report", str(file), "--format", "json"]
         yield self.record, pathlib.Path.mkdir, lambda _, file: ["verify", str(file)]
+        for good in sorted(FOREIGN.iterdir()):
+            yield good, pathlib.Path.mkdir, lambda to, file: ["import", str(file), "-o", str(to / "out.rooflm")]
         yield shared / "study.toml", pathlib.Path.mkdir, lambda _, file: ["study", str(file)]
         yield shared / "model.json", pathlib.Path.mkdir, lambda _, file: ["program", "--model", str(file), "--seq", "8"]
 

@@ -1,0 +1,116 @@
+// rooflm export: a run in the formats of other tools.
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/output_rule.h"
+#include "cli/values.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/printable.h"
+#include "report/export/export.h"
+
+namespace rooflm::cli {
+namespace {
+
+struct ExportOptions {
+  std::string file, format, output, run, step;
+  bool overwrite = false;
+};
+
+/// The run of that label or number; without one the only run of the record.
+const report::RunData& chosen_run(const report::RecordSet& set, const ExportOptions& options) {
+  std::string known;
+  const report::RunData* found = nullptr;
+  for (const report::RunData& run : set.runs) {
+    known += fmt::format("\n  {}  {}", run.run.id, core::printable(run.run.label));
+    if (options.run == run.run.label || options.run == fmt::format("{}", run.run.id)) found = &run;
+  }
+  if (set.runs.empty())
+    throw core::UsageError(fmt::format("{}: the record has no runs to export", options.file));
+  if (options.run.empty() && set.runs.size() == 1) return set.runs.front();
+  if (found != nullptr) return *found;
+  throw core::UsageError(fmt::format(
+      "export: {}; name one with --run:{}",
+      options.run.empty() ? fmt::format("{} has {} runs", options.file, set.runs.size())
+                          : fmt::format("{} has no run {}", options.file, core::printable(options.run)),
+      known));
+}
+
+std::span<const std::byte> as_output(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+std::vector<std::string> write_file(const report::ExportFormat& format, const report::ExportSource& source,
+                                    const std::string& path) {
+  core::NewFile file(path);
+  std::vector<std::string> notes;
+  if (format.write_database != nullptr) {
+    notes = format.write_database(source, core::temporary_name(path));
+  } else {
+    constexpr std::size_t kBufferBytes = 1 << 16;
+    std::string buffer;
+    const report::TextSink sink = [&](std::string_view text) {
+      buffer += text;
+      if (buffer.size() < kBufferBytes) return;
+      file.write(as_output(buffer));
+      buffer.clear();
+    };
+    notes = format.write(source, sink);
+    file.write(as_output(buffer));
+  }
+  file.commit();
+  return notes;
+}
+
+int run_export(const ExportOptions& options) {
+  if (options.format.empty())
+    throw core::UsageError("export: name a --format; rooflm export --help lists them");
+  if (options.output.empty()) throw core::UsageError("export: name the file with -o; - is standard output");
+  const report::ExportFormat& format = report::export_format(options.format);
+  const bool is_stdout = options.output == "-";
+  if (is_stdout && !format.is_text) {
+    throw core::UsageError(fmt::format("-o -: {} is no text; name a file", format.name));
+  }
+  if (!is_stdout) check_outputs({{"-o", options.output}}, files_of({options.file}), options.overwrite);
+  std::optional<std::int64_t> step;
+  if (!options.step.empty()) step = parse_integer("--step", options.step, 0);
+  const report::RecordSet set = report::load(std::array{std::filesystem::path(options.file)});
+  const report::ExportSource source{.file = set.files.front(), .run = chosen_run(set, options), .step = step};
+  const std::vector<std::string> notes =
+      is_stdout ? format.write(source, write_out) : write_file(format, source, options.output);
+  for (const std::string& text : notes) note("export: {}", text);
+  return 0;
+}
+
+std::string formats_help() {
+  std::string text = "Formats:\n";
+  for (const report::ExportFormat& format : report::export_formats()) {
+    text += fmt::format("  {:<19}{}\n", format.name, format.title);
+  }
+  return text;
+}
+
+}  // namespace
+
+Body declare_export(CommandLine& line) {
+  auto options = std::make_shared<ExportOptions>();
+  line.add_option("file", options->file, "Run record").type_name("FILE").required();
+  line.add_option("--format", options->format, "What to write").type_name("NAME");
+  line.add_option("-o,--output", options->output, "The file to write; - is standard output, for text")
+      .type_name("FILE");
+  line.add_option("--run", options->run, "Which run: its label or number (default: the only one)")
+      .type_name("NAME");
+  line.add_option("--step", options->step, "Events of that step alone (default: of all traced steps)")
+      .type_name("N");
+  line.add_flag("--overwrite", options->overwrite, "Replace a file that is there");
+  line.footer(formats_help() +
+              "\nWhat a format cannot show of the record is said on standard error.\n\n"
+              "Example: rooflm export a.rooflm --format kineto -o trace.json");
+  return [options] { return run_export(*options); };
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,55 @@
+// rooflm import: traces and snapshots of other tools as run records.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/output_rule.h"
+#include "core/error.h"
+#include "foreign/import.h"
+#include "record/writer.h"
+
+namespace rooflm::cli {
+namespace {
+
+struct ImportOptions {
+  std::string file, kind, output;
+  bool overwrite = false;
+};
+
+int run_import(const ImportOptions& options) {
+  if (options.output.empty()) throw core::UsageError("import: name the record to write with -o FILE.rooflm");
+  check_outputs({{"-o", options.output}}, files_of({options.file}), options.overwrite);
+  foreign::ForeignRun run = foreign::import_file(options.file, options.kind);
+  if (run.is_empty()) {
+    throw core::InputError(fmt::format("{}: it has no events that a record could hold", options.file));
+  }
+  record::Writer writer(options.output, fmt::format("rooflm import {} -o {}", options.file, options.output),
+                        options.overwrite);
+  for (const std::string& text : run.write(writer)) note("import: {}", text);
+  writer.finish();
+  return 0;
+}
+
+}  // namespace
+
+Body declare_import(CommandLine& line) {
+  auto options = std::make_shared<ImportOptions>();
+  line.add_option("file", options->file, "What another tool wrote").type_name("FILE").required();
+  line.add_option("--from", options->kind, "Whose it is (default: told by its first bytes)")
+      .type_name("nsys|kineto|torch-memory");
+  line.add_option("-o,--output", options->output, "The record to write").type_name("FILE.rooflm");
+  line.add_flag("--overwrite", options->overwrite, "Replace a record that is there");
+  line.footer(
+      "nsys          database of nsys export --type sqlite\n"
+      "kineto        Chrome trace: torch.profiler, JAX, Perfetto's JSON; also .gz\n"
+      "torch-memory  pickle of torch.cuda.memory._dump_snapshot; read as data, nothing in it is executed\n\n"
+      "What was left out, or looks odd, is counted on standard error.\n\n"
+      "Example: rooflm import trace.json.gz -o trace.rooflm && rooflm report trace.rooflm --html trace.html");
+  return [options] { return run_import(*options); };
+}
+
+}  // namespace rooflm::cli

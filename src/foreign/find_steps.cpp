@@ -1,0 +1,191 @@
+// The steps of somebody's training loop, found among the ranges of a trace.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "foreign/foreign_run.h"
+
+namespace rooflm::foreign {
+namespace {
+
+constexpr std::string_view kStep = "step";  // what records call it
+/// Ranges that are steps by their name, the surest first.
+constexpr std::array<std::string_view, 7> kStepNames = {
+    "profilerstep", "step", "train_step", "training_step", "training step", "iteration", "iter"};
+/// Fewer executions of one range are no loop.
+constexpr std::size_t kLeastRepeats = 3;
+
+/// "ProfilerStep#12" is "profilerstep" and 12.
+struct StepName {
+  std::string base{};
+  std::optional<std::int64_t> number{};
+};
+
+StepName step_name(std::string_view text) {
+  std::size_t end = text.size();
+  while (end > 0 && std::isdigit(static_cast<unsigned char>(text[end - 1])) != 0) --end;
+  StepName name;
+  std::int64_t number = 0;
+  const auto parsed = std::from_chars(text.data() + end, text.data() + text.size(), number);
+  if (end < text.size() && parsed.ec == std::errc()) name.number = number;
+  while (end > 0 && std::string_view("#_: ").find(text[end - 1]) != std::string_view::npos) --end;
+  for (const char c : text.substr(0, end)) {
+    name.base += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+/// Executions of one range on one thread, in their order.
+struct Loop {
+  std::vector<std::size_t> ranges;  ///< activities
+  std::size_t rank = kStepNames.size();
+  std::int64_t total_ns = 0;
+};
+
+struct FoundStep {
+  std::int64_t number = 0, start_ns = 0, end_ns = 0;
+  std::size_t range = 0;
+};
+
+/// The best loop among the ranges, empty where there is none.
+Loop find_loop(ForeignRun& run) {
+  std::map<std::pair<std::int64_t, std::string>, Loop> loops;
+  std::map<std::int64_t, std::vector<std::size_t>> of_lane;
+  const auto& activities = run.activities();
+  for (std::size_t i = 0; i < activities.size(); ++i) {
+    const bool is_range = run.name_of(activities[i]).kind == "range";
+    if (is_range && run.lane(activities[i].lane).kind == "host") of_lane[activities[i].lane].push_back(i);
+  }
+  for (auto& [lane, ranges] : of_lane) {
+    std::ranges::stable_sort(ranges, [&](std::size_t a, std::size_t b) {
+      return activities[a].start_ns != activities[b].start_ns
+                 ? activities[a].start_ns < activities[b].start_ns
+                 : activities[a].end_ns > activities[b].end_ns;
+    });
+    std::int64_t outer_end = activities[ranges.front()].start_ns;
+    for (const std::size_t i : ranges) {
+      const bool is_outermost = activities[i].start_ns >= outer_end;
+      if (is_outermost) outer_end = activities[i].end_ns;
+      const StepName name = step_name(run.name_of(activities[i]).text);
+      const auto rank =
+          static_cast<std::size_t>(std::ranges::find(kStepNames, name.base) - kStepNames.begin());
+      if (rank == kStepNames.size() && !is_outermost) continue;
+      Loop& loop = loops[{lane, name.base}];
+      loop.rank = rank;
+      // One that overlaps the one before is no step after it.
+      if (!loop.ranges.empty() && activities[loop.ranges.back()].end_ns > activities[i].start_ns) continue;
+      loop.ranges.push_back(i);
+      loop.total_ns += activities[i].end_ns - activities[i].start_ns;
+    }
+  }
+  Loop best;
+  for (auto& [key, loop] : loops) {
+    const bool is_named = loop.rank < kStepNames.size();
+    const std::int64_t span =
+        activities[loop.ranges.back()].end_ns - activities[loop.ranges.front()].start_ns;
+    if (!is_named && (loop.ranges.size() < kLeastRepeats || loop.total_ns < span / 2)) continue;
+    const bool is_better = best.ranges.empty() || loop.rank < best.rank ||
+                           (loop.rank == best.rank && loop.total_ns > best.total_ns);
+    if (is_better) best = std::move(loop);
+  }
+  return best;
+}
+
+std::vector<FoundStep> numbered_steps(ForeignRun& run, const Loop& loop) {
+  std::vector<FoundStep> steps;
+  std::set<std::int64_t> numbers;
+  for (const std::size_t i : loop.ranges) {
+    const record::Activity& range = run.activities()[i];
+    const auto number = step_name(run.name_of(range).text).number;
+    if (number) numbers.insert(*number);
+    if (!number && range.step) numbers.insert(*range.step);
+    steps.push_back({number ? *number : range.step.value_or(-1), range.start_ns, range.end_ns, i});
+  }
+  if (numbers.size() < steps.size()) {
+    for (std::size_t i = 0; i < steps.size(); ++i) steps[i].number = static_cast<std::int64_t>(i);
+  }
+  return steps;
+}
+
+}  // namespace
+
+std::vector<record::Sample> find_steps(ForeignRun& run) {
+  std::vector<record::Activity>& activities = run.activities();
+  std::vector<FoundStep> steps = numbered_steps(run, find_loop(run));
+  if (steps.empty()) {
+    for (record::Activity& activity : activities) activity.step.reset();
+    return {};
+  }
+  const auto step_at = [&](std::int64_t time_ns) -> FoundStep* {
+    auto next = std::ranges::upper_bound(steps, time_ns, {}, &FoundStep::start_ns);
+    if (next == steps.begin() || (--next)->end_ns < time_ns) return nullptr;
+    return &*next;
+  };
+  std::unordered_map<std::int64_t, std::int64_t> calls;  // when each began
+  for (const record::Activity& activity : activities) {
+    if (run.name_of(activity).kind == "api" && activity.correlation) {
+      calls.emplace(*activity.correlation, activity.start_ns);
+    }
+  }
+  std::map<std::int64_t, FoundStep*> by_number;
+  for (FoundStep& step : steps) by_number[step.number] = &step;
+  std::vector<std::pair<std::size_t, FoundStep*>> work;
+  for (std::size_t i = 0; i < activities.size(); ++i) {
+    record::Activity& activity = activities[i];
+    const bool is_device = run.lane(activity.lane).kind == "device";
+    const auto call = activity.correlation && is_device ? calls.find(*activity.correlation) : calls.end();
+    const auto said = activity.step ? by_number.find(*activity.step) : by_number.end();
+    FoundStep* step = said != by_number.end()
+                          ? said->second
+                          : step_at(call != calls.end() ? call->second : activity.start_ns);
+    activity.step.reset();
+    // Of the host only the step itself: what it did belongs to no step alone.
+    if (is_device && step != nullptr && run.name_of(activity).kind != "range") work.emplace_back(i, step);
+  }
+  std::map<FoundStep*, std::pair<std::int64_t, std::int64_t>> spans;  // of the work of each
+  for (const auto& [i, step] : work) {
+    activities[i].step = step->number;
+    auto& [first, last] = spans.try_emplace(step, activities[i].start_ns, activities[i].end_ns).first->second;
+    first = std::min(first, activities[i].start_ns);
+    last = std::max(last, activities[i].end_ns);
+  }
+  std::vector<record::Sample> samples;
+  const std::int64_t name = run.name("range", kStep);
+  std::int64_t done_ns = steps.front().start_ns;  // the device, with the step before
+  for (FoundStep& step : steps) {
+    const record::Activity range = activities[step.range];
+    if (done_ns < step.end_ns) step.start_ns = std::max(step.start_ns, done_ns);
+    const auto span = spans.find(&step);
+    if (span != spans.end()) {
+      const auto [first, last] = span->second;
+      step.end_ns = std::max(step.end_ns, last);
+      step.start_ns = std::min(std::max(step.start_ns, done_ns), first);
+    }
+    done_ns = std::max(done_ns, step.end_ns);
+    // A host that runs ahead begins and ends its range before the device does: then the step is a range of
+    // its own, from when the device was done with the one before until it is done with this one.
+    if (step.start_ns == range.start_ns && step.end_ns == range.end_ns) {
+      activities[step.range].name = name;
+      activities[step.range].step = step.number;
+    } else {
+      run.add({.name = name,
+               .lane = range.lane,
+               .start_ns = step.start_ns,
+               .end_ns = step.end_ns,
+               .step = step.number});
+    }
+    samples.push_back({.step = step.number,
+                       .phase = "step",
+                       .seconds = static_cast<double>(step.end_ns - step.start_ns) * 1e-9,
+                       .kind = "traced"});
+  }
+  return samples;
+}
+
+}  // namespace rooflm::foreign

@@ -1,0 +1,238 @@
+// A run of a program that is not ours.
+#include "foreign/foreign_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <unordered_set>
+
+namespace rooflm::foreign {
+namespace {
+
+/// Nanoseconds since 1970 have 61 bits now; what is beyond 62 is no time, and sums stay within 64.
+constexpr std::int64_t kMostTime = std::int64_t{1} << 62U;
+/// What records show: 36 years.
+constexpr std::int64_t kMostSpan = std::int64_t{1} << 60U;
+/// A clock whose first event is later than 100 days began elsewhere.
+constexpr std::int64_t kLateStart = std::int64_t{100} * 86'400 * 1'000'000'000;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 52U;
+
+std::int64_t add_saturated(std::int64_t& sum, std::int64_t bytes) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 61U;
+  return sum = std::clamp(sum + bytes, -kMost, kMost);
+}
+
+}  // namespace
+
+std::int64_t ForeignRun::name(std::string_view kind, std::string_view text) {
+  std::string key(kind);
+  key += '\0';
+  key += text;
+  const auto [entry, is_new] =
+      name_numbers_.try_emplace(std::move(key), static_cast<std::int64_t>(names_.size()));
+  if (is_new) names_.push_back({.name = entry->second, .kind = std::string(kind), .text = std::string(text)});
+  return entry->second;
+}
+
+std::int64_t ForeignRun::lane(const std::string& key, const record::Lane& made) {
+  const auto [entry, is_new] = lane_keys_.try_emplace(key, static_cast<std::int64_t>(lanes_.size()));
+  if (is_new) {
+    lanes_.push_back(made);
+    lanes_.back().lane = entry->second;
+  }
+  return entry->second;
+}
+
+std::optional<std::int64_t> ForeignRun::find_lane(const std::string& key) const {
+  const auto found = lane_keys_.find(key);
+  return found == lane_keys_.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool ForeignRun::add(record::Activity activity) {
+  if (activity.end_ns < activity.start_ns) {
+    count("events that end before they start were left out");
+    return false;
+  }
+  if (activity.start_ns <= -kMostTime || activity.end_ns >= kMostTime) {
+    count("events with impossible times were left out");
+    return false;
+  }
+  if (activity.bytes && (*activity.bytes <= -kMostBytes || *activity.bytes >= kMostBytes)) {
+    count("sizes that no device has were left out");
+    activity.bytes.reset();
+  }
+  activity.id = static_cast<std::int64_t>(activities_.size());
+  last_ns_ = activities_.empty() ? activity.end_ns : std::max(last_ns_, activity.end_ns);
+  activities_.push_back(std::move(activity));
+  return true;
+}
+
+void ForeignRun::add_memory(std::int64_t time_ns, std::int64_t bytes, std::optional<std::int64_t> address,
+                            const std::string& device) {
+  if (time_ns <= -kMostTime || time_ns >= kMostTime || bytes == 0 || bytes <= -kMostBytes ||
+      bytes >= kMostBytes) {
+    return count("allocations with impossible times or sizes were left out");
+  }
+  memory_.push_back({.bytes = bytes, .time_ns = time_ns, .device = device, .address = address});
+}
+
+void ForeignRun::add_memory_before(std::int64_t bytes, std::int64_t address, const std::string& device) {
+  if (bytes <= 0 || bytes >= kMostBytes) {
+    return count("allocations with impossible times or sizes were left out");
+  }
+  memory_before_.push_back({.bytes = bytes, .device = device, .address = address});
+}
+
+void ForeignRun::check_correlations() {
+  std::unordered_set<std::int64_t> calls;
+  for (const record::Activity& activity : activities_) {
+    if (name_of(activity).kind == "api" && activity.correlation) calls.insert(*activity.correlation);
+  }
+  if (calls.empty()) return;  // calls were not traced
+  for (const record::Activity& activity : activities_) {
+    const bool is_started =
+        lanes_[static_cast<std::size_t>(activity.lane)].kind == "device" && activity.correlation;
+    if (is_started && !calls.contains(*activity.correlation)) {
+      count("kernels and copies have a correlation that no call has (they are kept)");
+    }
+  }
+}
+
+/// Records count from the start of what they hold. A single time that is far from all others is left out: it
+/// would take the others with it.
+void ForeignRun::begin_near_zero() {
+  std::vector<std::int64_t> starts;
+  for (const record::Activity& activity : activities_) starts.push_back(activity.start_ns);
+  for (const record::MemoryEvent& event : memory_) starts.push_back(event.time_ns);
+  if (starts.empty()) return;
+  const auto middle = starts.begin() + static_cast<std::ptrdiff_t>((starts.size() - 1) / 2);
+  std::ranges::nth_element(starts, middle);
+  const std::int64_t median = *middle;
+  constexpr std::int64_t kFar = kLateStart;
+  const auto is_far = [&](std::int64_t time) { return time < median - kFar || time > median + kFar; };
+  const std::size_t activities = std::erase_if(
+      activities_, [&](const record::Activity& one) { return is_far(one.start_ns) || is_far(one.end_ns); });
+  const std::size_t events =
+      std::erase_if(memory_, [&](const record::MemoryEvent& one) { return is_far(one.time_ns); });
+  if (activities + events > 0) {
+    count("events are more than 100 days from the others and were left out", activities + events);
+  }
+  std::int64_t first = std::numeric_limits<std::int64_t>::max();
+  for (const record::Activity& activity : activities_) first = std::min(first, activity.start_ns);
+  for (const record::MemoryEvent& event : memory_) first = std::min(first, event.time_ns);
+  if (first >= 0 && first < kLateStart) return;
+  for (record::Activity& activity : activities_) {
+    activity.start_ns -= first;
+    activity.end_ns -= first;
+  }
+  for (record::MemoryEvent& event : memory_) event.time_ns -= first;
+  epoch_utc_ns = std::clamp(epoch_utc_ns, -kMostSpan, kMostTime) + first;
+}
+
+/// By time; live bytes are counted here, device by device. What is given back without having been taken was
+/// there before the trace began.
+void ForeignRun::add_up_memory() {
+  std::ranges::stable_sort(memory_, {}, &record::MemoryEvent::time_ns);
+  using Place = std::pair<std::string, std::int64_t>;
+  std::map<Place, std::int64_t> sizes;
+  std::vector<record::MemoryEvent> before = std::move(memory_before_);
+  std::vector<record::MemoryEvent> kept;
+  for (record::MemoryEvent& event : memory_) {
+    if (event.address) {
+      const Place place{event.device, *event.address};
+      const auto taken = sizes.find(place);
+      if (event.bytes > 0) {
+        if (taken != sizes.end()) {  // its end was not seen
+          count("allocations take the place of others that were not given back; those end there");
+          record::MemoryEvent end = event;
+          end.bytes = -taken->second;
+          kept.push_back(end);
+        }
+        sizes[place] = event.bytes;
+      } else if (taken == sizes.end()) {
+        record::MemoryEvent begin = event;
+        begin.bytes = -event.bytes;
+        before.push_back(begin);
+      } else {
+        if (taken->second != -event.bytes) {
+          count("frees of another size than was taken count as what was taken");
+          event.bytes = -taken->second;
+        }
+        sizes.erase(taken);
+      }
+    }
+    kept.push_back(event);
+  }
+  // Frees without an address say only how much: what is more than was taken was there before.
+  std::map<std::string, std::int64_t> live;
+  std::map<std::string, std::int64_t> least;
+  for (const record::MemoryEvent& event : before) add_saturated(live[event.device], event.bytes);
+  for (const record::MemoryEvent& event : kept) {
+    std::int64_t& bytes = live[event.device];
+    add_saturated(bytes, event.bytes);
+    least[event.device] = std::min(least[event.device], bytes);
+  }
+  for (const auto& [device, bytes] : least) {
+    if (bytes < 0) before.push_back({.bytes = -bytes, .device = device});
+  }
+  if (!before.empty()) count("allocations are from before the trace began", before.size());
+  for (record::MemoryEvent& event : before) event.time_ns = memory_.empty() ? 0 : memory_.front().time_ns;
+  before.insert(before.end(), kept.begin(), kept.end());
+  memory_ = std::move(before);
+  live.clear();
+  std::int64_t seq = 0;
+  for (record::MemoryEvent& event : memory_) {
+    event.seq = seq++;
+    event.live_bytes = add_saturated(live[event.device], event.bytes);
+  }
+}
+
+std::vector<std::string> ForeignRun::write(record::Writer& writer) {
+  check_correlations();
+  begin_near_zero();
+  add_up_memory();
+  const std::vector<record::Sample> samples = find_steps(*this);
+  for (const record::Environment& row : environment_) writer.add(row);
+  if (epoch_utc_ns != 0) writer.set_epoch(epoch_utc_ns);
+  record::Run run{.label = label, .kind = "foreign"};
+  std::string device;
+  for (const record::Lane& lane : lanes_) {
+    if (lane.kind == "device" && (device.empty() || lane.device < device)) device = lane.device;
+  }
+  if (device.empty() && !memory_.empty()) device = memory_.front().device;
+  if (!device.empty()) run.config.set("device", device);
+  const std::int64_t id = writer.begin_run(run);
+  writer.add(id, std::span<const record::Lane>(lanes_));
+  writer.add(id, std::span<const record::ActivityName>(names_));
+  writer.add(id, std::span<const record::Activity>(activities_));
+  writer.add(id, std::span<const record::MemoryEvent>(memory_));
+  writer.add(id, std::span<const record::Sample>(samples));
+  for (const record::Fact& fact : facts_) writer.add(id, fact);
+  writer.end_run(id, status);
+  std::vector<std::string> notes;
+  notes.push_back(fmt::format("{} activities, {} memory events, {} steps", activities_.size(), memory_.size(),
+                              samples.size()));
+  notes.insert(notes.end(), said_.begin(), said_.end());
+  for (const auto& [what, times] : counted_) notes.push_back(fmt::format("{} {}", times, what));
+  return notes;
+}
+
+std::string copy_text(std::int64_t kind) {
+  switch (kind) {
+    case 1:
+      return "copy host to device";
+    case 2:
+      return "copy device to host";
+    case 8:
+      return "copy device to device";
+    case 9:
+      return "copy host to host";
+    case 10:
+      return "copy device to peer";
+    default:
+      return "copy";
+  }
+}
+
+}  // namespace rooflm::foreign

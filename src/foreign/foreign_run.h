@@ -1,0 +1,93 @@
+// A run of a program that is not ours, as it is put together from somebody's trace.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "record/rows.h"
+#include "record/writer.h"
+
+namespace rooflm::foreign {
+
+/// Rows in the making. Whatever a reader hands over is checked here; what cannot be true is left out and
+/// counted.
+class ForeignRun {
+ public:
+  /// The number of that kind and text; each once.
+  std::int64_t name(std::string_view kind, std::string_view text);
+  /// The lane of that key, made on its first use.
+  std::int64_t lane(const std::string& key, const record::Lane& made);
+  record::Lane& lane(std::int64_t number) { return lanes_[static_cast<std::size_t>(number)]; }
+  /// Whether that lane is there already; its number.
+  [[nodiscard]] std::optional<std::int64_t> find_lane(const std::string& key) const;
+
+  /// Takes an activity, whose id is set here. False, and counted, for one whose times are impossible: an end
+  /// before the start, or beyond 2^60 ns of the earliest plausible one.
+  bool add(record::Activity activity);
+  /// Bytes taken (> 0) or given back (< 0).
+  void add_memory(std::int64_t time_ns, std::int64_t bytes, std::optional<std::int64_t> address,
+                  const std::string& device);
+  /// What was there before the trace began.
+  void add_memory_before(std::int64_t bytes, std::int64_t address, const std::string& device);
+  void add_environment(const std::string& key, const std::string& value) {
+    environment_.push_back({key, value});
+  }
+  void add_fact(record::Fact fact) { facts_.push_back(std::move(fact)); }
+  /// Counts something that was left out or is odd: "events of category 'x'".
+  void count(const std::string& what, std::size_t times = 1) { counted_[what] += times; }
+
+  /// A sentence about the whole of it.
+  void say(std::string text) { said_.push_back(std::move(text)); }
+
+  std::string label{};
+  std::string status = "success";
+  std::int64_t epoch_utc_ns = 0;  ///< zero of the times that are added; 0 where it is not known
+
+  [[nodiscard]] std::vector<record::Activity>& activities() { return activities_; }
+  [[nodiscard]] const record::ActivityName& name_of(const record::Activity& activity) const {
+    return names_[static_cast<std::size_t>(activity.name)];
+  }
+  [[nodiscard]] bool is_empty() const {
+    return activities_.empty() && memory_.empty() && memory_before_.empty();
+  }
+  [[nodiscard]] std::int64_t last_ns() const { return last_ns_; }
+
+  /// Finds the steps, begins the clock near zero, and writes all of it as one run. Returns what was counted
+  /// and found, in sentences.
+  std::vector<std::string> write(record::Writer& writer);
+
+ private:
+  void check_correlations();
+  void begin_near_zero();
+  void add_up_memory();
+
+  std::vector<record::Lane> lanes_;
+  std::map<std::string, std::int64_t> lane_keys_;
+  std::vector<record::ActivityName> names_;
+  std::unordered_map<std::string, std::int64_t> name_numbers_;
+  std::vector<record::Activity> activities_;
+  std::vector<record::MemoryEvent> memory_, memory_before_;
+  std::vector<record::Environment> environment_;
+  std::vector<record::Fact> facts_;
+  std::map<std::string, std::size_t> counted_;
+  std::vector<std::string> said_;
+  std::int64_t last_ns_ = 0;
+};
+
+/// Finds the steps of a training loop among ranges: "ProfilerStep#5", ranges named step or iteration, else a
+/// range that repeats and fills most of its thread's time. Gives activities their step (device work that of
+/// the call that started it), adds a range "step" where none fits, and returns a sample for each step.
+std::vector<record::Sample> find_steps(ForeignRun& run);
+
+/// How records name a copy: "copy host to device". `kind` as CUPTI numbers it (1 host to device, 2 device to
+/// host, 8 device to device, 9 host to host, 10 to a peer).
+std::string copy_text(std::int64_t kind);
+
+}  // namespace rooflm::foreign

@@ -1,0 +1,73 @@
+// Which reader takes a file.
+#include "foreign/import.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/names.h"
+#include "core/printable.h"
+#include "foreign/gzip.h"
+
+namespace rooflm::foreign {
+namespace {
+
+constexpr std::string_view kSqlite("SQLite format 3\0", 16);
+
+/// "" for what is none.
+std::string kind_of_bytes(std::string_view bytes) {
+  if (bytes.starts_with(kSqlite)) return "nsys";
+  if (is_gzip(bytes)) return "kineto";
+  if (bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5) return "torch-memory";
+  const auto first = bytes.find_first_not_of(" \t\r\n");
+  const bool is_json = first != std::string_view::npos && (bytes[first] == '{' || bytes[first] == '[');
+  return is_json ? "kineto" : "";
+}
+
+}  // namespace
+
+const std::vector<std::string>& import_kinds() {
+  static const std::vector<std::string> kKinds = {"nsys", "kineto", "torch-memory"};
+  return kKinds;
+}
+
+ForeignRun import_file(const std::filesystem::path& path, std::string kind) {
+  if (!kind.empty() && std::ranges::find(import_kinds(), kind) == import_kinds().end()) {
+    throw core::UsageError(core::unknown_name("kind of file", kind, import_kinds()));
+  }
+  const core::MappedFile file(path);
+  std::string_view bytes = file.text();
+  if (kind.empty()) kind = kind_of_bytes(bytes);
+  if (kind.empty()) {
+    throw core::InputError(fmt::format(
+        "{}: it begins neither as a database of nsys export (SQLite), nor as a Chrome trace (JSON, also "
+        ".gz), nor as a memory snapshot of PyTorch (pickle); .nsys-rep files are turned into one with "
+        "nsys export --type sqlite",
+        path.string()));
+  }
+  ForeignRun run;
+  run.label = core::printable(path.filename().string());
+  const std::string where = path.string();
+  bool is_cut = false;
+  std::string unpacked;
+  if (kind == "nsys") {
+    if (!bytes.starts_with(kSqlite))
+      throw core::InputError(fmt::format("{}: it is no SQLite database", where));
+    read_nsys(path, run);
+    return run;
+  }
+  if (is_gzip(bytes)) {
+    unpacked = gunzip(bytes, where, is_cut);
+    bytes = unpacked;
+  }
+  if (kind == "kineto") {
+    read_kineto(bytes, where, is_cut, run);
+  } else {
+    read_torch_memory(bytes, where, run);
+  }
+  return run;
+}
+
+}  // namespace rooflm::foreign

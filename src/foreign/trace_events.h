@@ -1,0 +1,68 @@
+// Events of Chrome traces as rows of a run. Private to the room.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "foreign/foreign_run.h"
+
+namespace rooflm::foreign {
+
+/// One object of "traceEvents", as far as it is known. Numbers that are missing or no whole ones are nothing.
+struct RawEvent {
+  std::string phase{}, category{}, name{}, process_text{}, thread_text{};
+  std::optional<std::int64_t> start_ns{}, duration_ns{}, process{}, thread{};
+  std::optional<std::int64_t> stream{}, device{}, correlation{}, bytes{}, step{};
+  std::optional<std::int64_t> memory_bytes{}, address{}, device_type{}, device_id{};
+  std::string arg_name{};  ///< args.name, of metadata
+  std::string extra{};     ///< members of record::Activity::extra
+
+  void set_text(std::string_view key, const std::string& text);
+  void set_number(std::string_view key, std::optional<std::int64_t> value);
+  void set_arg_text(std::string_view key, const std::string& text);
+  void set_arg_number(std::string_view key, double value, std::optional<std::int64_t> whole);
+};
+
+class TraceEvents {
+ public:
+  explicit TraceEvents(ForeignRun& run) : run_(run) {}
+  void set_base(std::int64_t epoch_utc_ns) { run_.epoch_utc_ns = epoch_utc_ns; }
+  void set_processors(std::int64_t count) { processors_ = count; }
+  void name_device(std::int64_t device, const std::string& name) { device_names_[device] = name; }
+  void take(const RawEvent& event);
+  /// Names lanes and finds out what events without a category were.
+  void finish();
+  /// Forgets everything.
+  void restart();
+  [[nodiscard]] std::size_t size() const { return taken_; }
+
+ private:
+  using Track = std::pair<std::int64_t, std::int64_t>;  ///< process, thread
+  /// A "B" that has no "E" yet.
+  struct Open {
+    std::int64_t start_ns = 0;
+    std::string category, name;
+  };
+
+  void take_slice(const RawEvent& event);
+  void take_memory(const RawEvent& event);
+  void take_name(const RawEvent& event);
+  [[nodiscard]] Track track_of(const RawEvent& event);
+  std::int64_t host_lane(const Track& track);
+
+  ForeignRun& run_;
+  std::map<Track, std::vector<Open>> open_;
+  std::map<std::int64_t, std::string> process_names_, device_names_;
+  std::map<Track, std::string> thread_names_;
+  std::map<Track, std::int64_t> host_lanes_;
+  std::map<std::string, std::int64_t> text_numbers_;  ///< of processes and threads that are texts
+  std::int64_t processors_ = 0;
+  std::size_t taken_ = 0;
+};
+
+}  // namespace rooflm::foreign

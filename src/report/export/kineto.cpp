@@ -1,0 +1,342 @@
+// A Chrome trace as Kineto (torch.profiler) writes it. docs/export.md says what of a record is where.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+
+#include "report/device_times.h"
+#include "report/export/export.h"
+#include "report/launch_shape.h"
+
+namespace rooflm::report {
+namespace {
+
+/// Tracks of one stream or thread whose events overlap are this far apart.
+constexpr std::int64_t kTrackStride = 100'000'000;
+
+/// Microseconds with three decimals: nanoseconds, exactly.
+std::string microseconds(std::int64_t ns) {
+  const std::int64_t magnitude = ns < 0 ? -ns : ns;
+  return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", magnitude / 1000, magnitude % 1000);
+}
+
+/// A slice of a track.
+struct Slice {
+  std::int64_t start_ns = 0, end_ns = 0;
+  std::string name, category, args;
+  const TraceEvent* event = nullptr;
+};
+
+/// Where a slice is shown.
+struct Track {
+  std::int64_t process = 0, thread = 0;
+  // clang-tidy 14 takes the comparison with zero that a defaulted <=> makes for a pointer.
+  auto operator<=>(const Track&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
+std::string_view category_of(const TraceEvent& event) {
+  if (is_kernel_event(event)) return "kernel";
+  if (event.kind == "copy") return "gpu_memcpy";
+  if (event.kind == "memset") return "gpu_memset";
+  if (event.kind == "op") return "cpu_op";
+  if (event.kind == "sync") return "cuda_sync";
+  if (event.kind == "overhead") return "overhead";
+  if (event.kind == "range") return event.lane->kind == "device" ? "gpu_user_annotation" : "user_annotation";
+  const bool is_driver = event.name.size() > 2 && event.name.starts_with("cu") &&
+                         std::isupper(static_cast<unsigned char>(event.name[2])) != 0;
+  return is_driver ? "cuda_driver" : "cuda_runtime";
+}
+
+/// Readers join by the plain names of calls: "cudaLaunchKernel", not "cudaLaunchKernel_v7000".
+std::string_view plain_call(std::string_view name) {
+  const auto version = name.rfind("_v");
+  if (version == std::string_view::npos || version + 2 == name.size()) return name;
+  const std::string_view digits = name.substr(version + 2);
+  return std::ranges::all_of(digits, [](unsigned char c) { return std::isdigit(c) != 0; })
+             ? name.substr(0, version)
+             : name;
+}
+
+std::string copy_name(const TraceEvent& event) {
+  constexpr std::string_view kWays[] = {"Unknown", "HtoD (Host -> Device)", "DtoH (Device -> Host)"};
+  const int kind = copy_kind(event.name);
+  if (kind == 8) return "Memcpy DtoD (Device -> Device)";
+  if (kind == 9) return "Memcpy HtoH (Host -> Host)";
+  if (kind == 10) return "Memcpy PtoP (Device -> Device)";
+  return fmt::format("Memcpy {}", kWays[kind]);
+}
+
+class KinetoWriter {
+ public:
+  KinetoWriter(const ExportSource& source, const TextSink& sink)
+      : source_(source), sink_(sink), trace_(source.run, source.step) {}
+
+  std::vector<std::string> write() {
+    write_head();
+    collect();
+    for (auto& [track, slices] : tracks_) write_track(track, std::move(slices));
+    write_flows();
+    write_memory();
+    sink_("\n  ],\n");
+    sink_(fmt::format("  \"traceName\": {}\n}}\n", json_quoted(source_.run.run.label)));
+    std::vector<std::string> notes = trace_.notes();
+    if (moved_ > 0) {
+      notes.push_back(fmt::format(
+          "{} events overlap others of their stream or thread: they are on tracks of their own", moved_));
+    }
+    if (events_ == 0)
+      notes.push_back(fmt::format("run {} has no events: the trace is empty", source_.run.run.id));
+    return notes;
+  }
+
+ private:
+  void write_head() {
+    std::set<std::string> devices;
+    for (const TraceEvent& event : trace_.events()) {
+      if (event.lane->kind == "device") devices.insert(event.lane->device);
+    }
+    std::string properties;
+    for (const std::string& device : devices) {
+      properties += fmt::format("{}\n    {{\"id\": {}, \"name\": {}{}}}", properties.empty() ? "" : ",",
+                                device_number(device), json_quoted(device_title(source_.file, device)),
+                                processors() > 0 ? fmt::format(", \"numSms\": {}", processors()) : "");
+    }
+    // Readers look for "rank": followed by a space.
+    sink_(
+        fmt::format("{{\n  \"schemaVersion\": 1,\n  \"deviceProperties\": [{}],\n"
+                    "  \"distributedInfo\": {{\"backend\": \"nccl\", \"rank\": 0, \"world_size\": 1}},\n"
+                    "  \"displayTimeUnit\": \"ms\",\n  \"baseTimeNanoseconds\": {},\n  \"traceEvents\": [",
+                    properties, source_.file.epoch_utc_ns));
+    write_process(trace_.process(), "rooflm", "CPU", 5'000'000);
+    for (const std::string& device : devices) {
+      write_process(device_number(device), "rooflm", fmt::format("GPU {}", device_number(device)),
+                    5'000'001 + device_number(device));
+    }
+  }
+
+  [[nodiscard]] std::int64_t processors() const {
+    return static_cast<std::int64_t>(source_.run.number("multiprocessors").value_or(0));
+  }
+
+  void put(const std::string& json) {
+    sink_(events_ == 0 && is_first_ ? "\n    " : ",\n    ");
+    sink_(json);
+    is_first_ = false;
+  }
+
+  void write_process(std::int64_t pid, std::string_view name, const std::string& label, std::int64_t place) {
+    const auto metadata = [&](std::string_view what, const std::string& args) {
+      put(fmt::format(R"({{"ph": "M", "name": "{}", "pid": {}, "tid": 0, "ts": 0.000, "args": {{{}}}}})",
+                      what, pid, args));
+    };
+    metadata("process_name", fmt::format(R"("name": "{}")", name));
+    metadata("process_labels", fmt::format(R"("labels": "{}")", label));
+    metadata("process_sort_index", fmt::format(R"("sort_index": {})", place));
+  }
+
+  [[nodiscard]] Track track_of(const record::Lane& lane) const {
+    if (lane.kind == "host") return {trace_.process(), trace_.thread_of(lane)};
+    return {device_number(lane.device), lane.stream.value_or(lane.lane)};
+  }
+
+  static std::string op_args(const TimedOp& op) {
+    return fmt::format(R"("External id": {}, "phase": {}, "scope": {}, "shapes": {}, "class": {})", op.op.op,
+                       json_quoted(op.op.phase), json_quoted(op.op.scope), json_quoted(op.op.shapes),
+                       json_quoted(op.op.op_class));
+  }
+
+  [[nodiscard]] std::string kernel_args(const TraceEvent& event) const {
+    const LaunchShape shape = parse_launch(event.extra);
+    std::string args;
+    if (shape.blocks() > 0) {
+      args += fmt::format(R"(, "grid": [{}], "block": [{}])", fmt::join(shape.grid, ", "),
+                          fmt::join(shape.block, ", "));
+      if (processors() > 0) {
+        const double blocks = static_cast<double>(shape.blocks()) / static_cast<double>(processors());
+        args += fmt::format(R"(, "blocks per SM": {:.6g}, "warps per SM": {:.6g})", blocks,
+                            blocks * static_cast<double>(shape.warps()));
+      }
+    }
+    if (shape.registers) args += fmt::format(R"(, "registers per thread": {})", *shape.registers);
+    if (shape.shared_static || shape.shared_dynamic) {
+      args += fmt::format(R"(, "shared memory": {})",
+                          shape.shared_static.value_or(0) + shape.shared_dynamic.value_or(0));
+    }
+    if (shape.occupancy)
+      args += fmt::format(R"(, "est. achieved occupancy %": {:.0f})", 100 * *shape.occupancy);
+    return args;
+  }
+
+  [[nodiscard]] std::string args_of(const TraceEvent& event) const {
+    std::string args;
+    const auto add = [&](const std::string& text) { args += args.empty() ? text : ", " + text; };
+    if (event.op != nullptr) add(op_args(*event.op));
+    if (event.lane->kind == "device") {
+      add(fmt::format(R"("device": {}, "context": 1, "stream": {})", device_number(event.lane->device),
+                      event.lane->stream.value_or(event.lane->lane)));
+    }
+    if (event.correlation) add(fmt::format(R"("correlation": {})", *event.correlation));
+    if (is_kernel_event(event)) args += kernel_args(event);
+    if (event.bytes) {
+      add(fmt::format(R"("bytes": {})", *event.bytes));
+      if (event.duration_ns() > 0) {
+        args += fmt::format(R"x(, "memory bandwidth (GB/s)": {:.6g})x",
+                            static_cast<double>(*event.bytes) / static_cast<double>(event.duration_ns()));
+      }
+    }
+    if (event.step) add(fmt::format(R"("step": {})", *event.step));
+    return args;
+  }
+
+  /// All slices by track: events, ops and phases as threads saw them, steps.
+  void collect() {
+    std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> steps;
+    for (const TraceEvent& event : trace_.events()) {
+      if (event.kind == "memory") continue;
+      Slice slice{event.start_ns, event.end_ns, std::string(event.name), std::string(category_of(event)),
+                  args_of(event), &event};
+      if (event.kind == "range" && event.name == kStepRange && event.step) {
+        slice.name = fmt::format("ProfilerStep#{}", *event.step);
+      } else if (event.kind == "copy") {
+        slice.name = copy_name(event);
+      } else if (event.kind == "memset") {
+        slice.name = "Memset (Device)";
+      } else if (event.kind == "api") {
+        slice.name = plain_call(event.name);
+      } else if (event.kind == "op" && event.step) {
+        const auto [step, is_new] = steps.try_emplace(*event.step, event.start_ns, event.end_ns);
+        step->second = {std::min(step->second.first, event.start_ns),
+                        std::max(step->second.second, event.end_ns)};
+        main_ = main_ == nullptr ? event.lane : main_;
+      }
+      tracks_[track_of(*event.lane)].push_back(std::move(slice));
+      lanes_.try_emplace(track_of(*event.lane), event.lane);
+    }
+    for (const auto& [step, span] : steps) {
+      tracks_[track_of(*main_)].push_back(
+          {span.first, span.second, fmt::format("ProfilerStep#{}", step), "user_annotation", "", nullptr});
+    }
+    for (const TraceRange& range : trace_.ranges()) {
+      const bool is_event = range.is_recorded || (range.op != nullptr && range.work.empty());
+      if (range.thread == nullptr || is_event) continue;
+      tracks_[track_of(*range.thread)].push_back({range.start_ns, range.end_ns, range.name,
+                                                  range.op != nullptr ? "cpu_op" : "user_annotation",
+                                                  range.op != nullptr ? op_args(*range.op) : "", nullptr});
+    }
+  }
+
+  /// Slices of one track lie in each other or apart: viewers draw nothing else.
+  void write_track(const Track& track, std::vector<Slice> slices) {
+    std::ranges::stable_sort(slices, [](const Slice& a, const Slice& b) {
+      return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.end_ns > b.end_ns;
+    });
+    std::vector<std::vector<std::int64_t>> open(1);  // ends of what goes on, innermost last, for each track
+    const record::Lane* lane = lanes_.contains(track) ? lanes_.at(track) : main_;
+    const auto name_track = [&](std::size_t place) {
+      const std::string name =
+          lane == nullptr || lane->name.empty() ? fmt::format("track {}", track.thread) : lane->name;
+      put(fmt::format(
+          R"({{"ph": "M", "name": "thread_name", "pid": {}, "tid": {}, "ts": 0.000, "args": {{"name": {}}}}})",
+          track.process, track.thread + static_cast<std::int64_t>(place) * kTrackStride,
+          json_quoted(place == 0 ? name : fmt::format("{} ({})", name, place + 1))));
+    };
+    name_track(0);
+    for (const Slice& slice : slices) {
+      std::size_t place = 0;
+      for (;; ++place) {
+        if (place == open.size()) {
+          open.emplace_back();
+          name_track(place);
+        }
+        std::vector<std::int64_t>& ends = open[place];
+        while (!ends.empty() && ends.back() <= slice.start_ns) ends.pop_back();
+        if (!ends.empty() && ends.back() < slice.end_ns) continue;
+        ends.push_back(slice.end_ns);
+        break;
+      }
+      if (place > 0) ++moved_;
+      const std::int64_t tid = track.thread + static_cast<std::int64_t>(place) * kTrackStride;
+      if (slice.event != nullptr && slice.event->correlation) places_[slice.event] = {track.process, tid};
+      put(fmt::format(
+          R"({{"ph": "X", "cat": "{}", "name": {}, "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{{}}}}})",
+          slice.category, json_quoted(slice.name), track.process, tid, microseconds(slice.start_ns),
+          microseconds(slice.end_ns - slice.start_ns), slice.args));
+      ++events_;
+    }
+  }
+
+  /// Arrows from calls to what they started.
+  void write_flows() {
+    std::set<std::int64_t> begun;
+    const auto arrow = [&](const char* phase, const TraceEvent& event, std::int64_t id) {
+      const Track& place = places_.at(&event);
+      put(fmt::format(
+          R"({{"ph": "{}", "id": {}, "pid": {}, "tid": {}, "ts": {}, "cat": "ac2g", "name": "ac2g"{}}})",
+          phase, id, place.process, place.thread, microseconds(event.start_ns),
+          *phase == 'f' ? R"(, "bp": "e")" : ""));
+    };
+    for (const TraceEvent& event : trace_.events()) {
+      const TraceEvent* call = is_device_work(event) ? trace_.call_of(event) : nullptr;
+      if (call == nullptr) continue;
+      if (begun.insert(*event.correlation).second) arrow("s", *call, *event.correlation);
+      arrow("f", event, *event.correlation);
+    }
+  }
+
+  /// What was taken and given back, at the times that are known: its own, or that of its op in the first
+  /// step.
+  void write_memory() {
+    for (const TraceEvent& event : trace_.events()) {
+      if (event.kind == "memory")
+        put_memory(event.start_ns, event.bytes.value_or(0), {}, address_of(event), event.lane->device);
+    }
+    std::map<std::int64_t, std::int64_t> starts;
+    for (const TraceEvent& event : trace_.events()) {
+      if (event.op != nullptr) starts.try_emplace(event.op->op.op, event.start_ns);
+    }
+    for (const record::MemoryEvent& event : source_.run.memory_events) {
+      if (event.bytes == 0) continue;  // of a tensor that lies in the memory of another
+      const auto start = event.op ? starts.lower_bound(*event.op) : starts.end();
+      if (event.time_ns == 0 && event.op && start == starts.end()) continue;
+      const bool has_time = event.time_ns != 0 || !event.op;
+      put_memory(has_time ? event.time_ns : start->second, event.bytes, event.live_bytes,
+                 event.address ? event.address : event.tensor,
+                 event.device.empty() ? source_.run.setting("device") : event.device);
+    }
+  }
+
+  void put_memory(std::int64_t time_ns, std::int64_t bytes, std::optional<std::int64_t> live,
+                  std::optional<std::int64_t> address, std::string_view device) {
+    const bool is_gpu = device.starts_with("cuda");
+    put(fmt::format(
+        R"({{"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": {}, "tid": {}, "ts": {}, )"
+        R"("args": {{"Device Type": {}, "Device Id": {}, "Bytes": {}{}{}}}}})",
+        trace_.process(), trace_.process(), microseconds(time_ns), is_gpu ? 1 : 0,
+        is_gpu ? device_number(device) : -1, bytes, address ? fmt::format(R"(, "Addr": {})", *address) : "",
+        live ? fmt::format(R"(, "Total Allocated": {})", *live) : ""));
+    ++events_;
+    if (!live) return;
+    put(fmt::format(R"({{"ph": "C", "name": "memory {}", "pid": {}, "ts": {}, "args": {{"bytes": {}}}}})",
+                    is_gpu ? device : "cpu", trace_.process(), microseconds(time_ns), *live));
+  }
+
+  const ExportSource& source_;
+  const TextSink& sink_;
+  Trace trace_;
+  std::map<Track, std::vector<Slice>> tracks_;
+  std::map<Track, const record::Lane*> lanes_;
+  std::map<const TraceEvent*, Track> places_;
+  const record::Lane* main_ = nullptr;
+  std::size_t events_ = 0, moved_ = 0;
+  bool is_first_ = true;
+};
+
+}  // namespace
+
+std::vector<std::string> write_kineto(const ExportSource& source, const TextSink& sink) {
+  return KinetoWriter(source, sink).write();
+}
+
+}  // namespace rooflm::report

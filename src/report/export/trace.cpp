@@ -1,0 +1,356 @@
+// A run as trace formats want it.
+#include "report/export/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/error.h"
+#include "report/device_times.h"
+#include "report/kernels.h"
+
+namespace rooflm::report {
+namespace {
+
+/// Nanoseconds, 36 years: sums and differences of times below it are 64-bit numbers.
+constexpr std::int64_t kMostTraceTime = std::int64_t{1} << 60U;
+constexpr std::int64_t kMostThread = (1 << 24) - 1;
+/// Processes are numbered above all devices, which have tracks of their own.
+constexpr std::int64_t kLeastProcess = 256;
+constexpr std::int64_t kMadeUpProcess = 1'000'000;
+
+bool has_possible_times(std::int64_t start_ns, std::int64_t end_ns) {
+  return -kMostTraceTime < start_ns && start_ns <= end_ns && end_ns < kMostTraceTime;
+}
+
+bool starts_before(std::int64_t start_a, std::int64_t end_a, std::int64_t start_b, std::int64_t end_b) {
+  return start_a != start_b ? start_a < start_b : end_a > end_b;
+}
+
+}  // namespace
+
+std::int64_t device_number(std::string_view device) {
+  const auto colon = device.rfind(':');
+  std::int64_t number = 0;
+  if (colon != std::string_view::npos) {
+    std::from_chars(device.data() + colon + 1, device.data() + device.size(), number);
+  }
+  return std::clamp<std::int64_t>(number, 0, kLeastProcess - 1);
+}
+
+bool is_kernel_event(const TraceEvent& event) { return event.kind == "kernel" || event.kind == "collective"; }
+
+bool is_device_work(const TraceEvent& event) {
+  return is_kernel_event(event) || event.kind == "copy" || event.kind == "memset";
+}
+
+std::optional<std::int64_t> address_of(const TraceEvent& event) {
+  constexpr std::string_view kKey = "\"address\":";
+  const auto at = event.extra.find(kKey);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = event.extra.substr(at + kKey.size());
+  std::int64_t address = 0;
+  const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), address);
+  return parsed.ec == std::errc() ? std::optional(address) : std::nullopt;
+}
+
+int copy_kind(std::string_view name) {
+  constexpr std::pair<std::string_view, int> kWords[] = {{"host to device", 1}, {"HtoD", 1},
+                                                         {"Host-to-Device", 1}, {"device to host", 2},
+                                                         {"DtoH", 2},           {"Device-to-Host", 2},
+                                                         {"peer", 10},          {"PtoP", 10},
+                                                         {"Peer", 10},          {"device to device", 8},
+                                                         {"DtoD", 8},           {"Device-to-Device", 8},
+                                                         {"host to host", 9},   {"HtoH", 9},
+                                                         {"Host-to-Host", 9}};
+  for (const auto& [word, kind] : kWords) {
+    if (name.find(word) != std::string_view::npos) return kind;
+  }
+  return 0;
+}
+
+Trace::Trace(const RunData& run, std::optional<std::int64_t> step) : run_(run) {
+  std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
+  for (const record::Lane& lane : run.lanes) {
+    if (lane.thread && *lane.thread > 0 && *lane.thread <= kMostThread)
+      lowest = std::min(lowest, *lane.thread);
+  }
+  if (lowest > kMostThread) lowest = 0;
+  process_ = lowest < kLeastProcess ? kMadeUpProcess + lowest : lowest;
+  if (run.activities.empty()) {
+    take_ops(step);
+  } else {
+    take_activities(step);
+  }
+  if (step && events_.empty()) {
+    throw core::UsageError(fmt::format("--step {}: run {} has no events of that step", *step, run.run.id));
+  }
+  std::ranges::stable_sort(events_, [](const TraceEvent& a, const TraceEvent& b) {
+    return starts_before(a.start_ns, a.end_ns, b.start_ns, b.end_ns);
+  });
+  for (std::size_t i = 0; i < events_.size(); ++i) {
+    if (events_[i].kind == "api" && events_[i].correlation) calls_.emplace_back(*events_[i].correlation, i);
+  }
+  std::ranges::sort(calls_);
+  add_recorded_ranges();
+  fill_recorded_ranges();
+  add_op_ranges();
+  nest_ranges();
+}
+
+const TraceEvent* Trace::call_of(const TraceEvent& event) const {
+  if (!event.correlation) return nullptr;
+  const auto found =
+      std::ranges::lower_bound(calls_, *event.correlation, {}, [](const auto& call) { return call.first; });
+  return found == calls_.end() || found->first != *event.correlation ? nullptr : &events_[found->second];
+}
+
+std::int64_t Trace::thread_of(const record::Lane& lane) const {
+  if (lane.thread && *lane.thread > 0 && *lane.thread <= kMostThread) return *lane.thread;
+  return std::min(process_ + 1 + (lane.lane & 0xFFFF), kMostThread);
+}
+
+const record::Lane* Trace::lane_of(std::int64_t number) {
+  const auto known = std::ranges::find(run_.lanes, number, &record::Lane::lane);
+  if (known != run_.lanes.end()) return &*known;
+  const auto made = std::ranges::find(made_lanes_, number, &record::Lane::lane);
+  if (made != made_lanes_.end()) return &*made;
+  made_lanes_.push_back({.lane = number,
+                         .kind = "device",
+                         .device = run_.setting("device"),
+                         .stream = number,
+                         .name = fmt::format("lane {}", number)});
+  return &made_lanes_.back();
+}
+
+void Trace::take_activities(std::optional<std::int64_t> step) {
+  const ActivityNames names(run_);
+  std::int64_t begin = kMostTraceTime;
+  std::int64_t end = -kMostTraceTime;
+  std::unordered_set<std::int64_t> started;
+  for (const record::Activity& activity : run_.activities) {
+    if (!step || activity.step != step || !has_possible_times(activity.start_ns, activity.end_ns)) continue;
+    begin = std::min(begin, activity.start_ns);
+    end = std::max(end, activity.end_ns);
+    if (activity.correlation) started.insert(*activity.correlation);
+  }
+  const auto is_wanted = [&](const record::Activity& activity) {
+    if (!step) return true;
+    if (activity.step) return activity.step == step;
+    return (activity.correlation && started.contains(*activity.correlation)) ||
+           (activity.start_ns < end && activity.end_ns > begin);
+  };
+  std::unordered_map<std::int64_t, const record::Lane*> lanes;
+  std::size_t impossible = 0;
+  for (const record::Activity& activity : run_.activities) {
+    if (!has_possible_times(activity.start_ns, activity.end_ns)) {
+      ++impossible;
+      continue;
+    }
+    if (!is_wanted(activity)) continue;
+    const record::Lane*& lane = lanes[activity.lane];
+    if (lane == nullptr) lane = lane_of(activity.lane);
+    const std::string& kind = names.kind(activity);
+    events_.push_back({.kind = kind.empty() ? std::string_view("unknown") : kind,
+                       .name = names.text(activity),
+                       .lane = lane,
+                       .start_ns = activity.start_ns,
+                       .end_ns = activity.end_ns,
+                       .correlation = activity.correlation,
+                       .bytes = activity.bytes,
+                       .step = activity.step,
+                       .op = activity.op ? run_.find_op(*activity.op) : nullptr,
+                       .extra = activity.extra});
+  }
+  if (impossible > 0) {
+    notes_.push_back(fmt::format(
+        "{} activities have impossible times (an end before the start, or beyond 36 years): they are "
+        "left out",
+        impossible));
+  }
+}
+
+/// One event per execution of an op. What a GPU was told to do begins no earlier than what it was told before
+/// has ended.
+void Trace::take_ops(std::optional<std::int64_t> step) {
+  std::map<std::string, const record::Lane*> lanes;
+  std::map<const record::Lane*, std::int64_t> ends;
+  for (const record::Event& event : run_.events) {
+    const TimedOp* op = run_.find_op(event.op);
+    if (op == nullptr || (step && event.step != *step)) continue;
+    if (event.device_ns < 0 || event.device_ns >= kMostTraceTime ||
+        !has_possible_times(event.start_ns, event.start_ns)) {
+      continue;
+    }
+    const record::Lane*& lane = lanes[op->op.lane];
+    if (lane == nullptr) {
+      made_lanes_.push_back({.lane = -1 - static_cast<std::int64_t>(lanes.size()),
+                             .kind = "host",
+                             .device = "cpu",
+                             .thread = process_ + static_cast<std::int64_t>(lanes.size()) - 1,
+                             .name = op->op.lane == "compute" ? "ops" : "ops, " + op->op.lane});
+      lane = &made_lanes_.back();
+    }
+    std::int64_t& earliest = ends.try_emplace(lane, -kMostTraceTime).first->second;
+    const std::int64_t start = std::max(event.start_ns, earliest);
+    earliest = start + event.device_ns;
+    events_.push_back({.kind = "op",
+                       .name = op->op.kind,
+                       .lane = lane,
+                       .start_ns = start,
+                       .end_ns = earliest,
+                       .step = event.step,
+                       .op = op});
+  }
+  if (!events_.empty()) {
+    notes_.emplace_back("the record holds no activities of a device: what is shown are executions of ops");
+  }
+}
+
+void Trace::add_recorded_ranges() {
+  for (const TraceEvent& event : events_) {
+    if (event.kind != "range") continue;
+    ranges_.push_back({.name = std::string(event.name),
+                       .step = event.step,
+                       .is_recorded = true,
+                       .thread = event.lane,
+                       .start_ns = event.start_ns,
+                       .end_ns = event.end_ns});
+  }
+}
+
+/// A range started what was launched within it on its thread; a step of ours all that is of the step (calls
+/// of a replay that was held come before it).
+void Trace::fill_recorded_ranges() {
+  std::map<const record::Lane*, std::vector<std::size_t>> ranges_of;
+  std::unordered_map<std::int64_t, std::size_t> step_ranges;
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    if (ranges_[i].step && ranges_[i].name == kStepRange) {
+      step_ranges.emplace(*ranges_[i].step, i);
+    } else {
+      ranges_of[ranges_[i].thread].push_back(i);
+    }
+  }
+  struct Started {
+    std::int64_t call_ns = 0, call_end_ns = 0;
+    std::size_t event = 0;
+  };
+  std::map<const record::Lane*, std::vector<Started>> started;
+  for (std::size_t i = 0; i < events_.size(); ++i) {
+    if (!is_device_work(events_[i])) continue;
+    if (events_[i].step) {
+      const auto range = step_ranges.find(*events_[i].step);
+      if (range != step_ranges.end()) ranges_[range->second].work.push_back(i);
+    }
+    const TraceEvent* call = call_of(events_[i]);
+    if (call != nullptr) started[call->lane].push_back({call->start_ns, call->end_ns, i});
+  }
+  for (auto& [lane, launches] : started) {
+    const auto here = ranges_of.find(lane);
+    if (here == ranges_of.end()) continue;
+    std::ranges::stable_sort(launches, {}, &Started::call_ns);
+    std::vector<std::size_t> open;
+    auto next = here->second.begin();  // ranges stand in the order of their starts
+    for (const Started& launch : launches) {
+      while (next != here->second.end() && ranges_[*next].start_ns <= launch.call_ns) open.push_back(*next++);
+      std::erase_if(open, [&](std::size_t range) { return ranges_[range].end_ns < launch.call_ns; });
+      for (const std::size_t range : open) {
+        if (launch.call_end_ns <= ranges_[range].end_ns) ranges_[range].work.push_back(launch.event);
+      }
+    }
+  }
+  for (TraceRange& range : ranges_) std::ranges::sort(range.work);
+}
+
+/// Phases and ops of steps, from what each event says that it is part of.
+void Trace::add_op_ranges() {
+  // Phases of ops that ran beside others have a range of their own on their lane.
+  std::map<std::tuple<std::int64_t, std::string, const record::Lane*>, TraceRange> phases;
+  std::map<std::pair<std::int64_t, std::int64_t>, TraceRange> ops;
+  // Of each call (by place in calls_): the op that it launched kernels of, -1 none yet, -2 several.
+  std::vector<std::int64_t> owners(calls_.size(), -1);
+  for (std::size_t i = 0; i < events_.size(); ++i) {
+    const TraceEvent& event = events_[i];
+    const bool is_op = event.kind == "op";
+    if ((!is_op && !is_device_work(event)) || event.op == nullptr || !event.step) continue;
+    const record::Op& op = event.op->op;
+    const auto include = [&](TraceRange& range) {
+      range.step = event.step;
+      range.start_ns =
+          range.work.empty() && range.end_ns == 0 ? event.start_ns : std::min(range.start_ns, event.start_ns);
+      range.end_ns = std::max(range.end_ns, event.end_ns);
+      if (is_op) {
+        range.thread = event.lane;
+      } else {
+        range.work.push_back(i);
+      }
+    };
+    TraceRange& phase = phases[{*event.step, op.phase, is_op ? event.lane : nullptr}];
+    phase.name = op.phase;
+    include(phase);
+    TraceRange& part = ops[{*event.step, op.op}];
+    part.name = op.phase + "/" + event.op->part;
+    part.op = event.op;
+    include(part);
+    if (!event.correlation) continue;
+    auto call =
+        std::ranges::lower_bound(calls_, *event.correlation, {}, [](const auto& one) { return one.first; });
+    if (call == calls_.end() || call->first != *event.correlation) continue;
+    std::int64_t& owner = owners[static_cast<std::size_t>(call - calls_.begin())];
+    owner = owner == -1 || owner == op.op ? op.op : -2;
+  }
+  for (auto& [key, range] : phases) ranges_.push_back(std::move(range));
+  for (auto& [key, range] : ops) {
+    if (!range.work.empty()) place_on_thread(range, owners);
+    ranges_.push_back(std::move(range));
+  }
+}
+
+/// Where each call that launched work of an op launched that of no other, the thread saw the op.
+void Trace::place_on_thread(TraceRange& range, const std::vector<std::int64_t>& owners) const {
+  std::int64_t start = kMostTraceTime;
+  std::int64_t end = -kMostTraceTime;
+  const record::Lane* thread = nullptr;
+  for (const std::size_t event : range.work) {
+    const TraceEvent* call = call_of(events_[event]);
+    if (call == nullptr) return;
+    const auto place =
+        std::ranges::lower_bound(calls_, *call->correlation, {}, [](const auto& one) { return one.first; });
+    if (owners[static_cast<std::size_t>(place - calls_.begin())] != range.op->op.op) return;
+    if (thread != nullptr && thread != call->lane) return;
+    thread = call->lane;
+    start = std::min(start, call->start_ns);
+    end = std::max(end, call->end_ns);
+  }
+  range.thread = thread;
+  range.start_ns = start;
+  range.end_ns = end;
+}
+
+/// Levels and children, for each thread and for each step of ranges that no thread saw.
+void Trace::nest_ranges() {
+  std::ranges::stable_sort(ranges_, [](const TraceRange& a, const TraceRange& b) {
+    return starts_before(a.start_ns, a.end_ns, b.start_ns, b.end_ns);
+  });
+  std::map<const record::Lane*, std::vector<TraceRange*>> open;
+  for (TraceRange& range : ranges_) {
+    std::vector<TraceRange*>& around = open[range.thread];
+    std::erase_if(around, [&](const TraceRange* other) { return other->end_ns <= range.start_ns; });
+    const auto parent = std::find_if(around.rbegin(), around.rend(), [&](const TraceRange* other) {
+      return other->end_ns >= range.end_ns && other->op == nullptr;
+    });
+    if (parent != around.rend()) {
+      range.level = (*parent)->level + 1;
+      ++(*parent)->children;
+    }
+    around.push_back(&range);
+  }
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,100 @@
+// A run as trace formats want it: events on tracks in one clock, and ranges with the device work that they
+// started.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "report/run_data.h"
+
+namespace rooflm::report {
+
+/// An activity, or in records without any the execution of an op. Points into the run and into its Trace.
+struct TraceEvent {
+  std::string_view kind{};  ///< as record::ActivityName has it
+  std::string_view name{};
+  const record::Lane* lane = nullptr;  ///< never nullptr in a Trace
+  std::int64_t start_ns = 0, end_ns = 0;
+  std::optional<std::int64_t> correlation{}, bytes{}, step{};
+  const TimedOp* op = nullptr;
+  std::string_view extra{};
+  [[nodiscard]] std::int64_t duration_ns() const { return end_ns - start_ns; }
+};
+
+/// A range that the program marked, or that follows from the ops of a step: a phase ("forward"), or an op by
+/// its phase and part ("forward/attention/qk").
+struct TraceRange {
+  std::string name{};
+  std::optional<std::int64_t> step{};
+  std::size_t level = 0, children = 0;  ///< 0: nothing around it; ranges directly within
+  bool is_recorded = false;             ///< the program marked it
+  /// The thread on which it is, from start to end. nullptr where no thread saw it begin (kernels of a graph
+  /// replay are launched by one call): then these times are those of its work.
+  const record::Lane* thread = nullptr;
+  std::int64_t start_ns = 0, end_ns = 0;
+  const TimedOp* op = nullptr;
+  std::vector<std::size_t> work{};  ///< events of Trace::events on a device that it started, by start
+};
+
+class Trace {
+ public:
+  /// Borrows `run`. Of one step alone where it is named: its activities, what it started, and what ran
+  /// meanwhile. Events with impossible times are left out, with a note. Throws core::UsageError for a step of
+  /// which the run has no events.
+  explicit Trace(const RunData& run, std::optional<std::int64_t> step = std::nullopt);
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+  ~Trace() = default;
+
+  [[nodiscard]] const RunData& run() const { return run_; }
+  [[nodiscard]] const std::vector<TraceEvent>& events() const { return events_; }  ///< by start, longer first
+  [[nodiscard]] const std::vector<TraceRange>& ranges() const { return ranges_; }  ///< by start, longer first
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+  /// The call of the host with that correlation; nullptr where the record has none.
+  [[nodiscard]] const TraceEvent* call_of(const TraceEvent& event) const;
+
+  /// A number for the process, which records do not name: the lowest of its threads, raised above numbers of
+  /// devices.
+  [[nodiscard]] std::int64_t process() const { return process_; }
+  /// A number of 24 bits for the thread of a lane of the host.
+  [[nodiscard]] std::int64_t thread_of(const record::Lane& lane) const;
+
+ private:
+  void take_activities(std::optional<std::int64_t> step);
+  void take_ops(std::optional<std::int64_t> step);
+  const record::Lane* lane_of(std::int64_t number);
+  void add_recorded_ranges();
+  void fill_recorded_ranges();
+  void add_op_ranges();
+  void place_on_thread(TraceRange& range, const std::vector<std::int64_t>& owners) const;
+  void nest_ranges();
+
+  const RunData& run_;
+  std::deque<record::Lane> made_lanes_;
+  std::vector<TraceEvent> events_;
+  std::vector<TraceRange> ranges_;
+  std::vector<std::string> notes_;
+  std::vector<std::pair<std::int64_t, std::size_t>> calls_;  ///< correlation, event; sorted
+  std::int64_t process_ = 0;
+};
+
+/// The number of a device: 1 of "cuda:1"; 0 where it has none.
+std::int64_t device_number(std::string_view device);
+/// Runs on a device: a kernel, a copy, a memset, a collective.
+bool is_device_work(const TraceEvent& event);
+/// Kernels and collectives.
+bool is_kernel_event(const TraceEvent& event);
+
+/// The address of an event of kind "memory", where the record has it.
+std::optional<std::int64_t> address_of(const TraceEvent& event);
+
+/// Where a copy goes, as CUPTI numbers it: 1 host to device, 2 device to host, 8 device to device, 10 peer to
+/// peer, 9 host to host, 0 not known.
+int copy_kind(std::string_view name);
+
+}  // namespace rooflm::report

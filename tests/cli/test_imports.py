@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""Imports: what rooflm exported comes back, traces of other tools are read, lies in them do no harm.
+
+Usage: test_imports.py BINARY SCHEMA [unittest options]"""
+
+import contextlib
+import gzip
+import json
+import pathlib
+import pickle
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import foreign_records as made
+
+BINARY = ""
+SCHEMA = ""
+KERNEL = {"ph": "X", "cat": "kernel", "name": "void gemm<float>(int)", "pid": 0, "tid": 7, "ts": 10.5, "dur": 2.25,
+          "args": {"device": 0, "stream": 7, "correlation": 5, "grid": [8, 1, 1], "block": [128, 1, 1],
+                   "registers per thread": 40, "est. achieved occupancy %": 50}}
+CALL = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 900, "tid": 901, "ts": 5, "dur": 1,
+        "args": {"correlation": 5}}
+
+
+def rooflm(*arguments):
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+class Imports(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.record = self.folder / "out.rooflm"
+
+    def take(self, name, content, code=0, says=(), more=()):
+        """Writes the file, imports it, and returns the activities of the record."""
+        path = self.folder / name
+        if isinstance(content, (dict, list)):
+            content = json.dumps(content)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        self.record.unlink(missing_ok=True)
+        result = rooflm("import", path, "-o", self.record, *more)
+        self.assertEqual(result.returncode, code, result.stderr)
+        for text in says:
+            self.assertIn(text, result.stderr)
+        if code:
+            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+            self.assertFalse(self.record.exists())
+            return []
+        return made.activities(self.record)
+
+    def query(self, sql):
+        with contextlib.closing(sqlite3.connect(self.record)) as record:
+            return record.execute(sql).fetchall()
+
+    def check_views(self):
+        """Every view and law works on what was imported."""
+        for arguments in (("report", self.record, "--format", "csv"), ("verify", self.record),
+                          ("report", self.record, "--view", "activities,kernels,device,launches,memory")):
+            result = rooflm(*arguments)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def export_and_import(self, record, form):
+        path = self.folder / ("exported." + form)
+        self.assertEqual(rooflm("export", record, "--format", form, "-o", path, "--overwrite").returncode, 0)
+        result = rooflm("import", path, "-o", self.record)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.check_views()
+        return made.activities(self.record)
+
+    def test_a_chrome_trace_comes_back(self):
+        for graph in (False, True):
+            record = made.write_gpu_record(self.folder / f"{graph}.rooflm", SCHEMA, graph=graph)
+            kept = [(kind, text.removesuffix("_v7000"), *rest[:-1]) for kind, text, *rest in made.activities(record)]
+            back = [row[:-1] for row in self.export_and_import(record, "kineto") if row[0] != "op"]
+            # Ops and phases that a thread saw are ranges of their own there.
+            self.assertEqual(back, kept)
+            self.assertEqual(self.query("SELECT step, phase, kind, ROUND(1e9 * seconds) FROM sample"),
+                             [(3, "step", "traced", 90_001), (4, "step", "traced", 90_001)])
+            work = self.query("SELECT step, COUNT(*) FROM activity JOIN lane USING (run, lane) WHERE kind = 'device'"
+                              " GROUP BY step")
+            self.assertEqual(work, [(3, 7), (4, 7)])
+            self.assertEqual(self.query("SELECT value FROM meta WHERE key = 'epoch_utc_ns'"), [("1795348288298241659",)])
+            self.assertEqual(self.query("SELECT bytes, live_bytes, device FROM memory_event ORDER BY seq")[:2],
+                             [(1000, 1000, "cuda:0"), (4096, 5096, "cuda:0")])
+            extra = json.loads(self.query("SELECT extra FROM activity WHERE extra IS NOT NULL")[0][0])
+            self.assertEqual((extra["grid"], extra["registers"], extra["shared_dynamic"], extra["occupancy"]),
+                             ([8, 2, 1], 40, 3072, 0.5))
+            self.record.unlink()
+
+    def test_a_database_of_nsys_comes_back(self):
+        record = made.write_gpu_record(self.folder / "a.rooflm", SCHEMA)
+        back = self.export_and_import(record, "nsys-sqlite")
+        kept = [(kind, text.removesuffix("_v7000"), *rest[:-1]) for kind, text, *rest in made.activities(record)]
+        ranges = {row[1] for row in back} - {row[1] for row in kept}
+        self.assertEqual(ranges, {"forward/attention/qk", "forward/loss", "backward/attention/qk", "optimizer/optimizer"})
+        self.assertEqual([row[:-1] for row in back if row[1] not in ranges], kept)
+        self.assertEqual(self.query("SELECT value FROM fact WHERE key = 'multiprocessors'"), [(4.0,)])
+        self.assertEqual(len(self.query("SELECT * FROM sample")), 2)
+        kernels = rooflm("report", self.record, "--view", "kernels", "--format", "csv").stdout
+        self.assertIn("gemm", kernels)
+
+    def test_a_memory_snapshot_comes_back(self):
+        record = made.write_gpu_record(self.folder / "a.rooflm", SCHEMA)
+        self.export_and_import(record, "torch-memory")
+        self.assertEqual(self.query("SELECT bytes, live_bytes FROM memory_event ORDER BY seq"),
+                         [(1000, 1000), (4096, 5096), (600, 5696), (-600, 5096), (-4096, 1000)])
+
+    def test_steps_of_a_host_that_runs_ahead(self):
+        events = []
+        for step in range(3):
+            events.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step + 5}", "pid": 9, "tid": 9,
+                           "ts": 100 * step, "dur": 100})
+            events.append({**CALL, "ts": 100 * step + 10, "args": {"correlation": step + 1}})
+            events.append({**KERNEL, "ts": 400 + 50 * step, "dur": 40, "args": {**KERNEL["args"], "correlation": step + 1}})
+        self.take("a.json", {"traceEvents": events})
+        self.assertEqual(self.query("SELECT step, start_ns, end_ns FROM activity JOIN activity_name USING (run, name)"
+                                    " WHERE text = 'step' ORDER BY step"),
+                         [(5, 0, 440_000), (6, 440_000, 490_000), (7, 490_000, 540_000)])
+        self.assertEqual(self.query("SELECT step FROM activity JOIN activity_name USING (run, name)"
+                                    " WHERE kind = 'kernel' ORDER BY start_ns"), [(5,), (6,), (7,)])
+        self.check_views()
+        # A copy for the next step runs beside the last kernels of this one: both are within their step.
+        events.append({**KERNEL, "cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "ts": 420, "dur": 5,
+                       "args": {"device": 0, "stream": 8, "correlation": 2, "bytes": 10}})
+        self.take("a.json", {"traceEvents": events})
+        self.assertEqual(self.query("SELECT start_ns FROM activity JOIN activity_name USING (run, name)"
+                                    " WHERE text = 'step' ORDER BY step"), [(0,), (420_000,), (490_000,)])
+        self.check_views()
+
+    def test_chrome_traces_of_others(self):
+        events = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "/device:GPU:1"}},
+                  {"ph": "M", "name": "thread_name", "pid": 1, "tid": 14, "args": {"name": "Stream #14(Compute)"}},
+                  {"ph": "X", "name": "fusion.1", "pid": 1, "tid": 14, "ts": 1, "dur": 2},
+                  {"ph": "B", "name": "outer", "pid": "host", "tid": "main", "ts": 0},
+                  {"ph": "X", "name": "inner", "pid": "host", "tid": "main", "ts": 1, "dur": 1},
+                  {"ph": "E", "pid": "host", "tid": "main", "ts": 4}]
+        rows = self.take("a.json.gz", gzip.compress(json.dumps(events).encode()))
+        self.assertEqual([row[:4] for row in rows], [("range", "outer", 0, 4000), ("kernel", "fusion.1", 1000, 2000),
+                                                     ("range", "inner", 1000, 1000)])
+        self.assertEqual(self.query("SELECT device FROM lane WHERE kind = 'device'"), [("cuda:1",)])
+        # Times since 1970 in microseconds have more digits than a double.
+        late = json.dumps([KERNEL]).replace("10.5", "1724900000000000.125").replace("2.25", "0.001")
+        self.assertEqual(self.take("b.json", late)[0][2:4], (0, 1))
+        self.assertEqual(self.query("SELECT value FROM meta WHERE key = 'epoch_utc_ns'"), [("1724900000000000125",)])
+
+    def test_memory_without_addresses(self):
+        def event(ts, size):
+            return {"ph": "i", "name": "[memory]", "ts": ts, "args": {"Bytes": size, "Device Type": 1, "Device Id": 0}}
+
+        self.take("a.json", {"traceEvents": [event(1, 100), event(2, -300), event(3, 50), event(4, 50)]},
+                  says=["from before the trace began"])
+        self.assertEqual(self.query("SELECT bytes, live_bytes FROM memory_event ORDER BY seq"),
+                         [(200, 200), (100, 300), (-300, 0), (50, 50), (50, 100)])
+        self.check_views()
+
+    def test_lies_in_a_trace_are_counted_and_the_rest_is_kept(self):
+        good = [CALL, KERNEL]
+        lies = [({**KERNEL, "dur": -1}, "end before they start"), ({**KERNEL, "ts": 2**63}, "without a time"),
+                ({**KERNEL, "ts": 1e300}, "without a time"), ({**KERNEL, "ts": 9e12}, "100 days from the others"),
+                ({**KERNEL, "args": {"correlation": 77, "stream": 7}}, "a correlation that no call has"),
+                ({"ph": "X", "cat": "kernel", "name": "k"}, "without a time"), ({"ph": "E", "ts": 1}, "without a beginning"),
+                ({"name": "nothing"}, 'without "ph"'), ({"ph": "i", "name": "[memory]", "ts": 1}, "without time or size"),
+                ({**KERNEL, "cat": "gpu_memcpy", "args": {"bytes": 2**60}}, "sizes that no device has")]
+        for lie, says in lies:
+            rows = self.take("a.json", {"traceEvents": [lie, *good, lie]}, says=[says])
+            self.assertLessEqual({"cudaLaunchKernel", KERNEL["name"]}, {row[1] for row in rows}, says)
+        self.take("a.json", {"traceEvents": [*good, {"args": [[[{}]]], "ph": {}, "pid": [], "ts": "x"}, 5, None, [[]]]})
+        cut = json.dumps({"traceEvents": good})
+        self.assertEqual(len(self.take("a.json", cut[:-2], says=["ends in the middle"])), 2)
+        self.assertEqual(self.query("SELECT status FROM run"), [("interrupted",)])
+        self.assertEqual(len(self.take("a.json.gz", gzip.compress(cut.encode() * 1)[:-9], says=[])), 2)
+        rows = self.take("a.json", cut.encode().replace(b"gemm", b"g\xff\xfem"), says=["no UTF-8"])
+        self.assertEqual(len(rows), 2)
+
+    def test_files_that_are_refused(self):
+        bomb = gzip.compress(b"[" + b" " * 200_000_000)
+        for name, content, says in (
+                ("a.json", "[" * 100_000, "deeper than 64"), ("a.json", '{"traceEvents": [{"ph": nonsense}]}', "not valid JSON"),
+                ("a.json", "{", "before its first event"), ("a.json", '{"a": 1}', "no list \"traceEvents\""),
+                ("a.json", "[]", "no events"), ("a", "", "begins neither"), ("a.nsys-rep", "NSYS", "nsys export --type sqlite"),
+                ("a.json.gz", b"\x1f\x8b\x08" + b"\xff" * 50, "gzip"), ("a.json.gz", bomb, "unpacks to more")):
+            self.take(name, content, code=3, says=[name, says])
+        self.take("a.json", [KERNEL], code=2, says=["did you mean 'kineto'"], more=["--from", "kinteo"])
+        self.take("a.json", [KERNEL], code=3, says=["no SQLite"], more=["--from", "nsys"])
+        own = made.write_gpu_record(self.folder / "own.rooflm", SCHEMA)
+        self.take("b.rooflm", own.read_bytes(), code=3, says=["is a run record already"])
+        for arguments, code in ((["import", own], 2), (["import", own, "-o", own, "--overwrite"], 2),
+                                (["import", self.folder / "none", "-o", self.record], 3)):
+            self.assertEqual(rooflm(*arguments).returncode, code)
+
+    def test_pickles_are_data(self):
+        class Evil:
+            def __reduce__(self):
+                return (print, ("executed",))
+
+        for protocol in (2, 3, 4, 5):
+            self.take("a.pickle", pickle.dumps({"segments": Evil()}, protocol), code=3,
+                      says=["GLOBAL" if protocol > 3 else "GLOBAL, which imports", "nothing is executed"])
+        entry = {"action": "alloc", "addr": 2**40, "size": 512, "stream": 0, "time_us": 5, "frames": []}
+        trace = [entry, {**entry, "action": "free_requested", "time_us": 6}, {**entry, "action": "free_completed", "time_us": 7},
+                 {**entry, "action": "free_completed", "addr": 7, "size": 64}, {**entry, "action": "segment_alloc"},
+                 {"action": "oom", "size": 10**9, "device_free": 5, "stream": 0, "time_us": 9, "frames": []}]
+        block = {"address": 2**41, "size": 100, "requested_size": 90, "state": "active_allocated"}
+        snapshot = {"segments": [{"device": 1, "address": 2**41, "total_size": 128,
+                                  "blocks": [block, {"size": 28, "state": "inactive"}]}],
+                    "device_traces": [trace, []], "allocator_settings": {"x": (1, 2.5, None, True)}}
+        for protocol in (2, 3, 4, 5):
+            self.take("a.pickle", pickle.dumps(snapshot, protocol), says=["from before the trace began"])
+            self.assertEqual(self.query("SELECT bytes, device, live_bytes FROM memory_event ORDER BY seq"),
+                             [(100, "cuda:1", 100), (64, "cuda:0", 64), (512, "cuda:0", 576), (-64, "cuda:0", 512),
+                              (-512, "cuda:0", 0)])
+            self.assertEqual(self.query("SELECT status FROM run"), [("oom",)])
+            self.check_views()
+        data = pickle.dumps(snapshot, 4)
+        for end in range(2, len(data) - 1, 7):
+            self.take("a.pickle", data[:end], code=3, says=["damaged at byte"])
+        loop = [entry]
+        for _ in range(30):
+            loop = [loop] * 2
+        walk = {"device_traces": [[entry] * 1000] * 256, "segments": []}
+        self.take("a.pickle", pickle.dumps(walk), code=3, says=["again and again"])
+        self.take("a.pickle", pickle.dumps({"device_traces": loop, "segments": []}), code=3, says=["no events"])
+        deep = b"\x80\x02" + b"](" * 200_000 + b"e" * 200_000 + b"."
+        self.take("a.pickle", deep, code=3)
+        self.take("a.pickle", pickle.dumps({"other": 1}), code=3, says=["no memory snapshot"])
+
+    def test_databases_with_missing_and_lying_tables(self):
+        def database(script):
+            path = self.folder / "made.sqlite"
+            path.unlink(missing_ok=True)
+            with contextlib.closing(sqlite3.connect(path)) as made_up, made_up:
+                made_up.executescript(script)
+            return path.read_bytes()
+
+        self.take("a.sqlite", database("CREATE TABLE other (x)"), code=3, says=["none of the tables of nsys"])
+        kernel = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, correlationId, shortName, gridX);"
+        rows = self.take("a.sqlite", database(kernel + "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (5, 9, 0, 7, 3, 11, 2),"
+                                              " (9, 5, 0, 7, 4, 11, 2), (NULL, 5, 0, 7, 4, 11, 2), (1, 9223372036854775807,"
+                                              " 0, 7, 1, 1, 1), ('x', 'y', 'z', 1, 1, 1, 1);"),
+                         says=["StringIds is missing", "end before they start", "without start or end", "impossible times"])
+        self.assertIn(("kernel", "kernel 11", 5, 4, None, None), rows)
+        self.check_views()
+        ranges = ("CREATE TABLE NVTX_EVENTS (start, end, eventType, globalTid, text, textId, domainId);"
+                  "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);INSERT INTO StringIds VALUES (1, 'NCCL');"
+                  "INSERT INTO NVTX_EVENTS VALUES (0, NULL, 75, 5, NULL, 1, 3), (1, 5, 59, 5, 'mine', NULL, 0),"
+                  " (2, 3, 60, 5, 'sum', NULL, 3), (4, NULL, 34, 5, 'mark', NULL, 0), (4, NULL, 59, 5, 'open', NULL, 0);")
+        rows = self.take("a.sqlite", database(ranges), says=["without an end"])
+        self.assertEqual([row[1:4] for row in rows], [("mine", 1, 4), ("NCCL:sum", 2, 1), ("mark", 4, 0), ("open", 4, 1)])
+        whole = database(kernel + "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (5, 9, 0, 7, 3, 11, 2);")
+        self.take("a.sqlite", whole[:5000], code=3)
+        self.take("a.sqlite", database("CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT 1 AS start, 2 AS end"), code=3)
+
+
+if __name__ == "__main__":
+    BINARY, SCHEMA = sys.argv[1], pathlib.Path(sys.argv[2]).read_text(encoding="utf-8")
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,44 @@
+// Fuzz target: traces and snapshots of other tools. What is read becomes a record, of which a view and an
+// export are made.
+#include <array>
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "foreign/import.h"
+#include "record/writer.h"
+#include "report/export/export.h"
+#include "report/run_data.h"
+#include "report/views.h"
+#include "tests/fuzz/scratch.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace rooflm;
+  const std::string_view bytes = fuzz::text_of(data, size);
+  const auto path = fuzz::scratch_file("trace", bytes);
+  return fuzz::attempt([&] {
+    foreign::ForeignRun run = foreign::import_file(path, "");
+    if (run.is_empty()) return;
+    const auto made = fuzz::scratch_folder() / "trace.rooflm";
+    std::filesystem::remove(made);
+    {
+      record::Writer writer(made, "fuzz");
+      static_cast<void>(run.write(writer));
+      writer.finish();
+    }
+    // A checksum chooses evenly, and the same each time.
+    const std::size_t chosen = std::hash<std::string_view>{}(bytes);
+    const report::RecordSet set = report::load(std::array{made});
+    const std::span<const report::ExportFormat> formats = report::export_formats();
+    const report::ExportFormat& format = formats[chosen % formats.size()];
+    const report::ExportSource source{
+        .file = set.files.front(), .run = set.runs.front(), .step = std::nullopt};
+    if (format.write != nullptr) {
+      static_cast<void>(format.write(source, [](std::string_view) {}));
+    } else {
+      static_cast<void>(format.write_database(source, fuzz::scratch_file("a.sqlite", "")));
+    }
+    const std::span<const report::ViewInfo> views = report::all_views();
+    static_cast<void>(report::make_view(views[chosen / 64 % views.size()].name, set));
+  });
+}
