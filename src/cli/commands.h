@@ -28,6 +28,7 @@ Body declare_study(CommandLine& line);
 Body declare_report(CommandLine& line);
 Body declare_verify(CommandLine& line);
 Body declare_compare(CommandLine& line);
+Body declare_plan(CommandLine& line);
 Body declare_program(CommandLine& line);
 Body declare_train(CommandLine& line);
 Body declare_eval(CommandLine& line);

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const Json& data() {
+const Json& tables_json() {
   static const Json kData = Json::parse(op_times_text());
   return kData;
 }
@@ -71,7 +71,7 @@ void scale_memory(OpTables& tables, double scale) {
 }
 
 const Json* entry_of(std::string_view device) {
-  for (const Json& entry : data().at("devices")) {
+  for (const Json& entry : tables_json().at("devices")) {
     if (entry.at("device") == device) return &entry;
   }
   return nullptr;
@@ -91,7 +91,7 @@ std::optional<OpTables> tables_of(std::string_view device) {
 }
 
 Transfer transfer_to(const devices::Device& device) {
-  const Json& json = data().at("transfer");
+  const Json& json = tables_json().at("transfer");
   const std::string from = json.at("from");
   const Json& shares = json.at("achieved_share");
   const double own = shares.at("h100");

@@ -1,0 +1,120 @@
+// What a run on many devices would take: memory of a rank, time of a step and what it is made of.
+#include "perfmodel/plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "perfmodel/role.h"
+
+namespace rooflm::perfmodel {
+namespace {
+
+/// A role with all its micro-batches: programs of one and of two are built, and further ones cost what the second
+/// does. Memory: of as many micro-batches as are in flight at once.
+struct Role {
+  RoleStep step{};
+  StageTimes times{};
+};
+
+Role role_of(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage) {
+  const compile::Sharding& sharding = point.step.sharding;
+  const std::int64_t m = point.micro_batches;
+  RoleStep one = simulate_role(point, setting, times, stage, 1);
+  const double first_s = one.forward_s + one.backward_s;
+  if (m == 1) {
+    return {.step = one,
+            .times = {.forward_s = one.forward_s,
+                      .backward_s = one.backward_s,
+                      .tail_s = std::max(0.0, one.timeline.step_s - first_s)}};
+  }
+  const RoleStep two = simulate_role(point, setting, times, stage, 2);
+  RoleStep one_more = two;
+  one_more.add(one, -1);
+  Role role{.step = two};
+  role.step.add(one_more, static_cast<double>(m - 2));
+  // Memory grows with what is in flight, not with what there is.
+  const std::int64_t flying = in_flight(stage, sharding.pipeline, m, sharding.schedule);
+  const std::int64_t flew = in_flight(stage, sharding.pipeline, 2, sharding.schedule);
+  RoleStep memory = two;
+  if (sharding.pipeline > 1 && flew > 1) memory.add(one_more, static_cast<double>(flying - flew));
+  role.step.memory = memory.memory;
+  role.step.memory.peak_op = two.memory.peak_op;
+
+  const double forward_s = one.forward_s;
+  const double backward_s = std::max(0.0, one_more.timeline.step_s - forward_s);
+  role.times = {.forward_s = forward_s,
+                .backward_s = backward_s,
+                .tail_s = std::max(0.0, one.timeline.step_s - forward_s - backward_s)};
+  return role;
+}
+
+int groups_of(const compile::Sharding& sharding) {
+  return static_cast<int>(sharding.data > 1) + static_cast<int>(sharding.tensor > 1) +
+         static_cast<int>(sharding.pipeline > 1);
+}
+
+RankMemory with_overheads(RankMemory memory, const PlanPoint& point, const Setting& setting) {
+  memory.gap_bytes += setting.framework.fragmentation * memory.total();
+  memory.buffer_bytes += groups_of(point.step.sharding) * setting.cluster.buffer_bytes;
+  memory.context_bytes = setting.framework.context_bytes;
+  return memory;
+}
+
+void take_times(Plan& plan, const Role& slowest, const PipelineTimes& pipeline) {
+  const Timeline& timeline = slowest.step.timeline;
+  plan.step_s = pipeline.step_s;
+  plan.compute_s = timeline.busy_s;
+  plan.slowed_s = timeline.slowed_s;
+  plan.exposed_s = timeline.exposed_s;
+  plan.host_s = timeline.host_s;
+  plan.waiting_s = timeline.waiting_s;
+  plan.bubble_s = std::max(0.0, pipeline.step_s - timeline.step_s);
+  plan.communication_s = timeline.communication_s;
+  plan.work = slowest.step.work;
+  plan.basis = slowest.step.basis;
+  const double spread =
+      slowest.step.priced_s > 0 ? slowest.step.uncertain_s / slowest.step.priced_s : 0;
+  plan.low_s = plan.step_s * (1 - spread);
+  plan.high_s = plan.step_s * (1 + spread);
+}
+
+}  // namespace
+
+Plan make_plan(const PlanPoint& point, const Setting& setting) {
+  const compile::Sharding& sharding = point.step.sharding;
+  compile::check(sharding, point.config, point.micro_batch, point.seq, static_cast<int>(point.micro_batches));
+  const OpTimes times(setting.device, setting.framework.is_deterministic);
+  const int stages = sharding.pipeline;
+  std::vector<int> kinds = {0};  // the first stage, those between, the last
+  if (stages > 2) kinds.push_back(1);
+  if (stages > 1) kinds.push_back(stages - 1);
+  std::vector<Role> roles;
+  for (const int stage : kinds) roles.push_back(role_of(point, setting, times, stage));
+  std::vector<StageTimes> stage_times;
+  const auto role_index = [&](int stage) {
+    return stage == 0 ? std::size_t{0} : stage == stages - 1 ? roles.size() - 1 : std::size_t{1};
+  };
+  for (int stage = 0; stage < stages; ++stage) stage_times.push_back(roles[role_index(stage)].times);
+  PipelineTimes pipeline;
+  if (stages > 1) {
+    pipeline = pipeline_times(stage_times, point.micro_batches, sharding.schedule);
+  } else {
+    pipeline = {.step_s = roles.front().step.timeline.step_s};
+  }
+
+  Plan plan{.memory_limit_bytes = setting.memory_limit_bytes};
+  for (std::size_t i = 0; i < roles.size(); ++i) {
+    const RankMemory memory = with_overheads(roles[i].step.memory, point, setting);
+    if (i > 0 && memory.total() <= plan.memory.total()) continue;
+    plan.memory = memory;
+    plan.memory_stage = kinds[i];
+  }
+  plan.fits = plan.memory.total() <= plan.memory_limit_bytes;
+  plan.slowest_stage = pipeline.last_stage;
+  take_times(plan, roles[role_index(pipeline.last_stage)], pipeline);
+  plan.model_flop =
+      static_cast<double>(model::model_flop_per_token(point.config, point.seq)) * static_cast<double>(point.tokens());
+  return plan;
+}
+
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,33 @@
+// One rank of a kind of role: its program, priced and run in time.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "perfmodel/op_times.h"
+#include "perfmodel/pipeline.h"
+#include "perfmodel/plan.h"
+#include "perfmodel/simulate.h"
+
+namespace rooflm::perfmodel {
+
+/// A rank's step with a number of micro-batches, and what it keeps in memory. The spans of `timeline` are dropped.
+struct RoleStep {
+  Timeline timeline{};
+  double forward_s = 0, backward_s = 0;  ///< of the first micro-batch
+  RankMemory memory{};
+  std::map<std::string, WorkTime> work{};
+  double uncertain_s = 0;  ///< sum over ops of seconds times spread
+  double priced_s = 0;     ///< sum over ops of seconds
+  Basis basis = Basis::measured;
+
+  /// Each number `times` as large; RoleStep{} is nothing.
+  void add(const RoleStep& other, double times);
+};
+
+/// The program of the rank (0, 0, `stage`) with `micro_batches`. Throws core::Unavailable when no program is made
+/// yet of what the point asks for.
+RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
+                       int micro_batches);
+
+}  // namespace rooflm::perfmodel
