@@ -12,7 +12,8 @@ namespace rooflm::perfmodel {
 const std::vector<Framework>& frameworks() {
   static const std::vector<Framework> kAll = [] {
     std::vector<Framework> all;
-    for (const auto& json : nlohmann::json::parse(frameworks_text()).at("frameworks")) {
+    const auto data = nlohmann::json::parse(frameworks_text());
+    for (const auto& json : data.at("frameworks")) {
       all.push_back({.name = json.at("name"),
                      .engine = json.at("engine"),
                      .attention = json.at("attention"),
