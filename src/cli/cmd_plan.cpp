@@ -22,6 +22,7 @@
 namespace rooflm::cli {
 namespace {
 
+using perfmodel::Framework;
 using perfmodel::PlanPoint;
 using perfmodel::Setting;
 
@@ -85,7 +86,6 @@ std::vector<compile::Sharding> shardings(const PlanOptions& options) {
             all.push_back({.data = degree("--dp", data),
                            .zero = static_cast<int>(zero),
                            .tensor = degree("--tp", tp),
-                           .sequence_parallel = tp > 1,
                            .pipeline = degree("--pp", pp),
                            .schedule = compile::parse_schedule(options.schedule)});
           }
@@ -115,9 +115,12 @@ std::int64_t micro_batches(std::int64_t global_batch, std::int64_t micro_batch, 
   return global_batch / at_once;
 }
 
-PlanPoint plan_point(const lab::Point& point, const compile::Sharding& sharding, std::int64_t global_batch) {
+PlanPoint plan_point(const lab::Point& point, const Framework& framework, const compile::Sharding& sharding,
+                     std::int64_t global_batch) {
   PlanPoint planned{.config = point.config, .step = point.step, .micro_batch = point.batch, .seq = point.seq};
   planned.step.sharding = sharding;
+  planned.step.sharding.sequence_parallel = sharding.tensor > 1 && framework.is_sequence_parallel;
+  perfmodel::fit_to_framework(planned.step, framework);
   planned.micro_batches = micro_batches(global_batch, point.batch, sharding.data);
   return planned;
 }
@@ -129,7 +132,7 @@ void plan_all(const PlanOptions& options, Plans& plans) {
     for (const lab::Point& point : points_of(options, setting)) {
       for (const compile::Sharding& sharding : shardings(options)) {
         for (const std::int64_t global_batch : global_batches) {
-          plans.points.push_back(plan_point(point, sharding, global_batch));
+          plans.points.push_back(plan_point(point, setting.framework, sharding, global_batch));
           plans.plans.push_back(perfmodel::make_plan(plans.points.back(), setting));
           plans.runs.push_back(
               {.point = &plans.points.back(), .setting = &setting, .plan = &plans.plans.back()});
@@ -147,7 +150,7 @@ void search_all(const PlanOptions& options, Plans& plans) {
       options.global_batch.empty() ? std::int64_t{0} : parse_integer("--global-batch", options.global_batch);
   for (const Setting& setting : plans.settings) {
     for (const lab::Point& point : points_of(options, setting)) {
-      PlanPoint base{.config = point.config, .step = point.step, .micro_batch = point.batch, .seq = point.seq};
+      const PlanPoint base = plan_point(point, setting.framework, {}, 0);
       auto found = perfmodel::search(base, setting, degree("--gpus", gpus.front()), global_batch);
       note("{} configurations tried, {} fit", found.tried, found.fitting);
       for (auto& candidate : found.candidates) {
@@ -212,7 +215,7 @@ Body declare_plan(CommandLine& line) {
   };
   add("--device", options->device, "Devices of the catalog", "NAME", "Run");
   add("--framework", options->framework, "Whose step it is",
-      "rooflm-fused|rooflm-eager|torch-eager|torch-compile|megatron", "Run");
+      "rooflm-fused|rooflm-eager|torch-eager|torch-compile|megatron|megatron-2021", "Run");
   add("--gpus", options->gpus, "Devices; the product of dp, tp and pp", "N", "Splitting");
   add("--dp", options->dp, "Data-parallel copies (default: what --gpus leaves)", "N", "Splitting");
   add("--tp", options->tp, "Tensor-parallel ranks, with sequence parallelism", "N", "Splitting");

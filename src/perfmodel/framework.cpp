@@ -17,6 +17,8 @@ const std::vector<Framework>& frameworks() {
       all.push_back({.name = json.at("name"),
                      .engine = json.at("engine"),
                      .attention = json.at("attention"),
+                     .has_rewrites = json.at("rooflm_rewrites"),
+                     .is_sequence_parallel = json.at("sequence_parallel"),
                      .launch_host_s = json.at("launch_host_s"),
                      .is_deterministic = json.at("deterministic"),
                      .context_bytes = json.at("context_bytes"),
@@ -36,6 +38,14 @@ const Framework& find_framework(std::string_view name) {
     names.push_back(framework.name);
   }
   throw core::UsageError(core::unknown_name("framework", name, names));
+}
+
+void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
+  if (framework.has_rewrites) return;
+  constexpr std::int64_t kWhole = std::int64_t{1} << 60U;  // the loss in one piece
+  step.compact_state = false;
+  step.gelu_in_products = false;
+  step.loss_chunk_bytes = kWhole;
 }
 
 }  // namespace rooflm::perfmodel

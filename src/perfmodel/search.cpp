@@ -50,9 +50,10 @@ std::vector<PlanPoint> points_of(const PlanPoint& base, const Setting& setting, 
   for (const int tp : divisors(gpus, setting.cluster.per_node)) {
     for (const int pp : divisors(gpus / tp, static_cast<int>(base.config.layers))) {
       const int dp = gpus / tp / pp;
+      const bool is_sequence_parallel = tp > 1 && setting.framework.is_sequence_parallel;
       for (int zero = 0; zero <= 3; ++zero) {
         if (zero > 0 && dp == 1) continue;
-        add({.data = dp, .zero = zero, .tensor = tp, .sequence_parallel = tp > 1, .pipeline = pp});
+        add({.data = dp, .zero = zero, .tensor = tp, .sequence_parallel = is_sequence_parallel, .pipeline = pp});
       }
     }
   }

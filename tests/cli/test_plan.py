@@ -74,6 +74,45 @@ class Plan(unittest.TestCase):
         self.assertAlmostEqual((six["step_s"] - four["step_s"]) / (four["step_s"] - two["step_s"]), 1, places=6)
         self.assertEqual(two["peak_bytes"], six["peak_bytes"])
 
+    def test_zero_divides_what_it_says(self):
+        # 16-bit weights, fp32 masters and moments: 2 + 4 + 8 bytes a parameter, and what ranks share of it.
+        ranks = 8
+        rows = [plan("--model", "gpt2", "--device", "h100-sxm", "--dp", ranks, "--zero", zero, "--framework", "megatron")[0]
+                for zero in (0, 1, 2, 3)]
+        n = rows[0]["params"]
+        self.assertAlmostEqual(rows[0]["optimizer_bytes"] / n, 8, places=1)
+        for row in rows[1:]:
+            self.assertAlmostEqual(row["optimizer_bytes"] / n, 8 / ranks, places=1)
+        self.assertGreater(rows[0]["peak_bytes"], rows[1]["peak_bytes"])
+        self.assertLess(rows[3]["weight_bytes"], rows[1]["weight_bytes"])
+
+    def test_tensor_parallel_ranks_share_products_and_memory(self):
+        one, two = (plan("--model", "medium", "--device", "h100-sxm", "--tp", tp, "--batch", 8)[0] for tp in (1, 2))
+        self.assertEqual(two["gpus"], 2)
+        self.assertLess(two["compute_s"], 0.7 * one["compute_s"])
+        self.assertLess(two["weight_bytes"], 0.6 * one["weight_bytes"])
+        self.assertGreater(two["communication_s"], 0)
+
+    def test_pipelines_have_bubbles_that_micro_batches_shrink(self):
+        few, many = (plan("--model", "medium", "--device", "h100-sxm", "--pp", 4, "--batch", 4,
+                          "--global-batch", 4 * m)[0] for m in (4, 32))
+        self.assertGreater(few["bubble_s"] / few["step_s"], many["bubble_s"] / many["step_s"])
+        self.assertGreater(few["bubble_s"] / few["step_s"], 0.2)
+
+    def test_gradients_are_hidden_behind_the_backward_pass(self):
+        row, = plan("--model", "xl", "--device", "h100-sxm", "--dp", 8, "--batch", 8, "--zero", 1)
+        self.assertGreater(row["communication_s"], row["exposed_s"])
+
+    def test_search_ranks_and_says_why(self):
+        done = rooflm("plan", "--model", "medium", "--device", "h100-sxm", "--gpus", 4, "--global-batch", 16, "--search",
+                      "--top", 100, "--format", "json")
+        rows = json.loads(done.stdout)
+        fitting = [row["step_s"] for row in rows if row["status"] == "planned"]
+        self.assertEqual(fitting, sorted(fitting))
+        self.assertEqual(rows[0]["reason"], "best")
+        self.assertTrue(all(row["dp"] * row["tp"] * row["pp"] == 4 for row in rows))
+        self.assertTrue(all("slower" in row["reason"] or "needs" in row["reason"] for row in rows[1:]))
+
     def test_explained_terms_add_up(self):
         done = rooflm("plan", "--model", "gpt2", "--device", "h100-sxm", "--explain", "step_s", "--format", "json")
         terms = {row["term"]: row["seconds"] for row in json.loads(done.stdout)}
