@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <limits>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/units.h"
 #include "perfmodel/plan.h"
 #include "perfmodel/search.h"
 
@@ -186,7 +188,10 @@ int run(const PlanOptions& options) {
   for (const std::string& device : parse_names("--device", options.device))
     for (const std::string& framework : parse_names("--framework", options.framework))
       plans.settings.push_back(setting_of(options, device, framework));
+  const auto begin = std::chrono::steady_clock::now();
   options.search ? search_all(options, plans) : plan_all(options, plans);
+  const std::chrono::duration<double> lasted = std::chrono::steady_clock::now() - begin;
+  note("planned in {}", core::format_seconds(lasted.count()));
   std::vector<Row> rows;
   for (const PlannedRun& planned : plans.runs) rows.push_back(plan_row(planned, budget));
   if (options.explain.empty() || format == Format::table || format == Format::md)

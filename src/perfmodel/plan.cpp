@@ -32,15 +32,15 @@ Role role_of(const PlanPoint& point, const Setting& setting, const OpTimes& time
   one_more.add(one, -1);
   Role role{.step = two};
   role.step.add(one_more, static_cast<double>(m - 2));
-  // Memory grows with what is in flight, not with what there is.
-  const std::int64_t flying = in_flight(stage, sharding.pipeline, m, sharding.schedule);
-  const std::int64_t flew = in_flight(stage, sharding.pipeline, 2, sharding.schedule);
-  RoleStep memory = two;
-  if (sharding.pipeline > 1 && flew > 1) memory.add(one_more, static_cast<double>(flying - flew));
-  role.step.memory = memory.memory;
-  role.step.memory.peak_op = two.memory.peak_op;
+  // Memory grows with the micro-batches in flight, not with those there are.
+  role.step.memory = two.memory;
+  const std::int64_t more = in_flight(stage, sharding.pipeline, m, sharding.schedule) -
+                            in_flight(stage, sharding.pipeline, 2, sharding.schedule);
+  if (sharding.pipeline > 1)
+    role.step.memory.activation_bytes += static_cast<double>(more) * one.memory.saved_bytes;
 
-  const double forward_s = one.forward_s;
+  // Of the second micro-batch: the first waits for what is gathered once in a step.
+  const double forward_s = two.forward_s;
   const double backward_s = std::max(0.0, one_more.timeline.step_s - forward_s);
   role.times = {.forward_s = forward_s,
                 .backward_s = backward_s,
@@ -60,16 +60,18 @@ RankMemory with_overheads(RankMemory memory, const PlanPoint& point, const Setti
   return memory;
 }
 
-void take_times(Plan& plan, const Role& slowest, const PipelineTimes& pipeline) {
+void take_times(Plan& plan, const Role& slowest, const PipelineTimes& pipeline, bool is_pipeline) {
   const Timeline& timeline = slowest.step.timeline;
   plan.step_s = pipeline.step_s;
   plan.compute_s = timeline.busy_s;
-  plan.slowed_s = timeline.slowed_s;
-  plan.exposed_s = timeline.exposed_s;
-  plan.host_s = timeline.host_s;
-  plan.waiting_s = timeline.waiting_s;
-  plan.bubble_s = std::max(0.0, pipeline.step_s - timeline.step_s);
-  plan.communication_s = timeline.communication_s;
+  // What follows is the difference of two simulations, times the micro-batches: small terms may come out below 0.
+  plan.slowed_s = std::max(0.0, timeline.slowed_s);
+  plan.host_s = std::max(0.0, timeline.host_s);
+  plan.waiting_s = std::max(0.0, timeline.waiting_s);
+  plan.communication_s = std::max(timeline.communication_s, 0.0);
+  const double idle_s = plan.step_s - plan.compute_s - plan.slowed_s - plan.host_s - plan.waiting_s;
+  plan.exposed_s = is_pipeline ? std::clamp(timeline.exposed_s, 0.0, plan.communication_s) : idle_s;
+  plan.bubble_s = idle_s - plan.exposed_s;
   plan.work = slowest.step.work;
   plan.basis = slowest.step.basis;
   const double spread =
@@ -111,7 +113,7 @@ Plan make_plan(const PlanPoint& point, const Setting& setting) {
   }
   plan.fits = plan.memory.total() <= plan.memory_limit_bytes;
   plan.slowest_stage = pipeline.last_stage;
-  take_times(plan, roles[role_index(pipeline.last_stage)], pipeline);
+  take_times(plan, roles[role_index(pipeline.last_stage)], pipeline, stages > 1);
   plan.model_flop =
       static_cast<double>(model::model_flop_per_token(point.config, point.seq)) * static_cast<double>(point.tokens());
   return plan;

@@ -37,25 +37,37 @@ class AliveBytes {
     changes_[static_cast<std::size_t>(life.first)].at(part) += bytes;
     changes_[std::min(changes_.size() - 1, static_cast<std::size_t>(life.last) + 1)].at(part) -= bytes;
   }
-  /// Where most is alive, and what it is then.
-  [[nodiscard]] std::pair<std::size_t, std::array<std::int64_t, kParts>> peak() const {
+  /// What is alive when most is.
+  [[nodiscard]] std::array<std::int64_t, kParts> peak() const {
     std::array<std::int64_t, kParts> alive{}, most{};
     std::int64_t most_bytes = -1;
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < changes_.size(); ++i) {
+    for (const auto& change : changes_) {
       std::int64_t sum = 0;
-      for (std::size_t p = 0; p < kParts; ++p) sum += alive.at(p) += changes_[i].at(p);
+      for (std::size_t p = 0; p < kParts; ++p) sum += alive.at(p) += change.at(p);
       if (sum <= most_bytes) continue;
       most_bytes = sum;
       most = alive;
-      at = i;
     }
-    return {at, most};
+    return most;
   }
 
  private:
   std::vector<std::array<std::int64_t, kParts>> changes_;
 };
+
+/// Of activations that the first micro-batch writes forward and reads backward.
+double saved_bytes(const Program& program, const passes::MemoryPlan& plan) {
+  double sum = 0;
+  for (const passes::Storage& storage : plan.storages) {
+    if (part_of(program.tensor(storage.tensors.front()).role) != kActivations) continue;
+    const program::Op& first = program.ops[static_cast<std::size_t>(storage.lifetime.first)];
+    const auto end = std::min(program.ops.size() - 1, static_cast<std::size_t>(storage.lifetime.last));
+    const program::Op& last = program.ops[end];
+    if (first.micro_batch != 0 || first.phase != program::Phase::forward) continue;
+    if (last.phase == program::Phase::backward) sum += static_cast<double>(storage.bytes);
+  }
+  return sum;
+}
 
 }  // namespace
 
@@ -72,7 +84,7 @@ RankMemory rank_memory(const Program& program, compile::EngineKind engine) {
         curve.add(part_of(program.tensors[i].role), plan.lifetimes[i], program.tensors[i].bytes());
     }
   }
-  const auto [at, transient] = curve.peak();
+  const auto transient = curve.peak();
   std::array<double, kParts> bytes{};
   double alive = 0;
   for (std::size_t p = 0; p < kParts; ++p) alive += bytes.at(p) = static_cast<double>(transient.at(p));
@@ -90,7 +102,7 @@ RankMemory rank_memory(const Program& program, compile::EngineKind engine) {
           .activation_bytes = bytes[kActivations],
           .workspace_bytes = bytes[kOthers],
           .gap_bytes = std::max(0.0, needed - alive) + rounding,
-          .peak_op = at};
+          .saved_bytes = saved_bytes(program, plan)};
 }
 
 }  // namespace rooflm::perfmodel

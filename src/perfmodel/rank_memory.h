@@ -16,7 +16,7 @@ struct RankMemory {
   double buffer_bytes = 0;     ///< of collectives
   double gap_bytes = 0;        ///< of the arena between tensors; what an allocator loses
   double context_bytes = 0;
-  std::size_t peak_op = 0;  ///< during which most is alive
+  double saved_bytes = 0;  ///< of activation_bytes: what one micro-batch keeps for its backward pass
   [[nodiscard]] double total() const {
     return weight_bytes + optimizer_bytes + gradient_bytes + activation_bytes + workspace_bytes +
            buffer_bytes + gap_bytes + context_bytes;

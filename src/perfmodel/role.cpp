@@ -66,19 +66,36 @@ OpTime collective_time(const Program& program, const Op& op, const PlanPoint& po
   return time;
 }
 
-/// Seconds of the compute lane in a phase of the first micro-batch. Chunks of the loss come with their gradients, so
+/// Seconds of the compute lane in a phase of the last micro-batch. Chunks of the loss come with their gradients, so
 /// each op counts with the gap before it.
-double phase_seconds(const Program& program, const Timeline& timeline, Phase phase) {
+double phase_seconds(const Program& program, const Timeline& timeline, Phase phase, int micro_batch) {
   double sum_s = 0;
   double last_s = 0;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (op.lane != program::Lane::compute || op.phase == Phase::setup) continue;
     const double end_s = timeline.spans[i].end_s;
-    if (op.phase == phase && op.micro_batch == 0) sum_s += end_s - last_s;
+    if (op.phase == phase && op.micro_batch == micro_batch) sum_s += end_s - last_s;
     last_s = end_s;
   }
   return sum_s;
+}
+
+/// Stages between the first and the last are alike, so a pipeline of three of them, with as many layers each, has all
+/// programs of up to two micro-batches that a longer one has.
+Program program_of(const PlanPoint& point, int stage, int micro_batches) {
+  constexpr int kStages = 3;
+  compile::StepOptions options = point.step;
+  model::ModelConfig config = point.config;
+  int& stages = options.sharding.pipeline;
+  if (stages > kStages) {
+    config.layers = config.layers / stages * kStages;
+    stage = stage == 0 ? 0 : stage == stages - 1 ? kStages - 1 : 1;
+    stages = kStages;
+  }
+  options.micro_batches = micro_batches;
+  options.rank = {.tensor = 0, .data = 0, .pipeline = stage};
+  return compile::training_step(model::forward(config, point.micro_batch, point.seq), options);
 }
 
 }  // namespace
@@ -106,12 +123,8 @@ void RoleStep::add(const RoleStep& other, double times) {
 
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
                        int micro_batches) {
-  compile::StepOptions options = point.step;
-  options.micro_batches = micro_batches;
-  options.rank = {.tensor = 0, .data = 0, .pipeline = stage};
-  const Program program =
-      compile::training_step(model::forward(point.config, point.micro_batch, point.seq), options);
-  require_split(program, options.sharding, stage);
+  const Program program = program_of(point, stage, micro_batches);
+  require_split(program, point.step.sharding, stage);
 
   RoleStep role;
   std::vector<double> seconds(program.ops.size());
@@ -136,10 +149,10 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
                            {.launch_host_s = setting.framework.launch_host_s,
                             .matmul_slowdown = setting.cluster.matmul_slowdown,
                             .other_slowdown = setting.cluster.other_slowdown});
-  role.forward_s = phase_seconds(program, role.timeline, Phase::forward);
-  role.backward_s = phase_seconds(program, role.timeline, Phase::backward);
+  role.forward_s = phase_seconds(program, role.timeline, Phase::forward, micro_batches - 1);
+  role.backward_s = phase_seconds(program, role.timeline, Phase::backward, micro_batches - 1);
   role.timeline.spans = {};
-  role.memory = rank_memory(program, options.engine);
+  role.memory = rank_memory(program, point.step.engine);
   return role;
 }
 

@@ -14,7 +14,7 @@ namespace rooflm::perfmodel {
 /// A rank's step with a number of micro-batches, and what it keeps in memory. The spans of `timeline` are dropped.
 struct RoleStep {
   Timeline timeline{};
-  double forward_s = 0, backward_s = 0;  ///< of the first micro-batch
+  double forward_s = 0, backward_s = 0;  ///< of the last micro-batch
   RankMemory memory{};
   std::map<std::string, WorkTime> work{};
   double uncertain_s = 0;  ///< sum over ops of seconds times spread
