@@ -38,6 +38,7 @@ struct PlanOptions {
   std::string explain, top = "10";
   std::string format = "table";
   bool search = false;
+  bool nondeterministic = false;
 };
 
 /// What is planned, in the order of the options; a deque, so that rows may point into it.
@@ -54,7 +55,8 @@ Setting setting_of(const PlanOptions& options, const std::string& device, const 
       options.per_node.empty() ? 0 : static_cast<int>(std::min<std::int64_t>(parse_integer("--per-node", options.per_node), 1 << 20));
   const double network = options.network.empty() ? 0 : parse_bytes("--network", options.network);
   setting.cluster = perfmodel::cluster_of(setting.device, per_node, network);
-  setting.memory_limit_bytes = options.memory_limit.empty() ? setting.device.memory_bytes()
+  if (options.nondeterministic) setting.framework.is_deterministic = false;
+  setting.memory_limit_bytes = options.memory_limit.empty() ? setting.device.usable_bytes()
                                                             : parse_bytes("--memory-limit", options.memory_limit);
   return setting;
 }
@@ -234,6 +236,9 @@ Body declare_plan(CommandLine& line) {
   add("--memory-limit", options->memory_limit, "Memory of a device (default: the catalog's)", "SIZE", "Cluster");
   add("--tokens", options->tokens, "To train on (default: 20 per parameter)", "N", "Budget");
   add("--price", options->price, "Of one GPU for an hour", "X", "Budget");
+  line.add_flag("--nondeterministic", options->nondeterministic,
+                "Attention gradients add up in any order, as other frameworks' do")
+      .group("Run");
   line.add_flag("--search", options->search,
                 "Try every split, micro-batch, ZeRO stage and recompute of --gpus: best first, with the reason why "
                 "the others lost")

@@ -38,6 +38,7 @@ struct Setting {
   Framework framework{};
   Cluster cluster{};
   double memory_limit_bytes = 0;  ///< of one device
+  bool every_layer = false;       ///< build all layers, although they are alike: slower, for tests
 };
 
 /// Time of ops of one kind of work in one step of the slowest rank.

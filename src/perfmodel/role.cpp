@@ -82,17 +82,17 @@ double phase_seconds(const Program& program, const Timeline& timeline, Phase pha
 }
 
 /// Stages between the first and the last are alike, so a pipeline of three of them, with as many layers each, has all
-/// programs of up to two micro-batches that a longer one has.
-Program program_of(const PlanPoint& point, int stage, int micro_batches) {
+/// programs of up to two micro-batches that a longer one has. `layers`: of a stage.
+Program program_of(const PlanPoint& point, int stage, int micro_batches, std::int64_t layers) {
   constexpr int kStages = 3;
   compile::StepOptions options = point.step;
   model::ModelConfig config = point.config;
   int& stages = options.sharding.pipeline;
   if (stages > kStages) {
-    config.layers = config.layers / stages * kStages;
     stage = stage == 0 ? 0 : stage == stages - 1 ? kStages - 1 : 1;
     stages = kStages;
   }
+  config.layers = layers * stages;
   options.micro_batches = micro_batches;
   options.rank = {.tensor = 0, .data = 0, .pipeline = stage};
   return compile::training_step(model::forward(config, point.micro_batch, point.seq), options);
@@ -106,8 +106,11 @@ void RoleStep::add(const RoleStep& other, double times) {
   for (const auto member : {&Timeline::step_s, &Timeline::busy_s, &Timeline::slowed_s, &Timeline::exposed_s,
                             &Timeline::host_s, &Timeline::waiting_s, &Timeline::communication_s})
     t.*member += times * o.*member;
+  forward_s += times * other.forward_s;
+  backward_s += times * other.backward_s;
   for (const auto member : {&RankMemory::weight_bytes, &RankMemory::optimizer_bytes, &RankMemory::gradient_bytes,
-                            &RankMemory::activation_bytes, &RankMemory::workspace_bytes, &RankMemory::gap_bytes})
+                            &RankMemory::activation_bytes, &RankMemory::workspace_bytes, &RankMemory::gap_bytes,
+                            &RankMemory::saved_bytes})
     memory.*member += times * other.memory.*member;
   for (const auto& [name, time] : other.work) {
     WorkTime& own = work[name];
@@ -121,9 +124,11 @@ void RoleStep::add(const RoleStep& other, double times) {
   basis = weaker(basis, other.basis);
 }
 
-RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
-                       int micro_batches) {
-  const Program program = program_of(point, stage, micro_batches);
+namespace {
+
+RoleStep simulate_layers(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
+                         int micro_batches, std::int64_t layers) {
+  const Program program = program_of(point, stage, micro_batches, layers);
   require_split(program, point.step.sharding, stage);
 
   RoleStep role;
@@ -153,6 +158,26 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   role.backward_s = phase_seconds(program, role.timeline, Phase::backward, micro_batches - 1);
   role.timeline.spans = {};
   role.memory = rank_memory(program, point.step.engine);
+  return role;
+}
+
+}  // namespace
+
+RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
+                       int micro_batches) {
+  constexpr std::int64_t kFew = 3;
+  const std::int64_t layers = point.config.layers / point.step.sharding.pipeline;
+  const auto simulate = [&](std::int64_t count) {
+    return simulate_layers(point, setting, times, stage, micro_batches, count);
+  };
+  if (setting.every_layer || layers <= kFew + 1) return simulate(layers);
+  const RoleStep fewer = simulate(kFew - 1);
+  RoleStep role = simulate(kFew);
+  RoleStep one_more = role;
+  one_more.add(fewer, -1);
+  const double gaps = role.memory.gap_bytes;  // what the arena loses does not grow with its size
+  role.add(one_more, static_cast<double>(layers - kFew));
+  role.memory.gap_bytes = gaps;
   return role;
 }
 

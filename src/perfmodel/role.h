@@ -25,7 +25,9 @@ struct RoleStep {
   void add(const RoleStep& other, double times);
 };
 
-/// The program of the rank (0, 0, `stage`) with `micro_batches`. Throws core::Unavailable when no program is made
+/// The program of the rank (0, 0, `stage`) with `micro_batches`. Layers are alike: of a stage with many, programs with
+/// two and three of them are built, and each further one costs what the third does, unless the setting wants every
+/// layer. Throws core::Unavailable when no program is made
 /// yet of what the point asks for.
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
                        int micro_batches);

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <exception>
+#include <thread>
 #include <utility>
 
 #include "core/error.h"
@@ -32,19 +35,16 @@ std::vector<PlanPoint> points_of(const PlanPoint& base, const Setting& setting, 
   const auto add = [&](const compile::Sharding& sharding) {
     for (std::int64_t b = 1; b <= kMostMicroBatch; b *= 2) {
       if (global_batch % (b * sharding.data) != 0) continue;
-      for (const passes::Recompute recompute : kRecompute) {
-        PlanPoint point = base;
-        point.step.sharding = sharding;
-        point.step.recompute = recompute;
-        point.micro_batch = b;
-        point.micro_batches = global_batch / (b * sharding.data);
-        try {
-          compile::check(sharding, point.config, b, point.seq, static_cast<int>(point.micro_batches));
-        } catch (const core::UsageError&) {
-          continue;
-        }
-        points.push_back(std::move(point));
+      PlanPoint point = base;
+      point.step.sharding = sharding;
+      point.micro_batch = b;
+      point.micro_batches = global_batch / (b * sharding.data);
+      try {
+        compile::check(sharding, point.config, b, point.seq, static_cast<int>(point.micro_batches));
+      } catch (const core::UsageError&) {
+        continue;
       }
+      points.push_back(std::move(point));
     }
   };
   for (const int tp : divisors(gpus, setting.cluster.per_node)) {
@@ -73,21 +73,57 @@ std::string why_slower(const Plan& plan, const Plan& best) {
                      core::format_seconds(std::max(0.0, most->second)));
 }
 
+/// What became of one split.
+struct Tried {
+  std::vector<Candidate> candidates{};
+  std::string unplanned{};
+  std::exception_ptr error{};  ///< anything else
+};
+
+/// With no recompute, then with more of it, until the plan fits: what need not recompute is faster without.
+Tried try_point(PlanPoint point, const Setting& setting) {
+  Tried tried;
+  try {
+    for (const passes::Recompute recompute : kRecompute) {
+      point.step.recompute = recompute;
+      Plan plan = make_plan(point, setting);
+      const bool fits = plan.fits;
+      tried.candidates.push_back({.point = point, .plan = std::move(plan)});
+      if (fits) break;
+    }
+  } catch (const core::Unavailable& error) {
+    tried.unplanned = error.what();
+  } catch (...) {
+    tried.error = std::current_exception();
+  }
+  return tried;
+}
+
 }  // namespace
 
 SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std::int64_t global_batch) {
   if (global_batch == 0) global_batch = kSequencesPerDevice * gpus;
+  const std::vector<PlanPoint> points = points_of(base, setting, gpus, global_batch);
+  std::vector<Tried> tried(points.size());
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < points.size(); i = next++) tried[i] = try_point(points[i], setting);
+  };
+  {
+    std::vector<std::jthread> helpers;
+    for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) helpers.emplace_back(work);
+    work();
+  }
   SearchResult result;
   std::string unplanned;
-  for (PlanPoint& point : points_of(base, setting, gpus, global_batch)) {
-    try {
-      Plan plan = make_plan(point, setting);
-      result.fitting += plan.fits ? 1 : 0;
-      result.candidates.push_back({.point = std::move(point), .plan = std::move(plan)});
-    } catch (const core::Unavailable& error) {
-      unplanned = error.what();
+  for (Tried& one : tried) {
+    if (one.error) std::rethrow_exception(one.error);
+    if (!one.unplanned.empty()) unplanned = one.unplanned;
+    result.tried += one.candidates.size();
+    for (Candidate& candidate : one.candidates) {
+      result.fitting += candidate.plan.fits ? 1 : 0;
+      result.candidates.push_back(std::move(candidate));
     }
-    ++result.tried;
   }
   if (result.candidates.empty()) {
     if (!unplanned.empty()) throw core::Unavailable(unplanned);
