@@ -52,12 +52,15 @@ struct Plans {
 Setting setting_of(const PlanOptions& options, const std::string& device, const std::string& framework) {
   Setting setting{.device = devices::find_device(device), .framework = perfmodel::find_framework(framework)};
   const int per_node =
-      options.per_node.empty() ? 0 : static_cast<int>(std::min<std::int64_t>(parse_integer("--per-node", options.per_node), 1 << 20));
+      options.per_node.empty()
+          ? 0
+          : static_cast<int>(std::min<std::int64_t>(parse_integer("--per-node", options.per_node), 1 << 20));
   const double network = options.network.empty() ? 0 : parse_bytes("--network", options.network);
   setting.cluster = perfmodel::cluster_of(setting.device, per_node, network);
   if (options.nondeterministic) setting.framework.is_deterministic = false;
-  setting.memory_limit_bytes = options.memory_limit.empty() ? setting.device.usable_bytes()
-                                                            : parse_bytes("--memory-limit", options.memory_limit);
+  setting.memory_limit_bytes = options.memory_limit.empty()
+                                   ? setting.device.usable_bytes()
+                                   : parse_bytes("--memory-limit", options.memory_limit);
   return setting;
 }
 
@@ -82,11 +85,12 @@ std::vector<compile::Sharding> shardings(const PlanOptions& options) {
           const std::int64_t part = degree("--tp", tp) * static_cast<std::int64_t>(degree("--pp", pp));
           const std::int64_t data = dp > 0 ? dp : n > 0 ? n / part : 1;
           if (n > 0 && data * part != n) {
-            throw core::UsageError(fmt::format("--dp {} x --tp {} x --pp {} is {}, not --gpus {}", data, tp, pp,
-                                               data * part, n));
+            throw core::UsageError(fmt::format("--dp {} x --tp {} x --pp {} is {}, not --gpus {}", data, tp,
+                                               pp, data * part, n));
           }
           for (const auto zero : parse_integers("--zero", options.zero, 0)) {
-            if (zero > 3) throw core::UsageError(fmt::format("--zero {}: there are stages 0, 1, 2 and 3", zero));
+            if (zero > 3)
+              throw core::UsageError(fmt::format("--zero {}: there are stages 0, 1, 2 and 3", zero));
             all.push_back({.data = degree("--dp", data),
                            .zero = static_cast<int>(zero),
                            .tensor = degree("--tp", tp),
@@ -100,7 +104,8 @@ std::vector<compile::Sharding> shardings(const PlanOptions& options) {
   return all;
 }
 
-/// Points of the field table (model, T, dtype, recompute, B) as the framework's recipe builds them on the device.
+/// Points of the field table (model, T, dtype, recompute, B) as the framework's recipe builds them on the
+/// device.
 std::vector<lab::Point> points_of(const PlanOptions& options, const Setting& setting) {
   ConfigOptions config = options.config;
   config.set("device", "null:" + setting.device.key);
@@ -113,8 +118,8 @@ std::int64_t micro_batches(std::int64_t global_batch, std::int64_t micro_batch, 
   if (global_batch == 0) return 1;
   const std::int64_t at_once = micro_batch * data;
   if (global_batch % at_once != 0) {
-    throw core::UsageError(fmt::format("--global-batch {} is no multiple of --batch {} x --dp {}", global_batch,
-                                       micro_batch, data));
+    throw core::UsageError(fmt::format("--global-batch {} is no multiple of --batch {} x --dp {}",
+                                       global_batch, micro_batch, data));
   }
   return global_batch / at_once;
 }
@@ -227,30 +232,38 @@ Body declare_plan(CommandLine& line) {
   add("--dp", options->dp, "Data-parallel copies (default: what --gpus leaves)", "N", "Splitting");
   add("--tp", options->tp, "Tensor-parallel ranks, with sequence parallelism", "N", "Splitting");
   add("--pp", options->pp, "Pipeline stages", "N", "Splitting");
-  add("--zero", options->zero, "What data-parallel ranks keep parts of: 1 optimizer state, 2 gradients, 3 weights",
-      "0|1|2|3", "Splitting");
+  add("--zero", options->zero,
+      "What data-parallel ranks keep parts of: 1 optimizer state, 2 gradients, 3 weights", "0|1|2|3",
+      "Splitting");
   add("--schedule", options->schedule, "Order of a pipeline's work", "1f1b|gpipe", "Splitting");
-  add("--global-batch", options->global_batch, "Sequences of a step (default: --batch x --dp)", "N", "Splitting");
+  add("--global-batch", options->global_batch, "Sequences of a step (default: --batch x --dp)", "N",
+      "Splitting");
   add("--per-node", options->per_node, "Devices in a node (default: data/links.json)", "N", "Cluster");
   add("--network", options->network, "Bytes per second and device between nodes, as 50GB", "SIZE", "Cluster");
-  add("--memory-limit", options->memory_limit, "Memory of a device (default: the catalog's)", "SIZE", "Cluster");
+  add("--memory-limit", options->memory_limit, "Memory of a device (default: the catalog's)", "SIZE",
+      "Cluster");
   add("--tokens", options->tokens, "To train on (default: 20 per parameter)", "N", "Budget");
   add("--price", options->price, "Of one GPU for an hour", "X", "Budget");
   line.add_flag("--nondeterministic", options->nondeterministic,
                 "Attention gradients add up in any order, as other frameworks' do")
       .group("Run");
-  line.add_flag("--search", options->search,
-                "Try every split, micro-batch, ZeRO stage and recompute of --gpus: best first, with the reason why "
-                "the others lost")
+  line.add_flag(
+          "--search", options->search,
+          "Try every split, micro-batch, ZeRO stage and recompute of --gpus: best first, with the reason why "
+          "the others lost")
       .group("Search");
   add("--top", options->top, "Rows of a search", "N", "Search");
   add("--explain", options->explain, "How a number came about, term by term", "step_s", "Output");
   add("--format", options->format, "Of the results", kFormats, "Output");
   line.footer(
-      "Nothing is run or allocated. The program that the engines would run is built for one rank of each role and\n"
-      "priced op by op from measured tables (docs/perfmodel.md). --batch is the micro-batch of one rank. Numbers are\n"
-      "marked measured, calibrated (measured op by op on such a device) or assumed (scaled by datasheet rates).\n\n"
-      "Example: rooflm plan --model llama3-8b --device h100-sxm --seq 4096 --recompute full --explain step_s");
+      "Nothing is run or allocated. The program that the engines would run is built for one rank of each "
+      "role and\n"
+      "priced op by op from measured tables (docs/perfmodel.md). --batch is the micro-batch of one rank. "
+      "Numbers are\n"
+      "marked measured, calibrated (measured op by op on such a device) or assumed (scaled by datasheet "
+      "rates).\n\n"
+      "Example: rooflm plan --model llama3-8b --device h100-sxm --seq 4096 --recompute full --explain "
+      "step_s");
   return [options] { return run(*options); };
 }
 

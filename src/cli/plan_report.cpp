@@ -58,9 +58,9 @@ void set_run(Row& row, const PlannedRun& run, const RunBudget& budget) {
   row.set("tokens_per_s", rate);
   row.set("model_flop_per_s_per_gpu", run.plan->model_flop / run.plan->step_s / gpus);
   if (peak) row.set("mfu", run.plan->model_flop / run.plan->step_s / (*peak * gpus));
-  const double tokens =
-      budget.tokens > 0 ? budget.tokens
-                        : kChinchillaTokens * static_cast<double>(model::parameter_count(point.config));
+  const double tokens = budget.tokens > 0
+                            ? budget.tokens
+                            : kChinchillaTokens * static_cast<double>(model::parameter_count(point.config));
   const double seconds = tokens / rate;
   row.set("tokens", tokens);
   row.set("days", seconds / kDay);
@@ -144,23 +144,23 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
   if (has_reasons) table.columns.push_back({"reason", "why"});
   table.rows = std::move(rows);
   table.notes.emplace_back(
-      "A plan, nothing was run. Interval (from, to): all ops wrong the same way, by as much as about 90 % of measured "
+      "A plan, nothing was run. Interval (from, to): all ops wrong the same way, by as much as about 90 % of "
+      "measured "
       "ops were.");
   std::set<std::string> lines;
   for (const PlannedRun& run : runs) {
     const devices::Device& device = run.setting->device;
     const std::string_view dtype = compile::dtype_name(run.point->step);
     if (const auto peak = device.peak(dtype)) {
-      lines.insert(fmt::format("MFU = {}, peak: {}FLOP/s, dense {} of the data sheet of {}.", core::kMfuFormula,
-                               core::format_si(*peak), dtype, device.key));
+      lines.insert(fmt::format("MFU = {}, peak: {}FLOP/s, dense {} of the data sheet of {}.",
+                               core::kMfuFormula, core::format_si(*peak), dtype, device.key));
     }
     lines.insert(fmt::format("Times: {}; collectives of NCCL's cost model, assumed ({}).",
                              perfmodel::OpTimes(device, true).provenance(), run.setting->cluster.source));
-    lines.insert(fmt::format("Framework {}: {} of the host per op, {} of context ({}).",
-                             run.setting->framework.name,
-                             core::format_seconds(run.setting->framework.launch_host_s),
-                             core::format_bytes(run.setting->framework.context_bytes),
-                             name_of(run.setting->framework.basis)));
+    lines.insert(fmt::format(
+        "Framework {}: {} of the host per op, {} of context ({}).", run.setting->framework.name,
+        core::format_seconds(run.setting->framework.launch_host_s),
+        core::format_bytes(run.setting->framework.context_bytes), name_of(run.setting->framework.basis)));
   }
   table.notes.insert(table.notes.end(), lines.begin(), lines.end());
   return table;
@@ -186,16 +186,16 @@ Table explain_step(const PlannedRun& run) {
   }
   table.rows.push_back(term("beside collectives", plan.slowed_s, plan.step_s,
                             "what ops lose while a collective runs beside them"));
-  table.rows.push_back(term("exposed communication", plan.exposed_s, plan.step_s,
-                            fmt::format("of {} of collectives, what nothing hides",
-                                        core::format_seconds(plan.communication_s))));
+  table.rows.push_back(term(
+      "exposed communication", plan.exposed_s, plan.step_s,
+      fmt::format("of {} of collectives, what nothing hides", core::format_seconds(plan.communication_s))));
   table.rows.push_back(term("host", plan.host_s, plan.step_s, "the host has not submitted the next op yet"));
   table.rows.push_back(term("waiting", plan.waiting_s, plan.step_s, "copies that nothing hides"));
   table.rows.push_back(term("bubble", plan.bubble_s, plan.step_s, "the stage waits for other stages"));
-  table.rows.push_back(term("step_s", plan.step_s, plan.step_s,
-                            fmt::format("of stage {}; {} to {}, {}", plan.slowest_stage,
-                                        core::format_seconds(plan.low_s), core::format_seconds(plan.high_s),
-                                        name_of(plan.basis))));
+  table.rows.push_back(
+      term("step_s", plan.step_s, plan.step_s,
+           fmt::format("of stage {}; {} to {}, {}", plan.slowest_stage, core::format_seconds(plan.low_s),
+                       core::format_seconds(plan.high_s), name_of(plan.basis))));
   table.notes.push_back(fmt::format("Times of ops add up to {}, busy is {}.", core::format_seconds(priced),
                                     core::format_seconds(plan.compute_s)));
   return table;

@@ -63,17 +63,22 @@ double tree_seconds(const Cluster& cluster, const Path& path, double traffic) {
 
 std::string_view name_of(Collective kind) {
   switch (kind) {
-    case Collective::all_reduce: return "all_reduce";
-    case Collective::all_gather: return "all_gather";
-    case Collective::reduce_scatter: return "reduce_scatter";
-    case Collective::point_to_point: return "send";
+    case Collective::all_reduce:
+      return "all_reduce";
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+    case Collective::point_to_point:
+      return "send";
   }
   return "?";
 }
 
 Cluster cluster_of(const devices::Device& device, int per_node, double network_byte_per_s) {
   const Json& clusters = links_json().at("clusters");
-  const Json& entry = clusters.contains(device.key) ? clusters.at(device.key) : links_json().at("other_clusters");
+  const Json& entry =
+      clusters.contains(device.key) ? clusters.at(device.key) : links_json().at("other_clusters");
   const Json& slow = links_json().at("beside_collective");
   Cluster cluster{.per_node = per_node > 0 ? per_node : entry.at("gpus_per_node").get<int>(),
                   .spread = links_json().at("spread"),
@@ -102,8 +107,10 @@ double collective_seconds(const Cluster& cluster, Collective kind, double bytes,
                       tree_seconds(cluster, path, traffic));
     }
     case Collective::all_gather:
-    case Collective::reduce_scatter: return ring_seconds(cluster, path, (n - 1) / n * bytes, 1, ranks.size);
-    case Collective::point_to_point: break;
+    case Collective::reduce_scatter:
+      return ring_seconds(cluster, path, (n - 1) / n * bytes, 1, ranks.size);
+    case Collective::point_to_point:
+      break;
   }
   const LinkLevel& link = ranks.stride >= cluster.per_node ? cluster.between : cluster.inside;
   return cluster.inside.base_s + link.step_s + bytes / (link.byte_per_s * link.share);

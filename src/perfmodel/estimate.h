@@ -8,7 +8,8 @@
 namespace rooflm::perfmodel {
 
 /// measured: of this op on this kind of device. calibrated: by tables that were measured op by op on such a
-/// device. assumed: by datasheet rates and the shares of them that another device reaches. From the surest on.
+/// device. assumed: by datasheet rates and the shares of them that another device reaches. From the surest
+/// on.
 enum class Basis : std::uint8_t { measured, calibrated, assumed };
 
 constexpr std::string_view name_of(Basis basis) {

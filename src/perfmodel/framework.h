@@ -13,7 +13,8 @@ namespace rooflm::perfmodel {
 struct Framework {
   std::string name{};
   std::string engine{}, attention{};  ///< the recipe whose program stands for it
-  /// Masters in halves, 16-bit gradients, the loss in chunks, GELU in GEMM epilogues, as the device wants them.
+  /// Masters in halves, 16-bit gradients, the loss in chunks, GELU in GEMM epilogues, as the device wants
+  /// them.
   bool has_rewrites = true;
   bool is_sequence_parallel = true;  ///< where it is tensor-parallel
   double launch_host_s = 0;          ///< of the host, to submit one launch

@@ -16,7 +16,8 @@ std::optional<OpTables> tables_of(std::string_view device);
 struct Transfer {
   OpTables tables{};
   double spread = 0;  ///< of what comes of it
-  /// Share of the dense 16-bit peak that GEMMs were seen to reach on a device of that family, and on the table's.
+  /// Share of the dense 16-bit peak that GEMMs were seen to reach on a device of that family, and on the
+  /// table's.
   double achieved_share = 0, tables_share = 0;
 };
 Transfer transfer_to(const devices::Device& device);

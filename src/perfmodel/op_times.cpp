@@ -66,8 +66,8 @@ OpTimes::OpTimes(const devices::Device& device, bool is_deterministic)
   Transfer transfer = transfer_to(device);
   tables_ = std::move(transfer.tables);
   const devices::Device source = devices::find_device(tables_.device);
-  compute_scale_ = peak_of(device, "bf16") / peak_of(source, "bf16") *
-                   (transfer.achieved_share / transfer.tables_share);
+  compute_scale_ =
+      peak_of(device, "bf16") / peak_of(source, "bf16") * (transfer.achieved_share / transfer.tables_share);
   memory_scale_ = device.memory.back().byte_per_s / source.memory.back().byte_per_s;
   if (multiprocessors_ <= 0) multiprocessors_ = tables_.multiprocessors;
   tables_.matmul_spread = tables_.attention_spread = tables_.moved_spread = transfer.spread;
@@ -92,8 +92,7 @@ double OpTimes::rate_of(core::DType dtype, bool tf32) const {
   const double own = device_->peak(name).value_or(0);
   const double theirs = source.peak(name).value_or(0);
   if (own <= 0 || theirs <= 0) return 0;
-  const double shares =
-      compute_scale_ / (peak_of(*device_, "bf16") / peak_of(source, "bf16"));
+  const double shares = compute_scale_ / (peak_of(*device_, "bf16") / peak_of(source, "bf16"));
   return tables_.matmul.flop_per_s * relative->second * own / theirs * shares;
 }
 
@@ -162,8 +161,8 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   if (!is_forward && !is_deterministic_) rate *= table.nondeterministic_gain;
   OpTime time;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
-  time.moved_s = static_cast<double>(cost.bytes_read + cost.bytes_written) /
-                 (tables_.matmul.byte_per_s * memory_scale_);
+  time.moved_s =
+      static_cast<double>(cost.bytes_read + cost.bytes_written) / (tables_.matmul.byte_per_s * memory_scale_);
   time.launch_s = is_forward ? table.forward_launch_s : table.backward_launch_s;
   time.seconds = time.launch_s + std::max(time.work_s, time.moved_s);
   time.spread = tables_.attention_spread;
@@ -177,8 +176,9 @@ OpTime OpTimes::moved_time(const Op& op, double bytes) const {
   // What a faster memory does in the same time is what a slower one does of fewer bytes.
   OpTime time;
   time.launch_s = curve.front().second;
-  time.seconds = memory_scale_ == 1 ? seconds_at(curve, bytes)
-                                    : std::max(curve.front().second, seconds_at(curve, bytes) / memory_scale_);
+  time.seconds = memory_scale_ == 1
+                     ? seconds_at(curve, bytes)
+                     : std::max(curve.front().second, seconds_at(curve, bytes) / memory_scale_);
   time.moved_s = std::max(0.0, time.seconds - time.launch_s);
   time.spread = tables_.moved_spread + (own == tables_.moved.end() ? 0.1 : 0.0);
   time.basis = basis_;

@@ -93,8 +93,8 @@ class OpTimes {
   double multiprocessors_ = 1;
 };
 
-/// Seconds at `bytes`: between points by the logarithms of both, beyond the largest at its bandwidth, below the
-/// smallest its time.
+/// Seconds at `bytes`: between points by the logarithms of both, beyond the largest at its bandwidth, below
+/// the smallest its time.
 double seconds_at(const Curve& curve, double bytes);
 
 }  // namespace rooflm::perfmodel

@@ -7,8 +7,8 @@
 namespace rooflm::perfmodel {
 namespace {
 
-/// A stage on its way through its work: forward passes until `warm_up` of them are ahead, then one backward for
-/// each forward.
+/// A stage on its way through its work: forward passes until `warm_up` of them are ahead, then one backward
+/// for each forward.
 struct Stage {
   std::int64_t forwards = 0, backwards = 0;  ///< done
   double free_s = 0;
@@ -38,8 +38,8 @@ PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t mi
       Stage& stage = at[index];
       while (stage.backwards < micro_batches) {
         const std::int64_t ahead = stage.forwards - stage.backwards;
-        const bool is_forward = stage.forwards < micro_batches &&
-                                ahead < in_flight(s, count, micro_batches, schedule);
+        const bool is_forward =
+            stage.forwards < micro_batches && ahead < in_flight(s, count, micro_batches, schedule);
         const auto i = static_cast<std::size_t>(is_forward ? stage.forwards : stage.backwards);
         double ready = 0;
         if (is_forward && s > 0) {

@@ -28,7 +28,6 @@ PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t mi
                              compile::PipelineSchedule schedule);
 
 /// Micro-batches whose activations a stage keeps at most.
-std::int64_t in_flight(int stage, int stages, std::int64_t micro_batches,
-                       compile::PipelineSchedule schedule);
+std::int64_t in_flight(int stage, int stages, std::int64_t micro_batches, compile::PipelineSchedule schedule);
 
 }  // namespace rooflm::perfmodel

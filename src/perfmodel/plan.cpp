@@ -9,8 +9,8 @@
 namespace rooflm::perfmodel {
 namespace {
 
-/// A role with all its micro-batches: programs of one and of two are built, and further ones cost what the second
-/// does. Memory: of as many micro-batches as are in flight at once.
+/// A role with all its micro-batches: programs of one and of two are built, and further ones cost what the
+/// second does. Memory: of as many micro-batches as are in flight at once.
 struct Role {
   RoleStep step{};
   StageTimes times{};
@@ -64,7 +64,8 @@ void take_times(Plan& plan, const Role& slowest, const PipelineTimes& pipeline, 
   const Timeline& timeline = slowest.step.timeline;
   plan.step_s = pipeline.step_s;
   plan.compute_s = timeline.busy_s;
-  // What follows is the difference of two simulations, times the micro-batches: small terms may come out below 0.
+  // What follows is the difference of two simulations, times the micro-batches: small terms may come out
+  // below 0.
   plan.slowed_s = std::max(0.0, timeline.slowed_s);
   plan.host_s = std::max(0.0, timeline.host_s);
   plan.waiting_s = std::max(0.0, timeline.waiting_s);
@@ -74,8 +75,7 @@ void take_times(Plan& plan, const Role& slowest, const PipelineTimes& pipeline, 
   plan.bubble_s = idle_s - plan.exposed_s;
   plan.work = slowest.step.work;
   plan.basis = slowest.step.basis;
-  const double spread =
-      slowest.step.priced_s > 0 ? slowest.step.uncertain_s / slowest.step.priced_s : 0;
+  const double spread = slowest.step.priced_s > 0 ? slowest.step.uncertain_s / slowest.step.priced_s : 0;
   plan.low_s = plan.step_s * (1 - spread);
   plan.high_s = plan.step_s * (1 + spread);
 }
@@ -114,8 +114,8 @@ Plan make_plan(const PlanPoint& point, const Setting& setting) {
   plan.fits = plan.memory.total() <= plan.memory_limit_bytes;
   plan.slowest_stage = pipeline.last_stage;
   take_times(plan, roles[role_index(pipeline.last_stage)], pipeline, stages > 1);
-  plan.model_flop =
-      static_cast<double>(model::model_flop_per_token(point.config, point.seq)) * static_cast<double>(point.tokens());
+  plan.model_flop = static_cast<double>(model::model_flop_per_token(point.config, point.seq)) *
+                    static_cast<double>(point.tokens());
   return plan;
 }
 

@@ -20,14 +20,12 @@ namespace rooflm::perfmodel {
 /// One way to run a model on a number of devices.
 struct PlanPoint {
   model::ModelConfig config{};
-  compile::StepOptions step{};  ///< fitted to the device; `sharding` says how it is split
+  compile::StepOptions step{};   ///< fitted to the device; `sharding` says how it is split
   std::int64_t micro_batch = 0;  ///< sequences of one rank's forward pass
   std::int64_t seq = 0;
   std::int64_t micro_batches = 1;  ///< of a rank in one step
 
-  [[nodiscard]] std::int64_t global_batch() const {
-    return micro_batch * micro_batches * step.sharding.data;
-  }
+  [[nodiscard]] std::int64_t global_batch() const { return micro_batch * micro_batches * step.sharding.data; }
   [[nodiscard]] std::int64_t tokens() const { return global_batch() * seq; }
   [[nodiscard]] int gpus() const { return step.sharding.ranks(); }
 };
@@ -66,9 +64,9 @@ struct Plan {
 };
 
 /// Builds the program of one rank of each role, prices its ops, lets its lanes run, and puts the stages of a
-/// pipeline in order. Micro-batches beyond the second cost what the second does. When the memory of a rank does not fit, times
-/// are predicted all the same and `fits` is false. Throws core::UsageError for what cannot be split so,
-/// core::Unavailable for what no program is made of yet.
+/// pipeline in order. Micro-batches beyond the second cost what the second does. When the memory of a rank
+/// does not fit, times are predicted all the same and `fits` is false. Throws core::UsageError for what
+/// cannot be split so, core::Unavailable for what no program is made of yet.
 Plan make_plan(const PlanPoint& point, const Setting& setting);
 
 }  // namespace rooflm::perfmodel

@@ -19,12 +19,17 @@ enum Part : std::uint8_t { kWeights, kOptimizer, kGradients, kActivations, kOthe
 Part part_of(Role role) {
   switch (role) {
     case Role::weight:
-    case Role::gathered_weight: return kWeights;
-    case Role::optimizer_state: return kOptimizer;
-    case Role::gradient: return kGradients;
+    case Role::gathered_weight:
+      return kWeights;
+    case Role::optimizer_state:
+      return kOptimizer;
+    case Role::gradient:
+      return kGradients;
     case Role::activation:
-    case Role::activation_gradient: return kActivations;
-    default: return kOthers;
+    case Role::activation_gradient:
+      return kActivations;
+    default:
+      return kOthers;
   }
 }
 

@@ -21,7 +21,8 @@ using program::Op;
 using program::Phase;
 using program::Program;
 
-/// Every direction in which the step is split must show in the program: nothing is priced that it does not have.
+/// Every direction in which the step is split must show in the program: nothing is priced that it does not
+/// have.
 void require_split(const Program& program, const compile::Sharding& sharding, int stage) {
   const auto expect = [&](Group group, int parts, std::string_view what) {
     if (parts <= 1) return;
@@ -29,8 +30,8 @@ void require_split(const Program& program, const compile::Sharding& sharding, in
       return program::is_collective(op) && program::group_of(op) == group;
     });
     if (!found) {
-      throw core::Unavailable(fmt::format("{} {} is not planned yet: no program is made of it (stage {})", what,
-                                          parts, stage));
+      throw core::Unavailable(
+          fmt::format("{} {} is not planned yet: no program is made of it (stage {})", what, parts, stage));
     }
   };
   expect(Group::data, sharding.data, "--dp");
@@ -40,9 +41,12 @@ void require_split(const Program& program, const compile::Sharding& sharding, in
 
 Ranks ranks_of(Group group, const compile::Sharding& sharding) {
   switch (group) {
-    case Group::tensor: return {.size = sharding.tensor, .stride = 1};
-    case Group::data: return {.size = sharding.data, .stride = sharding.tensor};
-    case Group::pipeline: return {.size = sharding.pipeline, .stride = sharding.tensor * sharding.data};
+    case Group::tensor:
+      return {.size = sharding.tensor, .stride = 1};
+    case Group::data:
+      return {.size = sharding.data, .stride = sharding.tensor};
+    case Group::pipeline:
+      return {.size = sharding.pipeline, .stride = sharding.tensor * sharding.data};
     case Group::tied:
       return {.size = 2, .stride = sharding.tensor * sharding.data * std::max(1, sharding.pipeline - 1)};
   }
@@ -61,13 +65,14 @@ Collective kind_of(const Op& op) {
 OpTime collective_time(const Program& program, const Op& op, const PlanPoint& point, const Cluster& cluster) {
   OpTime time{.spread = cluster.spread, .basis = cluster.basis};
   if (op.is(program::ops::kSend)) return time;
-  time.seconds = collective_seconds(cluster, kind_of(op), static_cast<double>(program::payload_bytes(program, op)),
-                                    ranks_of(program::group_of(op), point.step.sharding));
+  time.seconds =
+      collective_seconds(cluster, kind_of(op), static_cast<double>(program::payload_bytes(program, op)),
+                         ranks_of(program::group_of(op), point.step.sharding));
   return time;
 }
 
-/// Seconds of the compute lane in a phase of the last micro-batch. Chunks of the loss come with their gradients, so
-/// each op counts with the gap before it.
+/// Seconds of the compute lane in a phase of the last micro-batch. Chunks of the loss come with their
+/// gradients, so each op counts with the gap before it.
 double phase_seconds(const Program& program, const Timeline& timeline, Phase phase, int micro_batch) {
   double sum_s = 0;
   double last_s = 0;
@@ -81,8 +86,8 @@ double phase_seconds(const Program& program, const Timeline& timeline, Phase pha
   return sum_s;
 }
 
-/// Stages between the first and the last are alike, so a pipeline of three of them, with as many layers each, has all
-/// programs of up to two micro-batches that a longer one has. `layers`: of a stage.
+/// Stages between the first and the last are alike, so a pipeline of three of them, with as many layers each,
+/// has all programs of up to two micro-batches that a longer one has. `layers`: of a stage.
 Program program_of(const PlanPoint& point, int stage, int micro_batches, std::int64_t layers) {
   constexpr int kStages = 3;
   compile::StepOptions options = point.step;
@@ -108,9 +113,9 @@ void RoleStep::add(const RoleStep& other, double times) {
     t.*member += times * o.*member;
   forward_s += times * other.forward_s;
   backward_s += times * other.backward_s;
-  for (const auto member : {&RankMemory::weight_bytes, &RankMemory::optimizer_bytes, &RankMemory::gradient_bytes,
-                            &RankMemory::activation_bytes, &RankMemory::workspace_bytes, &RankMemory::gap_bytes,
-                            &RankMemory::saved_bytes})
+  for (const auto member : {&RankMemory::weight_bytes, &RankMemory::optimizer_bytes,
+                            &RankMemory::gradient_bytes, &RankMemory::activation_bytes,
+                            &RankMemory::workspace_bytes, &RankMemory::gap_bytes, &RankMemory::saved_bytes})
     memory.*member += times * other.memory.*member;
   for (const auto& [name, time] : other.work) {
     WorkTime& own = work[name];

@@ -11,7 +11,8 @@
 
 namespace rooflm::perfmodel {
 
-/// A rank's step with a number of micro-batches, and what it keeps in memory. The spans of `timeline` are dropped.
+/// A rank's step with a number of micro-batches, and what it keeps in memory. The spans of `timeline` are
+/// dropped.
 struct RoleStep {
   Timeline timeline{};
   double forward_s = 0, backward_s = 0;  ///< of the last micro-batch
@@ -25,10 +26,10 @@ struct RoleStep {
   void add(const RoleStep& other, double times);
 };
 
-/// The program of the rank (0, 0, `stage`) with `micro_batches`. Layers are alike: of a stage with many, programs with
-/// two and three of them are built, and each further one costs what the third does, unless the setting wants every
-/// layer. Throws core::Unavailable when no program is made
-/// yet of what the point asks for.
+/// The program of the rank (0, 0, `stage`) with `micro_batches`. Layers are alike: of a stage with many,
+/// programs with two and three of them are built, and each further one costs what the third does, unless the
+/// setting wants every layer. Throws core::Unavailable when no program is made yet of what the point asks
+/// for.
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
                        int micro_batches);
 

@@ -53,7 +53,11 @@ std::vector<PlanPoint> points_of(const PlanPoint& base, const Setting& setting, 
       const bool is_sequence_parallel = tp > 1 && setting.framework.is_sequence_parallel;
       for (int zero = 0; zero <= 3; ++zero) {
         if (zero > 0 && dp == 1) continue;
-        add({.data = dp, .zero = zero, .tensor = tp, .sequence_parallel = is_sequence_parallel, .pipeline = pp});
+        add({.data = dp,
+             .zero = zero,
+             .tensor = tp,
+             .sequence_parallel = is_sequence_parallel,
+             .pipeline = pp});
       }
     }
   }
@@ -127,10 +131,10 @@ SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std
   }
   if (result.candidates.empty()) {
     if (!unplanned.empty()) throw core::Unavailable(unplanned);
-    throw core::UsageError(
-        fmt::format("no split of {} devices fits {} layers, {} heads and a global batch of {}: another --gpus or "
-                    "--global-batch",
-                    gpus, base.config.layers, base.config.heads, global_batch));
+    throw core::UsageError(fmt::format(
+        "no split of {} devices fits {} layers, {} heads and a global batch of {}: another --gpus or "
+        "--global-batch",
+        gpus, base.config.layers, base.config.heads, global_batch));
   }
   std::ranges::stable_sort(result.candidates, [](const Candidate& a, const Candidate& b) {
     if (a.plan.fits != b.plan.fits) return a.plan.fits;

@@ -20,9 +20,9 @@ struct SearchResult {
   std::size_t tried = 0, fitting = 0;
 };
 
-/// Plans every dp x tp x pp = gpus, ZeRO stage and micro-batch that the model and `global_batch` (0: 4 sequences a
-/// device) allow, each with as little recompute as fits, on all cores. Tensor parallelism stays within a node. Each loser says by how much, and by
-/// what most of it is.
+/// Plans every dp x tp x pp = gpus, ZeRO stage and micro-batch that the model and `global_batch` (0: 4
+/// sequences a device) allow, each with as little recompute as fits, on all cores. Tensor parallelism stays
+/// within a node. Each loser says by how much, and by what most of it is.
 SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std::int64_t global_batch);
 
 }  // namespace rooflm::perfmodel

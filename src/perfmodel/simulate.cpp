@@ -161,10 +161,8 @@ class Simulation {
 
 }  // namespace
 
-Timeline simulate(const Program& program, std::span<const double> seconds,
-                  const SimulationOptions& options) {
-  if (seconds.size() != program.ops.size())
-    throw std::logic_error("simulate wants the seconds of each op");
+Timeline simulate(const Program& program, std::span<const double> seconds, const SimulationOptions& options) {
+  if (seconds.size() != program.ops.size()) throw std::logic_error("simulate wants the seconds of each op");
   return Simulation(program, seconds, options).run();
 }
 

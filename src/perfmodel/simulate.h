@@ -31,8 +31,8 @@ struct SimulationOptions {
   double other_slowdown = 1;
 };
 
-/// Runs the program's lanes against each other (program::Lane says what may run beside what). An op of the lane
-/// `background` gets the device only while `compute` has nothing to do there: both would want all
+/// Runs the program's lanes against each other (program::Lane says what may run beside what). An op of the
+/// lane `background` gets the device only while `compute` has nothing to do there: both would want all
 /// multiprocessors. Ops of the two are slower while the lane `communication` is busy. `seconds`: of each op,
 /// alone.
 Timeline simulate(const program::Program& program, std::span<const double> seconds,

@@ -87,8 +87,8 @@ TEST(Collectives, RingsMoveWhatTheFormulaSays) {
   // Four ranks on two nodes leave each by two networks: 1.5 GB at 20 GB/s.
   EXPECT_NEAR(perfmodel::collective_seconds(cluster, Collective::all_reduce, 1e9, {.size = 4}), 75e-3, 1e-12);
   // One rank on each node: 0.5 GB of a gather at 10 GB/s.
-  EXPECT_NEAR(
-      perfmodel::collective_seconds(cluster, Collective::all_gather, 1e9, {.size = 2, .stride = 2}), 50e-3, 1e-12);
+  EXPECT_NEAR(perfmodel::collective_seconds(cluster, Collective::all_gather, 1e9, {.size = 2, .stride = 2}),
+              50e-3, 1e-12);
 }
 
 TEST(Collectives, SmallOnesAreBoundByTheirSteps) {
@@ -96,7 +96,8 @@ TEST(Collectives, SmallOnesAreBoundByTheirSteps) {
   cluster.per_node = 8;
   cluster.inside.base_s = 5e-6;
   cluster.inside.step_s = 2e-6;
-  EXPECT_NEAR(perfmodel::collective_seconds(cluster, Collective::all_gather, 0, {.size = 8}), 5e-6 + 7 * 2e-6, 1e-12);
+  EXPECT_NEAR(perfmodel::collective_seconds(cluster, Collective::all_gather, 0, {.size = 8}), 5e-6 + 7 * 2e-6,
+              1e-12);
   // A tree has no steps of its own here and wins.
   EXPECT_NEAR(perfmodel::collective_seconds(cluster, Collective::all_reduce, 0, {.size = 8}), 5e-6, 1e-12);
 }

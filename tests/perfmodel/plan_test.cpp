@@ -1,7 +1,7 @@
 // Whole plans: what extrapolates must agree with what is built in full.
-#include <gtest/gtest.h>
-
 #include "perfmodel/plan.h"
+
+#include <gtest/gtest.h>
 
 namespace rooflm {
 namespace {
@@ -28,9 +28,9 @@ Case plan_case(const char* model, compile::Sharding sharding, std::int64_t micro
 }
 
 TEST(Plan, LayersThatAreAlikeNeedNotAllBeBuilt) {
-  for (const compile::Sharding& sharding : {compile::Sharding{}, compile::Sharding{.data = 8, .zero = 3},
-                                            compile::Sharding{.data = 8, .zero = 1, .tensor = 2},
-                                            compile::Sharding{.data = 2, .pipeline = 4}}) {
+  for (const compile::Sharding& sharding :
+       {compile::Sharding{}, compile::Sharding{.data = 8, .zero = 3},
+        compile::Sharding{.data = 8, .zero = 1, .tensor = 2}, compile::Sharding{.data = 2, .pipeline = 4}}) {
     SCOPED_TRACE(sharding.ranks());
     auto [point, setting] = plan_case("medium", sharding, 8);
     const perfmodel::Plan quick = perfmodel::make_plan(point, setting);
