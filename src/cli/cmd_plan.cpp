@@ -33,7 +33,7 @@ struct PlanOptions {
                        "vocab", "seq",  "dtype",  "recompute", "batch",    "clip"};
   std::string device, framework = "rooflm-fused";
   std::string gpus, dp, tp = "1", pp = "1", zero = "0", global_batch;
-  std::string schedule = "1f1b";
+  std::string schedule = "1f1b", interleave = "1";
   std::string per_node, network, memory_limit, tokens, price;
   std::string explain, top = "10";
   std::string format = "table";
@@ -95,7 +95,8 @@ std::vector<compile::Sharding> shardings(const PlanOptions& options) {
                            .zero = static_cast<int>(zero),
                            .tensor = degree("--tp", tp),
                            .pipeline = degree("--pp", pp),
-                           .schedule = compile::parse_schedule(options.schedule)});
+                           .schedule = compile::parse_schedule(options.schedule),
+                           .interleave = pp > 1 ? degree("--interleave", parse_integer("--interleave", options.interleave)) : 1});
           }
         }
       }
@@ -236,6 +237,7 @@ Body declare_plan(CommandLine& line) {
       "What data-parallel ranks keep parts of: 1 optimizer state, 2 gradients, 3 weights", "0|1|2|3",
       "Splitting");
   add("--schedule", options->schedule, "Order of a pipeline's work", "1f1b|gpipe", "Splitting");
+  add("--interleave", options->interleave, "Parts of the model that each stage of a pipeline has", "N", "Splitting");
   add("--global-batch", options->global_batch, "Sequences of a step (default: --batch x --dp)", "N",
       "Splitting");
   add("--per-node", options->per_node, "Devices in a node (default: data/links.json)", "N", "Cluster");

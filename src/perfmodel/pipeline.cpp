@@ -17,17 +17,21 @@ struct Stage {
 
 }  // namespace
 
-std::int64_t in_flight(int stage, int stages, std::int64_t micro_batches,
-                       compile::PipelineSchedule schedule) {
-  if (schedule == compile::PipelineSchedule::gpipe) return micro_batches;
-  return std::min<std::int64_t>(micro_batches, stages - stage);
+double in_flight(int stage, const compile::Sharding& sharding, std::int64_t micro_batches) {
+  const auto all = static_cast<double>(micro_batches);
+  if (sharding.schedule == compile::PipelineSchedule::gpipe) return all;
+  const int after = sharding.pipeline - stage - 1;
+  if (sharding.interleave == 1) return std::min(all, after + 1.0);
+  const int parts = 2 * after + (sharding.interleave - 1) * sharding.pipeline + 1;
+  return std::min(all, static_cast<double>(parts) / sharding.interleave);
 }
 
 PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t micro_batches,
-                             compile::PipelineSchedule schedule) {
+                             compile::PipelineSchedule schedule, int interleave) {
   const auto count = static_cast<int>(stages.size());
   std::vector<Stage> at(stages.size());
   const auto m = static_cast<std::size_t>(micro_batches);
+  const compile::Sharding order{.pipeline = count, .schedule = schedule};
   // Ends of the forward and backward pass of each micro-batch on each stage.
   std::vector<std::vector<double>> forward(stages.size(), std::vector<double>(m));
   std::vector<std::vector<double>> backward = forward;
@@ -39,7 +43,7 @@ PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t mi
       while (stage.backwards < micro_batches) {
         const std::int64_t ahead = stage.forwards - stage.backwards;
         const bool is_forward =
-            stage.forwards < micro_batches && ahead < in_flight(s, count, micro_batches, schedule);
+            stage.forwards < micro_batches && static_cast<double>(ahead) < in_flight(s, order, micro_batches);
         const auto i = static_cast<std::size_t>(is_forward ? stage.forwards : stage.backwards);
         double ready = 0;
         if (is_forward && s > 0) {
@@ -61,9 +65,10 @@ PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t mi
   PipelineTimes times;
   for (int s = 0; s < count; ++s) {
     const Stage& stage = at[static_cast<std::size_t>(s)];
-    const double tail = stages[static_cast<std::size_t>(s)].tail_s;
-    if (stage.free_s + tail <= times.step_s) continue;
-    times = {.step_s = stage.free_s + tail, .bubble_s = stage.free_s - stage.busy_s, .last_stage = s};
+    const double bubble_s = (stage.free_s - stage.busy_s) / interleave;
+    const double end_s = stage.busy_s + bubble_s + stages[static_cast<std::size_t>(s)].tail_s;
+    if (end_s <= times.step_s) continue;
+    times = {.step_s = end_s, .bubble_s = bubble_s, .last_stage = s};
   }
   return times;
 }

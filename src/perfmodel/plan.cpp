@@ -9,42 +9,47 @@
 namespace rooflm::perfmodel {
 namespace {
 
-/// A role with all its micro-batches: programs of one and of two are built, and further ones cost what the
-/// second does. Memory: of as many micro-batches as are in flight at once.
+/// A role with all its micro-batches.
 struct Role {
   RoleStep step{};
   StageTimes times{};
 };
 
+/// Programs of few micro-batches and of twice as many are built, and each further one costs what the later ones
+/// do: of one and two, or, where parts of the model are interleaved, of as many as their order asks for.
 Role role_of(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage) {
   const compile::Sharding& sharding = point.step.sharding;
+  const compile::Sharding built = built_sharding(sharding);
+  const int few = sharding.interleave > 1 ? built.pipeline : 1;
   const std::int64_t m = point.micro_batches;
-  RoleStep one = simulate_role(point, setting, times, stage, 1);
-  const double first_s = one.forward_s + one.backward_s;
-  if (m == 1) {
-    return {.step = one,
-            .times = {.forward_s = one.forward_s,
-                      .backward_s = one.backward_s,
-                      .tail_s = std::max(0.0, one.timeline.step_s - first_s)}};
+  const RoleStep first = simulate_role(point, setting, times, stage, few);
+  if (m == few) {
+    const double work_s = few * (first.forward_s + first.backward_s);
+    return {.step = first,
+            .times = {.forward_s = first.forward_s,
+                      .backward_s = first.backward_s,
+                      .tail_s = std::max(0.0, first.timeline.step_s - work_s)}};
   }
-  const RoleStep two = simulate_role(point, setting, times, stage, 2);
-  RoleStep one_more = two;
-  one_more.add(one, -1);
-  Role role{.step = two};
-  role.step.add(one_more, static_cast<double>(m - 2));
+  const RoleStep twice = simulate_role(point, setting, times, stage, 2 * few);
+  RoleStep more = twice;
+  more.add(first, -1);
+  Role role{.step = twice};
+  role.step.add(more, static_cast<double>(m) / few - 2);
   // Memory grows with the micro-batches in flight, not with those there are.
-  role.step.memory = two.memory;
-  const std::int64_t more = in_flight(stage, sharding.pipeline, m, sharding.schedule) -
-                            in_flight(stage, sharding.pipeline, 2, sharding.schedule);
-  if (sharding.pipeline > 1)
-    role.step.memory.activation_bytes += static_cast<double>(more) * one.memory.saved_bytes;
-
-  // Of the second micro-batch: the first waits for what is gathered once in a step.
-  const double forward_s = two.forward_s;
-  const double backward_s = std::max(0.0, one_more.timeline.step_s - forward_s);
+  role.step.memory = twice.memory;
+  const int built_stage = built_stage_of(sharding, stage);
+  if (sharding.pipeline > 1) {
+    role.step.memory.activation_bytes +=
+        (in_flight(stage, sharding, m) - in_flight(built_stage, built, std::int64_t{2} * few)) *
+        first.memory.saved_bytes;
+  }
+  // Of a later micro-batch: the first waits for what is gathered once in a step.
+  const double each_s = more.timeline.step_s / few;
+  const double forward_s = twice.forward_s;
+  const double backward_s = std::max(0.0, each_s - forward_s);
   role.times = {.forward_s = forward_s,
                 .backward_s = backward_s,
-                .tail_s = std::max(0.0, one.timeline.step_s - forward_s - backward_s)};
+                .tail_s = std::max(0.0, first.timeline.step_s - few * (forward_s + backward_s))};
   return role;
 }
 
@@ -99,7 +104,7 @@ Plan make_plan(const PlanPoint& point, const Setting& setting) {
   for (int stage = 0; stage < stages; ++stage) stage_times.push_back(roles[role_index(stage)].times);
   PipelineTimes pipeline;
   if (stages > 1) {
-    pipeline = pipeline_times(stage_times, point.micro_batches, sharding.schedule);
+    pipeline = pipeline_times(stage_times, point.micro_batches, sharding.schedule, sharding.interleave);
   } else {
     pipeline = {.step_s = roles.front().step.timeline.step_s};
   }

@@ -86,24 +86,31 @@ double phase_seconds(const Program& program, const Timeline& timeline, Phase pha
   return sum_s;
 }
 
-/// Stages between the first and the last are alike, so a pipeline of three of them, with as many layers each,
-/// has all programs of up to two micro-batches that a longer one has. `layers`: of a stage.
+/// `layers`: of a stage.
 Program program_of(const PlanPoint& point, int stage, int micro_batches, std::int64_t layers) {
-  constexpr int kStages = 3;
   compile::StepOptions options = point.step;
   model::ModelConfig config = point.config;
-  int& stages = options.sharding.pipeline;
-  if (stages > kStages) {
-    stage = stage == 0 ? 0 : stage == stages - 1 ? kStages - 1 : 1;
-    stages = kStages;
-  }
-  config.layers = layers * stages;
+  options.sharding = built_sharding(point.step.sharding);
+  config.layers = layers * options.sharding.pipeline;
   options.micro_batches = micro_batches;
-  options.rank = {.tensor = 0, .data = 0, .pipeline = stage};
+  options.rank = {.tensor = 0, .data = 0, .pipeline = built_stage_of(point.step.sharding, stage)};
   return compile::training_step(model::forward(config, point.micro_batch, point.seq), options);
 }
 
+/// Stages of a pipeline that are built: the first, one between, the last.
+constexpr int kBuiltStages = 3;
+
 }  // namespace
+
+compile::Sharding built_sharding(compile::Sharding sharding) {
+  sharding.pipeline = std::min(sharding.pipeline, kBuiltStages);
+  return sharding;
+}
+
+int built_stage_of(const compile::Sharding& sharding, int stage) {
+  if (sharding.pipeline <= kBuiltStages || stage == 0) return stage;
+  return stage == sharding.pipeline - 1 ? kBuiltStages - 1 : 1;
+}
 
 void RoleStep::add(const RoleStep& other, double times) {
   Timeline& t = timeline;
@@ -171,9 +178,10 @@ RoleStep simulate_layers(const PlanPoint& point, const Setting& setting, const O
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
                        int micro_batches) {
   constexpr std::int64_t kFew = 3;
-  const std::int64_t layers = point.config.layers / point.step.sharding.pipeline;
+  const std::int64_t parts = point.step.sharding.interleave;
+  const std::int64_t layers = point.config.layers / point.step.sharding.pipeline / parts;  // of a part
   const auto simulate = [&](std::int64_t count) {
-    return simulate_layers(point, setting, times, stage, micro_batches, count);
+    return simulate_layers(point, setting, times, stage, micro_batches, count * parts);
   };
   if (setting.every_layer || layers <= kFew + 1) return simulate(layers);
   const RoleStep fewer = simulate(kFew - 1);

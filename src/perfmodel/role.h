@@ -26,6 +26,12 @@ struct RoleStep {
   void add(const RoleStep& other, double times);
 };
 
+/// What is built for it: stages between the first and the last are alike, so a pipeline of three of them, with as
+/// many layers each, has all programs that a longer one has.
+compile::Sharding built_sharding(compile::Sharding sharding);
+/// The stage of it that stands for `stage`.
+int built_stage_of(const compile::Sharding& sharding, int stage);
+
 /// The program of the rank (0, 0, `stage`) with `micro_batches`. Layers are alike: of a stage with many,
 /// programs with two and three of them are built, and each further one costs what the third does, unless the
 /// setting wants every layer. Throws core::Unavailable when no program is made yet of what the point asks

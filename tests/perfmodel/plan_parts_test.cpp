@@ -117,10 +117,19 @@ TEST(Pipeline, EqualStagesLeaveTheBubbleOfTheTextbook) {
 
 TEST(Pipeline, OneForwardOneBackwardKeepsAsManyMicroBatchesAsStagesFollow) {
   using compile::PipelineSchedule;
-  EXPECT_EQ(perfmodel::in_flight(0, 4, 16, PipelineSchedule::one_f_one_b), 4);
-  EXPECT_EQ(perfmodel::in_flight(3, 4, 16, PipelineSchedule::one_f_one_b), 1);
-  EXPECT_EQ(perfmodel::in_flight(0, 4, 2, PipelineSchedule::one_f_one_b), 2);
-  EXPECT_EQ(perfmodel::in_flight(3, 4, 16, PipelineSchedule::gpipe), 16);
+  const compile::Sharding four{.pipeline = 4};
+  EXPECT_EQ(perfmodel::in_flight(0, four, 16), 4);
+  EXPECT_EQ(perfmodel::in_flight(3, four, 16), 1);
+  EXPECT_EQ(perfmodel::in_flight(0, four, 2), 2);
+  EXPECT_EQ(perfmodel::in_flight(3, {.pipeline = 4, .schedule = PipelineSchedule::gpipe}, 16), 16);
+  // Two parts each: (2 * 3 + 4 + 1) of them, half a micro-batch each.
+  EXPECT_EQ(perfmodel::in_flight(0, {.pipeline = 4, .interleave = 2}, 16), 5.5);
+}
+
+TEST(Pipeline, InterleavedPartsFillItFaster) {
+  const std::vector<perfmodel::StageTimes> stages(4, {1.0, 2.0, 0.0});
+  const auto times = perfmodel::pipeline_times(stages, 8, compile::PipelineSchedule::one_f_one_b, 3);
+  EXPECT_NEAR(times.step_s, 8 * 3.0 + 3 * 3.0 / 3, 1e-9);
 }
 
 program::Program lanes(const std::vector<Lane>& order) {
