@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/config_options.h"
 #include "cli/output.h"
+#include "cli/plan_against.h"
 #include "cli/plan_report.h"
 #include "cli/table.h"
 #include "cli/values.h"
@@ -35,7 +36,7 @@ struct PlanOptions {
   std::string gpus, dp, tp = "1", pp = "1", zero = "0", global_batch;
   std::string schedule = "1f1b", interleave = "1";
   std::string per_node, network, memory_limit, tokens, price;
-  std::string explain, top = "10";
+  std::string explain, against, top = "10";
   std::string format = "table";
   bool search = false;
   bool nondeterministic = false;
@@ -91,12 +92,14 @@ std::vector<compile::Sharding> shardings(const PlanOptions& options) {
           for (const auto zero : parse_integers("--zero", options.zero, 0)) {
             if (zero > 3)
               throw core::UsageError(fmt::format("--zero {}: there are stages 0, 1, 2 and 3", zero));
-            all.push_back({.data = degree("--dp", data),
-                           .zero = static_cast<int>(zero),
-                           .tensor = degree("--tp", tp),
-                           .pipeline = degree("--pp", pp),
-                           .schedule = compile::parse_schedule(options.schedule),
-                           .interleave = pp > 1 ? degree("--interleave", parse_integer("--interleave", options.interleave)) : 1});
+            all.push_back(
+                {.data = degree("--dp", data),
+                 .zero = static_cast<int>(zero),
+                 .tensor = degree("--tp", tp),
+                 .pipeline = degree("--pp", pp),
+                 .schedule = compile::parse_schedule(options.schedule),
+                 .interleave =
+                     pp > 1 ? degree("--interleave", parse_integer("--interleave", options.interleave)) : 1});
           }
         }
       }
@@ -191,6 +194,10 @@ int run(const PlanOptions& options) {
   if (!options.explain.empty() && options.explain != "step_s") {
     throw core::UsageError(fmt::format("--explain {}: step_s can be explained", options.explain));
   }
+  if (!options.against.empty()) {
+    write_out(show_table(plan_against(options.against, options.device), format));
+    return 0;
+  }
   const RunBudget budget = budget_of(options);
   Plans plans;
   for (const std::string& device : parse_names("--device", options.device))
@@ -237,7 +244,8 @@ Body declare_plan(CommandLine& line) {
       "What data-parallel ranks keep parts of: 1 optimizer state, 2 gradients, 3 weights", "0|1|2|3",
       "Splitting");
   add("--schedule", options->schedule, "Order of a pipeline's work", "1f1b|gpipe", "Splitting");
-  add("--interleave", options->interleave, "Parts of the model that each stage of a pipeline has", "N", "Splitting");
+  add("--interleave", options->interleave, "Parts of the model that each stage of a pipeline has", "N",
+      "Splitting");
   add("--global-batch", options->global_batch, "Sequences of a step (default: --batch x --dp)", "N",
       "Splitting");
   add("--per-node", options->per_node, "Devices in a node (default: data/links.json)", "N", "Cluster");
@@ -256,6 +264,8 @@ Body declare_plan(CommandLine& line) {
       .group("Search");
   add("--top", options->top, "Rows of a search", "N", "Search");
   add("--explain", options->explain, "How a number came about, term by term", "step_s", "Output");
+  add("--against", options->against, "Plan what this record measured, on --device, and print both", "FILE",
+      "Output");
   add("--format", options->format, "Of the results", kFormats, "Output");
   line.footer(
       "Nothing is run or allocated. The program that the engines would run is built for one rank of each "

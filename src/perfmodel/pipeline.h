@@ -23,8 +23,8 @@ struct PipelineTimes {
 
 /// Each stage works on its micro-batches in the order of the schedule; a forward waits for that of the stage
 /// before, a backward for that of the stage after. With equal stages both schedules take (m + p - 1) (F + B),
-/// so the bubble is (p - 1) / m of the work. With `interleave` parts of the model on a stage the pipeline fills
-/// and drains by parts, so the bubble is that much smaller (Narayanan et al., 2021, section 2.2).
+/// so the bubble is (p - 1) / m of the work. With `interleave` parts of the model on a stage the pipeline
+/// fills and drains by parts, so the bubble is that much smaller (Narayanan et al., 2021, section 2.2).
 PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t micro_batches,
                              compile::PipelineSchedule schedule, int interleave = 1);
 

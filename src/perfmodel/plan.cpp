@@ -15,8 +15,8 @@ struct Role {
   StageTimes times{};
 };
 
-/// Programs of few micro-batches and of twice as many are built, and each further one costs what the later ones
-/// do: of one and two, or, where parts of the model are interleaved, of as many as their order asks for.
+/// Programs of few micro-batches and of twice as many are built, and each further one costs what the later
+/// ones do: of one and two, or, where parts of the model are interleaved, of as many as their order asks for.
 Role role_of(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage) {
   const compile::Sharding& sharding = point.step.sharding;
   const compile::Sharding built = built_sharding(sharding);

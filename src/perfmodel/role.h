@@ -26,8 +26,8 @@ struct RoleStep {
   void add(const RoleStep& other, double times);
 };
 
-/// What is built for it: stages between the first and the last are alike, so a pipeline of three of them, with as
-/// many layers each, has all programs that a longer one has.
+/// What is built for it: stages between the first and the last are alike, so a pipeline of three of them,
+/// with as many layers each, has all programs that a longer one has.
 compile::Sharding built_sharding(compile::Sharding sharding);
 /// The stage of it that stands for `stage`.
 int built_stage_of(const compile::Sharding& sharding, int stage);

@@ -8,6 +8,7 @@ import io
 import json
 import subprocess
 import sys
+import tempfile
 import unittest
 
 BINARY = ""
@@ -132,6 +133,21 @@ class Plan(unittest.TestCase):
         self.assertAlmostEqual(row["price"], 2 * row["gpu_hours"])
         self.assertAlmostEqual(row["gpu_hours"], 1e9 / row["tokens_per_s"] / 3600)
 
+    def test_against_a_record(self):
+        with tempfile.TemporaryDirectory() as folder:
+            record = f"{folder}/a.rooflm"
+            done = rooflm("bench", "--model", "tiny", "--layers", 1, "--vocab", 64, "--batch", 1, "--seq", 16, "--steps", 2,
+                          "--no-peak", "-o", record)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            rows = {row["what"]: row for row in plan("--against", record, "--device", "h100-sxm")}
+            self.assertGreater(rows["step_s"]["measured"], 0)
+            self.assertGreater(rows["step_s"]["planned"], 0)
+            # The rewrites of a GPU's program are others than the processor's, so only the size is the same.
+            self.assertLess(abs(rows["memory"]["error"]), 0.5)
+            with open(f"{folder}/bad.rooflm", "w") as file:
+                file.write("no record")
+            self.refused(3, "bad.rooflm", "--against", file.name, "--device", "h100-sxm")
+
     def test_bad_input(self):
         base = ("--model", "gpt2", "--device", "h100-sxm")
         self.refused(2, "--device is needed", "--model", "gpt2")
@@ -144,7 +160,9 @@ class Plan(unittest.TestCase):
         self.refused(2, "--explain mfu", *base, "--explain", "mfu")
         self.refused(2, "--search wants", *base, "--search")
         self.refused(2, "--heads 5", *base, "--heads", 5)
-        self.refused(2, "", *base, "--pp", 13, "--gpus", 13)
+        self.refused(2, "--pp 13", *base, "--pp", 13, "--gpus", 13)
+        self.refused(2, "--interleave", *base, "--pp", 2, "--interleave", 4, "--global-batch", 3)
+        self.refused(2, "--tp 5", *base, "--tp", 5)
         self.refused(2, "", *base, "--d-model", 2**40, "--heads", 1)
 
 
