@@ -65,7 +65,8 @@ OpTimes::OpTimes(const devices::Device& device, bool is_deterministic)
   }
   Transfer transfer = transfer_to(device);
   tables_ = std::move(transfer.tables);
-  const devices::Device source = devices::find_device(tables_.device);
+  source_ = devices::find_device(tables_.device);
+  const devices::Device& source = *source_;
   compute_scale_ =
       peak_of(device, "bf16") / peak_of(source, "bf16") * (transfer.achieved_share / transfer.tables_share);
   memory_scale_ = device.memory.back().byte_per_s / source.memory.back().byte_per_s;
@@ -88,7 +89,7 @@ double OpTimes::rate_of(core::DType dtype, bool tf32) const {
   if (relative == tables_.matmul.rate_of_dtype.end()) return 0;
   if (basis_ != Basis::assumed) return tables_.matmul.flop_per_s * relative->second;
   // Of other devices: the share of the peak that the tables' device reaches, of this dtype's own peak.
-  const devices::Device source = devices::find_device(tables_.device);
+  const devices::Device& source = *source_;
   const double own = device_->peak(name).value_or(0);
   const double theirs = source.peak(name).value_or(0);
   if (own <= 0 || theirs <= 0) return 0;

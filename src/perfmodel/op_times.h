@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -84,6 +85,7 @@ class OpTimes {
   [[nodiscard]] double rate_of(core::DType dtype, bool tf32) const;
 
   const devices::Device* device_;
+  std::optional<devices::Device> source_{};  ///< whose tables were scaled
   OpTables tables_;
   std::string provenance_;
   Basis basis_ = Basis::calibrated;
