@@ -97,6 +97,8 @@ Tried try_point(PlanPoint point, const Setting& setting) {
     }
   } catch (const core::Unavailable& error) {
     tried.unplanned = error.what();
+  } catch (const core::UsageError& error) {  // a combination that a pass refuses
+    tried.unplanned = error.what();
   } catch (...) {
     tried.error = std::current_exception();
   }
