@@ -156,6 +156,79 @@ TEST_P(ShardedSteps, GiveLossesAndWeightsOfOneRankInFp32) {
   }
 }
 
+/// ZeRO moves what data-parallel ranks keep, and changes no number: sums are taken in the order of ranks, and
+/// parts begin on borders of vectors.
+TEST(ShardedSteps, ZeroGivesTheBitsOfDataParallel) {
+  for (const model::Arch arch : {model::Arch::gpt2, model::Arch::llama}) {
+    const Training expected =
+        train_split(split_step({"data", {.data = 2}}, arch, EngineKind::fused, core::DType::f32), 3);
+    for (const int zero : {1, 2, 3}) {
+      SCOPED_TRACE(zero);
+      const Training actual = train_split(
+          split_step({"zero", {.data = 2, .zero = zero}}, arch, EngineKind::fused, core::DType::f32), 3);
+      EXPECT_EQ(actual.losses, expected.losses);
+      EXPECT_EQ(actual.norms, expected.norms);
+      EXPECT_EQ(actual.weights, expected.weights);
+    }
+  }
+}
+
+/// A rank keeps its part of the state of what is divided, and all of norms and biases.
+TEST(ShardedSteps, ZeroDividesWhatIsKept) {
+  const auto kept_bytes = [](int zero, program::Role role) {
+    SplitStep split = split_step({"zero", {.data = 4, .zero = zero}}, model::Arch::llama, EngineKind::fused,
+                                 core::DType::f32);
+    const auto step = compile::training_step(model::forward(split.config, 1, 5), split.options);
+    std::int64_t bytes = 0;
+    for (const program::Tensor& tensor : step.tensors) bytes += tensor.role == role ? tensor.bytes() : 0;
+    return static_cast<double>(bytes);
+  };
+  for (const auto role : {program::Role::weight, program::Role::optimizer_state}) {
+    const double norms = 5 * 24 * 4 * (role == program::Role::weight ? 1 : 2);
+    EXPECT_NEAR(kept_bytes(1, role) - norms, (kept_bytes(0, role) - norms) / 4, 1024);
+  }
+}
+
+/// Clipping off, sums of gradients and updates are still in order; recompute redoes what is split.
+TEST(ShardedSteps, WorkWithoutClippingAndWithRecompute) {
+  for (const auto recompute : {passes::Recompute::selective, passes::Recompute::full}) {
+    SplitStep split = split_step({"all", {.data = 2, .zero = 3, .tensor = 2, .sequence_parallel = true}},
+                                 model::Arch::llama, EngineKind::fused, core::DType::f32);
+    split.options.recompute = recompute;
+    split.options.optimizer.clip_norm = 0;
+    expect_same(train_split(split, 3), train_whole(split, 3), 1e-5);
+  }
+}
+
+TEST(ShardedSteps, ARankThatFailsEndsTheOthers) {
+  EXPECT_THROW(backends::comm::run_ranks({.data = 3},
+                                         [](int rank, const auto& communicator) {
+                                           if (rank == 1) throw core::InputError("rank 1 has bad input");
+                                           float x = 1;
+                                           const backends::comm::Transfer sum{.from = &x, .to = &x, .elements = 1};
+                                           communicator->all_reduce(program::Group::data, {&sum, 1});
+                                         }),
+               core::InputError);
+}
+
+TEST(Sharding, RefusesWhatCannotBe) {
+  const auto refuses = [](const Sharding& sharding, int micro_batches = 1, std::int64_t layers = 2) {
+    EXPECT_THROW(compile::check(sharding, odd_llama(layers), 2, 5, micro_batches), core::UsageError);
+  };
+  compile::check({.data = 2, .zero = 1, .tensor = 2, .pipeline = 2}, odd_llama(2), 2, 5, 1);
+  refuses({.data = 0});
+  refuses({.data = 2, .zero = 4});
+  refuses({.zero = 1});
+  refuses({.tensor = 3});
+  refuses({.sequence_parallel = true});
+  refuses({.pipeline = 3});
+  refuses({.pipeline = 4});
+  refuses({.interleave = 2}, 2, 4);
+  refuses({.pipeline = 2, .interleave = 2}, 3, 4);
+  refuses({.pipeline = 2, .schedule = PipelineSchedule::gpipe, .interleave = 2}, 2, 4);
+  refuses({.data = 1 << 30, .tensor = 2});
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ShardedSteps, testing::ValuesIn(kinds()),
                          [](const auto& test) { return test.param.name; });
 
