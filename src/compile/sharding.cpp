@@ -49,7 +49,6 @@ void check_tensor(const Sharding& s, const model::ModelConfig& c, std::int64_t b
   divides(c.heads, "heads");
   divides(c.kv_heads, "key/value heads");
   divides(c.d_ff, "columns of the feed-forward layers (--d-ff)");
-  divides(c.padded_vocab, "rows of the vocabulary");
   if (s.sequence_parallel && batch * seq % s.tensor != 0) {
     throw core::UsageError(
         fmt::format("--sequence-parallel: --tp {} does not divide the {} tokens of --batch {} and --seq {}",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "core/dtype.h"
 #include "program/groups.h"
@@ -35,11 +36,13 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   virtual ~Communicator() = default;
 
-  virtual void all_reduce(program::Group group, const Transfer& whole) = 0;
+  /// Several tensors are one call.
+  using Transfers = std::span<const Transfer>;
+  virtual void all_reduce(program::Group group, Transfers whole) = 0;
   /// `from` is this rank's part.
-  virtual void all_gather(program::Group group, const Transfer& whole) = 0;
+  virtual void all_gather(program::Group group, Transfers whole) = 0;
   /// `to` is this rank's part; `accumulate` adds to what is there.
-  virtual void reduce_scatter(program::Group group, const Transfer& whole, bool accumulate) = 0;
+  virtual void reduce_scatter(program::Group group, Transfers whole, bool accumulate) = 0;
   virtual void send(const Message& message, const void* from, std::int64_t bytes) = 0;
   virtual void receive(const Message& message, void* to, std::int64_t bytes) = 0;
 };

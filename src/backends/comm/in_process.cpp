@@ -31,9 +31,11 @@ using program::Part;
 /// Elements that are added up at a time.
 constexpr std::int64_t kPiece = 4096;
 
+using Transfers = Communicator::Transfers;
+
 /// Where the ranks of one group meet: a barrier, and what each has laid there.
 struct Meeting {
-  std::vector<const void*> laid;
+  std::vector<Transfers> laid;
   int arrived = 0;
   std::int64_t round = 0;
 };
@@ -45,14 +47,13 @@ class World {
 
   [[nodiscard]] const Mesh& mesh() const { return mesh_; }
 
-  /// Lays `from` down as rank `index` of `members` and waits until all have; what they laid down, in the
-  /// order of the members, stays until each has called `leave`.
-  std::vector<const void*> meet(Group group, const std::vector<int>& members, std::size_t index,
-                                const void* from) {
+  /// Lays `own` down as rank `index` of `members` and waits until all have; what they laid down, in the order
+  /// of the members, stays until each has called `leave`.
+  std::vector<Transfers> meet(Group group, const std::vector<int>& members, std::size_t index, Transfers own) {
     std::unique_lock lock(mutex_);
     Meeting& meeting = meetings_[{group, members.front()}];
     meeting.laid.resize(members.size());
-    meeting.laid[index] = from;
+    meeting.laid[index] = own;
     wait(lock, meeting, members.size());
     return meeting.laid;
   }
@@ -138,33 +139,38 @@ class Rank final : public Communicator {
  public:
   Rank(std::shared_ptr<World> world, int number) : world_(std::move(world)), number_(number) {}
 
-  void all_reduce(Group group, const Transfer& t) override {
+  void all_reduce(Group group, Transfers own) override {
     const auto members = members_of(group);
-    const auto from = world_->meet(group, members, index_in(members), t.from);
-    // Others may still read what this rank's result is to replace.
-    scratch_.resize(bytes_of(t.dtype, t.elements));
-    add_up(from, t.dtype, {0, t.elements}, scratch_.data(), false);
+    const auto all = world_->meet(group, members, index_in(members), own);
+    // Others may still read what this rank's results are to replace.
+    scratch_.resize(own.size());
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      scratch_[i].resize(bytes_of(own[i].dtype, own[i].elements));
+      add_up(from_of(all, i), own[i].dtype, {0, own[i].elements}, scratch_[i].data(), false);
+    }
     world_->leave(group, members);
-    std::memcpy(t.to, scratch_.data(), scratch_.size());
+    for (std::size_t i = 0; i < own.size(); ++i) copy(own[i].to, scratch_[i].data(), scratch_[i].size());
   }
 
-  void all_gather(Group group, const Transfer& t) override {
+  void all_gather(Group group, Transfers own) override {
     const auto members = members_of(group);
-    const auto from = world_->meet(group, members, index_in(members), t.from);
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      const Part part = part_of(t, members, i);
-      if (part.size() == 0) continue;
-      std::memcpy(static_cast<std::byte*>(t.to) + bytes_of(t.dtype, part.begin), from[i],
-                  bytes_of(t.dtype, part.size()));
+    const auto all = world_->meet(group, members, index_in(members), own);
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      for (std::size_t rank = 0; rank < members.size(); ++rank) {
+        const Part part = part_of(own[i], members, rank);
+        copy(static_cast<std::byte*>(own[i].to) + bytes_of(own[i].dtype, part.begin), all[rank][i].from,
+             bytes_of(own[i].dtype, part.size()));
+      }
     }
     world_->leave(group, members);
   }
 
-  void reduce_scatter(Group group, const Transfer& t, bool accumulate) override {
+  void reduce_scatter(Group group, Transfers own, bool accumulate) override {
     const auto members = members_of(group);
     const std::size_t index = index_in(members);
-    const auto from = world_->meet(group, members, index, t.from);
-    add_up(from, t.dtype, part_of(t, members, index), t.to, accumulate);
+    const auto all = world_->meet(group, members, index, own);
+    for (std::size_t i = 0; i < own.size(); ++i)
+      add_up(from_of(all, i), own[i].dtype, part_of(own[i], members, index), own[i].to, accumulate);
     world_->leave(group, members);
   }
 
@@ -189,6 +195,16 @@ class Rank final : public Communicator {
   [[nodiscard]] std::size_t index_in(const std::vector<int>& members) const {
     return static_cast<std::size_t>(std::find(members.begin(), members.end(), number_) - members.begin());
   }
+  /// Where each rank has tensor i.
+  static std::vector<const void*> from_of(const std::vector<Transfers>& all, std::size_t i) {
+    std::vector<const void*> from;
+    from.reserve(all.size());
+    for (const Transfers transfers : all) from.push_back(transfers[i].from);
+    return from;
+  }
+  static void copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
   [[nodiscard]] int peer_of(const Message& message) const {
     return members_of(message.group).at(static_cast<std::size_t>(message.peer));
   }
@@ -201,7 +217,7 @@ class Rank final : public Communicator {
 
   std::shared_ptr<World> world_;
   int number_;
-  std::vector<std::byte> scratch_;
+  std::vector<std::vector<std::byte>> scratch_;
 };
 
 }  // namespace

@@ -27,33 +27,34 @@ std::vector<Transfer> transfers_of(const Program& program, const Op& op, const s
   return transfers;
 }
 
-/// A kernel that calls run(transfer) for each of the op's tensors.
+/// A kernel that calls run(transfers).
 template <class Run>
-Kernel for_each(std::vector<Transfer> transfers, Run run) {
-  return {[transfers = std::move(transfers), run = std::move(run)](const KernelArgs& args) {
+Kernel with_addresses(std::vector<Transfer> transfers, Run run) {
+  return {[transfers = std::move(transfers), run = std::move(run)](const KernelArgs& args) mutable {
     for (std::size_t i = 0; i < transfers.size(); ++i) {
-      Transfer transfer = transfers[i];
-      transfer.from = args.in[i];
-      transfer.to = args.out[i];
-      run(transfer);
+      transfers[i].from = args.in[i];
+      transfers[i].to = args.out[i];
     }
+    run(transfers);
   }};
 }
 
+using Transfers = Communicator::Transfers;
+
 Kernel make_all_reduce(const Rank& rank, const Program& program, const Op& op) {
-  return for_each(transfers_of(program, op, op.inputs),
-                  [rank, group = program::group_of(op)](const Transfer& t) { rank->all_reduce(group, t); });
+  return with_addresses(transfers_of(program, op, op.inputs),
+                        [rank, group = program::group_of(op)](Transfers t) { rank->all_reduce(group, t); });
 }
 
 Kernel make_all_gather(const Rank& rank, const Program& program, const Op& op) {
-  return for_each(transfers_of(program, op, op.outputs),
-                  [rank, group = program::group_of(op)](const Transfer& t) { rank->all_gather(group, t); });
+  return with_addresses(transfers_of(program, op, op.outputs),
+                        [rank, group = program::group_of(op)](Transfers t) { rank->all_gather(group, t); });
 }
 
 Kernel make_reduce_scatter(const Rank& rank, const Program& program, const Op& op) {
-  return for_each(transfers_of(program, op, op.inputs),
-                  [rank, group = program::group_of(op), accumulate = op.attrs.flag("accumulate")](
-                      const Transfer& t) { rank->reduce_scatter(group, t, accumulate); });
+  return with_addresses(transfers_of(program, op, op.inputs),
+                        [rank, group = program::group_of(op), accumulate = op.attrs.flag("accumulate")](
+                            Transfers t) { rank->reduce_scatter(group, t, accumulate); });
 }
 
 Message message_of(const Op& op) {

@@ -129,7 +129,8 @@ void gradient_reduce_scatter(GradientContext& g) {
 }
 
 void gradient_own_part(GradientContext& g) {
-  g.propagate(0, g.emit(kAllGather, {g.gradient(0)}, place_of(g.op().attrs)).at(0));
+  const Shape whole = g.program().shape(g.input(0));
+  g.propagate(0, g.emit(kAllGather, {g.gradient(0)}, place_of(g.op().attrs), {whole}).at(0));
 }
 
 /// No results.
