@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <new>
 #include <stdexcept>
 
@@ -136,6 +137,10 @@ std::unique_ptr<Stopwatch> Backend::make_stopwatch(std::size_t marks) const {
 
 std::unique_ptr<Recording> Backend::record(const SubmitStep& /*submit*/, bool /*in_order*/) {
   return nullptr;
+}
+
+void Backend::add_kernels(std::vector<KernelRow> rows) {
+  std::move(rows.begin(), rows.end(), std::back_inserter(table_));
 }
 
 Kernel Backend::make_kernel(const program::Program& program, const program::Op& op) const {

@@ -144,6 +144,8 @@ class Backend {
   /// Bytes that the backend itself holds for its kernels, beside what was allocated through it.
   [[nodiscard]] virtual std::int64_t workspace_bytes() const { return 0; }
 
+  /// Kernels for ops that the table has none for: the collectives of one rank (backends/comm/).
+  void add_kernels(std::vector<KernelRow> rows);
   /// The first kernel of the table that handles `op`. A fused op without one runs as the plain ops that it
   /// equals. core::Unavailable names the op, its dtypes and the device when there is no kernel.
   [[nodiscard]] Kernel make_kernel(const program::Program& program, const program::Op& op) const;

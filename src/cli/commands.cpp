@@ -14,6 +14,7 @@ const std::vector<Command>& commands() {
       {"verify", "hold run records against themselves: sums, counts, memory, roofs", declare_verify},
       {"compare", "two records: what got faster or slower, with significance; a gate for CI",
        declare_compare},
+      {"plan", "predict memory, step time, MFU, days and money of a run on N devices", declare_plan},
       {"program", "print the ops of a step: shapes, FLOPs, bytes, memory", declare_program},
       {"train", "train a model on token shards, with checkpoints", declare_train},
       {"eval", "the loss of a model on token shards", declare_eval},

@@ -35,6 +35,7 @@ Body declare_export(CommandLine& line);
 Body declare_import(CommandLine& line);
 Body declare_verify(CommandLine& line);
 Body declare_compare(CommandLine& line);
+Body declare_plan(CommandLine& line);
 Body declare_program(CommandLine& line);
 Body declare_train(CommandLine& line);
 Body declare_eval(CommandLine& line);

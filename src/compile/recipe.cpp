@@ -13,7 +13,11 @@
 #include "compile/passes/differentiate.h"
 #include "compile/passes/early_updates.h"
 #include "compile/passes/fuse.h"
+#include "compile/passes/overlap.h"
 #include "compile/passes/scale_loss.h"
+#include "compile/passes/shard_data.h"
+#include "compile/passes/shard_pipeline.h"
+#include "compile/passes/shard_tensor.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "program/ops.h"
@@ -28,9 +32,11 @@ using program::Tensor;
 using program::TensorId;
 
 /// Appends the forward pass of one more micro-batch: weights and results are shared, inputs and activations
-/// are new. `renamed`: the tensors of the step that stand for those of `forward`.
-void append_micro_batch(Program& step, Program forward, int index, int count,
+/// are new. `count` micro-batches of each of `ranks` ranks make the step's batch. `renamed`: the tensors of the
+/// step that stand for those of `forward`.
+void append_micro_batch(Program& step, Program forward, int index, int count, int ranks,
                         std::vector<TensorId>& renamed) {
+  const double parts = static_cast<double>(count) * ranks;
   renamed.resize(forward.tensors.size());
   for (std::size_t i = 0; i < renamed.size(); ++i) {
     Tensor& tensor = forward.tensors[i];
@@ -46,9 +52,9 @@ void append_micro_batch(Program& step, Program forward, int index, int count,
       }
     }
     op.micro_batch = index;
-    if (op.is(program::ops::kCrossEntropy)) op.attrs.set("grad_scale", op.attrs.number("grad_scale") / count);
+    if (op.is(program::ops::kCrossEntropy)) op.attrs.set("grad_scale", op.attrs.number("grad_scale") / parts);
     if (op.is(program::ops::kMean)) {
-      op.attrs.set("weight", op.attrs.number("weight") / count);
+      op.attrs.set("weight", op.attrs.number("weight") / parts);
       op.attrs.set("accumulate", index > 0);
     }
     step.ops.push_back(std::move(op));
@@ -135,6 +141,15 @@ Program training_step(Program forward, const StepOptions& options, Stage stop_af
   if (options.micro_batches < 1) {
     throw core::UsageError(fmt::format("--grad-accum must be at least 1, got {}", options.micro_batches));
   }
+  const Sharding& split = options.sharding;
+  const bool is_split = split.ranks() > 1;
+  passes::SharedWeights shared;
+  passes::Stage stage;
+  if (is_split) {
+    shared.summed = passes::shard_tensor(forward, split, options.rank);
+    stage = passes::cut_stage(forward, split, options.rank);
+    shared.tied = stage.tied;
+  }
   if (stop_after == Stage::forward) return forward;
   passes::lower_attention(forward, options.attention);
   if (stop_after == Stage::lowered) return forward;
@@ -144,14 +159,19 @@ Program training_step(Program forward, const StepOptions& options, Stage stop_af
   std::vector<TensorId> renamed;
   const auto append = [&](Program micro_batch, int i) {
     const std::size_t first = step.ops.size();
-    append_micro_batch(step, std::move(micro_batch), i, options.micro_batches, renamed);
+    append_micro_batch(step, std::move(micro_batch), i, options.micro_batches, split.data, renamed);
     passes::differentiate(step, first, gradients);
   };
   const int last = options.micro_batches - 1;
   for (int i = 0; i < last; ++i) append(forward, i);
   append(std::move(forward), last);
+  if (is_split) {
+    passes::drop_identities(step);
+    passes::order_pipeline(step, split, options.rank, options.micro_batches, stage);
+  }
   if (stop_after == Stage::differentiated) return step;
   passes::recompute(step, options.recompute);
+  if (is_split) passes::shard_data(step, gradients, split, options.rank, shared);
   if (stop_after == Stage::recomputed) return step;
   passes::append_optimizer(step, gradients, options.optimizer);
   if (options.dtype == core::DType::f16) passes::scale_loss(step);
@@ -161,12 +181,20 @@ Program training_step(Program forward, const StepOptions& options, Stage stop_af
   passes::cast(step, options.dtype);
   mark_products(step, options.tf32);
   if (stop_after == Stage::cast) return step;
-  if (options.engine == EngineKind::fused) passes::fuse(step, {options.gelu_in_products});
+  if (options.engine == EngineKind::fused) {
+    // Updates of a split step wait for collectives, and all come at the end.
+    passes::fuse(step, {.gelu_in_products = options.gelu_in_products, .merge_updates = is_split});
+  }
   if (is_compact(options)) {
     passes::narrow_gradients(step);
     passes::share_halves(step);
   }
-  if (options.engine == EngineKind::fused) passes::early_updates(step);
+  if (is_split) {
+    passes::sum_norm(step, split, options.rank, shared);
+    passes::overlap_collectives(step);
+  } else if (options.engine == EngineKind::fused) {
+    passes::early_updates(step);
+  }
   program::check(step);
   return step;
 }

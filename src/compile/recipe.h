@@ -7,6 +7,7 @@
 #include "compile/passes/lower_attention.h"
 #include "compile/passes/optimizer.h"
 #include "compile/passes/recompute.h"
+#include "compile/sharding.h"
 #include "core/dtype.h"
 #include "program/program.h"
 
@@ -35,6 +36,8 @@ struct StepOptions {
   bool gelu_in_products = false;  ///< fused: see passes::FuseOptions
   int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
   passes::OptimizerOptions optimizer{};
+  Sharding sharding{};          ///< over which ranks the step is split; checked by compile::check before
+  program::Coordinates rank{};  ///< whose program it is
 };
 
 /// The compute dtype as options and tables call it: "tf32", or the name of `dtype`.

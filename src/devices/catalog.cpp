@@ -41,7 +41,8 @@ Device entry_of(const Json& catalog, const Json& json) {
   for (const Json& level : json.at("memory")) {
     device.memory.push_back({.name = level.at("name"),
                              .bytes = level.value("bytes", 0.0),
-                             .byte_per_s = level.value("byte_per_s", 0.0)});
+                             .byte_per_s = level.value("byte_per_s", 0.0),
+                             .driver_bytes = level.value("driver_bytes", 0.0)});
   }
   for (const Json& link : json.at("links")) {
     device.links.push_back({.name = link.at("name"), .byte_per_s = link.at("byte_per_s")});

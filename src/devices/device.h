@@ -20,6 +20,7 @@ struct MemoryLevel {
   std::string name{};  ///< "L2", "DRAM"
   double bytes = 0;
   double byte_per_s = 0;
+  double driver_bytes = 0;  ///< what the driver reports, which is what programs get
 };
 
 /// A way to other devices or to the host.
@@ -57,6 +58,11 @@ struct Device {
 
   /// Of the outermost memory; 0 when not known.
   [[nodiscard]] double memory_bytes() const { return memory.empty() ? 0 : memory.back().bytes; }
+  /// Of it what programs get: what drivers report where that is known ("80 GB" are 85.9e9 bytes).
+  [[nodiscard]] double usable_bytes() const {
+    const double reported = memory.empty() ? 0 : memory.back().driver_bytes;
+    return reported > 0 ? reported : memory_bytes();
+  }
   /// The datasheet's rate; absent when not known.
   [[nodiscard]] std::optional<double> peak(std::string_view dtype) const;
   [[nodiscard]] bool computes(std::string_view dtype) const;

@@ -23,8 +23,9 @@ Op GradientContext::make(const OpDef& def, std::vector<TensorId> inputs, Attribu
 
 std::vector<TensorId> GradientContext::emit(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs,
                                             const std::vector<core::Shape>& shapes) {
+  const TensorId named = op_.outputs.empty() ? op_.inputs.at(0) : op_.outputs.front();
   auto ids = program_->append(make(def, std::move(inputs), std::move(attrs)),
-                              "d_" + program_->tensor(op_.outputs.at(0)).name, shapes);
+                              "d_" + program_->tensor(named).name, shapes);
   for (const TensorId id : ids) program_->tensor(id).role = Role::activation_gradient;
   return ids;
 }
@@ -49,7 +50,8 @@ GradientContext::Target GradientContext::weight_target(std::size_t i) {
   const TensorId id = program_->add_tensor({.name = "d_" + program_->tensor(weight).name,
                                             .shape = program_->shape(weight),
                                             .role = Role::gradient,
-                                            .full_precision = true});
+                                            .full_precision = true,
+                                            .shards = program_->tensor(weight).shards});
   gradients_->set(weight, id);
   return {id, false};
 }

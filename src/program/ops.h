@@ -39,7 +39,9 @@ extern const OpDef kCast;
 // loss_scale.cpp
 extern const OpDef kLossScale;
 // optimizer.cpp
-extern const OpDef kGlobalNorm, kAdamW, kSgd;
+extern const OpDef kGlobalNorm, kSquareSum, kNormOfSquares, kAdamW, kSgd;
+// collectives.cpp
+extern const OpDef kAllReduce, kAllGather, kReduceScatter, kSend, kReceive, kOwnPart, kForEachRank;
 
 /// All of the above, for tests and tables: the build makes the list from these declarations.
 std::span<const OpDef* const> all();

@@ -33,6 +33,8 @@ std::string_view name_of(Role role) {
       return "activation_gradient";
     case Role::workspace:
       return "workspace";
+    case Role::gathered_weight:
+      return "gathered_weight";
   }
   return "?";
 }

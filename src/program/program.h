@@ -12,6 +12,7 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "program/attributes.h"
+#include "program/shard.h"
 
 namespace rooflm::program {
 
@@ -34,7 +35,8 @@ enum class Role : std::uint8_t {
   gradient,         ///< d(loss)/d(weight)
   activation,       ///< produced and used inside one step
   activation_gradient,
-  workspace,  ///< scratch of one op
+  workspace,        ///< scratch of one op
+  gathered_weight,  ///< a weight put together from the parts that ranks keep of it, for some ops
 };
 std::string_view name_of(Role role);
 /// Persistent tensors keep their storage and contents from one run to the next.
@@ -86,6 +88,8 @@ struct Tensor {
   bool halved = false;
   /// A persistent tensor in whose storage this one lies, from the first byte on; kNone: it has its own.
   TensorId view_of = kNone;
+  /// Of which tensor it is a part, and which: each entry splits what the one before left. Empty: it is whole.
+  std::vector<Shard> shards{};
   [[nodiscard]] std::int64_t bytes() const {
     return shape.numel() * static_cast<std::int64_t>(core::size_of(dtype));
   }
@@ -130,6 +134,9 @@ struct OpDef {
   bool weights_in_compute_dtype = false;
   /// The optional input that is added to every row of the result; -1 when there is none.
   int bias_input = -1;
+  /// The backward pass begins with it, as no gradient has to arrive for its own: losses, and what is sent to
+  /// the rank that computes the loss.
+  bool begins_backward = false;
   /// Set for ops that update weights.
   std::optional<UpdateLayout> update{};
   /// For a fused op: emits the plain ops that it equals (program/plain_form.h). nullptr when it is plain.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "program/ops.h"
 #include "program/program.h"
 
 namespace rooflm::tests {
@@ -35,7 +36,14 @@ struct Case {
   std::map<program::TensorId, std::vector<double>> values;
 };
 
-/// Together the cases and their backward programs hold every op but `attention`.
+/// Ops of steps that are split over ranks: tests/engines/sharded_test.cpp runs them.
+inline bool is_of_split_steps(const program::OpDef& def) {
+  namespace ops = program::ops;
+  return def.work == program::Work::collective || &def == &ops::kOwnPart || &def == &ops::kForEachRank ||
+         &def == &ops::kSquareSum || &def == &ops::kNormOfSquares;
+}
+
+/// Together the cases and their backward programs hold every op but `attention` and those of split steps.
 std::vector<Case> all_cases(const Sizes& sizes);
 
 /// A case of all_cases by name; std::out_of_range when there is none.

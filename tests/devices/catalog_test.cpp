@@ -36,6 +36,18 @@ TEST(Catalog, DevicesAreFoundByTheNameThatTheirDriverReports) {
   EXPECT_TRUE(h100.rewrites.compact_state);
 }
 
+TEST(Catalog, NumbersArePositiveAndWhatDriversReportIsNearTheDataSheet) {
+  for (const Device& device : catalog()) {
+    SCOPED_TRACE(device.key);
+    for (const auto& [dtype, rate] : device.peak_flop_per_s) EXPECT_GT(rate, 1e11) << dtype;
+    for (const Link& link : device.links) EXPECT_GT(link.byte_per_s, 1e9) << link.name;
+    EXPECT_GE(device.multiprocessors, 0);
+    EXPECT_GE(device.usable_bytes(), device.memory_bytes());
+    EXPECT_LT(device.usable_bytes(), 1.1 * device.memory_bytes());
+  }
+  EXPECT_DOUBLE_EQ(find_device("h100-sxm").usable_bytes(), 85.0e9);
+}
+
 TEST(Catalog, UnknownDevicesBorrowNoPeak) {
   const Device unknown = device_reported_as("NVIDIA H1000", Kind::gpu);
   EXPECT_EQ(unknown.name, "NVIDIA H1000");

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "program/ops.h"
-
 namespace rooflm::passes {
 
 void differentiate(program::Program& program, std::size_t first, program::GradientMap& gradients) {
@@ -14,7 +12,7 @@ void differentiate(program::Program& program, std::size_t first, program::Gradie
     const bool reached = std::any_of(op.outputs.begin(), op.outputs.end(), [&](program::TensorId id) {
       return gradients.of(id) != program::kNone;
     });
-    if (!reached && !op.is(program::ops::kCrossEntropy)) continue;
+    if (!reached && !op.def->begins_backward) continue;
     program::GradientContext context(program, gradients, op);  // copies the op: emitting moves the list
     context.op().def->gradient(context);
   }

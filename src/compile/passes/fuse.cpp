@@ -82,6 +82,7 @@ bool fuse_pair(Op& first, const Op& second, bool only_reader) {
 void fuse_neighbours(Program& p) {
   const std::vector<int> readers = count_readers(p);
   join_neighbours(p.ops, [&](Op& previous, const Op& op) {
+    if (previous.outputs.empty()) return false;
     const TensorId link = previous.outputs[0];
     const bool reads = std::find(op.inputs.begin(), op.inputs.end(), link) != op.inputs.end();
     return reads && !op.is(ops::kCast) &&
@@ -220,7 +221,7 @@ void hoist_casts(Program& p) {
 void fuse(Program& program, const FuseOptions& options) {
   const bool clips = std::any_of(program.ops.begin(), program.ops.end(),
                                  [](const Op& op) { return op.is(ops::kGlobalNorm); });
-  if (clips) merge_updates(program);
+  if (clips || options.merge_updates) merge_updates(program);
   hoist_casts(program);
   fuse_losses(program);
   fuse_neighbours(program);

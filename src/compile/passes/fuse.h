@@ -21,6 +21,7 @@ namespace rooflm::passes {
 /// GELU and its gradient to a product's fp32 sums, before they are rounded.
 struct FuseOptions {
   bool gelu_in_products = false;  ///< for devices whose products do that in their epilogue
+  bool merge_updates = false;     ///< without clipping, too: nobody moves them
 };
 void fuse(program::Program& program, const FuseOptions& options = {});
 

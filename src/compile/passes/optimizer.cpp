@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/names.h"
 #include "program/builder.h"
+#include "program/groups.h"
 #include "program/ops.h"
 
 namespace rooflm::passes {
@@ -35,7 +36,8 @@ TensorId add_state(Program& program, const std::string& moment, TensorId weight)
   return program.add_tensor({.name = moment + "." + program.tensor(weight).name,
                              .shape = program.shape(weight),
                              .role = Role::optimizer_state,
-                             .full_precision = true});
+                             .full_precision = true,
+                             .shards = program.tensor(weight).shards});
 }
 
 }  // namespace
@@ -62,7 +64,9 @@ void append_optimizer(Program& program, const program::GradientMap& gradients,
     norm = builder.op(ops::kGlobalNorm, std::move(all), {}, "grad_norm");
   }
   for (const auto& [weight, gradient] : pairs) {
-    const double decay = program.shape(weight).rank() >= 2 ? options.weight_decay : 0.0;
+    if (program.shape(weight).numel() == 0) continue;  // of a small tensor not every rank has a part
+    const bool decays = program::whole_shape(program.tensor(weight)).rank() >= 2;
+    const double decay = decays ? options.weight_decay : 0.0;
     if (options.kind == OptimizerKind::sgd) {
       const Attributes attrs{{"weight_decay", decay}, {"max_norm", options.clip_norm}, {"copies", false}};
       builder.op_into(ops::kSgd, {hyper, norm, weight, gradient}, attrs, {weight});

@@ -1,4 +1,5 @@
-// The optimizer step: global_norm, adamw, sgd. All update in place.
+// The optimizer step: global_norm, adamw, sgd. All update in place. Where tensors are split over ranks the
+// norm is square_sum of a rank's parts, sums over ranks, and norm_of_squares.
 //
 // Runtime scalars `hyper` [4] fp32, written by the host before each step: learning rate, 1 - beta1^t,
 // 1 - beta2^t, and what gradients are multiplied by first: read only with the attribute `scaled`, and written
@@ -26,6 +27,14 @@ Cost cost_global_norm(const Program& p, const Op& op) {
   }
   return cost;
 }
+
+/// square [1] fp64 = sum over all inputs of g^2. No inputs: 0.
+std::vector<Tensor> infer_square_sum(const Program&, const Op&) {
+  return {{.shape = {1}, .dtype = core::DType::f64, .full_precision = true}};
+}
+
+/// norm [1] = sqrt(square)
+Cost cost_norm_of_squares(const Program&, const Op&) { return {.elementwise_flop = 1}; }
 
 /// Updates have the operands of program/update.h, and the attributes weight_decay, max_norm, copies, scaled.
 std::vector<Tensor> infer_update(const Program& p, const Op& op) {
@@ -78,6 +87,12 @@ Cost cost_sgd(const Program& p, const Op& op) { return cost_update(p, op, 4); }
 
 const OpDef kGlobalNorm{
     .name = "global_norm", .work = Work::optimizer, .infer = infer_global_norm, .cost = cost_global_norm};
+const OpDef kSquareSum{
+    .name = "square_sum", .work = Work::optimizer, .infer = infer_square_sum, .cost = cost_global_norm};
+const OpDef kNormOfSquares{.name = "norm_of_squares",
+                           .work = Work::optimizer,
+                           .infer = infer_global_norm,
+                           .cost = cost_norm_of_squares};
 const OpDef kAdamW{.name = "adamw",
                    .work = Work::optimizer,
                    .infer = infer_update,

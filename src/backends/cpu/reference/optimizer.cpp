@@ -1,4 +1,5 @@
-// The optimizer step: global_norm, adamw, sgd. All update in place.
+// The optimizer step: global_norm and its parts, adamw, sgd. All update in place.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -114,40 +115,75 @@ bool state_is_computed(const OpView& v) {
   return true;
 }
 
+/// The sum of the squares of all inputs.
+template <class C>
+class Squares {
+ public:
+  explicit Squares(const OpView& v) {
+    for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
+      sizes_.push_back(v.in(i).shape.numel());
+      gradients_.push_back(in_operand<C>(v, i, kPiece));
+    }
+  }
+
+  [[nodiscard]] double sum(const KernelArgs& args) const {
+    double square = 0;
+    for (std::size_t tensor = 0; tensor < sizes_.size(); ++tensor) {
+      const std::int64_t count = (sizes_[tensor] + kNormPiece - 1) / kNormPiece;
+      for (std::int64_t first = 0; first < count; first += kNormPieces) {
+        std::array<double, kNormPieces> totals{};
+        for_rows(std::min(kNormPieces, count - first), [&](std::int64_t i) {
+          const std::int64_t begin = (first + i) * kNormPiece;
+          const std::int64_t end = std::min(sizes_[tensor], begin + kNormPiece);
+          double total = 0;
+          for (std::int64_t at = begin; at < end; at += kPiece) {
+            const std::int64_t n = std::min(kPiece, end - at);
+            const C* g = gradients_[tensor].read(args.in[tensor], at, n);
+            total += dot(g, g, n);
+          }
+          totals[static_cast<std::size_t>(i)] = total;
+        });
+        // In their order, the zeros behind the last one included: the same bits for any number of threads.
+        for (const double total : totals) square += total;
+      }
+    }
+    return square;
+  }
+
+ private:
+  std::vector<std::int64_t> sizes_;
+  std::vector<Operand<C>> gradients_;
+};
+
 }  // namespace
 
 Kernel make_global_norm(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
-    std::vector<std::int64_t> sizes;
-    std::vector<Operand<C>> gradients;
-    for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
-      sizes.push_back(v.in(i).shape.numel());
-      gradients.push_back(in_operand<C>(v, i, kPiece));
-    }
-    return [=, norm = out_operand<C>(v, 0, 1)](const KernelArgs& args) {
-      double square = 0;
-      for (std::size_t tensor = 0; tensor < sizes.size(); ++tensor) {
-        const std::int64_t count = (sizes[tensor] + kNormPiece - 1) / kNormPiece;
-        for (std::int64_t first = 0; first < count; first += kNormPieces) {
-          std::array<double, kNormPieces> totals{};
-          for_rows(std::min(kNormPieces, count - first), [&](std::int64_t i) {
-            const std::int64_t begin = (first + i) * kNormPiece;
-            const std::int64_t end = std::min(sizes[tensor], begin + kNormPiece);
-            double total = 0;
-            for (std::int64_t at = begin; at < end; at += kPiece) {
-              const std::int64_t n = std::min(kPiece, end - at);
-              const C* g = gradients[tensor].read(args.in[tensor], at, n);
-              total += dot(g, g, n);
-            }
-            totals[static_cast<std::size_t>(i)] = total;
-          });
-          // In their order, the zeros behind the last one included: the same bits for any number of threads.
-          for (const double total : totals) square += total;
-        }
-      }
+    return [squares = Squares<C>(v), norm = out_operand<C>(v, 0, 1)](const KernelArgs& args) {
+      const double square = squares.sum(args);
       norm.write(args.out[0], 0, 1, [&](C* to) { *to = static_cast<C>(std::sqrt(square)); });
     };
   });
+}
+
+/// The numbers of global_norm before its root, whatever part of the gradients is here.
+Kernel make_square_sum(const OpView& v) {
+  const auto make = [&]<class C>(C) -> Kernel {
+    return [squares = Squares<C>(v)](const KernelArgs& args) {
+      *static_cast<double*>(args.out[0]) = squares.sum(args);
+    };
+  };
+  const bool is_double = std::any_of(v.op.inputs.begin(), v.op.inputs.end(), [&](program::TensorId id) {
+    return v.program.tensor(id).dtype == DType::f64;
+  });
+  return is_double ? make(double{}) : make(float{});
+}
+
+Kernel make_norm_of_squares(const OpView& v) {
+  return {[norm = out_operand<double>(v, 0, 1)](const KernelArgs& args) {
+    const double square = *static_cast<const double*>(args.in[0]);
+    norm.write(args.out[0], 0, 1, [&](double* to) { *to = std::sqrt(square); });
+  }};
 }
 
 Kernel make_adamw(const OpView& v) {
@@ -220,6 +256,8 @@ Kernel make_sgd(const OpView& v) {
 MakerRows optimizer_rows() {
   namespace ops = program::ops;
   return {{&ops::kGlobalNorm, make_global_norm, "reference::global_norm"},
+          {&ops::kSquareSum, make_square_sum, "reference::square_sum"},
+          {&ops::kNormOfSquares, make_norm_of_squares, "reference::norm_of_squares"},
           {&ops::kAdamW, make_adamw, "reference::adamw"},
           {&ops::kSgd, make_sgd, "reference::sgd"}};
 }

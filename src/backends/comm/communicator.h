@@ -1,0 +1,50 @@
+// What one rank does together with others.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/dtype.h"
+#include "program/groups.h"
+
+namespace rooflm::backends::comm {
+
+/// Elements of one tensor, from where and to where; the two may be the same.
+struct Transfer {
+  core::DType dtype = core::DType::f32;
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::int64_t elements = 0;  ///< of the whole tensor
+  std::int64_t unit = 1;      ///< of the parts (program::part_of)
+};
+
+/// A message between two ranks of a group: what is received is what was sent with the same numbers.
+struct Message {
+  program::Group group = program::Group::pipeline;
+  int peer = 0;  ///< index in the group
+  std::int64_t channel = 0;
+  int micro_batch = 0;
+};
+
+/// The collectives of one rank on memory of the host, as program/ops/collectives.cpp defines them. All ranks
+/// of a group call the same ones in the same order. A call returns when its result is there; `send`, when
+/// what was sent may be changed. core::Unavailable when another rank has failed.
+class Communicator {
+ public:
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator() = default;
+
+  /// Several tensors are one call.
+  using Transfers = std::span<const Transfer>;
+  virtual void all_reduce(program::Group group, Transfers whole) = 0;
+  /// `from` is this rank's part.
+  virtual void all_gather(program::Group group, Transfers whole) = 0;
+  /// `to` is this rank's part; `accumulate` adds to what is there.
+  virtual void reduce_scatter(program::Group group, Transfers whole, bool accumulate) = 0;
+  virtual void send(const Message& message, const void* from, std::int64_t bytes) = 0;
+  virtual void receive(const Message& message, void* to, std::int64_t bytes) = 0;
+};
+
+}  // namespace rooflm::backends::comm

@@ -1,0 +1,117 @@
+// Plans beside what was measured.
+#include "cli/plan_against.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cli/config_options.h"
+#include "core/error.h"
+#include "core/statistics.h"
+#include "record/reader.h"
+
+namespace rooflm::cli {
+namespace {
+
+struct MeasuredRun {
+  std::string label;
+  record::Config config;
+  std::map<std::string, double> class_s;  ///< by class of ops, of one step
+  double step_s = 0;
+  std::optional<double> peak_bytes;
+};
+
+/// The medians of ops by class, and the median of the plain steps.
+std::optional<MeasuredRun> read_run(const record::Reader& reader, const record::Run& run) {
+  if (run.status != "success" || run.kind != "step") return std::nullopt;
+  MeasuredRun found{.label = run.label, .config = run.config, .class_s = {}, .peak_bytes = {}};
+  std::map<std::int64_t, std::string> classes;
+  for (const record::Op& op : reader.ops(run.id)) classes[op.op] = op.op_class;
+  for (const record::OpTime& time : reader.op_times(run.id)) found.class_s[classes[time.op]] += time.device_s;
+  std::vector<double> steps;
+  for (const record::Sample& sample : reader.samples(run.id))
+    if (sample.kind == "plain" && sample.phase == "step") steps.push_back(sample.seconds);
+  if (steps.empty()) return std::nullopt;
+  found.step_s = core::median(steps);
+  if (const auto peak = reader.fact(run.id, "needed_bytes")) found.peak_bytes = peak->value;
+  return found;
+}
+
+perfmodel::Plan plan_of(const MeasuredRun& run, const std::string& device) {
+  ConfigOptions config{"model"};
+  for (const char* key : {"model", "arch", "layers", "heads", "kv_heads", "d_model", "d_ff", "vocab", "batch",
+                          "seq", "dtype", "recompute", "grad_accum", "clip", "engine", "attention"})
+    config.set(key, run.config.text(key));
+  config.set("device", "null:" + device);
+  const lab::Point point = config.single();
+  perfmodel::Setting setting{.device = devices::find_device(device),
+                             .framework = perfmodel::find_framework("rooflm-" + run.config.text("engine"))};
+  setting.framework.is_deterministic = run.config.flag("deterministic");
+  setting.cluster = perfmodel::cluster_of(setting.device);
+  setting.memory_limit_bytes = setting.device.usable_bytes();
+  setting.every_layer = true;
+  const perfmodel::PlanPoint planned{.config = point.config,
+                                     .step = point.step,
+                                     .micro_batch = point.batch,
+                                     .seq = point.seq,
+                                     .micro_batches = point.step.micro_batches};
+  return perfmodel::make_plan(planned, setting);
+}
+
+Row compared(const std::string& run, const std::string& what, double measured, double planned,
+             const std::string& unit) {
+  Row row;
+  row.set("run", run);
+  row.set("what", what);
+  row.set("unit", unit);
+  row.set("measured", measured);
+  row.set("planned", planned);
+  if (measured > 0) row.set("error", planned / measured - 1);
+  return row;
+}
+
+void add_rows(Table& table, const MeasuredRun& run, const perfmodel::Plan& plan) {
+  double measured_s = 0;
+  double planned_s = 0;
+  for (const auto& [name, work] : plan.work) {
+    const auto found = run.class_s.find(name);
+    if (found == run.class_s.end()) continue;
+    measured_s += found->second;
+    planned_s += work.seconds;
+    table.rows.push_back(compared(run.label, name, found->second, work.seconds, "s"));
+  }
+  if (measured_s > 0) table.rows.push_back(compared(run.label, "all ops", measured_s, planned_s, "s"));
+  table.rows.push_back(compared(run.label, "step_s", run.step_s, plan.step_s, "s"));
+  if (run.peak_bytes) {
+    table.rows.push_back(compared(run.label, "memory", *run.peak_bytes,
+                                  plan.memory.total() - plan.memory.context_bytes, "byte"));
+  }
+}
+
+}  // namespace
+
+Table plan_against(const std::filesystem::path& record, const std::string& device) {
+  const record::Reader reader(record);
+  Table table;
+  table.columns = {{"run", "run", Show::plain, "", true},
+                   {"what", "what"},
+                   {"unit", "unit"},
+                   {"measured", "measured"},
+                   {"planned", "planned"},
+                   {"error", "error", Show::percent}};
+  for (const record::Run& run : reader.runs()) {
+    if (const auto measured = read_run(reader, run)) add_rows(table, *measured, plan_of(*measured, device));
+  }
+  if (table.rows.empty())
+    throw core::InputError(fmt::format("{}: no training step was measured here", record.string()));
+  table.notes.emplace_back(
+      "Measured: medians of ops and of plain steps. Ops that run beside others make a step shorter than "
+      "their sum.");
+  return table;
+}
+
+}  // namespace rooflm::cli

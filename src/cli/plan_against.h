@@ -1,0 +1,17 @@
+// Plans beside what was measured.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "cli/table.h"
+#include "perfmodel/plan.h"
+
+namespace rooflm::cli {
+
+/// For each training step that the record measured: seconds of ops by class, of all ops and of the step, and
+/// bytes at the peak, measured and planned for `device` of the catalog. The plan builds every layer. Throws
+/// core::InputError for a file that is no record or has no measured step.
+Table plan_against(const std::filesystem::path& record, const std::string& device);
+
+}  // namespace rooflm::cli

@@ -1,0 +1,204 @@
+// What `rooflm plan` prints: a row per way to run a model, and how a step's time came about.
+#include "cli/plan_report.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <utility>
+
+#include "core/ratio.h"
+#include "core/units.h"
+#include "perfmodel/op_times.h"
+
+namespace rooflm::cli {
+namespace {
+
+constexpr double kChinchillaTokens = 20;  ///< per parameter
+constexpr double kHour = 3600;
+constexpr double kDay = 86400;
+
+std::int64_t whole(double bytes) { return static_cast<std::int64_t>(bytes); }
+
+void set_memory(Row& row, const perfmodel::Plan& plan) {
+  const perfmodel::RankMemory& memory = plan.memory;
+  row.set("peak_bytes", whole(memory.total()));
+  row.set("weight_bytes", whole(memory.weight_bytes));
+  row.set("optimizer_bytes", whole(memory.optimizer_bytes));
+  row.set("gradient_bytes", whole(memory.gradient_bytes));
+  row.set("activation_bytes", whole(memory.activation_bytes));
+  row.set("workspace_bytes", whole(memory.workspace_bytes));
+  row.set("buffer_bytes", whole(memory.buffer_bytes));
+  row.set("gap_bytes", whole(memory.gap_bytes));
+  row.set("context_bytes", whole(memory.context_bytes));
+  row.set("memory_limit_bytes", whole(plan.memory_limit_bytes));
+  row.set("memory_left_bytes", whole(plan.memory_limit_bytes - memory.total()));
+  row.set("memory_stage", std::int64_t{plan.memory_stage});
+}
+
+void set_times(Row& row, const perfmodel::Plan& plan) {
+  row.set("step_s", plan.step_s);
+  row.set("step_low_s", plan.low_s);
+  row.set("step_high_s", plan.high_s);
+  row.set("step_kind", std::string(name_of(plan.basis)));
+  row.set("compute_s", plan.compute_s);
+  row.set("slowed_s", plan.slowed_s);
+  row.set("exposed_s", plan.exposed_s);
+  row.set("host_s", plan.host_s);
+  row.set("waiting_s", plan.waiting_s);
+  row.set("bubble_s", plan.bubble_s);
+  row.set("communication_s", plan.communication_s);
+}
+
+void set_run(Row& row, const PlannedRun& run, const RunBudget& budget) {
+  const perfmodel::PlanPoint& point = *run.point;
+  const devices::Device& device = run.setting->device;
+  const double gpus = point.gpus();
+  const double rate = static_cast<double>(point.tokens()) / run.plan->step_s;
+  const auto peak = device.peak(compile::dtype_name(point.step));
+  row.set("tokens_per_s", rate);
+  row.set("model_flop_per_s_per_gpu", run.plan->model_flop / run.plan->step_s / gpus);
+  if (peak) row.set("mfu", run.plan->model_flop / run.plan->step_s / (*peak * gpus));
+  const double tokens = budget.tokens > 0
+                            ? budget.tokens
+                            : kChinchillaTokens * static_cast<double>(model::parameter_count(point.config));
+  const double seconds = tokens / rate;
+  row.set("tokens", tokens);
+  row.set("days", seconds / kDay);
+  row.set("gpu_hours", seconds * gpus / kHour);
+  if (budget.price_per_gpu_hour > 0) row.set("price", seconds * gpus / kHour * budget.price_per_gpu_hour);
+  if (device.power_w) row.set("energy_kwh", *device.power_w * gpus * seconds / kHour / 1e3);
+}
+
+Row term(const std::string& name, double seconds, double step_s, const std::string& how) {
+  Row row;
+  row.set("term", name);
+  row.set("seconds", seconds);
+  row.set("share", step_s > 0 ? seconds / step_s : 0);
+  row.set("how", how);
+  return row;
+}
+
+}  // namespace
+
+Row plan_row(const PlannedRun& run, const RunBudget& budget) {
+  const perfmodel::PlanPoint& point = *run.point;
+  const compile::Sharding& sharding = point.step.sharding;
+  Row row;
+  row.set("model", point.config.name);
+  row.set("device", run.setting->device.key);
+  row.set("framework", run.setting->framework.name);
+  row.set("dtype", std::string(compile::dtype_name(point.step)));
+  row.set("gpus", std::int64_t{point.gpus()});
+  row.set("dp", std::int64_t{sharding.data});
+  row.set("tp", std::int64_t{sharding.tensor});
+  row.set("pp", std::int64_t{sharding.pipeline});
+  row.set("zero", std::int64_t{sharding.zero});
+  row.set("micro_batch", point.micro_batch);
+  row.set("global_batch", point.global_batch());
+  row.set("seq", point.seq);
+  row.set("recompute", std::string(passes::name_of(point.step.recompute)));
+  row.set("params", model::parameter_count(point.config));
+  row.set("status", std::string(run.plan->fits ? "planned" : "oom"));
+  if (run.plan->fits) {
+    set_times(row, *run.plan);
+    set_run(row, run, budget);
+  }
+  set_memory(row, *run.plan);
+  if (!run.reason.empty()) row.set("reason", run.reason);
+  return row;
+}
+
+Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
+  Table table;
+  table.columns = {{"model", "model"},
+                   {"device", "device"},
+                   {"gpus", "GPUs"},
+                   {"dp", "dp"},
+                   {"tp", "tp"},
+                   {"pp", "pp"},
+                   {"zero", "zero"},
+                   {"micro_batch", "b"},
+                   {"global_batch", "batch"},
+                   {"seq", "T"},
+                   {"recompute", "recompute"},
+                   {"status", "status"},
+                   {"step_s", "step", Show::seconds, "s"},
+                   {"step_low_s", "from", Show::seconds, "s"},
+                   {"step_high_s", "to", Show::seconds, "s"},
+                   {"step_kind", "kind"},
+                   {"tokens_per_s", "tokens/s", Show::si},
+                   {"mfu", "MFU", Show::percent},
+                   {"exposed_s", "exposed", Show::seconds, "s"},
+                   {"bubble_s", "bubble", Show::seconds, "s"},
+                   {"host_s", "host", Show::seconds, "s"},
+                   {"peak_bytes", "memory", Show::bytes, "byte"},
+                   {"memory_left_bytes", "left", Show::bytes, "byte"},
+                   {"days", "days", Show::brief}};
+  bool has_reasons = false;
+  bool has_price = false;
+  for (const Row& row : rows) {
+    has_reasons |= row.find("reason") != nullptr;
+    has_price |= row.find("price") != nullptr;
+  }
+  if (has_price) table.columns.push_back({"price", "price", Show::brief});
+  if (has_reasons) table.columns.push_back({"reason", "why"});
+  table.rows = std::move(rows);
+  table.notes.emplace_back(
+      "A plan, nothing was run. Interval (from, to): all ops wrong the same way, by as much as about 90 % of "
+      "measured "
+      "ops were.");
+  std::set<std::string> lines;
+  for (const PlannedRun& run : runs) {
+    const devices::Device& device = run.setting->device;
+    const std::string_view dtype = compile::dtype_name(run.point->step);
+    if (const auto peak = device.peak(dtype)) {
+      lines.insert(fmt::format("MFU = {}, peak: {}FLOP/s, dense {} of the data sheet of {}.",
+                               core::kMfuFormula, core::format_si(*peak), dtype, device.key));
+    }
+    lines.insert(fmt::format("Times: {}; collectives of NCCL's cost model, assumed ({}).",
+                             perfmodel::OpTimes(device, true).provenance(), run.setting->cluster.source));
+    lines.insert(fmt::format(
+        "Framework {}: {} of the host per op, {} of context ({}).", run.setting->framework.name,
+        core::format_seconds(run.setting->framework.launch_host_s),
+        core::format_bytes(run.setting->framework.context_bytes), name_of(run.setting->framework.basis)));
+  }
+  table.notes.insert(table.notes.end(), lines.begin(), lines.end());
+  return table;
+}
+
+Table explain_step(const PlannedRun& run) {
+  const perfmodel::Plan& plan = *run.plan;
+  Table table;
+  table.columns = {{"term", "term"},
+                   {"seconds", "time", Show::seconds, "s"},
+                   {"share", "share", Show::percent},
+                   {"how", "how"}};
+  double priced = 0;
+  for (const auto& [name, work] : plan.work) {
+    if (name == "collective") continue;
+    priced += work.seconds;
+    std::string how = fmt::format("{} ops, {} moved", work.ops, core::format_bytes(work.bytes));
+    if (work.matmul_flop > 0) {
+      how += fmt::format(", {}FLOP at {}FLOP/s", core::format_si(work.matmul_flop),
+                         core::format_si(work.matmul_flop / work.seconds));
+    }
+    table.rows.push_back(term(name, work.seconds, plan.step_s, how));
+  }
+  table.rows.push_back(term("beside collectives", plan.slowed_s, plan.step_s,
+                            "what ops lose while a collective runs beside them"));
+  table.rows.push_back(term(
+      "exposed communication", plan.exposed_s, plan.step_s,
+      fmt::format("of {} of collectives, what nothing hides", core::format_seconds(plan.communication_s))));
+  table.rows.push_back(term("host", plan.host_s, plan.step_s, "the host has not submitted the next op yet"));
+  table.rows.push_back(term("waiting", plan.waiting_s, plan.step_s, "copies that nothing hides"));
+  table.rows.push_back(term("bubble", plan.bubble_s, plan.step_s, "the stage waits for other stages"));
+  table.rows.push_back(
+      term("step_s", plan.step_s, plan.step_s,
+           fmt::format("of stage {}; {} to {}, {}", plan.slowest_stage, core::format_seconds(plan.low_s),
+                       core::format_seconds(plan.high_s), name_of(plan.basis))));
+  table.notes.push_back(fmt::format("Times of ops add up to {}, busy is {}.", core::format_seconds(priced),
+                                    core::format_seconds(plan.compute_s)));
+  return table;
+}
+
+}  // namespace rooflm::cli

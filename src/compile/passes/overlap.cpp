@@ -1,0 +1,114 @@
+// Collectives beside computation.
+#include "compile/passes/overlap.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "program/groups.h"
+
+namespace rooflm::passes {
+namespace {
+
+using program::kLanes;
+using program::Lane;
+using program::Op;
+using program::Program;
+using program::TensorId;
+
+/// By lane an op, -1: none.
+using OpOfLane = std::array<int, kLanes>;
+constexpr OpOfLane kNobody = [] {
+  OpOfLane none{};
+  none.fill(-1);
+  return none;
+}();
+
+std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
+
+/// The last ops that touched a tensor, by lane.
+struct Uses {
+  OpOfLane wrote = kNobody, read = kNobody;
+};
+
+class WaitSetter {
+ public:
+  explicit WaitSetter(Program& program) : program_(&program), uses_(program.tensors.size()) {
+    known_.fill(kNobody);
+  }
+
+  void run() {
+    OpOfLane newest = kNobody;
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < program_->ops.size(); ++i) {
+      visit(i);
+      const Lane lane = program_->ops[i].lane;
+      if (lane == Lane::compute) last = i;
+      newest[index_of(lane)] = static_cast<int>(i);
+    }
+    // What comes after the last op of `compute` has nobody to wait for it: check refuses that.
+    OpOfLane open = newest;
+    for (int& op : open) {
+      if (op > static_cast<int>(last)) op = -1;
+    }
+    wait_for(program_->ops[last], open);
+  }
+
+ private:
+  void visit(std::size_t index) {
+    Op& op = program_->ops[index];
+    OpOfLane needed = kNobody;
+    const auto need = [&](const OpOfLane& ops) {
+      for (std::size_t lane = 0; lane < kLanes; ++lane) needed[lane] = std::max(needed[lane], ops[lane]);
+    };
+    for (const TensorId id : op.inputs) {
+      if (id != program::kNone) need(uses(id).wrote);
+    }
+    for (const TensorId id : op.outputs) {
+      if (id == program::kNone) continue;
+      need(uses(id).wrote);
+      need(uses(id).read);
+    }
+    wait_for(op, needed);
+    const std::size_t lane = index_of(op.lane);
+    for (const TensorId id : op.inputs) {
+      if (id != program::kNone) uses(id).read[lane] = static_cast<int>(index);
+    }
+    for (const TensorId id : op.outputs) {
+      if (id != program::kNone) uses(id).wrote[lane] = static_cast<int>(index);
+    }
+  }
+
+  /// Adds waits for those of `ops` that the op's lane does not know to be done yet.
+  void wait_for(Op& op, const OpOfLane& ops) {
+    OpOfLane& known = known_[index_of(op.lane)];
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      if (lane == index_of(Lane::compute) || lane == index_of(op.lane) || ops[lane] <= known[lane]) continue;
+      op.waits.push_back(ops[lane]);
+      known[lane] = ops[lane];
+    }
+  }
+
+  /// A tensor and its views are one place.
+  Uses& uses(TensorId id) {
+    const TensorId base = program_->tensor(id).view_of;
+    return uses_[static_cast<std::size_t>(base == program::kNone ? id : base)];
+  }
+
+  Program* program_;
+  std::vector<Uses> uses_;
+  std::array<OpOfLane, kLanes> known_{};  ///< of each lane: the last op of each other that it has waited for
+};
+
+}  // namespace
+
+void overlap_collectives(Program& step) {
+  for (Op& op : step.ops) {
+    op.waits.clear();
+    if (program::is_collective(op)) op.lane = Lane::communication;
+  }
+  WaitSetter(step).run();
+}
+
+}  // namespace rooflm::passes

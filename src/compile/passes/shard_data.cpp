@@ -1,0 +1,369 @@
+// Data parallelism: gradients of all ranks added up, and what they need not all keep.
+#include "compile/passes/shard_data.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "core/scope.h"
+#include "program/groups.h"
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using compile::Sharding;
+using program::Attributes;
+using program::Coordinates;
+using program::Group;
+using program::Op;
+using program::Phase;
+using program::Program;
+using program::Role;
+using program::Shard;
+using program::Tensor;
+using program::TensorId;
+
+/// What is reduced and gathered together: a layer, or a block outside of layers.
+std::string unit_of(const Op& op) { return op.scope.substr(0, op.scope.find('/')); }
+
+/// Ops to be inserted before those of a program.
+class Insertions {
+ public:
+  void before(std::size_t index, Op op) { ops_[index].push_back(std::move(op)); }
+  void apply(Program& program) {
+    std::vector<Op> rewritten;
+    rewritten.reserve(program.ops.size() + ops_.size());
+    for (std::size_t i = 0; i <= program.ops.size(); ++i) {
+      if (const auto found = ops_.find(i); found != ops_.end())
+        std::move(found->second.begin(), found->second.end(), std::back_inserter(rewritten));
+      if (i < program.ops.size()) rewritten.push_back(std::move(program.ops[i]));
+    }
+    program.ops = std::move(rewritten);
+  }
+
+ private:
+  std::map<std::size_t, std::vector<Op>> ops_;
+};
+
+/// Collectives of one rank.
+class Collectives {
+ public:
+  Collectives(const Sharding& sharding, const Coordinates& rank) : sharding_(sharding), rank_(rank) {}
+
+  [[nodiscard]] Attributes place(Group group) const {
+    int parts = 2;  // tied
+    int index = rank_.pipeline == 0 ? 0 : 1;
+    if (group == Group::data) {
+      parts = sharding_.data;
+      index = rank_.data;
+    } else if (group == Group::tensor) {
+      parts = sharding_.tensor;
+      index = rank_.tensor;
+    } else if (group == Group::pipeline) {
+      parts = sharding_.pipeline;
+      index = rank_.pipeline;
+    }
+    return {{"group", static_cast<std::int64_t>(group)},
+            {"parts", std::int64_t{parts}},
+            {"index", std::int64_t{index}},
+            {"unit", program::kPartUnit}};
+  }
+
+  /// The collective, with the phase and the micro-batch of `like`.
+  [[nodiscard]] Op make(const program::OpDef& def, Group group, const Op& like, std::string scope) const {
+    Op op;
+    op.def = &def;
+    op.attrs = place(group);
+    op.phase = like.phase;
+    op.micro_batch = like.micro_batch;
+    op.scope = std::move(scope);
+    return op;
+  }
+
+ private:
+  Sharding sharding_;
+  Coordinates rank_;
+};
+
+/// Whether data-parallel ranks have parts of it.
+bool is_divided(const Tensor& weight, const Sharding& sharding) {
+  return sharding.zero > 0 && program::whole_shape(weight).rank() > 1;
+}
+
+/// A tensor like `whole`, of which it is the rank's part.
+Tensor part_tensor(const Tensor& whole, const Sharding& sharding, const Coordinates& rank) {
+  Tensor part = whole;
+  part.shards.push_back(
+      {.group = Group::data, .index = rank.data, .parts = sharding.data, .whole = whole.shape});
+  part.shape = program::shape_of(part.shards.back());
+  return part;
+}
+
+/// Weights and gradients by what has to be done with them.
+class GradientReducer {
+ public:
+  GradientReducer(Program& step, program::GradientMap& gradients, const Sharding& sharding,
+                  const Coordinates& rank, const SharedWeights& shared)
+      : step_(&step),
+        gradients_(&gradients),
+        sharding_(sharding),
+        rank_(rank),
+        collectives_(sharding, rank),
+        summed_(shared.summed.begin(), shared.summed.end()),
+        tied_(shared.tied.begin(), shared.tied.end()) {}
+
+  void run() {
+    find_weights();
+    if (sharding_.zero >= 2) separate_micro_batches();
+    find_units();
+    for (const auto& [unit, reduced] : units_) reduce(reduced, ends_.at(unit));
+    insertions_.apply(*step_);
+  }
+
+ private:
+  struct Gradient {
+    TensorId weight = program::kNone, id = program::kNone;
+  };
+  /// A layer, or a block outside of layers, in one micro-batch.
+  using Unit = std::pair<std::string, int>;
+
+  void find_weights() {
+    for (TensorId id = 0; id < static_cast<TensorId>(step_->tensors.size()); ++id) {
+      const TensorId gradient = gradients_->of(id);
+      if (step_->tensor(id).role == Role::weight && gradient != program::kNone) weights_[gradient] = id;
+    }
+    for (const Op& op : step_->ops) last_micro_batch_ = std::max(last_micro_batch_, op.micro_batch);
+  }
+
+  /// Where the gradients of every micro-batch are reduced, each has whole ones of its own and none adds to the
+  /// one before.
+  void separate_micro_batches() {
+    std::map<std::pair<TensorId, int>, TensorId> own;
+    for (Op& op : step_->ops) {
+      for (TensorId& id : op.outputs) {
+        const auto weight = weights_.find(id);
+        if (weight == weights_.end() || !is_divided(step_->tensor(weight->second), sharding_)) continue;
+        const auto [entry, is_first] = own.try_emplace({id, op.micro_batch}, id);
+        if (is_first) op.attrs.set("accumulate", false);
+        if (is_first && op.micro_batch > 0) entry->second = step_->add_tensor(step_->tensor(id));
+        id = entry->second;
+      }
+    }
+    for (const auto& [place, id] : own) weights_[id] = weights_.at(place.first);
+  }
+
+  void find_units() {
+    std::map<std::pair<TensorId, int>, std::string> last_writer;
+    for (std::size_t i = 0; i < step_->ops.size(); ++i) {
+      const Op& op = step_->ops[i];
+      if (op.phase == Phase::backward) ends_[{unit_of(op), op.micro_batch}] = i;
+      for (const TensorId id : op.outputs) {
+        const auto weight = weights_.find(id);
+        if (weight == weights_.end()) continue;
+        const bool is_each = sharding_.zero >= 2 && is_divided(step_->tensor(weight->second), sharding_);
+        if (is_each || op.micro_batch == last_micro_batch_) last_writer[{id, op.micro_batch}] = unit_of(op);
+      }
+    }
+    for (const auto& [written, unit] : last_writer)
+      units_[{unit, written.second}].push_back({.weight = weights_.at(written.first), .id = written.first});
+  }
+
+  /// Adds up the gradients of a unit, whose last op is `end`.
+  void reduce(const std::vector<Gradient>& gradients, std::size_t end) {
+    const Op like = step_->ops[end];
+    std::vector<TensorId> summed, whole, divided, parts, tied;
+    for (const auto& [weight, id] : gradients) {
+      const Tensor& tensor = step_->tensor(weight);
+      const bool is_summed = summed_.contains(tensor.name);
+      const bool is_tied = tied_.contains(tensor.name) && like.micro_batch == last_micro_batch_;
+      TensorId result = id;
+      if (is_divided(tensor, sharding_)) {
+        result = part_of_gradient(weight, id);
+        divided.push_back(id);
+        parts.push_back(result);
+      } else {
+        whole.push_back(id);
+      }
+      if (is_summed) summed.push_back(id);
+      if (is_tied) tied.push_back(result);
+    }
+    const auto add = [&](const program::OpDef& def, Group group, const std::vector<TensorId>& from,
+                         const std::vector<TensorId>& to) {
+      if (from.empty()) return;
+      Op op = collectives_.make(def, group, like, unit_of(like) + "/gradients");
+      op.inputs = from;
+      op.outputs = to;
+      if (op.is(ops::kReduceScatter)) op.attrs.set("accumulate", sharding_.zero >= 2 && like.micro_batch > 0);
+      insertions_.before(end + 1, std::move(op));
+    };
+    add(ops::kAllReduce, Group::tensor, summed, summed);
+    if (sharding_.data > 1) add(ops::kAllReduce, Group::data, whole, whole);
+    add(ops::kReduceScatter, Group::data, divided, parts);
+    add(ops::kAllReduce, Group::tied, tied, tied);
+  }
+
+  /// The rank's part of a weight's gradient, made once.
+  TensorId part_of_gradient(TensorId weight, TensorId whole) {
+    const auto [entry, is_new] = parts_.try_emplace(weight, program::kNone);
+    if (is_new) {
+      entry->second = step_->add_tensor(part_tensor(step_->tensor(whole), sharding_, rank_));
+      gradients_->set(weight, entry->second);
+    }
+    return entry->second;
+  }
+
+  Program* step_;
+  program::GradientMap* gradients_;
+  Sharding sharding_;
+  Coordinates rank_;
+  Collectives collectives_;
+  std::set<std::string> summed_, tied_;
+  int last_micro_batch_ = 0;
+  std::map<TensorId, TensorId> weights_;  ///< by gradient
+  std::map<Unit, std::vector<Gradient>> units_;
+  std::map<Unit, std::size_t> ends_;  ///< the last backward op
+  std::map<TensorId, TensorId> parts_;  ///< by weight
+  Insertions insertions_;
+};
+
+/// Puts weights together for the ops that read them.
+class WeightGatherer {
+ public:
+  WeightGatherer(Program& step, const Sharding& sharding, const Coordinates& rank)
+      : step_(&step), sharding_(sharding), rank_(rank), collectives_(sharding, rank) {}
+
+  void run() {
+    const std::size_t tensors = step_->tensors.size();
+    for (std::size_t i = 0; i < step_->ops.size(); ++i) {
+      for (std::size_t k = 0; k < step_->ops[i].inputs.size(); ++k) {
+        const TensorId id = step_->ops[i].inputs[k];
+        const bool is_weight = id != program::kNone && step_->tensor(id).role == Role::weight;
+        if (is_weight && is_divided(step_->tensor(id), sharding_)) step_->ops[i].inputs[k] = whole_of(id, i);
+      }
+    }
+    for (TensorId id = 0; id < static_cast<TensorId>(tensors); ++id) {
+      Tensor& tensor = step_->tensor(id);
+      if (tensor.role == Role::weight && is_divided(tensor, sharding_))
+        tensor = part_tensor(tensor, sharding_, rank_);
+    }
+    Insertions insertions;
+    for (std::size_t i = 0; i < uses_.size(); ++i) insertions.before(uses_[i == 0 ? 0 : i - 1].first, gather(uses_[i]));
+    insertions.apply(*step_);
+  }
+
+ private:
+  /// Ops in a row that read the weights of one unit, from op `first` on.
+  struct Use {
+    std::size_t first = 0;
+    std::vector<TensorId> parts, whole;
+  };
+  using Key = std::tuple<std::string, int, bool>;
+
+  /// For which ops a weight is gathered once: zero 3 frees it between the forward and the backward pass of a
+  /// layer. Of the head it does not: one follows the other.
+  [[nodiscard]] Key key_of(const Op& op) const {
+    const std::string unit = unit_of(op);
+    if (sharding_.zero < 3) return {unit, 0, false};
+    const bool is_layer = core::Scope(op.scope).layer().has_value();
+    return {unit, op.micro_batch, is_layer && op.phase == Phase::backward};
+  }
+
+  TensorId whole_of(TensorId weight, std::size_t index) {
+    const Key key = key_of(step_->ops[index]);
+    const Key place = sharding_.zero < 3 ? Key{} : key;
+    const auto [entry, is_new] = whole_.try_emplace({weight, place}, program::kNone);
+    if (!is_new) return entry->second;
+    Tensor whole = step_->tensor(weight);
+    whole.role = Role::gathered_weight;
+    whole.full_precision = false;
+    entry->second = step_->add_tensor(std::move(whole));
+    const auto [use, is_new_use] = by_key_.try_emplace(key, uses_.size());
+    if (is_new_use) uses_.push_back({.first = index, .parts = {}, .whole = {}});
+    uses_[use->second].parts.push_back(weight);
+    uses_[use->second].whole.push_back(entry->second);
+    return entry->second;
+  }
+
+  [[nodiscard]] Op gather(const Use& use) const {
+    const Op& like = step_->ops[use.first];
+    Op op = collectives_.make(ops::kAllGather, Group::data, like, unit_of(like) + "/weights");
+    op.inputs = use.parts;
+    op.outputs = use.whole;
+    return op;
+  }
+
+  Program* step_;
+  Sharding sharding_;
+  Coordinates rank_;
+  Collectives collectives_;
+  std::map<std::pair<TensorId, Key>, TensorId> whole_;
+  std::map<Key, std::size_t> by_key_;
+  std::vector<Use> uses_;
+};
+
+/// The result is the mean over all ranks' parts of the batch.
+void sum_loss(Program& step, const Collectives& collectives) {
+  const TensorId loss = step.find("loss");
+  if (loss == program::kNone) return;
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < step.ops.size(); ++i) {
+    const auto& outputs = step.ops[i].outputs;
+    if (std::find(outputs.begin(), outputs.end(), loss) != outputs.end()) last = i;
+  }
+  Op op = collectives.make(ops::kAllReduce, Group::data, step.ops[last], step.ops[last].scope);
+  op.inputs = {loss};
+  op.outputs = {loss};
+  step.ops.insert(step.ops.begin() + static_cast<std::ptrdiff_t>(last) + 1, std::move(op));
+}
+
+}  // namespace
+
+void shard_data(Program& step, program::GradientMap& gradients, const Sharding& sharding,
+                const Coordinates& rank, const SharedWeights& shared) {
+  GradientReducer(step, gradients, sharding, rank, shared).run();
+  if (sharding.zero > 0) WeightGatherer(step, sharding, rank).run();
+  if (sharding.data > 1) sum_loss(step, Collectives(sharding, rank));
+}
+
+void sum_norm(Program& step, const Sharding& sharding, const Coordinates& rank, const SharedWeights& shared) {
+  if (sharding.tensor == 1 && sharding.pipeline == 1 && sharding.zero == 0) return;
+  const auto norm = std::find_if(step.ops.begin(), step.ops.end(),
+                                 [](const Op& op) { return op.is(ops::kGlobalNorm); });
+  if (norm == step.ops.end()) return;
+  const Collectives collectives(sharding, rank);
+  std::vector<Op> sum{*norm};
+  sum[0].def = &ops::kSquareSum;
+  std::erase_if(sum[0].inputs, [&](TensorId id) {
+    const Tensor& gradient = step.tensor(id);
+    const bool is_tied = std::any_of(shared.tied.begin(), shared.tied.end(), [&](const std::string& weight) {
+      return gradient.name == "d_" + weight;
+    });
+    return (rank.tensor > 0 && !program::is_split(gradient, Group::tensor)) ||
+           (sharding.zero > 0 && rank.data > 0 && !program::is_split(gradient, Group::data)) ||
+           (rank.pipeline > 0 && is_tied);
+  });
+  const TensorId square = step.add_tensor(
+      {.name = "grad_square", .shape = {1}, .dtype = core::DType::f64, .full_precision = true});
+  sum[0].outputs = {square};
+  const auto add = [&](Group group) {
+    Op op = collectives.make(ops::kAllReduce, group, sum[0], sum[0].scope);
+    op.inputs = {square};
+    op.outputs = {square};
+    sum.push_back(std::move(op));
+  };
+  if (sharding.tensor > 1) add(Group::tensor);
+  if (sharding.zero > 0) add(Group::data);
+  if (sharding.pipeline > 1) add(Group::pipeline);
+  norm->def = &ops::kNormOfSquares;
+  norm->inputs = {square};
+  step.ops.insert(norm, std::make_move_iterator(sum.begin()), std::make_move_iterator(sum.end()));
+}
+
+}  // namespace rooflm::passes

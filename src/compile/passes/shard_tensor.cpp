@@ -1,0 +1,246 @@
+// Tensor parallelism: each layer's products shared by several ranks.
+#include "compile/passes/shard_tensor.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "program/groups.h"
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using core::Shape;
+using program::Attributes;
+using program::Group;
+using program::Op;
+using program::Program;
+using program::Role;
+using program::Shard;
+using program::Tensor;
+using program::TensorId;
+
+enum class Split : std::uint8_t { none, rows, columns };
+
+/// How a parameter is split, by its name (model/parameters.h).
+Split split_of(std::string_view name) {
+  for (const std::string_view part : {".attention.qkv.weight", ".attention.qkv.bias",
+                                      ".feed_forward.fc1.weight", ".feed_forward.fc1.bias"}) {
+    if (name.ends_with(part)) return Split::rows;
+  }
+  for (const std::string_view part : {".attention.proj.weight", ".feed_forward.fc2.weight"}) {
+    if (name.ends_with(part)) return Split::columns;
+  }
+  return Split::none;
+}
+
+/// Writes the rank's program op by op.
+class TensorSplitter {
+ public:
+  TensorSplitter(const Program& whole, const compile::Sharding& sharding, const program::Coordinates& rank)
+      : whole_(&whole),
+        parts_(sharding.tensor),
+        index_(rank.tensor),
+        by_rows_(sharding.sequence_parallel),
+        renamed_(whole.tensors.size(), program::kNone) {
+    find_packing();
+    add_persistent();
+  }
+
+  void run() {
+    for (const Op& op : whole_->ops) write(op);
+  }
+  Program take() { return std::move(split_); }
+  [[nodiscard]] std::vector<std::string> summed() const { return {summed_.begin(), summed_.end()}; }
+
+ private:
+  /// Rows of q, k and v, and of gate and up, that are packed into one weight.
+  void find_packing() {
+    for (const Op& op : whole_->ops) {
+      if (op.is(ops::kAttention)) {
+        const std::int64_t d = op.attrs.integer("head_dim");
+        const std::int64_t kv = op.attrs.integer("kv_heads") * d;
+        qkv_ = {op.attrs.integer("heads") * d, kv, kv};
+      } else if (op.is(ops::kSwiGlu)) {
+        const std::int64_t width = whole_->shape(op.outputs[0])[-1];
+        gate_up_ = {width, width};
+      }
+    }
+  }
+
+  void add_persistent() {
+    for (std::size_t i = 0; i < whole_->tensors.size(); ++i) {
+      Tensor tensor = whole_->tensors[i];
+      if (tensor.role != Role::weight && tensor.role != Role::input) continue;
+      const Split split = split_of(tensor.name);
+      if (split != Split::none) {
+        const bool is_qkv = tensor.name.find(".qkv.") != std::string::npos;
+        Shard shard{.group = Group::tensor,
+                    .axis = split == Split::rows ? 0 : 1,
+                    .index = index_,
+                    .parts = parts_,
+                    .whole = tensor.shape};
+        if (split == Split::rows) shard.packed = is_qkv ? qkv_ : gate_up_;
+        tensor.shape = program::shape_of(shard);
+        tensor.shards = {std::move(shard)};
+      }
+      renamed_[i] = split_.add_tensor(std::move(tensor));
+    }
+    has_own_rows_.assign(split_.tensors.size(), false);
+  }
+
+  void write(const Op& op) {
+    if (op.is(ops::kMatmul)) return write_product(op);
+    if (op.is(ops::kEmbedding) || op.is(ops::kAddPositions) || op.is(ops::kCrossEntropy) || op.is(ops::kMean))
+      return copy(op, false);
+    if (op.is(ops::kRope) || op.is(ops::kAttention)) {
+      Op own = op;
+      for (const char* heads : {"heads", "kv_heads"}) own.attrs.set(heads, op.attrs.integer(heads) / parts_);
+      return copy(own, false);
+    }
+    const bool is_split_bias = op.is(ops::kBiasAdd) && split_of(name_of(op.inputs[1])) != Split::none;
+    const bool is_activation = op.is(ops::kGelu) || op.is(ops::kSwiGlu);
+    copy(op, by_rows_ && !is_split_bias && !is_activation);
+  }
+
+  [[nodiscard]] const std::string& name_of(TensorId id) const { return whole_->tensor(id).name; }
+
+  /// The same op on what its operands have become; `own_rows`: on this rank's rows of them.
+  void copy(const Op& op, bool own_rows) {
+    Op own = op;
+    own.outputs.clear();
+    for (TensorId& id : own.inputs) {
+      const bool is_weight = whole_->tensor(id).role == Role::weight;
+      if (own_rows && is_weight) summed_.insert(name_of(id));
+      id = renamed_[static_cast<std::size_t>(id)];
+      if (own_rows && !is_weight) id = as_rows(id, op.scope);
+    }
+    append(op, std::move(own), {}, own_rows);
+  }
+
+  void append(const Op& op, Op own, const std::vector<Shape>& shapes, bool own_rows) {
+    const std::vector<TensorId> made = split_.append(std::move(own), name_of(op.outputs[0]), shapes);
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      renamed_[static_cast<std::size_t>(op.outputs[i])] = made[i];
+      Tensor& tensor = split_.tensor(made[i]);
+      tensor.role = whole_->tensor(op.outputs[i]).role;
+      tensor.full_precision = whole_->tensor(op.outputs[i]).full_precision;
+    }
+    has_own_rows_.resize(split_.tensors.size(), own_rows);
+  }
+
+  void write_product(const Op& op) {
+    const Split split = split_of(name_of(op.inputs[1]));
+    const Shape& whole = whole_->shape(op.outputs[0]);
+    const std::int64_t n = op.attrs.integer("n");
+    Op own = op;
+    own.outputs.clear();
+    own.inputs[1] = renamed_[static_cast<std::size_t>(op.inputs[1])];
+    const TensorId x = renamed_[static_cast<std::size_t>(op.inputs[0])];
+    own.inputs[0] = split == Split::columns ? x : whole_input(op, x, split == Split::none);
+    if (split == Split::columns) {
+      own.attrs.set("k", op.attrs.integer("k") / parts_);
+      append(op, std::move(own), {whole}, false);
+      return add_up(op);
+    }
+    if (split == Split::rows) own.attrs.set("n", n / parts_);
+    append(op, std::move(own), {whole.with(-1, split == Split::rows ? n / parts_ : n)}, false);
+  }
+
+  /// The partial results of all ranks, added up.
+  void add_up(const Op& op) {
+    TensorId& y = renamed_[static_cast<std::size_t>(op.outputs[0])];
+    const Shape& whole = whole_->shape(op.outputs[0]);
+    const std::int64_t width = whole[-1];
+    y = by_rows_ ? local(ops::kReduceScatter, y, place(width), op.scope, rows_of(whole))
+                 : local(ops::kAllReduce, y, place(width), op.scope, whole);
+    has_own_rows_.resize(split_.tensors.size(), by_rows_);
+  }
+
+  /// All rows of a product's input. `same`: all ranks go on with the same computation.
+  TensorId whole_input(const Op& op, TensorId x, bool same) {
+    const Shape& whole = whole_->shape(op.inputs[0]);
+    if (has_own_rows_[static_cast<std::size_t>(x)]) {
+      Attributes attrs = place(whole[-1]);
+      attrs.set("same", same);
+      x = local(ops::kAllGather, x, std::move(attrs), op.scope, whole);
+    } else if (!same) {
+      x = local(ops::kForEachRank, x, place(whole[-1]), op.scope, whole);
+    }
+    has_own_rows_.resize(split_.tensors.size(), false);
+    return x;
+  }
+
+  TensorId as_rows(TensorId x, const std::string& scope) {
+    if (has_own_rows_[static_cast<std::size_t>(x)]) return x;
+    // The first norm and the first residual read the same rows.
+    if (x != rows_from_) {
+      const Shape shape = split_.shape(x);
+      rows_from_ = x;
+      own_rows_ = local(ops::kOwnPart, x, place(shape[-1]), scope, rows_of(shape));
+      has_own_rows_.resize(split_.tensors.size(), true);
+    }
+    return own_rows_;
+  }
+
+  [[nodiscard]] Attributes place(std::int64_t unit) const {
+    return {{"group", static_cast<std::int64_t>(Group::tensor)},
+            {"parts", std::int64_t{parts_}},
+            {"index", std::int64_t{index_}},
+            {"unit", unit}};
+  }
+  [[nodiscard]] Shape rows_of(const Shape& whole) const {
+    return {whole.numel() / whole[-1] / parts_, whole[-1]};
+  }
+  TensorId local(const program::OpDef& def, TensorId x, Attributes attrs, const std::string& scope,
+                 const Shape& shape) {
+    Op op;
+    op.def = &def;
+    op.inputs = {x};
+    op.attrs = std::move(attrs);
+    op.scope = scope;
+    const std::string name = split_.tensor(x).name;
+    return split_.append(std::move(op), name, {shape}).at(0);
+  }
+
+  const Program* whole_;
+  int parts_, index_;
+  bool by_rows_;
+  Program split_;
+  std::vector<TensorId> renamed_;    ///< what each tensor of the whole program has become
+  std::vector<bool> has_own_rows_;   ///< of each new tensor, whether it is this rank's rows only
+  std::vector<std::int64_t> qkv_, gate_up_;
+  std::set<std::string> summed_;
+  TensorId rows_from_ = program::kNone, own_rows_ = program::kNone;
+};
+
+}  // namespace
+
+std::vector<std::string> shard_tensor(Program& forward, const compile::Sharding& sharding,
+                                      const program::Coordinates& rank) {
+  if (sharding.tensor == 1) return {};
+  TensorSplitter splitter(forward, sharding, rank);
+  splitter.run();
+  forward = splitter.take();
+  return splitter.summed();
+}
+
+void drop_identities(Program& program) {
+  std::vector<TensorId> source(program.tensors.size());
+  for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<TensorId>(i);
+  for (Op& op : program.ops) {
+    for (TensorId& id : op.inputs) {
+      if (id != program::kNone) id = source[static_cast<std::size_t>(id)];
+    }
+    if (op.is(ops::kForEachRank)) source[static_cast<std::size_t>(op.outputs[0])] = op.inputs[0];
+  }
+  std::erase_if(program.ops, [](const Op& op) { return op.is(ops::kForEachRank); });
+}
+
+}  // namespace rooflm::passes

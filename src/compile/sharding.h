@@ -1,0 +1,48 @@
+// How a step is split over devices, and what one rank of it runs.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "model/config.h"
+#include "program/groups.h"
+
+namespace rooflm::compile {
+
+/// In which order a pipeline's stage works on micro-batches. gpipe: all forward, then all backward (Huang et
+/// al., 2019). 1f1b: backward as soon as it can be, so that a stage keeps the activations of at most as many
+/// micro-batches as there are stages (Narayanan et al., 2019).
+enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b };
+std::string_view name_of(PipelineSchedule schedule);
+/// "gpipe" or "1f1b"; throws core::UsageError with a suggestion.
+PipelineSchedule parse_schedule(std::string_view name);
+
+/// The ways in which a step is split, which multiply: data * tensor * pipeline ranks. A rank's micro-batch is
+/// what the forward pass was written for; a step sees data * micro_batches of them.
+struct Sharding {
+  int data = 1;  ///< copies of the model, each with its own part of the batch
+  /// What data-parallel ranks keep parts of instead of copies (Rajbhandari et al., 2020). 1: masters and
+  /// optimizer state; 2: gradients, too; 3: weights, which are gathered for each use (FSDP). Tensors of one
+  /// dimension (norms, biases) stay whole.
+  int zero = 0;
+  /// Ranks that share each layer's products: rows of qkv and fc1, columns of proj and fc2 (Shoeybi et al.,
+  /// 2019).
+  int tensor = 1;
+  /// Norms and residuals of tensor-parallel ranks on a part of the rows each (Korthikanti et al., 2022).
+  bool sequence_parallel = false;
+  int pipeline = 1;  ///< stages of consecutive layers
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  int interleave = 1;  ///< parts of the model that a stage has (Narayanan et al., 2021)
+
+  [[nodiscard]] program::Mesh mesh() const { return {.tensor = tensor, .data = data, .pipeline = pipeline}; }
+  [[nodiscard]] int ranks() const { return mesh().size(); }
+  bool operator==(const Sharding&) const = default;
+};
+
+/// Throws core::UsageError that names the values and says what to do: degrees below 1 or that do not divide
+/// what they split, more stages than layers, options that contradict each other. `batch` and `seq` are those
+/// of one rank's micro-batch.
+void check(const Sharding& sharding, const model::ModelConfig& config, std::int64_t batch, std::int64_t seq,
+           int micro_batches);
+
+}  // namespace rooflm::compile

@@ -1,0 +1,55 @@
+// How the devices of a run are joined, and how long a collective takes there (data/links.json).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "devices/device.h"
+#include "perfmodel/estimate.h"
+
+namespace rooflm::perfmodel {
+
+/// One kind of link. Times of steps are those of NCCL's own cost model.
+struct LinkLevel {
+  std::string name{};
+  double byte_per_s = 0;   ///< per device and direction, by the data sheet
+  double share = 1;        ///< of it that collectives reach
+  double base_s = 0;       ///< of any collective
+  double step_s = 0;       ///< of one step of a ring
+  double tree_step_s = 0;  ///< of one level of a tree
+};
+
+/// Devices in nodes. Neighbouring ranks share a node.
+struct Cluster {
+  int per_node = 1;
+  LinkLevel inside{}, between{};
+  double spread = 0;             ///< relative half width of times
+  double matmul_slowdown = 1;    ///< of products beside a collective
+  double other_slowdown = 1;     ///< of other ops
+  double buffer_bytes = 0;       ///< that each group of ranks keeps
+  Basis basis = Basis::assumed;  ///< nothing of it was measured here
+  std::string source{};
+};
+
+/// The cluster that devices of this kind usually stand in. `per_node` > 0 and `network_byte_per_s` > 0
+/// replace what the data says.
+Cluster cluster_of(const devices::Device& device, int per_node = 0, double network_byte_per_s = 0);
+
+enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, point_to_point };
+std::string_view name_of(Collective kind);
+
+/// Ranks first, first + stride, ...: `size` of them.
+struct Ranks {
+  int size = 1;
+  int stride = 1;
+};
+
+/// Seconds of one collective of `bytes` (of the whole tensor) over `ranks`. Rings and, of all_reduce, trees,
+/// whichever is faster: base + steps + traffic / bandwidth, with traffic 2 (n-1)/n of the bytes for
+/// all_reduce, (n-1)/n for all_gather and reduce_scatter, 1 for point_to_point. A ring that leaves a node
+/// leaves it through the networks of all its ranks there. Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md;
+/// NVIDIA/nccl, src/graph/tuning.cc.
+double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks);
+
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,51 @@
+// What a framework costs besides its kernels.
+#include "perfmodel/framework.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/names.h"
+#include "perfmodel/planning_text.h"
+
+namespace rooflm::perfmodel {
+
+const std::vector<Framework>& frameworks() {
+  static const std::vector<Framework> kAll = [] {
+    std::vector<Framework> all;
+    const auto data = nlohmann::json::parse(frameworks_text());
+    for (const auto& json : data.at("frameworks")) {
+      all.push_back({.name = json.at("name"),
+                     .engine = json.at("engine"),
+                     .attention = json.at("attention"),
+                     .has_rewrites = json.at("rooflm_rewrites"),
+                     .is_sequence_parallel = json.at("sequence_parallel"),
+                     .launch_host_s = json.at("launch_host_s"),
+                     .is_deterministic = json.at("deterministic"),
+                     .context_bytes = json.at("context_bytes"),
+                     .fragmentation = json.at("fragmentation"),
+                     .basis = json.at("basis") == "measured" ? Basis::measured : Basis::assumed,
+                     .source = json.at("source")});
+    }
+    return all;
+  }();
+  return kAll;
+}
+
+const Framework& find_framework(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Framework& framework : frameworks()) {
+    if (framework.name == name) return framework;
+    names.push_back(framework.name);
+  }
+  throw core::UsageError(core::unknown_name("framework", name, names));
+}
+
+void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
+  if (framework.has_rewrites) return;
+  constexpr std::int64_t kWhole = std::int64_t{1} << 60U;  // the loss in one piece
+  step.compact_state = false;
+  step.gelu_in_products = false;
+  step.loss_chunk_bytes = kWhole;
+}
+
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,108 @@
+// The measured tables of data/op_times.json, by device.
+#include "perfmodel/op_tables.h"
+
+#include <nlohmann/json.hpp>
+
+#include "perfmodel/planning_text.h"
+
+namespace rooflm::perfmodel {
+namespace {
+
+using Json = nlohmann::json;
+
+const Json& tables_json() {
+  static const Json kData = Json::parse(op_times_text());
+  return kData;
+}
+
+MatmulTable matmul_of(const Json& json) {
+  MatmulTable table{.flop_per_s = json.at("flop_per_s"),
+                    .launch_s = json.at("launch_s"),
+                    .fill_k = json.at("fill_k"),
+                    .byte_per_s = json.at("byte_per_s"),
+                    .store_share = json.at("store_share"),
+                    .whole_waves = json.at("whole_waves"),
+                    .rate_of_dtype = json.at("rate_of_dtype")};
+  for (const Json& tile : json.at("tiles"))
+    table.tiles.push_back({.rows = tile.at(0), .columns = tile.at(1), .share = tile.at(2)});
+  return table;
+}
+
+std::vector<AttentionTable::Head> heads_of(const Json& json) {
+  std::vector<AttentionTable::Head> heads;
+  for (const Json& head : json.at("heads")) {
+    heads.push_back({.head_dim = head.at("head_dim"),
+                     .flop_per_s = head.at("flop_per_s"),
+                     .half_seq = head.at("half_seq")});
+  }
+  return heads;
+}
+
+AttentionTable attention_of(const Json& json) {
+  return {.forward = heads_of(json.at("forward")),
+          .backward = heads_of(json.at("backward")),
+          .forward_launch_s = json.at("forward").at("launch_s"),
+          .backward_launch_s = json.at("backward").at("launch_s"),
+          .nondeterministic_gain = json.at("nondeterministic_gain")};
+}
+
+OpTables measured_of(const Json& json) {
+  OpTables tables{.device = json.at("device"),
+                  .multiprocessors = json.at("multiprocessors"),
+                  .matmul = matmul_of(json.at("matmul")),
+                  .attention = attention_of(json.at("attention")),
+                  .matmul_spread = json.at("matmul").at("error_p90"),
+                  .attention_spread = json.at("attention").at("spread"),
+                  .moved_spread = json.at("moved_spread")};
+  for (const auto& [kind, points] : json.at("moved").items()) {
+    Curve& curve = tables.moved[kind];
+    for (const Json& point : points) curve.emplace_back(point.at(0), point.at(1));
+  }
+  return tables;
+}
+
+/// The bytes of one device at the bandwidth of another: what is bound by launching stays as it is.
+void scale_memory(OpTables& tables, double scale) {
+  tables.matmul.byte_per_s *= scale;
+  for (auto& [kind, curve] : tables.moved) {
+    const double least = curve.front().second;
+    for (auto& [bytes, seconds] : curve) seconds = std::max(std::min(least, seconds), seconds / scale);
+  }
+}
+
+const Json* entry_of(std::string_view device) {
+  for (const Json& entry : tables_json().at("devices")) {
+    if (entry.at("device") == device) return &entry;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<OpTables> tables_of(std::string_view device) {
+  const Json* entry = entry_of(device);
+  if (entry == nullptr) return std::nullopt;
+  if (!entry->contains("like")) return measured_of(*entry);
+  OpTables tables = measured_of(*entry_of(entry->at("like").get<std::string>()));
+  tables.device = device;
+  scale_memory(tables, entry->at("memory_scale"));
+  tables.moved_spread += entry->at("spread").get<double>();
+  return tables;
+}
+
+Transfer transfer_to(const devices::Device& device) {
+  const Json& json = tables_json().at("transfer");
+  const std::string from = json.at("from");
+  const Json& shares = json.at("achieved_share");
+  const double own = shares.at("h100");
+  Transfer transfer{.tables = measured_of(*entry_of(from)),
+                    .spread = json.at("spread"),
+                    .achieved_share = own,
+                    .tables_share = own};
+  for (const auto& [family, share] : shares.items()) {
+    if (share.is_number() && device.key.starts_with(family)) transfer.achieved_share = share;
+  }
+  return transfer;
+}
+
+}  // namespace rooflm::perfmodel

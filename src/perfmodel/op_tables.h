@@ -1,0 +1,25 @@
+// The measured tables of data/op_times.json, by device.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "perfmodel/op_times.h"
+
+namespace rooflm::perfmodel {
+
+/// The tables of a device of the catalog; nothing when it was never measured.
+std::optional<OpTables> tables_of(std::string_view device);
+
+/// What devices without tables take.
+struct Transfer {
+  OpTables tables{};
+  double spread = 0;  ///< of what comes of it
+  /// Share of the dense 16-bit peak that GEMMs were seen to reach on a device of that family, and on the
+  /// table's.
+  double achieved_share = 0, tables_share = 0;
+};
+Transfer transfer_to(const devices::Device& device);
+
+}  // namespace rooflm::perfmodel

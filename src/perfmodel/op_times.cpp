@@ -1,0 +1,196 @@
+// How long an op takes on a device: from tables that were measured op by op.
+#include "perfmodel/op_times.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "perfmodel/op_tables.h"
+#include "program/ops.h"
+
+namespace rooflm::perfmodel {
+namespace {
+
+using program::Op;
+using program::Program;
+namespace ops = program::ops;
+
+/// Splits of the inner dimension that libraries try where tiles do not fill the device, and the least of it
+/// that is worth a split (as scripts/op_times fits them).
+constexpr double kSplits[] = {1, 2, 3, 4, 6, 8};
+constexpr double kLeastSplitK = 256;
+
+double peak_of(const devices::Device& device, const char* dtype) {
+  const auto peak = device.peak(dtype);
+  return peak.value_or(device.peak("fp16").value_or(0));
+}
+
+bool is_product(const Op& op) {
+  return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
+}
+
+bool is_flash(const Op& op) { return op.is(ops::kFlashAttention) || op.is(ops::kFlashAttentionBackward); }
+
+/// Kinds that were never measured are as fast as elementwise ops that were.
+constexpr const char* kElementwise = "swiglu";
+
+}  // namespace
+
+double seconds_at(const Curve& curve, double bytes) {
+  if (curve.empty()) return 0;
+  if (bytes <= curve.front().first) return curve.front().second;
+  const auto [most, longest] = curve.back();
+  if (bytes >= most) return longest * bytes / most;
+  const auto above = std::ranges::lower_bound(curve, bytes, {}, &std::pair<double, double>::first);
+  const auto below = above - 1;
+  const double share = std::log(bytes / below->first) / std::log(above->first / below->first);
+  return below->second * std::pow(above->second / below->second, share);
+}
+
+OpTimes::OpTimes(const devices::Device& device, bool is_deterministic)
+    : device_(&device), is_deterministic_(is_deterministic) {
+  if (peak_of(device, "bf16") <= 0 || device.memory.empty() || device.memory.back().byte_per_s <= 0) {
+    throw core::UsageError(
+        fmt::format("the catalog has no matmul rate or no bandwidth of {}: nothing can be planned there",
+                    device.key.empty() ? device.name : device.key));
+  }
+  multiprocessors_ = device.multiprocessors;
+  if (auto measured = tables_of(device.key)) {
+    tables_ = std::move(*measured);
+    provenance_ = fmt::format("op tables of {}", device.key);
+    return;
+  }
+  Transfer transfer = transfer_to(device);
+  tables_ = std::move(transfer.tables);
+  source_ = devices::find_device(tables_.device);
+  const devices::Device& source = *source_;
+  compute_scale_ =
+      peak_of(device, "bf16") / peak_of(source, "bf16") * (transfer.achieved_share / transfer.tables_share);
+  memory_scale_ = device.memory.back().byte_per_s / source.memory.back().byte_per_s;
+  if (multiprocessors_ <= 0) multiprocessors_ = tables_.multiprocessors;
+  tables_.matmul_spread = tables_.attention_spread = tables_.moved_spread = transfer.spread;
+  basis_ = Basis::assumed;
+  provenance_ = fmt::format("op tables of {}, scaled by datasheet rates", tables_.device);
+}
+
+/// Of `batch` products at once.
+struct OpTimes::Problem {
+  double batch = 1, m = 0, n = 0, k = 0;
+  double moved_bytes = 0, stored_bytes = 0;
+};
+
+double OpTimes::rate_of(core::DType dtype, bool tf32) const {
+  std::string name(core::name_of(dtype));
+  if (tf32 && dtype == core::DType::f32) name = "tf32";
+  const auto relative = tables_.matmul.rate_of_dtype.find(name);
+  if (relative == tables_.matmul.rate_of_dtype.end()) return 0;
+  if (basis_ != Basis::assumed) return tables_.matmul.flop_per_s * relative->second;
+  // Of other devices: the share of the peak that the tables' device reaches, of this dtype's own peak.
+  const devices::Device& source = *source_;
+  const double own = device_->peak(name).value_or(0);
+  const double theirs = source.peak(name).value_or(0);
+  if (own <= 0 || theirs <= 0) return 0;
+  const double shares = compute_scale_ / (peak_of(*device_, "bf16") / peak_of(source, "bf16"));
+  return tables_.matmul.flop_per_s * relative->second * own / theirs * shares;
+}
+
+double OpTimes::matmul_seconds(const Problem& p, double rate) const {
+  const MatmulTable& table = tables_.matmul;
+  const double bandwidth = table.byte_per_s * memory_scale_;
+  double best = std::numeric_limits<double>::infinity();
+  for (const MatmulTable::Tile& tile : table.tiles) {
+    const double tiles = p.batch * std::ceil(p.m / tile.rows) * std::ceil(p.n / tile.columns);
+    for (const double split : kSplits) {
+      if (split > 1 && (tiles > multiprocessors_ || p.k / split < kLeastSplitK)) continue;
+      const double exact = tiles * split / multiprocessors_;
+      const double waves =
+          std::max(1.0, table.whole_waves * std::ceil(exact) + (1 - table.whole_waves) * exact);
+      const double compute = waves * 2 * tile.rows * tile.columns * (p.k / split + table.fill_k) *
+                             multiprocessors_ / (rate * tile.share);
+      const double sums = split > 1 ? split * p.m * p.n * sizeof(float) / bandwidth : 0;
+      const double stored = table.store_share * p.stored_bytes / bandwidth;
+      best = std::min(best, std::max(compute + stored, p.moved_bytes / bandwidth) + sums);
+    }
+  }
+  return best;
+}
+
+OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
+  const program::Cost cost = program::cost_of(program, op);
+  const auto number = [&](const char* name) { return static_cast<double>(op.attrs.integer(name)); };
+  const auto batch = static_cast<double>(op.attrs.integer("batch"));
+  const bool is_looped = op.is(ops::kMatmul) && op.attrs.flag("looped");
+  const double times = is_looped ? batch : 1;
+  Problem problem{.batch = batch / times,
+                  .m = number("m"),
+                  .n = number("n"),
+                  .k = number("k"),
+                  .moved_bytes = static_cast<double>(cost.bytes_read + cost.bytes_written) / times,
+                  .stored_bytes = static_cast<double>(cost.bytes_written) / times};
+  if (op.is(ops::kMatmulGeluBackward)) problem.stored_bytes *= 2;  // it reads as much beside
+  const double rate = rate_of(program.tensor(op.inputs.at(0)).dtype, op.attrs.flag("tf32"));
+  if (rate <= 0) {
+    throw core::Unavailable(fmt::format("{} has no matmul rate of {} in the catalog", device_->key,
+                                        core::name_of(program.tensor(op.inputs.at(0)).dtype)));
+  }
+  OpTime time;
+  time.launch_s = times * tables_.matmul.launch_s;
+  time.seconds = times * matmul_seconds(problem, rate) + time.launch_s;
+  time.work_s = static_cast<double>(cost.matmul_flop) / rate;
+  time.moved_s = times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
+  time.spread = tables_.matmul_spread;
+  time.basis = basis_;
+  return time;
+}
+
+OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
+  const bool is_forward = op.is(ops::kFlashAttention);
+  const AttentionTable& table = tables_.attention;
+  const auto& heads = is_forward ? table.forward : table.backward;
+  const auto head_dim = static_cast<double>(op.attrs.integer("head_dim"));
+  const auto seq = static_cast<double>(program.shape(op.inputs.at(is_forward ? 0 : 1))[1]);
+  // The nearest measured head size; a kernel is made for a few of them.
+  const auto head = std::ranges::min_element(
+      heads, {}, [&](const AttentionTable::Head& h) { return std::abs(std::log(h.head_dim / head_dim)); });
+  const program::Cost cost = program::cost_of(program, op);
+  const core::DType dtype = program.tensor(op.inputs.at(is_forward ? 0 : 1)).dtype;
+  const double relative = rate_of(dtype, op.attrs.flag("tf32")) / tables_.matmul.flop_per_s;
+  double rate = head->flop_per_s * seq / (seq + head->half_seq) * relative;
+  if (!is_forward && !is_deterministic_) rate *= table.nondeterministic_gain;
+  OpTime time;
+  time.work_s = static_cast<double>(cost.matmul_flop) / rate;
+  time.moved_s =
+      static_cast<double>(cost.bytes_read + cost.bytes_written) / (tables_.matmul.byte_per_s * memory_scale_);
+  time.launch_s = is_forward ? table.forward_launch_s : table.backward_launch_s;
+  time.seconds = time.launch_s + std::max(time.work_s, time.moved_s);
+  time.spread = tables_.attention_spread;
+  time.basis = basis_;
+  return time;
+}
+
+OpTime OpTimes::moved_time(const Op& op, double bytes) const {
+  const auto own = tables_.moved.find(op.def->name);
+  const Curve& curve = own != tables_.moved.end() ? own->second : tables_.moved.at(kElementwise);
+  // What a faster memory does in the same time is what a slower one does of fewer bytes.
+  OpTime time;
+  time.launch_s = curve.front().second;
+  time.seconds = memory_scale_ == 1
+                     ? seconds_at(curve, bytes)
+                     : std::max(curve.front().second, seconds_at(curve, bytes) / memory_scale_);
+  time.moved_s = std::max(0.0, time.seconds - time.launch_s);
+  time.spread = tables_.moved_spread + (own == tables_.moved.end() ? 0.1 : 0.0);
+  time.basis = basis_;
+  return time;
+}
+
+OpTime OpTimes::time_of(const Program& program, const Op& op) const {
+  if (is_product(op)) return matmul_time(program, op);
+  if (is_flash(op)) return attention_time(program, op);
+  const program::Cost cost = program::cost_of(program, op);
+  return moved_time(op, static_cast<double>(cost.bytes_read + cost.bytes_written));
+}
+
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,102 @@
+// How long an op takes on a device: from tables that were measured op by op (data/op_times.json).
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "devices/device.h"
+#include "perfmodel/estimate.h"
+#include "program/program.h"
+
+namespace rooflm::perfmodel {
+
+/// The tile model of a GEMM [m, k] x [k, n]; `problem` is in operands of 16 bits.
+struct MatmulTable {
+  struct Tile {
+    double rows = 0, columns = 0;
+    double share = 1;  ///< of flop_per_s that tiles of this shape reach
+  };
+  std::vector<Tile> tiles{};
+  double flop_per_s = 0;   ///< of full waves of the best tile, 16 bits
+  double launch_s = 0;     ///< of any GEMM
+  double fill_k = 0;       ///< what filling a tile's pipeline takes, as steps along k
+  double byte_per_s = 0;   ///< of operands
+  double store_share = 0;  ///< of the time to store the result, what is not hidden behind products
+  double whole_waves = 0;  ///< 1: a wave that is not full takes as long as a full one; 0: its share
+  std::map<std::string, double> rate_of_dtype{};  ///< relative to 16 bits
+};
+
+/// Fused attention: rate(T) = flop_per_s * T / (T + half_seq), by head size.
+struct AttentionTable {
+  struct Head {
+    double head_dim = 0, flop_per_s = 0, half_seq = 0;
+  };
+  std::vector<Head> forward{}, backward{};
+  double forward_launch_s = 0, backward_launch_s = 0;
+  double nondeterministic_gain = 1;  ///< of the backward pass that adds up in any order
+};
+
+/// Measured times of one kind of op by bytes moved, ascending.
+using Curve = std::vector<std::pair<double, double>>;
+
+struct OpTables {
+  std::string device{};  ///< key of the device that was measured
+  int multiprocessors = 0;
+  MatmulTable matmul{};
+  AttentionTable attention{};
+  std::map<std::string, Curve, std::less<>> moved{};
+  double matmul_spread = 0, attention_spread = 0, moved_spread = 0;  ///< relative, about 90 % of ops
+};
+
+/// Seconds of one op, and what they are made of.
+struct OpTime {
+  double seconds = 0;
+  double work_s = 0;    ///< of arithmetic alone
+  double moved_s = 0;   ///< of the bytes alone
+  double launch_s = 0;  ///< to start
+  double spread = 0;    ///< relative half width of the interval
+  Basis basis = Basis::assumed;
+};
+
+/// The times of ops on one device. Devices that were measured have tables of their own; others take those of
+/// another device, with arithmetic scaled by the dense datasheet rates (and the share of them that GEMMs were
+/// seen to reach), bytes by the bandwidths: such times are marked assumed.
+class OpTimes {
+ public:
+  /// Throws core::UsageError when the catalog does not know the device's rates and bandwidth.
+  OpTimes(const devices::Device& device, bool is_deterministic);
+
+  /// Of one execution, alone on the device. Products: docs/perfmodel.md, "GEMMs".
+  [[nodiscard]] OpTime time_of(const program::Program& program, const program::Op& op) const;
+  [[nodiscard]] const OpTables& tables() const { return tables_; }
+  /// "tables of h100-sxm" or "tables of h100-sxm, scaled by datasheet rates".
+  [[nodiscard]] const std::string& provenance() const { return provenance_; }
+
+ private:
+  struct Problem;
+  [[nodiscard]] double matmul_seconds(const Problem& problem, double rate) const;
+  [[nodiscard]] OpTime matmul_time(const program::Program& program, const program::Op& op) const;
+  [[nodiscard]] OpTime attention_time(const program::Program& program, const program::Op& op) const;
+  [[nodiscard]] OpTime moved_time(const program::Op& op, double bytes) const;
+  [[nodiscard]] double rate_of(core::DType dtype, bool tf32) const;
+
+  const devices::Device* device_;
+  std::optional<devices::Device> source_{};  ///< whose tables were scaled
+  OpTables tables_;
+  std::string provenance_;
+  Basis basis_ = Basis::calibrated;
+  bool is_deterministic_;
+  double compute_scale_ = 1;  ///< of rates, relative to the table's device
+  double memory_scale_ = 1;   ///< of bandwidths
+  double multiprocessors_ = 1;
+};
+
+/// Seconds at `bytes`: between points by the logarithms of both, beyond the largest at its bandwidth, below
+/// the smallest its time.
+double seconds_at(const Curve& curve, double bytes);
+
+}  // namespace rooflm::perfmodel

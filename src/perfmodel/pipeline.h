@@ -1,0 +1,34 @@
+// The stages of a pipeline in time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "compile/sharding.h"
+
+namespace rooflm::perfmodel {
+
+/// What one stage does in a step.
+struct StageTimes {
+  double forward_s = 0;   ///< of one micro-batch
+  double backward_s = 0;  ///< of one micro-batch
+  double tail_s = 0;      ///< after the last of them: sums over ranks, optimizer
+};
+
+struct PipelineTimes {
+  double step_s = 0;    ///< until the last stage is done with its tail
+  double bubble_s = 0;  ///< of the stage that ends last: neither forward, backward nor tail
+  int last_stage = 0;   ///< that ends last
+};
+
+/// Each stage works on its micro-batches in the order of the schedule; a forward waits for that of the stage
+/// before, a backward for that of the stage after. With equal stages both schedules take (m + p - 1) (F + B),
+/// so the bubble is (p - 1) / m of the work. With `interleave` parts of the model on a stage the pipeline
+/// fills and drains by parts, so the bubble is that much smaller (Narayanan et al., 2021, section 2.2).
+PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t micro_batches,
+                             compile::PipelineSchedule schedule, int interleave = 1);
+
+/// Micro-batches whose activations a stage keeps at most; interleaved, parts of them.
+double in_flight(int stage, const compile::Sharding& sharding, std::int64_t micro_batches);
+
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,127 @@
+// What a run on many devices would take: memory of a rank, time of a step and what it is made of.
+#include "perfmodel/plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "perfmodel/role.h"
+
+namespace rooflm::perfmodel {
+namespace {
+
+/// A role with all its micro-batches.
+struct Role {
+  RoleStep step{};
+  StageTimes times{};
+};
+
+/// Programs of few micro-batches and of twice as many are built, and each further one costs what the later
+/// ones do: of one and two, or, where parts of the model are interleaved, of as many as their order asks for.
+Role role_of(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage) {
+  const compile::Sharding& sharding = point.step.sharding;
+  const compile::Sharding built = built_sharding(sharding);
+  const int few = sharding.interleave > 1 ? built.pipeline : 1;
+  const std::int64_t m = point.micro_batches;
+  const RoleStep first = simulate_role(point, setting, times, stage, few);
+  if (m == few) {
+    const double work_s = few * (first.forward_s + first.backward_s);
+    return {.step = first,
+            .times = {.forward_s = first.forward_s,
+                      .backward_s = first.backward_s,
+                      .tail_s = std::max(0.0, first.timeline.step_s - work_s)}};
+  }
+  const RoleStep twice = simulate_role(point, setting, times, stage, 2 * few);
+  RoleStep more = twice;
+  more.add(first, -1);
+  Role role{.step = twice};
+  role.step.add(more, static_cast<double>(m) / few - 2);
+  // Memory grows with the micro-batches in flight, not with those there are.
+  role.step.memory = twice.memory;
+  const int built_stage = built_stage_of(sharding, stage);
+  if (sharding.pipeline > 1) {
+    role.step.memory.activation_bytes +=
+        (in_flight(stage, sharding, m) - in_flight(built_stage, built, std::int64_t{2} * few)) *
+        first.memory.saved_bytes;
+  }
+  // Of a later micro-batch: the first waits for what is gathered once in a step.
+  const double each_s = more.timeline.step_s / few;
+  const double forward_s = twice.forward_s;
+  const double backward_s = std::max(0.0, each_s - forward_s);
+  role.times = {.forward_s = forward_s,
+                .backward_s = backward_s,
+                .tail_s = std::max(0.0, first.timeline.step_s - few * (forward_s + backward_s))};
+  return role;
+}
+
+int groups_of(const compile::Sharding& sharding) {
+  return static_cast<int>(sharding.data > 1) + static_cast<int>(sharding.tensor > 1) +
+         static_cast<int>(sharding.pipeline > 1);
+}
+
+RankMemory with_overheads(RankMemory memory, const PlanPoint& point, const Setting& setting) {
+  memory.gap_bytes += setting.framework.fragmentation * memory.total();
+  memory.buffer_bytes += groups_of(point.step.sharding) * setting.cluster.buffer_bytes;
+  memory.context_bytes = setting.framework.context_bytes;
+  return memory;
+}
+
+void take_times(Plan& plan, const Role& slowest, const PipelineTimes& pipeline, bool is_pipeline) {
+  const Timeline& timeline = slowest.step.timeline;
+  plan.step_s = pipeline.step_s;
+  plan.compute_s = timeline.busy_s;
+  // What follows is the difference of two simulations, times the micro-batches: small terms may come out
+  // below 0.
+  plan.slowed_s = std::max(0.0, timeline.slowed_s);
+  plan.host_s = std::max(0.0, timeline.host_s);
+  plan.waiting_s = std::max(0.0, timeline.waiting_s);
+  plan.communication_s = std::max(timeline.communication_s, 0.0);
+  const double idle_s = plan.step_s - plan.compute_s - plan.slowed_s - plan.host_s - plan.waiting_s;
+  plan.exposed_s = is_pipeline ? std::clamp(timeline.exposed_s, 0.0, plan.communication_s) : idle_s;
+  plan.bubble_s = idle_s - plan.exposed_s;
+  plan.work = slowest.step.work;
+  plan.basis = slowest.step.basis;
+  const double spread = slowest.step.priced_s > 0 ? slowest.step.uncertain_s / slowest.step.priced_s : 0;
+  plan.low_s = plan.step_s * (1 - spread);
+  plan.high_s = plan.step_s * (1 + spread);
+}
+
+}  // namespace
+
+Plan make_plan(const PlanPoint& point, const Setting& setting) {
+  const compile::Sharding& sharding = point.step.sharding;
+  compile::check(sharding, point.config, point.micro_batch, point.seq, static_cast<int>(point.micro_batches));
+  const OpTimes times(setting.device, setting.framework.is_deterministic);
+  const int stages = sharding.pipeline;
+  std::vector<int> kinds = {0};  // the first stage, those between, the last
+  if (stages > 2) kinds.push_back(1);
+  if (stages > 1) kinds.push_back(stages - 1);
+  std::vector<Role> roles;
+  for (const int stage : kinds) roles.push_back(role_of(point, setting, times, stage));
+  std::vector<StageTimes> stage_times;
+  const auto role_index = [&](int stage) {
+    return stage == 0 ? std::size_t{0} : stage == stages - 1 ? roles.size() - 1 : std::size_t{1};
+  };
+  for (int stage = 0; stage < stages; ++stage) stage_times.push_back(roles[role_index(stage)].times);
+  PipelineTimes pipeline;
+  if (stages > 1) {
+    pipeline = pipeline_times(stage_times, point.micro_batches, sharding.schedule, sharding.interleave);
+  } else {
+    pipeline = {.step_s = roles.front().step.timeline.step_s};
+  }
+
+  Plan plan{.memory_limit_bytes = setting.memory_limit_bytes};
+  for (std::size_t i = 0; i < roles.size(); ++i) {
+    const RankMemory memory = with_overheads(roles[i].step.memory, point, setting);
+    if (i > 0 && memory.total() <= plan.memory.total()) continue;
+    plan.memory = memory;
+    plan.memory_stage = kinds[i];
+  }
+  plan.fits = plan.memory.total() <= plan.memory_limit_bytes;
+  plan.slowest_stage = pipeline.last_stage;
+  take_times(plan, roles[role_index(pipeline.last_stage)], pipeline, stages > 1);
+  plan.model_flop = static_cast<double>(model::model_flop_per_token(point.config, point.seq)) *
+                    static_cast<double>(point.tokens());
+  return plan;
+}
+
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,72 @@
+// What a run on many devices would take: memory of a rank, time of a step and what it is made of.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compile/recipe.h"
+#include "devices/device.h"
+#include "model/config.h"
+#include "perfmodel/cluster.h"
+#include "perfmodel/framework.h"
+#include "perfmodel/op_times.h"
+#include "perfmodel/pipeline.h"
+#include "perfmodel/rank_memory.h"
+
+namespace rooflm::perfmodel {
+
+/// One way to run a model on a number of devices.
+struct PlanPoint {
+  model::ModelConfig config{};
+  compile::StepOptions step{};   ///< fitted to the device; `sharding` says how it is split
+  std::int64_t micro_batch = 0;  ///< sequences of one rank's forward pass
+  std::int64_t seq = 0;
+  std::int64_t micro_batches = 1;  ///< of a rank in one step
+
+  [[nodiscard]] std::int64_t global_batch() const { return micro_batch * micro_batches * step.sharding.data; }
+  [[nodiscard]] std::int64_t tokens() const { return global_batch() * seq; }
+  [[nodiscard]] int gpus() const { return step.sharding.ranks(); }
+};
+
+/// Where and by what it runs.
+struct Setting {
+  devices::Device device{};
+  Framework framework{};
+  Cluster cluster{};
+  double memory_limit_bytes = 0;  ///< of one device
+  bool every_layer = false;       ///< build all layers, although they are alike: slower, for tests
+};
+
+/// Time of ops of one kind of work in one step of the slowest rank.
+struct WorkTime {
+  double seconds = 0;
+  double matmul_flop = 0;
+  double bytes = 0;
+  std::int64_t ops = 0;
+};
+
+struct Plan {
+  bool fits = true;
+  RankMemory memory{};  ///< of the rank that needs most
+  int memory_stage = 0;
+  double memory_limit_bytes = 0;
+  double step_s = 0;
+  double low_s = 0, high_s = 0;  ///< interval
+  Basis basis = Basis::assumed;
+  /// Of the slowest stage; they add up to step_s.
+  double compute_s = 0, slowed_s = 0, exposed_s = 0, host_s = 0, waiting_s = 0, bubble_s = 0;
+  double communication_s = 0;  ///< exposed or not
+  std::map<std::string, WorkTime> work{};
+  int slowest_stage = 0;
+  double model_flop = 0;  ///< of a step, all devices (model::model_flop_per_token)
+};
+
+/// Builds the program of one rank of each role, prices its ops, lets its lanes run, and puts the stages of a
+/// pipeline in order. Micro-batches beyond the second cost what the second does. When the memory of a rank
+/// does not fit, times are predicted all the same and `fits` is false. Throws core::UsageError for what
+/// cannot be split so, core::Unavailable for what no program is made of yet.
+Plan make_plan(const PlanPoint& point, const Setting& setting);
+
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,197 @@
+// One rank of a kind of role: its program, priced and run in time.
+#include "perfmodel/role.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "model/forward.h"
+#include "program/groups.h"
+#include "program/ops.h"
+
+namespace rooflm::perfmodel {
+namespace {
+
+using program::Group;
+using program::Op;
+using program::Phase;
+using program::Program;
+
+/// Every direction in which the step is split must show in the program: nothing is priced that it does not
+/// have.
+void require_split(const Program& program, const compile::Sharding& sharding, int stage) {
+  const auto expect = [&](Group group, int parts, std::string_view what) {
+    if (parts <= 1) return;
+    const bool found = std::ranges::any_of(program.ops, [&](const Op& op) {
+      return program::is_collective(op) && program::group_of(op) == group;
+    });
+    if (!found) {
+      throw core::Unavailable(
+          fmt::format("{} {} is not planned yet: no program is made of it (stage {})", what, parts, stage));
+    }
+  };
+  expect(Group::data, sharding.data, "--dp");
+  expect(Group::tensor, sharding.tensor, "--tp");
+  expect(Group::pipeline, sharding.pipeline, "--pp");
+}
+
+Ranks ranks_of(Group group, const compile::Sharding& sharding) {
+  switch (group) {
+    case Group::tensor:
+      return {.size = sharding.tensor, .stride = 1};
+    case Group::data:
+      return {.size = sharding.data, .stride = sharding.tensor};
+    case Group::pipeline:
+      return {.size = sharding.pipeline, .stride = sharding.tensor * sharding.data};
+    case Group::tied:
+      return {.size = 2, .stride = sharding.tensor * sharding.data * std::max(1, sharding.pipeline - 1)};
+  }
+  return {};
+}
+
+Collective kind_of(const Op& op) {
+  namespace ops = program::ops;
+  if (op.is(ops::kAllReduce)) return Collective::all_reduce;
+  if (op.is(ops::kAllGather)) return Collective::all_gather;
+  if (op.is(ops::kReduceScatter)) return Collective::reduce_scatter;
+  return Collective::point_to_point;
+}
+
+/// What was sent has been on its way since the other stage was done with it: only a receive takes time here.
+OpTime collective_time(const Program& program, const Op& op, const PlanPoint& point, const Cluster& cluster) {
+  OpTime time{.spread = cluster.spread, .basis = cluster.basis};
+  if (op.is(program::ops::kSend)) return time;
+  time.seconds =
+      collective_seconds(cluster, kind_of(op), static_cast<double>(program::payload_bytes(program, op)),
+                         ranks_of(program::group_of(op), point.step.sharding));
+  return time;
+}
+
+/// Seconds of the compute lane in a phase of the last micro-batch. Chunks of the loss come with their
+/// gradients, so each op counts with the gap before it.
+double phase_seconds(const Program& program, const Timeline& timeline, Phase phase, int micro_batch) {
+  double sum_s = 0;
+  double last_s = 0;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (op.lane != program::Lane::compute || op.phase == Phase::setup) continue;
+    const double end_s = timeline.spans[i].end_s;
+    if (op.phase == phase && op.micro_batch == micro_batch) sum_s += end_s - last_s;
+    last_s = end_s;
+  }
+  return sum_s;
+}
+
+/// `layers`: of a stage.
+Program program_of(const PlanPoint& point, int stage, int micro_batches, std::int64_t layers) {
+  compile::StepOptions options = point.step;
+  model::ModelConfig config = point.config;
+  options.sharding = built_sharding(point.step.sharding);
+  config.layers = layers * options.sharding.pipeline;
+  options.micro_batches = micro_batches;
+  options.rank = {.tensor = 0, .data = 0, .pipeline = built_stage_of(point.step.sharding, stage)};
+  return compile::training_step(model::forward(config, point.micro_batch, point.seq), options);
+}
+
+/// Stages of a pipeline that are built: the first, one between, the last.
+constexpr int kBuiltStages = 3;
+
+}  // namespace
+
+compile::Sharding built_sharding(compile::Sharding sharding) {
+  sharding.pipeline = std::min(sharding.pipeline, kBuiltStages);
+  return sharding;
+}
+
+int built_stage_of(const compile::Sharding& sharding, int stage) {
+  if (sharding.pipeline <= kBuiltStages || stage == 0) return stage;
+  return stage == sharding.pipeline - 1 ? kBuiltStages - 1 : 1;
+}
+
+void RoleStep::add(const RoleStep& other, double times) {
+  Timeline& t = timeline;
+  const Timeline& o = other.timeline;
+  for (const auto member : {&Timeline::step_s, &Timeline::busy_s, &Timeline::slowed_s, &Timeline::exposed_s,
+                            &Timeline::host_s, &Timeline::waiting_s, &Timeline::communication_s})
+    t.*member += times * o.*member;
+  forward_s += times * other.forward_s;
+  backward_s += times * other.backward_s;
+  for (const auto member : {&RankMemory::weight_bytes, &RankMemory::optimizer_bytes,
+                            &RankMemory::gradient_bytes, &RankMemory::activation_bytes,
+                            &RankMemory::workspace_bytes, &RankMemory::gap_bytes, &RankMemory::saved_bytes})
+    memory.*member += times * other.memory.*member;
+  for (const auto& [name, time] : other.work) {
+    WorkTime& own = work[name];
+    own.seconds += times * time.seconds;
+    own.matmul_flop += times * time.matmul_flop;
+    own.bytes += times * time.bytes;
+    own.ops += std::llround(times * static_cast<double>(time.ops));
+  }
+  uncertain_s += times * other.uncertain_s;
+  priced_s += times * other.priced_s;
+  basis = weaker(basis, other.basis);
+}
+
+namespace {
+
+RoleStep simulate_layers(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
+                         int micro_batches, std::int64_t layers) {
+  const Program program = program_of(point, stage, micro_batches, layers);
+  require_split(program, point.step.sharding, stage);
+
+  RoleStep role;
+  std::vector<double> seconds(program.ops.size());
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (op.phase == Phase::setup) continue;
+    const bool talks = program::is_collective(op);
+    const OpTime time =
+        talks ? collective_time(program, op, point, setting.cluster) : times.time_of(program, op);
+    seconds[i] = time.seconds;
+    const program::Cost cost = program::cost_of(program, op);
+    WorkTime& work = role.work[std::string(program::name_of(op.def->work))];
+    work.seconds += time.seconds;
+    work.matmul_flop += static_cast<double>(cost.matmul_flop);
+    work.bytes += static_cast<double>(cost.bytes_read + cost.bytes_written);
+    ++work.ops;
+    role.uncertain_s += time.seconds * time.spread;
+    role.priced_s += time.seconds;
+    role.basis = weaker(role.basis, time.basis);
+  }
+  role.timeline = simulate(program, seconds,
+                           {.launch_host_s = setting.framework.launch_host_s,
+                            .matmul_slowdown = setting.cluster.matmul_slowdown,
+                            .other_slowdown = setting.cluster.other_slowdown});
+  role.forward_s = phase_seconds(program, role.timeline, Phase::forward, micro_batches - 1);
+  role.backward_s = phase_seconds(program, role.timeline, Phase::backward, micro_batches - 1);
+  role.timeline.spans = {};
+  role.memory = rank_memory(program, point.step.engine);
+  return role;
+}
+
+}  // namespace
+
+RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
+                       int micro_batches) {
+  constexpr std::int64_t kFew = 3;
+  const std::int64_t parts = point.step.sharding.interleave;
+  const std::int64_t layers = point.config.layers / point.step.sharding.pipeline / parts;  // of a part
+  const auto simulate = [&](std::int64_t count) {
+    return simulate_layers(point, setting, times, stage, micro_batches, count * parts);
+  };
+  if (setting.every_layer || layers <= kFew + 1) return simulate(layers);
+  const RoleStep fewer = simulate(kFew - 1);
+  RoleStep role = simulate(kFew);
+  RoleStep one_more = role;
+  one_more.add(fewer, -1);
+  const double gaps = role.memory.gap_bytes;  // what the arena loses does not grow with its size
+  role.add(one_more, static_cast<double>(layers - kFew));
+  role.memory.gap_bytes = gaps;
+  return role;
+}
+
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,42 @@
+// One rank of a kind of role: its program, priced and run in time.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "perfmodel/op_times.h"
+#include "perfmodel/pipeline.h"
+#include "perfmodel/plan.h"
+#include "perfmodel/simulate.h"
+
+namespace rooflm::perfmodel {
+
+/// A rank's step with a number of micro-batches, and what it keeps in memory. The spans of `timeline` are
+/// dropped.
+struct RoleStep {
+  Timeline timeline{};
+  double forward_s = 0, backward_s = 0;  ///< of the last micro-batch
+  RankMemory memory{};
+  std::map<std::string, WorkTime> work{};
+  double uncertain_s = 0;  ///< sum over ops of seconds times spread
+  double priced_s = 0;     ///< sum over ops of seconds
+  Basis basis = Basis::measured;
+
+  /// Each number `times` as large; RoleStep{} is nothing.
+  void add(const RoleStep& other, double times);
+};
+
+/// What is built for it: stages between the first and the last are alike, so a pipeline of three of them,
+/// with as many layers each, has all programs that a longer one has.
+compile::Sharding built_sharding(compile::Sharding sharding);
+/// The stage of it that stands for `stage`.
+int built_stage_of(const compile::Sharding& sharding, int stage);
+
+/// The program of the rank (0, 0, `stage`) with `micro_batches`. Layers are alike: of a stage with many,
+/// programs with two and three of them are built, and each further one costs what the third does, unless the
+/// setting wants every layer. Throws core::Unavailable when no program is made yet of what the point asks
+/// for.
+RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
+                       int micro_batches);
+
+}  // namespace rooflm::perfmodel

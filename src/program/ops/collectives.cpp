@@ -1,0 +1,207 @@
+// What ranks do together: all_reduce, all_gather, reduce_scatter, send, receive; and the two local ops that
+// belong to them.
+//
+// Attributes: group (program::Group), parts (ranks in it), index (of this rank among them). The first three
+// take a list of tensors, as one call: those of a layer. Sums are taken in the order of ranks, in fp32 or
+// better, so that all ranks get the same bits and reduce_scatter those of all_reduce.
+//   all_reduce      y_i = sum over ranks of x_i; a tensor may be its own result
+//   all_gather      y_i = the parts x_i of all ranks, one after the other
+//   reduce_scatter  y_i (+)= this rank's part of the sum over ranks of x_i; `accumulate` adds to what is
+//   there
+// Which part belongs to whom says program::part_of with the attribute `unit`.
+//   send            x to the rank `peer` of the group. It is done when x may be changed, not when x arrived
+//   receive         what that rank sent for the same `channel` and micro-batch; `elements` of it. Channel c
+//                   leads from part c of a pipeline to part c + 1, channel -1 - c back
+//   own_part        y = this rank's rows of x, which all ranks have
+//   for_each_rank   y = x, of which each rank then computes something else: its gradient is their sum. Only
+//                   the gradient does anything, so a finished program has none (passes::drop_identities).
+#include <fmt/format.h>
+
+#include "core/checked.h"
+#include "program/gradient.h"
+#include "program/groups.h"
+#include "program/ops.h"
+
+namespace rooflm::program::ops {
+namespace {
+
+using core::Shape;
+
+struct Parts {
+  int parts, index;
+  explicit Parts(const Attributes& attrs)
+      : parts(static_cast<int>(attrs.integer("parts"))), index(static_cast<int>(attrs.integer("index"))) {}
+};
+
+void expect_place(const Op& op) {
+  const Parts at(op.attrs);
+  expect(at.parts > 0 && at.index >= 0 && at.index < at.parts, op,
+         [&] { return fmt::format("rank {} of {}", at.index, at.parts); });
+}
+
+/// The attributes that say who takes part.
+Attributes place_of(const Attributes& attrs) {
+  Attributes place{{"group", attrs.integer("group")},
+                   {"parts", attrs.integer("parts")},
+                   {"index", attrs.integer("index")}};
+  if (attrs.has("unit")) place.set("unit", attrs.integer("unit"));
+  return place;
+}
+
+Tensor like(const Tensor& tensor) {
+  return {.shape = tensor.shape, .role = tensor.role, .full_precision = tensor.full_precision};
+}
+
+std::vector<Tensor> infer_all_reduce(const Program& p, const Op& op) {
+  expect_place(op);
+  std::vector<Tensor> outputs;
+  outputs.reserve(op.inputs.size());
+  for (const TensorId id : op.inputs) outputs.push_back(like(p.tensor(id)));
+  return outputs;
+}
+
+/// Elements of this rank's part of a tensor of so many.
+std::int64_t own_elements(const Op& op, std::int64_t elements) {
+  const Parts at(op.attrs);
+  return part_of(elements, at.parts, at.index, op.attrs.integer("unit")).size();
+}
+
+/// Where the results exist they say how large the whole is; otherwise all parts are equal rows.
+std::vector<Tensor> infer_all_gather(const Program& p, const Op& op) {
+  expect_place(op);
+  std::vector<Tensor> outputs;
+  outputs.reserve(op.inputs.size());
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    const Tensor& part = p.tensor(op.inputs[i]);
+    Tensor whole = like(part);
+    whole.shape = i < op.outputs.size() ? p.shape(op.outputs[i])
+                                        : part.shape.with(0, part.shape[0] * op.attrs.integer("parts"));
+    expect(own_elements(op, whole.shape.numel()) == part.shape.numel(), op, [&] {
+      return fmt::format("{} is not this rank's part of {}", part.shape.str(), whole.shape.str());
+    });
+    outputs.push_back(std::move(whole));
+  }
+  return outputs;
+}
+
+std::vector<Tensor> infer_reduce_scatter(const Program& p, const Op& op) {
+  expect_place(op);
+  std::vector<Tensor> outputs;
+  outputs.reserve(op.inputs.size());
+  for (const TensorId id : op.inputs) {
+    Tensor part = like(p.tensor(id));
+    part.shape = {own_elements(op, part.shape.numel())};
+    outputs.push_back(std::move(part));
+  }
+  return outputs;
+}
+
+/// Of each element all but one of the additions, shared among the ranks.
+Cost cost_reduction(const Program& p, const Op& op) {
+  const std::int64_t parts = op.attrs.integer("parts");
+  Cost cost;
+  for (const TensorId id : op.inputs) {
+    cost.elementwise_flop =
+        core::Count(cost.elementwise_flop) + p.shape(id).numel() / parts * core::Count(parts - 1);
+  }
+  return cost;
+}
+
+Cost cost_transfer(const Program&, const Op&) { return {}; }
+
+/// Of partial results that are added up, each rank's counts as it is.
+void gradient_all_reduce(GradientContext& g) { g.propagate(0, g.gradient(0)); }
+
+void gradient_for_each_rank(GradientContext& g) {
+  g.propagate(0, g.emit(kAllReduce, {g.gradient(0)}, place_of(g.op().attrs)).at(0));
+}
+
+/// With the flag `same`, ranks go on to compute the same of the whole: the gradient of a part is its rows.
+void gradient_all_gather(GradientContext& g) {
+  const OpDef& def = g.op().attrs.flag("same") ? kOwnPart : kReduceScatter;
+  g.propagate(0, g.emit(def, {g.gradient(0)}, place_of(g.op().attrs), {g.program().shape(g.input(0))}).at(0));
+}
+
+/// Of the sum each rank has some rows; all were added to by every rank.
+void gradient_reduce_scatter(GradientContext& g) {
+  const Shape whole = g.program().shape(g.input(0));
+  g.propagate(0, g.emit(kAllGather, {g.gradient(0)}, place_of(g.op().attrs), {whole}).at(0));
+}
+
+void gradient_own_part(GradientContext& g) {
+  const Shape whole = g.program().shape(g.input(0));
+  g.propagate(0, g.emit(kAllGather, {g.gradient(0)}, place_of(g.op().attrs), {whole}).at(0));
+}
+
+/// No results.
+std::vector<Tensor> infer_send(const Program&, const Op& op) {
+  expect_place(op);
+  return {};
+}
+
+std::vector<Tensor> infer_receive(const Program&, const Op& op) {
+  expect_place(op);
+  return {{.shape = {op.attrs.integer("elements")}}};
+}
+
+Attributes other_way(const Attributes& attrs) {
+  Attributes back = place_of(attrs);
+  back.set("peer", attrs.integer("peer"));
+  back.set("channel", -1 - attrs.integer("channel"));
+  return back;
+}
+
+/// What was sent comes back as its gradient.
+void gradient_send(GradientContext& g) {
+  const Shape x = g.program().shape(g.input(0));
+  Attributes attrs = other_way(g.op().attrs);
+  attrs.set("elements", x.numel());
+  g.propagate(0, g.emit(kReceive, {}, attrs, {x}).at(0));
+}
+
+void gradient_receive(GradientContext& g) {
+  g.emit_into(kSend, {g.gradient(0)}, other_way(g.op().attrs), {});
+}
+
+}  // namespace
+
+const OpDef kAllReduce{.name = "all_reduce",
+                       .work = Work::collective,
+                       .infer = infer_all_reduce,
+                       .cost = cost_reduction,
+                       .gradient = gradient_all_reduce};
+const OpDef kAllGather{.name = "all_gather",
+                       .work = Work::collective,
+                       .infer = infer_all_gather,
+                       .cost = cost_transfer,
+                       .gradient = gradient_all_gather,
+                       .cheap_to_recompute = true,
+                       .weights_in_compute_dtype = true};
+const OpDef kReduceScatter{.name = "reduce_scatter",
+                           .work = Work::collective,
+                           .infer = infer_reduce_scatter,
+                           .cost = cost_reduction,
+                           .gradient = gradient_reduce_scatter};
+const OpDef kSend{.name = "send",
+                  .work = Work::collective,
+                  .infer = infer_send,
+                  .cost = cost_transfer,
+                  .gradient = gradient_send,
+                  .begins_backward = true};
+const OpDef kReceive{.name = "receive",
+                     .work = Work::collective,
+                     .infer = infer_receive,
+                     .cost = cost_transfer,
+                     .gradient = gradient_receive};
+const OpDef kOwnPart{.name = "own_part",
+                     .work = Work::copy,
+                     .infer = infer_reduce_scatter,
+                     .cost = cost_transfer,
+                     .gradient = gradient_own_part};
+const OpDef kForEachRank{.name = "for_each_rank",
+                         .work = Work::copy,
+                         .infer = infer_all_reduce,
+                         .cost = cost_transfer,
+                         .gradient = gradient_for_each_rank};
+
+}  // namespace rooflm::program::ops

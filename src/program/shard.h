@@ -1,0 +1,32 @@
+// Which part of a tensor a rank has.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/shape.h"
+
+namespace rooflm::program {
+
+/// The ranks that take part in a collective: those whose coordinates differ in this one only. `tied`: the
+/// first and the last stage of a pipeline, which share the weight of a tied head.
+enum class Group : std::uint8_t { tensor, data, pipeline, tied };
+std::string_view name_of(Group group);
+
+/// One of the parts into which a tensor of shape `whole` is split over the ranks of a group.
+struct Shard {
+  /// Instead of an axis: all elements in their order, so that parts need not be rows (program::part_of).
+  static constexpr int kElements = -1;
+
+  Group group = Group::data;
+  int axis = kElements;
+  int index = 0;
+  int parts = 1;
+  core::Shape whole{};
+  /// Extents along the axis that are split each by itself: rows of q, k and v in one weight. Empty: one.
+  std::vector<std::int64_t> packed{};
+  bool operator==(const Shard&) const = default;
+};
+
+}  // namespace rooflm::program

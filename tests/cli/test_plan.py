@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""`rooflm plan` as its users see it.
+
+Usage: test_plan.py BINARY [unittest options]"""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BINARY = ""
+KEYS = ("model device gpus dp tp pp zero micro_batch global_batch seq recompute status step_s tokens_per_s mfu peak_bytes "
+        "weight_bytes optimizer_bytes gradient_bytes activation_bytes").split()
+TERMS = "compute_s slowed_s exposed_s host_s waiting_s bubble_s".split()
+PARTS = ("weight_bytes optimizer_bytes gradient_bytes activation_bytes workspace_bytes buffer_bytes gap_bytes "
+         "context_bytes").split()
+
+
+def rooflm(*arguments):
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+def plan(*arguments):
+    done = rooflm("plan", *arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+class Plan(unittest.TestCase):
+    def refused(self, code, text, *arguments):
+        done = rooflm("plan", *arguments)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertIn(text, done.stderr)
+
+    def test_rows_have_the_keys_and_parts_add_up(self):
+        row, = plan("--model", "gpt2", "--device", "h100-sxm", "--batch", 32)
+        for key in KEYS:
+            self.assertIn(key, row)
+        self.assertEqual(row["status"], "planned")
+        self.assertEqual(row["step_kind"], "calibrated")
+        self.assertAlmostEqual(sum(row[key] for key in TERMS) / row["step_s"], 1, places=9)
+        self.assertLessEqual(abs(sum(row[key] for key in PARTS) - row["peak_bytes"]), len(PARTS))
+        self.assertLess(row["step_low_s"], row["step_s"])
+        self.assertLess(row["step_s"], row["step_high_s"])
+        self.assertAlmostEqual(row["tokens_per_s"] * row["step_s"] / (32 * 1024), 1, places=9)
+
+    def test_what_does_not_fit_is_oom_and_has_no_time(self):
+        row, = plan("--model", "llama3-70b", "--device", "h100-sxm")
+        self.assertEqual(row["status"], "oom")
+        self.assertNotIn("step_s", row)
+        self.assertGreater(row["peak_bytes"], row["memory_limit_bytes"])
+        self.assertLess(row["memory_left_bytes"], 0)
+
+    def test_a_slower_device_is_slower_and_assumed(self):
+        rows = plan("--model", "gpt2", "--device", "h100-sxm,a100-sxm", "--batch", 8)
+        self.assertLess(rows[0]["step_s"], rows[1]["step_s"])
+        self.assertEqual(rows[1]["step_kind"], "assumed")
+
+    def test_lists_are_sweeps(self):
+        rows = plan("--model", "tiny", "--device", "h200", "--batch", "1,2", "--seq", "128:384:128")
+        self.assertEqual([(r["micro_batch"], r["seq"]) for r in rows], [(b, t) for b in (1, 2) for t in (128, 256, 384)])
+
+    def test_the_host_binds_eager_frameworks(self):
+        fused, eager = (plan("--model", "tiny", "--device", "h100-sxm", "--framework", name)[0]
+                        for name in ("rooflm-fused", "torch-eager"))
+        self.assertEqual(fused["host_s"], 0)
+        self.assertGreater(eager["host_s"], 0)
+
+    def test_micro_batches_cost_about_what_the_second_costs(self):
+        two, four, six = (plan("--model", "tiny", "--device", "h100-sxm", "--batch", 4, "--global-batch", 4 * m)[0]
+                          for m in (2, 4, 6))
+        self.assertAlmostEqual((six["step_s"] - four["step_s"]) / (four["step_s"] - two["step_s"]), 1, places=6)
+        self.assertEqual(two["peak_bytes"], six["peak_bytes"])
+
+    def test_zero_divides_what_it_says(self):
+        # 16-bit weights, fp32 masters and moments: 2 + 4 + 8 bytes a parameter, and what ranks share of it.
+        ranks = 8
+        rows = [plan("--model", "gpt2", "--device", "h100-sxm", "--dp", ranks, "--zero", zero, "--framework", "megatron")[0]
+                for zero in (0, 1, 2, 3)]
+        n = rows[0]["params"]
+        self.assertAlmostEqual(rows[0]["optimizer_bytes"] / n, 8, places=1)
+        for row in rows[1:]:
+            self.assertAlmostEqual(row["optimizer_bytes"] / n, 8 / ranks, places=1)
+        self.assertGreater(rows[0]["peak_bytes"], rows[1]["peak_bytes"])
+        self.assertLess(rows[3]["weight_bytes"], rows[1]["weight_bytes"])
+
+    def test_tensor_parallel_ranks_share_products_and_memory(self):
+        one, two = (plan("--model", "medium", "--device", "h100-sxm", "--tp", tp, "--batch", 8)[0] for tp in (1, 2))
+        self.assertEqual(two["gpus"], 2)
+        self.assertLess(two["compute_s"], 0.7 * one["compute_s"])
+        self.assertLess(two["weight_bytes"], 0.6 * one["weight_bytes"])
+        self.assertGreater(two["communication_s"], 0)
+
+    def test_pipelines_have_bubbles_that_micro_batches_shrink(self):
+        few, many = (plan("--model", "medium", "--device", "h100-sxm", "--pp", 4, "--batch", 4,
+                          "--global-batch", 4 * m)[0] for m in (4, 32))
+        self.assertGreater(few["bubble_s"] / few["step_s"], many["bubble_s"] / many["step_s"])
+        self.assertGreater(few["bubble_s"] / few["step_s"], 0.2)
+
+    def test_gradients_are_hidden_behind_the_backward_pass(self):
+        row, = plan("--model", "xl", "--device", "h100-sxm", "--dp", 8, "--batch", 8, "--zero", 1)
+        self.assertGreater(row["communication_s"], row["exposed_s"])
+
+    def test_search_ranks_and_says_why(self):
+        done = rooflm("plan", "--model", "medium", "--device", "h100-sxm", "--gpus", 4, "--global-batch", 16, "--search",
+                      "--top", 100, "--format", "json")
+        rows = json.loads(done.stdout)
+        fitting = [row["step_s"] for row in rows if row["status"] == "planned"]
+        self.assertEqual(fitting, sorted(fitting))
+        self.assertEqual(rows[0]["reason"], "best")
+        self.assertTrue(all(row["dp"] * row["tp"] * row["pp"] == 4 for row in rows))
+        self.assertTrue(all("slower" in row["reason"] or "needs" in row["reason"] for row in rows[1:]))
+
+    def test_explained_terms_add_up(self):
+        done = rooflm("plan", "--model", "gpt2", "--device", "h100-sxm", "--explain", "step_s", "--format", "json")
+        terms = {row["term"]: row["seconds"] for row in json.loads(done.stdout)}
+        step = terms.pop("step_s")
+        self.assertAlmostEqual(sum(terms.values()) / step, 1, places=2)
+
+    def test_formats(self):
+        text = rooflm("plan", "--model", "tiny", "--device", "h100-sxm", "--format", "csv").stdout
+        row, = csv.DictReader(io.StringIO(text))
+        self.assertEqual(row["model"], "tiny")
+        table = rooflm("plan", "--model", "tiny", "--device", "h100-sxm").stdout
+        self.assertIn("dense bf16 of the data sheet", table)
+        self.assertIn("(6N + 12LCT)", table)
+
+    def test_money_and_tokens(self):
+        row, = plan("--model", "gpt2", "--device", "h100-sxm", "--tokens", "1e9", "--price", 2)
+        self.assertAlmostEqual(row["price"], 2 * row["gpu_hours"])
+        self.assertAlmostEqual(row["gpu_hours"], 1e9 / row["tokens_per_s"] / 3600)
+
+    def test_against_a_record(self):
+        with tempfile.TemporaryDirectory() as folder:
+            record = f"{folder}/a.rooflm"
+            done = rooflm("bench", "--model", "tiny", "--layers", 1, "--vocab", 64, "--batch", 1, "--seq", 16, "--steps", 2,
+                          "--no-peak", "-o", record)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            rows = {row["what"]: row for row in plan("--against", record, "--device", "h100-sxm")}
+            self.assertGreater(rows["step_s"]["measured"], 0)
+            self.assertGreater(rows["step_s"]["planned"], 0)
+            # The rewrites of a GPU's program are others than the processor's, so only the size is the same.
+            self.assertLess(abs(rows["memory"]["error"]), 0.5)
+            with open(f"{folder}/bad.rooflm", "w") as file:
+                file.write("no record")
+            self.refused(3, "bad.rooflm", "--against", file.name, "--device", "h100-sxm")
+
+    def test_bad_input(self):
+        base = ("--model", "gpt2", "--device", "h100-sxm")
+        self.refused(2, "--device is needed", "--model", "gpt2")
+        self.refused(2, "did you mean 'h100-sxm'", "--model", "gpt2", "--device", "h100-smx")
+        self.refused(2, "did you mean", "--model", "gpt2", "--device", "h100-sxm", "--framework", "megatro")
+        self.refused(5, "not available", *base, "--dtype", "fp8")
+        self.refused(2, "not --gpus 8", *base, "--gpus", 8, "--dp", 3)
+        self.refused(2, "--zero 4", *base, "--zero", 4)
+        self.refused(2, "--global-batch 7", *base, "--batch", 2, "--global-batch", 7)
+        self.refused(2, "--explain mfu", *base, "--explain", "mfu")
+        self.refused(2, "--search wants", *base, "--search")
+        self.refused(2, "--heads 5", *base, "--heads", 5)
+        self.refused(2, "--pp 13", *base, "--pp", 13, "--gpus", 13)
+        self.refused(2, "--interleave", *base, "--pp", 2, "--interleave", 4, "--global-batch", 3)
+        self.refused(2, "--tp 5", *base, "--tp", 5)
+        self.refused(2, "", *base, "--d-model", 2**40, "--heads", 1)
+
+
+if __name__ == "__main__":
+    BINARY = sys.argv.pop(1)
+    unittest.main()

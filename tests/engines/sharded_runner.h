@@ -1,0 +1,171 @@
+// Runs whole training steps of a small model on all ranks of a split step, a thread each, and puts together what
+// they have.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backends/comm/in_process.h"
+#include "backends/comm/kernels.h"
+#include "backends/cpu/cpu_backend.h"
+#include "engines/engine.h"
+#include "model/forward.h"
+#include "program/groups.h"
+#include "tests/engines/step_runner.h"
+
+namespace rooflm::tests {
+
+/// What a training gives: the losses and norms of its steps, the weights after the last.
+struct Training {
+  std::vector<double> losses, norms;
+  StepRunner::Weights weights;
+};
+
+/// One kind of splitting, on one kind of model.
+struct SplitStep {
+  model::ModelConfig config;
+  std::int64_t batch = 1;  ///< of a rank's micro-batch
+  std::int64_t seq = 5;
+  compile::StepOptions options{};
+
+  [[nodiscard]] std::int64_t rows() const { return batch * seq; }
+  [[nodiscard]] std::int64_t tokens() const {
+    return rows() * options.sharding.data * options.micro_batches;
+  }
+  /// Token ids of a step: micro-batches one after another, in each the rows of all ranks.
+  [[nodiscard]] Batch data(int step) const {
+    return random_batch(tokens(), config.vocab, static_cast<std::uint64_t>(step) + 7);
+  }
+  [[nodiscard]] std::unique_ptr<backends::Backend> backend() const {
+    const auto kernels = options.engine == compile::EngineKind::fused ? backends::CpuKernels::fast
+                                                                      : backends::CpuKernels::reference;
+    return backends::make_cpu_backend(kernels, 1);
+  }
+};
+
+/// The same training on one rank.
+inline Training train_whole(const SplitStep& split, int steps) {
+  compile::StepOptions options = split.options;
+  options.sharding = {};
+  StepRunner runner(split.config, split.batch * split.options.sharding.data, split.seq, options,
+                    initial_weights(split.config), split.backend());
+  Training result;
+  for (int step = 0; step < steps; ++step) {
+    result.losses.push_back(runner.step(split.data(step)));
+    if (options.optimizer.clip_norm > 0) result.norms.push_back(runner.gradient_norm());
+  }
+  for (const auto& parameter : model::parameters(split.config))
+    result.weights[parameter.name] = runner.weight(parameter.name);
+  return result;
+}
+
+/// One rank: its engine, and the parts of the weights that it has.
+class RankRunner {
+ public:
+  RankRunner(const SplitStep& split, int rank, const std::shared_ptr<backends::comm::Communicator>& communicator)
+      : split_(&split), backend_(split.backend()), store_(*backend_) {
+    backend_->add_kernels(backends::comm::kernels_of(communicator));
+    compile::StepOptions options = split.options;
+    options.rank = at_ = options.sharding.mesh().coordinates_of(rank);
+    engine_ = std::make_unique<engines::Engine>(
+        compile::training_step(model::forward(split.config, split.batch, split.seq), options), options.engine,
+        store_);
+    const auto whole = initial_weights(split.config);
+    for (const program::Tensor& tensor : engine_->program().tensors) {
+      if (!is_master(tensor)) continue;
+      std::vector<double> part;
+      for (const std::int64_t element : program::elements_of(tensor))
+        part.push_back(whole.at(tensor.name)[static_cast<std::size_t>(element)]);
+      write(store_, tensor.name, part);
+    }
+    engine_->setup();
+  }
+
+  void step(int index) {
+    const auto rows = static_cast<std::size_t>(split_->rows());
+    const Batch batch = split_->data(index);
+    for (int i = 0; i < split_->options.micro_batches; ++i) {
+      const auto first = static_cast<std::size_t>(i * split_->options.sharding.data + at_.data) * rows;
+      write_ids(compile::micro_batch_name("tokens", i), {&batch.tokens[first], rows});
+      write_ids(compile::micro_batch_name("targets", i), {&batch.targets[first], rows});
+    }
+    const auto& o = split_->options.optimizer;
+    write(engine_->io(), "hyper", {1e-3, 1 - std::pow(o.beta1, index + 1), 1 - std::pow(o.beta2, index + 1), 0});
+    engine_->run();
+  }
+
+  [[nodiscard]] bool has(const std::string& result) const {
+    return engine_->program().find(result) != program::kNone;
+  }
+  [[nodiscard]] double result(const std::string& name) const { return read(engine_->io(), name).at(0); }
+  /// Writes the rank's parts of the weights into whole ones.
+  void put(StepRunner::Weights& whole) const {
+    for (const program::Tensor& tensor : engine_->program().tensors) {
+      if (!is_master(tensor)) continue;
+      auto& values = whole[tensor.name];
+      values.resize(static_cast<std::size_t>(program::whole_shape(tensor).numel()));
+      const auto elements = program::elements_of(tensor);
+      const auto part = read(store_, tensor.name);
+      for (std::size_t i = 0; i < part.size(); ++i) values[static_cast<std::size_t>(elements[i])] = part[i];
+    }
+  }
+  [[nodiscard]] const engines::Engine& engine() const { return *engine_; }
+
+ private:
+  /// A weight, and not its copy in the compute dtype.
+  [[nodiscard]] static bool is_master(const program::Tensor& tensor) {
+    return tensor.role == program::Role::weight && tensor.full_precision;
+  }
+  void write_ids(const std::string& name, std::span<const std::int32_t> ids) {
+    if (has(name)) engine_->io().write<std::int32_t>(name, ids);
+  }
+  static bool is_double(const engines::TensorStore& store, const std::string& name) {
+    return store.entries().at(name).tensor.dtype == core::DType::f64;
+  }
+  static void write(engines::TensorStore& store, const std::string& name, const std::vector<double>& values) {
+    if (is_double(store, name)) return store.write<double>(name, values);
+    store.write<float>(name, std::vector<float>(values.begin(), values.end()));
+  }
+  static std::vector<double> read(const engines::TensorStore& store, const std::string& name) {
+    if (is_double(store, name)) return store.read<double>(name);
+    const auto values = store.read<float>(name);
+    return {values.begin(), values.end()};
+  }
+
+  const SplitStep* split_;
+  program::Coordinates at_;
+  std::unique_ptr<backends::Backend> backend_;
+  engines::TensorStore store_;
+  std::unique_ptr<engines::Engine> engine_;
+};
+
+/// The training on all ranks. Losses are those of the last rank, which every kind of splitting tells.
+inline Training train_split(const SplitStep& split, int steps) {
+  const program::Mesh mesh = split.options.sharding.mesh();
+  compile::check(split.options.sharding, split.config, split.batch, split.seq, split.options.micro_batches);
+  Training result;
+  std::mutex mutex;
+  backends::comm::run_ranks(mesh, [&](int rank, const auto& communicator) {
+    RankRunner runner(split, rank, communicator);
+    Training own;
+    for (int step = 0; step < steps; ++step) {
+      runner.step(step);
+      if (runner.has("loss")) own.losses.push_back(runner.result("loss"));
+      if (runner.has("grad_norm")) own.norms.push_back(runner.result("grad_norm"));
+    }
+    const std::lock_guard lock(mutex);
+    if (rank == mesh.size() - 1) {
+      result.losses = own.losses;
+      result.norms = own.norms;
+    }
+    runner.put(result.weights);
+  });
+  return result;
+}
+
+}  // namespace rooflm::tests

@@ -1,0 +1,204 @@
+// The parts of a plan, with answers by hand: times of ops, collectives, lanes, pipelines.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "core/error.h"
+#include "perfmodel/cluster.h"
+#include "perfmodel/framework.h"
+#include "perfmodel/op_times.h"
+#include "perfmodel/pipeline.h"
+#include "perfmodel/simulate.h"
+#include "program/ops.h"
+
+namespace rooflm {
+namespace {
+
+using perfmodel::Collective;
+using program::Lane;
+
+program::Program half_product(std::int64_t m, std::int64_t n, std::int64_t k) {
+  program::Program program;
+  program.add_tensor({.name = "a", .shape = {m, k}, .dtype = core::DType::bf16});
+  program.add_tensor({.name = "b", .shape = {k, n}, .dtype = core::DType::bf16});
+  program::Op op;
+  op.def = &program::ops::kMatmul;
+  op.inputs = {0, 1};
+  op.attrs = {{"batch", 1}, {"m", m}, {"n", n}, {"k", k}};
+  program.append(std::move(op), "c");
+  program.tensor(2).dtype = core::DType::bf16;
+  return program;
+}
+
+TEST(OpTimes, OneFullWaveOfTilesTakesWhatTheModelSays) {
+  const auto device = devices::find_device("h100-sxm");
+  const perfmodel::OpTimes times(device, true);
+  const auto& table = times.tables().matmul;
+  // 132 tiles of 256 x 128 on 132 multiprocessors.
+  const auto program = half_product(256 * 132, 128, 8192);
+  const auto time = times.time_of(program, program.ops[0]);
+  const double compute = 2.0 * 256 * 128 * (8192 + table.fill_k) * 132 / table.flop_per_s;
+  const double stored = table.store_share * 2.0 * 256 * 132 * 128 / table.byte_per_s;
+  const double moved = 2.0 * (256 * 132 * 8192.0 + 128 * 8192.0 + 256 * 132 * 128.0) / table.byte_per_s;
+  EXPECT_NEAR(time.seconds, table.launch_s + std::max(compute + stored, moved), 1e-9);
+  EXPECT_EQ(time.basis, perfmodel::Basis::calibrated);
+}
+
+TEST(OpTimes, DevicesThatNobodyMeasuredAreAssumedAndScaled) {
+  const auto h100 = devices::find_device("h100-sxm");
+  const auto a100 = devices::find_device("a100-sxm");
+  const auto program = half_product(8192, 8192, 8192);
+  const auto fast = perfmodel::OpTimes(h100, true).time_of(program, program.ops[0]);
+  const auto slow = perfmodel::OpTimes(a100, true).time_of(program, program.ops[0]);
+  EXPECT_EQ(slow.basis, perfmodel::Basis::assumed);
+  EXPECT_GT(slow.spread, fast.spread);
+  // 312 / 989.4 of the peak, of which 87 instead of 80 % were seen.
+  EXPECT_NEAR(fast.seconds / slow.seconds, 312 / 989.4 * 0.869 / 0.803, 0.03);
+}
+
+TEST(OpTimes, ADeviceWithoutRatesIsRefused) {
+  auto unknown = devices::device_reported_as("NVIDIA H1000", devices::Kind::gpu);
+  EXPECT_THROW(perfmodel::OpTimes(unknown, true), core::UsageError);
+}
+
+TEST(OpTimes, CurvesGoThroughTheirPoints) {
+  const perfmodel::Curve curve = {{1e6, 2e-6}, {1e8, 50e-6}};
+  EXPECT_DOUBLE_EQ(perfmodel::seconds_at(curve, 1), 2e-6);
+  EXPECT_DOUBLE_EQ(perfmodel::seconds_at(curve, 1e6), 2e-6);
+  EXPECT_NEAR(perfmodel::seconds_at(curve, 1e7), std::sqrt(2e-6 * 50e-6), 1e-12);
+  EXPECT_DOUBLE_EQ(perfmodel::seconds_at(curve, 4e8), 200e-6);
+}
+
+/// 100 GB/s within nodes of two, 10 GB/s per device between them; steps cost nothing.
+perfmodel::Cluster by_hand() {
+  perfmodel::Cluster cluster;
+  cluster.per_node = 2;
+  cluster.inside.byte_per_s = 100e9;
+  cluster.between.byte_per_s = 10e9;
+  return cluster;
+}
+
+TEST(Collectives, RingsMoveWhatTheFormulaSays) {
+  auto cluster = by_hand();
+  EXPECT_DOUBLE_EQ(perfmodel::collective_seconds(cluster, Collective::all_reduce, 1e9, {.size = 1}), 0);
+  // 2 (n-1)/n = 1 of 1 GB at 100 GB/s.
+  EXPECT_NEAR(perfmodel::collective_seconds(cluster, Collective::all_reduce, 1e9, {.size = 2}), 10e-3, 1e-12);
+  // Four ranks on two nodes leave each by two networks: 1.5 GB at 20 GB/s.
+  EXPECT_NEAR(perfmodel::collective_seconds(cluster, Collective::all_reduce, 1e9, {.size = 4}), 75e-3, 1e-12);
+  // One rank on each node: 0.5 GB of a gather at 10 GB/s.
+  EXPECT_NEAR(perfmodel::collective_seconds(cluster, Collective::all_gather, 1e9, {.size = 2, .stride = 2}),
+              50e-3, 1e-12);
+}
+
+TEST(Collectives, SmallOnesAreBoundByTheirSteps) {
+  auto cluster = by_hand();
+  cluster.per_node = 8;
+  cluster.inside.base_s = 5e-6;
+  cluster.inside.step_s = 2e-6;
+  EXPECT_NEAR(perfmodel::collective_seconds(cluster, Collective::all_gather, 0, {.size = 8}), 5e-6 + 7 * 2e-6,
+              1e-12);
+  // A tree has no steps of its own here and wins.
+  EXPECT_NEAR(perfmodel::collective_seconds(cluster, Collective::all_reduce, 0, {.size = 8}), 5e-6, 1e-12);
+}
+
+TEST(Pipeline, EqualStagesLeaveTheBubbleOfTheTextbook) {
+  for (const auto schedule : {compile::PipelineSchedule::gpipe, compile::PipelineSchedule::one_f_one_b}) {
+    for (const int p : {2, 4, 8}) {
+      for (const int m : {1, 4, 16}) {
+        const std::vector<perfmodel::StageTimes> stages(static_cast<std::size_t>(p), {1.0, 2.0, 0.5});
+        const auto times = perfmodel::pipeline_times(stages, m, schedule);
+        EXPECT_NEAR(times.step_s, (m + p - 1) * 3.0 + 0.5, 1e-9) << p << ' ' << m;
+        EXPECT_NEAR(times.bubble_s / (3.0 * m), static_cast<double>(p - 1) / m, 1e-9) << p << ' ' << m;
+      }
+    }
+  }
+}
+
+TEST(Pipeline, OneForwardOneBackwardKeepsAsManyMicroBatchesAsStagesFollow) {
+  using compile::PipelineSchedule;
+  const compile::Sharding four{.pipeline = 4};
+  EXPECT_EQ(perfmodel::in_flight(0, four, 16), 4);
+  EXPECT_EQ(perfmodel::in_flight(3, four, 16), 1);
+  EXPECT_EQ(perfmodel::in_flight(0, four, 2), 2);
+  EXPECT_EQ(perfmodel::in_flight(3, {.pipeline = 4, .schedule = PipelineSchedule::gpipe}, 16), 16);
+  // Two parts each: (2 * 3 + 4 + 1) of them, half a micro-batch each.
+  EXPECT_EQ(perfmodel::in_flight(0, {.pipeline = 4, .interleave = 2}, 16), 5.5);
+}
+
+TEST(Pipeline, InterleavedPartsFillItFaster) {
+  const std::vector<perfmodel::StageTimes> stages(4, {1.0, 2.0, 0.0});
+  const auto times = perfmodel::pipeline_times(stages, 8, compile::PipelineSchedule::one_f_one_b, 3);
+  EXPECT_NEAR(times.step_s, 8 * 3.0 + 3 * 3.0 / 3, 1e-9);
+}
+
+program::Program lanes(const std::vector<Lane>& order) {
+  program::Program program;
+  for (const Lane lane : order) {
+    program::Op op;
+    op.def = &program::ops::kAdd;
+    op.lane = lane;
+    program.ops.push_back(op);
+  }
+  return program;
+}
+
+void expect_whole(const perfmodel::Timeline& t) {
+  EXPECT_NEAR(t.busy_s + t.slowed_s + t.exposed_s + t.host_s + t.waiting_s, t.step_s, 1e-12);
+}
+
+TEST(Simulate, WhatNobodyWaitsForIsHidden) {
+  auto program = lanes({Lane::compute, Lane::communication, Lane::compute, Lane::compute});
+  program.ops[3].waits = {1};
+  const auto t = perfmodel::simulate(program, std::vector{1.0, 2.0, 5.0, 1.0}, {.other_slowdown = 1});
+  EXPECT_DOUBLE_EQ(t.step_s, 7);
+  EXPECT_DOUBLE_EQ(t.exposed_s, 0);
+  EXPECT_DOUBLE_EQ(t.communication_s, 2);
+  EXPECT_DOUBLE_EQ(t.spans[1].start_s, 1);
+  expect_whole(t);
+}
+
+TEST(Simulate, WhatIsWaitedForIsExposed) {
+  auto program = lanes({Lane::compute, Lane::communication, Lane::compute, Lane::compute});
+  program.ops[3].waits = {1};
+  const auto t = perfmodel::simulate(program, std::vector{1.0, 4.0, 1.0, 1.0}, {.other_slowdown = 1});
+  EXPECT_DOUBLE_EQ(t.step_s, 6);
+  EXPECT_DOUBLE_EQ(t.exposed_s, 3);
+  expect_whole(t);
+}
+
+TEST(Simulate, OpsBesideACollectiveAreSlower) {
+  auto program = lanes({Lane::communication, Lane::compute, Lane::compute});
+  program.ops[2].waits = {0};
+  const auto t = perfmodel::simulate(program, std::vector{3.0, 4.0, 1.0}, {.other_slowdown = 1.5});
+  // In 3 s two thirds as much is done: 2; then 2 at full speed.
+  EXPECT_DOUBLE_EQ(t.step_s, 6);
+  EXPECT_DOUBLE_EQ(t.slowed_s, 1);
+  expect_whole(t);
+}
+
+TEST(Simulate, ASlowHostBindsTheStep) {
+  const auto t = perfmodel::simulate(lanes({Lane::compute, Lane::compute, Lane::compute}),
+                                     std::vector{1.0, 1.0, 1.0}, {.launch_host_s = 2});
+  EXPECT_DOUBLE_EQ(t.step_s, 7);
+  EXPECT_DOUBLE_EQ(t.host_s, 4);
+  expect_whole(t);
+}
+
+TEST(Simulate, TheBackgroundRunsWhereTheDeviceWouldWait) {
+  auto program = lanes({Lane::compute, Lane::communication, Lane::background, Lane::compute, Lane::compute});
+  program.ops[3].waits = {1};
+  program.ops[4].waits = {2};
+  const auto t = perfmodel::simulate(program, std::vector{1.0, 4.0, 2.0, 1.0, 1.0}, {.other_slowdown = 1});
+  EXPECT_DOUBLE_EQ(t.step_s, 7);
+  EXPECT_DOUBLE_EQ(t.exposed_s, 2);
+  expect_whole(t);
+}
+
+TEST(Frameworks, AreFoundByNameOrSuggested) {
+  EXPECT_EQ(perfmodel::find_framework("rooflm-fused").launch_host_s, 0);
+  EXPECT_THROW(perfmodel::find_framework("pytorch"), core::UsageError);
+}
+
+}  // namespace
+}  // namespace rooflm
