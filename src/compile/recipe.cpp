@@ -32,8 +32,8 @@ using program::Tensor;
 using program::TensorId;
 
 /// Appends the forward pass of one more micro-batch: weights and results are shared, inputs and activations
-/// are new. `count` micro-batches of each of `ranks` ranks make the step's batch. `renamed`: the tensors of the
-/// step that stand for those of `forward`.
+/// are new. `count` micro-batches of each of `ranks` ranks make the step's batch. `renamed`: the tensors of
+/// the step that stand for those of `forward`.
 void append_micro_batch(Program& step, Program forward, int index, int count, int ranks,
                         std::vector<TensorId>& renamed) {
   const double parts = static_cast<double>(count) * ranks;

@@ -1,5 +1,5 @@
-// Runs whole training steps of a small model on all ranks of a split step, a thread each, and puts together what
-// they have.
+// Runs whole training steps of a small model on all ranks of a split step, a thread each, and puts together
+// what they have.
 #pragma once
 
 #include <cmath>
@@ -34,9 +34,7 @@ struct SplitStep {
   compile::StepOptions options{};
 
   [[nodiscard]] std::int64_t rows() const { return batch * seq; }
-  [[nodiscard]] std::int64_t tokens() const {
-    return rows() * options.sharding.data * options.micro_batches;
-  }
+  [[nodiscard]] std::int64_t tokens() const { return rows() * options.sharding.data * options.micro_batches; }
   /// Token ids of a step: micro-batches one after another, in each the rows of all ranks.
   [[nodiscard]] Batch data(int step) const {
     return random_batch(tokens(), config.vocab, static_cast<std::uint64_t>(step) + 7);
@@ -67,7 +65,8 @@ inline Training train_whole(const SplitStep& split, int steps) {
 /// One rank: its engine, and the parts of the weights that it has.
 class RankRunner {
  public:
-  RankRunner(const SplitStep& split, int rank, const std::shared_ptr<backends::comm::Communicator>& communicator)
+  RankRunner(const SplitStep& split, int rank,
+             const std::shared_ptr<backends::comm::Communicator>& communicator)
       : split_(&split), backend_(split.backend()), store_(*backend_) {
     backend_->add_kernels(backends::comm::kernels_of(communicator));
     compile::StepOptions options = split.options;
@@ -95,7 +94,8 @@ class RankRunner {
       write_ids(compile::micro_batch_name("targets", i), {&batch.targets[first], rows});
     }
     const auto& o = split_->options.optimizer;
-    write(engine_->io(), "hyper", {1e-3, 1 - std::pow(o.beta1, index + 1), 1 - std::pow(o.beta2, index + 1), 0});
+    write(engine_->io(), "hyper",
+          {1e-3, 1 - std::pow(o.beta1, index + 1), 1 - std::pow(o.beta2, index + 1), 0});
     engine_->run();
   }
 

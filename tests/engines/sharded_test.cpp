@@ -135,8 +135,8 @@ TEST_P(ShardedSteps, GiveEachWeightOfOneRank) {
   }
 }
 
-/// AdamW makes steps of full size of gradients that are nothing but rounding (those of the biases of keys), so
-/// weights are compared as one vector.
+/// AdamW makes steps of full size of gradients that are nothing but rounding (those of the biases of keys),
+/// so weights are compared as one vector.
 TEST_P(ShardedSteps, GiveLossesAndWeightsOfOneRankInFp32) {
   for (const model::Arch arch : {model::Arch::gpt2, model::Arch::llama}) {
     for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
@@ -205,7 +205,8 @@ TEST(ShardedSteps, ARankThatFailsEndsTheOthers) {
                                          [](int rank, const auto& communicator) {
                                            if (rank == 1) throw core::InputError("rank 1 has bad input");
                                            float x = 1;
-                                           const backends::comm::Transfer sum{.from = &x, .to = &x, .elements = 1};
+                                           const backends::comm::Transfer sum{
+                                               .from = &x, .to = &x, .elements = 1};
                                            communicator->all_reduce(program::Group::data, {&sum, 1});
                                          }),
                core::InputError);

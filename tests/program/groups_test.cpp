@@ -38,14 +38,18 @@ TEST(Shards, OfShardsAreElementsOfTheWhole) {
   std::multiset<std::int64_t> all;
   for (int tensor = 0; tensor < 2; ++tensor) {
     for (int data = 0; data < 3; ++data) {
-      const Shard rows{.group = Group::tensor, .axis = 0, .index = tensor, .parts = 2, .whole = {8, 5},
+      const Shard rows{.group = Group::tensor,
+                       .axis = 0,
+                       .index = tensor,
+                       .parts = 2,
+                       .whole = {8, 5},
                        .packed = {4, 2, 2}};
       Tensor part{.shape = shape_of(rows), .shards = {rows}};
       EXPECT_EQ(part.shape, (core::Shape{4, 5}));
       if (tensor == 1 && data == 0) {
         const auto elements = elements_of(part);
-        EXPECT_EQ(elements.front(), 10);     // the third row of the first block
-        EXPECT_EQ(elements.at(10), 5 * 5);   // the second of the second one
+        EXPECT_EQ(elements.front(), 10);    // the third row of the first block
+        EXPECT_EQ(elements.at(10), 5 * 5);  // the second of the second one
         EXPECT_EQ(elements.back(), 8 * 5 - 1);
       }
       part.shards.push_back({.group = Group::data, .index = data, .parts = 3, .whole = part.shape});

@@ -49,7 +49,8 @@ class World {
 
   /// Lays `own` down as rank `index` of `members` and waits until all have; what they laid down, in the order
   /// of the members, stays until each has called `leave`.
-  std::vector<Transfers> meet(Group group, const std::vector<int>& members, std::size_t index, Transfers own) {
+  std::vector<Transfers> meet(Group group, const std::vector<int>& members, std::size_t index,
+                              Transfers own) {
     std::unique_lock lock(mutex_);
     Meeting& meeting = meetings_[{group, members.front()}];
     meeting.laid.resize(members.size());
@@ -180,10 +181,10 @@ class Rank final : public Communicator {
   }
 
   void receive(const Message& message, void* to, std::int64_t bytes) override {
-    const auto sent =
-        world_->fetch({peer_of(message), number_, message.channel, message.micro_batch});
+    const auto sent = world_->fetch({peer_of(message), number_, message.channel, message.micro_batch});
     if (static_cast<std::int64_t>(sent.size()) != bytes) {
-      throw std::logic_error(fmt::format("rank {} receives {} bytes, {} were sent", number_, bytes, sent.size()));
+      throw std::logic_error(
+          fmt::format("rank {} receives {} bytes, {} were sent", number_, bytes, sent.size()));
     }
     std::memcpy(to, sent.data(), sent.size());
   }

@@ -142,8 +142,8 @@ class GradientReducer {
     for (const Op& op : step_->ops) last_micro_batch_ = std::max(last_micro_batch_, op.micro_batch);
   }
 
-  /// Where the gradients of every micro-batch are reduced, each has whole ones of its own and none adds to the
-  /// one before.
+  /// Where the gradients of every micro-batch are reduced, each has whole ones of its own and none adds to
+  /// the one before.
   void separate_micro_batches() {
     std::map<std::pair<TensorId, int>, TensorId> own;
     for (Op& op : step_->ops) {
@@ -228,7 +228,7 @@ class GradientReducer {
   int last_micro_batch_ = 0;
   std::map<TensorId, TensorId> weights_;  ///< by gradient
   std::map<Unit, std::vector<Gradient>> units_;
-  std::map<Unit, std::size_t> ends_;  ///< the last backward op
+  std::map<Unit, std::size_t> ends_;    ///< the last backward op
   std::map<TensorId, TensorId> parts_;  ///< by weight
   Insertions insertions_;
 };
@@ -254,7 +254,8 @@ class WeightGatherer {
         tensor = part_tensor(tensor, sharding_, rank_);
     }
     Insertions insertions;
-    for (std::size_t i = 0; i < uses_.size(); ++i) insertions.before(uses_[i == 0 ? 0 : i - 1].first, gather(uses_[i]));
+    for (std::size_t i = 0; i < uses_.size(); ++i)
+      insertions.before(uses_[i == 0 ? 0 : i - 1].first, gather(uses_[i]));
     insertions.apply(*step_);
   }
 
@@ -334,8 +335,8 @@ void shard_data(Program& step, program::GradientMap& gradients, const Sharding& 
 
 void sum_norm(Program& step, const Sharding& sharding, const Coordinates& rank, const SharedWeights& shared) {
   if (sharding.tensor == 1 && sharding.pipeline == 1 && sharding.zero == 0) return;
-  const auto norm = std::find_if(step.ops.begin(), step.ops.end(),
-                                 [](const Op& op) { return op.is(ops::kGlobalNorm); });
+  const auto norm =
+      std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) { return op.is(ops::kGlobalNorm); });
   if (norm == step.ops.end()) return;
   const Collectives collectives(sharding, rank);
   std::vector<Op> sum{*norm};

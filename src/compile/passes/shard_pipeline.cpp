@@ -107,7 +107,8 @@ class StageCutter {
       const Role role = whole_->tensors[i].role;
       if (is_used[i] && (role == Role::weight || role == Role::input))
         renamed_[i] = cut_.add_tensor(whole_->tensors[i]);
-      if (is_used[i] && is_used_elsewhere[i] && role == Role::weight) tied_.push_back(whole_->tensors[i].name);
+      if (is_used[i] && is_used_elsewhere[i] && role == Role::weight)
+        tied_.push_back(whole_->tensors[i].name);
     }
   }
 
@@ -185,8 +186,8 @@ std::int64_t part_with_messages(const Parts& parts, const Op& op) {
   return op.is(ops::kSend) == is_back ? from + 1 : from;
 }
 
-/// The k-th forward or backward block of a stage. With several parts per stage, micro-batches go in groups of as
-/// many as there are stages through one part after the other (Narayanan et al., 2021).
+/// The k-th forward or backward block of a stage. With several parts per stage, micro-batches go in groups of
+/// as many as there are stages through one part after the other (Narayanan et al., 2021).
 Block block_at(const Sharding& s, bool is_backward, int k) {
   if (s.interleave == 1) return {.is_backward = is_backward, .chunk = 0, .micro_batch = k};
   const int group = s.pipeline * s.interleave;
@@ -225,8 +226,8 @@ Stage cut_stage(Program& forward, const Sharding& sharding, const program::Coord
   return {.layers_per_part = layers_per_part, .tied = cutter.tied()};
 }
 
-void order_pipeline(Program& step, const Sharding& sharding, const program::Coordinates& rank, int micro_batches,
-                    const Stage& stage) {
+void order_pipeline(Program& step, const Sharding& sharding, const program::Coordinates& rank,
+                    int micro_batches, const Stage& stage) {
   if (sharding.pipeline == 1) return;
   const Parts parts(sharding, stage.layers_per_part);
   std::map<Block, std::vector<Op>> blocks;

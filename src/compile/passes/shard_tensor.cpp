@@ -213,8 +213,8 @@ class TensorSplitter {
   int parts_, index_;
   bool by_rows_;
   Program split_;
-  std::vector<TensorId> renamed_;    ///< what each tensor of the whole program has become
-  std::vector<bool> has_own_rows_;   ///< of each new tensor, whether it is this rank's rows only
+  std::vector<TensorId> renamed_;   ///< what each tensor of the whole program has become
+  std::vector<bool> has_own_rows_;  ///< of each new tensor, whether it is this rank's rows only
   std::vector<std::int64_t> qkv_, gate_up_;
   std::set<std::string> summed_;
   TensorId rows_from_ = program::kNone, own_rows_ = program::kNone;

@@ -9,9 +9,8 @@ namespace rooflm::backends::cpu::reference {
 
 Kernel make_own_part(const OpView& v) {
   const auto element = static_cast<std::int64_t>(core::size_of(v.in(0).dtype));
-  const program::Part part =
-      program::part_of(v.in(0).shape.numel(), static_cast<int>(v.integer("parts")),
-                       static_cast<int>(v.integer("index")), v.integer("unit"));
+  const program::Part part = program::part_of(v.in(0).shape.numel(), static_cast<int>(v.integer("parts")),
+                                              static_cast<int>(v.integer("index")), v.integer("unit"));
   return {[first = part.begin * element, bytes = part.size() * element](const KernelArgs& args) {
     if (bytes == 0) return;
     std::memcpy(args.out[0], static_cast<const std::byte*>(args.in[0]) + first,
