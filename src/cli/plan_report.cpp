@@ -144,9 +144,9 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
   if (has_reasons) table.columns.push_back({"reason", "why"});
   table.rows = std::move(rows);
   table.notes.emplace_back(
-      "A plan, nothing was run. Interval (from, to): all ops wrong the same way, by as much as about 90 % of "
-      "measured "
-      "ops were.");
+      "A plan, nothing was run. Interval (from, to): all ops wrong the same way; calibrated: by as much as "
+      "about "
+      "90 % of measured ops were; assumed: by a guess that is too small (docs/accuracy.md).");
   std::set<std::string> lines;
   for (const PlannedRun& run : runs) {
     const devices::Device& device = run.setting->device;
