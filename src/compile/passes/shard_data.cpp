@@ -195,18 +195,19 @@ class GradientReducer {
       if (is_tied) tied.push_back(result);
     }
     const auto add = [&](const program::OpDef& def, Group group, const std::vector<TensorId>& from,
-                         const std::vector<TensorId>& to) {
+                         const std::vector<TensorId>& to, std::size_t place) {
       if (from.empty()) return;
       Op op = collectives_.make(def, group, like, unit_of(like) + "/gradients");
       op.inputs = from;
       op.outputs = to;
       if (op.is(ops::kReduceScatter)) op.attrs.set("accumulate", sharding_.zero >= 2 && like.micro_batch > 0);
-      insertions_.before(end + 1, std::move(op));
+      insertions_.before(place, std::move(op));
     };
-    add(ops::kAllReduce, Group::tensor, summed, summed);
-    if (sharding_.data > 1) add(ops::kAllReduce, Group::data, whole, whole);
-    add(ops::kReduceScatter, Group::data, divided, parts);
-    add(ops::kAllReduce, Group::tied, tied, tied);
+    add(ops::kAllReduce, Group::tensor, summed, summed, end + 1);
+    if (sharding_.data > 1) add(ops::kAllReduce, Group::data, whole, whole, end + 1);
+    add(ops::kReduceScatter, Group::data, divided, parts, end + 1);
+    // The first stage has its gradient when the last one has sent all that it sends back: not before.
+    add(ops::kAllReduce, Group::tied, tied, tied, step_->ops.size());
   }
 
   /// The rank's part of a weight's gradient, made once.
