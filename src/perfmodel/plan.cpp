@@ -10,14 +10,14 @@ namespace rooflm::perfmodel {
 namespace {
 
 /// A role with all its micro-batches.
-struct Role {
+struct StageRole {
   RoleStep step{};
   StageTimes times{};
 };
 
 /// Programs of few micro-batches and of twice as many are built, and each further one costs what the later
 /// ones do: of one and two, or, where parts of the model are interleaved, of as many as their order asks for.
-Role role_of(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage) {
+StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage) {
   const compile::Sharding& sharding = point.step.sharding;
   const compile::Sharding built = built_sharding(sharding);
   const int few = sharding.interleave > 1 ? built.pipeline : 1;
@@ -33,7 +33,7 @@ Role role_of(const PlanPoint& point, const Setting& setting, const OpTimes& time
   const RoleStep twice = simulate_role(point, setting, times, stage, 2 * few);
   RoleStep more = twice;
   more.add(first, -1);
-  Role role{.step = twice};
+  StageRole role{.step = twice};
   role.step.add(more, static_cast<double>(m) / few - 2);
   // Memory grows with the micro-batches in flight, not with those there are.
   role.step.memory = twice.memory;
@@ -65,7 +65,7 @@ RankMemory with_overheads(RankMemory memory, const PlanPoint& point, const Setti
   return memory;
 }
 
-void take_times(Plan& plan, const Role& slowest, const PipelineTimes& pipeline, bool is_pipeline) {
+void take_times(Plan& plan, const StageRole& slowest, const PipelineTimes& pipeline, bool is_pipeline) {
   const Timeline& timeline = slowest.step.timeline;
   plan.step_s = pipeline.step_s;
   plan.compute_s = timeline.busy_s;
@@ -95,7 +95,7 @@ Plan make_plan(const PlanPoint& point, const Setting& setting) {
   std::vector<int> kinds = {0};  // the first stage, those between, the last
   if (stages > 2) kinds.push_back(1);
   if (stages > 1) kinds.push_back(stages - 1);
-  std::vector<Role> roles;
+  std::vector<StageRole> roles;
   for (const int stage : kinds) roles.push_back(role_of(point, setting, times, stage));
   std::vector<StageTimes> stage_times;
   const auto role_index = [&](int stage) {

@@ -28,7 +28,7 @@ constexpr OpOfLane kNobody = [] {
 std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 
 /// The last ops that touched a tensor, by lane.
-struct Uses {
+struct LastUses {
   OpOfLane wrote = kNobody, read = kNobody;
 };
 
@@ -91,13 +91,13 @@ class WaitSetter {
   }
 
   /// A tensor and its views are one place.
-  Uses& uses(TensorId id) {
+  LastUses& uses(TensorId id) {
     const TensorId base = program_->tensor(id).view_of;
     return uses_[static_cast<std::size_t>(base == program::kNone ? id : base)];
   }
 
   Program* program_;
-  std::vector<Uses> uses_;
+  std::vector<LastUses> uses_;
   std::array<OpOfLane, kLanes> known_{};  ///< of each lane: the last op of each other that it has waited for
 };
 

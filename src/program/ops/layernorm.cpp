@@ -2,23 +2,15 @@
 // (Ba et al., 2016; biased variance). add_layernorm: r = x + y first, then the norm of r.
 //
 // Outputs of layernorm: y, mean [rows], rstd [rows]. Outputs of add_layernorm: r, y, mean, rstd.
-#include <fmt/format.h>
-
 #include "program/gradient.h"
 #include "program/ops.h"
+#include "program/ops/norm_shapes.h"
 #include "program/plain_form.h"
 
 namespace rooflm::program::ops {
 namespace {
 
 using core::Shape;
-
-Shape rows_of(const Shape& x) { return {x.numel() / x[-1]}; }
-
-void expect_weight(const Program& p, const Op& op, TensorId weight, const Shape& x) {
-  expect(p.shape(weight) == Shape{x[-1]}, op,
-         [&] { return fmt::format("weight {} does not match x {}", p.shape(weight).str(), x.str()); });
-}
 
 std::vector<Tensor> infer_layernorm(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(0));
