@@ -40,7 +40,8 @@ std::vector<std::string> choices(std::string_view type) {
     const auto bar = type.find('|');
     const std::string_view word = type.substr(0, type.find_first_of("|[:"));
     // Words in capitals stand for values: NAME, DIR.
-    if (!word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_") == word.npos) {
+    if (!word.empty() &&
+        word.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_") == std::string_view::npos) {
       words.emplace_back(word);
     }
     if (bar == std::string_view::npos) break;
