@@ -85,6 +85,10 @@ std::vector<compile::Sharding> shardings(const PlanOptions& options) {
         for (const auto pp : parse_integers("--pp", options.pp)) {
           const std::int64_t part = degree("--tp", tp) * static_cast<std::int64_t>(degree("--pp", pp));
           const std::int64_t data = dp > 0 ? dp : n > 0 ? n / part : 1;
+          if (has_gpus && dp == 0 && (data == 0 || n % part != 0)) {
+            throw core::UsageError(
+                fmt::format("--gpus {} is no multiple of --tp {} x --pp {} = {}", n, tp, pp, part));
+          }
           if (n > 0 && data * part != n) {
             throw core::UsageError(fmt::format("--dp {} x --tp {} x --pp {} is {}, not --gpus {}", data, tp,
                                                pp, data * part, n));

@@ -29,11 +29,11 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   std::string best;
   if (name.size() > kMostShown) return best;  // no misspelling
-  // A beginning: "prof" is "profile", whatever is fewer letters away.
+  // A beginning: "prof" is "profile" and "h100" "h100-sxm", whatever is fewer letters away.
   if (name.size() > 1) {
     const auto begins = [&](const std::string& candidate) { return candidate.starts_with(name); };
     const auto found = std::ranges::find_if(candidates, begins);
-    if (found != candidates.end() && std::ranges::count_if(candidates, begins) == 1) return *found;
+    if (found != candidates.end()) return *found;
   }
   std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const auto& candidate : candidates) {

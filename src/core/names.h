@@ -8,7 +8,7 @@
 
 namespace rooflm::core {
 
-/// The only candidate that begins with `name`, or the one with the smallest edit distance (Levenshtein), or
+/// The first candidate that begins with `name`, or the one with the smallest edit distance (Levenshtein), or
 /// "" when none is near: further than a third of the name's length, at least 2.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 

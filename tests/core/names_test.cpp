@@ -14,11 +14,11 @@ TEST(Names, NearestIsASmallEditAway) {
   EXPECT_EQ(nearest_name("tiny", kModels), "tiny");
 }
 
-TEST(Names, ABeginningOfOneNameMeansIt) {
+TEST(Names, ABeginningMeansTheFirstNameThatHasIt) {
   const std::vector<std::string> commands{"profile", "program", "peaks", "report"};
   EXPECT_EQ(nearest_name("prof", commands), "profile");
   EXPECT_EQ(nearest_name("repo", commands), "report");
-  EXPECT_EQ(nearest_name("pro", commands), "") << "two begin so";
+  EXPECT_EQ(nearest_name("pro", commands), "profile") << "the first of two";
 }
 
 TEST(Names, NothingIsSuggestedForAStranger) {
