@@ -17,6 +17,7 @@
 #include "model/forward.h"
 #include "program/groups.h"
 #include "tests/engines/step_runner.h"
+#include "tests/engines/store_values.h"
 
 namespace rooflm::tests {
 
@@ -80,7 +81,7 @@ class RankRunner {
       std::vector<double> part;
       for (const std::int64_t element : program::elements_of(tensor))
         part.push_back(whole.at(tensor.name)[static_cast<std::size_t>(element)]);
-      write(store_, tensor.name, part);
+      write_values(store_, tensor.name, part);
     }
     engine_->setup();
   }
@@ -94,15 +95,17 @@ class RankRunner {
       write_ids(compile::micro_batch_name("targets", i), {&batch.targets[first], rows});
     }
     const auto& o = split_->options.optimizer;
-    write(engine_->io(), "hyper",
-          {1e-3, 1 - std::pow(o.beta1, index + 1), 1 - std::pow(o.beta2, index + 1), 0});
+    write_values(engine_->io(), "hyper",
+                 {1e-3, 1 - std::pow(o.beta1, index + 1), 1 - std::pow(o.beta2, index + 1), 0});
     engine_->run();
   }
 
   [[nodiscard]] bool has(const std::string& result) const {
     return engine_->program().find(result) != program::kNone;
   }
-  [[nodiscard]] double result(const std::string& name) const { return read(engine_->io(), name).at(0); }
+  [[nodiscard]] double result(const std::string& name) const {
+    return read_values(engine_->io(), name).at(0);
+  }
   /// Writes the rank's parts of the weights into whole ones.
   void put(StepRunner::Weights& whole) const {
     for (const program::Tensor& tensor : engine_->program().tensors) {
@@ -110,7 +113,7 @@ class RankRunner {
       auto& values = whole[tensor.name];
       values.resize(static_cast<std::size_t>(program::whole_shape(tensor).numel()));
       const auto elements = program::elements_of(tensor);
-      const auto part = read(store_, tensor.name);
+      const auto part = read_values(store_, tensor.name);
       for (std::size_t i = 0; i < part.size(); ++i) values[static_cast<std::size_t>(elements[i])] = part[i];
     }
   }
@@ -124,19 +127,6 @@ class RankRunner {
   void write_ids(const std::string& name, std::span<const std::int32_t> ids) {
     if (has(name)) engine_->io().write<std::int32_t>(name, ids);
   }
-  static bool is_double(const engines::TensorStore& store, const std::string& name) {
-    return store.entries().at(name).tensor.dtype == core::DType::f64;
-  }
-  static void write(engines::TensorStore& store, const std::string& name, const std::vector<double>& values) {
-    if (is_double(store, name)) return store.write<double>(name, values);
-    store.write<float>(name, std::vector<float>(values.begin(), values.end()));
-  }
-  static std::vector<double> read(const engines::TensorStore& store, const std::string& name) {
-    if (is_double(store, name)) return store.read<double>(name);
-    const auto values = store.read<float>(name);
-    return {values.begin(), values.end()};
-  }
-
   const SplitStep* split_;
   program::Coordinates at_;
   std::unique_ptr<backends::Backend> backend_;

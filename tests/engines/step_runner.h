@@ -15,6 +15,7 @@
 #include "engines/engine.h"
 #include "model/forward.h"
 #include "model/parameters.h"
+#include "tests/engines/store_values.h"
 
 namespace rooflm::tests {
 
@@ -57,7 +58,7 @@ class StepRunner {
         engine_(compile::training_step(model::forward(config, micro_batch, seq), options), options.engine,
                 store_),
         rows_(static_cast<std::size_t>(micro_batch * seq)) {
-    for (const auto& [name, values] : weights) write(store_, name, values);
+    for (const auto& [name, values] : weights) write_values(store_, name, values);
     engine_.setup();
   }
 
@@ -71,30 +72,20 @@ class StepRunner {
                                        {&batch.targets[first], rows_});
     }
     const auto& o = options_.optimizer;
-    write(engine_.io(), "hyper", {lr, 1 - std::pow(o.beta1, steps_), 1 - std::pow(o.beta2, steps_), 0});
+    write_values(engine_.io(), "hyper",
+                 {lr, 1 - std::pow(o.beta1, steps_), 1 - std::pow(o.beta2, steps_), 0});
     engine_.run(observer);
-    return read(engine_.io(), "loss").at(0);
+    return read_values(engine_.io(), "loss").at(0);
   }
 
-  [[nodiscard]] std::vector<double> weight(const std::string& name) const { return read(store_, name); }
-  [[nodiscard]] double gradient_norm() { return read(engine_.io(), "grad_norm").at(0); }
+  [[nodiscard]] std::vector<double> weight(const std::string& name) const {
+    return read_values(store_, name);
+  }
+  [[nodiscard]] double gradient_norm() { return read_values(engine_.io(), "grad_norm").at(0); }
   [[nodiscard]] engines::Engine& engine() { return engine_; }
   [[nodiscard]] backends::Backend& backend() { return *backend_; }
 
  private:
-  static bool is_double(const engines::TensorStore& store, const std::string& name) {
-    return store.entries().at(name).tensor.dtype == core::DType::f64;
-  }
-  static void write(engines::TensorStore& store, const std::string& name, const std::vector<double>& values) {
-    if (is_double(store, name)) return store.write<double>(name, values);
-    store.write<float>(name, std::vector<float>(values.begin(), values.end()));
-  }
-  static std::vector<double> read(const engines::TensorStore& store, const std::string& name) {
-    if (is_double(store, name)) return store.read<double>(name);
-    const auto values = store.read<float>(name);
-    return {values.begin(), values.end()};
-  }
-
   model::ModelConfig config_;
   compile::StepOptions options_;
   std::unique_ptr<backends::Backend> backend_;
