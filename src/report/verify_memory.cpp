@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -26,24 +27,23 @@ std::int64_t holder_of(const record::MemoryEvent& event) {
 }
 
 /// Plans give each tensor whole lines of 64 bytes (passes::MemoryPlan); events count its own bytes.
-std::int64_t aligned(std::int64_t bytes) {
-  constexpr std::int64_t kLine = 64;
-  const std::int64_t lines = ((bytes < 0 ? -bytes : bytes) + kLine - 1) / kLine;
-  return bytes < 0 ? -lines * kLine : lines * kLine;
+double aligned(double bytes) {
+  constexpr double kLine = 64;
+  return std::copysign(std::ceil(std::abs(bytes) / kLine) * kLine, bytes);
 }
 
-/// Running sums over memory events.
+/// Running sums over memory events, in bytes: exact up to 2^53, and records may hold any number.
 struct Balance {
-  std::int64_t live_bytes = 0;
-  std::int64_t persistent_bytes = 0;
-  std::int64_t peak_bytes = 0;
+  double live_bytes = 0;
+  double persistent_bytes = 0;
+  double peak_bytes = 0;
 
-  void add(std::int64_t op, std::int64_t bytes) {
+  void add(std::int64_t op, double bytes) {
     live_bytes += bytes;
     if (op == kBeforeTheStep) persistent_bytes += bytes;
     peak_bytes = std::max(peak_bytes, live_bytes);
   }
-  [[nodiscard]] std::int64_t transient_peak_bytes() const { return peak_bytes - persistent_bytes; }
+  [[nodiscard]] double transient_peak_bytes() const { return peak_bytes - persistent_bytes; }
 };
 
 /// The same events by the bytes of the tensors and by those that a plan gives them.
@@ -56,25 +56,24 @@ double as_double(std::int64_t bytes) { return static_cast<double>(bytes); }
 
 Balances check_events(const std::vector<record::MemoryEvent>& events, LawBook& laws) {
   Balances balances;
-  std::map<std::pair<std::string, std::int64_t>, std::int64_t> live_of_tensor;
-  std::map<std::string, std::int64_t> live_of_device;
+  std::map<std::pair<std::string, std::int64_t>, double> live_of_tensor;
+  std::map<std::string, double> live_of_device;
   for (const record::MemoryEvent& event : events) {
     const auto what = [&] {
       return fmt::format("event {}, {} {}", event.seq, event.tensor ? "tensor" : "address", holder_of(event));
     };
-    balances.own.add(event.op.value_or(kNoOp), event.bytes);
-    balances.planned.add(event.op.value_or(kNoOp), aligned(event.bytes));
-    std::int64_t& live_bytes = live_of_device[event.device];
-    live_bytes += event.bytes;
-    laws.equal("live_bytes is the running sum", what, as_double(event.live_bytes), as_double(live_bytes), "B",
-               kExact);
+    const double bytes = as_double(event.bytes);
+    balances.own.add(event.op.value_or(kNoOp), bytes);
+    balances.planned.add(event.op.value_or(kNoOp), aligned(bytes));
+    double& live_bytes = live_of_device[event.device];
+    live_bytes += bytes;
+    laws.equal("live_bytes is the running sum", what, as_double(event.live_bytes), live_bytes, "B", kExact);
     laws.at_most("live_bytes is never negative", what, -as_double(event.live_bytes), 0, "B", kExact);
     if (!event.tensor && !event.address) continue;  // an amount alone
-    std::int64_t& live = live_of_tensor[{event.device, holder_of(event)}];
-    live += event.bytes;
+    double& live = live_of_tensor[{event.device, holder_of(event)}];
+    live += bytes;
     // Alive twice, or freed before it was there.
-    laws.equal("a tensor is allocated, then freed", what, as_double(live),
-               as_double(event.bytes > 0 ? event.bytes : 0), "B", kExact);
+    laws.equal("a tensor is allocated, then freed", what, live, std::max(0.0, bytes), "B", kExact);
   }
   return balances;
 }
@@ -90,8 +89,7 @@ void check_sizes(const std::vector<record::MemoryEvent>& events, const std::vect
     laws.equal(
         "memory events are as large as their tensors",
         [&] { return fmt::format("event {}, {}", event.seq, tensor->second->name); },
-        as_double(event.bytes > 0 ? event.bytes : -event.bytes), as_double(tensor->second->bytes), "B",
-        kExact);
+        std::abs(as_double(event.bytes)), as_double(tensor->second->bytes), "B", kExact);
   }
 }
 
@@ -108,24 +106,24 @@ void check_memory(const record::Reader& record, const record::Run& run, LawBook&
   check_sizes(events, tensors, laws);
   // What is known of another program is a part of its time: it need not end as it began.
   if (run.kind != "foreign") {
-    laws.equal("a step frees what it allocates", "last event", as_double(own.live_bytes),
-               as_double(own.persistent_bytes), "B", kExact);
+    laws.equal("a step frees what it allocates", "last event", own.live_bytes, own.persistent_bytes, "B",
+               kExact);
   }
-  const auto fact_is = [&](const std::string& key, std::string_view law, std::int64_t found_bytes) {
+  const auto fact_is = [&](const std::string& key, std::string_view law, double found_bytes) {
     const auto fact = record.fact(run.id, key);
     const bool is_there = fact && fact->value;
-    if (is_there) laws.equal(law, "all events", as_double(found_bytes), *fact->value, "B", kExact);
+    if (is_there) laws.equal(law, "all events", found_bytes, *fact->value, "B", kExact);
     return is_there;
   };
   // Tensors that share a place are one allocation: counting both would pass what the arena holds.
   if (const auto arena = record.fact(run.id, "arena_bytes"); arena && arena->value && is_planned) {
-    laws.at_most("what is alive fits the arena", "all events", as_double(own.transient_peak_bytes()),
-                 *arena->value, "B", kExact);
+    laws.at_most("what is alive fits the arena", "all events", own.transient_peak_bytes(), *arena->value, "B",
+                 kExact);
     for (const record::Tensor& tensor : tensors) {
       if (!tensor.offset) continue;
       laws.at_most(
-          "tensors lie in the arena", [&] { return tensor.name; }, as_double(*tensor.offset + tensor.bytes),
-          *arena->value, "B", kExact);
+          "tensors lie in the arena", [&] { return tensor.name; },
+          as_double(*tensor.offset) + as_double(tensor.bytes), *arena->value, "B", kExact);
     }
   }
   if (const auto live = record.fact(run.id, "live_bytes_peak"), arena = record.fact(run.id, "arena_bytes");
