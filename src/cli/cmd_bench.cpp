@@ -43,8 +43,8 @@ lab::RunSettings settings_from(const BenchOptions& options) {
   const std::string steps = !options.steps.empty() ? options.steps : is_precise ? "200" : "10";
   settings.max_steps = static_cast<int>(std::min(parse_integer("--steps", steps, 1), kMostSteps));
   settings.precision = is_precise ? parse_percent("--precision", options.precision, 0.001) : 0;
-  settings.max_seconds = is_precise ? parse_number("--max-seconds", options.max_seconds, 0)
-                                    : std::numeric_limits<double>::infinity();
+  const double max_seconds = parse_number("--max-seconds", options.max_seconds, 0);
+  settings.max_seconds = is_precise ? max_seconds : std::numeric_limits<double>::infinity();
   if (!options.memory_limit.empty()) {
     settings.memory_limit_bytes = parse_bytes("--memory-limit", options.memory_limit);
   }
