@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -137,6 +139,25 @@ TEST_F(HeldStart, AHoldThatGaveWayCountsAsNone) {
   backend.can_hold = false;
   EXPECT_FALSE(run(engines::Start::when_submitted).was_held);
   EXPECT_EQ(backend.log, (Log{"hold", "replay", "wait"}));
+}
+
+/// Wants the times of ops, which replays give.
+class Watcher final : public engines::Observer {
+ public:
+  [[nodiscard]] bool wants_marks() const override { return true; }
+  void on_op_begin(const program::Program&, std::size_t) override {}
+  void on_op_end(const program::Program&, std::size_t) override {}
+  void on_replayed(const program::Program&, std::span<const engines::ReplayedOp> ops) override { replayed = ops.size(); }
+  std::size_t replayed = 0;
+};
+
+TEST_F(HeldStart, AReplayWithMarksOfOpsBeginsWhenItIsSubmitted) {
+  Watcher watcher;
+  backend.log.clear();
+  const engines::StepTimes times = engine.run(&watcher);
+  EXPECT_EQ(backend.log, (Log{"hold", "replay", "release", "wait"})) << "else its first marks would be late";
+  EXPECT_TRUE(times.was_held);
+  EXPECT_GT(watcher.replayed, 0U);
 }
 
 TEST(DeviceWait, AStepThatIsSubmittedOpByOpKnowsHowLongTheDeviceDidNotBegin) {
