@@ -268,10 +268,7 @@ StepTimes Engine::run_once(backends::Recording* recording, Observers observers, 
   constexpr double kNs = 1e9;
   StepTimes times;
   std::unique_ptr<backends::Hold> hold;
-  // The host submits the branch of the marks after the work. A device that has begun by then takes the first marks
-  // late: of xl's first six ops after 3 us each, a product of 10 us among them.
-  const bool has_marks = !observers.empty();
-  if (recording != nullptr && (has_marks || start == Start::when_submitted)) hold = store_->backend().hold();
+  if (recording != nullptr && start == Start::when_submitted) hold = store_->backend().hold();
   const std::optional<double> agreed = recording == nullptr ? agree_on_time() : std::nullopt;
   double begin = now_s();
   if (recording != nullptr) {
