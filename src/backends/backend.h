@@ -88,8 +88,9 @@ class Recording {
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
   virtual ~Recording() = default;
-  /// Submits all of it; returns before it has run.
-  virtual void replay() = 0;
+  /// Submits all of it; returns before it has run. Calls `may_begin` once, when so much is submitted that a device
+  /// which begins then gets the rest in time.
+  virtual void replay(const std::function<void()>& may_begin) = 0;
   /// All its work but marks of time; valid as long as the recording. Empty where a device knows none.
   [[nodiscard]] virtual std::span<const NodeOp> nodes() const { return {}; }
 };

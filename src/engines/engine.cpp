@@ -218,8 +218,8 @@ void Engine::submit_recorded(bool with_marks, const std::function<void(std::size
     const bool is_timed = with_marks || !runs_beside(op);
     if (is_timed && op.phase != phases[phase]) stopwatch_->mark_aside(++phase);
     run_op(i, {});
-    submitted(i);
     if (with_marks) op_ends_->mark_aside(i + 1);
+    submitted(i);
   }
   if (!phases.empty()) stopwatch_->mark(phases.size());
 }
@@ -268,18 +268,23 @@ StepTimes Engine::run_once(backends::Recording* recording, Observers observers, 
   constexpr double kNs = 1e9;
   StepTimes times;
   std::unique_ptr<backends::Hold> hold;
-  if (recording != nullptr && start == Start::when_submitted) hold = store_->backend().hold();
+  // A device that begins before the marks of ops are submitted takes the first ones late.
+  const bool waits = start == Start::when_submitted || !observers.empty();
+  if (recording != nullptr && waits) hold = store_->backend().hold();
   const std::optional<double> agreed = recording == nullptr ? agree_on_time() : std::nullopt;
-  double begin = now_s();
+  const double submits = now_s();
+  double begin = submits;
+  const auto let_begin = [&] {
+    const double now = now_s();
+    times.was_held = hold != nullptr && hold->release();
+    if (times.was_held) begin = now;
+  };
   if (recording != nullptr) {
-    recording->replay();
+    recording->replay(let_begin);
   } else {
     submit(observers);
   }
-  const double submitted = now_s();
-  times.submit_s = submitted - begin;
-  times.was_held = hold != nullptr && hold->release();
-  if (times.was_held) begin = submitted;
+  times.submit_s = now_s() - submits;
   store_->backend().synchronize();
   times.step_s = now_s() - begin;
   if (agreed) times.wait_s = std::max(0.0, stopwatch_->elapsed_s(agreed_mark(), 0) - (begin - *agreed));

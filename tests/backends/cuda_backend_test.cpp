@@ -243,7 +243,7 @@ TEST_F(Cuda, RecordingsRunAgainAndTakeTimes) {
       true);
   ASSERT_NE(recording, nullptr);
   constexpr int kReplays = 3;
-  for (int i = 0; i < kReplays; ++i) recording->replay();
+  for (int i = 0; i < kReplays; ++i) recording->replay([] {});
   gpu->synchronize();
   float result = 0;
   gpu->copy_out(&result, loss.data(), sizeof result);

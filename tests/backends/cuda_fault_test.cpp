@@ -115,7 +115,7 @@ TEST_F(CudaFault, AFaultInAReplayIsPlacedAndSaysWhatToDo) {
             true);
         expect_message(
             [&] {
-              recording->replay();
+              recording->replay([] {});
               gpu->synchronize();
             },
             {"gelu", "or one of the 64 ops after it", "illegal memory access", "CUDA_LAUNCH_BLOCKING=1"});

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <span>
 #include <string>
 #include <thread>
@@ -35,9 +36,11 @@ class LoggedHold final : public backends::Hold {
 class LoggedRecording final : public backends::Recording {
  public:
   explicit LoggedRecording(Log& log) : log_(&log) {}
-  void replay() override {
+  void replay(const std::function<void()>& may_begin) override {
     log_->push_back("replay");
     std::this_thread::sleep_for(kSubmission);
+    may_begin();
+    log_->push_back("rest");
   }
 
  private:
@@ -122,11 +125,11 @@ constexpr double kSubmissionSeconds = std::chrono::duration<double>(kSubmission)
 
 TEST_F(HeldStart, TheDeviceBeginsWhenTheStepIsSubmittedAndTimesCountFromThere) {
   const engines::StepTimes times = run(engines::Start::when_submitted);
-  EXPECT_EQ(backend.log, (Log{"hold", "replay", "release", "wait"}));
+  EXPECT_EQ(backend.log, (Log{"hold", "replay", "release", "rest", "wait"}));
   EXPECT_TRUE(times.was_held);
   EXPECT_GE(times.submit_s, kSubmissionSeconds);
   const engines::StepTimes at_once = run(engines::Start::at_once);
-  EXPECT_EQ(backend.log, (Log{"replay", "wait"}));
+  EXPECT_EQ(backend.log, (Log{"replay", "rest", "wait"}));
   EXPECT_FALSE(at_once.was_held);
   EXPECT_GE(at_once.step_s, at_once.submit_s);
 }
@@ -138,7 +141,7 @@ TEST_F(HeldStart, AHoldThatGaveWayCountsAsNone) {
   EXPECT_GE(times.step_s, times.submit_s);
   backend.can_hold = false;
   EXPECT_FALSE(run(engines::Start::when_submitted).was_held);
-  EXPECT_EQ(backend.log, (Log{"hold", "replay", "wait"}));
+  EXPECT_EQ(backend.log, (Log{"hold", "replay", "rest", "wait"}));
 }
 
 /// Wants the times of ops, which replays give.
@@ -155,7 +158,7 @@ TEST_F(HeldStart, AReplayWithMarksOfOpsBeginsWhenItIsSubmitted) {
   Watcher watcher;
   backend.log.clear();
   const engines::StepTimes times = engine.run(&watcher);
-  EXPECT_EQ(backend.log, (Log{"hold", "replay", "release", "wait"})) << "else its first marks would be late";
+  EXPECT_EQ(backend.log, (Log{"hold", "replay", "release", "rest", "wait"})) << "else its first marks would be late";
   EXPECT_TRUE(times.was_held);
   EXPECT_GT(watcher.replayed, 0U);
 }

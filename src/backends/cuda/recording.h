@@ -1,6 +1,7 @@
 // Times and whole steps on a stream: events, and CUDA graphs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -24,21 +25,23 @@ class EventStopwatch final : public Stopwatch {
   std::vector<EventHandle> events_;
 };
 
-/// A CUDA graph of what was submitted to the context's stream. Keeps the context, not the memory that the
-/// work uses.
+/// CUDA graphs of what was submitted to the context's stream: one, or several of more and more ops where each is timed,
+/// since the host submits the marks of a graph after all of its work, and a device that has begun by then takes the
+/// first of them late. Keeps the context, not the memory that the work uses.
 class GraphRecording final : public Recording {
  public:
   /// Captures what `submit` submits. Throws what `submit` throws, and core::Unavailable when the graph cannot
   /// be made.
   GraphRecording(std::shared_ptr<Context> context, const Backend::SubmitStep& submit, bool in_order);
-  void replay() override;
+  void replay(const std::function<void()>& may_begin) override;
   [[nodiscard]] std::span<const NodeOp> nodes() const override { return nodes_; }
 
  private:
-  std::shared_ptr<Context> context_;
-  GraphHandle graph_;  ///< kept for the sake of its nodes' identity
-  GraphExecHandle executable_;
+  void add_part(GraphHandle graph, const std::vector<NodeOp>& nodes);
+  std::vector<GraphHandle> graphs_;  ///< kept for the sake of their nodes' identity
+  std::vector<GraphExecHandle> executables_;
   std::vector<NodeOp> nodes_;
+  std::shared_ptr<Context> context_;
 };
 
 }  // namespace rooflm::backends::cuda
