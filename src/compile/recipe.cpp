@@ -87,6 +87,19 @@ void mark_products(Program& program, bool tf32) {
   }
 }
 
+/// Makes room for a step of so many micro-batches: lists that grow to hundreds of megabytes are moved many
+/// times otherwise. Room that is not used costs no memory.
+void reserve(Program& step, const Program& forward, int micro_batches) {
+  constexpr std::size_t kMost = std::size_t{1} << 20U;
+  const auto count = static_cast<std::size_t>(micro_batches);
+  // Forward and backward ops of each micro-batch, updates and their states once.
+  const auto room = [&](std::size_t of_forward) {
+    return of_forward < kMost ? std::min(kMost, of_forward * (3 * std::min(count, kMost) + 2)) : of_forward;
+  };
+  step.tensors.reserve(room(forward.tensors.size()));
+  step.ops.reserve(room(forward.ops.size()));
+}
+
 bool is_compact(const StepOptions& options) {
   return options.compact_state && options.engine == EngineKind::fused && options.dtype == core::DType::bf16;
 }
@@ -162,6 +175,7 @@ Program training_step(Program forward, const StepOptions& options, Stage stop_af
     append_micro_batch(step, std::move(micro_batch), i, options.micro_batches, split.data, renamed);
     passes::differentiate(step, first, gradients);
   };
+  reserve(step, forward, options.micro_batches);
   const int last = options.micro_batches - 1;
   for (int i = 0; i < last; ++i) append(forward, i);
   append(std::move(forward), last);
