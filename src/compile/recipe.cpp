@@ -152,7 +152,14 @@ namespace {
 
 bool is_split(const StepOptions& options) { return options.sharding.ranks() > 1; }
 
+void check_micro_batches(const StepOptions& options) {
+  if (options.micro_batches < 1) {
+    throw core::UsageError(fmt::format("--grad-accum must be at least 1, got {}", options.micro_batches));
+  }
+}
+
 RankForward split_forward(Program forward, const StepOptions& options) {
+  check_micro_batches(options);
   RankForward own;
   if (is_split(options)) {
     own.shared.summed = passes::shard_tensor(forward, options.sharding, options.rank);
@@ -179,12 +186,9 @@ Program training_step(Program forward, const StepOptions& options, Stage stop_af
   return training_step(std::move(own), options, stop_after);
 }
 
-Program training_step(RankForward own, const StepOptions& options, Stage stop_after) {
-  if (options.micro_batches < 1) {
-    throw core::UsageError(fmt::format("--grad-accum must be at least 1, got {}", options.micro_batches));
-  }
+Program training_step(RankForward forward, const StepOptions& options, Stage stop_after) {
+  check_micro_batches(options);
   const Sharding& split = options.sharding;
-  Program& forward = own.program;
   Program step;
   program::GradientMap gradients;
   std::vector<TensorId> renamed;
@@ -193,17 +197,17 @@ Program training_step(RankForward own, const StepOptions& options, Stage stop_af
     append_micro_batch(step, std::move(micro_batch), i, options.micro_batches, split.data, renamed);
     passes::differentiate(step, first, gradients);
   };
-  reserve(step, forward, options.micro_batches);
+  reserve(step, forward.program, options.micro_batches);
   const int last = options.micro_batches - 1;
-  for (int i = 0; i < last; ++i) append(forward, i);
-  append(std::move(forward), last);
+  for (int i = 0; i < last; ++i) append(forward.program, i);
+  append(std::move(forward.program), last);
   if (is_split(options)) {
     passes::drop_identities(step);
-    passes::order_pipeline(step, split, options.rank, options.micro_batches, own.stage);
+    passes::order_pipeline(step, split, options.rank, options.micro_batches, forward.stage);
   }
   if (stop_after == Stage::differentiated) return step;
   passes::recompute(step, options.recompute);
-  if (is_split(options)) passes::shard_data(step, gradients, split, options.rank, own.shared);
+  if (is_split(options)) passes::shard_data(step, gradients, split, options.rank, forward.shared);
   if (stop_after == Stage::recomputed) return step;
   passes::append_optimizer(step, gradients, options.optimizer);
   if (options.dtype == core::DType::f16) passes::scale_loss(step);
@@ -222,7 +226,7 @@ Program training_step(RankForward own, const StepOptions& options, Stage stop_af
     passes::share_halves(step);
   }
   if (is_split(options)) {
-    passes::sum_norm(step, split, options.rank, own.shared);
+    passes::sum_norm(step, split, options.rank, forward.shared);
     passes::overlap_collectives(step);
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);

@@ -13,7 +13,7 @@ namespace {
 struct StageRole {
   RoleStep step{};
   StageTimes times{};
-  bool is_too_large = false;  ///< by `step.memory` of fewer micro-batches; there are no times
+  bool is_too_large = false;  ///< known from its first micro-batch; there are no times
 };
 
 /// Its micro-batches in flight beyond those of the program that is built.
@@ -36,6 +36,17 @@ RankMemory with_overheads(RankMemory memory, const PlanPoint& point, const Setti
   return memory;
 }
 
+/// What a role needs at least: its optimizer's state, and what the micro-batches in flight keep for their
+/// backward passes. All of that is alive at once, in every program of it.
+double least_bytes(const RankMemory& memory, const PlanPoint& point, const Setting& setting, int stage) {
+  constexpr double kSafely = 0.97;  // layers are drawn out
+  const compile::Sharding& sharding = point.step.sharding;
+  const double micro_batches = sharding.pipeline > 1 ? in_flight(stage, sharding, point.micro_batches) : 1;
+  const RankMemory least{.optimizer_bytes = memory.optimizer_bytes,
+                         .activation_bytes = micro_batches * memory.saved_bytes};
+  return kSafely * with_overheads(least, point, setting).total();
+}
+
 /// Programs of few micro-batches and of twice as many are built, and each further one costs what the later
 /// ones do: of one and two, or, where parts of the model are interleaved, of as many as their order asks for.
 StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,
@@ -51,14 +62,8 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
                       .backward_s = first.backward_s,
                       .tail_s = std::max(0.0, first.timeline.step_s - work_s)}};
   }
-  if (give_up.when_too_large) {
-    // Two micro-batches take no less, and what is drawn out may be a little too much.
-    constexpr double kSafely = 0.97;
-    RankMemory least = first.memory;
-    least.activation_bytes += std::max(0.0, more_in_flight(point, stage, 2 * few)) * least.saved_bytes;
-    if (kSafely * with_overheads(least, point, setting).total() > setting.memory_limit_bytes)
-      return {.step = first, .times = {}, .is_too_large = true};
-  }
+  if (give_up.when_too_large && least_bytes(first.memory, point, setting, stage) > setting.memory_limit_bytes)
+    return {.step = first, .times = {}, .is_too_large = true};
   const RoleStep twice = simulate_role(point, setting, times, forwards, stage, 2 * few);
   RoleStep more = twice;
   more.add(first, -1);
@@ -97,13 +102,11 @@ void take_times(Plan& plan, const StageRole& slowest, const PipelineTimes& pipel
   plan.high_s = plan.step_s * (1 + spread);
 }
 
-}  // namespace
-
-namespace {
-
-/// What a stage alone takes: no step is shorter.
+/// What a stage alone takes: no step is shorter, but for how the sums are rounded.
 double least_step_s(const StageTimes& times, std::int64_t micro_batches) {
-  return static_cast<double>(micro_batches) * (times.forward_s + times.backward_s) + times.tail_s;
+  constexpr double kRounding = 1e-6;
+  return (1 - kRounding) *
+         (static_cast<double>(micro_batches) * (times.forward_s + times.backward_s) + times.tail_s);
 }
 
 /// The first stage, those between, the last.

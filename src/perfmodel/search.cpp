@@ -175,14 +175,6 @@ class Search {
                             {.when_too_large = !is_every, .slower_than_s = slower_than_s});
       const bool fits = plan.fits;
       if (!fits) ++tried.too_large;
-      // Recomputing does not make these smaller.
-      const RankMemory& memory = plan.memory;
-      const bool is_never =
-          memory.weight_bytes + memory.optimizer_bytes + memory.context_bytes > plan.memory_limit_bytes;
-      if (!is_every && is_never) {
-        tried.too_large = kRecompute.size();
-        return;
-      }
       if (fits && plan.is_whole) best_.add(plan.step_s);
       if (fits && !plan.is_whole) ++tried.too_slow;
       if (plan.is_whole) tried.candidates.push_back({.point = point, .plan = std::move(plan)});
