@@ -24,8 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto path = fuzz::scratch_file("trace", bytes);
   return fuzz::attempt([&] {
     foreign::ForeignRun run = foreign::import_file(path, "");
-    // To write a record, load and show it takes thirty times as long as to read a trace. A checksum chooses
-    // evenly, and the same each time.
+    // To write a record, load and show it takes most of the time of an input. A checksum chooses evenly, and
+    // the same each time.
     const std::size_t chosen = std::hash<std::string_view>{}(bytes);
     constexpr std::size_t kOneIn = 16;
     if (run.is_empty() || chosen % kOneIn != 0) return;
