@@ -5,9 +5,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <iterator>
 #include <new>
 #include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
+#include <variant>
 
 #include "backends/op_view.h"
 #include "core/error.h"
@@ -173,18 +178,68 @@ Kernel Backend::make_plain_kernel(const program::Program& program, const program
   return {run, std::move(info)};
 }
 
+namespace {
+
+template <class Number>
+void append_bytes(std::string& text, const Number& number) {
+  static_assert(std::is_trivially_copyable_v<Number>);
+  text.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+/// Equal for ops that differ at most in names, scopes, micro-batches and in which tensors of the same shape,
+/// dtype and role they work on: layers and micro-batches have the same kernels.
+std::string kind_of(const program::Program& program, const program::Op& op) {
+  std::string kind;
+  append_bytes(kind, reinterpret_cast<std::uintptr_t>(op.def));
+  append_bytes(kind, op.phase);
+  append_bytes(kind, op.lane);
+  for (const auto& [name, value] : op.attrs.entries()) {
+    kind += name;
+    append_bytes(kind, value.index());
+    std::visit([&](const auto& typed) { append_bytes(kind, typed); }, value);
+  }
+  for (const auto* operands : {&op.inputs, &op.outputs}) {
+    append_bytes(kind, operands->size());
+    for (const program::TensorId id : *operands) {
+      append_bytes(kind, id == program::kNone);
+      if (id == program::kNone) continue;
+      const program::Tensor& tensor = program.tensor(id);
+      append_bytes(kind, tensor.dtype);
+      append_bytes(kind, tensor.role);
+      append_bytes(kind, tensor.halved);
+      append_bytes(kind, tensor.shape.rank());
+      for (const std::int64_t extent : tensor.shape.dims()) append_bytes(kind, extent);
+    }
+  }
+  for (const auto* offsets : {&op.input_offset, &op.output_offset}) {
+    append_bytes(kind, offsets->size());
+    for (const std::int64_t offset : *offsets) append_bytes(kind, offset);
+  }
+  return kind;
+}
+
+/// Its name is empty where the op has no kernel or no scratch memory.
+KernelInfo describe_kernel(const Backend& backend, const program::Program& program, const program::Op& op) {
+  try {
+    return backend.make_kernel(program, op).info;
+  } catch (const core::Unavailable&) {
+    return {.library = {}};
+  } catch (const core::OutOfMemory&) {
+    return {.library = {}};
+  } catch (const std::bad_alloc&) {
+    return {.library = {}};
+  }
+}
+
+}  // namespace
+
 std::vector<KernelInfo> Backend::describe_kernels(const program::Program& program) const {
   std::vector<KernelInfo> kernels;
+  kernels.reserve(program.ops.size());
+  std::unordered_map<std::string, std::size_t> first;  // of each kind, as an index into `kernels`
   for (const program::Op& op : program.ops) {
-    try {
-      kernels.push_back(make_kernel(program, op).info);
-    } catch (const core::Unavailable&) {
-      kernels.push_back({.library = {}});
-    } catch (const core::OutOfMemory&) {
-      kernels.push_back({.library = {}});
-    } catch (const std::bad_alloc&) {
-      kernels.push_back({.library = {}});
-    }
+    const auto [same, is_new] = first.try_emplace(kind_of(program, op), kernels.size());
+    kernels.push_back(is_new ? describe_kernel(*this, program, op) : kernels[same->second]);
   }
   return kernels;
 }

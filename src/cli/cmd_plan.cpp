@@ -168,8 +168,9 @@ void search_all(const PlanOptions& options, Plans& plans) {
   for (const Setting& setting : plans.settings) {
     for (const lab::Point& point : points_of(options, setting)) {
       const PlanPoint base = plan_point(point, setting.framework, {}, 0);
-      auto found = perfmodel::search(base, setting, degree("--gpus", gpus.front()), global_batch);
-      note("{} configurations tried, {} fit", found.tried, found.fitting);
+      auto found = perfmodel::search(base, setting, degree("--gpus", gpus.front()), global_batch, top);
+      note("{} configurations tried: {} planned to the end, {} too large, {} slower than the best {}",
+           found.tried, found.planned, found.too_large, found.too_slow, top);
       for (auto& candidate : found.candidates) {
         if (plans.runs.size() >= top) break;
         plans.points.push_back(std::move(candidate.point));

@@ -64,6 +64,8 @@ Row op_row(const PlannedProgram& planned, std::size_t index, Kernels kernels) {
   const auto& [program, plan] = planned;
   const Op& op = program.ops[index];
   Row row;
+  constexpr std::size_t kCells = 24;
+  row.reserve(kCells);
   row.set("index", static_cast<std::int64_t>(index));
   row.set("op", std::string(op.def->name));
   row.set("scope", op.scope);
@@ -143,6 +145,7 @@ Table op_table(const PlannedProgram& planned, std::string_view scope, Kernels ke
     std::erase_if(table.columns,
                   [](const Column& column) { return column.key == "lane" || column.key == "waits"; });
   }
+  table.rows.reserve(planned.program.ops.size());
   for (std::size_t i = 0; i < planned.program.ops.size(); ++i) {
     if (planned.program.ops[i].scope.starts_with(scope)) table.rows.push_back(op_row(planned, i, kernels));
   }

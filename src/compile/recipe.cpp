@@ -15,8 +15,6 @@
 #include "compile/passes/fuse.h"
 #include "compile/passes/overlap.h"
 #include "compile/passes/scale_loss.h"
-#include "compile/passes/shard_data.h"
-#include "compile/passes/shard_pipeline.h"
 #include "compile/passes/shard_tensor.h"
 #include "core/error.h"
 #include "core/names.h"
@@ -87,6 +85,19 @@ void mark_products(Program& program, bool tf32) {
   }
 }
 
+/// Makes room for a step of so many micro-batches: lists that grow to hundreds of megabytes are moved many
+/// times otherwise. Room that is not used costs no memory.
+void reserve(Program& step, const Program& forward, int micro_batches) {
+  constexpr std::size_t kMost = std::size_t{1} << 20U;
+  const auto count = static_cast<std::size_t>(micro_batches);
+  // Forward and backward ops of each micro-batch, updates and their states once.
+  const auto room = [&](std::size_t of_forward) {
+    return of_forward < kMost ? std::min(kMost, of_forward * (3 * std::min(count, kMost) + 2)) : of_forward;
+  };
+  step.tensors.reserve(room(forward.tensors.size()));
+  step.ops.reserve(room(forward.ops.size()));
+}
+
 bool is_compact(const StepOptions& options) {
   return options.compact_state && options.engine == EngineKind::fused && options.dtype == core::DType::bf16;
 }
@@ -137,23 +148,47 @@ std::string micro_batch_name(const std::string& input, int micro_batch) {
   return micro_batch == 0 ? input : fmt::format("{}.{}", input, micro_batch);
 }
 
-Program training_step(Program forward, const StepOptions& options, Stage stop_after) {
+namespace {
+
+bool is_split(const StepOptions& options) { return options.sharding.ranks() > 1; }
+
+void check_micro_batches(const StepOptions& options) {
   if (options.micro_batches < 1) {
     throw core::UsageError(fmt::format("--grad-accum must be at least 1, got {}", options.micro_batches));
   }
-  const Sharding& split = options.sharding;
-  const bool is_split = split.ranks() > 1;
-  passes::SharedWeights shared;
-  passes::Stage stage;
-  if (is_split) {
-    shared.summed = passes::shard_tensor(forward, split, options.rank);
-    stage = passes::cut_stage(forward, split, options.rank);
-    shared.tied = stage.tied;
-  }
-  if (stop_after == Stage::forward) return forward;
-  passes::lower_attention(forward, options.attention);
-  if (stop_after == Stage::lowered) return forward;
+}
 
+RankForward split_forward(Program forward, const StepOptions& options) {
+  check_micro_batches(options);
+  RankForward own;
+  if (is_split(options)) {
+    own.shared.summed = passes::shard_tensor(forward, options.sharding, options.rank);
+    own.stage = passes::cut_stage(forward, options.sharding, options.rank);
+    own.shared.tied = own.stage.tied;
+  }
+  own.program = std::move(forward);
+  return own;
+}
+
+}  // namespace
+
+RankForward rank_forward(Program forward, const StepOptions& options) {
+  RankForward own = split_forward(std::move(forward), options);
+  passes::lower_attention(own.program, options.attention);
+  return own;
+}
+
+Program training_step(Program forward, const StepOptions& options, Stage stop_after) {
+  RankForward own = split_forward(std::move(forward), options);
+  if (stop_after == Stage::forward) return std::move(own.program);
+  passes::lower_attention(own.program, options.attention);
+  if (stop_after == Stage::lowered) return std::move(own.program);
+  return training_step(std::move(own), options, stop_after);
+}
+
+Program training_step(RankForward forward, const StepOptions& options, Stage stop_after) {
+  check_micro_batches(options);
+  const Sharding& split = options.sharding;
   Program step;
   program::GradientMap gradients;
   std::vector<TensorId> renamed;
@@ -162,16 +197,17 @@ Program training_step(Program forward, const StepOptions& options, Stage stop_af
     append_micro_batch(step, std::move(micro_batch), i, options.micro_batches, split.data, renamed);
     passes::differentiate(step, first, gradients);
   };
+  reserve(step, forward.program, options.micro_batches);
   const int last = options.micro_batches - 1;
-  for (int i = 0; i < last; ++i) append(forward, i);
-  append(std::move(forward), last);
-  if (is_split) {
+  for (int i = 0; i < last; ++i) append(forward.program, i);
+  append(std::move(forward.program), last);
+  if (is_split(options)) {
     passes::drop_identities(step);
-    passes::order_pipeline(step, split, options.rank, options.micro_batches, stage);
+    passes::order_pipeline(step, split, options.rank, options.micro_batches, forward.stage);
   }
   if (stop_after == Stage::differentiated) return step;
   passes::recompute(step, options.recompute);
-  if (is_split) passes::shard_data(step, gradients, split, options.rank, shared);
+  if (is_split(options)) passes::shard_data(step, gradients, split, options.rank, forward.shared);
   if (stop_after == Stage::recomputed) return step;
   passes::append_optimizer(step, gradients, options.optimizer);
   if (options.dtype == core::DType::f16) passes::scale_loss(step);
@@ -183,14 +219,14 @@ Program training_step(Program forward, const StepOptions& options, Stage stop_af
   if (stop_after == Stage::cast) return step;
   if (options.engine == EngineKind::fused) {
     // Updates of a split step wait for collectives, and all come at the end.
-    passes::fuse(step, {.gelu_in_products = options.gelu_in_products, .merge_updates = is_split});
+    passes::fuse(step, {.gelu_in_products = options.gelu_in_products, .merge_updates = is_split(options)});
   }
   if (is_compact(options)) {
     passes::narrow_gradients(step);
     passes::share_halves(step);
   }
-  if (is_split) {
-    passes::sum_norm(step, split, options.rank, shared);
+  if (is_split(options)) {
+    passes::sum_norm(step, split, options.rank, forward.shared);
     passes::overlap_collectives(step);
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);

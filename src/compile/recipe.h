@@ -7,6 +7,8 @@
 #include "compile/passes/lower_attention.h"
 #include "compile/passes/optimizer.h"
 #include "compile/passes/recompute.h"
+#include "compile/passes/shard_data.h"
+#include "compile/passes/shard_pipeline.h"
 #include "compile/sharding.h"
 #include "core/dtype.h"
 #include "program/program.h"
@@ -54,6 +56,20 @@ Stage parse_stage(std::string_view name);
 /// "targets" of micro-batch i > 0 are called "tokens.i" and "targets.i". Results: "loss" (mean over all
 /// micro-batches) and, when clipping, "grad_norm". The program passes program::check.
 program::Program training_step(program::Program forward, const StepOptions& options,
+                               Stage stop_after = kLastStage);
+
+/// What a step begins with: the forward pass of one rank, split over tensor ranks, cut to its stage,
+/// attention lowered. It depends on tensor and pipeline ranks alone, so steps that are split otherwise over
+/// data, or recompute otherwise, may share it.
+struct RankForward {
+  program::Program program{};
+  passes::SharedWeights shared{};
+  passes::Stage stage{};
+};
+RankForward rank_forward(program::Program forward, const StepOptions& options);
+
+/// The same as training_step of the forward pass that it was made of.
+program::Program training_step(RankForward forward, const StepOptions& options,
                                Stage stop_after = kLastStage);
 
 /// Forward only: evaluation and sampling.

@@ -97,6 +97,18 @@ double OpTimes::rate_of(core::DType dtype, bool tf32) const {
   return tables_.matmul.flop_per_s * relative->second * own / theirs * shares;
 }
 
+double OpTimes::most_flop_per_s(core::DType dtype, bool tf32) const {
+  double share = 0;  // of the rate of products
+  for (const MatmulTable::Tile& tile : tables_.matmul.tiles) share = std::max(share, tile.share);
+  for (const auto* heads : {&tables_.attention.forward, &tables_.attention.backward}) {
+    for (const AttentionTable::Head& head : *heads) {
+      const double gain = std::max(1.0, tables_.attention.nondeterministic_gain);
+      share = std::max(share, gain * head.flop_per_s / tables_.matmul.flop_per_s);
+    }
+  }
+  return share * rate_of(dtype, tf32);
+}
+
 double OpTimes::matmul_seconds(const Problem& p, double rate) const {
   const MatmulTable& table = tables_.matmul;
   const double bandwidth = table.byte_per_s * memory_scale_;

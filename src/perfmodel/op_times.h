@@ -72,6 +72,8 @@ class OpTimes {
 
   /// Of one execution, alone on the device. Products: docs/perfmodel.md, "GEMMs".
   [[nodiscard]] OpTime time_of(const program::Program& program, const program::Op& op) const;
+  /// No product and no attention of that dtype does more.
+  [[nodiscard]] double most_flop_per_s(core::DType dtype, bool tf32) const;
   [[nodiscard]] const OpTables& tables() const { return tables_; }
   /// "tables of h100-sxm" or "tables of h100-sxm, scaled by datasheet rates".
   [[nodiscard]] const std::string& provenance() const { return provenance_; }

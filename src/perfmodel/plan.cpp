@@ -13,44 +13,15 @@ namespace {
 struct StageRole {
   RoleStep step{};
   StageTimes times{};
+  bool is_too_large = false;  ///< known from its first micro-batch; there are no times
 };
 
-/// Programs of few micro-batches and of twice as many are built, and each further one costs what the later
-/// ones do: of one and two, or, where parts of the model are interleaved, of as many as their order asks for.
-StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage) {
+/// Its micro-batches in flight beyond those of the program that is built.
+double more_in_flight(const PlanPoint& point, int stage, int built_micro_batches) {
   const compile::Sharding& sharding = point.step.sharding;
-  const compile::Sharding built = built_sharding(sharding);
-  const int few = sharding.interleave > 1 ? built.pipeline : 1;
-  const std::int64_t m = point.micro_batches;
-  const RoleStep first = simulate_role(point, setting, times, stage, few);
-  if (m == few) {
-    const double work_s = few * (first.forward_s + first.backward_s);
-    return {.step = first,
-            .times = {.forward_s = first.forward_s,
-                      .backward_s = first.backward_s,
-                      .tail_s = std::max(0.0, first.timeline.step_s - work_s)}};
-  }
-  const RoleStep twice = simulate_role(point, setting, times, stage, 2 * few);
-  RoleStep more = twice;
-  more.add(first, -1);
-  StageRole role{.step = twice};
-  role.step.add(more, static_cast<double>(m) / few - 2);
-  // Memory grows with the micro-batches in flight, not with those there are.
-  role.step.memory = twice.memory;
-  const int built_stage = built_stage_of(sharding, stage);
-  if (sharding.pipeline > 1) {
-    role.step.memory.activation_bytes +=
-        (in_flight(stage, sharding, m) - in_flight(built_stage, built, std::int64_t{2} * few)) *
-        first.memory.saved_bytes;
-  }
-  // Of a later micro-batch: the first waits for what is gathered once in a step.
-  const double each_s = more.timeline.step_s / few;
-  const double forward_s = twice.forward_s;
-  const double backward_s = std::max(0.0, each_s - forward_s);
-  role.times = {.forward_s = forward_s,
-                .backward_s = backward_s,
-                .tail_s = std::max(0.0, first.timeline.step_s - few * (forward_s + backward_s))};
-  return role;
+  if (sharding.pipeline == 1) return 0;
+  return in_flight(stage, sharding, point.micro_batches) -
+         in_flight(built_stage_of(sharding, stage), built_sharding(sharding), built_micro_batches);
 }
 
 int groups_of(const compile::Sharding& sharding) {
@@ -63,6 +34,52 @@ RankMemory with_overheads(RankMemory memory, const PlanPoint& point, const Setti
   memory.buffer_bytes += groups_of(point.step.sharding) * setting.cluster.buffer_bytes;
   memory.context_bytes = setting.framework.context_bytes;
   return memory;
+}
+
+/// What a role needs at least: its optimizer's state, and what the micro-batches in flight keep for their
+/// backward passes. All of that is alive at once, in every program of it.
+double least_bytes(const RankMemory& memory, const PlanPoint& point, const Setting& setting, int stage) {
+  constexpr double kSafely = 0.97;  // layers are drawn out
+  const compile::Sharding& sharding = point.step.sharding;
+  const double micro_batches = sharding.pipeline > 1 ? in_flight(stage, sharding, point.micro_batches) : 1;
+  const RankMemory least{.optimizer_bytes = memory.optimizer_bytes,
+                         .activation_bytes = micro_batches * memory.saved_bytes};
+  return kSafely * with_overheads(least, point, setting).total();
+}
+
+/// Programs of few micro-batches and of twice as many are built, and each further one costs what the later
+/// ones do: of one and two, or, where parts of the model are interleaved, of as many as their order asks for.
+StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,
+                  int stage, const GiveUp& give_up) {
+  const compile::Sharding& sharding = point.step.sharding;
+  const int few = sharding.interleave > 1 ? built_sharding(sharding).pipeline : 1;
+  const std::int64_t m = point.micro_batches;
+  const RoleStep first = simulate_role(point, setting, times, forwards, stage, few);
+  if (m == few) {
+    const double work_s = few * (first.forward_s + first.backward_s);
+    return {.step = first,
+            .times = {.forward_s = first.forward_s,
+                      .backward_s = first.backward_s,
+                      .tail_s = std::max(0.0, first.timeline.step_s - work_s)}};
+  }
+  if (give_up.when_too_large && least_bytes(first.memory, point, setting, stage) > setting.memory_limit_bytes)
+    return {.step = first, .times = {}, .is_too_large = true};
+  const RoleStep twice = simulate_role(point, setting, times, forwards, stage, 2 * few);
+  RoleStep more = twice;
+  more.add(first, -1);
+  StageRole role{.step = twice};
+  role.step.add(more, static_cast<double>(m) / few - 2);
+  // Memory grows with the micro-batches in flight, not with those there are.
+  role.step.memory = twice.memory;
+  role.step.memory.activation_bytes += more_in_flight(point, stage, 2 * few) * first.memory.saved_bytes;
+  // Of a later micro-batch: the first waits for what is gathered once in a step.
+  const double each_s = more.timeline.step_s / few;
+  const double forward_s = twice.forward_s;
+  const double backward_s = std::max(0.0, each_s - forward_s);
+  role.times = {.forward_s = forward_s,
+                .backward_s = backward_s,
+                .tail_s = std::max(0.0, first.timeline.step_s - few * (forward_s + backward_s))};
+  return role;
 }
 
 void take_times(Plan& plan, const StageRole& slowest, const PipelineTimes& pipeline, bool is_pipeline) {
@@ -85,18 +102,50 @@ void take_times(Plan& plan, const StageRole& slowest, const PipelineTimes& pipel
   plan.high_s = plan.step_s * (1 + spread);
 }
 
+/// What a stage alone takes: no step is shorter, but for how the sums are rounded.
+double least_step_s(const StageTimes& times, std::int64_t micro_batches) {
+  constexpr double kRounding = 1e-6;
+  return (1 - kRounding) *
+         (static_cast<double>(micro_batches) * (times.forward_s + times.backward_s) + times.tail_s);
+}
+
+/// The first stage, those between, the last.
+std::vector<int> kinds_of_stages(int stages) {
+  std::vector<int> kinds = {0};
+  if (stages > 2) kinds.push_back(1);
+  if (stages > 1) kinds.push_back(stages - 1);
+  return kinds;
+}
+
 }  // namespace
 
 Plan make_plan(const PlanPoint& point, const Setting& setting) {
+  Forwards forwards;
+  return make_plan(point, setting, forwards, {});
+}
+
+Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forwards, const GiveUp& give_up) {
   const compile::Sharding& sharding = point.step.sharding;
   compile::check(sharding, point.config, point.micro_batch, point.seq, static_cast<int>(point.micro_batches));
   const OpTimes times(setting.device, setting.framework.is_deterministic);
   const int stages = sharding.pipeline;
-  std::vector<int> kinds = {0};  // the first stage, those between, the last
-  if (stages > 2) kinds.push_back(1);
-  if (stages > 1) kinds.push_back(stages - 1);
+  Plan plan{.memory_limit_bytes = setting.memory_limit_bytes};
   std::vector<StageRole> roles;
-  for (const int stage : kinds) roles.push_back(role_of(point, setting, times, stage));
+  for (const int stage : kinds_of_stages(stages)) {
+    roles.push_back(role_of(point, setting, times, forwards, stage, give_up));
+    const RankMemory memory = with_overheads(roles.back().step.memory, point, setting);
+    if (roles.size() == 1 || memory.total() > plan.memory.total()) {
+      plan.memory = memory;
+      plan.memory_stage = stage;
+    }
+    plan.fits = plan.memory.total() <= plan.memory_limit_bytes && !roles.back().is_too_large;
+    const bool is_too_slow =
+        stages > 1 && least_step_s(roles.back().times, point.micro_batches) > give_up.slower_than_s;
+    if ((!plan.fits && give_up.when_too_large) || (plan.fits && is_too_slow)) {
+      plan.is_whole = false;
+      return plan;
+    }
+  }
   std::vector<StageTimes> stage_times;
   const auto role_index = [&](int stage) {
     return stage == 0 ? std::size_t{0} : stage == stages - 1 ? roles.size() - 1 : std::size_t{1};
@@ -108,15 +157,6 @@ Plan make_plan(const PlanPoint& point, const Setting& setting) {
   } else {
     pipeline = {.step_s = roles.front().step.timeline.step_s};
   }
-
-  Plan plan{.memory_limit_bytes = setting.memory_limit_bytes};
-  for (std::size_t i = 0; i < roles.size(); ++i) {
-    const RankMemory memory = with_overheads(roles[i].step.memory, point, setting);
-    if (i > 0 && memory.total() <= plan.memory.total()) continue;
-    plan.memory = memory;
-    plan.memory_stage = kinds[i];
-  }
-  plan.fits = plan.memory.total() <= plan.memory_limit_bytes;
   plan.slowest_stage = pipeline.last_stage;
   take_times(plan, roles[role_index(pipeline.last_stage)], pipeline, stages > 1);
   plan.model_flop = static_cast<double>(model::model_flop_per_token(point.config, point.seq)) *

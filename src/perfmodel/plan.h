@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -48,6 +49,7 @@ struct WorkTime {
 };
 
 struct Plan {
+  bool is_whole = true;  ///< false where make_plan gave up: then only `fits`, and memory that is too much
   bool fits = true;
   RankMemory memory{};  ///< of the rank that needs most
   int memory_stage = 0;
@@ -68,5 +70,16 @@ struct Plan {
 /// does not fit, times are predicted all the same and `fits` is false. Throws core::UsageError for what
 /// cannot be split so, core::Unavailable for what no program is made of yet.
 Plan make_plan(const PlanPoint& point, const Setting& setting);
+
+/// What a search needs no plan of. Roles are looked at one after the other, and each is as expensive as the
+/// others.
+struct GiveUp {
+  bool when_too_large = false;  ///< after the first role whose memory does not fit
+  double slower_than_s = std::numeric_limits<double>::infinity();  ///< of a step
+};
+
+class Forwards;  // perfmodel/role.h
+/// The same for one of many plans of a model, which share `forwards`.
+Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forwards, const GiveUp& give_up);
 
 }  // namespace rooflm::perfmodel

@@ -87,20 +87,39 @@ double phase_seconds(const Program& program, const Timeline& timeline, Phase pha
 }
 
 /// `layers`: of a stage.
-Program program_of(const PlanPoint& point, int stage, int micro_batches, std::int64_t layers) {
+Program program_of(const PlanPoint& point, Forwards& forwards, int stage, int micro_batches,
+                   std::int64_t layers) {
   compile::StepOptions options = point.step;
   model::ModelConfig config = point.config;
   options.sharding = built_sharding(point.step.sharding);
   config.layers = layers * options.sharding.pipeline;
   options.micro_batches = micro_batches;
   options.rank = {.tensor = 0, .data = 0, .pipeline = built_stage_of(point.step.sharding, stage)};
-  return compile::training_step(model::forward(config, point.micro_batch, point.seq), options);
+  return compile::training_step(forwards.of(point, config, options), options);
 }
 
 /// Stages of a pipeline that are built: the first, one between, the last.
 constexpr int kBuiltStages = 3;
 
 }  // namespace
+
+const compile::RankForward& Forwards::of(const PlanPoint& point, const model::ModelConfig& config,
+                                         const compile::StepOptions& options) {
+  const compile::Sharding& sharding = options.sharding;
+  const Key key{.layers = config.layers,
+                .batch = point.micro_batch,
+                .seq = point.seq,
+                .tensor = sharding.tensor,
+                .pipeline = sharding.pipeline,
+                .interleave = sharding.interleave,
+                .stage = options.rank.pipeline,
+                .is_sequence_parallel = sharding.sequence_parallel,
+                .is_split = sharding.ranks() > 1};
+  const auto [entry, is_new] = known_.try_emplace(key);
+  if (is_new)
+    entry->second = compile::rank_forward(model::forward(config, point.micro_batch, point.seq), options);
+  return entry->second;
+}
 
 compile::Sharding built_sharding(compile::Sharding sharding) {
   sharding.pipeline = std::min(sharding.pipeline, kBuiltStages);
@@ -138,9 +157,9 @@ void RoleStep::add(const RoleStep& other, double times) {
 
 namespace {
 
-RoleStep simulate_layers(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
-                         int micro_batches, std::int64_t layers) {
-  const Program program = program_of(point, stage, micro_batches, layers);
+RoleStep simulate_layers(const PlanPoint& point, const Setting& setting, const OpTimes& times,
+                         Forwards& forwards, int stage, int micro_batches, std::int64_t layers) {
+  const Program program = program_of(point, forwards, stage, micro_batches, layers);
   require_split(program, point.step.sharding, stage);
 
   RoleStep role;
@@ -175,13 +194,13 @@ RoleStep simulate_layers(const PlanPoint& point, const Setting& setting, const O
 
 }  // namespace
 
-RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
-                       int micro_batches) {
+RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times,
+                       Forwards& forwards, int stage, int micro_batches) {
   constexpr std::int64_t kFew = 3;
   const std::int64_t parts = point.step.sharding.interleave;
   const std::int64_t layers = point.config.layers / point.step.sharding.pipeline / parts;  // of a part
   const auto simulate = [&](std::int64_t count) {
-    return simulate_layers(point, setting, times, stage, micro_batches, count * parts);
+    return simulate_layers(point, setting, times, forwards, stage, micro_batches, count * parts);
   };
   if (setting.every_layer || layers <= kFew + 1) return simulate(layers);
   const RoleStep fewer = simulate(kFew - 1);

@@ -1,6 +1,8 @@
 // One rank of a kind of role: its program, priced and run in time.
 #pragma once
 
+#include <compare>
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -26,6 +28,24 @@ struct RoleStep {
   void add(const RoleStep& other, double times);
 };
 
+/// Forward passes of one model, by what they depend on: plans that differ in the rest share them. Not for
+/// several threads.
+class Forwards {
+ public:
+  /// Of the model with as many layers.
+  const compile::RankForward& of(const PlanPoint& point, const model::ModelConfig& config,
+                                 const compile::StepOptions& options);
+
+ private:
+  struct Key {
+    std::int64_t layers, batch, seq;
+    int tensor, pipeline, interleave, stage;
+    bool is_sequence_parallel, is_split;
+    auto operator<=>(const Key&) const = default;
+  };
+  std::map<Key, compile::RankForward> known_{};
+};
+
 /// What is built for it: stages between the first and the last are alike, so a pipeline of three of them,
 /// with as many layers each, has all programs that a longer one has.
 compile::Sharding built_sharding(compile::Sharding sharding);
@@ -36,7 +56,7 @@ int built_stage_of(const compile::Sharding& sharding, int stage);
 /// programs with two and three of them are built, and each further one costs what the third does, unless the
 /// setting wants every layer. Throws core::Unavailable when no program is made yet of what the point asks
 /// for.
-RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, int stage,
-                       int micro_batches);
+RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times,
+                       Forwards& forwards, int stage, int micro_batches);
 
 }  // namespace rooflm::perfmodel

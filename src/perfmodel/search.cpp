@@ -7,11 +7,15 @@
 #include <array>
 #include <atomic>
 #include <exception>
+#include <limits>
+#include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "core/error.h"
 #include "core/units.h"
+#include "perfmodel/role.h"
 
 namespace rooflm::perfmodel {
 namespace {
@@ -77,73 +81,166 @@ std::string why_slower(const Plan& plan, const Plan& best) {
                      core::format_seconds(std::max(0.0, most->second)));
 }
 
+/// Below what a plan says, to be safe: times and bytes of many layers are those of few, drawn out.
+constexpr double kSafely = 0.97;
+
+/// The least that a rank of the largest stage keeps: masters and moments in fp32 of its layers.
+double least_bytes(const PlanPoint& point, const Setting& setting) {
+  const compile::Sharding& sharding = point.step.sharding;
+  const model::ModelConfig& config = point.config;
+  const auto in_layers =
+      static_cast<double>(model::matmul_parameter_count(config) - config.padded_vocab * config.d_model);
+  const double of_rank =
+      in_layers / sharding.pipeline / sharding.tensor / (sharding.zero > 0 ? sharding.data : 1);
+  const double each_bytes = point.step.optimizer.kind == passes::OptimizerKind::adamw ? 12 : 4;
+  return kSafely * of_rank * each_bytes + setting.framework.context_bytes;
+}
+
+/// The least that a step takes: products and attention at the best rate there is, and the bubble of a
+/// pipeline of equal stages. A micro-batch passes all stages, and the others wait for one of them.
+double least_seconds(const PlanPoint& point, double flop_per_s) {
+  const compile::Sharding& sharding = point.step.sharding;
+  const double flop = static_cast<double>(model::model_flop_per_token(point.config, point.seq)) *
+                      static_cast<double>(point.tokens());
+  const double redone = point.step.recompute == passes::Recompute::full ? 4.0 / 3 : 1;
+  const auto m = static_cast<double>(point.micro_batches);
+  const double bubble = (sharding.pipeline - 1.0) / sharding.interleave / m;
+  return kSafely * redone * flop / point.gpus() / flop_per_s * (1 + bubble);
+}
+
+/// The fastest that were found.
+class Best {
+ public:
+  explicit Best(std::size_t count) : count_(count) {}
+  void add(double step_s) {
+    const std::lock_guard lock(mutex_);
+    steps_.insert(std::ranges::upper_bound(steps_, step_s), step_s);
+    if (steps_.size() > count_) steps_.pop_back();
+  }
+  /// What is slower is none of them.
+  [[nodiscard]] double slowest_s() {
+    const std::lock_guard lock(mutex_);
+    return steps_.size() < count_ ? std::numeric_limits<double>::infinity() : steps_.back();
+  }
+
+ private:
+  std::size_t count_;
+  std::mutex mutex_;
+  std::vector<double> steps_;  ///< ascending
+};
+
 /// What became of one split.
 struct Tried {
-  std::vector<Candidate> candidates{};
+  std::vector<Candidate> candidates{};  ///< with whole plans
+  std::size_t too_large = 0, too_slow = 0;
   std::string unplanned{};
   std::exception_ptr error{};  ///< anything else
 };
 
-/// With no recompute, then with more of it, until the plan fits: what need not recompute is faster without.
-Tried try_point(PlanPoint point, const Setting& setting) {
-  Tried tried;
-  try {
+class Search {
+ public:
+  Search(const Setting& setting, std::size_t top, double flop_per_s)
+      : setting_(&setting), top_(top), flop_per_s_(flop_per_s), best_(top) {}
+
+  /// With no recompute, then with more of it, until the plan fits: what need not recompute is faster without.
+  Tried try_point(PlanPoint point, Forwards& forwards) {
+    Tried tried;
+    try {
+      plan_kinds(point, forwards, tried);
+    } catch (const core::Unavailable& error) {
+      tried.unplanned = error.what();
+    } catch (const core::UsageError& error) {  // a combination that a pass refuses
+      tried.unplanned = error.what();
+    } catch (...) {
+      tried.error = std::current_exception();
+    }
+    return tried;
+  }
+
+ private:
+  void plan_kinds(PlanPoint& point, Forwards& forwards, Tried& tried) {
+    const bool is_every = top_ == kEveryCandidate;
+    if (!is_every && least_bytes(point, *setting_) > setting_->memory_limit_bytes) {
+      tried.too_large = kRecompute.size();
+      return;
+    }
     for (const passes::Recompute recompute : kRecompute) {
       point.step.recompute = recompute;
-      Plan plan = make_plan(point, setting);
+      const double slower_than_s = best_.slowest_s();
+      if (least_seconds(point, flop_per_s_) > slower_than_s) {
+        ++tried.too_slow;
+        return;
+      }
+      Plan plan = make_plan(point, *setting_, forwards,
+                            {.when_too_large = !is_every, .slower_than_s = slower_than_s});
       const bool fits = plan.fits;
-      tried.candidates.push_back({.point = point, .plan = std::move(plan)});
-      if (fits) break;
+      if (!fits) ++tried.too_large;
+      if (fits && plan.is_whole) best_.add(plan.step_s);
+      if (fits && !plan.is_whole) ++tried.too_slow;
+      if (plan.is_whole) tried.candidates.push_back({.point = point, .plan = std::move(plan)});
+      if (fits) return;
     }
-  } catch (const core::Unavailable& error) {
-    tried.unplanned = error.what();
-  } catch (const core::UsageError& error) {  // a combination that a pass refuses
-    tried.unplanned = error.what();
-  } catch (...) {
-    tried.error = std::current_exception();
   }
+
+  const Setting* setting_;
+  std::size_t top_;
+  double flop_per_s_;
+  Best best_;
+};
+
+/// On all cores; those that may be fastest come first.
+std::vector<Tried> try_all(const std::vector<PlanPoint>& points, const Setting& setting, std::size_t top) {
+  std::vector<Tried> tried(points.size());
+  if (points.empty()) return tried;
+  const compile::StepOptions& step = points.front().step;
+  const double flop_per_s =
+      OpTimes(setting.device, setting.framework.is_deterministic).most_flop_per_s(step.dtype, step.tf32);
+  std::vector<double> least_s(points.size());
+  std::ranges::transform(points, least_s.begin(),
+                         [&](const PlanPoint& point) { return least_seconds(point, flop_per_s); });
+  std::vector<std::size_t> order(points.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return least_s[i]; });
+  Search search(setting, top, flop_per_s);
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    Forwards forwards;
+    for (std::size_t i = next++; i < order.size(); i = next++)
+      tried[order[i]] = search.try_point(points[order[i]], forwards);
+  };
+  std::vector<std::jthread> helpers;
+  for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) helpers.emplace_back(work);
+  work();
+  helpers.clear();
   return tried;
 }
 
-}  // namespace
-
-SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std::int64_t global_batch) {
-  if (global_batch == 0) global_batch = kSequencesPerDevice * gpus;
-  const std::vector<PlanPoint> points = points_of(base, setting, gpus, global_batch);
-  std::vector<Tried> tried(points.size());
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < points.size(); i = next++) tried[i] = try_point(points[i], setting);
-  };
-  {
-    std::vector<std::jthread> helpers;
-    for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) helpers.emplace_back(work);
-    work();
-  }
+/// Throws what stopped a plan, unless it is that there is none.
+SearchResult gather(std::vector<Tried> tried, std::string& unplanned) {
   SearchResult result;
-  std::string unplanned;
   for (Tried& one : tried) {
     if (one.error) std::rethrow_exception(one.error);
     if (!one.unplanned.empty()) unplanned = one.unplanned;
-    result.tried += one.candidates.size();
+    result.planned += one.candidates.size();
+    result.too_large += one.too_large;
+    result.too_slow += one.too_slow;
     for (Candidate& candidate : one.candidates) {
-      result.fitting += candidate.plan.fits ? 1 : 0;
+      result.tried += candidate.plan.fits ? 1 : 0;
       result.candidates.push_back(std::move(candidate));
     }
   }
-  if (result.candidates.empty()) {
-    if (!unplanned.empty()) throw core::Unavailable(unplanned);
-    throw core::UsageError(fmt::format(
-        "no split of {} devices fits {} layers, {} heads and a global batch of {}: another --gpus or "
-        "--global-batch",
-        gpus, base.config.layers, base.config.heads, global_batch));
-  }
-  std::ranges::stable_sort(result.candidates, [](const Candidate& a, const Candidate& b) {
+  result.tried += result.too_large + result.too_slow;
+  return result;
+}
+
+/// Fastest first, then by memory; and why each is not the best.
+void rank(std::vector<Candidate>& candidates) {
+  std::ranges::stable_sort(candidates, [](const Candidate& a, const Candidate& b) {
     if (a.plan.fits != b.plan.fits) return a.plan.fits;
     return a.plan.fits ? a.plan.step_s < b.plan.step_s : a.plan.memory.total() < b.plan.memory.total();
   });
-  const Plan& best = result.candidates.front().plan;
-  for (Candidate& candidate : result.candidates) {
+  const Plan& best = candidates.front().plan;
+  for (Candidate& candidate : candidates) {
     if (!candidate.plan.fits) {
       candidate.reason = fmt::format("needs {} of {}", core::format_bytes(candidate.plan.memory.total()),
                                      core::format_bytes(candidate.plan.memory_limit_bytes));
@@ -153,6 +250,27 @@ SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std
       candidate.reason = why_slower(candidate.plan, best);
     }
   }
+}
+
+}  // namespace
+
+SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std::int64_t global_batch,
+                    std::size_t top) {
+  if (global_batch == 0) global_batch = kSequencesPerDevice * gpus;
+  const std::vector<PlanPoint> points = points_of(base, setting, gpus, global_batch);
+  std::string unplanned;
+  SearchResult result = gather(try_all(points, setting, top), unplanned);
+  // Fewer fit than are asked for: the others want their plans, too.
+  if (result.candidates.size() < top && top != kEveryCandidate)
+    result = gather(try_all(points, setting, kEveryCandidate), unplanned);
+  if (result.candidates.empty()) {
+    if (!unplanned.empty()) throw core::Unavailable(unplanned);
+    throw core::UsageError(fmt::format(
+        "no split of {} devices fits {} layers, {} heads and a global batch of {}: another --gpus or "
+        "--global-batch",
+        gpus, base.config.layers, base.config.heads, global_batch));
+  }
+  rank(result.candidates);
   return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -16,13 +17,25 @@ struct Candidate {
 };
 
 struct SearchResult {
-  std::vector<Candidate> candidates{};  ///< those that fit, fastest first; then the others by memory
-  std::size_t tried = 0, fitting = 0;
+  /// Those that fit, fastest first; then the others by memory. Only what has a plan.
+  std::vector<Candidate> candidates{};
+  std::size_t tried = 0;      ///< splits with a micro-batch and a kind of recompute
+  std::size_t planned = 0;    ///< of these, to the end
+  std::size_t too_large = 0;  ///< do not fit
+  std::size_t too_slow = 0;   ///< cannot be among the best
 };
+
+/// All of them.
+inline constexpr std::size_t kEveryCandidate = std::numeric_limits<std::size_t>::max();
 
 /// Plans every dp x tp x pp = gpus, ZeRO stage and micro-batch that the model and `global_batch` (0: 4
 /// sequences a device) allow, each with as little recompute as fits, on all cores. Tensor parallelism stays
 /// within a node. Each loser says by how much, and by what most of it is.
-SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std::int64_t global_batch);
+///
+/// Only the first `top` candidates are asked for. What cannot be one of them is left out as early as that is
+/// known: before any program is built, from parameters (too large) and FLOPs (too slow); or after the first
+/// stage of a pipeline. The first `top` are the same as of a search for every candidate.
+SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std::int64_t global_batch,
+                    std::size_t top = kEveryCandidate);
 
 }  // namespace rooflm::perfmodel

@@ -36,7 +36,9 @@ class GradientContext {
 
   [[nodiscard]] const Program& program() const { return *program_; }
   /// The forward op.
-  [[nodiscard]] const Op& op() const { return op_; }
+  [[nodiscard]] const Op& op() const& { return op_; }
+  /// Gives it back.
+  [[nodiscard]] Op op() && { return std::move(op_); }
   [[nodiscard]] TensorId input(std::size_t i) const { return i < op_.inputs.size() ? op_.inputs[i] : kNone; }
   [[nodiscard]] TensorId output(std::size_t i) const { return op_.outputs.at(i); }
   /// Gradient of the loss with respect to output `i`, or kNone.

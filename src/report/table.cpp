@@ -120,8 +120,28 @@ void add_line(std::string& out, std::string line) {
   out += line + "\n";
 }
 
+/// One line of the grid, where none of its cells need be wrapped.
+void add_narrow_cells(std::string& out, const Grid& grid, std::size_t r, const ColumnBlock& block) {
+  const std::size_t begin = out.size();
+  for (std::size_t k = 0; k < block.columns.size(); ++k) {
+    if (k > 0) out += "  ";
+    const std::string& text = grid.lines[r][block.columns[k]];
+    const std::size_t blanks = block.widths[k] - width_of(text);
+    const bool is_right = grid.right[block.columns[k]];
+    if (is_right) out.append(blanks, ' ');
+    out += text;
+    if (!is_right) out.append(blanks, ' ');
+  }
+  while (out.size() > begin && out.back() == ' ') out.pop_back();
+  out += '\n';
+}
+
 /// One line of the grid, or several where cells are wrapped.
 void add_cells(std::string& out, const Grid& grid, std::size_t r, const ColumnBlock& block) {
+  bool is_narrow = true;
+  for (std::size_t k = 0; k < block.columns.size(); ++k)
+    is_narrow = is_narrow && width_of(grid.lines[r][block.columns[k]]) <= block.widths[k];
+  if (is_narrow) return add_narrow_cells(out, grid, r, block);
   std::vector<std::vector<std::string>> cells;
   std::size_t height = 1;
   for (std::size_t k = 0; k < block.columns.size(); ++k) {

@@ -17,6 +17,8 @@ using Cell = std::variant<std::monostate, bool, std::int64_t, double, std::strin
 /// Named values in the order in which they were set.
 class Row {
  public:
+  /// Makes room for so many values.
+  void reserve(std::size_t cells) { cells_.reserve(cells); }
   /// Sets a value, replacing the one of the same key.
   void set(std::string_view key, Cell value);
   /// As set, before all others when the key is new.

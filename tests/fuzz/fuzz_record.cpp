@@ -1,9 +1,6 @@
 // Fuzz target: run records. Each input is opened, and one of a view, the page's document and the laws is made
 // of it.
-#include <sqlite3.h>
-
 #include <array>
-#include <cstdlib>
 #include <functional>
 #include <span>
 #include <string_view>
@@ -14,53 +11,10 @@
 #include "report/view_format.h"
 #include "report/views.h"
 #include "tests/fuzz/scratch.h"
+#include "tests/fuzz/sqlite_memory.h"
 
-// The C library's own functions, which the sanitizer does not replace.
-extern "C" void* __libc_malloc(std::size_t);
-extern "C" void* __libc_realloc(void*, std::size_t);
-extern "C" void __libc_free(void*);
-
-namespace {
-
-/// In front of every block of SQLite's: its size. 16 bytes keep what follows aligned.
-union BlockSize {
-  int bytes;
-  alignas(16) char room[16];
-};
-
-void* allocate(int bytes) {
-  auto* block = static_cast<BlockSize*>(__libc_malloc(sizeof(BlockSize) + static_cast<std::size_t>(bytes)));
-  if (block == nullptr) return nullptr;
-  block->bytes = bytes;
-  return block + 1;
-}
-
-void release(void* memory) { __libc_free(static_cast<BlockSize*>(memory) - 1); }
-
-void* reallocate(void* memory, int bytes) {
-  auto* block = static_cast<BlockSize*>(__libc_realloc(static_cast<BlockSize*>(memory) - 1,
-                                                       sizeof(BlockSize) + static_cast<std::size_t>(bytes)));
-  if (block == nullptr) return nullptr;
-  block->bytes = bytes;
-  return block + 1;
-}
-
-int size_of(void* memory) { return memory == nullptr ? 0 : (static_cast<BlockSize*>(memory) - 1)->bytes; }
-
-}  // namespace
-
-/// SQLite comes from the system without a sanitizer. The sanitizer's allocator would find little in it, and
-/// is half of the time of an input.
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  static const sqlite3_mem_methods kMethods{allocate,
-                                            release,
-                                            reallocate,
-                                            size_of,
-                                            [](int bytes) { return (bytes + 7) / 8 * 8; },
-                                            [](void*) { return SQLITE_OK; },
-                                            [](void*) {},
-                                            nullptr};
-  if (sqlite3_config(SQLITE_CONFIG_MALLOC, &kMethods) != SQLITE_OK) std::abort();
+  rooflm::fuzz::give_sqlite_plain_memory();
   return 0;
 }
 

@@ -2,6 +2,7 @@
 #include "compile/passes/chunk_loss.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -126,9 +127,12 @@ void chunk_loss(Program& program, std::int64_t rows) {
       if (index) replaced.insert(*index);
     }
   }
+  if (chains.empty()) return;
+  // What is before the first head stays where it is.
+  const std::size_t begin = chains.begin()->first;
   std::vector<Op> rewritten;
-  rewritten.reserve(program.ops.size());
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+  rewritten.reserve(program.ops.size() - begin);
+  for (std::size_t i = begin; i < program.ops.size(); ++i) {
     if (const auto found = chains.find(i); found != chains.end()) {
       const std::int64_t all = program.ops[i].attrs.integer("m");
       ChunkWriter writer(program, found->second, rewritten);
@@ -137,7 +141,9 @@ void chunk_loss(Program& program, std::int64_t rows) {
     }
     if (!replaced.contains(i)) rewritten.push_back(std::move(program.ops[i]));
   }
-  program.ops = std::move(rewritten);
+  program.ops.resize(begin);
+  program.ops.insert(program.ops.end(), std::make_move_iterator(rewritten.begin()),
+                     std::make_move_iterator(rewritten.end()));
 }
 
 }  // namespace rooflm::passes

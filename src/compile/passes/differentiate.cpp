@@ -2,6 +2,7 @@
 #include "compile/passes/differentiate.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rooflm::passes {
 
@@ -13,8 +14,10 @@ void differentiate(program::Program& program, std::size_t first, program::Gradie
       return gradients.of(id) != program::kNone;
     });
     if (!reached && !op.def->begins_backward) continue;
-    program::GradientContext context(program, gradients, op);  // copies the op: emitting moves the list
+    // Takes the op: emitting moves the list.
+    program::GradientContext context(program, gradients, std::move(program.ops[i]));
     context.op().def->gradient(context);
+    program.ops[i] = std::move(context).op();
   }
 }
 

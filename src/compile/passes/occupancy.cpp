@@ -14,10 +14,13 @@ constexpr int kBlock = 16;
 
 /// Ranges that are added to a node one by one. More are put together once a search asks for them.
 constexpr std::size_t kMostAdded = 8;
+/// The same, of the ranges that the node has.
+constexpr std::size_t kMostAddedShare = 8;
 /// Lookups without a limit.
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
-/// Of all lists: a search that takes no longer does not ask what others found.
-constexpr std::size_t kFewRounds = 1;
+/// Ops that an earlier search may have had more than one that begins where it ended: so many lists are looked
+/// into by one that begins anew.
+constexpr std::size_t kMostLeftOut = 64;
 constexpr std::int64_t kTop = std::numeric_limits<std::int64_t>::max();
 
 int block_of(int op) { return op / kBlock; }
@@ -92,13 +95,25 @@ void ByteRanges::unite(const ByteRanges& a, const ByteRanges& b) {
   for (; from_b != b.ranges_.end(); ++from_b) append(*from_b);
 }
 
+/// To where the last search of these ranges was, if that is not too far.
+void GapSearch::go_near(std::int64_t from) {
+  is_near_ = true;
+  const std::vector<ByteRange>& all = ranges_->ranges_;
+  std::ptrdiff_t at = std::min(ranges_->looked_at_, static_cast<std::ptrdiff_t>(all.size()));
+  for (std::ptrdiff_t step = 1; at > 0 && all[static_cast<std::size_t>(at - 1)].end > from; step *= 2)
+    at -= std::min(at, step);
+  next_ += at;
+}
+
 std::int64_t GapSearch::lowest_gap(std::int64_t from, std::int64_t bytes) {
+  if (!is_near_) go_near(from);
   // To the first range that ends above `from`, in steps that double: it is near most of the time.
   const auto ends_below = [&](const ByteRange& range) { return range.end <= from; };
   std::ptrdiff_t step = 1;
   for (; step < end_ - next_ && ends_below(next_[step - 1]); step *= 2) next_ += step;
   next_ = std::partition_point(next_, next_ + std::min(step, end_ - next_), ends_below);
   for (; next_ != end_ && next_->begin < from + bytes; ++next_) from = next_->end;
+  ranges_->looked_at_ = next_ - ranges_->ranges_.data();
   return from;
 }
 
@@ -113,9 +128,10 @@ Occupancy::Occupancy(int ops) {
 
 /// The range is taken at some time of the node.
 void Occupancy::take(Node& n, ByteRange range) {
+  n.end = std::max(n.end, range.end);
   if (n.is_stale) return;
   n.added.push_back(range);
-  if (n.added.size() < kMostAdded) return;
+  if (n.added.size() < std::max(kMostAdded, n.taken.ranges().size() / kMostAddedShare)) return;
   n.added.clear();
   n.is_stale = true;
 }
@@ -151,8 +167,14 @@ void Occupancy::add(Lifetime when, ByteRange range) {
 void Occupancy::refresh(int index) {
   Node& n = node(index);
   if (!n.is_stale) {
-    for (const ByteRange& range : n.added) n.taken.add(range);
-    n.added.clear();
+    if (n.added.size() < kMostAdded) {
+      for (const ByteRange& range : n.added) n.taken.add(range);
+      n.added.clear();
+    } else {
+      std::swap(united_, n.taken);
+      added_.unite(n.added);
+      n.taken.unite(united_, added_);
+    }
     return;
   }
   if (index < leaves_) {
@@ -170,25 +192,26 @@ void Occupancy::refresh(int index) {
   n.is_stale = false;
 }
 
-void Occupancy::look_at(const ByteRanges& ranges) {
-  if (!ranges.ranges().empty()) taken_.emplace_back(ranges.ranges());
+void Occupancy::look_at(ByteRanges& ranges, std::int64_t from) {
+  if (!ranges.ranges().empty() && ranges.ranges().back().end > from) taken_.emplace_back(ranges);
 }
 
-/// The lists of ranges that are taken at some time of `when`.
-void Occupancy::find_taken(Lifetime when) {
+/// The lists of ranges above `from` that are taken at some time of `when`.
+void Occupancy::find_taken(Lifetime when, std::int64_t from) {
   taken_.clear();
   for_parts(leaves_, when, [&](int part) {
+    if (node(part).end <= from) return;
     refresh(part);
-    look_at(node(part).taken);
+    look_at(node(part).taken, from);
   });
   const int first = block_of(when.first);
   const int last = block_of(when.last);
   for (int block = first; block <= last; block += std::max(1, last - first)) {
-    for (const Span& span : spans(block)) {
-      if (span.when.first <= when.last && when.first <= span.when.last) look_at(span.taken);
+    for (Span& span : spans(block)) {
+      if (span.when.first <= when.last && when.first <= span.when.last) look_at(span.taken, from);
     }
   }
-  for_ends(leaves_, when, [&](int end) { look_at(node(end).whole); });
+  for_ends(leaves_, when, [&](int end) { look_at(node(end).whole, from); });
 }
 
 /// The lowest gap in what find_taken found, `from` or above; or, after so many lookups or from `until` on,
@@ -223,12 +246,15 @@ int Occupancy::ops_left_out(const Search& search, Lifetime when) {
 }
 
 /// Of the remembered searches that climbed higher than `from` the one of which `when` leaves out the fewest
-/// ops.
-const Occupancy::Search* Occupancy::most_like(Lifetime when, std::int64_t from) const {
+/// ops; none where these are more than `most_left_out`.
+const Occupancy::Search* Occupancy::most_like(Lifetime when, std::int64_t from,
+                                              std::size_t most_left_out) const {
   const Search* best = nullptr;
   for (const Search& search : searches_) {
     if (search.offset <= from) continue;
-    if (best == nullptr || ops_left_out(search, when) < ops_left_out(*best, when)) best = &search;
+    const int left_out = ops_left_out(search, when);
+    if (static_cast<std::size_t>(left_out) > most_left_out) continue;
+    if (best == nullptr || left_out < ops_left_out(*best, when)) best = &search;
   }
   return best;
 }
@@ -254,10 +280,8 @@ void Occupancy::find_freed(const Search& search, Lifetime when, ByteRange within
 }
 
 /// Climbs from `from` to where `search` ended, over what it climbed over, and stops at a gap that it did not
-/// have.
-std::int64_t Occupancy::climb_like(const Search& search, std::int64_t from, Lifetime when,
-                                   std::int64_t bytes) {
-  find_freed(search, when, {from, search.offset});
+/// have: find_freed says where such a gap can be.
+std::int64_t Occupancy::climb_like(const Search& search, std::int64_t from, std::int64_t bytes) {
   for (const ByteRange& range : freed_.ranges()) {
     // Such a gap reaches into the range.
     from = climb(std::max(from, range.begin - bytes + 1), bytes, range.end, kAll);
@@ -280,16 +304,25 @@ std::int64_t Occupancy::lowest_gap(Lifetime when, std::int64_t bytes) {
     searches_.clear();
     oldest_ = 0;
   }
-  find_taken(when);
-  std::size_t lookups = kFewRounds * taken_.size();
-  std::int64_t offset = climb(0, bytes, kTop, lookups);
-  while (!is_found_) {
-    const Search* like = most_like(when, offset);
-    const bool is_near = like != nullptr && static_cast<std::size_t>(ops_left_out(*like, when)) <= lookups;
-    if (is_near) offset = climb_like(*like, offset, when, bytes);
-    if (is_found_) break;
-    if (!is_near) lookups *= 2;
+  std::int64_t offset = 0;
+  is_found_ = false;
+  const Search* like = most_like(when, 0, kMostLeftOut);
+  if (like == nullptr) {
+    find_taken(when, 0);
+  } else {
+    find_freed(*like, when, {0, like->offset});
+    const auto& freed = freed_.ranges();
+    const std::int64_t first = freed.empty() ? like->offset : freed.front().begin - bytes + 1;
+    find_taken(when, std::min(std::max(offset, first), like->offset));
+    offset = climb_like(*like, offset, bytes);
+  }
+  for (std::size_t lookups = kMostLeftOut; !is_found_; lookups *= 2) {
     offset = climb(offset, bytes, kTop, lookups);
+    if (is_found_) break;
+    like = most_like(when, offset, lookups);
+    if (like == nullptr) continue;
+    find_freed(*like, when, {offset, like->offset});
+    offset = climb_like(*like, offset, bytes);
   }
   remember(when, offset);
   return offset;

@@ -23,18 +23,23 @@ class ByteRanges {
   void unite(std::vector<ByteRange>& ranges);
   /// Becomes the union of two others, neither of them itself.
   void unite(const ByteRanges& a, const ByteRanges& b);
+  /// Adds [begin, end), which must not begin below those that are there.
+  void append(ByteRange range);
+  void clear() { ranges_.clear(); }
   [[nodiscard]] const std::vector<ByteRange>& ranges() const { return ranges_; }
 
  private:
-  void append(ByteRange range);
+  friend class GapSearch;
   std::vector<ByteRange> ranges_;
+  std::ptrdiff_t looked_at_ = 0;  ///< where the last search was: the next one is often near
 };
 
-/// Looks for gaps in ranges that are sorted and apart, at offsets that only rise.
+/// Looks for gaps in ranges that are sorted and apart, at offsets that only rise. The ranges must stay as
+/// they are.
 class GapSearch {
  public:
-  explicit GapSearch(const std::vector<ByteRange>& ranges)
-      : next_(ranges.data()), end_(ranges.data() + ranges.size()) {}
+  explicit GapSearch(ByteRanges& ranges)
+      : ranges_(&ranges), next_(ranges.ranges_.data()), end_(ranges.ranges_.data() + ranges.ranges_.size()) {}
   /// The lowest offset, `from` or above, at which `bytes` bytes are free. `from` must not be below what was
   /// answered before.
   [[nodiscard]] std::int64_t lowest_gap(std::int64_t from, std::int64_t bytes);
@@ -42,6 +47,9 @@ class GapSearch {
   [[nodiscard]] bool is_over() const { return next_ == end_; }
 
  private:
+  void go_near(std::int64_t from);
+  ByteRanges* ranges_;
+  bool is_near_ = false;
   const ByteRange* next_;
   const ByteRange* end_;
 };
@@ -74,6 +82,7 @@ class Occupancy {
     ByteRanges whole;  ///< taken over the node's whole span, as far as parents do not say so
     ByteRanges taken;  ///< at any time of it, but for what was `added` since; not if `is_stale`
     std::vector<ByteRange> added;
+    std::int64_t end = 0;  ///< of what is taken
     bool is_stale = false;
   };
   struct Span {
@@ -95,15 +104,14 @@ class Occupancy {
   void add_to_block(int block, Lifetime when, ByteRange range);
   static void take(Node& n, ByteRange range);
   void refresh(int index);
-  void look_at(const ByteRanges& ranges);
-  void find_taken(Lifetime when);
+  void look_at(ByteRanges& ranges, std::int64_t from);
+  void find_taken(Lifetime when, std::int64_t from);
   [[nodiscard]] std::int64_t climb(std::int64_t from, std::int64_t bytes, std::int64_t until,
                                    std::size_t most_lookups);
   [[nodiscard]] static int ops_left_out(const Search& search, Lifetime when);
-  [[nodiscard]] const Search* most_like(Lifetime when, std::int64_t from) const;
+  [[nodiscard]] const Search* most_like(Lifetime when, std::int64_t from, std::size_t most_left_out) const;
   void find_freed(const Search& search, Lifetime when, ByteRange within);
-  [[nodiscard]] std::int64_t climb_like(const Search& search, std::int64_t from, Lifetime when,
-                                        std::int64_t bytes);
+  [[nodiscard]] std::int64_t climb_like(const Search& search, std::int64_t from, std::int64_t bytes);
   void remember(Lifetime when, std::int64_t offset);
 
   int leaves_ = 1;
@@ -120,7 +128,7 @@ class Occupancy {
   bool is_found_ = false;
   // Of one union; kept for their memory.
   std::vector<ByteRange> scratch_;
-  ByteRanges freed_, united_;
+  ByteRanges freed_, united_, added_;
   std::int64_t lookups_ = 0;
 };
 

@@ -1,0 +1,69 @@
+// Searches for the best split: what is left out early is none of the best.
+#include "perfmodel/search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace rooflm {
+namespace {
+
+struct Task {
+  const char* model;
+  std::int64_t seq;
+  int gpus;
+  std::int64_t global_batch;
+};
+
+perfmodel::SearchResult search(const Task& task, double memory_limit_bytes, std::size_t top) {
+  perfmodel::Setting setting;
+  setting.device = devices::find_device("h100-sxm");
+  setting.framework = perfmodel::find_framework("megatron");
+  setting.cluster = perfmodel::cluster_of(setting.device);
+  setting.memory_limit_bytes = memory_limit_bytes;
+  perfmodel::PlanPoint base;
+  base.config = model::preset(task.model);
+  base.step.dtype = core::DType::bf16;
+  base.seq = task.seq;
+  perfmodel::fit_to_framework(base.step, setting.framework);
+  return perfmodel::search(base, setting, task.gpus, task.global_batch, top);
+}
+
+/// `few` has no other first candidates than `all`, to the last bit.
+void expect_same_best(const perfmodel::SearchResult& few, const perfmodel::SearchResult& all,
+                      std::size_t top) {
+  ASSERT_GE(few.candidates.size(), std::min(top, all.candidates.size()));
+  for (std::size_t i = 0; i < std::min(top, all.candidates.size()); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(few.candidates[i].plan.step_s, all.candidates[i].plan.step_s);
+    EXPECT_EQ(few.candidates[i].plan.memory.total(), all.candidates[i].plan.memory.total());
+    EXPECT_EQ(few.candidates[i].point.step.sharding, all.candidates[i].point.step.sharding);
+    EXPECT_EQ(few.candidates[i].point.micro_batch, all.candidates[i].point.micro_batch);
+    EXPECT_EQ(few.candidates[i].reason, all.candidates[i].reason);
+  }
+}
+
+TEST(Search, TheBestOfAFewAreTheBestOfAll) {
+  const Task task{.model = "gpt2", .seq = 512, .gpus = 4, .global_batch = 8};
+  // All fit; some do not; fewer fit than are asked for.
+  for (const double limit : {80e9, 3e9, 1.5e9}) {
+    SCOPED_TRACE(limit);
+    const auto all = search(task, limit, perfmodel::kEveryCandidate);
+    EXPECT_EQ(all.planned, all.tried);
+    for (const std::size_t top : {std::size_t{5}, std::size_t{100}}) {
+      SCOPED_TRACE(top);
+      expect_same_best(search(task, limit, top), all, top);
+    }
+  }
+}
+
+TEST(Search, LeavesOutWhatCannotBeAmongTheBest) {
+  const Task task{.model = "medium", .seq = 1024, .gpus = 8, .global_batch = 32};
+  const auto few = search(task, 8e9, 3);
+  EXPECT_GT(few.too_slow, 0U);
+  EXPECT_GT(few.too_large, 0U);
+  EXPECT_LT(few.planned, few.tried);
+}
+
+}  // namespace
+}  // namespace rooflm
