@@ -76,7 +76,7 @@ core::ChildEnd run_record(const RecordOptions& options) {
     const std::string command = fmt::format("rooflm record -- {}", fmt::join(options.command, " "));
     const RecordedSummary summary =
         write_recorded(streams, name, command, program.number(), end, options.overwrite);
-    if (summary.processes == 0) {
+    if (summary.processes == 0 && !summary.has_explained) {
       note("record: nothing was recorded: {}", explain_nothing(options.command.front(), summary.saw_device));
     }
   } catch (const core::Error& error) {

@@ -81,15 +81,19 @@ void add_facts(RecordedProcess& process, int main_process, const core::ChildEnd&
   if (!process.problem.empty()) {
     run.add_fact({.key = "tracing", .value = {}, .unit = "", .text = process.problem});
   }
+  // What PyTorch's caching allocator gave out and held at most.
   for (const auto& [key, value] : process.facts) {
-    constexpr std::string_view kAllocated = "torch allocated ";
-    if (!key.starts_with(kAllocated)) continue;
-    run.add_fact({.key = "allocator_peak_bytes",
-                  .value = std::strtod(value.c_str(), nullptr),
-                  .unit = "byte",
-                  .text = "PyTorch's caching allocator, " + key.substr(kAllocated.size())});
-    break;
+    for (const std::string what : {"allocated", "reserved"}) {
+      const std::string prefix = "torch " + what + " ";
+      if (!key.starts_with(prefix)) continue;
+      run.add_fact({.key = "torch_" + what + "_bytes",
+                    .value = std::strtod(value.c_str(), nullptr),
+                    .unit = "byte",
+                    .text = core::printable(key.substr(prefix.size()))});
+    }
   }
+  const std::string torch = fact_of(process, "torch");
+  if (!torch.empty()) run.add_environment("torch", core::printable(torch));
 }
 
 void write_one(const std::string& path, std::vector<RecordedProcess*>& processes, const std::string& command,
@@ -150,10 +154,12 @@ RecordedSummary write_recorded(const std::vector<std::filesystem::path>& streams
       RecordedProcess process = foreign::read_stream(stream, epoch_ns);
       if (epoch_ns == 0) epoch_ns = process.start_ns;  // the oldest one's: all on one clock
       summary.saw_device = summary.saw_device || process.has_device;
-      if (process.run.is_empty() && process.problem.empty()) continue;
-      if (process.run.is_empty()) {
+      // One that used CUDA and left nothing is worth a record where it did not end in order.
+      const bool is_cut_off = process.has_device && !process.has_ended;
+      if (process.run.is_empty() && !is_cut_off) {
+        if (process.problem.empty()) continue;
         note("record: process {}: {}", process.process, process.problem);
-        ++summary.processes;
+        summary.has_explained = true;
         continue;
       }
       all.push_back(std::move(process));
@@ -170,7 +176,7 @@ RecordedSummary write_recorded(const std::vector<std::filesystem::path>& streams
     files[name.of(process.process, value_of)].push_back(&process);
   }
   for (auto& [path, processes] : files) write_one(path, processes, command, main_process, end, overwrite);
-  summary.processes += all.size();
+  summary.processes = all.size();
   return summary;
 }
 

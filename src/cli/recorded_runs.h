@@ -43,6 +43,7 @@ class RecordName {
 struct RecordedSummary {
   std::size_t processes = 0;  ///< that were recorded
   bool saw_device = false;    ///< one of them initialized CUDA
+  bool has_explained = false;  ///< why one was not was said
 };
 
 /// Writes the records and says in a line each where it is and what it holds. `main_process` ended as `end`.

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "core/printable.h"
+#include "foreign/module_ops.h"
 
 namespace rooflm::foreign {
 namespace {
@@ -28,11 +29,13 @@ class RowReader {
  public:
   RowReader(const std::vector<Row>& rows, const std::unordered_map<std::uint32_t, std::string>& texts,
             std::int64_t zero_ns, RecordedProcess& into)
-      : rows_(rows), texts_(texts), zero_ns_(zero_ns), into_(into), run_(into.run) {}
+      : rows_(rows), texts_(texts), zero_ns_(zero_ns), into_(into), run_(into.run), ops_(rows, texts, into.facts) {}
 
   void read() {
     find_calls();
     for (std::size_t i = 0; i < rows_.size(); ++i) add(i);
+    run_.set_ops(ops_.take());
+    run_.may_repeat = true;
   }
 
  private:
@@ -121,8 +124,9 @@ class RowReader {
       add_member(made.extra, fmt::format(R"("address":{})", row.other));
       take_memory(row, run_.name_of(made).text, made.start_ns);
     }
-    if (row.kind == RowKind::kernel) ++into_.kernels;
-    run_.add(std::move(made));
+    const Row* call = runs_on_device(row.kind) ? call_of(row) : nullptr;
+    if (call != nullptr) made.op = ops_.op_of(call->place, call->start_ns);
+    if (run_.add(std::move(made)) && row.kind == RowKind::kernel) ++into_.kernels;
   }
 
   /// Puts a member into the text of an object.
@@ -144,6 +148,7 @@ class RowReader {
   std::int64_t zero_ns_;
   RecordedProcess& into_;
   ForeignRun& run_;
+  ModuleOps ops_;
   std::unordered_map<std::uint32_t, std::size_t> calls_;  ///< the outermost of each correlation
   std::map<std::uint32_t, std::int64_t> threads_;
   std::map<std::pair<std::uint16_t, std::uint32_t>, std::int64_t> streams_;

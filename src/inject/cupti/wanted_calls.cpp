@@ -44,13 +44,14 @@ bool matters(std::string_view call) {
 }
 
 std::string_view plain_name(std::string_view call) {
-  for (const std::string_view end : {"_ptsz", "_ptds"}) {
-    if (call.ends_with(end)) call.remove_suffix(end.size());
-  }
   const std::size_t at = call.rfind("_v");
   const bool has_version = at != std::string_view::npos && at + 2 < call.size() &&
                            call.find_first_not_of("0123456789", at + 2) == std::string_view::npos;
-  return has_version ? call.substr(0, at) : call;
+  if (has_version) call = call.substr(0, at);
+  for (const std::string_view end : {"_ptsz", "_ptds"}) {
+    if (call.ends_with(end)) call.remove_suffix(end.size());
+  }
+  return call;
 }
 
 }  // namespace rooflm::inject
