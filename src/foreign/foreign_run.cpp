@@ -28,7 +28,7 @@ std::int64_t add_saturated(std::int64_t& sum, std::int64_t bytes) {
 /// Nobody says how many kernels a module launches: what was seen is no law.
 record::Fact unknown_launches(const std::vector<record::Op>& ops) {
   record::Fact fact{.key = "unknown_launches", .value = static_cast<double>(ops.size()), .unit = "ops", .text = ""};
-  for (const record::Op& op : ops) fact.text += fmt::format("{}{}", fact.text.empty() ? "" : ", ", op.op);
+  for (const record::Op& op : ops) fact.text += fmt::format("{}{}", fact.text.empty() ? "" : ",", op.op);
   return fact;
 }
 
@@ -198,11 +198,12 @@ void ForeignRun::add_up_memory() {
 }
 
 /// How long each phase of the observed steps took on the device: from the end of what ran before to the end of
-/// each of its kernels, so that phases add up to the step.
+/// each of its kernels. What comes before the first one is the phase "wait".
 void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Event>>& observed,
                             std::vector<record::Sample>& samples) {
   struct Ends {
-    std::int64_t start_ns = 0, end_ns = 0;
+    std::int64_t start_ns = 0;
+    std::int64_t first_ns = std::numeric_limits<std::int64_t>::max();   // when the first kernel began
     std::vector<std::pair<std::int64_t, std::string>> kernels;  // when each ended, its phase
   };
   std::map<std::int64_t, Ends> steps;
@@ -211,8 +212,8 @@ void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Eve
     Ends& step = steps[*activity.step];
     if (name_of(activity).kind == "range" && name_of(activity).text == "step") {
       step.start_ns = activity.start_ns;
-      step.end_ns = activity.end_ns;
     } else if (activity.op) {
+      step.first_ns = std::min(step.first_ns, activity.start_ns);
       step.kernels.emplace_back(activity.end_ns, ops_.at(static_cast<std::size_t>(*activity.op)).phase);
     }
   }
@@ -220,15 +221,14 @@ void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Eve
     std::ranges::sort(step.kernels);
     if (step.kernels.empty()) continue;
     std::map<std::string, std::int64_t> phases;
-    std::int64_t at_ns = step.start_ns;
-    step.kernels.back().first = step.end_ns;
+    phases["wait"] = step.first_ns - step.start_ns;
+    std::int64_t at_ns = step.first_ns;
     for (const auto& [end_ns, phase] : step.kernels) {
-      const std::int64_t until_ns = std::clamp(end_ns, at_ns, std::max(at_ns, step.end_ns));
-      phases[phase] += until_ns - at_ns;
-      at_ns = until_ns;
+      phases[phase] += std::max<std::int64_t>(0, end_ns - at_ns);
+      at_ns = std::max(at_ns, end_ns);
     }
     for (const auto& [phase, ns] : phases) {
-      if (ns == 0) continue;
+      if (ns <= 0) continue;
       samples.push_back(
           {.step = number, .phase = phase, .seconds = static_cast<double>(ns) * 1e-9, .kind = "traced"});
     }
