@@ -124,7 +124,7 @@ std::int64_t ModuleOps::number_of(const std::string& phase, std::uint32_t module
                                                   : core::printable(type->second);
   ops_.push_back({.op = entry->second,
                   .kind = kind,
-                  .op_class = kind,
+                  .op_class = is_optimizer ? phase : "",  // else kernels tell by their names
                   .name = name,
                   .phase = phase,
                   .scope = is_optimizer ? phase : path == texts_.end() ? kOutside : scope_of_module(name),
