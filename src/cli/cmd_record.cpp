@@ -24,7 +24,8 @@ namespace {
 
 struct RecordOptions {
   std::vector<std::string> command;
-  std::string output = "recorded.rooflm", capture, skip = "0", steps, duration, most, calls = "all", pytorch = "on";
+  std::string output = "recorded.rooflm", capture, skip = "0", steps, duration, most, calls = "all",
+              pytorch = "on";
   bool overwrite = false;
 };
 
@@ -40,11 +41,14 @@ RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
   require_one_of("--pytorch", options.pytorch, {"on", "forward", "off"});
   RecordWishes wishes{.capture = options.capture, .calls = options.calls, .pytorch = options.pytorch};
   wishes.skip = static_cast<std::uint64_t>(parse_integer("--skip", options.skip, 0));
-  if (!options.steps.empty()) wishes.steps = static_cast<std::uint64_t>(parse_integer("--steps", options.steps, 1));
+  if (!options.steps.empty())
+    wishes.steps = static_cast<std::uint64_t>(parse_integer("--steps", options.steps, 1));
   if (!options.duration.empty()) {
-    wishes.duration_ms = static_cast<std::uint64_t>(1e3 * parse_number("--duration", options.duration, 0.001));
+    wishes.duration_ms =
+        static_cast<std::uint64_t>(1e3 * parse_number("--duration", options.duration, 0.001));
   }
-  if (!options.most.empty()) wishes.most_bytes = static_cast<std::uint64_t>(parse_bytes("--max-size", options.most));
+  if (!options.most.empty())
+    wishes.most_bytes = static_cast<std::uint64_t>(parse_bytes("--max-size", options.most));
   wishes.keep = name.variables();
   return wishes;
 }
@@ -113,24 +117,31 @@ Body declare_record(CommandLine& line) {
   line.add_option("--steps", options->steps, "Steps, or ranges, to record (default: all)").type_name("N");
   line.add_option("--duration", options->duration, "Seconds to record (default: until the program ends)")
       .type_name("S");
-  line.add_option("--max-size", options->most, "Bytes that one process may write, 2GB say (default: no limit)")
+  line.add_option("--max-size", options->most,
+                  "Bytes that one process may write, 2GB say (default: no limit)")
       .type_name("BYTES");
-  line.add_option("--calls", options->calls,
-                  "Calls of CUDA to record: all that start work, wait or take memory; launches and copies; none")
+  line.add_option(
+          "--calls", options->calls,
+          "Calls of CUDA to record: all that start work, wait or take memory; launches and copies; none")
       .type_name("all|launches|none")
       .show_default();
-  line.add_option("--pytorch", options->pytorch,
-                  "Mark modules, the backward pass and optimizers of PyTorch; forward: not what belongs to which "
-                  "module in the backward pass")
+  line.add_option(
+          "--pytorch", options->pytorch,
+          "Mark modules, the backward pass and optimizers of PyTorch; forward: not what belongs to which "
+          "module in the backward pass")
       .type_name("on|forward|off")
       .show_default();
   line.footer(
       "rooflm record [OPTIONS] -- CMD...\n\n"
-      "The program's output, input, signals and exit code are as without rooflm. What it did on GPUs is written\n"
-      "while it runs: a program that crashes or is killed leaves a record, too, without its last second. Steps are\n"
-      "ranges named step, those of PyTorch's optimizers, or a range that repeats. Each process that used CUDA is a\n"
+      "The program's output, input, signals and exit code are as without rooflm. What it did on GPUs is "
+      "written\n"
+      "while it runs: a program that crashes or is killed leaves a record, too, without its last second. "
+      "Steps are\n"
+      "ranges named step, those of PyTorch's optimizers, or a range that repeats. Each process that used "
+      "CUDA is a\n"
       "run of the record.\n\n"
-      "Example: rooflm record -o run.rooflm --skip 3 --steps 10 -- python3 train.py && rooflm report run.rooflm");
+      "Example: rooflm record -o run.rooflm --skip 3 --steps 10 -- python3 train.py && rooflm report "
+      "run.rooflm");
   return [options] { return end_with(run_record(*options)); };
 }
 

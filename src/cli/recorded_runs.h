@@ -41,8 +41,8 @@ class RecordName {
 };
 
 struct RecordedSummary {
-  std::size_t processes = 0;  ///< that were recorded
-  bool saw_device = false;    ///< one of them initialized CUDA
+  std::size_t processes = 0;   ///< that were recorded
+  bool saw_device = false;     ///< one of them initialized CUDA
   bool has_explained = false;  ///< why one was not was said
 };
 

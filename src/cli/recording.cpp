@@ -78,7 +78,9 @@ Recording::Recording(const fs::path& record, const RecordWishes& wishes) {
   if (const std::string others = value_of(kInjection); !others.empty()) {
     note("record: {} was {}: it is replaced for this run", kInjection, others);
   }
-  const auto set = [&](const char* name, const std::string& value) { environment_.emplace_back(name, value); };
+  const auto set = [&](const char* name, const std::string& value) {
+    environment_.emplace_back(name, value);
+  };
   const auto set_number = [&](const char* name, std::uint64_t value) {
     if (value > 0) set(name, std::to_string(value));
   };
@@ -106,7 +108,8 @@ Recording::~Recording() {
   if (!is_kept_) fs::remove_all(folder_, error);
 }
 
-std::vector<fs::path> Recording::streams(std::chrono::milliseconds patience, std::size_t& still_writing) const {
+std::vector<fs::path> Recording::streams(std::chrono::milliseconds patience,
+                                         std::size_t& still_writing) const {
   constexpr std::chrono::milliseconds kPause{20};
   std::vector<fs::path> all;
   for (const auto& entry : fs::directory_iterator(folder_)) {
@@ -132,7 +135,8 @@ bool is_static_program(const std::string& command) {
     places.emplace_back(command);
   } else {
     std::istringstream folders(value_of("PATH"));
-    for (std::string folder; std::getline(folders, folder, ':');) places.emplace_back(fs::path(folder) / command);
+    for (std::string folder; std::getline(folders, folder, ':');)
+      places.emplace_back(fs::path(folder) / command);
   }
   for (const fs::path& place : places) {
     std::ifstream file(place, std::ios::binary);

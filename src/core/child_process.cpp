@@ -86,7 +86,8 @@ ChildEnd ChildProcess::wait() {
     const pid_t ended = ::waitpid(number_, &status, WNOHANG);
     if (ended == number_ && WIFEXITED(status)) return {.code = WEXITSTATUS(status)};
     if (ended == number_ && WIFSIGNALED(status)) return {.signal = WTERMSIG(status)};
-    if (ended < 0 && errno != EINTR) throw InputError(fmt::format("lost the program: {}", std::strerror(errno)));
+    if (ended < 0 && errno != EINTR)
+      throw InputError(fmt::format("lost the program: {}", std::strerror(errno)));
     siginfo_t info{};
     const int signal = ::sigwaitinfo(&waited, &info);
     // What the terminal sends comes from the kernel, and to the program as well.

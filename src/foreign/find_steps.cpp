@@ -115,7 +115,8 @@ std::vector<FoundStep> numbered_steps(ForeignRun& run, const Loop& loop) {
   return steps;
 }
 
-/// Where steps that repeat themselves are best cut: where the device waits longest, the host does not run ahead.
+/// Where steps that repeat themselves are best cut: where the device waits longest, the host does not run
+/// ahead.
 std::size_t best_cut(const std::vector<record::Activity>& activities, const std::vector<std::size_t>& kernels,
                      const Repeats& repeats) {
   std::size_t best = 0;
@@ -125,7 +126,8 @@ std::size_t best_cut(const std::vector<record::Activity>& activities, const std:
     for (std::size_t i = repeats.begin + offset; i < repeats.begin + repeats.count * repeats.length;
          i += repeats.length) {
       if (i == 0) continue;
-      sum_ns += std::max<std::int64_t>(0, activities[kernels[i]].start_ns - activities[kernels[i - 1]].end_ns);
+      sum_ns +=
+          std::max<std::int64_t>(0, activities[kernels[i]].start_ns - activities[kernels[i - 1]].end_ns);
     }
     if (sum_ns > longest_ns) {
       longest_ns = sum_ns;
@@ -178,7 +180,8 @@ void add_repeats(ForeignRun& run) {
              .end_ns = begins[i + 1].time_ns - 1});
   }
   if (begins.size() > 1) {
-    run.say(fmt::format("steps are what repeats itself: {} kernels, {} times", repeats->length, begins.size() - 1));
+    run.say(fmt::format("steps are what repeats itself: {} kernels, {} times", repeats->length,
+                        begins.size() - 1));
   }
 }
 

@@ -27,7 +27,8 @@ std::int64_t add_saturated(std::int64_t& sum, std::int64_t bytes) {
 
 /// Nobody says how many kernels a module launches: what was seen is no law.
 record::Fact unknown_launches(const std::vector<record::Op>& ops) {
-  record::Fact fact{.key = "unknown_launches", .value = static_cast<double>(ops.size()), .unit = "ops", .text = ""};
+  record::Fact fact{
+      .key = "unknown_launches", .value = static_cast<double>(ops.size()), .unit = "ops", .text = ""};
   for (const record::Op& op : ops) fact.text += fmt::format("{}{}", fact.text.empty() ? "" : ",", op.op);
   return fact;
 }
@@ -197,14 +198,14 @@ void ForeignRun::add_up_memory() {
   }
 }
 
-/// How long each phase of the observed steps took on the device: from the end of what ran before to the end of
-/// each of its kernels. What comes before the first one is the phase "wait".
+/// How long each phase of the observed steps took on the device: from the end of what ran before to the end
+/// of each of its kernels. What comes before the first one is the phase "wait".
 void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Event>>& observed,
                             std::vector<record::Sample>& samples) {
   struct Ends {
     std::int64_t start_ns = 0;
-    std::int64_t first_ns = std::numeric_limits<std::int64_t>::max();   // when the first kernel began
-    std::vector<std::pair<std::int64_t, std::string>> kernels;  // when each ended, its phase
+    std::int64_t first_ns = std::numeric_limits<std::int64_t>::max();  // when the first kernel began
+    std::vector<std::pair<std::int64_t, std::string>> kernels;         // when each ended, its phase
   };
   std::map<std::int64_t, Ends> steps;
   for (const record::Activity& activity : activities_) {
@@ -235,8 +236,8 @@ void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Eve
   }
 }
 
-/// What the kernels, copies and fills of each op took in each step. Work of a step that is warm-up, or of none,
-/// is no op's.
+/// What the kernels, copies and fills of each op took in each step. Work of a step that is warm-up, or of
+/// none, is no op's.
 std::vector<record::Event> ForeignRun::events_of(std::vector<record::Sample>& samples) {
   if (ops_.empty() || samples.empty()) {
     for (record::Activity& activity : activities_) activity.op.reset();
@@ -310,7 +311,8 @@ void mark_warmup(std::vector<record::Sample>& samples) {
   for (const record::Sample& sample : samples) seconds.push_back(sample.seconds);
   constexpr double kLonger = 1.25;
   const double most = kLonger * core::median(seconds);
-  for (std::size_t i = 0; i < samples.size() / 2 && samples[i].seconds > most; ++i) samples[i].kind = "warmup";
+  for (std::size_t i = 0; i < samples.size() / 2 && samples[i].seconds > most; ++i)
+    samples[i].kind = "warmup";
 }
 
 std::string copy_text(std::int64_t kind) {

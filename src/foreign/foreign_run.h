@@ -43,8 +43,8 @@ class ForeignRun {
   /// Counts something that was left out or is odd: "events of category 'x'".
   void count(const std::string& what, std::size_t times = 1) { counted_[what] += times; }
 
-  /// The ops of a step, which activities name. What the kernels of an op took in a step are its times then, and
-  /// the first steps, where they take longer, are warm-up.
+  /// The ops of a step, which activities name. What the kernels of an op took in a step are its times then,
+  /// and the first steps, where they take longer, are warm-up.
   void set_ops(std::vector<record::Op> ops) { ops_ = std::move(ops); }
 
   /// A sentence about the whole of it.
@@ -52,7 +52,7 @@ class ForeignRun {
 
   std::string label{};
   std::string status = "success";
-  bool may_repeat = false;  ///< without ranges, kernels that repeat themselves are steps
+  bool may_repeat = false;        ///< without ranges, kernels that repeat themselves are steps
   std::int64_t epoch_utc_ns = 0;  ///< zero of the times that are added; 0 where it is not known
 
   [[nodiscard]] std::vector<record::Activity>& activities() { return activities_; }
@@ -99,8 +99,8 @@ std::vector<record::Sample> find_steps(ForeignRun& run);
 /// host, 8 device to device, 9 host to host, 10 to a peer).
 std::string copy_text(std::int64_t kind);
 
-/// Makes samples of the first steps warm-up, as long as they take 1.25 times the median and longer; at most half
-/// of the steps.
+/// Makes samples of the first steps warm-up, as long as they take 1.25 times the median and longer; at most
+/// half of the steps.
 void mark_warmup(std::vector<record::Sample>& samples);
 
 }  // namespace rooflm::foreign

@@ -119,7 +119,7 @@ std::int64_t ModuleOps::number_of(const std::string& phase, std::uint32_t module
   const std::string name = path == texts_.end() ? phase : core::printable(path->second);
   const auto type = facts_.find("module " + name);
   const bool is_optimizer = phase != kForward && phase != kBackward;
-  const std::string kind = is_optimizer            ? phase
+  const std::string kind = is_optimizer           ? phase
                            : type == facts_.end() ? std::string(kOutside)
                                                   : core::printable(type->second);
   ops_.push_back({.op = entry->second,
@@ -127,7 +127,9 @@ std::int64_t ModuleOps::number_of(const std::string& phase, std::uint32_t module
                   .op_class = is_optimizer ? phase : "",  // else kernels tell by their names
                   .name = name,
                   .phase = phase,
-                  .scope = is_optimizer ? phase : path == texts_.end() ? kOutside : scope_of_module(name),
+                  .scope = is_optimizer           ? phase
+                           : path == texts_.end() ? kOutside
+                                                  : scope_of_module(name),
                   .recomputed = is_recomputed,
                   .launches = 0});
   return entry->second;

@@ -1,4 +1,5 @@
-// Which part of a model a kernel worked for, from the marks of the recorder's Python module. Private to the room.
+// Which part of a model a kernel worked for, from the marks of the recorder's Python module. Private to the
+// room.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,9 @@ namespace rooflm::foreign {
 /// number of a path is that of its layer; a layer's own work is "h.3/itself".
 std::string scope_of_module(const std::string& path);
 
-/// The ops of a step of PyTorch, as far as marks tell them apart: one for each module and phase. A kernel's op is that of
-/// the call that started it: in the forward pass the innermost module that is open on its thread, in the backward pass
-/// the module whose gradient the thread was last said to work on.
+/// The ops of a step of PyTorch, as far as marks tell them apart: one for each module and phase. A kernel's
+/// op is that of the call that started it: in the forward pass the innermost module that is open on its
+/// thread, in the backward pass the module whose gradient the thread was last said to work on.
 class ModuleOps {
  public:
   using Texts = std::unordered_map<std::uint32_t, std::string>;
@@ -50,8 +51,8 @@ class ModuleOps {
 
   const Texts& texts_;
   const std::map<std::string, std::string>& facts_;
-  std::uint64_t first_ns_ = ~std::uint64_t{0}, last_ns_ = 0;  ///< of steps
-  std::vector<Range> phases_;                                 ///< backward and optimizer, in order
+  std::uint64_t first_ns_ = ~std::uint64_t{0}, last_ns_ = 0;          ///< of steps
+  std::vector<Range> phases_;                                         ///< backward and optimizer, in order
   std::map<std::uint32_t, std::vector<Change>> modules_, gradients_;  ///< by thread
   std::map<std::tuple<std::string, std::uint32_t, bool>, std::int64_t> numbers_;
   std::vector<record::Op> ops_;

@@ -29,8 +29,8 @@ Value value_at(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-/// Calls `take(first, second, rest)` for each pair of numbers and the bytes after it; returns where whole ones
-/// end. `lengths(first, second)` says how many bytes those are.
+/// Calls `take(first, second, rest)` for each pair of numbers and the bytes after it; returns where whole
+/// ones end. `lengths(first, second)` says how many bytes those are.
 template <class Lengths, class Take>
 void for_each_pair(std::string_view bytes, const Lengths& lengths, const Take& take) {
   constexpr std::size_t kPair = 2 * sizeof(std::uint32_t);
@@ -60,7 +60,8 @@ class StreamReader {
     into_.dropped = static_cast<std::int64_t>(header.dropped);
     into_.has_ended = header.has_ended == 1;
     into_.has_device = header.has_device == 1;
-    const auto length = static_cast<std::size_t>(std::ranges::find(header.problem, '\0') - header.problem.begin());
+    const auto length =
+        static_cast<std::size_t>(std::ranges::find(header.problem, '\0') - header.problem.begin());
     into_.problem = core::printable(std::string_view(header.problem.data(), length), header.problem.size());
     const std::int64_t zero = epoch_ns == 0 ? into_.start_ns : epoch_ns;
     into_.run.epoch_utc_ns = static_cast<std::int64_t>(header.start_utc_ns) - (into_.start_ns - zero);

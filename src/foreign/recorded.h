@@ -26,8 +26,9 @@ struct RecordedProcess {
 
 /// Whether `bytes` begin as a stream does.
 bool is_stream(std::string_view bytes);
-/// Reads the stream `path`, as far as it is whole. Times of the run begin at `epoch_ns` of the steady clock, 0: at the
-/// process's own start. Throws core::InputError, naming the file and the place, for what is no stream.
+/// Reads the stream `path`, as far as it is whole. Times of the run begin at `epoch_ns` of the steady clock,
+/// 0: at the process's own start. Throws core::InputError, naming the file and the place, for what is no
+/// stream.
 RecordedProcess read_stream(const std::filesystem::path& path, std::int64_t epoch_ns = 0);
 
 }  // namespace rooflm::foreign

@@ -29,7 +29,12 @@ class RowReader {
  public:
   RowReader(const std::vector<Row>& rows, const std::unordered_map<std::uint32_t, std::string>& texts,
             std::int64_t zero_ns, RecordedProcess& into)
-      : rows_(rows), texts_(texts), zero_ns_(zero_ns), into_(into), run_(into.run), ops_(rows, texts, into.facts) {}
+      : rows_(rows),
+        texts_(texts),
+        zero_ns_(zero_ns),
+        into_(into),
+        run_(into.run),
+        ops_(rows, texts, into.facts) {}
 
   void read() {
     find_calls();
@@ -84,11 +89,11 @@ class RowReader {
   std::int64_t stream_lane(std::uint16_t device, std::uint32_t stream) {
     const auto [entry, is_new] = streams_.try_emplace({device, stream}, 0);
     if (is_new) {
-      entry->second = run_.lane(fmt::format("stream {} {}", device, stream),
-                                {.kind = "device",
-                                 .device = fmt::format("cuda:{}", device),
-                                 .stream = stream,
-                                 .name = fmt::format("stream {}", stream)});
+      entry->second =
+          run_.lane(fmt::format("stream {} {}", device, stream), {.kind = "device",
+                                                                  .device = fmt::format("cuda:{}", device),
+                                                                  .stream = stream,
+                                                                  .name = fmt::format("stream {}", stream)});
     }
     return entry->second;
   }
@@ -116,7 +121,8 @@ class RowReader {
                           .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
                           .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
     if (row.correlation != 0) made.correlation = row.correlation;
-    const bool has_bytes = row.kind == RowKind::copy || row.kind == RowKind::memset || row.kind == RowKind::memory;
+    const bool has_bytes =
+        row.kind == RowKind::copy || row.kind == RowKind::memset || row.kind == RowKind::memory;
     if (has_bytes) made.bytes = row.bytes;
     if (row.extra != 0) made.extra = text_of(row.extra, "");
     if (row.has_node == 1) add_member(made.extra, fmt::format(R"("node":{})", row.other));
@@ -131,16 +137,18 @@ class RowReader {
 
   /// Puts a member into the text of an object.
   static void add_member(std::string& object, const std::string& member) {
-    object = object.size() < 2 ? "{" + member + "}" : object.substr(0, object.size() - 1) + "," + member + "}";
+    object =
+        object.size() < 2 ? "{" + member + "}" : object.substr(0, object.size() - 1) + "," + member + "}";
   }
 
   /// Memory of a device; what is the host's is in the activities.
   void take_memory(const Row& row, const std::string& text, std::int64_t time_ns) {
-    const bool is_of_device = text.find(" device memory") != std::string::npos ||
-                              text.find(" managed memory") != std::string::npos;
+    const bool is_of_device =
+        text.find(" device memory") != std::string::npos || text.find(" managed memory") != std::string::npos;
     constexpr std::uint64_t kMostAddress = std::numeric_limits<std::int64_t>::max();
     if (!is_of_device || row.other > kMostAddress) return;
-    run_.add_memory(time_ns, row.bytes, static_cast<std::int64_t>(row.other), fmt::format("cuda:{}", row.device));
+    run_.add_memory(time_ns, row.bytes, static_cast<std::int64_t>(row.other),
+                    fmt::format("cuda:{}", row.device));
   }
 
   const std::vector<Row>& rows_;

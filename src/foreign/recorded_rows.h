@@ -11,9 +11,10 @@
 
 namespace rooflm::foreign {
 
-/// `texts` by their numbers; times count from `zero_ns`. What a stream may not say (kinds and texts that do not
-/// exist, times that go backwards) is left out and counted.
-void add_rows(const std::vector<inject::Row>& rows, const std::unordered_map<std::uint32_t, std::string>& texts,
-              std::int64_t zero_ns, RecordedProcess& into);
+/// `texts` by their numbers; times count from `zero_ns`. What a stream may not say (kinds and texts that do
+/// not exist, times that go backwards) is left out and counted.
+void add_rows(const std::vector<inject::Row>& rows,
+              const std::unordered_map<std::uint32_t, std::string>& texts, std::int64_t zero_ns,
+              RecordedProcess& into);
 
 }  // namespace rooflm::foreign

@@ -25,8 +25,8 @@ Repeats longest_stretch(std::span<const std::int64_t> items, std::size_t length)
 std::optional<Repeats> find_repeats(std::span<const std::int64_t> items, std::size_t least) {
   std::map<std::int64_t, std::vector<std::size_t>> places;
   for (std::size_t i = 0; i < items.size(); ++i) places[items[i]].push_back(i);
-  // A period is a distance between two of some item: those of rare items are few. The rarest that is there often
-  // enough is there once in a step.
+  // A period is a distance between two of some item: those of rare items are few. The rarest that is there
+  // often enough is there once in a step.
   std::map<std::size_t, std::size_t> distances;  // how often each was seen
   constexpr std::size_t kMostItems = 64;
   std::vector<const std::vector<std::size_t>*> rare;
@@ -50,7 +50,8 @@ std::optional<Repeats> find_repeats(std::span<const std::int64_t> items, std::si
     if (found.count < least || 2 * covered < items.size()) continue;
     const std::size_t known = best ? best->count * best->length : 0;
     // A period twice as long covers as much: the shortest is the step.
-    if (!best || covered > known + known / 20 || (found.length < best->length && covered + known / 20 >= known)) {
+    if (!best || covered > known + known / 20 ||
+        (found.length < best->length && covered + known / 20 >= known)) {
       best = found;
     }
   }

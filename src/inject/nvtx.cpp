@@ -207,7 +207,8 @@ bool take_nvtx(nvtx::ExportTable export_table) {
   unsigned size = 0;
   if (callbacks->module_table(nvtx::kCore, &table, &size) == 0 || table == nullptr) return false;
   fill_core(table, size);
-  if (callbacks->module_table(nvtx::kCore2, &table, &size) != 0 && table != nullptr) fill_domains(table, size);
+  if (callbacks->module_table(nvtx::kCore2, &table, &size) != 0 && table != nullptr)
+    fill_domains(table, size);
   return true;
 }
 

@@ -1,5 +1,5 @@
-// What NVTX (version 3) and a tool that is loaded for it agree on: numbers, layouts and types of functions. Declared
-// here, so that the library is built where no CUDA toolkit is.
+// What NVTX (version 3) and a tool that is loaded for it agree on: numbers, layouts and types of functions.
+// Declared here, so that the library is built where no CUDA toolkit is.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ struct Event {
 };
 
 constexpr std::uint32_t kCallbacksTable = 1;
-constexpr int kCore = 1;   ///< modules of functions
+constexpr int kCore = 1;  ///< modules of functions
 constexpr int kCore2 = 5;
 
 /// Places in the table of the module kCore.

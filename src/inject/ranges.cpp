@@ -106,7 +106,8 @@ void add_mark(std::uint32_t name, RangeKind kind, std::uint32_t extra) {
   Session* session = Session::current();
   if (session == nullptr || !session->is_on()) return;
   const std::uint64_t now = now_ns();
-  session->writer().add(row_of({.name = name, .extra = extra, .start_ns = now, .kind = kind}, RowKind::mark, now));
+  session->writer().add(
+      row_of({.name = name, .extra = extra, .start_ns = now, .kind = kind}, RowKind::mark, now));
 }
 
 void add_range(std::uint32_t name, RangeKind kind, std::uint64_t start_ns, std::uint64_t end_ns) {

@@ -7,8 +7,9 @@
 
 namespace rooflm::inject {
 
-/// Opens a range on the calling thread. `domain` tells apart stacks that do not know of each other, `name` and
-/// `extra` are texts of the writer. Returns the depth within the domain where `wants_depth`, as NVTX does.
+/// Opens a range on the calling thread. `domain` tells apart stacks that do not know of each other, `name`
+/// and `extra` are texts of the writer. Returns the depth within the domain where `wants_depth`, as NVTX
+/// does.
 int push_range(const void* domain, std::uint32_t name, RangeKind kind, std::uint32_t extra = 0,
                bool wants_depth = false);
 /// Closes the last one of that domain and returns its name; 0, counted, where none was opened.

@@ -76,10 +76,10 @@ class Session {
   std::atomic<bool> is_on_{false};
   std::mutex mutex_;  ///< of the switch, the device and what is counted
   bool has_started_device_ = false, is_over_ = false;
-  std::uint64_t seen_ = 0;                ///< steps, or ranges that are captured
-  std::uint64_t on_since_ns_ = 0;         ///< 0: never
-  std::string step_name_;                 ///< what counts as a step, "" as long as nothing did
-  int depth_ = 0;                         ///< of ranges that are captured
+  std::uint64_t seen_ = 0;         ///< steps, or ranges that are captured
+  std::uint64_t on_since_ns_ = 0;  ///< 0: never
+  std::string step_name_;          ///< what counts as a step, "" as long as nothing did
+  int depth_ = 0;                  ///< of ranges that are captured
   std::condition_variable wake_;
   std::mutex wake_mutex_;
   bool is_ending_ = false;

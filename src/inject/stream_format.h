@@ -15,14 +15,14 @@ inline constexpr std::array<char, 8> kMagic = {'r', 'f', 'l', 's', 't', 'r', 'm'
 struct FileHeader {
   std::array<char, 8> magic = kMagic;
   std::uint32_t process = 0, parent = 0;
-  std::uint64_t start_ns = 0;      ///< when the library was loaded, steady clock
-  std::uint64_t start_utc_ns = 0;  ///< the same moment, nanoseconds since 1970
-  std::uint64_t rows = 0;          ///< written
-  std::uint64_t dropped = 0;       ///< activities that were lost, as far as is known
-  std::uint64_t flushed_ns = 0;    ///< when this header was last written
-  std::uint32_t has_ended = 0;     ///< the process ended in order and everything was written
-  std::uint32_t has_device = 0;    ///< the driver was started and activities were asked for
-  std::uint64_t odd_pops = 0;      ///< ranges that were closed without having been opened
+  std::uint64_t start_ns = 0;       ///< when the library was loaded, steady clock
+  std::uint64_t start_utc_ns = 0;   ///< the same moment, nanoseconds since 1970
+  std::uint64_t rows = 0;           ///< written
+  std::uint64_t dropped = 0;        ///< activities that were lost, as far as is known
+  std::uint64_t flushed_ns = 0;     ///< when this header was last written
+  std::uint32_t has_ended = 0;      ///< the process ended in order and everything was written
+  std::uint32_t has_device = 0;     ///< the driver was started and activities were asked for
+  std::uint64_t odd_pops = 0;       ///< ranges that were closed without having been opened
   std::array<char, 440> problem{};  ///< what went wrong, "" where nothing did
 };
 static_assert(sizeof(FileHeader) == 512);
@@ -44,11 +44,11 @@ enum class RowKind : std::uint8_t { kernel = 1, copy, memset, sync, api, overhea
 
 /// Of ranges and marks: what they are.
 enum class RangeKind : std::uint8_t {
-  user = 0,   ///< NVTX of the program
-  step,       ///< one step of a training loop
-  phase,      ///< "forward", "backward", "optimizer"
-  module_,    ///< a module of a model, in its forward pass
-  gradient,   ///< a mark: from here on the thread works on the gradient of that module
+  user = 0,  ///< NVTX of the program
+  step,      ///< one step of a training loop
+  phase,     ///< "forward", "backward", "optimizer"
+  module_,   ///< a module of a model, in its forward pass
+  gradient,  ///< a mark: from here on the thread works on the gradient of that module
 };
 
 /// One activity. Texts are numbers of the chunk `texts`; 0 is none.

@@ -15,9 +15,9 @@
 
 namespace rooflm::inject {
 
-/// For any number of threads. Nothing throws but for want of memory: whoever calls is somebody else's program.
-/// A file that can no longer be written (a full disk, the limit of bytes) is kept as it is, and the header,
-/// whose place is there since the beginning, says why.
+/// For any number of threads. Nothing throws but for want of memory: whoever calls is somebody else's
+/// program. A file that can no longer be written (a full disk, the limit of bytes) is kept as it is, and the
+/// header, whose place is there since the beginning, says why.
 class StreamWriter {
  public:
   /// Creates `path`; nothing, and `why`, where that fails. `most_bytes`: beyond them nothing is written.

@@ -24,9 +24,8 @@ using inject::StreamWriter;
 class RecordedStream : public testing::Test {
  protected:
   RecordedStream()
-      : path_(fs::temp_directory_path() /
-              ("rooflm-stream-" + std::to_string(::getpid()) +
-               testing::UnitTest::GetInstance()->current_test_info()->name())) {
+      : path_(fs::temp_directory_path() / ("rooflm-stream-" + std::to_string(::getpid()) +
+                                           testing::UnitTest::GetInstance()->current_test_info()->name())) {
     fs::remove(path_);
     std::string why;
     writer_ = StreamWriter::create(path_.string(), most_bytes_, why);

@@ -1,6 +1,8 @@
-// A CUDA program to be recorded: streams, copies, a graph, ranges; and ways to end badly. Built by scripts/gpu_check.
+// A CUDA program to be recorded: streams, copies, a graph, ranges; and ways to end badly. Built by
+// scripts/gpu_check.
 //
-// cuda_program plain|graph|fork|crash|exit|kill|hang|own: STEPS steps of two kernels, a copy and a memset each.
+// cuda_program plain|graph|fork|crash|exit|kill|hang|own: STEPS steps of two kernels, a copy and a memset
+// each.
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
 #include <signal.h>

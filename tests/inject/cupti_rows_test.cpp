@@ -61,7 +61,8 @@ TEST(CuptiRows, KernelsOfOneLaunchShareItsTextAndAUsedAddressIsNoName) {
   copy.end = 2100;
   copy.bytes = 4096;
   put(buffer, copy);
-  trace::ActivityDecoder decoder(walk, [](CUpti_CallbackDomain, std::uint32_t) { return "cudaLaunchKernel"; });
+  trace::ActivityDecoder decoder(walk,
+                                 [](CUpti_CallbackDomain, std::uint32_t) { return "cudaLaunchKernel"; });
   const auto decode = [&] {
     decoder.add(reinterpret_cast<std::uint8_t*>(buffer.data()), buffer.size() * sizeof(std::uint64_t));
     return decoder.take();

@@ -66,7 +66,8 @@ class CuptiSource final : public DeviceSource {
     }
     std::uint8_t are_zeroed = 1;
     std::size_t size = sizeof(are_zeroed);
-    static_cast<void>(cupti_.set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &are_zeroed));
+    static_cast<void>(
+        cupti_.set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &are_zeroed));
     note_version();
     return true;
   }
@@ -98,7 +99,8 @@ class CuptiSource final : public DeviceSource {
     }
     const std::int64_t refused = buffers_.refused();
     // A buffer that was refused is at least one record.
-    if (refused > refused_before_) writer_.count_dropped(static_cast<std::uint64_t>(refused - refused_before_));
+    if (refused > refused_before_)
+      writer_.count_dropped(static_cast<std::uint64_t>(refused - refused_before_));
     refused_before_ = refused;
   }
 

@@ -26,8 +26,8 @@ struct CuptiFunctions {
   decltype(&cuptiSetThreadIdType) set_thread_id_type = nullptr;
   decltype(&cuptiGetCallbackName) callback_name = nullptr;
 
-  /// The CUPTI that the process has loaded, else the one that is found. False and `why`, one line, where there
-  /// is none or it is of another major version.
+  /// The CUPTI that the process has loaded, else the one that is found. False and `why`, one line, where
+  /// there is none or it is of another major version.
   bool load(std::string& why);
   /// "CUPTI: WHAT: its words (number)".
   [[nodiscard]] std::string words(CUptiResult result, const std::string& what) const;

@@ -11,13 +11,20 @@ namespace {
 constexpr std::array<std::string_view, 10> kStart = {
     "cudaLaunchKernel", "cudaLaunchCooperative", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset",
     "cuLaunchKernel",   "cuLaunchCooperative",   "cuGraphLaunch",   "cuMemcpy",   "cuMemset"};
-constexpr std::array<std::string_view, 15> kMatter = {"cudaMalloc",           "cudaFree",
-                                                      "cudaHostAlloc",        "cudaHostRegister",
-                                                      "cudaGraphInstantiate", "cudaStreamEndCapture",
-                                                      "cuMemAlloc",           "cuMemFree",
-                                                      "cuMemHostAlloc",       "cuMemCreate",
-                                                      "cuMemMap",             "cuGraphInstantiate",
-                                                      "cuModuleLoad",         "cuLibraryLoad",
+constexpr std::array<std::string_view, 15> kMatter = {"cudaMalloc",
+                                                      "cudaFree",
+                                                      "cudaHostAlloc",
+                                                      "cudaHostRegister",
+                                                      "cudaGraphInstantiate",
+                                                      "cudaStreamEndCapture",
+                                                      "cuMemAlloc",
+                                                      "cuMemFree",
+                                                      "cuMemHostAlloc",
+                                                      "cuMemCreate",
+                                                      "cuMemMap",
+                                                      "cuGraphInstantiate",
+                                                      "cuModuleLoad",
+                                                      "cuLibraryLoad",
                                                       "cuCtxCreate"};
 /// Whole names.
 constexpr std::array<std::string_view, 7> kWaits = {
