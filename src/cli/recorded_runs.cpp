@@ -111,7 +111,7 @@ void write_one(const std::string& path, std::vector<RecordedProcess*>& processes
     if (processes.size() > 1) said.front() = process->run.label + ": " + said.front();
     if (!process->problem.empty()) said.push_back(process->problem);
     if (!process->has_ended)
-      said.push_back("the program did not end in order: its last second may be missing");
+      said.emplace_back("the program did not end in order: its last second may be missing");
     notes.insert(notes.end(), said.begin(), said.end());
   }
   writer.finish();

@@ -49,7 +49,7 @@ std::vector<std::string> environment_with(const std::vector<std::pair<std::strin
     for (const auto& [key, value] : added) is_replaced = is_replaced || key == name;
     if (!is_replaced) all.emplace_back(text);
   }
-  for (const auto& [key, value] : added) all.push_back(key + "=" + value);
+  for (const auto& [key, value] : added) all.push_back(fmt::format("{}={}", key, value));
   return all;
 }
 

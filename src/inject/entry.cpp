@@ -20,7 +20,7 @@ std::uint32_t step_name = 0;
 
 /// Called by the driver when it is initialized, from CUDA_INJECTION64_PATH. 1: all is well; the program goes
 /// on either way.
-ROOFLM_EXPORT int InitializeInjection() {
+ROOFLM_EXPORT int InitializeInjection() {  // NOLINT(readability-identifier-naming): CUDA names it
   try {
     if (Session* session = Session::begin()) session->start_device();
   } catch (...) {  // somebody else's program: nothing may come out of here
@@ -29,6 +29,7 @@ ROOFLM_EXPORT int InitializeInjection() {
 }
 
 /// Called by NVTX at a program's first range, from NVTX_INJECTION64_PATH; by each library that has ranges.
+// NOLINTNEXTLINE(readability-identifier-naming): NVTX names it
 ROOFLM_EXPORT int InitializeInjectionNvtx2(rooflm::inject::nvtx::ExportTable export_table) {
   try {
     if (Session::begin() == nullptr) return 0;

@@ -47,8 +47,7 @@ def mark(torch):
 def _mark_modules(torch, library, with_gradients):
     module_type = torch.nn.Module
     call = module_type._call_impl
-    numbers = {}  # of a module's path, by id; "" is unknown
-    names = {}  # number of a path
+    named = set()  # numbers of paths whose module is described
     stack = [0]  # numbers of the modules that are being called
     is_compiling = torch.compiler.is_compiling
     grad_enabled = torch.is_grad_enabled
@@ -60,9 +59,10 @@ def _mark_modules(torch, library, with_gradients):
         for path, module in root.named_modules():
             path = path or type(root).__name__
             number = text(path.encode())
-            numbers[id(module)] = number
-            if number not in names:
-                names[number] = path
+            # In the module itself: an id may be another module's later.
+            module.__dict__["_rooflm_number"] = number
+            if number not in named:
+                named.add(number)
                 fact(b"module " + path.encode(), type(module).__name__.encode())
 
     def hook_of(number):
@@ -94,10 +94,10 @@ def _mark_modules(torch, library, with_gradients):
     def marked(self, *args, **kwargs):
         if is_compiling():
             return call(self, *args, **kwargs)
-        number = numbers.get(id(self))
+        number = self.__dict__.get("_rooflm_number")
         if number is None:
             name_all(self)
-            number = numbers[id(self)]
+            number = self.__dict__["_rooflm_number"]
         if len(stack) == 1:
             library.begin_step()
         wants_gradient = with_gradients and grad_enabled()
