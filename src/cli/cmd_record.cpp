@@ -5,9 +5,12 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "backends/registry.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -18,6 +21,7 @@
 #include "core/child_process.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "measure/gauge_sampler.h"
 
 namespace rooflm::cli {
 namespace {
@@ -26,7 +30,7 @@ struct RecordOptions {
   std::vector<std::string> command;
   std::string output = "recorded.rooflm", capture, skip = "0", steps, duration, most, calls = "all",
               pytorch = "on";
-  bool overwrite = false;
+  bool overwrite = false, sample_power = false;
 };
 
 void require_one_of(const char* option, const std::string& value, const std::vector<std::string>& known) {
@@ -62,6 +66,26 @@ std::string explain_nothing(const std::string& program, bool saw_device) {
   return "no process initialized CUDA or opened a range (or it set CUDA_INJECTION64_PATH by itself)";
 }
 
+/// Asks the first device for power, clocks and temperature while it lives.
+class PowerWatch {
+ public:
+  explicit PowerWatch(std::chrono::steady_clock::time_point epoch) {
+    constexpr const char* kDevice = "cuda:0";
+    backends::FoundGauges found = backends::provider_of(kDevice).gauges(kDevice);
+    if (found.gauges == nullptr) {
+      note("record: --sample-power: {}", found.missing.empty() ? "the device tells nothing" : found.missing);
+    } else {
+      sampler_ = std::make_unique<measure::GaugeSampler>(std::move(found.gauges), kDevice, epoch);
+    }
+  }
+  std::vector<record::Gauge> take() {
+    return sampler_ == nullptr ? std::vector<record::Gauge>() : sampler_->take();
+  }
+
+ private:
+  std::unique_ptr<measure::GaugeSampler> sampler_;
+};
+
 core::ChildEnd run_record(const RecordOptions& options) {
   if (options.command.empty()) {
     throw core::UsageError("record: name a program: rooflm record [options] -- python3 train.py");
@@ -70,16 +94,23 @@ core::ChildEnd run_record(const RecordOptions& options) {
   const RecordWishes wishes = wishes_of(options, name);
   if (!name.has_places()) check_outputs({{"-o", options.output}}, {}, options.overwrite);
   Recording recording(options.output, wishes);
+  const auto epoch = std::chrono::steady_clock::now();
   core::ChildProcess program(options.command, recording.environment());
+  // Its thread comes after the program: it takes none of the signals that are passed on.
+  std::optional<PowerWatch> power;
+  if (options.sample_power) power.emplace(epoch);
   const core::ChildEnd end = program.wait();
   try {
     constexpr std::chrono::seconds kPatience{5};
     std::size_t still_writing = 0;
     const auto streams = recording.streams(kPatience, still_writing);
     if (still_writing > 0) note("record: {} processes still run: their records end here", still_writing);
-    const std::string command = fmt::format("rooflm record -- {}", fmt::join(options.command, " "));
-    const RecordedSummary summary =
-        write_recorded(streams, name, command, program.number(), end, options.overwrite);
+    RecordedProgram recorded{.command = fmt::format("rooflm record -- {}", fmt::join(options.command, " ")),
+                             .process = program.number(),
+                             .end = end,
+                             .epoch_ns = std::chrono::nanoseconds(epoch.time_since_epoch()).count()};
+    if (power) recorded.gauges = power->take();
+    const RecordedSummary summary = write_recorded(streams, name, std::move(recorded), options.overwrite);
     if (summary.processes == 0 && !summary.has_explained) {
       note("record: nothing was recorded: {}", explain_nothing(options.command.front(), summary.saw_device));
     }
@@ -125,6 +156,8 @@ Body declare_record(CommandLine& line) {
           "Calls of CUDA to record: all that start work, wait or take memory; launches and copies; none")
       .type_name("all|launches|none")
       .show_default();
+  line.add_flag("--sample-power", options->sample_power,
+                "Power, clocks and temperature of cuda:0, ten times a second");
   line.add_option(
           "--pytorch", options->pytorch,
           "Mark modules, the backward pass and optimizers of PyTorch; forward: not what belongs to which "

@@ -96,15 +96,17 @@ void add_facts(RecordedProcess& process, int main_process, const core::ChildEnd&
   if (!torch.empty()) run.add_environment("torch", core::printable(torch));
 }
 
-void write_one(const std::string& path, std::vector<RecordedProcess*>& processes, const std::string& command,
-               int main_process, const core::ChildEnd& end, bool overwrite) {
-  record::Writer writer(path, command, overwrite);
+void write_one(const std::string& path, std::vector<RecordedProcess*>& processes, RecordedProgram& program,
+               bool overwrite) {
+  record::Writer writer(path, program.command, overwrite);
   std::size_t kernels = 0;
   std::int64_t dropped = 0;
   std::vector<std::string> notes;
   for (RecordedProcess* process : processes) {
     set_label(*process, processes.size() == 1);
-    add_facts(*process, main_process, end);
+    add_facts(*process, program.process, program.end);
+    // Of the device, whoever used it: once.
+    if (process->kernels > 0) process->run.set_gauges(std::exchange(program.gauges, {}));
     kernels += process->kernels;
     dropped += process->dropped;
     std::vector<std::string> said = process->run.write(writer);
@@ -145,15 +147,12 @@ std::vector<std::string> RecordName::variables() const {
 }
 
 RecordedSummary write_recorded(const std::vector<std::filesystem::path>& streams, const RecordName& name,
-                               const std::string& command, int main_process, const core::ChildEnd& end,
-                               bool overwrite) {
+                               RecordedProgram program, bool overwrite) {
   RecordedSummary summary;
   std::vector<RecordedProcess> all;
-  std::int64_t epoch_ns = 0;
   for (const std::filesystem::path& stream : streams) {
     try {
-      RecordedProcess process = foreign::read_stream(stream, epoch_ns);
-      if (epoch_ns == 0) epoch_ns = process.start_ns;  // the oldest one's: all on one clock
+      RecordedProcess process = foreign::read_stream(stream, program.epoch_ns);
       summary.saw_device = summary.saw_device || process.has_device;
       // One that used CUDA and left nothing is worth a record where it did not end in order.
       const bool is_cut_off = process.has_device && !process.has_ended;
@@ -176,7 +175,7 @@ RecordedSummary write_recorded(const std::vector<std::filesystem::path>& streams
     };
     files[name.of(process.process, value_of)].push_back(&process);
   }
-  for (auto& [path, processes] : files) write_one(path, processes, command, main_process, end, overwrite);
+  for (auto& [path, processes] : files) write_one(path, processes, program, overwrite);
   summary.processes = all.size();
   return summary;
 }

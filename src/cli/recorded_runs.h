@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/child_process.h"
+#include "record/rows.h"
 
 namespace rooflm::cli {
 
@@ -46,9 +47,17 @@ struct RecordedSummary {
   bool has_explained = false;  ///< why one was not was said
 };
 
-/// Writes the records and says in a line each where it is and what it holds. `main_process` ended as `end`.
+/// The program that was recorded.
+struct RecordedProgram {
+  std::string command;  ///< of rooflm, as records keep it
+  int process = 0;
+  core::ChildEnd end{};
+  std::int64_t epoch_ns = 0;            ///< when it was started, steady clock: zero of all records
+  std::vector<record::Gauge> gauges{};  ///< of the first device, since then
+};
+
+/// Writes the records and says in a line each where it is and what it holds.
 RecordedSummary write_recorded(const std::vector<std::filesystem::path>& streams, const RecordName& name,
-                               const std::string& command, int main_process, const core::ChildEnd& end,
-                               bool overwrite);
+                               RecordedProgram program, bool overwrite);
 
 }  // namespace rooflm::cli

@@ -137,6 +137,7 @@ void ForeignRun::begin_near_zero() {
     activity.end_ns -= first;
   }
   for (record::MemoryEvent& event : memory_) event.time_ns -= first;
+  for (record::Gauge& gauge : gauges_) gauge.time_ns -= first;
   epoch_utc_ns = std::clamp(epoch_utc_ns, -kMostSpan, kMostTime) + first;
 }
 
@@ -293,6 +294,7 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   if (!events.empty()) writer.add(id, std::span<const record::Op>(ops_));
   writer.add(id, std::span<const record::Event>(events));
   writer.add(id, std::span<const record::Sample>(samples));
+  writer.add(id, std::span<const record::Gauge>(gauges_));
   if (!events.empty()) add_fact(unknown_launches(ops_));
   for (const record::Fact& fact : facts_) writer.add(id, fact);
   writer.end_run(id, status);

@@ -47,6 +47,9 @@ class ForeignRun {
   /// and the first steps, where they take longer, are warm-up.
   void set_ops(std::vector<record::Op> ops) { ops_ = std::move(ops); }
 
+  /// What the device told of itself; times are those that are added.
+  void set_gauges(std::vector<record::Gauge> gauges) { gauges_ = std::move(gauges); }
+
   /// A sentence about the whole of it.
   void say(std::string text) { said_.push_back(std::move(text)); }
 
@@ -82,6 +85,7 @@ class ForeignRun {
   std::unordered_map<std::string, std::int64_t> name_numbers_;
   std::vector<record::Activity> activities_;
   std::vector<record::Op> ops_;
+  std::vector<record::Gauge> gauges_;
   std::vector<record::MemoryEvent> memory_, memory_before_;
   std::vector<record::Environment> environment_;
   std::vector<record::Fact> facts_;

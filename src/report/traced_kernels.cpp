@@ -64,7 +64,8 @@ bool is_launch_of_op(const TracedKernel& kernel) {
 
 TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
   const ActivityNames names(run);
-  std::unordered_map<std::string_view, LaunchShape> launches;  // few differ: to read each takes longer than all else
+  std::unordered_map<std::string_view, LaunchShape>
+      launches;  // few differ: to read each takes longer than all else
   for (const auto& [index, time] : times_.kernels) {
     const record::Activity& activity = run.activities[index];
     const std::string& text = names.text(activity);

@@ -162,6 +162,13 @@ class Record(unittest.TestCase):
         self.assertEqual(self.rooflm("verify", "x.rooflm").returncode, 0)
         self.no_leftovers()
 
+    def test_power_that_nobody_tells_is_one_line(self):
+        done = self.record(sys.executable, "-c", MARKS, options=["--sample-power"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("4 steps", done.stderr)
+        if not self.rows("SELECT 1 FROM gauge"):
+            self.assertIn("--sample-power", done.stderr)
+
     def test_skip_and_steps(self):
         done = self.record(sys.executable, "-c", MARKS, options=["--skip", "1", "--steps", "2"])
         self.assertEqual(done.returncode, 0, done.stderr)
