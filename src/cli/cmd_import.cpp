@@ -40,13 +40,14 @@ Body declare_import(CommandLine& line) {
   auto options = std::make_shared<ImportOptions>();
   line.add_option("file", options->file, "What another tool wrote").type_name("FILE").required();
   line.add_option("--from", options->kind, "Whose it is (default: told by its first bytes)")
-      .type_name("nsys|kineto|torch-memory");
+      .type_name("nsys|kineto|torch-memory|stream");
   line.add_option("-o,--output", options->output, "The record to write").type_name("FILE.rooflm");
   line.add_flag("--overwrite", options->overwrite, "Replace a record that is there");
   line.footer(
       "nsys          database of nsys export --type sqlite\n"
       "kineto        Chrome trace: torch.profiler, JAX, Perfetto's JSON; also .gz\n"
-      "torch-memory  pickle of torch.cuda.memory._dump_snapshot; read as data, nothing in it is executed\n\n"
+      "torch-memory  pickle of torch.cuda.memory._dump_snapshot; read as data, nothing in it is executed\n"
+      "stream        what rooflm record left where it could not finish\n\n"
       "What was left out, or looks odd, is counted on standard error.\n\n"
       "Example: rooflm import trace.json.gz -o trace.rooflm && rooflm report trace.rooflm --html trace.html");
   return [options] { return run_import(*options); };

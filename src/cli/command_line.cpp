@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "cli/output.h"
@@ -82,6 +83,11 @@ std::vector<Declared> CommandLine::declared() const {
 }
 
 bool CommandLine::parse(std::vector<std::string> arguments) {
+  const auto mark = rest_ == nullptr ? arguments.end() : std::ranges::find(arguments, "--");
+  if (mark != arguments.end()) {
+    rest_->assign(std::next(mark), arguments.end());
+    arguments.erase(mark, arguments.end());
+  }
   try {
     std::reverse(arguments.begin(), arguments.end());
     app_->parse(arguments);

@@ -53,6 +53,8 @@ class CommandLine {
   Option add_option(const std::string& name, std::vector<std::string>& values, const std::string& help);
   /// Becomes true when the flag is given.
   Option add_flag(const std::string& name, bool& value, const std::string& help);
+  /// What stands after a word "--", as it is: the command of another program.
+  void add_rest(std::vector<std::string>& words) { rest_ = &words; }
   /// What `--help` ends with: rules and an example.
   void footer(const std::string& text);
 
@@ -74,6 +76,7 @@ class CommandLine {
 
   std::string name_;
   std::unique_ptr<CLI::App> app_;
+  std::vector<std::string>* rest_ = nullptr;
 };
 
 }  // namespace rooflm::cli

@@ -8,6 +8,8 @@ const std::vector<Command>& commands() {
       {"bench", "time forward, backward, optimizer and the whole step; sweeps", declare_bench},
       {"profile", "take one step apart: phases, blocks, ops, roofline, memory", declare_profile},
       {"study", "sweeps with a question, and the views that answer it", declare_study},
+      {"record", "any CUDA program from outside: kernels, copies, ranges, modules of PyTorch",
+       declare_record},
       {"report", "tables, charts and the page of run records", declare_report},
       {"export", "a run in the formats of other tools: traces, CSV, SQLite, flame graphs", declare_export},
       {"import", "traces and snapshots of other tools as run records", declare_import},

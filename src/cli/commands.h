@@ -30,6 +30,7 @@ inline constexpr const char* kExitCodes =
 Body declare_bench(CommandLine& line);
 Body declare_profile(CommandLine& line);
 Body declare_study(CommandLine& line);
+Body declare_record(CommandLine& line);
 Body declare_report(CommandLine& line);
 Body declare_export(CommandLine& line);
 Body declare_import(CommandLine& line);

@@ -10,11 +10,13 @@
 #include <unordered_map>
 
 #include "foreign/foreign_run.h"
+#include "foreign/repeats.h"
 
 namespace rooflm::foreign {
 namespace {
 
 constexpr std::string_view kStep = "step";  // what records call it
+constexpr std::string_view kHostStep = "step, as the host saw it";
 /// Ranges that are steps by their name, the surest first.
 constexpr std::array<std::string_view, 7> kStepNames = {
     "profilerstep", "step", "train_step", "training_step", "training step", "iteration", "iter"};
@@ -113,11 +115,85 @@ std::vector<FoundStep> numbered_steps(ForeignRun& run, const Loop& loop) {
   return steps;
 }
 
+/// Where steps that repeat themselves are best cut: where the device waits longest, the host does not run
+/// ahead.
+std::size_t best_cut(const std::vector<record::Activity>& activities, const std::vector<std::size_t>& kernels,
+                     const Repeats& repeats) {
+  std::size_t best = 0;
+  std::int64_t longest_ns = -1;
+  for (std::size_t offset = 0; offset < repeats.length; ++offset) {
+    std::int64_t sum_ns = 0;
+    for (std::size_t i = repeats.begin + offset; i < repeats.begin + repeats.count * repeats.length;
+         i += repeats.length) {
+      if (i == 0) continue;
+      sum_ns +=
+          std::max<std::int64_t>(0, activities[kernels[i]].start_ns - activities[kernels[i - 1]].end_ns);
+    }
+    if (sum_ns > longest_ns) {
+      longest_ns = sum_ns;
+      best = offset;
+    }
+  }
+  return best;
+}
+
+/// Adds ranges "iteration" for what the first device does again and again.
+void add_repeats(ForeignRun& run) {
+  const std::vector<record::Activity>& activities = run.activities();
+  std::string device;
+  std::vector<std::size_t> kernels;
+  for (std::size_t i = 0; i < activities.size(); ++i) {
+    if (run.name_of(activities[i]).kind != "kernel") continue;
+    const std::string& own = run.lane(activities[i].lane).device;
+    if (device.empty() || own < device) {
+      device = own;
+      kernels.clear();
+    }
+    if (own == device) kernels.push_back(i);
+  }
+  std::ranges::stable_sort(kernels, {}, [&](std::size_t i) { return activities[i].start_ns; });
+  std::vector<std::int64_t> names;
+  for (const std::size_t i : kernels) names.push_back(activities[i].name);
+  const auto repeats = find_repeats(names);
+  if (!repeats) return;
+  std::unordered_map<std::int64_t, std::size_t> calls;
+  for (std::size_t i = 0; i < activities.size(); ++i) {
+    const bool is_call = run.name_of(activities[i]).kind == "api" && activities[i].correlation;
+    if (is_call) calls.emplace(*activities[i].correlation, i);
+  }
+  struct Begin {
+    std::int64_t time_ns = 0, lane = 0;
+  };
+  std::vector<Begin> begins;
+  const std::size_t cut = best_cut(activities, kernels, *repeats);
+  for (std::size_t step = 0; step < repeats->count; ++step) {
+    const record::Activity& first = activities[kernels[repeats->begin + step * repeats->length + cut]];
+    const auto call = first.correlation ? calls.find(*first.correlation) : calls.end();
+    if (call == calls.end()) return;  // nobody knows when it was asked for
+    begins.push_back({activities[call->second].start_ns, activities[call->second].lane});
+  }
+  const std::int64_t name = run.name("range", "iteration");
+  for (std::size_t i = 0; i + 1 < begins.size(); ++i) {
+    run.add({.name = name,
+             .lane = begins.front().lane,
+             .start_ns = begins[i].time_ns,
+             .end_ns = begins[i + 1].time_ns - 1});
+  }
+  if (begins.size() > 1) {
+    run.say(fmt::format("steps are what repeats itself: {} kernels, {} times", repeats->length,
+                        begins.size() - 1));
+  }
+}
+
 }  // namespace
 
 std::vector<record::Sample> find_steps(ForeignRun& run) {
   std::vector<record::Activity>& activities = run.activities();
   std::vector<FoundStep> steps = numbered_steps(run, find_loop(run));
+  if (steps.empty() && run.may_repeat) {
+    add_repeats(run);
+    steps = numbered_steps(run, find_loop(run));
+  }
   if (steps.empty()) {
     for (record::Activity& activity : activities) activity.step.reset();
     return {};
@@ -174,6 +250,8 @@ std::vector<record::Sample> find_steps(ForeignRun& run) {
       activities[step.range].name = name;
       activities[step.range].step = step.number;
     } else {
+      // What records call a step is on the device's clock; the program's own range keeps another name.
+      if (run.name_of(range).text == kStep) activities[step.range].name = run.name("range", kHostStep);
       run.add({.name = name,
                .lane = range.lane,
                .start_ns = step.start_ns,

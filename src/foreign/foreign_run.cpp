@@ -7,6 +7,8 @@
 #include <limits>
 #include <unordered_set>
 
+#include "core/statistics.h"
+
 namespace rooflm::foreign {
 namespace {
 
@@ -21,6 +23,14 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 52U;
 std::int64_t add_saturated(std::int64_t& sum, std::int64_t bytes) {
   constexpr std::int64_t kMost = std::int64_t{1} << 61U;
   return sum = std::clamp(sum + bytes, -kMost, kMost);
+}
+
+/// Nobody says how many kernels a module launches: what was seen is no law.
+record::Fact unknown_launches(const std::vector<record::Op>& ops) {
+  record::Fact fact{
+      .key = "unknown_launches", .value = static_cast<double>(ops.size()), .unit = "ops", .text = ""};
+  for (const record::Op& op : ops) fact.text += fmt::format("{}{}", fact.text.empty() ? "" : ",", op.op);
+  return fact;
 }
 
 }  // namespace
@@ -127,6 +137,7 @@ void ForeignRun::begin_near_zero() {
     activity.end_ns -= first;
   }
   for (record::MemoryEvent& event : memory_) event.time_ns -= first;
+  for (record::Gauge& gauge : gauges_) gauge.time_ns -= first;
   epoch_utc_ns = std::clamp(epoch_utc_ns, -kMostSpan, kMostTime) + first;
 }
 
@@ -188,11 +199,84 @@ void ForeignRun::add_up_memory() {
   }
 }
 
+/// How long each phase of the observed steps took on the device: from the end of what ran before to the end
+/// of each of its kernels. What comes before the first one is the phase "wait".
+void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Event>>& observed,
+                            std::vector<record::Sample>& samples) {
+  struct Ends {
+    std::int64_t start_ns = 0;
+    std::int64_t first_ns = std::numeric_limits<std::int64_t>::max();  // when the first kernel began
+    std::vector<std::pair<std::int64_t, std::string>> kernels;         // when each ended, its phase
+  };
+  std::map<std::int64_t, Ends> steps;
+  for (const record::Activity& activity : activities_) {
+    if (!activity.step || !observed.contains(*activity.step)) continue;
+    Ends& step = steps[*activity.step];
+    if (name_of(activity).kind == "range" && name_of(activity).text == "step") {
+      step.start_ns = activity.start_ns;
+    } else if (activity.op) {
+      step.first_ns = std::min(step.first_ns, activity.start_ns);
+      step.kernels.emplace_back(activity.end_ns, ops_.at(static_cast<std::size_t>(*activity.op)).phase);
+    }
+  }
+  for (auto& [number, step] : steps) {
+    std::ranges::sort(step.kernels);
+    if (step.kernels.empty()) continue;
+    std::map<std::string, std::int64_t> phases;
+    phases["wait"] = step.first_ns - step.start_ns;
+    std::int64_t at_ns = step.first_ns;
+    for (const auto& [end_ns, phase] : step.kernels) {
+      phases[phase] += std::max<std::int64_t>(0, end_ns - at_ns);
+      at_ns = std::max(at_ns, end_ns);
+    }
+    for (const auto& [phase, ns] : phases) {
+      if (ns <= 0) continue;
+      samples.push_back(
+          {.step = number, .phase = phase, .seconds = static_cast<double>(ns) * 1e-9, .kind = "traced"});
+    }
+  }
+}
+
+/// What the kernels, copies and fills of each op took in each step. Work of a step that is warm-up, or of
+/// none, is no op's.
+std::vector<record::Event> ForeignRun::events_of(std::vector<record::Sample>& samples) {
+  if (ops_.empty() || samples.empty()) {
+    for (record::Activity& activity : activities_) activity.op.reset();
+    return {};
+  }
+  mark_warmup(samples);
+  std::map<std::int64_t, std::vector<record::Event>> of_step;
+  for (record::Sample& sample : samples) {
+    if (sample.kind == "warmup") continue;
+    std::vector<record::Event>& events = of_step[sample.step];
+    for (const record::Op& op : ops_) events.push_back({.step = sample.step, .op = op.op});
+  }
+  for (record::Activity& activity : activities_) {
+    const auto events = activity.step ? of_step.find(*activity.step) : of_step.end();
+    if (events == of_step.end()) {
+      activity.op.reset();
+      activity.step.reset();
+    }
+    if (!activity.op) continue;
+    record::Event& event = events->second.at(static_cast<std::size_t>(*activity.op));
+    event.start_ns = event.device_ns == 0 ? activity.start_ns : std::min(event.start_ns, activity.start_ns);
+    event.device_ns += activity.end_ns - activity.start_ns;
+    if (name_of(activity).kind == "kernel") ++ops_.at(static_cast<std::size_t>(*activity.op)).launches;
+  }
+  const auto steps = static_cast<std::int64_t>(of_step.size());
+  for (record::Op& op : ops_) op.launches = steps == 0 ? 0 : (op.launches + steps / 2) / steps;
+  add_phases(of_step, samples);
+  std::vector<record::Event> all;
+  for (const auto& [step, events] : of_step) all.insert(all.end(), events.begin(), events.end());
+  return all;
+}
+
 std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   check_correlations();
   begin_near_zero();
   add_up_memory();
-  const std::vector<record::Sample> samples = find_steps(*this);
+  std::vector<record::Sample> samples = find_steps(*this);
+  const std::vector<record::Event> events = events_of(samples);
   for (const record::Environment& row : environment_) writer.add(row);
   if (epoch_utc_ns != 0) writer.set_epoch(epoch_utc_ns);
   record::Run run{.label = label, .kind = "foreign"};
@@ -207,15 +291,30 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   writer.add(id, std::span<const record::ActivityName>(names_));
   writer.add(id, std::span<const record::Activity>(activities_));
   writer.add(id, std::span<const record::MemoryEvent>(memory_));
+  if (!events.empty()) writer.add(id, std::span<const record::Op>(ops_));
+  writer.add(id, std::span<const record::Event>(events));
   writer.add(id, std::span<const record::Sample>(samples));
+  writer.add(id, std::span<const record::Gauge>(gauges_));
+  if (!events.empty()) add_fact(unknown_launches(ops_));
   for (const record::Fact& fact : facts_) writer.add(id, fact);
   writer.end_run(id, status);
   std::vector<std::string> notes;
-  notes.push_back(fmt::format("{} activities, {} memory events, {} steps", activities_.size(), memory_.size(),
-                              samples.size()));
+  const auto steps = std::ranges::count(samples, std::string("step"), &record::Sample::phase);
+  notes.push_back(
+      fmt::format("{} activities, {} memory events, {} steps", activities_.size(), memory_.size(), steps));
   notes.insert(notes.end(), said_.begin(), said_.end());
   for (const auto& [what, times] : counted_) notes.push_back(fmt::format("{} {}", times, what));
   return notes;
+}
+
+void mark_warmup(std::vector<record::Sample>& samples) {
+  if (samples.size() < 4) return;
+  std::vector<double> seconds;
+  for (const record::Sample& sample : samples) seconds.push_back(sample.seconds);
+  constexpr double kLonger = 1.25;
+  const double most = kLonger * core::median(seconds);
+  for (std::size_t i = 0; i < samples.size() / 2 && samples[i].seconds > most; ++i)
+    samples[i].kind = "warmup";
 }
 
 std::string copy_text(std::int64_t kind) {

@@ -43,11 +43,19 @@ class ForeignRun {
   /// Counts something that was left out or is odd: "events of category 'x'".
   void count(const std::string& what, std::size_t times = 1) { counted_[what] += times; }
 
+  /// The ops of a step, which activities name. What the kernels of an op took in a step are its times then,
+  /// and the first steps, where they take longer, are warm-up.
+  void set_ops(std::vector<record::Op> ops) { ops_ = std::move(ops); }
+
+  /// What the device told of itself; times are those that are added.
+  void set_gauges(std::vector<record::Gauge> gauges) { gauges_ = std::move(gauges); }
+
   /// A sentence about the whole of it.
   void say(std::string text) { said_.push_back(std::move(text)); }
 
   std::string label{};
   std::string status = "success";
+  bool may_repeat = false;        ///< without ranges, kernels that repeat themselves are steps
   std::int64_t epoch_utc_ns = 0;  ///< zero of the times that are added; 0 where it is not known
 
   [[nodiscard]] std::vector<record::Activity>& activities() { return activities_; }
@@ -67,12 +75,17 @@ class ForeignRun {
   void check_correlations();
   void begin_near_zero();
   void add_up_memory();
+  void add_phases(const std::map<std::int64_t, std::vector<record::Event>>& observed,
+                  std::vector<record::Sample>& samples);
+  std::vector<record::Event> events_of(std::vector<record::Sample>& samples);
 
   std::vector<record::Lane> lanes_;
   std::map<std::string, std::int64_t> lane_keys_;
   std::vector<record::ActivityName> names_;
   std::unordered_map<std::string, std::int64_t> name_numbers_;
   std::vector<record::Activity> activities_;
+  std::vector<record::Op> ops_;
+  std::vector<record::Gauge> gauges_;
   std::vector<record::MemoryEvent> memory_, memory_before_;
   std::vector<record::Environment> environment_;
   std::vector<record::Fact> facts_;
@@ -89,5 +102,9 @@ std::vector<record::Sample> find_steps(ForeignRun& run);
 /// How records name a copy: "copy host to device". `kind` as CUPTI numbers it (1 host to device, 2 device to
 /// host, 8 device to device, 9 host to host, 10 to a peer).
 std::string copy_text(std::int64_t kind);
+
+/// Makes samples of the first steps warm-up, as long as they take 1.25 times the median and longer; at most
+/// half of the steps.
+void mark_warmup(std::vector<record::Sample>& samples);
 
 }  // namespace rooflm::foreign

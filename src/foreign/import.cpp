@@ -10,6 +10,7 @@
 #include "core/names.h"
 #include "core/printable.h"
 #include "foreign/gzip.h"
+#include "foreign/recorded.h"
 
 namespace rooflm::foreign {
 namespace {
@@ -20,6 +21,7 @@ constexpr std::string_view kSqlite("SQLite format 3\0", 16);
 std::string kind_of_bytes(std::string_view bytes) {
   if (bytes.starts_with(kSqlite)) return "nsys";
   if (is_gzip(bytes)) return "kineto";
+  if (is_stream(bytes)) return "stream";
   if (bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5) return "torch-memory";
   const auto first = bytes.find_first_not_of(" \t\r\n");
   const bool is_json = first != std::string_view::npos && (bytes[first] == '{' || bytes[first] == '[');
@@ -29,7 +31,7 @@ std::string kind_of_bytes(std::string_view bytes) {
 }  // namespace
 
 const std::vector<std::string>& import_kinds() {
-  static const std::vector<std::string> kKinds = {"nsys", "kineto", "torch-memory"};
+  static const std::vector<std::string> kKinds = {"nsys", "kineto", "torch-memory", "stream"};
   return kKinds;
 }
 
@@ -46,6 +48,13 @@ ForeignRun import_file(const std::filesystem::path& path, std::string kind) {
         ".gz), nor as a memory snapshot of PyTorch (pickle); .nsys-rep files are turned into one with "
         "nsys export --type sqlite",
         path.string()));
+  }
+  if (kind == "stream") {
+    RecordedProcess process = read_stream(path);
+    process.run.label = core::printable(path.filename().string());
+    if (!process.has_ended) process.run.status = "interrupted";
+    if (!process.problem.empty()) process.run.say(process.problem);
+    return std::move(process.run);
   }
   ForeignRun run;
   run.label = core::printable(path.filename().string());

@@ -10,7 +10,7 @@
 
 namespace rooflm::foreign {
 
-/// "nsys", "kineto", "torch-memory".
+/// "nsys", "kineto", "torch-memory", "stream".
 const std::vector<std::string>& import_kinds();
 
 /// Reads `path` as `kind`, found out from its first bytes where it is empty. Throws core::UsageError for an

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -63,6 +64,8 @@ bool is_launch_of_op(const TracedKernel& kernel) {
 
 TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
   const ActivityNames names(run);
+  std::unordered_map<std::string_view, LaunchShape>
+      launches;  // few differ: to read each takes longer than all else
   for (const auto& [index, time] : times_.kernels) {
     const record::Activity& activity = run.activities[index];
     const std::string& text = names.text(activity);
@@ -71,7 +74,9 @@ TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
     TracedKernel kernel{.index = index, .activity = &activity, .name = &name->second, .text = &text};
     if (activity.op) kernel.op = run.find_op(*activity.op);
     kernel.kernel_class = class_of_kernel(*kernel.name, kernel.op == nullptr ? nullptr : &kernel.op->op);
-    kernel.launch = parse_launch(activity.extra);
+    const auto [launch, is_new_launch] = launches.try_emplace(activity.extra);
+    if (is_new_launch) launch->second = parse_launch(activity.extra);
+    kernel.launch = launch->second;
     kernel.time = time;
     if (const DeviceStep* step = times_.find(activity.step.value_or(-1))) kernel.step_kind = step->kind;
     all_.push_back(std::move(kernel));

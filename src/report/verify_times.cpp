@@ -83,7 +83,8 @@ void check_phases(const std::map<std::int64_t, Step>& steps, LawBook& laws) {
 /// Adds up the events step by step, and counts on the way.
 class EventSums {
  public:
-  EventSums(const std::vector<record::Op>& ops, bool waits) : waits_(waits) {
+  EventSums(const std::vector<record::Op>& ops, bool waits, bool is_foreign)
+      : waits_(waits), is_foreign_(is_foreign) {
     for (const record::Op& op : ops) ops_.emplace(op.op, &op);
   }
 
@@ -114,7 +115,7 @@ class EventSums {
     if (steps_.empty()) return;
     std::size_t observed = 0;
     for (const auto& [number, step] : steps) {
-      if (step.kind != "observed") continue;
+      if (!is_observed(step)) continue;
       ++observed;
       const auto count = count_in_step_.find(number);
       laws.equal("every op runs in every observed step", fmt::format("step {}", number),
@@ -134,10 +135,10 @@ class EventSums {
     std::map<std::string, Gaps> phase_gaps;
     for (const auto& [number, sums] : steps_) {
       const auto step = steps.find(number);
-      const bool is_observed = step != steps.end() && step->second.kind == "observed";
-      laws.equal("events are of observed steps", fmt::format("step {}", number), is_observed ? 0 : 1, 0,
+      const bool is_of_observed = step != steps.end() && is_observed(step->second);
+      laws.equal("events are of observed steps", fmt::format("step {}", number), is_of_observed ? 0 : 1, 0,
                  "other steps", kExact);
-      if (!is_observed) continue;
+      if (!is_of_observed) continue;
       const bool has_wall = !without_wall_.contains(number);
       if (has_wall) {
         laws.at_most(kWallLaw, fmt::format("step {}", number), sums.wall_s, step->second.step_s, "s",
@@ -161,12 +162,18 @@ class EventSums {
  private:
   static constexpr std::string_view kWallLaw = "wall times of ops add up to the step";
 
+  /// Of programs that are not ours, ops are what their traced kernels worked for.
+  [[nodiscard]] bool is_observed(const Step& step) const {
+    return step.kind == "observed" || (is_foreign_ && step.kind == "traced");
+  }
+
   static double value_of(const std::map<std::string, double>& sums, const std::string& phase) {
     const auto found = sums.find(phase);
     return found == sums.end() ? 0 : found->second;
   }
 
   bool waits_;  ///< kernels run on the thread that waits for them, so that wall times hold them
+  bool is_foreign_;
   std::unordered_map<std::int64_t, const record::Op*> ops_;
   std::map<std::int64_t, OpSums> steps_;
   std::set<std::int64_t> without_wall_;  ///< steps in which somebody did not measure wall times
@@ -180,7 +187,7 @@ void check_times(const record::Reader& record, const record::Run& run, LawBook& 
   const auto steps = steps_of(record, run, laws);
   check_phases(steps, laws);
   const auto ops = record.ops(run.id);
-  EventSums sums(ops, run.config.text("device") == "cpu");
+  EventSums sums(ops, run.config.text("device") == "cpu", run.kind == "foreign");
   for (const record::Event& event : record.events(run.id)) sums.add(event, laws);
   sums.check_counts(steps, laws);
   sums.check_sums(steps, laws);

@@ -122,8 +122,10 @@ Table class_table(const std::vector<KernelSum>& sums, const std::vector<KernelSu
     row.set("class", name);
     row.set("time_share", one.share);
     row.set("step_s", one.part_s);
-    row.set("forward_share", one.forward_share);
-    row.set("forward_s", one.forward_s);
+    if (!forward.empty()) {  // else nobody knows what belongs to it
+      row.set("forward_share", one.forward_share);
+      row.set("forward_s", one.forward_s);
+    }
     row.set("per_step", one.per_step);
     row.set("names", static_cast<std::int64_t>(one.names));
     table.rows.push_back(std::move(row));

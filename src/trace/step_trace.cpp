@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "trace/occupancy.h"
+#include "trace/launch_text.h"
 
 namespace rooflm::trace {
 namespace {
@@ -242,10 +242,6 @@ class RowMaker {
   TraceRows rows_;
 };
 
-std::string extent_text(const Extent& extent) {
-  return fmt::format("[{},{},{}]", extent[0], extent[1], extent[2]);
-}
-
 }  // namespace
 
 void NodeOps::add(std::uint64_t node, std::optional<std::size_t> op) { ops_[local(node)] = op; }
@@ -253,22 +249,6 @@ void NodeOps::add(std::uint64_t node, std::optional<std::size_t> op) { ops_[loca
 std::optional<std::size_t> NodeOps::op_of(std::uint64_t node) const {
   const auto found = ops_.find(local(node));
   return found == ops_.end() ? std::nullopt : found->second;
-}
-
-std::string describe_launch(const KernelLaunch& launch, const DeviceLimits* device,
-                            std::optional<std::uint64_t> node) {
-  std::string text = fmt::format(R"({{"grid":{},"block":{},"registers":{},"shared_static":{},)"
-                                 R"("shared_dynamic":{},"local":{})",
-                                 extent_text(launch.grid), extent_text(launch.block), launch.registers,
-                                 launch.shared_static, launch.shared_dynamic, launch.local);
-  if (launch.cluster[0] > 0) text += fmt::format(R"(,"cluster":{})", extent_text(launch.cluster));
-  const Occupancy occupancy = device == nullptr ? Occupancy{} : occupancy_of(launch, *device);
-  if (occupancy.blocks > 0) {
-    text += fmt::format(R"(,"occupancy":{:.4g},"occupancy_limit":"{}","waves":{:.4g})", occupancy.occupancy,
-                        occupancy.limit, occupancy.waves);
-  }
-  if (node) text += fmt::format(R"(,"node":{})", *node);
-  return text + "}";
 }
 
 std::map<std::int64_t, std::int64_t> kernels_alone(const TraceRows& rows, std::int64_t step) {

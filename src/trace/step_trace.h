@@ -66,8 +66,4 @@ TraceRows rows_of(const DeviceTrace& trace, std::span<const TracedStep> steps, s
 /// it, and the activity that it was: what is counted of such an op is counted of that kernel.
 std::map<std::int64_t, std::int64_t> kernels_alone(const TraceRows& rows, std::int64_t step);
 
-/// What a record keeps of a kernel's launch, as JSON (record::Activity::extra).
-std::string describe_launch(const KernelLaunch& launch, const DeviceLimits* device,
-                            std::optional<std::uint64_t> node);
-
 }  // namespace rooflm::trace

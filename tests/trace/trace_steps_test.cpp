@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trace/launch_text.h"
 #include "trace/step_trace.h"
 
 namespace rooflm::trace {

@@ -129,6 +129,8 @@ void ActivityDecoder::add(const CUpti_Activity& record) {
       return add_kernel(*static_cast<const CUpti_ActivityKernel10*>(address));
     case CUPTI_ACTIVITY_KIND_MEMCPY:
       return add_copy(*static_cast<const CUpti_ActivityMemcpy6*>(address));
+    case CUPTI_ACTIVITY_KIND_MEMCPY2:
+      return add_peer_copy(*static_cast<const CUpti_ActivityMemcpyPtoP4*>(address));
     case CUPTI_ACTIVITY_KIND_MEMSET:
       return add_memset(*static_cast<const CUpti_ActivityMemset4*>(address));
     case CUPTI_ACTIVITY_KIND_RUNTIME:
@@ -160,8 +162,10 @@ void ActivityDecoder::add_kernel(const CUpti_ActivityKernel10& record) {
                              .shared_dynamic = record.dynamicSharedMemory,
                              .local = record.localMemoryPerThread});
   const auto [name, is_new] = kernel_names_.try_emplace(record.name);
-  if (is_new) name->second = demangled(record.name);
-  keep(activity, record.start, record.end, name->second);
+  if (is_new || (record.name != nullptr && name->second.mangled != record.name)) {
+    name->second = {.mangled = record.name == nullptr ? "" : record.name, .text = demangled(record.name)};
+  }
+  keep(activity, record.start, record.end, name->second.text);
 }
 
 void ActivityDecoder::add_copy(const CUpti_ActivityMemcpy6& record) {
@@ -172,6 +176,16 @@ void ActivityDecoder::add_copy(const CUpti_ActivityMemcpy6& record) {
         .graph_node = node_of(record.graphNodeId, record.graphId),
         .bytes = static_cast<std::int64_t>(record.bytes)},
        record.start, record.end, direction_of(record.copyKind));
+}
+
+void ActivityDecoder::add_peer_copy(const CUpti_ActivityMemcpyPtoP4& record) {
+  keep({.kind = ActivityKind::copy,
+        .device = record.deviceId,
+        .stream = record.streamId,
+        .correlation = record.correlationId,
+        .graph_node = node_of(record.graphNodeId, record.graphId),
+        .bytes = static_cast<std::int64_t>(record.bytes)},
+       record.start, record.end, direction_of(CUPTI_ACTIVITY_MEMCPY_KIND_PTOP));
 }
 
 void ActivityDecoder::add_memset(const CUpti_ActivityMemset4& record) {

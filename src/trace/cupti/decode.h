@@ -32,6 +32,7 @@ class ActivityDecoder {
   void add(const CUpti_Activity& record);
   void add_kernel(const CUpti_ActivityKernel10& record);
   void add_copy(const CUpti_ActivityMemcpy6& record);
+  void add_peer_copy(const CUpti_ActivityMemcpyPtoP4& record);
   void add_memset(const CUpti_ActivityMemset4& record);
   void add_call(const CUpti_ActivityAPI& record);
   void add_sync(const CUpti_ActivitySynchronization2& record);
@@ -45,7 +46,11 @@ class ActivityDecoder {
   CallName call_name_;
   DeviceTrace trace_;
   std::unordered_map<std::string, std::size_t> names_;
-  std::unordered_map<const char*, std::string> kernel_names_;  ///< demangled
+  /// A name and how people read it. Programs that load and unload code have another at the same address.
+  struct KernelName {
+    std::string mangled, text;
+  };
+  std::unordered_map<const char*, KernelName> kernel_names_;
 };
 
 }  // namespace rooflm::trace

@@ -44,7 +44,8 @@ function roofTile(run: Run): Tile {
 function memoryTile(run: Run): Tile {
   const peak = run.figures.peak_bytes;
   const state = run.memory?.persistent_bytes;
-  return { title: 'Peak memory', value: bytes(peak), note: peak === null ? 'memory was not followed' : state ? `${bytes(state)} of it lasts from step to step` : 'planned' };
+  const source = run.kind === 'foreign' ? 'as the program took and gave it back' : 'planned';
+  return { title: 'Peak memory', value: bytes(peak), note: peak === null ? 'memory was not followed' : state ? `${bytes(state)} of it lasts from step to step` : source };
 }
 
 function adviceItem(advice: Advice, largest: number): HTMLElement {

@@ -1,0 +1,181 @@
+// rooflm record: any CUDA program, watched from outside.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/registry.h"
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/output_rule.h"
+#include "cli/recorded_runs.h"
+#include "cli/recording.h"
+#include "cli/values.h"
+#include "core/child_process.h"
+#include "core/error.h"
+#include "core/names.h"
+#include "measure/gauge_sampler.h"
+
+namespace rooflm::cli {
+namespace {
+
+struct RecordOptions {
+  std::vector<std::string> command;
+  std::string output = "recorded.rooflm", capture, skip = "0", steps, duration, most, calls = "all",
+              pytorch = "on";
+  bool overwrite = false, sample_power = false;
+};
+
+void require_one_of(const char* option, const std::string& value, const std::vector<std::string>& known) {
+  for (const std::string& one : known) {
+    if (one == value) return;
+  }
+  throw core::UsageError(core::unknown_name(option, value, known));
+}
+
+RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
+  require_one_of("--calls", options.calls, {"all", "launches", "none"});
+  require_one_of("--pytorch", options.pytorch, {"on", "forward", "off"});
+  RecordWishes wishes{.capture = options.capture, .calls = options.calls, .pytorch = options.pytorch};
+  wishes.skip = static_cast<std::uint64_t>(parse_integer("--skip", options.skip, 0));
+  if (!options.steps.empty())
+    wishes.steps = static_cast<std::uint64_t>(parse_integer("--steps", options.steps, 1));
+  if (!options.duration.empty()) {
+    wishes.duration_ms =
+        static_cast<std::uint64_t>(1e3 * parse_number("--duration", options.duration, 0.001));
+  }
+  if (!options.most.empty())
+    wishes.most_bytes = static_cast<std::uint64_t>(parse_bytes("--max-size", options.most));
+  wishes.keep = name.variables();
+  return wishes;
+}
+
+/// Why there is no record.
+std::string explain_nothing(const std::string& program, bool saw_device) {
+  if (saw_device) return "CUDA was initialized, but nothing ran on a device while it was recorded";
+  if (is_static_program(program)) {
+    return fmt::format("'{}' is a static program: nothing can be loaded into it", program);
+  }
+  return "no process initialized CUDA or opened a range (or it set CUDA_INJECTION64_PATH by itself)";
+}
+
+/// Asks the first device for power, clocks and temperature while it lives.
+class PowerWatch {
+ public:
+  explicit PowerWatch(std::chrono::steady_clock::time_point epoch) {
+    constexpr const char* kDevice = "cuda:0";
+    backends::FoundGauges found = backends::provider_of(kDevice).gauges(kDevice);
+    if (found.gauges == nullptr) {
+      note("record: --sample-power: {}", found.missing.empty() ? "the device tells nothing" : found.missing);
+    } else {
+      sampler_ = std::make_unique<measure::GaugeSampler>(std::move(found.gauges), kDevice, epoch);
+    }
+  }
+  std::vector<record::Gauge> take() {
+    return sampler_ == nullptr ? std::vector<record::Gauge>() : sampler_->take();
+  }
+
+ private:
+  std::unique_ptr<measure::GaugeSampler> sampler_;
+};
+
+core::ChildEnd run_record(const RecordOptions& options) {
+  if (options.command.empty()) {
+    throw core::UsageError("record: name a program: rooflm record [options] -- python3 train.py");
+  }
+  const RecordName name(options.output);
+  const RecordWishes wishes = wishes_of(options, name);
+  if (!name.has_places()) check_outputs({{"-o", options.output}}, {}, options.overwrite);
+  Recording recording(options.output, wishes);
+  const auto epoch = std::chrono::steady_clock::now();
+  core::ChildProcess program(options.command, recording.environment());
+  // Its thread comes after the program: it takes none of the signals that are passed on.
+  std::optional<PowerWatch> power;
+  if (options.sample_power) power.emplace(epoch);
+  const core::ChildEnd end = program.wait();
+  try {
+    constexpr std::chrono::seconds kPatience{5};
+    std::size_t still_writing = 0;
+    const auto streams = recording.streams(kPatience, still_writing);
+    if (still_writing > 0) note("record: {} processes still run: their records end here", still_writing);
+    RecordedProgram recorded{.command = fmt::format("rooflm record -- {}", fmt::join(options.command, " ")),
+                             .process = program.number(),
+                             .end = end,
+                             .epoch_ns = std::chrono::nanoseconds(epoch.time_since_epoch()).count()};
+    if (power) recorded.gauges = power->take();
+    const RecordedSummary summary = write_recorded(streams, name, std::move(recorded), options.overwrite);
+    if (summary.processes == 0 && !summary.has_explained) {
+      note("record: nothing was recorded: {}", explain_nothing(options.command.front(), summary.saw_device));
+    }
+  } catch (const core::Error& error) {
+    recording.keep();
+    note("record: {}; what was recorded is in {}: rooflm import FILE.stream -o FILE.rooflm", error.what(),
+         recording.folder().string());
+  }
+  return end;
+}
+
+/// As the program ended, when everything is written and cleaned up.
+int end_with(const core::ChildEnd& end) {
+  flush_out();
+  if (end.signal != 0) core::end_as(end.signal);
+  return end.code;
+}
+
+}  // namespace
+
+Body declare_record(CommandLine& line) {
+  auto options = std::make_shared<RecordOptions>();
+  line.add_rest(options->command);
+  line.add_option("-o,--output", options->output,
+                  "The record; %p in its name is the process, %q{NAME} a variable of its environment: one "
+                  "record for each")
+      .type_name("FILE.rooflm")
+      .show_default();
+  line.add_flag("--overwrite", options->overwrite, "Replace a record that is there");
+  line.add_option("--capture-range", options->capture, "Record only while a range of this name is open")
+      .type_name("NAME");
+  line.add_option("--skip", options->skip, "Steps, or ranges of --capture-range, before recording begins")
+      .type_name("N")
+      .show_default();
+  line.add_option("--steps", options->steps, "Steps, or ranges, to record (default: all)").type_name("N");
+  line.add_option("--duration", options->duration, "Seconds to record (default: until the program ends)")
+      .type_name("S");
+  line.add_option("--max-size", options->most,
+                  "Bytes that one process may write, 2GB say (default: no limit)")
+      .type_name("BYTES");
+  line.add_option(
+          "--calls", options->calls,
+          "Calls of CUDA to record: all that start work, wait or take memory; launches and copies; none")
+      .type_name("all|launches|none")
+      .show_default();
+  line.add_flag("--sample-power", options->sample_power,
+                "Power, clocks and temperature of cuda:0, ten times a second");
+  line.add_option(
+          "--pytorch", options->pytorch,
+          "Mark modules, the backward pass and optimizers of PyTorch; forward: not what belongs to which "
+          "module in the backward pass")
+      .type_name("on|forward|off")
+      .show_default();
+  line.footer(
+      "rooflm record [OPTIONS] -- CMD...\n\n"
+      "The program's output, input, signals and exit code are as without rooflm. What it did on GPUs is "
+      "written\n"
+      "while it runs: a program that crashes or is killed leaves a record, too, without its last second. "
+      "Steps are\n"
+      "ranges named step, those of PyTorch's optimizers, or a range that repeats. Each process that used "
+      "CUDA is a\n"
+      "run of the record.\n\n"
+      "Example: rooflm record -o run.rooflm --skip 3 --steps 10 -- python3 train.py && rooflm report "
+      "run.rooflm");
+  return [options] { return end_with(run_record(*options)); };
+}
+
+}  // namespace rooflm::cli

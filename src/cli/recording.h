@@ -1,0 +1,51 @@
+// A program that is run with the injection library: what it is given, and what is left of it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rooflm::cli {
+
+/// What `rooflm record` was asked for; texts as they are given to the library.
+struct RecordWishes {
+  std::string capture, calls = "all", pytorch = "on";
+  std::uint64_t skip = 0, steps = 0, duration_ms = 0, most_bytes = 0;  ///< 0: no limit
+  std::vector<std::string> keep{};  ///< variables of the environment that name the record
+};
+
+/// A folder beside the record, into which the processes of a program write their streams.
+class Recording {
+ public:
+  /// Makes the folder and what Python needs. Throws core::InputError, core::Unavailable without the library.
+  Recording(const std::filesystem::path& record, const RecordWishes& wishes);
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  /// Removes the folder, unless it was kept.
+  ~Recording();
+
+  /// Variables that have the driver, NVTX and Python load the library.
+  [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& environment() const {
+    return environment_;
+  }
+  /// Streams of all processes, the oldest first. Those that still write are waited for, `patience` long;
+  /// `still_writing` counts what did not end.
+  [[nodiscard]] std::vector<std::filesystem::path> streams(std::chrono::milliseconds patience,
+                                                           std::size_t& still_writing) const;
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  /// The folder stays: what it holds could not be made a record.
+  void keep() { is_kept_ = true; }
+
+ private:
+  std::filesystem::path folder_;
+  std::vector<std::pair<std::string, std::string>> environment_;
+  bool is_kept_ = false;
+};
+
+/// Whether `command` (looked for on PATH) is an executable that loads no libraries.
+bool is_static_program(const std::string& command);
+
+}  // namespace rooflm::cli

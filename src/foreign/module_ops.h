@@ -1,0 +1,61 @@
+// Which part of a model a kernel worked for, from the marks of the recorder's Python module. Private to the
+// room.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "inject/stream_format.h"
+#include "record/rows.h"
+
+namespace rooflm::foreign {
+
+/// How records call a module: "transformer.h.3.attn.c_attn" is "h.3/attn/c_attn", "lm_head" itself. The first
+/// number of a path is that of its layer; a layer's own work is "h.3/itself".
+std::string scope_of_module(const std::string& path);
+
+/// The ops of a step of PyTorch, as far as marks tell them apart: one for each module and phase. A kernel's
+/// op is that of the call that started it: in the forward pass the innermost module that is open on its
+/// thread, in the backward pass the module whose gradient the thread was last said to work on.
+class ModuleOps {
+ public:
+  using Texts = std::unordered_map<std::uint32_t, std::string>;
+  /// `facts`: "module PATH" says what a module is.
+  ModuleOps(const std::vector<inject::Row>& rows, const Texts& texts,
+            const std::map<std::string, std::string>& facts);
+  /// Of what a call that began at `start_ns` on `thread` started; nothing outside of steps, and where nothing
+  /// is marked. Makes the op when it is the first.
+  std::optional<std::int64_t> op_of(std::uint32_t thread, std::uint64_t start_ns);
+  [[nodiscard]] std::vector<record::Op> take() { return std::move(ops_); }
+
+ private:
+  struct Range {
+    std::uint64_t start_ns = 0, end_ns = 0;
+    std::uint32_t name = 0;
+  };
+  /// From here on it is this one that is innermost; 0: none is open.
+  struct Change {
+    std::uint64_t time_ns = 0;
+    std::uint32_t name = 0;
+  };
+  static std::vector<Change> changes_of(std::vector<Range> ranges);
+  [[nodiscard]] static std::uint32_t at(const std::map<std::uint32_t, std::vector<Change>>& changes,
+                                        std::uint32_t thread, std::uint64_t time_ns, std::uint64_t since_ns);
+  std::int64_t number_of(const std::string& phase, std::uint32_t module, bool is_recomputed);
+
+  const Texts& texts_;
+  const std::map<std::string, std::string>& facts_;
+  std::uint64_t first_ns_ = ~std::uint64_t{0}, last_ns_ = 0;          ///< of steps
+  std::vector<Range> phases_;                                         ///< backward and optimizer, in order
+  std::map<std::uint32_t, std::vector<Change>> modules_, gradients_;  ///< by thread
+  std::map<std::tuple<std::string, std::uint32_t, bool>, std::int64_t> numbers_;
+  std::vector<record::Op> ops_;
+};
+
+}  // namespace rooflm::foreign

@@ -1,0 +1,31 @@
+// Activities as a profiler tells of them, as rows of a stream.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "inject/stream_writer.h"
+#include "trace/device_activity.h"
+
+namespace rooflm::inject {
+
+/// Keeps what each distinct launch of a kernel looks like as one text.
+class ActivityRows {
+ public:
+  explicit ActivityRows(StreamWriter& writer) : writer_(writer) {}
+  /// What occupancy depends on.
+  void set_devices(std::vector<trace::DeviceLimits> devices) { devices_ = std::move(devices); }
+  /// Writes them, and counts what was lost.
+  void add(const trace::DeviceTrace& trace);
+
+ private:
+  std::uint32_t launch_text(const trace::KernelLaunch& launch, std::int64_t device);
+
+  StreamWriter& writer_;
+  std::vector<trace::DeviceLimits> devices_;
+  std::map<std::vector<std::int64_t>, std::uint32_t> launches_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace rooflm::inject

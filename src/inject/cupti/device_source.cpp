@@ -1,0 +1,185 @@
+// Activities of NVIDIA GPUs, from CUPTI, in somebody else's process.
+#include "inject/device_source.h"
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string_view>
+
+#include "inject/activity_rows.h"
+#include "inject/cupti/library.h"
+#include "inject/cupti/wanted_calls.h"
+#include "inject/session.h"
+#include "trace/cupti/activity_buffers.h"
+#include "trace/cupti/decode.h"
+#include "trace/cupti/device_limits.h"
+
+namespace rooflm::inject {
+namespace {
+
+constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                               CUPTI_ACTIVITY_KIND_MEMCPY,
+                               CUPTI_ACTIVITY_KIND_MEMCPY2,
+                               CUPTI_ACTIVITY_KIND_MEMSET,
+                               CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
+                               CUPTI_ACTIVITY_KIND_OVERHEAD,
+                               CUPTI_ACTIVITY_KIND_MEMORY2};
+constexpr std::array kCallKinds = {CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER};
+/// Small ones, so that those of a busy device are full, and written, several times a second.
+constexpr std::size_t kBuffers = 96;
+constexpr std::size_t kBufferBytes = std::size_t{1} << 18U;
+
+class CuptiSource;
+/// CUPTI's callbacks carry nothing of ours: whose buffers it fills has to stand here.
+std::atomic<CuptiSource*> active{nullptr};
+
+void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records);
+void CUPTIAPI take_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t bytes,
+                          std::size_t valid);
+std::uint64_t CUPTIAPI stamp() { return now_ns(); }
+/// Nothing is asked of it: who subscribes finds out whether somebody else did.
+void CUPTIAPI no_callback(void* /*user*/, CUpti_CallbackDomain /*domain*/, CUpti_CallbackId /*call*/,
+                          const void* /*data*/) {}
+
+class CuptiSource final : public DeviceSource {
+ public:
+  CuptiSource(const CuptiFunctions& cupti, StreamWriter& writer, std::string calls)
+      : cupti_(cupti),
+        calls_(std::move(calls)),
+        buffers_(kBuffers, kBufferBytes),
+        decoder_(cupti.next_record,
+                 [this](CUpti_CallbackDomain domain, std::uint32_t call) { return name_of(domain, call); }),
+        rows_(writer),
+        writer_(writer) {}
+
+  bool attach(std::string& why) {
+    CUptiResult result = cupti_.subscribe(&subscriber_, no_callback, nullptr);
+    if (result == CUPTI_SUCCESS) result = cupti_.register_timestamp(stamp);
+    if (result == CUPTI_SUCCESS) {
+      active.store(this);
+      result = cupti_.register_callbacks(give_buffer, take_buffer);
+    }
+    if (result == CUPTI_SUCCESS) result = cupti_.set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
+    if (result != CUPTI_SUCCESS) {
+      why = cupti_.words(result, "attaching");
+      return false;
+    }
+    std::uint8_t are_zeroed = 1;
+    std::size_t size = sizeof(are_zeroed);
+    static_cast<void>(
+        cupti_.set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &are_zeroed));
+    note_version();
+    return true;
+  }
+
+  bool start(std::string& why) override {
+    for (const CUpti_ActivityKind kind : kKinds) {
+      const CUptiResult result = cupti_.enable(kind);
+      if (result == CUPTI_SUCCESS) continue;
+      why = cupti_.words(result, "recording activities");
+      return false;
+    }
+    if (calls_ == "none") return true;
+    for (const CUpti_ActivityKind kind : kCallKinds) static_cast<void>(cupti_.enable(kind));
+    choose_calls(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_SIZE, cupti_.enable_runtime);
+    choose_calls(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_SIZE, cupti_.enable_driver);
+    return true;
+  }
+
+  void stop() override {
+    for (const CUpti_ActivityKind kind : kKinds) static_cast<void>(cupti_.disable(kind));
+    for (const CUpti_ActivityKind kind : kCallKinds) static_cast<void>(cupti_.disable(kind));
+  }
+
+  void collect(bool all) override {
+    static_cast<void>(cupti_.flush_all(all ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0));
+    std::size_t dropped = 0;
+    if (cupti_.dropped_records(nullptr, 0, &dropped) == CUPTI_SUCCESS && dropped > 0) {
+      writer_.count_dropped(dropped);
+    }
+    const std::int64_t refused = buffers_.refused();
+    // A buffer that was refused is at least one record.
+    if (refused > refused_before_)
+      writer_.count_dropped(static_cast<std::uint64_t>(refused - refused_before_));
+    refused_before_ = refused;
+  }
+
+  trace::ActivityBuffers& buffers() { return buffers_; }
+
+  /// On a thread of CUPTI's.
+  void take(std::uint8_t* buffer, std::size_t valid) {
+    const std::scoped_lock lock(mutex_);
+    if (!knows_devices_) {
+      knows_devices_ = true;
+      Session::end_at_exit();  // the driver has long begun
+      rows_.set_devices(trace::query_limits());
+    }
+    decoder_.add(buffer, valid);
+    rows_.add(decoder_.take());
+    buffers_.release(buffer);
+  }
+
+ private:
+  const char* name_of(CUpti_CallbackDomain domain, std::uint32_t call) const {
+    const char* name = nullptr;
+    return cupti_.callback_name(domain, call, &name) == CUPTI_SUCCESS ? name : nullptr;
+  }
+
+  /// What a call's record is asked for is forgotten whenever their kind is enabled.
+  template <class Enable>
+  void choose_calls(CUpti_CallbackDomain domain, int count, Enable enable) const {
+    for (int call = 1; call < count; ++call) {
+      const char* name = name_of(domain, static_cast<std::uint32_t>(call));
+      const std::string_view plain = name == nullptr ? "" : plain_name(name);
+      const bool is_wanted = calls_ == "launches" ? starts_work(plain) : matters(plain);
+      if (!is_wanted) static_cast<void>(enable(static_cast<CUpti_CallbackId>(call), 0));
+    }
+  }
+
+  void note_version() {
+    std::uint32_t number = 0;
+    if (cupti_.version(&number) == CUPTI_SUCCESS) writer_.fact("cupti", std::to_string(number));
+  }
+
+  CuptiFunctions cupti_;
+  std::string calls_;
+  trace::ActivityBuffers buffers_;
+  std::mutex mutex_;  ///< of what follows
+  trace::ActivityDecoder decoder_;
+  ActivityRows rows_;
+  bool knows_devices_ = false;
+  StreamWriter& writer_;
+  CUpti_SubscriberHandle subscriber_ = nullptr;
+  std::int64_t refused_before_ = 0;
+};
+
+void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
+  CuptiSource* source = active.load();
+  *buffer = source == nullptr ? nullptr : source->buffers().request();
+  *bytes = *buffer == nullptr ? 0 : source->buffers().bytes();
+  *most_records = 0;  // as many as there is room for
+}
+
+void CUPTIAPI take_buffer(CUcontext /*context*/, std::uint32_t /*stream*/, std::uint8_t* buffer,
+                          std::size_t /*bytes*/, std::size_t valid) {
+  CuptiSource* source = active.load();
+  if (source == nullptr || buffer == nullptr) return;
+  try {
+    source->take(buffer, valid);
+  } catch (...) {  // no memory: what the buffer held is lost, the program goes on
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<DeviceSource> open_device_source(StreamWriter& writer, const std::string& calls,
+                                                 std::string& why) {
+  CuptiFunctions cupti;
+  if (!cupti.load(why)) return nullptr;
+  auto source = std::make_unique<CuptiSource>(cupti, writer, calls);
+  if (source->attach(why)) return source;
+  active.store(nullptr);
+  return nullptr;
+}
+
+}  // namespace rooflm::inject

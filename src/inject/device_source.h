@@ -1,0 +1,31 @@
+// What a device tells of its activities.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "inject/stream_writer.h"
+
+namespace rooflm::inject {
+
+/// A profiler of devices, which writes rows by itself. Nothing throws.
+class DeviceSource {
+ public:
+  DeviceSource() = default;
+  DeviceSource(const DeviceSource&) = delete;
+  DeviceSource& operator=(const DeviceSource&) = delete;
+  virtual ~DeviceSource() = default;
+  /// From now on activities are kept, and no longer. False and `why` where it is not possible.
+  virtual bool start(std::string& why) = 0;
+  virtual void stop() = 0;
+  /// Writes what is complete; with `all` also what is not.
+  virtual void collect(bool all) = 0;
+};
+
+/// CUPTI; nothing, and `why`, where it is not here, is of another version or another profiler is attached.
+/// `calls`: "all" calls that start work, wait or take memory, only "launches", or "none".
+std::unique_ptr<DeviceSource> open_device_source(StreamWriter& writer, const std::string& calls,
+                                                 std::string& why);
+
+}  // namespace rooflm::inject

@@ -1,0 +1,84 @@
+// What the library exports: CUDA's and NVTX's entries, and the marks of the Python module.
+#include <cstdint>
+
+#include "inject/nvtx.h"
+#include "inject/ranges.h"
+#include "inject/session.h"
+
+#define ROOFLM_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using rooflm::inject::RangeKind;
+using rooflm::inject::Session;
+
+/// The start of the step that runs, of the recorder's own marks.
+std::uint64_t step_start_ns = 0;
+std::uint32_t step_name = 0;
+
+}  // namespace
+
+/// Called by the driver when it is initialized, from CUDA_INJECTION64_PATH. 1: all is well; the program goes
+/// on either way.
+ROOFLM_EXPORT int InitializeInjection() {  // NOLINT(readability-identifier-naming): CUDA names it
+  try {
+    if (Session* session = Session::begin()) session->start_device();
+  } catch (...) {  // somebody else's program: nothing may come out of here
+  }
+  return 1;
+}
+
+/// Called by NVTX at a program's first range, from NVTX_INJECTION64_PATH; by each library that has ranges.
+// NOLINTNEXTLINE(readability-identifier-naming): NVTX names it
+ROOFLM_EXPORT int InitializeInjectionNvtx2(rooflm::inject::nvtx::ExportTable export_table) {
+  try {
+    if (Session::begin() == nullptr) return 0;
+    return rooflm::inject::take_nvtx(export_table) ? 1 : 0;
+  } catch (...) {
+    return 0;
+  }
+}
+
+// Marks of the Python module. All of them may be called at any time; without a recording they do nothing.
+
+/// 1 where this process is recorded.
+ROOFLM_EXPORT int rooflm_begin() { return Session::begin() == nullptr ? 0 : 1; }
+
+/// The number of a name.
+ROOFLM_EXPORT std::uint32_t rooflm_text(const char* text) {
+  Session* session = Session::current();
+  return session == nullptr ? 0 : session->writer().text(text);
+}
+
+ROOFLM_EXPORT void rooflm_push(std::uint32_t name, std::uint32_t kind) {
+  rooflm::inject::push_range(&step_name, name, static_cast<RangeKind>(kind));
+}
+
+ROOFLM_EXPORT void rooflm_pop() { rooflm::inject::pop_range(&step_name); }
+
+/// From here on the calling thread works on the gradient of that module.
+ROOFLM_EXPORT void rooflm_gradient(std::uint32_t name) {
+  rooflm::inject::add_mark(name, RangeKind::gradient);
+}
+
+/// The first step begins, if none has.
+ROOFLM_EXPORT void rooflm_begin_step() {
+  if (step_start_ns == 0) step_start_ns = rooflm::inject::now_ns();
+}
+
+/// A step ended, and the next one begins.
+ROOFLM_EXPORT void rooflm_end_step() {
+  Session* session = Session::current();
+  if (session == nullptr) return;
+  const std::uint64_t now = rooflm::inject::now_ns();
+  if (step_name == 0) step_name = session->writer().text("step");
+  if (step_start_ns != 0) {
+    rooflm::inject::add_range(step_name, RangeKind::step, step_start_ns, now);
+  }
+  step_start_ns = now;
+  session->end_step();
+}
+
+ROOFLM_EXPORT void rooflm_fact(const char* key, const char* value) {
+  if (Session* session = Session::current()) session->writer().fact(key, value);
+}

@@ -1,0 +1,80 @@
+// The file that the injection library writes while a program runs: what its writer and its reader agree on.
+//
+// A header, which is written again in its place at every flush, and chunks that are only appended. A program
+// may end at any moment: what is whole is good. Numbers are little-endian; times are of
+// std::chrono::steady_clock, which all processes of a machine share.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace rooflm::inject {
+
+inline constexpr std::array<char, 8> kMagic = {'r', 'f', 'l', 's', 't', 'r', 'm', '1'};
+
+struct FileHeader {
+  std::array<char, 8> magic = kMagic;
+  std::uint32_t process = 0, parent = 0;
+  std::uint64_t start_ns = 0;       ///< when the library was loaded, steady clock
+  std::uint64_t start_utc_ns = 0;   ///< the same moment, nanoseconds since 1970
+  std::uint64_t rows = 0;           ///< written
+  std::uint64_t dropped = 0;        ///< activities that were lost, as far as is known
+  std::uint64_t flushed_ns = 0;     ///< when this header was last written
+  std::uint32_t has_ended = 0;      ///< the process ended in order and everything was written
+  std::uint32_t has_device = 0;     ///< the driver was started and activities were asked for
+  std::uint64_t odd_pops = 0;       ///< ranges that were closed without having been opened
+  std::array<char, 440> problem{};  ///< what went wrong, "" where nothing did
+};
+static_assert(sizeof(FileHeader) == 512);
+
+enum class ChunkType : std::uint32_t {
+  texts = 1,  ///< { number, length: 32 bits each; bytes }...
+  rows = 2,   ///< Row...
+  facts = 3,  ///< { length of key, length of value: 32 bits each; bytes }...
+};
+
+struct ChunkHeader {
+  static constexpr std::uint32_t kMark = 0x4B4E4843;  ///< "CHNK"
+  std::uint32_t mark = kMark;
+  ChunkType type = ChunkType::rows;
+  std::uint64_t bytes = 0;  ///< that follow
+};
+
+enum class RowKind : std::uint8_t { kernel = 1, copy, memset, sync, api, overhead, memory, range, mark };
+
+/// Of ranges and marks: what they are.
+enum class RangeKind : std::uint8_t {
+  user = 0,  ///< NVTX of the program
+  step,      ///< one step of a training loop
+  phase,     ///< "forward", "backward", "optimizer"
+  module_,   ///< a module of a model, in its forward pass
+  gradient,  ///< a mark: from here on the thread works on the gradient of that module
+};
+
+/// One activity. Texts are numbers of the chunk `texts`; 0 is none.
+struct Row {
+  RowKind kind = RowKind::kernel;
+  RangeKind range = RangeKind::user;
+  std::uint16_t device = 0;
+  std::uint32_t name = 0;
+  std::uint64_t start_ns = 0, end_ns = 0;
+  std::uint32_t place = 0;        ///< the stream of what runs on a device, else the thread
+  std::uint32_t correlation = 0;  ///< the same for a call and what it started
+  std::uint32_t extra = 0;        ///< a text: members of record::Activity::extra
+  std::uint32_t has_node = 0;     ///< `other` is the node of a graph
+  std::int64_t bytes = 0;         ///< of copies; of memory taken, < 0 given back
+  std::uint64_t other = 0;        ///< an address of memory, or a node
+};
+static_assert(sizeof(Row) == 56);
+
+/// Names of environment variables that the recorder sets for the library.
+inline constexpr const char* kFolderVariable = "ROOFLM_RECORD_FOLDER";
+inline constexpr const char* kCaptureVariable = "ROOFLM_RECORD_CAPTURE";    ///< name of a range
+inline constexpr const char* kSkipVariable = "ROOFLM_RECORD_SKIP";          ///< steps
+inline constexpr const char* kStepsVariable = "ROOFLM_RECORD_STEPS";        ///< steps
+inline constexpr const char* kDurationVariable = "ROOFLM_RECORD_DURATION";  ///< milliseconds
+inline constexpr const char* kMostVariable = "ROOFLM_RECORD_MOST";          ///< bytes of the file
+inline constexpr const char* kKeepVariable = "ROOFLM_RECORD_KEEP";          ///< variables to note, "A,B"
+inline constexpr const char* kCallsVariable = "ROOFLM_RECORD_CALLS";        ///< "all", "launches" or "none"
+
+}  // namespace rooflm::inject

@@ -1,0 +1,16 @@
+// What a record keeps of a kernel's launch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "trace/device_activity.h"
+
+namespace rooflm::trace {
+
+/// As JSON (record::Activity::extra). `node`: of a graph.
+std::string describe_launch(const KernelLaunch& launch, const DeviceLimits* device,
+                            std::optional<std::uint64_t> node);
+
+}  // namespace rooflm::trace

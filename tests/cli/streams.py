@@ -1,0 +1,100 @@
+"""Streams as the injection library writes them (src/inject/stream_format.h), for tests of what reads them."""
+import struct
+
+KERNEL, COPY, MEMSET, SYNC, API, OVERHEAD, MEMORY, RANGE, MARK = range(1, 10)
+USER, STEP, PHASE, MODULE, GRADIENT = range(5)
+HEADER, ROW = 512, 56
+EXTRA = '{"grid":[8,1,1],"block":[256,1,1],"registers":32,"shared_static":0,"shared_dynamic":0,"local":0}'
+
+
+class Stream:
+    """Rows of one process, whose number and main thread are `process`."""
+
+    def __init__(self, process=100, start_ns=10**12, ended=True, problem="", dropped=0):
+        self.process, self.start_ns, self.ended = process, start_ns, ended
+        self.problem, self.dropped, self.odd_pops = problem, dropped, 0
+        self.numbers, self.rows, self.facts, self.correlation = {}, [], {"command": "python3 train.py"}, 0
+
+    def text(self, text):
+        return self.numbers.setdefault(text, len(self.numbers) + 1)
+
+    def row(self, kind, name, start, end, place, correlation=0, what=USER, size=0, other=0, extra="", node=None,
+            device=0):
+        """Times count from the start of the process, in ns."""
+        self.rows.append(struct.pack("<BBHIQQIIIIqQ", kind, what, device, self.text(name),
+                                     (self.start_ns + start) % 2**64, (self.start_ns + end) % 2**64, place, correlation,
+                                     self.text(extra) if extra else 0, 0 if node is None else 1, size,
+                                     other if node is None else node))
+
+    def launch(self, name, call_ns, start, end, thread=None, stream=7):
+        """A kernel and the call that started it, and the driver's call within."""
+        self.correlation += 1
+        thread = self.process if thread is None else thread
+        self.row(API, "cudaLaunchKernel", call_ns, call_ns + 4000, thread, self.correlation)
+        self.row(API, "cuLaunchKernel", call_ns + 500, call_ns + 3000, thread, self.correlation)
+        self.row(KERNEL, name, start, end, stream, self.correlation, extra=EXTRA)
+
+    def bytes(self):
+        header = struct.pack("<8sIIQQQQQIIQ440s", b"rflstrm1", self.process, 1, self.start_ns,
+                             1_700_000_000 * 10**9, len(self.rows), self.dropped, 0, int(self.ended), 1,
+                             self.odd_pops, self.problem.encode())
+        assert len(header) == HEADER
+
+        def chunk(kind, data):
+            return struct.pack("<4sIQ", b"CHNK", kind, len(data)) + data
+
+        texts = b"".join(struct.pack("<II", number, len(text.encode())) + text.encode()
+                         for text, number in self.numbers.items())
+        facts = b"".join(struct.pack("<II", len(key.encode()), len(value.encode())) + key.encode() + value.encode()
+                         for key, value in self.facts.items())
+        return header + chunk(1, texts) + chunk(3, facts) + chunk(2, b"".join(self.rows))
+
+
+def training_run(steps=8, layers=2, slow_first=True, **header):
+    """A step of PyTorch: modules forward on the main thread, gradients on another, one optimizer."""
+    stream = Stream(**header)
+    autograd = stream.process + 1
+    stream.facts["torch"] = "2.11"
+    for layer in range(layers):
+        for part, kind in (("", "Block"), (".a", "Attn"), (".m", "Mlp")):
+            stream.facts[f"module b.{layer}{part}"] = kind
+    stream.facts["module head"] = "Linear"
+    now, micro = 1_000_000, 1000
+    for step in range(steps):
+        begin, each = now, (60 if slow_first and step == 0 else 12) * micro
+        device = now
+
+        def kernel(name, thread):
+            nonlocal now, device
+            device = max(device, now + 6000)
+            stream.launch(name, now, device, device + each // 2, thread)
+            device += each // 2
+            now += each
+
+        def module(path, names):
+            nonlocal now
+            opened = now
+            now += 500
+            for name in names:
+                kernel(name, stream.process) if isinstance(name, str) else module(*name)
+            now += 500
+            stream.row(RANGE, path, opened, now, stream.process, what=MODULE)
+
+        for layer in range(layers):
+            module(f"b.{layer}", [(f"b.{layer}.a", ["gemm_a", "softmax"]), (f"b.{layer}.m", ["gemm_m"]), "residual"])
+        module("head", ["gemm_head"])
+        kernel("loss", stream.process)
+        opened = now
+        for path, name in [("head", "gemm_head_back")] + [
+                (f"b.{layer}{part}", f"back{part}") for layer in reversed(range(layers)) for part in ("", ".m", ".a")]:
+            stream.row(MARK, path, now, now, autograd, what=GRADIENT)
+            kernel(name, autograd)
+        now += micro
+        stream.row(RANGE, "backward", opened, now, stream.process, what=PHASE)
+        opened = now
+        kernel("adam", stream.process)
+        stream.row(RANGE, "optimizer", opened, now, stream.process, what=PHASE)
+        now = max(now, device + micro)
+        stream.row(RANGE, "step", begin, now, stream.process, what=STEP)
+        now += micro
+    return stream

@@ -1,0 +1,282 @@
+"""rooflm record on programs without a GPU: what passes through, what is left of programs that end badly, PyTorch's marks
+on a stand-in for torch, and records of streams."""
+import os
+import pathlib
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+import streams
+
+ROOFLM = os.path.abspath(sys.argv.pop(1))
+MARKS = """
+import ctypes, os, sys, time
+library = ctypes.PyDLL(os.environ["CUDA_INJECTION64_PATH"])
+library.rooflm_begin()
+library.rooflm_text.argtypes = [ctypes.c_char_p]
+name = library.rooflm_text(b"layer")
+library.rooflm_begin_step()
+for step in range(4):
+    library.rooflm_push(name, 3)
+    time.sleep(0.002)
+    library.rooflm_pop()
+    library.rooflm_end_step()
+"""
+# As much of torch as the marks touch.
+TORCH = {
+    "__init__.py": """
+        from . import autograd, compiler, cuda, nn, optim
+        __version__ = "9.9"
+        class Node:
+            def __init__(self): self.metadata, self.hooks = {}, []
+            def register_prehook(self, hook): self.hooks.append(hook)
+        class Tensor:
+            def __init__(self, grad_fn=None): self.grad_fn = grad_fn
+        def is_grad_enabled(): return True
+        """,
+    "compiler.py": "def is_compiling(): return False",
+    "cuda.py": "def is_initialized(): return False",
+    "autograd/__init__.py": """
+        from . import graph
+        from .graph import _engine_run_backward
+        def backward(nodes): _engine_run_backward(nodes)
+        """,
+    "autograd/graph.py": """
+        def _engine_run_backward(nodes):
+            for node in nodes:
+                for hook in node.hooks: hook(None)
+        """,
+    "nn.py": """
+        class Module:
+            def __init__(self, **parts): self.parts = parts
+            def named_modules(self, prefix=""):
+                yield prefix, self
+                for name, part in self.parts.items():
+                    yield from part.named_modules(prefix + ("." if prefix else "") + name)
+            def _call_impl(self, *args): return self.forward(*args)
+            __call__ = _call_impl
+        """,
+    "optim/__init__.py": "from . import optimizer",
+    "optim/optimizer.py": """
+        before, after = [], []
+        def register_optimizer_step_pre_hook(hook): before.append(hook)
+        def register_optimizer_step_post_hook(hook): after.append(hook)
+        class Optimizer:
+            def step(self):
+                for hook in before: hook(self, (), {})
+                for hook in after: hook(self, (), {})
+        """,
+}
+TRAINING = """
+import torch
+nodes = []
+class Leaf(torch.nn.Module):
+    def forward(self, x):
+        nodes.append(torch.Node())
+        return torch.Tensor(nodes[-1])
+class Model(torch.nn.Module):
+    def forward(self, x):
+        for part in self.parts.values(): x = part(x)
+        return x
+model, optimizer = Model(**{"0": Leaf(), "1": Leaf()}), torch.optim.optimizer.Optimizer()
+for step in range(5):
+    nodes.clear()
+    model(torch.Tensor())
+    torch.autograd.backward(list(reversed(nodes)))
+    optimizer.step()
+print("trained")
+"""
+
+
+class Record(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def record(self, *command, options=(), **more):
+        return subprocess.run([ROOFLM, "record", "-o", "x.rooflm", *options, "--", *command], cwd=self.folder,
+                              capture_output=True, text=True, timeout=60, check=False, **more)
+
+    def rooflm(self, *arguments):
+        return subprocess.run([ROOFLM, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=60,
+                              check=False)
+
+    def rows(self, query, name="x.rooflm"):
+        database = sqlite3.connect(self.folder / name)
+        self.addCleanup(database.close)
+        return database.execute(query).fetchall()
+
+    def names(self):
+        return dict(self.rows("SELECT n.text, COUNT(*) FROM activity a JOIN activity_name n USING (run, name) GROUP BY 1"))
+
+    def no_leftovers(self):
+        self.assertEqual([path.name for path in self.folder.iterdir() if "streams" in path.name], [])
+
+    def test_output_input_and_exit_code_pass_through(self):
+        done = self.record("sh", "-c", "cat; echo error >&2; exit 7", input="from outside")
+        self.assertEqual((done.returncode, done.stdout), (7, "from outside"))
+        self.assertTrue(done.stderr.startswith("error\n"))
+        self.assertIn("nothing was recorded", done.stderr)
+        self.assertFalse((self.folder / "x.rooflm").exists())
+        self.no_leftovers()
+
+    def test_it_ends_as_the_program_did(self):
+        done = self.record("sh", "-c", "kill -TERM $$")
+        self.assertEqual(done.returncode, -signal.SIGTERM)
+        self.no_leftovers()
+
+    def test_signals_are_passed_on(self):
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            script = f"import signal, sys; signal.signal({one}, lambda *_: sys.exit(42)); print(1, flush=True); signal.pause()"
+            with subprocess.Popen([ROOFLM, "record", "-o", "x.rooflm", "--", sys.executable, "-c", script],
+                                  cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+                process.stdout.readline()
+                process.send_signal(one)
+                self.assertEqual(process.wait(30), 42, one)
+
+    def test_what_cannot_be_started_or_written_is_one_line(self):
+        done = self.record("no-such-program")
+        self.assertEqual(done.returncode, 3)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.no_leftovers()
+        done = self.rooflm("record", "-o", "no/such/folder/x.rooflm", "--", "true")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (3, 1), done.stderr)
+        self.assertEqual(self.rooflm("record").returncode, 2)
+        self.assertEqual(self.rooflm("record", "-o", "x-%z.rooflm", "--", "true").returncode, 2)
+        self.assertEqual(self.rooflm("record", "--calls", "some", "--", "true").returncode, 2)
+        (self.folder / "x.rooflm").write_text("mine")
+        self.assertNotEqual(self.record("true").returncode, 0)
+        self.assertEqual((self.folder / "x.rooflm").read_text(), "mine")
+
+    def test_marks_become_steps(self):
+        done = self.record(sys.executable, "-c", MARKS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("4 steps", done.stderr)
+        self.assertEqual(self.names()["layer"], 4)
+        self.assertEqual(self.rows("SELECT status FROM run"), [("success",)])
+        self.assertEqual(self.rooflm("verify", "x.rooflm").returncode, 0)
+        self.no_leftovers()
+
+    def test_power_that_nobody_tells_is_one_line(self):
+        done = self.record(sys.executable, "-c", MARKS, options=["--sample-power"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("4 steps", done.stderr)
+        if not self.rows("SELECT 1 FROM gauge"):
+            self.assertIn("--sample-power", done.stderr)
+
+    def test_skip_and_steps(self):
+        done = self.record(sys.executable, "-c", MARKS, options=["--skip", "1", "--steps", "2"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.names()["layer"], 2)
+
+    def test_a_killed_program_leaves_what_it_did(self):
+        for end, code, status in (("os.kill(os.getpid(), 9)", -9, "failed"), ("os._exit(3)", 3, "failed"),
+                                  ("os.abort()", -6, "failed")):
+            done = self.record(sys.executable, "-c", MARKS + "time.sleep(0.6)\n" + end, options=["--overwrite"])
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertEqual(self.names()["layer"], 4, end)
+            self.assertEqual(self.rows("SELECT status FROM run"), [(status,)])
+            self.assertIn("did not end in order", done.stderr)
+
+    def test_children_that_are_forked_or_take_another_executable(self):
+        forks = MARKS + "if os.fork() == 0:\n    library.rooflm_push(name, 3)\n    library.rooflm_pop()\n    sys.exit(0)\nos.wait()\n"
+        done = self.record(sys.executable, "-c", forks)
+        self.assertEqual((done.returncode, self.names()["layer"]), (0, 4), done.stderr)
+        execs = MARKS + f"time.sleep(0.3)\nos.execv({sys.executable!r}, [{sys.executable!r}, '-c', {MARKS!r}])\n"
+        done = self.record(sys.executable, "-c", execs, options=["--overwrite"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.rows("SELECT COUNT(*) FROM run"), [(2,)])
+
+    def test_one_record_for_each_rank(self):
+        script = "for RANK in 0 1; do RANK=$RANK $0 -c \"$1\" & done; wait"
+        done = self.rooflm("record", "-o", "rank-%q{RANK}.rooflm", "--", "sh", "-c", script, sys.executable, MARKS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for rank in (0, 1):
+            self.assertIn(f"rank {rank}", self.rows("SELECT label FROM run", f"rank-{rank}.rooflm")[0][0])
+
+    def test_a_static_program_is_called_one(self):
+        source = self.folder / "p.c"
+        source.write_text("int main(void) { return 5; }")
+        built = subprocess.run(["cc", "-static", "-o", "p", "p.c"], cwd=self.folder, capture_output=True, check=False)
+        if built.returncode != 0:
+            self.skipTest("no static C library here")
+        done = self.record("./p")
+        self.assertEqual(done.returncode, 5)
+        self.assertIn("static program", done.stderr)
+
+    def torch_environment(self):
+        for name, text in TORCH.items():
+            path = self.folder / "site" / "torch" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(text))
+        (self.folder / "site" / "sitecustomize.py").write_text("print('mine')\n")
+        return {**os.environ, "PYTHONPATH": str(self.folder / "site")}
+
+    def test_pytorch_is_marked_without_a_change(self):
+        done = self.record(sys.executable, "-c", TRAINING, env=self.torch_environment())
+        self.assertEqual((done.returncode, done.stdout), (0, "mine\ntrained\n"), done.stderr)
+        names = self.names()
+        self.assertEqual((names["Model"], names["0"], names["1"], names["backward"], names["optimizer"]), (5,) * 5)
+        self.assertIn("5 steps", done.stderr)
+
+    def test_pytorch_off_and_programs_own_sitecustomize(self):
+        done = self.record(sys.executable, "-c", TRAINING, options=["--pytorch", "off"], env=self.torch_environment())
+        self.assertEqual((done.returncode, done.stdout), (0, "mine\ntrained\n"), done.stderr)
+        self.assertIn("nothing was recorded", done.stderr)
+
+    def test_streams_become_records_of_modules_and_phases(self):
+        (self.folder / "a.stream").write_bytes(streams.training_run().bytes())
+        done = self.rooflm("import", "a.stream", "-o", "x.rooflm")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.rooflm("verify", "x.rooflm")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(self.rows("SELECT kind, COUNT(*) FROM sample WHERE phase = 'step' GROUP BY 1"),
+                         [("traced", 7), ("warmup", 1)])
+        blocks = dict(self.rows("SELECT phase || ' ' || scope, SUM(device_ns) FROM op JOIN event USING (run, op)"
+                                " WHERE step = 3 GROUP BY 1"))
+        self.assertEqual(blocks["forward h.0/a"], 12000)  # two kernels of 6 us
+        self.assertEqual(blocks["backward h.1/m"], 6000)
+        self.assertEqual(blocks["optimizer optimizer"], 6000)
+        done = self.rooflm("report", "x.rooflm", "--view", "blocks", "--format", "csv")
+        self.assertIn("backward,a", done.stdout)
+        for form in ("kineto", "nsys-sqlite", "folded", "nvtx_gpu_proj_sum"):
+            self.assertEqual(self.rooflm("export", "x.rooflm", "--format", form, "-o", f"x.{form}").returncode, 0, form)
+
+    def test_kernels_that_repeat_themselves_are_steps(self):
+        stream, now = streams.Stream(), 1_000_000
+        for step in range(9):
+            for name in ["embed"] + ["gemm", "norm"] * 5 + ["adam"]:
+                stream.launch(name, now, now + 6000, now + 9000)
+                now += 10_000
+            now += 50_000
+        (self.folder / "a.stream").write_bytes(stream.bytes())
+        done = self.rooflm("import", "a.stream", "-o", "x.rooflm")
+        self.assertIn("12 kernels", done.stderr)
+        self.assertEqual(self.rows("SELECT COUNT(*) FROM sample WHERE phase = 'step'"), [(8,)])
+        self.assertEqual(self.rooflm("verify", "x.rooflm").returncode, 0)
+
+    def test_streams_with_lies_and_cut_ones(self):
+        stream = streams.training_run(steps=5, ended=False, problem="CUPTI: attaching: another profiler", dropped=12)
+        stream.row(streams.KERNEL, "backwards", 2000, 1000, 7)
+        stream.row(streams.KERNEL, "far", 2**63 - stream.start_ns, 2**63 - stream.start_ns, 7)
+        stream.row(streams.RANGE, "here", 2**61, 2**61, 100)
+        data = stream.bytes()
+        (self.folder / "a.stream").write_bytes(data)
+        done = self.rooflm("import", "a.stream", "-o", "x.rooflm")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("another profiler", done.stderr)
+        self.assertIn("left out", done.stderr)
+        self.assertEqual(self.rows("SELECT status FROM run"), [("interrupted",)])
+        (self.folder / "b.stream").write_bytes(data[:len(data) // 2])
+        self.assertEqual(self.rooflm("import", "b.stream", "-o", "y.rooflm").returncode, 0)
+        (self.folder / "c.stream").write_bytes(data[:300])
+        self.assertEqual(self.rooflm("import", "c.stream", "-o", "z.rooflm").returncode, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
