@@ -81,7 +81,9 @@ std::int64_t loss_chunk(const Program& program, std::int64_t max_bytes) {
 void mark_products(Program& program, bool tf32) {
   if (!tf32) return;
   for (Op& op : program.ops) {
-    if (op.is(program::ops::kMatmul)) op.attrs.set("tf32", true);
+    const bool is_product = op.is(program::ops::kMatmul) || op.is(program::ops::kFlashAttention) ||
+                            op.is(program::ops::kFlashAttentionBackward);
+    if (is_product) op.attrs.set("tf32", true);
   }
 }
 
@@ -213,7 +215,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   if (options.dtype == core::DType::f16) passes::scale_loss(step);
   if (stop_after == Stage::optimizer) return step;
   if (options.engine == EngineKind::fused)
-    passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes));
+    passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes), options.logits_padding);
   passes::cast(step, options.dtype);
   mark_products(step, options.tf32);
   if (stop_after == Stage::cast) return step;
@@ -239,7 +241,7 @@ Program inference_step(Program forward, const StepOptions& options) {
   Program step = std::move(forward);
   passes::lower_attention(step, options.attention);
   if (options.engine == EngineKind::fused)
-    passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes));
+    passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes), options.logits_padding);
   passes::cast(step, options.dtype);
   mark_products(step, options.tf32);
   if (options.engine == EngineKind::fused) passes::fuse(step);

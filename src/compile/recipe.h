@@ -33,6 +33,7 @@ struct StepOptions {
   passes::Recompute recompute = passes::Recompute::none;
   /// fused: most bytes of fp32 logits at a time.
   std::int64_t loss_chunk_bytes = std::int64_t{128} << 20U;
+  std::int64_t logits_padding = 1;  ///< fused: rows of logits are padded to a multiple of so many elements
   /// fused, bf16: weights in halves and bf16 gradients where nothing is added up (passes/compact_state.h).
   bool compact_state = false;
   bool gelu_in_products = false;  ///< fused: see passes::FuseOptions

@@ -17,6 +17,7 @@ Json parse_catalog() { return Json::parse(catalog_text()); }
 Rewrites rewrites_of(const Json& json) {
   return {.logits_bytes = json.at("logits_bytes"),
           .logits_in_compute_dtype = json.at("logits_in") == "compute dtype",
+          .logits_padding = json.at("logits_padding"),
           .compact_state = json.at("compact_state"),
           .gelu_in_products = json.at("gelu_in_products")};
 }

@@ -35,6 +35,7 @@ struct Rewrites {
   /// the weight gradient is rarely read and written again; processors hold what their caches like.
   std::int64_t logits_bytes = std::int64_t{128} << 20U;
   bool logits_in_compute_dtype = false;  ///< those bytes are of the compute dtype; otherwise of fp32
+  std::int64_t logits_padding = 1;       ///< rows of logits are padded to a multiple of so many elements
   bool compact_state = false;            ///< weights in halves and bf16 gradients in bf16 steps
   bool gelu_in_products = false;         ///< GELU is fused into the GEMM epilogue
 };

@@ -74,6 +74,7 @@ void fit_to_device(compile::StepOptions& step, const devices::Device& device) {
   const devices::Rewrites& wants = device.rewrites;
   const std::size_t element = wants.logits_in_compute_dtype ? core::size_of(step.dtype) : sizeof(float);
   step.loss_chunk_bytes = wants.logits_bytes * static_cast<std::int64_t>(sizeof(float) / element);
+  step.logits_padding = wants.logits_padding;
   step.compact_state = wants.compact_state;
   step.gelu_in_products = wants.gelu_in_products;
 }

@@ -67,7 +67,7 @@ Program attention_program(const AttentionProblem& p) {
     if (!tensor.full_precision) tensor.dtype = p.dtype;
   }
   for (program::Op& each : program.ops) {
-    if (p.tf32 && each.is(program::ops::kMatmul)) each.attrs.set("tf32", true);
+    if (p.tf32) each.attrs.set("tf32", true);  // read by products only
   }
   return program;
 }

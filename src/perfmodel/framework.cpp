@@ -44,6 +44,7 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   if (framework.has_rewrites) return;
   constexpr std::int64_t kWhole = std::int64_t{1} << 60U;  // the loss in one piece
   step.compact_state = false;
+  step.logits_padding = 1;
   step.gelu_in_products = false;
   step.loss_chunk_bytes = kWhole;
 }

@@ -15,44 +15,53 @@ namespace {
 
 using namespace backends::cuda;  // NOLINT(google-build-using-namespace): the launchers are what is tested
 using core::DType;
-/// bf16: probabilities and their gradients are rounded to 2^-9 before they are summed, results once more.
-void test_attention(DType dtype, const AttentionShape& s, std::size_t shift) {
-  SCOPED_TRACE(std::string(core::name_of(dtype)) + " B " + std::to_string(s.batch) + " T " +
+/// bf16: probabilities and their gradients are rounded to 2^-9 before they are summed, results once more;
+/// fp16: results to 2^-12. tf32: factors are cut off to 11 bits.
+double attention_tolerance(DType dtype, bool tf32) {
+  if (dtype == DType::f32) return tf32 ? 8e-3 : 2e-5;
+  return dtype == DType::bf16 ? 2e-2 : 2e-3;
+}
+
+void test_attention(DType dtype, const AttentionShape& s, std::size_t shift, bool tf32 = false) {
+  SCOPED_TRACE(std::string(tf32 ? "tf32" : core::name_of(dtype)) + " B " + std::to_string(s.batch) + " T " +
                std::to_string(s.seq) + " H " + std::to_string(s.heads) + " K " + std::to_string(s.kv_heads) +
                " D " + std::to_string(s.head_dim) + (shift > 0 ? ", unaligned" : ""));
-  const double tolerance = dtype == DType::f32 ? 2e-5 : 2e-2;
+  const double tolerance = attention_tolerance(dtype, tf32);
   const AttentionReference expected(s, dtype);
   const DeviceArray qkv(dtype, expected.qkv, shift);
   const DeviceArray y(dtype, expected.y.size(), shift);
   const DeviceArray lse(DType::f32, expected.lse.size());
-  launch_flash_attention(nullptr, dtype, s, qkv.data(), y.data(), lse.floats());
+  launch_flash_attention(nullptr, dtype, s, qkv.data(), y.data(), lse.floats(), tf32);
   expect_close(y.read(), expected.y, tolerance);
-  expect_close(lse.read(), expected.lse, dtype == DType::f32 ? 1e-5 : 1e-4);
+  expect_close(lse.read(), expected.lse, tf32 ? 2e-3 : dtype == DType::f32 ? 1e-5 : 1e-4);
 
   const DeviceArray dy(dtype, expected.dy, shift);
   const DeviceArray dqkv(dtype, expected.qkv.size(), shift);
   const DeviceArray again(dtype, expected.qkv.size(), shift);
   const DeviceBytes workspace(flash_attention_backward_workspace_bytes(s));
   launch_flash_attention_backward(nullptr, dtype, s, dy.data(), qkv.data(), y.data(), lse.floats(),
-                                  dqkv.data(), workspace.at(0));
+                                  dqkv.data(), workspace.at(0), tf32);
   expect_close(dqkv.read(), expected.dqkv, tolerance);
   launch_flash_attention_backward(nullptr, dtype, s, dy.data(), qkv.data(), y.data(), lse.floats(),
-                                  again.data(), workspace.at(0));
+                                  again.data(), workspace.at(0), tf32);
   EXPECT_EQ(again.read(), dqkv.read());  // the same bits
 }
 
 TEST_F(CudaKernels, FlashAttentionOfAllHeadSizes) {
   for (const std::int64_t dim : {8, 32, 40, 64, 72, 80, 96, 128, 136, 256, 5}) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       test_attention(dtype, {.batch = 1, .seq = 77, .heads = 2, .kv_heads = 2, .head_dim = dim}, 0);
     }
+    test_attention(DType::f32, {.batch = 1, .seq = 77, .heads = 2, .kv_heads = 2, .head_dim = dim}, 0, true);
   }
 }
 
 TEST_F(CudaKernels, FlashAttentionOfAllLengths) {
   for (const std::int64_t seq : {1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 200, 257}) {
     for (const std::int64_t dim : {64, 128}) {
-      test_attention(DType::bf16, {.batch = 2, .seq = seq, .heads = 2, .kv_heads = 1, .head_dim = dim}, 0);
+      const AttentionShape shape{.batch = 2, .seq = seq, .heads = 2, .kv_heads = 1, .head_dim = dim};
+      for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) test_attention(dtype, shape, 0);
+      test_attention(DType::f32, shape, 0, true);
     }
   }
 }
@@ -60,14 +69,16 @@ TEST_F(CudaKernels, FlashAttentionOfAllLengths) {
 /// Enough heads that the kernels choose their large tiles.
 TEST_F(CudaKernels, FlashAttentionOfManyHeads) {
   for (const std::int64_t dim : {32, 64, 80, 128}) {
-    test_attention(DType::bf16, {.batch = 30, .seq = 193, .heads = 6, .kv_heads = 6, .head_dim = dim}, 0);
+    test_attention(DType::bf16, {.batch = 12, .seq = 193, .heads = 6, .kv_heads = 6, .head_dim = dim}, 0);
   }
 }
 
 TEST_F(CudaKernels, FlashAttentionOfSharedKeys) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t kv_heads : {1, 2, 3}) {
-      test_attention(dtype, {.batch = 2, .seq = 150, .heads = 6, .kv_heads = kv_heads, .head_dim = 64}, 0);
+      const AttentionShape shape{.batch = 2, .seq = 150, .heads = 6, .kv_heads = kv_heads, .head_dim = 64};
+      test_attention(dtype, shape, 0);
+      if (dtype == DType::f32) test_attention(dtype, shape, 0, true);
     }
   }
 }
@@ -112,7 +123,9 @@ TEST_F(CudaKernels, FlashAttentionInGroupsOfHeads) {
 }
 
 TEST_F(CudaKernels, FlashAttentionOfUnalignedOperands) {
-  test_attention(DType::bf16, {.batch = 1, .seq = 70, .heads = 2, .kv_heads = 2, .head_dim = 64}, 1);
+  for (const DType dtype : {DType::bf16, DType::f32, DType::f16}) {
+    test_attention(dtype, {.batch = 1, .seq = 70, .heads = 2, .kv_heads = 2, .head_dim = 64}, 1, true);
+  }
 }
 
 TEST_F(CudaKernels, FlashAttentionRefusesLargeHeads) {

@@ -43,6 +43,7 @@ compile::StepOptions make(compile::EngineKind engine, AttentionKind attention,
           .attention = attention,
           .dtype = dtype,
           .recompute = recompute,
+          .logits_padding = 64,
           .compact_state = true,
           .gelu_in_products = true,
           .micro_batches = micro_batches};

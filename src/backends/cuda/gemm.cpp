@@ -72,7 +72,8 @@ std::string key_of(const GemmProblem& p, std::size_t workspace_bytes) {
                      p.m, p.n, p.k, p.trans_a ? "T" : "N", p.trans_b ? "T" : "N", core::name_of(p.factors),
                      core::name_of(p.result), p.tf32 ? " tf32" : "", p.accumulate ? " adds" : "",
                      p.bias ? " bias" : "", static_cast<int>(p.epilogue), p.beside ? "beside" : "alone",
-                     p.align_a, p.align_b, p.align_c, workspace_bytes);
+                     p.align_a, p.align_b, p.align_c, workspace_bytes) +
+         (p.a_stride > 0 || p.c_stride > 0 ? fmt::format(" strides {},{}", p.a_stride, p.c_stride) : "");
 }
 
 template <class T>
@@ -96,11 +97,12 @@ LtDesc make_desc(const GemmProblem& p) {
   return handle;
 }
 
-/// A dense row-major [rows, cols], that is column-major [cols, rows].
-LtLayout make_layout(DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t batch) {
+/// A row-major [rows, cols], that is column-major [cols, rows]; dense, or with rows `padded` elements apart.
+LtLayout make_layout(DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t batch,
+                     std::int64_t padded = 0) {
   cublasLtMatrixLayout_t layout = nullptr;
   check(cublasLtMatrixLayoutCreate(&layout, type_of(dtype), static_cast<std::uint64_t>(cols),
-                                   static_cast<std::uint64_t>(rows), cols),
+                                   static_cast<std::uint64_t>(rows), padded > 0 ? padded : cols),
         "describing a matrix");
   LtLayout handle(layout);
   const auto count = static_cast<std::int32_t>(batch);
@@ -162,9 +164,9 @@ class RandomOperands {
       fill(context, memory, dtype);
       return memory;
     };
-    a_ = make(p.batch * p.m * p.k, p.factors);
+    a_ = make(p.a_stride > 0 ? (p.trans_a ? p.k : p.m) * p.a_stride : p.batch * p.m * p.k, p.factors);
     b_ = make(p.batch * p.k * p.n, p.factors);
-    c_ = make(p.batch * p.m * p.n, p.result);
+    c_ = make(p.c_stride > 0 ? p.m * p.c_stride : p.batch * p.m * p.n, p.result);
     if (p.bias) bias_ = make(p.n, p.result);
     if (p.epilogue != GemmEpilogue::none) aux_ = make(p.m * p.n, p.result);
   }
@@ -212,9 +214,9 @@ Gemm::Gemm(const Context& context, const GemmProblem& p)
       desc_(make_desc(p)),
       first_(p.trans_b ? make_layout(p.factors, p.n, p.k, p.batch)
                        : make_layout(p.factors, p.k, p.n, p.batch)),
-      second_(p.trans_a ? make_layout(p.factors, p.k, p.m, p.batch)
-                        : make_layout(p.factors, p.m, p.k, p.batch)),
-      result_(make_layout(p.result, p.m, p.n, p.batch)) {
+      second_(p.trans_a ? make_layout(p.factors, p.k, p.m, p.batch, p.a_stride)
+                        : make_layout(p.factors, p.m, p.k, p.batch, p.a_stride)),
+      result_(make_layout(p.result, p.m, p.n, p.batch, p.c_stride)) {
   choose();
   workspace_bytes_ = workspace_of({.handle = context.products().handle(),
                                    .desc = desc_.get(),

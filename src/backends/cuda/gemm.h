@@ -26,13 +26,15 @@ enum class GemmEpilogue : std::uint8_t {
 
 /// c[i] (+)= op(a[i]) op(b[i]) (+ bias) for i < batch, row-major and dense: a is [m, k], stored [k, m] when
 /// trans_a; b is [k, n], stored [n, k] when trans_b; c is [m, n]; bias [n] is added to every row. With an
-/// epilogue batch is 1, and aux is as c.
+/// epilogue batch is 1, and aux is as c. Rows of a as it is stored, and of c, may be padded in single
+/// products.
 struct GemmProblem {
   std::int64_t batch = 1, m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
-  core::DType factors = core::DType::f32;  ///< of a and b: f32, bf16 or f16
-  core::DType result = core::DType::f32;   ///< of c: f32, or that of the factors
-  bool tf32 = false;                       ///< f32 factors may be rounded to 10 bits of mantissa
+  std::int64_t a_stride = 0, c_stride = 0;  ///< elements from one row to the next; 0: rows are not padded
+  core::DType factors = core::DType::f32;   ///< of a and b: f32, bf16 or f16
+  core::DType result = core::DType::f32;    ///< of c: f32, or that of the factors
+  bool tf32 = false;                        ///< f32 factors may be rounded to 10 bits of mantissa
   bool accumulate = false;
   bool bias = false;  ///< in the dtype of c
   GemmEpilogue epilogue = GemmEpilogue::none;

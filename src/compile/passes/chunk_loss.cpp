@@ -58,16 +58,19 @@ std::vector<LossChain> find_chains(const Program& p) {
 /// Emits the ops of one chunk: rows [first, first + rows) of the chain.
 class ChunkWriter {
  public:
-  ChunkWriter(Program& p, const LossChain& chain, std::vector<Op>& out) : p_(p), chain_(chain), out_(out) {}
+  ChunkWriter(Program& p, const LossChain& chain, std::int64_t padding, std::vector<Op>& out)
+      : p_(p), chain_(chain), padding_(padding), out_(out) {}
 
   void write(std::int64_t first, std::int64_t rows) {
     const Op product = p_.ops[chain_.product];
     const std::int64_t vocab = product.attrs.integer("n");
     const std::int64_t width = product.attrs.integer("k");
-    const TensorId logits = p_.add_tensor({.name = "logits", .shape = {rows, vocab}});
+    const std::int64_t stride = (vocab - 1) / padding_ * padding_ + padding_;
+    const TensorId logits = p_.add_tensor({.name = "logits", .shape = {rows, stride}});
 
     Op op = product;
     op.attrs.set("m", rows);
+    if (stride != vocab) op.attrs.set("c_stride", stride);
     op.input_offset = {first * width, 0};
     op.outputs = {logits};
     out_.push_back(op);
@@ -78,11 +81,13 @@ class ChunkWriter {
     op.input_offset = {0, first};
     op.output_offset = {first, first};
     out_.push_back(op);
-    if (chain_.loss_gradient) write_gradient(logits, first, rows, width);
+    if (chain_.loss_gradient) write_gradient(logits, stride != vocab, first, rows, width);
   }
 
  private:
-  void write_gradient(TensorId logits, std::int64_t first, std::int64_t rows, std::int64_t width) {
+  void write_gradient(TensorId logits, bool is_padded, std::int64_t first, std::int64_t rows,
+                      std::int64_t width) {
+    const std::int64_t stride = p_.shape(logits)[-1];
     Op op = p_.ops[*chain_.loss_gradient];
     const TensorId dlogits =
         p_.add_tensor({.name = "d_logits", .shape = p_.shape(logits), .role = Role::activation_gradient});
@@ -94,12 +99,14 @@ class ChunkWriter {
 
     op = p_.ops[chain_.input_gradient.value()];
     op.attrs.set("m", rows);
+    if (is_padded) op.attrs.set("a_stride", stride);
     op.inputs[0] = dlogits;
     op.output_offset = {first * width};
     out_.push_back(op);
 
     op = p_.ops[chain_.weight_gradient.value()];
     op.attrs.set("k", rows);
+    if (is_padded) op.attrs.set("a_stride", stride);
     op.inputs[0] = dlogits;
     op.input_offset = {0, first * width};
     if (first > 0) op.attrs.set("accumulate", true);
@@ -108,6 +115,7 @@ class ChunkWriter {
 
   Program& p_;
   const LossChain& chain_;
+  std::int64_t padding_;
   std::vector<Op>& out_;
 };
 
@@ -117,7 +125,7 @@ std::int64_t chunk_rows(std::int64_t vocab, std::int64_t max_bytes) {
   return std::max(kChunkUnit, max_bytes / (4 * vocab) / kChunkUnit * kChunkUnit);
 }
 
-void chunk_loss(Program& program, std::int64_t rows) {
+void chunk_loss(Program& program, std::int64_t rows, std::int64_t padding) {
   std::map<std::size_t, LossChain> chains;
   std::set<std::size_t> replaced;
   for (const LossChain& chain : find_chains(program)) {
@@ -135,7 +143,7 @@ void chunk_loss(Program& program, std::int64_t rows) {
   for (std::size_t i = begin; i < program.ops.size(); ++i) {
     if (const auto found = chains.find(i); found != chains.end()) {
       const std::int64_t all = program.ops[i].attrs.integer("m");
-      ChunkWriter writer(program, found->second, rewritten);
+      ChunkWriter writer(program, found->second, padding, rewritten);
       for (std::int64_t first = 0; first < all; first += rows)
         writer.write(first, std::min(rows, all - first));
     }

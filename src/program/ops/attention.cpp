@@ -1,7 +1,8 @@
 // attention: causal self-attention on packed projections qkv [B, T, (H + 2K) D] -> y [B, T, H D],
 // y = softmax(q k^T / sqrt(D)) v per head; query head h uses key/value head h / (H/K).
 // Models write `attention`; the lowering pass turns it into single products or into `flash_attention`
-// (Dao et al., 2022), which never materialises T x T. Attributes: heads, kv_heads, head_dim.
+// (Dao et al., 2022), which never materialises T x T. Attributes: heads, kv_heads, head_dim; of the flash
+// kernels also tf32 (operands of fp32 may be rounded to TF32).
 #include <fmt/format.h>
 
 #include "core/checked.h"

@@ -3,9 +3,10 @@
 //
 // Attributes: batch, m, n, k; trans_a (a is stored [k, m]), trans_b (b is stored [n, k]); accumulate (c +=
 // ...); looped (one dispatch per batch element instead of one batched product); tf32 (operands may be
-// rounded to TF32). Operands may have any shape
-// with the right number of elements, so grouped-query attention is batch = B*K products with m = (H/K)*T. A
-// third input is a bias [n] added to every row of c (set by the fuse pass).
+// rounded to TF32); a_stride and c_stride, of single products: elements from one row of a, as it is stored,
+// or of c to the next, where the chunked loss pads rows of logits. Operands may have any shape with the right
+// number of elements, so grouped-query attention is batch = B*K products with m = (H/K)*T. A third input is a
+// bias [n] added to every row of c (set by the fuse pass).
 //
 // Made by the fuse pass, with batch 1:
 // matmul_gelu: x = op(a) op(b) + bias, y = gelu(x). Inputs: a, b, bias; outputs: y, x [m, n].
@@ -26,8 +27,16 @@ constexpr std::size_t kBias = 2;  // of the inputs of a product
 
 struct Dims {
   core::Count batch, m, n, k;
+  core::Count a_elements, c_stride;  ///< with the padding of rows
   explicit Dims(const Attributes& attrs)
-      : batch(attrs.integer("batch")), m(attrs.integer("m")), n(attrs.integer("n")), k(attrs.integer("k")) {}
+      : batch(attrs.integer("batch")),
+        m(attrs.integer("m")),
+        n(attrs.integer("n")),
+        k(attrs.integer("k")),
+        a_elements(batch * m * k),
+        c_stride(attrs.has("c_stride") ? core::Count(attrs.integer("c_stride")) : n) {
+    if (attrs.has("a_stride")) a_elements = (attrs.flag("trans_a") ? k : m) * attrs.integer("a_stride");
+  }
 };
 
 void expect_operand(const Program& p, const Op& op, std::size_t i, std::int64_t elements) {
@@ -43,10 +52,10 @@ void expect_operand(const Program& p, const Op& op, std::size_t i, std::int64_t 
 
 std::vector<Tensor> infer_matmul(const Program& p, const Op& op) {
   const Dims d(op.attrs);
-  expect_operand(p, op, 0, d.batch * d.m * d.k);
+  expect_operand(p, op, 0, d.a_elements);
   expect_operand(p, op, 1, d.batch * d.k * d.n);
   if (op.inputs.size() > 2) expect_operand(p, op, 2, d.n);
-  return {{.shape = d.batch == 1 ? Shape{d.m, d.n} : Shape{d.batch, d.m, d.n}}};
+  return {{.shape = d.batch == 1 ? Shape{d.m, d.c_stride} : Shape{d.batch, d.m, d.n}}};
 }
 
 /// 2mnk flop per product.

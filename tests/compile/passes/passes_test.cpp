@@ -124,6 +124,34 @@ TEST(ChunkLoss, NeverHoldsAllLogits) {
   }
 }
 
+/// Rows of logits are aligned where a device wants it; the weights and their gradients stay as they are.
+TEST(ChunkLoss, PadsRowsOfLogits) {
+  const Program p = tests::small_step(Arch::gpt2, {.logits_padding = 64, .optimizer = {}});
+  std::size_t strided = 0;
+  for (const Op& op : p.ops) {
+    if (op.is(ops::kCrossEntropyWithGradient)) {
+      EXPECT_EQ(p.shape(op.inputs[0])[-1], 128);
+      EXPECT_EQ(op.attrs.integer("valid"), 67);
+    }
+    if (!op.is(ops::kMatmul)) continue;
+    const bool writes = op.attrs.has("c_stride");
+    const bool reads = op.attrs.has("a_stride");
+    strided += static_cast<std::size_t>(writes) + static_cast<std::size_t>(reads);
+    if (writes) {
+      EXPECT_EQ(op.attrs.integer("n"), 71);
+      EXPECT_EQ(op.attrs.integer("c_stride"), 128);
+    }
+    if (reads) {
+      EXPECT_EQ(op.attrs.integer("a_stride"), 128);
+    }
+  }
+  EXPECT_EQ(strided, 3U);  // the head, and both its gradients
+  EXPECT_EQ(p.shape(p.find("wte")), (core::Shape{71, 24}));
+  for (const Op& op : tests::small_step(Arch::gpt2, {.optimizer = {}}).ops) {
+    EXPECT_FALSE(op.attrs.has("a_stride") || op.attrs.has("c_stride"));
+  }
+}
+
 /// However many tokens there are.
 TEST(ChunkLoss, IsCutIntoABoundedNumberOfChunks) {
   model::ModelConfig config = model::preset("llama3-8b");

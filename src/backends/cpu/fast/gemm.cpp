@@ -195,7 +195,8 @@ namespace {
 bool is_supported(const OpView& v, const GemmProblem& p) {
   const bool result = p.c_type == DType::f32 || p.c_type == p.a_type;
   const bool sum = !p.accumulate || (p.c_type == DType::f32 && !p.bias);
-  return p.a_type == p.b_type && result && sum && v.inputs_are({2}, DType::f32);
+  const bool dense = !v.op.attrs.has("a_stride") && !v.op.attrs.has("c_stride");  // the device's rewrites
+  return dense && p.a_type == p.b_type && result && sum && v.inputs_are({2}, DType::f32);
 }
 
 GemmProblem problem_of(const OpView& v) {

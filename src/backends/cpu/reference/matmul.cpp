@@ -55,6 +55,7 @@ namespace {
 /// The op as its attributes and dtypes say.
 struct Problem {
   Index batch, m, n, k;
+  Index a_stride = 0, b_stride = 0, c_stride = 0;  ///< from one stored row to the next
   bool trans_a, trans_b, accumulate, looped;
   DType a_type, b_type, c_type;
 
@@ -69,14 +70,19 @@ struct Problem {
         looped(v.op.attrs.flag("looped")),
         a_type(v.in(0).dtype),
         b_type(v.in(1).dtype),
-        c_type(v.out(0).dtype) {}
+        c_type(v.out(0).dtype) {
+    const auto stride = [&](const char* name, Index dense) {
+      return v.op.attrs.has(name) ? v.integer(name) : dense;
+    };
+    a_stride = stride("a_stride", trans_a ? m : k);
+    b_stride = trans_b ? k : n;
+    c_stride = stride("c_stride", n);
+  }
 
   template <class C>
   [[nodiscard]] bool is_computed_as_stored() const {
     return a_type == kComputed<C> && b_type == kComputed<C> && c_type == kComputed<C>;
   }
-  [[nodiscard]] Index a_stride() const { return trans_a ? m : k; }
-  [[nodiscard]] Index b_stride() const { return trans_b ? k : n; }
 };
 
 const void* advance(const void* data, DType dtype, Index elements) {
@@ -89,8 +95,8 @@ void* advance(void* data, DType dtype, Index elements) {
 /// All matrices as they are stored.
 template <class C>
 void multiply_stored(const Problem& p, const void* a, const void* b, void* c) {
-  multiply<C>(p.m, p.n, p.k, {static_cast<const C*>(a), p.a_stride(), p.trans_a},
-              {static_cast<const C*>(b), p.b_stride(), p.trans_b}, {static_cast<C*>(c), p.n, false},
+  multiply<C>(p.m, p.n, p.k, {static_cast<const C*>(a), p.a_stride, p.trans_a},
+              {static_cast<const C*>(b), p.b_stride, p.trans_b}, {static_cast<C*>(c), p.c_stride, false},
               p.accumulate);
 }
 
@@ -130,7 +136,7 @@ Matrix<const C> factor_block(const void* x, DType dtype, Index stride, bool tran
 template <class C>
 void store_block(const Problem& p, C* from, Index row, Index col, Index rows, Index cols, void* c) {
   for_rows(rows, [&](Index r) {
-    const Index at = (row + r) * p.n + col;
+    const Index at = (row + r) * p.c_stride + col;
     C* values = from + r * cols;
     if (p.accumulate) {
       std::array<C, kEdge> before;
@@ -154,8 +160,8 @@ void multiply_converted(const Problem& p, const void* a, const void* b, void* c,
       const Index n = std::min(kEdge, p.n - j);
       for (Index l = 0; l < p.k; l += kEdge) {
         const Index k = std::min(kEdge, p.k - l);
-        const auto left = factor_block(a, p.a_type, p.a_stride(), p.trans_a, i, l, m, k, a_block);
-        const auto right = factor_block(b, p.b_type, p.b_stride(), p.trans_b, l, j, k, n, b_block);
+        const auto left = factor_block(a, p.a_type, p.a_stride, p.trans_a, i, l, m, k, a_block);
+        const auto right = factor_block(b, p.b_type, p.b_stride, p.trans_b, l, j, k, n, b_block);
         multiply<C>(m, n, k, left, right, {c_block, n, false}, l > 0);
       }
       store_block(p, c_block, i, j, m, n, c);

@@ -1,10 +1,9 @@
-// Flash attention: chooses between tensor cores and the simple kernels, and sums rows of dy y for the
-// gradient.
+// Flash attention: chooses between tensor cores and CUDA cores, and sums rows of dy y for the gradient.
 #include <string>
 
 #include "backends/cuda/kernels/attention.h"
 #include "backends/cuda/kernels/attention_backward.cuh"
-#include "backends/cuda/kernels/attention_simple.cuh"
+#include "backends/cuda/kernels/attention_fp32.cuh"
 #include "backends/cuda/kernels/attention_tiles.cuh"
 #include "backends/cuda/kernels/attention_warp_groups.cuh"
 #include "backends/cuda/kernels/pack.cuh"
@@ -16,9 +15,9 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kLanes = 8;  // of a row of delta
 
-bool fits_tensor_cores(core::DType dtype, const AttentionShape& s,
+bool fits_tensor_cores(core::DType dtype, const AttentionShape& s, bool tf32,
                        std::initializer_list<const void*> operands) {
-  return runs_on_tensor_cores(dtype, s) && are_aligned(operands);
+  return runs_on_tensor_cores(dtype, s, tf32) && are_aligned(operands);
 }
 
 void check_head_dim(const AttentionShape& s, const char* what) {
@@ -52,10 +51,13 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape) {
+bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape, bool tf32) {
   constexpr std::int64_t kMostDim = 128;
   constexpr std::int64_t kWhole = 8;
-  return dtype == core::DType::bf16 && shape.head_dim % kWhole == 0 && shape.head_dim <= kMostDim;
+  constexpr int kWideBytes = 104448;  // the most shared memory of a block on tiles of tf32
+  if (shape.head_dim % kWhole != 0 || shape.head_dim > kMostDim) return false;
+  return dtype == core::DType::bf16 || dtype == core::DType::f16 ||
+         (dtype == core::DType::f32 && tf32 && most_shared_bytes() >= kWideBytes);
 }
 
 bool runs_on_warp_groups(core::DType dtype, const AttentionShape& shape) {
@@ -63,33 +65,36 @@ bool runs_on_warp_groups(core::DType dtype, const AttentionShape& shape) {
 }
 
 void launch_flash_attention(Stream stream, core::DType dtype, const AttentionShape& shape, const void* qkv,
-                            void* y, float* lse) {
+                            void* y, float* lse, bool tf32) {
   check_head_dim(shape, "flash_attention");
-  if (fits_tensor_cores(dtype, shape, {qkv, y})) {
-    launch_attention_forward_mma(stream, shape, static_cast<const bf16*>(qkv), static_cast<bf16*>(y), lse);
-  } else {
-    launch_attention_forward_simple(stream, dtype, shape, qkv, y, lse);
+  if (!fits_tensor_cores(dtype, shape, tf32, {qkv, y})) {
+    launch_attention_forward_fp32(stream, dtype, shape, qkv, y, lse);
+    return;
   }
+  with_element(dtype, "flash_attention", [&]<class E>(E) {
+    launch_attention_forward_mma(stream, shape, static_cast<const E*>(qkv), static_cast<E*>(y), lse);
+  });
 }
 
 void launch_flash_attention_backward(Stream stream, core::DType dtype, const AttentionShape& shape,
                                      const void* dy, const void* qkv, const void* y, const float* lse,
-                                     void* dqkv, void* workspace) {
+                                     void* dqkv, void* workspace, bool tf32) {
   const char* what = "flash_attention_backward";
   check_head_dim(shape, what);
   auto* delta = static_cast<float*>(workspace);
-  if (fits_tensor_cores(dtype, shape, {dy, qkv, y, dqkv})) {
-    const AttentionGradient gradient{.shape = shape,
-                                     .scale = 1.0F / sqrtf(static_cast<float>(shape.head_dim)),
-                                     .dy = static_cast<const bf16*>(dy),
-                                     .qkv = static_cast<const bf16*>(qkv),
-                                     .y = static_cast<const bf16*>(y),
-                                     .lse = lse,
-                                     .delta = delta,
-                                     .dqkv = static_cast<bf16*>(dqkv)};
-    launch_attention_dq(stream, gradient);
-    launch_attention_dkv(stream, gradient);
-    return;
+  if (fits_tensor_cores(dtype, shape, tf32, {dy, qkv, y, dqkv})) {
+    return with_element(dtype, what, [&]<class E>(E) {
+      const AttentionGradient<E> gradient{.shape = shape,
+                                          .scale = 1.0F / sqrtf(static_cast<float>(shape.head_dim)),
+                                          .dy = static_cast<const E*>(dy),
+                                          .qkv = static_cast<const E*>(qkv),
+                                          .y = static_cast<const E*>(y),
+                                          .lse = lse,
+                                          .delta = delta,
+                                          .dqkv = static_cast<E*>(dqkv)};
+      launch_attention_dq(stream, gradient);
+      launch_attention_dkv(stream, gradient);
+    });
   }
   const std::int64_t rows = shape.batch * shape.seq * shape.heads;
   with_element(dtype, what, [&]<class T>(T) {
@@ -98,7 +103,7 @@ void launch_flash_attention_backward(Stream stream, core::DType dtype, const Att
         shape, aligned, static_cast<const T*>(dy), static_cast<const T*>(y), delta);
   });
   check_launch(what);
-  launch_attention_backward_simple(stream, dtype, shape, dy, qkv, lse, delta, dqkv);
+  launch_attention_backward_fp32(stream, dtype, shape, dy, qkv, lse, delta, dqkv);
 }
 
 std::size_t flash_attention_backward_workspace_bytes(const AttentionShape& shape) {

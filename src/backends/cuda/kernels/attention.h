@@ -1,10 +1,11 @@
 // Causal flash attention on packed projections, and its gradient: no T x T matrix.
 //
 // qkv [B, T, (H + 2K) D] holds query heads, then key heads, then value heads; query head h uses key/value
-// head h / (H/K). fp32 or bf16, `dtype`; softmax and sums are fp32. bf16 with D a multiple of 8 up to 128
-// runs on tensor cores (sm_80 and later); other D, up to kMaxHeadDim, and fp32 on simple kernels. Same bits
-// every time. Launchers only submit; they throw core::Unavailable for another dtype or a larger D and
-// std::runtime_error when a launch is refused.
+// head h / (H/K). fp32, bf16 or fp16, `dtype`; softmax and sums are fp32. 16 bits with D a multiple of 8 up
+// to 128 run on tensor cores (sm_80 and later), and so does fp32 when `tf32` allows its operands to be
+// rounded to TF32; everything else, D up to kMaxHeadDim, runs on CUDA cores in fp32. Same bits every time.
+// Launchers only submit; they throw core::Unavailable for another dtype or a larger D and std::runtime_error
+// when a launch is refused.
 #pragma once
 
 #include <cstddef>
@@ -25,21 +26,21 @@ struct AttentionShape {
 /// 128.
 [[nodiscard]] bool runs_on_warp_groups(core::DType dtype, const AttentionShape& shape);
 
-/// Whether the launchers take tensor cores at all, with operands aligned to 16 bytes: bf16, D a multiple of 8
-/// up to 128.
-[[nodiscard]] bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape);
+/// Whether the launchers take tensor cores at all, with operands aligned to 16 bytes: 16 bits, or fp32 with
+/// `tf32` on a device with room for its tiles; D a multiple of 8 up to 128.
+[[nodiscard]] bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape, bool tf32 = false);
 
 /// y = softmax(q k^T / sqrt(D)) v, causal, y [B, T, H D]; lse[b, h, t] = log sum exp of the row of scaled
 /// scores, fp32. No aliasing.
 void launch_flash_attention(Stream stream, core::DType dtype, const AttentionShape& shape, const void* qkv,
-                            void* y, float* lse);
+                            void* y, float* lse, bool tf32 = false);
 
 /// With p = exp(q k^T / sqrt(D) - lse): dv = p^T dy, ds = p (dy v^T - rowsum(dy y)) / sqrt(D), dq = ds k,
 /// dk = ds^T q, sums over the query heads of a key/value head; all written to dqkv, shaped as qkv. No
 /// aliasing. `workspace` holds flash_attention_backward_workspace_bytes, aligned to 16.
 void launch_flash_attention_backward(Stream stream, core::DType dtype, const AttentionShape& shape,
                                      const void* dy, const void* qkv, const void* y, const float* lse,
-                                     void* dqkv, void* workspace);
+                                     void* dqkv, void* workspace, bool tf32 = false);
 [[nodiscard]] std::size_t flash_attention_backward_workspace_bytes(const AttentionShape& shape);
 
 }  // namespace rooflm::backends::cuda

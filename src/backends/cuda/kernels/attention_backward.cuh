@@ -5,24 +5,24 @@
 
 namespace rooflm::backends::cuda {
 
-/// Columns of scores that a warp has in registers at once, beside their gradients.
-constexpr int kPart = 32;
-
 /// Operands of both kernels; delta [B, H, T] is rowsum(dy y), which the first one computes for the second.
+template <class E>
 struct AttentionGradient {
   AttentionShape shape;
   float scale;
-  const bf16* dy;
-  const bf16* qkv;
-  const bf16* y;
+  const E* dy;
+  const E* qkv;
+  const E* y;
   const float* lse;
   float* delta;
-  bf16* dqkv;
+  E* dqkv;
 };
 
 // attention_backward_dq.cu, attention_backward_dkv.cu: as launch_attention_forward_mma; together they write
 // all of dqkv.
-void launch_attention_dq(Stream stream, const AttentionGradient& g);
-void launch_attention_dkv(Stream stream, const AttentionGradient& g);
+template <class E>
+void launch_attention_dq(Stream stream, const AttentionGradient<E>& g);
+template <class E>
+void launch_attention_dkv(Stream stream, const AttentionGradient<E>& g);
 
 }  // namespace rooflm::backends::cuda

@@ -11,44 +11,45 @@ namespace {
 
 constexpr const char* kWhat = "flash_attention_backward, keys";
 
-template <int kDim, int kM>
+template <int kDim, int kM, class E>
 struct Tiles {
   static constexpr int kKeys = 16 * kM * kAttentionWarps;
-  static constexpr int kQueries = kDim > 80 ? 32 : 64;
-  static constexpr int kKeyBytes = kTileBytes<kKeys, kDim>;
-  static constexpr int kQueryBytes = kTileBytes<kQueries, kDim>;
+  static constexpr int kQueries = (kDim > 80 ? 32 : 64) / (is_wide<E> && kDim != 96 ? 2 : 1);
+  static constexpr int kPart = kQueries < 32 ? kQueries : 32;  ///< columns of scores in registers
+  static constexpr int kKeyBytes = kTileBytes<kKeys, kDim, E>;
+  static constexpr int kQueryBytes = kTileBytes<kQueries, kDim, E>;
   static constexpr int kRowBytes = kQueries * static_cast<int>(sizeof(float));
   static constexpr int kStageBytes = 2 * kQueryBytes + 2 * kRowBytes;  // q, dy, lse, delta
   static constexpr int kBytes = 2 * kKeyBytes + 2 * kStageBytes;
 };
 
 /// One stage of queries in shared memory.
-template <class T>
+template <class T, class E>
 struct Stage {
-  bf16 *queries, *gradients;
+  E *queries, *gradients;
   float *lse, *delta;
   __device__ explicit Stage(unsigned char* base)
-      : queries(reinterpret_cast<bf16*>(base)),
-        gradients(reinterpret_cast<bf16*>(base + T::kQueryBytes)),
+      : queries(reinterpret_cast<E*>(base)),
+        gradients(reinterpret_cast<E*>(base + T::kQueryBytes)),
         lse(reinterpret_cast<float*>(base + 2 * T::kQueryBytes)),
         delta(reinterpret_cast<float*>(base + 2 * T::kQueryBytes + T::kRowBytes)) {}
 };
 
 /// Block (key head of batch, block of keys; the first ones have most work).
-template <int kDim, int kM>
-__global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGradient g) {
-  using T = Tiles<kDim, kM>;
+template <int kDim, int kM, class E>
+__global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGradient<E> g) {
+  using T = Tiles<kDim, kM, E>;
   extern __shared__ __align__(16) unsigned char shared[];
-  auto* keys = reinterpret_cast<bf16*>(shared);
-  auto* values = reinterpret_cast<bf16*>(shared + T::kKeyBytes);
+  auto* keys = reinterpret_cast<E*>(shared);
+  auto* values = reinterpret_cast<E*>(shared + T::kKeyBytes);
   const auto stage_of = [&](int step) {
-    return Stage<T>(shared + 2 * T::kKeyBytes + step % 2 * T::kStageBytes);
+    return Stage<T, E>(shared + 2 * T::kKeyBytes + step % 2 * T::kStageBytes);
   };
   const AttentionShape& s = g.shape;
   const std::int64_t batch = blockIdx.x / s.kv_heads;
   const std::int64_t kv = blockIdx.x - batch * s.kv_heads;
   const auto group = static_cast<int>(s.heads / s.kv_heads);
-  const Packed<const bf16*> packed(s, g.qkv, batch);
+  const Packed<const E*> packed(s, g.qkv, batch);
   const auto dim = static_cast<int>(s.head_dim);
   const std::int64_t first = blockIdx.y * std::int64_t{T::kKeys};
   const auto first_tile = static_cast<int>(first / T::kQueries);
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGrad
   const auto copy_queries = [&](int step) {
     const std::int64_t head = kv * group + step / tiles;
     const std::int64_t query = query_of(step);
-    const Stage<T> stage = stage_of(step);
+    const Stage<T, E> stage = stage_of(step);
     copy_tile<T::kQueries, kDim, kAttentionThreads>(stage.queries, packed.query(head), packed.stride, query,
                                                     s.seq, dim);
     copy_tile<T::kQueries, kDim, kAttentionThreads>(
@@ -75,8 +76,8 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGrad
   copy_queries(0);
 
   const int own = static_cast<int>(threadIdx.x) / 32 * 16 * kM;
-  bf16* own_keys = keys + own * kTileStride<kDim>;
-  bf16* own_values = values + own * kTileStride<kDim>;
+  E* own_keys = keys + own * kTileStride<kDim, E>;
+  E* own_values = values + own * kTileStride<kDim, E>;
   const std::int64_t key = first + own;
   Sums<kM, kDim / 8> dk{};
   Sums<kM, kDim / 8> dv{};
@@ -84,20 +85,20 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGrad
     wait_for_copies();
     __syncthreads();  // this step's queries are here, and nobody reads the other stage any more
     if (step + 1 < group * tiles) copy_queries(step + 1);
-    const Stage<T> stage = stage_of(step);
+    const Stage<T, E> stage = stage_of(step);
 #pragma unroll 1
-    for (int part = 0; part < T::kQueries; part += kPart) {
+    for (int part = 0; part < T::kQueries; part += T::kPart) {
       const std::int64_t query = query_of(step) + part;
-      if (query + kPart <= key) continue;  // no query of the part sees a key of this warp
-      const bf16* queries = stage.queries + part * kTileStride<kDim>;
-      const bf16* gradients = stage.gradients + part * kTileStride<kDim>;
-      Sums<kM, kPart / 8> p{};
-      Sums<kM, kPart / 8> ds{};
+      if (query + T::kPart <= key) continue;  // no query of the part sees a key of this warp
+      const E* queries = stage.queries + part * kTileStride<kDim, E>;
+      const E* gradients = stage.gradients + part * kTileStride<kDim, E>;
+      Sums<kM, T::kPart / 8> p{};
+      Sums<kM, T::kPart / 8> ds{};
       add_product_transposed<kDim>(p, own_keys, queries);
       add_product_transposed<kDim>(ds, own_values, gradients);
       transposed_probabilities(p, stage.lse + part, g.scale * kLog2E, key, query);
       gradient_of_transposed_scores(p, ds, stage.delta + part);
-      Factor<kM, kPart / 16> factor;
+      Factor<kM, T::kPart / kDepth<E>, E> factor;
       factor.round(p);
       add_product<kDim>(dv, factor, gradients);
       factor.round(ds);
@@ -111,36 +112,43 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGrad
     scale[m][0] = scale[m][1] = g.scale;
     one[m][0] = one[m][1] = 1.0F;
   }
-  const Packed<bf16*> out(s, g.dqkv, batch);
+  const Packed<E*> out(s, g.dqkv, batch);
   write_rows<kDim>(dk, scale, own_keys, out.key(kv), out.stride, key, s.seq, dim);
   write_rows<kDim>(dv, one, own_values, out.value(kv), out.stride, key, s.seq, dim);
 }
 
-template <int kDim, int kM>
-void launch(Stream stream, const AttentionGradient& g) {
-  using T = Tiles<kDim, kM>;
+template <int kDim, int kM, class E>
+void launch(Stream stream, const AttentionGradient<E>& g) {
+  using T = Tiles<kDim, kM, E>;
   const AttentionShape& s = g.shape;
   const dim3 grid(grid_size(s.batch * s.kv_heads, kWhat), static_cast<unsigned>(ceil_div(s.seq, T::kKeys)));
-  allow_shared(attention_dkv<kDim, kM>, T::kBytes, kWhat);
-  attention_dkv<kDim, kM><<<grid, kAttentionThreads, T::kBytes, stream>>>(g);
+  allow_shared(attention_dkv<kDim, kM, E>, T::kBytes, kWhat);
+  attention_dkv<kDim, kM, E><<<grid, kAttentionThreads, T::kBytes, stream>>>(g);
   check_launch(kWhat);
 }
 
 }  // namespace
 
-void launch_attention_dkv(Stream stream, const AttentionGradient& g) {
-  if (prefers_warp_groups(g.shape)) return launch_attention_dkv_warp_groups(stream, g);
-  with_tile_dim(g.shape.head_dim, [&]<class Dim>(Dim) {
+template <class E>
+void launch_attention_dkv(Stream stream, const AttentionGradient<E>& g) {
+  if constexpr (std::is_same_v<E, bf16>) {
+    if (prefers_warp_groups(g.shape)) return launch_attention_dkv_warp_groups(stream, g);
+  }
+  with_tile_dim<E>(g.shape.head_dim, [&]<class Dim>(Dim) {
     // 128 keys need less traffic of shared memory, if registers suffice and every multiprocessor gets a
     // block.
     constexpr int kDim = Dim::value;
-    if constexpr (kDim <= 64) {
+    if constexpr (kDim <= 64 && !has_few_kernels<E>) {
       const std::int64_t blocks =
-          g.shape.batch * g.shape.kv_heads * ceil_div(g.shape.seq, Tiles<kDim, 2>::kKeys);
+          g.shape.batch * g.shape.kv_heads * ceil_div(g.shape.seq, Tiles<kDim, 2, E>::kKeys);
       if (blocks >= multiprocessors()) return launch<kDim, 2>(stream, g);
     }
     launch<kDim, 1>(stream, g);
   });
 }
+
+template void launch_attention_dkv(Stream, const AttentionGradient<bf16>&);
+template void launch_attention_dkv(Stream, const AttentionGradient<fp16>&);
+template void launch_attention_dkv(Stream, const AttentionGradient<float>&);
 
 }  // namespace rooflm::backends::cuda

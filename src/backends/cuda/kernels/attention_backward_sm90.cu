@@ -25,7 +25,8 @@ struct QueryTiles {
 
 /// Block (head of batch, block of queries; the last ones, which have most work, first; group of heads).
 template <int kDim>
-__global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1) attention_dq(AttentionGradient g) {
+__global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1)
+    attention_dq(AttentionGradient<bf16> g) {
   if constexpr (kHasWarpGroups) {
     using T = QueryTiles<kDim>;
     extern __shared__ unsigned char raw[];
@@ -114,7 +115,7 @@ struct KeyTiles {
 
 /// Block (key head of batch, block of keys, of which the first ones have most work; group of heads).
 template <int kDim>
-__global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(AttentionGradient g) {
+__global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(AttentionGradient<bf16> g) {
   if constexpr (kHasWarpGroups) {
     using T = KeyTiles<kDim>;
     extern __shared__ unsigned char raw[];
@@ -204,7 +205,7 @@ __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(
 
 }  // namespace
 
-void launch_attention_dq_warp_groups(Stream stream, const AttentionGradient& g) {
+void launch_attention_dq_warp_groups(Stream stream, const AttentionGradient<bf16>& g) {
   const AttentionShape& s = g.shape;
   with_panel_dim(s.head_dim, [&]<class Dim>(Dim) {
     using T = QueryTiles<Dim::value>;
@@ -216,7 +217,7 @@ void launch_attention_dq_warp_groups(Stream stream, const AttentionGradient& g) 
   });
 }
 
-void launch_attention_dkv_warp_groups(Stream stream, const AttentionGradient& g) {
+void launch_attention_dkv_warp_groups(Stream stream, const AttentionGradient<bf16>& g) {
   const AttentionShape& s = g.shape;
   with_panel_dim(s.head_dim, [&]<class Dim>(Dim) {
     constexpr int kBytes = KeyTiles<Dim::value>::kBytes;

@@ -9,34 +9,35 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-constexpr int kKeys = 64;
 constexpr const char* kWhat = "flash_attention";
 
-template <int kDim, int kM>
+template <int kDim, int kM, class E>
 struct Tiles {
   static constexpr int kQueries = 16 * kM * kAttentionWarps;
-  static constexpr int kQueryBytes = kTileBytes<kQueries, kDim>;
-  static constexpr int kKeyBytes = kTileBytes<kKeys, kDim>;
+  static constexpr int kKeys = kMostTiles<kDim, E> > 1 ? 64 : 32;  // so that two blocks have room
+  static constexpr int kQueryBytes = kTileBytes<kQueries, kDim, E>;
+  static constexpr int kKeyBytes = kTileBytes<kKeys, kDim, E>;
   static constexpr int kBytes = kQueryBytes + 4 * kKeyBytes;  // two stages of keys and values
 };
 
 /// Block (head of batch, block of queries; the last ones, which have most work, first).
-template <int kDim, int kM>
+template <int kDim, int kM, class E>
 __global__ void __launch_bounds__(kAttentionThreads)
-    attention_forward(AttentionShape s, float scale, const bf16* qkv, bf16* y, float* lse) {
-  using T = Tiles<kDim, kM>;
+    attention_forward(AttentionShape s, float scale, const E* qkv, E* y, float* lse) {
+  using T = Tiles<kDim, kM, E>;
+  constexpr int kKeys = T::kKeys;
   extern __shared__ __align__(16) unsigned char shared[];
-  auto* queries = reinterpret_cast<bf16*>(shared);
+  auto* queries = reinterpret_cast<E*>(shared);
   const auto keys = [&](int stage) {
-    return reinterpret_cast<bf16*>(shared + T::kQueryBytes + stage * 2 * T::kKeyBytes);
+    return reinterpret_cast<E*>(shared + T::kQueryBytes + stage * 2 * T::kKeyBytes);
   };
   const auto values = [&](int stage) {
-    return reinterpret_cast<bf16*>(shared + T::kQueryBytes + (stage * 2 + 1) * T::kKeyBytes);
+    return reinterpret_cast<E*>(shared + T::kQueryBytes + (stage * 2 + 1) * T::kKeyBytes);
   };
   const std::int64_t batch = blockIdx.x / s.heads;
   const std::int64_t head = blockIdx.x - batch * s.heads;
   const std::int64_t kv = head / (s.heads / s.kv_heads);
-  const Packed<const bf16*> packed(s, qkv, batch);
+  const Packed<const E*> packed(s, qkv, batch);
   const auto dim = static_cast<int>(s.head_dim);
   const std::int64_t first = (gridDim.y - 1 - blockIdx.y) * std::int64_t{T::kQueries};
   const auto copy_keys = [&](int tile) {
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   copy_keys(0);
 
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  bf16* own_queries = queries + warp * 16 * kM * kTileStride<kDim>;
+  E* own_queries = queries + warp * 16 * kM * kTileStride<kDim, E>;
   const std::int64_t row = first + warp * 16 * kM;  // the warp's first
   const std::int64_t end = min(s.seq, first + T::kQueries);
   const auto tiles = static_cast<int>((end + kKeys - 1) / kKeys);
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
     add_product_transposed<kDim>(scores, own_queries, keys(tile % 2));
     if (key + kKeys > row + 1) mask(scores, row, key);
     softmax.take(scores, scale * kLog2E, sums);
-    Factor<kM, kKeys / 16> p;
+    Factor<kM, kKeys / kDepth<E>, E> p;
     p.round(scores);
     add_product<kDim>(sums, p, values(tile % 2));
   }
@@ -86,34 +87,42 @@ __global__ void __launch_bounds__(kAttentionThreads)
       }
     }
   }
-  bf16* to = y + batch * s.seq * s.heads * s.head_dim + head * s.head_dim;
+  E* to = y + batch * s.seq * s.heads * s.head_dim + head * s.head_dim;
   write_rows<kDim>(sums, inverse, own_queries, to, s.heads * s.head_dim, row, s.seq, dim);
 }
 
-template <int kDim, int kM>
-void launch(Stream stream, const AttentionShape& s, const bf16* qkv, bf16* y, float* lse) {
-  using T = Tiles<kDim, kM>;
+template <int kDim, int kM, class E>
+void launch(Stream stream, const AttentionShape& s, const E* qkv, E* y, float* lse) {
+  using T = Tiles<kDim, kM, E>;
   const dim3 grid(grid_size(s.batch * s.heads, kWhat), static_cast<unsigned>(ceil_div(s.seq, T::kQueries)));
-  allow_shared(attention_forward<kDim, kM>, T::kBytes, kWhat);
+  allow_shared(attention_forward<kDim, kM, E>, T::kBytes, kWhat);
   const float scale = 1.0F / sqrtf(static_cast<float>(s.head_dim));
-  attention_forward<kDim, kM><<<grid, kAttentionThreads, T::kBytes, stream>>>(s, scale, qkv, y, lse);
+  attention_forward<kDim, kM, E><<<grid, kAttentionThreads, T::kBytes, stream>>>(s, scale, qkv, y, lse);
   check_launch(kWhat);
 }
 
 }  // namespace
 
-void launch_attention_forward_mma(Stream stream, const AttentionShape& s, const bf16* qkv, bf16* y,
-                                  float* lse) {
-  with_tile_dim(s.head_dim, [&]<class Dim>(Dim) {
+template <class E>
+void launch_attention_forward_mma(Stream stream, const AttentionShape& s, const E* qkv, E* y, float* lse) {
+  if constexpr (std::is_same_v<E, bf16>) {
+    if (prefers_warp_groups(s)) return launch_attention_forward_warp_groups(stream, s, qkv, y, lse);
+  }
+  with_tile_dim<E>(s.head_dim, [&]<class Dim>(Dim) {
     // 128 queries need half the traffic of shared memory, if that leaves a block for every multiprocessor.
-    using Large = Tiles<Dim::value, 2>;
+    constexpr int kMost = kMostTiles<Dim::value, E>;
+    using Large = Tiles<Dim::value, kMost, E>;
     const std::int64_t blocks = s.batch * s.heads * ceil_div(s.seq, Large::kQueries);
-    if (blocks >= multiprocessors() && Large::kBytes <= most_shared_bytes()) {
-      launch<Dim::value, 2>(stream, s, qkv, y, lse);
-    } else {
+    if (has_few_kernels<E> || (blocks >= multiprocessors() && Large::kBytes <= most_shared_bytes())) {
+      launch<Dim::value, kMost>(stream, s, qkv, y, lse);
+    } else if constexpr (!has_few_kernels<E>) {
       launch<Dim::value, 1>(stream, s, qkv, y, lse);
     }
   });
 }
+
+template void launch_attention_forward_mma(Stream, const AttentionShape&, const bf16*, bf16*, float*);
+template void launch_attention_forward_mma(Stream, const AttentionShape&, const fp16*, fp16*, float*);
+template void launch_attention_forward_mma(Stream, const AttentionShape&, const float*, float*, float*);
 
 }  // namespace rooflm::backends::cuda

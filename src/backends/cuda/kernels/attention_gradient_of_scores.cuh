@@ -15,8 +15,8 @@ struct Rows {
 
   /// `gradient(own row, d)`: where eight elements of the warp's rows of dy are in shared memory. Writes
   /// delta.
-  template <class Gradient>
-  __device__ void read(const AttentionGradient& g, std::int64_t batch, std::int64_t head, std::int64_t row,
+  template <class E, class Gradient>
+  __device__ void read(const AttentionGradient<E>& g, std::int64_t batch, std::int64_t head, std::int64_t row,
                        Gradient&& gradient) {
     const AttentionShape& s = g.shape;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -27,7 +27,7 @@ struct Rows {
         const int own = m * 16 + half * 8 + lane / 4;
         const std::int64_t t = row + own;
         const bool exists = t < s.seq;
-        const bf16* y = g.y + ((batch * s.seq + t) * s.heads + head) * s.head_dim;
+        const E* y = g.y + ((batch * s.seq + t) * s.heads + head) * s.head_dim;
         float sum = 0;
         for (int d = lane % 4 * kPack; exists && d < s.head_dim; d += 4 * kPack) {
           const Pack a = load_whole(gradient(own, d));

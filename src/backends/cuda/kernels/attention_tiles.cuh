@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backends/cuda/kernels/attention.h"
 #include "backends/cuda/kernels/launch.cuh"
@@ -40,11 +41,12 @@ struct Packed {
   __device__ Pointer value(std::int64_t kv) const { return base + (heads + kv_heads + kv) * head_dim; }
 };
 
-/// Writes a warp's sums, times scale[m][row half], as bf16 to rows [first, ..) of a matrix of `rows` rows of
-/// `dim` elements, through the warp's own rows of a tile, which nobody else reads any more.
-template <int kDim, int kM>
-__device__ void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[kM][2], bf16* tile, bf16* to,
+/// Writes a warp's sums, times scale[m][row half], as 16 bits to rows [first, ..) of a matrix of `rows` rows
+/// of `dim` elements, through the warp's own rows of a tile, which nobody else reads any more.
+template <int kDim, int kM, class E>
+__device__ void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[kM][2], E* tile, E* to,
                            std::int64_t stride, std::int64_t first, std::int64_t rows, int dim) {
+  static_assert(sizeof(E) == 2);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   __syncwarp();
 #pragma unroll
@@ -53,10 +55,9 @@ __device__ void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[
     for (int n = 0; n < kDim / 8; ++n) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        bf16* at = tile + (m * 16 + half * 8 + lane / 4) * kTileStride<kDim> + n * 8 + lane % 4 * 2;
+        E* at = tile + (m * 16 + half * 8 + lane / 4) * kTileStride<kDim> + n * 8 + lane % 4 * 2;
         const float* pair = sums.v[m][n] + 2 * half;
-        *reinterpret_cast<__nv_bfloat162*>(at) =
-            __floats2bfloat162_rn(pair[0] * scale[m][half], pair[1] * scale[m][half]);
+        *reinterpret_cast<unsigned*>(at) = round_pair(pair[0] * scale[m][half], pair[1] * scale[m][half], to);
       }
     }
   }
@@ -70,6 +71,34 @@ __device__ void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[
     if (first + row < rows && col < dim) {
       *reinterpret_cast<uint4*>(to + (first + row) * stride + col) =
           *reinterpret_cast<const uint4*>(tile + row * kTileStride<kDim> + col);
+    }
+  }
+}
+
+/// The same with fp32 results, whose columns lie as add_product leaves them; the tile is left alone.
+template <int kDim, int kM>
+__device__ void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[kM][2], float* /*tile*/,
+                           float* to, std::int64_t stride, std::int64_t first, std::int64_t rows, int dim) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t row = first + m * 16 + half * 8 + lane / 4;
+      const float factor = scale[m][half];
+#pragma unroll
+      for (int n = 0; n < kDim / 8; n += 4) {
+        const int col = n * 8 + lane % 4 * 8;
+        if (row >= rows || col >= dim) continue;  // dim is a multiple of 8
+        float* at = to + row * stride + col;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int own = 2 * half + i;
+          reinterpret_cast<float4*>(at)[i] =
+              make_float4(sums.v[m][n][own] * factor, sums.v[m][n + 1][own] * factor,
+                          sums.v[m][n + 2][own] * factor, sums.v[m][n + 3][own] * factor);
+        }
+      }
     }
   }
 }
@@ -97,17 +126,34 @@ inline int most_shared_bytes() {
   return bytes;
 }
 
-/// Calls body with the tile width for a head size as a type: std::integral_constant.
-template <class Body>
+/// Whether elements take four bytes: fp32, which tensor cores take as tf32.
+template <class E>
+constexpr bool is_wide = std::is_same_v<E, float>;
+
+/// Whether there is one kernel for a tile width, not one for many and one for few rows; and fewer widths.
+template <class E>
+constexpr bool has_few_kernels = !std::is_same_v<E, bf16>;
+
+/// Calls body with the tile width for a head size as a type: std::integral_constant. Tiles of tf32 are
+/// multiples of 32 wide.
+template <class E, class Body>
 void with_tile_dim(std::int64_t head_dim, Body&& body) {
-  if (head_dim <= 32) return body(std::integral_constant<int, 32>{});
+  if constexpr (!has_few_kernels<E>) {
+    if (head_dim <= 32) return body(std::integral_constant<int, 32>{});
+  }
   if (head_dim <= 64) return body(std::integral_constant<int, 64>{});
-  if (head_dim <= 80) return body(std::integral_constant<int, 80>{});
+  if (head_dim <= (is_wide<E> ? 96 : 80))
+    return body(std::integral_constant < int, is_wide<E> ? 96 : 80 > {});
   return body(std::integral_constant<int, 128>{});
 }
 
-// attention_forward.cu: bf16, head_dim a multiple of 8 up to 128, operands aligned to 16.
-void launch_attention_forward_mma(Stream stream, const AttentionShape& shape, const bf16* qkv, bf16* y,
-                                  float* lse);
+/// Most rows of a warp, in tiles of 16: what registers hold.
+template <int kDim, class E>
+constexpr int kMostTiles = has_few_kernels<E>&& kDim > 64 ? 1 : 2;
+
+// attention_forward.cu: bf16, fp16, or float computed with in tf32; head_dim a multiple of 8 up to 128,
+// operands aligned to 16.
+template <class E>
+void launch_attention_forward_mma(Stream stream, const AttentionShape& shape, const E* qkv, E* y, float* lse);
 
 }  // namespace rooflm::backends::cuda

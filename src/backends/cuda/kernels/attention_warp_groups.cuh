@@ -18,8 +18,8 @@ constexpr int kGroupRows = 64;   // rows of a product of one warp group
 // attention_forward_sm90.cu, attention_backward_sm90.cu
 void launch_attention_forward_warp_groups(Stream stream, const AttentionShape& shape, const bf16* qkv,
                                           bf16* y, float* lse);
-void launch_attention_dq_warp_groups(Stream stream, const AttentionGradient& g);
-void launch_attention_dkv_warp_groups(Stream stream, const AttentionGradient& g);
+void launch_attention_dq_warp_groups(Stream stream, const AttentionGradient<bf16>& g);
+void launch_attention_dkv_warp_groups(Stream stream, const AttentionGradient<bf16>& g);
 
 /// Blocks of a kernel that streams `bytes_of_head` of each head past `tiles` blocks: (some heads, tiles,
 /// groups of such heads). Blocks start in this order, so a group is done before the next one begins, and what

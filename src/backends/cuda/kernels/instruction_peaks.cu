@@ -94,7 +94,7 @@ struct Bf16Tiles {
     return *reinterpret_cast<const unsigned*>(&pair);
   }
   static __device__ void add(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-    multiply(c, a, b[0], b[1]);
+    multiply(c, a, b[0], b[1], static_cast<const __nv_bfloat16*>(nullptr));
   }
 };
 struct Fp16Tiles {
@@ -115,11 +115,7 @@ struct Tf32Tiles {
   static constexpr int kDepth = 8;
   static __device__ unsigned load(const float* from) { return __float_as_uint(*from); }
   static __device__ void add(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    multiply(c, a, b[0], b[1], static_cast<const float*>(nullptr));
   }
 };
 

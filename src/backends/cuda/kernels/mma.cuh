@@ -1,21 +1,33 @@
-// Tensor cores through mma.sync m16n8k16 on bf16 tiles in shared memory, and the copies that fill the tiles.
+// Tensor cores through mma.sync on tiles in shared memory, and the copies that fill the tiles: m16n8k16 on
+// bf16 and fp16 (E = __nv_bfloat16, __half), m16n8k8 on tf32 (E = float, of which the unit reads the upper 19
+// bits).
 //
-// A tile is rows of kDim elements with a stride of kDim + 8: eight rows that ldmatrix reads at once then lie
-// in different banks for every kDim that is a multiple of 16.
+// A tile is rows of kDim elements that lie kDim and 16 bytes apart: eight rows that ldmatrix reads at once
+// then lie in different banks for every kDim that is a multiple of 16 (8 of tf32).
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace rooflm::backends::cuda {
 
-template <int kDim>
-constexpr int kTileStride = kDim + 8;
+/// Elements of 16 bytes.
+template <class E>
+constexpr int kChunk = 16 / static_cast<int>(sizeof(E));
+
+/// What one instruction adds up: columns of its left factor.
+template <class E>
+constexpr int kDepth = 2 * kChunk<E>;
+
+template <int kDim, class E = __nv_bfloat16>
+constexpr int kTileStride = kDim + kChunk<E>;
 
 /// Bytes of a tile.
-template <int kRows, int kDim>
-constexpr int kTileBytes = kRows* kTileStride<kDim>* static_cast<int>(sizeof(__nv_bfloat16));
+template <int kRows, int kDim, class E = __nv_bfloat16>
+constexpr int kTileBytes = kRows* kTileStride<kDim, E>* static_cast<int>(sizeof(E));
 
 __device__ inline unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -34,46 +46,81 @@ __device__ inline void copy_4(void* to, const void* from, bool exists) {
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 /// Rows [first, first + kRows) of a matrix of `rows` rows of `dim` <= kDim elements, `stride` apart, to a
-/// tile; zeros beyond both. A multiple of 8, `dim` and the alignment of rows to 16 bytes are the caller's
+/// tile; zeros beyond both. Rows that begin at multiples of 16 bytes and are as many long are the caller's
 /// business.
-template <int kRows, int kDim, int kThreads>
-__device__ void copy_tile(__nv_bfloat16* tile, const __nv_bfloat16* from, std::int64_t stride,
-                          std::int64_t first, std::int64_t rows, int dim) {
-  constexpr int kChunks = kDim / 8;
+template <int kRows, int kDim, int kThreads, class E>
+__device__ void copy_tile(E* tile, const E* from, std::int64_t stride, std::int64_t first, std::int64_t rows,
+                          int dim) {
+  constexpr int kChunks = kDim / kChunk<E>;
 #pragma unroll
   for (int i = 0; i < kRows * kChunks; i += kThreads) {
     const int chunk = i + static_cast<int>(threadIdx.x);
     if (kRows * kChunks % kThreads != 0 && chunk >= kRows * kChunks) break;
     const int row = chunk / kChunks;
-    const int col = chunk % kChunks * 8;
+    const int col = chunk % kChunks * kChunk<E>;
     const bool exists = first + row < rows && col < dim;
-    const __nv_bfloat16* source = exists ? from + (first + row) * stride + col : from;
-    copy_16(tile + row * kTileStride<kDim> + col, source, exists);
+    const E* source = exists ? from + (first + row) * stride + col : from;
+    copy_16(tile + row * kTileStride<kDim, E> + col, source, exists);
   }
 }
 
-/// Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row) {
+/// Four matrices of 8 rows of 16 bytes; lane l gives the address of row l % 8 of matrix l / 8, and gets the
+/// word l % 4 of row l / 4 of each.
+__device__ inline void load_matrices(unsigned (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row))
                : "memory");
 }
-__device__ inline void load_matrices_transposed(unsigned (&to)[4], const __nv_bfloat16* row) {
+__device__ inline void load_matrices_transposed(unsigned (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row))
                : "memory");
 }
 
-/// c += a b: a 16 x 16, b 16 x 8. Lane l holds of c rows l / 4 (c[0], c[1]) and l / 4 + 8 (c[2], c[3]),
-/// columns 2 (l % 4) and the next.
-__device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+/// c += a b: a 16 x kDepth, b kDepth x 8, of the type of the last argument. Lane l holds of c rows l / 4
+/// (c[0], c[1]) and l / 4 + 8 (c[2], c[3]), columns 2 (l % 4) and the next.
+__device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                                const __nv_bfloat16* /*type*/) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                                const __half* /*type*/) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                                const float* /*type*/) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// Two neighbours of 16 bits, rounded, the first in the lower half of a word.
+__device__ inline unsigned round_pair(float low, float high, const __nv_bfloat16* /*type*/) {
+  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const unsigned*>(&both);
+}
+__device__ inline unsigned round_pair(float low, float high, const __half* /*type*/) {
+  const __half2 both = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const unsigned*>(&both);
+}
+
+/// x as tf32, rounded to the nearest.
+__device__ inline unsigned round_to_tf32(float x) {
+  unsigned result;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(x));
+  return result;
 }
 
 /// One warp's sums: kM by kN tiles of 16 x 8.
@@ -82,100 +129,90 @@ struct Sums {
   float v[kM][kN][4];
 };
 
-/// One warp's left factor in registers: kM by kK tiles of 16 x 16.
-template <int kM, int kK>
+/// One warp's left factor in registers: kM by kK tiles of 16 x kDepth.
+template <int kM, int kK, class E = __nv_bfloat16>
 struct Factor {
   unsigned v[kM][kK][4];
 
   /// From rows of a tile.
   template <int kDim>
-  __device__ void load(const __nv_bfloat16* rows) {
-    static_assert(kK * 16 <= kDim);
+  __device__ void load(const E* rows) {
+    static_assert(kK * kDepth<E> <= kDim);
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const __nv_bfloat16* own = rows + lane % 16 * kTileStride<kDim> + lane / 16 * 8;
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int k = 0; k < kK; ++k) load_matrices(v[m][k], own + m * 16 * kTileStride<kDim> + k * 16);
-    }
-  }
-  /// From sums, rounded to bf16: the lanes' elements are those that a left factor wants.
-  __device__ void round(const Sums<kM, 2 * kK>& sums) {
-    const auto pair = [](float low, float high) {
-      const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-      return *reinterpret_cast<const unsigned*>(&both);
-    };
+    const E* own = rows + lane % 16 * kTileStride<kDim, E> + lane / 16 * kChunk<E>;
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
       for (int k = 0; k < kK; ++k) {
-        const float(&left)[4] = sums.v[m][2 * k];
-        const float(&right)[4] = sums.v[m][2 * k + 1];
-        v[m][k][0] = pair(left[0], left[1]);
-        v[m][k][1] = pair(left[2], left[3]);
-        v[m][k][2] = pair(right[0], right[1]);
-        v[m][k][3] = pair(right[2], right[3]);
+        load_matrices(v[m][k], own + m * 16 * kTileStride<kDim, E> + k * kDepth<E>);
       }
+    }
+  }
+  /// From sums, rounded to E: the lanes' elements are those that a left factor wants. Of tf32 they are so if
+  /// column i of each eight stands for i / 2 + i % 2 * 4; add_product takes rows of the right factor in that
+  /// order.
+  __device__ void round(const Sums<kM, kDepth<E> / 8 * kK>& sums) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int k = 0; k < kK; ++k) round_tile(v[m][k], sums.v[m] + k * (kDepth<E> / 8));
+    }
+  }
+
+ private:
+  static __device__ void round_tile(unsigned (&to)[4], const float (*from)[4]) {
+    if constexpr (std::is_same_v<E, float>) {
+      to[0] = round_to_tf32(from[0][0]);
+      to[1] = round_to_tf32(from[0][2]);
+      to[2] = round_to_tf32(from[0][1]);
+      to[3] = round_to_tf32(from[0][3]);
+    } else {
+      const auto pair = [](float low, float high) {
+        return round_pair(low, high, static_cast<const E*>(nullptr));
+      };
+      to[0] = pair(from[0][0], from[0][1]);
+      to[1] = pair(from[0][2], from[0][3]);
+      to[2] = pair(from[1][0], from[1][1]);
+      to[3] = pair(from[1][2], from[1][3]);
     }
   }
 };
 
-/// Columns [16 k, 16 k + 16) of the left factor times those of b^T; b: 8 kN rows of a tile.
-template <int kDim, int kM, int kN>
-__device__ void add_step_transposed(Sums<kM, kN>& c, const unsigned (&a)[kM][4], const __nv_bfloat16* b,
-                                    int k) {
+/// Columns [kDepth k, kDepth k + kDepth) of the left factor times those of b^T; b: 8 kN rows of a tile.
+template <int kDim, int kM, int kN, class E>
+__device__ void add_step_transposed(Sums<kM, kN>& c, const Factor<kM, 1, E>& a, const E* b, int k) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const __nv_bfloat16* own = b + (lane / 16 * 8 + lane % 8) * kTileStride<kDim> + lane / 8 % 2 * 8 + k * 16;
+  const E* own =
+      b + (lane / 16 * 8 + lane % 8) * kTileStride<kDim, E> + lane / 8 % 2 * kChunk<E> + k * kDepth<E>;
 #pragma unroll
   for (int n = 0; n < kN; n += 2) {
     unsigned factor[4];
-    load_matrices(factor, own + n * 8 * kTileStride<kDim>);
+    load_matrices(factor, own + n * 8 * kTileStride<kDim, E>);
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      multiply(c.v[m][n], a[m], factor[0], factor[1]);
-      multiply(c.v[m][n + 1], a[m], factor[2], factor[3]);
+      multiply(c.v[m][n], a.v[m][0], factor[0], factor[1], b);
+      multiply(c.v[m][n + 1], a.v[m][0], factor[2], factor[3], b);
     }
   }
 }
 
 /// c += a b^T: a 16 kM rows and b 8 kN rows of tiles.
-template <int kDim, int kM, int kN>
-__device__ void add_product_transposed(Sums<kM, kN>& c, const __nv_bfloat16* a, const __nv_bfloat16* b) {
+template <int kDim, int kM, int kN, class E>
+__device__ void add_product_transposed(Sums<kM, kN>& c, const E* a, const E* b) {
 #pragma unroll
-  for (int k = 0; k < kDim / 16; ++k) {
-    Factor<kM, 1> column;
-    column.template load<kDim>(a + k * 16);
-    unsigned own[kM][4];
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) own[m][i] = column.v[m][0][i];
-    }
-    add_step_transposed<kDim>(c, own, b, k);
-  }
-}
-
-/// The same with a in registers.
-template <int kDim, int kM, int kN>
-__device__ void add_product_transposed(Sums<kM, kN>& c, const Factor<kM, kDim / 16>& a,
-                                       const __nv_bfloat16* b) {
-#pragma unroll
-  for (int k = 0; k < kDim / 16; ++k) {
-    unsigned own[kM][4];
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) own[m][i] = a.v[m][k][i];
-    }
-    add_step_transposed<kDim>(c, own, b, k);
+  for (int k = 0; k < kDim / kDepth<E>; ++k) {
+    Factor<kM, 1, E> column;
+    column.template load<kDim>(a + k * kDepth<E>);
+    add_step_transposed<kDim>(c, column, b, k);
   }
 }
 
 /// c += a b: b 16 kK rows of a tile.
-template <int kDim, int kM, int kK>
-__device__ void add_product(Sums<kM, kDim / 8>& c, const Factor<kM, kK>& a, const __nv_bfloat16* b) {
+template <int kDim, int kM, int kK, class E>
+__device__ void add_product(Sums<kM, kDim / 8>& c, const Factor<kM, kK, E>& a, const E* b) {
+  static_assert(sizeof(E) == 2);
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const __nv_bfloat16* own = b + lane % 16 * kTileStride<kDim> + lane / 16 * 8;
+  const E* own = b + lane % 16 * kTileStride<kDim> + lane / 16 * 8;
 #pragma unroll
   for (int k = 0; k < kK; ++k) {
 #pragma unroll
@@ -184,8 +221,33 @@ __device__ void add_product(Sums<kM, kDim / 8>& c, const Factor<kM, kK>& a, cons
       load_matrices_transposed(factor, own + k * 16 * kTileStride<kDim> + n * 8);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
-        multiply(c.v[m][n], a.v[m][k], factor[0], factor[1]);
-        multiply(c.v[m][n + 1], a.v[m][k], factor[2], factor[3]);
+        multiply(c.v[m][n], a.v[m][k], factor[0], factor[1], b);
+        multiply(c.v[m][n + 1], a.v[m][k], factor[2], factor[3], b);
+      }
+    }
+  }
+}
+
+/// The same in tf32: b 8 kK rows of a tile. ldmatrix does not transpose words, so that a lane reads four
+/// neighbours of a row at once, one for each of four products: column i of tile 4 q + j of c is column
+/// 32 q + 4 i + j of the result.
+template <int kDim, int kM, int kK>
+__device__ void add_product(Sums<kM, kDim / 8>& c, const Factor<kM, kK, float>& a, const float* b) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const float* own = b + lane % 4 * 2 * kTileStride<kDim, float> + lane / 4 * 4;
+#pragma unroll
+  for (int k = 0; k < kK; ++k) {
+#pragma unroll
+    for (int n = 0; n < kDim / 8; n += 4) {
+      const float* at = own + k * 8 * kTileStride<kDim, float> + n * 8;
+      const uint4 even = *reinterpret_cast<const uint4*>(at);
+      const uint4 odd = *reinterpret_cast<const uint4*>(at + kTileStride<kDim, float>);
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        multiply(c.v[m][n], a.v[m][k], even.x, odd.x, b);
+        multiply(c.v[m][n + 1], a.v[m][k], even.y, odd.y, b);
+        multiply(c.v[m][n + 2], a.v[m][k], even.z, odd.z, b);
+        multiply(c.v[m][n + 3], a.v[m][k], even.w, odd.w, b);
       }
     }
   }

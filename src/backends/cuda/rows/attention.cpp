@@ -40,16 +40,19 @@ bool is_own_gradient_faster(DType dtype, const AttentionShape& s, bool determini
   return deterministic || s.batch * s.heads * s.seq < kManyRows;
 }
 
-std::string variant_of(const AttentionShape& s, DType dtype) {
+std::string variant_of(const AttentionShape& s, DType dtype, bool tf32 = false) {
   return fmt::format("{}x{} heads {}/{} of {} {}", s.batch, s.seq, s.heads, s.kv_heads, s.head_dim,
-                     core::name_of(dtype));
+                     tf32 ? "tf32" : core::name_of(dtype));
 }
 
+/// Whether the operands, of fp32, may be rounded to TF32.
+bool is_tf32(const OpView& v, DType dtype) { return dtype == DType::f32 && v.op.attrs.flag("tf32"); }
+
 /// The family of kernels that the launchers of kernels/attention.h take.
-std::string own_name(std::string_view what, DType dtype, const AttentionShape& s) {
-  const std::string_view family = runs_on_warp_groups(dtype, s)    ? "sm90"
-                                  : runs_on_tensor_cores(dtype, s) ? "mma"
-                                                                   : "simple";
+std::string own_name(std::string_view what, DType dtype, const AttentionShape& s, bool tf32) {
+  const std::string_view family = runs_on_warp_groups(dtype, s)          ? "sm90"
+                                  : runs_on_tensor_cores(dtype, s, tf32) ? "mma"
+                                                                         : "fp32";
   return fmt::format("{}_{}<{}>", what, family, s.head_dim);
 }
 
@@ -91,11 +94,13 @@ Kernel make_flash_attention(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   const AttentionShape shape = shape_of(v, v.in(0));
   if (!is_storage(dtype) || !is_forward(v, dtype) || shape.head_dim > kMaxHeadDim) return {};
-  return {[=, context = v.context](const KernelArgs& args) {
-            launch_flash_attention(context->stream(), dtype, shape, args.in[0], args.out[0],
-                                   floats(args.out[1]));
-          },
-          {.name = own_name("attention_forward", dtype, shape), .variant = variant_of(shape, dtype)}};
+  const bool tf32 = is_tf32(v, dtype);
+  return {
+      [=, context = v.context](const KernelArgs& args) {
+        launch_flash_attention(context->stream(), dtype, shape, args.in[0], args.out[0], floats(args.out[1]),
+                               tf32);
+      },
+      {.name = own_name("attention_forward", dtype, shape, tf32), .variant = variant_of(shape, dtype, tf32)}};
 }
 
 /// Inputs: dy, qkv, y, lse.
@@ -124,17 +129,18 @@ Kernel make_flash_attention_backward(const OpView& v) {
   if (!is_storage(dtype) || !is_gradient(v, dtype) || shape.head_dim > kMaxHeadDim) return {};
   const std::size_t bytes = flash_attention_backward_workspace_bytes(shape);
   void* workspace = v.context->scratch(bytes);
+  const bool tf32 = is_tf32(v, dtype);
   const auto run = [=, context = v.context](const KernelArgs& args) {
     launch_flash_attention_backward(context->stream(), dtype, shape, args.in[0], args.in[1], args.in[2],
-                                    floats(args.in[3]), args.out[0], workspace);
+                                    floats(args.in[3]), args.out[0], workspace, tf32);
   };
   constexpr std::int64_t kTensorCores = 2;  // dq, and then dk and dv
-  constexpr std::int64_t kSimple = 3;       // the sums of each row before them
+  constexpr std::int64_t kCudaCores = 3;    // the sums of each row before them
   return {run,
-          {.name = own_name("attention_backward", dtype, shape),
-           .variant = variant_of(shape, dtype),
+          {.name = own_name("attention_backward", dtype, shape, tf32),
+           .variant = variant_of(shape, dtype, tf32),
            .workspace_bytes = as_bytes(bytes),
-           .launches = runs_on_tensor_cores(dtype, shape) ? kTensorCores : kSimple}};
+           .launches = runs_on_tensor_cores(dtype, shape, tf32) ? kTensorCores : kCudaCores}};
 }
 
 MakerRows attention_rows() {

@@ -1,6 +1,9 @@
 // Matrix products and biases, bound to ops.
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <numeric>
+#include <vector>
 
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/kernels/column_sums.h"
@@ -16,6 +19,8 @@ using core::DType;
 
 /// Where the engine places tensors, and so what every address without an offset is a multiple of.
 constexpr std::int64_t kPlacement = 64;
+/// Extents of so many bytes, and addresses, suit any algorithm.
+constexpr std::int64_t kAnyTile = 16;
 
 std::int64_t bytes_of(std::int64_t elements, DType dtype) {
   return elements * static_cast<std::int64_t>(core::size_of(dtype));
@@ -41,6 +46,8 @@ GemmProblem problem_of(const OpView& v) {
                 .accumulate = v.accumulates(),
                 .bias = v.has_in(2),
                 .beside = v.op.lane == program::Lane::background};
+  if (v.op.attrs.has("a_stride")) p.a_stride = v.integer("a_stride");
+  if (v.op.attrs.has("c_stride")) p.c_stride = v.integer("c_stride");
   const bool single = p.batch == 1;
   p.align_a = alignment(v.op.input_offset, 0, p.factors, single ? 0 : p.m * p.k);
   p.align_b = alignment(v.op.input_offset, 1, p.factors, single ? 0 : p.k * p.n);
@@ -78,8 +85,85 @@ class Bias {
   void* rounded_ = nullptr;
 };
 
+/// Part of a product, and the elements of its operands before it.
+struct Part {
+  GemmProblem problem;
+  std::int64_t a = 0, b = 0, c = 0;
+};
+
+/// A product with padded rows, cut where their length stops being a multiple of 16 bytes: for others cuBLASLt
+/// is slow even if all rows are aligned (docs/performance.md). The rest is a few rows or columns; of a sum
+/// over them it comes first, so that the whole sum is rounded once.
+std::vector<Part> parts_of(const GemmProblem& p) {
+  const std::int64_t unit = kAnyTile / static_cast<std::int64_t>(core::size_of(p.factors));
+  const std::int64_t length = p.c_stride > 0 ? p.n : p.trans_a ? p.m : p.k;
+  const std::int64_t cut = length / unit * unit;
+  const bool is_padded = p.c_stride > 0 ? p.trans_b : p.a_stride > 0 && !p.trans_b;
+  if (p.batch != 1 || p.bias || !is_padded || cut == length || cut == 0) return {{p}};
+  Part whole{p};
+  Part rest{p};
+  if (p.c_stride > 0) {
+    whole.problem.n = cut;
+    rest.problem.n = length - cut;
+    rest.b = cut * p.k;
+    rest.c = cut;
+  } else if (p.trans_a) {
+    whole.problem.m = cut;
+    rest.problem.m = length - cut;
+    rest.a = cut;
+    rest.c = cut * p.n;
+  } else {
+    whole.problem.k = cut;
+    whole.problem.accumulate = true;
+    rest.problem.k = length - cut;
+    rest.a = cut;
+    rest.b = cut * p.n;
+  }
+  rest.problem.align_a = std::gcd(p.align_a, bytes_of(rest.a, p.factors));
+  rest.problem.align_b = std::gcd(p.align_b, bytes_of(rest.b, p.factors));
+  rest.problem.align_c = std::gcd(p.align_c, bytes_of(rest.c, p.result));
+  return {rest, whole};
+}
+
+/// The parts of a product, planned.
+class CutGemm {
+ public:
+  CutGemm(const OpView& v, const GemmProblem& p)
+      : factors_(p.factors), result_(p.result), parts_(parts_of(p)) {
+    for (const Part& part : parts_) gemms_.push_back(v.context->products().find(part.problem));
+  }
+  void submit(const std::byte* a, const std::byte* b, std::byte* c, const void* bias) const {
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const Part& part = parts_[i];
+      gemms_[i]->submit({.a = a + bytes_of(part.a, factors_),
+                         .b = b + bytes_of(part.b, factors_),
+                         .c = c + bytes_of(part.c, result_),
+                         .bias = bias});
+    }
+  }
+  /// Of the larger part; the launches are those of all.
+  [[nodiscard]] KernelInfo info() const {
+    KernelInfo info = gemms_.back()->info();
+    for (std::size_t i = 0; i + 1 < gemms_.size(); ++i) {
+      const auto launches = gemms_[i]->info().launches;
+      if (info.launches && launches) {
+        *info.launches += *launches;
+      } else {
+        info.launches.reset();
+      }
+    }
+    return info;
+  }
+
+ private:
+  DType factors_, result_;
+  std::vector<Part> parts_;
+  std::vector<std::shared_ptr<const Gemm>> gemms_;
+};
+
 /// Of `count` products one after the other; a bias that is rounded first takes a launch.
-KernelInfo info_of(const Gemm& gemm, std::int64_t count, const Bias& bias) {
+template <class AnyGemm>
+KernelInfo info_of(const AnyGemm& gemm, std::int64_t count, const Bias& bias) {
   KernelInfo info = gemm.info();
   if (info.launches) *info.launches *= count;
   if (info.launches && bias.is_rounded()) *info.launches += 1;
@@ -110,7 +194,7 @@ std::shared_ptr<const Gemm> find_gemm(const OpView& v, const GemmProblem& p) {
 Kernel make_matmul(const OpView& v) {
   const GemmProblem p = problem_of(v);
   if (!is_supported(v, p)) return {};
-  const auto gemm = v.context->products().find(p);
+  const CutGemm gemm(v, p);
   const std::int64_t count = v.integer("batch") / p.batch;
   const std::int64_t a_bytes = bytes_of(p.m * p.k, p.factors);
   const std::int64_t b_bytes = bytes_of(p.k * p.n, p.factors);
@@ -122,10 +206,10 @@ Kernel make_matmul(const OpView& v) {
     auto* c = static_cast<std::byte*>(args.out[0]);
     const void* bias = has_bias ? bias_of.get(args.in[2]) : nullptr;
     for (std::int64_t i = 0; i < count; ++i) {
-      gemm->submit({.a = a + i * a_bytes, .b = b + i * b_bytes, .c = c + i * c_bytes, .bias = bias});
+      gemm.submit(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias);
     }
   };
-  return {run, info_of(*gemm, count, bias_of)};
+  return {run, info_of(gemm, count, bias_of)};
 }
 
 /// One product, which stores gelu of its sums and, rounded, the sums; empty where cuBLASLt has none.
