@@ -79,6 +79,7 @@ class Stopwatch {
 struct NodeOp {
   std::uint64_t node = 0;  ///< CUDA: the cudaGraphNode_t, of which CUPTI tells its id (cuptiGetGraphNodeId)
   std::optional<std::size_t> op{};  ///< in the program; nullopt: a mark of the backend's own
+  std::size_t part = 0;  ///< which graph it is of, where a replay submits several, one after the other
 };
 
 /// Submitted work that a device keeps and can be given again at once.
@@ -88,8 +89,8 @@ class Recording {
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
   virtual ~Recording() = default;
-  /// Submits all of it; returns before it has run. Calls `may_begin` once, when so much is submitted that a device
-  /// which begins then gets the rest in time.
+  /// Submits all of it; returns before it has run. Calls `may_begin` once, when so much is submitted that a
+  /// device which begins then gets the rest in time.
   virtual void replay(const std::function<void()>& may_begin) = 0;
   /// All its work but marks of time; valid as long as the recording. Empty where a device knows none.
   [[nodiscard]] virtual std::span<const NodeOp> nodes() const { return {}; }

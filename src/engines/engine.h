@@ -68,8 +68,8 @@ class Engine {
   /// op, so that a device can name the op that fails. From the second on a fused engine records the step,
   /// where the device can, and replays it, unless an observer wants to see each op submitted
   /// (Observer::wants_marks).
-  /// `start` is for replays without observers: those with marks of ops are held until the first of them are submitted.
-  /// Other steps, and devices that cannot be held, begin at once.
+  /// `start` is for replays without observers: those with marks of ops are held until the first of them are
+  /// submitted. Other steps, and devices that cannot be held, begin at once.
   StepTimes run(std::span<Observer* const> observers = {}, Start start = Start::at_once);
   /// With one observer; nullptr: none.
   StepTimes run(Observer* observer, Start start = Start::at_once) {

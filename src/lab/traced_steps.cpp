@@ -108,7 +108,7 @@ class StepTracer {
   void fill(trace::NodeOps& nodes, const backends::Recording* recording) const {
     if (recording == nullptr) return;
     for (const backends::NodeOp& node : recording->nodes()) {
-      if (const auto id = tracer_->node_id(node.node)) nodes.add(*id, node.op);
+      if (const auto id = tracer_->node_id(node.node)) nodes.add(*id, node.op, node.part);
     }
   }
 

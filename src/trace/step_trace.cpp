@@ -122,6 +122,7 @@ class RowMaker {
       : trace_(&trace), steps_(steps.begin(), steps.end()), epoch_ns_(epoch_ns) {
     std::ranges::sort(steps_, {}, &TracedStep::asked_ns);
     find_calls();
+    find_launches();
   }
 
   TraceRows make(const std::string& device_name) {
@@ -174,10 +175,31 @@ class RowMaker {
     return std::nullopt;
   }
 
+  /// The step in which the host asked for it, or else in which it began.
+  [[nodiscard]] const TracedStep* step_of(const DeviceActivity& activity, const Call* call) const {
+    const TracedStep* step = call == nullptr ? nullptr : step_at(steps_, call->start_ns);
+    return step == nullptr ? step_at(steps_, activity.start_ns) : step;
+  }
+
+  /// Each launch of a graph has a correlation of its own, later ones a larger one.
+  void find_launches() {
+    for (const DeviceActivity& activity : trace_->activities) {
+      if (!activity.graph_node || !activity.correlation) continue;
+      const TracedStep* step = step_of(activity, call_of(activity));
+      if (step != nullptr) launches_[step].insert(*activity.correlation);
+    }
+  }
+
+  /// Which of the graphs that the step submits it was part of.
+  [[nodiscard]] std::size_t part_of(const DeviceActivity& activity, const TracedStep& step) const {
+    if (step.nodes->parts() <= 1 || !activity.correlation) return 0;
+    const std::set<std::int64_t>& launches = launches_.at(&step);
+    return static_cast<std::size_t>(std::distance(launches.begin(), launches.find(*activity.correlation)));
+  }
+
   void add(const DeviceActivity& activity) {
     const Call* call = call_of(activity);
-    const TracedStep* step = call == nullptr ? nullptr : step_at(steps_, call->start_ns);
-    if (step == nullptr) step = step_at(steps_, activity.start_ns);
+    const TracedStep* step = step_of(activity, call);
     if (step == nullptr) {
       ++rows_.outside;
       return;
@@ -216,8 +238,9 @@ class RowMaker {
     rows_.kernels += is_kernel ? 1 : 0;
     std::optional<std::size_t> op;
     if (activity.graph_node && step.nodes != nullptr) {
-      op = step.nodes->op_of(*activity.graph_node);
-      if (!op && step.nodes->contains(*activity.graph_node)) {
+      const std::size_t part = part_of(activity, step);
+      op = step.nodes->op_of(*activity.graph_node, part);
+      if (!op && step.nodes->contains(*activity.graph_node, part)) {
         rows_.of_backend += is_kernel ? 1 : 0;
         return op;
       }
@@ -237,6 +260,7 @@ class RowMaker {
   std::vector<TracedStep> steps_;
   std::int64_t epoch_ns_;
   std::unordered_map<std::int64_t, Call> calls_;
+  std::map<const TracedStep*, std::set<std::int64_t>> launches_;  ///< of graphs: their correlations
   Lanes lanes_;
   Names names_;
   TraceRows rows_;
@@ -244,10 +268,13 @@ class RowMaker {
 
 }  // namespace
 
-void NodeOps::add(std::uint64_t node, std::optional<std::size_t> op) { ops_[local(node)] = op; }
+void NodeOps::add(std::uint64_t node, std::optional<std::size_t> op, std::size_t part) {
+  ops_[key_of(node, part)] = op;
+  parts_ = std::max(parts_, part + 1);
+}
 
-std::optional<std::size_t> NodeOps::op_of(std::uint64_t node) const {
-  const auto found = ops_.find(local(node));
+std::optional<std::size_t> NodeOps::op_of(std::uint64_t node, std::size_t part) const {
+  const auto found = ops_.find(key_of(node, part));
   return found == ops_.end() ? std::nullopt : found->second;
 }
 

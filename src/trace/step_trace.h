@@ -25,14 +25,23 @@ struct OpSpan {
 /// (marks of progress) have none.
 class NodeOps {
  public:
-  void add(std::uint64_t node, std::optional<std::size_t> op);
-  /// Whether the graph has such a node. A graph that runs is a copy, whose nodes keep the lower 32 bits.
-  [[nodiscard]] bool contains(std::uint64_t node) const { return ops_.contains(local(node)); }
-  [[nodiscard]] std::optional<std::size_t> op_of(std::uint64_t node) const;
+  /// `part`: which of the graphs that a step submits, one after the other.
+  void add(std::uint64_t node, std::optional<std::size_t> op, std::size_t part = 0);
+  /// Whether the part has such a node. A graph that runs is a copy, whose nodes keep the lower 32 bits, which
+  /// nodes of other graphs have, too.
+  [[nodiscard]] bool contains(std::uint64_t node, std::size_t part) const {
+    return ops_.contains(key_of(node, part));
+  }
+  [[nodiscard]] std::optional<std::size_t> op_of(std::uint64_t node, std::size_t part) const;
+  [[nodiscard]] std::size_t parts() const { return parts_; }
 
  private:
-  static std::uint32_t local(std::uint64_t node) { return static_cast<std::uint32_t>(node); }
-  std::unordered_map<std::uint32_t, std::optional<std::size_t>> ops_;
+  static std::uint64_t key_of(std::uint64_t node, std::size_t part) {
+    constexpr unsigned int kLocalBits = 32;
+    return (std::uint64_t{part} << kLocalBits) | static_cast<std::uint32_t>(node);
+  }
+  std::unordered_map<std::uint64_t, std::optional<std::size_t>> ops_;
+  std::size_t parts_ = 0;
 };
 
 /// One traced step, as the host saw it: from the first submission, or from when a device that was held was

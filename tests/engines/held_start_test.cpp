@@ -150,7 +150,9 @@ class Watcher final : public engines::Observer {
   [[nodiscard]] bool wants_marks() const override { return true; }
   void on_op_begin(const program::Program&, std::size_t) override {}
   void on_op_end(const program::Program&, std::size_t) override {}
-  void on_replayed(const program::Program&, std::span<const engines::ReplayedOp> ops) override { replayed = ops.size(); }
+  void on_replayed(const program::Program&, std::span<const engines::ReplayedOp> ops) override {
+    replayed = ops.size();
+  }
   std::size_t replayed = 0;
 };
 
@@ -158,7 +160,8 @@ TEST_F(HeldStart, AReplayWithMarksOfOpsBeginsWhenItIsSubmitted) {
   Watcher watcher;
   backend.log.clear();
   const engines::StepTimes times = engine.run(&watcher);
-  EXPECT_EQ(backend.log, (Log{"hold", "replay", "release", "rest", "wait"})) << "else its first marks would be late";
+  EXPECT_EQ(backend.log, (Log{"hold", "replay", "release", "rest", "wait"}))
+      << "else its first marks would be late";
   EXPECT_TRUE(times.was_held);
   EXPECT_GT(watcher.replayed, 0U);
 }

@@ -96,7 +96,7 @@ TEST_P(CudaTrace, EveryTracedKernelIsOfAnOp) {
       for (const backends::NodeOp& node : recording->nodes()) {
         const auto id = tracer->node_id(node.node);
         ASSERT_TRUE(id.has_value());
-        nodes.add(*id, node.op);
+        nodes.add(*id, node.op, node.part);
       }
     }
     if (is_traced) tracer->start(true);

@@ -92,6 +92,37 @@ TEST(StepTrace, NodesOfAReplayTellTheOp) {
   }
 }
 
+TEST(StepTrace, NodesOfSeveralGraphsAreToldApartByTheirLaunches) {
+  NodeOps nodes;  // of two graphs whose nodes have the same lower bits
+  nodes.add(kGraph + 0, 10, 0);
+  nodes.add(kGraph + 1, 11, 0);
+  nodes.add(kCopy + 0, 20, 1);
+  TraceMaker maker;
+  for (std::int64_t step = 0; step < 2; ++step) {
+    const std::int64_t at = kEpoch + 1000 * step;
+    const std::int64_t launch = 5 + 10 * step;
+    const std::string name = step == 0 ? "a" : "b";
+    maker.call("cudaGraphLaunch", at + 100, at + 150, launch);
+    maker.call("cudaGraphLaunch", at + 160, at + 200, launch + 1);
+    maker.kernel(name + "2", at + 400, at + 500, 13, launch + 1).graph_node = kCopy + 0;
+    maker.kernel(name + "0", at + 300, at + 350, 13, launch).graph_node = kCopy + 0;
+    maker.kernel(name + "1", at + 350, at + 360, 13, launch).graph_node = kCopy + 1;
+    maker.kernel(name + "3", at + 550, at + 560, 13, launch + 1).graph_node =
+        kCopy + 1;  // of the first graph only
+  }
+  const std::vector<TracedStep> steps = {
+      {.step = 0, .begin_ns = kEpoch + 50, .end_ns = kEpoch + 700, .nodes = &nodes},
+      {.step = 1, .begin_ns = kEpoch + 1050, .end_ns = kEpoch + 1700, .nodes = &nodes}};
+  const TraceRows rows = rows_of(maker.trace, steps, kEpoch, "cuda");
+  for (const std::string name : {"a", "b"}) {
+    EXPECT_EQ(activity_named(rows, name + "0").op, 10);
+    EXPECT_EQ(activity_named(rows, name + "1").op, 11);
+    EXPECT_EQ(activity_named(rows, name + "2").op, 20);
+    EXPECT_FALSE(activity_named(rows, name + "3").op.has_value());
+  }
+  EXPECT_EQ(rows.without_op, 2);
+}
+
 TEST(StepTrace, CallsTellTheOpOfStepsThatAreSubmittedOpByOp) {
   TraceMaker maker;
   maker.call("cudaLaunchKernel", 110, 120, 1);

@@ -207,7 +207,10 @@ GraphRecording::GraphRecording(std::shared_ptr<Context> context, const Backend::
 }
 
 void GraphRecording::add_part(GraphHandle graph, const std::vector<NodeOp>& nodes) {
-  nodes_.insert(nodes_.end(), nodes.begin(), nodes.end());
+  for (NodeOp node : nodes) {
+    node.part = graphs_.size();
+    nodes_.push_back(node);
+  }
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority),
         "making a graph of a step");

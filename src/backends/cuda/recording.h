@@ -25,9 +25,9 @@ class EventStopwatch final : public Stopwatch {
   std::vector<EventHandle> events_;
 };
 
-/// CUDA graphs of what was submitted to the context's stream: one, or several of more and more ops where each is timed,
-/// since the host submits the marks of a graph after all of its work, and a device that has begun by then takes the
-/// first of them late. Keeps the context, not the memory that the work uses.
+/// CUDA graphs of what was submitted to the context's stream: one, or several of more and more ops where each
+/// is timed, since the host submits the marks of a graph after all of its work, and a device that has begun
+/// by then takes the first of them late. Keeps the context, not the memory that the work uses.
 class GraphRecording final : public Recording {
  public:
   /// Captures what `submit` submits. Throws what `submit` throws, and core::Unavailable when the graph cannot
