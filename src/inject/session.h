@@ -56,6 +56,7 @@ class Session {
   /// for activities has cleaned up: so once more whenever one has begun.
   static void end_at_exit();
 
+  ~Session() = default;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
