@@ -1,10 +1,10 @@
 // One rank of a kind of role: its program, priced and run in time.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 
 #include "perfmodel/op_times.h"
 #include "perfmodel/pipeline.h"
@@ -41,7 +41,11 @@ class Forwards {
     std::int64_t layers, batch, seq;
     int tensor, pipeline, interleave, stage;
     bool is_sequence_parallel, is_split;
-    auto operator<=>(const Key&) const = default;
+    [[nodiscard]] auto parts() const {
+      return std::tie(layers, batch, seq, tensor, pipeline, interleave, stage, is_sequence_parallel,
+                      is_split);
+    }
+    bool operator<(const Key& other) const { return parts() < other.parts(); }
   };
   std::map<Key, compile::RankForward> known_{};
 };
