@@ -37,7 +37,7 @@ fs::path find_library() {
   const fs::path binary = fs::read_symlink("/proc/self/exe", error);
   const fs::path beside = binary.parent_path() / kLibrary;
   // As `cmake --install` puts it.
-  const fs::path installed = binary.parent_path().parent_path() / ROOFLM_LIBRARY_FOLDER / "rooflm" / kLibrary;
+  const fs::path installed = binary.parent_path().parent_path() / ROOFLM_LIBEXEC_FOLDER / "rooflm" / kLibrary;
   for (const fs::path& place : {beside, installed}) {
     if (fs::exists(place, error)) return place;
   }

@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 import unittest
 
-FILES = ("bin/rooflm", "share/man/man1/rooflm.1", "share/man/man1/rooflm-data-prepare.1",
+FILES = ("bin/rooflm", "libexec/rooflm/librooflm_inject.so", "share/man/man1/rooflm.1", "share/man/man1/rooflm-data-prepare.1",
          "share/bash-completion/completions/rooflm", "share/zsh/vendor-completions/_rooflm",
          "share/fish/vendor_completions.d/rooflm.fish", "share/doc/rooflm/copyright", "share/doc/rooflm/docs/design.md")
 
