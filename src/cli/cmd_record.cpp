@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -40,6 +41,12 @@ void require_one_of(const char* option, const std::string& value, const std::vec
   throw core::UsageError(core::unknown_name(option, value, known));
 }
 
+/// What no integer of the recorder holds is no limit, which it writes as 0.
+std::uint64_t limit_of(double value) {
+  constexpr double kMost = 0x1p53;
+  return value < kMost ? static_cast<std::uint64_t>(std::max(1.0, value)) : 0;
+}
+
 RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
   require_one_of("--calls", options.calls, {"all", "launches", "none"});
   require_one_of("--pytorch", options.pytorch, {"on", "forward", "off"});
@@ -48,11 +55,9 @@ RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
   if (!options.steps.empty())
     wishes.steps = static_cast<std::uint64_t>(parse_integer("--steps", options.steps, 1));
   if (!options.duration.empty()) {
-    wishes.duration_ms =
-        static_cast<std::uint64_t>(1e3 * parse_number("--duration", options.duration, 0.001));
+    wishes.duration_ms = limit_of(1e3 * parse_number("--duration", options.duration, 0.001));
   }
-  if (!options.most.empty())
-    wishes.most_bytes = static_cast<std::uint64_t>(parse_bytes("--max-size", options.most));
+  if (!options.most.empty()) wishes.most_bytes = limit_of(parse_bytes("--max-size", options.most));
   wishes.keep = name.variables();
   return wishes;
 }
@@ -175,7 +180,12 @@ Body declare_record(CommandLine& line) {
       "run of the record.\n\n"
       "Example: rooflm record -o run.rooflm --skip 3 --steps 10 -- python3 train.py && rooflm report "
       "run.rooflm");
-  return [options] { return end_with(run_record(*options)); };
+  return [options, &line] {
+    if (options->capture.empty() && line.was_given("--capture-range")) {
+      throw core::UsageError("--capture-range: the name of a range is missing");
+    }
+    return end_with(run_record(*options));
+  };
 }
 
 }  // namespace rooflm::cli

@@ -128,8 +128,10 @@ void CommandLine::check_extras() const {
     }
   }
   if (!extra.starts_with('-')) {
-    throw core::UsageError(fmt::format("{}: unexpected argument '{}' (lists are written a,b without spaces)",
-                                       name_, core::printable(extra)));
+    const char* hint = rest_ == nullptr ? "lists are written a,b without spaces"
+                                        : "options come first, then --, then the program and its options";
+    throw core::UsageError(
+        fmt::format("{}: unexpected argument '{}' ({})", name_, core::printable(extra), hint));
   }
   extra = extra.substr(0, extra.find('='));
   std::vector<std::string> known;

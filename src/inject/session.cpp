@@ -218,16 +218,18 @@ void Session::tick() {
   const auto pause = [&] { return now_ns() - begun_ns < kEarlyNs ? kEarlyTick : kTick; };
   while (!wake_.wait_for(lock, pause(), [this] { return is_ending_; })) {
     lock.unlock();
+    DeviceSource* device = nullptr;
     {
       const std::scoped_lock switch_lock(mutex_);
+      device = device_.get();
       const bool is_late = wishes_.duration_ms > 0 && on_since_ns_ > 0 &&
-                           now_ns() - on_since_ns_ > wishes_.duration_ms * 1'000'000;
+                           (now_ns() - on_since_ns_) / 1'000'000 >= wishes_.duration_ms;
       if ((is_late || writer_->is_full()) && is_on()) {
         switch_to(false);
         is_over_ = true;
       }
     }
-    if (device_ != nullptr) device_->collect(false);
+    if (device != nullptr) device->collect(false);
     writer_->flush();
     lock.lock();
   }

@@ -147,7 +147,9 @@ Json json_figures(const RunData& run) {
           {"matmul_share", json_number(figures.matmul_share)},
           {"roof_s", json_number(figures.roof_s)},
           {"roof_share", json_number(figures.roof_share)},
-          {"peak_bytes", json_number(figures.peak_bytes)}};
+          {"peak_bytes", json_number(figures.peak_bytes)},
+          {"traced_step_s", json_number(figures.traced_step_s)},
+          {"traced_steps", figures.traced_steps}};
 }
 
 /// Titles of the configuration's fields in their order, from the one table of them.

@@ -6,6 +6,7 @@
 #include "core/ratio.h"
 #include "report/memory_curve.h"
 #include "report/summaries.h"
+#include "report/traced_kernels.h"
 #include "report/view.h"
 
 namespace rooflm::report {
@@ -43,6 +44,9 @@ RunFigures figures_of(const RunData& run) {
     figures.step_s = step->time.median;
     figures.step_low_s = step->time.median_ci.low;
     figures.step_high_s = step->time.median_ci.high;
+  } else if (const auto traced = phase_time(run, kStep, kTraced)) {
+    figures.traced_step_s = traced->time.median;
+    figures.traced_steps = traced->time.count;
   }
   figures.tokens = tokens_of(run);
   figures.tokens_per_s = ratio_of(figures.tokens, figures.step_s);

@@ -96,6 +96,8 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("setting", setting_of(run.run.config));
   const std::size_t samples = run.seconds(kStep).size();
   lines.add("step", figures.step_s, "s", Show::seconds, interval_of(figures, samples));
+  lines.add("traced step", figures.traced_step_s, "s", Show::seconds,
+            fmt::format(", median of {}: recording them took time, too", figures.traced_steps));
   lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
   lines.add("model FLOP rate", figures.model_flop_per_s, "flop/s", Show::si);
   lines.add("MFU", figures.mfu, "share", Show::percent,

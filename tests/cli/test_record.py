@@ -149,6 +149,10 @@ class Record(unittest.TestCase):
         self.assertEqual(self.rooflm("record").returncode, 2)
         self.assertEqual(self.rooflm("record", "-o", "x-%z.rooflm", "--", "true").returncode, 2)
         self.assertEqual(self.rooflm("record", "--calls", "some", "--", "true").returncode, 2)
+        self.assertEqual(self.rooflm("record", "--capture-range", "", "--", "true").returncode, 2)
+        forgotten = self.rooflm("record", "python3", "train.py")
+        self.assertEqual((forgotten.returncode, forgotten.stderr.count("\n")), (2, 1))
+        self.assertIn("then --, then the program", forgotten.stderr)
         (self.folder / "x.rooflm").write_text("mine")
         self.assertNotEqual(self.record("true").returncode, 0)
         self.assertEqual((self.folder / "x.rooflm").read_text(), "mine")
@@ -168,6 +172,11 @@ class Record(unittest.TestCase):
         self.assertIn("4 steps", done.stderr)
         if not self.rows("SELECT 1 FROM gauge"):
             self.assertIn("--sample-power", done.stderr)
+
+    def test_limits_beyond_all_numbers_are_none(self):
+        done = self.record(sys.executable, "-c", MARKS, options=["--duration", "1e300", "--max-size", "1e300GB"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.names()["layer"], 4)
 
     def test_skip_and_steps(self):
         done = self.record(sys.executable, "-c", MARKS, options=["--skip", "1", "--steps", "2"])
@@ -258,6 +267,8 @@ class Record(unittest.TestCase):
         done = self.rooflm("import", "a.stream", "-o", "x.rooflm")
         self.assertIn("12 kernels", done.stderr)
         self.assertEqual(self.rows("SELECT COUNT(*) FROM sample WHERE phase = 'step'"), [(8,)])
+        overview = self.rooflm("report", "x.rooflm", "--view", "overview", "--format", "csv").stdout
+        self.assertRegex(overview, r"traced step,\"?\S+ us, median of 7: ")
         self.assertEqual(self.rooflm("verify", "x.rooflm").returncode, 0)
 
     def test_streams_with_lies_and_cut_ones(self):

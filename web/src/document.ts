@@ -100,6 +100,9 @@ export interface Figures {
   roof_s: number | null;
   roof_share: number | null;
   peak_bytes: number | null;
+  /** Median of steps while a profiler watched, where no others were timed. */
+  traced_step_s: number | null;
+  traced_steps: number | null;
 }
 
 export interface Fact {

@@ -25,7 +25,7 @@ export function readFigures(value: Json): Figures {
     tokens: n('tokens'), tokens_per_s: n('tokens_per_s'), model_flop_per_s: n('model_flop_per_s'), peak_flop_per_s: n('peak_flop_per_s'),
     peak: textOf(value.peak), mfu: n('mfu'), datasheet_flop_per_s: n('datasheet_flop_per_s'), datasheet_mfu: n('datasheet_mfu'),
     matmul_flop_per_s: n('matmul_flop_per_s'), matmul_share: n('matmul_share'), roof_s: n('roof_s'), roof_share: n('roof_share'),
-    peak_bytes: n('peak_bytes'),
+    peak_bytes: n('peak_bytes'), traced_step_s: n('traced_step_s'), traced_steps: n('traced_steps'),
   };
 }
 

@@ -15,6 +15,8 @@ interface Tile {
 
 function stepTile(run: Run): Tile {
   const { step } = run;
+  const { traced_step_s, traced_steps } = run.figures;
+  if (!step && traced_step_s !== null) return { title: 'Traced step, median', value: seconds(traced_step_s, 4), note: `${plural(traced_steps ?? 0, 'step')}; recording took time, too` };
   if (!step) return { title: 'Step', value: '–', note: run.status === 'success' ? 'no whole steps were timed' : `status: ${run.status}` };
   const samples = step.samples === null ? '' : `, ${plural(step.samples, 'sample')}`;
   return { title: 'Step, median', value: seconds(step.median_s, 4), note: `${interval(step.ci_low_s, step.ci_high_s)}${samples}` };

@@ -57,7 +57,7 @@ __device__ void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[
       for (int half = 0; half < 2; ++half) {
         E* at = tile + (m * 16 + half * 8 + lane / 4) * kTileStride<kDim> + n * 8 + lane % 4 * 2;
         const float* pair = sums.v[m][n] + 2 * half;
-        *reinterpret_cast<unsigned*>(at) = round_pair(pair[0] * scale[m][half], pair[1] * scale[m][half], to);
+        *reinterpret_cast<unsigned*>(at) = pack_pair(pair[0] * scale[m][half], pair[1] * scale[m][half], to);
       }
     }
   }

@@ -107,11 +107,11 @@ __device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned 
 }
 
 /// Two neighbours of 16 bits, rounded, the first in the lower half of a word.
-__device__ inline unsigned round_pair(float low, float high, const __nv_bfloat16* /*type*/) {
+__device__ inline unsigned pack_pair(float low, float high, const __nv_bfloat16* /*type*/) {
   const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const unsigned*>(&both);
 }
-__device__ inline unsigned round_pair(float low, float high, const __half* /*type*/) {
+__device__ inline unsigned pack_pair(float low, float high, const __half* /*type*/) {
   const __half2 both = __floats2half2_rn(low, high);
   return *reinterpret_cast<const unsigned*>(&both);
 }
@@ -168,7 +168,7 @@ struct Factor {
       to[3] = round_to_tf32(from[0][3]);
     } else {
       const auto pair = [](float low, float high) {
-        return round_pair(low, high, static_cast<const E*>(nullptr));
+        return pack_pair(low, high, static_cast<const E*>(nullptr));
       };
       to[0] = pair(from[0][0], from[0][1]);
       to[1] = pair(from[0][2], from[0][3]);
