@@ -7,12 +7,12 @@
 #include <string_view>
 
 #include "inject/activity_rows.h"
-#include "inject/cupti/library.h"
 #include "inject/cupti/wanted_calls.h"
 #include "inject/session.h"
 #include "trace/cupti/activity_buffers.h"
 #include "trace/cupti/decode.h"
 #include "trace/cupti/device_limits.h"
+#include "trace/cupti/functions.h"
 
 namespace rooflm::inject {
 namespace {
@@ -43,7 +43,7 @@ void CUPTIAPI no_callback(void* /*user*/, CUpti_CallbackDomain /*domain*/, CUpti
 
 class CuptiSource final : public DeviceSource {
  public:
-  CuptiSource(const CuptiFunctions& cupti, StreamWriter& writer, std::string calls)
+  CuptiSource(const trace::CuptiFunctions& cupti, StreamWriter& writer, std::string calls)
       : cupti_(cupti),
         calls_(std::move(calls)),
         buffers_(kBuffers, kBufferBytes),
@@ -141,7 +141,7 @@ class CuptiSource final : public DeviceSource {
     if (cupti_.version(&number) == CUPTI_SUCCESS) writer_.fact("cupti", std::to_string(number));
   }
 
-  CuptiFunctions cupti_;
+  trace::CuptiFunctions cupti_;
   std::string calls_;
   trace::ActivityBuffers buffers_;
   std::mutex mutex_;  ///< of what follows
@@ -174,7 +174,7 @@ void CUPTIAPI take_buffer(CUcontext /*context*/, std::uint32_t /*stream*/, std::
 
 std::unique_ptr<DeviceSource> open_device_source(StreamWriter& writer, const std::string& calls,
                                                  std::string& why) {
-  CuptiFunctions cupti;
+  trace::CuptiFunctions cupti;
   if (!cupti.load(why)) return nullptr;
   auto source = std::make_unique<CuptiSource>(cupti, writer, calls);
   if (source->attach(why)) return source;

@@ -1,13 +1,11 @@
 // CUPTI's profiler functions, found when the program runs.
 #include "trace/cupti/profiler_library.h"
 
-#include <cupti_result.h>
-#include <fmt/format.h>
-
 #include "core/error.h"
 #include "trace/cupti/cupti_library.h"
 
 namespace rooflm::trace {
+
 ProfilerLibrary ProfilerLibrary::load() {
   const core::SharedLibrary library = open_cupti_library();
   ProfilerLibrary found;
@@ -40,11 +38,7 @@ ProfilerLibrary ProfilerLibrary::load() {
 }
 
 void ProfilerLibrary::check(CUptiResult result, std::string_view what) const {
-  if (result == CUPTI_SUCCESS) return;
-  const char* words = nullptr;
-  if (result_string(result, &words) != CUPTI_SUCCESS || words == nullptr) words = "unknown error";
-  throw core::Unavailable(
-      fmt::format("CUPTI: {}: {} ({}){}", what, words, static_cast<int>(result), cupti_advice(result)));
+  if (result != CUPTI_SUCCESS) throw core::Unavailable(cupti_words(result_string, result, what));
 }
 
 CurrentContext CurrentContext::find() {
