@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "backends/cuda/kernels/pack.cuh"
+
 namespace rooflm::backends::cuda {
 
 /// Elements of 16 bytes.
@@ -104,16 +106,6 @@ __device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned 
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/// Two neighbours of 16 bits, rounded, the first in the lower half of a word.
-__device__ inline unsigned pack_pair(float low, float high, const __nv_bfloat16* /*type*/) {
-  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const unsigned*>(&both);
-}
-__device__ inline unsigned pack_pair(float low, float high, const __half* /*type*/) {
-  const __half2 both = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const unsigned*>(&both);
 }
 
 /// x as tf32, rounded to the nearest.
