@@ -52,12 +52,16 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape, bool tf32) {
-  constexpr std::int64_t kMostDim = 128;
   constexpr std::int64_t kWhole = 8;
-  constexpr int kWideBytes = 104448;  // the most shared memory of a block on tiles of tf32
-  if (shape.head_dim % kWhole != 0 || shape.head_dim > kMostDim) return false;
-  return dtype == core::DType::bf16 || dtype == core::DType::f16 ||
-         (dtype == core::DType::f32 && tf32 && most_shared_bytes() >= kWideBytes);
+  const bool is_half = dtype == core::DType::bf16 || dtype == core::DType::f16;
+  if (!is_half && !(dtype == core::DType::f32 && tf32)) return false;
+  if (shape.head_dim % kWhole != 0 || shape.head_dim > kMaxHeadDim) return false;
+  const auto has_room = [&]<class E>(E) {
+    int needed = 0;
+    with_tile_dim<E>(shape.head_dim, [&]<class Dim>(Dim) { needed = kSharedBytes<Dim::value, E>; });
+    return needed == 0 || most_shared_bytes() >= needed;
+  };
+  return is_half ? has_room(fp16{}) : has_room(float{});
 }
 
 bool runs_on_warp_groups(core::DType dtype, const AttentionShape& shape) {

@@ -1,11 +1,11 @@
 // Causal flash attention on packed projections, and its gradient: no T x T matrix.
 //
 // qkv [B, T, (H + 2K) D] holds query heads, then key heads, then value heads; query head h uses key/value
-// head h / (H/K). fp32, bf16 or fp16, `dtype`; softmax and sums are fp32. 16 bits with D a multiple of 8 up
-// to 128 run on tensor cores (sm_80 and later), and so does fp32 when `tf32` allows its operands to be
-// rounded to TF32; everything else, D up to kMaxHeadDim, runs on CUDA cores in fp32. Same bits every time.
-// Launchers only submit; they throw core::Unavailable for another dtype or a larger D and std::runtime_error
-// when a launch is refused.
+// head h / (H/K). fp32, bf16 or fp16, `dtype`; softmax and sums are fp32. 16 bits with D a multiple of 8
+// run on tensor cores (sm_80 and later), and so does fp32 when `tf32` allows its operands to be rounded to
+// TF32, where a block has shared memory for their tiles; everything else runs on CUDA cores in fp32. D is at
+// most kMaxHeadDim. Same bits every time. Launchers only submit; they throw core::Unavailable for another
+// dtype or a larger D and std::runtime_error when a launch is refused.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct AttentionShape {
 [[nodiscard]] bool runs_on_warp_groups(core::DType dtype, const AttentionShape& shape);
 
 /// Whether the launchers take tensor cores at all, with operands aligned to 16 bytes: 16 bits, or fp32 with
-/// `tf32` on a device with room for its tiles; D a multiple of 8 up to 128.
+/// `tf32`; D a multiple of 8, and room for the tiles in a block's shared memory.
 [[nodiscard]] bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape, bool tf32 = false);
 
 /// y = softmax(q k^T / sqrt(D)) v, causal, y [B, T, H D]; lse[b, h, t] = log sum exp of the row of scaled

@@ -1,6 +1,7 @@
 // Gradient of flash attention on tensor cores, keys and values: a block takes 64 or 128 keys past the queries
 // that see them, of all heads that share them. Scores are computed transposed, so that p and ds are left
-// factors as they leave the tensor cores: they never go through shared memory.
+// factors as they leave the tensor cores: they never go through shared memory. Of wide heads registers hold
+// the sums of keys or of values, and each has blocks of its own.
 #include <type_traits>
 
 #include "backends/cuda/kernels/attention_gradient_of_scores.cuh"
@@ -35,9 +36,9 @@ struct Stage {
         delta(reinterpret_cast<float*>(base + 2 * T::kQueryBytes + T::kRowBytes)) {}
 };
 
-/// Block (key head of batch, block of keys; the first ones have most work).
-template <int kDim, int kM, class E>
-__global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGradient<E> g) {
+/// What a block of attention_dkv does, of keys, of values or of both.
+template <int kDim, int kM, bool kOfKeys, bool kOfValues, class E>
+__device__ void add_gradients(const AttentionGradient<E>& g) {
   using T = Tiles<kDim, kM, E>;
   extern __shared__ __align__(16) unsigned char shared[];
   auto* keys = reinterpret_cast<E*>(shared);
@@ -72,7 +73,9 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGrad
     if (task == 1) copy_4(stage.delta + row, g.delta + at, exists);
   };
   copy_tile<T::kKeys, kDim, kAttentionThreads>(keys, packed.key(kv), packed.stride, first, s.seq, dim);
-  copy_tile<T::kKeys, kDim, kAttentionThreads>(values, packed.value(kv), packed.stride, first, s.seq, dim);
+  if constexpr (kOfKeys) {
+    copy_tile<T::kKeys, kDim, kAttentionThreads>(values, packed.value(kv), packed.stride, first, s.seq, dim);
+  }
   copy_queries(0);
 
   const int own = static_cast<int>(threadIdx.x) / 32 * 16 * kM;
@@ -95,14 +98,18 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGrad
       Sums<kM, T::kPart / 8> p{};
       Sums<kM, T::kPart / 8> ds{};
       add_product_transposed<kDim>(p, own_keys, queries);
-      add_product_transposed<kDim>(ds, own_values, gradients);
+      if constexpr (kOfKeys) add_product_transposed<kDim>(ds, own_values, gradients);
       transposed_probabilities(p, stage.lse + part, g.scale * kLog2E, key, query);
-      gradient_of_transposed_scores(p, ds, stage.delta + part);
+      if constexpr (kOfKeys) gradient_of_transposed_scores(p, ds, stage.delta + part);
       Factor<kM, T::kPart / kDepth<E>, E> factor;
-      factor.round(p);
-      add_product<kDim>(dv, factor, gradients);
-      factor.round(ds);
-      add_product<kDim>(dk, factor, queries);
+      if constexpr (kOfValues) {
+        factor.round(p);
+        add_product<kDim>(dv, factor, gradients);
+      }
+      if constexpr (kOfKeys) {
+        factor.round(ds);
+        add_product<kDim>(dk, factor, queries);
+      }
     }
   }
   float scale[kM][2];
@@ -113,15 +120,29 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGrad
     one[m][0] = one[m][1] = 1.0F;
   }
   const Packed<E*> out(s, g.dqkv, batch);
-  write_rows<kDim>(dk, scale, own_keys, out.key(kv), out.stride, key, s.seq, dim);
-  write_rows<kDim>(dv, one, own_values, out.value(kv), out.stride, key, s.seq, dim);
+  if constexpr (kOfKeys) write_rows<kDim>(dk, scale, own_keys, out.key(kv), out.stride, key, s.seq, dim);
+  if constexpr (kOfValues) write_rows<kDim>(dv, one, own_values, out.value(kv), out.stride, key, s.seq, dim);
+}
+
+/// Block (key head of batch, block of keys, the first ones have most work; of wide heads: keys or values).
+template <int kDim, int kM, class E>
+__global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGradient<E> g) {
+  if constexpr (kDim < kWideTile) {
+    add_gradients<kDim, kM, true, true>(g);
+  } else if (blockIdx.z == 0) {
+    add_gradients<kDim, kM, true, false>(g);
+  } else {
+    add_gradients<kDim, kM, false, true>(g);
+  }
 }
 
 template <int kDim, int kM, class E>
 void launch(Stream stream, const AttentionGradient<E>& g) {
   using T = Tiles<kDim, kM, E>;
   const AttentionShape& s = g.shape;
-  const dim3 grid(grid_size(s.batch * s.kv_heads, kWhat), static_cast<unsigned>(ceil_div(s.seq, T::kKeys)));
+  static_assert(kSharedBytes<kDim, E> == 0 || T::kBytes <= kSharedBytes<kDim, E>);
+  const dim3 grid(grid_size(s.batch * s.kv_heads, kWhat), static_cast<unsigned>(ceil_div(s.seq, T::kKeys)),
+                  kDim < kWideTile ? 1 : 2);
   allow_shared(attention_dkv<kDim, kM, E>, T::kBytes, kWhat);
   attention_dkv<kDim, kM, E><<<grid, kAttentionThreads, T::kBytes, stream>>>(g);
   check_launch(kWhat);

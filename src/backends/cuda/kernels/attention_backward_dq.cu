@@ -96,6 +96,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dq(AttentionGradi
 template <int kDim, int kM, class E>
 void launch(Stream stream, const AttentionGradient<E>& g) {
   using T = Tiles<kDim, kM, E>;
+  static_assert(kSharedBytes<kDim, E> == 0 || T::kBytes <= kSharedBytes<kDim, E>);
   const AttentionShape& s = g.shape;
   const dim3 grid(grid_size(s.batch * s.heads, kWhat), static_cast<unsigned>(ceil_div(s.seq, T::kQueries)));
   allow_shared(attention_dq<kDim, kM, E>, T::kBytes, kWhat);

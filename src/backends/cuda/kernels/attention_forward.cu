@@ -94,6 +94,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 template <int kDim, int kM, class E>
 void launch(Stream stream, const AttentionShape& s, const E* qkv, E* y, float* lse) {
   using T = Tiles<kDim, kM, E>;
+  static_assert(kSharedBytes<kDim, E> == 0 || T::kBytes <= kSharedBytes<kDim, E>);
   const dim3 grid(grid_size(s.batch * s.heads, kWhat), static_cast<unsigned>(ceil_div(s.seq, T::kQueries)));
   allow_shared(attention_forward<kDim, kM, E>, T::kBytes, kWhat);
   const float scale = 1.0F / sqrtf(static_cast<float>(s.head_dim));

@@ -144,15 +144,29 @@ void with_tile_dim(std::int64_t head_dim, Body&& body) {
   if (head_dim <= 64) return body(std::integral_constant<int, 64>{});
   if (head_dim <= (is_wide<E> ? 96 : 80))
     return body(std::integral_constant < int, is_wide<E> ? 96 : 80 > {});
-  return body(std::integral_constant<int, 128>{});
+  if (head_dim <= 128) return body(std::integral_constant<int, 128>{});
+  if (head_dim <= 192) return body(std::integral_constant<int, 192>{});
+  return body(std::integral_constant<int, 256>{});
 }
+
+/// Tiles of this width and more: registers hold the sums of one matrix of gradients only.
+constexpr int kWideTile = 192;
 
 /// Most rows of a warp, in tiles of 16: what registers hold.
 template <int kDim, class E>
-constexpr int kMostTiles = has_few_kernels<E>&& kDim > 64 ? 1 : 2;
+constexpr int kMostTiles = kDim >= kWideTile || (has_few_kernels<E> && kDim > 64) ? 1 : 2;
 
-// attention_forward.cu: bf16, fp16, or float computed with in tf32; head_dim a multiple of 8 up to 128,
-// operands aligned to 16.
+/// Shared memory of a block, in bytes, that is enough for every kernel of these elements and tile width; 0
+/// where it is no more than all devices have. Wide tiles: two of 64 rows, and four of rows that arrive, with
+/// two numbers each.
+template <int kDim, class E>
+constexpr int kSharedBytes =
+    kDim >= kWideTile ? 2 * kTileBytes<64, kDim, E> + 4 * kTileBytes<is_wide<E> ? 16 : 32, kDim, E> + 512
+    : is_wide<E>      ? 104448
+                      : 0;
+
+// attention_forward.cu: bf16, fp16, or float computed with in tf32; head_dim a multiple of 8 up to
+// kMaxHeadDim, operands aligned to 16.
 template <class E>
 void launch_attention_forward_mma(Stream stream, const AttentionShape& shape, const E* qkv, E* y, float* lse);
 
