@@ -85,7 +85,25 @@ ALTER TABLE run_2 RENAME TO run;
 UPDATE meta SET value = '2' WHERE key = 'schema';
 )sql";
 
-constexpr std::array kMigrations = {Migration{.from = 1, .sql = kFromVersion1}};
+/// Version 2 repeated what is known of a kernel in every activity. Its first records had no gauges.
+constexpr std::string_view kFromVersion2 = R"sql(
+CREATE TABLE IF NOT EXISTS gauge (run INTEGER NOT NULL, device TEXT NOT NULL, name TEXT NOT NULL,
+                                  time_ns INTEGER NOT NULL, value REAL NOT NULL, unit TEXT NOT NULL);
+CREATE TABLE activity_extra (run INTEGER NOT NULL, extra INTEGER NOT NULL, text TEXT NOT NULL,
+                             PRIMARY KEY (run, extra)) WITHOUT ROWID;
+INSERT INTO activity_extra
+  SELECT run, ROW_NUMBER() OVER (PARTITION BY run ORDER BY extra) - 1, extra
+  FROM (SELECT DISTINCT run, extra FROM activity WHERE extra IS NOT NULL);
+CREATE INDEX activity_extra_text ON activity_extra (run, text);
+UPDATE activity SET extra = (SELECT e.extra FROM activity_extra AS e
+                             WHERE e.run = activity.run AND e.text = activity.extra)
+  WHERE extra IS NOT NULL;
+DROP INDEX activity_extra_text;
+UPDATE meta SET value = '3' WHERE key = 'schema';
+)sql";
+
+constexpr std::array kMigrations = {Migration{.from = 1, .sql = kFromVersion1},
+                                    Migration{.from = 2, .sql = kFromVersion2}};
 
 }  // namespace
 

@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "record/database.h"
@@ -235,12 +237,19 @@ std::vector<ActivityName> Reader::activity_names(std::int64_t run) const {
 }
 
 std::vector<Activity> Reader::activities(std::int64_t run) const {
+  std::unordered_map<std::int64_t, std::string> extras;
+  Statement texts = state_->database->prepare("SELECT extra, text FROM activity_extra WHERE run = ?");
+  texts.bind(run);
+  while (texts.step()) extras.emplace(texts.integer(0), texts.text(1));
   return rows_of<Activity>(
       state_->select_of_run("activity",
                             "id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra", run),
-      [](Columns& c, Activity& r) {
+      [&](Columns& c, Activity& r) {
+        std::optional<std::int64_t> extra;
         c >> r.id >> r.name >> r.lane >> r.start_ns >> r.end_ns >> r.correlation >> r.bytes >> r.step >>
-            r.op >> r.extra;
+            r.op >> extra;
+        const auto text = extra ? extras.find(*extra) : extras.end();
+        if (text != extras.end()) r.extra = text->second;
       });
 }
 
@@ -254,10 +263,6 @@ std::vector<Counter> Reader::counters(std::int64_t run) const {
 }
 
 std::vector<Gauge> Reader::gauges(std::int64_t run) const {
-  // The table came into schema 2 after its first records were written.
-  constexpr const char* kIsThere =
-      "SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table' AND name = 'gauge'";
-  if (state_->database->query_integer(kIsThere) == 0) return {};
   return rows_of<Gauge>(
       state_->select_of_run("gauge", "device, name, time_ns, value, unit", run),
       [](Columns& c, Gauge& r) { c >> r.device >> r.name >> r.time_ns >> r.value >> r.unit; });

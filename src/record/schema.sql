@@ -129,6 +129,14 @@ CREATE TABLE activity_name (
   PRIMARY KEY (run, name)
 ) WITHOUT ROWID;
 
+-- What else is known of activities, each text once: the same kernel runs thousands of times.
+CREATE TABLE activity_extra (
+  run INTEGER NOT NULL REFERENCES run(id),
+  extra INTEGER NOT NULL,
+  text TEXT NOT NULL,               -- JSON: 'grid', 'block', 'registers', ...
+  PRIMARY KEY (run, extra)
+) WITHOUT ROWID;
+
 -- Anything that took time on a device or a host, in one clock. No key and no index, as `event`.
 CREATE TABLE activity (
   run INTEGER NOT NULL,
@@ -140,7 +148,7 @@ CREATE TABLE activity (
   bytes INTEGER,                    -- moved, by copies and collectives
   step INTEGER,                     -- of sample, where there are steps
   op INTEGER,                       -- the op of our program that it is part of
-  extra TEXT                        -- JSON: 'grid', 'block', 'registers', ...
+  extra INTEGER                     -- of activity_extra
 );
 
 -- Hardware counters, where the machine has them, of a phase and scope, of an op, or of one activity.

@@ -7,9 +7,13 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 
@@ -103,6 +107,7 @@ struct Inserts {
         events(database.prepare(insert_sql("event", kEventColumns, "INSERT", kEventsPerInsert))),
         lane(database.prepare(insert_sql("lane", "run, lane, kind, device, stream, thread, name"))),
         activity_name(database.prepare(insert_sql("activity_name", "run, name, kind, text"))),
+        activity_extra(database.prepare(insert_sql("activity_extra", "run, extra, text"))),
         activity(database.prepare(insert_sql("activity", kActivityColumns))),
         activities(database.prepare(insert_sql("activity", kActivityColumns, "INSERT", kEventsPerInsert))),
         counter(database.prepare(
@@ -119,7 +124,8 @@ struct Inserts {
   static constexpr std::string_view kActivityColumns =
       "run, id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra";
   Statement environment, ceiling, run, config, run_status, fact, sample, op, event, events, lane,
-      activity_name, activity, activities, counter, gauge, tensor, memory_event, prediction, cell;
+      activity_name, activity_extra, activity, activities, counter, gauge, tensor, memory_event, prediction,
+      cell;
 };
 
 }  // namespace
@@ -192,9 +198,19 @@ struct Writer::State {
     }
   }
 
+  /// The number of an activity's text, which is written once for a run; nothing of an empty one.
+  std::optional<std::int64_t> extra_of(std::int64_t run, const std::string& text) {
+    if (text.empty()) return std::nullopt;
+    auto& known = extras[run];
+    const auto [found, is_new] = known.try_emplace(text, static_cast<std::int64_t>(known.size()));
+    if (is_new) insert(inserts->activity_extra, run, found->second, text);
+    return found->second;
+  }
+
   RecordFile file;
   Database database;
   std::unique_ptr<Inserts> inserts;  ///< made when the tables are there
+  std::map<std::int64_t, std::unordered_map<std::string, std::int64_t>> extras;  ///< by run
   Clock::time_point epoch = Clock::now();
   Clock::time_point begun;
   bool finished = false;
@@ -298,14 +314,9 @@ void Writer::add(std::int64_t run, std::span<const ActivityName> rows) {
 
 void Writer::add(std::int64_t run, std::span<const Activity> rows) {
   state_->add_many(rows, state_->inserts->activity, state_->inserts->activities,
-                   [run](Statement& statement, const Activity& r) {
+                   [&](Statement& statement, const Activity& r) {
                      bind_all(statement, run, r.id, r.name, r.lane, r.start_ns, r.end_ns, r.correlation,
-                              r.bytes, r.step, r.op);
-                     if (r.extra.empty()) {
-                       statement.bind(std::optional<std::int64_t>());
-                     } else {
-                       statement.bind(r.extra);
-                     }
+                              r.bytes, r.step, r.op, state_->extra_of(run, r.extra));
                    });
 }
 

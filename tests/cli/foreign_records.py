@@ -21,7 +21,7 @@ def open_record(path, schema):
     record = sqlite3.connect(path)
     record.executescript(schema)
     record.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    record.execute("PRAGMA user_version = 2")
+    record.execute("PRAGMA user_version = 3")
     record.executemany("INSERT INTO meta VALUES (?, ?)", [("finished_utc", "2026-01-31T12:00:00Z"),
                                                           ("epoch_utc_ns", "1795348288298241659")])
     return record
@@ -63,6 +63,7 @@ def write_gpu_record(path, schema, graph=False):
             return names[kind, text]
 
         rows = []
+        record.execute("INSERT INTO activity_extra VALUES (1, 0, ?)", (json.dumps(EXTRA),))
 
         def add(kind, text, lane, start, end, correlation=None, size=None, step=None, op=None, extra=None):
             rows.append((1, len(rows), name(kind, text), lane, start, end, correlation, size, step, op, extra))
@@ -75,8 +76,7 @@ def write_gpu_record(path, schema, graph=False):
                 correlation = 100 * step if graph else 100 * step + op
                 if not graph or op == 0:
                     add("api", "cudaGraphLaunch" if graph else "cudaLaunchKernel_v7000", 2, at, at + 2000, correlation)
-                add("kernel", kernel, op % 2, at + 3000, at + 9000 + 7 * op + step, correlation, None, step, op,
-                    json.dumps(EXTRA))
+                add("kernel", kernel, op % 2, at + 3000, at + 9000 + 7 * op + step, correlation, None, step, op, 0)
             add("api", "cudaMemcpyAsync", 2, begin + 60_000, begin + 61_000, 100 * step + 50)
             add("copy", "copy host to device", 1, begin + 62_000, begin + 64_000, 100 * step + 50, 1_000_000, step)
             add("memset", "memset", 1, begin + 65_000, begin + 65_500, None, 4096, step)

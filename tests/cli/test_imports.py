@@ -87,7 +87,7 @@ class Imports(unittest.TestCase):
             self.assertEqual(self.query("SELECT value FROM meta WHERE key = 'epoch_utc_ns'"), [("1795348288298241659",)])
             self.assertEqual(self.query("SELECT bytes, live_bytes, device FROM memory_event ORDER BY seq")[:2],
                              [(1000, 1000, "cuda:0"), (4096, 5096, "cuda:0")])
-            extra = json.loads(self.query("SELECT extra FROM activity WHERE extra IS NOT NULL")[0][0])
+            extra = json.loads(self.query("SELECT text FROM activity JOIN activity_extra USING (run, extra)")[0][0])
             self.assertEqual((extra["grid"], extra["registers"], extra["shared_dynamic"], extra["occupancy"]),
                              ([8, 2, 1], 40, 3072, 0.5))
             self.record.unlink()

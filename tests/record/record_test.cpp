@@ -28,7 +28,7 @@ TEST(Record, MetaSaysWhatRanAndThatItFinished) {
   EXPECT_EQ(reader.path(), folder / "a.rooflm");
   EXPECT_TRUE(reader.is_complete());
   EXPECT_EQ(reader.meta("command"), "rooflm profile --model 'tiny'");
-  EXPECT_EQ(reader.meta("schema"), "2");
+  EXPECT_EQ(reader.meta("schema"), "3");
   EXPECT_FALSE(reader.meta("rooflm_version").empty());
   EXPECT_FALSE(reader.meta("revision").empty());
   EXPECT_EQ(reader.meta("started_utc").size(), std::string_view("2026-01-31T12:00:00Z").size());
@@ -172,7 +172,8 @@ TEST(Record, AnEarlierRecordOfSchema2HasNoGauges) {
   Writer writer(path, "c");
   const std::int64_t id = writer.begin_run({.label = "x"});
   writer.finish();
-  Database(path, Database::Mode::write, std::chrono::milliseconds(0)).execute("DROP TABLE gauge");
+  Database(path, Database::Mode::write, std::chrono::milliseconds(0))
+      .execute("DROP TABLE gauge; DROP TABLE activity_extra; PRAGMA user_version = 2");
   EXPECT_TRUE(Reader(path).gauges(id).empty());
 }
 

@@ -1,4 +1,5 @@
-// Records of schema 1, as an older rooflm wrote them: they open, and show the numbers that it printed.
+// Records of schemas 1 and 2, as older rooflms wrote them: they open, and show the numbers that these
+// printed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,9 +23,7 @@ std::filesystem::path data(const std::string& name) {
   return std::filesystem::path(ROOFLM_TESTS_DIR) / "report" / "data" / name;
 }
 
-RecordSet load_version1(const std::string& name) {
-  return load(std::vector<std::filesystem::path>{data(name)});
-}
+RecordSet load_older(const std::string& name) { return load(std::vector<std::filesystem::path>{data(name)}); }
 
 /// The rows of a table, of what the older rooflm printed with --format json and of what this one makes.
 void expect_same_rows(const nlohmann::json& printed, const Table& made) {
@@ -53,15 +52,15 @@ void expect_same_view(const std::string& name, const RecordSet& set, const std::
 }
 
 TEST(Version1, TheNumbersAreThoseThatItsWriterPrinted) {
-  const RecordSet profile = load_version1("v1_profile.rooflm");
+  const RecordSet profile = load_older("v1_profile.rooflm");
   ASSERT_EQ(profile.runs.size(), 2U);
   expect_same_view("phases", profile, "v1_phases.json");
   expect_same_view("blocks", profile, "v1_blocks.json");
-  expect_same_view("sweep", load_version1("v1_bench.rooflm"), "v1_sweep.json");
+  expect_same_view("sweep", load_older("v1_bench.rooflm"), "v1_sweep.json");
 }
 
 TEST(Version1, ConfigurationsAreFieldsByKey) {
-  const RecordSet set = load_version1("v1_bench.rooflm");
+  const RecordSet set = load_older("v1_bench.rooflm");
   const record::Run& run = set.runs.at(0).run;
   EXPECT_EQ(run.kind, "step");
   EXPECT_EQ(run.status, "success");
@@ -80,17 +79,29 @@ TEST(Version1, ConfigurationsAreFieldsByKey) {
 
 TEST(Version1, EveryViewTheDocumentCompareAndVerifyWork) {
   for (const char* name : {"v1_profile.rooflm", "v1_bench.rooflm"}) {
-    const RecordSet set = load_version1(name);
+    const RecordSet set = load_older(name);
     for (const ViewInfo& info : all_views()) EXPECT_NO_THROW(make_view(info.name, set)) << info.name;
     EXPECT_FALSE(make_document(set, nullptr).empty());
     const record::Reader record(data(name));
-    EXPECT_EQ(record.meta("schema"), "2");
+    EXPECT_EQ(record.meta("schema"), "3");
     EXPECT_FALSE(compare(record, record, {}).rows.empty()) << name;
     for (const LawResult& result : verify(record)) {
       // Its writer measured on a busy machine: the only law that it found broken itself.
       if (result.law == "no time beats its roof") continue;
       EXPECT_EQ(result.violated, 0U) << name << ": " << result.law << ", " << result.what;
     }
+  }
+}
+
+TEST(Version2, LaunchesOfActivitiesAreThoseThatItsWriterPrinted) {
+  const RecordSet set = load_older("v2_recorded.rooflm");
+  expect_same_view("kernels", set, "v2_kernels.json");
+  const auto has_launch = [](const record::Activity& activity) {
+    return activity.extra.starts_with(R"({"grid":[8,1,1],"block":[256,1,1])");
+  };
+  EXPECT_EQ(std::ranges::count_if(set.runs.at(0).activities, has_launch), 54);
+  for (const LawResult& result : verify(record::Reader(data("v2_recorded.rooflm")))) {
+    EXPECT_EQ(result.violated, 0U) << result.law;
   }
 }
 
