@@ -18,6 +18,7 @@
 #include "compile/passes/scale_loss.h"
 #include "compile/passes/shard_tensor.h"
 #include "core/error.h"
+#include "core/large_pages.h"
 #include "core/names.h"
 #include "program/ops.h"
 
@@ -97,8 +98,8 @@ void reserve(Program& step, int micro_batches) {
   const auto room = [&](std::size_t of_forward) {
     return of_forward < kMost ? std::min(kMost, of_forward * (3 * count + 1)) : of_forward;
   };
-  step.tensors.reserve(room(step.tensors.size()));
-  step.ops.reserve(room(step.ops.size()));
+  core::reserve_in_large_pages(step.tensors, room(step.tensors.size()));
+  core::reserve_in_large_pages(step.ops, room(step.ops.size()));
 }
 
 bool is_compact(const StepOptions& options) {

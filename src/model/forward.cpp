@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/large_pages.h"
 #include "model/parameters.h"
 #include "program/builder.h"
 #include "program/ops.h"
@@ -91,8 +92,8 @@ class Writer {
     constexpr std::size_t kTensors = 20;  // the same, without weights
     constexpr std::size_t kTraining = 4;  // forward, backward, updates
     const auto parts = static_cast<std::size_t>(std::min<std::int64_t>(config_.layers, 1 << 14)) + 1;
-    program.ops.reserve(kTraining * kOps * parts);
-    program.tensors.reserve(kTraining * (weights + kTensors * parts));
+    core::reserve_in_large_pages(program.ops, kTraining * kOps * parts);
+    core::reserve_in_large_pages(program.tensors, kTraining * (weights + kTensors * parts));
   }
 
   /// Weights are asked for in the order of the parameters; only a tied head comes back to one.
