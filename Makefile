@@ -46,7 +46,7 @@ asan: ## Build and run the tests with the address and undefined behaviour saniti
 	ctest --preset asan
 
 tsan: ## Build and run the tests with the thread sanitizer
-	scripts/install_deps build check fuzz
+	scripts/install_deps build check tsan
 	cmake --preset tsan
 	cmake --build --preset tsan
 	ctest --preset tsan

@@ -44,4 +44,7 @@ if(ROOFLM_SANITIZE)
   target_compile_options(
     rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ROOFLM_SANITIZE};-fno-omit-frame-pointer>)
   target_link_options(rooflm_settings INTERFACE -fsanitize=${ROOFLM_SANITIZE})
+  if(ROOFLM_SANITIZE MATCHES "thread")
+    include(openmp_for_tsan)
+  endif()
 endif()

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "compile/passes/scale_loss.h"
 #include "compile/passes/shard_tensor.h"
 #include "core/error.h"
+#include "core/large_pages.h"
 #include "core/names.h"
 #include "program/ops.h"
 
@@ -29,17 +31,23 @@ using program::Role;
 using program::Tensor;
 using program::TensorId;
 
-/// Appends the forward pass of one more micro-batch: weights and results are shared, inputs and activations
-/// are new. `count` micro-batches of each of `ranks` ranks make the step's batch. `renamed`: the tensors of
-/// the step that stand for those of `forward`.
-void append_micro_batch(Program& step, Program forward, int index, int count, int ranks,
-                        std::vector<TensorId>& renamed) {
+/// Makes `op` one of a micro-batch: `count` of them of each of `ranks` ranks make the step's batch.
+void give_share(Op& op, int index, int count, int ranks) {
   const double parts = static_cast<double>(count) * ranks;
-  renamed.resize(forward.tensors.size());
+  op.micro_batch = index;
+  if (op.is(program::ops::kCrossEntropy)) op.attrs.set("grad_scale", op.attrs.number("grad_scale") / parts);
+  if (op.is(program::ops::kMean)) {
+    op.attrs.set("weight", op.attrs.number("weight") / parts);
+    op.attrs.set("accumulate", index > 0);
+  }
+}
+
+/// Appends the forward pass of one more micro-batch: weights and results are shared, inputs and activations
+/// are new. `renamed`: the tensors of the step that stand for those of `forward`.
+void append_micro_batch(Program& step, Program forward, int index, std::vector<TensorId>& renamed) {
   for (std::size_t i = 0; i < renamed.size(); ++i) {
     Tensor& tensor = forward.tensors[i];
-    const bool is_shared = index > 0 && (tensor.role == Role::weight || tensor.role == Role::result);
-    if (is_shared) continue;
+    if (tensor.role == Role::weight || tensor.role == Role::result) continue;
     if (tensor.role == Role::input) tensor.name = micro_batch_name(tensor.name, index);
     renamed[i] = step.add_tensor(std::move(tensor));
   }
@@ -48,12 +56,6 @@ void append_micro_batch(Program& step, Program forward, int index, int count, in
       for (TensorId& id : *operands) {
         if (id != program::kNone) id = renamed[static_cast<std::size_t>(id)];
       }
-    }
-    op.micro_batch = index;
-    if (op.is(program::ops::kCrossEntropy)) op.attrs.set("grad_scale", op.attrs.number("grad_scale") / parts);
-    if (op.is(program::ops::kMean)) {
-      op.attrs.set("weight", op.attrs.number("weight") / parts);
-      op.attrs.set("accumulate", index > 0);
     }
     step.ops.push_back(std::move(op));
   }
@@ -87,17 +89,17 @@ void mark_products(Program& program, bool tf32) {
   }
 }
 
-/// Makes room for a step of so many micro-batches: lists that grow to hundreds of megabytes are moved many
-/// times otherwise. Room that is not used costs no memory.
-void reserve(Program& step, const Program& forward, int micro_batches) {
+/// Makes room for a step of so many micro-batches, as far as model::forward did not: lists that grow to
+/// hundreds of megabytes are moved many times otherwise. Room that is not used costs no memory.
+void reserve(Program& step, int micro_batches) {
   constexpr std::size_t kMost = std::size_t{1} << 20U;
-  const auto count = static_cast<std::size_t>(micro_batches);
+  const std::size_t count = std::min(static_cast<std::size_t>(micro_batches), kMost);
   // Forward and backward ops of each micro-batch, updates and their states once.
   const auto room = [&](std::size_t of_forward) {
-    return of_forward < kMost ? std::min(kMost, of_forward * (3 * std::min(count, kMost) + 2)) : of_forward;
+    return of_forward < kMost ? std::min(kMost, of_forward * (3 * count + 1)) : of_forward;
   };
-  step.tensors.reserve(room(forward.tensors.size()));
-  step.ops.reserve(room(forward.ops.size()));
+  core::reserve_in_large_pages(step.tensors, room(step.tensors.size()));
+  core::reserve_in_large_pages(step.ops, room(step.ops.size()));
 }
 
 bool is_compact(const StepOptions& options) {
@@ -191,18 +193,20 @@ Program training_step(Program forward, const StepOptions& options, Stage stop_af
 Program training_step(RankForward forward, const StepOptions& options, Stage stop_after) {
   check_micro_batches(options);
   const Sharding& split = options.sharding;
-  Program step;
+  // The first micro-batch is the forward pass as it is; the others are copies of it.
+  const int count = options.micro_batches;
+  const Program again = count > 1 ? forward.program : Program{};
+  std::vector<TensorId> renamed(again.tensors.size());
+  std::iota(renamed.begin(), renamed.end(), 0);
+  Program step = std::move(forward.program);
+  reserve(step, count);
   program::GradientMap gradients;
-  std::vector<TensorId> renamed;
-  const auto append = [&](Program micro_batch, int i) {
-    const std::size_t first = step.ops.size();
-    append_micro_batch(step, std::move(micro_batch), i, options.micro_batches, split.data, renamed);
+  for (int i = 0; i < count; ++i) {
+    const std::size_t first = i == 0 ? 0 : step.ops.size();
+    if (i > 0) append_micro_batch(step, again, i, renamed);
+    for (std::size_t k = first; k < step.ops.size(); ++k) give_share(step.ops[k], i, count, split.data);
     passes::differentiate(step, first, gradients);
-  };
-  reserve(step, forward.program, options.micro_batches);
-  const int last = options.micro_batches - 1;
-  for (int i = 0; i < last; ++i) append(forward.program, i);
-  append(std::move(forward.program), last);
+  }
   if (is_split(options)) {
     passes::drop_identities(step);
     passes::order_pipeline(step, split, options.rank, options.micro_batches, forward.stage);

@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
+#include "core/large_pages.h"
 #include "model/parameters.h"
 #include "program/builder.h"
 #include "program/ops.h"
@@ -27,7 +30,9 @@ class Writer {
   Writer(program::Program& program, const ModelConfig& config, std::int64_t batch, std::int64_t seq)
       : builder_(program), config_(config), batch_(batch), seq_(seq) {
     next_weight_ = static_cast<TensorId>(program.tensors.size());
-    for (Parameter& p : parameters(config)) {
+    std::vector<Parameter> weights = parameters(config);
+    reserve(program, weights.size());
+    for (Parameter& p : weights) {
       program.add_tensor({.name = std::move(p.name),
                           .shape = p.shape,
                           .role = program::Role::weight,
@@ -80,6 +85,17 @@ class Writer {
   }
 
  private:
+  /// Makes room for the whole program, and for what differentiation and the optimizer add to it: the lists of
+  /// a deep model are not moved as they grow. Room that is not used costs no memory.
+  void reserve(program::Program& program, std::size_t weights) const {
+    constexpr std::size_t kOps = 16;      // at most, of a layer and of all that is outside of layers
+    constexpr std::size_t kTensors = 20;  // the same, without weights
+    constexpr std::size_t kTraining = 4;  // forward, backward, updates
+    const auto parts = static_cast<std::size_t>(std::min<std::int64_t>(config_.layers, 1 << 14)) + 1;
+    core::reserve_in_large_pages(program.ops, kTraining * kOps * parts);
+    core::reserve_in_large_pages(program.tensors, kTraining * (weights + kTensors * parts));
+  }
+
   /// Weights are asked for in the order of the parameters; only a tied head comes back to one.
   TensorId weight(const std::string& name) {
     const program::Program& program = builder_.program();

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/checked.h"
@@ -43,6 +44,8 @@ std::vector<Parameter> parameters(const ModelConfig& c) {
   const bool is_gpt2 = c.arch == Arch::gpt2;
   const double residual_std = is_gpt2 ? kStd / std::sqrt(2.0 * static_cast<double>(c.layers)) : kStd;
   List list{.all = {}, .biases = is_gpt2};
+  constexpr std::size_t kOfLayer = 12;  // at most, and of all that is outside of layers
+  list.all.reserve(kOfLayer * (static_cast<std::size_t>(std::min<std::int64_t>(c.layers, 1 << 14)) + 1));
   list.all.push_back({.name = "wte", .shape = {c.padded_vocab, c.d_model}, .std = kStd, .decay = true});
   if (is_gpt2) {
     list.all.push_back({.name = "wpe", .shape = {c.max_seq, c.d_model}, .std = kStd, .decay = true});

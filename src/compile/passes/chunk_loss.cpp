@@ -2,7 +2,7 @@
 #include "compile/passes/chunk_loss.h"
 
 #include <algorithm>
-#include <iterator>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <set>
@@ -119,6 +119,40 @@ class ChunkWriter {
   std::vector<Op>& out_;
 };
 
+/// Ops that come to stand before the op `before`: those up to `end` of a list, from where the insertion
+/// before this one ended.
+struct Insertion {
+  std::size_t before = 0, end = 0;
+};
+
+/// Takes out the ops `replaced` and puts in `added`, as the insertions say, which are in order and each
+/// before a replaced op. Moves what is there within the list: a second one is new memory, which takes longer.
+void replace(std::vector<Op>& all, const std::set<std::size_t>& replaced, std::vector<Op>& added,
+             std::vector<Insertion>& insertions) {
+  auto next = insertions.begin();
+  std::size_t kept = *replaced.begin();
+  for (std::size_t i = kept; i < all.size(); ++i) {
+    if (!replaced.contains(i)) {
+      all[kept++] = std::move(all[i]);
+    } else if (next != insertions.end() && next->before == i) {
+      next++->before = kept;
+    }
+  }
+  all.resize(kept + added.size());
+  auto to = all.end();
+  auto from = all.begin() + static_cast<std::ptrdiff_t>(kept);
+  auto from_added = added.end();
+  for (auto insertion = insertions.rbegin(); insertion != insertions.rend(); ++insertion) {
+    const auto place = all.begin() + static_cast<std::ptrdiff_t>(insertion->before);
+    to = std::move_backward(place, from, to);
+    from = place;
+    const std::size_t begin = insertion + 1 == insertions.rend() ? 0 : (insertion + 1)->end;
+    const auto first = added.begin() + static_cast<std::ptrdiff_t>(begin);
+    to = std::move_backward(first, from_added, to);
+    from_added = first;
+  }
+}
+
 }  // namespace
 
 std::int64_t chunk_rows(std::int64_t vocab, std::int64_t max_bytes) {
@@ -136,22 +170,15 @@ void chunk_loss(Program& program, std::int64_t rows, std::int64_t padding) {
     }
   }
   if (chains.empty()) return;
-  // What is before the first head stays where it is.
-  const std::size_t begin = chains.begin()->first;
-  std::vector<Op> rewritten;
-  rewritten.reserve(program.ops.size() - begin);
-  for (std::size_t i = begin; i < program.ops.size(); ++i) {
-    if (const auto found = chains.find(i); found != chains.end()) {
-      const std::int64_t all = program.ops[i].attrs.integer("m");
-      ChunkWriter writer(program, found->second, padding, rewritten);
-      for (std::int64_t first = 0; first < all; first += rows)
-        writer.write(first, std::min(rows, all - first));
-    }
-    if (!replaced.contains(i)) rewritten.push_back(std::move(program.ops[i]));
+  std::vector<Op> chunks;
+  std::vector<Insertion> insertions;
+  for (const auto& [product, chain] : chains) {
+    const std::int64_t all = program.ops[product].attrs.integer("m");
+    ChunkWriter writer(program, chain, padding, chunks);
+    for (std::int64_t first = 0; first < all; first += rows) writer.write(first, std::min(rows, all - first));
+    insertions.push_back({.before = product, .end = chunks.size()});
   }
-  program.ops.resize(begin);
-  program.ops.insert(program.ops.end(), std::make_move_iterator(rewritten.begin()),
-                     std::make_move_iterator(rewritten.end()));
+  replace(program.ops, replaced, chunks, insertions);
 }
 
 }  // namespace rooflm::passes

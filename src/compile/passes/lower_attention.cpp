@@ -61,13 +61,25 @@ void lower_to_products(program::Builder& b, const Op& op, bool looped) {
   b.op_into(ops::kMergeHeads, {y}, attrs, op.outputs);
 }
 
-void lower_to_flash(program::Program& program, Op op) {
+void lower_to_flash(program::Program& program, Op& op) {
   const core::Shape y = program.shape(op.outputs.at(0));
   op.outputs.push_back(program.add_tensor(
       {.name = "lse", .shape = {y[0], op.attrs.integer("heads"), y[1]}, .full_precision = true}));
   op.def = &ops::kFlashAttention;
   op.scope += "/flash";
-  program.ops.push_back(std::move(op));
+}
+
+void lower_all_to_products(program::Program& program, bool looped) {
+  std::vector<Op> old = std::exchange(program.ops, {});
+  program.ops.reserve(old.capacity());
+  program::Builder builder(program);
+  for (Op& op : old) {
+    if (op.is(ops::kAttention)) {
+      lower_to_products(builder, op, looped);
+    } else {
+      program.ops.push_back(std::move(op));
+    }
+  }
 }
 
 }  // namespace
@@ -93,17 +105,9 @@ AttentionKind parse_attention(std::string_view name) {
 }
 
 void lower_attention(program::Program& program, AttentionKind kind) {
-  std::vector<Op> old = std::exchange(program.ops, {});
-  program.ops.reserve(old.size());
-  program::Builder builder(program);
-  for (Op& op : old) {
-    if (!op.is(ops::kAttention)) {
-      program.ops.push_back(std::move(op));
-    } else if (kind == AttentionKind::flash) {
-      lower_to_flash(program, std::move(op));
-    } else {
-      lower_to_products(builder, op, kind == AttentionKind::looped);
-    }
+  if (kind != AttentionKind::flash) return lower_all_to_products(program, kind == AttentionKind::looped);
+  for (Op& op : program.ops) {
+    if (op.is(ops::kAttention)) lower_to_flash(program, op);
   }
 }
 

@@ -53,9 +53,22 @@ bool begins_before(const ByteRange& a, const ByteRange& b) { return a.begin < b.
 
 }  // namespace
 
+/// The first range that ends at `at` or above.
+std::size_t ByteRanges::reaching(std::int64_t at) const {
+  const auto is_first = [&](std::size_t i) {
+    return (i == 0 || ranges_[i - 1].end < at) && (i == ranges_.size() || ranges_[i].end >= at);
+  };
+  for (std::size_t i = added_at_; i <= std::min(added_at_ + 1, ranges_.size()); ++i) {
+    if (is_first(i)) return i;
+  }
+  const auto found = std::lower_bound(ranges_.begin(), ranges_.end(), at,
+                                      [](const ByteRange& r, std::int64_t end) { return r.end < end; });
+  return static_cast<std::size_t>(found - ranges_.begin());
+}
+
 void ByteRanges::add(ByteRange range) {
-  const auto first = std::lower_bound(ranges_.begin(), ranges_.end(), range.begin,
-                                      [](const ByteRange& r, std::int64_t at) { return r.end < at; });
+  added_at_ = reaching(range.begin);
+  const auto first = ranges_.begin() + static_cast<std::ptrdiff_t>(added_at_);
   auto last = first;
   for (; last != ranges_.end() && last->begin <= range.end; ++last) {
     range.begin = std::min(range.begin, last->begin);

@@ -30,8 +30,10 @@ class ByteRanges {
 
  private:
   friend class GapSearch;
+  [[nodiscard]] std::size_t reaching(std::int64_t at) const;
   std::vector<ByteRange> ranges_;
   std::ptrdiff_t looked_at_ = 0;  ///< where the last search was: the next one is often near
+  std::size_t added_at_ = 0;      ///< the same, of what was added last
 };
 
 /// Looks for gaps in ranges that are sorted and apart, at offsets that only rise. The ranges must stay as

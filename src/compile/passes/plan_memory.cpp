@@ -23,6 +23,7 @@ bool is_transient(const Program& p, TensorId id) { return !program::is_persisten
 /// Joins each output to the input whose place it takes. Fills storage_of and storages without offsets.
 void find_storages(const Program& p, MemoryPlan& plan) {
   plan.storage_of.assign(p.tensors.size(), -1);
+  plan.storages.reserve(p.tensors.size());
   const auto storage_of = [&](TensorId id) -> int& { return plan.storage_of[static_cast<std::size_t>(id)]; };
   for (int i = 0; i < static_cast<int>(p.ops.size()); ++i) {
     const Op& op = p.ops[static_cast<std::size_t>(i)];
@@ -57,6 +58,7 @@ void find_storages(const Program& p, MemoryPlan& plan) {
 /// Gives each storage the lowest offset that is free over its whole lifetime, the largest ones first.
 void place(std::vector<Storage>& storages, std::size_t ops) {
   std::vector<Storage*> by_size;
+  by_size.reserve(storages.size());
   for (Storage& s : storages) by_size.push_back(&s);
   std::stable_sort(by_size.begin(), by_size.end(),
                    [](const Storage* a, const Storage* b) { return a->bytes > b->bytes; });
