@@ -37,7 +37,8 @@ bool is_eligible(const Op& op, Recompute kind, bool has_gate) {
   if (kind == Recompute::full || op.def->cheap_to_recompute) return true;
   if (core::Scope(op.scope).part() == "attention/qk") return true;
   if (kind != Recompute::every_other) return false;
-  if (op.is(program::ops::kMatmul)) return is_every_other(op, has_gate);
+  // A bias belongs to its product: apart from it, it would be added to a rounded sum.
+  if (op.is(program::ops::kMatmul) || op.is(program::ops::kBiasAdd)) return is_every_other(op, has_gate);
   return op.def->work != program::Work::attention && op.def->work != program::Work::collective;
 }
 
