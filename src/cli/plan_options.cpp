@@ -7,8 +7,13 @@
 #include <utility>
 
 #include "cli/output.h"
+#include "cli/plan_against.h"
+#include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/names.h"
+#include "devices/user_catalog.h"
+#include "lab/devices.h"
 
 namespace rooflm::cli {
 namespace {
@@ -16,8 +21,23 @@ namespace {
 using perfmodel::PlanPoint;
 using perfmodel::Setting;
 
-Setting setting_of(const PlanOptions& options, const std::string& device, const std::string& framework) {
-  Setting setting{.device = devices::find_device(device), .framework = perfmodel::find_framework(framework)};
+/// Of the catalogs, the user's first.
+devices::Device find_device(const std::vector<devices::Device>& own, const std::string& key) {
+  std::vector<std::string> keys;
+  for (const devices::Device& device : own) {
+    if (device.key == key) return device;
+    keys.push_back(device.key);
+  }
+  if (own.empty()) return devices::find_device(key);
+  for (devices::Device& device : devices::catalog()) {
+    if (device.key == key) return std::move(device);
+    keys.push_back(std::move(device.key));
+  }
+  throw core::UsageError(core::unknown_name("device of the catalogs", key, keys));
+}
+
+Setting setting_of(const PlanOptions& options, devices::Device device, const std::string& framework) {
+  Setting setting{.device = std::move(device), .framework = perfmodel::find_framework(framework)};
   const int per_node =
       options.per_node.empty()
           ? 0
@@ -30,6 +50,10 @@ Setting setting_of(const PlanOptions& options, const std::string& device, const 
                                    : parse_bytes("--memory-limit", options.memory_limit);
   return setting;
 }
+
+/// Of the catalog: stands for all in the table of fields, until the step is fitted to the device that is
+/// meant.
+constexpr const char* kAnyGpu = "h100-sxm";
 
 /// dp of a split whose other degrees make `part` ranks.
 std::int64_t data_ranks(std::int64_t gpus, std::int64_t dp, std::int64_t part, const std::string& degrees) {
@@ -78,9 +102,12 @@ int degree(std::string_view option, std::int64_t value) {
 
 std::vector<Setting> settings_of(const PlanOptions& options) {
   std::vector<Setting> settings;
+  std::vector<devices::Device> own;
+  if (!options.catalog.empty()) own = devices::read_catalog(options.catalog);
   for (const std::string& device : parse_names("--device", options.device)) {
     for (const std::string& framework : parse_names("--framework", options.framework)) {
-      settings.push_back(setting_of(options, device, framework));
+      settings.push_back(setting_of(options, find_device(own, device), framework));
+      if (!options.calibrate.empty()) settings.back().calibration = calibration_of(options.calibrate, device);
       if (options.what_if.empty()) continue;
       Setting changed = settings.back();
       perfmodel::apply(perfmodel::parse_what_if(options.what_if), changed);
@@ -99,14 +126,18 @@ std::vector<PlanPoint> points_of(const PlanOptions& options, const Setting& sett
           fmt::format("--dtype fp8: the catalog has no fp8 rate of {}", setting.device.key));
     }
     ConfigOptions config = options.config;
-    config.set("dtype", is_fp8 ? "bf16" : dtype);
-    config.set("device", "null:" + setting.device.key);
+    const std::string computed = is_fp8 ? "bf16" : dtype;
+    // Checks the dtype of devices that only the user's catalog has, too.
+    static_cast<void>(lab::parse_compute_dtype(computed, setting.device.key, setting.device));
+    config.set("dtype", computed);
+    config.set("device", fmt::format("null:{}", kAnyGpu));
     config.set("engine", setting.framework.engine);
     config.set("attention", setting.framework.attention);
     for (const lab::Point& point : config.sweep()) {
       points.push_back(
           {.config = point.config, .step = point.step, .micro_batch = point.batch, .seq = point.seq});
       points.back().step.fp8 = is_fp8;
+      lab::fit_to_device(points.back().step, setting.device);
       perfmodel::fit_to_framework(points.back().step, setting.framework);
     }
   }
@@ -166,6 +197,7 @@ void PlanOptions::add_to(CommandLine& line) {
     if (!value.empty()) option.show_default();
   };
   add("--device", device, "Devices of the catalog", "NAME", "Run");
+  add("--catalog", catalog, "Devices of your own, in the form of data/devices.json", "FILE", "Run");
   add("--framework", framework, "Whose step it is",
       "rooflm-fused|rooflm-eager|torch-eager|torch-compile|torchtitan-2024-eager|torchtitan-2024|torchtitan|"
       "megatron|megatron-"
@@ -216,6 +248,8 @@ void PlanOptions::add_to(CommandLine& line) {
       .group("Search");
   add("--explain", explain, "How a number came about, term by term", "step_s", "Output");
   add("--against", against, "Plan what this record measured, on --device, and print both", "FILE", "Output");
+  add("--calibrate", calibrate,
+      "Scale each kind of op by what this record measured of it, on a device of this kind", "FILE", "Run");
   add("--format", format, "Of the results", kFormats, "Output");
 }
 

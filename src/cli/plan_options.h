@@ -15,13 +15,14 @@ namespace rooflm::cli {
 struct PlanOptions {
   ConfigOptions config{"model", "arch", "layers", "heads",     "kv_heads", "d_model", "d_ff",
                        "vocab", "seq",  "dtype",  "recompute", "batch",    "clip"};
+  std::string catalog;  ///< of the user's own devices
   std::string device, framework = "rooflm-fused";
   std::string gpus, dp, cp = "1", tp = "1", pp = "1", zero = "0", global_batch;
   std::string schedule = "1f1b", interleave = "1";
   std::string per_node, network, memory_limit;
   std::string tokens, price, mtbf, checkpoint;
   std::string scaling, largest, what_if, top = "10";
-  std::string explain, against;
+  std::string explain, against, calibrate;
   std::string format = "table";
   bool search = false, smallest = false;
   bool nondeterministic = false, short_ends = false;

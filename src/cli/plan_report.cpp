@@ -49,6 +49,7 @@ void set_times(Row& row, const perfmodel::Plan& plan) {
   row.set("waiting_s", plan.waiting_s);
   row.set("bubble_s", plan.bubble_s);
   row.set("communication_s", plan.communication_s);
+  if (plan.clock_hz > 0) row.set("clock_hz", plan.clock_hz);
 }
 
 /// A number that follows from the time of a step, with the ends of its interval.
@@ -195,6 +196,12 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
                       "products, with those that are done again or by several ranks.",
                       core::kMfuFormula, core::format_si(*peak), dtype, device.key));
     }
+    if (!run.setting->calibration.empty()) {
+      std::string factors;
+      for (const auto& [work, factor] : run.setting->calibration)
+        factors += fmt::format("{}{} {:.2f}", factors.empty() ? "" : ", ", work, factor);
+      lines.insert(fmt::format("Calibrated by a record, times the tables: {}.", factors));
+    }
     lines.insert(fmt::format("Times: {}; collectives of NCCL's cost model, assumed ({}).",
                              op_times_of(*run.setting).provenance(), run.setting->cluster.source));
     lines.insert(fmt::format(
@@ -238,6 +245,11 @@ Table explain_step(const PlannedRun& run) {
                        core::format_seconds(plan.high_s), name_of(plan.basis))));
   table.notes.push_back(fmt::format("Times of ops add up to {}, busy is {}.", core::format_seconds(priced),
                                     core::format_seconds(plan.compute_s)));
+  if (plan.clock_hz > 0) {
+    table.notes.push_back(fmt::format("GEMMs and attention at {}Hz, which {:.0f} W leave to this mix of ops.",
+                                      core::format_si(plan.clock_hz),
+                                      run.setting->device.power_w.value_or(0)));
+  }
   return table;
 }
 

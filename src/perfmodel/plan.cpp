@@ -179,7 +179,9 @@ Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forward
     pipeline = {.step_s = roles.front().step.timeline.step_s};
   }
   plan.slowest_stage = pipeline.last_stage;
-  take_times(plan, roles[role_index(pipeline.last_stage)], pipeline, stages > 1);
+  const StageRole& slowest = roles[role_index(pipeline.last_stage)];
+  take_times(plan, slowest, pipeline, stages > 1);
+  if (times.power().is_known()) plan.clock_hz = slowest.step.clock_share * times.power().table_hz;
   plan.model_flop = static_cast<double>(model::model_flop_per_token(point.config, point.seq)) *
                     static_cast<double>(point.tokens());
   return plan;

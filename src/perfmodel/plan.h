@@ -39,8 +39,11 @@ struct Setting {
   Cluster cluster{};
   double memory_limit_bytes = 0;  ///< of one device
   WhatIf what_if{};               ///< that was applied
-  bool at_table_clock = false;    ///< whatever the power limit, for bounds
-  bool every_layer = false;       ///< build all layers, although they are alike: slower, for tests
+  /// By kind of work (program::name_of), measured times of ops by those of the tables, as a record has them:
+  /// at its clock.
+  std::map<std::string, double> calibration{};
+  bool at_table_clock = false;  ///< whatever the power limit, for bounds
+  bool every_layer = false;     ///< build all layers, although they are alike: slower, for tests
 };
 
 /// Time of ops of one kind of work in one step of the slowest rank.
@@ -75,6 +78,7 @@ struct Plan {
   double model_flop = 0;  ///< of a step, all devices (model::model_flop_per_token)
   /// Of products of a step, all devices, with those that are done again or by several ranks.
   double executed_flop = 0;
+  double clock_hz = 0;  ///< that power leaves to the slowest stage; 0: not known of this chip
 };
 
 /// Builds the program of one rank of each role, prices its ops, lets its lanes run, and puts the stages of a

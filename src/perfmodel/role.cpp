@@ -180,6 +180,16 @@ void add_to_mix(PowerMix& mix, const Op& op, const OpTime& time) {
   mix.tensor_s += time.tensor_s;
 }
 
+/// What a record says of this kind of work.
+void calibrate(OpTime& time, const Op& op, const Setting& setting) {
+  if (setting.calibration.empty()) return;
+  const auto found = setting.calibration.find(std::string(program::name_of(op.def->work)));
+  if (found == setting.calibration.end()) return;
+  for (const auto member : {&OpTime::seconds, &OpTime::work_s, &OpTime::moved_s, &OpTime::launch_s})
+    time.*member *= found->second;
+  time.basis = Basis::calibrated;
+}
+
 Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,
                     int stage, int micro_batches, std::int64_t layers) {
   Priced priced{.program = program_of(point, forwards, stage, micro_batches, layers)};
@@ -192,6 +202,7 @@ Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTime
     const bool talks = program::is_collective(op);
     priced.times[i] =
         talks ? collective_time(program, op, point, setting.cluster) : times.time_of(program, op);
+    if (!talks) calibrate(priced.times[i], op, setting);
     if (!talks) add_to_mix(priced.mix, op, priced.times[i]);
   }
   return priced;
@@ -200,7 +211,7 @@ Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTime
 RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Setting& setting,
                          int micro_batches, double clock) {
   const Program& program = priced.program;
-  RoleStep role{.mix = priced.mix};
+  RoleStep role{.mix = priced.mix, .clock_share = clock};
   std::vector<double> seconds(program.ops.size());
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
@@ -241,7 +252,8 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
     return price_layers(point, setting, times, forwards, stage, micro_batches, count);
   };
   const auto clock_of = [&](const PowerMix& mix) {
-    return setting.at_table_clock ? 1 : clock_share(times.power(), mix);
+    const bool is_fixed = setting.at_table_clock || !setting.calibration.empty();
+    return is_fixed ? 1 : clock_share(times.power(), mix);
   };
   if (setting.every_layer || layers <= few + 1) {
     const Priced all = price(layers);

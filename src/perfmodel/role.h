@@ -23,6 +23,7 @@ struct RoleStep {
   double uncertain_s = 0;  ///< sum over ops of seconds times spread
   double priced_s = 0;     ///< sum over ops of seconds
   PowerMix mix{};          ///< of the last micro-batch's forward and backward pass and those before
+  double clock_share = 1;  ///< of the clock of the tables
   Basis basis = Basis::measured;
 
   /// Each number `times` as large; RoleStep{} is nothing.

@@ -6,6 +6,7 @@ Usage: test_plan.py BINARY [unittest options]"""
 import csv
 import io
 import json
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -200,6 +201,32 @@ class Plan(unittest.TestCase):
         full, = plan("--model", "gpt2", "--device", "a100-sxm", "--batch", 8, "--recompute", "full")
         self.assertGreater(full["hfu"] / full["mfu"], 1.15)
 
+    def test_catalogs_of_ones_own(self):
+        own = {"key": "my-gpu", "name": "My GPU", "peak_flop_per_s": {"bf16": 494.7e12, "fp32": 33e12}, "multiprocessors": 132,
+               "memory": [{"name": "DRAM", "bytes": 40e9, "byte_per_s": 1.675e12}], "links": [], "source": "made up"}
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/catalog.json"
+
+            def options(**changes):
+                entry = {key: value for key, value in {**own, **changes}.items() if value is not None}
+                with open(path, "w") as file:
+                    json.dump({"devices": [entry]}, file)
+                return "--model", "gpt2", "--batch", 8, "--catalog", path, "--device", "my-gpu,h100-sxm"
+
+            mine, h100 = plan(*options())
+            self.assertEqual(mine["device"], "my-gpu")
+            self.assertAlmostEqual(mine["step_s"] / h100["step_s"], 2, delta=0.3)
+            self.assertEqual((mine["step_kind"], mine["memory_limit_bytes"]), ("assumed", 40e9))
+            for text, changes in (("'multiprocessors' is missing", {"multiprocessors": None}),
+                                  ("'peak_flop_per_s of bf16' must be a number above 0, not -1", {"peak_flop_per_s": {"bf16": -1}}),
+                                  ("'byte_per_s' is missing", {"memory": [{"name": "DRAM", "bytes": 40e9}]}),
+                                  ("'power_w' must be a number above 0, not \"high\"", {"power_w": "high"}),
+                                  ("unknown key 'power'", {"power": 300}),
+                                  ("there is a device h200 already", {"key": "h200"})):
+                self.refused(3, text, *options(**changes))
+            self.refused(5, "not available on my-gpu", *options(), "--dtype", "fp16")
+            self.refused(2, "did you mean 'my-gpu'", *options()[:-1], "my-gpo")
+
     def test_explained_terms_add_up(self):
         done = rooflm("plan", "--model", "gpt2", "--device", "h100-sxm", "--explain", "step_s", "--format", "json")
         terms = {row["term"]: row["seconds"] for row in json.loads(done.stdout)}
@@ -230,6 +257,21 @@ class Plan(unittest.TestCase):
             self.assertGreater(rows["step_s"]["planned"], 0)
             # The rewrites of a GPU's program are others than the processor's, so only the size is the same.
             self.assertLess(abs(rows["memory"]["error"]), 0.5)
+            self.refused(3, "no op of a training step was timed", "--calibrate", record, "--device", "h100-sxm")
+            # As if a profile had timed the products of that step: 2 ms in all. Plans of it then say so, too.
+            database = sqlite3.connect(record)
+            database.execute("INSERT INTO op (run, op, kind, class, kernel, name, phase, scope, dtype, shapes, matmul_flop, "
+                             "elementwise_flop, bytes_read, bytes_written, launches) VALUES "
+                             "(1, 0, 'matmul', 'matmul', 'k', 'x', 'forward', 'h.0', 'fp32', '', 1, 0, 1, 1, 1)")
+            database.execute("INSERT INTO event (run, step, op, start_ns, device_ns) VALUES (1, 3, 0, 0, 2000000)")
+            database.commit()
+            database.close()
+            same = ("--model", "tiny", "--layers", 1, "--vocab", 64, "--batch", 1, "--seq", 16, "--dtype", "fp32",
+                    "--device", "h100-sxm", "--calibrate", record)
+            terms = {row["term"]: row["seconds"] for row in json.loads(
+                rooflm("plan", *same, "--explain", "step_s", "--format", "json").stdout)}
+            self.assertAlmostEqual(terms["matmul"] / 2e-3, 1, places=2)
+            self.assertIn("Calibrated by a record, times the tables: matmul", rooflm("plan", *same).stdout)
             with open(f"{folder}/bad.rooflm", "w") as file:
                 file.write("no record")
             self.refused(3, "bad.rooflm", "--against", file.name, "--device", "h100-sxm")

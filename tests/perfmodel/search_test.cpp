@@ -69,7 +69,8 @@ TEST(LayerBook, BoundsAreBelowPlans) {
   perfmodel::LayerBook book(setting);
   for (const compile::Sharding& sharding :
        {compile::Sharding{}, compile::Sharding{.data = 8, .zero = 3},
-        compile::Sharding{.data = 2, .zero = 1, .tensor = 4, .sequence_parallel = true, .vocab_parallel = true},
+        compile::Sharding{
+            .data = 2, .zero = 1, .tensor = 4, .sequence_parallel = true, .vocab_parallel = true},
         compile::Sharding{.data = 2, .tensor = 2, .pipeline = 4}}) {
     for (const auto recompute : {passes::Recompute::none, passes::Recompute::full}) {
       SCOPED_TRACE(sharding.ranks());
