@@ -41,7 +41,7 @@ std::optional<MeasuredRun> read_run(const record::Reader& reader, const record::
   return found;
 }
 
-perfmodel::Plan plan_of(const MeasuredRun& run, const std::string& device) {
+perfmodel::Plan plan_of(const MeasuredRun& run, const std::string& device, bool at_table_clock = false) {
   ConfigOptions config{"model"};
   for (const char* key : {"model", "arch", "layers", "heads", "kv_heads", "d_model", "d_ff", "vocab", "batch",
                           "seq", "dtype", "recompute", "grad_accum", "clip", "engine", "attention"})
@@ -54,6 +54,7 @@ perfmodel::Plan plan_of(const MeasuredRun& run, const std::string& device) {
   setting.cluster = perfmodel::cluster_of(setting.device);
   setting.memory_limit_bytes = setting.device.usable_bytes();
   setting.every_layer = true;
+  setting.at_table_clock = at_table_clock;
   const perfmodel::PlanPoint planned{.config = point.config,
                                      .step = point.step,
                                      .micro_batch = point.batch,
@@ -112,6 +113,30 @@ Table plan_against(const std::filesystem::path& record, const std::string& devic
       "Measured: medians of ops and of plain steps. Ops that run beside others make a step shorter than "
       "their sum.");
   return table;
+}
+
+std::map<std::string, double> calibration_of(const std::filesystem::path& record, const std::string& device) {
+  const record::Reader reader(record);
+  std::map<std::string, double> measured_s;
+  std::map<std::string, double> planned_s;
+  for (const record::Run& run : reader.runs()) {
+    const auto measured = read_run(reader, run);
+    if (!measured || measured->class_s.empty()) continue;
+    for (const auto& [name, work] : plan_of(*measured, device, true).work) {
+      const auto found = measured->class_s.find(name);
+      if (found == measured->class_s.end()) continue;
+      measured_s[name] += found->second;
+      planned_s[name] += work.seconds;
+    }
+  }
+  std::map<std::string, double> factors;
+  for (const auto& [name, seconds] : measured_s)
+    if (seconds > 0 && planned_s[name] > 0) factors[name] = seconds / planned_s[name];
+  if (factors.empty()) {
+    throw core::InputError(fmt::format(
+        "{}: no op of a training step was timed here; rooflm profile does that", record.string()));
+  }
+  return factors;
 }
 
 }  // namespace rooflm::cli

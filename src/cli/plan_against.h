@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "cli/table.h"
@@ -13,5 +14,9 @@ namespace rooflm::cli {
 /// bytes at the peak, measured and planned for `device` of the catalog. The plan builds every layer. Throws
 /// core::InputError for a file that is no record or has no measured step.
 Table plan_against(const std::filesystem::path& record, const std::string& device);
+
+/// By kind of work, seconds of ops that the record measured by those that are planned for `device`, all steps
+/// together. Throws core::InputError for a record without times of ops.
+std::map<std::string, double> calibration_of(const std::filesystem::path& record, const std::string& device);
 
 }  // namespace rooflm::cli

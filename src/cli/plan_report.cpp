@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -13,13 +14,13 @@
 namespace rooflm::cli {
 namespace {
 
-constexpr double kChinchillaTokens = 20;  ///< per parameter
 constexpr double kHour = 3600;
 constexpr double kDay = 86400;
 
 std::int64_t whole(double bytes) { return static_cast<std::int64_t>(bytes); }
 
-void set_memory(Row& row, const perfmodel::Plan& plan) {
+/// `basis`: of what the framework holds besides tensors.
+void set_memory(Row& row, const perfmodel::Plan& plan, perfmodel::Basis basis) {
   const perfmodel::RankMemory& memory = plan.memory;
   row.set("peak_bytes", whole(memory.total()));
   row.set("weight_bytes", whole(memory.weight_bytes));
@@ -32,6 +33,7 @@ void set_memory(Row& row, const perfmodel::Plan& plan) {
   row.set("context_bytes", whole(memory.context_bytes));
   row.set("memory_limit_bytes", whole(plan.memory_limit_bytes));
   row.set("memory_left_bytes", whole(plan.memory_limit_bytes - memory.total()));
+  row.set("memory_kind", std::string(name_of(basis)));
   row.set("memory_stage", std::int64_t{plan.memory_stage});
 }
 
@@ -47,26 +49,49 @@ void set_times(Row& row, const perfmodel::Plan& plan) {
   row.set("waiting_s", plan.waiting_s);
   row.set("bubble_s", plan.bubble_s);
   row.set("communication_s", plan.communication_s);
+  if (plan.clock_hz > 0) row.set("clock_hz", plan.clock_hz);
 }
 
-void set_run(Row& row, const PlannedRun& run, const RunBudget& budget) {
+/// A number that follows from the time of a step, with the ends of its interval.
+void set_with_interval(Row& row, const std::string& key, double value, double low, double high) {
+  row.set(key, value);
+  row.set(key + "_low", std::min(low, high));
+  row.set(key + "_high", std::max(low, high));
+}
+
+void set_rates(Row& row, const PlannedRun& run) {
   const perfmodel::PlanPoint& point = *run.point;
-  const devices::Device& device = run.setting->device;
+  const perfmodel::Plan& plan = *run.plan;
   const double gpus = point.gpus();
-  const double rate = static_cast<double>(point.tokens()) / run.plan->step_s;
-  const auto peak = device.peak(compile::dtype_name(point.step));
-  row.set("tokens_per_s", rate);
-  row.set("model_flop_per_s_per_gpu", run.plan->model_flop / run.plan->step_s / gpus);
-  if (peak) row.set("mfu", run.plan->model_flop / run.plan->step_s / (*peak * gpus));
-  const double tokens = budget.tokens > 0
-                            ? budget.tokens
-                            : kChinchillaTokens * static_cast<double>(model::parameter_count(point.config));
-  const double seconds = tokens / rate;
-  row.set("tokens", tokens);
-  row.set("days", seconds / kDay);
-  row.set("gpu_hours", seconds * gpus / kHour);
-  if (budget.price_per_gpu_hour > 0) row.set("price", seconds * gpus / kHour * budget.price_per_gpu_hour);
-  if (device.power_w) row.set("energy_kwh", *device.power_w * gpus * seconds / kHour / 1e3);
+  const auto tokens = static_cast<double>(point.tokens());
+  set_with_interval(row, "tokens_per_s", tokens / plan.step_s, tokens / plan.low_s, tokens / plan.high_s);
+  row.set("model_flop_per_s_per_gpu", plan.model_flop / plan.step_s / gpus);
+  const auto peak = run.setting->device.peak(compile::dtype_name(point.step));
+  if (!peak) return;
+  const double rate = *peak * run.setting->what_if.compute;
+  const double mfu = plan.model_flop / (rate * gpus);
+  set_with_interval(row, "mfu", mfu / plan.step_s, mfu / plan.low_s, mfu / plan.high_s);
+  const double hfu = plan.executed_flop / (rate * gpus);
+  set_with_interval(row, "hfu", hfu / plan.step_s, hfu / plan.low_s, hfu / plan.high_s);
+}
+
+void set_run(Row& row, const PlannedRun& run, const perfmodel::RunBudget& budget) {
+  const perfmodel::RunCost cost = perfmodel::run_cost(*run.point, *run.setting, *run.plan, budget);
+  const auto set = [&](const char* key, double value) {
+    set_with_interval(row, key, value, value * cost.low_s / cost.seconds, value * cost.high_s / cost.seconds);
+  };
+  row.set("tokens", cost.tokens);
+  set("days", cost.seconds / kDay);
+  set("gpu_hours", cost.gpu_hours);
+  if (cost.price) set("price", *cost.price);
+  if (cost.energy_kwh) set("energy_kwh", *cost.energy_kwh);
+  if (cost.goodput) {
+    row.set("goodput", cost.goodput->share);
+    row.set("goodput_kind", std::string(name_of(perfmodel::Basis::assumed)));
+    row.set("cluster_mtbf_s", cost.goodput->mtbf_s);
+    row.set("checkpoint_s", cost.goodput->checkpoint_s);
+    row.set("checkpoint_interval_s", cost.goodput->interval_s);
+  }
 }
 
 Row term(const std::string& name, double seconds, double step_s, const std::string& how) {
@@ -80,7 +105,7 @@ Row term(const std::string& name, double seconds, double step_s, const std::stri
 
 }  // namespace
 
-Row plan_row(const PlannedRun& run, const RunBudget& budget) {
+Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget) {
   const perfmodel::PlanPoint& point = *run.point;
   const compile::Sharding& sharding = point.step.sharding;
   Row row;
@@ -90,20 +115,27 @@ Row plan_row(const PlannedRun& run, const RunBudget& budget) {
   row.set("dtype", std::string(compile::dtype_name(point.step)));
   row.set("gpus", std::int64_t{point.gpus()});
   row.set("dp", std::int64_t{sharding.data});
+  row.set("cp", std::int64_t{sharding.context});
   row.set("tp", std::int64_t{sharding.tensor});
   row.set("pp", std::int64_t{sharding.pipeline});
   row.set("zero", std::int64_t{sharding.zero});
+  row.set("interleave", std::int64_t{sharding.interleave});
+  row.set("short_ends", std::int64_t{sharding.short_ends ? 1 : 0});
   row.set("micro_batch", point.micro_batch);
   row.set("global_batch", point.global_batch());
   row.set("seq", point.seq);
   row.set("recompute", std::string(passes::name_of(point.step.recompute)));
   row.set("params", model::parameter_count(point.config));
+  if (run.setting->what_if.is_any()) row.set("what_if", text_of(run.setting->what_if));
   row.set("status", std::string(run.plan->fits ? "planned" : "oom"));
   if (run.plan->fits) {
     set_times(row, *run.plan);
+    set_rates(row, run);
     set_run(row, run, budget);
+    if (run.speed_up) row.set("speed_up", *run.speed_up);
+    if (run.efficiency) row.set("efficiency", *run.efficiency);
   }
-  set_memory(row, *run.plan);
+  set_memory(row, *run.plan, run.setting->framework.basis);
   if (!run.reason.empty()) row.set("reason", run.reason);
   return row;
 }
@@ -114,6 +146,7 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
                    {"device", "device"},
                    {"gpus", "GPUs"},
                    {"dp", "dp"},
+                   {"cp", "cp"},
                    {"tp", "tp"},
                    {"pp", "pp"},
                    {"zero", "zero"},
@@ -128,20 +161,26 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
                    {"step_kind", "kind"},
                    {"tokens_per_s", "tokens/s", Show::si},
                    {"mfu", "MFU", Show::percent},
+                   {"hfu", "HFU", Show::percent},
                    {"exposed_s", "exposed", Show::seconds, "s"},
                    {"bubble_s", "bubble", Show::seconds, "s"},
                    {"host_s", "host", Show::seconds, "s"},
                    {"peak_bytes", "memory", Show::bytes, "byte"},
                    {"memory_left_bytes", "left", Show::bytes, "byte"},
                    {"days", "days", Show::brief}};
-  bool has_reasons = false;
-  bool has_price = false;
-  for (const Row& row : rows) {
-    has_reasons |= row.find("reason") != nullptr;
-    has_price |= row.find("price") != nullptr;
+  // What only some runs have.
+  const Column optional[] = {{"price", "price", Show::brief},
+                             {"goodput", "goodput", Show::percent},
+                             {"checkpoint_interval_s", "checkpoint every", Show::seconds, "s"},
+                             {"speed_up", "speed-up", Show::brief},
+                             {"efficiency", "efficiency", Show::percent},
+                             {"what_if", "what if"},
+                             {"reason", "why"}};
+  for (const Column& column : optional) {
+    const bool is_there =
+        std::ranges::any_of(rows, [&](const Row& row) { return row.find(column.key) != nullptr; });
+    if (is_there) table.columns.push_back(column);
   }
-  if (has_price) table.columns.push_back({"price", "price", Show::brief});
-  if (has_reasons) table.columns.push_back({"reason", "why"});
   table.rows = std::move(rows);
   table.notes.emplace_back(
       "A plan, nothing was run. Interval (from, to): all ops wrong the same way; calibrated: by as much as "
@@ -152,11 +191,19 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
     const devices::Device& device = run.setting->device;
     const std::string_view dtype = compile::dtype_name(run.point->step);
     if (const auto peak = device.peak(dtype)) {
-      lines.insert(fmt::format("MFU = {}, peak: {}FLOP/s, dense {} of the data sheet of {}.",
-                               core::kMfuFormula, core::format_si(*peak), dtype, device.key));
+      lines.insert(
+          fmt::format("MFU = {}, peak: {}FLOP/s, dense {} of the data sheet of {}; HFU counts all "
+                      "products, with those that are done again or by several ranks.",
+                      core::kMfuFormula, core::format_si(*peak), dtype, device.key));
+    }
+    if (!run.setting->calibration.empty()) {
+      std::string factors;
+      for (const auto& [work, factor] : run.setting->calibration)
+        factors += fmt::format("{}{} {:.2f}", factors.empty() ? "" : ", ", work, factor);
+      lines.insert(fmt::format("Calibrated by a record, times the tables: {}.", factors));
     }
     lines.insert(fmt::format("Times: {}; collectives of NCCL's cost model, assumed ({}).",
-                             perfmodel::OpTimes(device, true).provenance(), run.setting->cluster.source));
+                             op_times_of(*run.setting).provenance(), run.setting->cluster.source));
     lines.insert(fmt::format(
         "Framework {}: {} of the host per op, {} of context ({}).", run.setting->framework.name,
         core::format_seconds(run.setting->framework.launch_host_s),
@@ -198,6 +245,11 @@ Table explain_step(const PlannedRun& run) {
                        core::format_seconds(plan.high_s), name_of(plan.basis))));
   table.notes.push_back(fmt::format("Times of ops add up to {}, busy is {}.", core::format_seconds(priced),
                                     core::format_seconds(plan.compute_s)));
+  if (plan.clock_hz > 0) {
+    table.notes.push_back(fmt::format("GEMMs and attention at {}Hz, which {:.0f} W leave to this mix of ops.",
+                                      core::format_si(plan.clock_hz),
+                                      run.setting->device.power_w.value_or(0)));
+  }
   return table;
 }
 

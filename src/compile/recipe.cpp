@@ -13,10 +13,13 @@
 #include "compile/passes/compact_state.h"
 #include "compile/passes/differentiate.h"
 #include "compile/passes/early_updates.h"
+#include "compile/passes/fp8_products.h"
 #include "compile/passes/fuse.h"
 #include "compile/passes/overlap.h"
+#include "compile/passes/ring_attention.h"
 #include "compile/passes/scale_loss.h"
 #include "compile/passes/shard_tensor.h"
+#include "compile/passes/unfused_loss.h"
 #include "core/error.h"
 #include "core/large_pages.h"
 #include "core/names.h"
@@ -119,6 +122,7 @@ constexpr std::pair<Stage, const char*> kStages[] = {{Stage::forward, "forward"}
 std::string_view name_of(EngineKind kind) { return kind == EngineKind::eager ? "eager" : "fused"; }
 
 std::string_view dtype_name(const StepOptions& options) {
+  if (options.fp8) return core::name_of(core::DType::f8);
   return options.tf32 ? "tf32" : core::name_of(options.dtype);
 }
 
@@ -204,7 +208,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   for (int i = 0; i < count; ++i) {
     const std::size_t first = i == 0 ? 0 : step.ops.size();
     if (i > 0) append_micro_batch(step, again, i, renamed);
-    for (std::size_t k = first; k < step.ops.size(); ++k) give_share(step.ops[k], i, count, split.data);
+    for (std::size_t k = first; k < step.ops.size(); ++k) give_share(step.ops[k], i, count, split.data_ranks());
     passes::differentiate(step, first, gradients);
   }
   if (is_split(options)) {
@@ -218,8 +222,11 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   passes::append_optimizer(step, gradients, options.optimizer);
   if (options.dtype == core::DType::f16) passes::scale_loss(step);
   if (stop_after == Stage::optimizer) return step;
-  if (options.engine == EngineKind::fused)
+  if (options.unfused_loss) {
+    passes::unfused_loss(step);
+  } else if (options.engine == EngineKind::fused) {
     passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes), options.logits_padding);
+  }
   passes::cast(step, options.dtype);
   mark_products(step, options.tf32);
   if (stop_after == Stage::cast) return step;
@@ -231,7 +238,9 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::narrow_gradients(step);
     passes::share_halves(step);
   }
+  if (options.fp8) passes::fp8_products(step);
   if (is_split(options)) {
+    passes::ring_attention(step, split, options.rank);
     passes::sum_norm(step, split, options.rank, forward.shared);
     passes::overlap_collectives(step);
   } else if (options.engine == EngineKind::fused) {

@@ -30,6 +30,7 @@ struct StepOptions {
   passes::AttentionKind attention = passes::AttentionKind::flash;
   core::DType dtype = core::DType::f32;  ///< compute dtype; f64 for gradient checks
   bool tf32 = false;  ///< fp32 products may round their operands to TF32, where a device has it
+  bool fp8 = false;   ///< bf16 step whose layers' products read fp8 (passes/fp8_products.h); planned only
   passes::Recompute recompute = passes::Recompute::none;
   /// fused: most bytes of fp32 logits at a time.
   std::int64_t loss_chunk_bytes = std::int64_t{128} << 20U;
@@ -37,13 +38,14 @@ struct StepOptions {
   /// fused, bf16: weights in halves and bf16 gradients where nothing is added up (passes/compact_state.h).
   bool compact_state = false;
   bool gelu_in_products = false;  ///< fused: see passes::FuseOptions
+  bool unfused_loss = false;      ///< whole and in fp32 (passes/unfused_loss.h); planned only
   int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
   passes::OptimizerOptions optimizer{};
   Sharding sharding{};          ///< over which ranks the step is split; checked by compile::check before
   program::Coordinates rank{};  ///< whose program it is
 };
 
-/// The compute dtype as options and tables call it: "tf32", or the name of `dtype`.
+/// The compute dtype as options and tables call it: "tf32", "fp8", or the name of `dtype`.
 std::string_view dtype_name(const StepOptions& options);
 
 /// How far to take the recipe, for `rooflm program --stage`.

@@ -18,19 +18,18 @@ void expect(bool holds, const std::string& message) {
 }
 
 void check_degrees(const Sharding& s) {
-  expect(s.data >= 1 && s.tensor >= 1 && s.pipeline >= 1 && s.interleave >= 1,
-         fmt::format("--dp {}, --tp {}, --pp {} and --interleave {} must be at least 1", s.data, s.tensor,
-                     s.pipeline, s.interleave));
-  const auto ranks = static_cast<double>(s.data) * s.tensor * s.pipeline;
+  expect(s.data >= 1 && s.context >= 1 && s.tensor >= 1 && s.pipeline >= 1 && s.interleave >= 1,
+         fmt::format("--dp {}, --cp {}, --tp {}, --pp {} and --interleave {} must be at least 1", s.data,
+                     s.context, s.tensor, s.pipeline, s.interleave));
+  const auto ranks = static_cast<double>(s.data) * s.context * s.tensor * s.pipeline;
   expect(ranks <= std::numeric_limits<int>::max(),
-         fmt::format("--dp {} times --tp {} times --pp {} is more ranks than can be counted", s.data,
-                     s.tensor, s.pipeline));
+         fmt::format("--dp {} times --cp {} times --tp {} times --pp {} is more ranks than can be counted",
+                     s.data, s.context, s.tensor, s.pipeline));
   expect(s.zero >= 0 && s.zero <= 3, fmt::format("--zero {}: there are 0, 1, 2 and 3", s.zero));
-  expect(
-      s.zero == 0 || s.data > 1,
-      fmt::format(
-          "--zero {} splits over data-parallel ranks, of which there is one: raise --dp or leave out --zero",
-          s.zero));
+  expect(s.zero == 0 || s.data_ranks() > 1, fmt::format("--zero {} splits over data-parallel ranks, of which "
+                                                        "there is one: raise --dp (or --cp) or leave out "
+                                                        "--zero",
+                                                        s.zero));
   expect(!s.sequence_parallel || s.tensor > 1,
          "--sequence-parallel splits over tensor-parallel ranks, of which there is one: raise --tp or leave "
          "it out");
@@ -39,6 +38,16 @@ void check_degrees(const Sharding& s) {
                                                           s.interleave));
   expect(s.interleave == 1 || s.schedule == PipelineSchedule::one_f_one_b,
          fmt::format("--interleave {} goes with --schedule 1f1b, not gpipe", s.interleave));
+}
+
+/// Each rank has two pieces of a sequence, one from its beginning and one as far from its end, so that all
+/// have as many scores below the diagonal.
+void check_context(const Sharding& s, std::int64_t seq) {
+  if (s.context == 1) return;
+  const std::int64_t pieces = 2 * std::int64_t{s.context};
+  expect(seq % pieces == 0,
+         fmt::format("--cp {} cuts a sequence into {} pieces, which do not divide --seq {}", s.context,
+                     pieces, seq));
 }
 
 void check_tensor(const Sharding& s, const model::ModelConfig& c, std::int64_t batch, std::int64_t seq) {
@@ -63,8 +72,16 @@ void check_pipeline(const Sharding& s, const model::ModelConfig& c, int micro_ba
                                  : fmt::format("--pp {} times --interleave {}", s.pipeline, s.interleave);
   expect(parts <= c.layers,
          fmt::format("{} is more parts than {} has layers ({})", stages, c.name, c.layers));
-  expect(c.layers % parts == 0,
-         fmt::format("{} does not divide the {} layers of {}", stages, c.layers, c.name));
+  if (s.short_ends) {
+    expect(s.pipeline > 1, "--short-ends is about the stages of a pipeline: raise --pp or leave it out");
+    expect((c.layers + 2) % parts == 0 && c.layers + 2 > parts,
+           fmt::format("--short-ends: {} does not divide the {} layers of {} and two more", stages, c.layers,
+                       c.name));
+  } else {
+    const bool would_fit = s.pipeline > 1 && (c.layers + 2) % parts == 0;
+    expect(c.layers % parts == 0, fmt::format("{} does not divide the {} layers of {}{}", stages, c.layers,
+                                              c.name, would_fit ? "; with --short-ends it does" : ""));
+  }
   expect(s.interleave == 1 || micro_batches % s.pipeline == 0,
          fmt::format("--interleave {}: --pp {} must divide the micro-batches (--grad-accum {})", s.interleave,
                      s.pipeline, micro_batches));
@@ -86,7 +103,8 @@ PipelineSchedule parse_schedule(std::string_view name) {
 void check(const Sharding& sharding, const model::ModelConfig& config, std::int64_t batch, std::int64_t seq,
            int micro_batches) {
   check_degrees(sharding);
-  check_tensor(sharding, config, batch, seq);
+  check_context(sharding, seq);
+  check_tensor(sharding, config, batch, seq / sharding.context);
   check_pipeline(sharding, config, micro_batches);
 }
 

@@ -10,7 +10,7 @@
 namespace rooflm::core {
 
 /// Calls body(T{}) with the type of the elements of a floating dtype, and returns what it returns. Throws
-/// std::logic_error for integers.
+/// std::logic_error for integers and fp8.
 template <class Body>
 decltype(auto) with_float_type(DType dtype, Body&& body) {
   switch (dtype) {
@@ -22,10 +22,11 @@ decltype(auto) with_float_type(DType dtype, Body&& body) {
       return body(Bf16{});
     case DType::f16:
       return body(F16{});
+    case DType::f8:
     case DType::i32:
       break;
   }
-  throw std::logic_error("integers are no floating type");
+  throw std::logic_error("integers and fp8 have no floating type");
 }
 
 /// to[i] = the element `offset` + i of `from`, which has elements of `dtype`, for i < count. C: float or

@@ -71,6 +71,8 @@ std::string_view name_of(Collective kind) {
       return "reduce_scatter";
     case Collective::point_to_point:
       return "send";
+    case Collective::pass_on:
+      return "pass_on";
   }
   return "?";
 }
@@ -110,9 +112,12 @@ double collective_seconds(const Cluster& cluster, Collective kind, double bytes,
     case Collective::reduce_scatter:
       return ring_seconds(cluster, path, (n - 1) / n * bytes, 1, ranks.size);
     case Collective::point_to_point:
+    case Collective::pass_on:
       break;
   }
-  const LinkLevel& link = ranks.stride >= cluster.per_node ? cluster.between : cluster.inside;
+  // Of a ring that leaves the node one link at least is the network.
+  const int reach = kind == Collective::pass_on ? ranks.size * ranks.stride - 1 : ranks.stride;
+  const LinkLevel& link = reach >= cluster.per_node ? cluster.between : cluster.inside;
   return cluster.inside.base_s + link.step_s + bytes / (link.byte_per_s * link.share);
 }
 

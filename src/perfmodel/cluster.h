@@ -36,7 +36,8 @@ struct Cluster {
 /// replace what the data says.
 Cluster cluster_of(const devices::Device& device, int per_node = 0, double network_byte_per_s = 0);
 
-enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, point_to_point };
+/// pass_on: each rank sends to the next of a ring, all at once.
+enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, point_to_point, pass_on };
 std::string_view name_of(Collective kind);
 
 /// Ranks first, first + stride, ...: `size` of them.
@@ -47,9 +48,9 @@ struct Ranks {
 
 /// Seconds of one collective of `bytes` (of the whole tensor) over `ranks`. Rings and, of all_reduce, trees,
 /// whichever is faster: base + steps + traffic / bandwidth, with traffic 2 (n-1)/n of the bytes for
-/// all_reduce, (n-1)/n for all_gather and reduce_scatter, 1 for point_to_point. A ring that leaves a node
-/// leaves it through the networks of all its ranks there. Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md;
-/// NVIDIA/nccl, src/graph/tuning.cc.
+/// all_reduce, (n-1)/n for all_gather and reduce_scatter, 1 for point_to_point and pass_on. A ring that
+/// leaves a node leaves it through the networks of all its ranks there. Source: NVIDIA/nccl-tests,
+/// doc/PERFORMANCE.md; NVIDIA/nccl, src/graph/tuning.cc.
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks);
 
 }  // namespace rooflm::perfmodel

@@ -19,6 +19,10 @@ const std::vector<Framework>& frameworks() {
                      .attention = json.at("attention"),
                      .has_rewrites = json.at("rooflm_rewrites"),
                      .is_sequence_parallel = json.at("sequence_parallel"),
+                     .has_unfused_loss = json.value("unfused_loss", false),
+                     .has_root_unit = json.value("root_unit", false),
+                     .is_vocab_parallel = json.value("vocab_parallel", false),
+                     .attention_share = json.value("attention_share", std::map<std::string, double>{}),
                      .launch_host_s = json.at("launch_host_s"),
                      .is_deterministic = json.at("deterministic"),
                      .context_bytes = json.at("context_bytes"),
@@ -41,6 +45,7 @@ const Framework& find_framework(std::string_view name) {
 }
 
 void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
+  step.unfused_loss = framework.has_unfused_loss;
   if (framework.has_rewrites) return;
   constexpr std::int64_t kWhole = std::int64_t{1} << 60U;  // the loss in one piece
   step.compact_state = false;

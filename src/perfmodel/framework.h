@@ -1,6 +1,7 @@
 // What a framework costs besides its kernels (data/frameworks.json).
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,14 @@ struct Framework {
   /// them.
   bool has_rewrites = true;
   bool is_sequence_parallel = true;  ///< where it is tensor-parallel
-  double launch_host_s = 0;          ///< of the host, to submit one launch
+  bool has_unfused_loss = false;     ///< passes/unfused_loss.h
+  bool has_root_unit = false;        ///< compile::Sharding::root_unit
+  bool is_vocab_parallel = false;    ///< compile::Sharding::vocab_parallel, where it is tensor-parallel
+  /// By the beginning of a device's key, the share of the dense peak that its attention kernels reach,
+  /// forward and backward, of what they compute below the diagonal. Elsewhere they are as fast as the
+  /// table's.
+  std::map<std::string, double> attention_share{};
+  double launch_host_s = 0;  ///< of the host, to submit one launch
   bool is_deterministic = true;
   double context_bytes = 0;  ///< CUDA, libraries, workspaces
   double fragmentation = 0;  ///< of what is alive at the peak, lost between tensors

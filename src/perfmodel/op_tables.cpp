@@ -1,6 +1,7 @@
 // The measured tables of data/op_times.json, by device.
 #include "perfmodel/op_tables.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "perfmodel/planning_text.h"
@@ -46,9 +47,28 @@ AttentionTable attention_of(const Json& json) {
           .nondeterministic_gain = json.at("nondeterministic_gain")};
 }
 
+/// The exponent from two measurements at one limit: watt / (busy * clock^exponent) is the same for both.
+PowerLaw power_of(const Json& json, int multiprocessors) {
+  constexpr double kGiga = 1e9;
+  const Json& first = json.at("measured").at(0);
+  const Json& second = json.at("measured").at(1);
+  const auto number = [](const Json& of, const char* key) { return of.at(key).get<double>(); };
+  const double watts = number(second, "watt") / number(first, "watt");
+  const double busy = number(second, "tensor_busy") / number(first, "tensor_busy");
+  const double clocks = number(second, "hz") / number(first, "hz");
+  PowerLaw law{.table_hz = json.at("table_hz"),
+               .max_hz = json.at("max_hz"),
+               .exponent = std::log(watts / busy) / std::log(clocks)};
+  law.flop_per_cycle = number(json, "flop_per_cycle_of_multiprocessor") * multiprocessors;
+  law.watt_at_ghz = number(first, "watt") / number(first, "tensor_busy") /
+                    std::pow(number(first, "hz") / kGiga, law.exponent);
+  return law;
+}
+
 OpTables measured_of(const Json& json) {
   OpTables tables{.device = json.at("device"),
                   .multiprocessors = json.at("multiprocessors"),
+                  .power = power_of(json.at("power"), json.at("multiprocessors")),
                   .matmul = matmul_of(json.at("matmul")),
                   .attention = attention_of(json.at("attention")),
                   .matmul_spread = json.at("matmul").at("error_p90"),
@@ -100,7 +120,9 @@ Transfer transfer_to(const devices::Device& device) {
                     .achieved_share = own,
                     .tables_share = own};
   for (const auto& [family, share] : shares.items()) {
-    if (share.is_number() && device.key.starts_with(family)) transfer.achieved_share = share;
+    if (!share.is_number() || !device.key.starts_with(family)) continue;
+    transfer.achieved_share = share;
+    transfer.is_same_chip = from.starts_with(family);
   }
   return transfer;
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "compile/passes/ring_attention.h"
 #include "core/error.h"
 #include "perfmodel/op_tables.h"
 #include "program/ops.h"
@@ -22,6 +23,8 @@ namespace ops = program::ops;
 /// that is worth a split (as scripts/op_times fits them).
 constexpr double kSplits[] = {1, 2, 3, 4, 6, 8};
 constexpr double kLeastSplitK = 256;
+/// Spread of what was not measured on any device.
+constexpr double kUnmeasured = 0.25;
 
 double peak_of(const devices::Device& device, const char* dtype) {
   const auto peak = device.peak(dtype);
@@ -32,7 +35,11 @@ bool is_product(const Op& op) {
   return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
 }
 
-bool is_flash(const Op& op) { return op.is(ops::kFlashAttention) || op.is(ops::kFlashAttentionBackward); }
+bool is_flash_forward(const Op& op) { return op.is(ops::kFlashAttention) || op.is(passes::kAttentionBlock); }
+bool is_flash(const Op& op) {
+  return is_flash_forward(op) || op.is(ops::kFlashAttentionBackward) ||
+         op.is(passes::kAttentionBlockBackward);
+}
 
 /// Kinds that were never measured are as fast as elementwise ops that were.
 constexpr const char* kElementwise = "swiglu";
@@ -50,8 +57,21 @@ double seconds_at(const Curve& curve, double bytes) {
   return below->second * std::pow(above->second / below->second, share);
 }
 
-OpTimes::OpTimes(const devices::Device& device, bool is_deterministic)
-    : device_(&device), is_deterministic_(is_deterministic) {
+OpTimes::OpTimes(const devices::Device& device, const AttentionKernels& kernels, const WhatIf& what_if)
+    : device_(&device), kernels_(kernels), compute_factor_(what_if.compute) {
+  take_tables(device);
+  if (!what_if.is_any()) return;
+  tables_.matmul.flop_per_s *= what_if.compute;
+  for (auto* heads : {&tables_.attention.forward, &tables_.attention.backward}) {
+    for (AttentionTable::Head& head : *heads) head.flop_per_s *= what_if.compute;
+  }
+  memory_scale_ *= what_if.bandwidth;
+  if (what_if.compute != 1) tables_.power = {};  // another chip
+  basis_ = Basis::assumed;
+  provenance_ += fmt::format(", with {}", text_of(what_if));
+}
+
+void OpTimes::take_tables(const devices::Device& device) {
   if (peak_of(device, "bf16") <= 0 || device.memory.empty() || device.memory.back().byte_per_s <= 0) {
     throw core::UsageError(
         fmt::format("the catalog has no matmul rate or no bandwidth of {}: nothing can be planned there",
@@ -61,6 +81,7 @@ OpTimes::OpTimes(const devices::Device& device, bool is_deterministic)
   if (auto measured = tables_of(device.key)) {
     tables_ = std::move(*measured);
     provenance_ = fmt::format("op tables of {}", device.key);
+    take_power(device);
     return;
   }
   Transfer transfer = transfer_to(device);
@@ -74,6 +95,25 @@ OpTimes::OpTimes(const devices::Device& device, bool is_deterministic)
   tables_.matmul_spread = tables_.attention_spread = tables_.moved_spread = transfer.spread;
   basis_ = Basis::assumed;
   provenance_ = fmt::format("op tables of {}, scaled by datasheet rates", tables_.device);
+  if (!transfer.is_same_chip) {
+    tables_.power = {};
+    return;
+  }
+  // The clock is the power law's business, not the data sheet's.
+  const double peaks = peak_of(device, "bf16") / peak_of(source, "bf16");
+  const double parts = static_cast<double>(device.multiprocessors) / source.multiprocessors;
+  if (device.multiprocessors > 0 && device.power_w) clock_share_ = parts / peaks;
+  compute_scale_ *= clock_share_;
+  if (clock_share_ > 0) tables_.power.max_hz /= std::max(1.0, clock_share_);
+  take_power(device);
+}
+
+void OpTimes::take_power(const devices::Device& device) {
+  PowerLaw& law = tables_.power;
+  law.limit_w = device.power_w.value_or(0);
+  const double parts = multiprocessors_ / tables_.multiprocessors;
+  law.watt_at_ghz *= parts;
+  law.flop_per_cycle *= parts;
 }
 
 /// Of `batch` products at once.
@@ -87,7 +127,7 @@ double OpTimes::rate_of(core::DType dtype, bool tf32) const {
   if (tf32 && dtype == core::DType::f32) name = "tf32";
   const auto relative = tables_.matmul.rate_of_dtype.find(name);
   if (relative == tables_.matmul.rate_of_dtype.end()) return 0;
-  if (basis_ != Basis::assumed) return tables_.matmul.flop_per_s * relative->second;
+  if (!source_) return tables_.matmul.flop_per_s * relative->second;
   // Of other devices: the share of the peak that the tables' device reaches, of this dtype's own peak.
   const devices::Device& source = *source_;
   const double own = device_->peak(name).value_or(0);
@@ -97,16 +137,16 @@ double OpTimes::rate_of(core::DType dtype, bool tf32) const {
   return tables_.matmul.flop_per_s * relative->second * own / theirs * shares;
 }
 
-double OpTimes::most_flop_per_s(core::DType dtype, bool tf32) const {
-  double share = 0;  // of the rate of products
-  for (const MatmulTable::Tile& tile : tables_.matmul.tiles) share = std::max(share, tile.share);
-  for (const auto* heads : {&tables_.attention.forward, &tables_.attention.backward}) {
-    for (const AttentionTable::Head& head : *heads) {
-      const double gain = std::max(1.0, tables_.attention.nondeterministic_gain);
-      share = std::max(share, gain * head.flop_per_s / tables_.matmul.flop_per_s);
-    }
-  }
-  return share * rate_of(dtype, tf32);
+Basis OpTimes::basis_of(core::DType dtype) const {
+  return dtype == core::DType::f8 ? Basis::assumed : basis_;
+}
+
+double OpTimes::tensor_seconds(double flop, core::DType dtype) const {
+  const PowerLaw& law = tables_.power;
+  const double peak = device_->peak("bf16").value_or(0);
+  const double own = device_->peak(core::name_of(dtype)).value_or(0);
+  if (!law.is_known() || peak <= 0 || own <= 0) return 0;
+  return flop / (law.flop_per_cycle * law.table_hz * own / peak);
 }
 
 double OpTimes::matmul_seconds(const Problem& p, double rate) const {
@@ -153,13 +193,22 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   time.seconds = times * matmul_seconds(problem, rate) + time.launch_s;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
   time.moved_s = times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
-  time.spread = tables_.matmul_spread;
-  time.basis = basis_;
+  time.tensor_s =
+      tensor_seconds(static_cast<double>(cost.matmul_flop), program.tensor(op.inputs.at(0)).dtype);
+  time.basis = basis_of(program.tensor(op.inputs.at(0)).dtype);
+  time.spread = time.basis == basis_ ? tables_.matmul_spread : std::max(tables_.matmul_spread, kUnmeasured);
   return time;
 }
 
+/// Kernels compute half of what is counted (below the diagonal), and backward five products where four are
+/// counted.
+double OpTimes::most_attention_rate(core::DType dtype, bool is_forward) const {
+  const double peak = device_->peak(core::name_of(dtype)).value_or(0) * compute_factor_;
+  return 2 * kernels_.share_of_peak * peak * (is_forward ? 1 : 0.8);
+}
+
 OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
-  const bool is_forward = op.is(ops::kFlashAttention);
+  const bool is_forward = is_flash_forward(op);
   const AttentionTable& table = tables_.attention;
   const auto& heads = is_forward ? table.forward : table.backward;
   const auto head_dim = static_cast<double>(op.attrs.integer("head_dim"));
@@ -171,13 +220,16 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   const core::DType dtype = program.tensor(op.inputs.at(is_forward ? 0 : 1)).dtype;
   const double relative = rate_of(dtype, op.attrs.flag("tf32")) / tables_.matmul.flop_per_s;
   double rate = head->flop_per_s * seq / (seq + head->half_seq) * relative;
-  if (!is_forward && !is_deterministic_) rate *= table.nondeterministic_gain;
+  if (!is_forward && !kernels_.is_deterministic) rate *= table.nondeterministic_gain;
+  if (kernels_.share_of_peak > 0) rate = std::min(rate, most_attention_rate(dtype, is_forward));
   OpTime time;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
   time.moved_s =
       static_cast<double>(cost.bytes_read + cost.bytes_written) / (tables_.matmul.byte_per_s * memory_scale_);
   time.launch_s = is_forward ? table.forward_launch_s : table.backward_launch_s;
   time.seconds = time.launch_s + std::max(time.work_s, time.moved_s);
+  const double executed = is_forward ? 0.5 : 0.5 * 5 / 4;  // of what is counted
+  time.tensor_s = tensor_seconds(executed * static_cast<double>(cost.matmul_flop), dtype);
   time.spread = tables_.attention_spread;
   time.basis = basis_;
   return time;

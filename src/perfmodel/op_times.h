@@ -10,6 +10,8 @@
 
 #include "devices/device.h"
 #include "perfmodel/estimate.h"
+#include "perfmodel/power.h"
+#include "perfmodel/what_if.h"
 #include "program/program.h"
 
 namespace rooflm::perfmodel {
@@ -46,10 +48,18 @@ using Curve = std::vector<std::pair<double, double>>;
 struct OpTables {
   std::string device{};  ///< key of the device that was measured
   int multiprocessors = 0;
+  PowerLaw power{};  ///< without a limit
   MatmulTable matmul{};
   AttentionTable attention{};
   std::map<std::string, Curve, std::less<>> moved{};
   double matmul_spread = 0, attention_spread = 0, moved_spread = 0;  ///< relative, about 90 % of ops
+};
+
+/// The attention kernels of a framework.
+struct AttentionKernels {
+  bool is_deterministic = true;  ///< the backward pass adds up in a fixed order
+  /// Of the dense peak, of what is computed below the diagonal: no kernel does more. 0: those of the tables.
+  double share_of_peak = 0;
 };
 
 /// Seconds of one op, and what they are made of.
@@ -58,42 +68,55 @@ struct OpTime {
   double work_s = 0;    ///< of arithmetic alone
   double moved_s = 0;   ///< of the bytes alone
   double launch_s = 0;  ///< to start
+  double tensor_s = 0;  ///< in which the tensor pipe is busy, at the clock of the tables
   double spread = 0;    ///< relative half width of the interval
   Basis basis = Basis::assumed;
 };
 
 /// The times of ops on one device. Devices that were measured have tables of their own; others take those of
 /// another device, with arithmetic scaled by the dense datasheet rates (and the share of them that GEMMs were
-/// seen to reach), bytes by the bandwidths: such times are marked assumed.
+/// seen to reach), bytes by the bandwidths: such times are marked assumed. All of them are at the clock of
+/// the tables, which a step need not have: docs/perfmodel.md, "Power".
 class OpTimes {
  public:
   /// Throws core::UsageError when the catalog does not know the device's rates and bandwidth.
-  OpTimes(const devices::Device& device, bool is_deterministic);
+  OpTimes(const devices::Device& device, const AttentionKernels& kernels, const WhatIf& what_if = {});
 
   /// Of one execution, alone on the device. Products: docs/perfmodel.md, "GEMMs".
   [[nodiscard]] OpTime time_of(const program::Program& program, const program::Op& op) const;
-  /// No product and no attention of that dtype does more.
-  [[nodiscard]] double most_flop_per_s(core::DType dtype, bool tf32) const;
+  /// The seconds of an op at another clock (clock_share).
+  [[nodiscard]] static double at_clock(const OpTime& time, double share) {
+    return time.work_s > time.moved_s ? (time.seconds - time.launch_s) / share + time.launch_s : time.seconds;
+  }
+  /// Of the device and its limit; not known for other chips than those that were measured.
+  [[nodiscard]] const PowerLaw& power() const { return tables_.power; }
   [[nodiscard]] const OpTables& tables() const { return tables_; }
   /// "tables of h100-sxm" or "tables of h100-sxm, scaled by datasheet rates".
   [[nodiscard]] const std::string& provenance() const { return provenance_; }
 
  private:
   struct Problem;
+  void take_tables(const devices::Device& device);
   [[nodiscard]] double matmul_seconds(const Problem& problem, double rate) const;
   [[nodiscard]] OpTime matmul_time(const program::Program& program, const program::Op& op) const;
   [[nodiscard]] OpTime attention_time(const program::Program& program, const program::Op& op) const;
   [[nodiscard]] OpTime moved_time(const program::Op& op, double bytes) const;
   [[nodiscard]] double rate_of(core::DType dtype, bool tf32) const;
+  [[nodiscard]] double tensor_seconds(double flop, core::DType dtype) const;
+  void take_power(const devices::Device& device);
+  [[nodiscard]] Basis basis_of(core::DType dtype) const;
+  [[nodiscard]] double most_attention_rate(core::DType dtype, bool is_forward) const;
 
   const devices::Device* device_;
   std::optional<devices::Device> source_{};  ///< whose tables were scaled
   OpTables tables_;
   std::string provenance_;
   Basis basis_ = Basis::calibrated;
-  bool is_deterministic_;
-  double compute_scale_ = 1;  ///< of rates, relative to the table's device
-  double memory_scale_ = 1;   ///< of bandwidths
+  AttentionKernels kernels_;
+  double compute_scale_ = 1;   ///< of rates, relative to the table's device
+  double clock_share_ = 1;     ///< of them that is left to the power limit: a lower clock of the data sheet
+  double memory_scale_ = 1;    ///< of bandwidths
+  double compute_factor_ = 1;  ///< WhatIf::compute
   double multiprocessors_ = 1;
 };
 

@@ -25,8 +25,8 @@ double more_in_flight(const PlanPoint& point, int stage, int built_micro_batches
 }
 
 int groups_of(const compile::Sharding& sharding) {
-  return static_cast<int>(sharding.data > 1) + static_cast<int>(sharding.tensor > 1) +
-         static_cast<int>(sharding.pipeline > 1);
+  return static_cast<int>(sharding.data_ranks() > 1) + static_cast<int>(sharding.context > 1) +
+         static_cast<int>(sharding.tensor > 1) + static_cast<int>(sharding.pipeline > 1);
 }
 
 RankMemory with_overheads(RankMemory memory, const PlanPoint& point, const Setting& setting) {
@@ -119,6 +119,22 @@ std::vector<int> kinds_of_stages(int stages) {
 
 }  // namespace
 
+OpTimes op_times_of(const Setting& setting) {
+  AttentionKernels kernels{.is_deterministic = setting.framework.is_deterministic};
+  for (const auto& [family, share] : setting.framework.attention_share) {
+    if (setting.device.key.starts_with(family)) kernels.share_of_peak = share;
+  }
+  return {setting.device, kernels, setting.what_if};
+}
+
+void apply(const WhatIf& what_if, Setting& setting) {
+  setting.what_if = what_if;
+  setting.cluster.inside.byte_per_s *= what_if.link;
+  setting.cluster.between.byte_per_s *= what_if.network;
+  setting.memory_limit_bytes *= what_if.memory;
+  setting.framework.launch_host_s /= what_if.host;
+}
+
 Plan make_plan(const PlanPoint& point, const Setting& setting) {
   Forwards forwards;
   return make_plan(point, setting, forwards, {});
@@ -127,7 +143,7 @@ Plan make_plan(const PlanPoint& point, const Setting& setting) {
 Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forwards, const GiveUp& give_up) {
   const compile::Sharding& sharding = point.step.sharding;
   compile::check(sharding, point.config, point.micro_batch, point.seq, static_cast<int>(point.micro_batches));
-  const OpTimes times(setting.device, setting.framework.is_deterministic);
+  const OpTimes times = op_times_of(setting);
   const int stages = sharding.pipeline;
   Plan plan{.memory_limit_bytes = setting.memory_limit_bytes};
   std::vector<StageRole> roles;
@@ -150,7 +166,12 @@ Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forward
   const auto role_index = [&](int stage) {
     return stage == 0 ? std::size_t{0} : stage == stages - 1 ? roles.size() - 1 : std::size_t{1};
   };
-  for (int stage = 0; stage < stages; ++stage) stage_times.push_back(roles[role_index(stage)].times);
+  for (int stage = 0; stage < stages; ++stage) {
+    const StageRole& role = roles[role_index(stage)];
+    stage_times.push_back(role.times);
+    for (const auto& [name, work] : role.step.work)
+      plan.executed_flop += work.matmul_flop * sharding.tensor * sharding.data_ranks();
+  }
   PipelineTimes pipeline;
   if (stages > 1) {
     pipeline = pipeline_times(stage_times, point.micro_batches, sharding.schedule, sharding.interleave);
@@ -158,7 +179,9 @@ Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forward
     pipeline = {.step_s = roles.front().step.timeline.step_s};
   }
   plan.slowest_stage = pipeline.last_stage;
-  take_times(plan, roles[role_index(pipeline.last_stage)], pipeline, stages > 1);
+  const StageRole& slowest = roles[role_index(pipeline.last_stage)];
+  take_times(plan, slowest, pipeline, stages > 1);
+  if (times.power().is_known()) plan.clock_hz = slowest.step.clock_share * times.power().table_hz;
   plan.model_flop = static_cast<double>(model::model_flop_per_token(point.config, point.seq)) *
                     static_cast<double>(point.tokens());
   return plan;

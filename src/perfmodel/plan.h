@@ -15,6 +15,7 @@
 #include "perfmodel/op_times.h"
 #include "perfmodel/pipeline.h"
 #include "perfmodel/rank_memory.h"
+#include "perfmodel/what_if.h"
 
 namespace rooflm::perfmodel {
 
@@ -37,7 +38,12 @@ struct Setting {
   Framework framework{};
   Cluster cluster{};
   double memory_limit_bytes = 0;  ///< of one device
-  bool every_layer = false;       ///< build all layers, although they are alike: slower, for tests
+  WhatIf what_if{};               ///< that was applied
+  /// By kind of work (program::name_of), measured times of ops by those of the tables, as a record has them:
+  /// at its clock.
+  std::map<std::string, double> calibration{};
+  bool at_table_clock = false;  ///< whatever the power limit, for bounds
+  bool every_layer = false;     ///< build all layers, although they are alike: slower, for tests
 };
 
 /// Time of ops of one kind of work in one step of the slowest rank.
@@ -47,6 +53,13 @@ struct WorkTime {
   double bytes = 0;
   std::int64_t ops = 0;
 };
+
+/// The times of ops there.
+OpTimes op_times_of(const Setting& setting);
+
+/// Makes the links, the host and the memory of the setting what they would be; arithmetic and bandwidth
+/// follow when ops are priced. All times are assumed then.
+void apply(const WhatIf& what_if, Setting& setting);
 
 struct Plan {
   bool is_whole = true;  ///< false where make_plan gave up: then only `fits`, and memory that is too much
@@ -63,6 +76,9 @@ struct Plan {
   std::map<std::string, WorkTime> work{};
   int slowest_stage = 0;
   double model_flop = 0;  ///< of a step, all devices (model::model_flop_per_token)
+  /// Of products of a step, all devices, with those that are done again or by several ranks.
+  double executed_flop = 0;
+  double clock_hz = 0;  ///< that power leaves to the slowest stage; 0: not known of this chip
 };
 
 /// Builds the program of one rank of each role, prices its ops, lets its lanes run, and puts the stages of a

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/ring_attention.h"
 #include "core/error.h"
 #include "model/forward.h"
 #include "program/groups.h"
@@ -34,7 +35,8 @@ void require_split(const Program& program, const compile::Sharding& sharding, in
           fmt::format("{} {} is not planned yet: no program is made of it (stage {})", what, parts, stage));
     }
   };
-  expect(Group::data, sharding.data, "--dp");
+  expect(Group::data, sharding.data_ranks(), "--dp");
+  expect(Group::context, sharding.context, "--cp");
   expect(Group::tensor, sharding.tensor, "--tp");
   expect(Group::pipeline, sharding.pipeline, "--pp");
 }
@@ -44,11 +46,14 @@ Ranks ranks_of(Group group, const compile::Sharding& sharding) {
     case Group::tensor:
       return {.size = sharding.tensor, .stride = 1};
     case Group::data:
-      return {.size = sharding.data, .stride = sharding.tensor};
+      return {.size = sharding.data_ranks(), .stride = sharding.tensor};
+    case Group::context:
+      return {.size = sharding.context, .stride = sharding.tensor};
     case Group::pipeline:
-      return {.size = sharding.pipeline, .stride = sharding.tensor * sharding.data};
+      return {.size = sharding.pipeline, .stride = sharding.tensor * sharding.data_ranks()};
     case Group::tied:
-      return {.size = 2, .stride = sharding.tensor * sharding.data * std::max(1, sharding.pipeline - 1)};
+      return {.size = 2,
+              .stride = sharding.tensor * sharding.data_ranks() * std::max(1, sharding.pipeline - 1)};
   }
   return {};
 }
@@ -58,6 +63,7 @@ Collective kind_of(const Op& op) {
   if (op.is(ops::kAllReduce)) return Collective::all_reduce;
   if (op.is(ops::kAllGather)) return Collective::all_gather;
   if (op.is(ops::kReduceScatter)) return Collective::reduce_scatter;
+  if (op.is(passes::kPassOn)) return Collective::pass_on;
   return Collective::point_to_point;
 }
 
@@ -86,13 +92,13 @@ double phase_seconds(const Program& program, const Timeline& timeline, Phase pha
   return sum_s;
 }
 
-/// `layers`: of a stage.
+/// `layers`: of each part of the model.
 Program program_of(const PlanPoint& point, Forwards& forwards, int stage, int micro_batches,
                    std::int64_t layers) {
   compile::StepOptions options = point.step;
   model::ModelConfig config = point.config;
   options.sharding = built_sharding(point.step.sharding);
-  config.layers = layers * options.sharding.pipeline;
+  config.layers = layers * options.sharding.parts() - (options.sharding.short_ends ? 2 : 0);
   options.micro_batches = micro_batches;
   options.rank = {.tensor = 0, .data = 0, .pipeline = built_stage_of(point.step.sharding, stage)};
   return compile::training_step(forwards.of(point, config, options), options);
@@ -108,16 +114,18 @@ const compile::RankForward& Forwards::of(const PlanPoint& point, const model::Mo
   const compile::Sharding& sharding = options.sharding;
   const Key key{.layers = config.layers,
                 .batch = point.micro_batch,
-                .seq = point.seq,
+                .seq = point.seq / sharding.context,
                 .tensor = sharding.tensor,
                 .pipeline = sharding.pipeline,
                 .interleave = sharding.interleave,
                 .stage = options.rank.pipeline,
                 .is_sequence_parallel = sharding.sequence_parallel,
+                .is_vocab_parallel = sharding.vocab_parallel,
+                .has_short_ends = sharding.short_ends,
                 .is_split = sharding.ranks() > 1};
   const auto [entry, is_new] = known_.try_emplace(key);
   if (is_new)
-    entry->second = compile::rank_forward(model::forward(config, point.micro_batch, point.seq), options);
+    entry->second = compile::rank_forward(model::forward(config, point.micro_batch, key.seq), options);
   return entry->second;
 }
 
@@ -150,6 +158,7 @@ void RoleStep::add(const RoleStep& other, double times) {
     own.bytes += times * time.bytes;
     own.ops += std::llround(times * static_cast<double>(time.ops));
   }
+  mix.add(other.mix, times);
   uncertain_s += times * other.uncertain_s;
   priced_s += times * other.priced_s;
   basis = weaker(basis, other.basis);
@@ -157,28 +166,66 @@ void RoleStep::add(const RoleStep& other, double times) {
 
 namespace {
 
-RoleStep simulate_layers(const PlanPoint& point, const Setting& setting, const OpTimes& times,
-                         Forwards& forwards, int stage, int micro_batches, std::int64_t layers) {
-  const Program program = program_of(point, forwards, stage, micro_batches, layers);
-  require_split(program, point.step.sharding, stage);
+/// A program whose ops are priced, at the clock of the tables.
+struct Priced {
+  Program program{};
+  std::vector<OpTime> times{};
+  PowerMix mix{};
+};
 
-  RoleStep role;
-  std::vector<double> seconds(program.ops.size());
+/// Updates and collectives are left out: a power limit holds for parts of a step already.
+void add_to_mix(PowerMix& mix, const Op& op, const OpTime& time) {
+  if (op.phase != Phase::forward && op.phase != Phase::backward) return;
+  (time.work_s > time.moved_s ? mix.arithmetic_s : mix.other_s) += time.seconds;
+  mix.tensor_s += time.tensor_s;
+}
+
+/// What a record says of this kind of work.
+void calibrate(OpTime& time, const Op& op, const Setting& setting) {
+  if (setting.calibration.empty()) return;
+  const auto found = setting.calibration.find(std::string(program::name_of(op.def->work)));
+  if (found == setting.calibration.end()) return;
+  for (const auto member : {&OpTime::seconds, &OpTime::work_s, &OpTime::moved_s, &OpTime::launch_s})
+    time.*member *= found->second;
+  time.basis = Basis::calibrated;
+}
+
+Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,
+                    int stage, int micro_batches, std::int64_t layers) {
+  Priced priced{.program = program_of(point, forwards, stage, micro_batches, layers)};
+  const Program& program = priced.program;
+  require_split(program, point.step.sharding, stage);
+  priced.times.resize(program.ops.size());
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (op.phase == Phase::setup) continue;
     const bool talks = program::is_collective(op);
-    const OpTime time =
+    priced.times[i] =
         talks ? collective_time(program, op, point, setting.cluster) : times.time_of(program, op);
-    seconds[i] = time.seconds;
+    if (!talks) calibrate(priced.times[i], op, setting);
+    if (!talks) add_to_mix(priced.mix, op, priced.times[i]);
+  }
+  return priced;
+}
+
+RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Setting& setting,
+                         int micro_batches, double clock) {
+  const Program& program = priced.program;
+  RoleStep role{.mix = priced.mix, .clock_share = clock};
+  std::vector<double> seconds(program.ops.size());
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (op.phase == Phase::setup) continue;
+    const OpTime& time = priced.times[i];
+    seconds[i] = OpTimes::at_clock(time, clock);
     const program::Cost cost = program::cost_of(program, op);
     WorkTime& work = role.work[std::string(program::name_of(op.def->work))];
-    work.seconds += time.seconds;
+    work.seconds += seconds[i];
     work.matmul_flop += static_cast<double>(cost.matmul_flop);
     work.bytes += static_cast<double>(cost.bytes_read + cost.bytes_written);
     ++work.ops;
-    role.uncertain_s += time.seconds * time.spread;
-    role.priced_s += time.seconds;
+    role.uncertain_s += seconds[i] * time.spread;
+    role.priced_s += seconds[i];
     role.basis = weaker(role.basis, time.basis);
   }
   role.timeline = simulate(program, seconds,
@@ -196,19 +243,34 @@ RoleStep simulate_layers(const PlanPoint& point, const Setting& setting, const O
 
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times,
                        Forwards& forwards, int stage, int micro_batches) {
-  constexpr std::int64_t kFew = 3;
-  const std::int64_t parts = point.step.sharding.interleave;
-  const std::int64_t layers = point.config.layers / point.step.sharding.pipeline / parts;  // of a part
-  const auto simulate = [&](std::int64_t count) {
-    return simulate_layers(point, setting, times, forwards, stage, micro_batches, count * parts);
+  constexpr std::int64_t kFewest = 2;
+  // Of every other product, layers come in pairs.
+  const std::int64_t alike = point.step.recompute == passes::Recompute::every_other ? 2 : 1;
+  const std::int64_t few = kFewest + alike;
+  const std::int64_t layers = point.step.sharding.layers_per_part(point.config.layers);
+  const auto price = [&](std::int64_t count) {
+    return price_layers(point, setting, times, forwards, stage, micro_batches, count);
   };
-  if (setting.every_layer || layers <= kFew + 1) return simulate(layers);
-  const RoleStep fewer = simulate(kFew - 1);
-  RoleStep role = simulate(kFew);
-  RoleStep one_more = role;
-  one_more.add(fewer, -1);
+  const auto clock_of = [&](const PowerMix& mix) {
+    const bool is_fixed = setting.at_table_clock || !setting.calibration.empty();
+    return is_fixed ? 1 : clock_share(times.power(), mix);
+  };
+  if (setting.every_layer || layers <= few + 1) {
+    const Priced all = price(layers);
+    return simulate_priced(all, point, setting, micro_batches, clock_of(all.mix));
+  }
+  const Priced some = price(few);
+  const Priced fewest = price(kFewest);
+  const double rest = static_cast<double>(layers - few) / static_cast<double>(alike);
+  PowerMix mix = some.mix;
+  mix.add(some.mix, rest);
+  mix.add(fewest.mix, -rest);
+  const double clock = clock_of(mix);
+  RoleStep role = simulate_priced(some, point, setting, micro_batches, clock);
+  RoleStep more = role;
+  more.add(simulate_priced(fewest, point, setting, micro_batches, clock), -1);
   const double gaps = role.memory.gap_bytes;  // what the arena loses does not grow with its size
-  role.add(one_more, static_cast<double>(layers - kFew));
+  role.add(more, rest);
   role.memory.gap_bytes = gaps;
   return role;
 }

@@ -22,6 +22,8 @@ struct RoleStep {
   std::map<std::string, WorkTime> work{};
   double uncertain_s = 0;  ///< sum over ops of seconds times spread
   double priced_s = 0;     ///< sum over ops of seconds
+  PowerMix mix{};          ///< of the last micro-batch's forward and backward pass and those before
+  double clock_share = 1;  ///< of the clock of the tables
   Basis basis = Basis::measured;
 
   /// Each number `times` as large; RoleStep{} is nothing.
@@ -40,10 +42,10 @@ class Forwards {
   struct Key {
     std::int64_t layers, batch, seq;
     int tensor, pipeline, interleave, stage;
-    bool is_sequence_parallel, is_split;
+    bool is_sequence_parallel, is_vocab_parallel, has_short_ends, is_split;
     [[nodiscard]] auto parts() const {
       return std::tie(layers, batch, seq, tensor, pipeline, interleave, stage, is_sequence_parallel,
-                      is_split);
+                      is_vocab_parallel, has_short_ends, is_split);
     }
     bool operator<(const Key& other) const { return parts() < other.parts(); }
   };
@@ -57,9 +59,9 @@ compile::Sharding built_sharding(compile::Sharding sharding);
 int built_stage_of(const compile::Sharding& sharding, int stage);
 
 /// The program of the rank (0, 0, `stage`) with `micro_batches`. Layers are alike: of a stage with many,
-/// programs with two and three of them are built, and each further one costs what the third does, unless the
-/// setting wants every layer. Throws core::Unavailable when no program is made yet of what the point asks
-/// for.
+/// programs with two and three of them (four, where layers come in pairs) are built, and each further one
+/// costs what the third does, unless the setting wants every layer. Throws core::Unavailable when no program
+/// is made yet of what the point asks for.
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times,
                        Forwards& forwards, int stage, int micro_batches);
 

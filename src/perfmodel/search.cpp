@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "perfmodel/layer_book.h"
 #include "perfmodel/role.h"
 
 namespace rooflm::perfmodel {
@@ -24,6 +25,8 @@ constexpr std::array kRecompute = {passes::Recompute::none, passes::Recompute::s
                                    passes::Recompute::full};
 constexpr std::int64_t kMostMicroBatch = 16;
 constexpr std::int64_t kSequencesPerDevice = 4;
+/// From here on ranks may share a sequence.
+constexpr std::int64_t kLongSequence = 32768;
 
 std::vector<int> divisors(int number, int most) {
   std::vector<int> all;
@@ -51,17 +54,25 @@ std::vector<PlanPoint> points_of(const PlanPoint& base, const Setting& setting, 
       points.push_back(std::move(point));
     }
   };
-  for (const int tp : divisors(gpus, setting.cluster.per_node)) {
-    for (const int pp : divisors(gpus / tp, static_cast<int>(base.config.layers))) {
-      const int dp = gpus / tp / pp;
-      const bool is_sequence_parallel = tp > 1 && setting.framework.is_sequence_parallel;
-      for (int zero = 0; zero <= 3; ++zero) {
-        if (zero > 0 && dp == 1) continue;
-        add({.data = dp,
-             .zero = zero,
-             .tensor = tp,
-             .sequence_parallel = is_sequence_parallel,
-             .pipeline = pp});
+  const std::int64_t layers = base.config.layers;
+  const auto add_zeros = [&](int cp, int tp, int pp) {
+    const Framework& framework = setting.framework;
+    compile::Sharding sharding{.data = gpus / cp / tp / pp,
+                               .context = cp,
+                               .root_unit = framework.has_root_unit,
+                               .tensor = tp,
+                               .sequence_parallel = tp > 1 && framework.is_sequence_parallel,
+                               .vocab_parallel = tp > 1 && framework.is_vocab_parallel,
+                               .pipeline = pp,
+                               .short_ends = layers % pp != 0 && (layers + 2) % pp == 0};
+    for (sharding.zero = 0; sharding.zero <= (sharding.data_ranks() > 1 ? 3 : 0); ++sharding.zero)
+      add(sharding);
+  };
+  const bool is_long = base.seq >= kLongSequence && base.step.attention == passes::AttentionKind::flash;
+  for (const int cp : divisors(gpus, is_long ? setting.cluster.per_node : 1)) {
+    for (const int tp : divisors(gpus / cp, setting.cluster.per_node)) {
+      for (const int pp : divisors(gpus / cp / tp, static_cast<int>(layers))) {
+        if (layers % pp == 0 || (layers + 2) % pp == 0) add_zeros(cp, tp, pp);
       }
     }
   }
@@ -79,33 +90,6 @@ std::string why_slower(const Plan& plan, const Plan& best) {
   const auto* most = std::ranges::max_element(terms, {}, [](const auto& term) { return term.second; });
   return fmt::format("{:.1f} % slower, most by {} (+{})", 100 * (plan.step_s / best.step_s - 1), most->first,
                      core::format_seconds(std::max(0.0, most->second)));
-}
-
-/// Below what a plan says, to be safe: times and bytes of many layers are those of few, drawn out.
-constexpr double kSafely = 0.97;
-
-/// The least that a rank of the largest stage keeps: masters and moments in fp32 of its layers.
-double least_bytes(const PlanPoint& point, const Setting& setting) {
-  const compile::Sharding& sharding = point.step.sharding;
-  const model::ModelConfig& config = point.config;
-  const auto in_layers =
-      static_cast<double>(model::matmul_parameter_count(config) - config.padded_vocab * config.d_model);
-  const double of_rank =
-      in_layers / sharding.pipeline / sharding.tensor / (sharding.zero > 0 ? sharding.data : 1);
-  const double each_bytes = point.step.optimizer.kind == passes::OptimizerKind::adamw ? 12 : 4;
-  return kSafely * of_rank * each_bytes + setting.framework.context_bytes;
-}
-
-/// The least that a step takes: products and attention at the best rate there is, and the bubble of a
-/// pipeline of equal stages. A micro-batch passes all stages, and the others wait for one of them.
-double least_seconds(const PlanPoint& point, double flop_per_s) {
-  const compile::Sharding& sharding = point.step.sharding;
-  const double flop = static_cast<double>(model::model_flop_per_token(point.config, point.seq)) *
-                      static_cast<double>(point.tokens());
-  const double redone = point.step.recompute == passes::Recompute::full ? 4.0 / 3 : 1;
-  const auto m = static_cast<double>(point.micro_batches);
-  const double bubble = (sharding.pipeline - 1.0) / sharding.interleave / m;
-  return kSafely * redone * flop / point.gpus() / flop_per_s * (1 + bubble);
 }
 
 /// The fastest that were found.
@@ -139,8 +123,22 @@ struct Tried {
 
 class Search {
  public:
-  Search(const Setting& setting, std::size_t top, double flop_per_s)
-      : setting_(&setting), top_(top), flop_per_s_(flop_per_s), best_(top) {}
+  Search(const Setting& setting, std::size_t top)
+      : setting_(&setting), top_(top), layers_(setting), best_(top) {}
+
+  /// The least time of the first kind of recompute that may fit. What cannot be planned comes first:
+  /// try_point says why.
+  double least_seconds(PlanPoint point) {
+    try {
+      for (const passes::Recompute recompute : kRecompute) {
+        point.step.recompute = recompute;
+        if (layers_.least_bytes(point) <= setting_->memory_limit_bytes) return layers_.least_seconds(point);
+      }
+    } catch (const std::exception&) {
+      return 0;
+    }
+    return std::numeric_limits<double>::infinity();
+  }
 
   /// With no recompute, then with more of it, until the plan fits: what need not recompute is faster without.
   Tried try_point(PlanPoint point, Forwards& forwards) {
@@ -160,14 +158,14 @@ class Search {
  private:
   void plan_kinds(PlanPoint& point, Forwards& forwards, Tried& tried) {
     const bool is_every = top_ == kEveryCandidate;
-    if (!is_every && least_bytes(point, *setting_) > setting_->memory_limit_bytes) {
-      tried.too_large = kRecompute.size();
-      return;
-    }
     for (const passes::Recompute recompute : kRecompute) {
       point.step.recompute = recompute;
+      if (!is_every && layers_.least_bytes(point) > setting_->memory_limit_bytes) {
+        ++tried.too_large;
+        continue;
+      }
       const double slower_than_s = best_.slowest_s();
-      if (least_seconds(point, flop_per_s_) > slower_than_s) {
+      if (!is_every && layers_.least_seconds(point) > slower_than_s) {
         ++tried.too_slow;
         return;
       }
@@ -184,34 +182,40 @@ class Search {
 
   const Setting* setting_;
   std::size_t top_;
-  double flop_per_s_;
+  LayerBook layers_;
   Best best_;
 };
 
-/// On all cores; those that may be fastest come first.
-std::vector<Tried> try_all(const std::vector<PlanPoint>& points, const Setting& setting, std::size_t top) {
-  std::vector<Tried> tried(points.size());
-  if (points.empty()) return tried;
-  const compile::StepOptions& step = points.front().step;
-  const double flop_per_s =
-      OpTimes(setting.device, setting.framework.is_deterministic).most_flop_per_s(step.dtype, step.tf32);
-  std::vector<double> least_s(points.size());
-  std::ranges::transform(points, least_s.begin(),
-                         [&](const PlanPoint& point) { return least_seconds(point, flop_per_s); });
-  std::vector<std::size_t> order(points.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return least_s[i]; });
-  Search search(setting, top, flop_per_s);
+/// work(i) for i < count, on all cores. `make_work` makes the function of one thread.
+template <class MakeWork>
+void on_all_cores(std::size_t count, MakeWork make_work) {
   std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    Forwards forwards;
-    for (std::size_t i = next++; i < order.size(); i = next++)
-      tried[order[i]] = search.try_point(points[order[i]], forwards);
+  const auto run = [&] {
+    auto work = make_work();
+    for (std::size_t i = next++; i < count; i = next++) work(i);
   };
   std::vector<std::jthread> helpers;
-  for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) helpers.emplace_back(work);
-  work();
-  helpers.clear();
+  for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) helpers.emplace_back(run);
+  run();
+}
+
+/// Those that may be fastest come first.
+std::vector<Tried> try_all(const std::vector<PlanPoint>& points, const Setting& setting, std::size_t top) {
+  std::vector<Tried> tried(points.size());
+  Search search(setting, top);
+  std::vector<std::size_t> order(points.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (top != kEveryCandidate) {
+    std::vector<double> least_s(points.size());
+    on_all_cores(points.size(),
+                 [&] { return [&](std::size_t i) { least_s[i] = search.least_seconds(points[i]); }; });
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return least_s[i]; });
+  }
+  on_all_cores(points.size(), [&] {
+    return [&, forwards = Forwards()](std::size_t i) mutable {
+      tried[order[i]] = search.try_point(points[order[i]], forwards);
+    };
+  });
   return tried;
 }
 

@@ -11,7 +11,7 @@
 namespace rooflm::program {
 
 std::string_view name_of(Group group) {
-  constexpr std::array<std::string_view, 4> kNames{"tensor", "data", "pipeline", "tied"};
+  constexpr std::array<std::string_view, 5> kNames{"tensor", "data", "pipeline", "tied", "context"};
   return kNames.at(static_cast<std::size_t>(group));
 }
 
@@ -36,6 +36,12 @@ std::vector<int> Mesh::members(int rank, Group group) const {
       break;
     case Group::pipeline:
       walk(at.pipeline, pipeline);
+      break;
+    case Group::context:
+      for (int i = 0, first = at.data - at.data % context; i < context; ++i) {
+        at.data = first + i;
+        ranks.push_back(rank_of(at));
+      }
       break;
     case Group::tied:
       if (at.pipeline != 0 && at.pipeline != pipeline - 1) break;

@@ -10,8 +10,9 @@
 namespace rooflm::program {
 
 /// The ranks that take part in a collective: those whose coordinates differ in this one only. `tied`: the
-/// first and the last stage of a pipeline, which share the weight of a tied head.
-enum class Group : std::uint8_t { tensor, data, pipeline, tied };
+/// first and the last stage of a pipeline, which share the weight of a tied head. `context`: neighbours
+/// within `data` that have parts of the same sequences.
+enum class Group : std::uint8_t { tensor, data, pipeline, tied, context };
 std::string_view name_of(Group group);
 
 /// One of the parts into which a tensor of shape `whole` is split over the ranks of a group.

@@ -28,7 +28,7 @@ constexpr auto kFields = std::to_array<Field>({
      "Where it runs; null only plans"},
     {"dtype", "dtype", kText, "", true, "--dtype", "Run", "fp32|tf32|bf16|fp16|fp8", "fp32",
      "Compute dtype; weights and optimizer stay fp32"},
-    {"recompute", "recompute", kText, "", true, "--recompute", "Run", "none|selective|full", "none",
+    {"recompute", "recompute", kText, "", true, "--recompute", "Run", "none|selective|every-other|full", "none",
      "What the backward pass computes again"},
     {"batch", "B", kInteger, "", true, "--batch", "Run", "N", "4", "Sequences per micro-batch, B"},
     {"seq", "T", kInteger, "", true, "--seq", "Run", "N", "64", "Tokens per sequence, T"},

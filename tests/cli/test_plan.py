@@ -6,6 +6,7 @@ Usage: test_plan.py BINARY [unittest options]"""
 import csv
 import io
 import json
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -114,6 +115,118 @@ class Plan(unittest.TestCase):
         self.assertTrue(all(row["dp"] * row["tp"] * row["pp"] == 4 for row in rows))
         self.assertTrue(all("slower" in row["reason"] or "needs" in row["reason"] for row in rows[1:]))
 
+    def test_the_search_of_175_billion_names_a_reason_for_each_loser(self):
+        done = rooflm("plan", "--model", "gpt3-175b", "--device", "h100-sxm", "--gpus", 1024, "--search", "--top", 3)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count(" slower, most by "), 2)
+
+    def test_fp8_is_planned_where_the_catalog_has_a_rate(self):
+        bf16, fp8 = plan("--model", "2.7B", "--device", "h100-sxm", "--batch", 4, "--dtype", "bf16,fp8")
+        self.assertLess(fp8["step_s"], bf16["step_s"])
+        self.assertEqual((bf16["step_kind"], fp8["step_kind"]), ("calibrated", "assumed"))
+        # Nothing runs in it: not even the device that only plans.
+        done = rooflm("bench", "--model", "tiny", "--device", "null:h100-sxm", "--dtype", "fp8")
+        self.assertEqual(done.returncode, 5, done.stderr)
+
+    def test_context_parallel_ranks_share_a_sequence(self):
+        base = ("--model", "llama3-8b", "--device", "h200", "--recompute", "full", "--seq", 8192)
+        one, = plan(*base, "--gpus", 8, "--zero", 3, "--framework", "torch-compile")
+        four, = plan(*base, "--gpus", 8, "--zero", 3, "--cp", 4, "--framework", "torch-compile")
+        self.assertEqual((four["dp"], four["cp"], four["global_batch"]), (2, 4, 2))
+        self.assertLess(four["activation_bytes"], 0.5 * one["activation_bytes"])
+        self.assertLess(four["step_s"], 0.5 * one["step_s"])
+
+    def test_layers_that_nearly_divide(self):
+        base = ("--model", "gpt2", "--layers", 14, "--device", "h100-sxm", "--pp", 4, "--global-batch", 8)
+        self.refused(2, "with --short-ends it does", *base)
+        row, = plan(*base, "--short-ends")
+        self.assertEqual(row["short_ends"], 1)
+
+    def test_scaling_curves(self):
+        base = ("--model", "xl", "--device", "h100-sxm", "--batch", 4, "--zero", 1, "--gpus", "8,16,32")
+        strong = plan(*base, "--scaling", "strong", "--global-batch", 128)
+        self.assertEqual({row["global_batch"] for row in strong}, {128})
+        self.assertEqual((strong[0]["speed_up"], strong[0]["efficiency"]), (1, 1))
+        self.assertTrue(1 < strong[1]["speed_up"] < strong[2]["speed_up"] < 4)
+        for row, times in zip(strong, (1, 2, 4)):
+            self.assertAlmostEqual(row["speed_up"], strong[0]["step_s"] / row["step_s"], places=9)
+            self.assertAlmostEqual(row["efficiency"], row["speed_up"] / times, places=9)
+        weak = plan(*base, "--scaling", "weak")
+        self.assertEqual([row["global_batch"] for row in weak], [32, 64, 128])
+        self.assertGreater(weak[2]["efficiency"], strong[2]["efficiency"])
+        best = plan("--model", "gpt2", "--device", "h100-sxm", "--gpus", "2,4", "--global-batch", 16, "--scaling", "strong",
+                    "--search")
+        self.assertEqual([row["gpus"] for row in best], [2, 4])
+
+    def test_the_largest_that_fits(self):
+        for what, key, options in (("batch", "micro_batch", ()), ("seq", "seq", ("--batch", 8)),
+                                   ("layers", None, ("--batch", 8))):
+            fits, next_one = plan("--model", "gpt2", "--arch", "llama", "--device", "rtx-4090", "--largest", what, *options)
+            self.assertEqual((fits["status"], next_one["status"]), ("planned", "oom"), what)
+            self.assertIn("largest", fits["reason"])
+            if key:
+                self.assertGreater(next_one[key], fits[key])
+
+    def test_the_smallest_cluster(self):
+        fits, fewer = plan("--model", "llama3-8b", "--device", "h100-sxm", "--smallest")
+        self.assertEqual((fits["status"], fewer["status"]), ("planned", "oom"))
+        self.assertLess(fewer["gpus"], fits["gpus"])
+        self.assertLess(fits["gpus"], 16)
+
+    def test_what_if(self):
+        now, then = plan("--model", "gpt2", "--device", "h100-sxm", "--batch", 8, "--what-if", "bandwidth=2x,compute=2x")
+        self.assertEqual(then["what_if"], "compute=2x,bandwidth=2x")
+        self.assertNotIn("what_if", now)
+        self.assertLess(then["step_s"], 0.7 * now["step_s"])
+        self.assertEqual(then["step_kind"], "assumed")
+        near, far = plan("--model", "xl", "--device", "h100-sxm", "--dp", 16, "--zero", 3, "--what-if", "network=0.1x")
+        self.assertGreater(far["exposed_s"], near["exposed_s"])
+
+    def test_failures_cost_time(self):
+        base = ("--model", "llama3-70b", "--device", "h100-sxm", "--gpus", 1024, "--tp", 8, "--zero", 1, "--seq", 4096,
+                "--recompute", "full")
+        none, = plan(*base)
+        some, = plan(*base, "--mtbf", 50000, "--checkpoint", 60)
+        self.assertNotIn("goodput", none)
+        self.assertTrue(0.8 < some["goodput"] < 1)
+        self.assertAlmostEqual(some["days"] * some["goodput"] / none["days"], 1, places=9)
+        self.assertAlmostEqual(some["cluster_mtbf_s"], 50000 * 3600 / 1024)
+        self.assertGreater(some["checkpoint_interval_s"], 60)
+
+    def test_numbers_have_intervals(self):
+        row, = plan("--model", "gpt2", "--device", "a100-sxm", "--batch", 8, "--price", 2)
+        for key in "tokens_per_s mfu hfu days gpu_hours price energy_kwh".split():
+            self.assertLess(row[key + "_low"], row[key], key)
+            self.assertLess(row[key], row[key + "_high"], key)
+        full, = plan("--model", "gpt2", "--device", "a100-sxm", "--batch", 8, "--recompute", "full")
+        self.assertGreater(full["hfu"] / full["mfu"], 1.15)
+
+    def test_catalogs_of_ones_own(self):
+        own = {"key": "my-gpu", "name": "My GPU", "peak_flop_per_s": {"bf16": 494.7e12, "fp32": 33e12}, "multiprocessors": 132,
+               "memory": [{"name": "DRAM", "bytes": 40e9, "byte_per_s": 1.675e12}], "links": [], "source": "made up"}
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/catalog.json"
+
+            def options(**changes):
+                entry = {key: value for key, value in {**own, **changes}.items() if value is not None}
+                with open(path, "w") as file:
+                    json.dump({"devices": [entry]}, file)
+                return "--model", "gpt2", "--batch", 8, "--catalog", path, "--device", "my-gpu,h100-sxm"
+
+            mine, h100 = plan(*options())
+            self.assertEqual(mine["device"], "my-gpu")
+            self.assertAlmostEqual(mine["step_s"] / h100["step_s"], 2, delta=0.3)
+            self.assertEqual((mine["step_kind"], mine["memory_limit_bytes"]), ("assumed", 40e9))
+            for text, changes in (("'multiprocessors' is missing", {"multiprocessors": None}),
+                                  ("'peak_flop_per_s of bf16' must be a number above 0, not -1", {"peak_flop_per_s": {"bf16": -1}}),
+                                  ("'byte_per_s' is missing", {"memory": [{"name": "DRAM", "bytes": 40e9}]}),
+                                  ("'power_w' must be a number above 0, not \"high\"", {"power_w": "high"}),
+                                  ("unknown key 'power'", {"power": 300}),
+                                  ("there is a device h200 already", {"key": "h200"})):
+                self.refused(3, text, *options(**changes))
+            self.refused(5, "not available on my-gpu", *options(), "--dtype", "fp16")
+            self.refused(2, "did you mean 'my-gpu'", *options()[:-1], "my-gpo")
+
     def test_explained_terms_add_up(self):
         done = rooflm("plan", "--model", "gpt2", "--device", "h100-sxm", "--explain", "step_s", "--format", "json")
         terms = {row["term"]: row["seconds"] for row in json.loads(done.stdout)}
@@ -144,6 +257,21 @@ class Plan(unittest.TestCase):
             self.assertGreater(rows["step_s"]["planned"], 0)
             # The rewrites of a GPU's program are others than the processor's, so only the size is the same.
             self.assertLess(abs(rows["memory"]["error"]), 0.5)
+            self.refused(3, "no op of a training step was timed", "--calibrate", record, "--device", "h100-sxm")
+            # As if a profile had timed the products of that step: 2 ms in all. Plans of it then say so, too.
+            database = sqlite3.connect(record)
+            database.execute("INSERT INTO op (run, op, kind, class, kernel, name, phase, scope, dtype, shapes, matmul_flop, "
+                             "elementwise_flop, bytes_read, bytes_written, launches) VALUES "
+                             "(1, 0, 'matmul', 'matmul', 'k', 'x', 'forward', 'h.0', 'fp32', '', 1, 0, 1, 1, 1)")
+            database.execute("INSERT INTO event (run, step, op, start_ns, device_ns) VALUES (1, 3, 0, 0, 2000000)")
+            database.commit()
+            database.close()
+            same = ("--model", "tiny", "--layers", 1, "--vocab", 64, "--batch", 1, "--seq", 16, "--dtype", "fp32",
+                    "--device", "h100-sxm", "--calibrate", record)
+            terms = {row["term"]: row["seconds"] for row in json.loads(
+                rooflm("plan", *same, "--explain", "step_s", "--format", "json").stdout)}
+            self.assertAlmostEqual(terms["matmul"] / 2e-3, 1, places=2)
+            self.assertIn("Calibrated by a record, times the tables: matmul", rooflm("plan", *same).stdout)
             with open(f"{folder}/bad.rooflm", "w") as file:
                 file.write("no record")
             self.refused(3, "bad.rooflm", "--against", file.name, "--device", "h100-sxm")
@@ -153,7 +281,25 @@ class Plan(unittest.TestCase):
         self.refused(2, "--device is needed", "--model", "gpt2")
         self.refused(2, "did you mean 'h100-sxm'", "--model", "gpt2", "--device", "h100-smx")
         self.refused(2, "did you mean", "--model", "gpt2", "--device", "h100-sxm", "--framework", "megatro")
-        self.refused(5, "not available", *base, "--dtype", "fp8")
+        self.refused(5, "no fp8 rate of a100-sxm", "--model", "gpt2", "--device", "a100-sxm", "--dtype", "fp8")
+        self.refused(5, "computes in fp32 and fp16", "--model", "gpt2", "--device", "v100-sxm", "--dtype", "bf16")
+        self.refused(2, "--cp 3 cuts a sequence into 6 pieces", *base, "--cp", 3)
+        self.refused(2, "--cp wants flash attention", *base, "--cp", 2, "--framework", "megatron-2021")
+        self.refused(2, "--gpus 8 is no multiple of --cp 3 x --tp 1 x --pp 1 = 3", *base, "--gpus", 8, "--cp", 3)
+        self.refused(2, "--short-ends is about the stages", *base, "--short-ends")
+        self.refused(2, "--scaling big", *base, "--gpus", "1,2", "--scaling", "big")
+        self.refused(2, "--scaling wants several", *base, "--gpus", 2, "--scaling", "weak")
+        self.refused(2, "--largest width", *base, "--largest", "width")
+        self.refused(2, "one of them", *base, "--gpus", 2, "--largest", "batch", "--search")
+        self.refused(2, "leave out --global-batch", *base, "--largest", "batch", "--global-batch", 8)
+        self.refused(2, "did you mean 'bandwidth'", *base, "--what-if", "bandwith=2x")
+        self.refused(2, "wants KEY=FACTORx", *base, "--what-if", "bandwidth=fast")
+        self.refused(2, "wants --mtbf", *base, "--checkpoint", 60)
+        self.refused(2, "--mtbf", *base, "--mtbf", -1)
+        self.refused(2, "more ranks than can be counted", *base, "--dp", 2**24, "--tp", 2**12)
+        self.refused(2, "is more than", *base, "--dp", 2**40)
+        self.refused(2, "", *base, "--batch", 2**62)
+        self.refused(2, "", *base, "--global-batch", 2**64)
         self.refused(2, "did you mean 'h100-sxm'", "--model", "gpt2", "--device", "h100")
         self.refused(2, "--gpus 3 is no multiple of --tp 2 x --pp 1 = 2", *base, "--gpus", 3, "--tp", 2)
         self.refused(2, "--gpus 8 is no multiple of --tp 1 x --pp 16 = 16", *base, "--gpus", 8, "--pp", 16)

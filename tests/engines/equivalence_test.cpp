@@ -115,7 +115,8 @@ TEST_P(Equivalence, RecomputeKindsAndRunsAreBitIdentical) {
     for (const compile::EngineKind engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
       for (const AttentionKind attention : {AttentionKind::batched, AttentionKind::flash}) {
         const Outcome none = train(GetParam(), make(engine, attention, Recompute::none, 1, dtype));
-        for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
+        for (const Recompute kind :
+             {Recompute::none, Recompute::selective, Recompute::every_other, Recompute::full}) {
           SCOPED_TRACE(std::string(compile::name_of(engine)) + " " + std::string(passes::name_of(attention)) +
                        " " + std::string(passes::name_of(kind)));
           const Outcome other = train(GetParam(), make(engine, attention, kind, 1, dtype));

@@ -33,7 +33,7 @@ program::Program half_product(std::int64_t m, std::int64_t n, std::int64_t k) {
 
 TEST(OpTimes, OneFullWaveOfTilesTakesWhatTheModelSays) {
   const auto device = devices::find_device("h100-sxm");
-  const perfmodel::OpTimes times(device, true);
+  const perfmodel::OpTimes times(device, {});
   const auto& table = times.tables().matmul;
   // 132 tiles of 256 x 128 on 132 multiprocessors.
   const auto program = half_product(256 * 132, 128, 8192);
@@ -49,8 +49,8 @@ TEST(OpTimes, DevicesThatNobodyMeasuredAreAssumedAndScaled) {
   const auto h100 = devices::find_device("h100-sxm");
   const auto a100 = devices::find_device("a100-sxm");
   const auto program = half_product(8192, 8192, 8192);
-  const auto fast = perfmodel::OpTimes(h100, true).time_of(program, program.ops[0]);
-  const auto slow = perfmodel::OpTimes(a100, true).time_of(program, program.ops[0]);
+  const auto fast = perfmodel::OpTimes(h100, {}).time_of(program, program.ops[0]);
+  const auto slow = perfmodel::OpTimes(a100, {}).time_of(program, program.ops[0]);
   EXPECT_EQ(slow.basis, perfmodel::Basis::assumed);
   EXPECT_GT(slow.spread, fast.spread);
   // 312 / 989.4 of the peak, of which 87 instead of 80 % were seen.
@@ -59,7 +59,7 @@ TEST(OpTimes, DevicesThatNobodyMeasuredAreAssumedAndScaled) {
 
 TEST(OpTimes, ADeviceWithoutRatesIsRefused) {
   auto unknown = devices::device_reported_as("NVIDIA H1000", devices::Kind::gpu);
-  EXPECT_THROW(perfmodel::OpTimes(unknown, true), core::UsageError);
+  EXPECT_THROW(perfmodel::OpTimes(unknown, {}), core::UsageError);
 }
 
 TEST(OpTimes, CurvesGoThroughTheirPoints) {

@@ -30,7 +30,8 @@ Case plan_case(const char* model, compile::Sharding sharding, std::int64_t micro
 TEST(Plan, LayersThatAreAlikeNeedNotAllBeBuilt) {
   for (const compile::Sharding& sharding :
        {compile::Sharding{}, compile::Sharding{.data = 8, .zero = 3},
-        compile::Sharding{.data = 8, .zero = 1, .tensor = 2}, compile::Sharding{.data = 2, .pipeline = 4}}) {
+        compile::Sharding{.data = 8, .zero = 1, .tensor = 2}, compile::Sharding{.data = 2, .pipeline = 4},
+        compile::Sharding{.data = 2, .context = 4, .zero = 3}}) {
     SCOPED_TRACE(sharding.ranks());
     auto [point, setting] = plan_case("medium", sharding, 8);
     const perfmodel::Plan quick = perfmodel::make_plan(point, setting);
@@ -39,6 +40,41 @@ TEST(Plan, LayersThatAreAlikeNeedNotAllBeBuilt) {
     EXPECT_NEAR(quick.step_s / whole.step_s, 1, 0.02);
     EXPECT_NEAR(quick.memory.total() / whole.memory.total(), 1, 0.03);
   }
+}
+
+TEST(Plan, LayersInPairsNeedNotAllBeBuiltEither) {
+  auto [point, setting] = plan_case("medium", {.data = 8, .zero = 3, .root_unit = true}, 8);
+  point.step.recompute = passes::Recompute::every_other;
+  const perfmodel::Plan quick = perfmodel::make_plan(point, setting);
+  setting.every_layer = true;
+  const perfmodel::Plan whole = perfmodel::make_plan(point, setting);
+  EXPECT_NEAR(quick.step_s / whole.step_s, 1, 0.02);
+  EXPECT_NEAR(quick.memory.total() / whole.memory.total(), 1, 0.03);
+}
+
+TEST(Plan, RanksOfOneSequenceShareActivationsAndAttention) {
+  auto [one, setting] = plan_case("medium", {}, 1);
+  one.seq = 8192;
+  auto four = one;
+  four.step.sharding.context = 4;
+  const perfmodel::Plan alone = perfmodel::make_plan(one, setting);
+  const perfmodel::Plan shared = perfmodel::make_plan(four, setting);
+  EXPECT_EQ(four.gpus(), 4);
+  EXPECT_EQ(four.tokens(), one.tokens());
+  EXPECT_NEAR(4 * shared.work.at("attention").matmul_flop / alone.work.at("attention").matmul_flop, 1, 1e-9);
+  EXPECT_NEAR(4 * shared.memory.saved_bytes / alone.memory.saved_bytes, 1, 0.05);
+  EXPECT_GT(shared.communication_s, shared.exposed_s);
+  EXPECT_LT(shared.step_s, 0.5 * alone.step_s);
+}
+
+TEST(Plan, TheRootUnitIsKeptAndTakesMemory) {
+  auto [point, setting] = plan_case("llama3-8b", {.data = 8, .zero = 3}, 1);
+  point.config.layers = 4;
+  const perfmodel::Plan apart = perfmodel::make_plan(point, setting);
+  point.step.sharding.root_unit = true;
+  // While layers run, embedding and head are there in 16 bits.
+  const auto table = static_cast<double>(point.config.padded_vocab * point.config.d_model);
+  EXPECT_GT(perfmodel::make_plan(point, setting).memory.total(), apart.memory.total() + table);
 }
 
 TEST(Plan, TermsAddUpToTheStep) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "perfmodel/layer_book.h"
+
 namespace rooflm {
 namespace {
 
@@ -53,6 +55,38 @@ TEST(Search, TheBestOfAFewAreTheBestOfAll) {
     for (const std::size_t top : {std::size_t{5}, std::size_t{100}}) {
       SCOPED_TRACE(top);
       expect_same_best(search(task, limit, top), all, top);
+    }
+  }
+}
+
+/// What is left out by a bound has no better plan.
+TEST(LayerBook, BoundsAreBelowPlans) {
+  perfmodel::Setting setting;
+  setting.device = devices::find_device("h100-sxm");
+  setting.framework = perfmodel::find_framework("megatron");
+  setting.cluster = perfmodel::cluster_of(setting.device);
+  setting.memory_limit_bytes = setting.device.usable_bytes();
+  perfmodel::LayerBook book(setting);
+  for (const compile::Sharding& sharding :
+       {compile::Sharding{}, compile::Sharding{.data = 8, .zero = 3},
+        compile::Sharding{
+            .data = 2, .zero = 1, .tensor = 4, .sequence_parallel = true, .vocab_parallel = true},
+        compile::Sharding{.data = 2, .tensor = 2, .pipeline = 4}}) {
+    for (const auto recompute : {passes::Recompute::none, passes::Recompute::full}) {
+      SCOPED_TRACE(sharding.ranks());
+      perfmodel::PlanPoint point;
+      point.config = model::preset("medium");
+      point.step.dtype = core::DType::bf16;
+      point.step.recompute = recompute;
+      point.step.sharding = sharding;
+      point.micro_batch = 4;
+      point.micro_batches = 8;
+      point.seq = 1024;
+      perfmodel::fit_to_framework(point.step, setting.framework);
+      const perfmodel::Plan plan = perfmodel::make_plan(point, setting);
+      EXPECT_LE(book.least_seconds(point), plan.step_s);
+      EXPECT_GT(book.least_seconds(point), 0.3 * plan.step_s);
+      EXPECT_LE(book.least_bytes(point), plan.memory.total());
     }
   }
 }

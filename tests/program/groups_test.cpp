@@ -20,6 +20,13 @@ TEST(Mesh, CountsTensorRanksFirst) {
   EXPECT_TRUE((Mesh{.pipeline = 3}).members(1, Group::tied).empty());
 }
 
+TEST(Mesh, RanksOfOneSequenceAreNeighboursAmongTheDataParallelOnes) {
+  const Mesh mesh{.tensor = 2, .data = 6, .context = 3};
+  EXPECT_EQ(mesh.members(1, Group::context), (std::vector{1, 3, 5}));
+  EXPECT_EQ(mesh.members(8, Group::context), (std::vector{6, 8, 10}));
+  EXPECT_EQ(mesh.members(8, Group::data), (std::vector{0, 2, 4, 6, 8, 10}));
+}
+
 TEST(Parts, CoverAllElementsOnce) {
   for (const std::int64_t elements : {0, 1, 15, 16, 17, 100}) {
     std::int64_t end = 0;

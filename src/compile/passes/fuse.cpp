@@ -193,13 +193,15 @@ void merge_updates(Program& p) {
 
 /// Weight copies become persistent: made once at setup, kept up to date by the optimizer.
 void hoist_casts(Program& p) {
-  const auto is_cast = [](const Op& op) { return op.is(ops::kCast); };
+  const auto is_cast = [&](const Op& op) {
+    return op.is(ops::kCast) && p.tensor(op.inputs[0]).role == Role::weight;
+  };
   if (std::none_of(p.ops.begin(), p.ops.end(), is_cast)) return;
   std::stable_partition(p.ops.begin(), p.ops.end(), is_cast);
   std::vector<TensorId> copy_of(p.tensors.size(), program::kNone);
   bool has_copies = false;
   for (Op& op : p.ops) {
-    if (is_cast(op) && p.tensor(op.inputs[0]).role == Role::weight) {
+    if (is_cast(op)) {
       op.phase = Phase::setup;
       p.tensor(op.outputs[0]).role = Role::weight;
       copy_of[static_cast<std::size_t>(op.inputs[0])] = op.outputs[0];

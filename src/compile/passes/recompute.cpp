@@ -26,9 +26,20 @@ using program::TensorId;
 /// A layer of one micro-batch.
 using Layer = std::pair<std::int64_t, int>;
 
-bool is_eligible(const Op& op, Recompute kind) {
+/// Of a product: whether it is one of every second ones. An up-projection shares its product with the gate.
+bool is_every_other(const Op& op, bool has_gate) {
+  const core::Scope scope(op.scope);
+  if (scope.part() == "attention/proj") return true;
+  return scope.part() == "feed_forward/fc1" && has_gate && *scope.layer() % 2 == 1;
+}
+
+bool is_eligible(const Op& op, Recompute kind, bool has_gate) {
   if (kind == Recompute::full || op.def->cheap_to_recompute) return true;
-  return core::Scope(op.scope).part() == "attention/qk";
+  if (core::Scope(op.scope).part() == "attention/qk") return true;
+  if (kind != Recompute::every_other) return false;
+  // A bias belongs to its product: apart from it, it would be added to a rounded sum.
+  if (op.is(program::ops::kMatmul) || op.is(program::ops::kBiasAdd)) return is_every_other(op, has_gate);
+  return op.def->work != program::Work::attention && op.def->work != program::Work::collective;
 }
 
 /// The forward ops of one layer that must be redone, and where.
@@ -70,11 +81,13 @@ std::vector<std::vector<std::size_t>> find_readers(const Program& program) {
 std::vector<std::size_t> ops_to_redo(const Program& program, const LayerPlan& plan, Recompute kind,
                                      const std::vector<std::vector<std::size_t>>& readers) {
   const std::set<std::size_t> members(plan.forward.begin(), plan.forward.end());
+  const bool has_gate = std::any_of(plan.forward.begin(), plan.forward.end(),
+                                    [&](std::size_t i) { return program.ops[i].is(program::ops::kSwiGlu); });
   std::unordered_set<TensorId> wanted;
   std::vector<std::size_t> redo;
   for (const std::size_t i : std::vector(plan.forward.rbegin(), plan.forward.rend())) {
     const Op& op = program.ops[i];
-    if (!is_eligible(op, kind)) continue;
+    if (!is_eligible(op, kind, has_gate)) continue;
     const bool is_wanted = std::any_of(op.outputs.begin(), op.outputs.end(), [&](TensorId id) {
       const auto& all = readers[static_cast<std::size_t>(id)];
       const bool leaves_layer = std::any_of(all.begin(), all.end(), [&](std::size_t reader) {
@@ -123,6 +136,8 @@ std::string_view name_of(Recompute kind) {
       return "none";
     case Recompute::selective:
       return "selective";
+    case Recompute::every_other:
+      return "every-other";
     case Recompute::full:
       return "full";
   }
@@ -130,11 +145,12 @@ std::string_view name_of(Recompute kind) {
 }
 
 Recompute parse_recompute(std::string_view name) {
-  for (const auto kind : {Recompute::none, Recompute::selective, Recompute::full}) {
+  std::vector<std::string> names;
+  for (const auto kind : {Recompute::none, Recompute::selective, Recompute::every_other, Recompute::full}) {
     if (name == name_of(kind)) return kind;
+    names.emplace_back(name_of(kind));
   }
-  throw core::UsageError(
-      core::unknown_name("recompute", name, std::vector<std::string>{"none", "selective", "full"}));
+  throw core::UsageError(core::unknown_name("recompute", name, names));
 }
 
 void recompute(Program& program, Recompute kind) {

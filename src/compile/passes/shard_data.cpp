@@ -31,7 +31,10 @@ using program::Tensor;
 using program::TensorId;
 
 /// What is reduced and gathered together: a layer, or a block outside of layers.
-std::string unit_of(const Op& op) { return op.scope.substr(0, op.scope.find('/')); }
+std::string unit_of(const Op& op, const Sharding& sharding) {
+  if (sharding.root_unit && !core::Scope(op.scope).layer()) return "root";
+  return op.scope.substr(0, op.scope.find('/'));
+}
 
 /// Ops to be inserted before those of a program.
 class Insertions {
@@ -61,7 +64,7 @@ class Collectives {
     int parts = 2;  // tied
     int index = rank_.pipeline == 0 ? 0 : 1;
     if (group == Group::data) {
-      parts = sharding_.data;
+      parts = sharding_.data_ranks();
       index = rank_.data;
     } else if (group == Group::tensor) {
       parts = sharding_.tensor;
@@ -101,7 +104,7 @@ bool is_divided(const Tensor& weight, const Sharding& sharding) {
 Tensor part_tensor(const Tensor& whole, const Sharding& sharding, const Coordinates& rank) {
   Tensor part = whole;
   part.shards.push_back(
-      {.group = Group::data, .index = rank.data, .parts = sharding.data, .whole = whole.shape});
+      {.group = Group::data, .index = rank.data, .parts = sharding.data_ranks(), .whole = whole.shape});
   part.shape = program::shape_of(part.shards.back());
   return part;
 }
@@ -163,12 +166,13 @@ class GradientReducer {
     std::map<std::pair<TensorId, int>, std::string> last_writer;
     for (std::size_t i = 0; i < step_->ops.size(); ++i) {
       const Op& op = step_->ops[i];
-      if (op.phase == Phase::backward) ends_[{unit_of(op), op.micro_batch}] = i;
+      if (op.phase == Phase::backward) ends_[{unit_of(op, sharding_), op.micro_batch}] = i;
       for (const TensorId id : op.outputs) {
         const auto weight = weights_.find(id);
         if (weight == weights_.end()) continue;
         const bool is_each = sharding_.zero >= 2 && is_divided(step_->tensor(weight->second), sharding_);
-        if (is_each || op.micro_batch == last_micro_batch_) last_writer[{id, op.micro_batch}] = unit_of(op);
+        if (is_each || op.micro_batch == last_micro_batch_)
+          last_writer[{id, op.micro_batch}] = unit_of(op, sharding_);
       }
     }
     for (const auto& [written, unit] : last_writer)
@@ -197,14 +201,14 @@ class GradientReducer {
     const auto add = [&](const program::OpDef& def, Group group, const std::vector<TensorId>& from,
                          const std::vector<TensorId>& to, std::size_t place) {
       if (from.empty()) return;
-      Op op = collectives_.make(def, group, like, unit_of(like) + "/gradients");
+      Op op = collectives_.make(def, group, like, unit_of(like, sharding_) + "/gradients");
       op.inputs = from;
       op.outputs = to;
       if (op.is(ops::kReduceScatter)) op.attrs.set("accumulate", sharding_.zero >= 2 && like.micro_batch > 0);
       insertions_.before(place, std::move(op));
     };
     add(ops::kAllReduce, Group::tensor, summed, summed, end + 1);
-    if (sharding_.data > 1) add(ops::kAllReduce, Group::data, whole, whole, end + 1);
+    if (sharding_.data_ranks() > 1) add(ops::kAllReduce, Group::data, whole, whole, end + 1);
     add(ops::kReduceScatter, Group::data, divided, parts, end + 1);
     // The first stage has its gradient when the last one has sent all that it sends back: not before.
     add(ops::kAllReduce, Group::tied, tied, tied, step_->ops.size());
@@ -271,7 +275,7 @@ class WeightGatherer {
   /// For which ops a weight is gathered once: zero 3 frees it between the forward and the backward pass of a
   /// layer. Of the head it does not: one follows the other.
   [[nodiscard]] Key key_of(const Op& op) const {
-    const std::string unit = unit_of(op);
+    const std::string unit = unit_of(op, sharding_);
     if (sharding_.zero < 3) return {unit, 0, false};
     const bool is_layer = core::Scope(op.scope).layer().has_value();
     return {unit, op.micro_batch, is_layer && op.phase == Phase::backward};
@@ -295,7 +299,7 @@ class WeightGatherer {
 
   [[nodiscard]] Op gather(const Use& use) const {
     const Op& like = step_->ops[use.first];
-    Op op = collectives_.make(ops::kAllGather, Group::data, like, unit_of(like) + "/weights");
+    Op op = collectives_.make(ops::kAllGather, Group::data, like, unit_of(like, sharding_) + "/weights");
     op.inputs = use.parts;
     op.outputs = use.whole;
     return op;
@@ -331,7 +335,7 @@ void shard_data(Program& step, program::GradientMap& gradients, const Sharding& 
                 const Coordinates& rank, const SharedWeights& shared) {
   GradientReducer(step, gradients, sharding, rank, shared).run();
   if (sharding.zero > 0) WeightGatherer(step, sharding, rank).run();
-  if (sharding.data > 1) sum_loss(step, Collectives(sharding, rank));
+  if (sharding.data_ranks() > 1) sum_loss(step, Collectives(sharding, rank));
 }
 
 void sum_norm(Program& step, const Sharding& sharding, const Coordinates& rank, const SharedWeights& shared) {

@@ -33,16 +33,17 @@ using program::TensorId;
 class Parts {
  public:
   Parts(const Sharding& sharding, std::int64_t layers_per_part)
-      : parts_(std::int64_t{sharding.pipeline} * sharding.interleave), layers_per_part_(layers_per_part) {}
+      : parts_(sharding.parts()), layers_per_part_(layers_per_part), before_(sharding.short_ends ? 1 : 0) {}
   [[nodiscard]] std::int64_t count() const { return parts_; }
   [[nodiscard]] std::int64_t of(const Op& op) const {
     const core::Scope scope(op.scope);
-    if (const auto layer = scope.layer()) return *layer / layers_per_part_;
+    if (const auto layer = scope.layer()) return (*layer + before_) / layers_per_part_;
     return scope.block() == "embedding" ? 0 : parts_ - 1;
   }
 
  private:
   std::int64_t parts_, layers_per_part_;
+  std::int64_t before_;  ///< layers that the first part has less
 };
 
 std::int64_t layers_of(const Program& program) {
@@ -216,9 +217,9 @@ std::vector<Block> schedule_of(const Sharding& s, int stage, int micro_batches) 
 
 Stage cut_stage(Program& forward, const Sharding& sharding, const program::Coordinates& rank) {
   const std::int64_t layers = layers_of(forward);
-  const std::int64_t parts = std::int64_t{sharding.pipeline} * sharding.interleave;
-  if (layers % parts != 0) throw std::logic_error("the parts of a pipeline have unequal layers");
-  const std::int64_t layers_per_part = layers / parts;
+  const std::int64_t layers_per_part = sharding.layers_per_part(layers);
+  if (layers_per_part * sharding.parts() != layers + (sharding.short_ends ? 2 : 0))
+    throw std::logic_error("the parts of a pipeline have unequal layers");
   if (sharding.pipeline == 1) return {.layers_per_part = layers_per_part, .tied = {}};
   StageCutter cutter(forward, Parts(sharding, layers_per_part), sharding, rank);
   cutter.run();

@@ -12,14 +12,14 @@ namespace rooflm::passes {
 
 /// One stage of a pipeline.
 struct Stage {
-  std::int64_t layers_per_part = 0;
-  std::vector<std::string> tied;  ///< weights that another stage has, too: that of a tied head
+  std::int64_t layers_per_part = 0;  ///< of the larger ones
+  std::vector<std::string> tied;     ///< weights that another stage has, too: that of a tied head
 };
 
 /// Keeps of a forward program the ops of one stage. The layers are divided into pipeline * interleave parts
-/// of equal size, part p on stage p modulo pipeline; embeddings belong to the first part, the last norm, head
-/// and loss to the last. The one tensor that leads from part to part is received before a part and sent after
-/// it; the gradient rules of these two send its gradient back.
+/// of equal size (but Sharding::short_ends), part p on stage p modulo pipeline; embeddings belong to the
+/// first part, the last norm, head and loss to the last. The one tensor that leads from part to part is
+/// received before a part and sent after it; the gradient rules of these two send its gradient back.
 Stage cut_stage(program::Program& forward, const compile::Sharding& sharding,
                 const program::Coordinates& rank);
 

@@ -40,6 +40,9 @@ Split split_of(std::string_view name) {
   return Split::none;
 }
 
+/// The embedding's table and the head, which may be one.
+bool has_vocabulary(std::string_view name) { return name == "wte" || name == "lm_head.weight"; }
+
 /// Writes the rank's program op by op.
 class TensorSplitter {
  public:
@@ -48,6 +51,7 @@ class TensorSplitter {
         parts_(sharding.tensor),
         index_(rank.tensor),
         by_rows_(sharding.sequence_parallel),
+        by_vocabulary_(sharding.vocab_parallel && vocabulary_of(whole) % sharding.tensor == 0),
         renamed_(whole.tensors.size(), program::kNone) {
     find_packing();
     add_persistent();
@@ -60,6 +64,15 @@ class TensorSplitter {
   [[nodiscard]] std::vector<std::string> summed() const { return {summed_.begin(), summed_.end()}; }
 
  private:
+  static std::int64_t vocabulary_of(const Program& whole) {
+    const TensorId table = whole.find("wte");
+    return table == program::kNone ? 1 : whole.shape(table)[0];
+  }
+
+  [[nodiscard]] Split own_split_of(std::string_view name) const {
+    return by_vocabulary_ && has_vocabulary(name) ? Split::rows : split_of(name);
+  }
+
   /// Rows of q, k and v, and of gate and up, that are packed into one weight.
   void find_packing() {
     for (const Op& op : whole_->ops) {
@@ -78,7 +91,7 @@ class TensorSplitter {
     for (std::size_t i = 0; i < whole_->tensors.size(); ++i) {
       Tensor tensor = whole_->tensors[i];
       if (tensor.role != Role::weight && tensor.role != Role::input) continue;
-      const Split split = split_of(tensor.name);
+      const Split split = own_split_of(tensor.name);
       if (split != Split::none) {
         const bool is_qkv = tensor.name.find(".qkv.") != std::string::npos;
         Shard shard{.group = Group::tensor,
@@ -86,7 +99,7 @@ class TensorSplitter {
                     .index = index_,
                     .parts = parts_,
                     .whole = tensor.shape};
-        if (split == Split::rows) shard.packed = is_qkv ? qkv_ : gate_up_;
+        if (split == Split::rows && !has_vocabulary(tensor.name)) shard.packed = is_qkv ? qkv_ : gate_up_;
         tensor.shape = program::shape_of(shard);
         tensor.shards = {std::move(shard)};
       }
@@ -97,6 +110,8 @@ class TensorSplitter {
 
   void write(const Op& op) {
     if (op.is(ops::kMatmul)) return write_product(op);
+    if (by_vocabulary_ && op.is(ops::kEmbedding)) return write_embedding(op);
+    if (by_vocabulary_ && op.is(ops::kCrossEntropy)) return write_loss(op);
     if (op.is(ops::kEmbedding) || op.is(ops::kAddPositions) || op.is(ops::kCrossEntropy) || op.is(ops::kMean))
       return copy(op, false);
     if (op.is(ops::kRope) || op.is(ops::kAttention)) {
@@ -135,8 +150,32 @@ class TensorSplitter {
     has_own_rows_.resize(split_.tensors.size(), own_rows);
   }
 
+  /// Each rank has the rows of its part of the vocabulary, and zeros for other tokens. Positions are added to
+  /// all rows.
+  void write_embedding(const Op& op) {
+    copy(op, false);
+    const bool has_positions =
+        std::ranges::any_of(whole_->ops, [](const Op& other) { return other.is(ops::kAddPositions); });
+    add_up(op, by_rows_ && !has_positions);
+  }
+
+  /// Losses and their log-sum-exp are put together from those of the parts.
+  void write_loss(const Op& op) {
+    Op own = op;
+    const std::int64_t part = whole_->shape(op.inputs[0])[-1] / parts_;
+    own.attrs.set("valid", std::min(op.attrs.integer("valid"), part));
+    copy(own, false);
+    Op sum;
+    sum.def = &ops::kAllReduce;
+    sum.attrs = place(1);
+    sum.scope = op.scope;
+    for (const TensorId id : op.outputs) sum.inputs.push_back(renamed_[static_cast<std::size_t>(id)]);
+    const std::vector<TensorId> losses = sum.inputs;
+    split_.append_to(std::move(sum), losses);
+  }
+
   void write_product(const Op& op) {
-    const Split split = split_of(name_of(op.inputs[1]));
+    const Split split = own_split_of(name_of(op.inputs[1]));
     const Shape& whole = whole_->shape(op.outputs[0]);
     const std::int64_t n = op.attrs.integer("n");
     Op own = op;
@@ -147,20 +186,20 @@ class TensorSplitter {
     if (split == Split::columns) {
       own.attrs.set("k", op.attrs.integer("k") / parts_);
       append(op, std::move(own), {whole}, false);
-      return add_up(op);
+      return add_up(op, by_rows_);
     }
     if (split == Split::rows) own.attrs.set("n", n / parts_);
     append(op, std::move(own), {whole.with(-1, split == Split::rows ? n / parts_ : n)}, false);
   }
 
   /// The partial results of all ranks, added up.
-  void add_up(const Op& op) {
+  void add_up(const Op& op, bool by_rows) {
     TensorId& y = renamed_[static_cast<std::size_t>(op.outputs[0])];
     const Shape& whole = whole_->shape(op.outputs[0]);
     const std::int64_t width = whole[-1];
-    y = by_rows_ ? local(ops::kReduceScatter, y, place(width), op.scope, rows_of(whole))
-                 : local(ops::kAllReduce, y, place(width), op.scope, whole);
-    has_own_rows_.resize(split_.tensors.size(), by_rows_);
+    y = by_rows ? local(ops::kReduceScatter, y, place(width), op.scope, rows_of(whole))
+                : local(ops::kAllReduce, y, place(width), op.scope, whole);
+    has_own_rows_.resize(split_.tensors.size(), by_rows);
   }
 
   /// All rows of a product's input. `same`: all ranks go on with the same computation.
@@ -211,7 +250,7 @@ class TensorSplitter {
 
   const Program* whole_;
   int parts_, index_;
-  bool by_rows_;
+  bool by_rows_, by_vocabulary_;
   Program split_;
   std::vector<TensorId> renamed_;   ///< what each tensor of the whole program has become
   std::vector<bool> has_own_rows_;  ///< of each new tensor, whether it is this rank's rows only

@@ -12,7 +12,8 @@ namespace rooflm::passes {
 /// Rewrites a forward program (before lower_attention) for one of `sharding.tensor` ranks (Shoeybi et al.,
 /// "Megatron-LM", 2019). qkv and fc1 keep a part of the rows of each matrix that is packed into them, so that
 /// a rank has whole heads; proj and fc2 keep a part of the columns, and their partial results are added up by
-/// an all_reduce. Embeddings, head and loss are computed whole by every rank. With `sequence_parallel` the
+/// an all_reduce. Embeddings, head and loss are computed whole by every rank, but with
+/// `vocab_parallel`. With `sequence_parallel` the
 /// all_reduce is a reduce_scatter of rows, norms and residuals work on a rank's own rows, and an all_gather
 /// comes before the next product (Korthikanti et al., 2022).
 ///

@@ -68,6 +68,23 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(core::DType::f32, core::DType::bf16, core::DType::f64),
                      testing::Values(1, 3)));
 
+/// Of q, k, v, out, gate, up and down every second product: here out, and gate and up of the second layer.
+TEST(Recompute, EveryOtherProductIsDoneAgain) {
+  const auto again = [](Arch arch) {
+    const Program p = tests::small_step(
+        arch, {.engine = EngineKind::eager, .recompute = Recompute::every_other, .optimizer = {}});
+    std::vector<std::string> scopes;
+    for (const Op& op : p.ops) {
+      if (op.recomputed && op.is(ops::kMatmul)) scopes.push_back(op.scope);
+      EXPECT_FALSE(op.recomputed && op.is(ops::kFlashAttention));
+    }
+    return scopes;
+  };
+  EXPECT_EQ(again(Arch::llama),
+            (std::vector<std::string>{"h.1/attention/proj", "h.1/feed_forward/fc1", "h.0/attention/proj"}));
+  EXPECT_EQ(again(Arch::gpt2), (std::vector<std::string>{"h.1/attention/proj", "h.0/attention/proj"}));
+}
+
 TEST(LowerAttention, LoopedLaunchesOneProductPerBatchAndHead) {
   const Program looped = tests::small_step(Arch::gpt2, eager(AttentionKind::looped), Stage::lowered);
   const Program batched = tests::small_step(Arch::gpt2, eager(), Stage::lowered);

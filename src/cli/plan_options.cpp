@@ -1,0 +1,256 @@
+// What the options of `rooflm plan` say: devices, frameworks, splits, sizes.
+#include "cli/plan_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cli/output.h"
+#include "cli/plan_against.h"
+#include "cli/table.h"
+#include "cli/values.h"
+#include "core/error.h"
+#include "core/names.h"
+#include "devices/user_catalog.h"
+#include "lab/devices.h"
+
+namespace rooflm::cli {
+namespace {
+
+using perfmodel::PlanPoint;
+using perfmodel::Setting;
+
+/// Of the catalogs, the user's first.
+devices::Device find_device(const std::vector<devices::Device>& own, const std::string& key) {
+  std::vector<std::string> keys;
+  for (const devices::Device& device : own) {
+    if (device.key == key) return device;
+    keys.push_back(device.key);
+  }
+  if (own.empty()) return devices::find_device(key);
+  for (devices::Device& device : devices::catalog()) {
+    if (device.key == key) return std::move(device);
+    keys.push_back(std::move(device.key));
+  }
+  throw core::UsageError(core::unknown_name("device of the catalogs", key, keys));
+}
+
+Setting setting_of(const PlanOptions& options, devices::Device device, const std::string& framework) {
+  Setting setting{.device = std::move(device), .framework = perfmodel::find_framework(framework)};
+  const int per_node =
+      options.per_node.empty()
+          ? 0
+          : static_cast<int>(std::min<std::int64_t>(parse_integer("--per-node", options.per_node), 1 << 20));
+  const double network = options.network.empty() ? 0 : parse_bytes("--network", options.network);
+  setting.cluster = perfmodel::cluster_of(setting.device, per_node, network);
+  if (options.nondeterministic) setting.framework.is_deterministic = false;
+  setting.memory_limit_bytes = options.memory_limit.empty()
+                                   ? setting.device.usable_bytes()
+                                   : parse_bytes("--memory-limit", options.memory_limit);
+  return setting;
+}
+
+/// Of the catalog: stands for all in the table of fields, until the step is fitted to the device that is
+/// meant.
+constexpr const char* kAnyGpu = "h100-sxm";
+
+/// dp of a split whose other degrees make `part` ranks.
+std::int64_t data_ranks(std::int64_t gpus, std::int64_t dp, std::int64_t part, const std::string& degrees) {
+  if (gpus == 0) return std::max<std::int64_t>(dp, 1);
+  if (dp == 0 && gpus % part != 0)
+    throw core::UsageError(fmt::format("--gpus {} is no multiple of {} = {}", gpus, degrees, part));
+  const std::int64_t data = dp > 0 ? dp : gpus / part;
+  if (data * part != gpus)
+    throw core::UsageError(
+        fmt::format("--dp {} x {} is {}, not --gpus {}", data, degrees, data * part, gpus));
+  return data;
+}
+
+compile::Sharding sharding_of(const PlanOptions& options, std::int64_t gpus, std::int64_t dp,
+                              const compile::Sharding& degrees) {
+  compile::Sharding sharding = degrees;
+  std::string names;
+  if (degrees.context > 1) names = fmt::format("--cp {} x ", degrees.context);
+  names += fmt::format("--tp {} x --pp {}", degrees.tensor, degrees.pipeline);
+  const std::int64_t part = std::int64_t{degrees.context} * degrees.tensor * degrees.pipeline;
+  sharding.data = degree("--dp", data_ranks(gpus, dp, part, names));
+  sharding.schedule = compile::parse_schedule(options.schedule);
+  sharding.short_ends = options.short_ends;
+  const int interleave = degree("--interleave", parse_integer("--interleave", options.interleave));
+  if (degrees.pipeline > 1) sharding.interleave = interleave;
+  return sharding;
+}
+
+std::int64_t micro_batches(std::int64_t global_batch, std::int64_t micro_batch, int data) {
+  if (global_batch == 0) return 1;
+  const std::int64_t at_once = micro_batch * data;
+  if (global_batch % at_once != 0) {
+    throw core::UsageError(fmt::format("--global-batch {} is no multiple of --batch {} x --dp {}",
+                                       global_batch, micro_batch, data));
+  }
+  return global_batch / at_once;
+}
+
+}  // namespace
+
+int degree(std::string_view option, std::int64_t value) {
+  constexpr std::int64_t kMost = 1 << 24;
+  if (value > kMost) throw core::UsageError(fmt::format("{} {} is more than {}", option, value, kMost));
+  return static_cast<int>(value);
+}
+
+std::vector<Setting> settings_of(const PlanOptions& options) {
+  std::vector<Setting> settings;
+  std::vector<devices::Device> own;
+  if (!options.catalog.empty()) own = devices::read_catalog(options.catalog);
+  for (const std::string& device : parse_names("--device", options.device)) {
+    for (const std::string& framework : parse_names("--framework", options.framework)) {
+      settings.push_back(setting_of(options, find_device(own, device), framework));
+      if (!options.calibrate.empty()) settings.back().calibration = calibration_of(options.calibrate, device);
+      if (options.what_if.empty()) continue;
+      Setting changed = settings.back();
+      perfmodel::apply(perfmodel::parse_what_if(options.what_if), changed);
+      settings.push_back(std::move(changed));
+    }
+  }
+  return settings;
+}
+
+std::vector<PlanPoint> points_of(const PlanOptions& options, const Setting& setting) {
+  std::vector<PlanPoint> points;
+  for (const std::string& dtype : parse_names("--dtype", options.config.text("dtype"))) {
+    const bool is_fp8 = dtype == "fp8";
+    if (is_fp8 && !setting.device.peak(dtype)) {
+      throw core::Unavailable(
+          fmt::format("--dtype fp8: the catalog has no fp8 rate of {}", setting.device.key));
+    }
+    ConfigOptions config = options.config;
+    const std::string computed = is_fp8 ? "bf16" : dtype;
+    // Checks the dtype of devices that only the user's catalog has, too.
+    static_cast<void>(lab::parse_compute_dtype(computed, setting.device.key, setting.device));
+    config.set("dtype", computed);
+    config.set("device", fmt::format("null:{}", kAnyGpu));
+    config.set("engine", setting.framework.engine);
+    config.set("attention", setting.framework.attention);
+    for (const lab::Point& point : config.sweep()) {
+      points.push_back(
+          {.config = point.config, .step = point.step, .micro_batch = point.batch, .seq = point.seq});
+      points.back().step.fp8 = is_fp8;
+      lab::fit_to_device(points.back().step, setting.device);
+      perfmodel::fit_to_framework(points.back().step, setting.framework);
+    }
+  }
+  return points;
+}
+
+std::vector<std::int64_t> gpus_of(const PlanOptions& options) {
+  auto gpus = parse_integers("--gpus", options.gpus);
+  if (gpus.empty()) gpus = {0};
+  return gpus;
+}
+
+std::vector<compile::Sharding> shardings_of(const PlanOptions& options, std::int64_t gpus) {
+  std::vector<compile::Sharding> all;
+  auto dps = parse_integers("--dp", options.dp);
+  if (dps.empty()) dps = {0};
+  for (const auto dp : dps) {
+    for (const auto cp : parse_integers("--cp", options.cp)) {
+      for (const auto tp : parse_integers("--tp", options.tp)) {
+        for (const auto pp : parse_integers("--pp", options.pp)) {
+          for (const auto zero : parse_integers("--zero", options.zero, 0)) {
+            if (zero > 3)
+              throw core::UsageError(fmt::format("--zero {}: there are stages 0, 1, 2 and 3", zero));
+            all.push_back(sharding_of(options, gpus, dp,
+                                      {.context = degree("--cp", cp),
+                                       .zero = static_cast<int>(zero),
+                                       .tensor = degree("--tp", tp),
+                                       .pipeline = degree("--pp", pp)}));
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+PlanPoint split_point(const PlanPoint& base, const perfmodel::Framework& framework,
+                      const compile::Sharding& sharding, std::int64_t global_batch) {
+  PlanPoint planned = base;
+  planned.step.sharding = sharding;
+  planned.step.sharding.sequence_parallel = sharding.tensor > 1 && framework.is_sequence_parallel;
+  planned.step.sharding.root_unit = framework.has_root_unit;
+  planned.step.sharding.vocab_parallel = sharding.tensor > 1 && framework.is_vocab_parallel;
+  planned.micro_batches = micro_batches(global_batch, base.micro_batch, sharding.data);
+  return planned;
+}
+
+void PlanOptions::add_to(CommandLine& line) {
+  config.set("dtype", "bf16");
+  config.set("seq", "1024");
+  config.set("batch", "1");
+  config.add_to(line);
+  const auto add = [&](const char* name, std::string& value, const char* help, const char* values,
+                       const char* group) {
+    Option option = line.add_option(name, value, help);
+    option.type_name(values).group(group);
+    if (!value.empty()) option.show_default();
+  };
+  add("--device", device, "Devices of the catalog", "NAME", "Run");
+  add("--catalog", catalog, "Devices of your own, in the form of data/devices.json", "FILE", "Run");
+  add("--framework", framework, "Whose step it is",
+      "rooflm-fused|rooflm-eager|torch-eager|torch-compile|torchtitan-2024-eager|torchtitan-2024|torchtitan|"
+      "megatron|megatron-"
+      "2021",
+      "Run");
+  line.add_flag("--nondeterministic", nondeterministic,
+                "Attention gradients add up in any order, as other frameworks' do")
+      .group("Run");
+  add("--gpus", gpus, "Devices; the product of dp, cp, tp and pp", "N", "Splitting");
+  add("--dp", dp, "Data-parallel copies (default: what --gpus leaves)", "N", "Splitting");
+  add("--cp", cp, "Ranks that share each sequence, by ring attention", "N", "Splitting");
+  add("--tp", tp, "Tensor-parallel ranks, with sequence parallelism", "N", "Splitting");
+  add("--pp", pp, "Pipeline stages", "N", "Splitting");
+  add("--zero", zero, "What data-parallel ranks keep parts of: 1 optimizer state, 2 gradients, 3 weights",
+      "0|1|2|3", "Splitting");
+  add("--schedule", schedule, "Order of a pipeline's work", "1f1b|gpipe", "Splitting");
+  add("--interleave", interleave, "Parts of the model that each stage of a pipeline has", "N", "Splitting");
+  line.add_flag(
+          "--short-ends", short_ends,
+          "The first and the last part of a pipeline have one layer less (Llama 3: 126 layers on 8 or 16)")
+      .group("Splitting");
+  add("--global-batch", global_batch, "Sequences of a step (default: --batch x --dp)", "N", "Splitting");
+  add("--per-node", per_node, "Devices in a node (default: data/links.json)", "N", "Cluster");
+  add("--network", network, "Bytes per second and device between nodes, as 50GB", "SIZE", "Cluster");
+  add("--memory-limit", memory_limit, "Memory of a device (default: the catalog's)", "SIZE", "Cluster");
+  add("--what-if", what_if,
+      "Plan devices and links so much faster or larger, too: compute, bandwidth, link, network, memory, "
+      "host, as "
+      "bandwidth=2x,link=2x",
+      "LIST", "Cluster");
+  add("--tokens", tokens, "To train on (default: 20 per parameter)", "N", "Budget");
+  add("--price", price, "Of one GPU for an hour", "X", "Budget");
+  add("--mtbf", mtbf, "Hours between failures of one GPU, for goodput", "HOURS", "Budget");
+  add("--checkpoint", checkpoint,
+      "Seconds to write a checkpoint (default: weights and state at 1 GB/s a GPU)", "S", "Budget");
+  add("--scaling", scaling,
+      "Curve over --gpus N,N,..: the same global batch (strong), or one that grows (weak)", "strong|weak",
+      "Search");
+  line.add_flag(
+          "--search", search,
+          "Try every split, micro-batch, ZeRO stage and recompute of --gpus: best first, with the reason why "
+          "the others lost")
+      .group("Search");
+  add("--top", top, "Rows of a search", "N", "Search");
+  add("--largest", largest, "The largest that fits: --batch, --seq or --layers", "batch|seq|layers",
+      "Search");
+  line.add_flag("--smallest", smallest, "The fewest GPUs of some split that fit, up to --gpus")
+      .group("Search");
+  add("--explain", explain, "How a number came about, term by term", "step_s", "Output");
+  add("--against", against, "Plan what this record measured, on --device, and print both", "FILE", "Output");
+  add("--calibrate", calibrate,
+      "Scale each kind of op by what this record measured of it, on a device of this kind", "FILE", "Run");
+  add("--format", format, "Of the results", kFormats, "Output");
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,56 @@
+// What the options of `rooflm plan` say: devices, frameworks, splits, sizes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/config_options.h"
+#include "perfmodel/plan.h"
+
+namespace rooflm::cli {
+
+/// As typed; "" is not given. Most may be lists, and lists multiply.
+struct PlanOptions {
+  ConfigOptions config{"model", "arch", "layers", "heads",     "kv_heads", "d_model", "d_ff",
+                       "vocab", "seq",  "dtype",  "recompute", "batch",    "clip"};
+  std::string catalog;  ///< of the user's own devices
+  std::string device, framework = "rooflm-fused";
+  std::string gpus, dp, cp = "1", tp = "1", pp = "1", zero = "0", global_batch;
+  std::string schedule = "1f1b", interleave = "1";
+  std::string per_node, network, memory_limit;
+  std::string tokens, price, mtbf, checkpoint;
+  std::string scaling, largest, what_if, top = "10";
+  std::string explain, against, calibrate;
+  std::string format = "table";
+  bool search = false, smallest = false;
+  bool nondeterministic = false, short_ends = false;
+
+  /// Declares them. `line` must not outlive this.
+  void add_to(CommandLine& line);
+};
+
+/// Devices times frameworks, with what --what-if changes where it is given.
+std::vector<perfmodel::Setting> settings_of(const PlanOptions& options);
+
+/// Points of the field table (model, T, dtype, recompute, B) as the framework's recipe builds them on the
+/// device: those of one rank, not split. fp8 is planned where the catalog has a rate of it, although nothing
+/// runs in it.
+std::vector<perfmodel::PlanPoint> points_of(const PlanOptions& options, const perfmodel::Setting& setting);
+
+/// The lists of degrees multiply. dp follows from `gpus` unless it is given; 0: there are as many as the
+/// degrees say.
+std::vector<compile::Sharding> shardings_of(const PlanOptions& options, std::int64_t gpus);
+/// --gpus; {0} when it is not given.
+std::vector<std::int64_t> gpus_of(const PlanOptions& options);
+
+/// `base` split like that, with the framework's kind of tensor parallelism. `global_batch` 0: one micro-batch
+/// of each copy.
+perfmodel::PlanPoint split_point(const perfmodel::PlanPoint& base, const perfmodel::Framework& framework,
+                                 const compile::Sharding& sharding, std::int64_t global_batch);
+
+/// A degree of the command line, which must not be absurd.
+int degree(std::string_view option, std::int64_t value);
+
+}  // namespace rooflm::cli

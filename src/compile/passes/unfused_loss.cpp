@@ -1,0 +1,125 @@
+// The loss as frameworks compute it that do not fuse it.
+#include "compile/passes/unfused_loss.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/checked.h"
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using program::Cost;
+using program::Op;
+using program::Program;
+using program::Role;
+using program::Tensor;
+using program::TensorId;
+
+Tensor whole_logits(const core::Shape& shape) { return {.shape = shape, .full_precision = true}; }
+
+std::vector<Tensor> infer_log_softmax(const Program& p, const Op& op) {
+  return {whole_logits(p.shape(op.inputs.at(0)))};
+}
+/// 4 per logit: maximum, subtract, exp, sum.
+Cost cost_log_softmax(const Program& p, const Op& op) {
+  return {.elementwise_flop = 4 * p.shape(op.inputs.at(0)).numel()};
+}
+
+std::vector<Tensor> infer_pick(const Program&, const Op& op) {
+  const std::int64_t rows = op.attrs.integer("rows");
+  return {{.shape = {rows}, .full_precision = true}, {.shape = {rows}, .full_precision = true}};
+}
+/// One element of each row is read.
+Cost cost_pick(const Program&, const Op& op) {
+  const core::Count rows = op.attrs.integer("rows");
+  return {.bytes_read = 8 * rows, .bytes_written = 4 * rows};
+}
+
+std::vector<Tensor> infer_pick_backward(const Program& p, const Op& op) {
+  return {whole_logits(p.shape(op.outputs.at(0)))};
+}
+Cost cost_zeros(const Program&, const Op&) { return {}; }
+
+class LossWriter {
+ public:
+  explicit LossWriter(Program& step) : step_(&step) {}
+
+  void run() {
+    std::vector<Op> ops = std::move(step_->ops);
+    step_->ops.clear();
+    for (Op& op : ops) {
+      if (op.is(ops::kCrossEntropy)) {
+        forward(op);
+      } else if (op.is(ops::kCrossEntropyBackward)) {
+        backward(op);
+      } else {
+        step_->ops.push_back(std::move(op));
+      }
+    }
+  }
+
+ private:
+  void write(const Op& like, const program::OpDef& def, std::vector<TensorId> inputs,
+             std::vector<TensorId> outputs) {
+    Op op;
+    op.def = &def;
+    op.attrs = like.attrs;
+    op.phase = like.phase;
+    op.scope = like.scope;
+    op.micro_batch = like.micro_batch;
+    op.inputs = std::move(inputs);
+    op.outputs = std::move(outputs);
+    step_->ops.push_back(std::move(op));
+  }
+  TensorId whole(const char* name, TensorId logits, Role role) {
+    Tensor tensor = whole_logits(step_->shape(logits));
+    tensor.name = name;
+    tensor.role = role;
+    return step_->add_tensor(std::move(tensor));
+  }
+
+  void forward(const Op& op) {
+    const TensorId logits = op.inputs.at(0);
+    const TensorId wide = whole("logits_fp32", logits, Role::activation);
+    const TensorId kept = whole("log_probabilities", logits, Role::activation);
+    write(op, ops::kCast, {logits}, {wide});
+    write(op, kLogSoftmax, {wide}, {kept});
+    write(op, kPickLosses, {kept, op.inputs.at(1)}, op.outputs);
+    kept_[logits] = kept;
+  }
+
+  void backward(const Op& op) {
+    const TensorId logits = op.inputs.at(0);
+    const TensorId picked = whole("d_log_probabilities", logits, Role::activation_gradient);
+    const TensorId wide = whole("d_logits_fp32", logits, Role::activation_gradient);
+    write(op, kPickLossesBackward, {op.inputs.at(1), op.inputs.at(2)}, {picked});
+    write(op, kLogSoftmaxBackward, {picked, kept_.at(logits)}, {wide});
+    write(op, ops::kCast, {wide}, op.outputs);
+  }
+
+  Program* step_;
+  std::map<TensorId, TensorId> kept_;  ///< log softmax by logits
+};
+
+}  // namespace
+
+const program::OpDef kLogSoftmax{
+    .name = "log_softmax", .work = program::Work::loss, .infer = infer_log_softmax, .cost = cost_log_softmax};
+const program::OpDef kPickLosses{
+    .name = "pick_losses", .work = program::Work::loss, .infer = infer_pick, .cost = cost_pick};
+const program::OpDef kPickLossesBackward{.name = "pick_losses_backward",
+                                         .work = program::Work::loss,
+                                         .infer = infer_pick_backward,
+                                         .cost = cost_zeros};
+const program::OpDef kLogSoftmaxBackward{.name = "log_softmax_backward",
+                                         .work = program::Work::loss,
+                                         .infer = infer_log_softmax,
+                                         .cost = cost_log_softmax};
+
+void unfused_loss(Program& step) { LossWriter(step).run(); }
+
+}  // namespace rooflm::passes

@@ -1,0 +1,24 @@
+// The loss as frameworks compute it that do not fuse it.
+#pragma once
+
+#include "program/program.h"
+
+namespace rooflm::passes {
+
+// What the pass writes. They are described, and no kernel computes them: they are no part of ops::all(). All
+// tensors [N, V] are fp32.
+/// log_probabilities [N, V] = log softmax of logits [N, V].
+extern const program::OpDef kLogSoftmax;
+/// log_probabilities, targets -> losses [N] and what cross_entropy returns beside them.
+extern const program::OpDef kPickLosses;
+/// targets, losses -> gradient [N, V], zero but for one column of each row.
+extern const program::OpDef kPickLossesBackward;
+/// gradient, log_probabilities -> d logits [N, V].
+extern const program::OpDef kLogSoftmaxBackward;
+
+/// Replaces cross_entropy and its gradient, after differentiate and before cast, by what PyTorch runs for
+/// cross_entropy(logits.float(), targets) outside of torch.compile: a cast of the whole logits to fp32, their
+/// log softmax, which is kept, and two whole gradients in fp32, of which the last is cast back.
+void unfused_loss(program::Program& step);
+
+}  // namespace rooflm::passes

@@ -1,0 +1,28 @@
+// The clock that a power limit leaves to a step.
+#include "perfmodel/power.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace rooflm::perfmodel {
+
+double clock_share(const PowerLaw& law, const PowerMix& mix) {
+  if (!law.is_known() || mix.tensor_s <= 0) return 1;
+  constexpr double kGiga = 1e9;
+  const auto watt = [&](double share) {
+    // At another clock arithmetic takes that much longer, and the tensor pipe is busy that much longer.
+    const double busy = mix.tensor_s / share / (mix.arithmetic_s / share + mix.other_s);
+    return law.watt_at_ghz * busy * std::pow(share * law.table_hz / kGiga, law.exponent);
+  };
+  double high = law.max_hz / law.table_hz;
+  if (watt(high) <= law.limit_w) return high;
+  double low = 0.01 * high;
+  constexpr int kSteps = 40;
+  for (int i = 0; i < kSteps; ++i) {
+    const double middle = (low + high) / 2;
+    (watt(middle) > law.limit_w ? high : low) = middle;
+  }
+  return low;
+}
+
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,123 @@
+// Runs with failures, and devices that are other than those of the catalog.
+#include "perfmodel/budget.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "perfmodel/op_times.h"
+#include "program/ops.h"
+
+namespace rooflm {
+namespace {
+
+TEST(Goodput, TheIntervalIsTheBestOne) {
+  for (const double mtbf_s : {600.0, 3600.0, 1e6}) {
+    for (const double checkpoint_s : {1.0, 30.0, 200.0}) {
+      SCOPED_TRACE(mtbf_s);
+      const auto best = perfmodel::goodput(mtbf_s, checkpoint_s, 60);
+      EXPECT_GT(best.share, 0);
+      EXPECT_LT(best.share, 1);
+      for (const double factor : {0.5, 2.0}) {
+        const double interval_s = factor * best.interval_s;
+        const double share =
+            interval_s / (mtbf_s * std::exp(60 / mtbf_s) * std::expm1((interval_s + checkpoint_s) / mtbf_s));
+        EXPECT_LT(share, best.share);
+      }
+    }
+  }
+}
+
+TEST(Goodput, RareFailuresCostWhatYoungSays) {
+  // 1 - sqrt(2 C / M): Young, 1974.
+  const auto rare = perfmodel::goodput(1e6, 10, 0);
+  EXPECT_NEAR(rare.share, 1 - std::sqrt(2 * 10 / 1e6), 1e-4);
+  EXPECT_NEAR(rare.interval_s, std::sqrt(2 * 10 * 1e6), 15);
+}
+
+TEST(Goodput, AClusterThatFailsAllTheTimeDoesNothing) {
+  EXPECT_LT(perfmodel::goodput(1, 100, 300).share, 1e-6);
+}
+
+TEST(WhatIf, IsReadAndWritten) {
+  const auto what_if = perfmodel::parse_what_if("bandwidth=2x,link=0.5");
+  EXPECT_EQ(what_if.bandwidth, 2);
+  EXPECT_EQ(what_if.link, 0.5);
+  EXPECT_EQ(text_of(what_if), "bandwidth=2x,link=0.5x");
+  for (const char* bad : {"", "bandwidth", "bandwidth=", "bandwidth=0x", "bandwidth=-1x", "bandwith=2x",
+                          "link=nanx", "link=2x,", "link=1e9x"})
+    EXPECT_THROW(perfmodel::parse_what_if(bad), core::UsageError) << bad;
+}
+
+program::Program product_of(std::int64_t n, core::DType dtype) {
+  program::Program program;
+  for (int i = 0; i < 2; ++i)
+    program.add_tensor({.shape = {n, n}, .dtype = dtype, .role = program::Role::input});
+  program::Op op;
+  op.def = &program::ops::kMatmul;
+  op.inputs = {0, 1};
+  op.attrs = {
+      {"batch", 1},          {"m", n},         {"n", n}, {"k", n}, {"trans_a", false}, {"trans_b", true},
+      {"accumulate", false}, {"looped", false}};
+  program.append(std::move(op), "c");
+  program.tensor(2).dtype = core::DType::bf16;
+  return program;
+}
+
+/// GEMMs alone and a step of GPT-2: the clocks that were measured at 690 and 688 W.
+TEST(Power, TheLawGoesThroughWhatWasMeasured) {
+  const perfmodel::OpTimes times(devices::find_device("h100-sxm"), {});
+  perfmodel::PowerLaw law = times.power();
+  EXPECT_EQ(law.limit_w, 700);
+  EXPECT_NEAR(law.exponent, 2.41, 0.005);
+  law.limit_w = 690;
+  const double gemms = perfmodel::clock_share(law, {.arithmetic_s = 1, .other_s = 0, .tensor_s = 0.982});
+  EXPECT_NEAR(gemms * law.table_hz, 1.30e9, 0.01e9);
+  law.limit_w = 688;
+  // At 1.70 GHz, the clock of the tables, the tensor pipe is busy for 0.513 of the time.
+  const double gpt2 = perfmodel::clock_share(law, {.arithmetic_s = 0.8, .other_s = 0.2, .tensor_s = 0.513});
+  EXPECT_NEAR(gpt2, 1, 0.01);
+}
+
+TEST(Power, ALowerLimitLowersTheClockAndAnIdlePipeRaisesIt) {
+  perfmodel::PowerLaw law = perfmodel::OpTimes(devices::find_device("h100-sxm"), {}).power();
+  const perfmodel::PowerMix busy{.arithmetic_s = 0.9, .other_s = 0.1, .tensor_s = 0.8};
+  const double at_700 = perfmodel::clock_share(law, busy);
+  law.limit_w = 500;
+  EXPECT_LT(perfmodel::clock_share(law, busy), 0.92 * at_700);
+  const perfmodel::PowerMix idle{.arithmetic_s = 0.1, .other_s = 0.9, .tensor_s = 0.05};
+  EXPECT_DOUBLE_EQ(perfmodel::clock_share(law, idle), law.max_hz / law.table_hz);
+  EXPECT_EQ(perfmodel::clock_share({}, busy), 1);
+  // A chip that was never measured has shares of its peak that were seen at its own limit.
+  EXPECT_FALSE(perfmodel::OpTimes(devices::find_device("a100-sxm"), {}).power().is_known());
+  EXPECT_EQ(perfmodel::OpTimes(devices::find_device("h100-sxm-96gb"), {}).power().limit_w, 500);
+}
+
+TEST(Fp8, IsFasterAndAssumedOnAMeasuredDevice) {
+  const auto h100 = devices::find_device("h100-sxm");
+  const perfmodel::OpTimes times(h100, {});
+  const auto wide = product_of(8192, core::DType::bf16);
+  const auto narrow = product_of(8192, core::DType::f8);
+  const auto slow = times.time_of(wide, wide.ops[0]);
+  const auto fast = times.time_of(narrow, narrow.ops[0]);
+  EXPECT_LT(fast.seconds, 0.65 * slow.seconds);
+  EXPECT_GT(fast.seconds, 0.5 * slow.seconds);
+  EXPECT_EQ(slow.basis, perfmodel::Basis::calibrated);
+  EXPECT_EQ(fast.basis, perfmodel::Basis::assumed);
+  EXPECT_GT(fast.spread, slow.spread);
+  const auto a100 = devices::find_device("a100-sxm");
+  EXPECT_THROW((void)perfmodel::OpTimes(a100, {}).time_of(narrow, narrow.ops[0]), core::Unavailable);
+}
+
+TEST(WhatIf, TwiceTheRateHalvesProducts) {
+  const auto h100 = devices::find_device("h100-sxm");
+  const auto program = product_of(16384, core::DType::bf16);
+  const auto now = perfmodel::OpTimes(h100, {}).time_of(program, program.ops[0]);
+  const auto then = perfmodel::OpTimes(h100, {}, {.compute = 2}).time_of(program, program.ops[0]);
+  EXPECT_NEAR(now.seconds / then.seconds, 2, 0.1);
+  EXPECT_EQ(then.basis, perfmodel::Basis::assumed);
+}
+
+}  // namespace
+}  // namespace rooflm
