@@ -197,7 +197,9 @@ std::vector<lab::AttentionCase> attention_cases(StudyOptions& options) {
 std::vector<record::Cell> cells_of(StudyOptions& options, const Study& study) {
   if (study.kind == "formats") {
     const std::string n = options.get("n");
-    auto cells = lab::format_cells(parse_integer("--n", n.empty() ? "4096" : n));
+    const auto extents = parse_integers("--n", n.empty() ? "4096" : n, 1);
+    if (extents.size() > 2) throw core::UsageError("--n: one extent, or rows,columns, for study formats");
+    auto cells = lab::format_cells(extents.front(), extents.back());
     const auto norms = lab::norm_cells();
     cells.insert(cells.end(), norms.begin(), norms.end());
     return cells;
@@ -334,10 +336,11 @@ Body declare_study(CommandLine& line) {
   line.add_flag("--large", options->large, "The sizes of the published reports (hours on a processor)");
   options->config.add_to(line);
   options->profile.add_to(line);
-  for (const auto& [name, text] : {std::pair{"n", "Extents of products, or of the matrix of study formats"},
-                                   {"count", "Products at once, for study gemm"},
-                                   {"strategy", "big, looped, batched, for study gemm"},
-                                   {"head-dim", "Head sizes, for study attention_sweep"}}) {
+  for (const auto& [name, text] :
+       {std::pair{"n", "Extents of products; of study formats its matrix: one extent, or rows,columns"},
+        {"count", "Products at once, for study gemm"},
+        {"strategy", "big, looped, batched, for study gemm"},
+        {"head-dim", "Head sizes, for study attention_sweep"}}) {
     line.add_option(fmt::format("--{}", name), options->others[name], text).group("Studies of single ops");
   }
   options->output.add_to(line);

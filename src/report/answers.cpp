@@ -267,8 +267,8 @@ std::string answer_memory(const RecordSet& set) {
       const auto less = ratio_of(bytes, figures_of(*kept).peak_bytes);
       const auto slower = ratio_of(phase_median(*run, kStep), phase_median(*kept, kStep));
       if (less && slower) {
-        sentence +=
-            fmt::format(", {:+.1f}% for a step that takes {:+.1f}%", 100 * (*less - 1), 100 * (*slower - 1));
+        sentence += fmt::format(", {:+.1f}% of memory and {:+.1f}% of time against keeping everything",
+                                100 * (*less - 1), 100 * (*slower - 1));
       }
     }
     add_sentence(text, sentence + ".");

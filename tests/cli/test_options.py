@@ -108,6 +108,10 @@ class Options(unittest.TestCase):
                 (self.folder / "rooflm.toml").write_text(text)
                 self.assertIn(says, self.run_binary("bench", *SMALL, "--no-peak", code=3).stderr)
 
+    def test_the_device_of_plans_is_another(self):
+        error = self.run_binary("plan", "--model", "gpt2", "--gpus", "1", code=2, variables={"ROOFLM_DEVICE": "cpu"}).stderr
+        self.assertIn("--device is needed, a key of the catalog", error)
+
     def test_studies_come_before_defaults(self):
         (self.folder / "rooflm.toml").write_text("model = 'gpt2'\nthreads = 1\n")
         rows = json.loads(self.run_binary("study", "warmup", "--dry-run", "--format", "json").stdout)

@@ -97,6 +97,19 @@ class Profile(unittest.TestCase):
         compared = json.loads(self.ok("compare", parts, parts, "--phase", "forward", "--run", "1", "--format", "json"))
         self.assertTrue(compared and all(row["subject"].split("/")[0] == "forward" for row in compared), compared)
 
+    def test_the_tutorial_runs(self):
+        """Its commands as they are written, on a smaller model: sizes that they do not name come from the environment."""
+        text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "why_is_my_step_slow.md").read_text()
+        commands = re.findall(r"^\$ rooflm (.*)$", text, re.MULTILINE)
+        self.assertGreater(len(commands), 5)
+        small = {"LAYERS": 1, "D_MODEL": 32, "D_FF": 64, "HEADS": 2, "VOCAB": 64, "DEVICE": "cpu"}
+        environment = dict(self.environment, **{f"ROOFLM_{name}": str(value) for name, value in small.items()})
+        with tempfile.TemporaryDirectory() as folder:
+            for command in commands:
+                result = subprocess.run([BINARY, *command.split()], capture_output=True, text=True, timeout=120, env=environment,
+                                        cwd=folder, check=False)
+                self.assertEqual(result.returncode, 0, f"{command}: {result.stderr}")
+
     def test_a_study_says_its_question_and_answer(self):
         out = self.ok("study", "blocks", "--layers", "1", "--d-model", "32", "--d-ff", "64", "--heads", "2", "--vocab", "64", "--batch",
                       "1", "--seq", "8,16", "--steps", "2", "--device", "cpu", "--html", self.folder / "blocks.html")
@@ -345,7 +358,9 @@ class Profile(unittest.TestCase):
     def test_studies(self):
         names = [row["name"] for row in json.loads(self.ok("study", "list", "--format", "json"))]
         self.assertIn("context", names)
-        self.assertIn("bf16", self.ok("study", "formats"))
+        rows = json.loads(self.ok("study", "formats", "--n", "49152,12288", "--format", "json"))[0]["tables"][0]["rows"]
+        bf16 = next(row for row in rows if row["format"] == "bf16")
+        self.assertEqual((bf16["layout"], bf16["matrix"]), ("S EEEEEEEE MMMMMMM", 2 * 49152 * 12288))
         self.assertIn("flash", self.ok("study", "attention_sweep", "--seq", "64", "--head-dim", "16"))
         self.assertIn("looped", self.ok("study", "gemm", "--n", "64", "--count", "2"))
         self.assertIn("planned", self.ok("study", "limits", "--model", "tiny", "--batch", "1"))
