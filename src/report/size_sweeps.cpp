@@ -48,8 +48,9 @@ std::vector<SizeSweep> size_sweeps(const RecordSet& set) {
     const std::vector<std::string> settings = telling(firsts, axis.follows);
     for (auto& [key, runs] : groups) {
       std::ranges::stable_sort(runs, {}, [&](const RunData* run) { return size_of(*run, axis.name); });
-      sweeps.push_back(
-          {.axis = axis.name, .of = short_label(runs.front()->run, settings), .runs = std::move(runs)});
+      SizeSweep sweep{.axis = axis.name, .of = short_label(runs.front()->run, settings)};
+      sweep.runs = std::move(runs);
+      sweeps.push_back(std::move(sweep));
     }
   }
   return sweeps;
