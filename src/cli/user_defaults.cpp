@@ -177,7 +177,7 @@ UserDefaults UserDefaults::load() {
     defaults.all_.insert(defaults.all_.end(), values.begin(), values.end());
   }
   for (const auto& [option, value] : set) {
-    const auto has_it = [&](const auto& command) { return command.second.contains(option); };
+    const auto has_it = [name = option](const auto& command) { return command.second.contains(name); };
     if (std::ranges::none_of(known, has_it)) continue;
     defaults.all_.push_back(
         {.command = "", .option = option, .value = value, .source = variable_name(option)});
