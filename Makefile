@@ -4,7 +4,7 @@ PRESET ?= release
 
 SECONDS ?= 60
 
-.PHONY: help deps build demo check package format lint asan tsan fuzz clean
+.PHONY: help deps build demo check docs package format lint asan tsan fuzz clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,10 @@ demo: ## Train a small GPT on a real text, let it speak, and time both engines (
 check: ## Everything that must hold before a change goes in: builds, tests, format, lint, structure
 	scripts/install_deps build check page browser
 	scripts/check
+
+docs: ## Build the documentation site in build/docs (MkDocs)
+	@scripts/install_deps docs
+	mkdocs build --strict --quiet
 
 package: ## Build build/package/*.deb and *.tar.gz: for any machine with AVX2, with CUDA where nvcc works
 	scripts/install_deps build page package

@@ -8,9 +8,9 @@ add_custom_command(
   OUTPUT "${shell_files}/made"
   COMMAND "${CMAKE_COMMAND}" -E make_directory "${shell_files}"
   COMMAND rooflm man -o "${shell_files}/man1" --overwrite
-  COMMAND rooflm completion bash > "${shell_files}/rooflm"
-  COMMAND rooflm completion zsh > "${shell_files}/_rooflm"
-  COMMAND rooflm completion fish > "${shell_files}/rooflm.fish"
+  COMMAND rooflm completion bash --all-devices > "${shell_files}/rooflm"
+  COMMAND rooflm completion zsh --all-devices > "${shell_files}/_rooflm"
+  COMMAND rooflm completion fish --all-devices > "${shell_files}/rooflm.fish"
   COMMAND "${CMAKE_COMMAND}" -E touch "${shell_files}/made"
   DEPENDS rooflm
   COMMENT "Manual pages and completion"

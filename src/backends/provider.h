@@ -64,6 +64,12 @@ struct GemmChoices {
   std::string text{};   ///< the algorithms themselves, for MakeOptions::gemm_choices; "" when there are none
 };
 
+/// Devices of a backend that are here and run.
+struct FoundDevices {
+  std::vector<std::string> names;  ///< "cuda:0", ...
+  std::string missing{};           ///< why there are none; "" when there are, or when nobody would expect one
+};
+
 /// One per backend, without state. `device` is a name that parse() returned.
 class Provider {
  public:
@@ -83,6 +89,11 @@ class Provider {
   [[nodiscard]] virtual std::unique_ptr<Backend> make(const std::string& device,
                                                       const MakeOptions& options) const = 0;
 
+  /// Its devices on this machine. May load a driver.
+  [[nodiscard]] virtual FoundDevices found() const { return {}; }
+  /// The dtypes, by option names, that its devices compute in, if this machine can have one: by a look at the
+  /// files of its driver, in no time. With `anywhere` of any machine that this build runs on.
+  [[nodiscard]] virtual std::vector<std::string> offered_dtypes(bool /*anywhere*/) const { return {}; }
   /// Whether it computes anything; planning needs a description only.
   [[nodiscard]] virtual bool runs() const { return true; }
   /// Whether its kernels run on this machine's processor and in this process's memory, so that clock,

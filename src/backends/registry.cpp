@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -51,6 +52,31 @@ std::string parse_device(std::string_view name) {
   std::vector<std::string> names;
   for (const Provider* provider : providers()) names.emplace_back(provider->name());
   throw core::UsageError(core::unknown_name("device", name, names));
+}
+
+DefaultDevice default_device() {
+  DefaultDevice chosen{.name = {}, .why = {}};
+  for (const Provider* provider : providers()) {
+    const FoundDevices found = provider->found();
+    if (!found.missing.empty() && chosen.why.empty()) chosen.why = found.missing;
+    if (found.names.empty()) continue;
+    // Any GPU that rooflm runs on is faster than the processor beside it.
+    if (chosen.name.empty() || !provider->is_host()) chosen.name = found.names.front();
+    if (provider->is_host()) continue;
+    chosen.why = fmt::format("the fastest here: {}", provider->describe(chosen.name).name);
+    break;
+  }
+  return chosen;
+}
+
+std::vector<std::string> offered_dtypes(bool anywhere) {
+  std::vector<std::string> offered;
+  for (const Provider* provider : providers()) {
+    for (std::string& dtype : provider->offered_dtypes(anywhere)) {
+      if (std::ranges::find(offered, dtype) == offered.end()) offered.push_back(std::move(dtype));
+    }
+  }
+  return offered;
 }
 
 const Provider& provider_of(std::string_view device) {

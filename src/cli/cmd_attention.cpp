@@ -8,6 +8,7 @@
 
 #include "cli/command_record.h"
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/micro_options.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
@@ -31,7 +32,7 @@ std::vector<lab::AttentionCase> AttentionOptions::cases() const {
     multiply(cases, parse_integers(name, typed),
              [member](Case& c, std::int64_t value) { c.problem.*member = value; });
   };
-  multiply(cases, parse_names("--device", device),
+  multiply(cases, parse_names("--device", device_or_default(device)),
            [](Case& c, const std::string& name) { c.device = lab::parse_device(name); });
   integers("--batch", batch, &lab::AttentionProblem::batch);
   integers("--heads", heads, &lab::AttentionProblem::heads);
@@ -62,17 +63,23 @@ std::vector<lab::AttentionCase> AttentionOptions::cases() const {
 namespace {
 
 int run(const AttentionOptions& options, const MicroOptions& micro) {
-  const Format format = parse_format(micro.format);
+  const TableStyle style = micro.table.style();
   const lab::MicroSettings settings = micro.settings();
   const std::vector<lab::AttentionCase> cases = options.cases();
   const core::StopSignals signals;
   check_outputs({{"-o", micro.record}}, {}, micro.overwrite);
+  if (micro.dry_run) {
+    show_dry_run(fmt::format("measure {} rows", cases.size()), {{"-o", micro.record}});
+    return 0;
+  }
   CommandRecord record(micro.record, micro.overwrite, "attention");
   const auto measured = lab::MicroBench(settings).run(cases);
   record.writer().add(lab::cells_of(measured));
   record.finish();
-  write_out(
-      show_table(report::attention_table(report::load(std::array{record.path()}).files.at(0).cells), format));
+  if (!record.is_printed()) {
+    write_out(show_table(report::attention_table(report::load(std::array{record.path()}).files.at(0).cells),
+                         style));
+  }
   if (const int signal = core::StopSignals::received(); signal != 0) return core::stopped_code(signal);
   const bool all_oom =
       std::ranges::none_of(measured, [](const auto& each) { return each.result.has_value(); });
@@ -84,13 +91,15 @@ int run(const AttentionOptions& options, const MicroOptions& micro) {
 Body declare_attention(CommandLine& line) {
   auto options = std::make_shared<AttentionOptions>();
   auto micro = std::make_shared<MicroOptions>("0.5");
+  const std::string dtypes = dtype_names(line);
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
-    line.add_option(name, value, text).type_name(type).show_default();
+    Option option = line.add_option(name, value, text).type_name(type);
+    if (!value.empty()) option.show_default();
   };
-  add("--device", options->device, "cpu|cuda[:N]", "What runs it");
+  add("--device", options->device, "cpu|cuda[:N]", "What runs it (default: the fastest device here)");
   add("--engine", options->engine, "eager|fused", "Kernels and memory policy");
   add("--attention", options->attention, "looped|batched|flash", "Products per head, batched, or flash");
-  add("--dtype", options->dtype, "fp32|tf32|bf16|fp16", "Of q, k, v and the results");
+  add("--dtype", options->dtype, dtypes.c_str(), "Of q, k, v and the results");
   add("--batch", options->batch, "B", "Sequences");
   add("--heads", options->heads, "H", "Query heads");
   add("--kv-heads", options->kv_heads, "K", "Key/value heads (default: as many as query heads)");

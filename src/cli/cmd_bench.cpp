@@ -1,16 +1,18 @@
 // rooflm bench: times forward, backward, optimizer and the whole step over a sweep.
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <array>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <utility>
 
 #include "cli/command_record.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
+#include "cli/stopping_options.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
@@ -23,28 +25,25 @@
 namespace rooflm::cli {
 namespace {
 
+constexpr const char* kSteps = "10";
+
 struct BenchOptions {
   ConfigOptions config;
-  std::string steps;
-  std::string precision;
-  std::string max_seconds = "30";
+  StoppingOptions stopping;
   std::string memory_limit;
-  std::string format = "table";
+  TableOptions table;
   std::string record;
-  bool overwrite = false;
+  bool overwrite = false, dry_run = false;
   bool no_peak = false;
 };
 
 lab::RunSettings settings_from(const BenchOptions& options) {
-  constexpr std::int64_t kMostSteps = 1'000'000;
   lab::RunSettings settings;
   settings.observe = false;
-  const bool is_precise = !options.precision.empty();
-  const std::string steps = !options.steps.empty() ? options.steps : is_precise ? "200" : "10";
-  settings.max_steps = static_cast<int>(std::min(parse_integer("--steps", steps, 1), kMostSteps));
-  settings.precision = is_precise ? parse_percent("--precision", options.precision, 0.001) : 0;
-  const double max_seconds = parse_number("--max-seconds", options.max_seconds, 0);
-  settings.max_seconds = is_precise ? max_seconds : std::numeric_limits<double>::infinity();
+  StoppingOptions stopping = options.stopping;
+  const bool has_bounds = !stopping.min_steps.empty() || !stopping.max_steps.empty();
+  if (!stopping.is_given() && !has_bounds) stopping.steps = kSteps;
+  stopping.apply(settings);
   if (!options.memory_limit.empty()) {
     settings.memory_limit_bytes = parse_bytes("--memory-limit", options.memory_limit);
   }
@@ -98,12 +97,16 @@ Table table_of(const std::filesystem::path& record) {
 
 int run(const BenchOptions& options) {
   const core::StopSignals signals;
-  const Format format = parse_format(options.format);
+  const TableStyle style = options.table.style();
   const lab::RunSettings settings = settings_from(options);
   const std::vector<lab::Point> points = options.config.sweep();
   check_outputs({{"-o", options.record}}, files_of_models(options.config.text("model")), options.overwrite);
   // A device that is not there is an error of the whole command, before anything is measured.
   for (const lab::Point& point : points) lab::make_backend(point);
+  if (options.dry_run) {
+    show_dry_run(points, {{"-o", options.record}}, style);
+    return 0;
+  }
   CommandRecord record(options.record, options.overwrite, "bench");
   const Progress progress = run_points(points, settings, record.writer());
   if (progress.signal != 0 && progress.runs == 0) {
@@ -111,7 +114,7 @@ int run(const BenchOptions& options) {
     throw core::Stopped{progress.signal};
   }
   record.finish();
-  if (progress.runs > 0) write_out(show_table(table_of(record.path()), format));
+  if (progress.runs > 0 && !record.is_printed()) write_out(show_table(table_of(record.path()), style));
   if (progress.signal != 0) return core::stopped_code(progress.signal);
   return static_cast<int>(progress.all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }
@@ -121,33 +124,20 @@ int run(const BenchOptions& options) {
 Body declare_bench(CommandLine& line) {
   auto options = std::make_shared<BenchOptions>();
   options->config.add_to(line);
-  line.add_option("--steps", options->steps, "Timed steps (default: 10; with --precision at most, 200)")
-      .type_name("N")
-      .group("Measuring");
-  line.add_option(
-          "--precision", options->precision,
-          "Stop when the 95% interval of the median step is within so many percent of it to each side")
-      .type_name("PERCENT")
-      .group("Measuring");
-  line.add_option("--max-seconds", options->max_seconds,
-                  "With --precision: stop after so many seconds of steps")
-      .type_name("S")
-      .show_default()
-      .group("Measuring");
+  options->stopping.add_to(line, fmt::format("{} unless --precision is given", kSteps));
   line.add_option("--memory-limit", options->memory_limit,
                   "Larger configurations become rows with status oom: 8GB, 8GiB (default: what is free)")
       .type_name("SIZE")
       .group("Measuring");
   line.add_flag("--no-peak", options->no_peak, "Do not measure the matrix-product rate (no of_peak, no MFU)")
       .group("Measuring");
-  line.add_option("--format", options->format, "JSON and CSV carry every value in full")
-      .type_name(kFormats)
-      .show_default()
-      .group("Measuring");
+  options->table.add_to(line, "JSON and CSV carry every value in full", "Output");
   line.add_option("-o,--output", options->record,
-                  "Keep the samples in this run record, for report and compare")
-      .type_name("FILE.rooflm");
-  line.add_flag("--overwrite", options->overwrite, "Replace a record of that name");
+                  "Keep the samples in this run record, for report and compare; - prints it")
+      .type_name("FILE.rooflm")
+      .group("Output");
+  line.add_flag("--overwrite", options->overwrite, "Replace a record of that name").group("Output");
+  add_dry_run(line, options->dry_run);
   line.footer(
       "Options of the groups Model and Run take lists (--seq 128,256) and ranges (--seq 64:1536:64), which\n"
       "multiply into a sweep. Random tokens and weights, no data needed.\n"

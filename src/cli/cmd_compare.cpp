@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/filter_options.h"
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/values.h"
@@ -27,7 +28,8 @@ struct CompareOptions {
   std::string confidence = "95%";
   std::string restart;
   std::string fail_slower;
-  std::string format = "table";
+  TableOptions table;
+  FilterOptions filter;
 };
 
 Row time_row(const report::ComparedTime& time) {
@@ -137,9 +139,27 @@ std::vector<std::string> on_both_sides(std::span<const record::Reader> a, std::s
   return files;
 }
 
+/// Leaves the times that the filter lets through: subjects are "step", "forward", "forward/attention".
+void filter_times(const report::Filter& filter, report::Comparison& comparison) {
+  if (filter.is_empty()) return;
+  const std::size_t before = comparison.rows.size();
+  std::vector<std::string> labels;
+  std::erase_if(comparison.rows, [&](const report::ComparedTime& time) {
+    if (labels.empty() || labels.back() != time.run) labels.push_back(time.run);
+    const auto slash = time.subject.find('/');
+    const std::string phase = time.subject.substr(0, slash);
+    const std::string block = slash == std::string::npos ? "" : time.subject.substr(slash + 1);
+    return !filter.takes_run(time.run, labels.size()) || !filter.takes_phase(phase) ||
+           !filter.takes_scope(block, block);
+  });
+  if (comparison.rows.empty() && before > 0) {
+    throw core::UsageError(fmt::format("compare: none of {} times is of {}", before, filter.text()));
+  }
+}
+
 int run(const CompareOptions& options) {
   constexpr double kLeastConfidence = 0.5;
-  const Format format = parse_format(options.format);
+  const TableStyle style = options.table.style();
   report::CompareOptions settings{.same = parse_share("--same", options.same),
                                   .confidence = parse_share("--confidence", options.confidence),
                                   .restart = {}};
@@ -151,11 +171,12 @@ int run(const CompareOptions& options) {
   const auto a = open_all("A", options.a);
   const auto b = open_all("B", options.b);
   report::Comparison comparison = report::compare(a, b, settings);
+  filter_times(options.filter.filter(), comparison);
   for (const std::string& file : on_both_sides(a, b)) {
     comparison.notes.push_back(fmt::format("A and B are the same file: {}", core::printable(file)));
   }
-  write_out(show_table(compare_table(comparison, options), format));
-  if (format == Format::csv || format == Format::json) {
+  write_out(show_table(compare_table(comparison, options), style));
+  if (style.format == Format::csv || style.format == Format::json) {
     for (const std::string& text : comparison.notes) note("note: {}", text);
   }
   return gate(comparison, options);
@@ -185,9 +206,8 @@ Body declare_compare(CommandLine& line) {
   line.add_option("--fail-slower", options->fail_slower,
                   "Exit code 1 when a whole step is slower by more, all of its interval, or no longer runs")
       .type_name("SHARE");
-  line.add_option("--format", options->format, "JSON and CSV carry every number in full, in seconds")
-      .type_name(kFormats)
-      .show_default();
+  options->table.add_to(line, "JSON and CSV carry every number in full, in seconds");
+  options->filter.add_to(line, false);
   line.footer(
       "Runs are matched by configuration: model, sizes, engine, attention, device, dtype, recompute. Two "
       "records of\n"

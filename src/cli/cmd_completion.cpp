@@ -21,11 +21,12 @@ struct DeclaredCommand {
   std::vector<Declared> options;
 };
 
-std::vector<DeclaredCommand> declared_commands() {
+std::vector<DeclaredCommand> declared_commands(Offer offer) {
   std::vector<DeclaredCommand> all;
   for (const Command& command : commands()) {
-    CommandLine line(command.name, command.summary);
-    (void)command.declare(line);
+    CommandLine line(command.name, command.summary, offer);
+    CommonOptions common;
+    (void)declare(command, line, common);
     all.push_back({command.name, command.summary, line.declared()});
   }
   return all;
@@ -81,7 +82,7 @@ std::map<std::string, std::vector<std::string>> second_words() {
   return words;
 }
 
-std::string bash() {
+std::string bash(Offer offer) {
   std::string groups;
   std::string group_names;
   for (const auto& [group, words] : second_words()) {
@@ -90,7 +91,7 @@ std::string bash() {
   }
   std::string options;
   std::string values;
-  for (const DeclaredCommand& command : declared_commands()) {
+  for (const DeclaredCommand& command : declared_commands(offer)) {
     std::vector<std::string> names;
     for (const Declared& option : command.options) {
       names.insert(names.end(), option.names.begin(), option.names.end());
@@ -158,14 +159,14 @@ std::string quoted_for_zsh(std::string_view text) {
   return out;
 }
 
-std::string zsh() {
+std::string zsh(Offer offer) {
   std::string summaries;
   std::string cases;
   const auto groups = second_words();
   for (const auto& [group, words] : groups) {
     summaries += fmt::format("    '{}:{}'\n", group, joined(words, ", "));
   }
-  for (const DeclaredCommand& command : declared_commands()) {
+  for (const DeclaredCommand& command : declared_commands(offer)) {
     if (command.name.find(' ') == std::string::npos) {
       summaries += fmt::format("    '{}:{}'\n", command.name, quoted_for_zsh(command.summary));
     }
@@ -223,7 +224,7 @@ std::string quoted_for_fish(std::string_view text) {
   return out;
 }
 
-std::string fish() {
+std::string fish(Offer offer) {
   const auto groups = second_words();
   std::string text =
       "# fish completion of rooflm, made by `rooflm completion fish`.\n"
@@ -233,7 +234,7 @@ std::string fish() {
     text += fmt::format("complete -c rooflm -n __fish_use_subcommand -a {} -d '{}'\n", group,
                         joined(words, ", "));
   }
-  for (const DeclaredCommand& command : declared_commands()) {
+  for (const DeclaredCommand& command : declared_commands(offer)) {
     const auto space = command.name.find(' ');
     const std::string first = command.name.substr(0, space);
     std::string when = "__fish_seen_subcommand_from " + first;
@@ -265,13 +266,13 @@ std::string fish() {
   return text;
 }
 
-int write_script(const std::string& shell) {
+int write_script(const std::string& shell, Offer offer) {
   if (shell == "bash") {
-    write_out(bash());
+    write_out(bash(offer));
   } else if (shell == "zsh") {
-    write_out(zsh());
+    write_out(zsh(offer));
   } else if (shell == "fish") {
-    write_out(fish());
+    write_out(fish(offer));
   } else {
     const std::vector<std::string> known{"bash", "zsh", "fish"};
     throw core::UsageError(core::unknown_name("shell", shell, known));
@@ -284,11 +285,14 @@ int write_script(const std::string& shell) {
 Body declare_completion(CommandLine& line) {
   auto shell = std::make_shared<std::string>();
   line.add_option("shell", *shell, "Whose script").type_name("bash|zsh|fish").required();
+  auto all_devices = std::make_shared<bool>(false);
+  line.add_flag("--all-devices", *all_devices,
+                "Offer also what only devices compute that are not here, for packages");
   line.footer(
       "The script is made from what the commands declare, so it knows every option and the words that it "
       "takes.\n\n"
       "Example: rooflm completion bash > ~/.local/share/bash-completion/completions/rooflm");
-  return [shell] { return write_script(*shell); };
+  return [shell, all_devices] { return write_script(*shell, *all_devices ? Offer::anywhere : Offer::here); };
 }
 
 }  // namespace rooflm::cli

@@ -27,7 +27,7 @@ struct PrepareArguments {
   std::string seed = "0";
   std::string shard_tokens = "100000000";
   std::string threads = "0";
-  std::string format = "table";
+  TableOptions table;
   bool overwrite = false;
 };
 
@@ -94,7 +94,7 @@ std::vector<fs::path> inputs_of(const PrepareArguments& arguments) {
 }
 
 int run_prepare(const PrepareArguments& arguments) {
-  const Format format = parse_format(arguments.format);
+  const TableStyle style = arguments.table.style();
   constexpr std::int64_t kMostIds = 1 << 24;
   text::PrepareOptions options;
   options.inputs.assign(arguments.inputs.begin(), arguments.inputs.end());
@@ -108,10 +108,10 @@ int run_prepare(const PrepareArguments& arguments) {
   options.threads =
       static_cast<int>(std::min<std::int64_t>(parse_integer("--threads", arguments.threads, 0), INT32_MAX));
   options.overwrite = arguments.overwrite;
-  options.message = [](const std::string& line) { write_note(line); };
+  options.message = [](const std::string& line) { note("{}", line); };
   const core::StopSignals signals;
   refuse_inputs(replaced_by(options), inputs_of(arguments));
-  write_out(show_table(prepared_table(text::prepare(options)), format));
+  write_out(show_table(prepared_table(text::prepare(options)), style));
   return 0;
 }
 
@@ -138,13 +138,13 @@ Table shard_table(const fs::path& path) {
           .notes = {}};
 }
 
-int run_info(const std::vector<std::string>& paths, const std::string& format_name) {
-  const Format format = parse_format(format_name);
+int run_info(const std::vector<std::string>& paths, const TableOptions& table) {
+  const TableStyle style = table.style();
   if (paths.size() != 1) throw core::UsageError("data info takes one shard or one prepared directory");
   std::error_code ignored;
   const bool is_directory = fs::is_directory(paths[0], ignored);
   write_out(show_table(is_directory ? prepared_table(text::open_prepared(paths[0])) : shard_table(paths[0]),
-                       format));
+                       style));
   return 0;
 }
 
@@ -173,22 +173,20 @@ Body declare_data_prepare(CommandLine& line) {
       .show_default();
   line.add_option("--threads", a->threads, "Threads (0: one per core)").type_name("N").show_default();
   line.add_flag("--overwrite", a->overwrite, "Replace prepared data that the directory already holds");
-  line.add_option("--format", a->format, "Of the summary").type_name(kFormats).show_default();
+  a->table.add_to(line, "Of the summary");
   line.footer("Example: rooflm data prepare texts/ -o data/ --vocab 8192");
   return [a] { return run_prepare(*a); };
 }
 
 Body declare_data_info(CommandLine& line) {
   auto paths = std::make_shared<std::vector<std::string>>();
-  auto format = std::make_shared<std::string>("table");
+  auto table = std::make_shared<TableOptions>();
   line.add_option("path", *paths, "A shard (.bin) or a directory made by data prepare")
       .type_name("PATH")
       .required();
-  line.add_option("--format", *format, "JSON carries every number in full")
-      .type_name(kFormats)
-      .show_default();
+  table->add_to(line, "JSON carries every number in full");
   line.footer("Example: rooflm data info data/train_000000.bin");
-  return [paths, format] { return run_info(*paths, *format); };
+  return [paths, table] { return run_info(*paths, *table); };
 }
 
 }  // namespace rooflm::cli

@@ -72,6 +72,7 @@ int run_train(const TrainerArguments& arguments) {
   text::BpeTrainOptions options;
   options.vocab_size =
       static_cast<std::uint32_t>(std::min(parse_integer("--vocab", arguments.vocab), kMostIds));
+  require_file({"-o", arguments.output});
   check_outputs({{"-o", arguments.output}}, files_of(arguments.inputs), arguments.overwrite);
   text::BpeTrainer trainer(options);
   for (const std::string& input : arguments.inputs) trainer.add(core::TextInput(input).text());

@@ -26,7 +26,7 @@ struct EvalOptions {
   std::string batch = "4";
   std::string seq = "64";
   std::string batches;
-  std::string format = "table";
+  TableOptions table;
 };
 
 /// Shards; of a prepared directory those of its validation part.
@@ -47,7 +47,7 @@ std::vector<fs::path> shards_of(const std::vector<std::string>& data) {
 }
 
 int run(const EvalOptions& options) {
-  const Format format = parse_format(options.format);
+  const TableStyle style = options.table.style();
   const auto shards = shards_of(options.data);
   const std::uint64_t most = options.batches.empty()
                                  ? UINT64_MAX
@@ -90,7 +90,7 @@ int run(const EvalOptions& options) {
                                 {"tokens_per_s", "tokens/s", Show::si}},
                     .rows = {std::move(row)},
                     .notes = {"loss: mean cross-entropy in nats per token; perplexity = exp(loss)"}};
-  write_out(show_table(table, format));
+  write_out(show_table(table, style));
   return 0;
 }
 
@@ -106,9 +106,7 @@ Body declare_eval(CommandLine& line) {
   line.add_option("--batch", options->batch, "Sequences per batch, B").type_name("N").show_default();
   line.add_option("--seq", options->seq, "Tokens per sequence, T").type_name("N").show_default();
   line.add_option("--batches", options->batches, "Most batches to evaluate (default: all)").type_name("N");
-  line.add_option("--format", options->format, "JSON and CSV carry every number in full")
-      .type_name(kFormats)
-      .show_default();
+  options->table.add_to(line, "JSON and CSV carry every number in full");
   line.footer(
       "Each shard is walked in consecutive windows of B * T tokens, targets one token further; what is left\n"
       "at its end is not used. loss is the mean cross-entropy of all tokens in nats.\n\n"

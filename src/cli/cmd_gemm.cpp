@@ -8,6 +8,7 @@
 
 #include "cli/command_record.h"
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/micro_options.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
@@ -90,7 +91,7 @@ std::vector<lab::GemmCase> GemmOptions::cases() const {
   for (Shape& shape : qk_of.empty() ? plain_shapes(*this) : attention_shapes(*this)) {
     cases.push_back({.device = {}, .dtype = {}, .shape = std::move(shape.what), .problem = shape.problem});
   }
-  multiply(cases, parse_names("--device", device),
+  multiply(cases, parse_names("--device", device_or_default(device)),
            [](lab::GemmCase& c, const std::string& name) { c.device = lab::parse_device(name); });
   multiply(cases, parse_names("--dtype", dtype), [](lab::GemmCase& c, const std::string& name) {
     const lab::ComputeDtype compute =
@@ -108,17 +109,23 @@ std::vector<lab::GemmCase> GemmOptions::cases() const {
 namespace {
 
 int run(const GemmOptions& options, const MicroOptions& micro) {
-  const Format format = parse_format(micro.format);
+  const TableStyle style = micro.table.style();
   const lab::MicroSettings settings = micro.settings();
   const std::vector<lab::GemmCase> cases = options.cases();
   const core::StopSignals signals;
   check_outputs({{"-o", micro.record}}, {}, micro.overwrite);
+  if (micro.dry_run) {
+    show_dry_run(fmt::format("measure {} rows", cases.size()), {{"-o", micro.record}});
+    return 0;
+  }
   CommandRecord record(micro.record, micro.overwrite, "gemm");
   const auto measured = lab::MicroBench(settings).run(cases);
   record.writer().add(lab::cells_of(measured));
   record.finish();
-  write_out(
-      show_table(report::gemm_table(report::load(std::array{record.path()}).files.at(0).cells), format));
+  if (!record.is_printed()) {
+    write_out(
+        show_table(report::gemm_table(report::load(std::array{record.path()}).files.at(0).cells), style));
+  }
   if (const int signal = core::StopSignals::received(); signal != 0) return core::stopped_code(signal);
   const bool all_oom =
       std::ranges::none_of(measured, [](const auto& each) { return each.result.has_value(); });
@@ -130,11 +137,13 @@ int run(const GemmOptions& options, const MicroOptions& micro) {
 Body declare_gemm(CommandLine& line) {
   auto options = std::make_shared<GemmOptions>();
   auto micro = std::make_shared<MicroOptions>("0.3");
+  const std::string dtypes = dtype_names(line);
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
-    line.add_option(name, value, text).type_name(type).show_default();
+    Option option = line.add_option(name, value, text).type_name(type);
+    if (!value.empty()) option.show_default();
   };
-  add("--device", options->device, "cpu|cuda[:N]", "What runs it");
-  add("--dtype", options->dtype, "fp32|tf32|bf16|fp16", "Of operands and results");
+  add("--device", options->device, "cpu|cuda[:N]", "What runs it (default: the fastest device here)");
+  add("--dtype", options->dtype, dtypes.c_str(), "Of operands and results");
   add("--strategy", options->strategy, "big|looped|batched", "How the products are given to the device");
   add("--size", options->size, "N", "Square products: m = n = k");
   add("--m", options->m, "M", "Rows of the result, instead of --size");

@@ -22,6 +22,7 @@ struct ImportOptions {
 
 int run_import(const ImportOptions& options) {
   if (options.output.empty()) throw core::UsageError("import: name the record to write with -o FILE.rooflm");
+  require_file({"-o", options.output});
   check_outputs({{"-o", options.output}}, files_of({options.file}), options.overwrite);
   foreign::ForeignRun run = foreign::import_file(options.file, options.kind);
   if (run.is_empty()) {

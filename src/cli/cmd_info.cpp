@@ -1,41 +1,79 @@
 // rooflm info: the machine, the devices, what is available here and why not.
+#include <fmt/format.h>
+
 #include <memory>
-#include <utility>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/table.h"
+#include "cli/user_defaults.h"
+#include "lab/devices.h"
 #include "lab/machine_info.h"
 
 namespace rooflm::cli {
 namespace {
 
-int run(const std::string& format_name) {
-  const Format format = parse_format(format_name);
-  if (format == Format::json) {
-    write_out(lab::machine_json());
+Row line_of(const std::string& what, const std::string& value) {
+  Row row;
+  row.set("what", what);
+  row.set("value", value);
+  return row;
+}
+
+/// "threads 2 (rooflm.toml:1)", of one command "bench: steps 5 (...)"
+std::string text_of(const UserDefault& value) {
+  return fmt::format("{}{} {} ({})", value.command.empty() ? "" : value.command + ": ", value.option,
+                     value.value, value.source);
+}
+
+std::string json_text(const UserDefaults& defaults) {
+  auto info = nlohmann::ordered_json::parse(lab::machine_json());
+  info["default_device"] = lab::default_device().name;
+  info["config_files"] = nlohmann::ordered_json::array();
+  for (const auto& [path, exists] : defaults.files())
+    info["config_files"].push_back({{"path", path.string()}, {"exists", exists}});
+  info["defaults"] = nlohmann::ordered_json::array();
+  for (const UserDefault& value : defaults.all()) {
+    info["defaults"].push_back({{"command", value.command},
+                                {"option", value.option},
+                                {"value", value.value},
+                                {"source", value.source}});
+  }
+  return info.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+int run(const TableOptions& options) {
+  const TableStyle style = options.style();
+  const UserDefaults defaults = UserDefaults::load();
+  if (style.format == Format::json) {
+    write_out(json_text(defaults));
     return 0;
   }
   Table table{.columns = {{"what", "what"}, {"value", "here"}}, .rows = {}, .notes = {}};
-  for (const auto& [what, value] : lab::machine_lines()) {
-    Row row;
-    row.set("what", what);
-    row.set("value", value);
-    table.rows.push_back(std::move(row));
+  for (const auto& [what, value] : lab::machine_lines()) table.rows.push_back(line_of(what, value));
+  const backends::DefaultDevice device = lab::default_device();
+  table.rows.push_back(line_of("default device", fmt::format("{} ({})", device.name, device.why)));
+  for (const auto& [path, exists] : defaults.files()) {
+    table.rows.push_back(line_of("configuration", path.string() + (exists ? "" : ": not there")));
   }
-  write_out(show_table(table, format));
+  for (const UserDefault& value : defaults.all()) table.rows.push_back(line_of("default", text_of(value)));
+  write_out(show_table(table, style));
   return 0;
 }
 
 }  // namespace
 
 Body declare_info(CommandLine& line) {
-  auto format = std::make_shared<std::string>("table");
-  line.add_option("--format", *format, "JSON carries every number in full")
-      .type_name(kFormats)
-      .show_default();
-  line.footer("Example: rooflm info --format json");
-  return [format] { return run(*format); };
+  auto options = std::make_shared<TableOptions>();
+  options->add_to(line, "JSON carries every number in full");
+  line.footer(
+      "Values of options that are not given come from ROOFLM_OPTION in the environment (ROOFLM_MAX_SECONDS\n"
+      "for max-seconds), then from rooflm.toml in the working directory, then from rooflm/rooflm.toml in\n"
+      "$XDG_CONFIG_HOME (~/.config): `threads = 2` for all commands, a table [bench] for one.\n\n"
+      "Example: rooflm info --format json");
+  return [options] { return run(*options); };
 }
 
 }  // namespace rooflm::cli

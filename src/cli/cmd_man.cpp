@@ -62,9 +62,10 @@ std::string option_text(const Declared& option) {
   return text + (has_default ? fmt::format(" (default: {})\n", roff(option.fallback)) : "\n");
 }
 
-std::string page_text(const Command& command) {
-  CommandLine line(command.name, command.summary);
-  (void)command.declare(line);
+std::string page_text(const Command& command, Offer offer) {
+  CommandLine line(command.name, command.summary, offer);
+  CommonOptions common;
+  (void)declare(command, line, common);
   std::string text = heading(page_of(command.name), command.summary);
   std::string usage = fmt::format("\\fBrooflm {}\\fR [\\fIOPTIONS\\fR]", roff(command.name));
   std::vector<std::string> groups;
@@ -104,7 +105,7 @@ int write_all(const std::filesystem::path& folder, bool overwrite) {
   std::filesystem::create_directories(folder);
   std::map<std::filesystem::path, std::string> pages{{folder / "rooflm.1", overview()}};
   for (const Command& command : commands()) {
-    pages.emplace(folder / (page_of(command.name) + ".1"), page_text(command));
+    pages.emplace(folder / (page_of(command.name) + ".1"), page_text(command, Offer::anywhere));
   }
   std::vector<OutputPath> outputs;
   for (const auto& [path, text] : pages) outputs.push_back({"-o", path});
@@ -127,7 +128,7 @@ int run(const ManOptions& options) {
   for (const Command& command : commands()) {
     known.push_back(command.name);
     if (command.name != wanted) continue;
-    write_out(page_text(command));
+    write_out(page_text(command, Offer::here));
     return 0;
   }
   throw core::UsageError(core::unknown_name("command", wanted, known));

@@ -10,6 +10,8 @@
 
 #include "cli/command_record.h"
 #include "cli/commands.h"
+#include "cli/config_options.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/table.h"
@@ -30,14 +32,14 @@ using lab::ComputeDtype;
 using lab::resolve_threads;
 
 struct PeaksOptions {
-  std::string device = "cpu";
+  std::string device;
   std::string dtype;
   std::string threads;
   std::string seconds;
-  std::string format = "table";
+  TableOptions table;
   std::string record;
   bool overwrite = false;
-  bool remeasure = false;
+  bool remeasure = false, dry_run = false;
 };
 
 /// The matmul dtypes of a device: those that steps compute in, and fp64 where peaks has it too.
@@ -106,15 +108,22 @@ std::vector<record::Ceiling> measure_gpu(const PeaksOptions& options, const std:
 }
 
 int run(const PeaksOptions& options) {
-  const Format format = parse_format(options.format);
+  const TableStyle style = options.table.style();
   const core::StopSignals signals;
   check_outputs({{"-o", options.record}}, {}, options.overwrite);
   std::vector<std::pair<std::string, std::vector<ComputeDtype>>> wanted;
-  for (const std::string& name : parse_names("--device", options.device)) {
+  for (const std::string& name : parse_names("--device", device_or_default(options.device))) {
     const std::string device = lab::parse_device(name);
     lab::require_runs(device, "measured");
     lab::make_backend(device, compile::EngineKind::fused);
     wanted.emplace_back(device, dtypes_of(options.dtype, device));
+  }
+  if (options.dry_run) {
+    std::size_t rates = 0;
+    for (const auto& [device, dtypes] : wanted) rates += dtypes.size();
+    show_dry_run(fmt::format("measure {} devices, {} dtypes", wanted.size(), rates),
+                 {{"-o", options.record}});
+    return 0;
   }
   CommandRecord record(options.record, options.overwrite, "peaks");
   for (const auto& [device, dtypes] : wanted) {
@@ -126,8 +135,9 @@ int run(const PeaksOptions& options) {
     }
   }
   record.finish();
+  if (record.is_printed()) return 0;
   const report::RecordSet set = report::load(std::array{record.path()});
-  write_out(show_table(report::peaks_table(set.files.at(0)), format));
+  write_out(show_table(report::peaks_table(set.files.at(0)), style));
   return 0;
 }
 
@@ -135,10 +145,11 @@ int run(const PeaksOptions& options) {
 
 Body declare_peaks(CommandLine& line) {
   auto options = std::make_shared<PeaksOptions>();
-  line.add_option("--device", options->device, "What to measure").type_name("cpu|cuda[:N]").show_default();
+  line.add_option("--device", options->device, "What to measure (default: the fastest device here)")
+      .type_name("cpu|cuda[:N]");
   line.add_option("--dtype", options->dtype,
                   "Of the matrix products; a list (default: all that the device has)")
-      .type_name("fp32|tf32|bf16|fp16|fp64");
+      .type_name(dtype_names(line) + "|fp64");
   line.add_option("--threads", options->threads, "A list (default: 1 and one per core)").type_name("N");
   line.add_option(
           "--seconds", options->seconds,
@@ -148,9 +159,8 @@ Body declare_peaks(CommandLine& line) {
       .type_name("FILE.rooflm");
   line.add_flag("--overwrite", options->overwrite, "Replace a record of that name");
   line.add_flag("--remeasure", options->remeasure, "Measure again instead of taking what is kept");
-  line.add_option("--format", options->format, "JSON and CSV are in flop/s and byte/s")
-      .type_name(kFormats)
-      .show_default();
+  options->table.add_to(line, "JSON and CSV are in flop/s and byte/s");
+  add_dry_run(line, options->dry_run, "");
   line.footer(
       "Rates are medians with a confidence interval. Keep the machine idle meanwhile. They are kept under\n"
       "$XDG_CACHE_HOME/rooflm (or ~/.cache/rooflm) for this processor, its threads, the GPU and this "

@@ -6,9 +6,11 @@
 
 #include "cli/commands.h"
 #include "cli/config_options.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/profile_session.h"
+#include "cli/report_output.h"
 #include "core/error.h"
 #include "lab/traced_steps.h"
 
@@ -28,10 +30,16 @@ int run(const ProfileArguments& options) {
   std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));
   const auto data = files_of(options.profile.data);
   inputs.insert(inputs.end(), data.begin(), data.end());
+  if (options.output.dry_run) {
+    check_output(options.output, inputs);
+    show_dry_run(points, {{"-o", options.output.record}, {"--html", options.output.html}},
+                 options.output.table.style());
+    return 0;
+  }
   ProfileSession session(options.output, "profile", options.profile.remeasure, inputs);
   bool all_oom = false;
   const int signal = session.run(points, settings, all_oom);
-  std::vector<std::string> views = {"overview", "phases", "blocks", "roofline", "ops", "memory"};
+  std::vector<std::string> views = {"overview", "advice", "phases", "blocks", "roofline", "ops", "memory"};
   if (settings.trace && lab::is_traceable(points.back())) {
     views.insert(views.end(), {"kernels", "device", "launches", "contention"});
   }

@@ -20,7 +20,7 @@ struct ProgramOptions {
                        "dtype", "device", "recompute", "grad_accum", "clip"};
   std::string stage;
   std::string scope;
-  std::string format = "table";
+  TableOptions table;
   bool inference = false;
   bool totals = false;
 };
@@ -44,20 +44,20 @@ std::vector<backends::KernelInfo> kernels_of(const ProgramOptions& options, cons
   }
 }
 
-std::string format_tables(const ProgramOptions& options, Format format, const PlannedProgram& planned,
-                          Kernels kernels) {
-  std::string text;
-  if (!options.totals) text += show_table(op_table(planned, options.scope, kernels), format);
-  if (format == Format::csv) return options.totals ? show_table(block_table(planned), format) : text;
-  for (const Table& table : {block_table(planned), phase_table(planned), memory_table(planned)}) {
-    if (!text.empty()) text += '\n';
-    text += show_table(table, format);
+std::string format_tables(const ProgramOptions& options, const TableStyle& style,
+                          const PlannedProgram& planned, Kernels kernels) {
+  std::vector<Table> tables;
+  if (!options.totals) tables.push_back(op_table(planned, options.scope, kernels));
+  if (style.format != Format::csv || options.totals) tables.push_back(block_table(planned));
+  if (style.format != Format::csv) {
+    tables.push_back(phase_table(planned));
+    tables.push_back(memory_table(planned));
   }
-  return text;
+  return show_tables(tables, style);
 }
 
 int run(const ProgramOptions& options) {
-  const Format format = parse_format(options.format);
+  const TableStyle style = options.table.style();
   if (options.inference && !options.stage.empty()) {
     throw core::UsageError("--inference has no stages: leave out --stage or --inference");
   }
@@ -67,10 +67,10 @@ int run(const ProgramOptions& options) {
   const passes::MemoryPlan plan = passes::plan_memory(program);
   const PlannedProgram planned{program, plan};
   const std::vector<backends::KernelInfo> kernels = kernels_of(options, point, program);
-  if (format == Format::json) {
+  if (style.format == Format::json) {
     program_json(planned, options.scope, options.totals, kernels, write_out);
   } else {
-    write_out(format_tables(options, format, planned, kernels));
+    write_out(format_tables(options, style, planned, kernels));
   }
   return 0;
 }
@@ -92,10 +92,7 @@ Body declare_program(CommandLine& line) {
       .group("Output");
   line.add_flag("--totals", options->totals, "Only the totals by block and phase, and the memory")
       .group("Output");
-  line.add_option("--format", options->format, "csv lists the ops (with --totals: the blocks)")
-      .type_name(kFormats)
-      .show_default()
-      .group("Output");
+  options->table.add_to(line, "csv lists the ops (with --totals: the blocks)", "Output");
   line.footer(
       "Nothing is allocated or run: models of any size can be looked at. FLOPs: a multiply-add is 2, causal\n"
       "attention counts in full. Bytes: every input read once, every output written once. Lifetimes are\n"

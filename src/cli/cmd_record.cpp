@@ -95,6 +95,7 @@ core::ChildEnd run_record(const RecordOptions& options) {
   if (options.command.empty()) {
     throw core::UsageError("record: name a program: rooflm record [options] -- python3 train.py");
   }
+  require_file({"-o", options.output});
   const RecordName name(options.output);
   const RecordWishes wishes = wishes_of(options, name);
   if (!name.has_places()) check_outputs({{"-o", options.output}}, {}, options.overwrite);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/filter_options.h"
 #include "cli/report_output.h"
 #include "cli/table.h"
 #include "cli/values.h"
@@ -17,11 +18,13 @@ namespace {
 
 struct ReportOptions {
   std::vector<std::string> files;
-  std::string views, format, top, html, charts;
+  std::string views, top, html, charts;
+  TableOptions table;
+  FilterOptions filter;
   bool overwrite = false;
 };
 
-int run(const ReportOptions& options) {
+int run(const ReportOptions& options, bool names_format) {
   if (options.files.empty()) {
     throw core::UsageError("report: name one or more records: rooflm report FILE...");
   }
@@ -31,10 +34,11 @@ int run(const ReportOptions& options) {
   request.html = options.html;
   request.pictures = options.charts;
   request.overwrite = options.overwrite;
-  if (!options.format.empty()) request.format = options.format;
+  request.style = options.table.style();
+  request.filter = options.filter.filter();
   if (!options.top.empty()) request.top = static_cast<std::size_t>(parse_integer("--top", options.top, 0));
   // Who asks for the page alone does not want the tables on the terminal as well.
-  const bool wants_text = options.html.empty() || !options.format.empty() || !options.charts.empty();
+  const bool wants_text = options.html.empty() || names_format || !options.charts.empty();
   if (request.views.empty() && wants_text) {
     request.views = default_views();
     request.are_default = true;
@@ -57,16 +61,16 @@ Body declare_report(CommandLine& line) {
   auto options = std::make_shared<ReportOptions>();
   line.add_option("file", options->files, "Run records").type_name("FILE").required();
   line.add_option("--view", options->views,
-                  "What to show (default: overview, phases, blocks, roofline, ops, memory)")
+                  "What to show (default: overview, advice, phases, blocks, roofline, ops, memory)")
       .type_name("NAME,...");
-  line.add_option("--format", options->format,
-                  "Of what is printed (default: table); JSON and CSV carry every number in full")
-      .type_name(kFormats);
+  options->table.add_to(line, "Of what is printed; JSON and CSV carry every number in full");
+  options->filter.add_to(line, true);
   line.add_option(
           "--top", options->top,
           fmt::format("Most rows of long tables, 0 for all (default: {}; CSV and JSON have all)", kTopRows))
       .type_name("N");
-  line.add_option("--html", options->html, "Write the report page: one file that opens without a network")
+  line.add_option("--html", options->html,
+                  "Write the report page: one file that opens without a network; - prints it")
       .type_name("FILE");
   line.add_option(
           "--charts", options->charts,
@@ -78,7 +82,7 @@ Body declare_report(CommandLine& line) {
       "\nWith several records or runs, tables get a first column `run`, and the page compares the first "
       "two\nrecords.\n\n"
       "Example: rooflm report a.rooflm --view blocks,roofline --format md");
-  return [options] { return run(*options); };
+  return [options, &line] { return run(*options, line.was_given("--format")); };
 }
 
 }  // namespace rooflm::cli

@@ -2,30 +2,45 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include "cli/commands.h"
 #include "cli/config_options.h"
+#include "cli/dry_run.h"
 #include "cli/micro_options.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/profile_session.h"
+#include "cli/report_output.h"
 #include "cli/study_file.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/file.h"
+#include "core/units.h"
+#include "lab/devices.h"
+#include "lab/format_norms.h"
+#include "lab/largest_model.h"
 #include "lab/micro_cells.h"
 #include "lab/traced_steps.h"
+#include "report/answers.h"
+#include "report/study_index.h"
 
 namespace rooflm::cli {
 namespace {
 
+constexpr const char* kLimits = "limits";
+
 /// Everything empty: what is typed replaces what the study says.
 struct StudyOptions {
   std::string name;
-  bool large = false;
+  bool large = false, all = false;
+  std::map<std::string, std::string> standing;  ///< of configuration files: they stand behind the study
   ConfigOptions config;
   ProfileOptions profile;
   OutputOptions output;
@@ -51,17 +66,18 @@ struct StudyOptions {
 
  private:
   std::string* other(const std::string& option) {
-    const std::map<std::string, std::string*> measuring = {{"min-steps", &profile.min_steps},
-                                                           {"max-steps", &profile.max_steps},
+    const std::map<std::string, std::string*> measuring = {{"steps", &profile.stopping.steps},
+                                                           {"min-steps", &profile.stopping.min_steps},
+                                                           {"max-steps", &profile.stopping.max_steps},
                                                            {"memory-limit", &profile.memory_limit},
-                                                           {"max-seconds", &profile.max_seconds},
-                                                           {"precision", &profile.precision}};
+                                                           {"max-seconds", &profile.stopping.max_seconds},
+                                                           {"precision", &profile.stopping.precision}};
     const auto found = measuring.find(option);
     return found == measuring.end() ? &others.at(option) : found->second;
   }
 };
 
-int list_studies(const std::string& format) {
+int list_studies(const TableStyle& style) {
   Table table{.columns = {{"name", "name"},
                           {"kind", "kind"},
                           {"title", "title"},
@@ -81,7 +97,7 @@ int list_studies(const std::string& format) {
     row.set("gpu_views", fmt::format("{}", fmt::join(study.gpu_views, ",")));
     table.rows.push_back(std::move(row));
   }
-  write_out(show_table(table, parse_format(format)));
+  write_out(show_table(table, style));
   return 0;
 }
 
@@ -91,16 +107,34 @@ TakenOptions fill(StudyOptions& options, const Study& study) {
   for (const std::string& name : study_options()) {
     if (!options.get(name).empty()) taken.some_typed = true;
   }
+  const bool has_steps = !options.get("steps").empty();
   const auto take = [&](const char* table, const std::map<std::string, std::string>& from) {
     for (const auto& [name, value] : from) {
-      if (!options.get(name).empty()) continue;
+      // Who says how many steps says all about it.
+      const bool is_of_steps = name == "precision" || name == "min-steps" || name == "max-steps";
+      if (!options.get(name).empty() || (has_steps && is_of_steps)) continue;
       options.set(name, value);
       taken.tables[name] = table;
     }
   };
   if (options.large) take("large", study.large);
   take("options", study.options);
+  for (const auto& [name, value] : options.standing) {
+    if (options.get(name).empty()) options.set(name, value);
+  }
   return taken;
+}
+
+/// The study that asks what fits: without a limit of the user it is the memory of the device that the plan is
+/// for, or what is free here; and the largest model for it is solved for.
+void add_largest(const std::vector<lab::Point>& points, lab::RunSettings& settings, ProfileSession& session) {
+  if (!settings.memory_limit_bytes) {
+    double bytes = lab::make_backend(points.front())->free_bytes();
+    if (!std::isfinite(bytes)) bytes = lab::make_backend("cpu", compile::EngineKind::fused)->free_bytes();
+    settings.memory_limit_bytes = bytes;
+    note("memory: {} (--memory-limit says otherwise)", core::format_bytes(bytes));
+  }
+  session.record().add(lab::largest_cells(points, *settings.memory_limit_bytes));
 }
 
 /// A study of training steps. Returns whether steps of a GPU were traced.
@@ -108,7 +142,8 @@ bool run_profile(StudyOptions& options, const Study& study, ProfileSession& sess
   options.config.fill();
   const std::vector<lab::Point> points = options.config.sweep();
   for (const lab::Point& point : points) lab::make_backend(point);
-  const lab::RunSettings settings = options.profile.settings();
+  lab::RunSettings settings = options.profile.settings();
+  if (study.name == kLimits) add_largest(points, settings, session);
   if (study.name == "input" && settings.shards.empty()) {
     throw core::UsageError("study input needs --data: a shard, or a directory made by data prepare");
   }
@@ -162,16 +197,35 @@ std::vector<lab::AttentionCase> attention_cases(StudyOptions& options) {
 std::vector<record::Cell> cells_of(StudyOptions& options, const Study& study) {
   if (study.kind == "formats") {
     const std::string n = options.get("n");
-    return lab::format_cells(parse_integer("--n", n.empty() ? "4096" : n));
+    const auto extents = parse_integers("--n", n.empty() ? "4096" : n, 1);
+    if (extents.size() > 2) throw core::UsageError("--n: one extent, or rows,columns, for study formats");
+    auto cells = lab::format_cells(extents.front(), extents.back());
+    const auto norms = lab::norm_cells();
+    cells.insert(cells.end(), norms.begin(), norms.end());
+    return cells;
   }
   lab::MicroBench bench(micro_settings(options));
   if (study.kind == "gemm") return lab::cells_of(bench.run(gemm_cases(options)));
   return lab::cells_of(bench.run(attention_cases(options)));
 }
 
-int run(StudyOptions options) {
-  if (options.name == "list") return list_studies(options.output.format);
-  parse_format(options.output.format);
+/// What would be done, after all that can be checked was.
+void show_dry_run(StudyOptions& options, const Study& study,
+                  const std::vector<std::filesystem::path>& inputs) {
+  check_output(options.output, inputs);
+  const std::vector<OutputPath> outputs = {{"-o", options.output.record}, {"--html", options.output.html}};
+  if (study.kind == "profile") {
+    options.config.fill();
+    return show_dry_run(options.config.sweep(), outputs, options.output.table.style());
+  }
+  if (study.kind == "formats") return show_dry_run("compute a table of formats", outputs);
+  const std::size_t rows =
+      study.kind == "gemm" ? gemm_cases(options).size() : attention_cases(options).size();
+  show_dry_run(fmt::format("measure {} rows", rows), outputs);
+}
+
+/// The study, measured and shown. Returns the exit code.
+int run_one(StudyOptions options) {
   const Study study = find_study(options.name);
   check_views(study);
   const TakenOptions taken = fill(options, study);
@@ -181,10 +235,14 @@ int run(StudyOptions options) {
   others.push_back(options.name);
   const auto files = files_of(others);
   inputs.insert(inputs.end(), files.begin(), files.end());
-  ProfileSession session(options.output, "study " + study.name, options.profile.remeasure, inputs);
-  session.describe(study.title, study.question);
   std::vector<std::string> views = study.views;
   try {
+    if (options.output.dry_run) {
+      show_dry_run(options, study, inputs);
+      return 0;
+    }
+    ProfileSession session(options.output, "study " + study.name, options.profile.remeasure, inputs);
+    session.describe(study.name, study.title, study.question);
     if (study.kind == "profile") {
       const bool is_traced = run_profile(options, study, session);
       if (is_traced) views.insert(views.end(), study.gpu_views.begin(), study.gpu_views.end());
@@ -194,12 +252,77 @@ int run(StudyOptions options) {
     } else {
       session.record().add(cells_of(options, study));
     }
+    session.show(views);
   } catch (const core::UsageError& error) {
     blame(study, taken, error);
   }
-  session.show(views);
   const int signal = core::StopSignals::received();
   return signal == 0 ? 0 : core::stopped_code(signal);
+}
+
+/// What each would run, without a folder.
+int dry_run_all(const StudyOptions& options, const std::filesystem::path& folder) {
+  for (const Study& study : shipped_studies()) {
+    StudyOptions one = options;
+    one.name = study.name;
+    one.output.html.clear();
+    write_out(fmt::format("== {}\n", study.name));
+    if (const int code = run_one(one); code != 0) return code;
+  }
+  write_out(fmt::format("a page and a record of each: {}\n", folder.string()));
+  return 0;
+}
+
+/// One after another, each with a page and a record in the folder of --html, and an index of them. What a
+/// study lacks here is said in the index, and the others go on.
+int run_all(const StudyOptions& options) {
+  if (!options.name.empty()) throw core::UsageError("study --all runs all of them: leave out the name");
+  if (options.output.html.empty() || !options.output.record.empty()) {
+    throw core::UsageError("study --all writes pages and records into the folder --html DIR; it takes no -o");
+  }
+  const std::filesystem::path folder = options.output.html;
+  if (options.output.dry_run) return dry_run_all(options, folder);
+  make_folder(folder);
+  std::vector<report::StudyEntry> entries;
+  for (const Study& study : shipped_studies()) {
+    if (study.name == "input" && options.profile.data.empty()) {
+      note("input: left out, it needs --data");
+      continue;
+    }
+    StudyOptions one = options;
+    one.all = false;
+    one.name = study.name;
+    one.output.html = (folder / (study.name + ".html")).string();
+    one.output.record = (folder / (study.name + ".rooflm")).string();
+    report::StudyEntry entry{.name = study.name, .title = study.title, .question = study.question};
+    try {
+      const int code = run_one(one);
+      if (code != 0) return code;
+      entry.answer = report::answer_of(report::load(std::array{std::filesystem::path(one.output.record)}));
+    } catch (const core::Unavailable& error) {
+      entry.problem = error.what();
+      note("{}: {}", study.name, error.what());
+    }
+    entries.push_back(std::move(entry));
+    core::write_file_atomically(folder / "index.html", report::study_index(entries));
+  }
+  note("index: {}", (folder / "index.html").string());
+  return 0;
+}
+
+int run(StudyOptions options, const CommandLine& line) {
+  (void)options.output.table.style();
+  if (options.name == "list") return list_studies(options.output.table.style());
+  for (const std::string& name : study_options()) {
+    if (!line.has_default(name) || line.was_given("--" + name)) continue;
+    options.standing[name] = options.get(name);
+    options.set(name, "");
+  }
+  if (options.all) return run_all(options);
+  if (options.name.empty()) {
+    throw core::UsageError("study: name one, a .toml file, or --all; `rooflm study list` shows them");
+  }
+  return run_one(std::move(options));
 }
 
 }  // namespace
@@ -207,15 +330,17 @@ int run(StudyOptions options) {
 Body declare_study(CommandLine& line) {
   auto options = std::make_shared<StudyOptions>();
   line.add_option("name", options->name, "A study of `rooflm study list`, or a .toml file of your own")
-      .type_name("NAME|FILE.toml|list")
-      .required();
+      .type_name("NAME|FILE.toml|list");
+  line.add_flag("--all", options->all,
+                "All of them: a page and a record for each, and an index, in --html DIR");
   line.add_flag("--large", options->large, "The sizes of the published reports (hours on a processor)");
   options->config.add_to(line);
   options->profile.add_to(line);
-  for (const auto& [name, text] : {std::pair{"n", "Extents of products, or of the matrix of study formats"},
-                                   {"count", "Products at once, for study gemm"},
-                                   {"strategy", "big, looped, batched, for study gemm"},
-                                   {"head-dim", "Head sizes, for study attention_sweep"}}) {
+  for (const auto& [name, text] :
+       {std::pair{"n", "Extents of products; of study formats its matrix: one extent, or rows,columns"},
+        {"count", "Products at once, for study gemm"},
+        {"strategy", "big, looped, batched, for study gemm"},
+        {"head-dim", "Head sizes, for study attention_sweep"}}) {
     line.add_option(fmt::format("--{}", name), options->others[name], text).group("Studies of single ops");
   }
   options->output.add_to(line);
@@ -224,7 +349,7 @@ Body declare_study(CommandLine& line) {
       "studies/README.md\n"
       "shows how to write one. Options replace what the study says.\n\n"
       "Example: rooflm study blocks --model gpt2 --seq 64,128,256 -o blocks.rooflm --html blocks.html");
-  return [options] { return run(*options); };
+  return [options, &line] { return run(*options, line); };
 }
 
 }  // namespace rooflm::cli

@@ -15,7 +15,7 @@ namespace rooflm::cli {
 namespace {
 
 int run(const TrainArguments& arguments) {
-  const Format format = parse_format(arguments.format());
+  const TableStyle style = arguments.style();
   const core::StopSignals signals;
   lab::TrainPlan plan = arguments.plan();
   std::optional<CommandRecord> record;
@@ -27,7 +27,7 @@ int run(const TrainArguments& arguments) {
   report::RunData data;
   data.run = std::move(trained.run);
   data.facts = std::move(trained.facts);
-  write_out(show_table(report::train_table({&data, 1}), format));
+  if (!record || !record->is_printed()) write_out(show_table(report::train_table({&data, 1}), style));
   return is_stopped ? core::stopped_code(core::StopSignals::received()) : 0;
 }
 

@@ -17,7 +17,7 @@ namespace {
 struct VerifyOptions {
   std::vector<std::string> files;
   bool all = false;
-  std::string format = "table";
+  TableOptions table;
 };
 
 Row result_row(const std::string& file, const report::LawResult& result) {
@@ -83,7 +83,7 @@ std::string verdict(const record::Reader& record, const std::vector<report::LawR
 }
 
 int run(const VerifyOptions& options) {
-  const Format format = parse_format(options.format);
+  const TableStyle style = options.table.style();
   if (options.files.empty())
     throw core::UsageError("verify: name one or more records: rooflm verify FILE...");
   Table table = verify_table();
@@ -98,8 +98,8 @@ int run(const VerifyOptions& options) {
     holds = holds && report::all_hold(results);
     verdicts.push_back(verdict(record, results));
   }
-  const bool for_people = format == Format::table || format == Format::md;
-  if (!for_people || !table.rows.empty()) write_out(show_table(table, format));
+  const bool for_people = style.format == Format::table || style.format == Format::md;
+  if (!for_people || !table.rows.empty()) write_out(show_table(table, style));
   for (const std::string& line : verdicts) {
     if (for_people) {
       write_out(line + "\n");
@@ -116,9 +116,7 @@ Body declare_verify(CommandLine& line) {
   auto options = std::make_shared<VerifyOptions>();
   line.add_option("file", options->files, "Run records").type_name("FILE").required();
   line.add_flag("--all", options->all, "Show the laws that hold, too");
-  line.add_option("--format", options->format, "JSON and CSV carry every number in full")
-      .type_name(kFormats)
-      .show_default();
+  options->table.add_to(line, "JSON and CSV carry every number in full");
   line.footer(
       "Laws: phases add up to the step, ops to their phase, FLOP to what the model says; allocations "
       "balance;\n"

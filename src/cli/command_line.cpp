@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cli/output.h"
+#include "cli/values.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/printable.h"
@@ -40,8 +41,8 @@ Option& Option::list() {
   return *this;
 }
 
-CommandLine::CommandLine(const std::string& name, const std::string& summary)
-    : name_(name), app_(std::make_unique<CLI::App>(summary, "rooflm " + name)) {
+CommandLine::CommandLine(const std::string& name, const std::string& summary, Offer offer)
+    : name_(name), offer_(offer), app_(std::make_unique<CLI::App>(summary, "rooflm " + name)) {
   app_->get_formatter()->column_width(36);
   app_->option_defaults()->take_last();
   app_->allow_extras();
@@ -49,17 +50,43 @@ CommandLine::CommandLine(const std::string& name, const std::string& summary)
 
 CommandLine::~CommandLine() = default;
 
+void CommandLine::remember(const std::string& name, Variable variable) {
+  const auto dashes = name.find("--");
+  if (dashes != std::string::npos) variables_[name.substr(dashes + 2)] = variable;
+}
+
 Option CommandLine::add_option(const std::string& name, std::string& value, const std::string& help) {
+  remember(name, &value);
   return Option(app_->add_option(name, value, help));
 }
 
 Option CommandLine::add_option(const std::string& name, std::vector<std::string>& values,
                                const std::string& help) {
+  remember(name, &values);
   return Option(app_->add_option(name, values, help));
 }
 
 Option CommandLine::add_flag(const std::string& name, bool& value, const std::string& help) {
+  remember(name, &value);
   return Option(app_->add_flag(name, value, help));
+}
+
+bool CommandLine::set_default(const std::string& name, const std::string& text) {
+  const auto found = variables_.find(name);
+  if (found == variables_.end()) return false;
+  if (auto* const* flag = std::get_if<bool*>(&found->second)) {
+    if (text != "yes" && text != "no") {
+      throw core::UsageError(fmt::format("--{} must be yes or no, got '{}'", name, core::printable(text)));
+    }
+    **flag = text == "yes";
+  } else if (auto* const* several = std::get_if<std::vector<std::string>*>(&found->second)) {
+    **several = parse_names("--" + name, text);
+  } else {
+    *std::get<std::string*>(found->second) = text;
+  }
+  app_->get_option("--" + name)->default_str(text);
+  defaults_[name] = text;
+  return true;
 }
 
 void CommandLine::footer(const std::string& text) { app_->footer(text); }

@@ -2,8 +2,11 @@
 // library, whose header takes a compiler eight seconds.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace CLI {  // NOLINT(readability-identifier-naming): not ours
@@ -37,11 +40,15 @@ struct Declared {
   std::string help;
 };
 
+/// Whose dtypes help offers: those that a device of this machine computes in, or of any machine that this
+/// build runs on (what packages carry).
+enum class Offer : std::uint8_t { here, anywhere };
+
 /// The options of one command. The variables that they fill must live until `parse` returns.
 class CommandLine {
  public:
   /// `name` as the user types it, "bench"; `summary` is the first line of its help.
-  CommandLine(const std::string& name, const std::string& summary);
+  CommandLine(const std::string& name, const std::string& summary, Offer offer = Offer::here);
   ~CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
@@ -55,12 +62,20 @@ class CommandLine {
   Option add_flag(const std::string& name, bool& value, const std::string& help);
   /// What stands after a word "--", as it is: the command of another program.
   void add_rest(std::vector<std::string>& words) { rest_ = &words; }
+  [[nodiscard]] Offer offer() const { return offer_; }
   /// What `--help` ends with: rules and an example.
   void footer(const std::string& text);
 
   /// All that was declared so far, in this order.
   [[nodiscard]] std::vector<Declared> declared() const;
   [[nodiscard]] std::string footer() const;
+
+  /// The value that an option has when it is not given, from elsewhere than this program: `name` without
+  /// dashes, a flag's text "yes" or "no". False when there is no such option; positionals have none. Throws
+  /// core::UsageError for a flag's other texts.
+  bool set_default(const std::string& name, const std::string& text);
+  /// Whether `set_default` gave it one.
+  [[nodiscard]] bool has_default(const std::string& name) const { return defaults_.contains(name); }
 
   /// Fills the variables. False when help was asked for, and written. Throws core::UsageError for unknown
   /// options (with the nearest known one), missing values and values that are not of the type.
@@ -74,8 +89,15 @@ class CommandLine {
   /// An empty text names no file: it must not become the current folder.
   void check_paths() const;
 
+  using Variable = std::variant<std::string*, std::vector<std::string>*, bool*>;
+  /// Remembers where the value of an option goes.
+  void remember(const std::string& name, Variable variable);
+
   std::string name_;
+  Offer offer_;
   std::unique_ptr<CLI::App> app_;
+  std::map<std::string, Variable> variables_;    ///< by long name without dashes
+  std::map<std::string, std::string> defaults_;  ///< that set_default gave
   std::vector<std::string>* rest_ = nullptr;
 };
 

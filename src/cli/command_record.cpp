@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "cli/output.h"
+#include "cli/output_rule.h"
 #include "core/error.h"
 #include "lab/run_record.h"
 
@@ -69,8 +70,9 @@ fs::path make_temporary_folder() {
 }  // namespace
 
 CommandRecord::CommandRecord(const std::string& output, bool overwrite, const std::string& command)
-    : folder_(output.empty() ? make_temporary_folder() : fs::path()),
-      path_(output.empty() ? folder_ / kRecord : fs::path(output)) {
+    : folder_(output.empty() || output == kStandardOutput ? make_temporary_folder() : fs::path()),
+      path_(folder_.empty() ? fs::path(output) : folder_ / kRecord),
+      is_printed_(output == kStandardOutput) {
   if (!folder_.empty()) {
     lock_ = open_folder(folder_);
     core::lock(lock_.get(), false);
@@ -86,6 +88,7 @@ CommandRecord::~CommandRecord() {
 
 void CommandRecord::finish() {
   writer_->finish();
+  if (is_printed_) copy_to_output(path_);
   if (folder_.empty()) note("record: {}", path_.string());
 }
 

@@ -13,16 +13,19 @@ namespace rooflm::cli {
 
 class CommandRecord {
  public:
-  /// `output` is what -o says. The environment is in the record from the start. Throws core::InputError when
-  /// it cannot be made, before anything is measured.
+  /// `output` is what -o says; "-" is standard output. The environment is in the record from the start.
+  /// Throws core::InputError when it cannot be made, before anything is measured.
   CommandRecord(const std::string& output, bool overwrite, const std::string& command);
   CommandRecord(const CommandRecord&) = delete;
   CommandRecord& operator=(const CommandRecord&) = delete;
   ~CommandRecord();
 
   [[nodiscard]] record::Writer& writer() { return *writer_; }
-  /// Completes the record, and says on standard error where it is when it is kept.
+  /// Completes the record; with `-o -` prints it, otherwise says on standard error where it is when it is
+  /// kept.
   void finish();
+  /// Whether the record itself is what the command prints: `-o -`.
+  [[nodiscard]] bool is_printed() const { return is_printed_; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -30,6 +33,7 @@ class CommandRecord {
   core::Descriptor lock_;         ///< of the temporary folder
   std::filesystem::path path_;
   std::unique_ptr<record::Writer> writer_;
+  bool is_printed_ = false;
 };
 
 }  // namespace rooflm::cli

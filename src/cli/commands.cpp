@@ -38,4 +38,12 @@ const std::vector<Command>& commands() {
   return kCommands;
 }
 
+Body declare(const Command& command, CommandLine& line, CommonOptions& common) {
+  Body body = command.declare(line);
+  line.add_flag("-q,--quiet", common.quiet, "Say nothing on standard error but errors").group("Messages");
+  line.add_flag("-v,--verbose", common.verbose, "Say also where values came from, and how long it took")
+      .group("Messages");
+  return body;
+}
+
 }  // namespace rooflm::cli

@@ -22,6 +22,14 @@ struct Command {
 /// In the order of `rooflm --help`.
 const std::vector<Command>& commands();
 
+/// What every command takes beside its own options.
+struct CommonOptions {
+  bool quiet = false;    ///< -q
+  bool verbose = false;  ///< -v
+};
+/// Declares the command's options and, last, those that all have; `common` must live as long as `line`.
+Body declare(const Command& command, CommandLine& line, CommonOptions& common);
+
 /// What the exit codes mean, for help and manual pages.
 inline constexpr const char* kExitCodes =
     "Exit codes: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 out of memory, 5 not available here,\n"

@@ -2,12 +2,15 @@
 #include "cli/config_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 
+#include "cli/output.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "lab/devices.h"
 
 namespace rooflm::cli {
 namespace {
@@ -20,6 +23,13 @@ using record::FieldType;
 constexpr std::array kSlowest = {"model", "arch",  "layers", "heads",  "kv_heads",  "d_model",   "d_ff",
                                  "vocab", "batch", "seq",    "device", "recompute", "grad_accum"};
 constexpr std::array kFastest = {"dtype", "engine", "attention"};
+
+constexpr std::string_view kDevice = "device";
+
+/// Of records that do not name a device it is the processor; commands take the fastest that is here.
+std::string initial_of(const Field& field) {
+  return field.key == kDevice ? std::string() : std::string(field.initial);
+}
 
 /// The values of a list, typed as the field says.
 std::vector<Config::Value> values_of(const Field& field, const std::string& text) {
@@ -42,10 +52,21 @@ std::vector<Config::Value> values_of(const Field& field, const std::string& text
 
 }  // namespace
 
+std::string dtype_names(const CommandLine& line) {
+  return fmt::format("{}", fmt::join(lab::offered_dtypes(line.offer() == Offer::anywhere), "|"));
+}
+
+std::string device_or_default(const std::string& typed) {
+  if (!typed.empty()) return typed;
+  const backends::DefaultDevice chosen = lab::default_device();
+  note("device: {} ({})", chosen.name, chosen.why);
+  return chosen.name;
+}
+
 ConfigOptions::ConfigOptions(std::initializer_list<std::string_view> keys) {
   for (const Field& field : record::config_fields()) {
     const bool is_wanted = keys.size() == 0 || std::ranges::find(keys, field.key) != keys.end();
-    if (is_wanted && !field.option.empty()) texts_[std::string(field.key)] = field.initial;
+    if (is_wanted && !field.option.empty()) texts_[std::string(field.key)] = initial_of(field);
   }
 }
 
@@ -60,7 +81,8 @@ void ConfigOptions::add_to(CommandLine& line) {
       continue;
     }
     Option added = line.add_option(option, texts_[key], help);
-    added.type_name(std::string(field.values)).group(std::string(field.group));
+    const bool is_dtype = field.key == "dtype";
+    added.type_name(is_dtype ? dtype_names(line) : std::string(field.values)).group(std::string(field.group));
     if (!texts_[key].empty()) added.show_default();
   }
 }
@@ -71,7 +93,7 @@ void ConfigOptions::clear() {
 
 void ConfigOptions::fill() {
   for (auto& [key, text] : texts_) {
-    if (text.empty()) text = record::find_field(key)->initial;
+    if (text.empty()) text = initial_of(*record::find_field(key));
   }
 }
 
@@ -93,7 +115,7 @@ std::vector<lab::Point> ConfigOptions::sweep() const {
   std::vector<Config> configs(1);
   for (const std::string& key : order()) {
     const Field& field = *record::find_field(key);
-    std::string text = texts_.at(key);
+    std::string text = key == kDevice ? device_or_default(texts_.at(key)) : texts_.at(key);
     if (text.empty() && !field.initial.empty()) {
       throw core::UsageError(fmt::format("{} needs a value", field.option));
     }

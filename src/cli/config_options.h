@@ -13,6 +13,11 @@
 
 namespace rooflm::cli {
 
+/// The dtypes that `line` offers: "fp32|bf16|fp16".
+std::string dtype_names(const CommandLine& line);
+/// The full name of `typed`; of "" the fastest device here, which is said on standard error.
+std::string device_or_default(const std::string& typed);
+
 /// Options by the keys of the field table, as typed; each may be a list, and lists multiply into a sweep.
 class ConfigOptions {
  public:

@@ -1,5 +1,6 @@
 // The binary `rooflm`: finds the command, parses its options, runs it, turns exceptions into exit codes.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -13,11 +14,13 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/user_defaults.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/printable.h"
 #include "core/process.h"
 #include "core/stop_signals.h"
+#include "core/units.h"
 
 namespace rooflm::cli {
 namespace {
@@ -70,10 +73,37 @@ std::pair<const Command*, std::size_t> find_command(const std::vector<std::strin
   throw core::UsageError(core::unknown_name(words[0] + " command", words[1], in_group));
 }
 
+/// Where values of options came from that were not typed.
+void say_defaults(const Command& command, const CommandLine& line, const UserDefaults& defaults) {
+  for (const UserDefault& value : defaults.all()) {
+    if (!value.is_for(command.name)) continue;
+    if (line.has_default(value.option) && !line.was_given("--" + value.option)) {
+      detail("--{} {}: from {}", value.option, value.value, value.source);
+    }
+  }
+}
+
 int run_command(const Command& command, const std::vector<std::string>& arguments) {
+  const auto start = std::chrono::steady_clock::now();
   CommandLine line(command.name, command.summary);
-  const Body body = command.declare(line);
-  return line.parse(arguments) ? body() : static_cast<int>(core::ExitCode::done);
+  CommonOptions common;
+  const Body body = declare(command, line, common);
+  const UserDefaults defaults = UserDefaults::load();
+  defaults.apply(command.name, line);
+  if (!line.parse(arguments)) return static_cast<int>(core::ExitCode::done);
+  if (common.quiet && common.verbose) throw core::UsageError("-q and -v contradict each other");
+  lab::set_talk(common.quiet ? lab::Talk::quiet : common.verbose ? lab::Talk::verbose : lab::Talk::normal);
+  say_defaults(command, line, defaults);
+  try {
+    const int code = body();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    detail("{}: {}", command.name, core::format_seconds(elapsed.count()));
+    return code;
+  } catch (const core::UsageError& error) {
+    const std::string source = defaults.blame(error.what(), command.name, line);
+    if (source.empty()) throw;
+    throw core::InputError(error.what() + source);
+  }
 }
 
 int run(const std::vector<std::string>& words) {
@@ -103,7 +133,11 @@ int run(const std::vector<std::string>& words) {
 /// One line, whatever the names of files and the texts in the message hold.
 int fail(std::string_view message, int code) {
   constexpr std::size_t kMostCharacters = 4000;
-  write_note(core::printable(fmt::format("rooflm: {}", message), kMostCharacters));
+  const std::string text = core::printable(message, kMostCharacters);
+  std::fflush(stdout);
+  std::fputs(
+      fmt::format("{}{}\n", coloured_errors() ? "\x1b[1;31mrooflm:\x1b[0m " : "rooflm: ", text).c_str(),
+      stderr);
   return code;
 }
 

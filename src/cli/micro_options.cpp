@@ -1,7 +1,7 @@
 // The options of micro-benchmarks.
 #include "cli/micro_options.h"
 
-#include "cli/table.h"
+#include "cli/dry_run.h"
 #include "cli/values.h"
 
 namespace rooflm::cli {
@@ -12,10 +12,13 @@ void MicroOptions::add_to(CommandLine& line) {
   };
   add("--seconds", seconds, "S", "Time spent on each row, three runs at least");
   add("--memory-limit", memory_limit, "SIZE", "What needs more is a row with status oom");
-  add("--format", format, kFormats, "JSON and CSV carry every value in full");
-  add("-o,--output", record, "FILE.rooflm", "Keep the run record, to report and verify it later");
-  line.add_flag("--overwrite", overwrite, "Replace a record of that name").group("Measuring");
   config.add_to(line);
+  table.add_to(line, "JSON and CSV carry every value in full", "Output");
+  line.add_option("-o,--output", record, "Keep the run record, to report and verify it later; - prints it")
+      .type_name("FILE.rooflm")
+      .group("Output");
+  line.add_flag("--overwrite", overwrite, "Replace a record of that name").group("Output");
+  add_dry_run(line, dry_run);
 }
 
 lab::MicroSettings MicroOptions::settings() const {

@@ -21,7 +21,19 @@ namespace {
   throw core::InputError("cannot write to standard output: " + std::generic_category().message(error));
 }
 
+bool takes_colours(int descriptor) {
+  const auto variable = [](const char* name) {
+    const char* text = std::getenv(name);
+    return std::string_view(text == nullptr ? "" : text);
+  };
+  return isatty(descriptor) == 1 && variable("NO_COLOR").empty() && variable("TERM") != "dumb";
+}
+
 }  // namespace
+
+bool coloured_output() { return takes_colours(STDOUT_FILENO); }
+
+bool coloured_errors() { return takes_colours(STDERR_FILENO); }
 
 void write_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail();

@@ -17,9 +17,14 @@ void write_out(std::string_view text);
 /// Columns of the terminal that standard output is; COLUMNS says otherwise where it is set to a number (0: no
 /// limit). 0 for pipes and files.
 std::size_t terminal_width();
+/// Whether standard output, or standard error, is a terminal that takes colours: NO_COLOR is not set and TERM
+/// is not "dumb".
+bool coloured_output();
+bool coloured_errors();
 /// Writes what is still buffered; throws as write_out does. Called once, before the exit.
 void flush_out();
 
+using lab::detail;
 using lab::note;
 using lab::write_note;
 

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <string_view>
 #include <system_error>
 
+#include "cli/output.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -114,6 +116,20 @@ void refuse_inputs(const std::vector<OutputPath>& outputs, const std::vector<fs:
   }
 }
 
+void require_file(const OutputPath& output) {
+  if (output.path != kStandardOutput) return;
+  throw core::UsageError(fmt::format("{} -: this cannot go to standard output; name a file", output.option));
+}
+
+void copy_to_output(const std::filesystem::path& path) {
+  constexpr std::size_t kBytes = 1 << 16;
+  std::ifstream file(path, std::ios::binary);
+  std::string buffer(kBytes, '\0');
+  while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {
+    write_out(std::string_view(buffer).substr(0, static_cast<std::size_t>(file.gcount())));
+  }
+}
+
 void check_outputs(const std::vector<OutputPath>& outputs, const std::vector<fs::path>& inputs,
                    bool overwrite) {
   refuse_inputs(outputs, inputs);
@@ -125,7 +141,7 @@ void check_outputs(const std::vector<OutputPath>& outputs, const std::vector<fs:
       throw core::UsageError(fmt::format("{} {} and {} {} are the same file", other->option,
                                          other->path.string(), output->option, output->path.string()));
     }
-    check_target(output->path, overwrite);
+    if (output->path != kStandardOutput) check_target(output->path, overwrite);
   }
 }
 

@@ -7,6 +7,9 @@
 
 namespace rooflm::cli {
 
+/// As a path: what is written goes to standard output, and tables are not printed.
+inline constexpr const char* kStandardOutput = "-";
+
 /// A file that a command is to write, and the option that named it: {"--html", "page.html"}. An empty path is
 /// not written.
 struct OutputPath {
@@ -21,12 +24,18 @@ std::vector<std::filesystem::path> files_of(const std::vector<std::string>& inpu
 /// The same of what --model says: names, separated by commas; presets are no files.
 std::vector<std::filesystem::path> files_of_models(const std::string& models);
 
+/// For what cannot go to standard output. Throws core::UsageError.
+void require_file(const OutputPath& output);
+/// Writes the bytes of a file to standard output.
+void copy_to_output(const std::filesystem::path& path);
+
 /// Throws core::UsageError when an output is one of the inputs, whatever names, links and folders lead there.
 void refuse_inputs(const std::vector<OutputPath>& outputs, const std::vector<std::filesystem::path>& inputs);
 
 /// The rule: no output is an input of the same command or another of its outputs (core::UsageError); a file
 /// that exists is replaced only with `overwrite`, and something else than a regular file never; the folder is
-/// there and may be written (core::InputError). To be called before anything is measured or read at length.
+/// there and may be written (core::InputError). Standard output is not looked at. To be called before
+/// anything is measured or read at length.
 void check_outputs(const std::vector<OutputPath>& outputs, const std::vector<std::filesystem::path>& inputs,
                    bool overwrite);
 

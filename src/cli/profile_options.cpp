@@ -3,21 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "cli/dry_run.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "text/prepare.h"
 
 namespace rooflm::cli {
 namespace {
-
-constexpr std::int64_t kMostSteps = 1'000'000;
-
-int steps(const char* option, const std::string& text, int otherwise, std::int64_t least) {
-  if (text.empty()) return otherwise;
-  return static_cast<int>(std::min(parse_integer(option, text, least), kMostSteps));
-}
 
 /// Shards; of a prepared directory those of its training part.
 std::vector<std::filesystem::path> shards_of(const std::vector<std::string>& data) {
@@ -40,11 +32,7 @@ void ProfileOptions::add_to(CommandLine& line) {
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
     line.add_option(name, value, text).type_name(type).group("Measuring");
   };
-  add("--precision", precision, "PERCENT",
-      "Stop when the 95% interval of the median is within so many percent of it to each side (default: 1)");
-  add("--min-steps", min_steps, "N", "Plain steps at least (default: 6)");
-  add("--max-steps", max_steps, "N", "Plain steps at most, as many observed ones beside them (default: 200)");
-  add("--max-seconds", max_seconds, "S", "Time for each configuration after warm-up (default: 30)");
+  stopping.add_to(line, "as many as --precision 1 takes; as many observed ones beside them");
   add("--memory-limit", memory_limit, "SIZE",
       "Larger configurations get the status oom: 8GB, 8GiB (default: what is free)");
   line.add_option(
@@ -71,11 +59,7 @@ void ProfileOptions::add_to(CommandLine& line) {
 
 lab::RunSettings ProfileOptions::settings() const {
   lab::RunSettings settings;
-  settings.min_steps = steps("--min-steps", min_steps, settings.min_steps, 1);
-  settings.max_steps = steps("--max-steps", max_steps, settings.max_steps, 1);
-  settings.min_steps = std::min(settings.min_steps, settings.max_steps);
-  if (!precision.empty()) settings.precision = parse_percent("--precision", precision);
-  if (!max_seconds.empty()) settings.max_seconds = parse_number("--max-seconds", max_seconds, 0);
+  stopping.apply(settings);
   if (!memory_limit.empty()) settings.memory_limit_bytes = parse_bytes("--memory-limit", memory_limit);
   if (trace != "on" && trace != "off") {
     throw core::UsageError(fmt::format("--trace must be on or off, got '{}'", trace));
@@ -87,20 +71,19 @@ lab::RunSettings ProfileOptions::settings() const {
 }
 
 void OutputOptions::add_to(CommandLine& line) {
-  line.add_option("-o,--output", record, "Keep the run record, to report, compare and verify it later")
+  line.add_option("-o,--output", record,
+                  "Keep the run record, to report, compare and verify it later; - prints it")
       .type_name("FILE.rooflm")
       .group("Output");
-  line.add_option("--html", html, "Write one page that opens in a browser, from disk")
+  line.add_option("--html", html, "Write one page that opens in a browser, from disk; - prints it")
       .type_name("FILE.html")
       .group("Output");
   line.add_option("--view", views, "What to print; a list (rooflm report --help names them)")
       .type_name("NAME,...")
       .group("Output");
-  line.add_option("--format", format, "Of what is printed")
-      .type_name("table|md|csv|json")
-      .show_default()
-      .group("Output");
+  table.add_to(line, "Of what is printed; JSON and CSV carry every number in full", "Output");
   line.add_flag("--overwrite", overwrite, "Replace files that are there").group("Output");
+  add_dry_run(line, dry_run);
 }
 
 }  // namespace rooflm::cli

@@ -5,13 +5,16 @@
 #include <vector>
 
 #include "cli/command_line.h"
+#include "cli/stopping_options.h"
+#include "cli/table.h"
 #include "lab/run.h"
 
 namespace rooflm::cli {
 
 /// As typed; an empty text stands for the default that `settings` names.
 struct ProfileOptions {
-  std::string precision, min_steps, max_steps, max_seconds, memory_limit;
+  StoppingOptions stopping;
+  std::string memory_limit;
   std::string trace = "on";
   std::vector<std::string> data;
   bool remeasure = false, counters = false;
@@ -26,8 +29,8 @@ struct OutputOptions {
   std::string record;  ///< -o
   std::string html;
   std::string views;
-  std::string format = "table";
-  bool overwrite = false;
+  TableOptions table;
+  bool overwrite = false, dry_run = false;
   void add_to(CommandLine& line);
 };
 

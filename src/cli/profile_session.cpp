@@ -33,7 +33,9 @@ ProfileSession::ProfileSession(const OutputOptions& output, const std::string& c
       record_(output.record, output.overwrite, command),
       ceilings_(remeasure) {}
 
-void ProfileSession::describe(const std::string& title, const std::string& question) {
+void ProfileSession::describe(const std::string& name, const std::string& title,
+                              const std::string& question) {
+  record().add(record::Environment{.key = "study_name", .value = name, .unit = {}});
   record().add(record::Environment{.key = "study", .value = title, .unit = {}});
   record().add(record::Environment{.key = "question", .value = question, .unit = {}});
 }
@@ -85,9 +87,12 @@ int ProfileSession::look_inside(const std::vector<lab::Point>& points, const lab
 
 void ProfileSession::show(const std::vector<std::string>& default_views) {
   record().finish();
-  const auto views = parse_names("--view", output_.views);
-  show_records({record_.path()}, views.empty() ? default_views : views, output_);
-  if (!output_.record.empty()) note("record: {}", output_.record);
+  auto views = parse_names("--view", output_.views);
+  if (views.empty()) views = default_views;
+  // Then the record is what is printed; a page may be written beside it.
+  if (record_.is_printed()) views.clear();
+  show_records({record_.path()}, views, output_);
+  if (!output_.record.empty() && !record_.is_printed()) note("record: {}", output_.record);
 }
 
 }  // namespace rooflm::cli

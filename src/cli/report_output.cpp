@@ -14,12 +14,15 @@
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/printable.h"
 #include "record/reader.h"
+#include "report/answers.h"
 #include "report/compare.h"
 #include "report/document.h"
 #include "report/html.h"
 #include "report/run_data.h"
 #include "report/svg.h"
+#include "report/text_fit.h"
 #include "report/view_format.h"
 #include "report/views.h"
 
@@ -60,9 +63,7 @@ void check_pictures(const std::vector<report::View>& views, const ReportRequest&
 
 /// Writes the charts of the views into the folder, which is made when it is not there.
 void write_pictures(const std::vector<report::View>& views, const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw core::InputError("cannot make " + folder.string() + ": " + error.message());
+  make_folder(folder);
   for (const report::View& view : views) {
     for (const report::Chart& chart : view.charts) {
       core::write_file_atomically(folder / file_name(chart.id), report::svg_of(chart));
@@ -83,7 +84,7 @@ std::optional<report::Comparison> compare_first(const std::vector<fs::path>& rec
 ReportRequest request_of(const OutputOptions& output) {
   ReportRequest request;
   request.views = parse_names("--view", output.views);
-  request.format = output.format;
+  request.style = output.table.style();
   request.html = output.html;
   request.overwrite = output.overwrite;
   return request;
@@ -92,14 +93,19 @@ ReportRequest request_of(const OutputOptions& output) {
 }  // namespace
 
 std::vector<std::string> default_views() {
-  return {"overview", "phases", "blocks", "roofline", "ops", "memory"};
+  return {"overview", "advice", "phases", "blocks", "roofline", "ops", "memory"};
 }
 
 void check_request(const ReportRequest& request) {
-  parse_format(request.format);
   for (const std::string& view : request.views) report::find_view(view);
   if (!request.html.empty()) report::require_page();
   check_outputs({{"--html", request.html}}, inputs_of(request), request.overwrite);
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw core::InputError("cannot make " + folder.string() + ": " + error.message());
 }
 
 void check_output(const OutputOptions& output, const std::vector<fs::path>& inputs) {
@@ -125,13 +131,46 @@ std::vector<report::View> views_of(const ReportRequest& request, const report::R
   return others.empty() ? made : others;
 }
 
+/// The question of the study that made the records, and its answer; "" for other records and for programs.
+std::string question_text(const report::RecordSet& set, const TableStyle& style) {
+  const report::StudyText study = report::study_of(set);
+  if (study.title.empty() || !is_for_people(style.format)) return "";
+  const bool is_markdown = style.format == Format::md;
+  const std::string answer = report::answer_of(set);
+  const std::string text =
+      fmt::format("{} {}\n{}{}\n{}{}\n", is_markdown ? "#" : "==", study.title, is_markdown ? "\n" : "",
+                  study.question, is_markdown ? "\n" : "", answer);
+  return report::wrap_lines(core::printable_lines(text) + (answer.empty() ? "" : "\n"),
+                            is_markdown || style.columns.wide ? 0 : terminal_width());
+}
+
+/// The views as the user wants them, with the columns that were asked for.
+std::string text_of(std::vector<report::View> views, const TableStyle& style, const report::ChartLink& link,
+                    const std::string& question) {
+  std::vector<const Table*> tables;
+  for (const report::View& view : views) {
+    for (const report::ViewTable& table : view.tables) tables.push_back(&table.table);
+  }
+  report::check_columns(style.columns, tables);
+  const std::size_t width = style.columns.wide ? 0 : terminal_width();
+  for (report::View& view : views) {
+    for (report::ViewTable& table : view.tables) {
+      table.table = report::choose_columns(std::move(table.table), style.columns, style.format, width);
+    }
+    std::erase_if(view.tables, [](const report::ViewTable& table) { return table.table.columns.empty(); });
+  }
+  std::string text = question + report::format_views(views, style.format, link, width);
+  return style.format == Format::table ? coloured(text) : text;
+}
+
 }  // namespace
 
 void show_request(const ReportRequest& request) {
   check_request(request);
-  const Format format = parse_format(request.format);
-  const report::RecordSet set = report::load(request.records);
-  const report::ViewOptions options{.top = is_for_people(format) ? request.top : 0};
+  report::RecordSet set = report::load(request.records);
+  report::apply_filter(request.filter, set);
+  if (!request.filter.is_empty()) note("only {}: sums and shares are of these", request.filter.text());
+  const report::ViewOptions options{.top = is_for_people(request.style.format) ? request.top : 0};
   const std::vector<report::View> made = views_of(request, set, options);
   report::ChartLink link = report::data_link;
   if (!request.pictures.empty()) {
@@ -141,11 +180,14 @@ void show_request(const ReportRequest& request) {
       return (request.pictures / file_name(chart.id)).generic_string();
     };
   }
-  if (!made.empty()) write_out(report::format_views(made, format, link, terminal_width()));
+  const bool prints_page = request.html == kStandardOutput;
+  if (!made.empty() && !prints_page)
+    write_out(text_of(made, request.style, link, question_text(set, request.style)));
   if (request.html.empty()) return;
   const auto comparison = compare_first(request.records);
-  report::write_page(request.html, report::make_document(set, comparison ? &*comparison : nullptr),
-                     request.overwrite);
+  const std::string document = report::make_document(set, comparison ? &*comparison : nullptr);
+  if (prints_page) return write_out(report::fill_page(report::page_template(), document));
+  report::write_page(request.html, document, request.overwrite);
   note("page: {}", request.html.string());
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/profile_options.h"
+#include "report/filter.h"
 
 namespace rooflm::cli {
 
@@ -22,12 +23,16 @@ struct ReportRequest {
   /// Nobody asked for these views: where they have next to nothing to show (a program that is not ours, a
   /// record of ceilings), those that have something are shown.
   bool are_default = false;
-  std::string format = "table";
+  TableStyle style{};
+  report::Filter filter{};           ///< what of the records is shown
   std::size_t top = kTopRows;        ///< 0: all rows
-  std::filesystem::path html{};      ///< of the page; empty: none
+  std::filesystem::path html{};      ///< of the page; empty: none; "-": it is all that is printed
   std::filesystem::path pictures{};  ///< folder for the charts as SVG; empty: inside Markdown
   bool overwrite = false;            ///< replace files that are there
 };
+
+/// Makes the folder, and those above it, where they are missing. Throws core::InputError.
+void make_folder(const std::filesystem::path& folder);
 
 /// Checks formats, views and files (cli/output_rule.h) before anything long begins. Throws core::UsageError,
 /// core::InputError when the page could not be written, core::Unavailable when this binary has no page.

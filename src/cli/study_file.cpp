@@ -28,8 +28,8 @@ const std::vector<std::string> kKeys = {"title",     "question", "kind", "views"
 
 /// Those of a run's configuration, of measuring, and of single ops.
 std::vector<std::string> study_options() {
-  std::vector<std::string> keys = {"min-steps", "max-steps", "max-seconds", "memory-limit", "precision",
-                                   "head-dim",  "strategy",  "n",           "count"};
+  std::vector<std::string> keys = {"steps",     "min-steps", "max-steps", "max-seconds", "memory-limit",
+                                   "precision", "head-dim",  "strategy",  "n",           "count"};
   for (const record::Field& field : record::config_fields()) {
     if (field.option.starts_with("--") && field.type != record::FieldType::flag) {
       keys.emplace_back(field.option.substr(2));

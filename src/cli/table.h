@@ -1,9 +1,12 @@
-// The tables of src/report under the names by which the commands know them.
+// The tables of src/report as commands print them.
 #pragma once
 
+#include <span>
 #include <string>
 
+#include "cli/command_line.h"
 #include "cli/output.h"
+#include "report/column_choice.h"
 #include "report/table.h"  // IWYU pragma: export
 
 namespace rooflm::cli {
@@ -20,9 +23,33 @@ using report::format_json_row;
 using report::kFormats;
 using report::parse_format;
 
-/// report::format_table in the width of the terminal.
+/// How tables look.
+struct TableStyle {
+  Format format = Format::table;
+  report::ColumnChoice columns{};
+};
+
+/// `--format`, `--columns` and `--wide`, as typed.
+struct TableOptions {
+  std::string format = "table", columns;
+  bool wide = false;
+  /// `help`: of --format; `group`: the heading of all three, "" for none.
+  void add_to(CommandLine& line, const std::string& help, const std::string& group = "");
+  /// Throws core::UsageError.
+  [[nodiscard]] TableStyle style() const;
+};
+
+/// In the width of the terminal, with colours where it has them. Throws core::UsageError for columns that the
+/// table does not have.
+std::string show_table(const Table& table, const TableStyle& style);
+/// Several, with an empty line between them; a column must be in one of them.
+std::string show_tables(std::span<const Table> tables, const TableStyle& style);
 inline std::string show_table(const Table& table, Format format) {
-  return report::format_table(table, format, terminal_width());
+  return show_table(table, {.format = format, .columns = {}});
 }
+
+/// Text for people with titles in bold and verdicts in colour, where standard output is a terminal that takes
+/// them (coloured_output()).
+std::string coloured(const std::string& text);
 
 }  // namespace rooflm::cli

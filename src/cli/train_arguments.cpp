@@ -119,7 +119,7 @@ void TrainArguments::add_to(CommandLine& line) {
       .type_name("FILE.rooflm")
       .group("Watching");
   line.add_flag("--overwrite", overwrite_, "Replace a record of that name").group("Watching");
-  line.add_option("--format", format_, "Of the summary").type_name(kFormats).show_default().group("Watching");
+  table_.add_to(line, "Of the summary", "Watching");
 }
 
 bool TrainArguments::was_given(const std::string& option) const { return line_->was_given("--" + option); }
@@ -133,7 +133,8 @@ train::TrainOptions TrainArguments::typed_options(const lab::Point& point) const
   for (const train::OptionField& field : train::option_fields()) {
     const bool is_ours =
         std::ranges::any_of(kFields, [&](const FieldHelp& h) { return field.name == h.name; });
-    if (is_ours && was_given(field.name)) field.set(options, fields_.at(field.name));
+    if (is_ours && (was_given(field.name) || line_->has_default(field.name)))
+      field.set(options, fields_.at(field.name));
   }
   const passes::OptimizerOptions optimizer = options.step.optimizer;
   options.step = point.step;
@@ -145,7 +146,8 @@ train::TrainOptions TrainArguments::typed_options(const lab::Point& point) const
   if (!log_.empty()) options.log = fs::absolute(log_);
   if (!memory_limit_.empty()) options.memory_limit_bytes = parse_bytes("--memory-limit", memory_limit_);
   if (!peak_.empty()) options.peak_flop_per_s = parse_number("--peak", peak_, 1);
-  if (!was_given("min-lr")) options.schedule.min_lr = options.schedule.lr / 10;
+  if (!was_given("min-lr") && !line_->has_default("min-lr"))
+    options.schedule.min_lr = options.schedule.lr / 10;
   return options;
 }
 
@@ -207,7 +209,8 @@ lab::TrainPlan TrainArguments::plan() const {
     plan_resumed(plan, point, checkpoints.back());
     return plan;
   }
-  if (!was_given("steps")) throw core::UsageError("--steps is missing: how many optimizer steps to train");
+  if (!was_given("steps") && !line_->has_default("steps"))
+    throw core::UsageError("--steps is missing: how many optimizer steps to train");
   train::validate(plan.options);
   plan.data = train::open_training_data(paths_of(data_), paths_of(val_data_));
   plan.config = new_model(model, point, plan.data);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/config_options.h"
+#include "cli/table.h"
 #include "lab/training.h"
 
 namespace rooflm::cli {
@@ -20,7 +21,7 @@ class TrainArguments {
   /// What to train and how. With --resume, options that were not given come from the newest checkpoint.
   /// Throws core::UsageError for contradictions and core::InputError for damaged files.
   [[nodiscard]] lab::TrainPlan plan() const;
-  [[nodiscard]] const std::string& format() const { return format_; }
+  [[nodiscard]] TableStyle style() const { return table_.style(); }
   /// Of -o; "" for none.
   [[nodiscard]] const std::string& record() const { return record_; }
   [[nodiscard]] bool overwrites() const { return overwrite_; }
@@ -42,7 +43,7 @@ class TrainArguments {
   std::map<std::string, std::string> fields_;  ///< options of train::option_fields() by name
   std::vector<std::string> data_, val_data_;
   std::string out_, log_, memory_limit_, peak_, record_;
-  std::string format_ = "table";
+  TableOptions table_;
   bool resume_ = false;
   bool no_peak_ = false;
   bool overwrite_ = false;

@@ -12,6 +12,8 @@
 
 namespace rooflm::lab {
 
+using backends::default_device;
+using backends::offered_dtypes;
 using backends::parse_device;
 
 /// Whether `device` computes anything, and whether that is this machine's processor.

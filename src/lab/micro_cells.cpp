@@ -273,8 +273,8 @@ std::vector<record::Cell> cells_of(std::span<const MeasuredAttention> rows) {
   return cells.take();
 }
 
-std::vector<record::Cell> format_cells(std::int64_t extent) {
-  const auto n = static_cast<double>(extent);
+std::vector<record::Cell> format_cells(std::int64_t rows, std::int64_t columns) {
+  const double elements = static_cast<double>(rows) * static_cast<double>(columns);
   Cells cells("formats");
   for (const Format& format : kFormats) {
     const int bias = (1 << (format.exponent_bits - 1)) - 1;
@@ -285,7 +285,12 @@ std::vector<record::Cell> format_cells(std::int64_t extent) {
     cells.number("bits", 1.0 + format.exponent_bits + format.mantissa_bits);
     cells.number("exponent_bits", format.exponent_bits);
     cells.number("mantissa_bits", format.mantissa_bits);
-    cells.number("matrix", bytes_of(format) * n * n, "B");
+    cells.text("layout",
+               fmt::format("S {} {}", std::string(static_cast<std::size_t>(format.exponent_bits), 'E'),
+                           std::string(static_cast<std::size_t>(format.mantissa_bits), 'M')));
+    cells.number("rows", static_cast<double>(rows));
+    cells.number("columns", static_cast<double>(columns));
+    cells.number("matrix", bytes_of(format) * elements, "B");
     cells.number("largest", format.largest);
     cells.number("smallest_normal", smallest_normal);
     cells.number("underflow_below", smallest / 2);

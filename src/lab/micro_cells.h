@@ -73,8 +73,8 @@ class MicroBench {
 /// relative to the first strategy of the same products; rates of attention count it in full.
 std::vector<record::Cell> cells_of(std::span<const MeasuredGemm> rows);
 std::vector<record::Cell> cells_of(std::span<const MeasuredAttention> rows);
-/// Number formats: bytes of an extent x extent matrix, largest and smallest numbers, spacing at 1, what
-/// underflows, and which values of a step each is used for.
-std::vector<record::Cell> format_cells(std::int64_t extent);
+/// Number formats: bits (sign, exponent, mantissa), bytes of a rows x columns matrix, largest and smallest
+/// numbers, spacing at 1, what underflows, and which values of a step each is used for.
+std::vector<record::Cell> format_cells(std::int64_t rows, std::int64_t columns);
 
 }  // namespace rooflm::lab

@@ -3,18 +3,32 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
 namespace rooflm::lab {
 
-/// One line, or several, on standard error, at once, after what standard output holds. Control characters
-/// become escapes.
+/// How much a command says on standard error beside errors.
+enum class Talk : std::uint8_t { quiet, normal, verbose };
+/// Set once, by main, before a command runs: like the stream that it is about, it belongs to the process.
+void set_talk(Talk talk);
+Talk talk();
+
+/// One line, or several, on standard error, at once, after what standard output holds, however much is said.
+/// Control characters become escapes.
 void write_note(std::string_view line);
 
+/// Progress and what is worth knowing; nothing with Talk::quiet.
 template <class... Args>
 void note(fmt::format_string<Args...> format, Args&&... args) {
-  write_note(fmt::format(format, std::forward<Args>(args)...));
+  if (talk() != Talk::quiet) write_note(fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Where values came from and what was decided; only with Talk::verbose.
+template <class... Args>
+void detail(fmt::format_string<Args...> format, Args&&... args) {
+  if (talk() == Talk::verbose) write_note(fmt::format(format, std::forward<Args>(args)...));
 }
 
 }  // namespace rooflm::lab

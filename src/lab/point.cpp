@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/names.h"
 #include "lab/devices.h"
 #include "lab/model_file.h"
 #include "model/forward.h"
@@ -128,6 +129,12 @@ Point run_of(const Values& values) {
   const std::string attention = values.text("attention");
   point.step.attention =
       attention.empty() ? compile::default_attention(point.step.engine) : passes::parse_attention(attention);
+  const std::string phase = values.text("phase");
+  if (phase != "step" && phase != "forward")
+    throw core::UsageError(core::unknown_name("phase", phase, std::vector<std::string>{"step", "forward"}));
+  point.forward_only = phase == "forward";
+  if (point.forward_only && point.step.micro_batches > 1)
+    throw core::UsageError("--phase forward has no gradients to accumulate: leave out --grad-accum");
   point.step.optimizer.clip_norm = values.number("clip");
   point.threads = static_cast<int>(values.integer_up_to("threads", 0, kMostThreads));
   point.seed = static_cast<std::uint64_t>(values.integer("seed", 0).value_or(0));
@@ -176,6 +183,12 @@ std::vector<Point> make_points(std::span<const record::Config> configs) {
   return points;
 }
 
+program::Program program_of(const Point& point) {
+  program::Program forward = model::forward(point.config, point.batch, point.seq);
+  return point.forward_only ? compile::inference_step(std::move(forward), point.step)
+                            : compile::training_step(std::move(forward), point.step);
+}
+
 record::Config config_of(const Point& point) {
   const model::ModelConfig& model = point.config;
   record::Config config;
@@ -186,6 +199,7 @@ record::Config config_of(const Point& point) {
   config.set("device", point.device);
   config.set("dtype", compile::dtype_name(point.step));
   config.set("recompute", passes::name_of(point.step.recompute));
+  config.set("phase", point.forward_only ? "forward" : "step");
   config.set("batch", point.batch);
   config.set("seq", point.seq);
   config.set("vocab", model.padded_vocab);
@@ -212,6 +226,7 @@ std::string describe(const Point& point) {
   if (point.step.recompute != passes::Recompute::none) {
     text += fmt::format(" recompute={}", passes::name_of(point.step.recompute));
   }
+  if (point.forward_only) text += " forward";
   if (point.step.micro_batches > 1) text += fmt::format(" grad-accum={}", point.step.micro_batches);
   if (point.step.optimizer.clip_norm != 1) text += fmt::format(" clip={}", point.step.optimizer.clip_norm);
   if (!point.deterministic) text += " nondeterministic";

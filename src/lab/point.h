@@ -22,7 +22,8 @@ struct Point {
   std::int64_t batch = 0;  ///< sequences of one micro-batch
   std::int64_t seq = 0;
   compile::StepOptions step;
-  int threads = 0;  ///< 0: one per core
+  bool forward_only = false;  ///< the forward pass and its loss, without backward and optimizer
+  int threads = 0;            ///< 0: one per core
   std::uint64_t seed = 0;
   int warmup = 2;
   bool deterministic = true;
@@ -39,6 +40,9 @@ std::vector<Point> make_points(std::span<const record::Config> configs);
 
 /// The whole configuration of a point, with what follows from it: what a record keeps.
 record::Config config_of(const Point& point);
+
+/// What the point runs: a training step, or its forward pass.
+program::Program program_of(const Point& point);
 
 /// "gpt2 B=4 T=64 fp32 fused flash", and what is not as it is by default, for progress lines.
 std::string describe(const Point& point);

@@ -31,7 +31,6 @@
 #include "measure/drift.h"
 #include "measure/interleave.h"
 #include "measure/machine.h"
-#include "model/forward.h"
 #include "program/ops.h"
 #include "trace/memory_recorder.h"
 #include "trace/op_recorder.h"
@@ -69,8 +68,7 @@ class Run {
   }
 
   RunOutcome take() {
-    const program::Program program =
-        compile::training_step(model::forward(point_->config, point_->batch, point_->seq), point_->step);
+    const program::Program program = program_of(*point_);
     write_program(program);
     const auto backend = make_backend(*point_);
     if (!fits(program, *backend)) return end_oom(program, outcome_.needed_bytes);
@@ -430,9 +428,8 @@ std::int64_t look_inside(const Point& point, const RunSettings& settings, const 
   try {
     const auto backend = make_backend(point);
     engines::TensorStore store(*backend);
-    engines::Engine engine(
-        compile::training_step(model::forward(point.config, point.batch, point.seq), point.step),
-        point.step.engine, store, settings.memory_limit_bytes.value_or(0));
+    engines::Engine engine(program_of(point), point.step.engine, store,
+                           settings.memory_limit_bytes.value_or(0));
     StepInputs inputs(engine, point, point.seed, settings.shards);
     for (int i = 0; i < kWarmUp; ++i) {
       inputs.write(i);

@@ -50,7 +50,9 @@ std::vector<record::Fact> step_facts(const Point& point, const program::Program&
     facts.push_back({.key = key, .value = value, .unit = unit, .text = std::move(text)});
   };
   add("tokens", tokens, "tokens");
-  add("model_flop", model_flop, "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
+  // The formula is of a training step.
+  if (!point.forward_only)
+    add("model_flop", model_flop, "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
   add("matmul_flop", static_cast<double>(step_totals(program).cost.matmul_flop), "flop");
   add("plan_bytes", static_cast<double>(need.transient_bytes), "B");
   add("state_bytes", static_cast<double>(need.persistent_bytes), "B");
@@ -81,8 +83,11 @@ void add_samples(std::vector<record::Sample>& rows, std::int64_t step, const eng
     rows.push_back({.step = step, .phase = phase, .seconds = seconds, .kind = kind});
   };
   add("forward", times.forward_s);
-  add("backward", times.backward_s);
-  add("optimizer", times.optimizer_s);
+  const bool is_forward = times.backward_s == 0 && times.optimizer_s == 0;
+  if (!is_forward) {
+    add("backward", times.backward_s);
+    add("optimizer", times.optimizer_s);
+  }
   add("step", times.step_s);
   if (times.wait_s > 0) add("wait", times.wait_s);
   add("submit", times.submit_s);

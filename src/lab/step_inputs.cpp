@@ -60,6 +60,7 @@ void StepInputs::write_next_batch() {
 }
 
 void StepInputs::write_hyper(double learning_rate) {
+  if (point_->forward_only) return;  // no optimizer
   const auto& optimizer = point_->step.optimizer;
   const std::array<float, 4> hyper = {static_cast<float>(learning_rate),
                                       static_cast<float>(1 - std::pow(optimizer.beta1, step_ + 1)),

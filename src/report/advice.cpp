@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "core/units.h"
 #include "report/summaries.h"
+#include "report/sweep.h"
 #include "report/view.h"
 #include "report/work_figures.h"
 
@@ -20,34 +23,61 @@ constexpr double kLeastShare = 0.005;
 
 bool is_arithmetic(const Work& work) { return work.bound.find("matmul") != std::string::npos; }
 
+bool is_eager(const RunData& run) { return run.setting("engine") == "eager"; }
+
+/// What to try, and the setting that it changes: runs that differ in it alone have tried it.
+struct Remedy {
+  std::string setting{}, value{};  ///< "engine", "fused"; "" where it is no option
+  std::string text;
+
+  bool operator==(const Remedy&) const = default;
+};
+
 bool is_unfused_attention(const RunData& run, const std::string& part) {
   const bool is_score = part == "attention/qk" || part == "attention/softmax" || part == "attention/v";
   return is_score && run.setting("attention") != "flash";
 }
 
-/// What to try, by what bounds the part and what kind of part it is.
-std::string remedy(const RunData& run, const Group& part) {
+/// By what bounds the part and what kind of part it is.
+Remedy remedy_of(const RunData& run, const Group& part) {
   if (is_unfused_attention(run, part.name)) {
-    return "flash attention (--attention flash) keeps the scores out of memory";
+    return {"attention", "flash", "--attention flash keeps the scores out of memory"};
+  }
+  if (part.phase == kPhases[2] && is_eager(run)) {
+    return {"engine", "fused",
+            "--engine fused updates all tensors in one kernel, which reads and writes each once"};
   }
   if (part.phase == kPhases[2]) {
-    return run.setting("engine") == "eager"
-               ? "one multi-tensor update (--engine fused) reads and writes each tensor once"
-               : "it only streams weights and moments: fewer bytes of state, or a faster kernel";
+    return {.text =
+                "it only streams weights and moments: several micro-batches for each update (--grad-accum) "
+                "make it "
+                "rarer"};
   }
-  if (is_arithmetic(part.work) && run.setting("engine") == "eager") {
-    return "this matmul runs slower than a large square one does here: try --engine fused, or a larger B x T";
+  if (is_on_gpu(run) && part.phase == kPhases[1] && part.name == "attention/flash" &&
+      run.setting("deterministic") != "no") {
+    return {"deterministic", "no", "--nondeterministic lets blocks add to the gradient in any order"};
+  }
+  if (is_eager(run) && is_arithmetic(part.work)) {
+    return {"engine", "fused",
+            "--engine fused packs weights once and adds biases and activations inside the matmul"};
+  }
+  if (is_eager(run)) {
+    return {"engine", "fused",
+            "--engine fused merges elementwise ops with their neighbours and saves passes over memory"};
   }
   if (is_arithmetic(part.work)) {
-    return "this matmul runs slower than a large square one does here: try a larger B x T, or sizes that are "
-           "multiples of the kernel's tiles";
+    return {.text = fmt::format(
+                "these matmuls are slower than a large square one is here: more rows (a larger B x T than "
+                "{} x {}), or widths that are multiples of 64",
+                run.setting("batch"), run.setting("seq"))};
   }
-  if (run.setting("engine") == "eager")
-    return "fusing it with its neighbours (--engine fused) saves passes over memory";
-  return "its roof counts memory traffic alone, and it is not at that bound: look for arithmetic such as "
-         "exp, strided access, too few threads, or a fusion with its neighbour";
+  return {
+      .text =
+          "the roof counts memory traffic alone: look for arithmetic such as exp, strided access, too few "
+          "threads, or a fusion with a neighbour"};
 }
 
+/// "h.*/attention/qkv backward"
 std::string subject_of(const RunData& run, const Group& part) {
   bool is_in_layers = false;
   for (const TimedOp& op : run.ops) {
@@ -60,62 +90,167 @@ std::string subject_of(const RunData& run, const Group& part) {
   return (is_in_layers ? "h.*/" : "") + part.name + " " + part.phase;
 }
 
-std::optional<Advice> advise_part(const RunData& run, const Group& part, double step_s) {
-  const auto measured_s = part.work.measured_s();
-  if (!measured_s || !part.work.roof_s) return std::nullopt;
-  const double gain_s = work_figures(part.work, part.work.roof_s, measured_s, step_s).gain_s.value_or(0);
-  if (gain_s < kLeastShare * step_s) return std::nullopt;
-  const std::string subject = subject_of(run, part);
+/// The kernel that takes most of the part; "" where the record does not name kernels.
+std::string kernel_of(const RunData& run, const Group& part) {
+  std::map<std::string, double> seconds;
+  for (const TimedOp& op : run.ops) {
+    if (op.part == part.name && op.op.phase == part.phase && op.time)
+      seconds[op.op.kernel] += op.time->device_s;
+  }
+  const auto most = std::ranges::max_element(seconds, {}, &std::pair<const std::string, double>::second);
+  return most == seconds.end() ? "" : most->first;
+}
+
+/// Parts that the same remedy may help.
+struct Remedied {
+  Remedy remedy;
+  std::vector<std::pair<double, Group>> parts{};  ///< by what each could gain at most
+};
+
+std::vector<Remedied> by_remedy(const RunData& run, double step_s) {
+  std::vector<Remedied> all;
+  for (const Group& part : parts_of(run)) {
+    const auto measured_s = part.work.measured_s();
+    if (!measured_s || !part.work.roof_s) continue;
+    const double gain_s = work_figures(part.work, part.work.roof_s, measured_s, step_s).gain_s.value_or(0);
+    if (gain_s <= 0) continue;
+    const Remedy remedy = remedy_of(run, part);
+    auto found = std::ranges::find(all, remedy, &Remedied::remedy);
+    if (found == all.end()) found = all.insert(all.end(), {.remedy = remedy});
+    found->parts.emplace_back(gain_s, part);
+  }
+  for (Remedied& one : all) {
+    std::ranges::stable_sort(one.parts, [](const auto& a, const auto& b) { return a.first > b.first; });
+  }
+  return all;
+}
+
+/// "a, b and 3 more"
+std::string subjects_of(const RunData& run, const Remedied& of) {
+  constexpr std::size_t kMost = 2;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(of.parts.size(), kMost); ++i)
+    text += (i > 0 ? ", " : "") + subject_of(run, of.parts[i].second);
+  return of.parts.size() > kMost ? fmt::format("{} and {} more", text, of.parts.size() - kMost) : text;
+}
+
+Advice advice_of(const RunData& run, const Remedied& of, double step_s) {
+  double gain_s = 0;
+  double time_s = 0;
+  double roof_s = 0;
+  for (const auto& [gain, part] : of.parts) {
+    gain_s += gain;
+    time_s += part.work.measured_s().value_or(0);
+    roof_s += part.work.roof_s.value_or(0);
+  }
+  const Group& first = of.parts.front().second;
+  const bool is_one = of.parts.size() == 1;
+  const std::string subject = subjects_of(run, of);
+  const std::string kernel = kernel_of(run, first);
+  return {.subject = subject,
+          .text = fmt::format(
+              "{} {} {} and {} {}, mostly in {}: {}. At most {} of {} per step could be won.", subject,
+              is_one ? "takes" : "take", core::format_seconds(time_s),
+              is_one ? fmt::format("its roof ({}) is",
+                                   first.work.bound.empty() ? "by the ceilings" : first.work.bound)
+                     : "their roofs add up to",
+              core::format_seconds(roof_s), kernel.empty() ? subject_of(run, first) : "kernel " + kernel,
+              of.remedy.text, core::format_seconds(gain_s), core::format_seconds(step_s)),
+          .gain_s = gain_s,
+          .setting = of.remedy.setting,
+          .value = of.remedy.value};
+}
+
+/// The rate of matmuls in bf16 beside that of the run's dtype, where both were measured here.
+std::optional<Advice> advise_dtype(const RunData& run, double step_s) {
+  constexpr double kLeastRatio = 1.2;
+  const std::string dtype = run.setting("dtype");
+  if (dtype == "bf16" || dtype == "fp16") return std::nullopt;
+  std::map<std::string, double> rates;
+  for (const record::Ceiling& ceiling : run.ceilings) {
+    if (ceiling.what == "matmul") rates[ceiling.dtype] = std::max(rates[ceiling.dtype], ceiling.value);
+  }
+  const auto ratio =
+      rates.contains(dtype) && rates.contains("bf16") ? ratio_of(rates["bf16"], rates[dtype]) : std::nullopt;
+  if (!ratio || *ratio < kLeastRatio) return std::nullopt;
+  double matmul_s = 0;
+  for (const TimedOp& op : run.ops) {
+    if (op.time && op.bound.find("matmul") != std::string::npos) matmul_s += op.time->device_s;
+  }
+  const double gain_s = matmul_s * (1 - 1 / *ratio);
   return Advice{
-      .subject = subject,
-      .text = fmt::format("{} takes {} and its roof ({}) is {}: {}. At most {} of {} per step could be won.",
-                          subject, core::format_seconds(*measured_s),
-                          part.work.bound.empty() ? "by the ceilings" : part.work.bound,
-                          core::format_seconds(*part.work.roof_s), remedy(run, part),
-                          core::format_seconds(gain_s), core::format_seconds(step_s)),
-      .gain_s = gain_s};
+      .subject = "matmuls in " + dtype,
+      .text = fmt::format("Matmuls take {} of the step in {}; in bf16 they run at {:.1f} times the rate here "
+                          "(--dtype bf16). At most {} of {} per step could be won.",
+                          core::format_seconds(matmul_s), dtype, *ratio, core::format_seconds(gain_s),
+                          core::format_seconds(step_s)),
+      .gain_s = gain_s,
+      .setting = "dtype",
+      .value = "bf16"};
 }
 
 /// Time that is in no kernel, as observed; observing adds to it, which the sentence says.
-std::optional<Advice> advise_gap(const RunData& run, double step_s) {
+std::optional<Advice> advise_gap(const RunData& run) {
   const Work work = phase_work(run, kStep);
   const auto per_launch_s = work.gap_s();
   if (!per_launch_s) return std::nullopt;
   const double gain_s = work.outside_s().value_or(0);
-  if (gain_s < kLeastShare * step_s) return std::nullopt;
-  return Advice{.subject = "between kernels",
-                .text = fmt::format(
-                    "{} of an observed step lie between kernels, {} for each of {} launches: {}. "
-                    "Observing is part of this, so less can be won.",
-                    core::format_seconds(gain_s), core::format_seconds(*per_launch_s), work.launches,
-                    run.setting("engine") == "eager" ? "fewer, larger ops (--engine fused) need fewer of them"
-                                                     : "larger B x T makes each launch do more"),
-                .gain_s = gain_s};
+  const bool eager = is_eager(run);
+  return Advice{
+      .subject = "between kernels",
+      .text = fmt::format(
+          "{} of an observed step lie between kernels, {} for each of {} launches: {}. "
+          "Observing is part of this, so less can be won.",
+          core::format_seconds(gain_s), core::format_seconds(*per_launch_s), work.launches,
+          eager ? "--engine fused needs fewer of them" : "a larger B x T makes each launch do more"),
+      .gain_s = gain_s,
+      .setting = eager ? "engine" : "",
+      .value = eager ? "fused" : ""};
+}
+
+/// Whether another run is as this one but for what was advised (and attention, which follows the engine).
+bool is_tried(const RecordSet& set, const RunData& run, const Advice& advice) {
+  if (advice.setting.empty()) return false;
+  const std::vector<std::string> others = {advice.setting, "attention"};
+  const std::string wanted = key_without(run.run, others);
+  return std::ranges::any_of(set.runs, [&](const RunData& other) {
+    return &other != &run && other.setting(advice.setting) == advice.value &&
+           key_without(other.run, others) == wanted;
+  });
+}
+
+/// All that is worth a sentence, the largest gain first.
+std::vector<Advice> all_advice(const RunData& run) {
+  std::vector<Advice> found;
+  if (!run.has_op_times()) return found;
+  const double step_s = phase_median(run, kStep).value_or(phase_work(run, kStep).device_s);
+  for (const Remedied& of : by_remedy(run, step_s)) found.push_back(advice_of(run, of, step_s));
+  if (auto advice = advise_dtype(run, step_s)) found.push_back(std::move(*advice));
+  if (auto advice = advise_gap(run)) found.push_back(std::move(*advice));
+  std::erase_if(found, [&](const Advice& advice) { return advice.gain_s < kLeastShare * step_s; });
+  std::ranges::stable_sort(found, [](const Advice& a, const Advice& b) { return a.gain_s > b.gain_s; });
+  for (Advice& advice : found) advice.step_share = ratio_of(advice.gain_s, step_s);
+  return found;
 }
 
 }  // namespace
 
 std::vector<Advice> advise(const RunData& run, std::size_t most) {
-  std::vector<Advice> found;
-  if (!run.has_op_times()) return found;
-  const double step_s = phase_median(run, kStep).value_or(phase_work(run, kStep).device_s);
-  for (const Group& part : parts_of(run)) {
-    if (auto advice = advise_part(run, part, step_s)) found.push_back(std::move(*advice));
-  }
-  if (auto advice = advise_gap(run, step_s)) found.push_back(std::move(*advice));
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Advice& a, const Advice& b) { return a.gain_s > b.gain_s; });
+  std::vector<Advice> found = all_advice(run);
   found.resize(std::min(found.size(), most));
-  for (Advice& advice : found) advice.step_share = ratio_of(advice.gain_s, step_s);
   return found;
 }
 
 std::vector<Advice> advise(const RecordSet& set, std::size_t most) {
   std::vector<Advice> all;
   for (std::size_t i = 0; i < set.runs.size(); ++i) {
-    for (Advice& advice : advise(set.runs[i], most)) {
+    const RunData& run = set.runs[i];
+    std::size_t taken = 0;
+    for (Advice& advice : all_advice(run)) {
+      if (taken == most || is_tried(set, run, advice)) continue;
       advice.run = i;
       all.push_back(std::move(advice));
+      ++taken;
     }
   }
   return all;

@@ -16,11 +16,13 @@ struct Advice {
   std::string text;                    ///< one sentence
   double gain_s = 0;                   ///< per step, at most: what lies between the time and its roof
   std::optional<double> step_share{};  ///< gain_s / the median step
+  std::string setting{}, value{};  ///< of the configuration, what to change: "engine", "fused"; "" for none
 };
 
-/// At most `most` subjects per run, the largest possible gain first: parts of the step (layers added up) by
-/// (device time - roof), and the time between kernels by (wall - device). The gain is a bound and not a
-/// promise, and the sentences say so. Subjects without a roof are left out.
+/// At most `most` sentences per run, the largest possible gain first: parts of the step (layers added up)
+/// that one remedy may help are one sentence, by the sum of (device time - roof); matmuls in fp32 by the rate
+/// of bf16 measured here; the time between kernels by (wall - device). The gain is a bound and not a promise,
+/// and the sentences say so. Parts without a roof are left out, and what another run of the set does already.
 std::vector<Advice> advise(const RecordSet& set, std::size_t most = 5);
 /// Of one run; `run` of each is 0.
 std::vector<Advice> advise(const RunData& run, std::size_t most = 5);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/ratio.h"
 #include "core/statistics.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
@@ -96,6 +97,7 @@ std::vector<Column> columns_for(const std::vector<Row>& rows, const RecordSet& s
                                  {"forward_ms_std", "forward_std", Show::fixed1},
                                  {"backward_ms_mean", "backward_mean", Show::fixed1},
                                  {"backward_ms_std", "backward_std", Show::fixed1},
+                                 {"backward_over_forward", "bwd/fwd", Show::fixed2},
                                  {"optimizer_ms_mean", "optimizer_mean", Show::fixed1},
                                  {"optimizer_ms_std", "optimizer_std", Show::fixed1},
                                  {"step_ms_mean", "total", Show::fixed1},
@@ -197,6 +199,9 @@ Row bench_row(const RunData& run) {
   row.set("steps", whole(run.number("steps")));
   row.set("status", run.run.status);
   for (const char* phase : {"forward", "backward", "optimizer", kStep, kSubmit}) set_phase(row, run, phase);
+  // About 2 where matmuls bind both: backward has two for each of forward.
+  row.set("backward_over_forward",
+          cell_of(core::ratio_of(phase_median(run, kPhases[1]), phase_median(run, kPhases[0]))));
   set_step(row, run);
   row.set("drift", text_or_nothing(run.text("drift")));
   row.set("others_share", cell_of(run.number("others_share")));

@@ -10,7 +10,9 @@
 
 #include "core/units.h"
 #include "report/advice.h"
+#include "report/answers.h"
 #include "report/document_run.h"
+#include "report/headline.h"
 #include "report/json_parts.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
@@ -74,9 +76,18 @@ Json json_ceilings(const RecordSet& set) {
   return all;
 }
 
-Json json_advice(const RecordSet& set) {
+/// Of the advice for all runs, that for one.
+std::vector<Advice> advice_for(const std::vector<Advice>& all, std::size_t run) {
+  std::vector<Advice> mine;
+  for (const Advice& advice : all) {
+    if (advice.run == run) mine.push_back(advice);
+  }
+  return mine;
+}
+
+Json json_advice(const std::vector<Advice>& advised) {
   Json all = Json::array();
-  for (const Advice& advice : advise(set)) {
+  for (const Advice& advice : advised) {
     all.push_back({{"run", advice.run},
                    {"subject", advice.subject},
                    {"text", advice.text},
@@ -133,6 +144,7 @@ std::vector<std::string> labels_of(const RecordSet& set) {
 }
 
 std::string title_of(const RecordSet& set) {
+  if (const StudyText study = study_of(set); !study.title.empty()) return study.title;
   if (set.runs.empty()) return set.files.empty() ? "rooflm" : set.files.front().name;
   const std::string& label = set.runs.front().run.label;
   return set.runs.size() == 1 ? label : fmt::format("{} and {} more", label, set.runs.size() - 1);
@@ -202,6 +214,8 @@ std::string make_document(const RecordSet& set, const Comparison* comparison) {
                    {"title", title_of(set)},
                    {"rooflm", first.rooflm_version},
                    {"command", first.command},
+                   {"question", study_of(set).question},
+                   {"answer", answer_of(set)},
                    {"started_utc", first.started_utc},
                    {"complete", std::all_of(set.files.begin(), set.files.end(),
                                             [](const RecordFile& file) { return file.is_complete; })},
@@ -211,13 +225,15 @@ std::string make_document(const RecordSet& set, const Comparison* comparison) {
   Json runs = Json::array();
   const std::size_t most_events = kMostTimelineEvents / std::max<std::size_t>(1, set.runs.size());
   const std::vector<std::string> labels = labels_of(set);
+  const std::vector<Advice> advice = advise(set);
   for (std::size_t i = 0; i < set.runs.size(); ++i) {
     runs.push_back(json_run(set.runs[i], i, most_events));
     runs.back()["label"] = labels[i];
     runs.back()["method"] = run_sentences(set.runs[i]);
+    runs.back()["headline"] = headline_of(set.runs[i], advice_for(advice, i));
   }
   document["runs"] = std::move(runs);
-  document["advice"] = json_advice(set);
+  document["advice"] = json_advice(advice);
   document["method"] = method_sentences(set);
   add_views(document, set);
   document["comparison"] = json_comparison(set, comparison);

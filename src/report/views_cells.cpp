@@ -41,7 +41,7 @@ std::string title_of(const std::string& key, const std::string& unit, Show show)
   return name == unit ? name : fmt::format("{} [{}]", name, unit);
 }
 
-/// What the record says of the study: "study" is its title, "question" what it asks.
+/// What the record says of the study: "study" is its title.
 std::string study_line(const RecordFile& file, const std::string& key) {
   const auto found = std::find_if(file.environment.begin(), file.environment.end(),
                                   [&](const record::Environment& line) { return line.key == key; });
@@ -143,11 +143,10 @@ void add_cells(const RecordSet& set, const ViewOptions& /*options*/, View& view)
       add_charts(name, cells, is_alone ? "" : file.name, view);
       Table table{.columns = cells.columns, .rows = {}, .notes = {}};
       for (auto& [number, row] : cells.rows) table.rows.push_back(std::move(row));
-      if (const std::string question = study_line(file, "question"); !question.empty()) {
-        table.notes = {"", question};
-      }
       const std::string study = study_line(file, "study");
-      const std::string title = study.empty() ? name : study;
+      const std::string title = study.empty()       ? name
+                                : tables.size() > 1 ? fmt::format("{}: {}", study, name)
+                                                    : study;
       view.add(is_alone ? "cells." + name : fmt::format("cells.{}.{}", name, i + 1),
                is_alone ? title : fmt::format("{} ({})", title, file.name), std::move(table));
     }

@@ -12,27 +12,14 @@
 #include <vector>
 
 #include "report/growth.h"
+#include "report/size_sweeps.h"
 #include "report/summaries.h"
-#include "report/sweep.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
 
 using Points = std::vector<std::pair<double, double>>;
-
-/// A size that may be swept, and what changes with it all by itself.
-struct SizeAxis {
-  std::string name;
-  std::vector<std::string> follows;
-  [[nodiscard]] std::int64_t value(const record::Run& run) const {
-    return run.config.integer(name).value_or(0);
-  }
-};
-
-std::vector<SizeAxis> size_axes() {
-  return {{"seq", {"seq"}}, {"batch", {"batch"}}, {"heads", {"heads", "kv_heads"}}};
-}
 
 /// Measured time and counted work of one subject over the sizes.
 struct Curves {
@@ -58,10 +45,10 @@ void add_point(Curves& curves, double x, const Work& work, const std::optional<d
 }
 
 /// Whole step and phases by end-to-end times, parts by times in kernels.
-Subjects subjects_of(const std::vector<const RunData*>& runs, const SizeAxis& axis) {
+Subjects subjects_of(const std::vector<const RunData*>& runs, const std::string& axis) {
   Subjects subjects;
   for (const RunData* run : runs) {
-    const auto x = static_cast<double>(axis.value(run->run));
+    const auto x = static_cast<double>(size_of(*run, axis));
     std::vector<std::string> phases = phases_of(*run);
     phases.insert(phases.begin(), kStep);
     for (const std::string& phase : phases) {
@@ -144,41 +131,22 @@ void add_growth(const RecordSet& set, const ViewOptions& /*options*/, View& view
                           {"bytes_exponent", "of bytes", Show::fixed2}},
               .rows = {},
               .notes = {}};
+  std::map<std::string, std::size_t> counts;  // of each axis
   std::size_t number = 0;
-  bool has_several = false;
-  for (const SizeAxis& axis : size_axes()) {
-    std::map<std::string, std::vector<const RunData*>> groups;
-    for (const RunData& run : set.runs) {
-      if (run.run.status != "oom" && run.run.status != "failed") {
-        groups[key_without(run.run, axis.follows)].push_back(&run);
-      }
+  for (const SizeSweep& sweep : size_sweeps(set)) {
+    ++counts[sweep.axis];
+    std::set<std::int64_t> sizes;
+    for (const RunData* run : sweep.runs) sizes.insert(size_of(*run, sweep.axis));
+    const Subjects subjects = subjects_of(sweep.runs, sweep.axis);
+    for (const auto& [subject, curves] : subjects) {
+      const auto growth = fit_growth(curves.time);
+      if (!growth) continue;
+      table.rows.push_back(
+          growth_row(sweep.axis, range_of(sizes), sweep.of, subject.first, subject.second, curves, *growth));
     }
-    std::vector<const record::Run*> of_groups;
-    std::erase_if(groups, [&](const auto& group) {
-      std::set<std::int64_t> sizes;
-      for (const RunData* run : group.second) sizes.insert(axis.value(run->run));
-      if (sizes.size() >= 2) of_groups.push_back(&group.second.front()->run);
-      return sizes.size() < 2;
-    });
-    const std::vector<std::string> settings = telling(of_groups, axis.follows);
-    has_several = has_several || groups.size() > 1;
-    for (auto& [key, runs] : groups) {
-      const std::string of = short_label(runs.front()->run, settings);
-      std::stable_sort(runs.begin(), runs.end(), [&](const RunData* a, const RunData* b) {
-        return axis.value(a->run) < axis.value(b->run);
-      });
-      std::set<std::int64_t> sizes;
-      for (const RunData* run : runs) sizes.insert(axis.value(run->run));
-      const Subjects subjects = subjects_of(runs, axis);
-      for (const auto& [subject, curves] : subjects) {
-        const auto growth = fit_growth(curves.time);
-        if (!growth) continue;
-        table.rows.push_back(
-            growth_row(axis.name, range_of(sizes), of, subject.first, subject.second, curves, *growth));
-      }
-      view.add(growth_chart(axis.name, of, subjects, number++));
-    }
+    view.add(growth_chart(sweep.axis, sweep.of, subjects, number++));
   }
+  const bool has_several = std::ranges::any_of(counts, [](const auto& count) { return count.second > 1; });
   if (has_several) table.columns.insert(table.columns.begin() + 2, Column{"of", "of"});
   view.add("growth", "Exponents", std::move(table));
 }

@@ -11,6 +11,7 @@
 #include "core/units.h"
 #include "report/advice.h"
 #include "report/glance.h"
+#include "report/headline.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
 #include "report/view_def.h"
@@ -94,6 +95,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("status", run.run.status);
   lines.add("model", shape_of(run.run.config));
   lines.add("setting", setting_of(run.run.config));
+  lines.add("in short", headline_of(run, advise(run, 1)));
   const std::size_t samples = run.seconds(kStep).size();
   lines.add("step", figures.step_s, "s", Show::seconds, interval_of(figures, samples));
   lines.add("traced step", figures.traced_step_s, "s", Show::seconds,

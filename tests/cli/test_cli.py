@@ -122,7 +122,7 @@ class Basics(CommandLine):
             self.fails(5, "bench", "--device", "cuda", says=["cuda:0", cuda["reason"]])
 
     def test_closed_output_is_quiet(self):
-        for arguments in (["program"], ["program", "--format", "json"], ["--help"]):
+        for arguments in (["program", "-q"], ["program", "-q", "--format", "json"], ["--help"]):
             process = subprocess.Popen([BINARY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             process.stdout.close()
             self.assertEqual(process.stderr.read(), b"", arguments)
@@ -283,7 +283,7 @@ class Measured(CommandLine):
         for arguments, steps, reason in (
                 (["--steps", "3"], 3, "3 samples"),
                 (["--precision", "100000"], 6, "interval within 1e+05 %"),
-                (["--precision", "0.001", "--steps", "7", "--max-seconds", "1000"], 7, "7 samples"),
+                (["--precision", "0.001", "--max-steps", "7", "--max-seconds", "1000"], 7, "7 samples"),
                 (["--precision", "0.001", "--max-seconds", "0"], 6, "0 s")):
             row = json.loads(self.ok(*bench, *arguments))[0]
             self.assertEqual((row["steps"], row["stop_reason"]), (steps, reason))
@@ -372,7 +372,7 @@ class Measured(CommandLine):
         self.fails(2, *self.GEMM, "--strategy", "bached", says=["batched"])
         self.fails(2, *self.ATTENTION, "--heads", "3", "--kv-heads", "2", says=["--kv-heads 2 does not divide"])
 
-    PEAKS = ("peaks", "--threads", "1", "--dtype", "fp32", "--format", "json")
+    PEAKS = ("peaks", "--device", "cpu", "--threads", "1", "--dtype", "fp32", "--format", "json")
 
     def memory_levels(self, info):
         return [f"L{cache['level']}" for cache in info["cpu"]["caches"] if cache["type"] != "Instruction"] + ["DRAM"]

@@ -77,6 +77,46 @@ class Profile(unittest.TestCase):
         for text in says:
             self.assertIn(text, lines[0])
 
+    def test_parts_of_runs(self):
+        parts = self.folder / "parts.rooflm"
+        self.ok("profile", *SMALL, "--steps", "2", "--warmup", "1", "--device", "cpu", "--phase", "step,forward", "-o", parts, "--view",
+                "bench")
+
+        def rows(view, *arguments):
+            return json.loads(self.ok("report", parts, "--view", view, "--format", "json", *arguments))[0]["tables"][0]["rows"]
+        forward = rows("blocks", "--run", "2")
+        self.assertEqual({row["phase"] for row in forward}, {"forward"}, "a run of the forward pass alone")
+        self.assertEqual([row["status"] for row in rows("bench")], ["success", "success"])
+        self.assertIsNone(rows("bench")[1]["mfu"], "MFU is of training steps")
+        one_layer = rows("ops", "--run", "1", "--scope", "h.1", "--phase", "backward")
+        self.assertTrue(one_layer and {row["phase"] for row in one_layer} == {"backward"})
+        all_layers = rows("ops", "--run", "1", "--phase", "backward")
+        self.assertGreater(sum(row["instances"] for row in all_layers), sum(row["instances"] for row in one_layer))
+        self.assertIn("there is ", self.rooflm("report", parts, "--scope", "h.7").stderr)
+        self.ok("verify", parts)
+        compared = json.loads(self.ok("compare", parts, parts, "--phase", "forward", "--run", "1", "--format", "json"))
+        self.assertTrue(compared and all(row["subject"].split("/")[0] == "forward" for row in compared), compared)
+
+    def test_the_tutorial_runs(self):
+        """Its commands as they are written, on a smaller model: sizes that they do not name come from the environment."""
+        text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "why_is_my_step_slow.md").read_text()
+        commands = re.findall(r"^\$ rooflm (.*)$", text, re.MULTILINE)
+        self.assertGreater(len(commands), 5)
+        small = {"LAYERS": 1, "D_MODEL": 32, "D_FF": 64, "HEADS": 2, "VOCAB": 64, "DEVICE": "cpu"}
+        environment = dict(self.environment, **{f"ROOFLM_{name}": str(value) for name, value in small.items()})
+        with tempfile.TemporaryDirectory() as folder:
+            for command in commands:
+                result = subprocess.run([BINARY, *command.split()], capture_output=True, text=True, timeout=120, env=environment,
+                                        cwd=folder, check=False)
+                self.assertEqual(result.returncode, 0, f"{command}: {result.stderr}")
+
+    def test_a_study_says_its_question_and_answer(self):
+        out = self.ok("study", "blocks", "--layers", "1", "--d-model", "32", "--d-ff", "64", "--heads", "2", "--vocab", "64", "--batch",
+                      "1", "--seq", "8,16", "--steps", "2", "--device", "cpu", "--html", self.folder / "blocks.html")
+        self.assertIn("Which block of a layer takes the time", out)
+        self.assertRegex(out, r"scores, softmax and values take [0-9.]+% of forward at T=8 and [0-9.]+% at T=16; feed_forward ")
+        self.assertRegex((self.folder / "blocks.html").read_text(), r'"answer": ?"scores, softmax')
+
     def test_the_record_holds_the_step(self):
         with sqlite3.connect(self.record) as db:
             runs = db.execute("SELECT id, value, status FROM run JOIN config ON run = id AND key = 'engine'").fetchall()
@@ -318,7 +358,9 @@ class Profile(unittest.TestCase):
     def test_studies(self):
         names = [row["name"] for row in json.loads(self.ok("study", "list", "--format", "json"))]
         self.assertIn("context", names)
-        self.assertIn("bf16", self.ok("study", "formats"))
+        rows = json.loads(self.ok("study", "formats", "--n", "49152,12288", "--format", "json"))[0]["tables"][0]["rows"]
+        bf16 = next(row for row in rows if row["format"] == "bf16")
+        self.assertEqual((bf16["layout"], bf16["matrix"]), ("S EEEEEEEE MMMMMMM", 2 * 49152 * 12288))
         self.assertIn("flash", self.ok("study", "attention_sweep", "--seq", "64", "--head-dim", "16"))
         self.assertIn("looped", self.ok("study", "gemm", "--n", "64", "--count", "2"))
         self.assertIn("planned", self.ok("study", "limits", "--model", "tiny", "--batch", "1"))

@@ -3,6 +3,7 @@
 Usage: test_shell.py PATH_OF_ROOFLM"""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -75,6 +76,23 @@ class Shell(unittest.TestCase):
                 if shutil.which(shell):
                     subprocess.run([shell, "-n", path], check=True, timeout=60)
         self.assertIn("unknown shell 'bas'; did you mean 'bash'?", self.run_binary("completion", "bas", code=2))
+
+    def test_options_that_docs_name_exist(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        commands = sorted(self.commands(), key=len, reverse=True)
+        helps = {}
+        checked = 0
+        for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+            for line in path.read_text().splitlines():
+                for text in re.findall(r"(?:^ {4}|^\$ |^ {4}\$ |`|&& )rooflm ([a-z][^`#|;]*)", line):
+                    command = next((name for name in commands if text.startswith(name)), None)
+                    self.assertIsNotNone(command, f"{path.name}: rooflm {text}")
+                    if command not in helps:
+                        helps[command] = set(re.findall(r"--[a-z][a-z0-9-]*", self.run_binary(*command.split(), "--help")))
+                    for option in re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", text.split(" -- ")[0].split(" && ")[0]):
+                        self.assertIn(option, helps[command], f"{path.name}: rooflm {text}")
+                        checked += 1
+        self.assertGreater(checked, 100)
 
     def test_every_command_has_a_manual_page(self):
         self.run_binary("man", "-o", self.folder / "man1")

@@ -22,6 +22,9 @@ test('the overview says the step with its interval, tokens/s, MFU and the advice
   const { page, close } = await open(document_);
   const [run] = document_.runs;
   const text = await page.locator('#overview').innerText();
+  const top = await page.locator('header.top').innerText();
+  assert.ok(top.includes(document_.question) && top.includes(document_.answer), 'the question of a study and its answer');
+  assert.ok(text.includes(run.headline), 'the run in two sentences');
   assert.ok(text.includes(`${run.step.median_s.toPrecision(4)} s`), 'median of the step');
   assert.ok(text.includes(`${run.step.ci_low_s.toPrecision(3)} s to ${run.step.ci_high_s.toPrecision(3)} s`), 'interval');
   const mfu = run.facts.model_flop.value / run.step.median_s / run.facts.peak_flop_per_s.value;

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "report/advice.h"
+#include "report/answers.h"
 #include "report/sweep.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/step_record.h"
@@ -292,10 +293,11 @@ TEST(Views, StudiesHaveTheirTitleAndCharts) {
     writer.add(cells);
     writer.finish();
   }
-  const View view = make_view("cells", load(std::vector<std::filesystem::path>{folder / "a.rooflm"}));
+  const RecordSet set = load(std::vector<std::filesystem::path>{folder / "a.rooflm"});
+  const View view = make_view("cells", set);
   ASSERT_EQ(view.tables.size(), 1U);
   EXPECT_EQ(view.tables[0].title, "Attention by length");
-  EXPECT_EQ(view.tables[0].table.notes.back(), "When does flash pay?");
+  EXPECT_EQ(study_of(set).question, "When does flash pay?");
   ASSERT_EQ(view.charts.size(), 1U);  // only forward_ms was measured
   const Chart& chart = view.charts[0];
   ASSERT_EQ(chart.series.size(), 2U);
@@ -310,18 +312,38 @@ TEST(Views, StudiesHaveTheirTitleAndCharts) {
 TEST(Advice, RanksByWhatCouldBeWon) {
   const RecordSet set = load_steps({{.seq = 100}});
   const std::vector<Advice> advice = advise(set, 3);
-  ASSERT_EQ(advice.size(), 3U);
-  // softmax backward: 2 layers x 2 x 2 T^2 ns, half of it above the roof.
-  EXPECT_NEAR(advice[0].gain_s, 40e-6, 1e-12);
-  EXPECT_GE(advice[0].gain_s, advice[1].gain_s);
-  EXPECT_GE(advice[1].gain_s, advice[2].gain_s);
-  const auto softmax = std::find_if(advice.begin(), advice.end(), [](const Advice& one) {
-    return one.subject == "h.*/attention/softmax backward";
-  });
-  ASSERT_NE(softmax, advice.end());
-  EXPECT_NE(softmax->text.find("--attention flash"), std::string::npos);
-  EXPECT_NE(softmax->text.find("At most"), std::string::npos);
+  ASSERT_EQ(advice.size(), 2U) << "one sentence for each remedy";
+  // qk, softmax and v: 2 layers x 4 T^2 ns, twice that backward, half of it above the roof.
+  EXPECT_NEAR(advice[0].gain_s, 120e-6, 1e-12);
+  EXPECT_EQ(advice[0].subject, "h.*/attention/softmax backward, h.*/attention/softmax forward and 4 more");
+  EXPECT_NE(advice[0].text.find("--attention flash"), std::string::npos);
+  EXPECT_NE(advice[0].text.find("kernel softmax_fp32"), std::string::npos) << advice[0].text;
+  EXPECT_NE(advice[0].text.find("At most"), std::string::npos);
+  // qkv and proj: 130 T ns.
+  EXPECT_NEAR(advice[1].gain_s, 39e-6, 1e-12);
+  EXPECT_EQ(advice[1].setting + "=" + advice[1].value, "engine=fused");
   EXPECT_TRUE(advise(load_steps({{.status = "oom"}})).empty());
+}
+
+TEST(Advice, LeavesOutWhatAnotherRunDoes) {
+  const RecordSet both = load_steps({{.seq = 100}, {.seq = 100, .attention = "flash"}});
+  for (const Advice& advice : advise(both)) EXPECT_NE(advice.setting, "attention") << advice.text;
+  const View view = make_view("advice", both);
+  const Table& table = table_of(view, "advice");
+  EXPECT_EQ(table.rows.size(), advise(both).size());
+  std::set<std::string> texts;
+  for (const Row& row : table.rows) EXPECT_TRUE(texts.insert(row.text("which") + row.text("text")).second);
+}
+
+TEST(Advice, NamesTheRateOfAnotherDtype) {
+  RecordSet set = load_steps({{.seq = 100}});
+  set.runs.front().ceilings.push_back(
+      {.what = "matmul", .dtype = "bf16", .threads = 2, .value = 3e10, .unit = "flop/s"});
+  const std::vector<Advice> advice = advise(set);
+  const auto found = std::ranges::find(advice, "dtype", &Advice::setting);
+  ASSERT_NE(found, advice.end());
+  EXPECT_NE(found->text.find("in bf16 they run at 3.0 times the rate here (--dtype bf16)"), std::string::npos)
+      << found->text;
 }
 
 }  // namespace

@@ -234,7 +234,7 @@ function makeRun(id, label, shape, more, wantedEvents = 0) {
               d_ff: shape.ff, params: step.params, grad_accum: shape.gradAccum, threads: 2, ...more };
   const kSteps = 60;
   return {
-    id, label, file: 0, kind: 'step', status: 'success', config,
+    id, label, headline: 'A step takes as long as these made-up numbers say.', file: 0, kind: 'step', status: 'success', config,
     settings: Object.entries(config).map(([key, value]) => ({ key, title: key, text: String(value) })),
     figures: figuresOf(summaries.get('step').median_s, tokens, flop, sum(ops.map((op) => op.roof)), memory.peak_bytes),
     kernels: kernelsOf(ops, more.engine, kSteps),
@@ -309,6 +309,7 @@ function makeDocument(wantedOps, runCount, wantedEvents) {
   if (runCount > 2) runs.push(makeRun(2, 'eager looped', { ...gpt2, batch: 1, attention: 'looped' }, { engine: 'eager' }));
   return {
     schema: 1, title: 'gpt2 B=4 T=64 fp32 (made-up numbers)', rooflm: '0.1.0', command: 'rooflm profile --model gpt2 --batch 4 --seq 64 --html report.html',
+    question: 'Which of the two runs is faster?', answer: 'The first, by these made-up numbers.',
     started_utc: '2026-01-15T09:14:02Z', complete: true, files: ['sample.rooflm'],
     environment: [{ key: 'processor', value: 'made-up 2-core processor', unit: '' }, { key: 'threads', value: '2', unit: '' },
                   { key: 'memory', value: '8000000000', unit: 'byte' }, { key: 'compiler', value: 'none: this document is a sample', unit: '' }],

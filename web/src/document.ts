@@ -188,6 +188,8 @@ export interface Run {
   config: Record<string, string | number | boolean | null>;
   /** The configuration for people, in the order of the fields. */
   settings: { key: string; title: string; text: string }[];
+  /** The run in two sentences; '' without times. */
+  headline: string;
   /** How it was measured, in sentences; those of no one run are the document's. */
   method: string[];
   figures: Figures;
@@ -286,6 +288,9 @@ export interface ReportDocument {
   title: string;
   rooflm: string;
   command: string;
+  /** What the study asks whose record this is, and its answer; '' without one. */
+  question: string;
+  answer: string;
   started_utc: string;
   complete: boolean;
   files: string[];

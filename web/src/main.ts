@@ -38,7 +38,7 @@ const kNoRows: Columnar = { length: 0, names: [], columns: {} };
 /** What the page shows when a run is missing: every section then says what it lacks. */
 const kNoRun: Run = {
   id: -1, label: 'no run', file: 0, kind: '', status: 'missing', config: {}, settings: [], figures: readFigures({}),
-  method: [], glance: { time: { of: '', parts: [] }, bound: { of: '', parts: [] }, idle: { of: '', parts: [] } }, kernels: [], facts: {}, step: null, phases: [],
+  headline: '', method: [], glance: { time: { of: '', parts: [] }, bound: { of: '', parts: [] }, idle: { of: '', parts: [] } }, kernels: [], facts: {}, step: null, phases: [],
   blocks: [],
   samples: kNoRows, roofs: { rates: [], bandwidths: [] }, ops: kNoRows, scopes: { layers: kNoRows, merged: kNoRows }, memory: null, timeline: null, counted: kNoRows, why: [],
 };
@@ -65,7 +65,7 @@ class Page {
     const command = document.files.length > 1 ? '' : document.command; // of one record among several it would say too much
     const first = Math.max(0, document.runs.findIndex((run) => run.status === 'success'));
     return h('header', { class: 'top' },
-             h('div', { class: 'title' }, h('h1', {}, document.title), h('p', {}, facts.join(' · ')), command !== '' && h('p', {}, h('code', {}, command))),
+             h('div', { class: 'title' }, h('h1', {}, document.title), document.question !== '' && h('p', { class: 'question' }, document.question), document.answer !== '' && h('p', { class: 'answer' }, document.answer), h('p', {}, facts.join(' · ')), command !== '' && h('p', {}, h('code', {}, command))),
              h('div', { class: 'settings' },
                document.runs.length > 1 && picker('Run', document.runs.map((run, index) => [String(index), `${run.label}${run.status === 'success' ? '' : ` (${run.status || 'status unknown'})`}`] as const),
                                                   String(first), (value) => this.showRun(Number(value))),

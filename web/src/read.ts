@@ -168,7 +168,7 @@ class Reader {
       id: numberOf(value.id) ?? index, label, file: numberOf(value.file) ?? 0, status: textOf(value.status),
       kind: textOf(value.kind), config: objectOf(value.config) as Run['config'],
       settings: this.list(value, 'settings', label).map((s) => ({ key: textOf(s.key), title: textOf(s.title), text: textOf(s.text) })),
-      figures: readFigures(objectOf(value.figures)), method: stringsOf(value.method),
+      figures: readFigures(objectOf(value.figures)), headline: textOf(value.headline), method: stringsOf(value.method),
       glance: { time: this.glance(glance, 'time', label), bound: this.glance(glance, 'bound', label), idle: this.glance(glance, 'idle', label) },
       kernels: this.list(value, 'kernels', label).map((k) => this.kernel(k)), facts, step: this.summary(value.step),
       phases: this.list(value, 'phases', label).map((p): Phase => ({ phase: textOf(p.phase), time: this.summary(p.time), ...this.roof(p) })),
@@ -230,7 +230,7 @@ class Reader {
       run: numberOf(a.run), subject: textOf(a.subject), text: textOf(a.text), gain_s: numberOf(a.gain_s), step_share: numberOf(a.step_share) }));
     const environment = this.list(root, 'environment', 'document').map((e) => ({ key: textOf(e.key), value: textOf(e.value), unit: textOf(e.unit) }));
     return {
-      schema: kSchema, title: t('title') || 'rooflm report', rooflm: t('rooflm'), command: t('command'), started_utc: t('started_utc'),
+      schema: kSchema, title: t('title') || 'rooflm report', rooflm: t('rooflm'), command: t('command'), question: t('question'), answer: t('answer'), started_utc: t('started_utc'),
       complete: root.complete !== false, files: stringsOf(root.files), environment,
       ceilings: this.list(root, 'ceilings', 'document').map((c) => this.ceiling(c)),
       runs: tellApart(this.list(root, 'runs', 'document').map((run, index) => this.run(run, index))),

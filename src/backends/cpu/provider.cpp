@@ -21,6 +21,10 @@ class CpuProvider final : public Provider {
                                               const MakeOptions& options) const override {
     return make_cpu_backend(options.fast ? CpuKernels::fast : CpuKernels::reference, options.threads);
   }
+  [[nodiscard]] FoundDevices found() const override { return {.names = {"cpu"}}; }
+  [[nodiscard]] std::vector<std::string> offered_dtypes(bool /*anywhere*/) const override {
+    return devices::device_of_kind(devices::Kind::cpu).dtypes;
+  }
   [[nodiscard]] bool is_host() const override { return true; }
 };
 

@@ -3,6 +3,10 @@
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 
 #include "backends/cuda/device_probe.h"
 #include "backends/cuda/faults.h"
@@ -72,6 +76,13 @@ CudaStatus query_cuda() {
   }
   if (count == 0) status.reason = "no CUDA device: the driver lists none";
   return status;
+}
+
+bool is_compiled_in() { return true; }
+
+bool may_be_here() {
+  constexpr std::array kDriverFiles = {"/dev/nvidiactl", "/dev/dxg"};  // Linux; Windows' Linux
+  return std::ranges::any_of(kDriverFiles, [](const char* path) { return ::access(path, F_OK) == 0; });
 }
 
 }  // namespace rooflm::backends::cuda

@@ -30,4 +30,9 @@ struct CudaStatus {
 /// waits for them. Never throws for an absent driver or device: that is what `reason` is for.
 [[nodiscard]] CudaStatus query_cuda();
 
+/// Whether this build has CUDA.
+[[nodiscard]] bool is_compiled_in();
+/// Whether this build and this machine may have a GPU: a look at the driver's files, without loading it.
+[[nodiscard]] bool may_be_here();
+
 }  // namespace rooflm::backends::cuda

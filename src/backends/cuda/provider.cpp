@@ -116,6 +116,19 @@ class CudaProvider final : public Provider {
                                                       .deterministic = options.deterministic});
   }
 
+  [[nodiscard]] FoundDevices found() const override {
+    const cuda::CudaStatus status = cuda::query_cuda();
+    FoundDevices found{.names = {}, .missing = status.reason};
+    for (const cuda::CudaDevice& device : status.devices)
+      found.names.push_back(fmt::format("cuda:{}", device.index));
+    return found;
+  }
+
+  [[nodiscard]] std::vector<std::string> offered_dtypes(bool anywhere) const override {
+    const bool is_offered = anywhere ? cuda::is_compiled_in() : cuda::may_be_here();
+    return is_offered ? devices::device_of_kind(devices::Kind::gpu).dtypes : std::vector<std::string>();
+  }
+
   [[nodiscard]] Lines environment() const override {
     const cuda::CudaStatus status = cuda::query_cuda();
     Lines lines;

@@ -84,6 +84,7 @@ export const overview: Section = {
     const { run } = context;
     const tiles = [stepTile(run), ...speedTiles(run), roofTile(run), memoryTile(run)];
     return [
+      run.headline === '' ? null : h('p', { class: 'headline' }, run.headline),
       h('div', { class: 'tiles' }, ...tiles.map((tile) =>
         h('div', { class: 'tile' }, h('h3', {}, tile.title), h('p', { class: 'value' }, ...valueParts(tile.value)), h('p', { class: 'note', title: tile.more || undefined }, tile.note)))),
       glance(context),

@@ -5,4 +5,8 @@ namespace rooflm::backends::cuda {
 
 CudaStatus query_cuda() { return {{}, "rooflm was built without CUDA: " ROOFLM_CUDA_REASON}; }
 
+bool is_compiled_in() { return false; }
+
+bool may_be_here() { return false; }
+
 }  // namespace rooflm::backends::cuda

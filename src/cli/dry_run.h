@@ -1,0 +1,27 @@
+// `--dry-run`: everything is checked as for a run, and what it would do is printed; nothing is run or
+// written.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/command_line.h"
+#include "cli/output_rule.h"
+#include "cli/table.h"
+#include "lab/point.h"
+
+namespace rooflm::cli {
+
+/// Declares the flag.
+void add_dry_run(CommandLine& line, bool& asked, const std::string& group = "Output");
+
+/// The configurations that would run, with parameters, tokens and model FLOP of a step, and what would be
+/// written.
+void show_dry_run(const std::vector<lab::Point>& points, const std::vector<OutputPath>& outputs,
+                  const TableStyle& style);
+/// "would measure 12 rows", and what would be written.
+void show_dry_run(std::string_view what, const std::vector<OutputPath>& outputs);
+
+}  // namespace rooflm::cli

@@ -1,0 +1,63 @@
+// The options that say how many steps are timed.
+#include "cli/stopping_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "cli/values.h"
+#include "core/error.h"
+
+namespace rooflm::cli {
+namespace {
+
+constexpr std::int64_t kMostSteps = 1'000'000;
+constexpr double kLeastPrecision = 1e-5;  // 0.001 %
+
+int steps_of(const char* option, const std::string& text, int otherwise) {
+  if (text.empty()) return otherwise;
+  return static_cast<int>(std::min(parse_integer(option, text, 1), kMostSteps));
+}
+
+}  // namespace
+
+void StoppingOptions::add_to(CommandLine& line, const std::string& otherwise) {
+  const auto add = [&](const char* name, std::string& value, const char* type, const std::string& text) {
+    line.add_option(name, value, text).type_name(type).group("Measuring");
+  };
+  add("--steps", steps, "N", fmt::format("Time exactly so many steps (default: {})", otherwise));
+  add("--precision", precision, "PERCENT",
+      "Stop when the 95% interval of the median is within so many percent of it to each side; 0: never");
+  add("--min-steps", min_steps, "N", "With --precision: steps at least (default: 6)");
+  add("--max-steps", max_steps, "N", "With --precision: steps at most (default: 200)");
+  add("--max-seconds", max_seconds, "S",
+      "Most seconds for each configuration after warm-up (default: 30 with --precision, no limit with "
+      "--steps)");
+}
+
+void StoppingOptions::apply(lab::RunSettings& settings) const {
+  if (!max_seconds.empty()) settings.max_seconds = parse_number("--max-seconds", max_seconds, 0);
+  if (!steps.empty()) {
+    for (const auto& [name, text] :
+         {std::pair{"--precision", &precision}, {"--min-steps", &min_steps}, {"--max-steps", &max_steps}}) {
+      if (!text->empty()) {
+        throw core::UsageError(
+            fmt::format("--steps is exact: leave {} out, or give --max-steps instead", name));
+      }
+    }
+    settings.min_steps = settings.max_steps = steps_of("--steps", steps, 0);
+    settings.precision = 0;
+    if (max_seconds.empty()) settings.max_seconds = std::numeric_limits<double>::infinity();
+    return;
+  }
+  settings.max_steps = steps_of("--max-steps", max_steps, settings.max_steps);
+  settings.min_steps = std::min(steps_of("--min-steps", min_steps, settings.min_steps), settings.max_steps);
+  if (precision.empty()) return;
+  const double share = parse_percent("--precision", precision);
+  settings.precision = share > 0 ? std::max(share, kLeastPrecision) : 0;
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,98 @@
+// The tables of src/report as commands print them.
+#include "cli/table.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "cli/values.h"
+
+namespace rooflm::cli {
+namespace {
+
+constexpr std::string_view kBold = "\x1b[1m", kPlain = "\x1b[0m";
+
+struct Word {
+  std::string_view word, colour;
+};
+/// Verdicts stand in cells of their own: between blanks or at the end of a line.
+constexpr std::array kWords = {Word{"FASTER", "\x1b[32m"}, Word{"SLOWER", "\x1b[31m"},
+                               Word{"UNSURE", "\x1b[33m"}, Word{"oom", "\x1b[31m"}};
+
+std::string with_words(std::string_view line) {
+  std::string out(line);
+  for (const auto& [word, colour] : kWords) {
+    for (std::size_t at = out.find(word); at != std::string::npos; at = out.find(word, at)) {
+      const std::size_t end = at + word.size();
+      const bool begins = at >= 2 && out.compare(at - 2, 2, "  ") == 0;
+      const bool ends = end == out.size() || out[end] == ' ';
+      at = end;
+      if (!begins || !ends) continue;
+      out.insert(end, kPlain);
+      out.insert(end - word.size(), colour);
+      at = end + colour.size() + kPlain.size();
+    }
+  }
+  return out;
+}
+
+bool is_rule(std::string_view line) {
+  return line.starts_with('-') && line.find_first_not_of("- ") == std::string_view::npos;
+}
+
+}  // namespace
+
+void TableOptions::add_to(CommandLine& line, const std::string& help, const std::string& group) {
+  Option shown = line.add_option("--format", format, help);
+  Option chosen =
+      line.add_option("--columns", columns, "Which columns, by key or title; any key that --format json has");
+  Option all = line.add_flag("--wide", wide, "All columns, on a narrow terminal too");
+  shown.type_name(kFormats).show_default();
+  chosen.type_name("NAME,...");
+  if (group.empty()) return;
+  for (Option* option : {&shown, &chosen, &all}) option->group(group);
+}
+
+TableStyle TableOptions::style() const {
+  return {.format = parse_format(format),
+          .columns = {.names = parse_names("--columns", columns), .wide = wide}};
+}
+
+std::string show_table(const Table& table, const TableStyle& style) {
+  return show_tables(std::span(&table, 1), style);
+}
+
+std::string show_tables(std::span<const Table> tables, const TableStyle& style) {
+  std::vector<const Table*> all;
+  for (const Table& table : tables) all.push_back(&table);
+  report::check_columns(style.columns, all);
+  const std::size_t width = style.columns.wide ? 0 : terminal_width();
+  std::string text;
+  for (const Table& table : tables) {
+    const Table chosen = report::choose_columns(table, style.columns, style.format, width);
+    if (chosen.columns.empty()) continue;
+    if (!text.empty()) text += '\n';
+    text += report::format_table(chosen, style.format, width);
+  }
+  return style.format == Format::table ? coloured(text) : text;
+}
+
+std::string coloured(const std::string& text) {
+  if (!coloured_output()) return text;
+  std::string out;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    const std::size_t after = std::min(end + 1, text.size());
+    const std::string_view next =
+        std::string_view(text).substr(after, std::min(text.find('\n', after), text.size()) - after);
+    const bool is_title = line.starts_with("== ") || (!line.empty() && !is_rule(line) && is_rule(next));
+    out += is_title ? std::string(kBold).append(line).append(kPlain) : with_words(line);
+    if (end < text.size()) out += '\n';
+    begin = end + 1;
+  }
+  return out;
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,23 @@
+// The answer of a study in one sentence, with its numbers.
+#pragma once
+
+#include <string>
+
+#include "report/run_data.h"
+
+namespace rooflm::report {
+
+/// What a record says of the study that made it.
+struct StudyText {
+  std::string name;      ///< "blocks"
+  std::string title;     ///< one line
+  std::string question;  ///< a sentence or two
+};
+/// Of the first file that is of a study; empty texts where none is.
+StudyText study_of(const RecordSet& set);
+
+/// One sentence, or two, that answer the study's question with the numbers of the record; "" for a study
+/// that nobody has given an answer, and where the record lacks what it is made of.
+std::string answer_of(const RecordSet& set);
+
+}  // namespace rooflm::report

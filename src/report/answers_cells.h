@@ -1,0 +1,22 @@
+// Answers of the studies that are made of cells: formats, GEMM strategies, attention alone, the largest
+// model.
+#pragma once
+
+#include <string>
+
+#include "report/run_data.h"
+
+namespace rooflm::report {
+
+/// Appends it behind a blank.
+void add_sentence(std::string& text, const std::string& sentence);
+
+// Each is a sentence or two; "" where the record lacks what it is made of.
+
+std::string answer_formats(const RecordSet& set);
+std::string answer_gemm(const RecordSet& set);
+std::string answer_attention_sweep(const RecordSet& set);
+/// The largest model that study limits solved for.
+std::string answer_solved(const RecordSet& set);
+
+}  // namespace rooflm::report

@@ -1,0 +1,59 @@
+// Runs that differ in one size alone.
+#include "report/size_sweeps.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "report/sweep.h"
+
+namespace rooflm::report {
+namespace {
+
+/// A size that may be swept, and what changes with it all by itself.
+struct SizeAxis {
+  std::string name;
+  std::vector<std::string> follows;
+};
+
+std::vector<SizeAxis> size_axes() {
+  return {{"seq", {"seq"}}, {"batch", {"batch"}}, {"heads", {"heads", "kv_heads"}}};
+}
+
+bool is_swept(const std::vector<const RunData*>& runs, const std::string& axis) {
+  std::set<std::int64_t> sizes;
+  for (const RunData* run : runs) sizes.insert(size_of(*run, axis));
+  return sizes.size() >= 2;
+}
+
+}  // namespace
+
+std::int64_t size_of(const RunData& run, std::string_view axis) {
+  return run.run.config.integer(axis).value_or(0);
+}
+
+std::vector<SizeSweep> size_sweeps(const RecordSet& set) {
+  std::vector<SizeSweep> sweeps;
+  for (const SizeAxis& axis : size_axes()) {
+    std::map<std::string, std::vector<const RunData*>> groups;
+    for (const RunData& run : set.runs) {
+      if (run.run.status != "oom" && run.run.status != "failed") {
+        groups[key_without(run.run, axis.follows)].push_back(&run);
+      }
+    }
+    std::erase_if(groups, [&](const auto& group) { return !is_swept(group.second, axis.name); });
+    std::vector<const record::Run*> firsts;
+    for (const auto& [key, runs] : groups) firsts.push_back(&runs.front()->run);
+    const std::vector<std::string> settings = telling(firsts, axis.follows);
+    for (auto& [key, runs] : groups) {
+      std::ranges::stable_sort(runs, {}, [&](const RunData* run) { return size_of(*run, axis.name); });
+      SizeSweep sweep{.axis = axis.name, .of = short_label(runs.front()->run, settings)};
+      sweep.runs = std::move(runs);
+      sweeps.push_back(std::move(sweep));
+    }
+  }
+  return sweeps;
+}
+
+}  // namespace rooflm::report

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""What all commands share: defaults from files and the environment, how much is said, columns, colours, standard output as a
+target, dry runs, parts of records.
+
+Usage: test_options.py BINARY [unittest options]"""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BINARY = ""
+SMALL = ["--model", "tiny", "--layers", "1", "--d-model", "32", "--d-ff", "64", "--heads", "2", "--vocab", "64",
+         "--batch", "1", "--seq", "8"]
+BENCH = ["bench", *SMALL, "--no-peak", "--steps", "2", "--warmup", "0"]
+
+
+class Options(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="rooflm-options-"))
+        cls.record = cls.shared / "two.rooflm"
+        environment = cls.environment(cls.shared)
+        subprocess.run([BINARY, *BENCH, "--engine", "eager,fused", "-o", cls.record], env=environment, check=True,
+                       capture_output=True, timeout=120, cwd=cls.shared)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.shared)
+
+    @staticmethod
+    def environment(home, **more):
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("ROOFLM_") and key != "COLUMNS"}
+        return dict(kept, HOME=str(home), XDG_CONFIG_HOME=str(home / "config"), XDG_CACHE_HOME=str(home / "cache"), **more)
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="rooflm-options-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def run_binary(self, *arguments, code=0, variables=None, text=True):
+        result = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=text, timeout=120, check=False,
+                                cwd=self.folder, env=self.environment(self.folder, **(variables or {})))
+        self.assertEqual(result.returncode, code, f"{arguments}: {result.stderr}")
+        return result
+
+    def in_terminal(self, *arguments, variables=None):
+        """What a terminal of 80 columns gets."""
+        leader, follower = pty.openpty()
+        process = subprocess.Popen([BINARY, *map(str, arguments)], stdout=follower, stderr=subprocess.DEVNULL, cwd=self.folder,
+                                   env=self.environment(self.folder, TERM="xterm", COLUMNS="80", **(variables or {})))
+        os.close(follower)
+        out = b""
+        while select.select([leader], [], [], 60)[0]:
+            try:
+                part = os.read(leader, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            out += part
+        os.close(leader)
+        self.assertEqual(process.wait(60), 0)
+        return out.decode().replace("\r\n", "\n")
+
+    def steps_of(self, *arguments, variables=None):
+        rows = json.loads(self.run_binary("bench", *SMALL, "--no-peak", "--warmup", "0", "--format", "json", *arguments,
+                                          variables=variables).stdout)
+        return rows[0]["steps"]
+
+    def test_defaults_come_from_files_and_the_environment(self):
+        user = self.folder / "config" / "rooflm"
+        user.mkdir(parents=True)
+        (user / "rooflm.toml").write_text("[bench]\nsteps = 3\n")
+        self.assertEqual(self.steps_of(), 3)
+        (self.folder / "rooflm.toml").write_text("# here\nsteps = 4\n[profile]\nsteps = 9\n")
+        self.assertEqual(self.steps_of(), 4, "the working directory wins over the user's file")
+        self.assertEqual(self.steps_of(variables={"ROOFLM_STEPS": "5"}), 5, "the environment over files")
+        self.assertEqual(self.steps_of("--steps", "6", variables={"ROOFLM_STEPS": "5"}), 6, "and what is typed over all")
+        self.assertIn("--steps 4: from rooflm.toml:2", self.run_binary(*BENCH[:-4], "-v", "--warmup", "0").stderr)
+
+    def test_info_shows_defaults(self):
+        (self.folder / "rooflm.toml").write_text("threads = 1\n[bench]\noverwrite = true\n")
+        text = self.run_binary("info", variables={"ROOFLM_DTYPE": "bf16", "ROOFLM_NO_SUCH": "x"}).stdout
+        self.assertIn("threads 1 (rooflm.toml:1)", text)
+        self.assertIn("bench: overwrite yes (rooflm.toml:3)", text)
+        self.assertIn("dtype bf16 (ROOFLM_DTYPE)", text)
+        self.assertNotIn("no-such", text)
+        info = json.loads(self.run_binary("info", "--format", "json").stdout)
+        self.assertEqual([file["exists"] for file in info["config_files"]], [False, True])
+        self.assertEqual(info["defaults"][1], {"command": "bench", "option": "overwrite", "value": "yes", "source": "rooflm.toml:3"})
+
+    def test_wrong_files_are_named(self):
+        for text, says in (("stepps = 3\n", "rooflm.toml:1: unknown option 'stepps'; did you mean 'steps'"),
+                           ("\n[bnch]\nsteps = 3\n", "rooflm.toml:2: unknown command 'bnch'; did you mean 'bench'"),
+                           ("steps = 3 4\n", "rooflm.toml:1: "),
+                           ("[bench]\nsteps = [[1]]\n", "rooflm.toml:2: "),
+                           ("[bench]\noverwrite = 'perhaps'\n", "rooflm.toml:2: --overwrite must be yes or no"),
+                           ("[bench]\nsteps = 'many'\n", "(from rooflm.toml:2)")):
+            with self.subTest(text=text):
+                (self.folder / "rooflm.toml").write_text(text)
+                self.assertIn(says, self.run_binary("bench", *SMALL, "--no-peak", code=3).stderr)
+
+    def test_the_device_of_plans_is_another(self):
+        error = self.run_binary("plan", "--model", "gpt2", "--gpus", "1", code=2, variables={"ROOFLM_DEVICE": "cpu"}).stderr
+        self.assertIn("--device is needed, a key of the catalog", error)
+
+    def test_studies_come_before_defaults(self):
+        (self.folder / "rooflm.toml").write_text("model = 'gpt2'\nthreads = 1\n")
+        rows = json.loads(self.run_binary("study", "warmup", "--dry-run", "--format", "json").stdout)
+        self.assertTrue(all(row["run"].startswith("tiny ") and "threads=1" in row["run"] for row in rows), rows)
+        typed = json.loads(self.run_binary("study", "warmup", "--model", "gpt2", "--dry-run", "--format", "json").stdout)
+        self.assertTrue(all(row["run"].startswith("gpt2 ") for row in typed), typed)
+
+    def test_quiet_and_verbose(self):
+        self.assertEqual(self.run_binary(*BENCH, "-q").stderr, "")
+        self.assertIn("rooflm: ", self.run_binary(*BENCH, "-q", "--dtype", "fp17", code=2).stderr)
+        self.assertRegex(self.run_binary(*BENCH, "-v").stderr, r"bench: [0-9.]+ m?s")
+        self.run_binary(*BENCH, "-v", "-q", code=2)
+
+    def test_the_device_is_the_fastest_and_said(self):
+        device = json.loads(self.run_binary("info", "--format", "json").stdout)["default_device"]
+        self.assertIn(f"device: {device} (", self.run_binary(*BENCH).stderr)
+        self.assertNotIn("device: ", self.run_binary(*BENCH, "--device", "cpu").stderr)
+
+    def test_help_offers_dtypes_of_this_machine(self):
+        def dtypes(*arguments):
+            return re.search(r"--dtype\S* (\S+)", self.run_binary(*arguments).stdout).group(1).split("|")
+        here = dtypes("bench", "--help")
+        self.assertIn("fp32", here)
+        self.assertNotIn("fp8", here)
+        if json.loads(self.run_binary("info", "--format", "json").stdout)["default_device"] == "cpu":
+            self.assertNotIn("tf32", here)
+        self.assertTrue(set(here) <= set(dtypes("gemm", "--help")))
+        self.assertIn("fp16", self.run_binary("completion", "bash", "--all-devices").stdout)
+
+    def test_steps_are_exact(self):
+        self.assertEqual(self.steps_of("--steps", "3"), 3)
+        for option in (["--precision", "1"], ["--max-steps", "4"], ["--min-steps", "2"]):
+            for command in ("bench", "profile"):
+                self.assertIn("--steps is exact", self.run_binary(command, *SMALL, "--steps", "3", *option, code=2).stderr)
+
+    def test_columns_are_chosen(self):
+        narrow = self.run_binary("report", self.record, "--view", "bench", variables={"COLUMNS": "80"}).stdout
+        wide = self.run_binary("report", self.record, "--view", "bench", "--wide", variables={"COLUMNS": "80"}).stdout
+        self.assertIn("left out to fit: ", narrow)
+        self.assertLessEqual(max(map(len, narrow.splitlines())), 80)
+        self.assertNotIn("left out", wide)
+        self.assertGreater(max(map(len, wide.splitlines())), 80)
+        for column in ("total", "tokens/s"):
+            self.assertRegex(narrow.splitlines()[3], rf"\b{column}", "what a row is read for stays")
+        self.assertNotIn("forward_std", narrow.splitlines()[3])
+        chosen = self.run_binary("report", self.record, "--view", "bench", "--columns", "engine,step_ms_min,total", "--format", "csv").stdout
+        self.assertEqual(chosen.splitlines()[0], "engine,step_ms_min,step_ms_mean")
+        error = self.run_binary("report", self.record, "--view", "bench", "--columns", "engin", code=2).stderr
+        self.assertIn("unknown column 'engin'; did you mean 'engine'", error)
+
+    def test_colours_are_for_terminals(self):
+        arguments = ("report", self.record, "--view", "bench", "--columns", "engine,total")
+        self.assertIn("\x1b[1m", self.in_terminal(*arguments))
+        self.assertNotIn("\x1b", self.in_terminal(*arguments, variables={"NO_COLOR": "1"}))
+        self.assertNotIn("\x1b", self.in_terminal(*arguments, "--format", "csv"))
+        self.assertNotIn("\x1b", self.run_binary(*arguments).stdout)
+
+    def test_records_and_pages_go_to_standard_output(self):
+        record = self.run_binary(*BENCH, "-o", "-", text=False).stdout
+        (self.folder / "piped.rooflm").write_bytes(record)
+        with sqlite3.connect(self.folder / "piped.rooflm") as database:
+            self.assertEqual(database.execute("select count(*) from run").fetchone(), (1,))
+        self.run_binary("verify", "piped.rooflm")
+        page = self.run_binary("report", self.record, "--html", "-").stdout
+        self.assertTrue(page.lower().startswith("<!doctype html>") and page.rstrip().endswith("</html>"), page[:200])
+        self.assertEqual([path.name for path in self.folder.iterdir() if path.name == "-"], [])
+        self.assertIn("are the same file", self.run_binary("profile", *SMALL, "-o", "-", "--html", "-", code=2).stderr)
+        self.assertIn("-o -", self.run_binary("import", self.record, "-o", "-", code=2).stderr)
+
+    def test_dry_runs_check_and_do_nothing(self):
+        out = self.run_binary("profile", *SMALL, "--seq", "8,16", "-o", "a.rooflm", "--html", "a.html", "--dry-run").stdout
+        self.assertRegex(out, r"1 +tiny B=1 T=8")
+        self.assertRegex(out, r"2 +tiny B=1 T=16")
+        self.assertIn("-o: a.rooflm\n--html: a.html\n", out)
+        self.assertIn("would measure 9 rows", self.run_binary("gemm", "--device", "cpu", "--dry-run").stdout)
+        self.run_binary("bench", *SMALL, "-o", self.record, "--dry-run", code=3)
+        self.run_binary("attention", "--device", "cpu", "--dry-run")
+        self.run_binary("peaks", "--device", "cpu", "--dry-run")
+        self.run_binary("study", "--all", "--html", "pages", "--dry-run")
+        self.assertEqual([path.name for path in self.folder.iterdir() if path.name != "cache"], [])
+
+    def test_report_shows_a_part(self):
+        def rows(*arguments, view="bench"):
+            return json.loads(self.run_binary("report", self.record, "--view", view, "--format", "json",
+                                              *arguments).stdout)[0]["tables"][0]["rows"]
+        self.assertEqual([row["engine"] for row in rows()], ["eager", "fused"])
+        self.assertEqual([row["engine"] for row in rows("--run", "fused")], ["fused"])
+        self.assertEqual([row["engine"] for row in rows("--run", "1")], ["eager"])
+        phases = {row["phase"] for row in rows("--phase", "forward", view="phases")}
+        self.assertEqual(phases, {"forward"})
+        self.assertIn("nothing of that name; there is 1: ", self.run_binary("report", self.record, "--run", "bf17", code=2).stderr)
+
+
+if __name__ == "__main__":
+    BINARY = str(pathlib.Path(sys.argv[1]).resolve())
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

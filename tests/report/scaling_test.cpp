@@ -1,0 +1,161 @@
+// Blocks over a size, filters, columns and answers, of made-up records.
+#include "report/scaling.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "report/answers.h"
+#include "report/column_choice.h"
+#include "report/filter.h"
+#include "report/study_index.h"
+#include "report/views.h"
+#include "tests/report/step_record.h"
+
+namespace rooflm::report {
+namespace {
+
+/// A record of a study, of steps with T = 10 and 40.
+RecordSet load_study(const std::string& name) {
+  RecordSet set = load_steps({{.seq = 40}, {.seq = 10}});
+  set.files.front().environment.push_back({.key = "study_name", .value = name, .unit = {}});
+  set.files.front().environment.push_back({.key = "study", .value = "A title", .unit = {}});
+  return set;
+}
+
+TEST(Scaling, SharesFollowTheFormulasOfTheRecord) {
+  const RecordSet set = load_study("blocks");
+  const auto all = scalings(set);
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].phase, "forward");
+  EXPECT_EQ(all[1].phase, "step");
+  EXPECT_EQ(all[0].sizes, (std::vector<std::int64_t>{10, 40})) << "smallest first";
+  // A layer takes 140 T + 4 T^2 ns, of which qk, softmax and v take 4 T^2; qkv is no part of them.
+  const std::vector<std::string> square = {"attention/qk", "attention/softmax", "attention/v"};
+  EXPECT_NEAR(*all[0].share_of(square, 0, false), 400.0 / 1800, 1e-9);
+  EXPECT_NEAR(*all[0].share_of(square, 1, false), 6400.0 / 12000, 1e-9);
+  // 100 ns of each of the two layers' ops lie around it.
+  EXPECT_NEAR(*all[0].share_of({"attention/qk"}, 0, true), 200.0 / 2400, 1e-9);
+}
+
+TEST(Scaling, DrawsBarsOverTheSize) {
+  const View view = make_view("scaling", load_study("blocks"));
+  ASSERT_EQ(view.charts.size(), 8U) << "forward and step, device and wall, absolute and shares";
+  for (const Chart& chart : view.charts) {
+    EXPECT_EQ(chart.x.categories, (std::vector<std::string>{"10", "40"})) << chart.title;
+    EXPECT_EQ(chart.kind == ChartKind::stacked100, chart.id.ends_with(".share")) << chart.id;
+    EXPECT_GE(chart.series.size(), 6U);
+  }
+}
+
+TEST(Answers, SayTheNumbersOfTheRecord) {
+  EXPECT_EQ(
+      answer_of(load_study("blocks")),
+      "scores, softmax and values take 22.2% of forward at T=10 and 53.3% at T=40; feed_forward - and -.");
+  EXPECT_NE(answer_of(load_study("warmup")).find("warm-up steps: 1.03 ms +- "), std::string::npos)
+      << answer_of(load_study("warmup"));
+  EXPECT_NE(answer_of(load_study("overhead")).find("+10.0% longer"), std::string::npos)
+      << answer_of(load_study("overhead"));
+  EXPECT_NE(answer_of(load_study("attention_parts")).find("softmax takes 50.0% of the forward time"),
+            std::string::npos)
+      << answer_of(load_study("attention_parts"));
+  EXPECT_EQ(answer_of(load_study("my_own")), "") << "a study of somebody else";
+  EXPECT_EQ(answer_of(load_steps({{.seq = 10}})), "") << "no study";
+}
+
+TEST(Filter, LeavesAPartOfTheOps) {
+  RecordSet set = load_study("blocks");
+  apply_filter({.runs = {"1"}, .phases = {"forward"}, .scopes = {"h.1/attention"}}, set);
+  ASSERT_EQ(set.runs.size(), 1U);
+  EXPECT_EQ(set.runs.front().ops.size(), 5U);
+  for (const TimedOp& op : set.runs.front().ops) {
+    EXPECT_EQ(op.op.phase, "forward");
+    EXPECT_TRUE(op.op.scope.starts_with("h.1/attention/")) << op.op.scope;
+  }
+  for (const record::Sample& sample : set.runs.front().samples) EXPECT_EQ(sample.phase, "forward");
+}
+
+TEST(Filter, TakesScopesOfOneLayerOrOfAll) {
+  const Filter filter{.scopes = {"h.1", "attention/qk"}};
+  EXPECT_TRUE(filter.takes_scope("h.1/ln1", "ln1"));
+  EXPECT_FALSE(filter.takes_scope("h.10/ln1", "ln1"));
+  EXPECT_TRUE(filter.takes_scope("h.7/attention/qk", "attention/qk"));
+  EXPECT_FALSE(filter.takes_scope("h.7/attention/qkv", "attention/qkv"));
+}
+
+TEST(Filter, SaysWhatThereIs) {
+  for (const Filter& filter : {Filter{.runs = {"bf17"}}, Filter{.phases = {"sideways"}},
+                               Filter{.scopes = {"h.9"}}, Filter{.ops = {"matmull"}}}) {
+    RecordSet set = load_study("blocks");
+    try {
+      apply_filter(filter, set);
+      ADD_FAILURE() << filter.text();
+    } catch (const core::UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("; there is "), std::string::npos) << error.what();
+    }
+  }
+}
+
+Table wide_table() {
+  Table table{.columns = {{"run", "run"},
+                          {"time_std", "std"},
+                          {"time", "time"},
+                          {"extra", "extra"},
+                          {"more", "more"},
+                          {"verdict", "verdict"}},
+              .rows = {},
+              .notes = {}};
+  Row row;
+  row.set("run", std::string("a run of some length"));
+  for (const char* key : {"time_std", "time", "extra", "more"}) row.set(key, 123456.0);
+  row.set("verdict", std::string("SAME"));
+  row.set("hidden", 7.0);
+  table.rows.push_back(std::move(row));
+  return table;
+}
+
+std::vector<std::string> keys_of(const Table& table) {
+  std::vector<std::string> keys;
+  for (const Column& column : table.columns) keys.push_back(column.key);
+  return keys;
+}
+
+TEST(ColumnChoice, DropsTheLeastImportantThatDoNotFit) {
+  const Table narrow = choose_columns(wide_table(), {}, Format::table, 50);
+  EXPECT_EQ(keys_of(narrow), (std::vector<std::string>{"run", "time", "extra", "verdict"}));
+  ASSERT_EQ(narrow.notes.size(), 1U);
+  EXPECT_NE(narrow.notes.front().find("left out to fit: more, std"), std::string::npos)
+      << narrow.notes.front();
+  EXPECT_EQ(keys_of(choose_columns(wide_table(), {}, Format::table, 200)).size(), 6U);
+  EXPECT_EQ(keys_of(choose_columns(wide_table(), {.wide = true}, Format::table, 50)).size(), 6U);
+  EXPECT_EQ(keys_of(choose_columns(wide_table(), {}, Format::csv, 50)).size(), 6U) << "programs get all";
+}
+
+TEST(ColumnChoice, TakesKeysTitlesAndWhatOnlyRowsHave) {
+  const ColumnChoice choice{.names = {"hidden", "std"}};
+  const Table chosen = choose_columns(wide_table(), choice, Format::json, 0);
+  EXPECT_EQ(keys_of(chosen), (std::vector<std::string>{"hidden", "time_std"}));
+  EXPECT_EQ(chosen.rows.front().cells().size(), 2U);
+  const Table table = wide_table();
+  const std::array<const Table*, 1> all = {&table};
+  EXPECT_NO_THROW(check_columns(choice, all));
+  EXPECT_THROW(check_columns({.names = {"tiem"}}, all), core::UsageError);
+}
+
+TEST(StudyIndex, LinksPagesAndEscapesTexts) {
+  const std::vector<StudyEntry> entries = {
+      {.name = "a", .title = "A <b>", .question = "Q & A?", .answer = "42."},
+      {.name = "b", .title = "B", .question = "Why?", .problem = "no GPU here"}};
+  const std::string page = study_index(entries);
+  EXPECT_NE(page.find("<a href=\"a.html\">A &lt;b&gt;</a>"), std::string::npos);
+  EXPECT_NE(page.find("Q &amp; A?"), std::string::npos);
+  EXPECT_NE(page.find("<p>42.</p>"), std::string::npos);
+  EXPECT_EQ(page.find("b.html"), std::string::npos);
+  EXPECT_NE(page.find("Not run here: no GPU here"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rooflm::report
