@@ -3,8 +3,8 @@
 records; the disk is full from each write on; reads and writes are short, interrupted, or fail.
 
 Usage: test_faults.py BINARY FAULT_INJECTOR_LIBRARY [unittest options]. FAULT_EVERY=n tries every n-th place (5);
-1 takes some minutes. FAULT_STEPS=n: training saves n checkpoints (3), so that the schedule has more places; a thousand
-kills: FAULT_EVERY=1 FAULT_STEPS=30, with the option -k killed."""
+1 takes some minutes. FAULT_FROM=n begins with the n-th (1), so that several processes can share the places. FAULT_STEPS=n:
+training saves n checkpoints (3), each of 64 places. A thousand kills: FAULT_EVERY=1 FAULT_STEPS=13, with the option -k killed."""
 
 import errno
 import os
@@ -18,6 +18,7 @@ import unittest
 from training_runs import TINY, TrainingRuns, numbers_of, words
 
 EVERY = int(os.environ.get("FAULT_EVERY", "5"))
+FROM = int(os.environ.get("FAULT_FROM", "1"))
 STEPS = int(os.environ.get("FAULT_STEPS", "3"))
 CHANGES = "write,fsync,truncate,rename,unlink,mkdir,symlink"
 MODEL = ["--model", "tiny", "--layers", "1", "--d-model", "32", "--heads", "2", "--d-ff", "64", "--vocab", "256",
@@ -63,7 +64,7 @@ class Faults(TrainingRuns):
         self.assertEqual(result.returncode, 0, result.stderr)
         count = int((self.folder / "count").read_text())
         self.assertGreater(count, 0)
-        for at in range(1, count + 1, EVERY):
+        for at in range(FROM, count + 1, EVERY):
             self.fresh(prepare)
             result = self.run_with(act, at, calls, command)
             type(self).tried += 1

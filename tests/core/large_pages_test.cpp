@@ -18,7 +18,9 @@ TEST(LargePages, KeepWhatIsInTheListAndReserveAtLeastTheCount) {
     EXPECT_GE(list.capacity(), count);
     const std::int64_t* const place = list.data();
     while (list.size() < count) list.push_back(static_cast<std::int64_t>(list.size()));
-    if (count > 5) EXPECT_EQ(list.data(), place);
+    if (count > 5) {
+      EXPECT_EQ(list.data(), place);
+    }
     for (std::size_t i = 0; i < list.size(); ++i) ASSERT_EQ(list[i], static_cast<std::int64_t>(i));
   }
 }
