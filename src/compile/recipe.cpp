@@ -208,7 +208,8 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   for (int i = 0; i < count; ++i) {
     const std::size_t first = i == 0 ? 0 : step.ops.size();
     if (i > 0) append_micro_batch(step, again, i, renamed);
-    for (std::size_t k = first; k < step.ops.size(); ++k) give_share(step.ops[k], i, count, split.data_ranks());
+    for (std::size_t k = first; k < step.ops.size(); ++k)
+      give_share(step.ops[k], i, count, split.data_ranks());
     passes::differentiate(step, first, gradients);
   }
   if (is_split(options)) {
