@@ -36,7 +36,10 @@ void store(void* base, DType dtype, std::size_t i, double value) {
     case DType::i32:
       static_cast<std::int32_t*>(base)[i] = static_cast<std::int32_t>(value);
       return;
+    case DType::f8:
+      break;
   }
+  throw std::logic_error("nothing computes in this dtype");
 }
 
 double load(const void* base, DType dtype, std::size_t i) {
@@ -51,8 +54,10 @@ double load(const void* base, DType dtype, std::size_t i) {
       return static_cast<double>(static_cast<float>(static_cast<const core::F16*>(base)[i]));
     case DType::i32:
       return static_cast<double>(static_cast<const std::int32_t*>(base)[i]);
+    case DType::f8:
+      break;
   }
-  throw std::logic_error("no such dtype");
+  throw std::logic_error("nothing computes in this dtype");
 }
 
 double load_halves(const void* base, std::size_t count, std::size_t i) {
