@@ -4,8 +4,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdio>
+#include <deque>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "inject/ranges.h"
 #include "inject/session.h"
@@ -156,13 +159,18 @@ std::uint64_t domain_start(const Domain* domain, const Event* event) { return st
 void domain_end(const Domain* /*domain*/, std::uint64_t number) { end_started(number); }
 int domain_push(const Domain* domain, const Event* event) { return push(domain, event); }
 void domain_mark(const Domain* domain, const Event* event) { mark(domain, event); }
-/// Texts and domains live as long as the process: a program may name them at any time.
-const void* keep_text(const Domain* /*domain*/, const char* text) { return new std::string(shown(text)); }
-const void* keep_wide_text(const Domain* /*domain*/, const wchar_t* text) {
-  return new std::string(narrow(text));
+/// Texts and domains live as long as the process, beyond its statics: a program may name them at any time.
+template <class Kept>
+const Kept* keep(Kept kept) {
+  static std::mutex mutex;
+  static auto* const all = new std::deque<Kept>();
+  const std::scoped_lock lock(mutex);
+  return &all->emplace_back(std::move(kept));
 }
-const Domain* make_domain(const char* name) { return new Domain{std::string(shown(name)) + ":"}; }
-const Domain* make_wide_domain(const wchar_t* name) { return new Domain{narrow(name) + ":"}; }
+const void* keep_text(const Domain* /*domain*/, const char* text) { return keep(std::string(shown(text))); }
+const void* keep_wide_text(const Domain* /*domain*/, const wchar_t* text) { return keep(narrow(text)); }
+const Domain* make_domain(const char* name) { return keep(Domain{std::string(shown(name)) + ":"}); }
+const Domain* make_wide_domain(const wchar_t* name) { return keep(Domain{narrow(name) + ":"}); }
 void forget_domain(const Domain* /*domain*/) {}
 
 template <class Call>

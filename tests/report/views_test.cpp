@@ -27,7 +27,7 @@ const Table& table_of(const View& view, const std::string& id) {
 }
 
 /// The row whose cells hold these texts.
-const Row& row_of(const Table& table, const std::vector<std::pair<std::string, std::string>>& texts) {
+Row row_of(const Table& table, const std::vector<std::pair<std::string, std::string>>& texts) {
   for (const Row& row : table.rows) {
     const bool fits = std::all_of(texts.begin(), texts.end(),
                                   [&](const auto& text) { return row.text(text.first) == text.second; });
@@ -66,7 +66,7 @@ TEST(Views, EveryViewOfARunThatDidNotFitIsMade) {
 TEST(Views, PhasesAndOverview) {
   const RecordSet set = load_steps({{}});
   const View phases = make_view("phases", set);
-  const Row& backward = row_of(table_of(phases, "phases"), {{"phase", "backward"}});
+  const Row backward = row_of(table_of(phases, "phases"), {{"phase", "backward"}});
   EXPECT_NEAR(backward.number("median_s"), 0.6e-3, 1e-12);
   EXPECT_NEAR(backward.number("share_of_step"), 0.6, 1e-9);
   // Roof: half of 2 (20 + 200 + 200 + 400 + 200 + 600) T ... = half of 7200 ns, at T = 10.
@@ -83,13 +83,13 @@ TEST(Views, PhasesAndOverview) {
 TEST(Views, BlocksAndGap) {
   const RecordSet set = load_steps({{}});
   const View view = make_view("blocks", set);
-  const Row& attention = row_of(table_of(view, "blocks"), {{"phase", "forward"}, {"block", "attention"}});
+  const Row attention = row_of(table_of(view, "blocks"), {{"phase", "forward"}, {"block", "attention"}});
   EXPECT_NEAR(attention.number("device_s"), 3400e-9, 1e-15);
   // The step: 3 x (3400 + 200) + 500 ns.
   EXPECT_NEAR(attention.number("time_share"), 3400.0 / 11300.0, 1e-9);
   EXPECT_NEAR(attention.number("share"), 0.5, 1e-9);
   EXPECT_EQ(table_of(view, "blocks.parts").rows.size(), 10U);
-  const Row& gap =
+  const Row gap =
       row_of(table_of(make_view("gap", set), "gap"), {{"phase", "forward"}, {"block", "attention"}});
   EXPECT_NEAR(gap.number("gap_s"), 100e-9, 1e-15);
 }
@@ -97,7 +97,7 @@ TEST(Views, BlocksAndGap) {
 TEST(Views, KernelsHaveTheColumnsOfNsys) {
   const RecordSet set = load_steps({{}});
   const Table table = table_of(make_view("ops", set), "ops");
-  const Row& softmax = row_of(table, {{"phase", "forward"}, {"name", "softmax_fp32"}});
+  const Row softmax = row_of(table, {{"phase", "forward"}, {"name", "softmax_fp32"}});
   // 200 ns in two layers, in three steps with factors 1, 2, 1.
   EXPECT_EQ(softmax.number("instances"), 6);
   EXPECT_NEAR(softmax.number("total_s"), 1600e-9, 1e-15);
@@ -116,10 +116,10 @@ TEST(Views, KernelsHaveTheColumnsOfNsys) {
 
 TEST(Views, ClassesAndAttention) {
   const RecordSet set = load_steps({{}});
-  const Row& softmax = row_of(table_of(make_view("classes", set), "classes"), {{"class", "softmax"}});
+  const Row softmax = row_of(table_of(make_view("classes", set), "classes"), {{"class", "softmax"}});
   EXPECT_NEAR(softmax.number("forward_share"), 400.0 / 3600.0, 1e-9);
   EXPECT_NEAR(softmax.number("step_s"), 1200e-9, 1e-15);
-  const Row& qk =
+  const Row qk =
       row_of(table_of(make_view("attention", set), "attention"), {{"phase", "forward"}, {"part", "qk"}});
   EXPECT_NEAR(qk.number("time_share"), 100.0 / 1700.0, 1e-9);
   // Products count 10 flop per ns, softmax one.
@@ -129,7 +129,7 @@ TEST(Views, ClassesAndAttention) {
 TEST(Views, InstancesAreExplained) {
   RecordSet set = load_steps({{}});
   const Table table = table_of(make_view("instances", set), "instances");
-  const Row& matmul = row_of(table, {{"phase", "forward"}, {"kernel", "matmul_fp32"}});
+  const Row matmul = row_of(table, {{"phase", "forward"}, {"kernel", "matmul_fp32"}});
   EXPECT_EQ(matmul.number("count"), 8);
   EXPECT_EQ(matmul.number("per_layer"), 4);
   EXPECT_EQ(matmul.text("explained"), "2 x 4");
@@ -143,7 +143,7 @@ TEST(Views, InstancesAreExplained) {
 
 TEST(Views, RooflineHasRoofsAndMarks) {
   const View view = make_view("roofline", load_steps({{}}));
-  const Row& step = row_of(table_of(view, "roofline"), {{"subject", "whole step"}});
+  const Row step = row_of(table_of(view, "roofline"), {{"subject", "whole step"}});
   EXPECT_NEAR(step.number("measured_s"), 1e-3, 1e-12);
   EXPECT_NEAR(step.number("roof_s"), 5650e-9, 1e-13);
   EXPECT_EQ(table_of(view, "roofline.ceilings").rows.size(), 2U);
@@ -167,9 +167,9 @@ TEST(Views, MemoryAndSaved) {
 
 TEST(Views, OverheadInputAndSamples) {
   const RecordSet set = load_steps({{}});
-  const Row& step = row_of(table_of(make_view("overhead", set), "overhead"), {{"phase", "step"}});
+  const Row step = row_of(table_of(make_view("overhead", set), "overhead"), {{"phase", "step"}});
   EXPECT_NEAR(step.number("cost"), 0.1, 1e-9);
-  const Row& wait = row_of(table_of(make_view("input", set), "input"), {{"what", "of the step"}});
+  const Row wait = row_of(table_of(make_view("input", set), "input"), {{"what", "of the step"}});
   EXPECT_NEAR(wait.number("value"), 0.01, 1e-9);
   EXPECT_EQ(table_of(make_view("samples", set), "samples").rows.size(), 4 * (1 + kPlainSteps.size() + 3));
 }
@@ -222,7 +222,7 @@ TEST(Views, NamesOfRunsSayTheFewestSettingsThatDiffer) {
 TEST(Views, GrowthFindsLinearAndQuadraticParts) {
   const View view = make_view("growth", load_steps({{.seq = 40}, {.seq = 10}, {.seq = 20}}));
   const Table& table = table_of(view, "growth");
-  const Row& qk = row_of(table, {{"phase", "forward"}, {"subject", "attention/qk"}});
+  const Row qk = row_of(table, {{"phase", "forward"}, {"subject", "attention/qk"}});
   EXPECT_NEAR(qk.number("exponent"), 2, 1e-9);
   EXPECT_NEAR(qk.number("expected"), 2, 1e-9);
   EXPECT_NEAR(qk.number("r2"), 1, 1e-9);
@@ -238,7 +238,7 @@ TEST(Views, SweepAndPrecision) {
   const RecordSet set =
       load_steps({{.seq = 10}, {.seq = 10, .dtype = "bf16", .speed = 2}, {.status = "oom"}});
   const Table precision = table_of(make_view("precision", set), "precision");
-  const Row& step = row_of(precision, {{"subject", "step"}, {"dtype", "bf16"}});
+  const Row step = row_of(precision, {{"subject", "step"}, {"dtype", "bf16"}});
   EXPECT_EQ(step.text("against"), "fp32");
   EXPECT_NEAR(step.number("speedup"), 2, 1e-9);
   EXPECT_LE(step.number("ci_low"), 2);
