@@ -198,12 +198,12 @@ void plan_largest(const PlanOptions& options, Plans& plans) {
     if (fits > 0) {
       auto [point, plan] = planned(fits);
       plans.add(std::move(point), setting, std::move(plan),
-                fmt::format("the largest --{} that fits{}", options.largest,
+                fmt::format("--{} {} is the largest that fits{}", options.largest, fits * growth.unit,
                             too_large > most ? ": all that there can be" : ""));
     }
     if (too_large <= most) {
       auto [point, plan] = planned(too_large);
-      std::string reason = needs(plan);
+      std::string reason = fmt::format("--{} {}: {}", options.largest, too_large * growth.unit, needs(plan));
       plans.add(std::move(point), setting, std::move(plan), std::move(reason));
     }
   }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <ranges>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -102,7 +101,8 @@ std::string answer_attention_sweep(const RecordSet& set) {
       pair.batched_ms = ms, pair.batched_bytes = row.number("peak_memory");
     if (row.text("attention") == "flash") pair.flash_ms = ms, pair.flash_bytes = row.number("peak_memory");
   }
-  for (const auto& [sizes, times] : std::views::reverse(pairs)) {
+  for (auto pair = pairs.rbegin(); pair != pairs.rend(); ++pair) {  // the largest first
+    const auto& [sizes, times] = *pair;
     if (times.flash_bytes <= 0 || times.batched_bytes <= 0) continue;
     const std::string memory = fmt::format("{} of memory against {}", core::format_bytes(times.flash_bytes),
                                            core::format_bytes(times.batched_bytes));

@@ -50,8 +50,8 @@ inline Cell cell_of(const std::optional<double>& value) { return value ? Cell(*v
 /// A number that counts something, without its fraction, or nothing. What no integer can hold stays as it is:
 /// records of others hold any number.
 inline Cell whole(const std::optional<double>& value) {
-  constexpr double kEnd = 0x1p63;
-  const bool fits = value && *value >= -kEnd && *value < kEnd;
+  constexpr double kBeyond = 0x1p63;
+  const bool fits = value && *value >= -kBeyond && *value < kBeyond;
   return fits ? Cell(static_cast<std::int64_t>(*value)) : cell_of(value);
 }
 using core::ratio_of;

@@ -163,7 +163,7 @@ class Plan(unittest.TestCase):
                                    ("layers", None, ("--batch", 8))):
             fits, next_one = plan("--model", "gpt2", "--arch", "llama", "--device", "rtx-4090", "--largest", what, *options)
             self.assertEqual((fits["status"], next_one["status"]), ("planned", "oom"), what)
-            self.assertIn("largest", fits["reason"])
+            self.assertRegex(fits["reason"], rf"^--{what} \d+ is the largest that fits")
             if key:
                 self.assertGreater(next_one[key], fits[key])
 
