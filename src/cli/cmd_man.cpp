@@ -19,7 +19,8 @@
 namespace rooflm::cli {
 namespace {
 
-/// Text as roff takes it: no line may begin with a control character, and hyphens stay hyphens.
+/// Text as roff takes it: no line may begin with a control character, hyphens stay hyphens, and a line may
+/// end after one of several words to choose from.
 std::string roff(std::string_view text) {
   std::string out;
   bool at_start = true;
@@ -29,6 +30,8 @@ std::string roff(std::string_view text) {
       out += "\\e";
     } else if (c == '-') {
       out += "\\-";
+    } else if (c == '|') {
+      out += "|\\:";
     } else {
       out += c;
     }

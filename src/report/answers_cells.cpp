@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -93,7 +94,7 @@ std::string answer_attention_sweep(const RecordSet& set) {
   struct Pair {
     double batched_ms = 0, flash_ms = 0, batched_bytes = 0, flash_bytes = 0;
   };
-  std::map<std::pair<double, double>, Pair> pairs;  // seq, head_dim
+  std::map<std::pair<double, double>, Pair, std::greater<>> pairs;  // seq, head_dim: the largest first
   for (const Row& row : rows_of(set, "attention")) {
     Pair& pair = pairs[{row.number("seq"), row.number("head_dim")}];
     const double ms = row.number("forward_ms") + row.number("backward_ms");
@@ -101,8 +102,7 @@ std::string answer_attention_sweep(const RecordSet& set) {
       pair.batched_ms = ms, pair.batched_bytes = row.number("peak_memory");
     if (row.text("attention") == "flash") pair.flash_ms = ms, pair.flash_bytes = row.number("peak_memory");
   }
-  for (auto pair = pairs.rbegin(); pair != pairs.rend(); ++pair) {  // the largest first
-    const auto& [sizes, times] = *pair;
+  for (const auto& [sizes, times] : pairs) {
     if (times.flash_bytes <= 0 || times.batched_bytes <= 0) continue;
     const std::string memory = fmt::format("{} of memory against {}", core::format_bytes(times.flash_bytes),
                                            core::format_bytes(times.batched_bytes));
