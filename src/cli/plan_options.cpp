@@ -2,9 +2,13 @@
 #include "cli/plan_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cli/output.h"
 #include "cli/plan_against.h"
@@ -14,6 +18,7 @@
 #include "core/names.h"
 #include "devices/user_catalog.h"
 #include "lab/devices.h"
+#include "perfmodel/framework.h"
 
 namespace rooflm::cli {
 namespace {
@@ -190,7 +195,7 @@ void PlanOptions::add_to(CommandLine& line) {
   config.set("seq", "1024");
   config.set("batch", "1");
   config.add_to(line);
-  const auto add = [&](const char* name, std::string& value, const char* help, const char* values,
+  const auto add = [&](const char* name, std::string& value, const char* help, const std::string& values,
                        const char* group) {
     Option option = line.add_option(name, value, help);
     option.type_name(values).group(group);
@@ -198,11 +203,9 @@ void PlanOptions::add_to(CommandLine& line) {
   };
   add("--device", device, "Devices of the catalog", "NAME", "Run");
   add("--catalog", catalog, "Devices of your own, in the form of data/devices.json", "FILE", "Run");
-  add("--framework", framework, "Whose step it is",
-      "rooflm-fused|rooflm-eager|torch-eager|torch-compile|torchtitan-2024-eager|torchtitan-2024|torchtitan|"
-      "megatron|megatron-"
-      "2021",
-      "Run");
+  std::vector<std::string_view> names;
+  for (const perfmodel::Framework& each : perfmodel::frameworks()) names.push_back(each.name);
+  add("--framework", framework, "Whose step it is", fmt::format("{}", fmt::join(names, "|")), "Run");
   line.add_flag("--nondeterministic", nondeterministic,
                 "Attention gradients add up in any order, as other frameworks' do")
       .group("Run");

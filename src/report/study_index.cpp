@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "report/svg_frame.h"
+
 namespace rooflm::report {
 namespace {
 
@@ -26,45 +28,22 @@ p { margin: 0.25rem 0; }
 )html";
 constexpr const char* kTail = "</main>\n</body>\n</html>\n";
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string study_index(std::span<const StudyEntry> entries) {
   std::string page = kHead;
   for (const StudyEntry& entry : entries) {
-    const std::string title = escaped(entry.title);
-    const std::string name = escaped(entry.name);
+    const std::string title = xml_text(entry.title);
+    const std::string name = xml_text(entry.name);
     const bool ran = entry.problem.empty();
     page += ran ? fmt::format("<h2><a href=\"{}.html\">{}</a></h2>\n", name, title)
                 : fmt::format("<h2>{}</h2>\n", title);
-    page += fmt::format("<p class=\"question\">{}</p>\n", escaped(entry.question));
-    if (!entry.answer.empty()) page += fmt::format("<p>{}</p>\n", escaped(entry.answer));
+    page += fmt::format("<p class=\"question\">{}</p>\n", xml_text(entry.question));
+    if (!entry.answer.empty()) page += fmt::format("<p>{}</p>\n", xml_text(entry.answer));
     if (ran) {
       page += fmt::format("<p><a href=\"{0}.rooflm\">{0}.rooflm</a></p>\n", name);
     } else {
-      page += fmt::format("<p>Not run here: {}</p>\n", escaped(entry.problem));
+      page += fmt::format("<p>Not run here: {}</p>\n", xml_text(entry.problem));
     }
   }
   return page + kTail;
