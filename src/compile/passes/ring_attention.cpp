@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/op_like.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "program/groups.h"
@@ -105,20 +106,6 @@ class RingWriter {
   }
 
  private:
-  /// An op of the ring in the place of `like`.
-  [[nodiscard]] static Op part_of(const Op& like, const program::OpDef& def, std::vector<TensorId> inputs,
-                                  std::vector<TensorId> outputs) {
-    Op op;
-    op.def = &def;
-    op.attrs = like.attrs;
-    op.phase = like.phase;
-    op.scope = like.scope;
-    op.micro_batch = like.micro_batch;
-    op.recomputed = like.recomputed;
-    op.inputs = std::move(inputs);
-    op.outputs = std::move(outputs);
-    return op;
-  }
   void write(Op op) { step_->ops.push_back(std::move(op)); }
 
   TensorId scratch(const std::string& name, const core::Shape& shape, core::DType dtype) {
@@ -129,7 +116,7 @@ class RingWriter {
   TensorId passed_on(const Op& like, TensorId held) {
     const Tensor& tensor = step_->tensor(held);
     const TensorId next = scratch(tensor.name, tensor.shape, tensor.dtype);
-    Op op = part_of(like, kPassOn, {held}, {next});
+    Op op = op_like(like, kPassOn, {held}, {next});
     op.attrs = Attributes{{"group", static_cast<std::int64_t>(program::Group::context)},
                           {"parts", std::int64_t{parts_}},
                           {"index", std::int64_t{index_}}};
@@ -139,7 +126,7 @@ class RingWriter {
 
   TensorId own_keys_values(const Op& op, TensorId qkv, const Sizes& sizes) {
     const TensorId held = scratch("keys_values", sizes.keys_values(), step_->tensor(qkv).dtype);
-    write(part_of(op, kTakeKeysValues, {qkv}, {held}));
+    write(op_like(op, kTakeKeysValues, {qkv}, {held}));
     return held;
   }
 
@@ -152,12 +139,12 @@ class RingWriter {
     for (int step = 0; step < parts_; ++step) {
       const TensorId next = step + 1 < parts_ ? passed_on(op, held) : held;
       if (step == 0) {
-        write(part_of(op, kAttentionBlock, {qkv, held}, {y, lse}));
+        write(op_like(op, kAttentionBlock, {qkv, held}, {y, lse}));
       } else {
         const TensorId block_y = scratch("block", step_->shape(y), step_->tensor(y).dtype);
         const TensorId block_lse = scratch("block_lse", step_->shape(lse), step_->tensor(lse).dtype);
-        write(part_of(op, kAttentionBlock, {qkv, held}, {block_y, block_lse}));
-        write(part_of(op, kJoinBlocks, {y, lse, block_y, block_lse}, {y, lse}));
+        write(op_like(op, kAttentionBlock, {qkv, held}, {block_y, block_lse}));
+        write(op_like(op, kJoinBlocks, {y, lse, block_y, block_lse}, {y, lse}));
       }
       held = next;
     }
@@ -176,11 +163,11 @@ class RingWriter {
       const TensorId next = step + 1 < parts_ ? passed_on(op, held) : held;
       std::vector<TensorId> inputs = {dy, qkv, held, y, lse};
       if (step > 0) inputs.insert(inputs.end(), {dq, gradient});
-      write(part_of(op, kAttentionBlockBackward, std::move(inputs), {dq, gradient}));
+      write(op_like(op, kAttentionBlockBackward, std::move(inputs), {dq, gradient}));
       gradient = passed_on(op, gradient);
       held = next;
     }
-    write(part_of(op, kJoinGradients, {qkv, dq, gradient}, op.outputs));
+    write(op_like(op, kJoinGradients, {qkv, dq, gradient}, op.outputs));
   }
 
   Program* step_;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/op_like.h"
 #include "core/checked.h"
 #include "program/ops.h"
 
@@ -65,15 +66,7 @@ class LossWriter {
  private:
   void write(const Op& like, const program::OpDef& def, std::vector<TensorId> inputs,
              std::vector<TensorId> outputs) {
-    Op op;
-    op.def = &def;
-    op.attrs = like.attrs;
-    op.phase = like.phase;
-    op.scope = like.scope;
-    op.micro_batch = like.micro_batch;
-    op.inputs = std::move(inputs);
-    op.outputs = std::move(outputs);
-    step_->ops.push_back(std::move(op));
+    step_->ops.push_back(op_like(like, def, std::move(inputs), std::move(outputs)));
   }
   TensorId whole(const char* name, TensorId logits, Role role) {
     Tensor tensor = whole_logits(step_->shape(logits));
