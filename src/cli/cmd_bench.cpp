@@ -20,6 +20,7 @@
 #include "core/units.h"
 #include "lab/devices.h"
 #include "lab/run.h"
+#include "lab/work_left.h"
 #include "report/bench_rows.h"
 
 namespace rooflm::cli {
@@ -73,8 +74,9 @@ Progress run_points(const std::vector<lab::Point>& points, const lab::RunSetting
                     record::Writer& record) {
   lab::CeilingBook ceilings;
   Progress progress;
+  lab::WorkLeft left(points.size());
   for (const lab::Point& point : points) {
-    note("[{}/{}] {}", progress.runs + 1, points.size(), lab::describe(point));
+    left.begin(lab::describe(point));
     const lab::RunOutcome outcome = lab::run_point(point, settings, ceilings, record);
     if (outcome.status == "interrupted") {
       note("interrupted: {} of {} configurations were measured", progress.runs, points.size());

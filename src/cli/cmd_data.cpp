@@ -3,12 +3,14 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/stop_signals.h"
+#include "core/units.h"
 #include "text/prepare.h"
 #include "text/prepare_output.h"
 #include "text/shard.h"
@@ -28,7 +30,7 @@ struct PrepareArguments {
   std::string shard_tokens = "100000000";
   std::string threads = "0";
   TableOptions table;
-  bool overwrite = false;
+  bool overwrite = false, dry_run = false;
 };
 
 /// One row per part of a prepared directory.
@@ -111,6 +113,16 @@ int run_prepare(const PrepareArguments& arguments) {
   options.message = [](const std::string& line) { note("{}", line); };
   const core::StopSignals signals;
   refuse_inputs(replaced_by(options), inputs_of(arguments));
+  if (arguments.dry_run) {
+    const text::PrepareInputs found = text::find_inputs(options);
+    show_dry_run(
+        fmt::format("prepare {} documents, {}, with {}", found.documents,
+                    core::format_bytes(static_cast<double>(found.bytes)),
+                    options.tokenizer.empty() ? fmt::format("a new vocabulary of {}", options.train_vocab)
+                                              : options.tokenizer.string()),
+        {{"-o", options.output}});
+    return 0;
+  }
   write_out(show_table(prepared_table(text::prepare(options)), style));
   return 0;
 }
@@ -173,6 +185,7 @@ Body declare_data_prepare(CommandLine& line) {
       .show_default();
   line.add_option("--threads", a->threads, "Threads (0: one per core)").type_name("N").show_default();
   line.add_flag("--overwrite", a->overwrite, "Replace prepared data that the directory already holds");
+  add_dry_run(line, a->dry_run, "");
   a->table.add_to(line, "Of the summary");
   line.footer("Example: rooflm data prepare texts/ -o data/ --vocab 8192");
   return [a] { return run_prepare(*a); };

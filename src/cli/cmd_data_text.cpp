@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/values.h"
@@ -63,7 +64,7 @@ struct TrainerArguments {
   std::vector<std::string> inputs;
   std::string output;
   std::string vocab = "4096";
-  bool overwrite = false;
+  bool overwrite = false, dry_run = false;
 };
 
 int run_train(const TrainerArguments& arguments) {
@@ -74,6 +75,12 @@ int run_train(const TrainerArguments& arguments) {
       static_cast<std::uint32_t>(std::min(parse_integer("--vocab", arguments.vocab), kMostIds));
   require_file({"-o", arguments.output});
   check_outputs({{"-o", arguments.output}}, files_of(arguments.inputs), arguments.overwrite);
+  if (arguments.dry_run) {
+    show_dry_run(
+        fmt::format("learn a vocabulary of {} from {} files", options.vocab_size, arguments.inputs.size()),
+        {{"-o", arguments.output}});
+    return 0;
+  }
   text::BpeTrainer trainer(options);
   for (const std::string& input : arguments.inputs) trainer.add(core::TextInput(input).text());
   const text::Tokenizer tokenizer = trainer.train();
@@ -116,6 +123,7 @@ Body declare_data_train_tokenizer(CommandLine& line) {
       .type_name("N")
       .show_default();
   line.add_flag("--overwrite", a->overwrite, "Replace a file of that name");
+  add_dry_run(line, a->dry_run, "");
   line.footer("Example: rooflm data train-tokenizer book.txt -o tokenizer.json --vocab 8192");
   return [a] { return run_train(*a); };
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/values.h"
@@ -20,7 +21,7 @@ namespace {
 
 struct ExportOptions {
   std::string file, format, output, run, step;
-  bool overwrite = false;
+  bool overwrite = false, dry_run = false;
 };
 
 /// The run of that label or number; without one the only run of the record.
@@ -80,6 +81,12 @@ int run_export(const ExportOptions& options) {
   if (!options.step.empty()) step = parse_integer("--step", options.step, 0);
   const report::RecordSet set = report::load(std::array{std::filesystem::path(options.file)});
   const report::ExportSource source{.file = set.files.front(), .run = chosen_run(set, options), .step = step};
+  if (options.dry_run) {
+    show_dry_run(fmt::format("export run {}, {}, as {}", source.run.run.id,
+                             core::printable(source.run.run.label), format.name),
+                 {{"-o", options.output}});
+    return 0;
+  }
   const std::vector<std::string> notes =
       is_stdout ? format.write(source, write_out) : write_file(format, source, options.output);
   for (const std::string& text : notes) note("export: {}", text);
@@ -107,6 +114,7 @@ Body declare_export(CommandLine& line) {
   line.add_option("--step", options->step, "Events of that step alone (default: of all traced steps)")
       .type_name("N");
   line.add_flag("--overwrite", options->overwrite, "Replace a file that is there");
+  add_dry_run(line, options->dry_run, "");
   line.footer(formats_help() +
               "\nWhat a format cannot show of the record is said on standard error.\n\n"
               "Example: rooflm export a.rooflm --format kineto -o trace.json");

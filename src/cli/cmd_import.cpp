@@ -6,6 +6,7 @@
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "core/error.h"
@@ -17,13 +18,19 @@ namespace {
 
 struct ImportOptions {
   std::string file, kind, output;
-  bool overwrite = false;
+  bool overwrite = false, dry_run = false;
 };
 
 int run_import(const ImportOptions& options) {
   if (options.output.empty()) throw core::UsageError("import: name the record to write with -o FILE.rooflm");
   require_file({"-o", options.output});
   check_outputs({{"-o", options.output}}, files_of({options.file}), options.overwrite);
+  if (options.dry_run) {
+    show_dry_run(
+        fmt::format("import {} as {}", options.file, foreign::kind_of_file(options.file, options.kind)),
+        {{"-o", options.output}});
+    return 0;
+  }
   foreign::ForeignRun run = foreign::import_file(options.file, options.kind);
   if (run.is_empty()) {
     throw core::InputError(fmt::format("{}: it has no events that a record could hold", options.file));
@@ -44,6 +51,7 @@ Body declare_import(CommandLine& line) {
       .type_name("nsys|kineto|torch-memory|stream");
   line.add_option("-o,--output", options->output, "The record to write").type_name("FILE.rooflm");
   line.add_flag("--overwrite", options->overwrite, "Replace a record that is there");
+  add_dry_run(line, options->dry_run, "");
   line.footer(
       "nsys          database of nsys export --type sqlite\n"
       "kineto        Chrome trace: torch.profiler, JAX, Perfetto's JSON; also .gz\n"

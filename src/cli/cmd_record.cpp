@@ -14,6 +14,7 @@
 #include "backends/registry.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/recorded_runs.h"
@@ -31,7 +32,7 @@ struct RecordOptions {
   std::vector<std::string> command;
   std::string output = "recorded.rooflm", capture, skip = "0", steps, duration, most, calls = "all",
               pytorch = "on";
-  bool overwrite = false, sample_power = false;
+  bool overwrite = false, dry_run = false, sample_power = false;
 };
 
 void require_one_of(const char* option, const std::string& value, const std::vector<std::string>& known) {
@@ -99,6 +100,10 @@ core::ChildEnd run_record(const RecordOptions& options) {
   const RecordName name(options.output);
   const RecordWishes wishes = wishes_of(options, name);
   if (!name.has_places()) check_outputs({{"-o", options.output}}, {}, options.overwrite);
+  if (options.dry_run) {
+    show_dry_run(fmt::format("run and record {}", fmt::join(options.command, " ")), {{"-o", options.output}});
+    return {};
+  }
   Recording recording(options.output, wishes);
   const auto epoch = std::chrono::steady_clock::now();
   core::ChildProcess program(options.command, recording.environment());
@@ -146,6 +151,7 @@ Body declare_record(CommandLine& line) {
       .type_name("FILE.rooflm")
       .show_default();
   line.add_flag("--overwrite", options->overwrite, "Replace a record that is there");
+  add_dry_run(line, options->dry_run, "");
   line.add_option("--capture-range", options->capture, "Record only while a range of this name is open")
       .type_name("NAME");
   line.add_option("--skip", options->skip, "Steps, or ranges of --capture-range, before recording begins")

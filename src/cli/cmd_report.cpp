@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/filter_options.h"
 #include "cli/report_output.h"
 #include "cli/table.h"
@@ -21,7 +22,7 @@ struct ReportOptions {
   std::string views, top, html, charts;
   TableOptions table;
   FilterOptions filter;
-  bool overwrite = false;
+  bool overwrite = false, dry_run = false;
 };
 
 int run(const ReportOptions& options, bool names_format) {
@@ -42,6 +43,13 @@ int run(const ReportOptions& options, bool names_format) {
   if (request.views.empty() && wants_text) {
     request.views = default_views();
     request.are_default = true;
+  }
+  if (options.dry_run) {
+    check_request(request);
+    const report::RecordSet set = report::load(request.records);
+    show_dry_run(fmt::format("show {} runs of {} records", set.runs.size(), set.files.size()),
+                 {{"--html", options.html}, {"--charts", options.charts}});
+    return 0;
   }
   show_request(request);
   return 0;
@@ -77,6 +85,7 @@ Body declare_report(CommandLine& line) {
           "Write the charts of the views as SVG files there; Markdown links to them instead of holding them")
       .type_name("DIR");
   line.add_flag("--overwrite", options->overwrite, "Let --html and --charts replace files that are there");
+  add_dry_run(line, options->dry_run, "");
   line.footer(
       views_help() +
       "\nWith several records or runs, tables get a first column `run`, and the page compares the first "

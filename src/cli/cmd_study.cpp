@@ -28,6 +28,7 @@
 #include "lab/largest_model.h"
 #include "lab/micro_cells.h"
 #include "lab/traced_steps.h"
+#include "lab/work_left.h"
 #include "report/answers.h"
 #include "report/study_index.h"
 
@@ -284,7 +285,9 @@ int run_all(const StudyOptions& options) {
   if (options.output.dry_run) return dry_run_all(options, folder);
   make_folder(folder);
   std::vector<report::StudyEntry> entries;
+  lab::WorkLeft left(shipped_studies().size());
   for (const Study& study : shipped_studies()) {
+    left.begin("study " + study.name);
     if (study.name == "input" && options.profile.data.empty()) {
       note("input: left out, it needs --data");
       continue;

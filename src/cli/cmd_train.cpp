@@ -5,10 +5,12 @@
 
 #include "cli/command_record.h"
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/train_arguments.h"
 #include "core/stop_signals.h"
+#include "lab/devices.h"
 #include "report/train_rows.h"
 
 namespace rooflm::cli {
@@ -18,6 +20,13 @@ int run(const TrainArguments& arguments) {
   const TableStyle style = arguments.style();
   const core::StopSignals signals;
   lab::TrainPlan plan = arguments.plan();
+  if (arguments.is_dry_run()) {
+    lab::require_runs(plan.point.device, "trained");
+    note("would train {} steps{}", plan.options.schedule.steps,
+         plan.start.checkpoint.empty() ? "" : ", from " + plan.start.checkpoint.string() + " on");
+    show_dry_run({lab::point_of(plan)}, arguments.outputs(), style);
+    return 0;
+  }
   std::optional<CommandRecord> record;
   if (!arguments.record().empty()) record.emplace(arguments.record(), arguments.overwrites(), "train");
   lab::Training training(std::move(plan));

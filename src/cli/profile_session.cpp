@@ -6,6 +6,7 @@
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/units.h"
+#include "lab/work_left.h"
 #include "measure/counters.h"
 
 namespace rooflm::cli {
@@ -52,8 +53,9 @@ int ProfileSession::run(const std::vector<lab::Point>& points, const lab::RunSet
   }
   all_oom = true;
   std::vector<lab::RunOutcome> outcomes;
+  lab::WorkLeft left(points.size());
   for (const lab::Point& point : points) {
-    note("[{}/{}] {}", outcomes.size() + 1, points.size(), lab::describe(point));
+    left.begin(lab::describe(point));
     // A profiler stays attached until the process ends and slows what runs after it.
     lab::RunSettings of_point = settings;
     of_point.trace = settings.trace && points.size() == 1;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cli/dry_run.h"
 #include "cli/output_rule.h"
 #include "cli/table.h"
 #include "cli/values.h"
@@ -119,6 +120,7 @@ void TrainArguments::add_to(CommandLine& line) {
       .type_name("FILE.rooflm")
       .group("Watching");
   line.add_flag("--overwrite", overwrite_, "Replace a record of that name").group("Watching");
+  add_dry_run(line, dry_run_, "Run");
   table_.add_to(line, "Of the summary", "Watching");
 }
 
@@ -190,6 +192,10 @@ void TrainArguments::check_paths() const {
   }
   check_outputs({{"-o", record_}}, inputs, overwrite_);
   refuse_inputs({{"--log", log_}, {"--out", fs::path(out_) / "log.jsonl"}}, inputs);
+}
+
+std::vector<OutputPath> TrainArguments::outputs() const {
+  return {{"--out", out_}, {"--log", log_}, {"-o", record_}};
 }
 
 lab::TrainPlan TrainArguments::plan() const {

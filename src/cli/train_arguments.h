@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/config_options.h"
+#include "cli/output_rule.h"
 #include "cli/table.h"
 #include "lab/training.h"
 
@@ -25,6 +26,9 @@ class TrainArguments {
   /// Of -o; "" for none.
   [[nodiscard]] const std::string& record() const { return record_; }
   [[nodiscard]] bool overwrites() const { return overwrite_; }
+  [[nodiscard]] bool is_dry_run() const { return dry_run_; }
+  /// The folder and files that training writes.
+  [[nodiscard]] std::vector<OutputPath> outputs() const;
 
  private:
   void check_paths() const;
@@ -47,6 +51,7 @@ class TrainArguments {
   bool resume_ = false;
   bool no_peak_ = false;
   bool overwrite_ = false;
+  bool dry_run_ = false;
 };
 
 }  // namespace rooflm::cli

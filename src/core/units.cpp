@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstdint>
 
 namespace rooflm::core {
 namespace {
@@ -48,6 +49,12 @@ std::string format_seconds(double seconds) {
   if (magnitude < 0.9995e-3) return three_digits(seconds * 1e6) + " us";
   if (magnitude < 0.9995) return three_digits(seconds * 1e3) + " ms";
   return three_digits(seconds) + " s";
+}
+
+std::string format_clock(double seconds) {
+  const auto s = static_cast<std::int64_t>(std::ceil(seconds));
+  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+  return fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
 }  // namespace rooflm::core

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -35,12 +36,13 @@ const std::vector<std::string>& import_kinds() {
   return kKinds;
 }
 
-ForeignRun import_file(const std::filesystem::path& path, std::string kind) {
+namespace {
+
+/// Of a file's bytes, with what the user said of them.
+std::string checked_kind(const std::filesystem::path& path, std::string_view bytes, std::string kind) {
   if (!kind.empty() && std::ranges::find(import_kinds(), kind) == import_kinds().end()) {
     throw core::UsageError(core::unknown_name("kind of file", kind, import_kinds()));
   }
-  const core::MappedFile file(path);
-  std::string_view bytes = file.text();
   if (kind.empty()) kind = kind_of_bytes(bytes);
   if (kind.empty()) {
     throw core::InputError(fmt::format(
@@ -49,6 +51,19 @@ ForeignRun import_file(const std::filesystem::path& path, std::string kind) {
         "nsys export --type sqlite",
         path.string()));
   }
+  return kind;
+}
+
+}  // namespace
+
+std::string kind_of_file(const std::filesystem::path& path, const std::string& kind) {
+  return checked_kind(path, core::MappedFile(path).text(), kind);
+}
+
+ForeignRun import_file(const std::filesystem::path& path, std::string kind) {
+  const core::MappedFile file(path);
+  std::string_view bytes = file.text();
+  kind = checked_kind(path, bytes, std::move(kind));
   if (kind == "stream") {
     RecordedProcess process = read_stream(path);
     process.run.label = core::printable(path.filename().string());

@@ -13,6 +13,9 @@ namespace rooflm::foreign {
 /// "nsys", "kineto", "torch-memory", "stream".
 const std::vector<std::string>& import_kinds();
 
+/// Which of them `path` is by its first bytes, or `kind` where that is not empty. Throws as import_file.
+std::string kind_of_file(const std::filesystem::path& path, const std::string& kind);
+
 /// Reads `path` as `kind`, found out from its first bytes where it is empty. Throws core::UsageError for an
 /// unknown kind, core::InputError, naming the file and the place, for what cannot be read.
 ForeignRun import_file(const std::filesystem::path& path, std::string kind);

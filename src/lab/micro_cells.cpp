@@ -15,6 +15,7 @@
 #include "devices/device.h"
 #include "lab/devices.h"
 #include "lab/notes.h"
+#include "lab/work_left.h"
 
 namespace rooflm::lab {
 namespace {
@@ -167,10 +168,11 @@ void MicroBench::trace(std::span<MeasuredGemm> rows) {
 std::vector<MeasuredGemm> MicroBench::run(std::span<const GemmCase> cases) {
   for (const GemmCase& each : cases) backend_of(each.device);
   std::vector<MeasuredGemm> rows;
+  WorkLeft left(cases.size());
   for (const GemmCase& each : cases) {
     const GemmProblem& p = each.problem;
-    note("[{}/{}] {} x [{}, {}] by [{}, {}] {} {} on {}", rows.size() + 1, cases.size(), p.count, p.m, p.k,
-         p.k, p.n, each.dtype, name_of(p.strategy), each.device);
+    left.begin(fmt::format("{} x [{}, {}] by [{}, {}] {} {} on {}", p.count, p.m, p.k, p.k, p.n, each.dtype,
+                           name_of(p.strategy), each.device));
     try {
       rows.push_back(measure(each));
     } catch (const core::Stopped&) {
@@ -188,11 +190,12 @@ std::vector<MeasuredAttention> MicroBench::run(std::span<const AttentionCase> ca
     make_backend(each.device, each.problem.engine, settings_.backend);
   }
   std::vector<MeasuredAttention> rows;
+  WorkLeft left(cases.size());
   for (const AttentionCase& each : cases) {
     const AttentionProblem& p = each.problem;
-    note("[{}/{}] attention B={} H={} K={} D={} T={} {} {} {} on {}", rows.size() + 1, cases.size(), p.batch,
-         p.heads, p.kv_heads, p.head_dim, p.seq, each.dtype, compile::name_of(p.engine),
-         passes::name_of(p.kind), each.device);
+    left.begin(fmt::format("attention B={} H={} K={} D={} T={} {} {} {} on {}", p.batch, p.heads, p.kv_heads,
+                           p.head_dim, p.seq, each.dtype, compile::name_of(p.engine), passes::name_of(p.kind),
+                           each.device));
     try {
       rows.push_back(measure(each));
     } catch (const core::Stopped&) {

@@ -17,18 +17,6 @@
 namespace rooflm::lab {
 namespace {
 
-/// The run as the trainer will have it: what a checkpoint said wins over what was typed.
-Point point_of(const TrainPlan& plan) {
-  Point point = plan.point;
-  point.config = plan.config;
-  point.step = plan.options.step;
-  point.batch = plan.options.batch;
-  point.seq = plan.options.seq;
-  point.seed = plan.options.seed;
-  point.warmup = 0;
-  return point;
-}
-
 /// The line of a step in the log, without its times.
 std::vector<record::Cell> log_cells(const train::StepRecord& step) {
   std::vector<record::Cell> cells;
@@ -58,6 +46,17 @@ void write_step(record::Writer& record, std::int64_t run, const train::StepRecor
 }
 
 }  // namespace
+
+Point point_of(const TrainPlan& plan) {
+  Point point = plan.point;
+  point.config = plan.config;
+  point.step = plan.options.step;
+  point.batch = plan.options.batch;
+  point.seq = plan.options.seq;
+  point.seed = plan.options.seed;
+  point.warmup = 0;
+  return point;
+}
 
 Training::Training(TrainPlan plan) : plan_(std::move(plan)), point_(point_of(plan_)) {
   require_runs(point_.device, "trained");

@@ -34,6 +34,10 @@ struct TrainedRun {
   std::vector<record::Fact> facts;
 };
 
+/// The run as it will be: what a checkpoint said wins over what was typed, and the vocabulary is that of the
+/// data.
+Point point_of(const TrainPlan& plan);
+
 class Training {
  public:
   /// Makes the backend, checks the output directory and the data, measures the peak or takes the one that is

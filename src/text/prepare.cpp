@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/stop_signals.h"
+#include "core/units.h"
 #include "text/bpe_trainer.h"
 #include "text/prepare_documents.h"
 #include "text/prepare_meta.h"
@@ -101,9 +103,35 @@ struct Piece {
   bool starts_document;
 };
 
+/// Says every few seconds how far a part is, and how long the rest may take.
+class Pace {
+ public:
+  Pace(std::string part, const std::vector<Document>& documents, const Message& message)
+      : part_(std::move(part)), message_(message) {
+    for (const Document& document : documents) all_ += static_cast<double>(document.bytes);
+  }
+  void add(std::size_t bytes) {
+    constexpr std::chrono::seconds kPause{5};
+    done_ += static_cast<double>(bytes);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - said_ < kPause || done_ >= all_) return;
+    said_ = now;
+    const std::chrono::duration<double> elapsed = now - start_;
+    message_(fmt::format("{}: {} of {}, about {} left", part_, core::format_bytes(done_),
+                         core::format_bytes(all_),
+                         core::format_clock(elapsed.count() / done_ * (all_ - done_))));
+  }
+
+ private:
+  std::string part_;
+  const Message& message_;
+  double all_ = 0, done_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), said_ = start_;
+};
+
 /// Tokenizes documents in rounds of bounded size, each cut into pieces for the threads.
 void tokenize(const std::vector<Document>& documents, std::uint32_t eot, ParallelEncoder& encoder,
-              SplitWriter& writer) {
+              SplitWriter& writer, Pace pace) {
   std::vector<Piece> pieces;
   std::vector<std::string_view> texts;
   std::vector<std::vector<std::uint32_t>> ids;
@@ -117,7 +145,7 @@ void tokenize(const std::vector<Document>& documents, std::uint32_t eot, Paralle
     }
     texts.clear();
     pieces.clear();
-    bytes = 0;
+    pace.add(std::exchange(bytes, 0));
   };
   for (const auto& document : documents) {
     const auto mapped = std::make_shared<const DocumentText>(document);
@@ -162,11 +190,11 @@ PreparedData prepare_checked(const PrepareOptions& options, const Message& messa
   data.vocab_size = tokenizer.vocab_size();
   data.tokenizer = options.output / "tokenizer.json";
   SplitWriter train("train", output, options, data.vocab_size, message);
-  tokenize(split.train, *tokenizer.eot(), encoder, train);
+  tokenize(split.train, *tokenizer.eot(), encoder, train, Pace("train", split.train, message));
   data.train = train.close();
   data.train_unigram_entropy = unigram_entropy(train.counts());
   SplitWriter val("val", output, options, data.vocab_size, message);
-  tokenize(split.val, *tokenizer.eot(), encoder, val);
+  tokenize(split.val, *tokenizer.eot(), encoder, val, Pace("val", split.val, message));
   data.val = val.close();
   if (data.val.tokens > 0) {
     data.val_unigram_entropy = unigram_entropy(val.counts());
@@ -178,16 +206,36 @@ PreparedData prepare_checked(const PrepareOptions& options, const Message& messa
   return data;
 }
 
-}  // namespace
-
-PreparedData prepare(const PrepareOptions& options) {
+/// `work`, with errors of the file system as errors of the input.
+template <class Work>
+auto with_input_errors(const PrepareOptions& options, const Work& work) {
   check(options);
   const Message message = options.message ? options.message : [](const std::string&) {};
   try {
-    return prepare_checked(options, message);
+    return work(message);
   } catch (const std::filesystem::filesystem_error& error) {
     throw core::InputError(fmt::format("cannot read {}: {}", error.path1().string(), error.code().message()));
   }
+}
+
+}  // namespace
+
+PreparedData prepare(const PrepareOptions& options) {
+  return with_input_errors(options,
+                           [&](const Message& message) { return prepare_checked(options, message); });
+}
+
+PrepareInputs find_inputs(const PrepareOptions& options) {
+  return with_input_errors(options, [&](const Message& message) {
+    check_replaceable(options.output, options.overwrite);
+    if (!options.tokenizer.empty()) static_cast<void>(Tokenizer::load(options.tokenizer));
+    PrepareInputs found;
+    for (const Document& document : find_documents(options.inputs, options.output, message)) {
+      ++found.documents;
+      found.bytes += document.bytes;
+    }
+    return found;
+  });
 }
 
 }  // namespace rooflm::text

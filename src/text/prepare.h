@@ -62,6 +62,13 @@ struct PreparedData {
 /// unreadable inputs, no text at all, a directory without write permission or a full disk.
 PreparedData prepare(const PrepareOptions& options);
 
+/// What prepare() would take: of how many documents and bytes. It reads and checks as prepare() does, and
+/// writes nothing; of the output only whether it may be replaced.
+struct PrepareInputs {
+  std::uint64_t documents = 0, bytes = 0;
+};
+PrepareInputs find_inputs(const PrepareOptions& options);
+
 /// Reads meta.json of a prepared directory and checks that its shards are there. Throws core::InputError.
 PreparedData open_prepared(const std::filesystem::path& directory);
 

@@ -61,21 +61,26 @@ bool is_prepared_name(const std::string& name) {
   return digits.size() >= 6 && digits.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+void check_replaceable(const fs::path& directory, bool overwrite) {
+  if (!fs::exists(directory)) return;
+  if (!fs::is_directory(directory)) fail(directory, "it is a file");
+  const auto old = prepared_files(directory);
+  if (!old.empty() && !overwrite) {
+    throw core::UsageError(
+        fmt::format("{} holds {} already; give --overwrite to replace what was prepared there",
+                    directory.string(), old.front().filename().string()));
+  }
+}
+
 StagedOutput::StagedOutput(const fs::path& directory, bool overwrite)
     : directory_(directory.empty() ? fs::path(".") : directory), made_(first_missing(directory_)) {
   std::error_code error;
-  if (fs::exists(directory_) && !fs::is_directory(directory_)) fail(directory_, "it is a file");
+  check_replaceable(directory_, overwrite);
   fs::create_directories(directory_, error);
   if (error) {
     const std::string why = error.message();
     remove_made();
     fail(directory_, why);
-  }
-  const auto old = prepared_files(directory_);
-  if (!old.empty() && !overwrite) {
-    throw core::UsageError(
-        fmt::format("{} holds {} already; give --overwrite to replace what was prepared there",
-                    directory_.string(), old.front().filename().string()));
   }
   try {
     open_staging();

@@ -13,6 +13,10 @@ namespace rooflm::text {
 /// Whether prepare() writes files of this name: shards, tokenizer.json, meta.json.
 bool is_prepared_name(const std::string& name);
 
+/// Throws core::InputError when `directory` is a file, core::UsageError when it holds prepared data and
+/// `overwrite` is false.
+void check_replaceable(const std::filesystem::path& directory, bool overwrite);
+
 /// Collects new files in the folder ".rooflm-prepare" inside the output directory and moves them into place
 /// at the end. Destroyed before commit(), it removes all it made and leaves what was there. The folder is
 /// locked: what a process that was killed left in it is removed by the next.

@@ -206,11 +206,17 @@ fs::path save_checkpoint(const fs::path& out, const CheckpointState& state, cons
     throw;
   }
   core::sync_directory(out);
-  point_latest_to(out, checkpoint);
-  auto all = list_checkpoints(out);
+  settle_checkpoints(out, keep);
+  return checkpoint;
+}
+
+void settle_checkpoints(const fs::path& out, std::int64_t keep) {
+  const auto all = list_checkpoints(out);
+  if (all.empty()) return;
+  std::error_code error;
+  if (fs::read_symlink(out / "latest", error) != all.back().filename()) point_latest_to(out, all.back());
   const auto kept = std::min(all.size(), static_cast<std::size_t>(keep));
   for (std::size_t i = 0; i + kept < all.size(); ++i) remove_checkpoint(all[i]);
-  return checkpoint;
 }
 
 void load_checkpoint(const fs::path& checkpoint, Session& session) {

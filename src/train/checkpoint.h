@@ -57,6 +57,11 @@ model::ModelConfig read_checkpoint_config(const std::filesystem::path& checkpoin
 /// The model of a directory with config.json, be it a checkpoint or not.
 model::ModelConfig read_model_config(const std::filesystem::path& directory);
 
+/// OUT/latest leads to the newest checkpoint, and older ones but the last `keep` are removed: the end of
+/// saving, which a run that was killed there leaves to the next. Throws core::InputError when the link cannot
+/// be written.
+void settle_checkpoints(const std::filesystem::path& out, std::int64_t keep);
+
 /// Saves weights and optimizer state of `session` to OUT/checkpoint-STEP: written aside, synchronised,
 /// renamed; then OUT/latest is moved to it, and older checkpoints but the last `keep` are removed.
 /// `tokenizer` is copied when not empty. Returns the checkpoint. Throws core::InputError when it cannot be

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/units.h"
 
@@ -26,13 +25,6 @@ std::string bar(std::int64_t done, std::int64_t all) {
   const double share = std::clamp(static_cast<double>(done) / static_cast<double>(all), 0.0, 1.0);
   const auto filled = static_cast<std::size_t>(share * kBarWidth);
   return fmt::format("[{:#>{}}{:.>{}}]", "", filled, "", kBarWidth - filled);
-}
-
-/// "1:02:03", "4:05"
-std::string clock(double seconds) {
-  const auto s = static_cast<std::int64_t>(std::ceil(seconds));
-  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
-  return fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
 }  // namespace
@@ -66,7 +58,8 @@ void Progress::step(const StepRecord& r) {
     return;
   }
   const double left_s = static_cast<double>(steps_ - r.step) * (r.times.step_s + r.loader_wait_s);
-  std::string line = fmt::format("{} {}  {} left", bar(r.step, steps_), describe(r, steps_), clock(left_s));
+  std::string line =
+      fmt::format("{} {}  {} left", bar(r.step, steps_), describe(r, steps_), core::format_clock(left_s));
   const std::size_t width = terminal_width(stream_);
   if (line.size() >= width) line.resize(width - 1);
   erase();

@@ -183,7 +183,8 @@ class Options(unittest.TestCase):
         page = self.run_binary("report", self.record, "--html", "-").stdout if self.has_page() else "<!doctype html></html>"
         self.assertTrue(page.lower().startswith("<!doctype html>") and page.rstrip().endswith("</html>"), page[:200])
         self.assertEqual([path.name for path in self.folder.iterdir() if path.name == "-"], [])
-        self.assertIn("are the same file", self.run_binary("profile", *SMALL, "-o", "-", "--html", "-", code=2).stderr)
+        if self.has_page():
+            self.assertIn("are the same file", self.run_binary("profile", *SMALL, "-o", "-", "--html", "-", code=2).stderr)
         self.assertIn("-o -", self.run_binary("import", self.record, "-o", "-", code=2).stderr)
 
     def test_dry_runs_check_and_do_nothing(self):
@@ -196,8 +197,37 @@ class Options(unittest.TestCase):
         self.run_binary("bench", *SMALL, "-o", self.record, "--dry-run", code=3)
         self.run_binary("attention", "--device", "cpu", "--dry-run")
         self.run_binary("peaks", "--device", "cpu", "--dry-run")
-        self.run_binary("study", "--all", *(["--html", "pages"] if html else []), "--dry-run")
+        if html:
+            self.run_binary("study", "--all", "--html", "pages", "--dry-run")
+        self.assertIn("would show 2 runs of 1 records", self.run_binary("report", self.record, *html, "--dry-run").stdout)
+        out = self.run_binary("export", self.record, "--run", "2", "--format", "openmetrics", "-o", "a.txt", "--dry-run").stdout
+        self.assertRegex(out, r"would export run 2, .*fused.*, as openmetrics\nwould write\n-o: a.txt\n")
+        out = self.run_binary("record", "-o", "b.rooflm", "--dry-run", "--", "sleep", "1000").stdout
+        self.assertIn("would run and record sleep 1000\nwould write\n-o: b.rooflm\n", out)
         self.assertEqual([path.name for path in self.folder.iterdir() if path.name != "cache"], [])
+
+    def test_dry_runs_of_data_and_training(self):
+        (self.folder / "book.txt").write_text("to be or not to be, that is the question. " * 50)
+        out = self.run_binary("data", "prepare", "book.txt", "-o", "data", "--vocab", "300", "--dry-run").stdout
+        self.assertIn("would prepare 1 documents, 2.10 kB, with a new vocabulary of 300\nwould write\n-o: data\n", out)
+        self.assertIn("learn a vocabulary of 300", self.run_binary("data", "train-tokenizer", "book.txt", "-o", "t.json", "--vocab", "300",
+                                                                   "--dry-run").stdout)
+        self.run_binary("data", "prepare", "none.txt", "-o", "data", "--dry-run", code=3)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir() if path.name != "cache"), ["book.txt"])
+        self.run_binary("data", "prepare", "book.txt", "-o", "data", "--vocab", "300")
+        self.run_binary("data", "prepare", "book.txt", "-o", "data", "--dry-run", code=2)
+        train = ["train", "--data", "data", "--out", "out", *SMALL[:12], "--steps", "7", "--dry-run"]
+        result = self.run_binary(*train)
+        self.assertIn("would train 7 steps", result.stderr)
+        self.assertRegex(result.stdout, r"1 +tiny B=\d+ T=")
+        self.assertIn("--out: out\n", result.stdout)
+        self.run_binary(*train, "--lr", "-1", code=2)
+        self.assertFalse((self.folder / "out").exists())
+        trace = self.folder / "trace.json"
+        trace.write_text('{"traceEvents": []}')
+        self.assertIn("import trace.json as kineto", self.run_binary("import", "trace.json", "-o", "i.rooflm", "--dry-run").stdout)
+        self.run_binary("import", "book.txt", "-o", "i.rooflm", "--dry-run", code=3)
+        self.assertFalse((self.folder / "i.rooflm").exists())
 
     def test_report_shows_a_part(self):
         def rows(*arguments, view="bench"):

@@ -14,6 +14,9 @@ TEST(Units, Bytes) {
 TEST(Units, Seconds) {
   EXPECT_EQ(format_seconds(412e-6), "412 us");
   EXPECT_EQ(format_seconds(1.05), "1.05 s");
+  EXPECT_EQ(format_clock(0.2), "0:01");
+  EXPECT_EQ(format_clock(245), "4:05");
+  EXPECT_EQ(format_clock(3723), "1:02:03");
 }
 
 TEST(Units, Counts) {

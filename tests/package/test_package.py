@@ -12,7 +12,8 @@ import unittest
 
 FILES = ("bin/rooflm", "libexec/rooflm/librooflm_inject.so", "share/man/man1/rooflm.1", "share/man/man1/rooflm-data-prepare.1",
          "share/bash-completion/completions/rooflm", "share/zsh/vendor-completions/_rooflm",
-         "share/fish/vendor_completions.d/rooflm.fish", "share/doc/rooflm/copyright", "share/doc/rooflm/docs/design.md")
+         "share/fish/vendor_completions.d/rooflm.fish", "lib/python3/dist-packages/rooflm/__init__.py",
+         "share/doc/rooflm/copyright", "share/doc/rooflm/docs/design.md")
 
 
 class Package(unittest.TestCase):
@@ -36,6 +37,9 @@ class Package(unittest.TestCase):
         rows = self.call(binary, "bench", "--model", "tiny", "--layers", 1, "--d-model", 32, "--heads", 2, "--vocab", 50,
                          "--batch", 1, "--seq", 8, "--steps", 2, "--no-peak", "--format", "csv")
         self.assertIn("success", rows)
+        priced = self.call(sys.executable, "-c", f"import sys; sys.path.insert(0, '{root}/lib/python3/dist-packages'); import rooflm; "
+                           "assert rooflm.binary() == sys.argv[1]; print(rooflm.price(model='tiny')['totals']['flop'] > 0)", binary)
+        self.assertEqual(priced.strip(), "True", "the module finds the binary beside it")
         self.assertIn("context", self.call(binary, "study", "list"), "studies travel inside the binary")
 
     def test_what_is_installed_may_be_moved(self):

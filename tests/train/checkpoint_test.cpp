@@ -69,6 +69,19 @@ TEST_F(CheckpointTest, HoldsEverythingAndLatestPointsToIt) {
   EXPECT_EQ(read_checkpoint_config(checkpoint, state).padded_vocab, 320);
 }
 
+TEST_F(CheckpointTest, WhatARunKilledAfterItsLastCheckpointLeftIsSettled) {
+  options_.checkpoint_every = 2;
+  options_.keep = 1;
+  train();
+  // The moment before the link is moved and the old checkpoint removed.
+  fs::copy(out() / "checkpoint-000004", out() / "checkpoint-000002", fs::copy_options::recursive);
+  fs::remove(out() / "latest");
+  fs::create_directory_symlink("checkpoint-000002", out() / "latest");
+  resume();
+  EXPECT_EQ(fs::read_symlink(out() / "latest"), "checkpoint-000004");
+  EXPECT_EQ(list_checkpoints(out()).size(), 1U);
+}
+
 TEST_F(CheckpointTest, RoundTripIsExact) {
   const auto backend = testing::backend_for(compile::EngineKind::fused);
   const compile::StepOptions step;
