@@ -15,6 +15,7 @@ import tempfile
 import unittest
 
 BINARY = ""
+TIMEOUT = 1500 if os.environ.get("ROOFLM_SANITIZER") else 300
 SMALL = ["--model", "tiny", "--layers", "1", "--vocab", "256", "--batch", "1", "--seq", "16"]
 PLAN = ["bench", "--device", "null"]
 BENCH_KEYS = set(
@@ -25,7 +26,7 @@ BENCH_KEYS = set(
 
 
 def rooflm(*arguments, stdin="", environment=None):
-    return subprocess.run([BINARY, *arguments], input=stdin, capture_output=True, text=True, timeout=300,
+    return subprocess.run([BINARY, *arguments], input=stdin, capture_output=True, text=True, timeout=TIMEOUT,
                           env=environment)
 
 

@@ -18,6 +18,7 @@ import unittest
 import xml.etree.ElementTree as xml
 
 BINARY = ""
+TIMEOUT = 1500 if os.environ.get("ROOFLM_SANITIZER") else 300
 SMALL = ["--model", "tiny", "--layers", "2", "--d-model", "64", "--d-ff", "128", "--heads", "2", "--vocab", "256",
          "--batch", "2", "--seq", "32"]
 QUICK = ["--warmup", "1", "--min-steps", "3", "--max-steps", "4", "--max-seconds", "5"]
@@ -55,7 +56,7 @@ class Profile(unittest.TestCase):
 
     @classmethod
     def rooflm(cls, *arguments):
-        return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300,
+        return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT,
                               env=cls.environment, check=False)
 
     @classmethod
