@@ -185,6 +185,7 @@ PlanPoint split_point(const PlanPoint& base, const perfmodel::Framework& framewo
   planned.step.sharding = sharding;
   planned.step.sharding.sequence_parallel = sharding.tensor > 1 && framework.is_sequence_parallel;
   planned.step.sharding.root_unit = framework.has_root_unit;
+  planned.step.sharding.late_sums = framework.has_late_sums;
   planned.step.sharding.vocab_parallel = sharding.tensor > 1 && framework.is_vocab_parallel;
   planned.micro_batches = micro_batches(global_batch, base.micro_batch, sharding.data);
   return planned;

@@ -32,6 +32,8 @@ struct Sharding {
   /// Embedding, last norm and head are one unit, gathered at the beginning of a step with zero 3 and reduced
   /// at its end (PyTorch's FSDP2, whose root module does not reshard).
   bool root_unit = false;
+  /// Gradients are summed over data-parallel ranks after the backward pass, not beside it.
+  bool late_sums = false;
   /// Ranks that share each layer's products: rows of qkv and fc1, columns of proj and fc2 (Shoeybi et al.,
   /// 2019).
   int tensor = 1;
