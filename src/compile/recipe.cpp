@@ -18,6 +18,7 @@
 #include "compile/passes/fp8_products.h"
 #include "compile/passes/fuse.h"
 #include "compile/passes/overlap.h"
+#include "compile/passes/part_ops.h"
 #include "compile/passes/ring_attention.h"
 #include "compile/passes/scale_loss.h"
 #include "compile/passes/shard_tensor.h"
@@ -254,6 +255,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     if (options.row_copies) passes::row_copies(step);
     passes::ring_attention(step, split, options.rank);
     passes::sum_norm(step, split, options.rank, forward.shared);
+    passes::name_part_ops(step, split, options.rank);
     passes::overlap_collectives(step);
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);

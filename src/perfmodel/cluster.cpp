@@ -53,8 +53,8 @@ Path path_of(const Cluster& cluster, Ranks ranks) {
 
 double rounds_of(Collective kind) { return kind == Collective::all_reduce ? 2 : 1; }
 
-/// Of two ranks' steps and of the bytes, within a node: as measured between two ranks, or by the bandwidth. A slower
-/// link does of fewer bytes in the same time what the measured one does.
+/// Of two ranks' steps and of the bytes, within a node: as measured between two ranks, or by the bandwidth. A
+/// slower link does of fewer bytes in the same time what the measured one does.
 double inside_seconds(const LinkLevel& inside, Collective kind, double traffic) {
   const double first_step_s = inside.base_s + rounds_of(kind) * inside.step_s;
   const auto found = inside.measured.find(kind);

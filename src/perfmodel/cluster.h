@@ -62,9 +62,9 @@ struct Ranks {
 /// Seconds of one collective of `bytes` (of the whole tensor) over `ranks`. Rings and, of all_reduce, trees,
 /// whichever is faster: base + steps + traffic / bandwidth, with traffic 2 (n-1)/n of the bytes for
 /// all_reduce, (n-1)/n for all_gather and reduce_scatter, 1 for point_to_point and pass_on. A ring that
-/// leaves a node leaves it through the networks of all its ranks there. Where the links of a node were measured,
-/// a ring takes as long as two ranks that send as much, and its further steps. Source: NVIDIA/nccl-tests,
-/// doc/PERFORMANCE.md; NVIDIA/nccl, src/graph/tuning.cc.
+/// leaves a node leaves it through the networks of all its ranks there. Where the links of a node were
+/// measured, a ring takes as long as two ranks that send as much, and its further steps. Source:
+/// NVIDIA/nccl-tests, doc/PERFORMANCE.md; NVIDIA/nccl, src/graph/tuning.cc.
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks);
 
 }  // namespace rooflm::perfmodel

@@ -33,7 +33,9 @@ const std::vector<Framework>& frameworks() {
                      .launch_host_s = json.at("launch_host_s"),
                      .is_deterministic = json.at("deterministic"),
                      .context_bytes = json.at("context_bytes"),
-                     .fragmentation = json.at("fragmentation"),
+                     .fragmentation = json.value("fragmentation", 0.0),
+                     .memory_spread = json.at("memory_spread"),
+                     .has_caching_allocator = json.value("caching_allocator", false),
                      .basis = json.at("basis") == "measured" ? Basis::measured : Basis::assumed,
                      .source = json.at("source")});
     }

@@ -27,14 +27,16 @@ struct Framework {
   bool has_whole_recompute = false;
   bool has_root_unit = false;
   bool has_late_sums = false;
-  bool is_vocab_parallel = false;    ///< compile::Sharding::vocab_parallel, where it is tensor-parallel
+  bool is_vocab_parallel = false;   ///< compile::Sharding::vocab_parallel, where it is tensor-parallel
   std::string attention_kernels{};  ///< FrameworkKernels::attention
   /// By kind of op, the bytes that the framework's kernels move by those of the op (FrameworkKernels::moved).
   std::map<std::string, double, std::less<>> moved{};
   double launch_host_s = 0;  ///< of the host, to submit one launch
   bool is_deterministic = true;
-  double context_bytes = 0;  ///< CUDA, libraries, workspaces
-  double fragmentation = 0;  ///< of what is alive at the peak, lost between tensors
+  double context_bytes = 0;            ///< CUDA, libraries, workspaces
+  double fragmentation = 0;            ///< of what is alive at the peak, lost between tensors
+  double memory_spread = 0;            ///< relative half width of what tensors and the allocator hold
+  bool has_caching_allocator = false;  ///< PyTorch's (perfmodel/caching_allocator.h): it loses what it loses
   Basis basis = Basis::assumed;
   std::string source{};
 };

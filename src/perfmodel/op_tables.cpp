@@ -121,9 +121,10 @@ std::optional<AttentionKernels> attention_kernels(const std::string& name, std::
   const bool is_there = std::ranges::any_of(
       families, [&](const Json& family) { return device.starts_with(family.get<std::string>()); });
   if (!is_there) return std::nullopt;
-  return AttentionKernels{.table = {.forward = heads_of(json.at("forward")), .backward = heads_of(json.at("backward"))},
-                          .hz = json.at("hz"),
-                          .spread = json.at("spread")};
+  return AttentionKernels{
+      .table = {.forward = heads_of(json.at("forward")), .backward = heads_of(json.at("backward"))},
+      .hz = json.at("hz"),
+      .spread = json.at("spread")};
 }
 
 Transfer transfer_to(const devices::Device& device) {

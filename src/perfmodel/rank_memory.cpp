@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compile/passes/plan_memory.h"
+#include "perfmodel/caching_allocator.h"
 
 namespace rooflm::perfmodel {
 namespace {
@@ -76,9 +77,9 @@ double saved_bytes(const Program& program, const passes::MemoryPlan& plan) {
 
 }  // namespace
 
-RankMemory rank_memory(const Program& program, compile::EngineKind engine) {
+RankMemory rank_memory(const Program& program, compile::EngineKind engine, bool has_caching_allocator) {
   const passes::MemoryPlan plan = passes::plan_memory(program);
-  const bool is_fused = engine == compile::EngineKind::fused;
+  const bool is_fused = engine == compile::EngineKind::fused && !has_caching_allocator;
   AliveBytes curve(program.ops.size());
   if (is_fused) {
     for (const passes::Storage& storage : plan.storages)
@@ -93,7 +94,9 @@ RankMemory rank_memory(const Program& program, compile::EngineKind engine) {
   std::array<double, kParts> bytes{};
   double alive = 0;
   for (std::size_t p = 0; p < kParts; ++p) alive += bytes.at(p) = static_cast<double>(transient.at(p));
-  const double needed = static_cast<double>(is_fused ? plan.arena_bytes : plan.unshared_peak_bytes);
+  const double needed = has_caching_allocator
+                            ? reserved_bytes(program)
+                            : static_cast<double>(is_fused ? plan.arena_bytes : plan.unshared_peak_bytes);
   double kept = 0;
   for (const Tensor& tensor : program.tensors) {
     if (!program::is_persistent(tensor.role)) continue;

@@ -235,7 +235,7 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
   role.forward_s = phase_seconds(program, role.timeline, Phase::forward, micro_batches - 1);
   role.backward_s = phase_seconds(program, role.timeline, Phase::backward, micro_batches - 1);
   role.timeline.spans = {};
-  role.memory = rank_memory(program, point.step.engine);
+  role.memory = rank_memory(program, point.step.engine, setting.framework.has_caching_allocator);
   return role;
 }
 
@@ -269,9 +269,10 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   RoleStep role = simulate_priced(some, point, setting, micro_batches, clock);
   RoleStep more = role;
   more.add(simulate_priced(fewest, point, setting, micro_batches, clock), -1);
-  const double gaps = role.memory.gap_bytes;  // what the arena loses does not grow with its size
+  const double gaps = role.memory.gap_bytes;
   role.add(more, rest);
-  role.memory.gap_bytes = gaps;
+  // What an arena loses does not grow with its size; what pools of several streams hold does.
+  if (!setting.framework.has_caching_allocator) role.memory.gap_bytes = gaps;
   return role;
 }
 

@@ -65,6 +65,9 @@ class UnitBuffers {
   void run() {
     std::vector<Op> ops = std::move(step_->ops);
     step_->ops.clear();
+    for (const Op& op : ops) {
+      if (op.phase == program::Phase::setup && op.is(ops::kCast)) masters_[op.outputs[0]] = op.inputs[0];
+    }
     for (Op& op : ops) {
       copy_before_use(op);
       if (is_of(op, ops::kAllGather, program::Group::data)) {
@@ -79,11 +82,24 @@ class UnitBuffers {
  private:
   /// Weights are copied out when they are wanted, not when they arrive.
   void gather(Op& op) {
+    for (TensorId& id : op.inputs) id = cast_of_master(op, id);
     const std::vector<TensorId> weights = op.outputs;
     for (TensorId& id : op.outputs) id = buffer_like(*step_, id, step_->tensor(id).dtype, ".gathered");
     const std::size_t number = copies_.size();
     copies_.push_back(rearrange(op, op.outputs, weights));
     for (const TensorId id : weights) pending_[id] = number;
+  }
+
+  /// Parts are cast from their masters each time, so there are no copies of them in 16 bits.
+  TensorId cast_of_master(const Op& like, TensorId id) {
+    const auto found = masters_.find(id);
+    if (found == masters_.end()) return id;
+    step_->tensor(id).view_of = found->second;
+    const TensorId own = buffer_like(*step_, id, step_->tensor(id).dtype, ".sent");
+    Op cast = rearrange(like, {found->second}, {own});
+    cast.def = &ops::kCast;
+    step_->ops.push_back(std::move(cast));
+    return own;
   }
 
   void copy_before_use(const Op& op) {
@@ -112,9 +128,10 @@ class UnitBuffers {
 
   Program* step_;
   std::vector<Op> copies_;
+  std::map<TensorId, TensorId> masters_;     ///< by their copies in 16 bits
   std::map<TensorId, std::size_t> pending_;  ///< weights that are gathered and not copied, by their copy
-  bool has_halves_ = std::ranges::any_of(
-      step_->tensors, [](const Tensor& tensor) { return tensor.dtype == DType::bf16; });
+  bool has_halves_ =
+      std::ranges::any_of(step_->tensors, [](const Tensor& tensor) { return tensor.dtype == DType::bf16; });
 };
 
 }  // namespace

@@ -9,11 +9,11 @@ namespace rooflm::passes {
 /// y_i = x_i in another order, or in another dtype.
 extern const program::OpDef kRearrange;
 
-/// FSDP2 (PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py): the weights of a unit are gathered
-/// into one buffer, of which `split_with_sizes_copy` makes the weights; gradients in 16 bits are put into one
-/// fp32 buffer by `chunk_cat`, which is reduced. Both copies run on the stream of the computation. Of a
-/// finished step of `zero` 2 or 3, before overlap_collectives; gradients that are added up over micro-batches
-/// stay what they are.
+/// FSDP2 (PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py): the weights of a unit are
+/// gathered into one buffer, of which `split_with_sizes_copy` makes the weights; gradients in 16 bits are put
+/// into one fp32 buffer by `chunk_cat`, which is reduced. Both copies run on the stream of the computation.
+/// Of a finished step of `zero` 2 or 3, before overlap_collectives; gradients that are added up over
+/// micro-batches stay what they are.
 void unit_buffers(program::Program& step);
 
 /// Functional collectives (torch/distributed/_functional_collectives.py) along another dimension than the

@@ -5,8 +5,8 @@
 
 namespace rooflm::passes {
 
-// What the pass writes. They are described, and no kernel computes them: they are no part of ops::all(). A mask
-// has one byte for each element.
+// What the pass writes. They are described, and no kernel computes them: they are no part of ops::all(). A
+// mask has one byte for each element.
 /// x -> y, mask. With the flag `fused` it is part of the op that adds the residual: only the mask is written,
 /// and the sum read once more by the norm that follows.
 extern const program::OpDef kDropout;

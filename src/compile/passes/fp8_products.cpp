@@ -91,8 +91,8 @@ class Caster {
   Op largest_value(const Op& cast) {
     Op op = cast;
     op.def = &kLargestValue;
-    op.outputs = {step_->add_tensor(
-        {.name = "scale", .shape = {1}, .role = Role::workspace, .full_precision = true})};
+    op.outputs = {
+        step_->add_tensor({.name = "scale", .shape = {1}, .role = Role::workspace, .full_precision = true})};
     return op;
   }
 
@@ -111,8 +111,7 @@ class Caster {
 
 }  // namespace
 
-const program::OpDef kLargestValue{
-    .name = "largest_value", .infer = infer_largest, .cost = cost_largest};
+const program::OpDef kLargestValue{.name = "largest_value", .infer = infer_largest, .cost = cost_largest};
 
 void fp8_products(Program& step, Fp8Scales scales) { Caster(step, scales).run(); }
 

@@ -172,7 +172,8 @@ void recompute(Program& program, Recompute kind, bool is_whole) {
     const bool is_all = is_whole && kind == Recompute::full;
     const auto redo = is_all ? plan.forward : ops_to_redo(program, plan, kind, readers);
     before[plan.first_backward] = clone_ops(program, redo, renamed);
-    if (is_all) std::erase_if(renamed, [&](const auto& names) { return leaves(program, plan, readers, names.first); });
+    if (is_all)
+      std::erase_if(renamed, [&](const auto& names) { return leaves(program, plan, readers, names.first); });
     for (const auto& [old, fresh] : renamed) {
       for (const std::size_t i : readers[static_cast<std::size_t>(old)]) {
         Op& op = program.ops[i];
