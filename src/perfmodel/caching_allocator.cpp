@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "compile/passes/collective_copies.h"
@@ -71,13 +72,11 @@ class Pool {
   std::int64_t end_ = 0;
 };
 
-enum Stream : std::uint8_t { kCompute, kGather, kReduce, kStreams };
-
 Stream stream_of(const Op& op) {
   const bool is_data = program::is_collective(op) && program::group_of(op) == program::Group::data;
-  if (is_data && op.is(program::ops::kAllGather)) return kGather;
-  if (is_data && op.is(program::ops::kReduceScatter)) return kReduce;
-  return kCompute;
+  if (is_data && op.is(program::ops::kAllGather)) return Stream::gather;
+  if (is_data && op.is(program::ops::kReduceScatter)) return Stream::reduce;
+  return Stream::compute;
 }
 
 /// Blocks are multiples of this (kMinBlockSize).
@@ -101,7 +100,7 @@ std::vector<passes::Lifetime> lifetimes_of(const Program& program) {
 
 }  // namespace
 
-double reserved_bytes(const Program& program) {
+ReservedBytes reserved_bytes(const Program& program) {
   const auto lives = lifetimes_of(program);
   std::vector<std::vector<TensorId>> born(program.ops.size()), done(program.ops.size() + 1);
   for (std::size_t i = 0; i < program.tensors.size(); ++i) {
@@ -112,24 +111,27 @@ double reserved_bytes(const Program& program) {
     done[std::min(program.ops.size(), static_cast<std::size_t>(life.last))].push_back(
         static_cast<TensorId>(i));
   }
-  std::array<Pool, kStreams> pools;
+  std::array<Pool, 3> pools;
+  const auto pool_of = [&](Stream stream) -> Pool& { return pools.at(static_cast<std::size_t>(stream)); };
   std::vector<std::int64_t> offsets(program.tensors.size());
-  std::vector<Stream> streams(program.tensors.size());
+  std::vector<Stream> streams(program.tensors.size(), Stream::compute);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Stream stream = stream_of(program.ops[i]);
     for (const TensorId id : born[i]) {
       const auto index = static_cast<std::size_t>(id);
       streams[index] = stream;
-      offsets[index] = pools.at(stream).allocate(block_bytes(program.tensor(id)));
+      offsets[index] = pool_of(stream).allocate(block_bytes(program.tensor(id)));
     }
     for (const TensorId id : done[i]) {
       const auto index = static_cast<std::size_t>(id);
-      pools.at(streams[index]).release(offsets[index], block_bytes(program.tensor(id)));
+      pool_of(streams[index]).release(offsets[index], block_bytes(program.tensor(id)));
     }
   }
-  double sum = 0;
-  for (const Pool& pool : pools) sum += static_cast<double>(pool.reserved());
-  return sum;
+  const auto reserved = [&](Stream stream) { return static_cast<double>(pool_of(stream).reserved()); };
+  return {.compute = reserved(Stream::compute),
+          .gather = reserved(Stream::gather),
+          .reduce = reserved(Stream::reduce),
+          .streams = std::move(streams)};
 }
 
 }  // namespace rooflm::perfmodel

@@ -269,10 +269,9 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   RoleStep role = simulate_priced(some, point, setting, micro_batches, clock);
   RoleStep more = role;
   more.add(simulate_priced(fewest, point, setting, micro_batches, clock), -1);
-  const double gaps = role.memory.gap_bytes;
+  const double gaps = role.memory.gap_bytes;  // what is lost between tensors does not grow with their number
   role.add(more, rest);
-  // What an arena loses does not grow with its size; what pools of several streams hold does.
-  if (!setting.framework.has_caching_allocator) role.memory.gap_bytes = gaps;
+  role.memory.gap_bytes = gaps;
   return role;
 }
 

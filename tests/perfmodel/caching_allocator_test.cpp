@@ -47,7 +47,7 @@ TEST(CachingAllocator, KeepsAHoleThatNothingFits) {
   write(p, program::ops::kAdd, {}, {picked});
   write(p, program::ops::kAdd, {picked, kept}, {gradient});
   // 24 KB are alive at most. `picked` takes the place of `logits` and `wide`, and leaves 4 KB of it.
-  EXPECT_EQ(perfmodel::reserved_bytes(p), 28 * 1024);
+  EXPECT_EQ(perfmodel::reserved_bytes(p).total(), 28 * 1024);
 }
 
 TEST(CachingAllocator, TakesTheSmallestBlockThatFitsAndTheEndGrows) {
@@ -65,7 +65,7 @@ TEST(CachingAllocator, TakesTheSmallestBlockThatFitsAndTheEndGrows) {
   // Into the place of `small`; 7 KB go into that of `large` and behind it only if `between` were free.
   write(p, program::ops::kAdd, {}, {other});
   write(p, program::ops::kAdd, {between, after, other}, {last});
-  EXPECT_EQ(perfmodel::reserved_bytes(p), (6 + 1 + 2 + 1 + 7) * 1024);
+  EXPECT_EQ(perfmodel::reserved_bytes(p).total(), (6 + 1 + 2 + 1 + 7) * 1024);
 }
 
 TEST(CachingAllocator, StreamsDoNotShareMemory) {
@@ -78,7 +78,7 @@ TEST(CachingAllocator, StreamsDoNotShareMemory) {
   write(p, program::ops::kAllGather, {part}, {whole}).attrs = data;
   write(p, program::ops::kAdd, {whole}, {part});
   write(p, program::ops::kAdd, {part}, {later});
-  EXPECT_EQ(perfmodel::reserved_bytes(p), (1 + 4 + 4) * 1024);
+  EXPECT_EQ(perfmodel::reserved_bytes(p).total(), (1 + 4 + 4) * 1024);
 }
 
 }  // namespace

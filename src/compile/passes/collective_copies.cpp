@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,6 +68,7 @@ class UnitBuffers {
     step_->ops.clear();
     for (const Op& op : ops) {
       if (op.phase == program::Phase::setup && op.is(ops::kCast)) masters_[op.outputs[0]] = op.inputs[0];
+      if (op.attrs.flag("accumulate")) added_up_.insert(op.outputs.begin(), op.outputs.end());
     }
     for (Op& op : ops) {
       copy_before_use(op);
@@ -117,7 +119,7 @@ class UnitBuffers {
     const std::vector<TensorId> gradients = op.inputs;
     for (TensorId& id : op.inputs) {
       Tensor& gradient = step_->tensor(id);
-      if (gradient.dtype == DType::f32 && has_halves_) {
+      if (gradient.dtype == DType::f32 && has_halves_ && !added_up_.contains(id)) {
         gradient.dtype = DType::bf16;
         gradient.full_precision = false;
       }
@@ -128,6 +130,7 @@ class UnitBuffers {
 
   Program* step_;
   std::vector<Op> copies_;
+  std::set<TensorId> added_up_;              ///< over micro-batches: in fp32 (to_accumulated_grad_if_needed)
   std::map<TensorId, TensorId> masters_;     ///< by their copies in 16 bits
   std::map<TensorId, std::size_t> pending_;  ///< weights that are gathered and not copied, by their copy
   bool has_halves_ =

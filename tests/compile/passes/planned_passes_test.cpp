@@ -133,6 +133,21 @@ TEST(UnfusedLoss, KeepsWholeLogitsInFp32) {
   EXPECT_EQ(whole, 4U);  // logits, their log softmax, two gradients
 }
 
+/// On a part of the vocabulary it takes more steps, and more of them are alive at once.
+TEST(UnfusedLoss, OfAPartRunsWhatLossParallelRuns) {
+  model::ModelConfig config = tests::small_config(Arch::gpt2);
+  config.heads = config.kv_heads = 2;
+  config.head_dim = config.d_model / 2;
+  config.d_ff = 46;
+  config.padded_vocab = 72;
+  compile::StepOptions options{.dtype = core::DType::bf16, .unfused_loss = true, .optimizer = {}};
+  options.sharding = {.tensor = 2, .vocab_parallel = true};
+  const Program p = compile::training_step(model::forward(config, 2, 13), options);
+  EXPECT_EQ(count_of(p, passes::kLogSoftmax) + count_of(p, passes::kLogSoftmaxBackward), 0U);
+  EXPECT_EQ(count_of(p, passes::kLossStep), 6U);
+  EXPECT_EQ(count_of(p, passes::kJoinLosses), 1U);
+}
+
 /// A tied and an untied head, with norms on own rows and on all; 71 words cannot be shared by two.
 TEST(VocabParallel, RanksHaveAPartOfTheVocabularyWhereItDivides) {
   for (const Arch arch : {Arch::gpt2, Arch::llama}) {
@@ -215,6 +230,21 @@ TEST(UnitBuffers, WeightsAreCopiedOutWhenTheyAreWantedAndGradientsBeforeTheyAreR
   }
   EXPECT_EQ(count_of(p, passes::kRearrange), gathers + reduces);
   EXPECT_GT(gathers, reduces);
+}
+
+/// In a pipeline gradients are added up over micro-batches before they are reduced: in fp32.
+TEST(UnitBuffers, GradientsThatAreAddedUpStayInFp32) {
+  compile::StepOptions options = fsdp_options();
+  options.sharding.zero = 1;
+  options.micro_batches = 2;
+  const Program p = tests::small_step(Arch::llama, options);
+  std::size_t reduces = 0;
+  for (std::size_t i = 1; i < p.ops.size(); ++i) {
+    if (!p.ops[i].is(ops::kReduceScatter) || !p.ops[i - 1].is(passes::kRearrange)) continue;
+    ++reduces;
+    for (const program::TensorId id : p.ops[i - 1].inputs) EXPECT_EQ(p.tensor(id).dtype, core::DType::f32);
+  }
+  EXPECT_GT(reduces, 0U);
 }
 
 /// Parts in 16 bits are made for each gathering, and are no copies that stay.
