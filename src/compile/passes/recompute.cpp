@@ -115,6 +115,13 @@ bool leaves(const Program& program, const LayerPlan& plan,
   });
 }
 
+/// What a layer leaves to the next one is not read from its copy.
+void keep_what_leaves(const Program& program, const LayerPlan& plan,
+                      const std::vector<std::vector<std::size_t>>& readers,
+                      std::unordered_map<TensorId, TensorId>& renamed) {
+  std::erase_if(renamed, [&](const auto& names) { return leaves(program, plan, readers, names.first); });
+}
+
 /// Copies of `redo` with new outputs; `renamed` maps old tensors to new ones.
 std::vector<Op> clone_ops(Program& program, const std::vector<std::size_t>& redo,
                           std::unordered_map<TensorId, TensorId>& renamed) {
@@ -172,8 +179,7 @@ void recompute(Program& program, Recompute kind, bool is_whole) {
     const bool is_all = is_whole && kind == Recompute::full;
     const auto redo = is_all ? plan.forward : ops_to_redo(program, plan, kind, readers);
     before[plan.first_backward] = clone_ops(program, redo, renamed);
-    if (is_all)
-      std::erase_if(renamed, [&](const auto& names) { return leaves(program, plan, readers, names.first); });
+    if (is_all) keep_what_leaves(program, plan, readers, renamed);
     for (const auto& [old, fresh] : renamed) {
       for (const std::size_t i : readers[static_cast<std::size_t>(old)]) {
         Op& op = program.ops[i];
