@@ -31,6 +31,9 @@ struct PlanOptions {
   void add_to(CommandLine& line);
 };
 
+/// The one device of --device, of both catalogs. Throws core::UsageError with a suggestion.
+devices::Device device_of(const PlanOptions& options);
+
 /// Devices times frameworks, with what --what-if changes where it is given.
 std::vector<perfmodel::Setting> settings_of(const PlanOptions& options);
 

@@ -10,12 +10,15 @@
 
 #include "compile/passes/cast.h"
 #include "compile/passes/chunk_loss.h"
+#include "compile/passes/collective_copies.h"
 #include "compile/passes/compact_state.h"
 #include "compile/passes/differentiate.h"
+#include "compile/passes/dropout.h"
 #include "compile/passes/early_updates.h"
 #include "compile/passes/fp8_products.h"
 #include "compile/passes/fuse.h"
 #include "compile/passes/overlap.h"
+#include "compile/passes/part_ops.h"
 #include "compile/passes/ring_attention.h"
 #include "compile/passes/scale_loss.h"
 #include "compile/passes/shard_tensor.h"
@@ -107,6 +110,12 @@ void reserve(Program& step, int micro_batches) {
 
 bool is_compact(const StepOptions& options) {
   return options.compact_state && options.engine == EngineKind::fused && options.dtype == core::DType::bf16;
+}
+
+/// torchao's recipes of selective recompute keep the largest values, those of full recompute do not.
+passes::Fp8Scales fp8_scales(const StepOptions& options) {
+  if (!options.fp8_own_scales) return passes::Fp8Scales::delayed;
+  return options.recompute == passes::Recompute::full ? passes::Fp8Scales::own : passes::Fp8Scales::own_kept;
 }
 
 constexpr std::pair<Stage, const char*> kStages[] = {{Stage::forward, "forward"},
@@ -217,7 +226,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::order_pipeline(step, split, options.rank, options.micro_batches, forward.stage);
   }
   if (stop_after == Stage::differentiated) return step;
-  passes::recompute(step, options.recompute);
+  passes::recompute(step, options.recompute, options.whole_recompute);
   if (is_split(options)) passes::shard_data(step, gradients, split, options.rank, forward.shared);
   if (stop_after == Stage::recomputed) return step;
   passes::append_optimizer(step, gradients, options.optimizer);
@@ -239,10 +248,14 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::narrow_gradients(step);
     passes::share_halves(step);
   }
-  if (options.fp8) passes::fp8_products(step);
+  if (options.fp8) passes::fp8_products(step, fp8_scales(options));
+  if (options.dropout) passes::dropout(step);
   if (is_split(options)) {
+    if (options.unit_buffers) passes::unit_buffers(step);
+    if (options.row_copies) passes::row_copies(step);
     passes::ring_attention(step, split, options.rank);
     passes::sum_norm(step, split, options.rank, forward.shared);
+    passes::name_part_ops(step, split, options.rank);
     passes::overlap_collectives(step);
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);

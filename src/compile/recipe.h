@@ -38,8 +38,15 @@ struct StepOptions {
   /// fused, bf16: weights in halves and bf16 gradients where nothing is added up (passes/compact_state.h).
   bool compact_state = false;
   bool gelu_in_products = false;  ///< fused: see passes::FuseOptions
-  bool unfused_loss = false;      ///< whole and in fp32 (passes/unfused_loss.h); planned only
-  int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
+  // What other frameworks do; planned only.
+  bool unfused_loss = false;  ///< whole and in fp32 (passes/unfused_loss.h)
+  bool unit_buffers = false;  ///< around collectives of data-parallel ranks (passes/collective_copies.h)
+  bool row_copies = false;    ///< around those of sequence-parallel ranks (the same)
+  bool dropout = false;       ///< passes/dropout.h
+  bool fp8_own_scales =
+      false;  ///< fp8: scales of this step, so that each tensor is read for its largest value
+  bool whole_recompute = false;  ///< `full` redoes what nobody reads again, too (passes/recompute.h)
+  int micro_batches = 1;         ///< gradient accumulation: the step's batch is that many times the forward's
   passes::OptimizerOptions optimizer{};
   Sharding sharding{};          ///< over which ranks the step is split; checked by compile::check before
   program::Coordinates rank{};  ///< whose program it is

@@ -46,20 +46,10 @@ constexpr const char* kElementwise = "swiglu";
 
 }  // namespace
 
-double seconds_at(const Curve& curve, double bytes) {
-  if (curve.empty()) return 0;
-  if (bytes <= curve.front().first) return curve.front().second;
-  const auto [most, longest] = curve.back();
-  if (bytes >= most) return longest * bytes / most;
-  const auto above = std::ranges::lower_bound(curve, bytes, {}, &std::pair<double, double>::first);
-  const auto below = above - 1;
-  const double share = std::log(bytes / below->first) / std::log(above->first / below->first);
-  return below->second * std::pow(above->second / below->second, share);
-}
-
-OpTimes::OpTimes(const devices::Device& device, const AttentionKernels& kernels, const WhatIf& what_if)
+OpTimes::OpTimes(const devices::Device& device, const FrameworkKernels& kernels, const WhatIf& what_if)
     : device_(&device), kernels_(kernels), compute_factor_(what_if.compute) {
   take_tables(device);
+  take_attention(device);
   if (!what_if.is_any()) return;
   tables_.matmul.flop_per_s *= what_if.compute;
   for (auto* heads : {&tables_.attention.forward, &tables_.attention.backward}) {
@@ -114,6 +104,19 @@ void OpTimes::take_power(const devices::Device& device) {
   const double parts = multiprocessors_ / tables_.multiprocessors;
   law.watt_at_ghz *= parts;
   law.flop_per_cycle *= parts;
+}
+
+void OpTimes::take_attention(const devices::Device& device) {
+  const auto own = attention_kernels(kernels_.attention, device.key);
+  if (!own) return;
+  // Tables are at one clock: the kernels follow the clock as products do.
+  const double share = tables_.power.table_hz > 0 ? tables_.power.table_hz / own->hz : 1;
+  const double gain = tables_.attention.nondeterministic_gain;
+  tables_.attention.forward = own->table.forward;
+  tables_.attention.backward = own->table.backward;
+  tables_.attention_spread = std::max(tables_.attention_spread, own->spread);
+  for (AttentionTable::Head& head : tables_.attention.forward) head.flop_per_s *= share;
+  for (AttentionTable::Head& head : tables_.attention.backward) head.flop_per_s *= share / gain;
 }
 
 /// Of `batch` products at once.
@@ -200,13 +203,6 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   return time;
 }
 
-/// Kernels compute half of what is counted (below the diagonal), and backward five products where four are
-/// counted.
-double OpTimes::most_attention_rate(core::DType dtype, bool is_forward) const {
-  const double peak = device_->peak(core::name_of(dtype)).value_or(0) * compute_factor_;
-  return 2 * kernels_.share_of_peak * peak * (is_forward ? 1 : 0.8);
-}
-
 OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   const bool is_forward = is_flash_forward(op);
   const AttentionTable& table = tables_.attention;
@@ -221,7 +217,6 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   const double relative = rate_of(dtype, op.attrs.flag("tf32")) / tables_.matmul.flop_per_s;
   double rate = head->flop_per_s * seq / (seq + head->half_seq) * relative;
   if (!is_forward && !kernels_.is_deterministic) rate *= table.nondeterministic_gain;
-  if (kernels_.share_of_peak > 0) rate = std::min(rate, most_attention_rate(dtype, is_forward));
   OpTime time;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
   time.moved_s =
@@ -236,6 +231,8 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
 }
 
 OpTime OpTimes::moved_time(const Op& op, double bytes) const {
+  if (const auto more = kernels_.moved.find(op.def->name); more != kernels_.moved.end())
+    bytes *= more->second;
   const auto own = tables_.moved.find(op.def->name);
   const Curve& curve = own != tables_.moved.end() ? own->second : tables_.moved.at(kElementwise);
   // What a faster memory does in the same time is what a slower one does of fewer bytes.

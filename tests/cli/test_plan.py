@@ -276,6 +276,33 @@ class Plan(unittest.TestCase):
                 file.write("no record")
             self.refused(3, "bad.rooflm", "--against", file.name, "--device", "h100-sxm")
 
+    def test_calibrated_by_a_real_record(self):
+        """What a profile of the processor timed: plans of that step have its times by kind of op, whatever the rates
+        of the device were said to be; more layers take as much longer as their ops are more."""
+        with tempfile.TemporaryDirectory() as folder:
+            record, catalog = f"{folder}/cpu.rooflm", f"{folder}/own.json"
+            with open(catalog, "w") as file:
+                json.dump({"devices": [{"key": "two-cores", "name": "two cores", "multiprocessors": 2, "power_w": 50,
+                                        "peak_flop_per_s": {"fp32": 0.5e12, "bf16": 0.5e12}, "source": "made up",
+                                        "memory": [{"name": "DRAM", "bytes": 8e9, "byte_per_s": 30e9}],
+                                        "links": [{"name": "none", "byte_per_s": 1e9}]}]}, file)
+            size = ("--model", "tiny", "--vocab", 512, "--batch", 2, "--seq", 32, "--dtype", "fp32")
+            done = rooflm("profile", *size, "--layers", 2, "--device", "cpu", "--threads", 1, "--max-steps", 4, "--min-steps", 3,
+                          "--trace", "off", "--view", "overview", "-o", record)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            on = ("--device", "two-cores", "--catalog", catalog)
+            measured = {row["what"]: row["measured"] for row in plan("--against", record, *on) if row["unit"] == "s"}
+
+            def terms(*more):
+                rows = json.loads(rooflm("plan", *size, *on, *more, "--explain", "step_s", "--format", "json").stdout)
+                return {row["term"]: row["seconds"] for row in rows}
+            same = terms("--layers", 2, "--calibrate", record)
+            for kind in ("matmul", "norm", "elementwise", "optimizer"):
+                self.assertAlmostEqual(same[kind] / measured[kind], 1, places=2, msg=kind)
+            before, after = terms("--layers", 2), terms("--layers", 4)
+            more = terms("--layers", 4, "--calibrate", record)
+            self.assertAlmostEqual(more["matmul"] / same["matmul"], after["matmul"] / before["matmul"], places=2)
+
     def test_bad_input(self):
         base = ("--model", "gpt2", "--device", "h100-sxm")
         self.refused(2, "--device is needed", "--model", "gpt2")

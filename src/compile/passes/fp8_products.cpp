@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -26,9 +27,16 @@ bool is_product_of_layer(const Op& op) {
   return is_product && op.attrs.integer("batch") == 1 && core::Scope(op.scope).layer().has_value();
 }
 
+std::vector<program::Tensor> infer_largest(const Program&, const Op&) {
+  return {{.shape = {1}, .full_precision = true}};
+}
+program::Cost cost_largest(const Program& p, const Op& op) {
+  return {.elementwise_flop = 2 * p.shape(op.inputs.at(0)).numel()};
+}
+
 class Caster {
  public:
-  explicit Caster(Program& step) : step_(&step) {}
+  Caster(Program& step, Fp8Scales scales) : step_(&step), scales_(scales) {}
 
   void run() {
     std::vector<Op> rewritten;
@@ -66,8 +74,26 @@ class Caster {
                                        .dtype = DType::f8,
                                        .role = Role::workspace});
     cast.outputs = {entry->second};
+    if (needs_scale(op, id)) rewritten.push_back(largest_value(cast));
     rewritten.push_back(std::move(cast));
     return entry->second;
+  }
+
+  /// Once for each tensor, where it is first cast.
+  bool needs_scale(const Op& op, TensorId id) {
+    if (scales_ == Fp8Scales::delayed) return false;
+    const Role role = step_->tensor(id).role;
+    if (role == Role::weight || role == Role::gathered_weight) return false;
+    const bool is_forward = op.phase == Phase::forward || (op.recomputed && scales_ == Fp8Scales::own);
+    return (is_forward || role == Role::activation_gradient) && scaled_.insert(id).second;
+  }
+
+  Op largest_value(const Op& cast) {
+    Op op = cast;
+    op.def = &kLargestValue;
+    op.outputs = {
+        step_->add_tensor({.name = "scale", .shape = {1}, .role = Role::workspace, .full_precision = true})};
+    return op;
   }
 
   void forget(TensorId id) {
@@ -78,11 +104,15 @@ class Caster {
   }
 
   Program* step_;
+  Fp8Scales scales_;
   std::map<Key, TensorId> copies_;
+  std::set<TensorId> scaled_;
 };
 
 }  // namespace
 
-void fp8_products(Program& step) { Caster(step).run(); }
+const program::OpDef kLargestValue{.name = "largest_value", .infer = infer_largest, .cost = cost_largest};
+
+void fp8_products(Program& step, Fp8Scales scales) { Caster(step, scales).run(); }
 
 }  // namespace rooflm::passes
