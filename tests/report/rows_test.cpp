@@ -149,6 +149,19 @@ TEST(CeilingRows, ProductsAreHeldAgainstTheInstructionPeakOfTheirKind) {
   EXPECT_EQ(rows[4].find("share_of_instruction"), nullptr);
 }
 
+TEST(CeilingRows, LoopsThatMultiplyAndAddAreInFlopToo) {
+  // saxpy reads two numbers and writes one for 2 flop: 24 bytes of doubles.
+  std::vector<record::Ceiling> ceilings = {rate("triad", "", 24e9), rate("update", "", 16e9),
+                                           rate("copy", "", 5)};
+  ceilings.push_back({.device = "cuda:0", .what = "update", .value = 8e12, .unit = "byte/s"});
+  const std::vector<Row> rows = ceiling_rows(ceilings);
+  EXPECT_DOUBLE_EQ(rows[0].number("flop_per_s"), 2e9);
+  EXPECT_DOUBLE_EQ(rows[0].number("intensity"), 2.0 / 24);
+  EXPECT_DOUBLE_EQ(rows[1].number("flop_per_s"), 2e9);
+  EXPECT_EQ(rows[2].find("flop_per_s"), nullptr);
+  EXPECT_DOUBLE_EQ(rows[3].number("flop_per_s"), 2e12) << "floats on a GPU";
+}
+
 TEST(CeilingRows, WhyThereIsNoInstructionPeakStandsBehindTheProducts) {
   RecordFile file;
   file.ceilings = {rate("matmul", "fp32", 60), rate("matmul burst", "fp32", 70), rate("read", "", 5)};
