@@ -111,18 +111,26 @@ std::optional<std::vector<std::string>> terms_of(std::int64_t count, const std::
   return terms;
 }
 
+/// The same in each layer, or, where the first or last differs, all of them together.
+std::optional<std::vector<std::string>> terms_of_layers(std::int64_t count,
+                                                        const std::vector<Monomial>& monomials,
+                                                        std::int64_t layers) {
+  const auto terms = terms_of(count, monomials, layers);
+  return terms ? terms : terms_of(count, monomials, 1);
+}
+
 }  // namespace
 
 std::string flop_formula(const RunData& run, const Group& group, bool is_layered) {
   const Sizes sizes(run);
   const std::string name = group.name.substr(group.name.rfind('/') + 1);
   const std::int64_t layers = is_layered ? run.run.config.integer("layers").value_or(0) : 1;
-  const auto products = terms_of(group.work.matmul_flop, sizes.products(name), layers);
-  const auto others = terms_of(group.work.elementwise_flop, sizes.elements(name), layers);
+  const auto products = terms_of_layers(group.work.matmul_flop, sizes.products(name), layers);
+  const auto others = terms_of_layers(group.work.elementwise_flop, sizes.elements(name), layers);
   if (!products || !others) return "";
   std::vector<std::string> terms = *products;
   terms.insert(terms.end(), others->begin(), others->end());
-  return fmt::format("{}", fmt::join(terms, " + "));
+  return terms.empty() ? "0" : fmt::format("{}", fmt::join(terms, " + "));
 }
 
 }  // namespace rooflm::report

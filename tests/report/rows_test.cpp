@@ -9,6 +9,7 @@
 #include "record/missing_peak.h"
 #include "report/bench_rows.h"
 #include "report/ceiling_rows.h"
+#include "report/generation.h"
 #include "report/micro_rows.h"
 #include "report/train_rows.h"
 
@@ -137,6 +138,12 @@ record::Ceiling rate(const char* what, const char* dtype, double value) {
   ceiling.dtype = dtype;
   ceiling.value = value;
   return ceiling;
+}
+
+TEST(Generation, TheFirstTokenIsApartFromTheRate) {
+  EXPECT_EQ(token_rate(std::vector<double>{}), std::nullopt);
+  EXPECT_EQ(token_rate(std::vector<double>{5.0}), std::nullopt);
+  EXPECT_DOUBLE_EQ(*token_rate(std::vector<double>{5.0, 0.25, 0.75}), 2);
 }
 
 TEST(CeilingRows, ProductsAreHeldAgainstTheInstructionPeakOfTheirKind) {

@@ -48,6 +48,8 @@ TEST(WorkFormula, SaysTheOperationsOfBlocks) {
   EXPECT_EQ(formula(run, "attention/flash", 3LL * 4 * 2 * 4 * 32 * 32 * 16, 3LL * 5 * 2 * 4 * 32 * 32),
             "3 x 4 B H T T D + 3 x 5 B H T T");
   EXPECT_EQ(formula(run, "feed_forward/fc1", 3 * 4 * btc * 256, 0), "3 x 4 B T C F");
+  EXPECT_EQ(formula(run, "ln1", 0, (4 + 5 + 5) * btc), "14 B T C") << "the first layer's norm adds nothing";
+  EXPECT_EQ(formula(run, "embedding", 0, 0, false), "0");
   EXPECT_EQ(formula(run, "lm_head", 2 * btc * 100, 0, false), "2 B T C V");
   EXPECT_EQ(formula(run, "loss", 0, 4 * 64 * 100 + 64, false), "4 B T V + 1 B T");
   EXPECT_EQ(formula(run, "optimizer", 0, 16 * 1000 + 1, false), "16 N + 1");
