@@ -103,8 +103,10 @@ std::optional<std::vector<std::string>> terms_of(std::int64_t count, const std::
     if (times <= 0) continue;
     if (times > kMostTimes) return std::nullopt;
     const std::string layer_text = layers > 1 ? fmt::format("{} x ", layers) : "";
-    terms.push_back(letters == "1" ? fmt::format("{}{}", layer_text, times)
-                                   : fmt::format("{}{} {}", layer_text, times, letters));
+    const std::string times_text = letters == "1" || times > 1 ? std::to_string(times) : "";
+    const std::string letter_text = letters == "1" ? "" : letters;
+    terms.push_back(fmt::format("{}{}{}{}", layer_text, times_text,
+                                times_text.empty() || letter_text.empty() ? "" : " ", letter_text));
     count -= times * value;
   }
   if (count != 0) return std::nullopt;
