@@ -16,13 +16,13 @@ const table = (id) => `[id="table-${id}"]`;
 const kShots = [
   ['overview', 'gpt2', '#overview .glance'], ['advice', 'gpt2', '#overview .advice'], ['phases', 'studies/end_to_end', '#breakdown'],
   ['model_gpt2', 'gpt2', '#model'], ['model_llama', 'llama', '#model'], ['roofline', 'gpt2', '#roofline'], ['operations', 'gpt2', table('operations')],
-  ['why', 'gpt2', table('why')], ['ops', 'gpt2', '#ops'], ['blocks', 'gpt2', '#blocks'], ['kernels_cpu', 'gpt2', '#kernels'], ['scopes', 'gpt2', '#icicle'], ['timeline', 'gpt2', '#timeline'],
+  ['why', 'gpt2', table('why')], ['ops', 'gpt2', '#ops'], ['blocks', 'gpt2', '#blocks'], ['kernels_cpu', 'gpt2', '#kernels'], ['scopes', 'gpt2', '#scopes'], ['timeline', 'gpt2', '#timeline'],
   ['memory', 'gpt2', '#memory'], ['saved', 'studies/memory', table('saved')], ['allocator', 'studies/allocators', table('allocator')],
-  ['samples', 'studies/warmup', '#method .panel:has(.chart)'], ['bench', 'studies/end_to_end', table('bench')], ['sweep', 'studies/context', chart('sweep')],
+  ['samples', 'studies/warmup', '#method .panel:has(.chart)'], ['sweep', 'studies/end_to_end', table('sweep')], ['context', 'studies/context', chart('growth')],
   ['growth', 'studies/growth', chart('growth')], ['precision', 'studies/precision', chart('precision')], ['classes', 'studies/ops', chart('classes')],
   ['instances', 'studies/ops', table('instances')], ['attention', 'studies/attention_parts', chart('attention')], ['gap', 'studies/gap', table('gap')],
   ['scaling', 'studies/blocks', chart('scaling')], ['heads', 'studies/heads', chart('growth')], ['cells_attention', 'studies/attention_sweep', chart('cells')],
-  ['cells_gemm', 'studies/gemm', chart('cells')], ['cells_formats', 'studies/formats', table('cells')], ['cells_limits', 'studies/limits', table('cells')],
+  ['cells_gemm', 'studies/gemm', chart('cells')], ['cells_formats', 'studies/formats', table('cells.formats')], ['cells_limits', 'studies/limits', '[id^="table-cells"]'],
   ['overhead', 'studies/overhead', table('overhead')], ['input', 'studies/input', table('input')], ['training', 'training', chart('training')],
   ['dark', 'gpt2', '#roofline', { colorScheme: 'dark' }], ['phone', 'gpt2', '#overview .glance', { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true }],
 ];
