@@ -56,8 +56,11 @@ std::vector<Part> parts_in_order(const RunData& run) {
 void set_work(ModelNode& node, std::vector<Group> phases) {
   double highest_s = -1;
   for (const Group& group : phases) {
-    node.flop += group.work.flop();
-    node.bytes += static_cast<double>(group.work.bytes);
+    // What moves no bytes was not counted.
+    if (group.work.bytes > 0) {
+      node.flop = node.flop.value_or(0) + group.work.flop();
+      node.bytes = node.bytes.value_or(0) + static_cast<double>(group.work.bytes);
+    }
     if (const auto time_s = group.work.measured_s()) node.time_s = node.time_s.value_or(0) + *time_s;
     if (group.time_share) node.time_share = node.time_share.value_or(0) + *group.time_share;
     if (group.work.roof_s.value_or(0) > highest_s && !group.work.bound.empty()) {
@@ -233,7 +236,7 @@ std::vector<std::string> lacks_of(const RunData& run, const ModelGraph& graph) {
   if (std::ranges::all_of(graph.nodes, [](const ModelNode& node) { return node.source.empty(); })) {
     lacks.emplace_back("Where blocks are defined is not recorded.");
   }
-  if (std::ranges::all_of(graph.nodes, [](const ModelNode& node) { return node.flop + node.bytes == 0; })) {
+  if (std::ranges::all_of(graph.nodes, [](const ModelNode& node) { return !node.bytes; })) {
     lacks.emplace_back("FLOP and bytes by shapes are not recorded, so blocks have no roof and no bound.");
   }
   if (!run.has_op_times()) lacks.emplace_back("No step was observed, so blocks have no times.");

@@ -21,9 +21,9 @@ struct ModelNode {
   std::size_t depth = 0;   ///< frames around it
   std::size_t last = 0;    ///< the last node inside of a frame; of a block itself
   bool is_frame = false;
-  std::vector<Group> phases{};  ///< its work in each phase, in the order of the step
-  double flop = 0;
-  double bytes = 0;
+  std::vector<Group> phases{};   ///< its work in each phase, in the order of the step
+  std::optional<double> flop{};  ///< by shapes; nothing where nobody counted, as of a recorded program
+  std::optional<double> bytes{};
   std::optional<double> time_s{};      ///< in kernels; nothing where no step was observed
   std::optional<double> time_share{};  ///< of the time in kernels of the step
   std::string bound{};                 ///< of the phase with the highest roof

@@ -99,16 +99,22 @@ class GraphPicture {
         "<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"4\"/>\n",
         node.is_frame ? "frame" : "box", x, top(i), width, inside + kBoxPx + spare);
     const std::string times = node.times > 1 ? fmt::format(" x {}", node.times) : "";
-    const std::string title =
-        node.source.empty() || node.is_frame ? "" : fmt::format("<title>{}</title>", xml_text(node.source));
+    const std::string whole = node.path + (node.source.empty() ? "" : ", " + node.source);
+    const std::string title = node.is_frame ? "" : fmt::format("<title>{}</title>", xml_text(whole));
     out += fmt::format("<text class=\"name\" x=\"{:.1f}\" y=\"{:.1f}\">{}{}</text>\n", x + 8, middle(i) + 4,
-                       xml_text(node.name + times), title);
+                       xml_text(short_name(node) + times), title);
     if (!node.is_frame && !node.source.empty())
       out += text("right", left_ + kSourceRight, middle(i) + 4, short_source(node.source));
     return out + figures(i);
   }
   static constexpr double kSourceRight = 275;
 
+  /// As much as fits before the figures: modules of other programs have long paths, of which the end differs.
+  static std::string short_name(const ModelNode& node) {
+    const std::size_t letters = node.source.empty() ? 36 : 24;
+    if (node.name.size() <= letters) return node.name;
+    return "..." + node.name.substr(node.name.size() - letters + 3);
+  }
   /// The file's name and line: the folders are in the picture's title of it.
   static std::string short_source(const std::string& source) { return source.substr(source.rfind('/') + 1); }
 
@@ -116,8 +122,8 @@ class GraphPicture {
     const ModelNode& node = graph_->nodes[i];
     const std::array<std::string, 4> texts = {format_cell(cell_of(time_of(node, "forward")), Show::seconds),
                                               format_cell(cell_of(time_of(node, "backward")), Show::seconds),
-                                              format_cell(node.flop, Show::si),
-                                              format_cell(node.bytes, Show::bytes)};
+                                              format_cell(cell_of(node.flop), Show::si),
+                                              format_cell(cell_of(node.bytes), Show::bytes)};
     std::string out;
     for (std::size_t c = 0; c < kFigureColumns.size(); ++c) {
       out += text("right", left_ + kFigureColumns.at(c).right, middle(i) + 4, texts.at(c));

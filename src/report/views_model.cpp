@@ -31,8 +31,8 @@ Row model_row(const ModelGraph& graph, std::size_t i, std::int64_t layers) {
   Row row;
   row.set("block", node.path);
   row.set("times", layers);
-  row.set("flop", node.flop);
-  row.set("bytes", node.bytes);
+  row.set("flop", cell_of(node.flop));
+  row.set("bytes", cell_of(node.bytes));
   for (const Group& group : node.phases) {
     row.set(group.phase + "_s", cell_of(group.work.measured_s()));
     row.set(group.phase + "_bound", group.work.bound);

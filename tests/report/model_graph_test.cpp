@@ -52,8 +52,8 @@ TEST(ModelGraph, FiguresAreOfAllLayersAndAddUp) {
   // T = 10: 2 layers of 1000 ns forward and 2000 ns backward.
   const ModelNode& qkv = node_of(graph, "qkv");
   EXPECT_NEAR(*qkv.time_s, 6e-6, 1e-12);
-  EXPECT_DOUBLE_EQ(qkv.flop, 60000);
-  EXPECT_DOUBLE_EQ(qkv.bytes, 18000);
+  EXPECT_DOUBLE_EQ(*qkv.flop, 60000);
+  EXPECT_DOUBLE_EQ(*qkv.bytes, 18000);
   EXPECT_EQ(qkv.bound, "matmul fp32");
   double blocks_s = 0;
   double shares = 0;
@@ -102,17 +102,22 @@ TEST(ModelGraph, RecordsWithoutItSayWhatTheyLack) {
     record::Writer writer(folder / "a.rooflm", "rooflm record -- python train.py");
     const auto run = writer.begin_run({.label = "train.py", .kind = "foreign"});
     writer.add(run,
-               std::vector<record::Op>{{.op = 0, .kind = "module", .phase = "forward", .scope = "wte"},
-                                       {.op = 1, .kind = "module", .phase = "forward", .scope = "h.0/mlp"},
-                                       {.op = 2, .kind = "module", .phase = "forward", .scope = "h.1/mlp"}});
+               std::vector<record::Op>{
+                   {.op = 0, .kind = "module", .phase = "forward", .scope = "wte"},
+                   {.op = 1, .kind = "module", .phase = "forward", .scope = "h.0/mlp"},
+                   {.op = 2, .kind = "module", .phase = "forward", .scope = "h.1/mlp"},
+                   {.op = 3, .kind = "module", .phase = "forward", .scope = std::string(60, 'x') + "_end"}});
     writer.end_run(run, "success");
     writer.finish();
   }
   const RecordSet set = load(std::vector<std::filesystem::path>{folder / "a.rooflm"});
   EXPECT_EQ(model_graph(set.runs.front()).lacks.size(), 4U) << "arrows, lines, work, times";
   const View view = make_view("model", set);
-  EXPECT_EQ(view.tables.front().table.rows.size(), 2U);
+  ASSERT_EQ(view.tables.front().table.rows.size(), 3U);
+  EXPECT_EQ(*view.tables.front().table.rows[0].find("flop"), Cell()) << "not counted, and not 0";
   EXPECT_EQ(view.tables.front().table.notes.size(), 4U);
+  EXPECT_NE(svg_of(view.charts.at(0)).find(">..." + std::string(29, 'x') + "_end<"), std::string::npos)
+      << "of a long name the end is shown";
 }
 
 TEST(ModelGraph, IsATableAPictureAndAPartOfThePage) {

@@ -192,8 +192,9 @@ export interface ModelNode {
   /** The last node within a frame; itself otherwise. */
   last: number;
   frame: boolean;
-  flop: number;
-  bytes: number;
+  /** By shapes; null where nobody counted. */
+  flop: number | null;
+  bytes: number | null;
   /** In kernels. */
   time_s: number | null;
   time_share: number | null;

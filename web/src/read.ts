@@ -144,7 +144,7 @@ class Reader {
     const given = this.list(value, 'nodes', `${where}, model`);
     const nodes = given.map((node, i): ModelNode => ({
       name: textOf(node.name) || '(unnamed)', path: textOf(node.path), source: textOf(node.source), times: numberOf(node.times) ?? 1, depth: whole(node.depth, 8),
-      last: Math.max(i, whole(node.last, given.length - 1)), frame: node.frame === true, flop: numberOf(node.flop) ?? 0, bytes: numberOf(node.bytes) ?? 0,
+      last: Math.max(i, whole(node.last, given.length - 1)), frame: node.frame === true, flop: numberOf(node.flop), bytes: numberOf(node.bytes),
       time_s: numberOf(node.time_s), time_share: numberOf(node.time_share), bound: textOf(node.bound),
       phases: this.list(node, 'phases', `${where}, model`).map((phase) => ({
         phase: textOf(phase.phase), flop: numberOf(phase.flop), bytes: numberOf(phase.bytes), intensity: numberOf(phase.intensity), time_s: numberOf(phase.time_s),

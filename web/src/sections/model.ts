@@ -59,7 +59,7 @@ class Drawing {
 
   private block(node: ModelNode, index: number): HTMLElement {
     const phases = node.phases.filter((phase) => phase.time_s !== null).map((phase) => `${phase.phase} ${seconds(phase.time_s)}`);
-    const work = node.flop + node.bytes > 0 ? [flop(node.flop), bytes(node.bytes)] : [];
+    const work = node.bytes !== null ? [flop(node.flop), bytes(node.bytes)] : [];
     return h('button', { type: 'button', class: node.frame ? 'frame-name' : 'block', 'data-path': node.path, style: this.place(node, index), onclick: () => this.open(index) },
              h('strong', {}, title(node)), !node.frame && node.source !== '' && h('code', {}, node.source),
              ...[...phases, ...work, node.frame || node.bound === '' ? '' : `bound by ${node.bound}`].filter((text) => text !== '').map((text) => h('span', {}, text)),
