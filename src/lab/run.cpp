@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/stop_signals.h"
+#include "lab/block_graph.h"
 #include "lab/counted_run.h"
 #include "lab/device_watch.h"
 #include "lab/devices.h"
@@ -132,7 +133,10 @@ class Run {
       record_->add(outcome_.run, known);
     }
     fact("steps", settings_->max_steps, "");
-    if (settings_->observe) write_tensors(program);
+    if (settings_->observe) {
+      write_tensors(program);
+      record_->add(outcome_.run, model_fact(program, model::block_sources(point_->config)));
+    }
     record_->commit();
   }
 

@@ -192,6 +192,26 @@ class Profile(unittest.TestCase):
         for name in linked:
             self.assertEqual(xml.parse(name).getroot().tag, "{http://www.w3.org/2000/svg}svg")
 
+    def test_the_model_is_drawn(self):
+        pictures = self.folder / "drawing"
+        view = json.loads(self.ok("report", self.record, "--view", "model", "--format", "json", "--charts", pictures))[0]
+        rows = {row["block"]: row for row in view["tables"][0]["rows"]}
+        qkv = rows["attention/qkv"]
+        self.assertEqual((qkv["times"], qkv["reads"]), (2, "ln1"))
+        self.assertRegex(qkv["source"], r"^src/model/forward\.cpp:\d+$")
+        self.assertIn("of the layer before", rows["ln1"]["reads"])
+        self.assertEqual(view["charts"][0]["kind"], "graph")
+        svg = next(pictures.glob("model*.svg")).read_text()
+        self.assertEqual(xml.fromstring(svg).tag, "{http://www.w3.org/2000/svg}svg")
+        self.assertIn("layer x 2", svg)
+
+    def test_operations_are_formulas(self):
+        rows = json.loads(self.ok("report", self.record, "--view", "operations", "--format", "json"))[0]["tables"][0]["rows"]
+        formulas = {row["part"]: row["operations"] for row in rows if row["phase"] == "forward"}
+        self.assertTrue(formulas["attention/qkv"].startswith("2 x 2 B T C 3C"), formulas)
+        self.assertTrue(formulas["feed_forward/fc2"].startswith("2 x 2 B T F C"), formulas)
+        self.assertEqual([row["part"] for row in rows if row["operations"] is None], [], "every block of the model has one")
+
     def test_long_tables_are_cut_for_people_only(self):
         def rows(*options):
             tables = json.loads(self.ok("report", self.record, "--view", "ops", "--format", "json", *options))[0]["tables"]

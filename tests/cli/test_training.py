@@ -38,6 +38,20 @@ class Train(TrainingRuns):
                   for s in (1, 2)]
         self.assertEqual(greedy[0], greedy[1])
 
+    def test_generating_keeps_the_time_of_every_token(self):
+        self.train("--steps", 2)
+        record = self.out.parent / "generated.rooflm"
+        generate = ["generate", "--model", self.out, "--prompt", "the", "--tokens", 5, "--ignore-eot"]
+        said = self.run_rooflm(*generate, "-o", record).stderr
+        self.assertRegex(said, r"5 tokens, the first after [\d.]+ \w+, then [\d.]+ tokens/s")
+        row = json.loads(self.ok("report", record, "--view", "generation", "--format", "json"))[0]["tables"][0]["rows"][0]
+        self.assertEqual((row["tokens"], row["prompt_tokens"] > 0), (5, True))
+        self.assertGreaterEqual(row["token_s_max"], row["token_s_median"])
+        self.assertGreater(row["first_token_s"], 0)
+        self.ok("verify", record)
+        self.fails(3, *generate, "-o", record, says=["exists"])
+        self.fails(2, *generate, "-o", "-", says=["-o"])
+
     def test_what_people_see_on_no_terminal(self):
         result = self.run_rooflm("train", "--data", self.data, "--out", self.out, *TINY, "--steps", 12,
                                  "--sample-every", 6, "--prompt", "the", "--checkpoint-every", 6)
