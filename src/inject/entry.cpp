@@ -82,3 +82,8 @@ ROOFLM_EXPORT void rooflm_end_step() {
 ROOFLM_EXPORT void rooflm_fact(const char* key, const char* value) {
   if (Session* session = Session::current()) session->writer().fact(key, value);
 }
+
+/// From here on only these activities are kept: scripts/record_cost.py measures with it what each costs.
+ROOFLM_EXPORT void rooflm_choose(const char* activities) {
+  if (Session* session = Session::current()) session->choose(activities);
+}

@@ -149,6 +149,7 @@ void Session::start_device() {
   writer_->set_has_device();
   std::string why;
   device_ = open_device_source(*writer_, wishes_.calls, why);
+  if (device_ != nullptr && chosen_) device_->choose(*chosen_);
   if (device_ == nullptr || (is_on() && !device_->start(why))) writer_->set_problem(why);
   end_at_exit();
 }
@@ -212,10 +213,24 @@ void Session::count_step() {
   }
 }
 
+void Session::choose(const std::string& activities) {
+  const std::scoped_lock lock(mutex_);
+  chosen_ = activities;
+  if (device_ == nullptr || is_over_) return;
+  switch_to(false);
+  device_->choose(activities);
+  switch_to(true);
+}
+
 void Session::tick() {
   std::unique_lock lock(wake_mutex_);
   const std::uint64_t begun_ns = now_ns();
-  const auto pause = [&] { return now_ns() - begun_ns < kEarlyNs ? kEarlyTick : kTick; };
+  const char* tune = std::getenv("ROOFLM_RECORD_TUNE");
+  const bool is_slow = tune != nullptr && std::string_view(tune).find("slow-flush") != std::string_view::npos;
+  const auto pause = [&] {
+    if (is_slow) return std::chrono::milliseconds(10'000);
+    return now_ns() - begun_ns < kEarlyNs ? kEarlyTick : kTick;
+  };
   while (!wake_.wait_for(lock, pause(), [this] { return is_ending_; })) {
     lock.unlock();
     DeviceSource* device = nullptr;

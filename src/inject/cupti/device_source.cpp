@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <string_view>
 
@@ -17,13 +18,17 @@
 namespace rooflm::inject {
 namespace {
 
-constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                               CUPTI_ACTIVITY_KIND_MEMCPY,
-                               CUPTI_ACTIVITY_KIND_MEMCPY2,
-                               CUPTI_ACTIVITY_KIND_MEMSET,
-                               CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
-                               CUPTI_ACTIVITY_KIND_OVERHEAD,
-                               CUPTI_ACTIVITY_KIND_MEMORY2};
+struct ChosenKind {
+  std::string_view word;
+  CUpti_ActivityKind kind;
+};
+constexpr std::array kKinds = {ChosenKind{"kernels", CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL},
+                               ChosenKind{"copies", CUPTI_ACTIVITY_KIND_MEMCPY},
+                               ChosenKind{"copies", CUPTI_ACTIVITY_KIND_MEMCPY2},
+                               ChosenKind{"copies", CUPTI_ACTIVITY_KIND_MEMSET},
+                               ChosenKind{"waits", CUPTI_ACTIVITY_KIND_SYNCHRONIZATION},
+                               ChosenKind{"overhead", CUPTI_ACTIVITY_KIND_OVERHEAD},
+                               ChosenKind{"memory", CUPTI_ACTIVITY_KIND_MEMORY2}};
 constexpr std::array kCallKinds = {CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER};
 /// Small ones, so that those of a busy device are full, and written, several times a second.
 constexpr std::size_t kBuffers = 96;
@@ -37,15 +42,26 @@ void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t
 void CUPTIAPI take_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t bytes,
                           std::size_t valid);
 std::uint64_t CUPTIAPI stamp() { return now_ns(); }
-/// Nothing is asked of it: who subscribes finds out whether somebody else did.
-void CUPTIAPI no_callback(void* /*user*/, CUpti_CallbackDomain /*domain*/, CUpti_CallbackId /*call*/,
-                          const void* /*data*/) {}
+std::atomic<std::uint64_t> called{0};
+/// Counts the launches that were asked for ("callbacks").
+void CUPTIAPI count_callback(void* /*user*/, CUpti_CallbackDomain /*domain*/, CUpti_CallbackId /*call*/,
+                             const void* /*data*/) {
+  called.fetch_add(now_ns() & 1U, std::memory_order_relaxed);
+}
+
+/// What is recorded: words of kKinds, and "calls" or "launches", "by-kind" where all calls are enabled and
+/// most of them disabled again, "callbacks" to be called at launches.
+std::string choice_of(const std::string& calls) {
+  std::string chosen = "kernels,copies,waits,overhead,memory";
+  if (calls != "none") chosen += calls == "launches" ? ",launches,by-kind" : ",calls,by-kind";
+  return chosen;
+}
 
 class CuptiSource final : public DeviceSource {
  public:
   CuptiSource(const trace::CuptiFunctions& cupti, StreamWriter& writer, std::string calls)
       : cupti_(cupti),
-        calls_(std::move(calls)),
+        chosen_(choice_of(calls)),
         buffers_(kBuffers, kBufferBytes),
         decoder_(cupti.next_record,
                  [this](CUpti_CallbackDomain domain, std::uint32_t call) { return name_of(domain, call); }),
@@ -53,8 +69,24 @@ class CuptiSource final : public DeviceSource {
         writer_(writer) {}
 
   bool attach(std::string& why) {
-    CUptiResult result = cupti_.subscribe(&subscriber_, no_callback, nullptr);
-    if (result == CUPTI_SUCCESS) result = cupti_.register_timestamp(stamp);
+    CUptiResult result = cupti_.subscribe(&subscriber_, count_callback, nullptr);
+    const char* tune = std::getenv("ROOFLM_RECORD_TUNE");
+    const auto is_tuned = [&](std::string_view word) {
+      return tune != nullptr && std::string_view(tune).find(word) != std::string_view::npos;
+    };
+    std::uint8_t flag = 1;
+    std::size_t flag_size = sizeof(flag);
+    if (is_tuned("pinned")) {
+      static_cast<void>(
+          cupti_.set_attribute(CUPTI_ACTIVITY_ATTR_MEM_ALLOCATION_TYPE_HOST_PINNED, &flag_size, &flag));
+    }
+    if (is_tuned("one-buffer")) {
+      flag = 0;
+      static_cast<void>(
+          cupti_.set_attribute(CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER, &flag_size, &flag));
+    }
+    const bool keeps_clock = is_tuned("own-clock");
+    if (result == CUPTI_SUCCESS && !keeps_clock) result = cupti_.register_timestamp(stamp);
     if (result == CUPTI_SUCCESS) {
       active.store(this);
       result = cupti_.register_callbacks(give_buffer, take_buffer);
@@ -72,23 +104,33 @@ class CuptiSource final : public DeviceSource {
     return true;
   }
 
+  void choose(const std::string& what) override { chosen_ = what; }
+
   bool start(std::string& why) override {
-    for (const CUpti_ActivityKind kind : kKinds) {
-      const CUptiResult result = cupti_.enable(kind);
+    for (const ChosenKind& chosen : kKinds) {
+      if (!wants(chosen.word)) continue;
+      const CUptiResult result = cupti_.enable(chosen.kind);
       if (result == CUPTI_SUCCESS) continue;
       why = cupti_.words(result, "recording activities");
       return false;
     }
-    if (calls_ == "none") return true;
-    for (const CUpti_ActivityKind kind : kCallKinds) static_cast<void>(cupti_.enable(kind));
-    choose_calls(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_SIZE, cupti_.enable_runtime);
-    choose_calls(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_SIZE, cupti_.enable_driver);
+    // A call's own choice is forgotten whenever their kind is enabled.
+    if (wants("by-kind")) {
+      for (const CUpti_ActivityKind kind : kCallKinds) static_cast<void>(cupti_.enable(kind));
+    }
+    choose_calls(true);
     return true;
   }
 
   void stop() override {
-    for (const CUpti_ActivityKind kind : kKinds) static_cast<void>(cupti_.disable(kind));
-    for (const CUpti_ActivityKind kind : kCallKinds) static_cast<void>(cupti_.disable(kind));
+    for (const ChosenKind& chosen : kKinds) {
+      if (wants(chosen.word)) static_cast<void>(cupti_.disable(chosen.kind));
+    }
+    if (wants("by-kind")) {
+      for (const CUpti_ActivityKind kind : kCallKinds) static_cast<void>(cupti_.disable(kind));
+    } else {
+      choose_calls(false);
+    }
   }
 
   void collect(bool all) override {
@@ -125,14 +167,31 @@ class CuptiSource final : public DeviceSource {
     return cupti_.callback_name(domain, call, &name) == CUPTI_SUCCESS ? name : nullptr;
   }
 
-  /// What a call's record is asked for is forgotten whenever their kind is enabled.
+  [[nodiscard]] bool wants(std::string_view word) const {
+    const std::string all = "," + chosen_ + ",";
+    return all.find("," + std::string(word) + ",") != std::string::npos;
+  }
+
+  void choose_calls(bool on) {
+    choose_calls(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_SIZE, cupti_.enable_runtime, on);
+    choose_calls(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_SIZE, cupti_.enable_driver, on);
+  }
+
   template <class Enable>
-  void choose_calls(CUpti_CallbackDomain domain, int count, Enable enable) const {
+  void choose_calls(CUpti_CallbackDomain domain, int count, Enable enable, bool on) {
+    const bool all = wants("calls");
+    const bool launches = wants("launches");
+    const bool callbacks = wants("callbacks");
+    if (!all && !launches && !callbacks && !wants("by-kind")) return;
     for (int call = 1; call < count; ++call) {
-      const char* name = name_of(domain, static_cast<std::uint32_t>(call));
+      const auto number = static_cast<CUpti_CallbackId>(call);
+      const char* name = name_of(domain, number);
       const std::string_view plain = name == nullptr ? "" : plain_name(name);
-      const bool is_wanted = calls_ == "launches" ? starts_work(plain) : matters(plain);
-      if (!is_wanted) static_cast<void>(enable(static_cast<CUpti_CallbackId>(call), 0));
+      const bool is_wanted = (all && matters(plain)) || (launches && starts_work(plain));
+      if (is_wanted != wants("by-kind")) static_cast<void>(enable(number, is_wanted && on ? 1 : 0));
+      if (callbacks && starts_work(plain)) {
+        static_cast<void>(cupti_.enable_callback(on ? 1 : 0, subscriber_, domain, number));
+      }
     }
   }
 
@@ -142,7 +201,7 @@ class CuptiSource final : public DeviceSource {
   }
 
   trace::CuptiFunctions cupti_;
-  std::string calls_;
+  std::string chosen_;
   trace::ActivityBuffers buffers_;
   std::mutex mutex_;  ///< of what follows
   trace::ActivityDecoder decoder_;

@@ -10,6 +10,8 @@ import ctypes
 import os
 
 _PHASE, _MODULE = 2, 3  # kinds of ranges, as the library numbers them
+marked_call = plain_call = None  # of torch.nn.Module, and whether gradients are marked:
+gradients = [True]               # scripts/record_cost.py switches them
 
 
 class _Library:
@@ -38,15 +40,17 @@ def mark(torch):
     if not library.begin():
         return
     library.fact(b"torch", torch.__version__.encode())
-    _mark_modules(torch, library, with_gradients=os.environ.get("ROOFLM_RECORD_TORCH") != "forward")
+    gradients[0] = os.environ.get("ROOFLM_RECORD_TORCH") != "forward"
+    _mark_modules(torch, library, gradients)
     _mark_backward(torch, library)
     _mark_optimizers(torch, library)
     atexit.register(_note_memory, torch, library)
 
 
 def _mark_modules(torch, library, with_gradients):
+    global marked_call, plain_call
     module_type = torch.nn.Module
-    call = module_type._call_impl
+    call = plain_call = module_type.__call__
     named = set()  # numbers of paths whose module is described
     stack = [0]  # numbers of the modules that are being called
     is_compiling = torch.compiler.is_compiling
@@ -100,7 +104,7 @@ def _mark_modules(torch, library, with_gradients):
             number = self.__dict__["_rooflm_number"]
         if len(stack) == 1:
             library.begin_step()
-        wants_gradient = with_gradients and grad_enabled()
+        wants_gradient = with_gradients[0] and grad_enabled()
         if wants_gradient and args:
             watch(args[0], stack[-1])
         stack.append(number)
@@ -114,7 +118,7 @@ def _mark_modules(torch, library, with_gradients):
             watch(result, number)
         return result
 
-    module_type.__call__ = marked
+    module_type.__call__ = marked_call = marked
 
 
 def _mark_backward(torch, library):
