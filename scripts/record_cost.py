@@ -2,8 +2,9 @@
 """Times eager training steps of PyTorch under what `rooflm record` can keep, one after the other in one process.
 
 Run by scripts/gpu_record, with or without the recorder around it. The model is that of --torch-script (a module with LM and
-SIZES). Each round visits every variant once, in turn; prints one JSON object: milliseconds of each visit's median step, and
-microseconds that the host needs for a launch of a small kernel.
+SIZES). Each round visits every variant once, right after a visit in which nothing is kept: other users of the machine
+change times by more than the recorder does, so pairs are compared. Prints one JSON object: for each variant the pairs of
+median steps in milliseconds, of least steps, and of microseconds that the host needs to launch a small kernel.
 """
 import argparse
 import ctypes
@@ -14,27 +15,21 @@ import statistics
 import sys
 import time
 
-KERNELS = "kernels"
 DEVICE = "kernels,copies,waits,overhead,memory"
-# Activities (None: the variant is for marks alone), and what of the marks: nothing, modules, gradients too.
+NEVER = 10**9
+# Activities, and every how manieth step is marked; whether gradients are.
 VARIANTS = {
-    "off": ("", ""),
-    "kernels": (KERNELS, ""),
-    "kernels, copies": (KERNELS + ",copies", ""),
-    "kernels, waits": (KERNELS + ",waits", ""),
-    "kernels, memory": (KERNELS + ",memory", ""),
-    "all of the device": (DEVICE, ""),
-    "device, launches": (DEVICE + ",launches", ""),
-    "device, launches by kind": (DEVICE + ",launches,by-kind", ""),
-    "device, calls": (DEVICE + ",calls", ""),
-    "device, calls by kind": (DEVICE + ",calls,by-kind", ""),
-    "calls by kind": ("calls,by-kind", ""),
-    "launches": ("launches", ""),
-    "callbacks": ("callbacks", ""),
-    "device, callbacks": (DEVICE + ",callbacks", ""),
-    "modules marked": ("", "modules"),
-    "gradients marked": ("", "gradients"),
-    "everything": (DEVICE + ",calls,by-kind", "gradients"),
+    "off": ("", NEVER, True),
+    "kernels": ("kernels", NEVER, True),
+    "all of the device": (DEVICE, NEVER, True),
+    "launches of the runtime": (DEVICE + ",launches", NEVER, True),
+    "calls of the runtime": (DEVICE + ",calls", NEVER, True),
+    "launches": (DEVICE + ",launches,driver", NEVER, True),
+    "calls": (DEVICE + ",calls,driver", NEVER, True),
+    "modules marked": ("", 1, False),
+    "gradients marked": ("", 1, True),
+    "everything": (DEVICE + ",calls,driver", 16, True),
+    "everything, each step marked": (DEVICE + ",calls,driver", 1, True),
 }
 
 
@@ -81,19 +76,18 @@ class Step:
 class Recorder:
     """Switches what is recorded; does nothing where nobody records."""
 
-    def __init__(self, torch):
+    def __init__(self):
         path = os.environ.get("CUDA_INJECTION64_PATH")
         self.library = ctypes.CDLL(path) if path and os.environ.get("ROOFLM_RECORD_FOLDER") else None
-        self.module = torch.nn.Module
-        self.marks = sys.modules.get("rooflm_torch")
+        self.marks = getattr(sys.modules.get("rooflm_torch"), "marks", None)
 
-    def switch(self, activities, marks):
+    def switch(self, activities, every, with_gradients):
         if self.library is None:
             return
         self.library.rooflm_choose(activities.encode())
-        if self.marks is not None and self.marks.marked_call is not None:
-            self.marks.gradients[0] = marks == "gradients"
-            self.module.__call__ = self.marks.marked_call if marks else self.marks.plain_call
+        if self.marks is not None:
+            self.marks.every, self.marks.with_gradients = every, with_gradients
+            self.marks.switch(every == 1)
 
 
 def main():
@@ -110,24 +104,26 @@ def main():
     names = list(VARIANTS) if arguments.variants == "*" else arguments.variants.split(";")
     import torch
     peer = load(arguments.torch_script)
-    recorder = Recorder(torch)
-    recorder.switch("", "")
+    recorder = Recorder()
+    recorder.switch(*VARIANTS["off"])
     step = Step(torch, peer, arguments)
     for _ in range(20):
         step()
-    before = [step() for _ in range(arguments.rounds * arguments.steps)]
-    launch_before = [step.launch_us() for _ in range(arguments.rounds)]
-    times = {name: [] for name in names}
-    launches = {name: [] for name in names}
+    before = [step() for _ in range(20)]
+
+    def visit(name):
+        recorder.switch(*VARIANTS[name])
+        for _ in range(2):
+            step()
+        times = [step() for _ in range(arguments.steps)]
+        return statistics.median(times), min(times), step.launch_us()
+
+    pairs = {name: [] for name in names}
     for turn in range(arguments.rounds):
         for name in names[turn % len(names):] + names[:turn % len(names)]:
-            recorder.switch(*VARIANTS[name])
-            step(), step()
-            times[name].append(statistics.median(step() for _ in range(arguments.steps)))
-            launches[name].append(step.launch_us())
-    recorder.switch("", "")
-    print(json.dumps({"before": statistics.median(before), "launch_before": statistics.median(launch_before),
-                      "steps": times, "launches": launches, "cores": os.cpu_count()}), flush=True)
+            pairs[name].append((visit("off"), visit(name)))
+    recorder.switch(*VARIANTS["off"])
+    print(json.dumps({"before": statistics.median(before), "pairs": pairs, "cores": os.cpu_count()}), flush=True)
 
 
 if __name__ == "__main__":

@@ -225,12 +225,7 @@ void Session::choose(const std::string& activities) {
 void Session::tick() {
   std::unique_lock lock(wake_mutex_);
   const std::uint64_t begun_ns = now_ns();
-  const char* tune = std::getenv("ROOFLM_RECORD_TUNE");
-  const bool is_slow = tune != nullptr && std::string_view(tune).find("slow-flush") != std::string_view::npos;
-  const auto pause = [&] {
-    if (is_slow) return std::chrono::milliseconds(10'000);
-    return now_ns() - begun_ns < kEarlyNs ? kEarlyTick : kTick;
-  };
+  const auto pause = [&] { return now_ns() - begun_ns < kEarlyNs ? kEarlyTick : kTick; };
   while (!wake_.wait_for(lock, pause(), [this] { return is_ending_; })) {
     lock.unlock();
     DeviceSource* device = nullptr;

@@ -230,8 +230,18 @@ class Record(unittest.TestCase):
         done = self.record(sys.executable, "-c", TRAINING, env=self.torch_environment())
         self.assertEqual((done.returncode, done.stdout), (0, "mine\ntrained\n"), done.stderr)
         names = self.names()
-        self.assertEqual((names["Model"], names["0"], names["1"], names["backward"], names["optimizer"]), (5,) * 5)
+        # Modules in the first four steps, the rest in all of them.
+        self.assertEqual((names["Model"], names["0"], names["1"]), (4,) * 3)
+        self.assertEqual((names["backward"], names["optimizer"]), (5,) * 2)
         self.assertIn("5 steps", done.stderr)
+
+    def test_every_step_is_marked_where_that_is_wanted(self):
+        done = self.record(sys.executable, "-c", TRAINING, options=["--mark-every", "1"], env=self.torch_environment())
+        self.assertEqual((done.returncode, self.names()["Model"]), (0, 5), done.stderr)
+        done = self.record(sys.executable, "-c", TRAINING, options=["--overwrite", "--mark-every", "2"],
+                           env=self.torch_environment())
+        self.assertEqual((done.returncode, self.names()["Model"]), (0, 5), done.stderr)  # the fifth is the third of two
+        self.assertEqual(self.rooflm("record", "--mark-every", "0", "--", "true").returncode, 2)
 
     def test_pytorch_off_and_programs_own_sitecustomize(self):
         done = self.record(sys.executable, "-c", TRAINING, options=["--pytorch", "off"], env=self.torch_environment())
@@ -255,6 +265,61 @@ class Record(unittest.TestCase):
         self.assertIn("backward,a", done.stdout)
         for form in ("kineto", "nsys-sqlite", "folded", "nvtx_gpu_proj_sum"):
             self.assertEqual(self.rooflm("export", "x.rooflm", "--format", form, "-o", f"x.{form}").returncode, 0, form)
+
+    def import_stream(self, stream):
+        (self.folder / "a.stream").write_bytes(stream.bytes())
+        done = self.rooflm("import", "a.stream", "-o", "x.rooflm", "--overwrite")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        verified = self.rooflm("verify", "x.rooflm")
+        self.assertEqual(verified.returncode, 0, verified.stdout)
+        return done.stderr
+
+    def device_times(self, step):
+        return dict(self.rows("SELECT phase || ' ' || scope, SUM(device_ns) FROM op JOIN event USING (run, op)"
+                              f" WHERE step = {step} GROUP BY 1"))
+
+    def test_steps_without_marks_learn_from_those_with_them(self):
+        self.import_stream(streams.training_run(steps=9, every=1))
+        marked = self.device_times(5)
+        said = self.import_stream(streams.training_run(steps=9, every=100))
+        self.assertNotIn("counterpart", said)
+        self.assertEqual(self.device_times(5), marked)
+        # A step with a kernel of its own: it is of no module, all others are where they were.
+        said = self.import_stream(streams.training_run(steps=9, every=100, extra=lambda step: step == 5 and "extra"))
+        self.assertIn("1 launches have no counterpart", said)
+        learned = self.device_times(5)
+        self.assertEqual({scope: ns for scope, ns in learned.items() if marked[scope] != ns}, {"forward other": 12000})
+
+    def test_operators_have_prices_and_roofs(self):
+        stream = streams.training_run()
+        stream.facts["device cuda:0"] = "NVIDIA H200"
+        matrix = [["bfloat16", [512, 768]], ["bfloat16", [768, 768]]]
+        for number, (phase, count) in enumerate((("forward", 1), ("backward", 2))):
+            for layer in range(2):
+                stream.facts[f"work {number}{layer}"] = streams.operator("aten::mm", phase, f"b.{layer}.m", matrix,
+                                                                         [["bfloat16", [512, 768]]], count)
+        stream.facts["work 9"] = streams.operator("flash::forward", "forward", "b.0.a", matrix, matrix)
+        stream.facts["work 8"] = streams.operator("aten::mm", "forward", "b.0.m", [["bfloat16", [-1, 2]]], [])
+        stream.facts["work 7"] = "{"
+        said = self.import_stream(stream)
+        self.assertIn("calls of flash::forward have no price", said)
+        self.assertIn("2 notes of operators cannot be read", said)
+        flop = 2 * 512 * 768 * 768
+        self.assertEqual(self.rows("SELECT matmul_flop, dtype, shapes FROM op WHERE scope = 'h.0/m' ORDER BY phase DESC"),
+                         [(flop, "bf16", "[512,768] x [768,768]"), (2 * flop, "bf16", "[512,768] x [768,768]")])
+        self.assertEqual(self.rows("SELECT value FROM fact WHERE key = 'matmul_flop'"), [(6.0 * flop,)])
+        rate = self.rows("SELECT value FROM ceiling WHERE dtype = 'bf16' AND what = 'matmul' AND source = 'catalog'")[0][0]
+        roofs = dict(self.rows("SELECT subject, value FROM prediction WHERE quantity = 'roof_s'"))
+        self.assertAlmostEqual(roofs["step"], 6 * flop / rate, delta=1e-9)
+        table = self.rooflm("report", "x.rooflm", "--view", "roofline", "--format", "csv").stdout
+        self.assertIn("matmul bf16", table)
+
+    def test_a_device_that_nobody_knows_has_no_roofs(self):
+        stream = streams.training_run()
+        stream.facts["device cuda:0"] = "NVIDIA Nonsense 9"
+        stream.facts["work 1"] = streams.operator("aten::relu", "forward", "head", [["float32", [8]]], [["float32", [8]]])
+        self.assertIn("the catalog does not have cuda:0 (NVIDIA Nonsense 9)", self.import_stream(stream))
+        self.assertEqual(self.rows("SELECT COUNT(*) FROM prediction"), [(0,)])
 
     def test_kernels_that_repeat_themselves_are_steps(self):
         stream, now = streams.Stream(), 1_000_000

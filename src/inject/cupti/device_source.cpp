@@ -3,7 +3,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <mutex>
 #include <string_view>
 
@@ -42,18 +41,14 @@ void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t
 void CUPTIAPI take_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t bytes,
                           std::size_t valid);
 std::uint64_t CUPTIAPI stamp() { return now_ns(); }
-std::atomic<std::uint64_t> called{0};
-/// Counts the launches that were asked for ("callbacks").
-void CUPTIAPI count_callback(void* /*user*/, CUpti_CallbackDomain /*domain*/, CUpti_CallbackId /*call*/,
-                             const void* /*data*/) {
-  called.fetch_add(now_ns() & 1U, std::memory_order_relaxed);
-}
+/// Nothing is asked of it: who subscribes finds out whether somebody else did.
+void CUPTIAPI no_callback(void* /*user*/, CUpti_CallbackDomain /*domain*/, CUpti_CallbackId /*call*/,
+                          const void* /*data*/) {}
 
-/// What is recorded: words of kKinds, and "calls" or "launches", "by-kind" where all calls are enabled and
-/// most of them disabled again, "callbacks" to be called at launches.
+/// DeviceSource::choose of --calls.
 std::string choice_of(const std::string& calls) {
   std::string chosen = "kernels,copies,waits,overhead,memory";
-  if (calls != "none") chosen += calls == "launches" ? ",launches,by-kind" : ",calls,by-kind";
+  if (calls != "none") chosen += calls == "launches" ? ",launches,driver" : ",calls,driver";
   return chosen;
 }
 
@@ -69,24 +64,8 @@ class CuptiSource final : public DeviceSource {
         writer_(writer) {}
 
   bool attach(std::string& why) {
-    CUptiResult result = cupti_.subscribe(&subscriber_, count_callback, nullptr);
-    const char* tune = std::getenv("ROOFLM_RECORD_TUNE");
-    const auto is_tuned = [&](std::string_view word) {
-      return tune != nullptr && std::string_view(tune).find(word) != std::string_view::npos;
-    };
-    std::uint8_t flag = 1;
-    std::size_t flag_size = sizeof(flag);
-    if (is_tuned("pinned")) {
-      static_cast<void>(
-          cupti_.set_attribute(CUPTI_ACTIVITY_ATTR_MEM_ALLOCATION_TYPE_HOST_PINNED, &flag_size, &flag));
-    }
-    if (is_tuned("one-buffer")) {
-      flag = 0;
-      static_cast<void>(
-          cupti_.set_attribute(CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER, &flag_size, &flag));
-    }
-    const bool keeps_clock = is_tuned("own-clock");
-    if (result == CUPTI_SUCCESS && !keeps_clock) result = cupti_.register_timestamp(stamp);
+    CUptiResult result = cupti_.subscribe(&subscriber_, no_callback, nullptr);
+    if (result == CUPTI_SUCCESS) result = cupti_.register_timestamp(stamp);
     if (result == CUPTI_SUCCESS) {
       active.store(this);
       result = cupti_.register_callbacks(give_buffer, take_buffer);
@@ -114,11 +93,7 @@ class CuptiSource final : public DeviceSource {
       why = cupti_.words(result, "recording activities");
       return false;
     }
-    // A call's own choice is forgotten whenever their kind is enabled.
-    if (wants("by-kind")) {
-      for (const CUpti_ActivityKind kind : kCallKinds) static_cast<void>(cupti_.enable(kind));
-    }
-    choose_calls(true);
+    enable_calls();
     return true;
   }
 
@@ -126,11 +101,7 @@ class CuptiSource final : public DeviceSource {
     for (const ChosenKind& chosen : kKinds) {
       if (wants(chosen.word)) static_cast<void>(cupti_.disable(chosen.kind));
     }
-    if (wants("by-kind")) {
-      for (const CUpti_ActivityKind kind : kCallKinds) static_cast<void>(cupti_.disable(kind));
-    } else {
-      choose_calls(false);
-    }
+    for (const CUpti_ActivityKind kind : kCallKinds) static_cast<void>(cupti_.disable(kind));
   }
 
   void collect(bool all) override {
@@ -172,26 +143,26 @@ class CuptiSource final : public DeviceSource {
     return all.find("," + std::string(word) + ",") != std::string::npos;
   }
 
-  void choose_calls(bool on) {
-    choose_calls(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_SIZE, cupti_.enable_runtime, on);
-    choose_calls(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_SIZE, cupti_.enable_driver, on);
+  /// All of their kind first, then not those that nobody wants: enabling single calls without their kind, as
+  /// the headers propose, gives no records (CUPTI 13.0), and a call's own choice is forgotten whenever their
+  /// kind is enabled.
+  void enable_calls() const {
+    if (!wants("calls") && !wants("launches")) return;
+    static_cast<void>(cupti_.enable(CUPTI_ACTIVITY_KIND_RUNTIME));
+    leave_out(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_SIZE, cupti_.enable_runtime);
+    if (!wants("driver")) return;
+    static_cast<void>(cupti_.enable(CUPTI_ACTIVITY_KIND_DRIVER));
+    leave_out(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_SIZE, cupti_.enable_driver);
   }
 
   template <class Enable>
-  void choose_calls(CUpti_CallbackDomain domain, int count, Enable enable, bool on) {
+  void leave_out(CUpti_CallbackDomain domain, int count, Enable enable) const {
     const bool all = wants("calls");
-    const bool launches = wants("launches");
-    const bool callbacks = wants("callbacks");
-    if (!all && !launches && !callbacks && !wants("by-kind")) return;
     for (int call = 1; call < count; ++call) {
-      const auto number = static_cast<CUpti_CallbackId>(call);
-      const char* name = name_of(domain, number);
+      const char* name = name_of(domain, static_cast<std::uint32_t>(call));
       const std::string_view plain = name == nullptr ? "" : plain_name(name);
-      const bool is_wanted = (all && matters(plain)) || (launches && starts_work(plain));
-      if (is_wanted != wants("by-kind")) static_cast<void>(enable(number, is_wanted && on ? 1 : 0));
-      if (callbacks && starts_work(plain)) {
-        static_cast<void>(cupti_.enable_callback(on ? 1 : 0, subscriber_, domain, number));
-      }
+      const bool is_wanted = all ? matters(plain) : starts_work(plain);
+      if (!is_wanted) static_cast<void>(enable(static_cast<CUpti_CallbackId>(call), 0));
     }
   }
 
