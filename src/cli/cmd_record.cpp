@@ -30,7 +30,7 @@ namespace {
 struct RecordOptions {
   std::vector<std::string> command;
   std::string output = "recorded.rooflm", capture, skip = "0", steps, duration, most, calls = "all",
-              pytorch = "on", mark_every = "16";
+              pytorch = "on", mark_every = "16", stacks = "100";
   bool overwrite = false, sample_power = false;
 };
 
@@ -59,6 +59,11 @@ RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
   }
   if (!options.most.empty()) wishes.most_bytes = limit_of(parse_bytes("--max-size", options.most));
   wishes.mark_every = static_cast<std::uint64_t>(parse_integer("--mark-every", options.mark_every, 1));
+  constexpr double kMostHz = 1000;
+  if (options.stacks != "off") wishes.stacks_hz = parse_number("--sample-stacks", options.stacks, 0.1);
+  if (wishes.stacks_hz > kMostHz) {
+    throw core::UsageError(fmt::format("--sample-stacks {}: at most {}", options.stacks, kMostHz));
+  }
   wishes.keep = name.variables();
   return wishes;
 }

@@ -170,10 +170,12 @@ class RowReader {
     if (row.start_ns >= kMost || row.end_ns >= kMost) {
       return run_.count("events with impossible times were left out");
     }
-    record::Activity made{.name = run_.name(kKinds[kind], text_of(row.name, "unknown")),
-                          .lane = lane_of(row),
-                          .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
-                          .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
+    const bool is_sample = row.kind == RowKind::mark && row.range == RangeKind::stack;
+    record::Activity made{
+        .name = run_.name(is_sample ? "sample" : kKinds[kind], text_of(row.name, "unknown")),
+        .lane = lane_of(row),
+        .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
+        .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
     if (row.correlation != 0) made.correlation = row.correlation;
     const bool has_bytes =
         row.kind == RowKind::copy || row.kind == RowKind::memset || row.kind == RowKind::memory;

@@ -12,43 +12,43 @@
 namespace rooflm::report {
 namespace {
 
-constexpr const char* kNorms = "norms_and_residuals";
-constexpr const char* kHead = "head_and_loss";
+constexpr const char* kNormPart = "norms_and_residuals";
+constexpr const char* kHeadPart = "head_and_loss";
 
-struct Word {
+struct PartWord {
   std::string_view part_of_name;
   const char* part;
 };
 /// The first one that a name holds counts: "attention_norm" is a norm.
-constexpr auto kWords = std::to_array<Word>({{"norm", kNorms},
-                                             {"rms", kNorms},
-                                             {"residual", kNorms},
-                                             {"embed", "embedding"},
-                                             {"wte", "embedding"},
-                                             {"wpe", "embedding"},
-                                             {"attn", "attention"},
-                                             {"attention", "attention"},
-                                             {"mlp", "feed_forward"},
-                                             {"ffn", "feed_forward"},
-                                             {"feed_forward", "feed_forward"},
-                                             {"feedforward", "feed_forward"},
-                                             {"moe", "feed_forward"},
-                                             {"expert", "feed_forward"},
-                                             {"head", kHead},
-                                             {"loss", kHead},
-                                             {"entropy", kHead}});
+constexpr auto kPartWords = std::to_array<PartWord>({{"norm", kNormPart},
+                                                     {"rms", kNormPart},
+                                                     {"residual", kNormPart},
+                                                     {"embed", "embedding"},
+                                                     {"wte", "embedding"},
+                                                     {"wpe", "embedding"},
+                                                     {"attn", "attention"},
+                                                     {"attention", "attention"},
+                                                     {"mlp", "feed_forward"},
+                                                     {"ffn", "feed_forward"},
+                                                     {"feed_forward", "feed_forward"},
+                                                     {"feedforward", "feed_forward"},
+                                                     {"moe", "feed_forward"},
+                                                     {"expert", "feed_forward"},
+                                                     {"head", kHeadPart},
+                                                     {"loss", kHeadPart},
+                                                     {"entropy", kHeadPart}});
 
-std::string lower(std::string_view text) {
+std::string lower_text(std::string_view text) {
   std::string small;
   for (const char c : text) small += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return small;
 }
 
 const char* part_of_name(const std::string& name) {
-  if (name.starts_with("ln")) return kNorms;
+  if (name.starts_with("ln")) return kNormPart;
   const auto found = std::ranges::find_if(
-      kWords, [&](const Word& word) { return name.find(word.part_of_name) != std::string::npos; });
-  return found == kWords.end() ? nullptr : found->part;
+      kPartWords, [&](const PartWord& word) { return name.find(word.part_of_name) != std::string::npos; });
+  return found == kPartWords.end() ? nullptr : found->part;
 }
 
 /// Blocks of layers and others of the same name are different ones.
@@ -63,18 +63,18 @@ std::map<std::int64_t, std::string> common_parts(std::span<const record::Op> ops
   std::map<std::string, std::string> classes;
   for (const record::Op& op : ops) {
     const core::Scope scope(op.scope);
-    if (scope.part() == scope.block()) classes.emplace(key_of(scope), lower(op.kind));
+    if (scope.part() == scope.block()) classes.emplace(key_of(scope), lower_text(op.kind));
   }
   std::map<std::int64_t, std::string> parts;
   for (const record::Op& op : ops) {
     const core::Scope scope(op.scope);
-    const char* part = part_of_name(lower(scope.block()));
+    const char* part = part_of_name(lower_text(scope.block()));
     if (part == nullptr) {
       const auto known = classes.find(key_of(scope));
       if (known != classes.end()) part = part_of_name(known->second);
     }
-    if (part == nullptr && !scope.layer()) part = kHead;
-    if (part == nullptr && scope.block() == "itself") part = kNorms;
+    if (part == nullptr && !scope.layer()) part = kHeadPart;
+    if (part == nullptr && scope.block() == "itself") part = kNormPart;
     parts[op.op] = op.phase == "optimizer" ? "optimizer" : part == nullptr ? "other" : part;
   }
   return parts;

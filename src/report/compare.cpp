@@ -31,7 +31,7 @@ constexpr double kSameWork = 0.02;
 /// Parts of less than this share of the step lie within what waking a thread takes.
 constexpr double kLeastShown = 0.05;
 constexpr std::string_view kWholeStep = "step";
-constexpr std::string_view kOutside = "outside kernels";
+constexpr std::string_view kOutsideKernels = "outside kernels";
 
 /// Seconds of each step, run by run.
 using Runs = std::vector<std::vector<double>>;
@@ -105,7 +105,7 @@ void add_blocks(const FoundRun& found, bool is_across, Times& times) {
   const double step_s = core::median(steps);
   for (const auto& [step, seconds] : seconds_of_step) {
     const double inside_s = std::accumulate(seconds.begin(), seconds.end(), 0.0);
-    if (inside_s < step_s) times.of(std::string(kOutside)).push_back(step_s - inside_s);
+    if (inside_s < step_s) times.of(std::string(kOutsideKernels)).push_back(step_s - inside_s);
   }
 }
 
@@ -249,7 +249,7 @@ void explain_across(const RunMatch& match, Comparison& comparison) {
   for (const ComparedTime& row : comparison.rows) {
     if (row.run != match.label) continue;
     if (row.subject == kWholeStep) step_s = row.b_s - row.a_s;
-    if (row.subject == kOutside || row.subject.find('/') != std::string::npos) rows.push_back(&row);
+    if (row.subject == kOutsideKernels || row.subject.find('/') != std::string::npos) rows.push_back(&row);
   }
   const auto difference = [](const ComparedTime* row) { return std::abs(row->b_s - row->a_s); };
   std::ranges::sort(rows, std::greater<>(), difference);

@@ -3,7 +3,7 @@ import json
 import struct
 
 KERNEL, COPY, MEMSET, SYNC, API, OVERHEAD, MEMORY, RANGE, MARK = range(1, 10)
-USER, STEP, PHASE, MODULE, GRADIENT = range(5)
+USER, STEP, PHASE, MODULE, GRADIENT, STACK = range(6)
 HEADER, ROW = 512, 56
 EXTRA = '{"grid":[8,1,1],"block":[256,1,1],"registers":32,"shared_static":0,"shared_dynamic":0,"local":0}'
 

@@ -1,9 +1,12 @@
 """rooflm record on programs without a GPU: what passes through, what is left of programs that end badly, PyTorch's marks
 on a stand-in for torch, and records of streams."""
+import csv
+import json
 import os
 import pathlib
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -313,6 +316,47 @@ class Record(unittest.TestCase):
         self.assertAlmostEqual(roofs["step"], 6 * flop / rate, delta=1e-9)
         table = self.rooflm("report", "x.rooflm", "--view", "roofline", "--format", "csv").stdout
         self.assertIn("matmul bf16", table)
+
+    def test_stacks_of_the_host_say_what_kept_the_device_waiting(self):
+        stream = streams.training_run()
+        kernels = [struct.unpack_from("<BBHIQQ", row) for row in stream.rows if row[0] == streams.KERNEL]
+        def sample(text, time_ns, thread=stream.process):
+            stream.row(streams.MARK, text, time_ns, time_ns, thread, what=streams.STACK)
+        for _, _, _, _, start, end in kernels[len(kernels) // 2:-1]:
+            sample("main (t.py:1);busy (t.py:2)", (start + end) // 2 - stream.start_ns)
+            sample("main (t.py:1);idle (t.py:3)", start - 1 - stream.start_ns)
+            sample("other (t.py:9)", start - 1 - stream.start_ns, thread=7777)
+        count = len(kernels) - 1 - len(kernels) // 2
+        self.import_stream(stream)
+        self.assertEqual(self.rows("SELECT COUNT(*) FROM activity JOIN activity_name USING (run, name)"
+                                   " WHERE kind = 'sample'"), [(3 * count,)])
+        rows = list(csv.DictReader(self.rooflm("report", "x.rooflm", "--view", "stacks", "--format", "csv").stdout
+                                   .split("\n\n")[0].splitlines()))
+        lines = {row["name"]: (int(row["samples"]), int(row["idle"])) for row in rows if row.get("name")}
+        self.assertEqual(lines["busy (t.py:2)"], (count, 0))
+        self.assertEqual(lines["idle (t.py:3)"][0], count)
+        self.assertGreater(lines["idle (t.py:3)"][1], 0)
+        self.assertNotIn("other (t.py:9)", lines)
+        self.rooflm("export", "x.rooflm", "--format", "stacks", "-o", "x.folded")
+        self.assertIn(f"main (t.py:1);busy (t.py:2) {count}\n", (self.folder / "x.folded").read_text())
+        self.rooflm("export", "x.rooflm", "--format", "stacks-speedscope", "-o", "x.json")
+        profile = json.loads((self.folder / "x.json").read_text())["profiles"][0]
+        self.assertEqual((profile["unit"], sum(profile["weights"])), ("none", 2 * count))
+        for form in ("kineto", "nsys-sqlite"):
+            self.assertEqual(self.rooflm("export", "x.rooflm", "--format", form, "-o", f"y.{form}").returncode, 0, form)
+
+    def test_stacks_are_sampled_and_may_be_left_out(self):
+        script = "import torch, time\ndef waits():\n    time.sleep(0.3)\nwaits()\n"
+        (self.folder / "t.py").write_text(script)
+        done = self.record(sys.executable, "t.py", env=self.torch_environment())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        stacks = [text for (text,) in self.rows("SELECT text FROM activity_name WHERE kind = 'sample'")]
+        self.assertIn("<module> (t.py:4);waits (t.py:3)", stacks)
+        done = self.record(sys.executable, "t.py", options=["--overwrite", "--sample-stacks", "off"],
+                           env=self.torch_environment())
+        self.assertNotIn("x.rooflm", done.stderr)
+        for wrong in ("0", "1e9", "often"):
+            self.assertEqual(self.rooflm("record", "--sample-stacks", wrong, "--", "true").returncode, 2, wrong)
 
     def test_a_device_that_nobody_knows_has_no_roofs(self):
         stream = streams.training_run()

@@ -15,6 +15,8 @@ import ctypes
 import functools
 import os
 
+import rooflm_stacks
+
 _PHASE, _MODULE = 2, 3  # kinds of ranges, as the library numbers them
 _LEARNED = 4            # first steps, all of them marked
 marks = None            # of this process: scripts/record_cost.py switches them
@@ -37,6 +39,8 @@ class Library:
         self.gradient.restype, self.gradient.argtypes = None, [number]
         self.begin_step, self.end_step = library.rooflm_begin_step, library.rooflm_end_step
         self.begin_step.restype = self.end_step.restype = None
+        self.stack = library.rooflm_stack
+        self.stack.restype, self.stack.argtypes = None, [number, number]
         self.fact = library.rooflm_fact
         self.fact.restype, self.fact.argtypes = None, [ctypes.c_char_p, ctypes.c_char_p]
 
@@ -48,6 +52,7 @@ def mark(torch):
     if not library.begin():
         return
     library.fact(b"torch", torch.__version__.encode())
+    rooflm_stacks.start(library)
     marks = Marks(torch, library)
     marks.put_in()
     atexit.register(_note_memory, torch, library)
@@ -130,6 +135,7 @@ class Marks:
         """Every module below `root` by its path, and what it is, once."""
         for path, module in root.named_modules():
             path = path or type(root).__name__
+            self.compiles = self.compiles or type(module).__name__ == "OptimizedModule"
             number = self.library.text(path.encode())
             # In the module itself: an id may be another module's later.
             module.__dict__["_rooflm_number"] = number
