@@ -51,8 +51,10 @@ constexpr auto kViews = std::to_array<std::string_view>({"_local_scalar_dense",
                                                          "view_as_real"});
 /// Write without reading what was there.
 constexpr auto kWriters = std::to_array<std::string_view>(
-    {"fill", "zero", "normal", "uniform", "zeros", "ones", "full", "arange", "zeros_like", "ones_like",
-     "full_like", "scalar_tensor", "randn", "_foreach_zero"});
+    {"fill",       "zero",          "normal",     "uniform",    "zeros",     "ones",
+     "full",       "arange",        "zeros_like", "ones_like",  "full_like", "scalar_tensor",
+     "randn",      "_foreach_zero", "new_zeros",  "new_ones",   "new_full",  "rand_like",
+     "randn_like", "randint",       "bernoulli",  "exponential"});
 /// Read as much of their first input as they write.
 constexpr auto kGathers = std::to_array<std::string_view>(
     {"embedding", "gather", "index", "index_select", "nll_loss_forward", "take"});
@@ -191,6 +193,8 @@ void set_bytes(const OperatorNote& note, std::string_view name, bool in_place, O
   work.bytes_read = read;
   if (name == "copy") work.bytes_read = read - first;
   if (has(kGathers, name)) work.bytes_read = read - first + std::min(first, written);
+  // Of the probabilities only those of the targets are looked at.
+  if (name == "nll_loss_backward" && note.in.size() > 1) work.bytes_read = read - bytes_of(note.in[1]);
   if (in_place && has(kScatters, name)) {
     work.bytes_read = read - first;
     work.bytes_written = std::min(first, read - first);

@@ -75,6 +75,12 @@ TEST(OperatorWork, OtherOperatorsReadAndWriteOnce) {
   const OperatorWork rows =
       work("embedding", {whole({1000, 4}), {.dtype = "int64", .shape = {3}}}, {whole({3, 4})});
   EXPECT_EQ(rows.bytes_read, 3 * 8 + 3 * 4 * 4);
+  const TensorNote targets{.dtype = "int64", .shape = {4}};
+  const OperatorWork loss =
+      work("nll_loss_backward", {whole({}), whole({4, 100}), targets}, {whole({4, 100})});
+  EXPECT_EQ(loss.bytes_read, 4 + 32);
+  EXPECT_EQ(loss.bytes_written, 1600);
+  EXPECT_EQ(work("index_add_", {half({1000, 4}), targets, half({4, 4})}, {}).bytes_written, 64);
   // A tensor that is expanded is as large as its memory.
   TensorNote wide = half({8, 1000});
   wide.bytes = 16;
