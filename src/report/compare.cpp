@@ -254,11 +254,11 @@ void explain_across(const RunMatch& match, Comparison& comparison) {
   const auto difference = [](const ComparedTime* row) { return std::abs(row->b_s - row->a_s); };
   std::ranges::sort(rows, std::greater<>(), difference);
   constexpr std::size_t kMost = 4;
-  constexpr double kMs = 1e3;
-  std::string text = fmt::format("{}: B - A of a step is {:+.3f} ms:", match.label, kMs * step_s);
+  constexpr double kMilli = 1e3;
+  std::string text = fmt::format("{}: B - A of a step is {:+.3f} ms:", match.label, kMilli * step_s);
   for (std::size_t i = 0; i < std::min(kMost, rows.size()); ++i) {
     text += fmt::format("{} {} {:+.3f}", i == 0 ? "" : ",", rows[i]->subject,
-                        kMs * (rows[i]->b_s - rows[i]->a_s));
+                        kMilli * (rows[i]->b_s - rows[i]->a_s));
   }
   comparison.notes.push_back(text);
 }
