@@ -331,8 +331,8 @@ class Record(unittest.TestCase):
         self.assertEqual(self.rows("SELECT COUNT(*) FROM activity JOIN activity_name USING (run, name)"
                                    " WHERE kind = 'sample'"), [(3 * count,)])
         rows = list(csv.DictReader(self.rooflm("report", "x.rooflm", "--view", "stacks", "--format", "csv").stdout
-                                   .split("\n\n")[0].splitlines()))
-        lines = {row["name"]: (int(row["samples"]), int(row["idle"])) for row in rows if row.get("name")}
+                                   .split("\n\n")[0].splitlines()[1:]))  # the first line is the table's title
+        lines = {row["name"]: (int(row["samples"]), int(row["idle"])) for row in rows}
         self.assertEqual(lines["busy (t.py:2)"], (count, 0))
         self.assertEqual(lines["idle (t.py:3)"][0], count)
         self.assertGreater(lines["idle (t.py:3)"][1], 0)

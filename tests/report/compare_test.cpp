@@ -76,7 +76,7 @@ TEST(Compare, AProgramOfOthersIsHeldAgainstOursByThePartsThatBothHave) {
   MadeUpRun own = made_up_run();
   own.facts = {{.key = "matmul_flop", .value = 2.01e9, .unit = "flop"}};
   const auto slower = made_up_run({.scale = 1.5, .seed = 3});
-  const auto comparison = compare_runs({foreign_run(slower)}, {own, with_seq(own, 64)});
+  const auto comparison = compare_runs({foreign_run(slower)}, {own, with_seq(own, 128)});
   const auto& attention = row_of(comparison, "forward/attention");
   EXPECT_NEAR(attention.a_s, 1.2e-3, 0.02e-3);
   EXPECT_NEAR(attention.b_s, 0.8e-3, 0.02e-3);
