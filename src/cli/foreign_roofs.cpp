@@ -22,7 +22,9 @@ void add_catalog(const std::string& device, const devices::Device& described,
   const auto is_known = [&](const auto& matches) { return std::ranges::any_of(ceilings, matches); };
   std::vector<record::Ceiling> added;
   for (const auto& [dtype, rate] : described.peak_flop_per_s) {
-    if (is_known([&](const record::Ceiling& row) { return row.what == "matmul" && row.dtype == dtype; }))
+    if (is_known([&name = dtype](const record::Ceiling& row) {
+          return row.what == "matmul" && row.dtype == name;
+        }))
       continue;
     added.push_back({.device = device,
                      .what = "matmul",

@@ -58,10 +58,11 @@ void take_samples(RunData& data) {
     if (name.kind == "sample") names.insert(name.name);
   }
   if (names.empty()) return;
-  const auto samples = std::ranges::stable_partition(
-      data.activities, [&](const record::Activity& activity) { return !names.contains(activity.name); });
-  data.stack_samples.assign(samples.begin(), samples.end());
-  data.activities.erase(samples.begin(), samples.end());
+  const auto first =
+      std::stable_partition(data.activities.begin(), data.activities.end(),
+                            [&](const record::Activity& one) { return !names.contains(one.name); });
+  data.stack_samples.assign(first, data.activities.end());
+  data.activities.erase(first, data.activities.end());
 }
 
 }  // namespace
