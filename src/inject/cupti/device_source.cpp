@@ -54,7 +54,7 @@ std::string choice_of(const std::string& calls) {
 
 class CuptiSource final : public DeviceSource {
  public:
-  CuptiSource(const trace::CuptiFunctions& cupti, StreamWriter& writer, std::string calls)
+  CuptiSource(const trace::CuptiFunctions& cupti, StreamWriter& writer, const std::string& calls)
       : cupti_(cupti),
         chosen_(choice_of(calls)),
         buffers_(kBuffers, kBufferBytes),
