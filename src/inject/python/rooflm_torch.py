@@ -6,8 +6,9 @@ is asked to say when it comes to what a module made (a hook on the node of its o
 called it (one on the nodes of its inputs); kernels that autograd starts in between are that module's.
 
 All of that costs a step of a small model a tenth of its time, and steps launch the same kernels in the same order: so
-modules are marked in the first steps and in every sixteenth (ROOFLM_RECORD_MARK_EVERY), and the steps in between, which
-run as they do without the recorder, learn from those whose kernel is whose. Steps themselves, the backward pass and
+modules are marked in the first steps and in every sixteenth (ROOFLM_RECORD_MARK_EVERY), and the steps in between learn
+from those whose kernel is whose. In these a module's call only looks whether it is to be marked: to put the class's own
+call back would make the interpreter forget what it has learned of all modules, each time. Steps themselves, the backward pass and
 optimizers are marked in all of them. In the second step the shapes are noted, too (rooflm_shapes).
 """
 import atexit
@@ -81,11 +82,10 @@ class Marks:
         self.called_from = 0    # where in the modules the backward pass was called
         self.compiles = False   # code that torch.compile made has run, or may
         self.shapes = None      # of the operators of one step
-        self.plain_call = torch.nn.Module.__call__
-        self.marked_call = self._marked_call()
+        self.is_on = True       # modules are marked now
 
     def put_in(self):
-        self.switch(True)
+        self.torch.nn.Module.__call__ = self._marked_call(self.torch.nn.Module.__call__)
         _mark_backward(self)
         _mark_optimizers(self)
         _watch_compiler(self)
@@ -93,7 +93,7 @@ class Marks:
     def switch(self, on):
         """Whether modules are marked from now on. Only between steps: what is open has to be closed."""
         if len(self.stack) == 1:
-            self.torch.nn.Module.__call__ = self.marked_call if on else self.plain_call
+            self.is_on = on
 
     def end_step(self):
         self.library.end_step()
@@ -173,13 +173,13 @@ class Marks:
 
         return watch
 
-    def _marked_call(self):
-        library, stack, call, watch = self.library, self.stack, self.plain_call, self._watch()
+    def _marked_call(self, call):
+        library, stack, watch = self.library, self.stack, self._watch()
         push, pop = library.push, library.pop
         is_compiling, grad_enabled = self.torch.compiler.is_compiling, self.torch.is_grad_enabled
 
         def marked(module, *args, **kwargs):
-            if is_compiling():
+            if is_compiling() or not self.is_on:
                 return call(module, *args, **kwargs)
             number = module.__dict__.get("_rooflm_number")
             if number is None:
