@@ -101,7 +101,9 @@ void add_blocks(const FoundRun& found, bool is_across, Times& times) {
     for (std::size_t i = 0; i < subjects.size(); ++i) times.of(subjects[i]).push_back(seconds[i]);
   }
   if (!is_across || times.find(std::string(kWholeStep)) == nullptr) return;
-  const double step_s = core::median(times.of(std::string(kWholeStep)));
+  const std::vector<double> steps = times.of(std::string(kWholeStep));
+  if (steps.empty()) return;  // of another run
+  const double step_s = core::median(steps);
   for (const auto& [step, seconds] : seconds_of_step) {
     const double inside_s = std::accumulate(seconds.begin(), seconds.end(), 0.0);
     if (inside_s < step_s) times.of(std::string(kOutsideKernels)).push_back(step_s - inside_s);
