@@ -75,17 +75,23 @@ class Learner {
                               [this](std::size_t left, std::size_t right) { return are_same(left, right); });
   }
 
-  /// Of the steps with the same launches the nearest one, else the nearest of all.
+  /// Of the steps with the same launches the nearest one, else the nearest of all. `known` is in the order of
+  /// steps.
   [[nodiscard]] const Sequence& nearest(const std::vector<Sequence>& known, const Sequence& sequence) const {
-    const auto distance = [&](const Sequence& one) {
-      return one.step > sequence.step ? one.step - sequence.step : sequence.step - one.step;
-    };
-    const Sequence* best = nullptr;
-    for (const Sequence& one : known) {
-      if (best != nullptr && distance(one) >= distance(*best)) continue;
-      if (are_same(one, sequence)) best = &one;
+    constexpr std::size_t kMostTried =
+        64;  // a program whose steps are all different has no better one far away
+    auto after = std::ranges::lower_bound(known, sequence.step, {}, &Sequence::step);
+    auto before = after;
+    const Sequence* first = nullptr;
+    for (std::size_t tried = 0; tried < std::min(kMostTried, known.size()); ++tried) {
+      const bool is_before =
+          before != known.begin() &&
+          (after == known.end() || sequence.step - std::prev(before)->step <= after->step - sequence.step);
+      const Sequence& one = is_before ? *--before : *after++;
+      if (are_same(one, sequence)) return one;
+      if (first == nullptr) first = &one;
     }
-    return best != nullptr ? *best : *std::ranges::min_element(known, {}, distance);
+    return *first;
   }
 
   void take_from(const Sequence& known, const Sequence& sequence) {
