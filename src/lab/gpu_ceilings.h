@@ -28,6 +28,10 @@ struct GpuCeilingRequest {
 /// then kept there. Says on standard error what it measures. Throws core::Unavailable, core::OutOfMemory.
 std::vector<record::Ceiling> gpu_ceilings(const GpuCeilingRequest& request);
 
+/// What is kept of them, by whatever dtypes; nothing is measured. Empty without that GPU. `name` is what it
+/// calls itself: another GPU's are not taken for its own.
+std::vector<record::Ceiling> kept_gpu_ceilings(const std::string& device, const std::string& name);
+
 /// Why there is no instruction peak of the dtype on this GPU; "" when there is one.
 std::string why_no_instruction_peak(const std::string& device, const std::string& dtype);
 

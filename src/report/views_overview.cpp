@@ -112,6 +112,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
             " of the peak that MFU divides by: matmul FLOP, op by op, over the whole step");
   lines.add("roof of the step", figures.roof_s, "s", Show::seconds,
             figures.roof_share ? fmt::format(", {:.1f}% of the step", 100 * *figures.roof_share) : "");
+  lines.add("FLOP and bytes", run.text("priced_by"));
   lines.add("largest block", largest_block(run));
   const Glance glance = glance_of(run, why_of(run));
   lines.add("bound by", format_parts(glance.bound, 4));
