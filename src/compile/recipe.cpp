@@ -13,7 +13,6 @@
 #include "compile/passes/compact_state.h"
 #include "compile/passes/differentiate.h"
 #include "compile/passes/early_updates.h"
-#include "compile/passes/fp8_products.h"
 #include "compile/passes/fuse.h"
 #include "compile/passes/overlap.h"
 #include "compile/passes/ring_attention.h"
@@ -239,7 +238,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::narrow_gradients(step);
     passes::share_halves(step);
   }
-  if (options.fp8) passes::fp8_products(step);
+  if (options.fp8) passes::fp8_products(step, options.fp8_options);
   if (is_split(options)) {
     passes::ring_attention(step, split, options.rank);
     passes::sum_norm(step, split, options.rank, forward.shared);
@@ -247,6 +246,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);
   }
+  if (options.fp8) passes::append_fp8_scales(step, options.fp8_options);
   program::check(step);
   return step;
 }
@@ -260,6 +260,11 @@ Program inference_step(Program forward, const StepOptions& options) {
   mark_products(step, options.tf32);
   if (options.engine == EngineKind::fused) passes::fuse(step);
   if (is_compact(options)) passes::share_halves(step);
+  if (options.fp8) {  // scales of the tokens at hand: it neither needs nor changes what training knows
+    passes::Fp8Options current = options.fp8_options;
+    current.scaling = passes::Fp8Scaling::current;
+    passes::fp8_products(step, current);
+  }
   program::check(step);
   return step;
 }

@@ -136,6 +136,9 @@ Point run_of(const Values& values) {
   if (point.forward_only && point.step.micro_batches > 1)
     throw core::UsageError("--phase forward has no gradients to accumulate: leave out --grad-accum");
   point.step.optimizer.clip_norm = values.number("clip");
+  point.step.fp8_options = {.gradients = passes::parse_fp8_gradients(values.text("fp8_gradients")),
+                            .scaling = passes::parse_fp8_scaling(values.text("fp8_scaling")),
+                            .fast_sums = passes::parse_fp8_fast_sums(values.text("fp8_fast_sums"))};
   point.threads = static_cast<int>(values.integer_up_to("threads", 0, kMostThreads));
   point.seed = static_cast<std::uint64_t>(values.integer("seed", 0).value_or(0));
   point.warmup = static_cast<int>(std::min(values.integer("warmup", 0).value_or(0), kMostSteps));
@@ -166,8 +169,7 @@ Point make_point(const record::Config& config, Descriptions& descriptions) {
   point.config = model::with_overrides(sizes, overrides);
   const devices::Device& device = descriptions.of(point.device);
   const ComputeDtype compute = parse_compute_dtype(values.text("dtype"), point.device, device);
-  point.step.dtype = compute.dtype;
-  point.step.tf32 = compute.tf32;
+  set_compute_dtype(point.step, compute);
   fit_to_device(point.step, device);
   check_positions(point);
   return point;
@@ -198,6 +200,11 @@ record::Config config_of(const Point& point) {
   config.set("attention", passes::name_of(point.step.attention));
   config.set("device", point.device);
   config.set("dtype", compile::dtype_name(point.step));
+  if (point.step.fp8) {
+    config.set("fp8_gradients", name_of(point.step.fp8_options.gradients));
+    config.set("fp8_scaling", name_of(point.step.fp8_options.scaling));
+    config.set("fp8_fast_sums", name_of(point.step.fp8_options.fast_sums));
+  }
   config.set("recompute", passes::name_of(point.step.recompute));
   config.set("phase", point.forward_only ? "forward" : "step");
   config.set("batch", point.batch);

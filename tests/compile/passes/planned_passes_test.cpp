@@ -1,11 +1,10 @@
-// Rewrites that are planned with and that nothing runs yet: fp8 products, ring attention, the unfused loss.
+// Rewrites that are planned with and that nothing runs yet: ring attention, the unfused loss.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 #include <string>
 
-#include "compile/passes/fp8_products.h"
 #include "compile/passes/ring_attention.h"
 #include "compile/passes/unfused_loss.h"
 #include "program/groups.h"
@@ -30,38 +29,6 @@ Program context_step(int parts, passes::Recompute recompute = passes::Recompute:
   options.sharding.context = parts;
   const Program forward = model::forward(tests::small_config(Arch::llama), 2, 16 / parts);
   return compile::training_step(forward, options);
-}
-
-TEST(Fp8Products, OnlyProductsOfLayersReadFp8) {
-  const Program p =
-      tests::small_step(Arch::llama, {.dtype = core::DType::bf16, .fp8 = true, .optimizer = {}});
-  for (const Op& op : p.ops) {
-    if (op.is(ops::kCast)) continue;
-    const bool is_of_layer = op.is(ops::kMatmul) && op.scope.starts_with("h.");
-    const auto is_fp8 = [&](program::TensorId id) {
-      return id != program::kNone && p.tensor(id).dtype == core::DType::f8;
-    };
-    for (const program::TensorId id : op.inputs)
-      EXPECT_EQ(is_fp8(id), is_of_layer) << op.def->name << " " << op.scope;
-    EXPECT_TRUE(std::ranges::none_of(op.outputs, is_fp8));
-  }
-}
-
-/// Activations once forward, once transposed backward; weights once in each layout; gradients in both.
-TEST(Fp8Products, EachLayoutIsCastOnceInEachPass) {
-  const Program p =
-      tests::small_step(Arch::llama, {.dtype = core::DType::bf16, .fp8 = true, .optimizer = {}});
-  std::multiset<std::string> layouts;
-  for (const Op& op : p.ops) {
-    if (!op.is(ops::kCast) || p.tensor(op.outputs[0]).dtype != core::DType::f8) continue;
-    const bool is_transposed = p.tensor(op.outputs[0]).name.ends_with("_transposed");
-    layouts.insert(std::string(name_of(op.phase)) + (is_transposed ? " transposed" : ""));
-  }
-  constexpr std::size_t kProducts = 2 * 4;  // layers times qkv, proj, fc1, fc2
-  EXPECT_EQ(layouts.count("forward"), 2 * kProducts);
-  EXPECT_EQ(layouts.count("forward transposed"), 0U);
-  EXPECT_EQ(layouts.count("backward"), kProducts);
-  EXPECT_EQ(layouts.count("backward transposed"), 3 * kProducts);
 }
 
 TEST(RingAttention, DoesTheWorkOfAPartAndPassesTheRestOn) {
