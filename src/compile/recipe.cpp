@@ -108,6 +108,12 @@ bool is_compact(const StepOptions& options) {
   return options.compact_state && options.engine == EngineKind::fused && options.dtype == core::DType::bf16;
 }
 
+passes::Fp8Options fp8_options(const StepOptions& options) {
+  passes::Fp8Options fp8 = options.fp8_options;
+  fp8.fuse = options.engine == EngineKind::fused;
+  return fp8;
+}
+
 constexpr std::pair<Stage, const char*> kStages[] = {{Stage::forward, "forward"},
                                                      {Stage::lowered, "lowered"},
                                                      {Stage::differentiated, "differentiated"},
@@ -238,7 +244,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::narrow_gradients(step);
     passes::share_halves(step);
   }
-  if (options.fp8) passes::fp8_products(step, options.fp8_options);
+  if (options.fp8) passes::fp8_products(step, fp8_options(options));
   if (is_split(options)) {
     passes::ring_attention(step, split, options.rank);
     passes::sum_norm(step, split, options.rank, forward.shared);
@@ -261,7 +267,7 @@ Program inference_step(Program forward, const StepOptions& options) {
   if (options.engine == EngineKind::fused) passes::fuse(step);
   if (is_compact(options)) passes::share_halves(step);
   if (options.fp8) {  // scales of the tokens at hand: it neither needs nor changes what training knows
-    passes::Fp8Options current = options.fp8_options;
+    passes::Fp8Options current = fp8_options(options);
     current.scaling = passes::Fp8Scaling::current;
     passes::fp8_products(step, current);
   }

@@ -39,7 +39,7 @@ struct F8 {
   static constexpr std::uint32_t kBias = kIsE4M3 ? 7 : 15;                ///< of the exponent
   static constexpr std::uint32_t kRebias = 127U - kBias;                  ///< from fp32's
   static constexpr std::uint32_t kLargestBits = kIsE4M3 ? 0x7eU : 0x7bU;  ///< of kLargest
-  static constexpr std::uint32_t kNan = kIsE4M3 ? 0x7fU : 0x7eU;
+  static constexpr std::uint32_t kNan = 0x7fU;                            ///< as GPUs write it
   static constexpr std::uint32_t kSmallestNormal = (kRebias + 1) << 23U;
   /// The last bit of floats from here on is the smallest number of this type: adding it rounds.
   static constexpr std::uint32_t kShift = (kRebias + 1 + kDropped) << 23U;

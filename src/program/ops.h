@@ -37,7 +37,7 @@ extern const OpDef kCrossEntropy, kCrossEntropyBackward, kCrossEntropyWithGradie
 // cast.cpp
 extern const OpDef kCast;
 // fp8.cpp
-extern const OpDef kFp8Cast, kFp8Scales;
+extern const OpDef kFp8Cast, kSwiGluFp8, kSwiGluBackwardFp8, kFp8Scales;
 // loss_scale.cpp
 extern const OpDef kLossScale;
 // optimizer.cpp

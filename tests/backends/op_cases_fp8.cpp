@@ -52,18 +52,38 @@ void add_casts(std::vector<Case>& cases, std::int64_t rows, std::int64_t cols) {
     CaseWriter w(kind.name);
     const DType dtype = kind.e5m2 ? DType::f8_e5m2 : DType::f8;
     const TensorId slot = add_slot(w, kind.scale, kind.amax);
-    w.op_into(ops::kFp8Cast, {w.activation({rows, cols}), slot},
+    w.op_into(ops::kFp8Cast, {w.copy({rows, cols}), slot},
               {{"rows", rows}, {"cols", cols}, {"e5m2", kind.e5m2}, {"current", false}},
               {kind.as_stored ? w.copy({rows, cols}, dtype) : program::kNone,
                kind.transposed ? w.copy({cols, rows}, dtype) : program::kNone, slot});
     cases.push_back(w.done());
   }
   CaseWriter w("fp8_cast current");
-  w.op_into(ops::kFp8Cast, {w.activation({rows, cols})},
+  w.op_into(ops::kFp8Cast, {w.copy({rows, cols})},
             {{"rows", rows}, {"cols", cols}, {"e5m2", false}, {"current", true}},
             {w.copy({rows, cols}, DType::f8), w.copy({cols, rows}, DType::f8),
              w.add("slot", {kFp8Slot}, Role::workspace, true)});
   cases.push_back(w.done());
+}
+
+/// Casts that make what they cast, of the same scales as add_casts.
+void add_producers(std::vector<Case>& cases, std::int64_t rows, std::int64_t width) {
+  for (const bool is_first : {false, true}) {
+    const double scale = is_first ? 0 : 32;
+    const std::string suffix = is_first ? " first" : "";
+    CaseWriter w("swiglu_fp8" + suffix);
+    const TensorId slot = add_slot(w, scale, 0);
+    w.op_into(ops::kSwiGluFp8, {w.copy({rows, 2 * width}), slot},
+              {{"rows", rows}, {"cols", width}, {"e5m2", false}, {"current", false}},
+              {w.copy({rows, width}, DType::f8), w.copy({width, rows}, DType::f8), slot});
+    cases.push_back(w.done());
+    CaseWriter b("swiglu_backward_fp8" + suffix);
+    const TensorId own = add_slot(b, scale, 0);
+    b.op_into(ops::kSwiGluBackwardFp8, {b.copy({rows, width}), b.copy({rows, 2 * width}), own},
+              {{"rows", rows}, {"cols", 2 * width}, {"e5m2", true}, {"current", false}},
+              {b.copy({rows, 2 * width}, DType::f8_e5m2), b.copy({2 * width, rows}, DType::f8_e5m2), own});
+    cases.push_back(b.done());
+  }
 }
 
 /// Results are bf16 whatever else is: a GPU's sums have fewer bits than fp32's.
@@ -136,6 +156,7 @@ void add_scales(std::vector<Case>& cases) {
 
 void add_fp8_cases(std::vector<Case>& cases, const Sizes& s) {
   add_casts(cases, rounded(s.batch * s.seq), rounded(s.channels));
+  add_producers(cases, rounded(s.batch * s.seq), rounded(s.width));
   add_products(cases, s);
   add_scales(cases);
 }

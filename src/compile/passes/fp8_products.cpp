@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -64,10 +65,21 @@ Fp8Operand operand_of(const Program& p, const Op& op, std::size_t i) {
 class Caster {
  public:
   Caster(Program& step, const Fp8Options& options)
-      : step_(&step), options_(&options), layouts_(step.tensors.size()) {
+      : step_(&step),
+        options_(&options),
+        layouts_(step.tensors.size()),
+        other_readers_(step.tensors.size()),
+        writer_(step.tensors.size(), kNobody) {
     for (const Op& op : step.ops) {
-      if (!is_scalable_product(step, op)) continue;
-      for (const std::size_t i : {0U, 1U}) layouts_of(op.inputs[i]).add(is_along_k(op, i));
+      const bool is_scaled = is_scalable_product(step, op);
+      for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+        if (op.inputs[i] == program::kNone) continue;
+        if (is_scaled && i < 2) {
+          layouts_of(op.inputs[i]).add(is_along_k(op, i));
+        } else {
+          other_readers_[static_cast<std::size_t>(op.inputs[i])] = true;
+        }
+      }
     }
   }
 
@@ -78,8 +90,12 @@ class Caster {
       // What an op writes anew has no copies yet.
       for (const TensorId id : op.outputs) copies_.erase(id);
       if (is_scalable_product(*step_, op)) scale(op, rewritten);
+      for (const TensorId id : op.outputs) {
+        if (id != program::kNone) writer_[static_cast<std::size_t>(id)] = rewritten.size();
+      }
       rewritten.push_back(std::move(op));
     }
+    std::erase_if(rewritten, [](const Op& op) { return op.def == nullptr; });
     step_->ops = std::move(rewritten);
     if (state_ != program::kNone) {
       step_->tensor(state_).shape = {static_cast<std::int64_t>(slots_.size()) * kFp8Operands, kFp8Slot};
@@ -162,8 +178,25 @@ class Caster {
     cast.scope = op.scope;
     cast.micro_batch = op.micro_batch;
     cast.recomputed = op.recomputed;
+    if (options_->fuse) join_producer(cast, rewritten);
     rewritten.push_back(std::move(cast));
     return copies;
+  }
+
+  /// Where only products read what is cast, and an op makes it element by element, the cast does that, too.
+  void join_producer(Op& cast, std::vector<Op>& rewritten) const {
+    const auto source = static_cast<std::size_t>(cast.inputs[0]);
+    if (other_readers_[source] || writer_[source] == kNobody) return;
+    Op& producer = rewritten[writer_[source]];
+    const bool is_forward = producer.is(ops::kSwiGlu);
+    if (!is_forward && !producer.is(ops::kSwiGluBackward)) return;
+    if (!is_forward && cast.attrs.integer("cols") % (2 * kUnit) != 0) return;
+    cast.def = is_forward ? &ops::kSwiGluFp8 : &ops::kSwiGluBackwardFp8;
+    cast.scope = producer.scope;
+    cast.inputs.erase(cast.inputs.begin());
+    cast.inputs.insert(cast.inputs.begin(), producer.inputs.begin(), producer.inputs.end());
+    if (!cast.input_offset.empty()) cast.input_offset.insert(cast.input_offset.begin(), producer.inputs.size() - 1, 0);
+    producer.def = nullptr;  // left out
   }
 
   Copies make_copies(TensorId id, Fp8Operand operand, DType dtype, std::int64_t rows, std::int64_t cols) {
@@ -200,7 +233,10 @@ class Caster {
 
   Program* step_;
   const Fp8Options* options_;
-  std::vector<Layouts> layouts_;  ///< by tensor
+  static constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
+  std::vector<Layouts> layouts_;       ///< by tensor
+  std::vector<bool> other_readers_;    ///< of each tensor: others than products that are scaled
+  std::vector<std::size_t> writer_;    ///< of each tensor: the last, in what is rewritten
   std::map<TensorId, Copies> copies_;
   std::map<std::string, std::int64_t> slots_;  ///< by the scope of a product, in their order
   TensorId state_ = program::kNone;

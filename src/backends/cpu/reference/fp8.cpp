@@ -1,12 +1,16 @@
-// fp8_cast: a tensor in fp8, as stored and transposed; fp8_scales: the scales of the next step.
+// fp8_cast: a tensor in fp8, as stored and transposed; the same of swiglu and its gradient, which are made
+// first; fp8_scales: the scales of the next step.
 #include "program/fp8.h"
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <cstddef>
+#include <vector>
 
 #include "backends/cpu/reference/operand.h"
+#include "backends/cpu/reference/swiglu.h"
 #include "core/f8.h"
 #include "program/ops.h"
 
@@ -79,6 +83,44 @@ Kernel make_fp8_cast(const OpView& v) {
   return v.op.attrs.flag("e5m2") ? make_cast_to<core::F8E5M2>(v) : make_cast_to<core::F8E4M3>(v);
 }
 
+namespace {
+
+/// `producer` of the op's first inputs into memory of the kernel's own, and the cast of what it makes.
+Kernel make_cast_of(const OpView& v, const program::OpDef& def, Kernel (*make_producer)(const OpView&)) {
+  const std::size_t inputs = v.op.inputs.size() - (v.op.attrs.flag("current") ? 0 : 1);
+  program::Program parts;
+  program::Op producer;
+  producer.def = &def;
+  for (std::size_t i = 0; i < inputs; ++i) producer.inputs.push_back(parts.add_tensor(v.in(i)));
+  const program::TensorId made = parts.add_tensor(
+      {.name = "made", .shape = {v.integer("rows"), v.integer("cols")}, .dtype = v.in(0).dtype});
+  producer.outputs = {made};
+  program::Op cast;
+  cast.def = &program::ops::kFp8Cast;
+  cast.inputs = {made};
+  cast.attrs = v.op.attrs;
+  Kernel make = make_producer({parts, producer, v.context});
+  Kernel round = make_fp8_cast({parts, cast, v.context});
+  if (!make || !round) return {};
+  const auto bytes = static_cast<std::int64_t>(parts.tensor(made).bytes());
+  const auto memory = aligned_array<std::byte>(bytes);
+  const auto run = [=](const KernelArgs& args) {
+    std::vector<void*> to{memory.get()};
+    make({.in = args.in.first(inputs), .out = to});
+    to.insert(to.end(), args.in.begin() + static_cast<std::ptrdiff_t>(inputs), args.in.end());
+    round({.in = to, .out = args.out});
+  };
+  return {run, {.workspace_bytes = bytes, .launches = 2}};
+}
+
+}  // namespace
+
+Kernel make_swiglu_fp8(const OpView& v) { return make_cast_of(v, program::ops::kSwiGlu, make_swiglu); }
+
+Kernel make_swiglu_backward_fp8(const OpView& v) {
+  return make_cast_of(v, program::ops::kSwiGluBackward, make_swiglu_backward);
+}
+
 Kernel make_fp8_scales(const OpView& v) {
   const std::int64_t slots = v.in(0).shape.numel() / program::kFp8Slot;
   const bool is_e5m2 = v.op.attrs.flag("e5m2_gradients");
@@ -95,6 +137,8 @@ Kernel make_fp8_scales(const OpView& v) {
 MakerRows fp8_rows() {
   namespace ops = program::ops;
   return {{&ops::kFp8Cast, make_fp8_cast, "reference::fp8_cast"},
+          {&ops::kSwiGluFp8, make_swiglu_fp8, "reference::swiglu_fp8"},
+          {&ops::kSwiGluBackwardFp8, make_swiglu_backward_fp8, "reference::swiglu_backward_fp8"},
           {&ops::kFp8Scales, make_fp8_scales, "reference::fp8_scales"}};
 }
 

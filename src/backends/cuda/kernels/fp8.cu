@@ -8,8 +8,11 @@
 
 #include <cuda_fp8.h>
 
+#include <algorithm>
+
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/swiglu.cuh"
 #include "program/fp8.h"
 
 namespace rooflm::backends::cuda {
@@ -69,13 +72,60 @@ __device__ void add_magnitude(unsigned largest, float* slot) {
 
 __global__ void fp8_reset(float* slot) { slot[threadIdx.x] = 0; }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) fp8_amax(std::int64_t packs, const T* x, float* slot) {
+/// The elements that are cast, [.., cols]: what is fetched of memory for eight of them, and their values.
+struct Tensor {
+  using Raw = RawPack<bf16>;
+  const bf16* x;
+  __device__ Raw fetch(std::int64_t row, std::int64_t col, std::int64_t cols) const {
+    return load_raw(x + row * cols + col);
+  }
+  __device__ static Pack value(const Raw& raw) { return unpack(raw); }
+};
+
+struct SwiGlu {
+  struct Raw {
+    RawPack<bf16> gate, up;
+  };
+  const bf16* h;
+  __device__ Raw fetch(std::int64_t row, std::int64_t col, std::int64_t cols) const {
+    const bf16* gate = h + row * 2 * cols + col;
+    return {load_raw(gate), load_raw(gate + cols)};
+  }
+  __device__ static Pack value(const Raw& raw) {
+    return rounded_pack<bf16>(swiglu_of<bf16>(unpack(raw.gate), unpack(raw.up)));
+  }
+};
+
+struct SwiGluBackward {
+  struct Raw {
+    RawPack<bf16> dy, gate, up;
+    bool is_gate;  ///< of whose gradient the elements are
+  };
+  const bf16 *dy, *h;
+  __device__ Raw fetch(std::int64_t row, std::int64_t col, std::int64_t cols) const {
+    const std::int64_t width = cols / 2;
+    const bool is_gate = col < width;
+    if (!is_gate) col -= width;
+    const bf16* gate = h + row * cols + col;
+    return {load_raw(dy + row * width + col), load_raw(gate), load_raw(gate + width), is_gate};
+  }
+  __device__ static Pack value(const Raw& raw) {
+    const Pack dy = unpack(raw.dy);
+    const Pack gate = unpack(raw.gate);
+    return rounded_pack<bf16>(raw.is_gate ? swiglu_d_gate<bf16>(dy, gate, unpack(raw.up))
+                                       : swiglu_d_up<bf16>(dy, gate));
+  }
+};
+
+template <class Source>
+__global__ void __launch_bounds__(kThreads)
+    fp8_amax(std::int64_t rows, std::int64_t cols, Source source, float* slot) {
   if (slot[kFp8Scale] != 0) return;
   unsigned largest = 0;
-  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < packs; i += stride) {
-    largest = magnitude(largest, unpack(load_raw(x + i * kPack)));
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    for (std::int64_t col = std::int64_t{threadIdx.x} * kPack; col < cols; col += kThreads * kPack) {
+      largest = magnitude(largest, Source::value(source.fetch(row, col, cols)));
+    }
   }
   add_magnitude(largest, slot);
 }
@@ -100,9 +150,9 @@ __device__ unsigned column_of(const unsigned (&words)[kRows], int column) {
   return __byte_perm(low, high, 0x5410);
 }
 
-template <class T, bool kIsE5M2>
+template <bool kIsE5M2, class Source>
 __global__ void __launch_bounds__(kThreads)
-    fp8_cast(std::int64_t rows, std::int64_t cols, std::int64_t tiles_across, const T* x,
+    fp8_cast(std::int64_t rows, std::int64_t cols, std::int64_t tiles_across, Source source,
              std::uint8_t* as_stored, std::uint8_t* transposed, float* slot) {
   __shared__ unsigned tile[kTile * kPitch];
   float scale = slot[kFp8Scale];
@@ -124,13 +174,13 @@ __global__ void __launch_bounds__(kThreads)
     const int col = part % kParts * kPart + lane % 4 * kPack;
     if (first_row + row >= rows || first_col + col >= cols) continue;
     const std::int64_t at = (first_row + row) * cols + first_col + col;
-    RawPack<T> raw[kRows];
+    typename Source::Raw raw[kRows];
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) raw[i] = load_raw(x + at + i * cols);
+    for (int i = 0; i < kRows; ++i) raw[i] = source.fetch(first_row + row + i, first_col + col, cols);
     unsigned left[kRows], right[kRows];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const Pack pack = unpack(raw[i]);
+      const Pack pack = Source::value(raw[i]);
       largest = magnitude(largest, pack);
       const uint2 bytes = to_fp8<kIsE5M2>(pack, scale);
       if (as_stored != nullptr) *reinterpret_cast<uint2*>(as_stored + at + i * cols) = bytes;
@@ -183,6 +233,24 @@ __global__ void fp8_scales(std::int64_t slots, bool e5m2_gradients, float* state
 
 }  // namespace
 
+namespace {
+
+/// Calls body(source) with what is cast.
+template <class Body>
+void with_source(const Fp8Cast& cast, Body&& body) {
+  const auto* h = static_cast<const bf16*>(cast.h);
+  switch (cast.source) {
+    case Fp8Source::tensor:
+      return body(Tensor{static_cast<const bf16*>(cast.x)});
+    case Fp8Source::swiglu:
+      return body(SwiGlu{h});
+    case Fp8Source::swiglu_backward:
+      return body(SwiGluBackward{static_cast<const bf16*>(cast.dy), h});
+  }
+}
+
+}  // namespace
+
 void launch_fp8_reset(Stream stream, float* slot) {
   fp8_reset<<<1, kFp8Slot, 0, stream>>>(slot);
   check_launch("fp8_reset");
@@ -190,11 +258,10 @@ void launch_fp8_reset(Stream stream, float* slot) {
 
 void launch_fp8_amax(Stream stream, const Fp8Cast& cast) {
   constexpr int kBlocksPerMultiprocessor = 4;
-  with_element(cast.dtype, "fp8_amax", [&]<class T>(T) {
-    const std::int64_t packs = cast.rows * cast.cols / kPack;
+  with_source(cast, [&](auto source) {
     const std::int64_t most = std::int64_t{multiprocessors()} * kBlocksPerMultiprocessor;
-    const auto blocks = static_cast<unsigned>(std::min(most, ceil_div(packs, kThreads)));
-    fp8_amax<<<blocks, kThreads, 0, stream>>>(packs, static_cast<const T*>(cast.x), cast.slot);
+    const auto blocks = static_cast<unsigned>(std::min(most, cast.rows));
+    fp8_amax<<<blocks, kThreads, 0, stream>>>(cast.rows, cast.cols, source, cast.slot);
   });
   check_launch("fp8_amax");
 }
@@ -204,10 +271,9 @@ void launch_fp8_cast(Stream stream, const Fp8Cast& cast, bool is_e5m2) {
   const unsigned blocks = grid_size(across * ceil_div(cast.rows, kTile), "fp8_cast");
   auto* as_stored = static_cast<std::uint8_t*>(cast.as_stored);
   auto* transposed = static_cast<std::uint8_t*>(cast.transposed);
-  with_element(cast.dtype, "fp8_cast", [&]<class T>(T) {
-    const T* x = static_cast<const T*>(cast.x);
-    const auto kernel = is_e5m2 ? fp8_cast<T, true> : fp8_cast<T, false>;
-    kernel<<<blocks, kThreads, 0, stream>>>(cast.rows, cast.cols, across, x, as_stored, transposed,
+  with_source(cast, [&]<class Source>(Source source) {
+    const auto kernel = is_e5m2 ? fp8_cast<true, Source> : fp8_cast<false, Source>;
+    kernel<<<blocks, kThreads, 0, stream>>>(cast.rows, cast.cols, across, source, as_stored, transposed,
                                             cast.slot);
   });
   check_launch("fp8_cast");

@@ -1,20 +1,27 @@
-// Copies of tensors in fp8 and their scales (program/fp8.h). Launchers only submit. They throw
-// core::Unavailable for a dtype that they do not take and std::runtime_error when the launch is refused.
+// Copies of bf16 tensors in fp8 and their scales (program/fp8.h). Launchers only submit. They throw
+// std::runtime_error when the launch is refused.
 #pragma once
 
 #include <cstdint>
 
 #include "backends/cuda/kernels/stream.h"
-#include "core/dtype.h"
 
 namespace rooflm::backends::cuda {
 
-/// What a cast reads and writes: x [rows, cols], fp32, bf16 or fp16; its copies [rows, cols] and [cols, rows],
-/// either of which may be null; the slot. Rows and columns are multiples of 16, addresses of 16 bytes.
+/// What is cast.
+enum class Fp8Source : std::uint8_t {
+  tensor,           ///< x [rows, cols]
+  swiglu,           ///< of h [rows, 2 cols], rounded to bf16
+  swiglu_backward,  ///< of dy [rows, cols / 2] and h [rows, cols], rounded to bf16
+};
+
+/// What a cast reads and writes: x as `source` says; its copies [rows, cols] and [cols, rows], either of which
+/// may be null; the slot. Rows and columns (and half of them for a gradient of swiglu) are multiples of 16,
+/// addresses of 16 bytes.
 struct Fp8Cast {
   std::int64_t rows = 0, cols = 0;
-  core::DType dtype = core::DType::bf16;
-  const void* x = nullptr;
+  Fp8Source source = Fp8Source::tensor;
+  const void *x = nullptr, *h = nullptr, *dy = nullptr;
   void* as_stored = nullptr;
   void* transposed = nullptr;
   float* slot = nullptr;
