@@ -44,8 +44,8 @@ core::DType result_of(core::DType factors) { return core::is_fp8(factors) ? core
 /// A program of one op, its kernel and its operands.
 class SingleOp {
  public:
-  /// Writes factors of the `shape` and `dtype`, and slots of scales of 1 for fp8 ones; the output has the dtype
-  /// too, or bf16.
+  /// Writes factors of the `shape` and `dtype`, and slots of scales of 1 for fp8 ones; the output has the
+  /// dtype too, or bf16.
   SingleOp(std::shared_ptr<backends::Backend> backend, program::Op op, const core::Shape& shape,
            core::DType dtype)
       : backend_(std::move(backend)) {

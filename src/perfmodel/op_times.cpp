@@ -143,9 +143,7 @@ double OpTimes::rate_of(core::DType dtype, bool tf32) const {
   return tables_.matmul.flop_per_s * relative->second * own / theirs * shares;
 }
 
-Basis OpTimes::basis_of(core::DType dtype) const {
-  return core::is_fp8(dtype) ? Basis::assumed : basis_;
-}
+Basis OpTimes::basis_of(core::DType dtype) const { return core::is_fp8(dtype) ? Basis::assumed : basis_; }
 
 double OpTimes::tensor_seconds(double flop, core::DType dtype) const {
   const PowerLaw& law = tables_.power;
@@ -192,8 +190,8 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   const core::DType dtype = factors_of(program, op);
   const double rate = rate_of(dtype, op.attrs.flag("tf32"));
   if (rate <= 0) {
-    throw core::Unavailable(fmt::format("{} has no matmul rate of {} in the catalog", device_->key,
-                                        core::name_of(dtype)));
+    throw core::Unavailable(
+        fmt::format("{} has no matmul rate of {} in the catalog", device_->key, core::name_of(dtype)));
   }
   OpTime time;
   time.launch_s = times * tables_.matmul.launch_s;

@@ -18,12 +18,12 @@ namespace rooflm::program {
 enum class Fp8Operand : std::uint8_t { activation, weight, gradient };
 inline constexpr int kFp8Operands = 3;
 
-inline constexpr int kFp8Slot = 32;        ///< floats of one slot, 128 bytes
-inline constexpr int kFp8Inverse = 0;      ///< 1 / scale: what products multiply with
-inline constexpr int kFp8Scale = 1;        ///< what elements are multiplied with before they are rounded
-inline constexpr int kFp8Amax = 2;         ///< the largest magnitude of the step that runs
-inline constexpr int kFp8FirstAmax = 16;   ///< those of the steps before, the last first
-inline constexpr int kFp8History = 16;     ///< how many (TransformerEngine: 1024; a spike is forgotten sooner)
+inline constexpr int kFp8Slot = 32;       ///< floats of one slot, 128 bytes
+inline constexpr int kFp8Inverse = 0;     ///< 1 / scale: what products multiply with
+inline constexpr int kFp8Scale = 1;       ///< what elements are multiplied with before they are rounded
+inline constexpr int kFp8Amax = 2;        ///< the largest magnitude of the step that runs
+inline constexpr int kFp8FirstAmax = 16;  ///< those of the steps before, the last first
+inline constexpr int kFp8History = 16;    ///< how many (TransformerEngine: 1024; a spike is forgotten sooner)
 
 /// Exponents of scales: their products stay numbers of fp32.
 inline constexpr int kFp8MostExponent = 60;

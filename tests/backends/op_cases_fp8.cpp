@@ -91,9 +91,14 @@ void add_products(std::vector<Case>& cases, const Sizes& s) {
   const std::int64_t m = rounded(s.batch * s.seq);
   const std::int64_t n = rounded(s.width);
   const std::int64_t k = rounded(s.channels);
-  const Attributes attrs{{"batch", 1},      {"m", m},         {"n", n},
-                         {"k", k},          {"trans_a", false}, {"trans_b", true},
-                         {"accumulate", false}, {"fast_sums", false}};
+  const Attributes attrs{{"batch", 1},
+                         {"m", m},
+                         {"n", n},
+                         {"k", k},
+                         {"trans_a", false},
+                         {"trans_b", true},
+                         {"accumulate", false},
+                         {"fast_sums", false}};
   struct Factors {
     TensorId a, b, slot_a, slot_b;
   };

@@ -12,8 +12,8 @@ namespace {
 
 template <class T>
 struct Definition;
-/// Bits of mantissa, bias of the exponent, and the bits of the largest finite number (OCP 8-bit Floating Point
-/// Specification, table 1).
+/// Bits of mantissa, bias of the exponent, and the bits of the largest finite number (OCP 8-bit Floating
+/// Point Specification, table 1).
 template <>
 struct Definition<F8E4M3> {
   static constexpr int kMantissa = 3, kBias = 7, kLargest = 0x7e;

@@ -1,4 +1,5 @@
-// Training in fp8 on a GPU against the processor's reference: losses, replays, updates beside the backward pass.
+// Training in fp8 on a GPU against the processor's reference: losses, replays, updates beside the backward
+// pass.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -93,13 +93,13 @@ std::string case_name(const ::testing::TestParamInfo<Resume::ParamType>& info) {
          std::to_string(std::get<2>(info.param)) + "_" + std::string(model::name_of(std::get<3>(info.param)));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Runs, Resume,
-    ::testing::Combine(::testing::Values(EngineKind::eager, EngineKind::fused),
-                       ::testing::Values(core::DType::f32, core::DType::bf16, core::DType::f16,
-                                         core::DType::f8),
-                       ::testing::Values(1, 3), ::testing::Values(model::Arch::gpt2, model::Arch::llama)),
-    case_name);
+INSTANTIATE_TEST_SUITE_P(Runs, Resume,
+                         ::testing::Combine(::testing::Values(EngineKind::eager, EngineKind::fused),
+                                            ::testing::Values(core::DType::f32, core::DType::bf16,
+                                                              core::DType::f16, core::DType::f8),
+                                            ::testing::Values(1, 3),
+                                            ::testing::Values(model::Arch::gpt2, model::Arch::llama)),
+                         case_name);
 
 }  // namespace
 }  // namespace rooflm::train

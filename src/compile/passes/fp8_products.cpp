@@ -42,9 +42,8 @@ bool is_scalable_product(const Program& p, const Op& op) {
   const bool is_whole = op.input_offset.empty() && op.output_offset.empty();
   const bool is_bf16 =
       p.tensor(op.inputs[0]).dtype == DType::bf16 && p.tensor(op.inputs[1]).dtype == DType::bf16;
-  const bool fits = std::ranges::all_of(std::array{"m", "n", "k"}, [&](const char* extent) {
-    return op.attrs.integer(extent) % kUnit == 0;
-  });
+  const bool fits = std::ranges::all_of(
+      std::array{"m", "n", "k"}, [&](const char* extent) { return op.attrs.integer(extent) % kUnit == 0; });
   return is_whole && is_bf16 && fits;
 }
 
@@ -195,7 +194,8 @@ class Caster {
     cast.scope = producer.scope;
     cast.inputs.erase(cast.inputs.begin());
     cast.inputs.insert(cast.inputs.begin(), producer.inputs.begin(), producer.inputs.end());
-    if (!cast.input_offset.empty()) cast.input_offset.insert(cast.input_offset.begin(), producer.inputs.size() - 1, 0);
+    if (!cast.input_offset.empty())
+      cast.input_offset.insert(cast.input_offset.begin(), producer.inputs.size() - 1, 0);
     producer.def = nullptr;  // left out
   }
 
@@ -226,17 +226,16 @@ class Caster {
 
   /// Where the slot of an operand of the product of that scope begins.
   std::int64_t slot_of(const std::string& scope, Fp8Operand operand) {
-    const auto product =
-        slots_.try_emplace(scope, static_cast<std::int64_t>(slots_.size())).first->second;
+    const auto product = slots_.try_emplace(scope, static_cast<std::int64_t>(slots_.size())).first->second;
     return (product * kFp8Operands + static_cast<std::int64_t>(operand)) * kFp8Slot;
   }
 
   Program* step_;
   const Fp8Options* options_;
   static constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
-  std::vector<Layouts> layouts_;       ///< by tensor
-  std::vector<bool> other_readers_;    ///< of each tensor: others than products that are scaled
-  std::vector<std::size_t> writer_;    ///< of each tensor: the last, in what is rewritten
+  std::vector<Layouts> layouts_;     ///< by tensor
+  std::vector<bool> other_readers_;  ///< of each tensor: others than products that are scaled
+  std::vector<std::size_t> writer_;  ///< of each tensor: the last, in what is rewritten
   std::map<TensorId, Copies> copies_;
   std::map<std::string, std::int64_t> slots_;  ///< by the scope of a product, in their order
   TensorId state_ = program::kNone;
@@ -259,9 +258,7 @@ std::string_view name_of(Fp8Scaling scaling) {
   return scaling == Fp8Scaling::delayed ? "delayed" : "current";
 }
 
-std::string_view name_of(Fp8Gradients gradients) {
-  return gradients == Fp8Gradients::e4m3 ? "e4m3" : "e5m2";
-}
+std::string_view name_of(Fp8Gradients gradients) { return gradients == Fp8Gradients::e4m3 ? "e4m3" : "e5m2"; }
 
 std::string_view name_of(Fp8FastSums sums) {
   if (sums == Fp8FastSums::forward) return "forward";

@@ -74,8 +74,8 @@ std::vector<Tensor> infer_swiglu_backward_fp8(const Program& p, const Op& op) {
 Cost cost_of_cast(const Program& p, const Op& op, std::size_t inputs, double flop_per_element) {
   const Count times = op.attrs.flag("current") ? 2 : 1;
   const Count count = Count(op.attrs.integer("rows")) * op.attrs.integer("cols");
-  Cost cost{.elementwise_flop = 2 * count +
-                                times * static_cast<std::int64_t>(flop_per_element * static_cast<double>(count))};
+  Cost cost{.elementwise_flop =
+                2 * count + times * static_cast<std::int64_t>(flop_per_element * static_cast<double>(count))};
   for (std::size_t i = 0; i < inputs; ++i)
     cost.bytes_read = cost.bytes_read + times * Count(p.tensor(op.inputs.at(i)).bytes());
   for (const std::size_t i : {0U, 1U}) {
@@ -106,9 +106,8 @@ Cost cost_fp8_scales(const Program& p, const Op& op) {
 
 const OpDef kFp8Cast{.name = "fp8_cast", .work = Work::copy, .infer = infer_fp8_cast, .cost = cost_fp8_cast};
 const OpDef kSwiGluFp8{.name = "swiglu_fp8", .infer = infer_swiglu_fp8, .cost = cost_swiglu_fp8};
-const OpDef kSwiGluBackwardFp8{.name = "swiglu_backward_fp8",
-                               .infer = infer_swiglu_backward_fp8,
-                               .cost = cost_swiglu_backward_fp8};
+const OpDef kSwiGluBackwardFp8{
+    .name = "swiglu_backward_fp8", .infer = infer_swiglu_backward_fp8, .cost = cost_swiglu_backward_fp8};
 const OpDef kFp8Scales{
     .name = "fp8_scales", .work = Work::copy, .infer = infer_fp8_scales, .cost = cost_fp8_scales};
 

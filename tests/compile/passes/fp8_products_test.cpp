@@ -56,6 +56,10 @@ bool is_product(const Op& op) {
   return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
 }
 
+bool is_cast(const Op& op) {
+  return op.is(ops::kFp8Cast) || op.is(ops::kSwiGluFp8) || op.is(ops::kSwiGluBackwardFp8);
+}
+
 constexpr std::int64_t kProducts = std::int64_t{2} * 4;  // layers times qkv, proj, fc1, fc2
 
 TEST(Fp8Products, OnlyProductsOfLayersReadFp8AlongTheInnerDimension) {
@@ -66,7 +70,7 @@ TEST(Fp8Products, OnlyProductsOfLayersReadFp8AlongTheInnerDimension) {
       const bool reads = std::ranges::any_of(op.inputs, [&](TensorId id) { return is_fp8(p, id); });
       EXPECT_EQ(reads, is_product(op) && op.scope.starts_with("h.")) << op.def->name << " " << op.scope;
       const bool writes = std::ranges::any_of(op.outputs, [&](TensorId id) { return is_fp8(p, id); });
-      EXPECT_EQ(writes, op.is(ops::kFp8Cast));
+      EXPECT_EQ(writes, is_cast(op));
       if (!reads) continue;
       ++scaled;
       EXPECT_FALSE(op.attrs.flag("trans_a"));
@@ -86,13 +90,28 @@ TEST(Fp8Products, ATensorIsCastOnce) {
     std::map<program::Phase, std::int64_t> casts;
     std::set<TensorId> sources;
     for (const Op& op : p.ops) {
-      if (!op.is(ops::kFp8Cast)) continue;
+      if (!is_cast(op)) continue;
       ++casts[op.phase];
       EXPECT_TRUE(sources.insert(op.inputs[0]).second);
       EXPECT_TRUE(is_fp8(p, op.outputs[0]) && is_fp8(p, op.outputs[1])) << op.scope;
     }
     EXPECT_EQ(casts[program::Phase::forward], 2 * kProducts);
     EXPECT_EQ(casts[program::Phase::backward], kProducts);
+  }
+}
+
+/// The fused engine stores neither what SwiGLU makes nor its gradient: products alone read them.
+TEST(Fp8Products, CastsJoinWhatMakesTheirTensor) {
+  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+    const Program p = even_step(Arch::llama, fp8_step(engine));
+    const auto count = [&](const program::OpDef& def) {
+      return std::ranges::count_if(p.ops, [&](const Op& op) { return op.is(def); });
+    };
+    const int layers = engine == EngineKind::fused ? 2 : 0;
+    EXPECT_EQ(count(ops::kSwiGluFp8), layers);
+    EXPECT_EQ(count(ops::kSwiGluBackwardFp8), layers);
+    EXPECT_EQ(count(ops::kSwiGlu), 2 - layers);
+    EXPECT_EQ(count(ops::kSwiGluBackward), 2 - layers);
   }
 }
 
@@ -103,10 +122,9 @@ Slots slots_of(const Program& p) {
   Slots slots;
   for (const Op& op : p.ops) {
     if (!is_product(op) || !is_fp8(p, op.inputs[0])) continue;
-    const std::string kind = op.phase == program::Phase::forward || op.recomputed ? "forward"
-                             : p.tensor(op.outputs[0]).role == program::Role::gradient
-                                 ? "gradient"
-                                 : "backward";
+    const std::string kind = op.phase == program::Phase::forward || op.recomputed      ? "forward"
+                             : p.tensor(op.outputs[0]).role == program::Role::gradient ? "gradient"
+                                                                                       : "backward";
     for (const std::size_t i : {0U, 1U}) {
       const auto [entry, is_new] = slots.try_emplace({op.scope, kind, i}, op.input_offset.at(3 + i));
       EXPECT_EQ(entry->second, op.input_offset.at(3 + i)) << op.scope << " " << kind;
@@ -187,12 +205,12 @@ TEST(Fp8Products, KeepsLessThanBf16) {
   const auto kept = [](const Program& p) {
     std::int64_t sum = 0;
     const auto lifetimes = passes::find_lifetimes(p);
-    const auto last_forward = std::ranges::find_if(p.ops, [](const Op& op) {
-      return op.phase == program::Phase::backward;
-    });
+    const auto last_forward =
+        std::ranges::find_if(p.ops, [](const Op& op) { return op.phase == program::Phase::backward; });
     const auto turn = static_cast<int>(last_forward - p.ops.begin());
     for (std::size_t id = 0; id < p.tensors.size(); ++id) {
-      const bool is_kept = lifetimes[id].first >= 0 && lifetimes[id].first < turn && lifetimes[id].last > turn;
+      const bool is_kept =
+          lifetimes[id].first >= 0 && lifetimes[id].first < turn && lifetimes[id].last > turn;
       if (is_kept && p.tensors[id].role == program::Role::activation) sum += p.tensors[id].bytes();
     }
     return sum;

@@ -1,15 +1,14 @@
 // Copies of tensors in fp8, as stored and transposed, in one pass over the tensor, and their scales.
 //
-// A block casts a tile of 128 x 128 elements. A thread casts 4 rows of 8 columns, so that it has the 4 bytes of
-// a column of the transpose in one word: 8 x 4 lanes of a warp cover 32 x 32 elements. Words of columns go
-// through shared memory, 33 words apart, which no bank sees twice in either direction, and are written 16 bytes
-// at a time, 128 bytes of a row of the transpose side by side.
-#include "backends/cuda/kernels/fp8.h"
-
+// A block casts a tile of 128 x 128 elements. A thread casts 4 rows of 8 columns, so that it has the 4 bytes
+// of a column of the transpose in one word: 8 x 4 lanes of a warp cover 32 x 32 elements. Words of columns go
+// through shared memory, 33 words apart, which no bank sees twice in either direction, and are written 16
+// bytes at a time, 128 bytes of a row of the transpose side by side.
 #include <cuda_fp8.h>
 
 #include <algorithm>
 
+#include "backends/cuda/kernels/fp8.h"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/swiglu.cuh"
@@ -27,10 +26,10 @@ using program::kFp8Slot;
 
 constexpr int kTile = 128;
 constexpr int kThreads = 256;
-constexpr int kRows = 4;                     ///< of a thread at a time: bytes of a word
-constexpr int kPitch = kTile / kRows + 1;    ///< words from one column of a tile to the next
-constexpr int kPart = 32;                    ///< edge of what a warp casts at a time
-constexpr int kChunk = sizeof(uint4);        ///< bytes of the transpose that a thread writes at a time
+constexpr int kRows = 4;                   ///< of a thread at a time: bytes of a word
+constexpr int kPitch = kTile / kRows + 1;  ///< words from one column of a tile to the next
+constexpr int kPart = 32;                  ///< edge of what a warp casts at a time
+constexpr int kChunk = sizeof(uint4);      ///< bytes of the transpose that a thread writes at a time
 constexpr float kLargestE4M3 = 448;
 constexpr float kLargestE5M2 = 57344;
 
@@ -113,7 +112,7 @@ struct SwiGluBackward {
     const Pack dy = unpack(raw.dy);
     const Pack gate = unpack(raw.gate);
     return rounded_pack<bf16>(raw.is_gate ? swiglu_d_gate<bf16>(dy, gate, unpack(raw.up))
-                                       : swiglu_d_up<bf16>(dy, gate));
+                                          : swiglu_d_up<bf16>(dy, gate));
   }
 };
 
@@ -214,8 +213,7 @@ __global__ void fp8_scales(std::int64_t slots, bool e5m2_gradients, float* state
   if (index >= slots) return;
   float* slot = state + index * kFp8Slot;
   float* history = slot + kFp8FirstAmax;
-  const bool is_gradient =
-      index % program::kFp8Operands == static_cast<int>(program::Fp8Operand::gradient);
+  const bool is_gradient = index % program::kFp8Operands == static_cast<int>(program::Fp8Operand::gradient);
   const float amax = slot[kFp8Amax];
   if (isfinite(amax)) {
     for (int i = kFp8History - 1; i > 0; --i) history[i] = history[i - 1];
@@ -282,7 +280,7 @@ void launch_fp8_cast(Stream stream, const Fp8Cast& cast, bool is_e5m2) {
 void launch_fp8_scales(Stream stream, std::int64_t slots, bool e5m2_gradients, float* state) {
   constexpr int kBlock = 128;
   fp8_scales<<<grid_size(ceil_div(slots, kBlock), "fp8_scales"), kBlock, 0, stream>>>(slots, e5m2_gradients,
-                                                                                     state);
+                                                                                      state);
   check_launch("fp8_scales");
 }
 

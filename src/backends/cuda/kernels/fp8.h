@@ -15,9 +15,9 @@ enum class Fp8Source : std::uint8_t {
   swiglu_backward,  ///< of dy [rows, cols / 2] and h [rows, cols], rounded to bf16
 };
 
-/// What a cast reads and writes: x as `source` says; its copies [rows, cols] and [cols, rows], either of which
-/// may be null; the slot. Rows and columns (and half of them for a gradient of swiglu) are multiples of 16,
-/// addresses of 16 bytes.
+/// What a cast reads and writes: x as `source` says; its copies [rows, cols] and [cols, rows], either of
+/// which may be null; the slot. Rows and columns (and half of them for a gradient of swiglu) are multiples of
+/// 16, addresses of 16 bytes.
 struct Fp8Cast {
   std::int64_t rows = 0, cols = 0;
   Fp8Source source = Fp8Source::tensor;

@@ -11,8 +11,8 @@ using core::DType;
 
 namespace {
 
-/// A slot without a scale gets one from what is cast. After a first step, which is submitted op by op, none is
-/// without: so recordings do not look.
+/// A slot without a scale gets one from what is cast. After a first step, which is submitted op by op, none
+/// is without: so recordings do not look.
 Kernel make_cast(const OpView& v, Fp8Source source) {
   if (!v.inputs_are({0}, DType::bf16)) return {};
   if (source == Fp8Source::swiglu_backward && !v.inputs_are({1}, DType::bf16)) return {};
@@ -48,8 +48,8 @@ Kernel make_swiglu_backward_fp8(const OpView& v) { return make_cast(v, Fp8Source
 
 Kernel make_fp8_scales(const OpView& v) {
   const std::int64_t slots = v.in(0).shape.numel() / program::kFp8Slot;
-  return [context = v.context, slots, e5m2_gradients = v.op.attrs.flag("e5m2_gradients")](
-             const KernelArgs& args) {
+  return [context = v.context, slots,
+          e5m2_gradients = v.op.attrs.flag("e5m2_gradients")](const KernelArgs& args) {
     launch_fp8_scales(context->stream(), slots, e5m2_gradients, floats(args.out[0]));
   };
 }
