@@ -95,6 +95,7 @@ std::vector<OptionField> numeric_fields() {
       fp8("fp8-gradients", passes::parse_fp8_gradients, &Fp8Options::gradients),
       fp8("fp8-scaling", passes::parse_fp8_scaling, &Fp8Options::scaling),
       fp8("fp8-fast-sums", passes::parse_fp8_fast_sums, &Fp8Options::fast_sums),
+      fp8("fp8-weights", passes::parse_fp8_weights, &Fp8Options::weights),
       plain("grad-accum", true, &O::step, &StepOptions::micro_batches),
       named("optimizer", passes::parse_optimizer, &O::step, &StepOptions::optimizer, &OptimizerOptions::kind),
       optimizer("beta1", &OptimizerOptions::beta1),

@@ -137,15 +137,26 @@ class Caster {
 
   const Copies& copies_of(const Op& op, std::size_t i, std::vector<Op>& rewritten) {
     const TensorId id = op.inputs[i];
-    const auto [entry, is_new] = copies_.try_emplace(id);
-    if (is_new) entry->second = cast(op, i, rewritten);
-    return entry->second;
+    Copies& copies = copies_[id];
+    TensorId& wanted = is_along_k(op, i) ? copies.as_stored : copies.transposed;
+    if (wanted != program::kNone) return copies;
+    const Fp8Operand operand = operand_of(*step_, op, i);
+    Layouts layouts = layouts_of(id);
+    if (operand == Fp8Operand::weight && options_->weights == Fp8Weights::recast) {
+      layouts = {};
+      layouts.add(is_along_k(op, i));
+    }
+    const Copies made = cast(op, i, operand, layouts, rewritten);
+    copies.slots = made.slots;
+    copies.offset = made.offset;
+    if (layouts.as_stored) copies.as_stored = made.as_stored;
+    if (layouts.transposed) copies.transposed = made.transposed;
+    return copies;
   }
 
   /// Appends the op that casts factor `i` of a product.
-  Copies cast(const Op& op, std::size_t i, std::vector<Op>& rewritten) {
+  Copies cast(const Op& op, std::size_t i, Fp8Operand operand, Layouts layouts, std::vector<Op>& rewritten) {
     const TensorId id = op.inputs[i];
-    const Fp8Operand operand = operand_of(*step_, op, i);
     const bool is_delayed = options_->scaling == Fp8Scaling::delayed;
     const std::int64_t along = op.attrs.integer("k");
     const std::int64_t across = op.attrs.integer(i == 0 ? "m" : "n");
@@ -153,7 +164,8 @@ class Caster {
     const std::int64_t cols = is_along_k(op, i) ? along : across;
     const bool is_e5m2 = options_->gradients == Fp8Gradients::e5m2 && operand == Fp8Operand::gradient;
 
-    Copies copies = make_copies(id, operand, is_e5m2 ? DType::f8_e5m2 : DType::f8, rows, cols);
+    const DType dtype = is_e5m2 ? DType::f8_e5m2 : DType::f8;
+    Copies copies = make_copies(id, operand, dtype, layouts, rows, cols);
     if (is_delayed) {
       copies.slots = state();
       copies.offset = slot_of(op.scope, operand);
@@ -199,7 +211,8 @@ class Caster {
     producer.def = nullptr;  // left out
   }
 
-  Copies make_copies(TensorId id, Fp8Operand operand, DType dtype, std::int64_t rows, std::int64_t cols) {
+  Copies make_copies(TensorId id, Fp8Operand operand, DType dtype, Layouts layouts, std::int64_t rows,
+                     std::int64_t cols) {
     constexpr std::array kRoles{Role::activation, Role::workspace, Role::activation_gradient};
     const auto add = [&](const char* suffix, const core::Shape& shape) {
       return step_->add_tensor({.name = step_->tensor(id).name + suffix,
@@ -207,7 +220,6 @@ class Caster {
                                 .dtype = dtype,
                                 .role = kRoles.at(static_cast<std::size_t>(operand))});
     };
-    const Layouts layouts = layouts_of(id);
     Copies copies;
     if (layouts.as_stored) copies.as_stored = add(".fp8", {rows, cols});
     if (layouts.transposed) copies.transposed = add(".fp8_transposed", {cols, rows});
@@ -271,6 +283,12 @@ Fp8Scaling parse_fp8_scaling(std::string_view name) {
 
 Fp8Gradients parse_fp8_gradients(std::string_view name) {
   return parse("format", name, {Fp8Gradients::e4m3, Fp8Gradients::e5m2});
+}
+
+std::string_view name_of(Fp8Weights weights) { return weights == Fp8Weights::keep ? "keep" : "recast"; }
+
+Fp8Weights parse_fp8_weights(std::string_view name) {
+  return parse("choice of weights", name, {Fp8Weights::keep, Fp8Weights::recast});
 }
 
 Fp8FastSums parse_fp8_fast_sums(std::string_view name) {

@@ -25,22 +25,29 @@ enum class Fp8FastSums : std::uint8_t { forward, all, none };
 std::string_view name_of(Fp8FastSums sums);
 Fp8FastSums parse_fp8_fast_sums(std::string_view name);
 
+/// Weights are cast once, and their transposed copies kept for the backward pass (a byte of each weight of
+/// layers); or once in each pass, which reads them once more.
+enum class Fp8Weights : std::uint8_t { keep, recast };
+std::string_view name_of(Fp8Weights weights);
+Fp8Weights parse_fp8_weights(std::string_view name);
+
 struct Fp8Options {
   Fp8Gradients gradients = Fp8Gradients::e4m3;
   Fp8Scaling scaling = Fp8Scaling::delayed;
   Fp8FastSums fast_sums = Fp8FastSums::forward;
+  Fp8Weights weights = Fp8Weights::keep;
   /// Casts join the op that makes what they cast, where nobody else reads that: swiglu and its gradient.
   bool fuse = false;
   bool operator==(const Fp8Options&) const = default;
 };
 
 /// Of a bf16 step: the products of layers (forward, and both of the backward pass) read fp8 copies of their
-/// operands, both along k, as fp8 GEMMs of NVIDIA GPUs want them. A tensor is cast once, in one op that makes
-/// the copies of both layouts that products read (program/fp8.h). Embedding, head, norms, softmax, attention
-/// and loss stay as they are, and so do results, and products whose extents are not all multiples of 16. What
-/// only products read need not be kept in bf16. Scales are the state "fp8_scales", one slot for each operand
-/// of a product by its scope, so that micro-batches and what is recomputed share them; with current scaling
-/// they belong to the cast. Runs before lanes are set.
+/// operands, both along k, as fp8 GEMMs of NVIDIA GPUs want them. A tensor is cast once (but see Fp8Weights),
+/// in one op that makes the copies of both layouts that products read (program/fp8.h). Embedding, head,
+/// norms, softmax, attention and loss stay as they are, and so do results, and products whose extents are not
+/// all multiples of 16. What only products read need not be kept in bf16. Scales are the state "fp8_scales",
+/// one slot for each operand of a product by its scope, so that micro-batches and what is recomputed share
+/// them; with current scaling they belong to the cast. Runs before lanes are set.
 void fp8_products(program::Program& step, const Fp8Options& options);
 
 /// With delayed scaling: the op that makes the scales of the next step, behind all others. Does nothing to a

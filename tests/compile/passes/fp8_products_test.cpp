@@ -218,6 +218,23 @@ TEST(Fp8Products, KeepsLessThanBf16) {
   EXPECT_LT(kept(even_step(Arch::llama, fp8_step())), kept(even_step(Arch::llama, bf16)));
 }
 
+/// Each layout of a weight in the pass that reads it: nothing of it lives from one pass to the other.
+TEST(Fp8Products, WeightsMayBeCastInEachPass) {
+  StepOptions options = fp8_step();
+  options.fp8_options.weights = passes::Fp8Weights::recast;
+  const Program p = even_step(Arch::gpt2, options);
+  std::map<TensorId, std::set<program::Phase>> weights;
+  for (const Op& op : p.ops) {
+    if (!op.is(ops::kFp8Cast) || p.tensor(op.inputs[0]).role != program::Role::weight) continue;
+    const bool is_forward = op.phase == program::Phase::forward;
+    EXPECT_EQ(op.outputs[is_forward ? 1 : 0], program::kNone);
+    EXPECT_TRUE(weights[op.inputs[0]].insert(op.phase).second);
+  }
+  EXPECT_EQ(std::ssize(weights), kProducts);
+  for (const auto& [weight, phases] : weights) EXPECT_EQ(phases.size(), 2U);
+  EXPECT_EQ(slots_of(p), slots_of(even_step(Arch::gpt2, fp8_step())));
+}
+
 /// 24 and 45 are no multiples of 16: such products stay as they are, and so does the step.
 TEST(Fp8Products, ExtentsThatDoNotFitStayBf16) {
   StepOptions options = fp8_step();
