@@ -95,7 +95,6 @@ std::vector<OptionField> numeric_fields() {
       fp8("fp8-gradients", passes::parse_fp8_gradients, &Fp8Options::gradients),
       fp8("fp8-scaling", passes::parse_fp8_scaling, &Fp8Options::scaling),
       fp8("fp8-fast-sums", passes::parse_fp8_fast_sums, &Fp8Options::fast_sums),
-      fp8("fp8-weights", passes::parse_fp8_weights, &Fp8Options::weights),
       plain("grad-accum", true, &O::step, &StepOptions::micro_batches),
       named("optimizer", passes::parse_optimizer, &O::step, &StepOptions::optimizer, &OptimizerOptions::kind),
       optimizer("beta1", &OptimizerOptions::beta1),
@@ -123,8 +122,13 @@ std::vector<OptionField> habit_fields() {
   recompute.is_fixed = false;
   const OptionField log{"log", false, [](const O& o) { return o.log.string(); },
                         [](O& o, const std::string& text) { o.log = text; }};
+  OptionField weights = named("fp8-weights", passes::parse_fp8_weights, &O::step,
+                              &compile::StepOptions::fp8_options, &passes::Fp8Options::weights);
+  weights.is_fixed = false;
+  weights.initial = weights.get(O{});
   return {
       recompute,
+      weights,
       log,
       plain("eval-every", false, &O::eval_every),
       plain("eval-batches", false, &O::eval_batches),
