@@ -55,7 +55,7 @@ class Fp8 : public testing::TestWithParam<Arch> {
   double step(StepRunner& model, int index) const {
     return model.step(batch_of(even_config(GetParam()), index), kRate);
   }
-  [[nodiscard]] std::vector<double> losses(const StepOptions& options, int steps = 20) const {
+  [[nodiscard]] std::vector<double> losses(const StepOptions& options, int steps = 8) const {
     StepRunner model = runner(options);
     std::vector<double> result;
     for (int i = 0; i < steps; ++i) result.push_back(step(model, i));
@@ -74,44 +74,36 @@ std::map<std::string, std::vector<float>> contents_of(StepRunner& model) {
 
 /// e4m3 has 3 bits of mantissa, e5m2 2: a factor is off by 2^-5 and 2^-4 on average at most, sums of many by
 /// less. bf16 stays within 2 % of fp32.
-TEST_P(Fp8, StaysNearBf16) {
+TEST_P(Fp8, StaysNearBf16OnEitherEngine) {
   const auto expected = losses(make(EngineKind::fused, false));
-  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
-    for (const auto gradients : {passes::Fp8Gradients::e4m3, passes::Fp8Gradients::e5m2}) {
-      for (const auto scaling : {passes::Fp8Scaling::delayed, passes::Fp8Scaling::current}) {
-        StepOptions options = make(engine);
-        options.fp8_options = {.gradients = gradients, .scaling = scaling};
-        const auto actual = losses(options);
-        for (std::size_t i = 0; i < actual.size(); ++i) {
-          EXPECT_NEAR(actual[i], expected[i], 2e-2 * expected[i])
-              << name_of(engine) << " " << name_of(gradients) << " " << name_of(scaling) << " step " << i;
-        }
-        EXPECT_NE(actual, expected);
-      }
-    }
-  }
-}
-
-TEST_P(Fp8, EnginesAgree) {
-  const auto expected = losses(make(EngineKind::eager));
+  StepOptions e5m2 = make(EngineKind::fused);
+  e5m2.fp8_options.gradients = passes::Fp8Gradients::e5m2;
+  StepOptions current = make(EngineKind::fused);
+  current.fp8_options.scaling = passes::Fp8Scaling::current;
   StepOptions parts = make(EngineKind::fused);
   parts.micro_batches = 2;
-  for (const StepOptions& options : {make(EngineKind::fused), parts}) {
+  for (const StepOptions& options :
+       {make(EngineKind::eager), make(EngineKind::fused), e5m2, current, parts}) {
     const auto actual = losses(options);
-    for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 2e-2 * expected[i]);
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      EXPECT_NEAR(actual[i], expected[i], 2e-2 * expected[i])
+          << name_of(options.engine) << " " << name_of(options.fp8_options.gradients) << " "
+          << name_of(options.fp8_options.scaling) << " " << options.micro_batches << " step " << i;
+    }
+    EXPECT_NE(actual, expected);
   }
 }
 
 TEST_P(Fp8, RecomputeKindsGiveTheSameBits) {
   for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
     StepRunner plain = runner(make(engine));
-    for (int i = 0; i < 3; ++i) step(plain, i);
-    for (const auto kind : {passes::Recompute::none, passes::Recompute::selective, passes::Recompute::full}) {
+    for (int i = 0; i < 2; ++i) step(plain, i);
+    for (const auto kind : {passes::Recompute::selective, passes::Recompute::full}) {
       StepOptions options = make(engine);
       options.recompute = kind;
       options.fp8_options.weights = passes::Fp8Weights::recast;
       StepRunner again = runner(options);
-      for (int i = 0; i < 3; ++i) step(again, i);
+      for (int i = 0; i < 2; ++i) step(again, i);
       EXPECT_EQ(contents_of(again), contents_of(plain)) << name_of(engine) << " " << name_of(kind);
     }
   }
