@@ -97,7 +97,8 @@ class CudaFp8 : public testing::TestWithParam<Arch> {
   }
 };
 
-/// Tolerances of bf16, whose roundings decide how an element of fp8 is rounded.
+/// Tolerances of bf16, whose roundings decide how an element of fp8 is rounded, of the loss at the beginning:
+/// it falls to a third of that.
 TEST_P(CudaFp8, LossesFollowTheProcessor) {
   for (const auto gradients : {passes::Fp8Gradients::e4m3, passes::Fp8Gradients::e5m2}) {
     for (const auto scaling : {passes::Fp8Scaling::delayed, passes::Fp8Scaling::current}) {
@@ -114,7 +115,7 @@ TEST_P(CudaFp8, LossesFollowTheProcessor) {
           own.attention = compile::default_attention(engine);
           const Outcome actual = on_gpu(GetParam(), own);
           for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-            EXPECT_NEAR(actual.losses[i], expected.losses[i], 2e-2 * expected.losses[i])
+            EXPECT_NEAR(actual.losses[i], expected.losses[i], 2e-2 * expected.losses[0])
                 << compile::name_of(engine) << " step " << i;
           }
         }
