@@ -68,7 +68,7 @@ class Basics(CommandLine):
     def test_every_option_of_the_help_is_taken(self):
         """Each long option that --help prints is known: what is wrong is an option after it, so that nothing runs."""
         for command in ("bench", "program", "peaks", "info", "data prepare", "data tokenize"):
-            options = set(re.findall(r"--[a-z][a-z-]+", self.ok(*command.split(), "--help")))
+            options = set(re.findall(r"--[a-z][a-z0-9-]+", self.ok(*command.split(), "--help")))
             for option in options - {"--help"}:
                 result = rooflm(*command.split(), option, "\x01/x", "--no-such-option")
                 self.assertEqual(result.returncode, 2, (command, option))

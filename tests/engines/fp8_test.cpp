@@ -75,20 +75,17 @@ std::map<std::string, std::vector<float>> contents_of(StepRunner& model) {
 /// e4m3 has 3 bits of mantissa, e5m2 2: a factor is off by 2^-5 and 2^-4 on average at most, sums of many by
 /// less. bf16 stays within 2 % of fp32.
 TEST_P(Fp8, StaysNearBf16OnEitherEngine) {
-  const auto expected = losses(make(EngineKind::fused, false));
+  const auto expected = losses(make(EngineKind::eager, false));
   StepOptions e5m2 = make(EngineKind::fused);
   e5m2.fp8_options.gradients = passes::Fp8Gradients::e5m2;
   StepOptions current = make(EngineKind::fused);
   current.fp8_options.scaling = passes::Fp8Scaling::current;
-  StepOptions parts = make(EngineKind::fused);
-  parts.micro_batches = 2;
-  for (const StepOptions& options :
-       {make(EngineKind::eager), make(EngineKind::fused), e5m2, current, parts}) {
+  for (const StepOptions& options : {make(EngineKind::eager), make(EngineKind::fused), e5m2, current}) {
     const auto actual = losses(options);
     for (std::size_t i = 0; i < actual.size(); ++i) {
       EXPECT_NEAR(actual[i], expected[i], 2e-2 * expected[i])
           << name_of(options.engine) << " " << name_of(options.fp8_options.gradients) << " "
-          << name_of(options.fp8_options.scaling) << " " << options.micro_batches << " step " << i;
+          << name_of(options.fp8_options.scaling) << " step " << i;
     }
     EXPECT_NE(actual, expected);
   }
