@@ -92,8 +92,8 @@ Cost cost_swiglu_backward_fp8(const Program& p, const Op& op) { return cost_of_c
 
 std::vector<Tensor> infer_fp8_scales(const Program& p, const Op& op) {
   const Tensor& slots = p.tensor(op.inputs.at(0));
-  expect(slots.shape[-1] == kFp8Slot && slots.shape.numel() % (kFp8Slot * kFp8Operands) == 0, op,
-         [&] { return fmt::format("{} are no slots", slots.shape.str()); });
+  expect(slots.shape[-1] == kFp8Slot && slots.shape.numel() % (std::int64_t{kFp8Slot} * kFp8Operands) == 0,
+         op, [&] { return fmt::format("{} are no slots", slots.shape.str()); });
   return {slots};
 }
 
