@@ -132,23 +132,20 @@ std::vector<Setting> settings_of(const PlanOptions& options) {
 std::vector<PlanPoint> points_of(const PlanOptions& options, const Setting& setting) {
   std::vector<PlanPoint> points;
   for (const std::string& dtype : parse_names("--dtype", options.config.text("dtype"))) {
-    const bool is_fp8 = dtype == "fp8";
-    if (is_fp8 && !setting.device.peak(dtype)) {
+    if (dtype == "fp8" && !setting.device.peak(dtype)) {
       throw core::Unavailable(
           fmt::format("--dtype fp8: the catalog has no fp8 rate of {}", setting.device.key));
     }
     ConfigOptions config = options.config;
-    const std::string computed = is_fp8 ? "bf16" : dtype;
     // Checks the dtype of devices that only the user's catalog has, too.
-    static_cast<void>(lab::parse_compute_dtype(computed, setting.device.key, setting.device));
-    config.set("dtype", computed);
+    static_cast<void>(lab::parse_compute_dtype(dtype, setting.device.key, setting.device));
+    config.set("dtype", dtype);
     config.set("device", fmt::format("null:{}", kAnyGpu));
     config.set("engine", setting.framework.engine);
     config.set("attention", setting.framework.attention);
     for (const lab::Point& point : config.sweep()) {
       points.push_back(
           {.config = point.config, .step = point.step, .micro_batch = point.batch, .seq = point.seq});
-      points.back().step.fp8 = is_fp8;
       lab::fit_to_device(points.back().step, setting.device);
       perfmodel::fit_to_framework(points.back().step, setting.framework);
     }

@@ -15,7 +15,6 @@
 #include "compile/passes/differentiate.h"
 #include "compile/passes/dropout.h"
 #include "compile/passes/early_updates.h"
-#include "compile/passes/fp8_products.h"
 #include "compile/passes/fuse.h"
 #include "compile/passes/overlap.h"
 #include "compile/passes/part_ops.h"
@@ -112,10 +111,11 @@ bool is_compact(const StepOptions& options) {
   return options.compact_state && options.engine == EngineKind::fused && options.dtype == core::DType::bf16;
 }
 
-/// torchao's recipes of selective recompute keep the largest values, those of full recompute do not.
-passes::Fp8Scales fp8_scales(const StepOptions& options) {
-  if (!options.fp8_own_scales) return passes::Fp8Scales::delayed;
-  return options.recompute == passes::Recompute::full ? passes::Fp8Scales::own : passes::Fp8Scales::own_kept;
+passes::Fp8Options fp8_options(const StepOptions& options) {
+  passes::Fp8Options fp8 = options.fp8_options;
+  fp8.fuse = options.engine == EngineKind::fused;
+  if (options.fp8_own_scales) fp8.scaling = passes::Fp8Scaling::current;
+  return fp8;
 }
 
 constexpr std::pair<Stage, const char*> kStages[] = {{Stage::forward, "forward"},
@@ -248,7 +248,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::narrow_gradients(step);
     passes::share_halves(step);
   }
-  if (options.fp8) passes::fp8_products(step, fp8_scales(options));
+  if (options.fp8) passes::fp8_products(step, fp8_options(options));
   if (options.dropout) passes::dropout(step);
   if (is_split(options)) {
     if (options.unit_buffers) passes::unit_buffers(step);
@@ -260,6 +260,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);
   }
+  if (options.fp8) passes::append_fp8_scales(step, options.fp8_options);
   program::check(step);
   return step;
 }
@@ -273,6 +274,11 @@ Program inference_step(Program forward, const StepOptions& options) {
   mark_products(step, options.tf32);
   if (options.engine == EngineKind::fused) passes::fuse(step);
   if (is_compact(options)) passes::share_halves(step);
+  if (options.fp8) {  // scales of the tokens at hand: it neither needs nor changes what training knows
+    passes::Fp8Options current = fp8_options(options);
+    current.scaling = passes::Fp8Scaling::current;
+    passes::fp8_products(step, current);
+  }
   program::check(step);
   return step;
 }

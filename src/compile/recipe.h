@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "compile/passes/fp8_products.h"
 #include "compile/passes/lower_attention.h"
 #include "compile/passes/optimizer.h"
 #include "compile/passes/recompute.h"
@@ -30,7 +31,8 @@ struct StepOptions {
   passes::AttentionKind attention = passes::AttentionKind::flash;
   core::DType dtype = core::DType::f32;  ///< compute dtype; f64 for gradient checks
   bool tf32 = false;  ///< fp32 products may round their operands to TF32, where a device has it
-  bool fp8 = false;   ///< bf16 step whose layers' products read fp8 (passes/fp8_products.h); planned only
+  bool fp8 = false;   ///< bf16 step whose layers' products read fp8 (passes/fp8_products.h)
+  passes::Fp8Options fp8_options{};
   passes::Recompute recompute = passes::Recompute::none;
   /// fused: most bytes of fp32 logits at a time.
   std::int64_t loss_chunk_bytes = std::int64_t{128} << 20U;

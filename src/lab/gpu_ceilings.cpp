@@ -241,7 +241,6 @@ Rows gpu_ceilings(const GpuCeilingRequest& request) {
     collector.add_products(compute);
     if (!request.only_products) collector.add_instructions(name_of(compute));
   }
-  for (const std::string& dtype : request.instructions_only) collector.add_instructions(dtype);
   if (!request.only_products) collector.add_memory();
   if (!collector.has_new() || file.empty()) return collector.rows();
   try {

@@ -13,10 +13,8 @@ namespace rooflm::lab {
 struct GpuCeilingRequest {
   std::string device;                ///< "cuda:0"
   std::vector<ComputeDtype> dtypes;  ///< of the matrix products
-  std::vector<std::string>
-      instructions_only{};     ///< further dtypes whose instruction peak alone is wanted: "fp8"
-  bool remeasure = false;      ///< even what is kept
-  bool only_products = false;  ///< neither instruction peaks nor loops over memory
+  bool remeasure = false;            ///< even what is kept
+  bool only_products = false;        ///< neither instruction peaks nor loops over memory
   /// For each row, at least; what was measured for another time than the usual one is neither taken from the
   /// file nor kept in it.
   std::optional<double> seconds;

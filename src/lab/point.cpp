@@ -136,6 +136,10 @@ Point run_of(const Values& values) {
   if (point.forward_only && point.step.micro_batches > 1)
     throw core::UsageError("--phase forward has no gradients to accumulate: leave out --grad-accum");
   point.step.optimizer.clip_norm = values.number("clip");
+  point.step.fp8_options = {.gradients = passes::parse_fp8_gradients(values.text("fp8_gradients")),
+                            .scaling = passes::parse_fp8_scaling(values.text("fp8_scaling")),
+                            .fast_sums = passes::parse_fp8_fast_sums(values.text("fp8_fast_sums")),
+                            .weights = passes::parse_fp8_weights(values.text("fp8_weights"))};
   point.threads = static_cast<int>(values.integer_up_to("threads", 0, kMostThreads));
   point.seed = static_cast<std::uint64_t>(values.integer("seed", 0).value_or(0));
   point.warmup = static_cast<int>(std::min(values.integer("warmup", 0).value_or(0), kMostSteps));
@@ -166,8 +170,7 @@ Point make_point(const record::Config& config, Descriptions& descriptions) {
   point.config = model::with_overrides(sizes, overrides);
   const devices::Device& device = descriptions.of(point.device);
   const ComputeDtype compute = parse_compute_dtype(values.text("dtype"), point.device, device);
-  point.step.dtype = compute.dtype;
-  point.step.tf32 = compute.tf32;
+  set_compute_dtype(point.step, compute);
   fit_to_device(point.step, device);
   check_positions(point);
   return point;
@@ -198,6 +201,12 @@ record::Config config_of(const Point& point) {
   config.set("attention", passes::name_of(point.step.attention));
   config.set("device", point.device);
   config.set("dtype", compile::dtype_name(point.step));
+  if (point.step.fp8) {
+    config.set("fp8_gradients", name_of(point.step.fp8_options.gradients));
+    config.set("fp8_scaling", name_of(point.step.fp8_options.scaling));
+    config.set("fp8_fast_sums", name_of(point.step.fp8_options.fast_sums));
+    config.set("fp8_weights", name_of(point.step.fp8_options.weights));
+  }
   config.set("recompute", passes::name_of(point.step.recompute));
   config.set("phase", point.forward_only ? "forward" : "step");
   config.set("batch", point.batch);
@@ -223,6 +232,14 @@ std::string describe(const Point& point) {
   std::string text = fmt::format("{} B={} T={} {} {} {}", point.config.name, point.batch, point.seq,
                                  compile::dtype_name(point.step), compile::name_of(point.step.engine),
                                  passes::name_of(point.step.attention));
+  if (point.step.fp8) {
+    const passes::Fp8Options& fp8 = point.step.fp8_options;
+    const passes::Fp8Options usual;
+    if (fp8.gradients != usual.gradients) text += fmt::format(" fp8-gradients={}", name_of(fp8.gradients));
+    if (fp8.scaling != usual.scaling) text += fmt::format(" fp8-scaling={}", name_of(fp8.scaling));
+    if (fp8.weights != usual.weights) text += fmt::format(" fp8-weights={}", name_of(fp8.weights));
+    if (fp8.fast_sums != usual.fast_sums) text += fmt::format(" fp8-fast-sums={}", name_of(fp8.fast_sums));
+  }
   if (point.step.recompute != passes::Recompute::none) {
     text += fmt::format(" recompute={}", passes::name_of(point.step.recompute));
   }

@@ -35,6 +35,12 @@ bool is_product(const Op& op) {
   return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
 }
 
+/// The dtype of the rate of a product; fp8 for both kinds of it.
+core::DType factors_of(const Program& program, const Op& op) {
+  const core::DType dtype = program.tensor(op.inputs.at(0)).dtype;
+  return core::is_fp8(dtype) ? core::DType::f8 : dtype;
+}
+
 bool is_flash_forward(const Op& op) { return op.is(ops::kFlashAttention) || op.is(passes::kAttentionBlock); }
 bool is_flash(const Op& op) {
   return is_flash_forward(op) || op.is(ops::kFlashAttentionBackward) ||
@@ -140,9 +146,7 @@ double OpTimes::rate_of(core::DType dtype, bool tf32) const {
   return tables_.matmul.flop_per_s * relative->second * own / theirs * shares;
 }
 
-Basis OpTimes::basis_of(core::DType dtype) const {
-  return dtype == core::DType::f8 ? Basis::assumed : basis_;
-}
+Basis OpTimes::basis_of(core::DType dtype) const { return core::is_fp8(dtype) ? Basis::assumed : basis_; }
 
 double OpTimes::tensor_seconds(double flop, core::DType dtype) const {
   const PowerLaw& law = tables_.power;
@@ -186,19 +190,19 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
                   .moved_bytes = static_cast<double>(cost.bytes_read + cost.bytes_written) / times,
                   .stored_bytes = static_cast<double>(cost.bytes_written) / times};
   if (op.is(ops::kMatmulGeluBackward)) problem.stored_bytes *= 2;  // it reads as much beside
-  const double rate = rate_of(program.tensor(op.inputs.at(0)).dtype, op.attrs.flag("tf32"));
+  const core::DType dtype = factors_of(program, op);
+  const double rate = rate_of(dtype, op.attrs.flag("tf32"));
   if (rate <= 0) {
-    throw core::Unavailable(fmt::format("{} has no matmul rate of {} in the catalog", device_->key,
-                                        core::name_of(program.tensor(op.inputs.at(0)).dtype)));
+    throw core::Unavailable(
+        fmt::format("{} has no matmul rate of {} in the catalog", device_->key, core::name_of(dtype)));
   }
   OpTime time;
   time.launch_s = times * tables_.matmul.launch_s;
   time.seconds = times * matmul_seconds(problem, rate) + time.launch_s;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
   time.moved_s = times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
-  time.tensor_s =
-      tensor_seconds(static_cast<double>(cost.matmul_flop), program.tensor(op.inputs.at(0)).dtype);
-  time.basis = basis_of(program.tensor(op.inputs.at(0)).dtype);
+  time.tensor_s = tensor_seconds(static_cast<double>(cost.matmul_flop), dtype);
+  time.basis = basis_of(dtype);
   time.spread = time.basis == basis_ ? tables_.matmul_spread : std::max(tables_.matmul_spread, kUnmeasured);
   return time;
 }

@@ -33,14 +33,15 @@ void parse_into(Number& value, const std::string& name, const std::string& text)
 }
 void parse_into(std::string& value, const std::string&, const std::string& text) { value = text; }
 
-/// TF32 is fp32 whose products may be rounded.
+/// TF32 is fp32 whose products may be rounded, fp8 is bf16 whose products of layers read scaled copies.
 void parse_dtype(compile::StepOptions& step, std::string_view name) {
   step.tf32 = name == "tf32";
-  step.dtype = core::DType::f32;
-  if (step.tf32) return;
-  std::vector<std::string> names = {"tf32"};
+  step.fp8 = name == core::name_of(core::DType::f8);
+  step.dtype = step.fp8 ? core::DType::bf16 : core::DType::f32;
+  if (step.tf32 || step.fp8) return;
+  std::vector<std::string> names = {"tf32", std::string(core::name_of(core::DType::f8))};
   for (const core::DTypeFacts& facts : core::kDTypes) {
-    if (!facts.is_float) continue;
+    if (!facts.is_float || core::is_fp8(facts.dtype)) continue;
     step.dtype = facts.dtype;
     if (facts.name == name) return;
     names.emplace_back(facts.name);
@@ -79,12 +80,21 @@ std::vector<OptionField> numeric_fields() {
   const auto optimizer = [](const char* name, auto member) {
     return plain(name, true, &O::step, &StepOptions::optimizer, member);
   };
+  using passes::Fp8Options;
+  const auto fp8 = [](const char* name, auto parse, auto member) {
+    OptionField field = named(name, parse, &O::step, &StepOptions::fp8_options, member);
+    field.initial = field.get(O{});
+    return field;
+  };
   const auto schedule = [](const char* name, auto member) { return plain(name, true, &O::schedule, member); };
   return {
       named("engine", compile::parse_engine, &O::step, &StepOptions::engine),
       named("attention", passes::parse_attention, &O::step, &StepOptions::attention),
       {"dtype", true, [](const O& o) { return std::string(compile::dtype_name(o.step)); },
        [](O& o, const std::string& text) { parse_dtype(o.step, text); }},
+      fp8("fp8-gradients", passes::parse_fp8_gradients, &Fp8Options::gradients),
+      fp8("fp8-scaling", passes::parse_fp8_scaling, &Fp8Options::scaling),
+      fp8("fp8-fast-sums", passes::parse_fp8_fast_sums, &Fp8Options::fast_sums),
       plain("grad-accum", true, &O::step, &StepOptions::micro_batches),
       named("optimizer", passes::parse_optimizer, &O::step, &StepOptions::optimizer, &OptimizerOptions::kind),
       optimizer("beta1", &OptimizerOptions::beta1),
@@ -112,8 +122,13 @@ std::vector<OptionField> habit_fields() {
   recompute.is_fixed = false;
   const OptionField log{"log", false, [](const O& o) { return o.log.string(); },
                         [](O& o, const std::string& text) { o.log = text; }};
+  OptionField weights = named("fp8-weights", passes::parse_fp8_weights, &O::step,
+                              &compile::StepOptions::fp8_options, &passes::Fp8Options::weights);
+  weights.is_fixed = false;
+  weights.initial = weights.get(O{});
   return {
       recompute,
+      weights,
       log,
       plain("eval-every", false, &O::eval_every),
       plain("eval-batches", false, &O::eval_batches),
@@ -192,6 +207,10 @@ TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
   TrainOptions before = options;
   for (const OptionField& field : option_fields()) {
     const auto found = remembered.find(field.name);
+    if (found == remembered.end() && !field.initial.empty()) {
+      field.set(before, field.initial);
+      continue;
+    }
     if (found == remembered.end()) {
       throw core::InputError(fmt::format("{}/state.json: options: {} is missing", source, field.name));
     }

@@ -57,6 +57,8 @@ struct OptionField {
   std::function<std::string(const TrainOptions&)> get;
   /// Throws core::UsageError when the text does not parse.
   std::function<void(TrainOptions&, const std::string&)> set;
+  /// What checkpoints that do not know it were trained with; empty: all know it.
+  std::string initial{};
 };
 const std::vector<OptionField>& option_fields();
 

@@ -124,8 +124,11 @@ class Plan(unittest.TestCase):
         bf16, fp8 = plan("--model", "2.7B", "--device", "h100-sxm", "--batch", 4, "--dtype", "bf16,fp8")
         self.assertLess(fp8["step_s"], bf16["step_s"])
         self.assertEqual((bf16["step_kind"], fp8["step_kind"]), ("calibrated", "assumed"))
-        # Nothing runs in it: not even the device that only plans.
-        done = rooflm("bench", "--model", "tiny", "--device", "null:h100-sxm", "--dtype", "fp8")
+        # The program that is planned is the one that engines run.
+        done = rooflm("program", "--model", "tiny", "--device", "null:h100-sxm", "--dtype", "fp8", "--format", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("fp8_scales", done.stdout)
+        done = rooflm("program", "--model", "tiny", "--device", "null:a100-sxm", "--dtype", "fp8")
         self.assertEqual(done.returncode, 5, done.stderr)
 
     def test_context_parallel_ranks_share_a_sequence(self):

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <string>
 
 #include "core/error.h"
 
@@ -52,13 +54,13 @@ TEST(TrainOptions, WhatIsNotGivenIsRemembered) {
 TEST(TrainOptions, ContradictionsAreRefused) {
   for (const OptionField& field : option_fields()) {
     TrainOptions now = example();
-    const std::string other = field.name == "engine"      ? "fused"
-                              : field.name == "attention" ? "flash"
-                              : field.name == "dtype"     ? "fp32"
-                              : field.name == "optimizer" ? "sgd"
-                              : field.name == "schedule"  ? "linear"
-                              : field.name == "recompute" ? "full"
-                                                          : "7";
+    const std::map<std::string, std::string> words = {{"engine", "fused"},       {"attention", "flash"},
+                                                      {"dtype", "fp32"},         {"optimizer", "sgd"},
+                                                      {"schedule", "linear"},    {"recompute", "full"},
+                                                      {"fp8-gradients", "e5m2"}, {"fp8-scaling", "current"},
+                                                      {"fp8-fast-sums", "all"},  {"fp8-weights", "recast"}};
+    const auto word = words.find(field.name);
+    const std::string other = word == words.end() ? "7" : word->second;
     field.set(now, other);
     const auto all = given({field.name});
     if (!field.is_fixed) {
@@ -72,6 +74,26 @@ TEST(TrainOptions, ContradictionsAreRefused) {
       EXPECT_NE(std::string(error.what()).find("--" + field.name + " "), std::string::npos) << error.what();
     }
   }
+}
+
+/// Checkpoints from before fp8 could be trained were trained without.
+TEST(TrainOptions, OlderCheckpointsContinue) {
+  OptionTexts texts = to_texts(example());
+  std::erase_if(texts, [](const auto& text) { return text.first.starts_with("fp8-"); });
+  EXPECT_EQ(to_texts(continued(example(), texts, given({}), "ckpt")), to_texts(example()));
+  TrainOptions e5m2 = example();
+  e5m2.step.fp8_options.gradients = passes::Fp8Gradients::e5m2;
+  EXPECT_THROW(continued(e5m2, texts, given({"fp8-gradients"}), "ckpt"), core::UsageError);
+}
+
+TEST(TrainOptions, Fp8IsBf16WithScaledProducts) {
+  TrainOptions fp8 = example();
+  fp8.step.fp8 = true;
+  fp8.step.fp8_options = {.scaling = passes::Fp8Scaling::current};
+  const TrainOptions read = continued(example(), to_texts(fp8), given({}), "ckpt");
+  EXPECT_TRUE(read.step.fp8);
+  EXPECT_EQ(read.step.dtype, core::DType::bf16);
+  EXPECT_EQ(read.step.fp8_options, fp8.step.fp8_options);
 }
 
 TEST(TrainOptions, AConstantScheduleMayGoOnLonger) {
