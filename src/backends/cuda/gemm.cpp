@@ -305,7 +305,8 @@ cublasLtMatmulAlgo_t Gemm::choose_among(const LtProduct& product,
 Gemm::Lane Gemm::lane() const {
   GemmPlans& plans = context_->products();
   const DeviceMemory& workspace = problem_.beside ? plans.side_workspace() : plans.workspace();
-  return {problem_.beside ? context_->fork() : context_->stream(), workspace.data(), workspace.bytes()};
+  return {context_->stream_of(problem_.beside ? program::Lane::background : program::Lane::compute),
+          workspace.data(), workspace.bytes()};
 }
 
 cublasStatus_t Gemm::submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& algorithm,
