@@ -121,11 +121,13 @@ int run(const BenchOptions& options, const lab::Ranks& ranks) {
     lab::take_place(point, ranks);
     // A device that is not there is an error of the whole command, before anything is measured.
     lab::make_backend(point);
-    values.merge(lab::values_of(point));
-    values["configurations"] += lab::describe(point) + "; ";
-    lab::agree_on_devices(ranks, point.device);
+    for (const auto& [name, value] : lab::values_of(point)) {
+      std::string& all = values[name];
+      all += all.empty() ? value : ", " + value;
+    }
   }
   lab::agree(ranks, values);
+  for (const lab::Point& point : points) lab::agree_on_devices(ranks, point.device);
   if (options.dry_run) {
     show_dry_run(points, {{"-o", options.record}}, style);
     return 0;

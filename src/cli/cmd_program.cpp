@@ -15,9 +15,11 @@ namespace rooflm::cli {
 namespace {
 
 struct ProgramOptions {
-  ConfigOptions config{"model", "arch",   "layers",    "heads",      "kv_heads", "d_model",
-                       "d_ff",  "vocab",  "batch",     "seq",        "engine",   "attention",
-                       "dtype", "device", "recompute", "grad_accum", "clip"};
+  ConfigOptions config{
+      "model",     "arch",        "layers",    "heads",  "kv_heads",  "d_model", "d_ff",
+      "vocab",     "batch",       "seq",       "engine", "attention", "dtype",   "device",
+      "recompute", "grad_accum",  "clip",      "dp",     "zero",      "tp",      "sequence_parallel",
+      "pp",        "pp_schedule", "interleave"};
   std::string stage;
   std::string scope;
   TableOptions table;

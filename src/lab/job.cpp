@@ -73,7 +73,7 @@ void take_place(Point& point, const Ranks& ranks) {
   }
   if (ranks == nullptr) return;
   point.step.rank = split.mesh().coordinates_of(ranks->rank());
-  if (point.threads == 0)
+  if (point.threads == 0 && is_host(point.device))
     point.threads = std::max(1, resolve_threads(0) / std::max(1, ranks->place().local_size));
 }
 
