@@ -229,15 +229,14 @@ record::Config config_of(const Point& point) {
   config.set("params", model::parameter_count(model));
   config.set("grad_accum", point.step.micro_batches);
   config.set("clip", point.step.optimizer.clip_norm);
-  if (const compile::Sharding& split = point.step.sharding; split.ranks() > 1) {
-    config.set("dp", split.data);
-    config.set("zero", split.zero);
-    config.set("tp", split.tensor);
-    config.set("sequence_parallel", split.sequence_parallel);
-    config.set("pp", split.pipeline);
-    config.set("pp_schedule", compile::name_of(split.schedule));
-    config.set("interleave", split.interleave);
-  }
+  const compile::Sharding& split = point.step.sharding;
+  config.set("dp", split.data);
+  config.set("zero", split.zero);
+  config.set("tp", split.tensor);
+  config.set("sequence_parallel", split.sequence_parallel);
+  config.set("pp", split.pipeline);
+  config.set("pp_schedule", compile::name_of(split.schedule));
+  config.set("interleave", split.interleave);
   config.set("deterministic", point.deterministic);
   config.set("search_products", backends::name_of(point.gemm_search));
   config.set("threads", resolve_threads(point.threads));

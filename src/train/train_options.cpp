@@ -146,22 +146,20 @@ void fit_to_ranks(TrainOptions& options, const TrainOptions& before,
   compile::Sharding& split = options.step.sharding;
   const int ranks = options.ranks == nullptr ? 1 : options.ranks->size();
   const int part = split.tensor * split.pipeline;
-  if (!was_given("dp")) {
-    if (part < 1 || ranks % part != 0) {
-      throw UsageError(
-          fmt::format("{} was trained with --tp {} --pp {}, which do not divide the {} ranks of this "
-                      "job: give --tp and --pp",
-                      source, split.tensor, split.pipeline, ranks));
-    }
-    split.data = ranks / part;
-  }
+  // Where they do not divide the ranks, lab::take_place says so.
+  if (!was_given("dp")) split.data = part > 0 && ranks % part == 0 ? ranks / part : 1;
   if (split.data == 1 && !was_given("zero")) split.zero = 0;
   if (split.tensor == 1 && !was_given("sequence-parallel")) split.sequence_parallel = false;
   if (split.pipeline == 1 && !was_given("interleave")) split.interleave = 1;
   const std::int64_t at_once = std::int64_t{split.data} * options.step.micro_batches;
   const std::int64_t all = sequences_of(before);
-  const bool is_other = split.data != before.step.sharding.data;
-  if (is_other && !was_given("batch") && at_once > 0 && all % at_once == 0) options.batch = all / at_once;
+  if (split.data == before.step.sharding.data) return;
+  if (!was_given("batch") && at_once > 0 && all % at_once == 0) options.batch = all / at_once;
+  if (sequences_of(options) == all) return;
+  throw UsageError(fmt::format(
+      "--dp {}: {} was trained with {} sequences a step; give --batch and --grad-accum of which {} copies "
+      "make as many",
+      split.data, source, all, split.data));
 }
 
 /// What the numbers do not depend on.

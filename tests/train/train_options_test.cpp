@@ -52,13 +52,16 @@ TEST(TrainOptions, WhatIsNotGivenIsRemembered) {
 TEST(TrainOptions, ContradictionsAreRefused) {
   for (const OptionField& field : option_fields()) {
     TrainOptions now = example();
-    const std::string other = field.name == "engine"      ? "fused"
-                              : field.name == "attention" ? "flash"
-                              : field.name == "dtype"     ? "fp32"
-                              : field.name == "optimizer" ? "sgd"
-                              : field.name == "schedule"  ? "linear"
-                              : field.name == "recompute" ? "full"
-                                                          : "7";
+    const std::string other = field.name == "engine"              ? "fused"
+                              : field.name == "attention"         ? "flash"
+                              : field.name == "dtype"             ? "fp32"
+                              : field.name == "optimizer"         ? "sgd"
+                              : field.name == "schedule"          ? "linear"
+                              : field.name == "recompute"         ? "full"
+                              : field.name == "pipeline-schedule" ? "gpipe"
+                              : field.name == "sequence-parallel" ? "yes"
+                              : field.name == "dp"                ? "2"
+                                                                  : "7";
     field.set(now, other);
     const auto all = given({field.name});
     if (!field.is_fixed) {
@@ -72,6 +75,30 @@ TEST(TrainOptions, ContradictionsAreRefused) {
       EXPECT_NE(std::string(error.what()).find("--" + field.name + " "), std::string::npos) << error.what();
     }
   }
+}
+
+/// The sequences of a step stay as many, whoever has them.
+TEST(TrainOptions, CopiesShareTheSequencesOfAStepOut) {
+  TrainOptions before = example();
+  before.batch = 8;
+  before.step.micro_batches = 3;
+  TrainOptions now = before;
+  now.step.sharding.data = 4;
+  EXPECT_EQ(continued(now, to_texts(before), given({"dp"}), "ckpt").batch, 2);
+  now.step.micro_batches = 6;
+  EXPECT_EQ(continued(now, to_texts(before), given({"dp", "grad-accum"}), "ckpt").batch, 1);
+  now.step.sharding.data = 5;
+  EXPECT_THROW(continued(now, to_texts(before), given({"dp"}), "ckpt"), core::UsageError);
+  now.step.sharding.data = 1;
+  EXPECT_THROW(continued(now, to_texts(before), given({"dp", "grad-accum"}), "ckpt"), core::UsageError);
+}
+
+/// Those of before there were ranks.
+TEST(TrainOptions, OlderCheckpointsSayNothingOfASplit) {
+  OptionTexts texts = to_texts(example());
+  for (const char* name : {"dp", "zero", "tp", "sequence-parallel", "pp", "pipeline-schedule", "interleave"})
+    EXPECT_EQ(texts.erase(name), 1U) << name;
+  EXPECT_EQ(continued(example(), texts, given({}), "ckpt").step.sharding, compile::Sharding{});
 }
 
 TEST(TrainOptions, AConstantScheduleMayGoOnLonger) {
