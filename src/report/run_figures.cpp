@@ -33,7 +33,8 @@ std::optional<double> tokens_of(const RunData& run) {
   return static_cast<double>(*batch * *seq * at_least_one("grad_accum") * at_least_one("dp"));
 }
 
-/// The step's share of one of the ranks: what one device's peak is held against.
+}  // namespace
+
 std::optional<double> model_flop_of_rank(const RunData& run) {
   const record::Config& config = run.run.config;
   double ranks = 1;
@@ -43,8 +44,6 @@ std::optional<double> model_flop_of_rank(const RunData& run) {
   const auto all = run.number("model_flop");
   return all ? std::optional(*all / ranks) : std::nullopt;
 }
-
-}  // namespace
 
 std::string peak_text(const RunData& run) {
   const std::string text = run.text("peak_flop_per_s");
