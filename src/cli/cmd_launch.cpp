@@ -138,9 +138,7 @@ class Launch {
       }
       if (!ended) continue;
       if (has_failed(ended->end)) {
-        write_note(fmt::format("launch: rank {} ({}, process {}) {}", ended->index, ranks::host_name(),
-                               children_.number(ended->index), describe(ended->end)));
-        code_ = code_of(ended->end);
+        tell_of(cause_among({*ended}));
         end_others();
       } else if (ended->end.code != 0) {
         code_ = ended->end.code;
@@ -150,11 +148,29 @@ class Launch {
   }
 
  private:
-  /// Ranks notice by themselves that one has ended; those that do not are asked to, and ended.
+  using Ended = core::ChildProcesses::Ended;
+
+  /// Ranks notice by themselves that one has ended, and may be done before it is seen here: of those that end
+  /// now the cause is one that a signal ended, or that failed otherwise than by losing another.
+  Ended cause_among(std::vector<Ended> ended) {
+    wait_for_all(kNotice_s, &ended);
+    const auto rank = [](const Ended& each) {
+      if (each.end.signal != 0) return 0;
+      if (!has_failed(each.end)) return 3;
+      return each.end.code == static_cast<int>(core::ExitCode::unavailable) ? 2 : 1;
+    };
+    return *std::ranges::min_element(ended, {}, rank);
+  }
+
+  void tell_of(const Ended& cause) {
+    write_note(fmt::format("launch: rank {} ({}, process {}) {}", cause.index, ranks::host_name(),
+                           children_.number(cause.index), describe(cause.end)));
+    code_ = code_of(cause.end);
+  }
+
+  /// Those that still run are asked to end, and ended.
   void end_others() {
-    const std::size_t left = children_.running();
-    if (left == 0) return;
-    wait_for_all(kNotice_s);
+    if (children_.running() == 0) return;
     children_.send(SIGCONT);
     children_.send(SIGTERM);
     wait_for_all(kGrace_s);
@@ -166,11 +182,13 @@ class Launch {
     }
   }
 
-  void wait_for_all(double seconds) {
+  void wait_for_all(double seconds, std::vector<Ended>* all = nullptr) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
     while (children_.running() > 0) {
       const double left = std::chrono::duration<double>(until - std::chrono::steady_clock::now()).count();
-      if (left <= 0 || !children_.wait(left)) return;
+      const auto ended = left > 0 ? children_.wait(left) : std::nullopt;
+      if (!ended) return;
+      if (all != nullptr) all->push_back(*ended);
     }
   }
 
