@@ -131,8 +131,8 @@ class Launch {
       const bool is_last = is_ours_ && children_.running() < static_cast<std::size_t>(count_);
       const auto ended = children_.wait(is_last ? kNotice_s + 2 * timeout_s_ : kForEver_s);
       if (!ended && is_last) {
-        note("launch: {} of {} ranks have not ended {:.0f} s after the others", children_.running(), count_,
-             kNotice_s + 2 * timeout_s_);
+        write_note(fmt::format("launch: {} of {} ranks have not ended {:.0f} s after the others",
+                               children_.running(), count_, kNotice_s + 2 * timeout_s_));
         code_ = static_cast<int>(core::ExitCode::unavailable);
         end_others();
       }
