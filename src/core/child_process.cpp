@@ -70,20 +70,28 @@ sigset_t hold_signals() {
   return before;
 }
 
-/// The number of the new process, which has the signals of `mask` blocked and keeps `inherited`.
+/// What a program gets beside its words and variables.
+struct Given {
+  sigset_t mask;           ///< signals that are blocked
+  int inherited = -1;      ///< a descriptor that it keeps
+  bool has_group = false;  ///< a process group of its own: nobody but us sends it signals
+};
+
+/// The number of the new process.
 int spawn(const std::vector<std::string>& command,
-          const std::vector<std::pair<std::string, std::string>>& environment, const sigset_t& mask,
-          int inherited) {
+          const std::vector<std::pair<std::string, std::string>>& environment, const Given& given) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   const sigset_t taken = set_of(kTaken);
   posix_spawnattr_setsigdefault(&attributes, &taken);
-  posix_spawnattr_setsigmask(&attributes, &mask);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigmask(&attributes, &given.mask);
+  const int group = given.has_group ? POSIX_SPAWN_SETPGROUP : 0;  // group 0 is its own number
+  posix_spawnattr_setflags(&attributes,
+                           static_cast<short>(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | group));
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   // The same number: that only takes away that it is closed.
-  if (inherited >= 0) posix_spawn_file_actions_adddup2(&files, inherited, inherited);
+  if (given.inherited >= 0) posix_spawn_file_actions_adddup2(&files, given.inherited, given.inherited);
   std::vector<std::string> words = command;
   std::vector<std::string> variables = environment_with(environment);
   int number = 0;
@@ -92,7 +100,7 @@ int spawn(const std::vector<std::string>& command,
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   if (error == 0) return number;
-  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  sigprocmask(SIG_SETMASK, &given.mask, nullptr);
   throw InputError(fmt::format("cannot start '{}': {}", command.front(), std::strerror(error)));
 }
 
@@ -116,7 +124,7 @@ bool is_to_be_passed_on(int signal, const siginfo_t& info) {
 
 ChildProcess::ChildProcess(const std::vector<std::string>& command,
                            const std::vector<std::pair<std::string, std::string>>& environment)
-    : number_(spawn(command, environment, hold_signals(), -1)) {}
+    : number_(spawn(command, environment, {.mask = hold_signals()})) {}
 
 ChildEnd ChildProcess::wait() {
   const sigset_t waited = waited_signals();
@@ -140,7 +148,8 @@ ChildProcesses::~ChildProcesses() {
 std::size_t ChildProcesses::start(const std::vector<std::string>& command,
                                   const std::vector<std::pair<std::string, std::string>>& environment,
                                   int inherited) {
-  numbers_.push_back(spawn(command, environment, before_, inherited));
+  numbers_.push_back(
+      spawn(command, environment, {.mask = before_, .inherited = inherited, .has_group = true}));
   has_ended_.push_back(false);
   return numbers_.size() - 1;
 }
@@ -165,9 +174,7 @@ std::optional<ChildProcesses::Ended> ChildProcesses::wait(double seconds) {
                          .tv_nsec = static_cast<long>((left - std::floor(left)) * kNs)};
     siginfo_t info{};
     const int signal = ::sigtimedwait(&waited, &info, &pause);
-    if (!is_to_be_passed_on(signal, info)) continue;
-    passed_on_ = signal;
-    send(signal);
+    if (signal > 0 && signal != SIGCHLD) send(signal);
   }
 }
 

@@ -15,7 +15,8 @@ struct ChildEnd {
   int signal = 0;  ///< that ended it; 0: none did
 };
 
-/// Several programs that run at once, as one to who sends signals. One of these at a time.
+/// Several programs that run at once. Each has a process group of its own, so that what the terminal or
+/// somebody sends to the group of this process reaches them once, through it. One of these at a time.
 class ChildProcesses {
  public:
   /// Signals wait from now on until `wait` asks for them.
@@ -32,20 +33,17 @@ class ChildProcesses {
     std::size_t index = 0;
     ChildEnd end;
   };
-  /// The next that ends, or nothing within so many seconds. Signals are passed on to all, as ChildProcess
-  /// does.
+  /// The next that ends, or nothing within so many seconds. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
+  /// SIGUSR2 that this process gets meanwhile are passed on to all.
   std::optional<Ended> wait(double seconds);
   void send(int signal) const;  ///< to all that run
   [[nodiscard]] std::size_t running() const;
   [[nodiscard]] int number(std::size_t index) const { return numbers_.at(index); }
-  /// The last signal that somebody sent here, but not the terminal, or 0.
-  [[nodiscard]] int passed_on() const { return passed_on_; }
 
  private:
   std::vector<int> numbers_;
   std::vector<bool> has_ended_;
   sigset_t before_;  ///< blocked signals
-  int passed_on_ = 0;
 };
 
 /// Called while the program runs, with its number.

@@ -86,6 +86,13 @@ void TensorStore::write_part(const std::string& name, std::span<const float> who
   if (found == entries_.end()) return;
   const program::Tensor& tensor = found->second.tensor;
   if (tensor.shards.empty()) return write(name, whole);
+  const program::Shard& shard = tensor.shards.front();
+  if (tensor.shards.size() == 1 && shard.axis == program::Shard::kElements) {  // one range
+    const program::Part own =
+        program::part_of(shard.whole.numel(), shard.parts, shard.index, program::kPartUnit);
+    return write(name,
+                 whole.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.size())));
+  }
   std::vector<float> part;
   part.reserve(static_cast<std::size_t>(tensor.shape.numel()));
   for (const std::int64_t element : program::elements_of(tensor))

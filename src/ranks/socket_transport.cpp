@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -282,6 +284,8 @@ class SocketTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> join_by_sockets(const Place& place) {
+  // Ranks of a launch that is killed would have nobody who passes signals on to them.
+  if (!place.job.empty()) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   return std::make_unique<SocketTransport>(place, connect_all(place));
 }
 

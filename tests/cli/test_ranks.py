@@ -41,7 +41,7 @@ class Ranks(TrainingRuns):
     def start_ranks(self, *arguments, ranks=2):
         return subprocess.Popen([self.binary, "launch", "-n", str(ranks), "--timeout", "2", "--",
                                  *map(str, self.words(self.out, *arguments))],
-                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
     def wait_for_step(self, step):
         log = self.out / "log.jsonl"
@@ -159,11 +159,23 @@ class Failures(Ranks):
     def test_a_signal_stops_all_after_the_same_step(self):
         process = self.start_ranks("--steps", 100000, "--batch", "2")
         self.wait_for_step(2)
-        process.send_signal(signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGTERM)  # as timeout(1) does
         _, errors = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 128 + signal.SIGTERM, errors)
         self.assertIn("stopped by SIGTERM after step", errors)
         self.assertTrue((self.out / "latest" / "config.json").exists())
+
+    def test_ranks_end_with_their_launch(self):
+        process = self.start_ranks("--steps", 100000, "--batch", "2")
+        self.wait_for_step(2)
+        ranks = self.children(process)
+        process.kill()
+        process.communicate(timeout=30)
+        deadline = time.monotonic() + 20
+        while any(pathlib.Path(f"/proc/{pid}").exists() for pid in ranks) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for pid in ranks:
+            self.assertFalse(pathlib.Path(f"/proc/{pid}/exe").exists(), "a rank runs on")
 
     def run_apart(self, *others):
         """Two ranks that are started by hand, the second with other options; exit codes and messages."""
