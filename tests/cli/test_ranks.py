@@ -172,10 +172,14 @@ class Failures(Ranks):
         process.kill()
         process.communicate(timeout=30)
         deadline = time.monotonic() + 20
-        while any(pathlib.Path(f"/proc/{pid}").exists() for pid in ranks) and time.monotonic() < deadline:
+        while any(map(self.runs, ranks)) and time.monotonic() < deadline:
             time.sleep(0.05)
-        for pid in ranks:
-            self.assertFalse(pathlib.Path(f"/proc/{pid}/exe").exists(), "a rank runs on")
+        self.assertFalse(any(map(self.runs, ranks)), "a rank runs on")
+
+    @staticmethod
+    def runs(pid):
+        """Not of what has ended and nobody has waited for."""
+        return pathlib.Path(f"/proc/{pid}/exe").exists()
 
     def run_apart(self, *others):
         """Two ranks that are started by hand, the second with other options; exit codes and messages."""
