@@ -34,7 +34,7 @@ namespace rooflm::cli {
 namespace {
 
 /// How long ranks have to notice that one has ended, and to say so; and to end when they are asked to.
-constexpr double kNotice_s = 3, kGrace_s = 5;
+constexpr double kNoticeSeconds = 3, kGraceSeconds = 5;
 
 struct LaunchOptions {
   std::string ranks, timeout = fmt::format("{}", ranks::Place::kPatience_s);
@@ -125,14 +125,14 @@ class Launch {
 
   /// The exit code of the first rank that failed, of one that was stopped, or 0.
   int wait() {
-    constexpr double kForEver_s = 1e6;
+    constexpr double kForEver = 1e6;
     while (children_.running() > 0) {
       // A rank of ours that is left behind when others are done has nothing more to wait for.
       const bool is_last = is_ours_ && children_.running() < static_cast<std::size_t>(count_);
-      const auto ended = children_.wait(is_last ? kNotice_s + 2 * timeout_s_ : kForEver_s);
+      const auto ended = children_.wait(is_last ? kNoticeSeconds + 2 * timeout_s_ : kForEver);
       if (!ended && is_last) {
         write_note(fmt::format("launch: {} of {} ranks have not ended {:.0f} s after the others",
-                               children_.running(), count_, kNotice_s + 2 * timeout_s_));
+                               children_.running(), count_, kNoticeSeconds + 2 * timeout_s_));
         code_ = static_cast<int>(core::ExitCode::unavailable);
         end_others();
       }
@@ -153,7 +153,7 @@ class Launch {
   /// Ranks notice by themselves that one has ended, and may be done before it is seen here: of those that end
   /// now the cause is one that a signal ended, or that failed otherwise than by losing another.
   Ended cause_among(std::vector<Ended> ended) {
-    wait_for_all(kNotice_s, &ended);
+    wait_for_all(kNoticeSeconds, &ended);
     const auto rank = [](const Ended& each) {
       if (each.end.signal != 0) return 0;
       if (!has_failed(each.end)) return 3;
@@ -173,12 +173,12 @@ class Launch {
     if (children_.running() == 0) return;
     children_.send(SIGCONT);
     children_.send(SIGTERM);
-    wait_for_all(kGrace_s);
+    wait_for_all(kGraceSeconds);
     if (const std::size_t stuck = children_.running(); stuck > 0) {
       write_note(
           fmt::format("launch: {} of {} ranks did not end by themselves and were killed", stuck, count_));
       children_.send(SIGKILL);
-      wait_for_all(kGrace_s);
+      wait_for_all(kGraceSeconds);
     }
   }
 

@@ -52,7 +52,7 @@ void set_copies(Config& config) {
 std::string own_device(const std::string& name) {
   const ranks::Place place = ranks::find_place();
   if (place.size == 1 || name.find(':') != std::string::npos) return name;
-  const std::string first = lab::parse_device(name);
+  std::string first = lab::parse_device(name);
   const std::string prefix = first.substr(0, first.find(':') + 1);
   // Where a starter shows each rank one GPU, that is the first.
   if (prefix.empty() || backends::provider_of(first).found().names.size() == 1) return first;

@@ -106,10 +106,11 @@ class SocketTransport final : public Transport {
     try {
       for (std::size_t i = 0; i < peers_.size(); ++i) {
         if (!has_socket(i) || !peers_[i].out.empty()) continue;
-        Bytes text(why.size());
-        std::memcpy(text.data(), why.data(), why.size());
-        Leaving leaving{.header = header_of(kAbandoned, text), .owned = std::move(text)};
+        Leaving leaving;
+        leaving.owned.resize(why.size());
+        std::memcpy(leaving.owned.data(), why.data(), why.size());
         leaving.bytes = leaving.owned;
+        leaving.header = header_of(kAbandoned, leaving.bytes);
         peers_[i].out.push_back(std::move(leaving));
         static_cast<void>(write_to(peers_[i]));
       }
