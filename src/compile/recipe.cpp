@@ -266,8 +266,12 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
 }
 
 Program inference_step(Program forward, const StepOptions& options) {
-  Program step = std::move(forward);
-  passes::lower_attention(step, options.attention);
+  Program step = rank_forward(std::move(forward), options).program;
+  if (is_split(options)) {
+    for (Op& op : step.ops) give_share(op, 0, 1, options.sharding.data_ranks());
+    passes::drop_identities(step);
+    passes::shard_inference(step, options.sharding, options.rank);
+  }
   if (options.engine == EngineKind::fused)
     passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes), options.logits_padding);
   passes::cast(step, options.dtype);

@@ -84,7 +84,7 @@ RankForward rank_forward(program::Program forward, const StepOptions& options);
 program::Program training_step(RankForward forward, const StepOptions& options,
                                Stage stop_after = kLastStage);
 
-/// Forward only: evaluation and sampling.
+/// Forward only: evaluation and sampling. Of several ranks each has its own batch, and the loss is the mean.
 program::Program inference_step(program::Program forward, const StepOptions& options);
 
 /// "tokens" or "tokens.3".

@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <type_traits>
 
+#include "core/checked.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/printable.h"
@@ -114,6 +117,61 @@ std::vector<OptionField> numeric_fields() {
   };
 }
 
+/// How the step is split over ranks: the same numbers, but for the order of sums. Checkpoints of before there
+/// were ranks lack them.
+constexpr std::array kSplits = {"dp",        "zero", "tp", "sequence-parallel", "pp", "pipeline-schedule",
+                                "interleave"};
+
+std::vector<OptionField> split_fields() {
+  using O = TrainOptions;
+  using compile::Sharding;
+  using compile::StepOptions;
+  const auto split = [](const char* name, auto member) {
+    return plain(name, false, &O::step, &StepOptions::sharding, member);
+  };
+  OptionField schedule = named("pipeline-schedule", compile::parse_schedule, &O::step, &StepOptions::sharding,
+                               &Sharding::schedule);
+  schedule.is_fixed = false;
+  const OptionField rows{
+      "sequence-parallel", false,
+      [](const O& o) { return std::string(o.step.sharding.sequence_parallel ? "yes" : "no"); },
+      [](O& o, const std::string& text) { o.step.sharding.sequence_parallel = text == "yes"; }};
+  return {split("dp", &Sharding::data),
+          split("zero", &Sharding::zero),
+          split("tp", &Sharding::tensor),
+          rows,
+          split("pp", &Sharding::pipeline),
+          schedule,
+          split("interleave", &Sharding::interleave)};
+}
+
+/// Sequences of a step of all ranks.
+std::int64_t sequences_of(const TrainOptions& o) {
+  return core::Count(o.batch) * o.step.sharding.data * o.step.micro_batches;
+}
+
+/// Makes what a checkpoint remembers of a split fit the ranks that are here now.
+void fit_to_ranks(TrainOptions& options, const TrainOptions& before,
+                  const std::function<bool(const std::string&)>& was_given, const std::string& source) {
+  compile::Sharding& split = options.step.sharding;
+  const int ranks = options.ranks == nullptr ? 1 : options.ranks->size();
+  const int part = split.tensor * split.pipeline;
+  // Where they do not divide the ranks, lab::take_place says so.
+  if (!was_given("dp")) split.data = part > 0 && ranks % part == 0 ? ranks / part : 1;
+  if (split.data == 1 && !was_given("zero")) split.zero = 0;
+  if (split.tensor == 1 && !was_given("sequence-parallel")) split.sequence_parallel = false;
+  if (split.pipeline == 1 && !was_given("interleave")) split.interleave = 1;
+  const std::int64_t at_once = std::int64_t{split.data} * options.step.micro_batches;
+  const std::int64_t all = sequences_of(before);
+  if (split.data == before.step.sharding.data) return;
+  if (!was_given("batch") && at_once > 0 && all % at_once == 0) options.batch = all / at_once;
+  if (sequences_of(options) == all) return;
+  throw UsageError(fmt::format(
+      "--dp {}: {} was trained with {} sequences a step; give --batch and --grad-accum of which {} copies "
+      "make as many",
+      split.data, source, all, split.data));
+}
+
 /// What the numbers do not depend on.
 std::vector<OptionField> habit_fields() {
   using O = TrainOptions;
@@ -158,6 +216,9 @@ void require_not_negative(double value, const char* option) {
 
 /// A constant schedule does not depend on how many steps follow.
 bool may_change(const OptionField& field, const TrainOptions& was, const TrainOptions& now) {
+  if (field.name == "batch" || field.name == "grad-accum") {
+    return was.step.sharding.data != now.step.sharding.data && sequences_of(was) == sequences_of(now);
+  }
   return field.name == "steps" && was.schedule.kind == ScheduleKind::constant &&
          now.schedule.steps >= was.schedule.steps;
 }
@@ -191,6 +252,7 @@ const std::vector<OptionField>& option_fields() {
   static const std::vector<OptionField> kFields = [] {
     std::vector<OptionField> fields = numeric_fields();
     for (OptionField& field : habit_fields()) fields.push_back(std::move(field));
+    for (OptionField& field : split_fields()) fields.push_back(std::move(field));
     return fields;
   }();
   return kFields;
@@ -205,12 +267,14 @@ OptionTexts to_texts(const TrainOptions& options) {
 TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
                        const std::function<bool(const std::string&)>& was_given, const std::string& source) {
   TrainOptions before = options;
+  before.step.sharding = {};
   for (const OptionField& field : option_fields()) {
     const auto found = remembered.find(field.name);
     if (found == remembered.end() && !field.initial.empty()) {
       field.set(before, field.initial);
       continue;
     }
+    if (found == remembered.end() && std::ranges::find(kSplits, field.name) != kSplits.end()) continue;
     if (found == remembered.end()) {
       throw core::InputError(fmt::format("{}/state.json: options: {} is missing", source, field.name));
     }
@@ -228,6 +292,7 @@ TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
   } catch (const UsageError& error) {
     throw core::InputError(fmt::format("{}/state.json: options: {}", source, error.what()));
   }
+  fit_to_ranks(options, before, was_given, source);
   for (const OptionField& field : option_fields()) {
     const std::string was = field.get(before);
     const std::string now = field.get(options);

@@ -54,11 +54,19 @@ TEST(TrainOptions, WhatIsNotGivenIsRemembered) {
 TEST(TrainOptions, ContradictionsAreRefused) {
   for (const OptionField& field : option_fields()) {
     TrainOptions now = example();
-    const std::map<std::string, std::string> words = {{"engine", "fused"},       {"attention", "flash"},
-                                                      {"dtype", "fp32"},         {"optimizer", "sgd"},
-                                                      {"schedule", "linear"},    {"recompute", "full"},
-                                                      {"fp8-gradients", "e5m2"}, {"fp8-scaling", "current"},
-                                                      {"fp8-fast-sums", "all"},  {"fp8-weights", "recast"}};
+    const std::map<std::string, std::string> words = {{"engine", "fused"},
+                                                      {"attention", "flash"},
+                                                      {"dtype", "fp32"},
+                                                      {"optimizer", "sgd"},
+                                                      {"schedule", "linear"},
+                                                      {"recompute", "full"},
+                                                      {"fp8-gradients", "e5m2"},
+                                                      {"fp8-scaling", "current"},
+                                                      {"pipeline-schedule", "gpipe"},
+                                                      {"sequence-parallel", "yes"},
+                                                      {"dp", "2"},
+                                                      {"fp8-fast-sums", "all"},
+                                                      {"fp8-weights", "recast"}};
     const auto word = words.find(field.name);
     const std::string other = word == words.end() ? "7" : word->second;
     field.set(now, other);
@@ -94,6 +102,30 @@ TEST(TrainOptions, Fp8IsBf16WithScaledProducts) {
   EXPECT_TRUE(read.step.fp8);
   EXPECT_EQ(read.step.dtype, core::DType::bf16);
   EXPECT_EQ(read.step.fp8_options, fp8.step.fp8_options);
+}
+
+/// The sequences of a step stay as many, whoever has them.
+TEST(TrainOptions, CopiesShareTheSequencesOfAStepOut) {
+  TrainOptions before = example();
+  before.batch = 8;
+  before.step.micro_batches = 3;
+  TrainOptions now = before;
+  now.step.sharding.data = 4;
+  EXPECT_EQ(continued(now, to_texts(before), given({"dp"}), "ckpt").batch, 2);
+  now.step.micro_batches = 6;
+  EXPECT_EQ(continued(now, to_texts(before), given({"dp", "grad-accum"}), "ckpt").batch, 1);
+  now.step.sharding.data = 5;
+  EXPECT_THROW(continued(now, to_texts(before), given({"dp"}), "ckpt"), core::UsageError);
+  now.step.sharding.data = 1;
+  EXPECT_THROW(continued(now, to_texts(before), given({"dp", "grad-accum"}), "ckpt"), core::UsageError);
+}
+
+/// Those of before there were ranks.
+TEST(TrainOptions, OlderCheckpointsSayNothingOfASplit) {
+  OptionTexts texts = to_texts(example());
+  for (const char* name : {"dp", "zero", "tp", "sequence-parallel", "pp", "pipeline-schedule", "interleave"})
+    EXPECT_EQ(texts.erase(name), 1U) << name;
+  EXPECT_EQ(continued(example(), texts, given({}), "ckpt").step.sharding, compile::Sharding{});
 }
 
 TEST(TrainOptions, AConstantScheduleMayGoOnLonger) {

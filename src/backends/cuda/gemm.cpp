@@ -324,7 +324,8 @@ cublasLtMatmulAlgo_t Gemm::choose_among(const LtProduct& product,
 Gemm::Lane Gemm::lane() const {
   GemmPlans& plans = context_->products();
   const DeviceMemory& workspace = problem_.beside ? plans.side_workspace() : plans.workspace();
-  return {problem_.beside ? context_->fork() : context_->stream(), workspace.data(), workspace.bytes()};
+  return {context_->stream_of(problem_.beside ? program::Lane::background : program::Lane::compute),
+          workspace.data(), workspace.bytes()};
 }
 
 /// What cuBLASLt calls A is b.

@@ -124,6 +124,19 @@ class CudaProvider final : public Provider {
                                                       .deterministic = options.deterministic});
   }
 
+  void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport,
+            const program::Mesh& mesh) const override {
+    cuda::join_ranks(backend, transport, mesh);
+  }
+
+  [[nodiscard]] std::string collectives() const override {
+    try {
+      return "NCCL " + cuda::nccl_version();
+    } catch (const core::Unavailable& error) {
+      return fmt::format("not available: {}", error.what());
+    }
+  }
+
   [[nodiscard]] FoundDevices found() const override {
     const cuda::CudaStatus status = cuda::query_cuda();
     FoundDevices found{.names = {}, .missing = status.reason};

@@ -340,6 +340,11 @@ void shard_data(Program& step, program::GradientMap& gradients, const Sharding& 
   if (sharding.data_ranks() > 1) sum_loss(step, Collectives(sharding, rank));
 }
 
+void shard_inference(Program& step, const Sharding& sharding, const Coordinates& rank) {
+  if (sharding.zero > 0) WeightGatherer(step, sharding, rank).run();
+  if (sharding.data_ranks() > 1) sum_loss(step, Collectives(sharding, rank));
+}
+
 void sum_norm(Program& step, const Sharding& sharding, const Coordinates& rank, const SharedWeights& shared) {
   if (sharding.tensor == 1 && sharding.pipeline == 1 && sharding.zero == 0) return;
   const auto norm =

@@ -278,7 +278,8 @@ TEST(WholeRecompute, RedoesALayerToItsEnd) {
   EXPECT_EQ(redone(true), 2);
 }
 
-/// A framework whose scales are of the step itself has no state of them, and its casts look for the largest value.
+/// A framework whose scales are of the step itself has no state of them, and its casts look for the largest
+/// value.
 TEST(Fp8Products, ScalesOfTheStepAreFoundByItsCasts) {
   for (const bool is_own : {false, true}) {
     const Program p = tests::small_step(
