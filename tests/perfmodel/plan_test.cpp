@@ -38,11 +38,7 @@ TEST(Plan, LayersThatAreAlikeNeedNotAllBeBuilt) {
     setting.every_layer = true;
     const perfmodel::Plan whole = perfmodel::make_plan(point, setting);
     EXPECT_NEAR(quick.step_s / whole.step_s, 1, 0.02);
-    const auto of_tensors = [](const perfmodel::Plan& plan) {
-      return plan.memory.total() - plan.memory.gap_bytes;
-    };
-    EXPECT_NEAR(of_tensors(quick) / of_tensors(whole), 1, 0.03);
-    // What PyTorch's allocator loses between more layers is not seen in a few.
+    // What PyTorch's pools hold of more layers is not all seen in a few.
     EXPECT_NEAR(quick.memory.total() / whole.memory.total(), 1, 0.1);
   }
 }
