@@ -34,7 +34,7 @@ constexpr auto kFields = std::to_array<Field>({
      "fp8: scales by the tensors of steps before, or by the tensor itself"},
     {"fp8_fast_sums", "fp8 fast sums", kText, "", true, "--fp8-fast-sums", "Run", "forward|all|none", "forward",
      "fp8: products that may add up in fewer bits than fp32 has"},
-    {"fp8_weights", "fp8 weights", kText, "", true, "--fp8-weights", "Run", "keep|recast", "keep",
+    {"fp8_weights", "fp8 weights", kText, "", true, "--fp8-weights", "Run", "keep|recast", "recast",
      "fp8: keep transposed copies for the backward pass, or cast weights again there, for less memory"},
     {"recompute", "recompute", kText, "", true, "--recompute", "Run", "none|selective|every-other|full", "none",
      "What the backward pass computes again"},

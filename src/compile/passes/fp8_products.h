@@ -35,7 +35,7 @@ struct Fp8Options {
   Fp8Gradients gradients = Fp8Gradients::e4m3;
   Fp8Scaling scaling = Fp8Scaling::delayed;
   Fp8FastSums fast_sums = Fp8FastSums::forward;
-  Fp8Weights weights = Fp8Weights::keep;
+  Fp8Weights weights = Fp8Weights::recast;
   /// Casts join the op that makes what they cast, where nobody else reads that: swiglu and its gradient.
   bool fuse = false;
   bool operator==(const Fp8Options&) const = default;
