@@ -54,6 +54,8 @@ struct Peer {
   std::deque<std::pair<Tag, std::span<std::byte>>> posted;  ///< that somebody waits for
   std::map<Tag, std::deque<Bytes>> kept;                    ///< that nobody has waited for yet
   bool has_left = false;
+  /// Why nothing more comes from it; "" while it lives, and when it said goodbye.
+  std::string lost;
 };
 
 class SocketTransport final : public Transport {
@@ -75,6 +77,8 @@ class SocketTransport final : public Transport {
     }
     auto since = Clock::now();
     while (open_in_ > 0 || open_out_ > 0) {
+      // Only here: what came before a rank ended counts, and this one may know by it what to say itself.
+      throw_if_lost();
       if (progress(left_ms(since))) {
         since = Clock::now();
       } else if (std::chrono::duration<double>(Clock::now() - since).count() >= patience_s()) {
@@ -89,7 +93,10 @@ class SocketTransport final : public Transport {
     enqueue(to, std::move(leaving));
   }
 
-  void look() override { static_cast<void>(progress(0)); }
+  void look() override {
+    static_cast<void>(progress(0));
+    throw_if_lost();
+  }
 
   void leave() override {
     for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -180,7 +187,13 @@ class SocketTransport final : public Transport {
     open_out_ -=
         std::ranges::count_if(peer.out, [](const Leaving& leaving) { return leaving.owned.empty(); });
     peer.out.clear();
-    if (!peer.has_left) throw_lost(rank_of(peer), "has ended");
+    if (!peer.has_left && peer.lost.empty()) peer.lost = "has ended";
+  }
+
+  void throw_if_lost() const {
+    for (const Peer& peer : peers_) {
+      if (!peer.lost.empty()) throw_lost(rank_of(peer), peer.lost);
+    }
   }
 
   /// False when the connection is closed.
@@ -245,7 +258,7 @@ class SocketTransport final : public Transport {
       peer.has_left = true;
     } else if (tag == kAbandoned) {
       const std::string why(reinterpret_cast<const char*>(peer.unexpected.data()), peer.unexpected.size());
-      throw_lost(rank_of(peer), fmt::format("has failed ({})", why));
+      peer.lost = fmt::format("has failed ({})", why);
     } else {
       keep(peer, tag);
     }
