@@ -183,8 +183,24 @@ TEST(Fp8Products, GradientsAloneMayBeE5M2) {
   for (const Op& op : p.ops) {
     if (!op.is(ops::kFp8Cast)) continue;
     const bool is_gradient = p.tensor(op.inputs[0]).role == program::Role::activation_gradient;
-    EXPECT_EQ(p.tensor(op.outputs[0]).dtype, is_gradient ? core::DType::f8_e5m2 : core::DType::f8);
+    const TensorId copy = op.outputs[0] != program::kNone ? op.outputs[0] : op.outputs[1];
+    EXPECT_EQ(p.tensor(copy).dtype, is_gradient ? core::DType::f8_e5m2 : core::DType::f8);
   }
+}
+
+/// What plans of some frameworks ask for.
+TEST(Fp8Products, OwnScalesAreCurrentOnes) {
+  StepOptions options = fp8_step();
+  options.fp8_own_scales = true;
+  const Program p = even_step(Arch::gpt2, options);
+  EXPECT_EQ(p.find("fp8_scales"), program::kNone);
+  std::int64_t casts = 0;
+  for (const Op& op : p.ops) {
+    if (!op.is(ops::kFp8Cast)) continue;
+    EXPECT_TRUE(op.attrs.flag("current"));
+    ++casts;
+  }
+  EXPECT_GT(casts, 0);
 }
 
 TEST(Fp8Products, CurrentScalesAreNoState) {

@@ -278,23 +278,6 @@ TEST(WholeRecompute, RedoesALayerToItsEnd) {
   EXPECT_EQ(redone(true), 2);
 }
 
-/// A framework whose scales are of the step itself has no state of them, and its casts look for the largest
-/// value.
-TEST(Fp8Products, ScalesOfTheStepAreFoundByItsCasts) {
-  for (const bool is_own : {false, true}) {
-    const Program p = tests::small_step(
-        Arch::gpt2, {.dtype = core::DType::bf16, .fp8 = true, .fp8_own_scales = is_own, .optimizer = {}});
-    EXPECT_EQ(p.find("fp8_scales") == program::kNone, is_own);
-    const auto casts = [&](bool is_current) {
-      return std::ranges::count_if(p.ops, [&](const Op& op) {
-        return op.is(ops::kFp8Cast) && op.attrs.flag("current") == is_current;
-      });
-    };
-    EXPECT_GT(casts(is_own), 0);
-    EXPECT_EQ(casts(!is_own), 0);
-  }
-}
-
 TEST(LateSums, ComeAfterTheBackwardPass) {
   compile::StepOptions options{.optimizer = {}};
   options.sharding.data = 2;
