@@ -204,7 +204,9 @@ CudnnAttention& Context::cudnn() {
 
 void Context::copy_in(void* device, const void* host, std::size_t bytes) const {
   if (bytes == 0 || staging_->copy_in(stream(), device, host, bytes)) return;
-  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream()), "copying to the device");
+  if (const cudaError_t error = cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream());
+      error != cudaSuccess)
+    check(error, fmt::format("copying {} bytes to the device, to {}", bytes, device));
   synchronize();
 }
 
