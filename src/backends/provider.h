@@ -12,6 +12,8 @@
 #include "backends/backend.h"
 #include "backends/gauges.h"
 #include "devices/device.h"
+#include "program/groups.h"
+#include "ranks/transport.h"
 
 namespace rooflm::backends {
 
@@ -88,6 +90,16 @@ class Provider {
   /// Throws core::Unavailable with the reason when there is no such device here.
   [[nodiscard]] virtual std::unique_ptr<Backend> make(const std::string& device,
                                                       const MakeOptions& options) const = 0;
+
+  /// Gives a backend that this made the collectives of its rank of a split step
+  /// (program/ops/collectives.cpp). All ranks call it, with the same mesh. Throws core::Unavailable where a
+  /// device has none, ranks::RankLost.
+  virtual void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport,
+                    const program::Mesh& mesh) const;
+
+  /// What carries collectives between ranks on its devices, as "NCCL 2.28.9", or why nothing does; "" where
+  /// there are no ranks. May load a library.
+  [[nodiscard]] virtual std::string collectives() const { return {}; }
 
   /// Its devices on this machine. May load a driver.
   [[nodiscard]] virtual FoundDevices found() const { return {}; }

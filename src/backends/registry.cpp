@@ -38,6 +38,12 @@ GemmSearch parse_gemm_search(std::string_view name) {
   return static_cast<GemmSearch>(found - kSearches.begin());
 }
 
+void Provider::join(Backend& backend, const std::shared_ptr<ranks::Transport>& /*transport*/,
+                    const program::Mesh& /*mesh*/) const {
+  throw core::Unavailable(
+      fmt::format("{} has no collectives: it is no device for several ranks", backend.device()));
+}
+
 std::vector<TimedLoop> Provider::memory_loops(const std::string& /*device*/) const { return {}; }
 
 std::vector<TimedLoop> Provider::link_loops(const std::string& /*device*/) const { return {}; }

@@ -41,7 +41,7 @@ std::vector<lab::AttentionCase> AttentionOptions::cases() const {
   integers("--seq", seq, &lab::AttentionProblem::seq);
   multiply(cases, parse_names("--dtype", dtype), [](Case& c, const std::string& name) {
     const lab::ComputeDtype compute =
-        lab::parse_compute_dtype(name, c.device, backends::provider_of(c.device).describe(c.device));
+        lab::parse_operand_dtype(name, c.device, backends::provider_of(c.device).describe(c.device));
     c.dtype = name;
     c.problem.dtype = compute.dtype;
     c.problem.tf32 = compute.tf32;

@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "cli/command_record.h"
@@ -19,6 +22,7 @@
 #include "core/stop_signals.h"
 #include "core/units.h"
 #include "lab/devices.h"
+#include "lab/job.h"
 #include "lab/run.h"
 #include "lab/work_left.h"
 #include "report/bench_rows.h"
@@ -97,26 +101,48 @@ Table table_of(const std::filesystem::path& record) {
   return report::bench_table(set);
 }
 
-int run(const BenchOptions& options) {
+/// What ranks could decide each for itself would part them.
+void require_same_steps(const lab::RunSettings& settings) {
+  if (settings.precision > 0 || std::isfinite(settings.max_seconds))
+    throw core::UsageError(
+        "several ranks time the same steps: give --steps, and no --precision or --max-seconds");
+}
+
+int run(const BenchOptions& options, const lab::Ranks& ranks) {
   const core::StopSignals signals;
   const TableStyle style = options.table.style();
-  const lab::RunSettings settings = settings_from(options);
-  const std::vector<lab::Point> points = options.config.sweep();
-  check_outputs({{"-o", options.record}}, files_of_models(options.config.text("model")), options.overwrite);
-  // A device that is not there is an error of the whole command, before anything is measured.
-  for (const lab::Point& point : points) lab::make_backend(point);
+  lab::RunSettings settings = settings_from(options);
+  settings.ranks = ranks;
+  std::vector<lab::Point> points = options.config.sweep();
+  const bool is_first = ranks == nullptr || ranks->is_first();
+  if (is_first)
+    check_outputs({{"-o", options.record}}, files_of_models(options.config.text("model")), options.overwrite);
+  if (ranks != nullptr) require_same_steps(settings);
+  std::map<std::string, std::string> values{{"--steps", std::to_string(settings.max_steps)}};
+  for (lab::Point& point : points) {
+    lab::take_place(point, ranks);
+    // A device that is not there is an error of the whole command, before anything is measured.
+    lab::make_backend(point);
+    for (const auto& [name, value] : lab::values_of(point)) {
+      std::string& all = values[name];
+      all += all.empty() ? value : ", " + value;
+    }
+  }
+  lab::agree(ranks, values);
+  for (const lab::Point& point : points) lab::agree_on_devices(ranks, point.device);
   if (options.dry_run) {
     show_dry_run(points, {{"-o", options.record}}, style);
     return 0;
   }
-  CommandRecord record(options.record, options.overwrite, "bench");
+  CommandRecord record(is_first ? options.record : "", options.overwrite, "bench");
   const Progress progress = run_points(points, settings, record.writer());
   if (progress.signal != 0 && progress.runs == 0) {
     record.writer().discard();
     throw core::Stopped{progress.signal};
   }
   record.finish();
-  if (progress.runs > 0 && !record.is_printed()) write_out(show_table(table_of(record.path()), style));
+  if (is_first && progress.runs > 0 && !record.is_printed())
+    write_out(show_table(table_of(record.path()), style));
   if (progress.signal != 0) return core::stopped_code(progress.signal);
   return static_cast<int>(progress.all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }
@@ -148,7 +174,7 @@ Body declare_bench(CommandLine& line) {
       "instruction peak, see rooflm peaks).\n"
       "Exit code 4 when every configuration is out of memory. Ctrl-C prints what was measured so far.\n\n"
       "Example: rooflm bench --model gpt2 --batch 4 --seq 64 --engine eager,fused --dtype fp32,bf16");
-  return [options] { return run(*options); };
+  return [options] { return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*options, ranks); }); };
 }
 
 }  // namespace rooflm::cli

@@ -95,7 +95,7 @@ std::vector<lab::GemmCase> GemmOptions::cases() const {
            [](lab::GemmCase& c, const std::string& name) { c.device = lab::parse_device(name); });
   multiply(cases, parse_names("--dtype", dtype), [](lab::GemmCase& c, const std::string& name) {
     const lab::ComputeDtype compute =
-        lab::parse_compute_dtype(name, c.device, backends::provider_of(c.device).describe(c.device));
+        lab::parse_operand_dtype(name, c.device, backends::provider_of(c.device).describe(c.device));
     c.dtype = name;
     c.problem.dtype = compute.dtype;
     c.problem.tf32 = compute.tf32;

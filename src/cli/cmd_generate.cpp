@@ -1,13 +1,23 @@
 // rooflm generate: text from a model.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
 
+#include "cli/command_record.h"
 #include "cli/commands.h"
 #include "cli/inference_options.h"
 #include "cli/output.h"
+#include "cli/output_rule.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/units.h"
+#include "lab/run_record.h"
+#include "report/generation.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint.h"
 #include "train/generate.h"
@@ -27,7 +37,9 @@ struct GenerateOptions {
   std::string top_p = "1";
   std::string seed = "0";
   std::string window;
+  std::string record;
   bool ignore_eot = false;
+  bool overwrite = false;
 };
 
 /// The length that a checkpoint was trained with: longer texts are new to it. 0 when unknown.
@@ -52,24 +64,66 @@ train::SamplingOptions sampling_from(const GenerateOptions& options) {
   return sampling;
 }
 
+/// Times from asking for the first token on; the first holds reading the prompt and making the engine.
+using TokenTimes = std::vector<double>;
+
+/// The first token, and the rate of those after it; nothing without any.
+std::string speed_of(const TokenTimes& token_s) {
+  if (token_s.empty()) return "no tokens";
+  const std::string first =
+      fmt::format("{} tokens, the first after {}", token_s.size(), core::format_seconds(token_s[0]));
+  const auto rate = report::token_rate(token_s);
+  return rate ? fmt::format("{}, then {:.1f} tokens/s", first, *rate) : first;
+}
+
+/// Of one text: B is 1, and T what the model had read and written in the end.
+void write_record(CommandRecord& record, lab::Point point, std::size_t prompt_tokens,
+                  const TokenTimes& token_s) {
+  point.seq = static_cast<std::int64_t>(prompt_tokens + token_s.size());
+  record::Run row = lab::run_row(point);
+  row.kind = report::kGeneration;
+  record::Writer& writer = record.writer();
+  const std::int64_t run = writer.begin_run(row);
+  std::vector<record::Sample> samples;
+  for (std::size_t i = 0; i < token_s.size(); ++i) {
+    samples.push_back(
+        {.step = static_cast<std::int64_t>(i), .phase = report::kTokenPhase, .seconds = token_s[i]});
+  }
+  writer.add(run, samples);
+  writer.add(
+      run, record::Fact{
+               .key = report::kPromptTokens, .value = static_cast<double>(prompt_tokens), .unit = "tokens"});
+  writer.end_run(run, "success");
+  record.finish();
+}
+
 int run(const GenerateOptions& options) {
   train::SamplingOptions sampling = sampling_from(options);
+  require_file({"-o", options.record});
+  check_outputs({{"-o", options.record}}, files_of_models(options.inference.model()), options.overwrite);
   LoadedModel loaded = options.inference.open("1", "1");
   if (sampling.window == 0) sampling.window = trained_seq(loaded.directory);
   const fs::path tokenizer_path = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
   const auto tokenizer = text::Tokenizer::load(tokenizer_path);
   loaded.session->load(loaded.directory);
-  const auto start = std::chrono::steady_clock::now();
+  std::optional<CommandRecord> record;
+  if (!options.record.empty()) record.emplace(options.record, options.overwrite, "generate");
   write_out(options.prompt);
   flush_out();
+  TokenTimes token_s;
+  auto before = std::chrono::steady_clock::now();
   const std::int64_t produced =
-      train::generate(*loaded.session, tokenizer, options.prompt, sampling, [](const std::string& text) {
+      train::generate(*loaded.session, tokenizer, options.prompt, sampling, [&](const std::string& text) {
+        const auto now = std::chrono::steady_clock::now();
+        token_s.push_back(std::chrono::duration<double>(now - std::exchange(before, now)).count());
         write_out(text);
         flush_out();
       });
   write_out("\n");
-  const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  note("{} tokens, {:.1f} tokens/s", produced, static_cast<double>(produced) / elapsed_s);
+  // What follows the last token is no token: the end of an unfinished character, or the end of the text.
+  token_s.resize(std::min(token_s.size(), static_cast<std::size_t>(produced)));
+  note("{}", speed_of(token_s));
+  if (record) write_record(*record, loaded.point, tokenizer.encode(options.prompt).size(), token_s);
   return 0;
 }
 
@@ -97,6 +151,9 @@ Body declare_generate(CommandLine& line) {
   line.add_flag("--ignore-eot", o->ignore_eot, "Go on after the end-of-text token");
   line.add_option("--tokenizer", o->tokenizer, "tokenizer.json or a directory (default: in --model)")
       .type_name("PATH");
+  line.add_option("-o,--output", o->record, "Keep the time of every token in this run record")
+      .type_name("FILE.rooflm");
+  line.add_flag("--overwrite", o->overwrite, "Replace a record of that name");
   line.footer(
       "Prints the prompt and what follows it. The whole window is computed anew for every token.\n\n"
       "Example: rooflm generate --model out/ --prompt \"Once upon a time\" --tokens 100 --top-k 40");

@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
+#include "cli/foreign_roofs.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "core/error.h"
@@ -35,8 +37,10 @@ int run_import(const ImportOptions& options) {
   if (run.is_empty()) {
     throw core::InputError(fmt::format("{}: it has no events that a record could hold", options.file));
   }
+  const std::vector<record::Ceiling> ceilings = add_roofs(run, false);
   record::Writer writer(options.output, fmt::format("rooflm import {} -o {}", options.file, options.output),
                         options.overwrite);
+  for (const record::Ceiling& ceiling : ceilings) writer.add(ceiling);
   for (const std::string& text : run.write(writer)) note("import: {}", text);
   writer.finish();
   return 0;

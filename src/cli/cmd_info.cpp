@@ -31,6 +31,11 @@ std::string text_of(const UserDefault& value) {
 std::string json_text(const UserDefaults& defaults) {
   auto info = nlohmann::ordered_json::parse(lab::machine_json());
   info["default_device"] = lab::default_device().name;
+  info["ranks"] = nlohmann::ordered_json::object();
+  for (const backends::Provider* provider : backends::providers()) {
+    if (const std::string carrier = provider->collectives(); !carrier.empty())
+      info["ranks"][std::string(provider->name())] = carrier;
+  }
   info["config_files"] = nlohmann::ordered_json::array();
   for (const auto& [path, exists] : defaults.files())
     info["config_files"].push_back({{"path", path.string()}, {"exists", exists}});
@@ -53,6 +58,11 @@ int run(const TableOptions& options) {
   }
   Table table{.columns = {{"what", "what"}, {"value", "here"}}, .rows = {}, .notes = {}};
   for (const auto& [what, value] : lab::machine_lines()) table.rows.push_back(line_of(what, value));
+  for (const backends::Provider* provider : backends::providers()) {
+    const std::string carrier = provider->collectives();
+    if (!carrier.empty())
+      table.rows.push_back(line_of(fmt::format("ranks on {}", provider->name()), carrier));
+  }
   const backends::DefaultDevice device = lab::default_device();
   table.rows.push_back(line_of("default device", fmt::format("{} ({})", device.name, device.why)));
   for (const auto& [path, exists] : defaults.files()) {

@@ -98,10 +98,8 @@ std::optional<double> seconds_of(const PeaksOptions& options) {
 std::vector<record::Ceiling> measure_gpu(const PeaksOptions& options, const std::string& device,
                                          const std::vector<ComputeDtype>& dtypes) {
   const auto seconds = seconds_of(options);
-  lab::GpuCeilingRequest request{
-      .device = device, .dtypes = dtypes, .remeasure = options.remeasure, .seconds = seconds};
-  if (options.dtype.empty()) request.instructions_only = {"fp8"};  // no products of ours yet
-  auto ceilings = lab::gpu_ceilings(request);
+  auto ceilings = lab::gpu_ceilings(
+      {.device = device, .dtypes = dtypes, .remeasure = options.remeasure, .seconds = seconds});
   const auto links = lab::gpu_links(device, seconds);
   ceilings.insert(ceilings.end(), links.begin(), links.end());
   return ceilings;

@@ -61,7 +61,7 @@ int run(const PlanOptions& options) {
     throw core::UsageError(fmt::format("--explain {}: step_s can be explained", options.explain));
   }
   if (!options.against.empty()) {
-    write_out(show_table(plan_against(options.against, options.device), format));
+    write_out(show_table(plan_against(options.against, device_of(options)), format));
     return 0;
   }
   const perfmodel::RunBudget budget = budget_of(options);

@@ -31,7 +31,7 @@ namespace {
 struct RecordOptions {
   std::vector<std::string> command;
   std::string output = "recorded.rooflm", capture, skip = "0", steps, duration, most, calls = "all",
-              pytorch = "on";
+              pytorch = "on", mark_every = "16", stacks = "100";
   bool overwrite = false, dry_run = false, sample_power = false;
 };
 
@@ -59,6 +59,12 @@ RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
     wishes.duration_ms = limit_of(1e3 * parse_number("--duration", options.duration, 0.001));
   }
   if (!options.most.empty()) wishes.most_bytes = limit_of(parse_bytes("--max-size", options.most));
+  wishes.mark_every = static_cast<std::uint64_t>(parse_integer("--mark-every", options.mark_every, 1));
+  constexpr double kMostHz = 1000;
+  if (options.stacks != "off") wishes.stacks_hz = parse_number("--sample-stacks", options.stacks, 0.1);
+  if (wishes.stacks_hz > kMostHz) {
+    throw core::UsageError(fmt::format("--sample-stacks {}: at most {}", options.stacks, kMostHz));
+  }
   wishes.keep = name.variables();
   return wishes;
 }
@@ -175,6 +181,12 @@ Body declare_record(CommandLine& line) {
           "Mark modules, the backward pass and optimizers of PyTorch; forward: not what belongs to which "
           "module in the backward pass")
       .type_name("on|forward|off")
+      .show_default();
+  line.add_option(
+          "--mark-every", options->mark_every,
+          "Mark modules of PyTorch in the first four steps and in each N-th; the others, which launch the "
+          "same, learn from them")
+      .type_name("N")
       .show_default();
   line.footer(
       "rooflm record [OPTIONS] -- CMD...\n\n"

@@ -302,7 +302,10 @@ int run_all(const StudyOptions& options) {
       const int code = run_one(one);
       if (code != 0) return code;
       entry.answer = report::answer_of(report::load(std::array{std::filesystem::path(one.output.record)}));
-    } catch (const core::Unavailable& error) {
+    } catch (const core::Error& error) {
+      // What this machine cannot do says nothing about the next study; a mistake of the user would come
+      // again.
+      if (error.code() != core::ExitCode::unavailable && error.code() != core::ExitCode::out_of_memory) throw;
       entry.problem = error.what();
       note("{}: {}", study.name, error.what());
     }

@@ -16,11 +16,13 @@
 namespace rooflm::cli {
 namespace {
 
-int run(const TrainArguments& arguments) {
+int run(const TrainArguments& arguments, const lab::Ranks& ranks) {
   const TableStyle style = arguments.style();
   const core::StopSignals signals;
-  lab::TrainPlan plan = arguments.plan();
+  lab::TrainPlan plan = arguments.plan(ranks);
+  const bool is_first = ranks == nullptr || ranks->is_first();
   if (arguments.is_dry_run()) {
+    if (!is_first) return 0;
     lab::require_runs(plan.point.device, "trained");
     note("would train {} steps{}", plan.options.schedule.steps,
          plan.start.checkpoint.empty() ? "" : ", from " + plan.start.checkpoint.string() + " on");
@@ -28,7 +30,8 @@ int run(const TrainArguments& arguments) {
     return 0;
   }
   std::optional<CommandRecord> record;
-  if (!arguments.record().empty()) record.emplace(arguments.record(), arguments.overwrites(), "train");
+  if (!arguments.record().empty() && is_first)
+    record.emplace(arguments.record(), arguments.overwrites(), "train");
   lab::Training training(std::move(plan));
   lab::TrainedRun trained = training.run(record ? &record->writer() : nullptr);
   if (record) record->finish();
@@ -36,8 +39,9 @@ int run(const TrainArguments& arguments) {
   report::RunData data;
   data.run = std::move(trained.run);
   data.facts = std::move(trained.facts);
-  if (!record || !record->is_printed()) write_out(show_table(report::train_table({&data, 1}), style));
-  return is_stopped ? core::stopped_code(core::StopSignals::received()) : 0;
+  if (is_first && (!record || !record->is_printed()))
+    write_out(show_table(report::train_table({&data, 1}), style));
+  return is_stopped ? core::stopped_code(trained.signal) : 0;
 }
 
 }  // namespace
@@ -59,7 +63,9 @@ Body declare_train(CommandLine& line) {
       "--lr 1e-3\n"
       "         --warmup-steps 100 --eval-every 100 --checkpoint-every 200\n"
       "         rooflm train --out out/ --resume");
-  return [arguments] { return run(*arguments); };
+  return [arguments] {
+    return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*arguments, ranks); });
+  };
 }
 
 }  // namespace rooflm::cli

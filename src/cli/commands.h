@@ -46,6 +46,7 @@ Body declare_verify(CommandLine& line);
 Body declare_compare(CommandLine& line);
 Body declare_plan(CommandLine& line);
 Body declare_program(CommandLine& line);
+Body declare_launch(CommandLine& line);
 Body declare_train(CommandLine& line);
 Body declare_eval(CommandLine& line);
 Body declare_generate(CommandLine& line);

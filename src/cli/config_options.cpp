@@ -11,6 +11,7 @@
 #include "cli/values.h"
 #include "core/error.h"
 #include "lab/devices.h"
+#include "ranks/place.h"
 
 namespace rooflm::cli {
 namespace {
@@ -24,11 +25,38 @@ constexpr std::array kSlowest = {"model", "arch",  "layers", "heads",  "kv_heads
                                  "vocab", "batch", "seq",    "device", "recompute", "grad_accum"};
 constexpr std::array kFastest = {"dtype", "engine", "attention"};
 
-constexpr std::string_view kDevice = "device";
+constexpr std::string_view kDevice = "device", kData = "dp";
 
-/// Of records that do not name a device it is the processor; commands take the fastest that is here.
+/// Of records that do not name a device it is the processor; commands take the fastest that is here. The
+/// copies follow from the number of ranks.
 std::string initial_of(const Field& field) {
-  return field.key == kDevice ? std::string() : std::string(field.initial);
+  return field.key == kDevice || field.key == kData ? std::string() : std::string(field.initial);
+}
+
+/// What the other degrees leave of the job's ranks.
+void set_copies(Config& config) {
+  if (config.find(kData) != nullptr) return;
+  const std::int64_t ranks = ranks::find_place().size;
+  if (ranks == 1) return;
+  const std::int64_t part = std::max<std::int64_t>(1, config.integer("tp").value_or(1)) *
+                            std::max<std::int64_t>(1, config.integer("pp").value_or(1));
+  if (ranks % part != 0) {
+    throw core::UsageError(fmt::format("--tp {} x --pp {} does not divide the {} ranks of this job",
+                                       config.integer("tp").value_or(1), config.integer("pp").value_or(1),
+                                       ranks));
+  }
+  config.set(kData, ranks / part);
+}
+
+/// "cuda" is the rank's own GPU.
+std::string own_device(const std::string& name) {
+  const ranks::Place place = ranks::find_place();
+  if (place.size == 1 || name.find(':') != std::string::npos) return name;
+  std::string first = lab::parse_device(name);
+  const std::string prefix = first.substr(0, first.find(':') + 1);
+  // Where a starter shows each rank one GPU, that is the first.
+  if (prefix.empty() || backends::provider_of(first).found().names.size() == 1) return first;
+  return fmt::format("{}{}", prefix, place.local_rank);
 }
 
 /// The values of a list, typed as the field says.
@@ -57,10 +85,10 @@ std::string dtype_names(const CommandLine& line) {
 }
 
 std::string device_or_default(const std::string& typed) {
-  if (!typed.empty()) return typed;
+  if (!typed.empty()) return own_device(typed);
   const backends::DefaultDevice chosen = lab::default_device();
   note("device: {} ({})", chosen.name, chosen.why);
-  return chosen.name;
+  return own_device(chosen.name.substr(0, chosen.name.find(':')));
 }
 
 ConfigOptions::ConfigOptions(std::initializer_list<std::string_view> keys) {
@@ -116,6 +144,7 @@ std::vector<lab::Point> ConfigOptions::sweep() const {
   for (const std::string& key : order()) {
     const Field& field = *record::find_field(key);
     std::string text = key == kDevice ? device_or_default(texts_.at(key)) : texts_.at(key);
+    if (text.empty() && key == kData) continue;
     if (text.empty() && !field.initial.empty()) {
       throw core::UsageError(fmt::format("{} needs a value", field.option));
     }
@@ -125,6 +154,7 @@ std::vector<lab::Point> ConfigOptions::sweep() const {
     multiply(configs, values_of(field, text),
              [&](Config& config, const Config::Value& value) { config.set(key, value); });
   }
+  if (texts_.contains(std::string(kData))) std::ranges::for_each(configs, set_copies);
   return lab::make_points(configs);
 }
 

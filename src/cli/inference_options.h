@@ -23,6 +23,8 @@ struct LoadedModel {
 class InferenceOptions {
  public:
   void add_to(CommandLine& line);
+  /// What --model says.
+  [[nodiscard]] const std::string& model() const { return model_; }
   /// `batch` and `seq` as typed. Throws core::UsageError when the model is a preset, which has no weights.
   [[nodiscard]] LoadedModel open(const std::string& batch, const std::string& seq) const;
 

@@ -21,6 +21,7 @@
 #include "core/process.h"
 #include "core/stop_signals.h"
 #include "core/units.h"
+#include "ranks/transport.h"
 
 namespace rooflm::cli {
 namespace {
@@ -130,10 +131,22 @@ int run(const std::vector<std::string>& words) {
   return run_command(*command, {sought.begin() + static_cast<std::ptrdiff_t>(count), sought.end()});
 }
 
+/// "rank 1 (node7)" where there are others; "" alone.
+std::string who_of_several() {
+  try {
+    const ranks::Place place = ranks::find_place();
+    return place.size > 1 ? fmt::format("rank {} ({})", place.rank, ranks::host_name()) : "";
+  } catch (const core::UsageError&) {
+    return {};
+  }
+}
+
 /// One line, whatever the names of files and the texts in the message hold.
 int fail(std::string_view message, int code) {
   constexpr std::size_t kMostCharacters = 4000;
-  const std::string text = core::printable(message, kMostCharacters);
+  std::string text = core::printable(message, kMostCharacters);
+  if (const std::string who = who_of_several(); !text.starts_with(who))
+    text = fmt::format("{}: {}", who, text);
   std::fflush(stdout);
   std::fputs(
       fmt::format("{}{}\n", coloured_errors() ? "\x1b[1;31mrooflm:\x1b[0m " : "rooflm: ", text).c_str(),

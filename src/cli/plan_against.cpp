@@ -12,6 +12,8 @@
 #include "cli/config_options.h"
 #include "core/error.h"
 #include "core/statistics.h"
+#include "lab/devices.h"
+#include "lab/point.h"
 #include "record/reader.h"
 
 namespace rooflm::cli {
@@ -41,14 +43,23 @@ std::optional<MeasuredRun> read_run(const record::Reader& reader, const record::
   return found;
 }
 
-perfmodel::Plan plan_of(const MeasuredRun& run, const std::string& device, bool at_table_clock = false) {
+/// Of the catalog: stands for all in the table of fields, until the step is fitted to the device that is
+/// meant.
+constexpr const char* kInTheCatalog = "null:h100-sxm";
+
+perfmodel::Plan plan_of(const MeasuredRun& run, const devices::Device& device, bool at_table_clock = false) {
   ConfigOptions config{"model"};
   for (const char* key : {"model", "arch", "layers", "heads", "kv_heads", "d_model", "d_ff", "vocab", "batch",
                           "seq", "dtype", "recompute", "grad_accum", "clip", "engine", "attention"})
     config.set(key, run.config.text(key));
-  config.set("device", "null:" + device);
-  const lab::Point point = config.single();
-  perfmodel::Setting setting{.device = devices::find_device(device),
+  for (const char* key :
+       {"dp", "zero", "tp", "sequence_parallel", "pp", "pp_schedule", "interleave"}) {  // of several ranks
+    if (run.config.find(key) != nullptr) config.set(key, run.config.text(key));
+  }
+  config.set("device", kInTheCatalog);
+  lab::Point point = config.single();
+  lab::fit_to_device(point.step, device);
+  perfmodel::Setting setting{.device = device,
                              .framework = perfmodel::find_framework("rooflm-" + run.config.text("engine"))};
   setting.framework.is_deterministic = run.config.flag("deterministic");
   setting.cluster = perfmodel::cluster_of(setting.device);
@@ -95,7 +106,7 @@ void add_rows(Table& table, const MeasuredRun& run, const perfmodel::Plan& plan)
 
 }  // namespace
 
-Table plan_against(const std::filesystem::path& record, const std::string& device) {
+Table plan_against(const std::filesystem::path& record, const devices::Device& device) {
   const record::Reader reader(record);
   Table table;
   table.columns = {{"run", "run", Show::plain, "", true},
@@ -115,7 +126,8 @@ Table plan_against(const std::filesystem::path& record, const std::string& devic
   return table;
 }
 
-std::map<std::string, double> calibration_of(const std::filesystem::path& record, const std::string& device) {
+std::map<std::string, double> calibration_of(const std::filesystem::path& record,
+                                             const devices::Device& device) {
   const record::Reader reader(record);
   std::map<std::string, double> measured_s;
   std::map<std::string, double> planned_s;

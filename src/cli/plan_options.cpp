@@ -105,6 +105,12 @@ int degree(std::string_view option, std::int64_t value) {
   return static_cast<int>(value);
 }
 
+devices::Device device_of(const PlanOptions& options) {
+  return find_device(
+      options.catalog.empty() ? std::vector<devices::Device>{} : devices::read_catalog(options.catalog),
+      options.device);
+}
+
 std::vector<Setting> settings_of(const PlanOptions& options) {
   std::vector<Setting> settings;
   std::vector<devices::Device> own;
@@ -112,7 +118,8 @@ std::vector<Setting> settings_of(const PlanOptions& options) {
   for (const std::string& device : parse_names("--device", options.device)) {
     for (const std::string& framework : parse_names("--framework", options.framework)) {
       settings.push_back(setting_of(options, find_device(own, device), framework));
-      if (!options.calibrate.empty()) settings.back().calibration = calibration_of(options.calibrate, device);
+      if (!options.calibrate.empty())
+        settings.back().calibration = calibration_of(options.calibrate, settings.back().device);
       if (options.what_if.empty()) continue;
       Setting changed = settings.back();
       perfmodel::apply(perfmodel::parse_what_if(options.what_if), changed);
@@ -125,23 +132,20 @@ std::vector<Setting> settings_of(const PlanOptions& options) {
 std::vector<PlanPoint> points_of(const PlanOptions& options, const Setting& setting) {
   std::vector<PlanPoint> points;
   for (const std::string& dtype : parse_names("--dtype", options.config.text("dtype"))) {
-    const bool is_fp8 = dtype == "fp8";
-    if (is_fp8 && !setting.device.peak(dtype)) {
+    if (dtype == "fp8" && !setting.device.peak(dtype)) {
       throw core::Unavailable(
           fmt::format("--dtype fp8: the catalog has no fp8 rate of {}", setting.device.key));
     }
     ConfigOptions config = options.config;
-    const std::string computed = is_fp8 ? "bf16" : dtype;
     // Checks the dtype of devices that only the user's catalog has, too.
-    static_cast<void>(lab::parse_compute_dtype(computed, setting.device.key, setting.device));
-    config.set("dtype", computed);
+    static_cast<void>(lab::parse_compute_dtype(dtype, setting.device.key, setting.device));
+    config.set("dtype", dtype);
     config.set("device", fmt::format("null:{}", kAnyGpu));
     config.set("engine", setting.framework.engine);
     config.set("attention", setting.framework.attention);
     for (const lab::Point& point : config.sweep()) {
       points.push_back(
           {.config = point.config, .step = point.step, .micro_batch = point.batch, .seq = point.seq});
-      points.back().step.fp8 = is_fp8;
       lab::fit_to_device(points.back().step, setting.device);
       perfmodel::fit_to_framework(points.back().step, setting.framework);
     }
@@ -185,6 +189,7 @@ PlanPoint split_point(const PlanPoint& base, const perfmodel::Framework& framewo
   planned.step.sharding = sharding;
   planned.step.sharding.sequence_parallel = sharding.tensor > 1 && framework.is_sequence_parallel;
   planned.step.sharding.root_unit = framework.has_root_unit;
+  planned.step.sharding.late_sums = framework.has_late_sums;
   planned.step.sharding.vocab_parallel = sharding.tensor > 1 && framework.is_vocab_parallel;
   planned.micro_batches = micro_batches(global_batch, base.micro_batch, sharding.data);
   return planned;

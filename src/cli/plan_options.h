@@ -31,12 +31,14 @@ struct PlanOptions {
   void add_to(CommandLine& line);
 };
 
+/// The one device of --device, of both catalogs. Throws core::UsageError with a suggestion.
+devices::Device device_of(const PlanOptions& options);
+
 /// Devices times frameworks, with what --what-if changes where it is given.
 std::vector<perfmodel::Setting> settings_of(const PlanOptions& options);
 
 /// Points of the field table (model, T, dtype, recompute, B) as the framework's recipe builds them on the
-/// device: those of one rank, not split. fp8 is planned where the catalog has a rate of it, although nothing
-/// runs in it.
+/// device: those of one rank, not split. fp8 is planned where the catalog has a rate of it.
 std::vector<perfmodel::PlanPoint> points_of(const PlanOptions& options, const perfmodel::Setting& setting);
 
 /// The lists of degrees multiply. dp follows from `gpus` unless it is given; 0: there are as many as the

@@ -19,10 +19,15 @@ constexpr double kDay = 86400;
 
 std::int64_t whole(double bytes) { return static_cast<std::int64_t>(bytes); }
 
-/// `basis`: of what the framework holds besides tensors.
-void set_memory(Row& row, const perfmodel::Plan& plan, perfmodel::Basis basis) {
+void set_memory(Row& row, const perfmodel::Plan& plan, const perfmodel::Framework& framework) {
   const perfmodel::RankMemory& memory = plan.memory;
+  // What is beside tensors is assumed: half of it more or less.
+  constexpr double kAssumed = 0.5;
+  const double beside = memory.context_bytes + memory.buffer_bytes;
+  const double spread = framework.memory_spread * (memory.total() - beside) + kAssumed * beside;
   row.set("peak_bytes", whole(memory.total()));
+  row.set("peak_low_bytes", whole(memory.total() - spread));
+  row.set("peak_high_bytes", whole(memory.total() + spread));
   row.set("weight_bytes", whole(memory.weight_bytes));
   row.set("optimizer_bytes", whole(memory.optimizer_bytes));
   row.set("gradient_bytes", whole(memory.gradient_bytes));
@@ -33,7 +38,7 @@ void set_memory(Row& row, const perfmodel::Plan& plan, perfmodel::Basis basis) {
   row.set("context_bytes", whole(memory.context_bytes));
   row.set("memory_limit_bytes", whole(plan.memory_limit_bytes));
   row.set("memory_left_bytes", whole(plan.memory_limit_bytes - memory.total()));
-  row.set("memory_kind", std::string(name_of(basis)));
+  row.set("memory_kind", std::string(name_of(framework.basis)));
   row.set("memory_stage", std::int64_t{plan.memory_stage});
 }
 
@@ -135,7 +140,7 @@ Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget) {
     if (run.speed_up) row.set("speed_up", *run.speed_up);
     if (run.efficiency) row.set("efficiency", *run.efficiency);
   }
-  set_memory(row, *run.plan, run.setting->framework.basis);
+  set_memory(row, *run.plan, run.setting->framework);
   if (!run.reason.empty()) row.set("reason", run.reason);
   return row;
 }
@@ -202,8 +207,9 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
         factors += fmt::format("{}{} {:.2f}", factors.empty() ? "" : ", ", work, factor);
       lines.insert(fmt::format("Calibrated by a record, times the tables: {}.", factors));
     }
-    lines.insert(fmt::format("Times: {}; collectives of NCCL's cost model, assumed ({}).",
-                             op_times_of(*run.setting).provenance(), run.setting->cluster.source));
+    lines.insert(
+        fmt::format("Times: {}; collectives as two H200 and NCCL's cost model have them, assumed ({}).",
+                    op_times_of(*run.setting).provenance(), run.setting->cluster.source));
     lines.insert(fmt::format(
         "Framework {}: {} of the host per op, {} of context ({}).", run.setting->framework.name,
         core::format_seconds(run.setting->framework.launch_host_s),

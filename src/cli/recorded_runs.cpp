@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 #include <utility>
 
+#include "cli/foreign_roofs.h"
 #include "cli/output.h"
 #include "core/error.h"
 #include "core/printable.h"
@@ -102,7 +104,12 @@ void write_one(const std::string& path, std::vector<RecordedProcess*>& processes
   std::size_t kernels = 0;
   std::int64_t dropped = 0;
   std::vector<std::string> notes;
+  std::set<std::string> devices;  // whose ceilings are written
   for (RecordedProcess* process : processes) {
+    for (const record::Ceiling& ceiling : add_roofs(process->run, true)) {
+      if (!devices.contains(ceiling.device)) writer.add(ceiling);
+    }
+    devices.insert(process->run.device());
     set_label(*process, processes.size() == 1);
     add_facts(*process, program.process, program.end);
     // Of the device, whoever used it: once.

@@ -101,6 +101,8 @@ Recording::Recording(const fs::path& record, const RecordWishes& wishes) {
   const std::string before = value_of("PYTHONPATH");
   set("PYTHONPATH", modules.string() + (before.empty() ? "" : ":" + before));
   set("ROOFLM_RECORD_TORCH", wishes.pytorch);
+  if (wishes.stacks_hz > 0) set("ROOFLM_RECORD_STACKS", fmt::format("{}", wishes.stacks_hz));
+  set_number("ROOFLM_RECORD_MARK_EVERY", wishes.mark_every);
 }
 
 Recording::~Recording() {

@@ -194,14 +194,43 @@ void TrainArguments::check_paths() const {
   refuse_inputs({{"--log", log_}, {"--out", fs::path(out_) / "log.jsonl"}}, inputs);
 }
 
+/// What ranks must have alike, as far as it decides numbers or files.
+std::map<std::string, std::string> TrainArguments::values_of(const lab::TrainPlan& plan) const {
+  std::map<std::string, std::string> values{
+      {"version", ROOFLM_VERSION},
+      {"--out", out_},
+      {"checkpoint", plan.start.checkpoint.string()},
+      {"--device", plan.point.device.substr(0, plan.point.device.find(':'))}};
+  for (const auto& [name, text] : train::to_texts(plan.options)) values["--" + name] = text;
+  for (const auto& [name, text] : sizes_of(plan.config)) values[std::string("--") + name] = text;
+  for (const train::ShardName& shard : train::shard_names(plan.data))
+    values["--data"] += fmt::format("{} ({} tokens) ", shard.name, shard.tokens);
+  return values;
+}
+
 std::vector<OutputPath> TrainArguments::outputs() const {
   return {{"--out", out_}, {"--log", log_}, {"-o", record_}};
 }
 
-lab::TrainPlan TrainArguments::plan() const {
+lab::TrainPlan TrainArguments::plan(const lab::Ranks& ranks) const {
+  lab::TrainPlan plan = plan_alone(ranks);
+  lab::Point place = plan.point;
+  place.step = plan.options.step;
+  lab::take_place(place, ranks);
+  plan.options.step.rank = place.step.rank;
+  plan.point.threads = place.threads;
+  compile::check(place.step.sharding, plan.config, plan.options.batch, plan.options.seq,
+                 place.step.micro_batches);
+  lab::agree(ranks, values_of(plan));
+  lab::agree_on_devices(ranks, place.device);
+  return plan;
+}
+
+lab::TrainPlan TrainArguments::plan_alone(const lab::Ranks& ranks) const {
   if (out_.empty()) throw core::UsageError("--out is missing: a directory for checkpoints and the log");
-  check_paths();
+  if (ranks == nullptr || ranks->is_first()) check_paths();
   lab::TrainPlan plan;
+  plan.ranks = ranks;
   plan.measures_peak = !no_peak_;
   plan.start.may_resume = resume_;
   const auto checkpoints = resume_ ? train::list_checkpoints(out_) : std::vector<fs::path>();
@@ -211,6 +240,7 @@ lab::TrainPlan TrainArguments::plan() const {
   const lab::Point point = config.single();
   plan.point = point;
   plan.options = typed_options(point);
+  plan.options.ranks = ranks;
   if (!checkpoints.empty()) {
     plan_resumed(plan, point, checkpoints.back());
     return plan;

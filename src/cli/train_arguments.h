@@ -21,7 +21,8 @@ class TrainArguments {
 
   /// What to train and how. With --resume, options that were not given come from the newest checkpoint.
   /// Throws core::UsageError for contradictions and core::InputError for damaged files.
-  [[nodiscard]] lab::TrainPlan plan() const;
+  /// `ranks`: those of the job, who all get the same plan, each with its place.
+  [[nodiscard]] lab::TrainPlan plan(const lab::Ranks& ranks) const;
   [[nodiscard]] TableStyle style() const { return table_.style(); }
   /// Of -o; "" for none.
   [[nodiscard]] const std::string& record() const { return record_; }
@@ -32,18 +33,47 @@ class TrainArguments {
 
  private:
   void check_paths() const;
+  [[nodiscard]] std::map<std::string, std::string> values_of(const lab::TrainPlan& plan) const;
   [[nodiscard]] bool was_given(const std::string& option) const;
   [[nodiscard]] bool model_was_given() const;
   [[nodiscard]] train::TrainOptions typed_options(const lab::Point& point) const;
   [[nodiscard]] model::ModelConfig new_model(const std::string& model, const lab::Point& point,
                                              const train::TrainingData& data) const;
+  [[nodiscard]] lab::TrainPlan plan_alone(const lab::Ranks& ranks) const;
   void plan_resumed(lab::TrainPlan& plan, const lab::Point& point,
                     const std::filesystem::path& checkpoint) const;
 
   const CommandLine* line_ = nullptr;
-  ConfigOptions config_{"model", "arch",    "layers",    "heads",      "kv_heads",       "d_model", "d_ff",
-                        "vocab", "batch",   "seq",       "engine",     "attention",      "dtype",   "device",
-                        "seed",  "threads", "recompute", "grad_accum", "search_products"};
+  ConfigOptions config_{"model",
+                        "arch",
+                        "layers",
+                        "heads",
+                        "kv_heads",
+                        "d_model",
+                        "d_ff",
+                        "vocab",
+                        "batch",
+                        "seq",
+                        "engine",
+                        "attention",
+                        "dtype",
+                        "device",
+                        "seed",
+                        "threads",
+                        "recompute",
+                        "grad_accum",
+                        "search_products",
+                        "dp",
+                        "zero",
+                        "tp",
+                        "sequence_parallel",
+                        "pp",
+                        "pp_schedule",
+                        "interleave",
+                        "fp8_gradients",
+                        "fp8_scaling",
+                        "fp8_fast_sums",
+                        "fp8_weights"};
   std::map<std::string, std::string> fields_;  ///< options of train::option_fields() by name
   std::vector<std::string> data_, val_data_;
   std::string out_, log_, memory_limit_, peak_, record_;

@@ -10,12 +10,14 @@
 
 #include "compile/passes/cast.h"
 #include "compile/passes/chunk_loss.h"
+#include "compile/passes/collective_copies.h"
 #include "compile/passes/compact_state.h"
 #include "compile/passes/differentiate.h"
+#include "compile/passes/dropout.h"
 #include "compile/passes/early_updates.h"
-#include "compile/passes/fp8_products.h"
 #include "compile/passes/fuse.h"
 #include "compile/passes/overlap.h"
+#include "compile/passes/part_ops.h"
 #include "compile/passes/ring_attention.h"
 #include "compile/passes/scale_loss.h"
 #include "compile/passes/shard_tensor.h"
@@ -107,6 +109,13 @@ void reserve(Program& step, int micro_batches) {
 
 bool is_compact(const StepOptions& options) {
   return options.compact_state && options.engine == EngineKind::fused && options.dtype == core::DType::bf16;
+}
+
+passes::Fp8Options fp8_options(const StepOptions& options) {
+  passes::Fp8Options fp8 = options.fp8_options;
+  fp8.fuse = options.engine == EngineKind::fused;
+  if (options.fp8_own_scales) fp8.scaling = passes::Fp8Scaling::current;
+  return fp8;
 }
 
 constexpr std::pair<Stage, const char*> kStages[] = {{Stage::forward, "forward"},
@@ -217,7 +226,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::order_pipeline(step, split, options.rank, options.micro_batches, forward.stage);
   }
   if (stop_after == Stage::differentiated) return step;
-  passes::recompute(step, options.recompute);
+  passes::recompute(step, options.recompute, options.whole_recompute);
   if (is_split(options)) passes::shard_data(step, gradients, split, options.rank, forward.shared);
   if (stop_after == Stage::recomputed) return step;
   passes::append_optimizer(step, gradients, options.optimizer);
@@ -239,27 +248,41 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::narrow_gradients(step);
     passes::share_halves(step);
   }
-  if (options.fp8) passes::fp8_products(step);
+  if (options.fp8) passes::fp8_products(step, fp8_options(options));
+  if (options.dropout) passes::dropout(step);
   if (is_split(options)) {
+    if (options.unit_buffers) passes::unit_buffers(step);
+    if (options.row_copies) passes::row_copies(step);
     passes::ring_attention(step, split, options.rank);
     passes::sum_norm(step, split, options.rank, forward.shared);
+    passes::name_part_ops(step, split, options.rank);
     passes::overlap_collectives(step);
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);
   }
+  if (options.fp8) passes::append_fp8_scales(step, options.fp8_options);
   program::check(step);
   return step;
 }
 
 Program inference_step(Program forward, const StepOptions& options) {
-  Program step = std::move(forward);
-  passes::lower_attention(step, options.attention);
+  Program step = rank_forward(std::move(forward), options).program;
+  if (is_split(options)) {
+    for (Op& op : step.ops) give_share(op, 0, 1, options.sharding.data_ranks());
+    passes::drop_identities(step);
+    passes::shard_inference(step, options.sharding, options.rank);
+  }
   if (options.engine == EngineKind::fused)
     passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes), options.logits_padding);
   passes::cast(step, options.dtype);
   mark_products(step, options.tf32);
   if (options.engine == EngineKind::fused) passes::fuse(step);
   if (is_compact(options)) passes::share_halves(step);
+  if (options.fp8) {  // scales of the tokens at hand: it neither needs nor changes what training knows
+    passes::Fp8Options current = fp8_options(options);
+    current.scaling = passes::Fp8Scaling::current;
+    passes::fp8_products(step, current);
+  }
   program::check(step);
   return step;
 }

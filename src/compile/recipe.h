@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "compile/passes/fp8_products.h"
 #include "compile/passes/lower_attention.h"
 #include "compile/passes/optimizer.h"
 #include "compile/passes/recompute.h"
@@ -30,7 +31,8 @@ struct StepOptions {
   passes::AttentionKind attention = passes::AttentionKind::flash;
   core::DType dtype = core::DType::f32;  ///< compute dtype; f64 for gradient checks
   bool tf32 = false;  ///< fp32 products may round their operands to TF32, where a device has it
-  bool fp8 = false;   ///< bf16 step whose layers' products read fp8 (passes/fp8_products.h); planned only
+  bool fp8 = false;   ///< bf16 step whose layers' products read fp8 (passes/fp8_products.h)
+  passes::Fp8Options fp8_options{};
   passes::Recompute recompute = passes::Recompute::none;
   /// fused: most bytes of fp32 logits at a time.
   std::int64_t loss_chunk_bytes = std::int64_t{128} << 20U;
@@ -38,8 +40,15 @@ struct StepOptions {
   /// fused, bf16: weights in halves and bf16 gradients where nothing is added up (passes/compact_state.h).
   bool compact_state = false;
   bool gelu_in_products = false;  ///< fused: see passes::FuseOptions
-  bool unfused_loss = false;      ///< whole and in fp32 (passes/unfused_loss.h); planned only
-  int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
+  // What other frameworks do; planned only.
+  bool unfused_loss = false;  ///< whole and in fp32 (passes/unfused_loss.h)
+  bool unit_buffers = false;  ///< around collectives of data-parallel ranks (passes/collective_copies.h)
+  bool row_copies = false;    ///< around those of sequence-parallel ranks (the same)
+  bool dropout = false;       ///< passes/dropout.h
+  bool fp8_own_scales =
+      false;  ///< fp8: scales of this step, so that each tensor is read for its largest value
+  bool whole_recompute = false;  ///< `full` redoes what nobody reads again, too (passes/recompute.h)
+  int micro_batches = 1;         ///< gradient accumulation: the step's batch is that many times the forward's
   passes::OptimizerOptions optimizer{};
   Sharding sharding{};          ///< over which ranks the step is split; checked by compile::check before
   program::Coordinates rank{};  ///< whose program it is
@@ -75,7 +84,7 @@ RankForward rank_forward(program::Program forward, const StepOptions& options);
 program::Program training_step(RankForward forward, const StepOptions& options,
                                Stage stop_after = kLastStage);
 
-/// Forward only: evaluation and sampling.
+/// Forward only: evaluation and sampling. Of several ranks each has its own batch, and the loss is the mean.
 program::Program inference_step(program::Program forward, const StepOptions& options);
 
 /// "tokens" or "tokens.3".

@@ -22,8 +22,8 @@ PipelineSchedule parse_schedule(std::string_view name);
 struct Sharding {
   int data = 1;  ///< copies of the model, each with its own part of the batch
   /// Ranks that share each sequence: T / context tokens each, and keys and values of the others pass by (ring
-  /// attention, Liu et al., 2023). They sum gradients and keep parts with the data-parallel ranks. Planned
-  /// only: nothing runs such a step yet.
+  /// attention, Liu et al., 2023). They sum gradients and keep parts with the data-parallel ranks. Backends
+  /// have no kernels for it yet: it is planned, and held to one rank by tests.
   int context = 1;
   /// What data-parallel ranks keep parts of instead of copies (Rajbhandari et al., 2020). 1: masters and
   /// optimizer state; 2: gradients, too; 3: weights, which are gathered for each use (FSDP). Tensors of one
@@ -32,13 +32,16 @@ struct Sharding {
   /// Embedding, last norm and head are one unit, gathered at the beginning of a step with zero 3 and reduced
   /// at its end (PyTorch's FSDP2, whose root module does not reshard).
   bool root_unit = false;
+  /// Gradients are summed over data-parallel ranks after the backward pass, not beside it.
+  bool late_sums = false;
   /// Ranks that share each layer's products: rows of qkv and fc1, columns of proj and fc2 (Shoeybi et al.,
   /// 2019).
   int tensor = 1;
   /// Norms and residuals of tensor-parallel ranks on a part of the rows each (Korthikanti et al., 2022).
   bool sequence_parallel = false;
   /// Embedding, head and loss of tensor-parallel ranks on a part of the vocabulary each, where --tp divides
-  /// it (Shoeybi et al., 2019). Planned only: nothing combines the losses of the parts yet.
+  /// it (Shoeybi et al., 2019). Backends have no kernels for it yet: it is planned, and held to one rank by
+  /// tests.
   bool vocab_parallel = false;
   int pipeline = 1;  ///< stages of consecutive layers
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;

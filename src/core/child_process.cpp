@@ -7,8 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <string_view>
@@ -53,46 +56,136 @@ std::vector<std::string> environment_with(const std::vector<std::pair<std::strin
   return all;
 }
 
-}  // namespace
-
-ChildProcess::ChildProcess(const std::vector<std::string>& command,
-                           const std::vector<std::pair<std::string, std::string>>& environment) {
-  // From now on signals wait until `wait` asks for them: none is lost.
+sigset_t waited_signals() {
   sigset_t waited = set_of(kPassedOn);
   sigaddset(&waited, SIGCHLD);
+  return waited;
+}
+
+/// From now on signals wait until somebody asks for them: none is lost. Returns what waited before.
+sigset_t hold_signals() {
+  const sigset_t waited = waited_signals();
   sigset_t before;
   sigprocmask(SIG_BLOCK, &waited, &before);
+  return before;
+}
+
+/// What a program gets beside its words and variables.
+struct Given {
+  sigset_t mask;           ///< signals that are blocked
+  int inherited = -1;      ///< a descriptor that it keeps
+  bool has_group = false;  ///< a process group of its own: nobody but us sends it signals
+};
+
+/// The number of the new process.
+int spawn(const std::vector<std::string>& command,
+          const std::vector<std::pair<std::string, std::string>>& environment, const Given& given) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   const sigset_t taken = set_of(kTaken);
   posix_spawnattr_setsigdefault(&attributes, &taken);
-  posix_spawnattr_setsigmask(&attributes, &before);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigmask(&attributes, &given.mask);
+  const int group = given.has_group ? POSIX_SPAWN_SETPGROUP : 0;  // group 0 is its own number
+  posix_spawnattr_setflags(&attributes,
+                           static_cast<short>(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | group));
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  // The same number: that only takes away that it is closed.
+  if (given.inherited >= 0) posix_spawn_file_actions_adddup2(&files, given.inherited, given.inherited);
   std::vector<std::string> words = command;
   std::vector<std::string> variables = environment_with(environment);
-  const int error = posix_spawnp(&number_, words.front().c_str(), nullptr, &attributes,
+  int number = 0;
+  const int error = posix_spawnp(&number, words.front().c_str(), &files, &attributes,
                                  pointers_to(words).data(), pointers_to(variables).data());
+  posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
-  if (error == 0) return;
-  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) return number;
+  sigprocmask(SIG_SETMASK, &given.mask, nullptr);
   throw InputError(fmt::format("cannot start '{}': {}", command.front(), std::strerror(error)));
 }
 
+/// Nothing while it runs.
+std::optional<ChildEnd> end_of(int number) {
+  int status = 0;
+  const pid_t ended = ::waitpid(number, &status, WNOHANG);
+  if (ended == number && WIFEXITED(status)) return ChildEnd{.code = WEXITSTATUS(status)};
+  if (ended == number && WIFSIGNALED(status)) return ChildEnd{.signal = WTERMSIG(status)};
+  if (ended < 0 && errno != EINTR)
+    throw InputError(fmt::format("lost the program: {}", std::strerror(errno)));
+  return std::nullopt;
+}
+
+/// What the terminal sends comes from the kernel, and to the programs as well.
+bool is_to_be_passed_on(int signal, const siginfo_t& info) {
+  return signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL;
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(const std::vector<std::string>& command,
+                           const std::vector<std::pair<std::string, std::string>>& environment)
+    : number_(spawn(command, environment, {.mask = hold_signals()})) {}
+
 ChildEnd ChildProcess::wait() {
-  sigset_t waited = set_of(kPassedOn);
-  sigaddset(&waited, SIGCHLD);
+  const sigset_t waited = waited_signals();
   while (true) {
-    int status = 0;
-    const pid_t ended = ::waitpid(number_, &status, WNOHANG);
-    if (ended == number_ && WIFEXITED(status)) return {.code = WEXITSTATUS(status)};
-    if (ended == number_ && WIFSIGNALED(status)) return {.signal = WTERMSIG(status)};
-    if (ended < 0 && errno != EINTR)
-      throw InputError(fmt::format("lost the program: {}", std::strerror(errno)));
+    if (const auto end = end_of(number_)) return *end;
     siginfo_t info{};
     const int signal = ::sigwaitinfo(&waited, &info);
-    // What the terminal sends comes from the kernel, and to the program as well.
-    if (signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL) ::kill(number_, signal);
+    if (is_to_be_passed_on(signal, info)) ::kill(number_, signal);
   }
+}
+
+ChildProcesses::ChildProcesses() : before_(hold_signals()) {}
+
+ChildProcesses::~ChildProcesses() {
+  send(SIGKILL);
+  for (std::size_t i = 0; i < numbers_.size(); ++i) {
+    if (!has_ended_[i]) ::waitpid(numbers_[i], nullptr, 0);
+  }
+}
+
+std::size_t ChildProcesses::start(const std::vector<std::string>& command,
+                                  const std::vector<std::pair<std::string, std::string>>& environment,
+                                  int inherited) {
+  numbers_.push_back(
+      spawn(command, environment, {.mask = before_, .inherited = inherited, .has_group = true}));
+  has_ended_.push_back(false);
+  return numbers_.size() - 1;
+}
+
+std::optional<ChildProcesses::Ended> ChildProcesses::wait(double seconds) {
+  using Clock = std::chrono::steady_clock;
+  constexpr double kNs = 1e9;
+  const sigset_t waited = waited_signals();
+  const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                        std::chrono::duration<double>(std::min(seconds, 1e6)));
+  while (true) {
+    for (std::size_t i = 0; i < numbers_.size(); ++i) {
+      if (has_ended_[i]) continue;
+      if (const auto end = end_of(numbers_[i])) {
+        has_ended_[i] = true;
+        return Ended{.index = i, .end = *end};
+      }
+    }
+    const double left = std::chrono::duration<double>(until - Clock::now()).count();
+    if (left <= 0) return std::nullopt;
+    const timespec pause{.tv_sec = static_cast<time_t>(left),
+                         .tv_nsec = static_cast<long>((left - std::floor(left)) * kNs)};
+    siginfo_t info{};
+    const int signal = ::sigtimedwait(&waited, &info, &pause);
+    if (signal > 0 && signal != SIGCHLD) send(signal);
+  }
+}
+
+void ChildProcesses::send(int signal) const {
+  for (std::size_t i = 0; i < numbers_.size(); ++i) {
+    if (!has_ended_[i]) ::kill(numbers_[i], signal);
+  }
+}
+
+std::size_t ChildProcesses::running() const {
+  return static_cast<std::size_t>(std::ranges::count(has_ended_, false));
 }
 
 void end_as(int signal) {

@@ -10,15 +10,16 @@
 
 namespace rooflm::core {
 
-/// Element type of a tensor. `i32` holds token ids; `f8` (e4m3) is planned with, nothing computes in it.
-enum class DType : std::uint8_t { f64, f32, bf16, f16, f8, i32 };
+/// Element type of a tensor. `i32` holds token ids; `f8` (e4m3) and `f8_e5m2` are what scaled products read
+/// (program/fp8.h).
+enum class DType : std::uint8_t { f64, f32, bf16, f16, f8, f8_e5m2, i32 };
 
 /// What there is to know of a dtype beside its C++ type, which core/elements.h knows.
 struct DTypeFacts {
   DType dtype;
   std::string_view name;         ///< in options, tables, JSON and messages
   std::size_t bytes;             ///< of one element
-  bool is_float;                 ///< with a C++ type (core/elements.h), which fp8 does not have yet
+  bool is_float;                 ///< with a C++ type (core/elements.h)
   std::string_view stored_name;  ///< in the header of a safetensors file
   std::string_view torch_name;   ///< in the config.json of a Hugging Face directory
 };
@@ -29,15 +30,19 @@ constexpr auto kDTypes = std::to_array<DTypeFacts>({
     {DType::f32, "fp32", 4, true, "F32", "float32"},
     {DType::bf16, "bf16", 2, true, "BF16", "bfloat16"},
     {DType::f16, "fp16", 2, true, "F16", "float16"},
-    {DType::f8, "fp8", 1, false, "F8_E4M3", "float8_e4m3fn"},
+    {DType::f8, "fp8", 1, true, "F8_E4M3", "float8_e4m3fn"},
+    {DType::f8_e5m2, "fp8_e5m2", 1, true, "F8_E5M2", "float8_e5m2"},
     {DType::i32, "int32", 4, false, "I32", "int32"},
 });
 
 constexpr const DTypeFacts& facts_of(DType dtype) { return kDTypes.at(static_cast<std::size_t>(dtype)); }
 /// Bytes of one element.
 constexpr std::size_t size_of(DType dtype) { return facts_of(dtype).bytes; }
-/// The name in tables, JSON and messages: "fp64", "fp32", "bf16", "fp16", "fp8", "int32".
+/// The name in tables, JSON and messages: "fp64", "fp32", "bf16", "fp16", "fp8", "fp8_e5m2", "int32".
 constexpr std::string_view name_of(DType dtype) { return facts_of(dtype).name; }
+
+/// Eight bits, of either kind.
+constexpr bool is_fp8(DType dtype) { return dtype == DType::f8 || dtype == DType::f8_e5m2; }
 
 /// The dtype whose `name` (&DTypeFacts::name, ..) is `text`, if there is one.
 constexpr std::optional<DType> find_dtype(std::string_view DTypeFacts::*name, std::string_view text) {

@@ -6,11 +6,12 @@
 
 #include "core/dtype.h"
 #include "core/f16.h"
+#include "core/f8.h"
 
 namespace rooflm::core {
 
 /// Calls body(T{}) with the type of the elements of a floating dtype, and returns what it returns. Throws
-/// std::logic_error for integers and fp8.
+/// std::logic_error for integers.
 template <class Body>
 decltype(auto) with_float_type(DType dtype, Body&& body) {
   switch (dtype) {
@@ -23,10 +24,13 @@ decltype(auto) with_float_type(DType dtype, Body&& body) {
     case DType::f16:
       return body(F16{});
     case DType::f8:
+      return body(F8E4M3{});
+    case DType::f8_e5m2:
+      return body(F8E5M2{});
     case DType::i32:
       break;
   }
-  throw std::logic_error("integers and fp8 have no floating type");
+  throw std::logic_error("integers have no floating type");
 }
 
 /// to[i] = the element `offset` + i of `from`, which has elements of `dtype`, for i < count. C: float or

@@ -39,6 +39,7 @@ Device entry_of(const Json& catalog, const Json& json) {
   if (json.contains("dtypes")) device.dtypes = json.at("dtypes");
   if (json.contains("rewrites")) device.rewrites = rewrites_of(json.at("rewrites"));
   device.peak_flop_per_s = json.at("peak_flop_per_s");
+  if (device.kind == Kind::gpu && !device.peak("fp8")) device.leave_out("fp8");
   for (const Json& level : json.at("memory")) {
     device.memory.push_back({.name = level.at("name"),
                              .bytes = level.value("bytes", 0.0),
@@ -67,6 +68,10 @@ std::optional<double> Device::peak(std::string_view dtype) const {
 
 bool Device::computes(std::string_view dtype) const {
   return std::ranges::find(dtypes, dtype) != dtypes.end();
+}
+
+void Device::leave_out(std::string_view dtype) {
+  for (auto* names : {&dtypes, &peak_dtypes}) std::erase(*names, dtype);
 }
 
 std::vector<Device> catalog() {

@@ -67,6 +67,8 @@ struct Device {
   /// The datasheet's rate; absent when not known.
   [[nodiscard]] std::optional<double> peak(std::string_view dtype) const;
   [[nodiscard]] bool computes(std::string_view dtype) const;
+  /// From here on it neither computes in the dtype nor has a matmul rate of it.
+  void leave_out(std::string_view dtype);
 };
 
 /// Every device of the catalog (data/devices.json, compiled in), by key.

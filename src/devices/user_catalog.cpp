@@ -100,7 +100,8 @@ Device read_device(const Json& json, const std::string& file, std::size_t index)
     device.peak_flop_per_s[dtype] = entry.positive("peak_flop_per_s of " + dtype, rate);
   if (!peaks.contains("bf16") && !peaks.contains("fp16"))
     entry.refuse("'peak_flop_per_s' has neither bf16 nor fp16, by which products are scaled");
-  std::erase_if(device.dtypes, [&](const std::string& dtype) { return !peaks.contains(dtype); });
+  for (auto* names : {&device.dtypes, &device.peak_dtypes})
+    std::erase_if(*names, [&](const std::string& dtype) { return !peaks.contains(dtype); });
   read_memory(entry, device);
   read_links(entry, device);
   constexpr double kMostMultiprocessors = 1 << 20;

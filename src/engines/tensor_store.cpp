@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "core/halves.h"
+#include "program/groups.h"
 
 namespace rooflm::engines {
 namespace {
@@ -78,6 +79,25 @@ void TensorStore::write_bytes(const std::string& name, std::span<const std::byte
   if (!entry.tensor.halved) return backend_->copy_in(entry.memory.data(), bytes.data(), bytes.size());
   const std::vector<std::uint16_t> planes = split(bytes);
   backend_->copy_in(entry.memory.data(), planes.data(), bytes.size());
+}
+
+void TensorStore::write_part(const std::string& name, std::span<const float> whole) {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return;
+  const program::Tensor& tensor = found->second.tensor;
+  if (tensor.shards.empty()) return write(name, whole);
+  const program::Shard& shard = tensor.shards.front();
+  if (tensor.shards.size() == 1 && shard.axis == program::Shard::kElements) {  // one range
+    const program::Part own =
+        program::part_of(shard.whole.numel(), shard.parts, shard.index, program::kPartUnit);
+    return write(name,
+                 whole.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.size())));
+  }
+  std::vector<float> part;
+  part.reserve(static_cast<std::size_t>(tensor.shape.numel()));
+  for (const std::int64_t element : program::elements_of(tensor))
+    part.push_back(whole[static_cast<std::size_t>(element)]);
+  write<float>(name, part);
 }
 
 void TensorStore::read_bytes(const std::string& name, std::span<std::byte> bytes) const {

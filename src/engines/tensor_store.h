@@ -44,6 +44,9 @@ class TensorStore {
     read_bytes(name, std::as_writable_bytes(std::span(values)));
     return values;
   }
+  /// Writes what this rank has of a tensor (Tensor::shards) from the whole one; nothing when it has none of
+  /// it.
+  void write_part(const std::string& name, std::span<const float> whole);
   void write_bytes(const std::string& name, std::span<const std::byte> bytes);
   void read_bytes(const std::string& name, std::span<std::byte> bytes) const;
 

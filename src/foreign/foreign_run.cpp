@@ -271,6 +271,14 @@ std::vector<record::Event> ForeignRun::events_of(std::vector<record::Sample>& sa
   return all;
 }
 
+std::string ForeignRun::device() const {
+  std::string first;
+  for (const record::Lane& lane : lanes_) {
+    if (lane.kind == "device" && (first.empty() || lane.device < first)) first = lane.device;
+  }
+  return first.empty() && !memory_.empty() ? memory_.front().device : first;
+}
+
 std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   check_correlations();
   begin_near_zero();
@@ -280,18 +288,16 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   for (const record::Environment& row : environment_) writer.add(row);
   if (epoch_utc_ns != 0) writer.set_epoch(epoch_utc_ns);
   record::Run run{.label = label, .kind = "foreign"};
-  std::string device;
-  for (const record::Lane& lane : lanes_) {
-    if (lane.kind == "device" && (device.empty() || lane.device < device)) device = lane.device;
-  }
-  if (device.empty() && !memory_.empty()) device = memory_.front().device;
-  if (!device.empty()) run.config.set("device", device);
+  if (!device().empty()) run.config.set("device", device());
   const std::int64_t id = writer.begin_run(run);
   writer.add(id, std::span<const record::Lane>(lanes_));
   writer.add(id, std::span<const record::ActivityName>(names_));
   writer.add(id, std::span<const record::Activity>(activities_));
   writer.add(id, std::span<const record::MemoryEvent>(memory_));
-  if (!events.empty()) writer.add(id, std::span<const record::Op>(ops_));
+  if (!events.empty()) {
+    writer.add(id, std::span<const record::Op>(ops_));
+    writer.add(id, std::span<const record::Prediction>(predictions_));
+  }
   writer.add(id, std::span<const record::Event>(events));
   writer.add(id, std::span<const record::Sample>(samples));
   writer.add(id, std::span<const record::Gauge>(gauges_));

@@ -16,6 +16,16 @@
 
 namespace rooflm::foreign {
 
+/// What one kind of call within an op needs at least in a step; several are of the same op.
+struct OpWork {
+  std::int64_t op = 0;
+  std::string phase{};
+  std::string dtype{};     ///< of its matrix products; "" without any
+  double needed_flop = 0;  ///< of them, of one call
+  double bytes = 0;        ///< of one call
+  double calls = 1;
+};
+
 /// Rows in the making. Whatever a reader hands over is checked here; what cannot be true is left out and
 /// counted.
 class ForeignRun {
@@ -46,6 +56,15 @@ class ForeignRun {
   /// The ops of a step, which activities name. What the kernels of an op took in a step are its times then,
   /// and the first steps, where they take longer, are warm-up.
   void set_ops(std::vector<record::Op> ops) { ops_ = std::move(ops); }
+
+  /// What its ops need, and what follows: the roofs.
+  void set_work(std::vector<OpWork> work) { work_ = std::move(work); }
+  [[nodiscard]] const std::vector<OpWork>& work() const { return work_; }
+  void set_predictions(std::vector<record::Prediction> rows) { predictions_ = std::move(rows); }
+  /// What devices call themselves: "cuda:0" to "NVIDIA H200".
+  std::map<std::string, std::string> device_names{};
+  /// The first device that did something, "" where none did.
+  [[nodiscard]] std::string device() const;
 
   /// What the device told of itself; times are those that are added.
   void set_gauges(std::vector<record::Gauge> gauges) { gauges_ = std::move(gauges); }
@@ -85,6 +104,8 @@ class ForeignRun {
   std::unordered_map<std::string, std::int64_t> name_numbers_;
   std::vector<record::Activity> activities_;
   std::vector<record::Op> ops_;
+  std::vector<OpWork> work_;
+  std::vector<record::Prediction> predictions_;
   std::vector<record::Gauge> gauges_;
   std::vector<record::MemoryEvent> memory_, memory_before_;
   std::vector<record::Environment> environment_;

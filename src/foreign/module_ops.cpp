@@ -1,6 +1,9 @@
 // Which part of a model a kernel worked for.
 #include "foreign/module_ops.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <sstream>
@@ -21,6 +24,26 @@ constexpr const char* kOutside = "other";  ///< scope of what no module did
 bool is_number(const std::string& text) {
   const auto is_digit = [](unsigned char c) { return std::isdigit(c) != 0; };
   return !text.empty() && text.size() < 10 && std::ranges::all_of(text, is_digit);
+}
+
+/// Beyond any step: sums stay whole numbers.
+std::int64_t whole(double value) { return static_cast<std::int64_t>(std::min(value, 0x1p62)); }
+
+/// "[512,768]".
+std::string shape_text(const TensorNote& tensor) { return fmt::format("[{}]", fmt::join(tensor.shape, ",")); }
+
+void add_to(record::Op& op, const OperatorNote& note, const OperatorWork& work) {
+  const auto add = [&](std::int64_t& sum, double value) {
+    sum = whole(static_cast<double>(sum) + static_cast<double>(note.count) * value);
+  };
+  if (work.matmul_flop > 0 && op.matmul_flop == 0 && note.in.size() > 1) {
+    op.dtype = work.dtype;
+    op.shapes = shape_text(note.in[note.in.size() - 2]) + " x " + shape_text(note.in.back());
+  }
+  add(op.matmul_flop, work.matmul_flop);
+  add(op.elementwise_flop, work.elementwise_flop);
+  add(op.bytes_read, work.bytes_read);
+  add(op.bytes_written, work.bytes_written);
 }
 
 }  // namespace
@@ -54,13 +77,25 @@ ModuleOps::ModuleOps(const std::vector<Row>& rows, const Texts& texts,
     } else if (row.kind == RowKind::range && row.range == RangeKind::phase) {
       phases_.push_back(range);
     } else if (row.kind == RowKind::range && row.range == RangeKind::step) {
+      steps_.push_back({.start_ns = row.start_ns, .end_ns = row.end_ns});
       first_ns_ = std::min(first_ns_, row.start_ns);
       last_ns_ = std::max(last_ns_, row.end_ns);
     }
   }
   std::ranges::stable_sort(phases_, {}, &Range::start_ns);
+  mark_steps(modules);
   for (auto& [thread, changes] : gradients_) std::ranges::stable_sort(changes, {}, &Change::time_ns);
   for (auto& [thread, ranges] : modules) modules_[thread] = changes_of(std::move(ranges));
+}
+
+void ModuleOps::mark_steps(const std::map<std::uint32_t, std::vector<Range>>& modules) {
+  std::ranges::stable_sort(steps_, {}, &Step::start_ns);
+  for (const auto& [thread, ranges] : modules) {
+    for (const Range& range : ranges) {
+      const auto after = std::ranges::upper_bound(steps_, range.start_ns, {}, &Step::start_ns);
+      if (after != steps_.begin()) std::prev(after)->has_modules = true;
+    }
+  }
 }
 
 std::vector<ModuleOps::Change> ModuleOps::changes_of(std::vector<Range> ranges) {
@@ -95,11 +130,23 @@ std::uint32_t ModuleOps::at(const std::map<std::uint32_t, std::vector<Change>>& 
   return last.time_ns < since_ns ? 0 : last.name;
 }
 
-std::optional<std::int64_t> ModuleOps::op_of(std::uint32_t thread, std::uint64_t start_ns) {
-  if (start_ns < first_ns_ || start_ns > last_ns_) return std::nullopt;
+const ModuleOps::Range* ModuleOps::phase_at(std::uint64_t start_ns) const {
   const auto after = std::ranges::upper_bound(phases_, start_ns, {}, &Range::start_ns);
   const Range* phase = after == phases_.begin() ? nullptr : &*std::prev(after);
-  if (phase != nullptr && phase->end_ns < start_ns) phase = nullptr;
+  return phase == nullptr || phase->end_ns < start_ns ? nullptr : phase;
+}
+
+std::optional<std::string> ModuleOps::phase_of(std::uint64_t start_ns) const {
+  if (start_ns < first_ns_ || start_ns > last_ns_) return std::nullopt;
+  const Range* phase = phase_at(start_ns);
+  if (phase == nullptr) return kForward;
+  const auto name = texts_.find(phase->name);
+  return name == texts_.end() ? "" : name->second;
+}
+
+std::optional<std::int64_t> ModuleOps::op_of(std::uint32_t thread, std::uint64_t start_ns) {
+  if (start_ns < first_ns_ || start_ns > last_ns_) return std::nullopt;
+  const Range* phase = phase_at(start_ns);
   const std::uint32_t module = at(modules_, thread, start_ns, 0);
   if (phase == nullptr) return number_of(kForward, module, false);
   const auto name = texts_.find(phase->name);
@@ -133,6 +180,49 @@ std::int64_t ModuleOps::number_of(const std::string& phase, std::uint32_t module
                   .recomputed = is_recomputed,
                   .launches = 0});
   return entry->second;
+}
+
+std::optional<std::int64_t> ModuleOps::find_op(const OperatorNote& note) const {
+  const auto module = module_numbers_.find(note.module);
+  const bool is_plain = note.phase == kForward || note.phase == kBackward;
+  const std::uint32_t number = !is_plain || module == module_numbers_.end() ? 0 : module->second;
+  auto found = numbers_.find({note.phase, number, note.is_recomputed});
+  if (found == numbers_.end()) found = numbers_.find({note.phase, number, false});
+  return found == numbers_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<OpWork> ModuleOps::add_work(std::map<std::string, std::size_t>& problems) {
+  for (const auto& [number, text] : texts_) module_numbers_.emplace(text, number);
+  const std::string prefix = "work ";
+  std::vector<OpWork> all;
+  for (auto fact = facts_.lower_bound(prefix); fact != facts_.end() && fact->first.starts_with(prefix);
+       ++fact) {
+    const std::optional<OperatorNote> note = read_operator(fact->second);
+    if (!note) {
+      ++problems["notes of operators cannot be read"];
+      continue;
+    }
+    const std::optional<OperatorWork> work = work_of(*note);
+    if (!work) {
+      ++problems[fmt::format("calls of {} have no price", core::printable(note->op))];
+      continue;
+    }
+    const std::optional<std::int64_t> number = find_op(*note);
+    if (work->bytes_read + work->bytes_written <= 0) continue;
+    if (!number) {
+      ++problems["operators worked for modules without kernels in a step"];
+      continue;
+    }
+    add_to(ops_[static_cast<std::size_t>(*number)], *note, *work);
+    all.push_back({.op = *number,
+                   .phase = note->phase,
+                   .dtype = work->dtype,
+                   .needed_flop = work->needed_flop,
+                   .bytes = work->bytes_read + work->bytes_written,
+                   .calls = static_cast<double>(note->count)});
+  }
+  std::ranges::stable_sort(all, {}, &OpWork::op);
+  return all;
 }
 
 }  // namespace rooflm::foreign

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "foreign/foreign_run.h"
+#include "foreign/operator_work.h"
 #include "inject/stream_format.h"
 #include "record/rows.h"
 
@@ -32,6 +34,19 @@ class ModuleOps {
   /// Of what a call that began at `start_ns` on `thread` started; nothing outside of steps, and where nothing
   /// is marked. Makes the op when it is the first.
   std::optional<std::int64_t> op_of(std::uint32_t thread, std::uint64_t start_ns);
+  /// The phase that is on then, "forward" between the others; nothing outside of steps.
+  [[nodiscard]] std::optional<std::string> phase_of(std::uint64_t start_ns) const;
+
+  /// Steps as the host ran them, in order. Modules are marked in some of them only: marks cost time.
+  struct Step {
+    std::uint64_t start_ns = 0, end_ns = 0;
+    bool has_modules = false;
+  };
+  [[nodiscard]] const std::vector<Step>& steps() const { return steps_; }
+  /// Adds what the operators of one step compute and move ("work N" of the facts) to the ops that kernels
+  /// made; `problems` counts by sentence what could not be used. What each call needs, for its roof.
+  std::vector<OpWork> add_work(std::map<std::string, std::size_t>& problems);
+  [[nodiscard]] const std::vector<record::Op>& ops() const { return ops_; }
   [[nodiscard]] std::vector<record::Op> take() { return std::move(ops_); }
 
  private:
@@ -47,14 +62,19 @@ class ModuleOps {
   static std::vector<Change> changes_of(std::vector<Range> ranges);
   [[nodiscard]] static std::uint32_t at(const std::map<std::uint32_t, std::vector<Change>>& changes,
                                         std::uint32_t thread, std::uint64_t time_ns, std::uint64_t since_ns);
+  [[nodiscard]] const Range* phase_at(std::uint64_t start_ns) const;
+  void mark_steps(const std::map<std::uint32_t, std::vector<Range>>& modules);
+  [[nodiscard]] std::optional<std::int64_t> find_op(const OperatorNote& note) const;
   std::int64_t number_of(const std::string& phase, std::uint32_t module, bool is_recomputed);
 
   const Texts& texts_;
   const std::map<std::string, std::string>& facts_;
-  std::uint64_t first_ns_ = ~std::uint64_t{0}, last_ns_ = 0;          ///< of steps
+  std::uint64_t first_ns_ = ~std::uint64_t{0}, last_ns_ = 0;  ///< of steps
+  std::vector<Step> steps_;
   std::vector<Range> phases_;                                         ///< backward and optimizer, in order
   std::map<std::uint32_t, std::vector<Change>> modules_, gradients_;  ///< by thread
   std::map<std::tuple<std::string, std::uint32_t, bool>, std::int64_t> numbers_;
+  std::map<std::string, std::uint32_t> module_numbers_;  ///< by path, once work is added
   std::vector<record::Op> ops_;
 };
 

@@ -7,8 +7,10 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "core/printable.h"
+#include "foreign/learned_steps.h"
 #include "foreign/module_ops.h"
 
 namespace rooflm::foreign {
@@ -38,12 +40,39 @@ class RowReader {
 
   void read() {
     find_calls();
+    find_ops();
     for (std::size_t i = 0; i < rows_.size(); ++i) add(i);
+    add_work();
     run_.set_ops(ops_.take());
     run_.may_repeat = true;
   }
 
  private:
+  /// What the ops of a step need, where the operators of one were noted.
+  void add_work() {
+    std::map<std::string, std::size_t> problems;
+    std::vector<OpWork> work = ops_.add_work(problems);
+    for (const auto& [what, times] : problems) run_.count(what, times);
+    constexpr std::string_view kDevice = "device ";
+    for (const auto& [key, value] : into_.facts) {
+      if (key.starts_with(kDevice)) run_.device_names[key.substr(kDevice.size())] = core::printable(value);
+    }
+    if (const auto why = into_.facts.find("no shapes"); why != into_.facts.end()) {
+      run_.say("shapes of operators are missing: " + core::printable(why->second));
+    }
+    if (work.empty()) return;
+    std::int64_t flop = 0;
+    for (const record::Op& op : ops_.ops()) flop += op.matmul_flop;
+    run_.add_fact({.key = "matmul_flop", .value = static_cast<double>(flop), .unit = "flop", .text = ""});
+    run_.add_fact({.key = "priced_by",
+                   .value = {},
+                   .unit = "",
+                   .text =
+                       "shapes of PyTorch's operators in its second step: FLOP and bytes that they need at "
+                       "least, not counted"});
+    run_.set_work(std::move(work));
+  }
+
   /// A call of the runtime and the call of the driver that it makes have the same correlation: the outer one
   /// begins first, and the inner one says nothing more.
   void find_calls() {
@@ -52,6 +81,31 @@ class RowReader {
       if (row.kind != RowKind::api || row.correlation == 0) continue;
       const auto [entry, is_new] = calls_.try_emplace(row.correlation, i);
       if (!is_new && row.start_ns < rows_[entry->second].start_ns) entry->second = i;
+    }
+  }
+
+  void find_ops() {
+    std::vector<std::pair<Launch, std::size_t>> found;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const Row* call = runs_on_device(rows_[i].kind) ? call_of(rows_[i]) : nullptr;
+      if (call == nullptr) continue;
+      found.push_back({{.call_ns = call->start_ns, .thread = call->place, .name = rows_[i].name}, i});
+    }
+    // Kernels of one graph have one call: they are told apart by when they ran.
+    std::ranges::stable_sort(found, [this](const auto& a, const auto& b) {
+      if (a.first.call_ns != b.first.call_ns) return a.first.call_ns < b.first.call_ns;
+      return rows_[a.second].start_ns < rows_[b.second].start_ns;
+    });
+    std::vector<Launch> launches;
+    launches.reserve(found.size());
+    for (const auto& [launch, row] : found) launches.push_back(launch);
+    const LearnedOps learned = learn_ops(ops_, launches);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (learned.ops[i]) op_of_row_[found[i].second] = *learned.ops[i];
+    }
+    if (learned.unlike > 0) {
+      run_.count("launches have no counterpart in a step whose modules were marked: they are of no module",
+                 learned.unlike);
     }
   }
 
@@ -116,10 +170,12 @@ class RowReader {
     if (row.start_ns >= kMost || row.end_ns >= kMost) {
       return run_.count("events with impossible times were left out");
     }
-    record::Activity made{.name = run_.name(kKinds[kind], text_of(row.name, "unknown")),
-                          .lane = lane_of(row),
-                          .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
-                          .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
+    const bool is_sample = row.kind == RowKind::mark && row.range == RangeKind::stack;
+    record::Activity made{
+        .name = run_.name(is_sample ? "sample" : kKinds[kind], text_of(row.name, "unknown")),
+        .lane = lane_of(row),
+        .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
+        .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
     if (row.correlation != 0) made.correlation = row.correlation;
     const bool has_bytes =
         row.kind == RowKind::copy || row.kind == RowKind::memset || row.kind == RowKind::memory;
@@ -130,8 +186,7 @@ class RowReader {
       add_member(made.extra, fmt::format(R"("address":{})", row.other));
       take_memory(row, run_.name_of(made).text, made.start_ns);
     }
-    const Row* call = runs_on_device(row.kind) ? call_of(row) : nullptr;
-    if (call != nullptr) made.op = ops_.op_of(call->place, call->start_ns);
+    if (const auto op = op_of_row_.find(i); op != op_of_row_.end()) made.op = op->second;
     if (run_.add(std::move(made)) && row.kind == RowKind::kernel) ++into_.kernels;
   }
 
@@ -157,7 +212,8 @@ class RowReader {
   RecordedProcess& into_;
   ForeignRun& run_;
   ModuleOps ops_;
-  std::unordered_map<std::uint32_t, std::size_t> calls_;  ///< the outermost of each correlation
+  std::unordered_map<std::size_t, std::int64_t> op_of_row_;  ///< of launches
+  std::unordered_map<std::uint32_t, std::size_t> calls_;     ///< the outermost of each correlation
   std::map<std::uint32_t, std::int64_t> threads_;
   std::map<std::pair<std::uint16_t, std::uint32_t>, std::int64_t> streams_;
 };

@@ -19,6 +19,9 @@ class DeviceSource {
   /// From now on activities are kept, and no longer. False and `why` where it is not possible.
   virtual bool start(std::string& why) = 0;
   virtual void stop() = 0;
+  /// Of the next start: what is kept, "kernels,copies,waits,overhead,memory,calls,driver" or fewer of them:
+  /// "launches" are fewer calls, "driver" has those of the driver, too.
+  virtual void choose(const std::string& what) = 0;
   /// Writes what is complete; with `all` also what is not.
   virtual void collect(bool all) = 0;
 };

@@ -61,6 +61,11 @@ ROOFLM_EXPORT void rooflm_gradient(std::uint32_t name) {
   rooflm::inject::add_mark(name, RangeKind::gradient);
 }
 
+/// That thread is at this place of its code now.
+ROOFLM_EXPORT void rooflm_stack(std::uint32_t stack, std::uint32_t thread) {
+  rooflm::inject::add_stack(stack, thread);
+}
+
 /// The first step begins, if none has.
 ROOFLM_EXPORT void rooflm_begin_step() {
   if (step_start_ns == 0) step_start_ns = rooflm::inject::now_ns();
@@ -81,4 +86,9 @@ ROOFLM_EXPORT void rooflm_end_step() {
 
 ROOFLM_EXPORT void rooflm_fact(const char* key, const char* value) {
   if (Session* session = Session::current()) session->writer().fact(key, value);
+}
+
+/// From here on only these activities are kept: scripts/record_cost.py measures with it what each costs.
+ROOFLM_EXPORT void rooflm_choose(const char* activities) {
+  if (Session* session = Session::current()) session->choose(activities);
 }

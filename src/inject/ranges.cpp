@@ -110,6 +110,18 @@ void add_mark(std::uint32_t name, RangeKind kind, std::uint32_t extra) {
       row_of({.name = name, .extra = extra, .start_ns = now, .kind = kind}, RowKind::mark, now));
 }
 
+void add_stack(std::uint32_t stack, std::uint32_t thread) {
+  Session* session = Session::current();
+  if (session == nullptr || !session->is_on()) return;
+  const std::uint64_t now = now_ns();
+  session->writer().add({.kind = RowKind::mark,
+                         .range = RangeKind::stack,
+                         .name = stack,
+                         .start_ns = now,
+                         .end_ns = now,
+                         .place = thread});
+}
+
 void add_range(std::uint32_t name, RangeKind kind, std::uint64_t start_ns, std::uint64_t end_ns) {
   Session* session = Session::current();
   if (session == nullptr || !session->is_on()) return;

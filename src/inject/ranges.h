@@ -20,6 +20,8 @@ std::uint64_t start_range(std::uint32_t name, std::uint32_t extra);
 std::uint32_t end_range(std::uint64_t number);
 /// A moment.
 void add_mark(std::uint32_t name, RangeKind kind, std::uint32_t extra = 0);
+/// Where another thread, as the operating system numbers it, is now.
+void add_stack(std::uint32_t stack, std::uint32_t thread);
 /// A range whose times are known.
 void add_range(std::uint32_t name, RangeKind kind, std::uint64_t start_ns, std::uint64_t end_ns);
 

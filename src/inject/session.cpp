@@ -149,6 +149,7 @@ void Session::start_device() {
   writer_->set_has_device();
   std::string why;
   device_ = open_device_source(*writer_, wishes_.calls, why);
+  if (device_ != nullptr && chosen_) device_->choose(*chosen_);
   if (device_ == nullptr || (is_on() && !device_->start(why))) writer_->set_problem(why);
   end_at_exit();
 }
@@ -210,6 +211,15 @@ void Session::count_step() {
   } else if (seen_ >= wishes_.skip) {
     switch_to(true);
   }
+}
+
+void Session::choose(const std::string& activities) {
+  const std::scoped_lock lock(mutex_);
+  chosen_ = activities;
+  if (device_ == nullptr || is_over_) return;
+  switch_to(false);
+  device_->choose(activities);
+  switch_to(true);
 }
 
 void Session::tick() {

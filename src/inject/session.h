@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -50,6 +51,9 @@ class Session {
   void see_pop(std::uint32_t number);
   /// A step of the training loop ended.
   void end_step();
+  /// From here on only those activities are kept (DeviceSource::choose), "" none: what the recorder costs is
+  /// measured with it.
+  void choose(const std::string& activities);
   /// Writes everything. Called at the end of the process.
   void end();
   /// Has it called then. What is registered last runs first, and it has to run before a library that is asked
@@ -75,7 +79,8 @@ class Session {
   std::unique_ptr<StreamWriter> writer_;
   std::unique_ptr<DeviceSource> device_;
   std::atomic<bool> is_on_{false};
-  std::mutex mutex_;  ///< of the switch, the device and what is counted
+  std::mutex mutex_;                   ///< of the switch, the device and what is counted
+  std::optional<std::string> chosen_;  ///< activities, where they were chosen
   bool has_started_device_ = false, is_over_ = false;
   std::uint64_t seen_ = 0;         ///< steps, or ranges that are captured
   std::uint64_t on_since_ns_ = 0;  ///< 0: never

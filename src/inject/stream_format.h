@@ -49,6 +49,7 @@ enum class RangeKind : std::uint8_t {
   phase,     ///< "forward", "backward", "optimizer"
   module_,   ///< a module of a model, in its forward pass
   gradient,  ///< a mark: from here on the thread works on the gradient of that module
+  stack,     ///< a mark: where the thread was in its code, "outermost;..;innermost"
 };
 
 /// One activity. Texts are numbers of the chunk `texts`; 0 is none.

@@ -13,7 +13,13 @@
 namespace rooflm::lab {
 namespace {
 
-ComputeDtype compute_of(const Point& point) { return {.dtype = point.step.dtype, .tf32 = point.step.tf32}; }
+ComputeDtype compute_of(const Point& point) { return compute_dtype_of(point.step); }
+
+/// Of all products of the point: those outside of layers are bf16 where layers compute in fp8.
+std::vector<ComputeDtype> all_of(const Point& point) {
+  if (!point.step.fp8) return {compute_of(point)};
+  return {compute_of(point), {.dtype = point.step.dtype}};
+}
 
 template <class T>
 void add_new(std::vector<T>& values, const T& value) {
@@ -46,7 +52,7 @@ void CeilingBook::measure_host(std::span<const Point> points, Wanted wanted) {
   if (wanted == Wanted::all) request.threads.insert(1);
   for (const Point& point : points) {
     request.threads.insert(resolve_threads(point.threads));
-    add_new(request.dtypes, point.step.dtype);
+    for (const ComputeDtype& compute : all_of(point)) add_new(request.dtypes, compute.dtype);
   }
   if (!request.dtypes.empty()) add(machine_ceilings(request));
 }
@@ -59,7 +65,7 @@ void CeilingBook::measure(std::span<const Point> points, Wanted wanted) {
     if (is_host(point.device)) {
       host.push_back(point);
     } else {
-      add_new(others[point.device], compute_of(point));
+      for (const ComputeDtype& compute : all_of(point)) add_new(others[point.device], compute);
     }
   }
   measure_host(host, wanted);

@@ -17,6 +17,7 @@
 #include "core/statistics.h"
 #include "lab/devices.h"
 #include "measure/sampling.h"
+#include "program/fp8.h"
 #include "program/ops.h"
 
 namespace rooflm::lab {
@@ -37,48 +38,67 @@ std::vector<std::byte> operand_values(core::DType dtype, std::int64_t count) {
   return bytes;
 }
 
+/// Results are rounded to it.
+core::DType result_of(core::DType factors) { return core::is_fp8(factors) ? core::DType::bf16 : factors; }
+
 /// A program of one op, its kernel and its operands.
 class SingleOp {
  public:
-  /// Writes inputs of the `shape` and `dtype`; the output has the dtype too.
+  /// Writes factors of the `shape` and `dtype`, and slots of scales of 1 for fp8 ones; the output has the
+  /// dtype too, or bf16.
   SingleOp(std::shared_ptr<backends::Backend> backend, program::Op op, const core::Shape& shape,
            core::DType dtype)
       : backend_(std::move(backend)) {
-    std::vector<std::byte> values = operand_values(dtype, shape.numel());
-    for (const program::TensorId id : op.inputs) {
-      program_.add_tensor({.name = fmt::format("x{}", id), .shape = shape, .dtype = dtype});
+    for (const char* name : {"a", "b"}) {
+      op.inputs.push_back(program_.add_tensor({.name = name, .shape = shape, .dtype = dtype}));
+    }
+    if (core::is_fp8(dtype)) {
+      const program::TensorId slot = program_.add_tensor({.name = "slot", .shape = {program::kFp8Slot}});
+      op.inputs.insert(op.inputs.end(), {program::kNone, slot, slot});
     }
     program_.append(std::move(op), "y");
-    program_.tensors.back().dtype = dtype;
-    for (std::size_t i = 0; i < program_.tensors.size(); ++i) {
-      memory_.emplace_back(*backend_, values.size());
-      backend_->copy_in(memory_.back().data(), values.data(), values.size());
-      addresses_.push_back(memory_.back().data());
-    }
+    program_.tensors.back().dtype = result_of(dtype);
+    for (const program::Tensor& tensor : program_.tensors) fill(tensor);
+    for (const program::TensorId id : program_.ops.front().inputs) inputs_.push_back(address(id));
+    output_.push_back(memory_.back().data());
     kernel_ = backend_->make_kernel(program_, program_.ops.front());
   }
   /// Returns when it has run that many times.
   void run(int times) const {
-    const std::span<void* const> all(addresses_);
-    for (int i = 0; i < times; ++i) {
-      kernel_({.in = all.first(all.size() - 1), .out = all.last(1)});
-    }
+    for (int i = 0; i < times; ++i) kernel_({.in = inputs_, .out = output_});
     backend_->synchronize();
   }
 
  private:
+  void fill(const program::Tensor& tensor) {
+    const bool is_slot = tensor.shape.rank() == 1;
+    const std::vector<float> ones(static_cast<std::size_t>(program::kFp8Slot), 1.0F);
+    const std::vector<std::byte> values =
+        is_slot ? std::vector<std::byte>() : operand_values(tensor.dtype, tensor.shape.numel());
+    const std::span<const std::byte> bytes = is_slot ? std::as_bytes(std::span(ones)) : std::span(values);
+    memory_.emplace_back(*backend_, bytes.size());
+    backend_->copy_in(memory_.back().data(), bytes.data(), bytes.size());
+  }
+  [[nodiscard]] void* address(program::TensorId id) const {
+    return id == program::kNone ? nullptr : memory_[static_cast<std::size_t>(id)].data();
+  }
+
   std::shared_ptr<backends::Backend> backend_;
   program::Program program_;
-  std::vector<backends::Allocation> memory_;
-  std::vector<void*> addresses_;
+  std::vector<backends::Allocation> memory_;  ///< of each tensor
+  std::vector<void*> inputs_, output_;
   backends::Kernel kernel_;
 };
 
-program::Op square_product(std::int64_t extent, bool tf32) {
+/// Without operands. fp8 factors lie along k, and may be added up fast.
+program::Op square_product(std::int64_t extent, const ComputeDtype& compute) {
   program::Op op;
   op.def = &program::ops::kMatmul;
-  op.inputs = {0, 1};
-  op.attrs = {{"batch", 1}, {"m", extent}, {"n", extent}, {"k", extent}, {"tf32", tf32}};
+  op.attrs = {{"batch", 1}, {"m", extent}, {"n", extent}, {"k", extent}, {"tf32", compute.tf32}};
+  if (core::is_fp8(compute.dtype)) {
+    op.attrs.set("trans_b", true);
+    op.attrs.set("fast_sums", true);
+  }
   return op;
 }
 
@@ -91,7 +111,7 @@ std::vector<measure::Product> make_products(const std::string& device, const Com
       make_backend(device, compile::EngineKind::fused, {.threads = threads});
   std::vector<measure::Product> products;
   for (const std::int64_t extent : extents) {
-    auto product = std::make_shared<SingleOp>(backend, square_product(extent, compute.tf32),
+    auto product = std::make_shared<SingleOp>(backend, square_product(extent, compute),
                                               core::Shape{extent, extent}, compute.dtype);
     const auto n = static_cast<double>(extent);
     const int repeats = is_host(device) ? 1 : std::max(1, static_cast<int>(kGpuFlop / (2 * n * n * n)));

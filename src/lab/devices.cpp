@@ -26,6 +26,13 @@ std::string enumerate(const std::vector<std::string>& names) {
   return text;
 }
 
+/// What the device computes in beside fp8.
+std::vector<std::string> wider_dtypes(const devices::Device& description) {
+  std::vector<std::string> names = description.dtypes;
+  std::erase(names, core::name_of(core::DType::f8));
+  return names;
+}
+
 /// "fp32|bf16" as its parts.
 std::vector<std::string> parts_of(std::string_view values) {
   std::vector<std::string> parts;
@@ -68,6 +75,25 @@ ComputeDtype parse_compute_dtype(std::string_view name, const std::string& devic
   if (!dtype)
     throw std::logic_error(fmt::format("the catalog lets {} compute in {}, which is no dtype", device, name));
   return {.dtype = *dtype, .tf32 = false};
+}
+
+ComputeDtype parse_operand_dtype(std::string_view name, const std::string& device,
+                                 const devices::Device& description) {
+  const ComputeDtype compute = parse_compute_dtype(name, device, description);
+  if (!core::is_fp8(compute.dtype)) return compute;
+  throw core::Unavailable(fmt::format(
+      "--dtype {}: single ops are measured in {}; products of fp8 are measured by peaks and in steps", name,
+      enumerate(wider_dtypes(description))));
+}
+
+void set_compute_dtype(compile::StepOptions& step, const ComputeDtype& compute) {
+  step.fp8 = compute.dtype == core::DType::f8;
+  step.dtype = step.fp8 ? core::DType::bf16 : compute.dtype;
+  step.tf32 = compute.tf32;
+}
+
+ComputeDtype compute_dtype_of(const compile::StepOptions& step) {
+  return {.dtype = step.fp8 ? core::DType::f8 : step.dtype, .tf32 = step.tf32};
 }
 
 void fit_to_device(compile::StepOptions& step, const devices::Device& device) {

@@ -22,7 +22,8 @@ bool is_host(const std::string& device);
 /// Throws core::UsageError for devices that run nothing; `what` cannot be done then: "measured", "trained".
 void require_runs(const std::string& device, std::string_view what);
 
-/// What `--dtype` stands for: TF32 is fp32 whose products may round their operands.
+/// What `--dtype` stands for: TF32 is fp32 whose products may round their operands, fp8 (f8) is bf16 whose
+/// products of layers read scaled copies.
 struct ComputeDtype {
   core::DType dtype = core::DType::f32;
   bool tf32 = false;
@@ -36,6 +37,15 @@ std::string name_of(const ComputeDtype& compute);
 /// not compute.
 ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device,
                                  const devices::Device& description);
+
+/// The same for single ops on operands of one dtype: fp8, whose factors have scales, is Unavailable.
+ComputeDtype parse_operand_dtype(std::string_view name, const std::string& device,
+                                 const devices::Device& description);
+
+/// Sets the dtype of a step.
+void set_compute_dtype(compile::StepOptions& step, const ComputeDtype& compute);
+/// The reverse: what its products of layers compute in.
+ComputeDtype compute_dtype_of(const compile::StepOptions& step);
 
 /// Sets what the fused engine does differently on this device. The one place where a device's wishes become
 /// options.

@@ -212,13 +212,27 @@ std::string key_name(const std::string& device) {
   return name.empty() ? device : name + " " + device;
 }
 
+measure::CeilingKey key_of(const std::string& device) {
+  return {.processor = key_name(device),
+          .threads = 0,
+          .version = ROOFLM_VERSION,
+          .measuring = std::string(measuring_digest())};
+}
+
 }  // namespace
 
+Rows kept_gpu_ceilings(const std::string& device, const std::string& name) {
+  try {
+    if (backends::provider_of(device).describe(device).name != name) return {};
+    const measure::CeilingKey key = key_of(device);
+    return measure::read_ceilings(measure::ceiling_file(key), key).rows;
+  } catch (const core::Error&) {  // no such device here
+    return {};
+  }
+}
+
 Rows gpu_ceilings(const GpuCeilingRequest& request) {
-  const measure::CeilingKey key{.processor = key_name(request.device),
-                                .threads = 0,
-                                .version = ROOFLM_VERSION,
-                                .measuring = std::string(measuring_digest())};
+  const measure::CeilingKey key = key_of(request.device);
   const std::filesystem::path file = request.seconds ? "" : measure::ceiling_file(key);
   measure::KeptCeilings kept = measure::read_ceilings(file, key);
   if (!kept.fault.empty()) note("measuring the ceilings again: {}", kept.fault);
@@ -227,7 +241,6 @@ Rows gpu_ceilings(const GpuCeilingRequest& request) {
     collector.add_products(compute);
     if (!request.only_products) collector.add_instructions(name_of(compute));
   }
-  for (const std::string& dtype : request.instructions_only) collector.add_instructions(dtype);
   if (!request.only_products) collector.add_memory();
   if (!collector.has_new() || file.empty()) return collector.rows();
   try {

@@ -13,10 +13,8 @@ namespace rooflm::lab {
 struct GpuCeilingRequest {
   std::string device;                ///< "cuda:0"
   std::vector<ComputeDtype> dtypes;  ///< of the matrix products
-  std::vector<std::string>
-      instructions_only{};     ///< further dtypes whose instruction peak alone is wanted: "fp8"
-  bool remeasure = false;      ///< even what is kept
-  bool only_products = false;  ///< neither instruction peaks nor loops over memory
+  bool remeasure = false;            ///< even what is kept
+  bool only_products = false;        ///< neither instruction peaks nor loops over memory
   /// For each row, at least; what was measured for another time than the usual one is neither taken from the
   /// file nor kept in it.
   std::optional<double> seconds;
@@ -27,6 +25,10 @@ struct GpuCeilingRequest {
 /// the file of measure::ceiling_file as far as it has them, measured otherwise, in less than ten seconds, and
 /// then kept there. Says on standard error what it measures. Throws core::Unavailable, core::OutOfMemory.
 std::vector<record::Ceiling> gpu_ceilings(const GpuCeilingRequest& request);
+
+/// What is kept of them, by whatever dtypes; nothing is measured. Empty without that GPU. `name` is what it
+/// calls itself: another GPU's are not taken for its own.
+std::vector<record::Ceiling> kept_gpu_ceilings(const std::string& device, const std::string& name);
 
 /// Why there is no instruction peak of the dtype on this GPU; "" when there is one.
 std::string why_no_instruction_peak(const std::string& device, const std::string& dtype);

@@ -111,6 +111,20 @@ model::ModelConfig rough_config(model::ModelConfig config, const model::Override
   return config;
 }
 
+compile::Sharding sharding_of(const Values& values) {
+  constexpr std::int64_t kMostRanks = 1 << 24;
+  const auto degree = [&](const char* key) {
+    return static_cast<int>(values.integer_up_to(key, 1, kMostRanks));
+  };
+  return {.data = degree("dp"),
+          .zero = static_cast<int>(values.integer_up_to("zero", 0, 3)),
+          .tensor = degree("tp"),
+          .sequence_parallel = values.flag("sequence_parallel"),
+          .pipeline = degree("pp"),
+          .schedule = compile::parse_schedule(values.text("pp_schedule")),
+          .interleave = degree("interleave")};
+}
+
 /// How the point runs, without its model and what its device decides.
 Point run_of(const Values& values) {
   constexpr std::int64_t kMostThreads = 4096;
@@ -136,6 +150,11 @@ Point run_of(const Values& values) {
   if (point.forward_only && point.step.micro_batches > 1)
     throw core::UsageError("--phase forward has no gradients to accumulate: leave out --grad-accum");
   point.step.optimizer.clip_norm = values.number("clip");
+  point.step.fp8_options = {.gradients = passes::parse_fp8_gradients(values.text("fp8_gradients")),
+                            .scaling = passes::parse_fp8_scaling(values.text("fp8_scaling")),
+                            .fast_sums = passes::parse_fp8_fast_sums(values.text("fp8_fast_sums")),
+                            .weights = passes::parse_fp8_weights(values.text("fp8_weights"))};
+  point.step.sharding = sharding_of(values);
   point.threads = static_cast<int>(values.integer_up_to("threads", 0, kMostThreads));
   point.seed = static_cast<std::uint64_t>(values.integer("seed", 0).value_or(0));
   point.warmup = static_cast<int>(std::min(values.integer("warmup", 0).value_or(0), kMostSteps));
@@ -166,10 +185,12 @@ Point make_point(const record::Config& config, Descriptions& descriptions) {
   point.config = model::with_overrides(sizes, overrides);
   const devices::Device& device = descriptions.of(point.device);
   const ComputeDtype compute = parse_compute_dtype(values.text("dtype"), point.device, device);
-  point.step.dtype = compute.dtype;
-  point.step.tf32 = compute.tf32;
+  set_compute_dtype(point.step, compute);
   fit_to_device(point.step, device);
   check_positions(point);
+  compile::check(point.step.sharding, point.config, point.batch, point.seq, point.step.micro_batches);
+  if (point.forward_only && point.step.sharding.ranks() > 1)
+    throw core::UsageError("--phase forward runs on one rank: leave out --dp, --tp and --pp");
   return point;
 }
 
@@ -198,6 +219,12 @@ record::Config config_of(const Point& point) {
   config.set("attention", passes::name_of(point.step.attention));
   config.set("device", point.device);
   config.set("dtype", compile::dtype_name(point.step));
+  if (point.step.fp8) {
+    config.set("fp8_gradients", name_of(point.step.fp8_options.gradients));
+    config.set("fp8_scaling", name_of(point.step.fp8_options.scaling));
+    config.set("fp8_fast_sums", name_of(point.step.fp8_options.fast_sums));
+    config.set("fp8_weights", name_of(point.step.fp8_options.weights));
+  }
   config.set("recompute", passes::name_of(point.step.recompute));
   config.set("phase", point.forward_only ? "forward" : "step");
   config.set("batch", point.batch);
@@ -211,6 +238,14 @@ record::Config config_of(const Point& point) {
   config.set("params", model::parameter_count(model));
   config.set("grad_accum", point.step.micro_batches);
   config.set("clip", point.step.optimizer.clip_norm);
+  const compile::Sharding& split = point.step.sharding;
+  config.set("dp", split.data);
+  config.set("zero", split.zero);
+  config.set("tp", split.tensor);
+  config.set("sequence_parallel", split.sequence_parallel);
+  config.set("pp", split.pipeline);
+  config.set("pp_schedule", compile::name_of(split.schedule));
+  config.set("interleave", split.interleave);
   config.set("deterministic", point.deterministic);
   config.set("search_products", backends::name_of(point.gemm_search));
   config.set("threads", resolve_threads(point.threads));
@@ -223,12 +258,26 @@ std::string describe(const Point& point) {
   std::string text = fmt::format("{} B={} T={} {} {} {}", point.config.name, point.batch, point.seq,
                                  compile::dtype_name(point.step), compile::name_of(point.step.engine),
                                  passes::name_of(point.step.attention));
+  if (point.step.fp8) {
+    const passes::Fp8Options& fp8 = point.step.fp8_options;
+    const passes::Fp8Options usual;
+    if (fp8.gradients != usual.gradients) text += fmt::format(" fp8-gradients={}", name_of(fp8.gradients));
+    if (fp8.scaling != usual.scaling) text += fmt::format(" fp8-scaling={}", name_of(fp8.scaling));
+    if (fp8.weights != usual.weights) text += fmt::format(" fp8-weights={}", name_of(fp8.weights));
+    if (fp8.fast_sums != usual.fast_sums) text += fmt::format(" fp8-fast-sums={}", name_of(fp8.fast_sums));
+  }
   if (point.step.recompute != passes::Recompute::none) {
     text += fmt::format(" recompute={}", passes::name_of(point.step.recompute));
   }
   if (point.forward_only) text += " forward";
   if (point.step.micro_batches > 1) text += fmt::format(" grad-accum={}", point.step.micro_batches);
   if (point.step.optimizer.clip_norm != 1) text += fmt::format(" clip={}", point.step.optimizer.clip_norm);
+  const compile::Sharding& split = point.step.sharding;
+  if (split.data > 1) text += fmt::format(" dp={}", split.data);
+  if (split.zero > 0) text += fmt::format(" zero={}", split.zero);
+  if (split.tensor > 1) text += fmt::format(" tp={}{}", split.tensor, split.sequence_parallel ? " sp" : "");
+  if (split.pipeline > 1) text += fmt::format(" pp={}", split.pipeline);
+  if (split.interleave > 1) text += fmt::format(" interleave={}", split.interleave);
   if (!point.deterministic) text += " nondeterministic";
   if (point.threads > 0) text += fmt::format(" threads={}", point.threads);
   if (point.seed != 0) text += fmt::format(" seed={}", point.seed);

@@ -28,8 +28,8 @@ struct Point {
   int warmup = 2;
   bool deterministic = true;
   backends::GemmSearch gemm_search = backends::GemmSearch::full;
-  /// Tokens of one training step: batch * seq * micro-batches.
-  [[nodiscard]] std::int64_t tokens() const { return batch * seq * step.micro_batches; }
+  /// Tokens of one training step of all ranks: batch * seq * micro-batches * data-parallel copies.
+  [[nodiscard]] std::int64_t tokens() const { return batch * seq * step.micro_batches * step.sharding.data; }
 };
 
 /// Points from values of the fields of record::config_fields() as they are typed; absent ones are their

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/stop_signals.h"
+#include "lab/block_graph.h"
 #include "lab/counted_run.h"
 #include "lab/device_watch.h"
 #include "lab/devices.h"
@@ -68,10 +69,13 @@ class Run {
   }
 
   RunOutcome take() {
+    if (settings_->ranks == nullptr && point_->step.sharding.ranks() > 1 && provider_->runs())
+      throw core::UsageError(
+          "a step is split over ranks in bench and train only: leave out --dp, --tp and --pp");
     const program::Program program = program_of(*point_);
     write_program(program);
     const auto backend = make_backend(*point_);
-    if (!fits(program, *backend)) return end_oom(program, outcome_.needed_bytes);
+    if (!all_fit(fits(program, *backend))) return end_oom(program, outcome_.needed_bytes);
     if (!provider_->runs()) {
       write_ops(program, {});
       return end("planned");
@@ -125,6 +129,11 @@ class Run {
     return outcome_.needed_bytes <= limit && outcome_.needed_bytes + besides <= outcome_.free_bytes;
   }
 
+  /// Where one rank does not fit, none begins.
+  [[nodiscard]] bool all_fit(bool fits) const {
+    return settings_->ranks == nullptr ? fits : ranks::most(*settings_->ranks, fits ? 0 : 1) == 0;
+  }
+
   /// What is known before anything runs.
   void write_program(const program::Program& program) {
     for (const record::Fact& known : step_facts(*point_, program)) {
@@ -132,7 +141,10 @@ class Run {
       record_->add(outcome_.run, known);
     }
     fact("steps", settings_->max_steps, "");
-    if (settings_->observe) write_tensors(program);
+    if (settings_->observe) {
+      write_tensors(program);
+      record_->add(outcome_.run, model_fact(program, model::block_sources(point_->config)));
+    }
     record_->commit();
   }
 
@@ -167,7 +179,8 @@ class Run {
 
   /// The rate that MFU divides by, and the ceilings that roofs need.
   void find_ceilings() {
-    if (!settings_->measure_peak && !settings_->observe) return;
+    const bool is_first = settings_->ranks == nullptr || settings_->ranks->is_first();
+    if ((!settings_->measure_peak && !settings_->observe) || !is_first) return;
     const std::size_t known = ceilings_->rows().size();
     ceilings_->measure({point_, 1},
                        settings_->observe ? CeilingBook::Wanted::all : CeilingBook::Wanted::products);
@@ -210,6 +223,7 @@ class Run {
 
   void measure(program::Program program, backends::Backend& backend) {
     find_ceilings();
+    join_backend(backend, *point_, settings_->ranks);
     measure::reset_peak_resident();
     const auto resident_before = measure::resident_bytes();
     engines::TensorStore store(backend);
@@ -217,6 +231,10 @@ class Run {
                            settings_->memory_limit_bytes.value_or(0));
     write_ops(engine.program(), engine.kernels());
     StepInputs inputs(engine, *point_, point_->seed, settings_->shards);
+    if (settings_->ranks != nullptr) {
+      const ranks::Patience patience(settings_->ranks.get());  // one may have had more to search than another
+      ranks::meet(*settings_->ranks);
+    }
     DeviceWatch watch(point_->device, record_->epoch());
     const bool interrupted =
         settings_->observe ? take_apart(engine, backend, inputs, watch) : time_steps(engine, inputs, watch);
@@ -241,6 +259,14 @@ class Run {
     end(interrupted ? "interrupted" : "success");
   }
 
+  /// Stops where a signal asked to: of several ranks all or none.
+  void begin_step(int step) const {
+    if (settings_->ranks == nullptr) return core::StopSignals::check();
+    settings_->ranks->set_step(step);
+    const int signal = ranks::most(*settings_->ranks, core::StopSignals::received());
+    if (signal != 0) throw core::Stopped{signal};
+  }
+
   /// Plain steps alone.
   bool time_steps(engines::Engine& engine, StepInputs& inputs, DeviceWatch& watch) {
     const measure::BenchOptions options{.warmup = point_->warmup,
@@ -248,7 +274,7 @@ class Run {
                                         .precision = settings_->precision,
                                         .max_seconds = settings_->max_seconds};
     measure::BenchResult result = measure::run_bench(engine, options, [&](int step) {
-      core::StopSignals::check();
+      begin_step(step);
       inputs.write(step);
       if (step >= point_->warmup) watch.begin();
     });
@@ -333,7 +359,15 @@ class Run {
     if (provider_->is_host() && resident_before && resident_peak) {
       fact("rss_increase_bytes", static_cast<double>(*resident_peak - *resident_before), "B");
     }
-    if (outcome_.step_s > 0) fact("loss", engine.io().read<float>("loss").at(0), "nats");
+    if (outcome_.step_s > 0) fact("loss", loss_of(engine), "nats");
+  }
+
+  /// The last rank of every split has it.
+  double loss_of(engines::Engine& engine) const {
+    const bool is_here = engine.program().find("loss") != program::kNone;
+    const double own = is_here ? engine.io().read<float>("loss").at(0) : 0;
+    const Ranks& ranks = settings_->ranks;
+    return ranks == nullptr ? own : ranks::from_rank(*ranks, ranks->size() - 1, own);
   }
 
   /// Which kernels a choice among several fell on.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lab/ceiling_book.h"
+#include "lab/job.h"
 #include "lab/point.h"
 #include "record/writer.h"
 
@@ -27,6 +28,7 @@ struct RunSettings {
   bool count = false;        ///< read the hardware counters of a GPU, op by op, in a few more steps
   std::optional<double> memory_limit_bytes;   ///< absent: what the device has free
   std::vector<std::filesystem::path> shards;  ///< text to compute on; none: random tokens
+  Ranks ranks{};  ///< that run the points together, where they are split; of each the rank's own is given
 };
 
 /// How a run ended; the record has the same and more.

@@ -24,11 +24,13 @@ StepInputs::StepInputs(engines::Engine& engine, const Point& point, std::uint64_
         shards, train::DataLoaderOptions{.batch = point.batch,
                                          .seq = point.seq,
                                          .seed = seed,
-                                         .vocab_size = static_cast<std::uint32_t>(point.config.vocab)});
+                                         .vocab_size = static_cast<std::uint32_t>(point.config.vocab),
+                                         .ranks = point.step.sharding.data,
+                                         .rank = point.step.rank.data});
   }
   for (const model::Parameter& parameter : model::parameters(point.config)) {
     const std::vector<float> values = model::initial_values(parameter, point.config, seed);
-    engine.store().write<float>(parameter.name, values);
+    engine.store().write_part(parameter.name, values);
   }
   engine.setup();
   if (!loader_) write_random_tokens(seed);
@@ -36,24 +38,30 @@ StepInputs::StepInputs(engines::Engine& engine, const Point& point, std::uint64_
 
 void StepInputs::write_random_tokens(std::uint64_t seed) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(point_->batch * point_->seq));
-  std::uint64_t stream = kTokenStream;
+  const int inputs = 2 * point_->step.micro_batches;
+  std::uint64_t stream = kTokenStream + static_cast<std::uint64_t>(inputs * point_->step.rank.data);
   for (int i = 0; i < point_->step.micro_batches; ++i) {
     for (const char* input : {"tokens", "targets"}) {
       for (std::size_t k = 0; k < ids.size(); ++k) {
         const std::uint64_t word = core::philox(seed, stream, k)[0];
         ids[k] = static_cast<std::int32_t>(word * static_cast<std::uint64_t>(point_->config.vocab) >> 32U);
       }
-      engine_->io().write<std::int32_t>(compile::micro_batch_name(input, i), ids);
+      write_ids(compile::micro_batch_name(input, i), ids);
       ++stream;
     }
   }
 }
 
+/// Not every stage of a pipeline has tokens, or targets.
+void StepInputs::write_ids(const std::string& name, std::span<const std::int32_t> ids) {
+  if (engine_->program().find(name) != program::kNone) engine_->io().write<std::int32_t>(name, ids);
+}
+
 void StepInputs::write_next_batch() {
   for (int i = 0; i < point_->step.micro_batches; ++i) {
     const train::Batch& batch = loader_->next();
-    engine_->io().write<std::int32_t>(compile::micro_batch_name("tokens", i), batch.tokens);
-    engine_->io().write<std::int32_t>(compile::micro_batch_name("targets", i), batch.targets);
+    write_ids(compile::micro_batch_name("tokens", i), batch.tokens);
+    write_ids(compile::micro_batch_name("targets", i), batch.targets);
   }
   waited_s_ = loader_->wait_s();
   ++batches_;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "engines/engine.h"
@@ -32,6 +34,7 @@ class StepInputs {
  private:
   void write_random_tokens(std::uint64_t seed);
   void write_next_batch();
+  void write_ids(const std::string& name, std::span<const std::int32_t> ids);
   void write_hyper(double learning_rate);
 
   engines::Engine* engine_;

@@ -65,6 +65,7 @@ Training::Training(TrainPlan plan) : plan_(std::move(plan)), point_(point_of(pla
                            .gemm_search = point_.gemm_search,
                            .gemm_choices = plan_.gemm_choices,
                            .deterministic = point_.deterministic});
+  join_backend(*backend_, point_, plan_.ranks);
   plan_.options.gemm_choices = [this] {
     return backends::provider_of(point_.device).gemm_choices(*backend_).text;
   };
@@ -177,6 +178,7 @@ TrainedRun Training::run(record::Writer* record) {
   std::vector<record::Fact> facts = trained_facts(summary);
   if (const auto others = load.others_share()) facts.push_back(others_fact(*others));
   write(facts);
+  trained.signal = summary.signal;
   trained.run.status = summary.signal == 0 ? "success" : "interrupted";
   if (record != nullptr) record->end_run(run, trained.run.status);
   trained.facts.insert(trained.facts.end(), facts.begin(), facts.end());

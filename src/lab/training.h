@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "lab/job.h"
 #include "lab/point.h"
 #include "record/rows.h"
 #include "record/writer.h"
@@ -25,12 +26,14 @@ struct TrainPlan {
   train::TrainStart start;
   Point point;
   std::string gemm_choices;   ///< of the checkpoint that it continues
+  Ranks ranks{};              ///< that train together
   bool measures_peak = true;  ///< unless options.peak_flop_per_s has one already
 };
 
 /// What a record has of a run but its samples and its log.
 struct TrainedRun {
   record::Run run;
+  int signal = 0;  ///< that stopped it, or 0
   std::vector<record::Fact> facts;
 };
 

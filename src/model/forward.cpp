@@ -4,13 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/large_pages.h"
+#include "core/scope.h"
 #include "model/parameters.h"
 #include "program/builder.h"
 #include "program/ops.h"
@@ -83,6 +86,8 @@ class Writer {
         builder_.op(ops::kMean, {losses[0]}, {{"weight", share}, {"accumulate", false}}, "loss");
     (void)loss;
   }
+
+  void note_lines(std::map<std::string, program::SourceLine>& lines) { builder_.note_lines(lines); }
 
  private:
   /// Makes room for the whole program, and for what differentiation and the optimizer add to it: the lists of
@@ -170,6 +175,23 @@ class Writer {
   TensorId next_weight_;
 };
 
+program::Tensor ids(const char* name, std::int64_t batch, std::int64_t seq) {
+  return {.name = name, .shape = {batch, seq}, .dtype = core::DType::i32, .role = program::Role::input};
+}
+
+/// All but the loss.
+TensorId write_logits(Writer& writer, const ModelConfig& config, TensorId tokens) {
+  TensorId x = writer.embedding(tokens);
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) x = writer.block(x, layer);
+  return writer.lm_head(writer.norm(x, "ln_f", "ln_f"));
+}
+
+/// "src/model/forward.cpp", wherever the compiler found it.
+std::string path_in_tree(std::string_view file) {
+  const auto at = file.rfind("src/");
+  return std::string(at == std::string_view::npos ? file : file.substr(at));
+}
+
 }  // namespace
 
 program::Program forward(const ModelConfig& config, std::int64_t batch, std::int64_t seq, Head head) {
@@ -182,23 +204,33 @@ program::Program forward(const ModelConfig& config, std::int64_t batch, std::int
         fmt::format("--seq {} exceeds the {} positions of {}", seq, config.max_seq, config.name));
   }
   program::Program p;
-  const program::Tensor ids{
-      .name = "tokens", .shape = {batch, seq}, .dtype = core::DType::i32, .role = program::Role::input};
-  const TensorId tokens = p.add_tensor(ids);
+  const TensorId tokens = p.add_tensor(ids("tokens", batch, seq));
   Writer writer(p, config, batch, seq);
-  TensorId x = writer.embedding(tokens);
-  for (std::int64_t layer = 0; layer < config.layers; ++layer) x = writer.block(x, layer);
-  x = writer.norm(x, "ln_f", "ln_f");
-  const TensorId logits = writer.lm_head(x);
+  const TensorId logits = write_logits(writer, config, tokens);
   if (head == Head::logits) {
     p.tensor(logits).role = program::Role::result;
     p.tensor(logits).full_precision = true;
     return p;
   }
-  program::Tensor targets = ids;
-  targets.name = "targets";
-  writer.loss(logits, p.add_tensor(targets));
+  writer.loss(logits, p.add_tensor(ids("targets", batch, seq)));
   return p;
+}
+
+std::vector<BlockSource> block_sources(const ModelConfig& config) {
+  ModelConfig one_layer = config;
+  one_layer.layers = 1;
+  program::Program p;
+  const TensorId tokens = p.add_tensor(ids("tokens", 1, 1));
+  Writer writer(p, one_layer, 1, 1);
+  std::map<std::string, program::SourceLine> lines;
+  writer.note_lines(lines);
+  writer.loss(write_logits(writer, one_layer, tokens), p.add_tensor(ids("targets", 1, 1)));
+  std::vector<BlockSource> sources;
+  for (const auto& [scope, at] : lines) {
+    sources.push_back(
+        {.block = std::string(core::Scope(scope).part()), .file = path_in_tree(at.file), .line = at.line});
+  }
+  return sources;
 }
 
 }  // namespace rooflm::model

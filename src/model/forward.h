@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "model/config.h"
 #include "program/program.h"
@@ -21,5 +23,16 @@ enum class Head : std::uint8_t {
 /// config.max_seq.
 program::Program forward(const ModelConfig& config, std::int64_t batch, std::int64_t seq,
                          Head head = Head::loss);
+
+/// Where a block of the model is defined.
+struct BlockSource {
+  std::string block;  ///< layers folded: "attention/qkv", "ln_f"
+  std::string file;   ///< "src/model/forward.cpp"
+  int line = 0;
+};
+
+/// The line that opens the scope of each block, in the order of their names. The forward pass is written once
+/// more for it, on one token.
+std::vector<BlockSource> block_sources(const ModelConfig& config);
 
 }  // namespace rooflm::model

@@ -188,7 +188,7 @@ void read_numbers(const StoredTensor& tensor, std::span<Out> out) {
 
 bool is_float(const StoredTensor& tensor) {
   const auto dtype = core::find_dtype(&core::DTypeFacts::stored_name, tensor.dtype);
-  return dtype && core::facts_of(*dtype).is_float;
+  return dtype && core::facts_of(*dtype).is_float && !core::is_fp8(*dtype);
 }
 void read_floats(const StoredTensor& tensor, std::span<float> out) { read_numbers(tensor, out); }
 void read_doubles(const StoredTensor& tensor, std::span<double> out) { read_numbers(tensor, out); }

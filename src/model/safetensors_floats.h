@@ -25,7 +25,7 @@ inline std::string stored_floats() {
   std::string names;
   std::string_view separator;
   for (const core::DTypeFacts& facts : core::kDTypes) {
-    if (!facts.is_float) continue;
+    if (!facts.is_float || core::is_fp8(facts.dtype)) continue;
     names.append(separator).append(facts.stored_name);
     separator = ", ";
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "perfmodel/planning_text.h"
@@ -19,12 +20,18 @@ const Json& links_json() {
 
 LinkLevel level_of(const std::string& name, double byte_per_s) {
   const Json& json = links_json().at("levels").at(name);
-  return {.name = name,
-          .byte_per_s = byte_per_s,
-          .share = json.at("share"),
-          .base_s = json.at("base_s"),
-          .step_s = json.at("step_s"),
-          .tree_step_s = json.at("tree_step_s")};
+  LinkLevel level{.name = name,
+                  .byte_per_s = byte_per_s,
+                  .share = json.at("share"),
+                  .base_s = json.at("base_s"),
+                  .step_s = json.at("step_s"),
+                  .tree_step_s = json.at("tree_step_s")};
+  if (!json.contains("measured")) return level;
+  const Json& measured = json.at("measured");
+  level.measured_byte_per_s = measured.at("byte_per_s");
+  for (const Collective kind : {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter})
+    level.measured[kind] = measured.at(name_of(kind)).get<Curve>();
+  return level;
 }
 
 /// A ring is bound by the slowest of its links.
@@ -44,22 +51,59 @@ Path path_of(const Cluster& cluster, Ranks ranks) {
   return path;
 }
 
-double ring_seconds(const Cluster& cluster, const Path& path, double traffic, double rounds, int size) {
+double rounds_of(Collective kind) { return kind == Collective::all_reduce ? 2 : 1; }
+
+/// Of two ranks' steps and of the bytes, within a node: as measured between two ranks, or by the bandwidth. A
+/// slower link does of fewer bytes in the same time what the measured one does.
+double inside_seconds(const LinkLevel& inside, Collective kind, double traffic) {
+  const double first_step_s = inside.base_s + rounds_of(kind) * inside.step_s;
+  const auto found = inside.measured.find(kind);
+  if (found == inside.measured.end()) return first_step_s + traffic / (inside.byte_per_s * inside.share);
+  const Curve& curve = found->second;
+  const double as_measured = traffic * inside.measured_byte_per_s / inside.byte_per_s;
+  const auto [least, least_s] = curve.front();
+  if (as_measured < least) return first_step_s + std::max(0.0, least_s - first_step_s) * as_measured / least;
+  return seconds_at(curve, as_measured);
+}
+
+double ring_seconds(const Cluster& cluster, const Path& path, Collective kind, double traffic, int size) {
+  const double rounds = rounds_of(kind);
   const double outer = path.nodes > 1 ? rounds * path.nodes : 0;
   const double inner = rounds * (size - 1) - (path.nodes > 1 ? rounds * (path.nodes - 1) : 0);
-  return cluster.inside.base_s + inner * cluster.inside.step_s + outer * cluster.between.step_s +
-         traffic / path.byte_per_s;
+  const double steps_s = inner * cluster.inside.step_s + outer * cluster.between.step_s;
+  if (path.per_node == 1) return cluster.inside.base_s + steps_s + traffic / path.byte_per_s;
+  // Its first steps are in what was measured.
+  const double inside_s = inside_seconds(cluster.inside, kind, traffic) - rounds * cluster.inside.step_s;
+  if (path.nodes == 1) return steps_s + inside_s;
+  return steps_s + std::max(inside_s, cluster.inside.base_s + traffic / path.byte_per_s);
 }
 
 /// Double binary trees between nodes, chains within: fewer steps, and a little less bandwidth.
 double tree_seconds(const Cluster& cluster, const Path& path, double traffic) {
   constexpr double kTreeShare = 0.85;
+  // What was measured within a node is the better of the two already.
+  const bool is_measured = cluster.inside.measured.contains(Collective::all_reduce);
+  if (path.nodes == 1 && is_measured) return std::numeric_limits<double>::infinity();
   const double steps = (path.per_node - 1) * cluster.inside.tree_step_s +
                        std::ceil(std::log2(path.nodes)) * cluster.between.tree_step_s;
-  return cluster.inside.base_s + 2 * steps + traffic / (path.byte_per_s * kTreeShare);
+  const double bytes_s = cluster.inside.base_s + traffic / (path.byte_per_s * kTreeShare);
+  const bool is_bound = is_measured && path.per_node > 1;
+  return 2 * steps +
+         std::max(bytes_s, is_bound ? inside_seconds(cluster.inside, Collective::all_reduce, traffic) : 0);
 }
 
 }  // namespace
+
+double seconds_at(const Curve& curve, double bytes) {
+  if (curve.empty()) return 0;
+  if (bytes <= curve.front().first) return curve.front().second;
+  const auto [most, longest] = curve.back();
+  if (bytes >= most) return longest * bytes / most;
+  const auto above = std::ranges::lower_bound(curve, bytes, {}, &std::pair<double, double>::first);
+  const auto below = above - 1;
+  const double share = std::log(bytes / below->first) / std::log(above->first / below->first);
+  return below->second * std::pow(above->second / below->second, share);
+}
 
 std::string_view name_of(Collective kind) {
   switch (kind) {
@@ -105,12 +149,12 @@ double collective_seconds(const Cluster& cluster, Collective kind, double bytes,
   switch (kind) {
     case Collective::all_reduce: {
       const double traffic = 2 * (n - 1) / n * bytes;
-      return std::min(ring_seconds(cluster, path, traffic, 2, ranks.size),
+      return std::min(ring_seconds(cluster, path, kind, traffic, ranks.size),
                       tree_seconds(cluster, path, traffic));
     }
     case Collective::all_gather:
     case Collective::reduce_scatter:
-      return ring_seconds(cluster, path, (n - 1) / n * bytes, 1, ranks.size);
+      return ring_seconds(cluster, path, kind, (n - 1) / n * bytes, ranks.size);
     case Collective::point_to_point:
     case Collective::pass_on:
       break;

@@ -2,13 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "devices/device.h"
 #include "perfmodel/estimate.h"
 
 namespace rooflm::perfmodel {
+
+/// Seconds by bytes, ascending in both.
+using Curve = std::vector<std::pair<double, double>>;
+/// Seconds at `bytes`: between points by the logarithms of both, beyond the largest at its bandwidth, below
+/// the smallest its time.
+double seconds_at(const Curve& curve, double bytes);
+
+/// pass_on: each rank sends to the next of a ring, all at once.
+enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, point_to_point, pass_on };
+std::string_view name_of(Collective kind);
 
 /// One kind of link. Times of steps are those of NCCL's own cost model.
 struct LinkLevel {
@@ -18,6 +31,10 @@ struct LinkLevel {
   double base_s = 0;       ///< of any collective
   double step_s = 0;       ///< of one step of a ring
   double tree_step_s = 0;  ///< of one level of a tree
+  /// Of two ranks joined by links of `measured_byte_per_s`, by the bytes that each of them sends; empty where
+  /// nothing was measured.
+  std::map<Collective, Curve> measured{};
+  double measured_byte_per_s = 0;
 };
 
 /// Devices in nodes. Neighbouring ranks share a node.
@@ -36,10 +53,6 @@ struct Cluster {
 /// replace what the data says.
 Cluster cluster_of(const devices::Device& device, int per_node = 0, double network_byte_per_s = 0);
 
-/// pass_on: each rank sends to the next of a ring, all at once.
-enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, point_to_point, pass_on };
-std::string_view name_of(Collective kind);
-
 /// Ranks first, first + stride, ...: `size` of them.
 struct Ranks {
   int size = 1;
@@ -49,8 +62,9 @@ struct Ranks {
 /// Seconds of one collective of `bytes` (of the whole tensor) over `ranks`. Rings and, of all_reduce, trees,
 /// whichever is faster: base + steps + traffic / bandwidth, with traffic 2 (n-1)/n of the bytes for
 /// all_reduce, (n-1)/n for all_gather and reduce_scatter, 1 for point_to_point and pass_on. A ring that
-/// leaves a node leaves it through the networks of all its ranks there. Source: NVIDIA/nccl-tests,
-/// doc/PERFORMANCE.md; NVIDIA/nccl, src/graph/tuning.cc.
+/// leaves a node leaves it through the networks of all its ranks there. Where the links of a node were
+/// measured, a ring takes as long as two ranks that send as much, and its further steps. Source:
+/// NVIDIA/nccl-tests, doc/PERFORMANCE.md; NVIDIA/nccl, src/graph/tuning.cc.
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks);
 
 }  // namespace rooflm::perfmodel

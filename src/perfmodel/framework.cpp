@@ -20,13 +20,22 @@ const std::vector<Framework>& frameworks() {
                      .has_rewrites = json.at("rooflm_rewrites"),
                      .is_sequence_parallel = json.at("sequence_parallel"),
                      .has_unfused_loss = json.value("unfused_loss", false),
+                     .has_unit_buffers = json.value("unit_buffers", false),
+                     .has_row_copies = json.value("row_copies", false),
+                     .has_dropout = json.value("dropout", false),
+                     .has_own_scales = json.value("fp8_own_scales", false),
+                     .has_whole_recompute = json.value("whole_recompute", false),
                      .has_root_unit = json.value("root_unit", false),
+                     .has_late_sums = json.value("late_sums", false),
                      .is_vocab_parallel = json.value("vocab_parallel", false),
-                     .attention_share = json.value("attention_share", std::map<std::string, double>{}),
+                     .attention_kernels = json.value("attention_kernels", ""),
+                     .moved = json.value("moved", std::map<std::string, double, std::less<>>{}),
                      .launch_host_s = json.at("launch_host_s"),
                      .is_deterministic = json.at("deterministic"),
                      .context_bytes = json.at("context_bytes"),
-                     .fragmentation = json.at("fragmentation"),
+                     .fragmentation = json.value("fragmentation", 0.0),
+                     .memory_spread = json.at("memory_spread"),
+                     .has_caching_allocator = json.value("caching_allocator", false),
                      .basis = json.at("basis") == "measured" ? Basis::measured : Basis::assumed,
                      .source = json.at("source")});
     }
@@ -46,6 +55,11 @@ const Framework& find_framework(std::string_view name) {
 
 void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.unfused_loss = framework.has_unfused_loss;
+  step.unit_buffers = framework.has_unit_buffers;
+  step.row_copies = framework.has_row_copies;
+  step.dropout = framework.has_dropout;
+  step.fp8_own_scales = framework.has_own_scales;
+  step.whole_recompute = framework.has_whole_recompute;
   if (framework.has_rewrites) return;
   constexpr std::int64_t kWhole = std::int64_t{1} << 60U;  // the loss in one piece
   step.compact_state = false;

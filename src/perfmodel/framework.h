@@ -18,17 +18,25 @@ struct Framework {
   /// them.
   bool has_rewrites = true;
   bool is_sequence_parallel = true;  ///< where it is tensor-parallel
-  bool has_unfused_loss = false;     ///< passes/unfused_loss.h
-  bool has_root_unit = false;        ///< compile::Sharding::root_unit
-  bool is_vocab_parallel = false;    ///< compile::Sharding::vocab_parallel, where it is tensor-parallel
-  /// By the beginning of a device's key, the share of the dense peak that its attention kernels reach,
-  /// forward and backward, of what they compute below the diagonal. Elsewhere they are as fast as the
-  /// table's.
-  std::map<std::string, double> attention_share{};
+  // compile::StepOptions and compile::Sharding say what these are.
+  bool has_unfused_loss = false;
+  bool has_unit_buffers = false;
+  bool has_row_copies = false;
+  bool has_dropout = false;
+  bool has_own_scales = false;
+  bool has_whole_recompute = false;
+  bool has_root_unit = false;
+  bool has_late_sums = false;
+  bool is_vocab_parallel = false;   ///< compile::Sharding::vocab_parallel, where it is tensor-parallel
+  std::string attention_kernels{};  ///< FrameworkKernels::attention
+  /// By kind of op, the bytes that the framework's kernels move by those of the op (FrameworkKernels::moved).
+  std::map<std::string, double, std::less<>> moved{};
   double launch_host_s = 0;  ///< of the host, to submit one launch
   bool is_deterministic = true;
-  double context_bytes = 0;  ///< CUDA, libraries, workspaces
-  double fragmentation = 0;  ///< of what is alive at the peak, lost between tensors
+  double context_bytes = 0;            ///< CUDA, libraries, workspaces
+  double fragmentation = 0;            ///< of what is alive at the peak, lost between tensors
+  double memory_spread = 0;            ///< relative half width of what tensors and the allocator hold
+  bool has_caching_allocator = false;  ///< PyTorch's (perfmodel/caching_allocator.h): it loses what it loses
   Basis basis = Basis::assumed;
   std::string source{};
 };

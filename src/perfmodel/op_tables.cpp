@@ -1,8 +1,10 @@
 // The measured tables of data/op_times.json, by device.
 #include "perfmodel/op_tables.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "perfmodel/planning_text.h"
 
@@ -108,6 +110,21 @@ std::optional<OpTables> tables_of(std::string_view device) {
   scale_memory(tables, entry->at("memory_scale"));
   tables.moved_spread += entry->at("spread").get<double>();
   return tables;
+}
+
+std::optional<AttentionKernels> attention_kernels(const std::string& name, std::string_view device) {
+  if (name.empty()) return std::nullopt;
+  const Json& all = tables_json().at("attention_kernels");
+  if (!all.contains(name)) throw std::logic_error("data/op_times.json has no attention kernels " + name);
+  const Json& json = all.at(name);
+  const Json& families = json.at("families");
+  const bool is_there = std::ranges::any_of(
+      families, [&](const Json& family) { return device.starts_with(family.get<std::string>()); });
+  if (!is_there) return std::nullopt;
+  return AttentionKernels{
+      .table = {.forward = heads_of(json.at("forward")), .backward = heads_of(json.at("backward"))},
+      .hz = json.at("hz"),
+      .spread = json.at("spread")};
 }
 
 Transfer transfer_to(const devices::Device& device) {

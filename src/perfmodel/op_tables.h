@@ -12,6 +12,16 @@ namespace rooflm::perfmodel {
 /// The tables of a device of the catalog; nothing when it was never measured.
 std::optional<OpTables> tables_of(std::string_view device);
 
+/// Attention of a framework, measured alone at the clock `hz`; backward passes add up in any order.
+struct AttentionKernels {
+  AttentionTable table{};
+  double hz = 0;
+  double spread = 0;
+};
+/// Nothing for an empty name, and where they were not measured on a device of that family. Throws
+/// std::logic_error for a name that the data have not.
+std::optional<AttentionKernels> attention_kernels(const std::string& name, std::string_view device);
+
 /// What devices without tables take.
 struct Transfer {
   OpTables tables{};

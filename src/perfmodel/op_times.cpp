@@ -35,6 +35,12 @@ bool is_product(const Op& op) {
   return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
 }
 
+/// The dtype of the rate of a product; fp8 for both kinds of it.
+core::DType factors_of(const Program& program, const Op& op) {
+  const core::DType dtype = program.tensor(op.inputs.at(0)).dtype;
+  return core::is_fp8(dtype) ? core::DType::f8 : dtype;
+}
+
 bool is_flash_forward(const Op& op) { return op.is(ops::kFlashAttention) || op.is(passes::kAttentionBlock); }
 bool is_flash(const Op& op) {
   return is_flash_forward(op) || op.is(ops::kFlashAttentionBackward) ||
@@ -46,20 +52,10 @@ constexpr const char* kElementwise = "swiglu";
 
 }  // namespace
 
-double seconds_at(const Curve& curve, double bytes) {
-  if (curve.empty()) return 0;
-  if (bytes <= curve.front().first) return curve.front().second;
-  const auto [most, longest] = curve.back();
-  if (bytes >= most) return longest * bytes / most;
-  const auto above = std::ranges::lower_bound(curve, bytes, {}, &std::pair<double, double>::first);
-  const auto below = above - 1;
-  const double share = std::log(bytes / below->first) / std::log(above->first / below->first);
-  return below->second * std::pow(above->second / below->second, share);
-}
-
-OpTimes::OpTimes(const devices::Device& device, const AttentionKernels& kernels, const WhatIf& what_if)
+OpTimes::OpTimes(const devices::Device& device, const FrameworkKernels& kernels, const WhatIf& what_if)
     : device_(&device), kernels_(kernels), compute_factor_(what_if.compute) {
   take_tables(device);
+  take_attention(device);
   if (!what_if.is_any()) return;
   tables_.matmul.flop_per_s *= what_if.compute;
   for (auto* heads : {&tables_.attention.forward, &tables_.attention.backward}) {
@@ -116,6 +112,19 @@ void OpTimes::take_power(const devices::Device& device) {
   law.flop_per_cycle *= parts;
 }
 
+void OpTimes::take_attention(const devices::Device& device) {
+  const auto own = attention_kernels(kernels_.attention, device.key);
+  if (!own) return;
+  // Tables are at one clock: the kernels follow the clock as products do.
+  const double share = tables_.power.table_hz > 0 ? tables_.power.table_hz / own->hz : 1;
+  const double gain = tables_.attention.nondeterministic_gain;
+  tables_.attention.forward = own->table.forward;
+  tables_.attention.backward = own->table.backward;
+  tables_.attention_spread = std::max(tables_.attention_spread, own->spread);
+  for (AttentionTable::Head& head : tables_.attention.forward) head.flop_per_s *= share;
+  for (AttentionTable::Head& head : tables_.attention.backward) head.flop_per_s *= share / gain;
+}
+
 /// Of `batch` products at once.
 struct OpTimes::Problem {
   double batch = 1, m = 0, n = 0, k = 0;
@@ -137,9 +146,7 @@ double OpTimes::rate_of(core::DType dtype, bool tf32) const {
   return tables_.matmul.flop_per_s * relative->second * own / theirs * shares;
 }
 
-Basis OpTimes::basis_of(core::DType dtype) const {
-  return dtype == core::DType::f8 ? Basis::assumed : basis_;
-}
+Basis OpTimes::basis_of(core::DType dtype) const { return core::is_fp8(dtype) ? Basis::assumed : basis_; }
 
 double OpTimes::tensor_seconds(double flop, core::DType dtype) const {
   const PowerLaw& law = tables_.power;
@@ -183,28 +190,21 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
                   .moved_bytes = static_cast<double>(cost.bytes_read + cost.bytes_written) / times,
                   .stored_bytes = static_cast<double>(cost.bytes_written) / times};
   if (op.is(ops::kMatmulGeluBackward)) problem.stored_bytes *= 2;  // it reads as much beside
-  const double rate = rate_of(program.tensor(op.inputs.at(0)).dtype, op.attrs.flag("tf32"));
+  const core::DType dtype = factors_of(program, op);
+  const double rate = rate_of(dtype, op.attrs.flag("tf32"));
   if (rate <= 0) {
-    throw core::Unavailable(fmt::format("{} has no matmul rate of {} in the catalog", device_->key,
-                                        core::name_of(program.tensor(op.inputs.at(0)).dtype)));
+    throw core::Unavailable(
+        fmt::format("{} has no matmul rate of {} in the catalog", device_->key, core::name_of(dtype)));
   }
   OpTime time;
   time.launch_s = times * tables_.matmul.launch_s;
   time.seconds = times * matmul_seconds(problem, rate) + time.launch_s;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
   time.moved_s = times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
-  time.tensor_s =
-      tensor_seconds(static_cast<double>(cost.matmul_flop), program.tensor(op.inputs.at(0)).dtype);
-  time.basis = basis_of(program.tensor(op.inputs.at(0)).dtype);
+  time.tensor_s = tensor_seconds(static_cast<double>(cost.matmul_flop), dtype);
+  time.basis = basis_of(dtype);
   time.spread = time.basis == basis_ ? tables_.matmul_spread : std::max(tables_.matmul_spread, kUnmeasured);
   return time;
-}
-
-/// Kernels compute half of what is counted (below the diagonal), and backward five products where four are
-/// counted.
-double OpTimes::most_attention_rate(core::DType dtype, bool is_forward) const {
-  const double peak = device_->peak(core::name_of(dtype)).value_or(0) * compute_factor_;
-  return 2 * kernels_.share_of_peak * peak * (is_forward ? 1 : 0.8);
 }
 
 OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
@@ -221,7 +221,6 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   const double relative = rate_of(dtype, op.attrs.flag("tf32")) / tables_.matmul.flop_per_s;
   double rate = head->flop_per_s * seq / (seq + head->half_seq) * relative;
   if (!is_forward && !kernels_.is_deterministic) rate *= table.nondeterministic_gain;
-  if (kernels_.share_of_peak > 0) rate = std::min(rate, most_attention_rate(dtype, is_forward));
   OpTime time;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
   time.moved_s =
@@ -236,6 +235,8 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
 }
 
 OpTime OpTimes::moved_time(const Op& op, double bytes) const {
+  if (const auto more = kernels_.moved.find(op.def->name); more != kernels_.moved.end())
+    bytes *= more->second;
   const auto own = tables_.moved.find(op.def->name);
   const Curve& curve = own != tables_.moved.end() ? own->second : tables_.moved.at(kElementwise);
   // What a faster memory does in the same time is what a slower one does of fewer bytes.

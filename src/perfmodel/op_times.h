@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "devices/device.h"
+#include "perfmodel/cluster.h"
 #include "perfmodel/estimate.h"
 #include "perfmodel/power.h"
 #include "perfmodel/what_if.h"
@@ -42,9 +43,6 @@ struct AttentionTable {
   double nondeterministic_gain = 1;  ///< of the backward pass that adds up in any order
 };
 
-/// Measured times of one kind of op by bytes moved, ascending.
-using Curve = std::vector<std::pair<double, double>>;
-
 struct OpTables {
   std::string device{};  ///< key of the device that was measured
   int multiprocessors = 0;
@@ -55,11 +53,12 @@ struct OpTables {
   double matmul_spread = 0, attention_spread = 0, moved_spread = 0;  ///< relative, about 90 % of ops
 };
 
-/// The attention kernels of a framework.
-struct AttentionKernels {
-  bool is_deterministic = true;  ///< the backward pass adds up in a fixed order
-  /// Of the dense peak, of what is computed below the diagonal: no kernel does more. 0: those of the tables.
-  double share_of_peak = 0;
+/// What the kernels of a framework are where they are not those of the tables.
+struct FrameworkKernels {
+  bool is_deterministic = true;  ///< attention's backward pass adds up in a fixed order
+  std::string attention{};       ///< "attention_kernels" of data/op_times.json; empty: those of the tables
+  /// By kind of op, the bytes that its kernels move by those of the op.
+  std::map<std::string, double, std::less<>> moved{};
 };
 
 /// Seconds of one op, and what they are made of.
@@ -80,7 +79,7 @@ struct OpTime {
 class OpTimes {
  public:
   /// Throws core::UsageError when the catalog does not know the device's rates and bandwidth.
-  OpTimes(const devices::Device& device, const AttentionKernels& kernels, const WhatIf& what_if = {});
+  OpTimes(const devices::Device& device, const FrameworkKernels& kernels, const WhatIf& what_if = {});
 
   /// Of one execution, alone on the device. Products: docs/perfmodel.md, "GEMMs".
   [[nodiscard]] OpTime time_of(const program::Program& program, const program::Op& op) const;
@@ -104,24 +103,20 @@ class OpTimes {
   [[nodiscard]] double rate_of(core::DType dtype, bool tf32) const;
   [[nodiscard]] double tensor_seconds(double flop, core::DType dtype) const;
   void take_power(const devices::Device& device);
+  void take_attention(const devices::Device& device);
   [[nodiscard]] Basis basis_of(core::DType dtype) const;
-  [[nodiscard]] double most_attention_rate(core::DType dtype, bool is_forward) const;
 
   const devices::Device* device_;
   std::optional<devices::Device> source_{};  ///< whose tables were scaled
   OpTables tables_;
   std::string provenance_;
   Basis basis_ = Basis::calibrated;
-  AttentionKernels kernels_;
+  FrameworkKernels kernels_;
   double compute_scale_ = 1;   ///< of rates, relative to the table's device
   double clock_share_ = 1;     ///< of them that is left to the power limit: a lower clock of the data sheet
   double memory_scale_ = 1;    ///< of bandwidths
   double compute_factor_ = 1;  ///< WhatIf::compute
   double multiprocessors_ = 1;
 };
-
-/// Seconds at `bytes`: between points by the logarithms of both, beyond the largest at its bandwidth, below
-/// the smallest its time.
-double seconds_at(const Curve& curve, double bytes);
 
 }  // namespace rooflm::perfmodel

@@ -120,10 +120,9 @@ std::vector<int> kinds_of_stages(int stages) {
 }  // namespace
 
 OpTimes op_times_of(const Setting& setting) {
-  AttentionKernels kernels{.is_deterministic = setting.framework.is_deterministic};
-  for (const auto& [family, share] : setting.framework.attention_share) {
-    if (setting.device.key.starts_with(family)) kernels.share_of_peak = share;
-  }
+  const FrameworkKernels kernels{.is_deterministic = setting.framework.is_deterministic,
+                                 .attention = setting.framework.attention_kernels,
+                                 .moved = setting.framework.moved};
   return {setting.device, kernels, setting.what_if};
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compile/passes/plan_memory.h"
+#include "perfmodel/caching_allocator.h"
 
 namespace rooflm::perfmodel {
 namespace {
@@ -76,16 +77,21 @@ double saved_bytes(const Program& program, const passes::MemoryPlan& plan) {
 
 }  // namespace
 
-RankMemory rank_memory(const Program& program, compile::EngineKind engine) {
+RankMemory rank_memory(const Program& program, compile::EngineKind engine, bool has_caching_allocator) {
   const passes::MemoryPlan plan = passes::plan_memory(program);
-  const bool is_fused = engine == compile::EngineKind::fused;
+  const bool is_fused = engine == compile::EngineKind::fused && !has_caching_allocator;
+  const ReservedBytes reserved = has_caching_allocator ? reserved_bytes(program) : ReservedBytes{};
+  // What other streams hold is theirs, alive or not.
+  const auto is_elsewhere = [&](std::size_t tensor) {
+    return has_caching_allocator && reserved.streams[tensor] != Stream::compute;
+  };
   AliveBytes curve(program.ops.size());
   if (is_fused) {
     for (const passes::Storage& storage : plan.storages)
       curve.add(part_of(program.tensor(storage.tensors.front()).role), storage.lifetime, storage.bytes);
   } else {
     for (std::size_t i = 0; i < program.tensors.size(); ++i) {
-      if (plan.storage_of[i] >= 0)
+      if (plan.storage_of[i] >= 0 && !is_elsewhere(i))
         curve.add(part_of(program.tensors[i].role), plan.lifetimes[i], program.tensors[i].bytes());
     }
   }
@@ -93,7 +99,11 @@ RankMemory rank_memory(const Program& program, compile::EngineKind engine) {
   std::array<double, kParts> bytes{};
   double alive = 0;
   for (std::size_t p = 0; p < kParts; ++p) alive += bytes.at(p) = static_cast<double>(transient.at(p));
-  const double needed = static_cast<double>(is_fused ? plan.arena_bytes : plan.unshared_peak_bytes);
+  const double needed = has_caching_allocator
+                            ? reserved.compute
+                            : static_cast<double>(is_fused ? plan.arena_bytes : plan.unshared_peak_bytes);
+  bytes[kWeights] += reserved.gather;
+  bytes[kGradients] += reserved.reduce;
   double kept = 0;
   for (const Tensor& tensor : program.tensors) {
     if (!program::is_persistent(tensor.role)) continue;

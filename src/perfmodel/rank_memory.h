@@ -24,7 +24,9 @@ struct RankMemory {
 };
 
 /// Of a program as the engine would hold it (engines::memory_need), without context and buffers: fused in one
-/// planned arena, eager by the most bytes alive at once.
-RankMemory rank_memory(const program::Program& program, compile::EngineKind engine);
+/// planned arena, eager by the most bytes alive at once; or as PyTorch's caching allocator holds it, whatever
+/// the engine (caching_allocator.h).
+RankMemory rank_memory(const program::Program& program, compile::EngineKind engine,
+                       bool has_caching_allocator);
 
 }  // namespace rooflm::perfmodel

@@ -235,7 +235,7 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
   role.forward_s = phase_seconds(program, role.timeline, Phase::forward, micro_batches - 1);
   role.backward_s = phase_seconds(program, role.timeline, Phase::backward, micro_batches - 1);
   role.timeline.spans = {};
-  role.memory = rank_memory(program, point.step.engine);
+  role.memory = rank_memory(program, point.step.engine, setting.framework.has_caching_allocator);
   return role;
 }
 
@@ -269,7 +269,7 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   RoleStep role = simulate_priced(some, point, setting, micro_batches, clock);
   RoleStep more = role;
   more.add(simulate_priced(fewest, point, setting, micro_batches, clock), -1);
-  const double gaps = role.memory.gap_bytes;  // what the arena loses does not grow with its size
+  const double gaps = role.memory.gap_bytes;  // what is lost between tensors does not grow with their number
   role.add(more, rest);
   role.memory.gap_bytes = gaps;
   return role;

@@ -18,11 +18,12 @@ using program::Program;
 constexpr std::array kLevels = {"L1", "L2", "L3", "DRAM"};
 
 /// The dtype whose matrix-product rate binds the op: that of its first floating operand, tf32 where it says
-/// so.
+/// so, fp8 for both kinds of it.
 std::string product_dtype(const Program& program, const Op& op) {
   for (const program::TensorId id : op.inputs) {
     if (id == program::kNone || program.tensor(id).dtype == core::DType::i32) continue;
     const core::DType dtype = program.tensor(id).dtype;
+    if (core::is_fp8(dtype)) return std::string(core::name_of(core::DType::f8));
     return std::string(dtype == core::DType::f32 && op.attrs.flag("tf32") ? "tf32" : core::name_of(dtype));
   }
   return {};
@@ -46,6 +47,10 @@ std::pair<double, std::string> memory_time(const Machine& machine, double bytes)
     inner_bytes = std::max(inner_bytes, level.capacity_bytes);
   }
   return slowest;
+}
+
+record::Prediction prediction_of(const std::string& subject, const Roof& roof) {
+  return {.subject = subject, .quantity = "roof_s", .value = roof.roof_s, .unit = "s", .bound = roof.bound};
 }
 
 /// Sums of roofs, and what they are made of.
@@ -98,50 +103,69 @@ Machine Machine::from_ceilings(const std::vector<record::Ceiling>& ceilings, con
   return machine;
 }
 
-Roof roof_of(const Machine& machine, const Program& program, const Op& op) {
-  const program::Cost cost = program::cost_of(program, op);
+Roof roof_of(const Machine& machine, const Work& work) {
   Roof roof;
-  const std::string dtype = product_dtype(program, op);
-  if (const auto rate = machine.flop_per_s.find(dtype); rate != machine.flop_per_s.end()) {
-    roof.matmul_s = static_cast<double>(cost.matmul_flop) * needed_share(program, op) / rate->second;
+  if (const auto rate = machine.flop_per_s.find(work.dtype); rate != machine.flop_per_s.end()) {
+    roof.matmul_s = work.needed_flop / rate->second;
   }
-  const auto bytes = static_cast<double>(cost.bytes_read + cost.bytes_written);
-  const auto [memory_s, level] = memory_time(machine, bytes);
+  const auto [memory_s, level] = memory_time(machine, work.bytes);
   roof.memory_s = memory_s;
   roof.roof_s = std::max(roof.matmul_s, roof.memory_s);
-  roof.bound = roof.matmul_s >= roof.memory_s ? fmt::format("matmul {}", dtype) : level;
+  roof.bound = roof.matmul_s >= roof.memory_s ? fmt::format("matmul {}", work.dtype) : level;
   if (roof.roof_s <= 0) roof.bound.clear();
   return roof;
 }
 
-std::vector<record::Prediction> predict_roofs(const Machine& machine, const Program& program) {
+Roof roof_of(const Machine& machine, const Program& program, const Op& op) {
+  const program::Cost cost = program::cost_of(program, op);
+  return roof_of(machine, {.dtype = product_dtype(program, op),
+                           .needed_flop = static_cast<double>(cost.matmul_flop) * needed_share(program, op),
+                           .bytes = static_cast<double>(cost.bytes_read + cost.bytes_written)});
+}
+
+std::vector<record::Prediction> predict_roofs(const Machine& machine, const std::vector<OpRoof>& roofs) {
   std::vector<record::Prediction> rows;
   std::map<std::string, Sum> phases;
   Sum step;
   double matmul_s = 0;
   double memory_s = 0;
   std::string dtype_bound;
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    const Op& op = program.ops[i];
-    if (op.phase == program::Phase::setup) continue;
-    const Roof roof = roof_of(machine, program, op);
-    rows.push_back({.subject = fmt::format("op:{}", i),
-                    .quantity = "roof_s",
-                    .value = roof.roof_s,
-                    .unit = "s",
-                    .bound = roof.bound});
-    matmul_s += roof.matmul_s;
-    memory_s += roof.memory_s;
-    if (roof.bound.starts_with("matmul")) dtype_bound = roof.bound;
-    if (op.lane != program::Lane::compute) continue;
-    phases[std::string(program::name_of(op.phase))].add(roof);
-    step.add(roof);
+  for (std::size_t begin = 0; begin < roofs.size();) {
+    const bool is_one = begin + 1 == roofs.size() || roofs[begin + 1].op != roofs[begin].op;
+    Sum of_op;
+    std::size_t end = begin;
+    for (; end < roofs.size() && roofs[end].op == roofs[begin].op; ++end) {
+      const auto& [op, phase, roof, is_in_sum] = roofs[end];
+      if (!is_one) of_op.add(roof);
+      matmul_s += roof.matmul_s;
+      memory_s += roof.memory_s;
+      if (roof.bound.starts_with("matmul")) dtype_bound = roof.bound;
+      if (!is_in_sum) continue;
+      phases[phase].add(roof);
+      step.add(roof);
+    }
+    const std::string subject = fmt::format("op:{}", roofs[begin].op);
+    rows.push_back(is_one ? prediction_of(subject, roofs[begin].roof) : of_op.prediction(subject));
+    begin = end;
   }
   step.raise(matmul_s, dtype_bound);
   step.raise(memory_s, machine.levels.empty() ? "" : machine.levels.back().name);
   for (const auto& [phase, sum] : phases) rows.push_back(sum.prediction("phase:" + phase));
   rows.push_back(step.prediction("step"));
   return rows;
+}
+
+std::vector<record::Prediction> predict_roofs(const Machine& machine, const Program& program) {
+  std::vector<OpRoof> roofs;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (op.phase == program::Phase::setup) continue;
+    roofs.push_back({.op = static_cast<std::int64_t>(i),
+                     .phase = std::string(program::name_of(op.phase)),
+                     .roof = roof_of(machine, program, op),
+                     .is_in_sum = op.lane == program::Lane::compute});
+  }
+  return predict_roofs(machine, roofs);
 }
 
 }  // namespace rooflm::perfmodel

@@ -44,7 +44,26 @@ struct Roof {
 /// has no roof of its own here.
 Roof roof_of(const Machine& machine, const program::Program& program, const program::Op& op);
 
-/// Predictions for a record: 'roof_s' of "op:N", "phase:NAME" and "step".
+/// Work whose kind is known, but not its program: of somebody else's op.
+struct Work {
+  std::string dtype{};     ///< of the matrix products
+  double needed_flop = 0;  ///< of them, those that cannot be left out
+  double bytes = 0;        ///< read and written
+};
+Roof roof_of(const Machine& machine, const Work& work);
+
+/// A roof of the op of that number.
+struct OpRoof {
+  std::int64_t op = 0;
+  std::string phase{};
+  Roof roof{};
+  bool is_in_sum = true;  ///< not beside ops of other phases
+};
+/// Predictions for a record: 'roof_s' of "op:N", "phase:NAME" and "step". Several of one op add up; they are
+/// one after the other.
+std::vector<record::Prediction> predict_roofs(const Machine& machine, const std::vector<OpRoof>& roofs);
+
+/// The same of a program.
 std::vector<record::Prediction> predict_roofs(const Machine& machine, const program::Program& program);
 
 }  // namespace rooflm::perfmodel

@@ -1,6 +1,7 @@
 // Writing a program op by op with a current scope, phase and micro-batch.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +9,16 @@
 #include "program/program.h"
 
 namespace rooflm::program {
+
+/// A line of this project's sources, as the compiler saw it.
+struct SourceLine {
+  const char* file = "";
+  int line = 0;
+  /// Where it is called, or where the function is whose default argument it is.
+  static constexpr SourceLine here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
 
 /// Appends ops to a program. Scopes nest: `auto block = b.scope("h.3"); auto part = b.scope("attention");`
 /// gives the ops the scope "h.3/attention".
@@ -27,11 +38,14 @@ class Builder {
     Builder* builder_;
     std::string outer_;
   };
-  Scope scope(const std::string& name) {
+  Scope scope(const std::string& name, SourceLine line = SourceLine::here()) {
     std::string outer = scope_;
     scope_ = scope_.empty() ? name : scope_ + "/" + name;
+    if (lines_ != nullptr) lines_->try_emplace(scope_, line);
     return {*this, std::move(outer)};
   }
+  /// From now on `lines` gets every scope with the line that first opens it. Borrows it.
+  void note_lines(std::map<std::string, SourceLine>& lines) { lines_ = &lines; }
 
   /// Appends an op and returns its first output / all of its outputs.
   TensorId op(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs, const std::string& name,
@@ -63,6 +77,7 @@ class Builder {
   Program* program_;
   Phase phase_;
   std::string scope_;
+  std::map<std::string, SourceLine>* lines_ = nullptr;
 };
 
 }  // namespace rooflm::program

@@ -36,6 +36,8 @@ extern const OpDef kAttention, kFlashAttention, kFlashAttentionBackward;
 extern const OpDef kCrossEntropy, kCrossEntropyBackward, kCrossEntropyWithGradient, kMean;
 // cast.cpp
 extern const OpDef kCast;
+// fp8.cpp
+extern const OpDef kFp8Cast, kSwiGluFp8, kSwiGluBackwardFp8, kFp8Scales;
 // loss_scale.cpp
 extern const OpDef kLossScale;
 // optimizer.cpp

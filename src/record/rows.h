@@ -151,6 +151,9 @@ struct Cell {
   std::string text{}, unit{};
 };
 
+/// The fact whose text is JSON about the blocks of the model: which reads which, and where each is defined.
+inline constexpr const char* kModelFact = "model_blocks";
+
 /// Series of the cells that are the log of a training run: a row per step, columns "loss", "lr", ...
 inline constexpr const char* kTrainingSeries = "training";
 

@@ -47,6 +47,15 @@ Row row_of(const record::Ceiling& ceiling) {
   return row;
 }
 
+/// Bytes of one multiply-add of a loop that makes one for each number that it writes, as saxpy does: doubles
+/// on the host, floats on a GPU. Nothing for other loops.
+std::optional<double> bytes_per_multiply_add(const record::Ceiling& ceiling) {
+  const double number_bytes = ceiling.device == "cpu" ? 8 : 4;
+  if (ceiling.what == "triad") return 3 * number_bytes;
+  if (ceiling.what == "update") return 2 * number_bytes;
+  return std::nullopt;
+}
+
 /// Behind the last product of the device and dtype, or at the end.
 void add_missing(std::vector<Row>& rows, const std::string& device, const std::string& dtype,
                  const std::string& reason) {
@@ -77,6 +86,10 @@ constexpr const char* kMemoryNote =
     "read, write, update (a = 2 a + 2), copy, triad, adamw (four arrays read, three of them written), add: "
     "bytes that the loop names, as STREAM counts them; half of each cache is walked through. adamw on a GPU: "
     "the optimizer's kernel, 30 bytes per parameter.";
+constexpr const char* kSaxpyNote =
+    "triad and update multiply and add once for each number that they write, as saxpy does: FLOP/s is what "
+    "that "
+    "bandwidth allows (fp64 on the host, fp32 on a GPU).";
 constexpr const char* kLinkNote =
     "launch and wait: host to the end of an empty kernel; launch, graph node: each of 1000 in a row; graph "
     "launch: the host's time to submit 1000 nodes. Copies: 256 MiB, between host and GPU or to another GPU.";
@@ -89,6 +102,10 @@ std::vector<Row> ceiling_rows(std::span<const record::Ceiling> ceilings) {
   std::vector<Row> rows;
   for (const record::Ceiling& ceiling : ceilings) {
     Row& row = rows.emplace_back(row_of(ceiling));
+    if (const auto bytes = bytes_per_multiply_add(ceiling)) {
+      row.set("flop_per_s", 2 * ceiling.value / *bytes);
+      row.set("intensity", 2 / *bytes);
+    }
     if (!ceiling.what.starts_with(kMatmul)) continue;
     if (const auto share = ratio_of(ceiling.value, instruction_peak(ceiling, ceilings))) {
       row.set("share_of_instruction", *share);
@@ -98,21 +115,23 @@ std::vector<Row> ceiling_rows(std::span<const record::Ceiling> ceilings) {
 }
 
 Table peaks_table(const RecordFile& file) {
-  Table table{
-      .columns = {{"what", "what"},
-                  {"device", "device"},
-                  {"level", "level"},
-                  {"dtype", "dtype"},
-                  {"threads", "threads"},
-                  {"value", "value", Show::si},
-                  {"unit", "unit"},
-                  {"share_of_instruction", "of instr.", Show::percent},
-                  {"ci_low", "low", Show::si},
-                  {"ci_high", "high", Show::si},
-                  {"samples", "samples"},
-                  {"problem", "problem"}},
-      .rows = ceiling_rows(file.ceilings),
-      .notes = {"", kIntervalNote, kProductNote, kInstructionNote, kMemoryNote, kLinkNote, kKeptNote}};
+  Table table{.columns = {{"what", "what"},
+                          {"device", "device"},
+                          {"level", "level"},
+                          {"dtype", "dtype"},
+                          {"threads", "threads"},
+                          {"value", "value", Show::si},
+                          {"unit", "unit"},
+                          {"share_of_instruction", "of instr.", Show::percent},
+                          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
+                          {"intensity", "FLOP/B", Show::fixed2, "flop/byte"},
+                          {"ci_low", "low", Show::si},
+                          {"ci_high", "high", Show::si},
+                          {"samples", "samples"},
+                          {"problem", "problem"}},
+              .rows = ceiling_rows(file.ceilings),
+              .notes = {"", kIntervalNote, kProductNote, kInstructionNote, kMemoryNote, kSaxpyNote, kLinkNote,
+                        kKeptNote}};
   for (const record::Environment& line : file.environment) {
     if (const auto of = record::missing_peak_of(line.key)) {
       add_missing(table.rows, of->first, of->second, line.value);

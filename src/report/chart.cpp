@@ -17,6 +17,8 @@ std::string name_of(ChartKind kind) {
       return "stacked";
     case ChartKind::stacked100:
       return "stacked100";
+    case ChartKind::graph:
+      return "graph";
   }
   return "?";
 }

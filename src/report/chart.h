@@ -2,18 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace rooflm::report {
 
+struct ModelGraph;
+
 enum class ChartKind : std::uint8_t {
-  line,       ///< points joined in the order given; a single point is a mark
-  points,     ///< marks only
-  bar,        ///< bars beside each other, one per series and category
-  stacked,    ///< the series of a category on top of each other; areas when x is a number
-  stacked100  ///< as stacked, each category scaled to 100 %
+  line,        ///< points joined in the order given; a single point is a mark
+  points,      ///< marks only
+  bar,         ///< bars beside each other, one per series and category
+  stacked,     ///< the series of a category on top of each other; areas when x is a number
+  stacked100,  ///< as stacked, each category scaled to 100 %
+  graph        ///< blocks and arrows: Chart::graph, without axes and series
 };
 
 struct Axis {
@@ -45,9 +49,10 @@ struct Chart {
   Axis x{};
   Axis y{};
   std::vector<Series> series{};
+  std::shared_ptr<const ModelGraph> graph{};
 };
 
-/// "line", "points", "bar", "stacked", "stacked100".
+/// "line", "points", "bar", "stacked", "stacked100", "graph".
 std::string name_of(ChartKind kind);
 
 /// Index of `category` on the axis, added when it is not there yet.

@@ -5,15 +5,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
 #include "core/error.h"
 #include "core/significance.h"
 #include "record/rows.h"
+#include "report/common_parts.h"
 #include "report/match_runs.h"
 #include "report/run_data.h"
 
@@ -23,9 +26,12 @@ namespace {
 constexpr double kSecondsPerNs = 1e-9;
 /// Fewer samples do not show that nothing has changed.
 constexpr std::size_t kFewestForSame = 5;
+/// Programs that do as much are of the same model.
+constexpr double kSameWork = 0.02;
 /// Parts of less than this share of the step lie within what waking a thread takes.
 constexpr double kLeastShown = 0.05;
 constexpr std::string_view kWholeStep = "step";
+constexpr std::string_view kOutsideKernels = "outside kernels";
 
 /// Seconds of each step, run by run.
 using Runs = std::vector<std::vector<double>>;
@@ -55,29 +61,36 @@ class Times {
   std::size_t run_count_ = 0;
 };
 
-void add_samples(const record::Reader& record, std::int64_t run, Times& times) {
-  const auto samples = record.samples(run);
+void add_samples(const FoundRun& found, Times& times) {
+  const auto samples = found.record->samples(found.run.id);
+  // Programs of others are only known as they were recorded.
+  const char* kind = is_foreign(found.run) ? "traced" : "plain";
   for (const std::string_view phase : {kWholeStep, std::string_view("forward"), std::string_view("backward"),
                                        std::string_view("optimizer")}) {
     for (const record::Sample& sample : samples) {
-      if (sample.kind == "plain" && sample.phase == phase) times.of(sample.phase).push_back(sample.seconds);
+      if (sample.kind == kind && sample.phase == phase) times.of(sample.phase).push_back(sample.seconds);
     }
   }
 }
 
 /// Device time per observed step of each block of each phase, blocks in the order of the program.
-void add_blocks(const record::Reader& record, std::int64_t run, Times& times) {
+/// Of programs by different authors (`is_across`) the parts that both have, and what the step takes beyond
+/// all of them.
+void add_blocks(const FoundRun& found, bool is_across, Times& times) {
   std::vector<std::string> subjects;
   std::unordered_map<std::string, std::size_t> place_of;
   std::unordered_map<std::int64_t, std::size_t> subject_of_op;
-  for (const record::Op& op : record.ops(run)) {
-    const std::string subject = op.phase + "/" + block_of(op.scope);
+  const std::vector<record::Op> ops = found.record->ops(found.run.id);
+  std::map<std::int64_t, std::string> parts;
+  if (is_across) parts = common_parts(ops);
+  for (const record::Op& op : ops) {
+    const std::string subject = op.phase + "/" + (is_across ? parts.at(op.op) : block_of(op.scope));
     const auto [place, is_new] = place_of.try_emplace(subject, subjects.size());
     if (is_new) subjects.push_back(subject);
     subject_of_op[op.op] = place->second;
   }
   std::map<std::int64_t, std::vector<double>> seconds_of_step;
-  for (const record::Event& event : record.events(run)) {
+  for (const record::Event& event : found.record->events(found.run.id)) {
     const auto subject = subject_of_op.find(event.op);
     if (subject == subject_of_op.end()) continue;
     std::vector<double>& seconds = seconds_of_step[event.step];
@@ -87,14 +100,22 @@ void add_blocks(const record::Reader& record, std::int64_t run, Times& times) {
   for (const auto& [step, seconds] : seconds_of_step) {
     for (std::size_t i = 0; i < subjects.size(); ++i) times.of(subjects[i]).push_back(seconds[i]);
   }
+  if (!is_across || times.find(std::string(kWholeStep)) == nullptr) return;
+  const std::vector<double> steps = times.of(std::string(kWholeStep));
+  if (steps.empty()) return;  // of another run
+  const double step_s = core::median(steps);
+  for (const auto& [step, seconds] : seconds_of_step) {
+    const double inside_s = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+    if (inside_s < step_s) times.of(std::string(kOutsideKernels)).push_back(step_s - inside_s);
+  }
 }
 
-Times times_of(const std::vector<FoundRun>& runs) {
+Times times_of(const std::vector<FoundRun>& runs, bool is_across) {
   Times times;
   for (const FoundRun& found : runs) {
     times.next_run();
-    add_samples(*found.record, found.run.id, times);
-    add_blocks(*found.record, found.run.id, times);
+    add_samples(found, times);
+    add_blocks(found, is_across, times);
   }
   return times;
 }
@@ -208,6 +229,41 @@ void compare_match(const RunMatch& match, const Times& a, const Times& b, const 
   }
 }
 
+/// What a step of somebody else's program and ours differ in, in sentences: the work, and the parts whose
+/// times make the difference.
+void explain_across(const RunMatch& match, Comparison& comparison) {
+  const auto flop_of = [](const FoundRun& found) {
+    const auto fact = found.record->fact(found.run.id, "matmul_flop");
+    return fact ? fact->value.value_or(0) : 0;
+  };
+  const double flop_a = flop_of(match.a.front());
+  const double flop_b = flop_of(match.b.front());
+  comparison.notes.push_back(
+      flop_a > 0 && flop_b > 0
+          ? fmt::format("{}: matmul FLOP of a step: A {:.4g}, B {:.4g}, B / A {:.3f}: {}", match.label,
+                        flop_a, flop_b, flop_b / flop_a,
+                        std::abs(flop_b / flop_a - 1) < kSameWork ? "the same work" : "not the same work")
+          : fmt::format("{}: whether both do the same work is not known: FLOP of one are missing",
+                        match.label));
+  std::vector<const ComparedTime*> rows;
+  double step_s = 0;
+  for (const ComparedTime& row : comparison.rows) {
+    if (row.run != match.label) continue;
+    if (row.subject == kWholeStep) step_s = row.b_s - row.a_s;
+    if (row.subject == kOutsideKernels || row.subject.find('/') != std::string::npos) rows.push_back(&row);
+  }
+  const auto difference = [](const ComparedTime* row) { return std::abs(row->b_s - row->a_s); };
+  std::ranges::sort(rows, std::greater<>(), difference);
+  constexpr std::size_t kMost = 4;
+  constexpr double kMilli = 1e3;
+  std::string text = fmt::format("{}: B - A of a step is {:+.3f} ms:", match.label, kMilli * step_s);
+  for (std::size_t i = 0; i < std::min(kMost, rows.size()); ++i) {
+    text += fmt::format("{} {} {:+.3f}", i == 0 ? "" : ",", rows[i]->subject,
+                        kMilli * (rows[i]->b_s - rows[i]->a_s));
+  }
+  comparison.notes.push_back(text);
+}
+
 /// Whole steps are one family of tests, their parts another: many parts must not hide what the step says.
 void adjust(std::vector<ComparedTime>& rows, const CompareOptions& options) {
   for (const bool of_steps : {true, false}) {
@@ -260,8 +316,8 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
   RunMatches found = match_runs(a, b);
   Comparison comparison{.rows = {}, .notes = std::move(found.notes), .lost = {}};
   for (const RunMatch& match : found.matches) {
-    const Times times_a = times_of(match.a);
-    const Times times_b = times_of(match.b);
+    const Times times_a = times_of(match.a, match.is_across);
+    const Times times_b = times_of(match.b, match.is_across);
     const bool timed_a = times_a.find(std::string(kWholeStep)) != nullptr;
     const bool timed_b = times_b.find(std::string(kWholeStep)) != nullptr;
     const std::string& status_b = match.b.front().run.status;
@@ -271,6 +327,7 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
     }
     if (timed_a && !timed_b) comparison.lost.push_back(fmt::format("{} ({})", match.label, status_b));
     compare_match(match, times_a, times_b, options, comparison);
+    if (match.is_across) explain_across(match, comparison);
   }
   if (comparison.rows.empty() && comparison.lost.empty()) {
     throw core::InputError(

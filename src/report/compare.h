@@ -38,7 +38,7 @@ inline constexpr std::size_t kFewestRuns = 4;
 /// One time in both records.
 struct ComparedTime {
   std::string run{};                         ///< label of the configuration
-  std::string subject{};                     ///< "step", "forward", "forward/attention"
+  std::string subject{};                     ///< "step", "forward", "forward/attention", "outside kernels"
   double a_s = 0, b_s = 0;                   ///< medians
   std::size_t a_samples = 0, b_samples = 0;  ///< steps; with enough runs, runs
   double ratio = 0;                          ///< b_s / a_s
@@ -69,6 +69,10 @@ struct Comparison {
 /// The verdict: SAME when the interval of the ratio of medians (bootstrap) lies within 1 +- same, of five
 /// samples or more; else FASTER or SLOWER when the interval lies beyond 1 +- allowance and the Mann-Whitney
 /// test, adjusted for the number of whole steps or of parts (Holm), is significant; else UNSURE.
+///
+/// A record of somebody else's program against ours: its recorded steps against our plain ones, and per phase
+/// the parts that both models have (common_parts), and what is outside of kernels. Notes say what makes the
+/// difference, and whether both do the same work.
 ///
 /// Throws core::InputError when the records share no configuration, or none that both timed.
 [[nodiscard]] Comparison compare(std::span<const record::Reader> a, std::span<const record::Reader> b,

@@ -10,6 +10,7 @@
 
 #include "report/columns.h"
 #include "report/kernels.h"
+#include "report/model_graph.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
 #include "report/view.h"
@@ -30,6 +31,7 @@ Json json_config(const record::Config& config) {
 Json json_facts(const RunData& run) {
   Json facts = Json::object();
   for (const record::Fact& fact : run.facts) {
+    if (fact.key == record::kModelFact) continue;  // the model's drawing has it
     facts[fact.key] = {{"value", json_number(fact.value)}, {"unit", fact.unit}, {"text", fact.text}};
   }
   return facts;
@@ -202,7 +204,8 @@ Json json_run(const RunData& run, std::size_t id, std::size_t most_events) {
           {"memory", json_memory(run)},
           {"timeline", json_timeline(run, most_events)},
           {"counted", json_counted(run)},
-          {"why", json_why(parts)}};
+          {"why", json_why(parts)},
+          {"model", json_graph(model_graph(run))}};
 }
 
 }  // namespace rooflm::report

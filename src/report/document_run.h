@@ -11,8 +11,8 @@
 namespace rooflm::report {
 
 /// {"id", "label", "file", "status", "kind", "config", "settings", "facts", "figures", "glance", "kernels",
-/// "step", "phases", "blocks", "samples", "roofs", "ops", "scopes", "memory", "timeline", "counted", "why"};
-/// `id` is the run's place in the document, `most_events` bounds its timeline as in timeline_of.
+/// "step", "phases", "blocks", "samples", "roofs", "ops", "scopes", "memory", "timeline", "counted", "why",
+/// "model"}; `id` is the run's place in the document, `most_events` bounds its timeline as in timeline_of.
 Json json_run(const RunData& run, std::size_t id, std::size_t most_events);
 
 // Its larger parts:

@@ -79,13 +79,15 @@ Json json_chart(const Chart& chart) {
     for (const ChartPoint& point : one.points) points.push_back(json_point(point, chart.x));
     series.push_back({{"name", one.name}, {"points", std::move(points)}, {"line", one.is_line}});
   }
-  return {{"id", chart.id},
-          {"title", chart.title},
-          {"note", chart.note},
-          {"kind", name_of(chart.kind)},
-          {"x", json_axis(chart.x)},
-          {"y", json_axis(chart.y)},
-          {"series", std::move(series)}};
+  Json json = {{"id", chart.id},
+               {"title", chart.title},
+               {"note", chart.note},
+               {"kind", name_of(chart.kind)},
+               {"x", json_axis(chart.x)},
+               {"y", json_axis(chart.y)},
+               {"series", std::move(series)}};
+  if (chart.graph) json["graph"] = json_graph(*chart.graph);
+  return json;
 }
 
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }

@@ -18,8 +18,13 @@ Json json_cell(const Cell& cell);
 /// {"id", "title", "note", "columns": [{"key", "title", "unit", "align"}], "rows": [{key: value}]}
 Json json_table(const ViewTable& table);
 /// {"id", "title", "note", "kind", "x": {"title", "unit", "log"}, "y", "series": [{"name", "points"}]}; a
-/// point is [x, y] or [x, y, low, high], x the name of its category where the axis has categories.
+/// point is [x, y] or [x, y, low, high], x the name of its category where the axis has categories. Of the
+/// kind "graph" there is "graph" as well.
 Json json_chart(const Chart& chart);
+/// {"nodes": [{"name", "path", "source", "times", "depth", "last", "frame", "flop", "bytes", "time_s",
+/// "time_share", "bound", "phases": [{"phase", "flop", "bytes", "intensity", "time_s", "roof_s", "share",
+/// "bound"}]}], "edges": [{"from", "to", "back", "lane"}], "lanes", "back_lanes", "lacks"}
+Json json_graph(const ModelGraph& graph);
 /// One line of text; bytes that are no UTF-8 are replaced.
 std::string dump(const Json& json);
 

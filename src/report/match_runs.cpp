@@ -59,6 +59,30 @@ void note_environments(const record::Reader& a, const record::Reader& b, std::ve
   }
 }
 
+/// Matches programs of others with ours; whether that is what the sides are.
+bool match_across(const std::vector<FoundRun>& a, const std::vector<FoundRun>& b, RunMatches& found) {
+  const auto count = [](const std::vector<FoundRun>& runs) {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(runs, [](const FoundRun& one) { return is_foreign(one.run); }));
+  };
+  const bool a_is_foreign = count(a) == a.size() && count(b) == 0;
+  const bool b_is_foreign = count(b) == b.size() && count(a) == 0;
+  if (a.empty() || b.empty() || !(a_is_foreign || b_is_foreign)) return false;
+  std::map<std::string, std::size_t> index;
+  for (const FoundRun& own : a_is_foreign ? b : a) {
+    const auto [entry, is_new] = index.try_emplace(record::identity_of(own.run.config), found.matches.size());
+    if (is_new) {
+      found.matches.push_back({.label = own.run.label,
+                               .a = a_is_foreign ? a : std::vector<FoundRun>(),
+                               .b = b_is_foreign ? b : std::vector<FoundRun>(),
+                               .is_across = true});
+    }
+    RunMatch& match = found.matches[entry->second];
+    (a_is_foreign ? match.b : match.a).push_back(own);
+  }
+  return true;
+}
+
 void note_partial(const record::Reader& record, std::vector<std::string>& notes) {
   if (!record.is_complete())
     notes.push_back(record.path().string() + " is partial: its writer did not finish");
@@ -92,10 +116,13 @@ std::vector<std::string> differences(const record::Run& a, const record::Run& b)
   return texts;
 }
 
+bool is_foreign(const record::Run& run) { return run.kind == "foreign"; }
+
 RunMatches match_runs(Side a, Side b) {
   const auto runs_a = runs_of(a);
   const auto runs_b = runs_of(b);
   RunMatches found;
+  if (match_across(runs_a, runs_b, found)) return found;
   std::map<std::string, std::size_t> index;
   for (const FoundRun& run : runs_a) {
     const auto [entry, is_new] = index.try_emplace(record::identity_of(run.run.config), found.matches.size());

@@ -20,6 +20,7 @@ struct FoundRun {
 struct RunMatch {
   std::string label;
   std::vector<FoundRun> a, b;
+  bool is_across = false;  ///< a program of others against ours
 };
 
 struct RunMatches {
@@ -30,9 +31,13 @@ struct RunMatches {
 /// Records of either side of a comparison; at least one.
 using Side = std::span<const record::Reader>;
 
-/// Matches by the fields of the configuration that decide (record::identity_of). When nothing matches and
-/// each side has one run, these two are matched and the notes say what differs. Throws core::InputError,
-/// naming files and configurations, when there is nothing to match.
+/// Whether a run is of a program that is not ours: it says nothing of its configuration.
+[[nodiscard]] bool is_foreign(const record::Run& run);
+
+/// Matches by the fields of the configuration that decide (record::identity_of). Where one side has only
+/// programs of others, and the other side only ours, they are matched with each configuration of ours. When
+/// nothing matches and each side has one run, these two are matched and the notes say what differs. Throws
+/// core::InputError, naming files and configurations, when there is nothing to match.
 [[nodiscard]] RunMatches match_runs(Side a, Side b);
 
 /// "a.rooflm, b.rooflm".

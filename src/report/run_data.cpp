@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/scope.h"
@@ -48,6 +49,20 @@ std::vector<TimedOp> timed_ops(const record::Reader& reader, std::int64_t run,
     ops[found->second].bound = prediction.bound;
   }
   return ops;
+}
+
+/// What took no time is no work of any device or host: apart from the rest.
+void take_samples(RunData& data) {
+  std::unordered_set<std::int64_t> names;
+  for (const record::ActivityName& name : data.activity_names) {
+    if (name.kind == "sample") names.insert(name.name);
+  }
+  if (names.empty()) return;
+  const auto first =
+      std::stable_partition(data.activities.begin(), data.activities.end(),
+                            [&](const record::Activity& one) { return !names.contains(one.name); });
+  data.stack_samples.assign(first, data.activities.end());
+  data.activities.erase(first, data.activities.end());
 }
 
 }  // namespace
@@ -116,6 +131,7 @@ RunData load_run(const record::Reader& reader, const record::Run& run, std::size
   data.lanes = reader.lanes(run.id);
   data.activity_names = reader.activity_names(run.id);
   data.activities = reader.activities(run.id);
+  take_samples(data);
   return data;
 }
 

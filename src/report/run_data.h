@@ -41,7 +41,8 @@ struct RunData {
   std::vector<record::Lane> lanes;
   std::vector<record::ActivityName> activity_names;
   std::vector<record::Activity> activities;
-  std::vector<record::Ceiling> ceilings;  ///< of the device that it ran on
+  std::vector<record::Activity> stack_samples;  ///< activities of kind "sample", which are in no other list
+  std::vector<record::Ceiling> ceilings;        ///< of the device that it ran on
 
   /// A field of the configuration as text, "" when the run does not have it.
   [[nodiscard]] std::string setting(std::string_view key) const { return run.config.text(key); }

@@ -27,11 +27,23 @@ std::optional<double> tokens_of(const RunData& run) {
   const auto batch = config.integer("batch");
   const auto seq = config.integer("seq");
   if (!batch || !seq) return std::nullopt;
-  return static_cast<double>(*batch * *seq *
-                             std::max<std::int64_t>(1, config.integer("grad_accum").value_or(1)));
+  const auto at_least_one = [&](const char* key) {
+    return std::max<std::int64_t>(1, config.integer(key).value_or(1));
+  };
+  return static_cast<double>(*batch * *seq * at_least_one("grad_accum") * at_least_one("dp"));
 }
 
 }  // namespace
+
+std::optional<double> model_flop_of_rank(const RunData& run) {
+  const record::Config& config = run.run.config;
+  double ranks = 1;
+  for (const char* key : {"dp", "tp", "pp"}) {
+    ranks *= static_cast<double>(std::max<std::int64_t>(1, config.integer(key).value_or(1)));
+  }
+  const auto all = run.number("model_flop");
+  return all ? std::optional(*all / ranks) : std::nullopt;
+}
 
 std::string peak_text(const RunData& run) {
   const std::string text = run.text("peak_flop_per_s");
@@ -52,11 +64,10 @@ RunFigures figures_of(const RunData& run) {
   figures.tokens_per_s = ratio_of(figures.tokens, figures.step_s);
   figures.model_flop_per_s = ratio_of(run.number("model_flop"), figures.step_s);
   figures.peak_flop_per_s = run.number("peak_flop_per_s");
-  figures.mfu = core::mfu_of(run.number("model_flop"), figures.step_s, figures.peak_flop_per_s);
+  figures.mfu = core::mfu_of(model_flop_of_rank(run), figures.step_s, figures.peak_flop_per_s);
   if (figures.peak_flop_per_s) figures.peak = peak_text(run);
   figures.datasheet_flop_per_s = run.number("datasheet_flop_per_s");
-  figures.datasheet_mfu =
-      core::mfu_of(run.number("model_flop"), figures.step_s, figures.datasheet_flop_per_s);
+  figures.datasheet_mfu = core::mfu_of(model_flop_of_rank(run), figures.step_s, figures.datasheet_flop_per_s);
   const Work work = phase_work(run, kStep);
   auto matmul_flop = run.number("matmul_flop");
   if (!matmul_flop && work.ops > 0) matmul_flop = static_cast<double>(work.matmul_flop);

@@ -29,8 +29,11 @@ struct RunFigures {
   std::optional<double> peak_bytes;            ///< measured where it was, else by plan
 };
 
-/// tokens: the fact of that name, else batch x seq x grad_accum.
+/// tokens: the fact of that name, else batch x seq x grad_accum x dp.
 RunFigures figures_of(const RunData& run);
+
+/// What one rank has of the step's model FLOP, on average: what the peak of one device is held against.
+std::optional<double> model_flop_of_rank(const RunData& run);
 
 /// "sustained matmul bf16, measured 2026-11-20": what the record says of the peak that MFU divides by, or
 /// what its unit allows to say.

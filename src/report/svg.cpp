@@ -11,6 +11,7 @@
 #include <string>
 
 #include "report/svg_frame.h"
+#include "report/svg_graph.h"
 
 namespace rooflm::report {
 namespace {
@@ -189,6 +190,7 @@ std::string plot(const Chart& chart, const PlotArea& area) {
 }  // namespace
 
 std::string svg_of(const Chart& given) {
+  if (given.graph) return svg_of_graph(given);
   const Chart chart = drawable(given);
   const bool has_points = std::any_of(chart.series.begin(), chart.series.end(),
                                       [](const Series& series) { return !series.points.empty(); });

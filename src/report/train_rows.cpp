@@ -9,6 +9,7 @@
 
 #include "core/ratio.h"
 #include "core/units.h"
+#include "report/run_figures.h"
 #include "report/view.h"
 
 namespace rooflm::report {
@@ -55,7 +56,7 @@ Row train_row(const RunData& run) {
   row.set("best_val_loss", cell_of(run.number("best_val_loss")));
   row.set("val_unigram_entropy", cell_of(run.number("val_unigram_entropy")));
   row.set("tokens_per_s", cell_of(ratio_of(run.number("tokens"), step_s)));
-  row.set("mfu", cell_of(core::mfu_of(run.number("model_flop"), step_s, peak)));
+  row.set("mfu", cell_of(core::mfu_of(model_flop_of_rank(run), step_s, peak)));
   row.set("peak_flop_per_s", cell_of(peak));
   row.set("train_s", cell_of(run.number("train_s")));
   row.set("loss_scale", cell_of(run.number("loss_scale")));

@@ -33,7 +33,7 @@ struct View {
   }
   /// Adds a chart, unless it has nothing to draw.
   void add(Chart chart) {
-    if (!chart.series.empty()) charts.push_back(std::move(chart));
+    if (!chart.series.empty() || chart.graph) charts.push_back(std::move(chart));
   }
 };
 

@@ -77,12 +77,23 @@ const std::vector<Drawing>& drawings() {
   return all;
 }
 
-/// Settings (columns without a unit) that differ between rows, but for the axis and what was derived.
+/// Whether the setting is that of the axis in every row: the sides of square products.
+bool follows_axis(const SeriesTable& table, const std::string& setting, const std::string& x) {
+  return std::ranges::all_of(table.rows, [&](const auto& numbered) {
+    const Cell* at = numbered.second.find(x);
+    const Cell* cell = numbered.second.find(setting);
+    return at != nullptr && cell != nullptr && *at == *cell;
+  });
+}
+
+/// Settings (columns without a unit) that differ between rows, but for the axis, what follows it and what was
+/// derived.
 std::vector<std::string> varying_settings(const SeriesTable& table, const std::string& x) {
   std::vector<std::string> names;
   for (const Column& column : table.columns) {
     const bool is_result = column.key == "status" || column.key.starts_with(kTimes) || is_launch(column.key);
     if (column.key == x || !column.unit.empty() || is_result) continue;
+    if (follows_axis(table, column.key, x)) continue;
     std::set<std::string> values;
     for (const auto& [number, row] : table.rows) {
       const Cell* cell = row.find(column.key);

@@ -1,4 +1,4 @@
-// What a run is and how fast; the machine; waiting for input.
+// What a run is and how fast; the machine.
 #include <fmt/format.h>
 
 #include <array>
@@ -112,6 +112,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
             " of the peak that MFU divides by: matmul FLOP, op by op, over the whole step");
   lines.add("roof of the step", figures.roof_s, "s", Show::seconds,
             figures.roof_share ? fmt::format(", {:.1f}% of the step", 100 * *figures.roof_share) : "");
+  lines.add("FLOP and bytes", run.text("priced_by"));
   lines.add("largest block", largest_block(run));
   const Glance glance = glance_of(run, why_of(run));
   lines.add("bound by", format_parts(glance.bound, 4));
@@ -149,18 +150,6 @@ void add_machine(const RecordSet& set, const ViewOptions& /*options*/, View& vie
   view.add("overview.machine", "Machine", std::move(table));
 }
 
-void add_input(const RunData& run, const ViewOptions& /*options*/, View& view) {
-  const record::Fact* wait = run.fact("loader_wait_s");
-  if (wait == nullptr || !wait->value) return;
-  const RunFigures figures = figures_of(run);
-  Lines lines;
-  lines.add("waiting for data per step", wait->value, "s", Show::seconds);
-  lines.add("of the step", ratio_of(wait->value, figures.step_s), "share", Show::percent);
-  lines.add("tokens per step", run.number("tokens"), "tokens", Show::si);
-  lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
-  view.add("input", "Input", std::move(lines).table());
-}
-
 constexpr std::array kOverviewViews = {
     ViewDef{.place = 10,
             .info = {.name = "overview",
@@ -170,14 +159,6 @@ constexpr std::array kOverviewViews = {
                      .is_on_page = true},
             .of_run = add_overview,
             .of_all = add_machine},
-    ViewDef{.place = 180,
-            .info = {.name = "input",
-                     .title = "Input",
-                     .note = "Waiting for data in a step.",
-                     .needs = "facts about the loader (rooflm profile with data, rooflm train)",
-                     .is_on_page = false},
-            .of_run = add_input,
-            .of_all = nullptr},
 };
 
 }  // namespace

@@ -123,6 +123,8 @@ void add_ceilings(const RecordSet& set, const ViewOptions& /*options*/, View& vi
                           {"value", "ceiling", Show::si},
                           {"unit", "unit"},
                           {"share_of_instruction", "of instr.", Show::percent, "share"},
+                          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
+                          {"intensity", "FLOP/B", Show::fixed2, "flop/byte"},
                           {"ci_low", "from", Show::si},
                           {"ci_high", "to", Show::si},
                           {"problem", "problem"},

@@ -80,28 +80,21 @@ void point_latest_to(const fs::path& out, const fs::path& checkpoint) {
   core::sync_directory(out);
 }
 
-/// Optimizer state of the store, in the order of its names.
-std::vector<std::string> state_names(const engines::TensorStore& store) {
-  std::vector<std::string> names;
-  for (const auto& [name, entry] : store.entries()) {
-    if (entry.tensor.role == program::Role::optimizer_state) names.push_back(name);
-  }
-  return names;
-}
-
 void require_finite(const std::string& name, std::span<const float> values) {
   if (std::ranges::all_of(values, [](float x) { return std::isfinite(x); })) return;
   throw core::CheckFailed(fmt::format("{} holds numbers that are not finite", name));
 }
 
-void write_optimizer(const fs::path& path, const engines::TensorStore& store) {
+void write_optimizer(const fs::path& path, const Session& session) {
   std::vector<model::TensorSource> tensors;
-  for (const std::string& name : state_names(store)) {
+  for (const auto& [name, shape] : session.optimizer_state()) {
     tensors.push_back({.name = name,
                        .dtype = core::DType::f32,
-                       .shape = store.entries().at(name).tensor.shape,
-                       .write = [&store, name](const core::ByteSink& sink) {
-                         const auto values = store.read<float>(name);
+                       .shape = shape,
+                       .write = [&session, name = name, count = static_cast<std::size_t>(shape.numel())](
+                                    const core::ByteSink& sink) {
+                         std::vector<float> values(count);
+                         session.read_whole(name, values);
                          require_finite(name, values);
                          sink(std::as_bytes(std::span(values)));
                        }});
@@ -109,23 +102,22 @@ void write_optimizer(const fs::path& path, const engines::TensorStore& store) {
   model::write_safetensors(path, tensors);
 }
 
-void read_optimizer(const fs::path& path, engines::TensorStore& store) {
+void read_optimizer(const fs::path& path, Session& session) {
   const model::SafetensorsFile file(path);
-  const auto names = state_names(store);
-  if (file.tensors().size() != names.size()) {
+  const auto state = session.optimizer_state();
+  if (file.tensors().size() != state.size()) {
     throw InputError(fmt::format("{}: holds {} tensors, expected {} of this model's optimizer", path.string(),
-                                 file.tensors().size(), names.size()));
+                                 file.tensors().size(), state.size()));
   }
-  for (const std::string& name : names) {  // everything is checked before anything is changed
+  for (const auto& [name, shape] : state) {  // everything is checked before anything is changed
     const model::StoredTensor& tensor = file.at(name);
-    const core::Shape& shape = store.entries().at(name).tensor.shape;
     if (tensor.dtype != "F32" || tensor.shape != shape) {
       throw InputError(fmt::format("{}: tensor {} is {} {}, expected F32 {}", path.string(), name,
                                    tensor.dtype, tensor.shape.str(), shape.str()));
     }
   }
   std::vector<float> values;
-  for (const std::string& name : names) {
+  for (const auto& [name, shape] : state) {
     const model::StoredTensor& tensor = file.at(name);
     values.resize(static_cast<std::size_t>(tensor.shape.numel()));
     model::read_floats(tensor, values);
@@ -134,7 +126,7 @@ void read_optimizer(const fs::path& path, engines::TensorStore& store) {
       throw InputError(fmt::format("{}: tensor {} holds {} at element {}, expected finite numbers",
                                    path.string(), name, *bad, bad - values.begin()));
     }
-    store.write<float>(name, values);
+    session.write_whole(name, values);
   }
 }
 
@@ -156,10 +148,10 @@ void verify(const fs::path& checkpoint) {
 void write_files(const fs::path& directory, CheckpointState state, const Session& session,
                  const fs::path& tokenizer) {
   model::save_model(directory, session.config(), [&](const std::string& name, std::span<float> values) {
-    session.store().read_bytes(name, std::as_writable_bytes(values));
+    session.read_whole(name, values);
     require_finite(name, values);
   });
-  write_optimizer(directory / "optimizer.safetensors", session.store());
+  write_optimizer(directory / "optimizer.safetensors", session);
   if (!tokenizer.empty()) {
     const core::MappedFile file(tokenizer);
     core::write_file_atomically(directory / "tokenizer.json", file.text());
@@ -221,7 +213,7 @@ void settle_checkpoints(const fs::path& out, std::int64_t keep) {
 
 void load_checkpoint(const fs::path& checkpoint, Session& session) {
   verify(checkpoint);
-  read_optimizer(checkpoint / "optimizer.safetensors", session.store());
+  read_optimizer(checkpoint / "optimizer.safetensors", session);
   session.load(checkpoint);
 }
 

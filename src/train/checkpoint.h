@@ -64,8 +64,9 @@ void settle_checkpoints(const std::filesystem::path& out, std::int64_t keep);
 
 /// Saves weights and optimizer state of `session` to OUT/checkpoint-STEP: written aside, synchronised,
 /// renamed; then OUT/latest is moved to it, and older checkpoints but the last `keep` are removed.
-/// `tokenizer` is copied when not empty. Returns the checkpoint. Throws core::InputError when it cannot be
-/// written; what was there is then untouched.
+/// Of several ranks the first calls it, and the others Session::serve_parts: a checkpoint does not know how
+/// many there were. `tokenizer` is copied when not empty. Returns the checkpoint. Throws core::InputError
+/// when it cannot be written; what was there is then untouched.
 std::filesystem::path save_checkpoint(const std::filesystem::path& out, const CheckpointState& state,
                                       const Session& session, const std::filesystem::path& tokenizer,
                                       std::int64_t keep);

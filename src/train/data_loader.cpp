@@ -80,7 +80,11 @@ class DataLoader::Worker {
   }
 
   [[nodiscard]] LoaderState advance(LoaderState state) const {
-    state.position += static_cast<std::uint64_t>(options_.batch);
+    return skipping(state, options_.batch * options_.ranks);
+  }
+
+  [[nodiscard]] LoaderState skipping(LoaderState state, std::int64_t windows) const {
+    state.position += static_cast<std::uint64_t>(windows);
     state.epoch += state.position / windows_.count();
     state.position %= windows_.count();
     return state;
@@ -114,6 +118,7 @@ class DataLoader::Worker {
   }
 
   void fill(LoaderState state, Batch& batch) {
+    state = skipping(state, options_.batch * options_.rank);
     for (std::int64_t row = 0; row < options_.batch; ++row) {
       const std::uint64_t place =
           options_.shuffle ? core::shuffled(state.position, windows_.count(), options_.seed, state.epoch)

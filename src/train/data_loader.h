@@ -16,10 +16,13 @@ struct DataLoaderOptions {
   bool shuffle = true;           ///< false: windows in the order of the files
   std::uint32_t vocab_size = 0;  ///< ids must be below it; 0: not checked
   std::size_t prefetch = 4;      ///< batches read ahead, at least 1
+  /// Of the windows that all ranks together take next, `batch` of each, those of this one: in the order of
+  /// ranks, so that all see the tokens of one rank with a batch of all.
+  int ranks = 1, rank = 0;
 };
 
-/// Where a loader is: `position` windows of `epoch` have been consumed. With the same shards, options and
-/// state the batches that follow are the same, bit for bit.
+/// Where a loader is: `position` windows of `epoch` have been consumed, by all ranks. With the same shards,
+/// options and state the batches that follow are the same, bit for bit.
 struct LoaderState {
   std::uint64_t epoch = 0;
   std::uint64_t position = 0;

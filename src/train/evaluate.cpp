@@ -22,15 +22,21 @@ std::unique_ptr<EvalBatches> open_validation(const std::vector<std::filesystem::
   return std::make_unique<EvalBatches>(shards, batch, seq, vocab_size);
 }
 
-Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t most_batches) {
+Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t most_batches,
+                    EvaluationShare share) {
   Evaluation result;
   Batch batch;
-  const std::uint64_t count = std::min(batches.size(), most_batches);
+  const auto ranks = static_cast<std::uint64_t>(share.ranks);
+  const std::uint64_t most = most_batches > UINT64_MAX / ranks ? UINT64_MAX : most_batches * ranks;
+  const std::uint64_t count = std::min(batches.size(), most);
   double sum = 0;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    batches.read(i, batch);
-    sum += session.loss(batch);
-    result.tokens += batch.tokens.size();
+  for (std::uint64_t i = 0; i < count;) {
+    // What is left over at the end all ranks take: the mean over them is then that of one.
+    const std::uint64_t at_once = count - i >= ranks ? ranks : 1;
+    batches.read(i + (at_once > 1 ? static_cast<std::uint64_t>(share.rank) : 0), batch);
+    sum += session.loss(batch) * static_cast<double>(at_once);
+    result.tokens += batch.tokens.size() * at_once;
+    i += at_once;
   }
   result.batches = count;
   result.loss = sum / static_cast<double>(count);

@@ -27,6 +27,13 @@ std::unique_ptr<EvalBatches> open_validation(const std::vector<std::filesystem::
 /// The mean over the first `most_batches` batches (all by default), which are consecutive windows of B * T
 /// tokens. Needs the session's loss engine for the same B and T. Throws core::InputError on a token beyond
 /// the vocabulary.
-Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t most_batches = UINT64_MAX);
+///
+/// Of several data-parallel ranks each takes every ranks-th batch: together they walk the first ranks *
+/// `most_batches`, as one rank does with batches of all, and all get the same result.
+struct EvaluationShare {
+  int ranks = 1, rank = 0;
+};
+Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t most_batches = UINT64_MAX,
+                    EvaluationShare share = {});
 
 }  // namespace rooflm::train

@@ -42,7 +42,7 @@ Progress::Progress(std::int64_t steps, std::int64_t line_every, std::FILE* strea
     : steps_(steps),
       line_every_(std::max<std::int64_t>(1, line_every)),
       stream_(stream),
-      is_terminal_(::isatty(::fileno(stream)) != 0) {}
+      is_terminal_(stream != nullptr && ::isatty(::fileno(stream)) != 0) {}
 
 void Progress::finish() {
   if (!bar_.empty()) write("\n");
@@ -77,6 +77,7 @@ void Progress::erase() {
 }
 
 void Progress::write(const std::string& text) {
+  if (stream_ == nullptr) return;
   std::fwrite(text.data(), 1, text.size(), stream_);
   std::fflush(stream_);
 }

@@ -10,7 +10,7 @@
 namespace rooflm::train {
 
 /// Writes to one stream, standard error by default. On a terminal one line is redrawn per step; elsewhere
-/// every `line_every`-th step, the first and the last get a line each.
+/// every `line_every`-th step, the first and the last get a line each. Without a stream nothing is written.
 class Progress {
  public:
   explicit Progress(std::int64_t steps, std::int64_t line_every = 10, std::FILE* stream = stderr);

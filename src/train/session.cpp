@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "model/huggingface.h"
 #include "model/parameters.h"
 #include "program/loss_scale.h"
+#include "train/parts.h"
 
 namespace rooflm::train {
 namespace {
@@ -28,6 +30,11 @@ engines::Engine& required(const std::unique_ptr<engines::Engine>& engine, const 
   return *engine;
 }
 
+/// Not every stage of a pipeline has tokens, or targets.
+void write_ids(engines::Engine& engine, const std::string& name, std::span<const std::int32_t> ids) {
+  if (engine.program().find(name) != program::kNone) engine.io().write<std::int32_t>(name, ids);
+}
+
 }  // namespace
 
 std::array<float, 4> optimizer_hyper(const passes::OptimizerOptions& options, double lr, std::int64_t t) {
@@ -38,8 +45,12 @@ std::array<float, 4> optimizer_hyper(const passes::OptimizerOptions& options, do
 }
 
 Session::Session(backends::Backend& backend, model::ModelConfig config, compile::StepOptions step,
-                 double memory_limit_bytes)
-    : config_(std::move(config)), step_(step), memory_limit_bytes_(memory_limit_bytes), store_(backend) {
+                 double memory_limit_bytes, ranks::Transport* ranks)
+    : config_(std::move(config)),
+      step_(step),
+      memory_limit_bytes_(memory_limit_bytes),
+      ranks_(ranks),
+      store_(backend) {
   model::validate(config_);
 }
 
@@ -78,21 +89,56 @@ void Session::make_logits_engine(std::int64_t seq) {
 
 void Session::initialise(std::uint64_t seed) {
   for (const model::Parameter& p : model::parameters(config_)) {
-    store_.bind({.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
-    store_.write<float>(p.name, model::initial_values(p, config_, seed));
+    bind_weight(p);
+    write_whole(p.name, model::initial_values(p, config_, seed));
   }
   copy_weights();
 }
 
 void Session::load(const std::filesystem::path& directory) {
-  for (const model::Parameter& p : model::parameters(config_)) {
-    store_.bind({.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
-  }
+  for (const model::Parameter& p : model::parameters(config_)) bind_weight(p);
   model::load_weights(directory, config_, [this](const std::string& name, std::span<const float> values) {
-    store_.write(name, values);
+    write_whole(name, values);
   });
   copy_weights();
 }
+
+/// Of several ranks the training engine has bound each rank's parts.
+void Session::bind_weight(const model::Parameter& p) {
+  if (ranks_ != nullptr) return;
+  store_.bind({.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
+}
+
+std::vector<Session::StateTensor> Session::optimizer_state() const {
+  std::map<std::string, core::Shape> shapes;
+  if (ranks_ == nullptr) {
+    for (const auto& [name, entry] : store_.entries()) {
+      if (entry.tensor.role == program::Role::optimizer_state) shapes[name] = entry.tensor.shape;
+    }
+  } else {
+    compile::StepOptions whole = step_;
+    whole.sharding = {};
+    whole.rank = {};
+    for (const program::Tensor& tensor :
+         compile::training_step(model::forward(config_, 1, 1), whole).tensors) {
+      if (tensor.role == program::Role::optimizer_state) shapes[tensor.name] = tensor.shape;
+    }
+  }
+  std::vector<StateTensor> state;
+  for (const auto& [name, shape] : shapes) state.push_back({name, shape});
+  return state;
+}
+
+void Session::read_whole(const std::string& name, std::span<float> values) const {
+  if (ranks_ == nullptr) return store_.read_bytes(name, std::as_writable_bytes(values));
+  gather_parts(*ranks_, store_, step_.rank, name, values);
+}
+
+void Session::end_parts() const {
+  if (ranks_ != nullptr) end_gathering(*ranks_);
+}
+
+void Session::serve_parts() const { train::serve_parts(*ranks_, store_, step_.rank); }
 
 void Session::copy_weights() {
   has_weights_ = true;
@@ -103,9 +149,9 @@ void Session::copy_weights() {
 }
 
 void Session::set_micro_batch(int index, const Batch& batch) {
-  auto& io = required(training_, "training").io();
-  io.write<std::int32_t>(compile::micro_batch_name("tokens", index), batch.tokens);
-  io.write<std::int32_t>(compile::micro_batch_name("targets", index), batch.targets);
+  auto& engine = required(training_, "training");
+  write_ids(engine, compile::micro_batch_name("tokens", index), batch.tokens);
+  write_ids(engine, compile::micro_batch_name("targets", index), batch.targets);
 }
 
 void Session::read_loss_scale(Update& update) {
@@ -126,7 +172,7 @@ Session::Update Session::update(double lr, std::int64_t t) {
   const auto hyper = optimizer_hyper(step_.optimizer, lr, t - *skipped_updates_);
   engine.io().write<float>("hyper", hyper);
   update.times = engine.run();
-  update.loss = engine.io().read<float>("loss").at(0);
+  update.loss = read_loss(engine);
   if (step_.optimizer.clip_norm > 0) update.grad_norm = engine.io().read<float>("grad_norm").at(0);
   read_loss_scale(update);
   update.is_skipped = update.skipped_updates > *skipped_updates_;
@@ -134,12 +180,20 @@ Session::Update Session::update(double lr, std::int64_t t) {
   return update;
 }
 
+/// The last rank of every split has it.
+double Session::read_loss(engines::Engine& engine) const {
+  const bool is_here = engine.program().find("loss") != program::kNone;
+  const double own = is_here ? engine.io().read<float>("loss").at(0) : 0;
+  if (ranks_ == nullptr || step_.sharding.pipeline == 1) return own;
+  return ranks::from_rank(*ranks_, ranks_->size() - 1, own);
+}
+
 double Session::loss(const Batch& batch) {
   auto& engine = required(loss_, "loss");
-  engine.io().write<std::int32_t>("tokens", batch.tokens);
-  engine.io().write<std::int32_t>("targets", batch.targets);
+  write_ids(engine, "tokens", batch.tokens);
+  write_ids(engine, "targets", batch.targets);
   engine.run();
-  return engine.io().read<float>("loss").at(0);
+  return read_loss(engine);
 }
 
 std::vector<float> Session::next_token_logits(std::span<const std::int32_t> tokens) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backends/backend.h"
@@ -14,6 +15,8 @@
 #include "engines/engine.h"
 #include "engines/tensor_store.h"
 #include "model/config.h"
+#include "model/parameters.h"
+#include "ranks/transport.h"
 #include "train/data_loader.h"
 
 namespace rooflm::train {
@@ -29,8 +32,10 @@ class Session {
  public:
   /// `step` says how programs are made for all engines. `memory_limit_bytes`: of everything together, 0 for
   /// what the backend has free. The backend must outlive the session.
+  /// `ranks`: those over which `step` is split, nullptr for one; they outlive the session too. Then weights
+  /// have a place when the training engine was made, and all ranks call the same functions.
   Session(backends::Backend& backend, model::ModelConfig config, compile::StepOptions step,
-          double memory_limit_bytes = 0);
+          double memory_limit_bytes = 0, ranks::Transport* ranks = nullptr);
 
   /// Engines for batches of B windows of T tokens. Throw core::OutOfMemory, core::Unavailable, and
   /// core::UsageError when T exceeds the model's positions.
@@ -43,6 +48,22 @@ class Session {
   void load(const std::filesystem::path& directory);
   /// Values of one parameter, fp32.
   [[nodiscard]] std::vector<float> weight(const std::string& name) const { return store_.read<float>(name); }
+
+  /// Optimizer state of the whole model, in the order of its names.
+  struct StateTensor {
+    std::string name;
+    core::Shape shape;
+  };
+  [[nodiscard]] std::vector<StateTensor> optimizer_state() const;
+  /// All values, fp32, of a weight or of optimizer state. Of several ranks the first calls it, and the others
+  /// `serve_parts`, which returns when the first calls `end_parts`.
+  void read_whole(const std::string& name, std::span<float> values) const;
+  void end_parts() const;
+  void serve_parts() const;
+  /// Keeps what this rank has of a whole weight or state.
+  void write_whole(const std::string& name, std::span<const float> values) {
+    store_.write_part(name, values);
+  }
 
   /// What one update did; the loss is the mean over all micro-batches before it.
   struct Update {
@@ -76,12 +97,15 @@ class Session {
  private:
   std::unique_ptr<engines::Engine> make_engine(program::Program program);
   void make_logits_engine(std::int64_t seq);
+  void bind_weight(const model::Parameter& p);
   void copy_weights();
   void read_loss_scale(Update& update);
+  [[nodiscard]] double read_loss(engines::Engine& engine) const;
 
   model::ModelConfig config_;
   compile::StepOptions step_;
   double memory_limit_bytes_;
+  ranks::Transport* ranks_;
   engines::TensorStore store_;
   std::unique_ptr<engines::Engine> training_, loss_, logits_;
   std::int64_t logits_seq_ = 0;

@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <type_traits>
 
+#include "core/checked.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/printable.h"
@@ -33,14 +36,15 @@ void parse_into(Number& value, const std::string& name, const std::string& text)
 }
 void parse_into(std::string& value, const std::string&, const std::string& text) { value = text; }
 
-/// TF32 is fp32 whose products may be rounded.
+/// TF32 is fp32 whose products may be rounded, fp8 is bf16 whose products of layers read scaled copies.
 void parse_dtype(compile::StepOptions& step, std::string_view name) {
   step.tf32 = name == "tf32";
-  step.dtype = core::DType::f32;
-  if (step.tf32) return;
-  std::vector<std::string> names = {"tf32"};
+  step.fp8 = name == core::name_of(core::DType::f8);
+  step.dtype = step.fp8 ? core::DType::bf16 : core::DType::f32;
+  if (step.tf32 || step.fp8) return;
+  std::vector<std::string> names = {"tf32", std::string(core::name_of(core::DType::f8))};
   for (const core::DTypeFacts& facts : core::kDTypes) {
-    if (!facts.is_float) continue;
+    if (!facts.is_float || core::is_fp8(facts.dtype)) continue;
     step.dtype = facts.dtype;
     if (facts.name == name) return;
     names.emplace_back(facts.name);
@@ -79,12 +83,21 @@ std::vector<OptionField> numeric_fields() {
   const auto optimizer = [](const char* name, auto member) {
     return plain(name, true, &O::step, &StepOptions::optimizer, member);
   };
+  using passes::Fp8Options;
+  const auto fp8 = [](const char* name, auto parse, auto member) {
+    OptionField field = named(name, parse, &O::step, &StepOptions::fp8_options, member);
+    field.initial = field.get(O{});
+    return field;
+  };
   const auto schedule = [](const char* name, auto member) { return plain(name, true, &O::schedule, member); };
   return {
       named("engine", compile::parse_engine, &O::step, &StepOptions::engine),
       named("attention", passes::parse_attention, &O::step, &StepOptions::attention),
       {"dtype", true, [](const O& o) { return std::string(compile::dtype_name(o.step)); },
        [](O& o, const std::string& text) { parse_dtype(o.step, text); }},
+      fp8("fp8-gradients", passes::parse_fp8_gradients, &Fp8Options::gradients),
+      fp8("fp8-scaling", passes::parse_fp8_scaling, &Fp8Options::scaling),
+      fp8("fp8-fast-sums", passes::parse_fp8_fast_sums, &Fp8Options::fast_sums),
       plain("grad-accum", true, &O::step, &StepOptions::micro_batches),
       named("optimizer", passes::parse_optimizer, &O::step, &StepOptions::optimizer, &OptimizerOptions::kind),
       optimizer("beta1", &OptimizerOptions::beta1),
@@ -104,6 +117,61 @@ std::vector<OptionField> numeric_fields() {
   };
 }
 
+/// How the step is split over ranks: the same numbers, but for the order of sums. Checkpoints of before there
+/// were ranks lack them.
+constexpr std::array kSplits = {"dp",        "zero", "tp", "sequence-parallel", "pp", "pipeline-schedule",
+                                "interleave"};
+
+std::vector<OptionField> split_fields() {
+  using O = TrainOptions;
+  using compile::Sharding;
+  using compile::StepOptions;
+  const auto split = [](const char* name, auto member) {
+    return plain(name, false, &O::step, &StepOptions::sharding, member);
+  };
+  OptionField schedule = named("pipeline-schedule", compile::parse_schedule, &O::step, &StepOptions::sharding,
+                               &Sharding::schedule);
+  schedule.is_fixed = false;
+  const OptionField rows{
+      "sequence-parallel", false,
+      [](const O& o) { return std::string(o.step.sharding.sequence_parallel ? "yes" : "no"); },
+      [](O& o, const std::string& text) { o.step.sharding.sequence_parallel = text == "yes"; }};
+  return {split("dp", &Sharding::data),
+          split("zero", &Sharding::zero),
+          split("tp", &Sharding::tensor),
+          rows,
+          split("pp", &Sharding::pipeline),
+          schedule,
+          split("interleave", &Sharding::interleave)};
+}
+
+/// Sequences of a step of all ranks.
+std::int64_t sequences_of(const TrainOptions& o) {
+  return core::Count(o.batch) * o.step.sharding.data * o.step.micro_batches;
+}
+
+/// Makes what a checkpoint remembers of a split fit the ranks that are here now.
+void fit_to_ranks(TrainOptions& options, const TrainOptions& before,
+                  const std::function<bool(const std::string&)>& was_given, const std::string& source) {
+  compile::Sharding& split = options.step.sharding;
+  const int ranks = options.ranks == nullptr ? 1 : options.ranks->size();
+  const int part = split.tensor * split.pipeline;
+  // Where they do not divide the ranks, lab::take_place says so.
+  if (!was_given("dp")) split.data = part > 0 && ranks % part == 0 ? ranks / part : 1;
+  if (split.data == 1 && !was_given("zero")) split.zero = 0;
+  if (split.tensor == 1 && !was_given("sequence-parallel")) split.sequence_parallel = false;
+  if (split.pipeline == 1 && !was_given("interleave")) split.interleave = 1;
+  const std::int64_t at_once = std::int64_t{split.data} * options.step.micro_batches;
+  const std::int64_t all = sequences_of(before);
+  if (split.data == before.step.sharding.data) return;
+  if (!was_given("batch") && at_once > 0 && all % at_once == 0) options.batch = all / at_once;
+  if (sequences_of(options) == all) return;
+  throw UsageError(fmt::format(
+      "--dp {}: {} was trained with {} sequences a step; give --batch and --grad-accum of which {} copies "
+      "make as many",
+      split.data, source, all, split.data));
+}
+
 /// What the numbers do not depend on.
 std::vector<OptionField> habit_fields() {
   using O = TrainOptions;
@@ -112,8 +180,13 @@ std::vector<OptionField> habit_fields() {
   recompute.is_fixed = false;
   const OptionField log{"log", false, [](const O& o) { return o.log.string(); },
                         [](O& o, const std::string& text) { o.log = text; }};
+  OptionField weights = named("fp8-weights", passes::parse_fp8_weights, &O::step,
+                              &compile::StepOptions::fp8_options, &passes::Fp8Options::weights);
+  weights.is_fixed = false;
+  weights.initial = weights.get(O{});
   return {
       recompute,
+      weights,
       log,
       plain("eval-every", false, &O::eval_every),
       plain("eval-batches", false, &O::eval_batches),
@@ -143,6 +216,9 @@ void require_not_negative(double value, const char* option) {
 
 /// A constant schedule does not depend on how many steps follow.
 bool may_change(const OptionField& field, const TrainOptions& was, const TrainOptions& now) {
+  if (field.name == "batch" || field.name == "grad-accum") {
+    return was.step.sharding.data != now.step.sharding.data && sequences_of(was) == sequences_of(now);
+  }
   return field.name == "steps" && was.schedule.kind == ScheduleKind::constant &&
          now.schedule.steps >= was.schedule.steps;
 }
@@ -176,6 +252,7 @@ const std::vector<OptionField>& option_fields() {
   static const std::vector<OptionField> kFields = [] {
     std::vector<OptionField> fields = numeric_fields();
     for (OptionField& field : habit_fields()) fields.push_back(std::move(field));
+    for (OptionField& field : split_fields()) fields.push_back(std::move(field));
     return fields;
   }();
   return kFields;
@@ -190,8 +267,14 @@ OptionTexts to_texts(const TrainOptions& options) {
 TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
                        const std::function<bool(const std::string&)>& was_given, const std::string& source) {
   TrainOptions before = options;
+  before.step.sharding = {};
   for (const OptionField& field : option_fields()) {
     const auto found = remembered.find(field.name);
+    if (found == remembered.end() && !field.initial.empty()) {
+      field.set(before, field.initial);
+      continue;
+    }
+    if (found == remembered.end() && std::ranges::find(kSplits, field.name) != kSplits.end()) continue;
     if (found == remembered.end()) {
       throw core::InputError(fmt::format("{}/state.json: options: {} is missing", source, field.name));
     }
@@ -209,6 +292,7 @@ TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
   } catch (const UsageError& error) {
     throw core::InputError(fmt::format("{}/state.json: options: {}", source, error.what()));
   }
+  fit_to_ranks(options, before, was_given, source);
   for (const OptionField& field : option_fields()) {
     const std::string was = field.get(before);
     const std::string now = field.get(options);

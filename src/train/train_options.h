@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "compile/recipe.h"
+#include "ranks/transport.h"
 #include "train/schedule.h"
 #include "train/train_log.h"
 
@@ -39,6 +41,9 @@ struct TrainOptions {
   std::function<void(const StepRecord&)> on_step{};
   double memory_limit_bytes = 0;            ///< 0: what is free
   std::optional<double> peak_flop_per_s{};  ///< what the MFU divides by; absent: no MFU
+  /// The ranks that train together, nullptr for one; `batch` is that of each data-parallel copy.
+  std::shared_ptr<ranks::Transport> ranks{};
+  [[nodiscard]] bool is_first() const { return ranks == nullptr || ranks->is_first(); }
   /// Asked for peak_flop_per_s when the output directory, the data and the vocabulary have been checked.
   std::function<std::optional<double>()> find_peak{};
 };
@@ -57,6 +62,8 @@ struct OptionField {
   std::function<std::string(const TrainOptions&)> get;
   /// Throws core::UsageError when the text does not parse.
   std::function<void(TrainOptions&, const std::string&)> set;
+  /// What checkpoints that do not know it were trained with; empty: all know it.
+  std::string initial{};
 };
 const std::vector<OptionField>& option_fields();
 
@@ -65,7 +72,9 @@ OptionTexts to_texts(const TrainOptions& options);
 /// The options of a run that continues: where `was_given` says no, what the checkpoint remembers takes the
 /// place of the value in `options`. `source` names the checkpoint in messages. Throws core::UsageError when a
 /// fixed option was given with another value than remembered (but --steps may grow when the schedule is
-/// constant), and core::InputError when the checkpoint lacks an option.
+/// constant, and --batch and --grad-accum may change when the copies do and a step has as many sequences),
+/// and core::InputError when the checkpoint lacks an option. Another number of ranks is taken up by the
+/// number of copies, and by the batch of each where that is not given.
 TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
                        const std::function<bool(const std::string&)>& was_given, const std::string& source);
 

@@ -42,17 +42,22 @@ class Trainer::Loop {
   Loop(backends::Backend& backend, const model::ModelConfig& config, const TrainOptions& options,
        const TrainingData& data, const TrainStart& start, std::FILE* stream)
       : options_(checked(options)),
-        step_tokens_(core::Count(options_.batch) * options_.seq * options_.step.micro_batches),
+        step_tokens_(core::Count(options_.batch) * options_.seq * options_.step.micro_batches *
+                     options_.step.sharding.data),
         model_flop_(static_cast<double>(core::Count(model::model_flop_per_token(config, options_.seq)) *
-                                        step_tokens_)),
+                                        step_tokens_) /
+                    options_.step.sharding.ranks()),
         data_(data),
-        output_(options_.out),
-        session_(backend, config, options_.step, options_.memory_limit_bytes),
-        progress_(options_.schedule.steps, options_.line_every, stream) {
-    refuse_foreign_output(start);
+        session_(backend, config, options_.step, options_.memory_limit_bytes, options_.ranks.get()),
+        progress_(options_.schedule.steps, options_.line_every, options_.is_first() ? stream : nullptr) {
+    const ranks::Patience patience(options_.ranks.get());
+    if (options_.is_first()) {
+      output_ = std::make_unique<OutputDirectory>(options_.out);
+      refuse_foreign_output(start);
+    }
     open_data(config);
     check_checkpoint(start.checkpoint);
-    if (options_.find_peak) options_.peak_flop_per_s = options_.find_peak();
+    if (options_.find_peak && options_.is_first()) options_.peak_flop_per_s = options_.find_peak();
     session_.make_training_engine(options_.batch, options_.seq);
     if (validation_) session_.make_loss_engine(eval_batch_, options_.seq);
     if (!start.checkpoint.empty()) {
@@ -62,8 +67,9 @@ class Trainer::Loop {
     } else {
       session_.initialise(options_.seed);
     }
-    log_ = std::make_unique<TrainLog>(log_path(), state_.step);
+    if (options_.is_first()) log_ = std::make_unique<TrainLog>(log_path(), state_.step);
     describe_run(config);
+    if (options_.ranks != nullptr) ranks::meet(*options_.ranks);
   }
 
   TrainSummary run();
@@ -81,18 +87,21 @@ class Trainer::Loop {
   void open_data(const model::ModelConfig& config);
   void check_checkpoint(const std::filesystem::path& checkpoint) const;
   void resume(const std::filesystem::path& checkpoint);
+  [[nodiscard]] std::string copies_text() const;
+  [[nodiscard]] std::string split_text() const;
   void describe_run(const model::ModelConfig& config);
   StepRecord train_one();
   void evaluate_now(StepRecord& record);
   void sample_now();
   void save();
+  [[nodiscard]] int asked_to_stop() const;
   [[nodiscard]] std::string last_checkpoint_text() const;
 
   TrainOptions options_;
   std::int64_t step_tokens_;
-  double model_flop_;  ///< of a step, for MFU
+  double model_flop_;  ///< of a step, each rank's share, for MFU
   TrainingData data_;
-  OutputDirectory output_;
+  std::unique_ptr<OutputDirectory> output_;  ///< of the first rank
   Session session_;
   Progress progress_;
   CheckpointState state_;
@@ -124,10 +133,12 @@ void Trainer::Loop::open_data(const model::ModelConfig& config) {
                                        data_.vocab_size, data_.tokenizer.string()));
   }
   const auto vocab = static_cast<std::uint32_t>(config.vocab);
-  loader_ = std::make_unique<DataLoader>(
-      data_.train,
-      DataLoaderOptions{
-          .batch = options_.batch, .seq = options_.seq, .seed = options_.seed, .vocab_size = vocab});
+  loader_ = std::make_unique<DataLoader>(data_.train, DataLoaderOptions{.batch = options_.batch,
+                                                                        .seq = options_.seq,
+                                                                        .seed = options_.seed,
+                                                                        .vocab_size = vocab,
+                                                                        .ranks = options_.step.sharding.data,
+                                                                        .rank = options_.step.rank.data});
   eval_batch_ = options_.batch;
   validation_ = open_validation(data_.val, eval_batch_, options_.seq, vocab);
   if (!data_.tokenizer.empty())
@@ -135,6 +146,8 @@ void Trainer::Loop::open_data(const model::ModelConfig& config) {
   if (options_.sample_every > 0 && !tokenizer_) {
     throw core::UsageError("--sample-every needs a tokenizer: --data with a prepared directory");
   }
+  if (options_.sample_every > 0 && options_.ranks != nullptr)
+    throw core::UsageError("--sample-every: text is sampled on one rank only; rooflm generate samples later");
   state_.model_name = config.name;
   state_.padded_vocab = config.padded_vocab;
   state_.data = data_.given;
@@ -161,14 +174,28 @@ void Trainer::Loop::resume(const std::filesystem::path& checkpoint) {
   summary_.checkpoint = checkpoint;
 }
 
+/// "8", or "2 x 8" for two copies of a batch of 8.
+std::string Trainer::Loop::copies_text() const {
+  const int copies = options_.step.sharding.data;
+  return copies == 1 ? std::to_string(options_.batch) : fmt::format("{} x {}", copies, options_.batch);
+}
+
+std::string Trainer::Loop::split_text() const {
+  const compile::Sharding& split = options_.step.sharding;
+  return fmt::format("{} ranks: dp {}, ZeRO {}, tp {}{}, pp {}", split.ranks(), split.data, split.zero,
+                     split.tensor, split.sequence_parallel ? " with sequence parallelism" : "",
+                     split.pipeline);
+}
+
 void Trainer::Loop::describe_run(const model::ModelConfig& config) {
   progress_.message(fmt::format(
       "{}: {} parameters, {} tokens per step ({} x {} x {}), {} tokens of data ({} steps an epoch)",
       config.name, core::format_si(static_cast<double>(model::parameter_count(config))), step_tokens_,
-      options_.step.micro_batches, options_.batch, options_.seq,
+      options_.step.micro_batches, copies_text(), options_.seq,
       core::format_si(static_cast<double>(loader_->total_tokens())),
-      std::max<std::uint64_t>(1, loader_->windows() / static_cast<std::uint64_t>(options_.batch) /
-                                     static_cast<std::uint64_t>(options_.step.micro_batches))));
+      std::max<std::uint64_t>(1, loader_->windows() * static_cast<std::uint64_t>(options_.seq) /
+                                     static_cast<std::uint64_t>(step_tokens_))));
+  if (options_.ranks != nullptr) progress_.message(split_text());
   if (options_.peak_flop_per_s) {
     progress_.message(fmt::format("MFU = {}, peak {}FLOP/s", core::kMfuFormula,
                                   core::format_si(*options_.peak_flop_per_s)));
@@ -217,7 +244,9 @@ std::string Trainer::Loop::last_checkpoint_text() const {
 }
 
 void Trainer::Loop::evaluate_now(StepRecord& record) {
-  const Evaluation e = evaluate(session_, *validation_, static_cast<std::uint64_t>(options_.eval_batches));
+  const compile::StepOptions& step = options_.step;
+  const Evaluation e = evaluate(session_, *validation_, static_cast<std::uint64_t>(options_.eval_batches),
+                                {.ranks = step.sharding.data, .rank = step.rank.data});
   if (!std::isfinite(e.loss)) {
     throw core::CheckFailed(
         fmt::format("step {}: the validation loss is {}; {}", record.step, e.loss, last_checkpoint_text()));
@@ -248,14 +277,26 @@ void Trainer::Loop::sample_now() {
 }
 
 void Trainer::Loop::save() {
+  const ranks::Patience patience(options_.ranks.get());
+  if (!options_.is_first()) return session_.serve_parts();
   try {
     if (options_.gemm_choices) state_.gemm_choices = options_.gemm_choices();
     summary_.checkpoint = save_checkpoint(options_.out, state_, session_, data_.tokenizer, options_.keep);
+    session_.end_parts();
   } catch (const core::CheckFailed& error) {
     throw core::CheckFailed(
         fmt::format("after step {}: {}; {}", state_.step, error.what(), last_checkpoint_text()));
   }
   progress_.message(fmt::format("step {}  saved {}", state_.step, summary_.checkpoint.string()));
+}
+
+/// The signal that asked to stop, or 0: of all ranks after the same step.
+int Trainer::Loop::asked_to_stop() const {
+  const int own = core::StopSignals::received();
+  if (options_.ranks == nullptr) return own;
+  options_.ranks->set_step(state_.step + 1);
+  options_.ranks->set_op({});
+  return ranks::most(*options_.ranks, own);
 }
 
 TrainSummary Trainer::Loop::run() {
@@ -264,14 +305,15 @@ TrainSummary Trainer::Loop::run() {
   const std::int64_t steps = options_.schedule.steps;
   std::int64_t saved = summary_.checkpoint.empty() ? -1 : state_.step;
   std::optional<double> val_loss;
-  while (state_.step < steps && core::StopSignals::received() == 0) {
+  int signal = 0;
+  while (state_.step < steps && (signal = asked_to_stop()) == 0) {
     StepRecord record = train_one();
     check_finite(record, last_checkpoint_text());
     const std::int64_t step = state_.step;
     if (validation_ && (is_due(step, options_.eval_every) || step == steps)) evaluate_now(record);
     val_loss = record.val_loss;
-    log_->append(record);
-    if (options_.on_step) options_.on_step(record);
+    if (log_) log_->append(record);
+    if (options_.on_step && options_.is_first()) options_.on_step(record);
     progress_.step(record);
     if (is_due(step, options_.sample_every)) sample_now();
     if (is_due(step, options_.checkpoint_every)) {
@@ -280,7 +322,7 @@ TrainSummary Trainer::Loop::run() {
     }
   }
   if (saved != state_.step && state_.step > 0) save();
-  summary_.signal = state_.step < steps ? core::StopSignals::received() : 0;
+  summary_.signal = state_.step < steps ? signal : 0;
   if (summary_.signal != 0) {
     progress_.message(fmt::format("stopped by {} after step {}; --resume continues",
                                   summary_.signal == SIGINT ? "SIGINT" : "SIGTERM", state_.step));

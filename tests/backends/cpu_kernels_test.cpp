@@ -12,6 +12,7 @@
 #include "program/ops.h"
 #include "program/plain_form.h"
 #include "tests/backends/compact_update.h"
+#include "tests/backends/fp8_producers.h"
 #include "tests/backends/op_cases.h"
 #include "tests/backends/op_runner.h"
 
@@ -240,6 +241,11 @@ TEST(CpuKernels, CopiesAreTheCastsOfTheWeights) {
 TEST(CpuKernels, UpdatesOfHalvesAreThoseOfWholeNumbers) {
   const auto cpu = backends::make_cpu_backend(CpuKernels::reference, 2);
   for (const std::string optimizer : {"adamw", "sgd"}) expect_compact_is_plain(optimizer, *cpu);
+}
+
+TEST(CpuKernels, CastsThatMakeWhatTheyCastGiveTheBitsOfWhatIsStored) {
+  const auto cpu = backends::make_cpu_backend(CpuKernels::reference, 2);
+  expect_casts_are_those_of_stored(*cpu);
 }
 
 /// Who computes what may change with the thread count, what comes out may not; but for products, whose long

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "program/ops.h"
 #include "tests/backends/compact_update.h"
+#include "tests/backends/fp8_producers.h"
 #include "tests/backends/op_cases.h"
 #include "tests/backends/op_runner.h"
 
@@ -60,6 +61,8 @@ struct Tolerance {
 /// approximations. bf16: the same number may be rounded the other way, 2^-7 of an element, also inside the op
 /// (probabilities, the bias of a product), 2^-8 of the largest element; fp16, with three more bits, an eighth
 /// of that. tf32 rounds operands to 2^-11.
+/// Casts to fp8 are exact; those that make what they cast may find another neighbour in bf16, and from there
+/// in fp8, which is an eighth or a quarter away.
 Tolerance tolerance_of(DType dtype, bool tf32) {
   if (dtype == DType::bf16) return {0x1p-7, 0x1p-7};
   if (dtype == DType::f16) return {0x1p-10, 0x1p-10};
@@ -131,7 +134,11 @@ TEST_P(CudaOps, MatchTheReference) {
         if (id == program::kNone) continue;
         const program::Tensor& tensor = c.program.tensor(id);
         const bool is_half = tensor.dtype == DType::bf16 || tensor.dtype == DType::f16;
-        const auto tolerance = tolerance_of(is_half ? tensor.dtype : dtype, tf32);
+        const program::OpDef* def = c.program.ops[op].def;
+        const bool makes_fp8 = def == &program::ops::kSwiGluFp8 || def == &program::ops::kSwiGluBackwardFp8;
+        const auto tolerance = def == &program::ops::kFp8Cast ? Tolerance{0, 0}
+                               : makes_fp8                    ? Tolerance{0x1p-2, 0x1p-7}
+                                           : tolerance_of(is_half ? tensor.dtype : dtype, tf32);
         expect_close(actual.read(id), expected.read(id), tolerance, "output " + tensor.name);
       }
     }
@@ -142,6 +149,11 @@ TEST_P(CudaOps, MatchTheReference) {
 TEST_F(Cuda, UpdatesOfHalvesAreThoseOfWholeNumbers) {
   const auto gpu = make_cuda_backend(0, {});
   for (const std::string optimizer : {"adamw", "sgd"}) expect_compact_is_plain(optimizer, *gpu);
+}
+
+TEST_F(Cuda, CastsThatMakeWhatTheyCastGiveTheBitsOfWhatIsStored) {
+  const auto gpu = make_cuda_backend(0, {});
+  expect_casts_are_those_of_stored(*gpu);
 }
 
 /// The same bits again, and in the place of an input.

@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "core/f16.h"
+#include "core/f8.h"
 #include "core/halves.h"
 #include "core/rng.h"
 #include "program/ops.h"
@@ -37,9 +38,13 @@ void store(void* base, DType dtype, std::size_t i, double value) {
       static_cast<std::int32_t*>(base)[i] = static_cast<std::int32_t>(value);
       return;
     case DType::f8:
-      break;
+      static_cast<core::F8E4M3*>(base)[i] = core::F8E4M3(static_cast<float>(value));
+      return;
+    case DType::f8_e5m2:
+      static_cast<core::F8E5M2*>(base)[i] = core::F8E5M2(static_cast<float>(value));
+      return;
   }
-  throw std::logic_error("nothing computes in this dtype");
+  throw std::logic_error("no such dtype");
 }
 
 double load(const void* base, DType dtype, std::size_t i) {
@@ -55,9 +60,11 @@ double load(const void* base, DType dtype, std::size_t i) {
     case DType::i32:
       return static_cast<double>(static_cast<const std::int32_t*>(base)[i]);
     case DType::f8:
-      break;
+      return static_cast<double>(static_cast<float>(static_cast<const core::F8E4M3*>(base)[i]));
+    case DType::f8_e5m2:
+      return static_cast<double>(static_cast<float>(static_cast<const core::F8E5M2*>(base)[i]));
   }
-  throw std::logic_error("nothing computes in this dtype");
+  throw std::logic_error("no such dtype");
 }
 
 double load_halves(const void* base, std::size_t count, std::size_t i) {

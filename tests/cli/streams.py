@@ -1,8 +1,9 @@
 """Streams as the injection library writes them (src/inject/stream_format.h), for tests of what reads them."""
+import json
 import struct
 
 KERNEL, COPY, MEMSET, SYNC, API, OVERHEAD, MEMORY, RANGE, MARK = range(1, 10)
-USER, STEP, PHASE, MODULE, GRADIENT = range(5)
+USER, STEP, PHASE, MODULE, GRADIENT, STACK = range(6)
 HEADER, ROW = 512, 56
 EXTRA = '{"grid":[8,1,1],"block":[256,1,1],"registers":32,"shared_static":0,"shared_dynamic":0,"local":0}'
 
@@ -50,8 +51,14 @@ class Stream:
         return header + chunk(1, texts) + chunk(3, facts) + chunk(2, b"".join(self.rows))
 
 
-def training_run(steps=8, layers=2, slow_first=True, **header):
-    """A step of PyTorch: modules forward on the main thread, gradients on another, one optimizer."""
+def operator(op, phase, module, inputs, outputs, count=1, **more):
+    """A note of the recorder's Python module: calls of an operator in one step."""
+    return json.dumps({"op": op, "phase": phase, "module": module, "n": count, "in": inputs, "out": outputs, **more})
+
+
+def training_run(steps=8, layers=2, slow_first=True, every=1, extra=None, **header):
+    """A step of PyTorch: modules forward on the main thread, gradients on another, one optimizer. Modules are marked in
+    the first two steps and in each that `every` divides; `extra(step)` names a kernel that only this step has."""
     stream = Stream(**header)
     autograd = stream.process + 1
     stream.facts["torch"] = "2.11"
@@ -61,6 +68,7 @@ def training_run(steps=8, layers=2, slow_first=True, **header):
     stream.facts["module head"] = "Linear"
     now, micro = 1_000_000, 1000
     for step in range(steps):
+        marked = step < 2 or step % every == 0
         begin, each = now, (60 if slow_first and step == 0 else 12) * micro
         device = now
 
@@ -78,16 +86,20 @@ def training_run(steps=8, layers=2, slow_first=True, **header):
             for name in names:
                 kernel(name, stream.process) if isinstance(name, str) else module(*name)
             now += 500
-            stream.row(RANGE, path, opened, now, stream.process, what=MODULE)
+            if marked:
+                stream.row(RANGE, path, opened, now, stream.process, what=MODULE)
 
         for layer in range(layers):
             module(f"b.{layer}", [(f"b.{layer}.a", ["gemm_a", "softmax"]), (f"b.{layer}.m", ["gemm_m"]), "residual"])
         module("head", ["gemm_head"])
+        if extra and extra(step):
+            kernel(extra(step), stream.process)
         kernel("loss", stream.process)
         opened = now
         for path, name in [("head", "gemm_head_back")] + [
                 (f"b.{layer}{part}", f"back{part}") for layer in reversed(range(layers)) for part in ("", ".m", ".a")]:
-            stream.row(MARK, path, now, now, autograd, what=GRADIENT)
+            if marked:
+                stream.row(MARK, path, now, now, autograd, what=GRADIENT)
             kernel(name, autograd)
         now += micro
         stream.row(RANGE, "backward", opened, now, stream.process, what=PHASE)

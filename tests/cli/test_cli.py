@@ -69,7 +69,7 @@ class Basics(CommandLine):
     def test_every_option_of_the_help_is_taken(self):
         """Each long option that --help prints is known: what is wrong is an option after it, so that nothing runs."""
         for command in ("bench", "program", "peaks", "info", "data prepare", "data tokenize"):
-            options = set(re.findall(r"--[a-z][a-z-]+", self.ok(*command.split(), "--help")))
+            options = set(re.findall(r"--[a-z][a-z0-9-]+", self.ok(*command.split(), "--help")))
             for option in options - {"--help"}:
                 result = rooflm(*command.split(), option, "\x01/x", "--no-such-option")
                 self.assertEqual(result.returncode, 2, (command, option))
@@ -114,8 +114,9 @@ class Basics(CommandLine):
         self.fails(2, "program", "--seq", "64,128", says=["single configuration"])
 
     def test_what_is_not_here_says_why(self):
-        self.fails(5, "bench", "--dtype", "fp8", says=["fp8", "fp32", "bf16", "fp16"])
-        self.fails(5, "bench", "--dtype", "fp8", says=["fp8"])
+        self.fails(5, "bench", "--dtype", "fp8", "--device", "null:a100-sxm", says=["fp8", "null:a100-sxm", "bf16 and fp16"])
+        self.fails(5, "gemm", "--dtype", "fp8", "--device", "cpu", says=["fp8", "bf16 and fp16"])
+        self.fails(2, "bench", "--dtype", "fp8", "--fp8-gradients", "e3m4", says=["e3m4", "e4m3"])
         self.fails(5, "bench", "--dtype", "tf32", says=["tf32"])
         cuda = json.loads(self.ok("info", "--format", "json"))["cuda"]
         if not cuda["available"]:

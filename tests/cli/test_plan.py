@@ -124,8 +124,11 @@ class Plan(unittest.TestCase):
         bf16, fp8 = plan("--model", "2.7B", "--device", "h100-sxm", "--batch", 4, "--dtype", "bf16,fp8")
         self.assertLess(fp8["step_s"], bf16["step_s"])
         self.assertEqual((bf16["step_kind"], fp8["step_kind"]), ("calibrated", "assumed"))
-        # Nothing runs in it: not even the device that only plans.
-        done = rooflm("bench", "--model", "tiny", "--device", "null:h100-sxm", "--dtype", "fp8")
+        # The program that is planned is the one that engines run.
+        done = rooflm("program", "--model", "tiny", "--device", "null:h100-sxm", "--dtype", "fp8", "--format", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("fp8_scales", done.stdout)
+        done = rooflm("program", "--model", "tiny", "--device", "null:a100-sxm", "--dtype", "fp8")
         self.assertEqual(done.returncode, 5, done.stderr)
 
     def test_context_parallel_ranks_share_a_sequence(self):
@@ -275,6 +278,33 @@ class Plan(unittest.TestCase):
             with open(f"{folder}/bad.rooflm", "w") as file:
                 file.write("no record")
             self.refused(3, "bad.rooflm", "--against", file.name, "--device", "h100-sxm")
+
+    def test_calibrated_by_a_real_record(self):
+        """What a profile of the processor timed: plans of that step have its times by kind of op, whatever the rates
+        of the device were said to be; more layers take as much longer as their ops are more."""
+        with tempfile.TemporaryDirectory() as folder:
+            record, catalog = f"{folder}/cpu.rooflm", f"{folder}/own.json"
+            with open(catalog, "w") as file:
+                json.dump({"devices": [{"key": "two-cores", "name": "two cores", "multiprocessors": 2, "power_w": 50,
+                                        "peak_flop_per_s": {"fp32": 0.5e12, "bf16": 0.5e12}, "source": "made up",
+                                        "memory": [{"name": "DRAM", "bytes": 8e9, "byte_per_s": 30e9}],
+                                        "links": [{"name": "none", "byte_per_s": 1e9}]}]}, file)
+            size = ("--model", "tiny", "--vocab", 512, "--batch", 2, "--seq", 32, "--dtype", "fp32")
+            done = rooflm("profile", *size, "--layers", 2, "--device", "cpu", "--threads", 1, "--max-steps", 4, "--min-steps", 3,
+                          "--trace", "off", "--view", "overview", "-o", record)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            on = ("--device", "two-cores", "--catalog", catalog)
+            measured = {row["what"]: row["measured"] for row in plan("--against", record, *on) if row["unit"] == "s"}
+
+            def terms(*more):
+                rows = json.loads(rooflm("plan", *size, *on, *more, "--explain", "step_s", "--format", "json").stdout)
+                return {row["term"]: row["seconds"] for row in rows}
+            same = terms("--layers", 2, "--calibrate", record)
+            for kind in ("matmul", "norm", "elementwise", "optimizer"):
+                self.assertAlmostEqual(same[kind] / measured[kind], 1, places=2, msg=kind)
+            before, after = terms("--layers", 2), terms("--layers", 4)
+            more = terms("--layers", 4, "--calibrate", record)
+            self.assertAlmostEqual(more["matmul"] / same["matmul"], after["matmul"] / before["matmul"], places=2)
 
     def test_bad_input(self):
         base = ("--model", "gpt2", "--device", "h100-sxm")

@@ -1,9 +1,12 @@
 """rooflm record on programs without a GPU: what passes through, what is left of programs that end badly, PyTorch's marks
 on a stand-in for torch, and records of streams."""
+import csv
+import json
 import os
 import pathlib
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -230,8 +233,18 @@ class Record(unittest.TestCase):
         done = self.record(sys.executable, "-c", TRAINING, env=self.torch_environment())
         self.assertEqual((done.returncode, done.stdout), (0, "mine\ntrained\n"), done.stderr)
         names = self.names()
-        self.assertEqual((names["Model"], names["0"], names["1"], names["backward"], names["optimizer"]), (5,) * 5)
+        # Modules in the first four steps, the rest in all of them.
+        self.assertEqual((names["Model"], names["0"], names["1"]), (4,) * 3)
+        self.assertEqual((names["backward"], names["optimizer"]), (5,) * 2)
         self.assertIn("5 steps", done.stderr)
+
+    def test_every_step_is_marked_where_that_is_wanted(self):
+        done = self.record(sys.executable, "-c", TRAINING, options=["--mark-every", "1"], env=self.torch_environment())
+        self.assertEqual((done.returncode, self.names()["Model"]), (0, 5), done.stderr)
+        done = self.record(sys.executable, "-c", TRAINING, options=["--overwrite", "--mark-every", "2"],
+                           env=self.torch_environment())
+        self.assertEqual((done.returncode, self.names()["Model"]), (0, 5), done.stderr)  # the fifth is the third of two
+        self.assertEqual(self.rooflm("record", "--mark-every", "0", "--", "true").returncode, 2)
 
     def test_pytorch_off_and_programs_own_sitecustomize(self):
         done = self.record(sys.executable, "-c", TRAINING, options=["--pytorch", "off"], env=self.torch_environment())
@@ -255,6 +268,102 @@ class Record(unittest.TestCase):
         self.assertIn("backward,a", done.stdout)
         for form in ("kineto", "nsys-sqlite", "folded", "nvtx_gpu_proj_sum"):
             self.assertEqual(self.rooflm("export", "x.rooflm", "--format", form, "-o", f"x.{form}").returncode, 0, form)
+
+    def import_stream(self, stream):
+        (self.folder / "a.stream").write_bytes(stream.bytes())
+        done = self.rooflm("import", "a.stream", "-o", "x.rooflm", "--overwrite")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        verified = self.rooflm("verify", "x.rooflm")
+        self.assertEqual(verified.returncode, 0, verified.stdout)
+        return done.stderr
+
+    def device_times(self, step):
+        return dict(self.rows("SELECT phase || ' ' || scope, SUM(device_ns) FROM op JOIN event USING (run, op)"
+                              f" WHERE step = {step} GROUP BY 1"))
+
+    def test_steps_without_marks_learn_from_those_with_them(self):
+        self.import_stream(streams.training_run(steps=9, every=1))
+        marked = self.device_times(5)
+        said = self.import_stream(streams.training_run(steps=9, every=100))
+        self.assertNotIn("counterpart", said)
+        self.assertEqual(self.device_times(5), marked)
+        # A step with a kernel of its own: it is of no module, all others are where they were.
+        said = self.import_stream(streams.training_run(steps=9, every=100, extra=lambda step: step == 5 and "extra"))
+        self.assertIn("1 launches have no counterpart", said)
+        learned = self.device_times(5)
+        self.assertEqual({scope: ns for scope, ns in learned.items() if marked[scope] != ns}, {"forward other": 12000})
+
+    def test_operators_have_prices_and_roofs(self):
+        stream = streams.training_run()
+        stream.facts["device cuda:0"] = "NVIDIA H200"
+        matrix = [["bfloat16", [512, 768]], ["bfloat16", [768, 768]]]
+        for number, (phase, count) in enumerate((("forward", 1), ("backward", 2))):
+            for layer in range(2):
+                stream.facts[f"work {number}{layer}"] = streams.operator("aten::mm", phase, f"b.{layer}.m", matrix,
+                                                                         [["bfloat16", [512, 768]]], count)
+        stream.facts["work 9"] = streams.operator("flash::forward", "forward", "b.0.a", matrix, matrix)
+        stream.facts["work 8"] = streams.operator("aten::mm", "forward", "b.0.m", [["bfloat16", [-1, 2]]], [])
+        stream.facts["work 7"] = "{"
+        said = self.import_stream(stream)
+        self.assertIn("calls of flash::forward have no price", said)
+        self.assertIn("2 notes of operators cannot be read", said)
+        flop = 2 * 512 * 768 * 768
+        self.assertEqual(self.rows("SELECT matmul_flop, dtype, shapes FROM op WHERE scope = 'h.0/m' ORDER BY phase DESC"),
+                         [(flop, "bf16", "[512,768] x [768,768]"), (2 * flop, "bf16", "[512,768] x [768,768]")])
+        self.assertEqual(self.rows("SELECT value FROM fact WHERE key = 'matmul_flop'"), [(6.0 * flop,)])
+        rate = self.rows("SELECT value FROM ceiling WHERE dtype = 'bf16' AND what = 'matmul' AND source = 'catalog'")[0][0]
+        roofs = dict(self.rows("SELECT subject, value FROM prediction WHERE quantity = 'roof_s'"))
+        self.assertAlmostEqual(roofs["step"], 6 * flop / rate, delta=1e-9)
+        table = self.rooflm("report", "x.rooflm", "--view", "roofline", "--format", "csv").stdout
+        self.assertIn("matmul bf16", table)
+
+    def test_stacks_of_the_host_say_what_kept_the_device_waiting(self):
+        stream = streams.training_run()
+        kernels = [struct.unpack_from("<BBHIQQ", row) for row in stream.rows if row[0] == streams.KERNEL]
+        def sample(text, time_ns, thread=stream.process):
+            stream.row(streams.MARK, text, time_ns, time_ns, thread, what=streams.STACK)
+        for _, _, _, _, start, end in kernels[len(kernels) // 2:-1]:
+            sample("main (t.py:1);busy (t.py:2)", (start + end) // 2 - stream.start_ns)
+            sample("main (t.py:1);idle (t.py:3)", start - 1 - stream.start_ns)
+            sample("other (t.py:9)", start - 1 - stream.start_ns, thread=7777)
+        count = len(kernels) - 1 - len(kernels) // 2
+        self.import_stream(stream)
+        self.assertEqual(self.rows("SELECT COUNT(*) FROM activity JOIN activity_name USING (run, name)"
+                                   " WHERE kind = 'sample'"), [(3 * count,)])
+        rows = list(csv.DictReader(self.rooflm("report", "x.rooflm", "--view", "stacks", "--format", "csv").stdout
+                                   .split("\n\n")[0].splitlines()[1:]))  # the first line is the table's title
+        lines = {row["name"]: (int(row["samples"]), int(row["idle"])) for row in rows}
+        self.assertEqual(lines["busy (t.py:2)"], (count, 0))
+        self.assertEqual(lines["idle (t.py:3)"][0], count)
+        self.assertGreater(lines["idle (t.py:3)"][1], 0)
+        self.assertNotIn("other (t.py:9)", lines)
+        self.rooflm("export", "x.rooflm", "--format", "stacks", "-o", "x.folded")
+        self.assertIn(f"main (t.py:1);busy (t.py:2) {count}\n", (self.folder / "x.folded").read_text())
+        self.rooflm("export", "x.rooflm", "--format", "stacks-speedscope", "-o", "x.json")
+        profile = json.loads((self.folder / "x.json").read_text())["profiles"][0]
+        self.assertEqual((profile["unit"], sum(profile["weights"])), ("none", 2 * count))
+        for form in ("kineto", "nsys-sqlite"):
+            self.assertEqual(self.rooflm("export", "x.rooflm", "--format", form, "-o", f"y.{form}").returncode, 0, form)
+
+    def test_stacks_are_sampled_and_may_be_left_out(self):
+        script = "import torch, time\ndef waits():\n    time.sleep(0.3)\nwaits()\n"
+        (self.folder / "t.py").write_text(script)
+        done = self.record(sys.executable, "t.py", env=self.torch_environment())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        stacks = [text for (text,) in self.rows("SELECT text FROM activity_name WHERE kind = 'sample'")]
+        self.assertIn("<module> (t.py:4);waits (t.py:3)", stacks)
+        done = self.record(sys.executable, "t.py", options=["--overwrite", "--sample-stacks", "off"],
+                           env=self.torch_environment())
+        self.assertNotIn("x.rooflm", done.stderr)
+        for wrong in ("0", "1e9", "often"):
+            self.assertEqual(self.rooflm("record", "--sample-stacks", wrong, "--", "true").returncode, 2, wrong)
+
+    def test_a_device_that_nobody_knows_has_no_roofs(self):
+        stream = streams.training_run()
+        stream.facts["device cuda:0"] = "NVIDIA Nonsense 9"
+        stream.facts["work 1"] = streams.operator("aten::relu", "forward", "head", [["float32", [8]]], [["float32", [8]]])
+        self.assertIn("the catalog does not have cuda:0 (NVIDIA Nonsense 9)", self.import_stream(stream))
+        self.assertEqual(self.rows("SELECT COUNT(*) FROM prediction"), [(0,)])
 
     def test_kernels_that_repeat_themselves_are_steps(self):
         stream, now = streams.Stream(), 1_000_000

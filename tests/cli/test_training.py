@@ -38,6 +38,20 @@ class Train(TrainingRuns):
                   for s in (1, 2)]
         self.assertEqual(greedy[0], greedy[1])
 
+    def test_generating_keeps_the_time_of_every_token(self):
+        self.train("--steps", 2)
+        record = self.out.parent / "generated.rooflm"
+        generate = ["generate", "--model", self.out, "--prompt", "the", "--tokens", 5, "--ignore-eot"]
+        said = self.run_rooflm(*generate, "-o", record).stderr
+        self.assertRegex(said, r"5 tokens, the first after [\d.]+ \w+, then [\d.]+ tokens/s")
+        row = json.loads(self.ok("report", record, "--view", "generation", "--format", "json"))[0]["tables"][0]["rows"][0]
+        self.assertEqual((row["tokens"], row["prompt_tokens"] > 0), (5, True))
+        self.assertGreaterEqual(row["token_s_max"], row["token_s_median"])
+        self.assertGreater(row["first_token_s"], 0)
+        self.ok("verify", record)
+        self.fails(3, *generate, "-o", record, says=["exists"])
+        self.fails(2, *generate, "-o", "-", says=["-o"])
+
     def test_what_people_see_on_no_terminal(self):
         result = self.run_rooflm("train", "--data", self.data, "--out", self.out, *TINY, "--steps", 12,
                                  "--sample-every", 6, "--prompt", "the", "--checkpoint-every", 6)
@@ -64,6 +78,28 @@ class Train(TrainingRuns):
         self.ok("train", "--out", self.out, "--resume", "--no-peak", "--threads", 1)
         self.assertEqual(numbers_of(self.out / "log.jsonl"), whole)
         self.assertEqual((self.out / "latest/model.safetensors").read_bytes(), weights)
+
+    def test_fp8_continues_with_its_scales(self):
+        common = ["--steps", 8, "--dtype", "fp8", "--fp8-gradients", "e5m2", "--warmup-steps", 2, "--eval-every", 4]
+        row = self.train(*common)
+        whole = numbers_of(self.out / "log.jsonl")
+        self.assertIn(b"fp8_scales", (self.out / "latest/optimizer.safetensors").read_bytes()[:100_000])
+        of_eval = json.loads(self.ok("eval", "--model", self.out, "--data", self.data, "--batch", 2, "--seq", 16,
+                                     "--batches", 20, "--dtype", "fp8", "--format", "json"))[0]
+        self.assertEqual((of_eval["dtype"], of_eval["loss"]), ("fp8", row["val_loss"]))
+        bf16 = json.loads(self.ok("eval", "--model", self.out, "--data", self.data, "--batch", 2, "--seq", 16,
+                                  "--batches", 20, "--dtype", "bf16", "--format", "json"))[0]
+        self.assertNotEqual(of_eval["loss"], bf16["loss"])
+        self.assertAlmostEqual(of_eval["loss"], bf16["loss"], delta=0.02 * bf16["loss"])
+        self.out = self.folder / "parts"
+        self.train(*common, "--checkpoint-every", 5, "--keep", 10)
+        for file in (self.out / "checkpoint-000008").iterdir():
+            file.unlink()
+        (self.out / "checkpoint-000008").rmdir()
+        self.fails(2, "train", "--out", self.out, "--resume", "--no-peak", "--fp8-gradients", "e4m3",
+                   says=["--fp8-gradients", "contradicts"])
+        self.ok("train", "--out", self.out, "--resume", "--no-peak", "--threads", 1)
+        self.assertEqual(numbers_of(self.out / "log.jsonl"), whole)
 
     def test_sigterm_and_sigint_save_and_exit_with_128_and_the_signal(self):
         for number in (signal.SIGTERM, signal.SIGINT):

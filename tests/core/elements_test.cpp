@@ -44,7 +44,7 @@ TEST(Elements, KeepNumbersThatTheirDtypeHas) {
 
 TEST(Elements, RoundAsTheirTypesDo) {
   const std::vector<double> values = {1.0 / 3, 1e-7, 65519.0, 1 + 1.0 / 256, 1 + 3.0 / 256};
-  for (const DType dtype : {DType::bf16, DType::f16}) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f8, DType::f8_e5m2}) {
     for (const double value : values) {
       std::uint64_t stored = 0;
       double read = 0;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "engines/engine.h"
 #include "model/forward.h"
 #include "program/groups.h"
+#include "tests/engines/part_kernels.h"
 #include "tests/engines/step_runner.h"
 #include "tests/engines/store_values.h"
 
@@ -39,6 +41,18 @@ struct SplitStep {
   /// Token ids of a step: micro-batches one after another, in each the rows of all ranks.
   [[nodiscard]] Batch data(int step) const {
     return random_batch(tokens(), config.vocab, static_cast<std::uint64_t>(step) + 7);
+  }
+  /// Of so many whole sequences the tokens that a context rank has: the pieces `index` and, from the end,
+  /// `index` of each (passes/ring_attention.h).
+  [[nodiscard]] std::vector<std::int32_t> pieces(std::span<const std::int32_t> ids, int index) const {
+    if (options.sharding.context == 1) return {ids.begin(), ids.end()};
+    const std::int64_t piece = seq / options.sharding.context / 2;
+    std::vector<std::int32_t> own;
+    for (auto first = ids.begin(); first != ids.end(); first += seq) {
+      own.insert(own.end(), first + index * piece, first + (index + 1) * piece);
+      own.insert(own.end(), first + seq - (index + 1) * piece, first + seq - index * piece);
+    }
+    return own;
   }
   [[nodiscard]] std::unique_ptr<backends::Backend> backend() const {
     const auto kernels = options.engine == compile::EngineKind::fused ? backends::CpuKernels::fast
@@ -70,11 +84,13 @@ class RankRunner {
              const std::shared_ptr<backends::comm::Communicator>& communicator)
       : split_(&split), backend_(split.backend()), store_(*backend_) {
     backend_->add_kernels(backends::comm::kernels_of(communicator));
+    backend_->add_kernels(part_kernels(communicator));
     compile::StepOptions options = split.options;
     options.rank = at_ = options.sharding.mesh().coordinates_of(rank);
     engine_ = std::make_unique<engines::Engine>(
-        compile::training_step(model::forward(split.config, split.batch, split.seq), options), options.engine,
-        store_);
+        compile::training_step(
+            model::forward(split.config, split.batch, split.seq / options.sharding.context), options),
+        options.engine, store_);
     const auto whole = initial_weights(split.config);
     for (const program::Tensor& tensor : engine_->program().tensors) {
       if (!is_master(tensor)) continue;
@@ -90,9 +106,14 @@ class RankRunner {
     const auto rows = static_cast<std::size_t>(split_->rows());
     const Batch batch = split_->data(index);
     for (int i = 0; i < split_->options.micro_batches; ++i) {
-      const auto first = static_cast<std::size_t>(i * split_->options.sharding.data + at_.data) * rows;
-      write_ids(compile::micro_batch_name("tokens", i), {&batch.tokens[first], rows});
-      write_ids(compile::micro_batch_name("targets", i), {&batch.targets[first], rows});
+      const int context = split_->options.sharding.context;
+      const int data = at_.data / context;
+      const auto first = static_cast<std::size_t>(i * split_->options.sharding.data + data) * rows;
+      const auto own = [&](const std::vector<std::int32_t>& ids) {
+        return split_->pieces({&ids[first], rows}, at_.data % context);
+      };
+      write_ids(compile::micro_batch_name("tokens", i), own(batch.tokens));
+      write_ids(compile::micro_batch_name("targets", i), own(batch.targets));
     }
     const auto& o = split_->options.optimizer;
     write_values(engine_->io(), "hyper",

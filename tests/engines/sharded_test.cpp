@@ -29,7 +29,7 @@ model::ModelConfig odd_gpt2(std::int64_t layers) {
           .head_dim = 6,
           .vocab = 41,
           .padded_vocab = 44,
-          .max_seq = 7,
+          .max_seq = 9,
           .tied_head = true};
 }
 /// Grouped queries: two heads for each of keys and values.
@@ -81,15 +81,25 @@ std::vector<Kind> kinds() {
       {"zero1_pipeline", {.data = 2, .zero = 1, .pipeline = 2}, 2},
       {"zero3_pipeline", {.data = 2, .zero = 3, .pipeline = 2}, 2},
       {"all", {.data = 2, .zero = 1, .tensor = 2, .sequence_parallel = true, .pipeline = 2}, 2},
+      {"context", {.context = 2}},
+      {"context_accumulated", {.context = 4}, 2},
+      {"context_zero3", {.data = 2, .context = 2, .zero = 3}, 2},
+      {"context_tensor_pipeline",
+       {.context = 2, .tensor = 2, .sequence_parallel = true, .vocab_parallel = true, .pipeline = 2},
+       2},
+      {"vocabulary", {.tensor = 2, .vocab_parallel = true}, 2},
+      {"vocabulary_sequence", {.tensor = 2, .sequence_parallel = true, .vocab_parallel = true}},
+      {"vocabulary_data", {.data = 2, .zero = 3, .tensor = 2, .vocab_parallel = true}, 2},
   };
 }
 
 SplitStep split_step(const Kind& kind, model::Arch arch, EngineKind engine, core::DType dtype) {
   SplitStep split{.config = arch == model::Arch::gpt2 ? odd_gpt2(kind.layers) : odd_llama(kind.layers),
                   .batch = 2,
-                  .seq = 5};
+                  .seq = kind.sharding.context > 1 ? 8 : 5};
   split.options.engine = engine;
-  split.options.attention = compile::default_attention(engine);
+  const bool has_ring = kind.sharding.context > 1;
+  split.options.attention = has_ring ? passes::AttentionKind::flash : compile::default_attention(engine);
   split.options.dtype = dtype;
   split.options.micro_batches = kind.micro_batches;
   split.options.sharding = kind.sharding;

@@ -29,6 +29,8 @@ TEST(Point, WhatWasTypedIsWhatTheRecordKeeps) {
   record::Config typed;
   typed.set("model", "tiny");
   typed.set("engine", "eager");
+  typed.set("dtype", "fp8");
+  typed.set("fp8_gradients", "e5m2");
   typed.set("clip", record::Config::Value(0.5));
   typed.set("deterministic", record::Config::Value(false));
   typed.set("search_products", "kept");
@@ -38,6 +40,15 @@ TEST(Point, WhatWasTypedIsWhatTheRecordKeeps) {
     EXPECT_EQ(kept.text(key), record::format_value(value)) << key;
   for (const record::Field& field : record::config_fields())
     EXPECT_NE(kept.find(field.key), nullptr) << field.key;
+  const Point point = point_of(typed);
+  EXPECT_TRUE(point.step.fp8);
+  EXPECT_EQ(point.step.dtype, core::DType::bf16);
+  EXPECT_EQ(point.step.fp8_options.gradients, passes::Fp8Gradients::e5m2);
+  typed.set("dtype", "bf16");
+  for (const record::Field& field : record::config_fields()) {
+    const bool is_of_fp8 = field.key.starts_with("fp8_");
+    EXPECT_EQ(config_of(point_of(typed)).find(field.key) == nullptr, is_of_fp8) << field.key;
+  }
 }
 
 TEST(Point, NullStandsForADeviceOfTheCatalog) {

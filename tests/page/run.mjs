@@ -22,6 +22,7 @@ process.env.ROOFLM_TEST_CHROMIUM = chromium;
 await import('./appearance_test.mjs');
 await import('./tables_test.mjs');
 await import('./charts_test.mjs');
+await import('./model_test.mjs');
 await import('./timeline_test.mjs');
 await import('./robustness_test.mjs');
 await import('./large_test.mjs');

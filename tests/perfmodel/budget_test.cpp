@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "perfmodel/op_times.h"
+#include "program/fp8.h"
 #include "program/ops.h"
 
 namespace rooflm {
@@ -57,11 +58,16 @@ program::Program product_of(std::int64_t n, core::DType dtype) {
   program::Op op;
   op.def = &program::ops::kMatmul;
   op.inputs = {0, 1};
+  if (core::is_fp8(dtype)) {
+    const program::TensorId slot =
+        program.add_tensor({.shape = {program::kFp8Slot}, .role = program::Role::input});
+    op.inputs.insert(op.inputs.end(), {program::kNone, slot, slot});
+  }
   op.attrs = {
       {"batch", 1},          {"m", n},         {"n", n}, {"k", n}, {"trans_a", false}, {"trans_b", true},
       {"accumulate", false}, {"looped", false}};
-  program.append(std::move(op), "c");
-  program.tensor(2).dtype = core::DType::bf16;
+  const program::TensorId c = program.append(std::move(op), "c").at(0);
+  program.tensor(c).dtype = core::DType::bf16;
   return program;
 }
 
@@ -106,6 +112,8 @@ TEST(Fp8, IsFasterAndAssumedOnAMeasuredDevice) {
   EXPECT_EQ(slow.basis, perfmodel::Basis::calibrated);
   EXPECT_EQ(fast.basis, perfmodel::Basis::assumed);
   EXPECT_GT(fast.spread, slow.spread);
+  const auto e5m2 = product_of(8192, core::DType::f8_e5m2);
+  EXPECT_EQ(times.time_of(e5m2, e5m2.ops[0]).seconds, fast.seconds);
   const auto a100 = devices::find_device("a100-sxm");
   EXPECT_THROW((void)perfmodel::OpTimes(a100, {}).time_of(narrow, narrow.ops[0]), core::Unavailable);
 }

@@ -57,6 +57,51 @@ TEST(OpTimes, DevicesThatNobodyMeasuredAreAssumedAndScaled) {
   EXPECT_NEAR(fast.seconds / slow.seconds, 312 / 989.4 * 0.869 / 0.803, 0.03);
 }
 
+program::Program flash_attention(std::int64_t seq) {
+  program::Program program;
+  constexpr std::int64_t kHeads = 16;
+  constexpr std::int64_t kDim = 128;
+  program.add_tensor({.name = "qkv", .shape = {1, seq, 3 * kHeads * kDim}, .dtype = core::DType::bf16});
+  program::Op op;
+  op.def = &program::ops::kFlashAttention;
+  op.inputs = {0};
+  op.attrs = {{"heads", kHeads}, {"kv_heads", kHeads}, {"head_dim", kDim}};
+  program.append(std::move(op), "y");
+  return program;
+}
+
+/// PyTorch's flash backend did 317 TFLOP/s of the half below the diagonal, at the clock of that measurement.
+TEST(OpTimes, AttentionOfFrameworksIsWhatWasMeasuredOfIt) {
+  const auto device = devices::find_device("h200");
+  const auto program = flash_attention(16384);
+  const perfmodel::OpTimes own(device, {});
+  const perfmodel::OpTimes times(device, {.attention = "flash-attention-2"});
+  const auto time = times.time_of(program, program.ops[0]);
+  const double half = 2.0 * 16384 * 16384 * 16 * 128;
+  const double clock = 1.98e9 / own.power().table_hz;
+  EXPECT_NEAR(half / perfmodel::OpTimes::at_clock(time, clock) / 317e12, 1, 0.02);
+  EXPECT_GT(time.seconds, own.time_of(program, program.ops[0]).seconds);
+  // Nothing is known of another chip's.
+  const auto a100 = devices::find_device("a100-sxm");
+  EXPECT_EQ(
+      perfmodel::OpTimes(a100, {.attention = "flash-attention-2"}).time_of(program, program.ops[0]).seconds,
+      perfmodel::OpTimes(a100, {}).time_of(program, program.ops[0]).seconds);
+}
+
+TEST(OpTimes, KernelsThatMoveMoreBytesTakeAsMuchLonger) {
+  program::Program program;
+  program.add_tensor({.name = "x", .shape = {1 << 16, 4096}, .dtype = core::DType::bf16});
+  program::Op op;
+  op.def = &program::ops::kGelu;
+  op.inputs = {0};
+  program.append(std::move(op), "y");
+  program.tensor(1).dtype = core::DType::bf16;
+  const auto device = devices::find_device("h100-sxm");
+  const double once = perfmodel::OpTimes(device, {}).time_of(program, program.ops[0]).seconds;
+  const perfmodel::OpTimes more(device, {.moved = {{"gelu", 3}}});
+  EXPECT_NEAR(more.time_of(program, program.ops[0]).seconds / once, 3, 0.01);
+}
+
 TEST(OpTimes, ADeviceWithoutRatesIsRefused) {
   auto unknown = devices::device_reported_as("NVIDIA H1000", devices::Kind::gpu);
   EXPECT_THROW(perfmodel::OpTimes(unknown, {}), core::UsageError);
@@ -100,6 +145,37 @@ TEST(Collectives, SmallOnesAreBoundByTheirSteps) {
               1e-12);
   // A tree has no steps of its own here and wins.
   EXPECT_NEAR(perfmodel::collective_seconds(cluster, Collective::all_reduce, 0, {.size = 8}), 5e-6, 1e-12);
+}
+
+TEST(Collectives, TakeWhatWasMeasuredBetweenTwoRanks) {
+  const auto h200 = perfmodel::cluster_of(devices::find_device("h200"));
+  const auto a100 = perfmodel::cluster_of(devices::find_device("a100-sxm"));
+  const auto& [bytes, seconds] = h200.inside.measured.at(Collective::all_gather).at(2);
+  // Of two ranks each sends half of the whole.
+  const auto gather = [](const perfmodel::Cluster& cluster, double whole, int ranks) {
+    return perfmodel::collective_seconds(cluster, Collective::all_gather, whole, {.size = ranks});
+  };
+  EXPECT_DOUBLE_EQ(gather(h200, 2 * bytes, 2), seconds);
+  EXPECT_NEAR(gather(h200, 8.0 / 7 * bytes, 8), seconds + 6 * h200.inside.step_s, 1e-12);
+  // NVLink 3 does 300 of 450 GB/s.
+  EXPECT_NEAR(gather(a100, 2 * bytes * 300 / 450, 2), seconds, 1e-12);
+  // Over nodes the network binds: 1 GB and 8 ports of 50 GB/s each.
+  const double over_nodes = gather(h200, 1e9, 16);
+  EXPECT_GT(over_nodes, 15.0 / 16 * 1e9 / (8 * 50e9));
+  EXPECT_GE(over_nodes, gather(h200, 15.0 / 16 * 2e9, 2));
+}
+
+TEST(Collectives, SmallMessagesTakeNoLessThanTheirSteps) {
+  const auto cluster = perfmodel::cluster_of(devices::find_device("h200"));
+  for (const auto kind : {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter}) {
+    double before = 0;
+    for (const double bytes : {0.0, 1e3, 1e6, 2.1e6, 1e7, 1e9}) {
+      const double seconds = perfmodel::collective_seconds(cluster, kind, bytes, {.size = 4});
+      EXPECT_GE(seconds, before);
+      EXPECT_GE(seconds, cluster.inside.base_s + 3 * cluster.inside.step_s);
+      before = seconds;
+    }
+  }
 }
 
 TEST(Pipeline, EqualStagesLeaveTheBubbleOfTheTextbook) {

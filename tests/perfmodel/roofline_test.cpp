@@ -126,5 +126,30 @@ TEST(Machine, TakesTheCeilingsOfItsDeviceAndThreads) {
   EXPECT_DOUBLE_EQ(found.levels[1].byte_per_s, 30e9);
 }
 
+TEST(Roofline, RoofsOfOneOpAddUp) {
+  Machine machine;
+  machine.flop_per_s["bf16"] = 1e12;
+  machine.levels = {{.name = "DRAM", .byte_per_s = 1e9}};
+  using perfmodel::OpRoof;
+  using perfmodel::Roof;
+  using perfmodel::Work;
+  const Roof product = perfmodel::roof_of(machine, Work{.dtype = "bf16", .needed_flop = 2e12, .bytes = 1e9});
+  EXPECT_DOUBLE_EQ(product.roof_s, 2);
+  EXPECT_EQ(product.bound, "matmul bf16");
+  const Roof copy = perfmodel::roof_of(machine, Work{.bytes = 3e9});
+  EXPECT_DOUBLE_EQ(copy.roof_s, 3);
+  EXPECT_EQ(copy.bound, "DRAM");
+  const auto rows =
+      predict_roofs(machine, std::vector<OpRoof>{{.op = 4, .phase = "forward", .roof = product},
+                                                 {.op = 4, .phase = "forward", .roof = copy},
+                                                 {.op = 7, .phase = "optimizer", .roof = copy}});
+  ASSERT_EQ(rows.size(), 5U);
+  EXPECT_EQ(rows[0].subject + " " + rows[0].bound, "op:4 DRAM");
+  EXPECT_DOUBLE_EQ(rows[0].value, 5);
+  EXPECT_EQ(rows[1].subject, "op:7");
+  EXPECT_EQ(rows.back().subject, "step");
+  EXPECT_DOUBLE_EQ(rows.back().value, 8);
+}
+
 }  // namespace
 }  // namespace rooflm

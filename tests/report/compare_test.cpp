@@ -53,6 +53,42 @@ bool has_note(const Comparison& comparison, std::string_view part) {
                              [&](const std::string& note) { return note.find(part) != std::string::npos; });
 }
 
+/// As `rooflm record` makes one of PyTorch: modules by other names, recorded steps.
+MadeUpRun foreign_run(MadeUpRun run) {
+  run.run = {.label = "train.py", .kind = "foreign", .status = "success", .config = {}};
+  run.run.config.set("device", "cuda:0");
+  const std::vector<std::pair<std::string, std::string>> names = {
+      {"attention", "a"}, {"feed_forward", "mlp"}, {"loss", "other"}};
+  for (record::Op& op : run.ops) {
+    op.kind = op.scope.find("attention") != std::string::npos ? "Attn" : "Linear";
+    for (const auto& [own, theirs] : names) {
+      if (const auto at = op.scope.find(own); at != std::string::npos)
+        op.scope.replace(at, own.size(), theirs);
+    }
+    if (op.scope.ends_with("a/qkv")) op.scope.resize(op.scope.size() - 4);
+  }
+  for (record::Sample& sample : run.samples) sample.kind = sample.kind == "plain" ? "traced" : "other";
+  run.facts = {{.key = "matmul_flop", .value = 2e9, .unit = "flop"}};
+  return run;
+}
+
+TEST(Compare, AProgramOfOthersIsHeldAgainstOursByThePartsThatBothHave) {
+  MadeUpRun own = made_up_run();
+  own.facts = {{.key = "matmul_flop", .value = 2.01e9, .unit = "flop"}};
+  const auto slower = made_up_run({.scale = 1.5, .seed = 3});
+  const auto comparison = compare_runs({foreign_run(slower)}, {own, with_seq(own, 128)});
+  const auto& attention = row_of(comparison, "forward/attention");
+  EXPECT_NEAR(attention.a_s, 1.2e-3, 0.02e-3);
+  EXPECT_NEAR(attention.b_s, 0.8e-3, 0.02e-3);
+  EXPECT_EQ(attention.verdict, Verdict::faster);
+  EXPECT_NEAR(row_of(comparison, "forward/head_and_loss").b_s, 0.1e-3, 0.01e-3);
+  EXPECT_NEAR(row_of(comparison, "backward/feed_forward").a_s, 2.25e-3, 0.02e-3);
+  EXPECT_GT(row_of(comparison, "outside kernels").a_s, 0);
+  EXPECT_EQ(std::ranges::count(comparison.rows, "step", &ComparedTime::subject), 2) << "with each of ours";
+  EXPECT_TRUE(has_note(comparison, "the same work"));
+  EXPECT_TRUE(has_note(comparison, "backward/feed_forward -0.7")) << "the largest part of the difference";
+}
+
 TEST(Compare, RowsAreStepPhasesAndBlocksWithLayersAddedUp) {
   const auto comparison = compare_runs({made_up_run()}, {made_up_run({.seed = 2})});
   std::vector<std::string> subjects;

@@ -83,6 +83,25 @@ TEST(Foreign, ActivitiesAreShownByNameAndByLane) {
   EXPECT_NEAR(lanes.rows[2].number("busy_s"), 1800e-9, 1e-15) << "a call within a range is not counted twice";
 }
 
+TEST(Foreign, CopiesAreSummedUpPerStep) {
+  RecordSet set = foreign_set();
+  EXPECT_TRUE(make_view("input", set).tables.empty()) << "of no step";
+  for (record::Activity& activity : set.runs[0].activities) activity.step = activity.start_ns < 1000 ? 1 : 2;
+  const View view = make_view("input", set);
+  ASSERT_EQ(view.tables.size(), 1U) << "nobody loaded data";
+  const Row& copies = view.tables[0].table.rows.at(0);
+  EXPECT_EQ(copies.text("way"), "host to device");
+  EXPECT_DOUBLE_EQ(copies.number("count"), 1);
+  EXPECT_DOUBLE_EQ(copies.number("bytes"), 4000);
+  EXPECT_NEAR(copies.number("seconds"), 200e-9, 1e-15);
+  EXPECT_NEAR(copies.number("byte_per_s"), 4000 / 200e-9, 1);
+  // Of steps of several kinds, those count that ran as the engine runs them.
+  set.runs[0].samples.push_back({.step = 2, .phase = "step", .seconds = 1e-6, .kind = "traced"});
+  set.runs[0].samples.push_back({.step = 1, .phase = "step", .seconds = 1e-6, .kind = "in_order"});
+  set.runs[0].activities.erase(set.runs[0].activities.begin());
+  EXPECT_DOUBLE_EQ(make_view("input", set).tables[0].table.rows.at(0).number("bytes"), 4000);
+}
+
 TEST(Foreign, EveryViewIsMadeOrSaysWhatIsMissing) {
   const RecordSet set = foreign_set();
   for (const ViewInfo& info : all_views()) {

@@ -9,6 +9,7 @@
 #include "record/missing_peak.h"
 #include "report/bench_rows.h"
 #include "report/ceiling_rows.h"
+#include "report/generation.h"
 #include "report/micro_rows.h"
 #include "report/train_rows.h"
 
@@ -139,6 +140,12 @@ record::Ceiling rate(const char* what, const char* dtype, double value) {
   return ceiling;
 }
 
+TEST(Generation, TheFirstTokenIsApartFromTheRate) {
+  EXPECT_EQ(token_rate(std::vector<double>{}), std::nullopt);
+  EXPECT_EQ(token_rate(std::vector<double>{5.0}), std::nullopt);
+  EXPECT_DOUBLE_EQ(*token_rate(std::vector<double>{5.0, 0.25, 0.75}), 2);
+}
+
 TEST(CeilingRows, ProductsAreHeldAgainstTheInstructionPeakOfTheirKind) {
   const std::vector<record::Ceiling> ceilings = {
       rate("matmul", "fp32", 60), rate("instruction", "fp32", 80), rate("instruction", "fp32", 100),
@@ -147,6 +154,19 @@ TEST(CeilingRows, ProductsAreHeldAgainstTheInstructionPeakOfTheirKind) {
   EXPECT_DOUBLE_EQ(rows[0].number("share_of_instruction"), 0.6);
   EXPECT_EQ(rows[3].find("share_of_instruction"), nullptr) << "bursts are held against bursts";
   EXPECT_EQ(rows[4].find("share_of_instruction"), nullptr);
+}
+
+TEST(CeilingRows, LoopsThatMultiplyAndAddAreInFlopToo) {
+  // saxpy reads two numbers and writes one for 2 flop: 24 bytes of doubles.
+  std::vector<record::Ceiling> ceilings = {rate("triad", "", 24e9), rate("update", "", 16e9),
+                                           rate("copy", "", 5)};
+  ceilings.push_back({.device = "cuda:0", .what = "update", .value = 8e12, .unit = "byte/s"});
+  const std::vector<Row> rows = ceiling_rows(ceilings);
+  EXPECT_DOUBLE_EQ(rows[0].number("flop_per_s"), 2e9);
+  EXPECT_DOUBLE_EQ(rows[0].number("intensity"), 2.0 / 24);
+  EXPECT_DOUBLE_EQ(rows[1].number("flop_per_s"), 2e9);
+  EXPECT_EQ(rows[2].find("flop_per_s"), nullptr);
+  EXPECT_DOUBLE_EQ(rows[3].number("flop_per_s"), 2e12) << "floats on a GPU";
 }
 
 TEST(CeilingRows, WhyThereIsNoInstructionPeakStandsBehindTheProducts) {

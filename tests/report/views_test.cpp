@@ -275,6 +275,27 @@ TEST(Views, CellsBecomeTables) {
   EXPECT_EQ(table.rows[1].text("time"), "too large");
 }
 
+TEST(Views, SquareProductsAreALineOverTheirSize) {
+  const record::TemporaryFolder folder;
+  {
+    record::Writer writer(folder / "a.rooflm", "study gemm");
+    std::vector<record::Cell> cells;
+    for (const std::int64_t row : {0, 1, 2, 3}) {
+      const double side = row < 2 ? 64 : 128;
+      for (const char* extent : {"m", "n", "k"}) cells.push_back({"gemm", row, extent, side, "", ""});
+      cells.push_back({"gemm", row, "strategy", {}, row % 2 == 0 ? "big" : "looped", ""});
+      cells.push_back({"gemm", row, "rate", 1e9 * static_cast<double>(row + 1), "", "flop/s"});
+    }
+    writer.add(cells);
+    writer.finish();
+  }
+  const View view = make_view("cells", load(std::vector<std::filesystem::path>{folder / "a.rooflm"}));
+  ASSERT_EQ(view.charts.size(), 1U);
+  ASSERT_EQ(view.charts[0].series.size(), 2U) << "m and k are n, and tell no lines apart";
+  EXPECT_EQ(view.charts[0].series[0].name, "big");
+  EXPECT_EQ(view.charts[0].series[0].points.size(), 2U);
+}
+
 TEST(Views, StudiesHaveTheirTitleAndCharts) {
   const record::TemporaryFolder folder;
   {

@@ -35,7 +35,8 @@ class Resume : public ::testing::TestWithParam<std::tuple<EngineKind, core::DTyp
     TrainOptions o = testing::tiny_options(directory_ / out, kSteps);
     o.step.engine = std::get<0>(GetParam());
     o.step.attention = compile::default_attention(o.step.engine);
-    o.step.dtype = std::get<1>(GetParam());
+    o.step.fp8 = core::is_fp8(std::get<1>(GetParam()));
+    o.step.dtype = o.step.fp8 ? core::DType::bf16 : std::get<1>(GetParam());
     o.step.micro_batches = std::get<2>(GetParam());
     o.eval_every = 3;
     return o;
@@ -92,12 +93,13 @@ std::string case_name(const ::testing::TestParamInfo<Resume::ParamType>& info) {
          std::to_string(std::get<2>(info.param)) + "_" + std::string(model::name_of(std::get<3>(info.param)));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Runs, Resume,
-    ::testing::Combine(::testing::Values(EngineKind::eager, EngineKind::fused),
-                       ::testing::Values(core::DType::f32, core::DType::bf16, core::DType::f16),
-                       ::testing::Values(1, 3), ::testing::Values(model::Arch::gpt2, model::Arch::llama)),
-    case_name);
+INSTANTIATE_TEST_SUITE_P(Runs, Resume,
+                         ::testing::Combine(::testing::Values(EngineKind::eager, EngineKind::fused),
+                                            ::testing::Values(core::DType::f32, core::DType::bf16,
+                                                              core::DType::f16, core::DType::f8),
+                                            ::testing::Values(1, 3),
+                                            ::testing::Values(model::Arch::gpt2, model::Arch::llama)),
+                         case_name);
 
 }  // namespace
 }  // namespace rooflm::train

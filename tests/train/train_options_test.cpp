@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <string>
 
 #include "core/error.h"
 
@@ -52,13 +54,21 @@ TEST(TrainOptions, WhatIsNotGivenIsRemembered) {
 TEST(TrainOptions, ContradictionsAreRefused) {
   for (const OptionField& field : option_fields()) {
     TrainOptions now = example();
-    const std::string other = field.name == "engine"      ? "fused"
-                              : field.name == "attention" ? "flash"
-                              : field.name == "dtype"     ? "fp32"
-                              : field.name == "optimizer" ? "sgd"
-                              : field.name == "schedule"  ? "linear"
-                              : field.name == "recompute" ? "full"
-                                                          : "7";
+    const std::map<std::string, std::string> words = {{"engine", "fused"},
+                                                      {"attention", "flash"},
+                                                      {"dtype", "fp32"},
+                                                      {"optimizer", "sgd"},
+                                                      {"schedule", "linear"},
+                                                      {"recompute", "full"},
+                                                      {"fp8-gradients", "e5m2"},
+                                                      {"fp8-scaling", "current"},
+                                                      {"pipeline-schedule", "gpipe"},
+                                                      {"sequence-parallel", "yes"},
+                                                      {"dp", "2"},
+                                                      {"fp8-fast-sums", "all"},
+                                                      {"fp8-weights", "keep"}};
+    const auto word = words.find(field.name);
+    const std::string other = word == words.end() ? "7" : word->second;
     field.set(now, other);
     const auto all = given({field.name});
     if (!field.is_fixed) {
@@ -72,6 +82,50 @@ TEST(TrainOptions, ContradictionsAreRefused) {
       EXPECT_NE(std::string(error.what()).find("--" + field.name + " "), std::string::npos) << error.what();
     }
   }
+}
+
+/// Checkpoints from before fp8 could be trained were trained without.
+TEST(TrainOptions, OlderCheckpointsContinue) {
+  OptionTexts texts = to_texts(example());
+  std::erase_if(texts, [](const auto& text) { return text.first.starts_with("fp8-"); });
+  EXPECT_EQ(to_texts(continued(example(), texts, given({}), "ckpt")), to_texts(example()));
+  TrainOptions e5m2 = example();
+  e5m2.step.fp8_options.gradients = passes::Fp8Gradients::e5m2;
+  EXPECT_THROW(continued(e5m2, texts, given({"fp8-gradients"}), "ckpt"), core::UsageError);
+}
+
+TEST(TrainOptions, Fp8IsBf16WithScaledProducts) {
+  TrainOptions fp8 = example();
+  fp8.step.fp8 = true;
+  fp8.step.fp8_options = {.scaling = passes::Fp8Scaling::current};
+  const TrainOptions read = continued(example(), to_texts(fp8), given({}), "ckpt");
+  EXPECT_TRUE(read.step.fp8);
+  EXPECT_EQ(read.step.dtype, core::DType::bf16);
+  EXPECT_EQ(read.step.fp8_options, fp8.step.fp8_options);
+}
+
+/// The sequences of a step stay as many, whoever has them.
+TEST(TrainOptions, CopiesShareTheSequencesOfAStepOut) {
+  TrainOptions before = example();
+  before.batch = 8;
+  before.step.micro_batches = 3;
+  TrainOptions now = before;
+  now.step.sharding.data = 4;
+  EXPECT_EQ(continued(now, to_texts(before), given({"dp"}), "ckpt").batch, 2);
+  now.step.micro_batches = 6;
+  EXPECT_EQ(continued(now, to_texts(before), given({"dp", "grad-accum"}), "ckpt").batch, 1);
+  now.step.sharding.data = 5;
+  EXPECT_THROW(continued(now, to_texts(before), given({"dp"}), "ckpt"), core::UsageError);
+  now.step.sharding.data = 1;
+  EXPECT_THROW(continued(now, to_texts(before), given({"dp", "grad-accum"}), "ckpt"), core::UsageError);
+}
+
+/// Those of before there were ranks.
+TEST(TrainOptions, OlderCheckpointsSayNothingOfASplit) {
+  OptionTexts texts = to_texts(example());
+  for (const char* name : {"dp", "zero", "tp", "sequence-parallel", "pp", "pipeline-schedule", "interleave"})
+    EXPECT_EQ(texts.erase(name), 1U) << name;
+  EXPECT_EQ(continued(example(), texts, given({}), "ckpt").step.sharding, compile::Sharding{});
 }
 
 TEST(TrainOptions, AConstantScheduleMayGoOnLonger) {

@@ -2,6 +2,7 @@
 // The numbers are invented (by a small machine model with noise); their relations hold as in a real document.
 import { writeFileSync } from 'node:fs';
 import { countedOf, glanceOf, whyOf } from './counted.mjs';
+import { modelOf } from './model.mjs';
 import { makeStep, randomNumbers } from './step.mjs';
 import { timelineOf } from './timeline.mjs';
 
@@ -249,7 +250,7 @@ function makeRun(id, label, shape, more, wantedEvents = 0) {
     blocks: blocksOf(ops, stepS), samples, roofs: kRoofs, ops: opColumns(ops, random, more.engine, stepS),
     scopes: { layers: scopesOf(ops, label, false), merged: scopesOf(ops, label, true) }, memory,
     timeline: timelineOf(ops, memory, kSetupOps, wantedEvents, random),
-    counted: more.engine === 'fused' ? countedOf(ops, kSetupOps, random) : null, why: whyOf(ops), glance: glanceOf(ops) };
+    counted: more.engine === 'fused' ? countedOf(ops, kSetupOps, random) : null, why: whyOf(ops), glance: glanceOf(ops), model: modelOf(ops, shape.layers) };
 }
 
 function ceilings() {

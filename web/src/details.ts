@@ -6,6 +6,8 @@ export interface Details {
   title: string;
   subtitle: string;
   rows: readonly DetailRow[];
+  /** Parts of the page that show the same: where, and what is said. */
+  links?: readonly (readonly [string, string])[];
 }
 
 let panel: HTMLElement | null = null;
@@ -30,6 +32,7 @@ export function showDetails(details: Details): void {
   const table = h('table', {}, h('tbody', {}));
   append(table.tBodies[0]!, details.rows.map((row) => rowElement(row)));
   panel.append(table);
+  if (details.links) panel.append(h('p', { class: 'links' }, ...details.links.map(([href, text]) => h('a', { href, onclick: () => { closeDetails(); } }, text))));
   document.body.append(panel);
   panel.focus({ preventScroll: true });
 }

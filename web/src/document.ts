@@ -179,6 +179,47 @@ export interface Glance {
   idle: GlanceList;
 }
 
+/** A block of the model, or a frame around several; figures are of all layers. */
+export interface ModelNode {
+  name: string;
+  /** "attention/qkv"; '' of the frame around a layer. */
+  path: string;
+  /** "src/model/forward.cpp:130"; '' where nobody says. */
+  source: string;
+  /** Layers, of the frame around one. */
+  times: number;
+  depth: number;
+  /** The last node within a frame; itself otherwise. */
+  last: number;
+  frame: boolean;
+  /** By shapes; null where nobody counted. */
+  flop: number | null;
+  bytes: number | null;
+  /** In kernels. */
+  time_s: number | null;
+  time_share: number | null;
+  bound: string;
+  phases: { phase: string; flop: number | null; bytes: number | null; intensity: number | null; time_s: number | null; roof_s: number | null; share: number | null; bound: string }[];
+}
+
+/** `to` reads what `from` wrote. `lane`: where it runs beside the blocks; null between neighbours. */
+export interface ModelEdge {
+  from: number;
+  to: number;
+  /** To the next layer. */
+  back: boolean;
+  lane: number | null;
+}
+
+export interface ModelGraph {
+  nodes: ModelNode[];
+  edges: ModelEdge[];
+  lanes: number;
+  back_lanes: number;
+  /** What the record does not hold, in sentences. */
+  lacks: string[];
+}
+
 export interface Run {
   id: number;
   label: string;
@@ -209,6 +250,7 @@ export interface Run {
   /** A row per op that hardware counted; none where nothing was. */
   counted: Columnar;
   why: Why[];
+  model: ModelGraph;
 }
 
 export interface Ceiling {

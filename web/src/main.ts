@@ -12,6 +12,7 @@ import { icicle } from './sections/icicle';
 import { memory } from './sections/memory';
 import { environment, method } from './sections/method';
 import { blockTable, ceilingTable, kernelTable, opTable } from './sections/op_tables';
+import { model } from './sections/model';
 import { overview } from './sections/overview';
 import { roofline } from './sections/roofline';
 import type { Context, Section } from './sections/section';
@@ -20,7 +21,7 @@ import { Selection } from './selection';
 import { disposeTables, printTables } from './table';
 import { chooseTheme, setPrinting, themeChoice } from './theme';
 
-const kSections: readonly Section[] = [overview, timeline, breakdown, roofline, opTable, blockTable, kernelTable, icicle, memory, compare, charts, tables,
+const kSections: readonly Section[] = [overview, timeline, breakdown, model, roofline, opTable, blockTable, kernelTable, icicle, memory, compare, charts, tables,
   ceilingTable, method, environment];
 
 /** Sections that are not about one run. */
@@ -41,6 +42,7 @@ const kNoRun: Run = {
   headline: '', method: [], glance: { time: { of: '', parts: [] }, bound: { of: '', parts: [] }, idle: { of: '', parts: [] } }, kernels: [], facts: {}, step: null, phases: [],
   blocks: [],
   samples: kNoRows, roofs: { rates: [], bandwidths: [] }, ops: kNoRows, scopes: { layers: kNoRows, merged: kNoRows }, memory: null, timeline: null, counted: kNoRows, why: [],
+  model: { nodes: [], edges: [], lanes: 0, back_lanes: 0, lacks: [] },
 };
 
 class Page {

@@ -67,7 +67,7 @@ export type Level = 'dram' | 'l2' | 'l1';
 export const kLevels: readonly Level[] = ['dram', 'l2', 'l1'];
 
 /** "attention/qk" of "h.3/attention/qk", as rooflm names parts. */
-const partOf = (scope: string): string => scope.replace(/^h\.\d+\//, '');
+export const partOf = (scope: string): string => scope.replace(/^h\.\d+\//, '').replace(/^h\.\d+$/, 'layer');
 
 function readCounted(run: Run, index: Float64Array): Counted | null {
   const part = run.counted;

@@ -1,6 +1,6 @@
 // Reads the document: what is no report at all is refused with one sentence, missing parts become empty and are said.
 import type {
-  Advice, Axis, Block, Ceiling, Columnar, Comparison, ComparisonRow, Fact, Figures, GenericChart, GenericTable, GlanceList, Kernel, Memory, Phase,
+  Advice, Axis, Block, Ceiling, Columnar, Comparison, ComparisonRow, Fact, Figures, GenericChart, GenericTable, GlanceList, Kernel, Memory, ModelEdge, ModelGraph, ModelNode, Phase,
   ReportDocument, Roof, RoofLine, RoofLines, Run, Summary, Timeline, Why,
 } from './document';
 
@@ -138,6 +138,23 @@ class Reader {
     };
   }
 
+  /** Nodes whose frames fit, and edges between nodes that are there. */
+  private model(value: Json, where: string): ModelGraph {
+    const whole = (number: unknown, most: number): number => Math.min(most, Math.max(0, Math.floor(numberOf(number) ?? 0)));
+    const given = this.list(value, 'nodes', `${where}, model`);
+    const nodes = given.map((node, i): ModelNode => ({
+      name: textOf(node.name) || '(unnamed)', path: textOf(node.path), source: textOf(node.source), times: numberOf(node.times) ?? 1, depth: whole(node.depth, 8),
+      last: Math.max(i, whole(node.last, given.length - 1)), frame: node.frame === true, flop: numberOf(node.flop), bytes: numberOf(node.bytes),
+      time_s: numberOf(node.time_s), time_share: numberOf(node.time_share), bound: textOf(node.bound),
+      phases: this.list(node, 'phases', `${where}, model`).map((phase) => ({
+        phase: textOf(phase.phase), flop: numberOf(phase.flop), bytes: numberOf(phase.bytes), intensity: numberOf(phase.intensity), time_s: numberOf(phase.time_s),
+        roof_s: numberOf(phase.roof_s), share: numberOf(phase.share), bound: textOf(phase.bound) })),
+    }));
+    const edges = this.list(value, 'edges', `${where}, model`).map((edge): ModelEdge => ({ from: numberOf(edge.from) ?? -1, to: numberOf(edge.to) ?? -1, back: edge.back === true, lane: numberOf(edge.lane) }));
+    return { nodes, edges: edges.filter(({ from, to }) => nodes[from] !== undefined && nodes[to] !== undefined), lanes: whole(value.lanes, 99), back_lanes: whole(value.back_lanes, 99),
+             lacks: stringsOf(value.lacks) };
+  }
+
   private glance(value: Json, key: string, where: string): GlanceList {
     const list = objectOf(value[key]);
     return { of: textOf(list.of), parts: this.list(list, 'parts', `${where}, at a glance`).map((part) => ({
@@ -182,6 +199,7 @@ class Reader {
       scopes: { layers: this.scopes(value, 'layers', label), merged: this.scopes(value, 'merged', label) },
       memory: this.memory(value.memory, label), timeline: this.timeline(value.timeline, label),
       counted: this.columnar(value.counted, `${label}, counted ops`, ['op']), why: this.list(value, 'why', label).map((why) => this.why(why, label)),
+      model: this.model(objectOf(value.model), label),
     };
   }
 

@@ -1,6 +1,6 @@
 // Which ops the reader looks at: chosen in one part of the page, marked in all of them.
 import type { Kernel, Run } from './document';
-import { opsOf } from './ops';
+import { opsOf, partOf } from './ops';
 import { blockOf } from './timeline/model';
 
 export interface Chosen {
@@ -34,6 +34,15 @@ export class Selection {
     return this.kernels.get(`${phase} ${name}`) ?? [];
   }
   private kernels: Map<string, number[]> | null = null;
+
+  /** Ops of all phases and layers of that part: "attention/qkv". */
+  opsOfPart(part: string): readonly number[] {
+    const { scope } = opsOf(this.run);
+    const ofScope = scope.names.map(partOf);
+    this.parts ??= group(scope.codes.length, (row) => ofScope[scope.codes[row]!]!);
+    return this.parts.get(part) ?? [];
+  }
+  private parts: Map<string, number[]> | null = null;
 
   opsOfBlock({ phase, block }: { phase: string; block: string }): readonly number[] {
     const { phase: phases, scope } = opsOf(this.run);

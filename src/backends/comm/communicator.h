@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "core/dtype.h"
 #include "program/groups.h"
@@ -36,6 +37,8 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   virtual ~Communicator() = default;
 
+  /// What this rank is about to do, "all_reduce in h.3/gradients", for messages of ranks that wait for it.
+  virtual void begin(std::string_view /*op*/) {}
   /// Several tensors are one call.
   using Transfers = std::span<const Transfer>;
   virtual void all_reduce(program::Group group, Transfers whole) = 0;

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/elements.h"
+#include "backends/comm/add_up.h"
 #include "core/error.h"
 
 namespace rooflm::backends::comm {
@@ -27,9 +27,6 @@ using core::DType;
 using program::Group;
 using program::Mesh;
 using program::Part;
-
-/// Elements that are added up at a time.
-constexpr std::int64_t kPiece = 4096;
 
 using Transfers = Communicator::Transfers;
 
@@ -110,31 +107,6 @@ class World {
   std::map<Address, std::deque<std::vector<std::byte>>> posted_;
   bool has_stopped_ = false;
 };
-
-/// to = (to +) sum over ranks of elements [part.begin, part.end) of from, in the order of ranks, in C.
-template <class C>
-void add_up(const std::vector<const void*>& from, DType dtype, Part part, void* to, bool accumulate) {
-  std::vector<C> sum(static_cast<std::size_t>(kPiece));
-  std::vector<C> next(static_cast<std::size_t>(kPiece));
-  for (std::int64_t first = part.begin; first < part.end; first += kPiece) {
-    const std::int64_t count = std::min(kPiece, part.end - first);
-    core::load_elements(dtype, from.front(), first, sum.data(), count);
-    for (std::size_t rank = 1; rank < from.size(); ++rank) {
-      core::load_elements(dtype, from[rank], first, next.data(), count);
-      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) sum[i] += next[i];
-    }
-    if (accumulate) {
-      core::load_elements(dtype, to, first - part.begin, next.data(), count);
-      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) sum[i] = next[i] + sum[i];
-    }
-    core::store_elements(sum.data(), dtype, to, first - part.begin, count);
-  }
-}
-
-void add_up(const std::vector<const void*>& from, DType dtype, Part part, void* to, bool accumulate) {
-  if (dtype == DType::f64) return add_up<double>(from, dtype, part, to, accumulate);
-  add_up<float>(from, dtype, part, to, accumulate);
-}
 
 class Rank final : public Communicator {
  public:

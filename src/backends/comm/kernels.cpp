@@ -1,6 +1,8 @@
 // Kernels of the collectives, for backends whose memory is the host's.
 #include "backends/comm/kernels.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <utility>
 
@@ -80,6 +82,11 @@ KernelRow row_of(const Rank& rank, const program::OpDef& def, Make make) {
   return {&def, [rank, make](const Program& program, const Op& op) {
             Kernel kernel = make(rank, program, op);
             kernel.info.name = "comm::" + std::string(op.def->name);
+            kernel.run = [rank, name = fmt::format("{} in {}", op.def->name, op.scope),
+                          run = std::move(kernel.run)](const KernelArgs& args) {
+              rank->begin(name);
+              run(args);
+            };
             return kernel;
           }};
 }

@@ -1,8 +1,11 @@
 // This machine's processor among the backends.
 #include "backends/provider.h"
 
+#include "backends/comm/host_communicator.h"
+#include "backends/comm/kernels.h"
 #include "backends/cpu/cpu_backend.h"
 #include "core/error.h"
+#include "ranks/mpi_transport.h"
 
 namespace rooflm::backends {
 namespace {
@@ -20,6 +23,14 @@ class CpuProvider final : public Provider {
   [[nodiscard]] std::unique_ptr<Backend> make(const std::string& /*device*/,
                                               const MakeOptions& options) const override {
     return make_cpu_backend(options.fast ? CpuKernels::fast : CpuKernels::reference, options.threads);
+  }
+  void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport,
+            const program::Mesh& mesh) const override {
+    backend.add_kernels(comm::kernels_of(comm::make_host_communicator(transport, mesh)));
+  }
+  [[nodiscard]] std::string collectives() const override {
+    const std::string missing = ranks::missing_mpi();
+    return "sockets" + (missing.empty() ? ", under mpirun Open MPI" : "; under mpirun nothing: " + missing);
   }
   [[nodiscard]] FoundDevices found() const override { return {.names = {"cpu"}}; }
   [[nodiscard]] std::vector<std::string> offered_dtypes(bool /*anywhere*/) const override {

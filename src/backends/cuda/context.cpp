@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -112,7 +113,8 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
   sm_count_ = properties.multiProcessorCount;
   name_ = properties.name;
   stream_ = make_stream(Priority::high);
-  side_stream_ = make_stream(Priority::low);
+  background_ = make_stream(Priority::low);
+  communication_ = make_stream(Priority::high);
   forked_ = make_order_event();
   for (Marks& marks : branches_) marks.stream = make_stream(Priority::high);
   marked_ = make_order_event();
@@ -134,17 +136,22 @@ bool Context::is_recording() const {
   return status == cudaStreamCaptureStatusActive;
 }
 
-cudaStream_t Context::fork() const {
-  if (in_order_ || !is_recording()) return stream();
-  check(cudaEventRecord(forked_.get(), stream()), "running kernels beside each other");
-  check(cudaStreamWaitEvent(side_stream_.get(), forked_.get()), "running kernels beside each other");
-  return side_stream_.get();
+cudaStream_t Context::side_stream(program::Lane lane) const {
+  return lane == program::Lane::communication ? communication_.get() : background_.get();
 }
 
-void Context::mark_done(int index) {
+cudaStream_t Context::stream_of(program::Lane lane) const {
+  if (lane == program::Lane::compute || in_order_ || !is_recording()) return stream();
+  const cudaStream_t side = side_stream(lane);
+  check(cudaEventRecord(forked_.get(), stream()), "running kernels beside each other");
+  check(cudaStreamWaitEvent(side, forked_.get()), "running kernels beside each other");
+  return side;
+}
+
+void Context::mark_done(int index, program::Lane lane) {
   if (in_order_ || !is_recording()) return;
   EventHandle& done = done_[index] = make_order_event();
-  check(cudaEventRecord(done.get(), side_stream_.get()), "running kernels beside each other");
+  check(cudaEventRecord(done.get(), side_stream(lane)), "running kernels beside each other");
 }
 
 void Context::wait_for(int index) const {
@@ -197,7 +204,9 @@ CudnnAttention& Context::cudnn() {
 
 void Context::copy_in(void* device, const void* host, std::size_t bytes) const {
   if (bytes == 0 || staging_->copy_in(stream(), device, host, bytes)) return;
-  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream()), "copying to the device");
+  if (const cudaError_t error = cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream());
+      error != cudaSuccess)
+    check(error, fmt::format("copying {} bytes to the device, to {}", bytes, device));
   synchronize();
 }
 
@@ -207,8 +216,24 @@ void Context::copy_out(void* host, const void* device, std::size_t bytes) const 
   synchronize();
 }
 
+/// Asks without pause, as the driver does: a step of a small model takes a millisecond.
+cudaError_t Context::wait_watched() const {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kBetweenLooks{5};
+  const auto begin = Clock::now();
+  auto looked = begin;
+  while (true) {
+    const cudaError_t error = cudaStreamQuery(stream());
+    if (error != cudaErrorNotReady) return error;
+    const auto now = Clock::now();
+    if (now - looked < kBetweenLooks) continue;
+    looked = now;
+    watch_(std::chrono::duration<double>(now - begin).count());
+  }
+}
+
 void Context::synchronize() const {
-  const cudaError_t error = cudaStreamSynchronize(stream());
+  const cudaError_t error = watch_ ? wait_watched() : cudaStreamSynchronize(stream());
   if (error != cudaSuccess) {
     throw_fault();
     check(error, "waiting for what was submitted");

@@ -4,10 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "backends/cuda/cuda_backend.h"
@@ -16,6 +18,7 @@
 #include "backends/cuda/progress.h"
 #include "backends/cuda/staging.h"
 #include "backends/cuda/stream_gate.h"
+#include "program/program.h"
 
 namespace rooflm::backends::cuda {
 
@@ -75,19 +78,22 @@ class Context {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const CudaOptions& options() const { return options_; }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
-  /// A stream of low priority for work that may run beside what follows: it begins when everything submitted
-  /// so far has run. Only in a recording; elsewhere it is stream(), and kernels run in their order.
-  [[nodiscard]] cudaStream_t fork() const;
-  /// stream() and the stream that fork() gives: what ops submit is in these.
-  [[nodiscard]] std::array<cudaStream_t, 2> work_streams() const { return {stream(), side_stream_.get()}; }
+  /// The stream for work of a lane. That of another lane than compute runs beside what follows, and begins
+  /// when everything submitted to stream() so far has run: with low priority, but that of communication, for
+  /// which other ranks wait. Only in a recording; elsewhere it is stream(), and kernels run in their order.
+  [[nodiscard]] cudaStream_t stream_of(program::Lane lane) const;
+  /// What ops submit is in these.
+  [[nodiscard]] std::array<cudaStream_t, 3> work_streams() const {
+    return {stream(), background_.get(), communication_.get()};
+  }
   /// Called before a recording. With true, nothing forks in it: kernels run in their order there, too.
   void keep_order(bool in_order) {
     in_order_ = in_order;
     done_.clear();
   }
-  /// Says that op `index` of the program was the last that was given to the stream of fork().
-  void mark_done(int index);
-  /// What is submitted from here on waits for that op and for what was forked before it.
+  /// Says that op `index` of the program was the last that was given to the stream of its lane.
+  void mark_done(int index, program::Lane lane);
+  /// What is submitted to stream() from here on waits for that op and for what its lane had before it.
   void wait_for(int index) const;
   [[nodiscard]] cudaMemPool_t pool() const { return pool_.get(); }
   [[nodiscard]] GemmPlans& products() const { return *products_; }
@@ -107,6 +113,9 @@ class Context {
   /// are not waited for.
   void copy_in(void* device, const void* host, std::size_t bytes) const;
   void copy_out(void* host, const void* device, std::size_t bytes) const;
+  /// Called again and again, with the seconds waited so far, while the host waits for the device: what it
+  /// throws ends that.
+  void set_watch(std::function<void(double waited_s)> watch) { watch_ = std::move(watch); }
   /// Waits for everything submitted. Throws core::Unavailable, naming the op, when a kernel failed, and
   /// core::InputError when one met an id that is not in the vocabulary.
   void synchronize() const;
@@ -127,9 +136,11 @@ class Context {
   CudaOptions options_;
   int sm_count_ = 0;
   std::string name_;
-  StreamHandle stream_, side_stream_;
+  [[nodiscard]] cudaStream_t side_stream(program::Lane lane) const;
+  [[nodiscard]] cudaError_t wait_watched() const;
+  StreamHandle stream_, background_, communication_;
   EventHandle forked_;
-  std::map<int, EventHandle> done_;  ///< by op, of the side stream
+  std::map<int, EventHandle> done_;  ///< by op, of other lanes
   bool in_order_ = false;
   struct Marks {
     StreamHandle stream;
@@ -146,6 +157,7 @@ class Context {
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<StreamGate> gate_;
+  std::function<void(double)> watch_;
 };
 
 }  // namespace rooflm::backends::cuda

@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,6 +18,7 @@
 #include "backends/cuda/check.h"
 #include "backends/cuda/context.h"
 #include "backends/cuda/gemm.h"
+#include "backends/cuda/nccl_rows.h"
 #include "backends/cuda/recording.h"
 #include "backends/cuda/rows/rows.h"
 #include "backends/cuda/stream_hold.h"
@@ -45,8 +47,7 @@ Kernel with_check(Kernel kernel, const program::Program& program, const program:
   const std::string name = fmt::format("{} in {}", op.def->name, op.scope);
   const auto run = [kernel = std::move(kernel.run), name, context, number = context->progress().add(name),
                     is_always_marked = is_launch_blocking(), was_marked = false, waits = op.waits,
-                    is_beside = op.lane != program::Lane::compute,
-                    index = index_of(program, op)](const KernelArgs& args) mutable {
+                    lane = op.lane, index = index_of(program, op)](const KernelArgs& args) mutable {
     for (const int wait : waits) context->wait_for(wait);
     if (context->is_recording()) {
       if (number % Progress::kSpacing == 1)
@@ -58,7 +59,7 @@ Kernel with_check(Kernel kernel, const program::Program& program, const program:
     try {
       kernel(args);
       check(cudaGetLastError(), name);
-      if (is_beside) context->mark_done(index);
+      if (lane != program::Lane::compute) context->mark_done(index, lane);
     } catch (const std::exception&) {
       context->throw_fault();  // it may have been an op before
       throw;
@@ -141,6 +142,19 @@ class CudaBackend final : public Backend {
     return static_cast<double>(free) + static_cast<double>(reserved) - static_cast<double>(used);
   }
 
+  /// Collectives join the table.
+  void join(const std::shared_ptr<ranks::Transport>& transport, const program::Mesh& mesh) {
+    std::vector<KernelRow> rows = nccl_rows(NcclGroups::join(context_, transport, mesh));
+    for (KernelRow& row : rows) {
+      row.make = [make = std::move(row.make), context = context_](const program::Program& program,
+                                                                  const program::Op& op) {
+        context->select();
+        return with_check(make(program, op), program, op, context);
+      };
+    }
+    add_kernels(std::move(rows));
+  }
+
   [[nodiscard]] GemmChoices gemm_choices() const {
     GemmChoices choices = context_->products().choices();
     choices.text = context_->products().cache().text();
@@ -163,6 +177,15 @@ class CudaBackend final : public Backend {
 std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& options) {
   return std::make_unique<CudaBackend>(std::make_shared<Context>(index, options));
 }
+
+void join_ranks(Backend& backend, const std::shared_ptr<ranks::Transport>& transport,
+                const program::Mesh& mesh) {
+  auto* gpu = dynamic_cast<CudaBackend*>(&backend);
+  if (gpu == nullptr) throw std::logic_error("ranks of GPUs are joined on a GPU");
+  gpu->join(transport, mesh);
+}
+
+std::string nccl_version() { return nccl_library().version; }
 
 GemmChoices gemm_choices(const Backend& backend) {
   const auto* gpu = dynamic_cast<const CudaBackend*>(&backend);

@@ -30,8 +30,14 @@ constexpr std::int64_t kAnyTile = 16;
 
 cudaDataType_t type_of(DType dtype) {
   if (dtype == DType::f32) return CUDA_R_32F;
+  if (dtype == DType::f8) return CUDA_R_8F_E4M3;
+  if (dtype == DType::f8_e5m2) return CUDA_R_8F_E5M2;
   return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
 }
+
+bool is_scaled(const GemmProblem& p) { return core::is_fp8(p.factors); }
+DType a_type(const GemmProblem& p) { return p.e5m2_a ? DType::f8_e5m2 : p.factors; }
+DType b_type(const GemmProblem& p) { return p.e5m2_b ? DType::f8_e5m2 : p.factors; }
 
 cublasComputeType_t compute_type(const GemmProblem& p) {
   return p.factors == DType::f32 && p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
@@ -73,6 +79,9 @@ std::string key_of(const GemmProblem& p, std::size_t workspace_bytes) {
                      core::name_of(p.result), p.tf32 ? " tf32" : "", p.accumulate ? " adds" : "",
                      p.bias ? " bias" : "", static_cast<int>(p.epilogue), p.beside ? "beside" : "alone",
                      p.align_a, p.align_b, p.align_c, workspace_bytes) +
+         (is_scaled(p) ? fmt::format(" {}x{}{}", core::name_of(a_type(p)), core::name_of(b_type(p)),
+                                     p.fast_sums ? " fast" : "")
+                       : "") +
          (p.a_stride > 0 || p.c_stride > 0 ? fmt::format(" strides {},{}", p.a_stride, p.c_stride) : "");
 }
 
@@ -90,6 +99,7 @@ LtDesc make_desc(const GemmProblem& p) {
   set(desc, CUBLASLT_MATMUL_DESC_TRANSB, p.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
   if (p.bias) set(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.result));
+  if (is_scaled(p)) set(desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(p.fast_sums));
   if (p.epilogue != GemmEpilogue::none) {
     set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
     set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(p.result));
@@ -164,18 +174,25 @@ class RandomOperands {
       fill(context, memory, dtype);
       return memory;
     };
-    a_ = make(p.a_stride > 0 ? (p.trans_a ? p.k : p.m) * p.a_stride : p.batch * p.m * p.k, p.factors);
-    b_ = make(p.batch * p.k * p.n, p.factors);
+    a_ = make(p.a_stride > 0 ? (p.trans_a ? p.k : p.m) * p.a_stride : p.batch * p.m * p.k, a_type(p));
+    b_ = make(p.batch * p.k * p.n, b_type(p));
     c_ = make(p.c_stride > 0 ? p.m * p.c_stride : p.batch * p.m * p.n, p.result);
     if (p.bias) bias_ = make(p.n, p.result);
     if (p.epilogue != GemmEpilogue::none) aux_ = make(p.m * p.n, p.result);
+    if (is_scaled(p)) inverse_ = make(1, DType::f32);
   }
   [[nodiscard]] GemmOperands get() const {
-    return {.a = a_.data(), .b = b_.data(), .c = c_.data(), .bias = bias_.data(), .aux = aux_.data()};
+    return {.a = a_.data(),
+            .b = b_.data(),
+            .c = c_.data(),
+            .bias = bias_.data(),
+            .aux = aux_.data(),
+            .a_inverse = inverse_.data(),
+            .b_inverse = inverse_.data()};
   }
 
  private:
-  DeviceMemory a_, b_, c_, bias_, aux_;
+  DeviceMemory a_, b_, c_, bias_, aux_, inverse_;
 };
 
 /// nullopt when the device has no room for them.
@@ -212,10 +229,10 @@ Gemm::Gemm(const Context& context, const GemmProblem& p)
     : problem_(p),
       context_(&context),
       desc_(make_desc(p)),
-      first_(p.trans_b ? make_layout(p.factors, p.n, p.k, p.batch)
-                       : make_layout(p.factors, p.k, p.n, p.batch)),
-      second_(p.trans_a ? make_layout(p.factors, p.k, p.m, p.batch, p.a_stride)
-                        : make_layout(p.factors, p.m, p.k, p.batch, p.a_stride)),
+      first_(p.trans_b ? make_layout(b_type(p), p.n, p.k, p.batch)
+                       : make_layout(b_type(p), p.k, p.n, p.batch)),
+      second_(p.trans_a ? make_layout(a_type(p), p.k, p.m, p.batch, p.a_stride)
+                        : make_layout(a_type(p), p.m, p.k, p.batch, p.a_stride)),
       result_(make_layout(p.result, p.m, p.n, p.batch, p.c_stride)) {
   choose();
   workspace_bytes_ = workspace_of({.handle = context.products().handle(),
@@ -239,7 +256,8 @@ backends::KernelInfo Gemm::info() const {
                               config.tile, config.stages, config.split_k, name_of(epilogue_of(p))),
           .library = fmt::format("cuBLASLt {}.{}.{}", version / kMajorUnit, version / kMinorUnit % kMinorUnit,
                                  version % kMinorUnit),
-          .variant = matmul_variant(p.batch, p.m, p.n, p.k, p.factors, p.result) + (p.tf32 ? " tf32" : ""),
+          .variant = matmul_variant(p.batch, p.m, p.n, p.k, p.factors, p.result) + (p.tf32 ? " tf32" : "") +
+                     (p.fast_sums ? " fast sums" : ""),
           .workspace_bytes = static_cast<std::int64_t>(workspace_bytes_),
           .launches = launches};
 }
@@ -258,6 +276,7 @@ void Gemm::choose() {
   if (problem_.epilogue != GemmEpilogue::none) {  // proposals depend on its alignment
     set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, own.workspace);
   }
+  set_scales(own.workspace, own.workspace);
   const auto proposals = propose(product);
   if (proposals.empty()) {
     throw core::Unavailable(fmt::format("cuBLASLt has no algorithm for the {}", describe(problem_)));
@@ -305,7 +324,15 @@ cublasLtMatmulAlgo_t Gemm::choose_among(const LtProduct& product,
 Gemm::Lane Gemm::lane() const {
   GemmPlans& plans = context_->products();
   const DeviceMemory& workspace = problem_.beside ? plans.side_workspace() : plans.workspace();
-  return {problem_.beside ? context_->fork() : context_->stream(), workspace.data(), workspace.bytes()};
+  return {context_->stream_of(problem_.beside ? program::Lane::background : program::Lane::compute),
+          workspace.data(), workspace.bytes()};
+}
+
+/// What cuBLASLt calls A is b.
+void Gemm::set_scales(const void* a_inverse, const void* b_inverse) const {
+  if (!is_scaled(problem_)) return;
+  set(desc_.get(), CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b_inverse);
+  set(desc_.get(), CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a_inverse);
 }
 
 cublasStatus_t Gemm::submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& algorithm,
@@ -316,6 +343,7 @@ cublasStatus_t Gemm::submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& alg
   if (problem_.epilogue != GemmEpilogue::none) {
     set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.aux);
   }
+  set_scales(o.a_inverse, o.b_inverse);
   return cublasLtMatmul(context_->products().handle(), desc_.get(), &alpha, o.b, first_.get(), o.a,
                         second_.get(), &beta, o.c, result_.get(), o.c, result_.get(), &algorithm,
                         lane.workspace, lane.workspace_bytes, lane.stream);

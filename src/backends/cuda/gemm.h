@@ -27,13 +27,16 @@ enum class GemmEpilogue : std::uint8_t {
 /// c[i] (+)= op(a[i]) op(b[i]) (+ bias) for i < batch, row-major and dense: a is [m, k], stored [k, m] when
 /// trans_a; b is [k, n], stored [n, k] when trans_b; c is [m, n]; bias [n] is added to every row. With an
 /// epilogue batch is 1, and aux is as c. Rows of a as it is stored, and of c, may be padded in single
-/// products.
+/// products. Scaled products have fp8 factors, both along k (trans_b alone), and their sums are multiplied by
+/// the inverses of the factors' scales first.
 struct GemmProblem {
   std::int64_t batch = 1, m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
   std::int64_t a_stride = 0, c_stride = 0;  ///< elements from one row to the next; 0: rows are not padded
-  core::DType factors = core::DType::f32;   ///< of a and b: f32, bf16 or f16
-  core::DType result = core::DType::f32;    ///< of c: f32, or that of the factors
+  core::DType factors = core::DType::f32;   ///< of a and b: f32, bf16, f16 or f8 (e4m3)
+  core::DType result = core::DType::f32;    ///< of c: f32, or that of the factors; of scaled ones any but f8
+  bool e5m2_a = false, e5m2_b = false;      ///< of scaled products: that factor is e5m2, at most one of them
+  bool fast_sums = false;                   ///< of scaled products: sums may have fewer bits than fp32
   bool tf32 = false;                        ///< f32 factors may be rounded to 10 bits of mantissa
   bool accumulate = false;
   bool bias = false;  ///< in the dtype of c
@@ -50,9 +53,10 @@ struct GemmOperands {
   void* c = nullptr;
   const void* bias = nullptr;
   void* aux = nullptr;
+  const void *a_inverse = nullptr, *b_inverse = nullptr;  ///< of scaled products: fp32, 1 / scale
 };
 
-/// One product, ready to be submitted: sums in fp32.
+/// One product, ready to be submitted: sums in fp32, unless GemmProblem::fast_sums.
 class Gemm {
  public:
   /// Asks cuBLASLt for algorithms and takes the one that CudaOptions::gemm_search says. Throws
@@ -75,6 +79,7 @@ class Gemm {
                                                   const std::vector<cublasLtMatmulAlgo_t>& proposals,
                                                   const std::string& key);
   [[nodiscard]] Lane lane() const;
+  void set_scales(const void* a_inverse, const void* b_inverse) const;
   cublasStatus_t submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& algorithm,
                            const GemmOperands& operands) const;
 

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "backends/cuda/clocks.h"
 #include "backends/cuda/cuda_backend.h"
@@ -76,6 +77,12 @@ void add_device(Lines& lines, const cuda::CudaDevice& device) {
   if (!missing.empty()) lines.emplace_back(name + " power, clocks and energy", "not available: " + missing);
 }
 
+/// Matrix instructions on fp8: Ada, Hopper and later.
+bool has_fp8(const cuda::CudaDevice& device) {
+  constexpr std::pair kFirst{8, 9};
+  return std::pair(device.compute_major, device.compute_minor) >= kFirst;
+}
+
 class CudaProvider final : public Provider {
  public:
   [[nodiscard]] std::string_view name() const override { return "cuda"; }
@@ -97,6 +104,7 @@ class CudaProvider final : public Provider {
     // What the device says of itself is true of this one.
     described.name = found->name;
     described.multiprocessors = found->sm_count;
+    if (!has_fp8(*found)) described.leave_out("fp8");
     const auto rate = [&](const std::string& level) {
       const auto known = std::ranges::find(described.memory, level, &devices::MemoryLevel::name);
       return known == described.memory.end() ? 0.0 : known->byte_per_s;
@@ -114,6 +122,19 @@ class CudaProvider final : public Provider {
                                                       .gemm_cache = core::cache_folder(),
                                                       .gemm_choices = options.gemm_choices,
                                                       .deterministic = options.deterministic});
+  }
+
+  void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport,
+            const program::Mesh& mesh) const override {
+    cuda::join_ranks(backend, transport, mesh);
+  }
+
+  [[nodiscard]] std::string collectives() const override {
+    try {
+      return "NCCL " + cuda::nccl_version();
+    } catch (const core::Unavailable& error) {
+      return fmt::format("not available: {}", error.what());
+    }
   }
 
   [[nodiscard]] FoundDevices found() const override {

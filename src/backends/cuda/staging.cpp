@@ -1,6 +1,8 @@
 // Small copies to the device that nobody waits for.
 #include "backends/cuda/staging.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "backends/cuda/check.h"
@@ -17,9 +19,11 @@ bool Staging::copy_in(cudaStream_t stream, void* device, const void* host, std::
     check(cudaEventSynchronize(buffer.fetched.get()), "waiting for a copy to the device");
   }
   std::memcpy(buffer.data.get(), host, bytes);
-  check(cudaMemcpyAsync(device, buffer.data.get(), bytes, cudaMemcpyHostToDevice, stream),
-        "copying to the device");
-  check(cudaEventRecord(buffer.fetched.get(), stream), "copying to the device");
+  if (const cudaError_t error =
+          cudaMemcpyAsync(device, buffer.data.get(), bytes, cudaMemcpyHostToDevice, stream);
+      error != cudaSuccess)
+    check(error, fmt::format("copying {} bytes to the device, to {}", bytes, device));
+  check(cudaEventRecord(buffer.fetched.get(), stream), "marking the end of a copy to the device");
   return true;
 }
 

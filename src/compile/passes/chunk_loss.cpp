@@ -21,7 +21,8 @@ using program::Program;
 using program::Role;
 using program::TensorId;
 
-/// The ops of one head: logits = x W^T, loss, and in a training program their gradients.
+/// The ops of one head: logits = x W^T, loss, and in a training program their gradients. Of a part of the
+/// vocabulary there is none: its gradient waits for what other ranks have.
 struct LossChain {
   std::size_t product = 0, loss = 0;
   std::optional<std::size_t> loss_gradient{}, input_gradient{}, weight_gradient{};
@@ -40,7 +41,7 @@ std::vector<LossChain> find_chains(const Program& p) {
       if (chain == by_dlogits.end()) continue;
       LossChain& found = chains[chain->second];
       (op.attrs.flag("trans_a") ? found.weight_gradient : found.input_gradient) = i;
-    } else if (op.is(ops::kCrossEntropy)) {
+    } else if (op.is(ops::kCrossEntropy) && !op.attrs.has("first")) {
       const std::size_t product = products[static_cast<std::size_t>(op.inputs[0])];
       if (product == p.ops.size()) continue;
       by_logits[op.inputs[0]] = chains.size();

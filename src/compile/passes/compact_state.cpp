@@ -78,9 +78,16 @@ bool writes_whole(const Op& op) {
   return op.is(ops::kMatmul) && !op.attrs.flag("accumulate") && op.output_offset.empty();
 }
 
+/// Whether the op adds up over ranks what it is given, and nothing more.
+bool passes_on(const Op& op) {
+  return op.is(ops::kAllReduce) || (op.is(ops::kReduceScatter) && !op.attrs.flag("accumulate"));
+}
+
 std::vector<Uses> uses_of_gradients(const Program& p) {
   std::vector<Uses> uses(p.tensors.size());
   for (const Op& op : p.ops) {
+    // Ranks add gradients up in the dtype that they have.
+    if (passes_on(op)) continue;
     for (const TensorId id : op.outputs) {
       if (id == program::kNone) continue;
       Uses& use = uses[static_cast<std::size_t>(id)];
@@ -123,6 +130,11 @@ void narrow_gradients(Program& program) {
     Tensor& tensor = program.tensors[id];
     if (tensor.role != Role::gradient || tensor.shape.rank() < 2) continue;
     if (uses[id].products == 1 && !uses[id].others) tensor.dtype = DType::bf16;
+  }
+  for (const Op& op : program.ops) {
+    if (!op.is(ops::kReduceScatter) || !passes_on(op)) continue;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i)
+      program.tensor(op.outputs[i]).dtype = program.tensor(op.inputs[i]).dtype;
   }
 }
 

@@ -11,7 +11,8 @@ namespace rooflm::passes {
 void share_halves(program::Program& program);
 
 /// Gradients of matrices that one product writes become bf16: sums in fp32, rounded once. Those that are
-/// added up over micro-batches, chunks of the loss or several uses of a weight stay fp32.
+/// added up over micro-batches, chunks of the loss or several uses of a weight stay fp32. Ranks add up what
+/// is bf16 in bf16.
 void narrow_gradients(program::Program& program);
 
 }  // namespace rooflm::passes

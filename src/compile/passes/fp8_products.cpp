@@ -1,13 +1,21 @@
 // Products of layers that read fp8.
 #include "compile/passes/fp8_products.h"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <initializer_list>
+#include <limits>
 #include <map>
-#include <tuple>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
+#include "core/names.h"
 #include "core/scope.h"
+#include "program/fp8.h"
 #include "program/ops.h"
 
 namespace rooflm::passes {
@@ -15,74 +23,291 @@ namespace {
 
 namespace ops = program::ops;
 using core::DType;
+using program::Fp8Operand;
+using program::kFp8Operands;
+using program::kFp8Slot;
 using program::Op;
 using program::Phase;
 using program::Program;
 using program::Role;
 using program::TensorId;
 
-bool is_product_of_layer(const Op& op) {
+constexpr std::string_view kState = "fp8_scales";
+/// GEMMs of fp8 read rows 16 bytes at a time, in either layout.
+constexpr std::int64_t kUnit = 16;
+
+bool is_scalable_product(const Program& p, const Op& op) {
   const bool is_product = op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
-  return is_product && op.attrs.integer("batch") == 1 && core::Scope(op.scope).layer().has_value();
+  if (!is_product || op.attrs.integer("batch") != 1 || !core::Scope(op.scope).layer()) return false;
+  const bool is_whole = op.input_offset.empty() && op.output_offset.empty();
+  const bool is_bf16 =
+      p.tensor(op.inputs[0]).dtype == DType::bf16 && p.tensor(op.inputs[1]).dtype == DType::bf16;
+  const bool fits = std::ranges::all_of(
+      std::array{"m", "n", "k"}, [&](const char* extent) { return op.attrs.integer(extent) % kUnit == 0; });
+  return is_whole && is_bf16 && fits;
+}
+
+/// Whether factor `i` lies along k as it is stored.
+bool is_along_k(const Op& op, std::size_t i) {
+  return i == 0 ? !op.attrs.flag("trans_a") : op.attrs.flag("trans_b");
+}
+
+/// What factor `i` of a product of a layer is. Products of the forward pass are x w, those of the backward
+/// pass dy w, and of gradients of weights dy and x, of which the first product alone is transposed.
+Fp8Operand operand_of(const Program& p, const Op& op, std::size_t i) {
+  const bool is_forward = op.phase == Phase::forward || op.recomputed;
+  if (i == 1 && (is_forward || !op.attrs.flag("trans_a"))) return Fp8Operand::weight;
+  const bool is_gradient = !is_forward && p.tensor(op.inputs[i]).role == Role::activation_gradient;
+  return is_gradient ? Fp8Operand::gradient : Fp8Operand::activation;
 }
 
 class Caster {
  public:
-  explicit Caster(Program& step) : step_(&step) {}
+  Caster(Program& step, const Fp8Options& options)
+      : step_(&step),
+        options_(&options),
+        layouts_(step.tensors.size()),
+        other_readers_(step.tensors.size()),
+        writer_(step.tensors.size(), kNobody) {
+    for (const Op& op : step.ops) {
+      const bool is_scaled = is_scalable_product(step, op);
+      for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+        if (op.inputs[i] == program::kNone) continue;
+        if (is_scaled && i < 2) {
+          layouts_of(op.inputs[i]).add(is_along_k(op, i));
+        } else {
+          other_readers_[static_cast<std::size_t>(op.inputs[i])] = true;
+        }
+      }
+    }
+  }
 
   void run() {
     std::vector<Op> rewritten;
     rewritten.reserve(step_->ops.size());
     for (Op& op : step_->ops) {
-      if (is_product_of_layer(op)) {
-        const bool along_k[] = {!op.attrs.flag("trans_a"), op.attrs.flag("trans_b")};
-        for (const std::size_t i : {0U, 1U}) op.inputs[i] = copy_of(op, op.inputs[i], along_k[i], rewritten);
-      }
       // What an op writes anew has no copies yet.
-      for (const TensorId id : op.outputs) forget(id);
+      for (const TensorId id : op.outputs) copies_.erase(id);
+      if (is_scalable_product(*step_, op)) scale(op, rewritten);
+      for (const TensorId id : op.outputs) {
+        if (id != program::kNone) writer_[static_cast<std::size_t>(id)] = rewritten.size();
+      }
       rewritten.push_back(std::move(op));
     }
+    std::erase_if(rewritten, [](const Op& op) { return op.def == nullptr; });
     step_->ops = std::move(rewritten);
+    if (state_ != program::kNone) {
+      step_->tensor(state_).shape = {static_cast<std::int64_t>(slots_.size()) * kFp8Operands, kFp8Slot};
+    }
   }
 
  private:
-  using Key = std::tuple<TensorId, Phase, int, bool>;
+  /// Which layouts of a tensor products read.
+  struct Layouts {
+    bool as_stored = false, transposed = false;
+    void add(bool along_k) { (along_k ? as_stored : transposed) = true; }
+  };
+  struct Copies {
+    TensorId as_stored = program::kNone, transposed = program::kNone;
+    TensorId slots = program::kNone;
+    std::int64_t offset = 0;  ///< of the tensor's slot
+  };
 
-  TensorId copy_of(const Op& op, TensorId id, bool along_k, std::vector<Op>& rewritten) {
-    if (step_->tensor(id).dtype != DType::bf16) return id;
-    const auto [entry, is_new] =
-        copies_.try_emplace(Key{id, op.phase, op.micro_batch, along_k}, program::kNone);
-    if (!is_new) return entry->second;
-    const program::Tensor& from = step_->tensor(id);
+  Layouts& layouts_of(TensorId id) { return layouts_.at(static_cast<std::size_t>(id)); }
+
+  void scale(Op& op, std::vector<Op>& rewritten) {
+    constexpr std::size_t kSlots = 3;  // of the inputs
+    std::array<Copies, 2> factors;
+    for (const std::size_t i : {0U, 1U}) factors.at(i) = copies_of(op, i, rewritten);
+    for (const std::size_t i : {0U, 1U}) {
+      op.inputs[i] = is_along_k(op, i) ? factors.at(i).as_stored : factors.at(i).transposed;
+    }
+    op.inputs.resize(kSlots, program::kNone);
+    op.input_offset.assign(kSlots, 0);
+    for (const Copies& factor : factors) {
+      op.inputs.push_back(factor.slots);
+      op.input_offset.push_back(factor.offset);
+    }
+    op.attrs.set("trans_a", false);
+    op.attrs.set("trans_b", true);
+    const bool is_forward = op.phase == Phase::forward || op.recomputed;
+    op.attrs.set("fast_sums", options_->fast_sums == Fp8FastSums::all ||
+                                  (is_forward && options_->fast_sums == Fp8FastSums::forward));
+  }
+
+  const Copies& copies_of(const Op& op, std::size_t i, std::vector<Op>& rewritten) {
+    const TensorId id = op.inputs[i];
+    Copies& copies = copies_[id];
+    TensorId& wanted = is_along_k(op, i) ? copies.as_stored : copies.transposed;
+    if (wanted != program::kNone) return copies;
+    const Fp8Operand operand = operand_of(*step_, op, i);
+    Layouts layouts = layouts_of(id);
+    if (operand == Fp8Operand::weight && options_->weights == Fp8Weights::recast) {
+      layouts = {};
+      layouts.add(is_along_k(op, i));
+    }
+    const Copies made = cast(op, i, operand, layouts, rewritten);
+    copies.slots = made.slots;
+    copies.offset = made.offset;
+    if (layouts.as_stored) copies.as_stored = made.as_stored;
+    if (layouts.transposed) copies.transposed = made.transposed;
+    return copies;
+  }
+
+  /// Appends the op that casts factor `i` of a product.
+  Copies cast(const Op& op, std::size_t i, Fp8Operand operand, Layouts layouts, std::vector<Op>& rewritten) {
+    const TensorId id = op.inputs[i];
+    const bool is_delayed = options_->scaling == Fp8Scaling::delayed;
+    const std::int64_t along = op.attrs.integer("k");
+    const std::int64_t across = op.attrs.integer(i == 0 ? "m" : "n");
+    const std::int64_t rows = is_along_k(op, i) ? across : along;
+    const std::int64_t cols = is_along_k(op, i) ? along : across;
+    const bool is_e5m2 = options_->gradients == Fp8Gradients::e5m2 && operand == Fp8Operand::gradient;
+
+    const DType dtype = is_e5m2 ? DType::f8_e5m2 : DType::f8;
+    Copies copies = make_copies(id, operand, dtype, layouts, rows, cols);
+    if (is_delayed) {
+      copies.slots = state();
+      copies.offset = slot_of(op.scope, operand);
+    } else {
+      copies.slots = step_->add_tensor({.name = step_->tensor(id).name + ".fp8_scale",
+                                        .shape = {kFp8Slot},
+                                        .role = Role::workspace,
+                                        .full_precision = true});
+    }
     Op cast;
-    cast.def = &ops::kCast;
+    cast.def = &ops::kFp8Cast;
     cast.inputs = {id};
+    if (is_delayed) cast.inputs.push_back(copies.slots);
+    cast.outputs = {copies.as_stored, copies.transposed, copies.slots};
+    if (is_delayed) {
+      cast.input_offset = {0, copies.offset};
+      cast.output_offset = {0, 0, copies.offset};
+    }
+    cast.attrs = {{"rows", rows}, {"cols", cols}, {"e5m2", is_e5m2}, {"current", !is_delayed}};
     cast.phase = op.phase;
     cast.scope = op.scope;
     cast.micro_batch = op.micro_batch;
     cast.recomputed = op.recomputed;
-    entry->second = step_->add_tensor({.name = from.name + (along_k ? ".fp8" : ".fp8_transposed"),
-                                       .shape = from.shape,
-                                       .dtype = DType::f8,
-                                       .role = Role::workspace});
-    cast.outputs = {entry->second};
+    if (options_->fuse) join_producer(cast, rewritten);
     rewritten.push_back(std::move(cast));
-    return entry->second;
+    return copies;
   }
 
-  void forget(TensorId id) {
-    const auto first = copies_.lower_bound(Key{id, Phase::setup, 0, false});
-    auto last = first;
-    while (last != copies_.end() && std::get<0>(last->first) == id) ++last;
-    copies_.erase(first, last);
+  /// Where only products read what is cast, and an op makes it element by element, the cast does that, too.
+  void join_producer(Op& cast, std::vector<Op>& rewritten) const {
+    const auto source = static_cast<std::size_t>(cast.inputs[0]);
+    if (other_readers_[source] || writer_[source] == kNobody) return;
+    Op& producer = rewritten[writer_[source]];
+    const bool is_forward = producer.is(ops::kSwiGlu);
+    if (!is_forward && !producer.is(ops::kSwiGluBackward)) return;
+    if (!is_forward && cast.attrs.integer("cols") % (2 * kUnit) != 0) return;
+    cast.def = is_forward ? &ops::kSwiGluFp8 : &ops::kSwiGluBackwardFp8;
+    cast.scope = producer.scope;
+    cast.inputs.erase(cast.inputs.begin());
+    cast.inputs.insert(cast.inputs.begin(), producer.inputs.begin(), producer.inputs.end());
+    if (!cast.input_offset.empty())
+      cast.input_offset.insert(cast.input_offset.begin(), producer.inputs.size() - 1, 0);
+    producer.def = nullptr;  // left out
+  }
+
+  Copies make_copies(TensorId id, Fp8Operand operand, DType dtype, Layouts layouts, std::int64_t rows,
+                     std::int64_t cols) {
+    constexpr std::array kRoles{Role::activation, Role::workspace, Role::activation_gradient};
+    const auto add = [&](const char* suffix, const core::Shape& shape) {
+      return step_->add_tensor({.name = step_->tensor(id).name + suffix,
+                                .shape = shape,
+                                .dtype = dtype,
+                                .role = kRoles.at(static_cast<std::size_t>(operand))});
+    };
+    Copies copies;
+    if (layouts.as_stored) copies.as_stored = add(".fp8", {rows, cols});
+    if (layouts.transposed) copies.transposed = add(".fp8_transposed", {cols, rows});
+    return copies;
+  }
+
+  TensorId state() {
+    if (state_ == program::kNone) {
+      state_ = step_->add_tensor({.name = std::string(kState),
+                                  .shape = {kFp8Operands, kFp8Slot},
+                                  .role = Role::optimizer_state,
+                                  .full_precision = true});
+    }
+    return state_;
+  }
+
+  /// Where the slot of an operand of the product of that scope begins.
+  std::int64_t slot_of(const std::string& scope, Fp8Operand operand) {
+    const auto product = slots_.try_emplace(scope, static_cast<std::int64_t>(slots_.size())).first->second;
+    return (product * kFp8Operands + static_cast<std::int64_t>(operand)) * kFp8Slot;
   }
 
   Program* step_;
-  std::map<Key, TensorId> copies_;
+  const Fp8Options* options_;
+  static constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
+  std::vector<Layouts> layouts_;     ///< by tensor
+  std::vector<bool> other_readers_;  ///< of each tensor: others than products that are scaled
+  std::vector<std::size_t> writer_;  ///< of each tensor: the last, in what is rewritten
+  std::map<TensorId, Copies> copies_;
+  std::map<std::string, std::int64_t> slots_;  ///< by the scope of a product, in their order
+  TensorId state_ = program::kNone;
 };
+
+/// The value of that name among some.
+template <class Value>
+Value parse(std::string_view what, std::string_view name, std::initializer_list<Value> values) {
+  std::vector<std::string> names;
+  for (const Value value : values) {
+    if (name == name_of(value)) return value;
+    names.emplace_back(name_of(value));
+  }
+  throw core::UsageError(core::unknown_name(std::string(what), std::string(name), names));
+}
 
 }  // namespace
 
-void fp8_products(Program& step) { Caster(step).run(); }
+std::string_view name_of(Fp8Scaling scaling) {
+  return scaling == Fp8Scaling::delayed ? "delayed" : "current";
+}
+
+std::string_view name_of(Fp8Gradients gradients) { return gradients == Fp8Gradients::e4m3 ? "e4m3" : "e5m2"; }
+
+std::string_view name_of(Fp8FastSums sums) {
+  if (sums == Fp8FastSums::forward) return "forward";
+  return sums == Fp8FastSums::all ? "all" : "none";
+}
+
+Fp8Scaling parse_fp8_scaling(std::string_view name) {
+  return parse("scaling", name, {Fp8Scaling::delayed, Fp8Scaling::current});
+}
+
+Fp8Gradients parse_fp8_gradients(std::string_view name) {
+  return parse("format", name, {Fp8Gradients::e4m3, Fp8Gradients::e5m2});
+}
+
+std::string_view name_of(Fp8Weights weights) { return weights == Fp8Weights::keep ? "keep" : "recast"; }
+
+Fp8Weights parse_fp8_weights(std::string_view name) {
+  return parse("choice of weights", name, {Fp8Weights::keep, Fp8Weights::recast});
+}
+
+Fp8FastSums parse_fp8_fast_sums(std::string_view name) {
+  return parse("choice of fast sums", name, {Fp8FastSums::forward, Fp8FastSums::all, Fp8FastSums::none});
+}
+
+void fp8_products(Program& step, const Fp8Options& options) { Caster(step, options).run(); }
+
+void append_fp8_scales(Program& step, const Fp8Options& options) {
+  const TensorId state = step.find(kState);
+  if (state == program::kNone) return;
+  Op scales;
+  scales.def = &ops::kFp8Scales;
+  scales.inputs = {state};
+  scales.outputs = {state};
+  scales.attrs = {{"e5m2_gradients", options.gradients == Fp8Gradients::e5m2}};
+  scales.phase = Phase::optimizer;
+  scales.scope = "optimizer";
+  step.ops.push_back(std::move(scales));
+}
 
 }  // namespace rooflm::passes

@@ -106,6 +106,22 @@ std::vector<std::size_t> ops_to_redo(const Program& program, const LayerPlan& pl
   return redo;
 }
 
+/// Whether the forward pass reads the tensor outside of the layer.
+bool leaves(const Program& program, const LayerPlan& plan,
+            const std::vector<std::vector<std::size_t>>& readers, TensorId id) {
+  const auto& all = readers[static_cast<std::size_t>(id)];
+  return std::ranges::any_of(all, [&](std::size_t reader) {
+    return program.ops[reader].phase == Phase::forward && !std::ranges::binary_search(plan.forward, reader);
+  });
+}
+
+/// What a layer leaves to the next one is not read from its copy.
+void keep_what_leaves(const Program& program, const LayerPlan& plan,
+                      const std::vector<std::vector<std::size_t>>& readers,
+                      std::unordered_map<TensorId, TensorId>& renamed) {
+  std::erase_if(renamed, [&](const auto& names) { return leaves(program, plan, readers, names.first); });
+}
+
 /// Copies of `redo` with new outputs; `renamed` maps old tensors to new ones.
 std::vector<Op> clone_ops(Program& program, const std::vector<std::size_t>& redo,
                           std::unordered_map<TensorId, TensorId>& renamed) {
@@ -153,14 +169,17 @@ Recompute parse_recompute(std::string_view name) {
   throw core::UsageError(core::unknown_name("recompute", name, names));
 }
 
-void recompute(Program& program, Recompute kind) {
+void recompute(Program& program, Recompute kind, bool is_whole) {
   if (kind == Recompute::none) return;
   const auto readers = find_readers(program);
   std::map<std::size_t, std::vector<Op>> before;  // clones to insert before an op
   for (const auto& [layer, plan] : find_layers(program)) {
     if (!plan.has_backward) continue;
     std::unordered_map<TensorId, TensorId> renamed;
-    before[plan.first_backward] = clone_ops(program, ops_to_redo(program, plan, kind, readers), renamed);
+    const bool is_all = is_whole && kind == Recompute::full;
+    const auto redo = is_all ? plan.forward : ops_to_redo(program, plan, kind, readers);
+    before[plan.first_backward] = clone_ops(program, redo, renamed);
+    if (is_all) keep_what_leaves(program, plan, readers, renamed);
     for (const auto& [old, fresh] : renamed) {
       for (const std::size_t i : readers[static_cast<std::size_t>(old)]) {
         Op& op = program.ops[i];

@@ -20,7 +20,8 @@ Recompute parse_recompute(std::string_view name);
 
 /// Inserts, before the first backward op of each layer ("h.N"), copies of the forward ops whose outputs are
 /// redone; they carry `recomputed` and the phase backward. Run after differentiate. The numbers do not
-/// change.
-void recompute(program::Program& program, Recompute kind);
+/// change. `is_whole`: `full` redoes a layer to its end, as frameworks do that run its forward function again
+/// (torch.utils.checkpoint with use_reentrant, Megatron-LM); otherwise what nobody reads is not redone.
+void recompute(program::Program& program, Recompute kind, bool is_whole = false);
 
 }  // namespace rooflm::passes

@@ -130,6 +130,16 @@ class RingWriter {
     return held;
   }
 
+  /// Of the keys and values that have come so many steps around the ring: the attribute `from` says whose.
+  Op block_op(const Op& like, const program::OpDef& def, int step, std::vector<TensorId> inputs,
+              std::vector<TensorId> outputs) {
+    Op op = op_like(like, def, std::move(inputs), std::move(outputs));
+    op.attrs.set("parts", std::int64_t{parts_});
+    op.attrs.set("index", std::int64_t{index_});
+    op.attrs.set("from", std::int64_t{(index_ - step + parts_) % parts_});
+    return op;
+  }
+
   void forward(const Op& op) {
     const TensorId qkv = op.inputs.at(0);
     const Sizes sizes(*step_, op, 0);
@@ -139,11 +149,11 @@ class RingWriter {
     for (int step = 0; step < parts_; ++step) {
       const TensorId next = step + 1 < parts_ ? passed_on(op, held) : held;
       if (step == 0) {
-        write(op_like(op, kAttentionBlock, {qkv, held}, {y, lse}));
+        write(block_op(op, kAttentionBlock, step, {qkv, held}, {y, lse}));
       } else {
         const TensorId block_y = scratch("block", step_->shape(y), step_->tensor(y).dtype);
         const TensorId block_lse = scratch("block_lse", step_->shape(lse), step_->tensor(lse).dtype);
-        write(op_like(op, kAttentionBlock, {qkv, held}, {block_y, block_lse}));
+        write(block_op(op, kAttentionBlock, step, {qkv, held}, {block_y, block_lse}));
         write(op_like(op, kJoinBlocks, {y, lse, block_y, block_lse}, {y, lse}));
       }
       held = next;
@@ -156,14 +166,17 @@ class RingWriter {
     const TensorId y = op.inputs.at(2);
     const TensorId lse = op.inputs.at(3);
     const Sizes sizes(*step_, op, 1);
-    const TensorId dq = scratch("dq", sizes.queries(), core::DType::f32);
-    TensorId gradient = scratch("d_keys_values", sizes.keys_values(), core::DType::f32);
+    // Sums are in fp32 at least.
+    const core::DType own = step_->tensor(qkv).dtype;
+    const core::DType sums = own == core::DType::f64 ? own : core::DType::f32;
+    const TensorId dq = scratch("dq", sizes.queries(), sums);
+    TensorId gradient = scratch("d_keys_values", sizes.keys_values(), sums);
     TensorId held = own_keys_values(op, qkv, sizes);
     for (int step = 0; step < parts_; ++step) {
       const TensorId next = step + 1 < parts_ ? passed_on(op, held) : held;
       std::vector<TensorId> inputs = {dy, qkv, held, y, lse};
       if (step > 0) inputs.insert(inputs.end(), {dq, gradient});
-      write(op_like(op, kAttentionBlockBackward, std::move(inputs), {dq, gradient}));
+      write(block_op(op, kAttentionBlockBackward, step, std::move(inputs), {dq, gradient}));
       gradient = passed_on(op, gradient);
       held = next;
     }

@@ -6,12 +6,14 @@
 
 namespace rooflm::passes {
 
-// What the pass writes. They are described, and no kernel computes them yet: they are no part of ops::all().
+// What the pass writes. No backend has kernels of them yet, so they are no part of ops::all();
+// tests/engines/part_kernels.h has them for the proof on the CPU.
 // Shapes: B sequences, T tokens of this rank, H query heads, K key/value heads, D channels of each.
 /// keys_values [B, T, 2 K D] = those of qkv [B, T, (H + 2K) D].
 extern const program::OpDef kTakeKeysValues;
-/// Attention of the rank's queries to the keys and values of one rank: qkv, keys_values -> y [B, T, H D], lse
-/// [B, H, T]. Half of the scores are below the diagonal, whosever they are.
+/// Attention of the rank's queries to the keys and values of the rank `from` of `parts`: qkv, keys_values ->
+/// y [B, T, H D], lse [B, H, T]; -inf and 0 where a query sees none of them. Half of the scores are below the
+/// diagonal, whosever they are.
 extern const program::OpDef kAttentionBlock;
 /// y, lse of all blocks so far and of one more, joined in place by their lse.
 extern const program::OpDef kJoinBlocks;

@@ -207,9 +207,11 @@ class GradientReducer {
       if (op.is(ops::kReduceScatter)) op.attrs.set("accumulate", sharding_.zero >= 2 && like.micro_batch > 0);
       insertions_.before(place, std::move(op));
     };
-    add(ops::kAllReduce, Group::tensor, summed, summed, end + 1);
-    if (sharding_.data_ranks() > 1) add(ops::kAllReduce, Group::data, whole, whole, end + 1);
-    add(ops::kReduceScatter, Group::data, divided, parts, end + 1);
+    const bool is_late = sharding_.late_sums && like.micro_batch == last_micro_batch_;
+    const std::size_t place = is_late ? step_->ops.size() : end + 1;
+    add(ops::kAllReduce, Group::tensor, summed, summed, place);
+    if (sharding_.data_ranks() > 1) add(ops::kAllReduce, Group::data, whole, whole, place);
+    add(ops::kReduceScatter, Group::data, divided, parts, place);
     // The first stage has its gradient when the last one has sent all that it sends back: not before.
     add(ops::kAllReduce, Group::tied, tied, tied, step_->ops.size());
   }
@@ -334,6 +336,11 @@ void sum_loss(Program& step, const Collectives& collectives) {
 void shard_data(Program& step, program::GradientMap& gradients, const Sharding& sharding,
                 const Coordinates& rank, const SharedWeights& shared) {
   GradientReducer(step, gradients, sharding, rank, shared).run();
+  if (sharding.zero > 0) WeightGatherer(step, sharding, rank).run();
+  if (sharding.data_ranks() > 1) sum_loss(step, Collectives(sharding, rank));
+}
+
+void shard_inference(Program& step, const Sharding& sharding, const Coordinates& rank) {
   if (sharding.zero > 0) WeightGatherer(step, sharding, rank).run();
   if (sharding.data_ranks() > 1) sum_loss(step, Collectives(sharding, rank));
 }

@@ -28,6 +28,11 @@ struct SharedWeights {
 void shard_data(program::Program& step, program::GradientMap& gradients, const compile::Sharding& sharding,
                 const program::Coordinates& rank, const SharedWeights& shared);
 
+/// Rewrites a forward pass alone in the same way: weights of which ranks have parts are put together, and the
+/// result "loss" becomes the mean over all ranks.
+void shard_inference(program::Program& step, const compile::Sharding& sharding,
+                     const program::Coordinates& rank);
+
 /// The global norm of gradients of which ranks have parts: each rank's squares, where what several ranks have
 /// is counted once, added up over all of them. Rewrites the op global_norm of a finished step.
 void sum_norm(program::Program& step, const compile::Sharding& sharding, const program::Coordinates& rank,

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "compile/passes/part_ops.h"
 #include "program/groups.h"
 #include "program/ops.h"
 
@@ -153,25 +154,41 @@ class TensorSplitter {
   /// Each rank has the rows of its part of the vocabulary, and zeros for other tokens. Positions are added to
   /// all rows.
   void write_embedding(const Op& op) {
-    copy(op, false);
+    const TensorId table = renamed_[static_cast<std::size_t>(op.inputs[1])];
+    Op own = op;
+    own.attrs.set("first", index_ * split_.shape(table)[0]);
+    copy(own, false);
     const bool has_positions =
         std::ranges::any_of(whole_->ops, [](const Op& other) { return other.is(ops::kAddPositions); });
     add_up(op, by_rows_ && !has_positions);
   }
 
-  /// Losses and their log-sum-exp are put together from those of the parts.
+  /// Losses and their log-sum-exp are put together from those of the parts: the target's logit is that of the
+  /// one rank that has it (Shoeybi et al., 2019, section 3).
   void write_loss(const Op& op) {
     Op own = op;
     const std::int64_t part = whole_->shape(op.inputs[0])[-1] / parts_;
-    own.attrs.set("valid", std::min(op.attrs.integer("valid"), part));
+    const std::int64_t first = index_ * part;
+    own.attrs.set("first", first);
+    own.attrs.set("valid", std::clamp<std::int64_t>(op.attrs.integer("valid") - first, 0, part));
     copy(own, false);
-    Op sum;
-    sum.def = &ops::kAllReduce;
+    const TensorId losses = renamed_[static_cast<std::size_t>(op.outputs[0])];
+    const TensorId lse = renamed_[static_cast<std::size_t>(op.outputs[1])];
+    const auto local_op = [&](const program::OpDef& def, std::vector<TensorId> inputs) {
+      Op made;
+      made.def = &def;
+      made.inputs = std::move(inputs);
+      made.scope = op.scope;
+      return made;
+    };
+    Op sum = local_op(ops::kAllReduce, {losses});
     sum.attrs = place(1);
-    sum.scope = op.scope;
-    for (const TensorId id : op.outputs) sum.inputs.push_back(renamed_[static_cast<std::size_t>(id)]);
-    const std::vector<TensorId> losses = sum.inputs;
-    split_.append_to(std::move(sum), losses);
+    split_.append_to(std::move(sum), {losses});
+    Op gather = local_op(ops::kAllGather, {lse});
+    gather.attrs = place(1);
+    const TensorId all = split_.append(std::move(gather), "lses").at(0);
+    split_.append_to(local_op(kJoinLosses, {losses, lse, all}), {losses, lse});
+    has_own_rows_.resize(split_.tensors.size(), false);
   }
 
   void write_product(const Op& op) {

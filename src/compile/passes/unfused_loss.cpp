@@ -80,7 +80,15 @@ class LossWriter {
     const TensorId wide = whole("logits_fp32", logits, Role::activation);
     const TensorId kept = whole("log_probabilities", logits, Role::activation);
     write(op, ops::kCast, {logits}, {wide});
-    write(op, kLogSoftmax, {wide}, {kept});
+    if (op.attrs.has("first")) {
+      const TensorId shifted = whole("shifted_logits", logits, Role::activation);
+      const TensorId powers = whole("exp_logits", logits, Role::activation);
+      write(op, kLossStep, {wide}, {shifted});
+      write(op, kLossStep, {shifted}, {powers});
+      write(op, kLossStep, {shifted, powers}, {kept});
+    } else {
+      write(op, kLogSoftmax, {wide}, {kept});
+    }
     write(op, kPickLosses, {kept, op.inputs.at(1)}, op.outputs);
     kept_[logits] = kept;
   }
@@ -90,7 +98,15 @@ class LossWriter {
     const TensorId picked = whole("d_log_probabilities", logits, Role::activation_gradient);
     const TensorId wide = whole("d_logits_fp32", logits, Role::activation_gradient);
     write(op, kPickLossesBackward, {op.inputs.at(1), op.inputs.at(2)}, {picked});
-    write(op, kLogSoftmaxBackward, {picked, kept_.at(logits)}, {wide});
+    if (op.attrs.has("first")) {
+      const TensorId powers = whole("probabilities", logits, Role::activation_gradient);
+      const TensorId sum = whole("d_sum", logits, Role::activation_gradient);
+      write(op, kLossStep, {kept_.at(logits)}, {powers});
+      write(op, kLossStep, {picked, powers}, {sum});
+      write(op, kLossStep, {sum}, {wide});
+    } else {
+      write(op, kLogSoftmaxBackward, {picked, kept_.at(logits)}, {wide});
+    }
     write(op, ops::kCast, {wide}, op.outputs);
   }
 
@@ -112,6 +128,9 @@ const program::OpDef kLogSoftmaxBackward{.name = "log_softmax_backward",
                                          .work = program::Work::loss,
                                          .infer = infer_log_softmax,
                                          .cost = cost_log_softmax};
+
+const program::OpDef kLossStep{
+    .name = "loss_step", .work = program::Work::loss, .infer = infer_log_softmax, .cost = cost_log_softmax};
 
 void unfused_loss(Program& step) { LossWriter(step).run(); }
 

@@ -17,13 +17,17 @@
 namespace rooflm::inject {
 namespace {
 
-constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                               CUPTI_ACTIVITY_KIND_MEMCPY,
-                               CUPTI_ACTIVITY_KIND_MEMCPY2,
-                               CUPTI_ACTIVITY_KIND_MEMSET,
-                               CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
-                               CUPTI_ACTIVITY_KIND_OVERHEAD,
-                               CUPTI_ACTIVITY_KIND_MEMORY2};
+struct ChosenKind {
+  std::string_view word;
+  CUpti_ActivityKind kind;
+};
+constexpr std::array kKinds = {ChosenKind{"kernels", CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL},
+                               ChosenKind{"copies", CUPTI_ACTIVITY_KIND_MEMCPY},
+                               ChosenKind{"copies", CUPTI_ACTIVITY_KIND_MEMCPY2},
+                               ChosenKind{"copies", CUPTI_ACTIVITY_KIND_MEMSET},
+                               ChosenKind{"waits", CUPTI_ACTIVITY_KIND_SYNCHRONIZATION},
+                               ChosenKind{"overhead", CUPTI_ACTIVITY_KIND_OVERHEAD},
+                               ChosenKind{"memory", CUPTI_ACTIVITY_KIND_MEMORY2}};
 constexpr std::array kCallKinds = {CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER};
 /// Small ones, so that those of a busy device are full, and written, several times a second.
 constexpr std::size_t kBuffers = 96;
@@ -41,11 +45,18 @@ std::uint64_t CUPTIAPI stamp() { return now_ns(); }
 void CUPTIAPI no_callback(void* /*user*/, CUpti_CallbackDomain /*domain*/, CUpti_CallbackId /*call*/,
                           const void* /*data*/) {}
 
+/// DeviceSource::choose of --calls.
+std::string choice_of(const std::string& calls) {
+  std::string chosen = "kernels,copies,waits,overhead,memory";
+  if (calls != "none") chosen += calls == "launches" ? ",launches,driver" : ",calls,driver";
+  return chosen;
+}
+
 class CuptiSource final : public DeviceSource {
  public:
-  CuptiSource(const trace::CuptiFunctions& cupti, StreamWriter& writer, std::string calls)
+  CuptiSource(const trace::CuptiFunctions& cupti, StreamWriter& writer, const std::string& calls)
       : cupti_(cupti),
-        calls_(std::move(calls)),
+        chosen_(choice_of(calls)),
         buffers_(kBuffers, kBufferBytes),
         decoder_(cupti.next_record,
                  [this](CUpti_CallbackDomain domain, std::uint32_t call) { return name_of(domain, call); }),
@@ -72,22 +83,24 @@ class CuptiSource final : public DeviceSource {
     return true;
   }
 
+  void choose(const std::string& what) override { chosen_ = what; }
+
   bool start(std::string& why) override {
-    for (const CUpti_ActivityKind kind : kKinds) {
-      const CUptiResult result = cupti_.enable(kind);
+    for (const ChosenKind& chosen : kKinds) {
+      if (!wants(chosen.word)) continue;
+      const CUptiResult result = cupti_.enable(chosen.kind);
       if (result == CUPTI_SUCCESS) continue;
       why = cupti_.words(result, "recording activities");
       return false;
     }
-    if (calls_ == "none") return true;
-    for (const CUpti_ActivityKind kind : kCallKinds) static_cast<void>(cupti_.enable(kind));
-    choose_calls(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_SIZE, cupti_.enable_runtime);
-    choose_calls(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_SIZE, cupti_.enable_driver);
+    enable_calls();
     return true;
   }
 
   void stop() override {
-    for (const CUpti_ActivityKind kind : kKinds) static_cast<void>(cupti_.disable(kind));
+    for (const ChosenKind& chosen : kKinds) {
+      if (wants(chosen.word)) static_cast<void>(cupti_.disable(chosen.kind));
+    }
     for (const CUpti_ActivityKind kind : kCallKinds) static_cast<void>(cupti_.disable(kind));
   }
 
@@ -125,13 +138,30 @@ class CuptiSource final : public DeviceSource {
     return cupti_.callback_name(domain, call, &name) == CUPTI_SUCCESS ? name : nullptr;
   }
 
-  /// What a call's record is asked for is forgotten whenever their kind is enabled.
+  [[nodiscard]] bool wants(std::string_view word) const {
+    const std::string all = "," + chosen_ + ",";
+    return all.find("," + std::string(word) + ",") != std::string::npos;
+  }
+
+  /// All of their kind first, then not those that nobody wants: enabling single calls without their kind, as
+  /// the headers propose, gives no records (CUPTI 13.0), and a call's own choice is forgotten whenever their
+  /// kind is enabled.
+  void enable_calls() const {
+    if (!wants("calls") && !wants("launches")) return;
+    static_cast<void>(cupti_.enable(CUPTI_ACTIVITY_KIND_RUNTIME));
+    leave_out(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_SIZE, cupti_.enable_runtime);
+    if (!wants("driver")) return;
+    static_cast<void>(cupti_.enable(CUPTI_ACTIVITY_KIND_DRIVER));
+    leave_out(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_SIZE, cupti_.enable_driver);
+  }
+
   template <class Enable>
-  void choose_calls(CUpti_CallbackDomain domain, int count, Enable enable) const {
+  void leave_out(CUpti_CallbackDomain domain, int count, Enable enable) const {
+    const bool all = wants("calls");
     for (int call = 1; call < count; ++call) {
       const char* name = name_of(domain, static_cast<std::uint32_t>(call));
       const std::string_view plain = name == nullptr ? "" : plain_name(name);
-      const bool is_wanted = calls_ == "launches" ? starts_work(plain) : matters(plain);
+      const bool is_wanted = all ? matters(plain) : starts_work(plain);
       if (!is_wanted) static_cast<void>(enable(static_cast<CUpti_CallbackId>(call), 0));
     }
   }
@@ -142,7 +172,7 @@ class CuptiSource final : public DeviceSource {
   }
 
   trace::CuptiFunctions cupti_;
-  std::string calls_;
+  std::string chosen_;
   trace::ActivityBuffers buffers_;
   std::mutex mutex_;  ///< of what follows
   trace::ActivityDecoder decoder_;

@@ -1,20 +1,32 @@
 # Marks modules, the backward pass and optimizers of PyTorch in a program that `rooflm record` runs.
-"""Marks are calls of the injection library, about 0.3 us each; nothing is imported that torch does not have.
+"""Marks are calls of the injection library; nothing is imported that torch does not have.
 
 A module's forward pass is a range named after its path. Its backward pass has no place in Python: the autograd graph
 is asked to say when it comes to what a module made (a hook on the node of its output) and when it goes back to what
 called it (one on the nodes of its inputs); kernels that autograd starts in between are that module's.
+
+All of that costs a step of a small model a tenth of its time, and steps launch the same kernels in the same order: so
+modules are marked in the first steps and in every sixteenth (ROOFLM_RECORD_MARK_EVERY), and the steps in between learn
+from those whose kernel is whose. In these a module's call only looks whether it is to be marked: to put the class's own
+call back would make the interpreter forget what it has learned of all modules, each time. Steps themselves, the backward pass and
+optimizers are marked in all of them. In the second step the shapes are noted, too (rooflm_shapes).
 """
 import atexit
 import ctypes
+import functools
 import os
 
+import rooflm_stacks
+
 _PHASE, _MODULE = 2, 3  # kinds of ranges, as the library numbers them
+_LEARNED = 4            # first steps, all of them marked
+marks = None            # of this process: scripts/record_cost.py switches them
 
 
-class _Library:
+class Library:
+    """The injection library, without releasing the interpreter's lock: calls are shorter than that would take."""
+
     def __init__(self):
-        # Without releasing the interpreter's lock: the calls are shorter than that would take.
         library = ctypes.PyDLL(os.environ["CUDA_INJECTION64_PATH"])
         number = ctypes.c_uint32
         self.begin = library.rooflm_begin
@@ -28,132 +40,253 @@ class _Library:
         self.gradient.restype, self.gradient.argtypes = None, [number]
         self.begin_step, self.end_step = library.rooflm_begin_step, library.rooflm_end_step
         self.begin_step.restype = self.end_step.restype = None
+        self.stack = library.rooflm_stack
+        self.stack.restype, self.stack.argtypes = None, [number, number]
         self.fact = library.rooflm_fact
         self.fact.restype, self.fact.argtypes = None, [ctypes.c_char_p, ctypes.c_char_p]
 
 
 def mark(torch):
     """Puts the marks in. `torch` is the module, just loaded."""
-    library = _Library()
+    global marks
+    library = Library()
     if not library.begin():
         return
     library.fact(b"torch", torch.__version__.encode())
-    _mark_modules(torch, library, with_gradients=os.environ.get("ROOFLM_RECORD_TORCH") != "forward")
-    _mark_backward(torch, library)
-    _mark_optimizers(torch, library)
+    rooflm_stacks.start(library)
+    marks = Marks(torch, library)
+    marks.put_in()
     atexit.register(_note_memory, torch, library)
 
 
-def _mark_modules(torch, library, with_gradients):
-    module_type = torch.nn.Module
-    call = module_type._call_impl
-    named = set()  # numbers of paths whose module is described
-    stack = [0]  # numbers of the modules that are being called
-    is_compiling = torch.compiler.is_compiling
-    grad_enabled = torch.is_grad_enabled
-    tensor = torch.Tensor
-    push, pop, text, gradient, fact = (library.push, library.pop, library.text, library.gradient, library.fact)
+def _number_of(variable, fallback):
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdigit() else fallback
 
-    def name_all(root):
+
+class Marks:
+    """What is marked now, and the place of the program in its modules."""
+
+    def __init__(self, torch, library):
+        self.torch, self.library = torch, library
+        self.with_gradients = os.environ.get("ROOFLM_RECORD_TORCH") != "forward"
+        # A range that is captured may be any step: then all are marked.
+        captures = os.environ.get("ROOFLM_RECORD_CAPTURE")
+        self.every = 1 if captures else max(1, _number_of("ROOFLM_RECORD_MARK_EVERY", 16))
+        self.first = _number_of("ROOFLM_RECORD_SKIP", 0)
+        self.steps = 0          # that have ended
+        self.paths = {}         # of modules, by the numbers of their names
+        self.stack = [0]        # numbers of the modules that are being called
+        self.gradient = 0       # of the module whose gradient is being worked on
+        self.phase = "forward"
+        self.called_from = 0    # where in the modules the backward pass was called
+        self.compiles = False   # code that torch.compile made has run, or may
+        self.shapes = None      # of the operators of one step
+        self.is_on = True       # modules are marked now
+
+    def put_in(self):
+        self.torch.nn.Module.__call__ = self._marked_call(self.torch.nn.Module.__call__)
+        _mark_backward(self)
+        _mark_optimizers(self)
+        _watch_compiler(self)
+
+    def switch(self, on):
+        """Whether modules are marked from now on. Only between steps: what is open has to be closed."""
+        if len(self.stack) == 1:
+            self.is_on = on
+
+    def end_step(self):
+        self.library.end_step()
+        self.steps += 1
+        if self.steps == 1:
+            self._name_devices()
+        # Compiled code has few modules, and was made with this call in it.
+        place = self.steps - self.first
+        self.switch(self.compiles or self.steps < _LEARNED or 0 <= place < _LEARNED or place % self.every == 0)
+        self._note_shapes()
+
+    def place(self):
+        """Phase and path of the module that is at work, and whether it redoes its forward pass."""
+        if self.phase == "backward":
+            redone = len(self.stack) > 1 and self.stack[-1] != self.called_from
+            return self.phase, self.paths.get(self.stack[-1] if redone else self.gradient, ""), redone
+        return self.phase, self.paths.get(self.stack[-1], ""), False
+
+    def _note_shapes(self):
+        """Of the second step: the first one makes what later ones find."""
+        if self.shapes is not None:
+            self.shapes.finish(self.library)
+            self.shapes = None
+        elif self.steps == 1 and not self.compiles and os.environ.get("ROOFLM_RECORD_TORCH") == "on":
+            try:
+                import rooflm_shapes
+                self.shapes = rooflm_shapes.Shapes(self.torch, self.place)
+            except Exception as problem:  # of a torch that has no such thing
+                self.library.fact(b"no shapes", repr(problem).encode())
+
+    def _name_devices(self):
+        try:
+            for device in range(self.torch.cuda.device_count() if self.torch.cuda.is_initialized() else 0):
+                self.library.fact(f"device cuda:{device}".encode(), self.torch.cuda.get_device_name(device).encode())
+        except Exception:  # names are not worth a program
+            pass
+
+    def name_all(self, root):
         """Every module below `root` by its path, and what it is, once."""
         for path, module in root.named_modules():
             path = path or type(root).__name__
-            number = text(path.encode())
+            self.compiles = self.compiles or type(module).__name__ == "OptimizedModule"
+            number = self.library.text(path.encode())
             # In the module itself: an id may be another module's later.
             module.__dict__["_rooflm_number"] = number
-            if number not in named:
-                named.add(number)
-                fact(b"module " + path.encode(), type(module).__name__.encode())
+            if number not in self.paths:
+                self.paths[number] = path
+                self.library.fact(b"module " + path.encode(), type(module).__name__.encode())
 
-    def hook_of(number):
-        def now(_):
-            gradient(number)
-        return now
+    def _watch(self):
+        """What says when the backward pass comes to the node of a value, unless that was said already."""
+        tensor, tell, hooks = self.torch.Tensor, self.library.gradient, {}
 
-    hooks = {}
+        def hook_of(number):
+            def now(_):
+                self.gradient = number
+                tell(number)
+            return now
 
-    def watch(value, number):
-        """Says when the backward pass comes to the node of `value`, unless that was said already."""
-        if type(value) is tuple or type(value) is list:
-            for one in value:
-                if isinstance(one, tensor):
-                    value = one
-                    break
-        node = value.grad_fn if isinstance(value, tensor) else None
-        if node is None:
-            return
-        metadata = node.metadata
-        if "rooflm" in metadata:
-            return
-        metadata["rooflm"] = number
-        hook = hooks.get(number)
-        if hook is None:
-            hook = hooks[number] = hook_of(number)
-        node.register_prehook(hook)
+        def watch(value, number):
+            if type(value) is tuple or type(value) is list:
+                for one in value:
+                    if isinstance(one, tensor):
+                        value = one
+                        break
+            node = value.grad_fn if isinstance(value, tensor) else None
+            if node is None:
+                return
+            metadata = node.metadata
+            if "rooflm" in metadata:
+                return
+            metadata["rooflm"] = number
+            hook = hooks.get(number)
+            if hook is None:
+                hook = hooks[number] = hook_of(number)
+            node.register_prehook(hook)
 
-    def marked(self, *args, **kwargs):
-        if is_compiling():
-            return call(self, *args, **kwargs)
-        number = self.__dict__.get("_rooflm_number")
-        if number is None:
-            name_all(self)
-            number = self.__dict__["_rooflm_number"]
-        if len(stack) == 1:
-            library.begin_step()
-        wants_gradient = with_gradients and grad_enabled()
-        if wants_gradient and args:
-            watch(args[0], stack[-1])
-        stack.append(number)
-        push(number, _MODULE)
-        try:
-            result = call(self, *args, **kwargs)
-        finally:
-            pop()
-            stack.pop()
-        if wants_gradient:
-            watch(result, number)
-        return result
+        return watch
 
-    module_type.__call__ = marked
+    def _marked_call(self, call):
+        library, stack, watch = self.library, self.stack, self._watch()
+        push, pop = library.push, library.pop
+        is_compiling, grad_enabled = self.torch.compiler.is_compiling, self.torch.is_grad_enabled
+
+        def marked(module, *args, **kwargs):
+            if is_compiling() or not self.is_on:
+                return call(module, *args, **kwargs)
+            number = module.__dict__.get("_rooflm_number")
+            if number is None:
+                self.name_all(module)
+                number = module.__dict__["_rooflm_number"]
+            shapes = None
+            if len(stack) == 1:
+                library.begin_step()
+                shapes = self.shapes
+            wants_gradient = self.with_gradients and grad_enabled()
+            if wants_gradient and args:
+                watch(args[0], stack[-1])
+            stack.append(number)
+            push(number, _MODULE)
+            try:
+                if shapes is None:
+                    result = call(module, *args, **kwargs)
+                else:
+                    with shapes:
+                        result = call(module, *args, **kwargs)
+            finally:
+                pop()
+                stack.pop()
+            if wants_gradient:
+                watch(result, number)
+            return result
+
+        return marked
 
 
-def _mark_backward(torch, library):
+def _mark_backward(marks):
     """Of everything that runs the autograd engine: backward() and grad()."""
+    library = marks.library
     number = library.text(b"backward")
 
     def around(run):
         def marked(*args, **kwargs):
             library.push(number, _PHASE)
+            before = marks.phase, marks.called_from
+            marks.phase, marks.called_from, marks.gradient = "backward", marks.stack[-1], 0
             try:
-                return run(*args, **kwargs)
+                if marks.shapes is None:
+                    return run(*args, **kwargs)
+                with marks.shapes:
+                    return run(*args, **kwargs)
             finally:
+                marks.phase, marks.called_from = before
                 library.pop()
         return marked
 
-    for holder in (torch.autograd, torch.autograd.graph):
+    for holder in (marks.torch.autograd, marks.torch.autograd.graph):
         run = getattr(holder, "_engine_run_backward", None)
         if run is not None:
             holder._engine_run_backward = around(run)
 
 
-def _mark_optimizers(torch, library):
+def _mark_optimizers(marks):
     """The end of an optimizer's step is that of a step of the loop; of several, the first one's."""
     from torch.optim import optimizer as module
+    library = marks.library
     number = library.text(b"optimizer")
-    first = []
+    first, entered = [], []
 
     def before(*_):
         library.push(number, _PHASE)
+        marks.phase = "optimizer"
+        entered.append(marks.shapes)
+        if marks.shapes is not None:
+            marks.shapes.__enter__()
 
     def after(optimizer, *_):
+        shapes = entered.pop() if entered else None
+        if shapes is not None:
+            shapes.__exit__(None, None, None)
+        marks.phase = "forward"
         library.pop()
         if not first:
             first.append(id(optimizer))
         if first[0] == id(optimizer):
-            library.end_step()
+            marks.end_step()
 
     module.register_optimizer_step_pre_hook(before)
     module.register_optimizer_step_post_hook(after)
+
+
+def _watch_compiler(marks):
+    """Notes that torch.compile was asked for: such a step is never run in another way."""
+    compile_ = getattr(marks.torch, "compile", None)
+    if compile_ is None:
+        return
+
+    @functools.wraps(compile_)
+    def noted(*args, **kwargs):
+        marks.compiles = True
+        return compile_(*args, **kwargs)
+
+    marks.torch.compile = noted
+    compile_module = getattr(marks.torch.nn.Module, "compile", None)
+    if compile_module is None:
+        return
+
+    @functools.wraps(compile_module)
+    def noted_module(module, *args, **kwargs):
+        marks.compiles = True
+        return compile_module(module, *args, **kwargs)
+
+    marks.torch.nn.Module.compile = noted_module
 
 
 def _note_memory(torch, library):

@@ -1,4 +1,5 @@
-// embedding: x[b, t, :] = wte[tokens[b, t], :]; add_positions: y[b, t, :] = x[b, t, :] + wpe[t, :].
+// embedding: x[b, t, :] = wte[tokens[b, t], :] (attribute `first`, where the table is a part: the token of
+// its first row; compile/passes/part_ops.h); add_positions: y[b, t, :] = x[b, t, :] + wpe[t, :].
 #include <fmt/format.h>
 
 #include "core/checked.h"
@@ -35,8 +36,9 @@ Cost cost_embedding(const Program& p, const Op& op) {
 /// dwte[tokens[b, t], :] (+)= dx[b, t, :]
 void gradient_embedding(GradientContext& g) {
   const auto target = g.weight_target(1);
-  g.emit_into(kEmbeddingBackward, {g.input(0), g.gradient(0)},
-              {{"vocab", g.program().shape(g.input(1))[0]}, {"accumulate", target.accumulate}}, {target.id});
+  Attributes attrs{{"vocab", g.program().shape(g.input(1))[0]}, {"accumulate", target.accumulate}};
+  if (g.op().attrs.has("first")) attrs.set("first", g.op().attrs.integer("first"));
+  g.emit_into(kEmbeddingBackward, {g.input(0), g.gradient(0)}, attrs, {target.id});
 }
 
 std::vector<Tensor> infer_embedding_backward(const Program& p, const Op& op) {

@@ -8,6 +8,10 @@
 // number of elements, so grouped-query attention is batch = B*K products with m = (H/K)*T. A third input is a
 // bias [n] added to every row of c (set by the fuse pass).
 //
+// Scaled (set by passes/fp8_products.h): a and b are fp8, and inputs 3 and 4 are their slots
+// (program/fp8.h): what is added up in fp32 is multiplied by the inverses of both scales before anything else
+// happens to it. fast_sums: a device may add up in fewer bits than fp32's.
+//
 // Made by the fuse pass, with batch 1:
 // matmul_gelu: x = op(a) op(b) + bias, y = gelu(x). Inputs: a, b, bias; outputs: y, x [m, n].
 // matmul_gelu_backward: dx = (op(a) op(b)) * gelu'(x). Inputs: a, b, x [m, n]; output: dx.
@@ -21,20 +25,24 @@
 namespace rooflm::program::ops {
 namespace {
 
+using core::Count;
 using core::Shape;
 
-constexpr std::size_t kBias = 2;  // of the inputs of a product
+constexpr std::size_t kBias = 2;   // of the inputs of a product
+constexpr std::size_t kSlots = 3;  // of a scaled one: that of a, that of b
+
+bool has_bias(const Op& op) { return op.inputs.size() > kBias && op.inputs[kBias] != kNone; }
 
 struct Dims {
-  core::Count batch, m, n, k;
-  core::Count a_elements, c_stride;  ///< with the padding of rows
+  Count batch, m, n, k;
+  Count a_elements, c_stride;  ///< with the padding of rows
   explicit Dims(const Attributes& attrs)
       : batch(attrs.integer("batch")),
         m(attrs.integer("m")),
         n(attrs.integer("n")),
         k(attrs.integer("k")),
         a_elements(batch * m * k),
-        c_stride(attrs.has("c_stride") ? core::Count(attrs.integer("c_stride")) : n) {
+        c_stride(attrs.has("c_stride") ? Count(attrs.integer("c_stride")) : n) {
     if (attrs.has("a_stride")) a_elements = (attrs.flag("trans_a") ? k : m) * attrs.integer("a_stride");
   }
 };
@@ -50,11 +58,20 @@ void expect_operand(const Program& p, const Op& op, std::size_t i, std::int64_t 
   });
 }
 
+/// fp8 factors have a slot each, others none.
+void expect_slots(const Program& p, const Op& op) {
+  const bool is_scaled = core::is_fp8(p.tensor(op.inputs.at(0)).dtype);
+  const bool has_slots = op.inputs.size() == kSlots + 2;
+  expect(is_scaled == has_slots && is_scaled == core::is_fp8(p.tensor(op.inputs.at(1)).dtype), op,
+         [] { return "wants fp8 factors with a slot each, or others without"; });
+}
+
 std::vector<Tensor> infer_matmul(const Program& p, const Op& op) {
   const Dims d(op.attrs);
   expect_operand(p, op, 0, d.a_elements);
   expect_operand(p, op, 1, d.batch * d.k * d.n);
-  if (op.inputs.size() > 2) expect_operand(p, op, 2, d.n);
+  if (has_bias(op)) expect_operand(p, op, kBias, d.n);
+  expect_slots(p, op);
   return {{.shape = d.batch == 1 ? Shape{d.m, d.c_stride} : Shape{d.batch, d.m, d.n}}};
 }
 
@@ -62,18 +79,18 @@ std::vector<Tensor> infer_matmul(const Program& p, const Op& op) {
 Cost cost_matmul(const Program& p, const Op& op) {
   const Dims d(op.attrs);
   const auto size = [&](TensorId id) { return static_cast<std::int64_t>(core::size_of(p.tensor(id).dtype)); };
-  const core::Count c_bytes = d.batch * d.m * d.n * size(op.outputs.at(0));
+  const Count c_bytes = d.batch * d.m * d.n * size(op.outputs.at(0));
   Cost cost{.matmul_flop = 2 * d.batch * d.m * d.n * d.k,
             .bytes_read = d.batch * d.m * d.k * size(op.inputs[0]) + d.batch * d.k * d.n * size(op.inputs[1]),
             .bytes_written = c_bytes,
-            .launches = op.attrs.flag("looped") ? d.batch : core::Count(1)};
-  if (op.inputs.size() > 2) {
-    cost.bytes_read = core::Count(cost.bytes_read) + d.n * size(op.inputs[2]);
+            .launches = op.attrs.flag("looped") ? d.batch : Count(1)};
+  if (has_bias(op)) {
+    cost.bytes_read = Count(cost.bytes_read) + d.n * size(op.inputs[2]);
     cost.elementwise_flop = d.batch * d.m * d.n;
   }
   if (op.attrs.flag("accumulate")) {
-    cost.bytes_read = core::Count(cost.bytes_read) + c_bytes;
-    cost.elementwise_flop = core::Count(cost.elementwise_flop) + d.batch * d.m * d.n;
+    cost.bytes_read = Count(cost.bytes_read) + c_bytes;
+    cost.elementwise_flop = Count(cost.elementwise_flop) + d.batch * d.m * d.n;
   }
   return cost;
 }
@@ -89,13 +106,20 @@ std::vector<Tensor> infer_matmul_gelu(const Program& p, const Op& op) {
   expect_operand(p, op, 0, d.m * d.k);
   expect_operand(p, op, 1, d.k * d.n);
   expect_operand(p, op, 2, d.n);
+  expect_slots(p, op);
   return {{.shape = {d.m, d.n}}, {.shape = {d.m, d.n}}};
 }
 
+/// Bytes of an operand.
+Count bytes_of(const Program& p, TensorId id) { return p.tensor(id).bytes(); }
+
 /// 2mnk flop; per element one for the bias and those of gelu, 10.
-Cost cost_matmul_gelu(const Program&, const Op& op) {
+Cost cost_matmul_gelu(const Program& p, const Op& op) {
   const Dims d(op.attrs);
-  return {.matmul_flop = 2 * d.m * d.n * d.k, .elementwise_flop = 11 * d.m * d.n};
+  return {.matmul_flop = 2 * d.m * d.n * d.k,
+          .elementwise_flop = 11 * d.m * d.n,
+          .bytes_read = bytes_of(p, op.inputs[0]) + bytes_of(p, op.inputs[1]) + bytes_of(p, op.inputs[2]),
+          .bytes_written = bytes_of(p, op.outputs.at(0)) + bytes_of(p, op.outputs.at(1))};
 }
 
 std::vector<Tensor> infer_matmul_gelu_backward(const Program& p, const Op& op) {
@@ -104,13 +128,17 @@ std::vector<Tensor> infer_matmul_gelu_backward(const Program& p, const Op& op) {
   expect_operand(p, op, 0, d.m * d.k);
   expect_operand(p, op, 1, d.k * d.n);
   expect_operand(p, op, 2, d.m * d.n);
+  expect_slots(p, op);
   return {{.shape = {d.m, d.n}, .role = Role::activation_gradient}};
 }
 
 /// 2mnk flop and those of gelu_backward, 18 per element.
-Cost cost_matmul_gelu_backward(const Program&, const Op& op) {
+Cost cost_matmul_gelu_backward(const Program& p, const Op& op) {
   const Dims d(op.attrs);
-  return {.matmul_flop = 2 * d.m * d.n * d.k, .elementwise_flop = 18 * d.m * d.n};
+  return {.matmul_flop = 2 * d.m * d.n * d.k,
+          .elementwise_flop = 18 * d.m * d.n,
+          .bytes_read = bytes_of(p, op.inputs[0]) + bytes_of(p, op.inputs[1]) + bytes_of(p, op.inputs[2]),
+          .bytes_written = bytes_of(p, op.outputs.at(0))};
 }
 
 /// c = a b:   da = dc b^T, db = a^T dc.   c = a b^T:   da = dc b, db = dc^T a.
@@ -145,22 +173,32 @@ void gradient_matmul(GradientContext& g) {
   }
 }
 
+/// The factors of a product and their slots, with a third input or without.
+std::vector<PlainForm::Operand> factors(const PlainForm& f, bool has_third = false) {
+  std::vector<PlainForm::Operand> operands{f.input(0), f.input(1)};
+  const bool is_scaled = f.has_input(kSlots);
+  if (has_third) operands.push_back(f.input(kBias));
+  if (is_scaled && !has_third) operands.push_back({});
+  if (is_scaled) operands.insert(operands.end(), {f.input(kSlots), f.input(kSlots + 1)});
+  return operands;
+}
+
 /// A product with a bias is the product, to whose rows it is added.
 void plain_matmul(PlainForm& f) {
   if (!f.has_input(kBias)) return;
-  f.emit(kMatmul, {f.input(0), f.input(1)}, f.op().attrs, {f.output(0)});
+  f.emit(kMatmul, factors(f), f.op().attrs, {f.output(0)});
   f.emit(kBiasAdd, {f.output(0), f.input(kBias)}, {}, {f.output(0)});
 }
 
 /// x = op(a) op(b) + bias, y = gelu(x)
 void plain_matmul_gelu(PlainForm& f) {
-  f.emit(kMatmul, {f.input(0), f.input(1), f.input(kBias)}, f.op().attrs, {f.output(1)});
+  f.emit(kMatmul, factors(f, true), f.op().attrs, {f.output(1)});
   f.emit(kGelu, {f.output(1)}, {}, {f.output(0)});
 }
 
 /// dx = op(a) op(b), then dx = dx * gelu'(x)
 void plain_matmul_gelu_backward(PlainForm& f) {
-  f.emit(kMatmul, {f.input(0), f.input(1)}, f.op().attrs, {f.output(0)});
+  f.emit(kMatmul, factors(f), f.op().attrs, {f.output(0)});
   f.emit(kGeluBackward, {f.output(0), f.input(2)}, {}, {f.output(0)});
 }
 

@@ -28,6 +28,9 @@ constexpr std::array kExportFormats{
                  false},
     ExportFormat{"folded", "flame graph: folded stacks, nanoseconds", write_folded},
     ExportFormat{"speedscope", "flame graph: JSON of speedscope.app", write_speedscope},
+    ExportFormat{"stacks", "flame graph of the host: folded stacks, samples", write_host_folded},
+    ExportFormat{"stacks-speedscope", "flame graph of the host: JSON of speedscope.app",
+                 write_host_speedscope},
     ExportFormat{"openmetrics", "figures of the step as OpenMetrics text", write_openmetrics},
 };
 

@@ -58,6 +58,9 @@ std::vector<std::string> write_torch_memory(const ExportSource& source, const Te
 /// Device time by phase, scope, op and kernel: "a;b;c 123" in nanoseconds, and speedscope's JSON.
 std::vector<std::string> write_folded(const ExportSource& source, const TextSink& sink);
 std::vector<std::string> write_speedscope(const ExportSource& source, const TextSink& sink);
+/// Where the host was, in samples, in the same two forms.
+std::vector<std::string> write_host_folded(const ExportSource& source, const TextSink& sink);
+std::vector<std::string> write_host_speedscope(const ExportSource& source, const TextSink& sink);
 /// Figures of the step as OpenMetrics text (Prometheus).
 std::vector<std::string> write_openmetrics(const ExportSource& source, const TextSink& sink);
 

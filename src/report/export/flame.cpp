@@ -5,6 +5,7 @@
 #include <map>
 
 #include "report/export/export.h"
+#include "report/host_stacks.h"
 #include "report/kernel_names.h"
 #include "report/kernels.h"
 
@@ -73,6 +74,48 @@ std::vector<std::string> notes_of(const Trace& trace, const Stacks& stacks) {
   return notes;
 }
 
+/// Samples of each stack of the host.
+Stacks sampled_stacks(const RunData& run) {
+  Stacks stacks;
+  for (const HostStack& one : host_stacks(run).stacks) {
+    Stack stack;
+    for (const std::string& name : one.frames) stack.push_back(frame(name));
+    stacks[stack] += static_cast<std::int64_t>(one.samples);
+  }
+  return stacks;
+}
+
+std::vector<std::string> sample_notes(const RunData& run, const Stacks& stacks) {
+  if (!stacks.empty()) return {};
+  return {fmt::format("run {} has no sampled stacks: the graph is empty", run.run.id)};
+}
+
+void sink_speedscope(const std::string& label, const Stacks& stacks, const char* unit, const TextSink& sink) {
+  std::map<std::string, std::size_t> numbers;
+  std::vector<std::string> frames, samples;
+  std::vector<std::int64_t> weights;
+  std::int64_t total = 0;
+  for (const auto& [stack, weight] : stacks) {
+    std::vector<std::size_t> sample;
+    for (const std::string& name : stack) {
+      const auto [entry, is_new] = numbers.try_emplace(name, frames.size());
+      if (is_new) frames.push_back(fmt::format("{{\"name\": {}}}", json_quoted(name)));
+      sample.push_back(entry->second);
+    }
+    samples.push_back(fmt::format("[{}]", fmt::join(sample, ", ")));
+    weights.push_back(weight);
+    total += weight;
+  }
+  const std::string name = json_quoted(label);
+  sink(fmt::format(
+      "{{\"$schema\": \"https://www.speedscope.app/file-format-schema.json\",\n\"exporter\": \"rooflm\",\n"
+      "\"name\": {},\n\"activeProfileIndex\": 0,\n\"shared\": {{\"frames\": [{}]}},\n\"profiles\": "
+      "[{{\"type\": \"sampled\", \"name\": {}, \"unit\": \"{}\", \"startValue\": 0, "
+      "\"endValue\": {},\n\"samples\": [{}],\n\"weights\": [{}]}}]}}\n",
+      name, fmt::join(frames, ",\n"), name, unit, total, fmt::join(samples, ",\n"),
+      fmt::join(weights, ", ")));
+}
+
 }  // namespace
 
 std::vector<std::string> write_folded(const ExportSource& source, const TextSink& sink) {
@@ -85,29 +128,20 @@ std::vector<std::string> write_folded(const ExportSource& source, const TextSink
 std::vector<std::string> write_speedscope(const ExportSource& source, const TextSink& sink) {
   const Trace trace(source.run, source.step);
   const Stacks stacks = stacks_of(trace);
-  std::map<std::string, std::size_t> numbers;
-  std::vector<std::string> frames, samples;
-  std::vector<std::int64_t> weights;
-  std::int64_t total = 0;
-  for (const auto& [stack, ns] : stacks) {
-    std::vector<std::size_t> sample;
-    for (const std::string& name : stack) {
-      const auto [entry, is_new] = numbers.try_emplace(name, frames.size());
-      if (is_new) frames.push_back(fmt::format("{{\"name\": {}}}", json_quoted(name)));
-      sample.push_back(entry->second);
-    }
-    samples.push_back(fmt::format("[{}]", fmt::join(sample, ", ")));
-    weights.push_back(ns);
-    total += ns;
-  }
-  const std::string name = json_quoted(source.run.run.label);
-  sink(fmt::format(
-      "{{\"$schema\": \"https://www.speedscope.app/file-format-schema.json\",\n\"exporter\": \"rooflm\",\n"
-      "\"name\": {},\n\"activeProfileIndex\": 0,\n\"shared\": {{\"frames\": [{}]}},\n\"profiles\": "
-      "[{{\"type\": \"sampled\", \"name\": {}, \"unit\": \"nanoseconds\", \"startValue\": 0, "
-      "\"endValue\": {},\n\"samples\": [{}],\n\"weights\": [{}]}}]}}\n",
-      name, fmt::join(frames, ",\n"), name, total, fmt::join(samples, ",\n"), fmt::join(weights, ", ")));
+  sink_speedscope(source.run.run.label, stacks, "nanoseconds", sink);
   return notes_of(trace, stacks);
+}
+
+std::vector<std::string> write_host_folded(const ExportSource& source, const TextSink& sink) {
+  const Stacks stacks = sampled_stacks(source.run);
+  for (const auto& [stack, samples] : stacks) sink(fmt::format("{} {}\n", fmt::join(stack, ";"), samples));
+  return sample_notes(source.run, stacks);
+}
+
+std::vector<std::string> write_host_speedscope(const ExportSource& source, const TextSink& sink) {
+  const Stacks stacks = sampled_stacks(source.run);
+  sink_speedscope(source.run.run.label, stacks, "none", sink);
+  return sample_notes(source.run, stacks);
 }
 
 }  // namespace rooflm::report

@@ -78,6 +78,24 @@ TEST(CompactState, GradientsThatAreAddedUpStayFp32) {
   EXPECT_TRUE(narrow_gradients(tests::small_step(Arch::llama, compact(2))).empty());
 }
 
+TEST(CompactState, RanksAddGradientsUpInTheDtypeThatTheyHave) {
+  for (const int zero : {0, 1}) {
+    StepOptions options = compact();
+    options.sharding = {.data = 2, .zero = zero};
+    const Program p = tests::small_step(Arch::llama, options);
+    EXPECT_EQ(narrow_gradients(p).size(), 2U * 4U + 1U);
+    std::size_t added_up = 0;
+    for (const program::Op& op : p.ops) {
+      if (!op.is(ops::kAllReduce) && !op.is(ops::kReduceScatter)) continue;
+      for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+        EXPECT_EQ(p.tensor(op.inputs[i]).dtype, p.tensor(op.outputs[i]).dtype) << op.scope;
+        added_up += p.tensor(op.inputs[i]).dtype == DType::bf16 ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(added_up, 2U * 4U + 1U) << "ZeRO " << zero;
+  }
+}
+
 TEST(CompactState, AnUpdateMovesFewerBytes) {
   const auto bytes_of_updates = [](const Program& p) {
     std::int64_t bytes = 0;

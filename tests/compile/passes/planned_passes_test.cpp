@@ -1,11 +1,13 @@
-// Rewrites that are planned with and that nothing runs yet: fp8 products, ring attention, the unfused loss.
+// Rewrites that are planned with and that nothing runs yet: ring attention, the unfused loss.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 #include <string>
 
-#include "compile/passes/fp8_products.h"
+#include "compile/passes/collective_copies.h"
+#include "compile/passes/dropout.h"
+#include "compile/passes/part_ops.h"
 #include "compile/passes/ring_attention.h"
 #include "compile/passes/unfused_loss.h"
 #include "program/groups.h"
@@ -30,38 +32,6 @@ Program context_step(int parts, passes::Recompute recompute = passes::Recompute:
   options.sharding.context = parts;
   const Program forward = model::forward(tests::small_config(Arch::llama), 2, 16 / parts);
   return compile::training_step(forward, options);
-}
-
-TEST(Fp8Products, OnlyProductsOfLayersReadFp8) {
-  const Program p =
-      tests::small_step(Arch::llama, {.dtype = core::DType::bf16, .fp8 = true, .optimizer = {}});
-  for (const Op& op : p.ops) {
-    if (op.is(ops::kCast)) continue;
-    const bool is_of_layer = op.is(ops::kMatmul) && op.scope.starts_with("h.");
-    const auto is_fp8 = [&](program::TensorId id) {
-      return id != program::kNone && p.tensor(id).dtype == core::DType::f8;
-    };
-    for (const program::TensorId id : op.inputs)
-      EXPECT_EQ(is_fp8(id), is_of_layer) << op.def->name << " " << op.scope;
-    EXPECT_TRUE(std::ranges::none_of(op.outputs, is_fp8));
-  }
-}
-
-/// Activations once forward, once transposed backward; weights once in each layout; gradients in both.
-TEST(Fp8Products, EachLayoutIsCastOnceInEachPass) {
-  const Program p =
-      tests::small_step(Arch::llama, {.dtype = core::DType::bf16, .fp8 = true, .optimizer = {}});
-  std::multiset<std::string> layouts;
-  for (const Op& op : p.ops) {
-    if (!op.is(ops::kCast) || p.tensor(op.outputs[0]).dtype != core::DType::f8) continue;
-    const bool is_transposed = p.tensor(op.outputs[0]).name.ends_with("_transposed");
-    layouts.insert(std::string(name_of(op.phase)) + (is_transposed ? " transposed" : ""));
-  }
-  constexpr std::size_t kProducts = 2 * 4;  // layers times qkv, proj, fc1, fc2
-  EXPECT_EQ(layouts.count("forward"), 2 * kProducts);
-  EXPECT_EQ(layouts.count("forward transposed"), 0U);
-  EXPECT_EQ(layouts.count("backward"), kProducts);
-  EXPECT_EQ(layouts.count("backward transposed"), 3 * kProducts);
 }
 
 TEST(RingAttention, DoesTheWorkOfAPartAndPassesTheRestOn) {
@@ -130,6 +100,21 @@ TEST(UnfusedLoss, KeepsWholeLogitsInFp32) {
   EXPECT_EQ(whole, 4U);  // logits, their log softmax, two gradients
 }
 
+/// On a part of the vocabulary it takes more steps, and more of them are alive at once.
+TEST(UnfusedLoss, OfAPartRunsWhatLossParallelRuns) {
+  model::ModelConfig config = tests::small_config(Arch::gpt2);
+  config.heads = config.kv_heads = 2;
+  config.head_dim = config.d_model / 2;
+  config.d_ff = 46;
+  config.padded_vocab = 72;
+  compile::StepOptions options{.dtype = core::DType::bf16, .unfused_loss = true, .optimizer = {}};
+  options.sharding = {.tensor = 2, .vocab_parallel = true};
+  const Program p = compile::training_step(model::forward(config, 2, 13), options);
+  EXPECT_EQ(count_of(p, passes::kLogSoftmax) + count_of(p, passes::kLogSoftmaxBackward), 0U);
+  EXPECT_EQ(count_of(p, passes::kLossStep), 6U);
+  EXPECT_EQ(count_of(p, passes::kJoinLosses), 1U);
+}
+
 /// A tied and an untied head, with norms on own rows and on all; 71 words cannot be shared by two.
 TEST(VocabParallel, RanksHaveAPartOfTheVocabularyWhereItDivides) {
   for (const Arch arch : {Arch::gpt2, Arch::llama}) {
@@ -154,6 +139,159 @@ TEST(VocabParallel, RanksHaveAPartOfTheVocabularyWhereItDivides) {
         EXPECT_EQ(columns, own);
       }
     }
+  }
+}
+
+/// What parts have is put together before the gradient reads it, so the two are no longer one op.
+TEST(VocabParallel, LossesOfPartsAreJoinedBeforeTheirGradient) {
+  model::ModelConfig config = tests::small_config(Arch::llama);
+  config.padded_vocab = 72;
+  config.d_ff = 46;
+  config.heads = 6;
+  config.kv_heads = 2;
+  config.head_dim = 4;
+  compile::StepOptions options{.optimizer = {}};
+  options.sharding = {.tensor = 2, .vocab_parallel = true};
+  options.rank.tensor = 1;
+  const Program p = compile::training_step(model::forward(config, 2, 13), options);
+  EXPECT_EQ(count_of(p, passes::kJoinLosses), 1U);
+  EXPECT_EQ(count_of(p, ops::kCrossEntropyWithGradient), 0U);
+  for (const Op& op : p.ops) {
+    if (!op.is(passes::kCrossEntropyOfPart)) continue;
+    EXPECT_EQ(op.attrs.integer("first"), 36);
+    EXPECT_EQ(op.attrs.integer("valid"), 67 - 36);
+  }
+  EXPECT_EQ(count_of(p, passes::kEmbeddingBackwardOfPart), 1U);
+}
+
+compile::StepOptions fsdp_options() {
+  compile::StepOptions options{.dtype = core::DType::bf16, .unit_buffers = true, .optimizer = {}};
+  options.sharding.data = 4;
+  options.sharding.zero = 3;
+  return options;
+}
+
+TEST(UnitBuffers, WeightsAreCopiedOutWhenTheyAreWantedAndGradientsBeforeTheyAreReduced) {
+  const Program p = tests::small_step(Arch::llama, fsdp_options());
+  std::size_t gathers = 0;
+  std::size_t reduces = 0;
+  std::set<program::TensorId> copied;
+  for (std::size_t i = 0; i < p.ops.size(); ++i) {
+    const Op& op = p.ops[i];
+    const bool is_data = program::is_collective(op) && program::group_of(op) == program::Group::data;
+    if (is_data && op.is(ops::kAllGather)) {
+      ++gathers;
+      for (const program::TensorId id : op.inputs) EXPECT_EQ(p.tensor(id).role, program::Role::workspace);
+    }
+    if (is_data && op.is(ops::kReduceScatter)) {
+      ++reduces;
+      ASSERT_TRUE(p.ops[i - 1].is(passes::kRearrange));
+      for (const program::TensorId id : p.ops[i - 1].inputs) EXPECT_EQ(p.tensor(id).dtype, core::DType::bf16);
+      for (const program::TensorId id : op.inputs) EXPECT_EQ(p.tensor(id).dtype, core::DType::f32);
+    }
+    if (op.is(passes::kRearrange)) copied.insert(op.outputs.begin(), op.outputs.end());
+    for (const program::TensorId id : op.inputs) {
+      const bool is_gathered = id != program::kNone && p.tensor(id).role == program::Role::gathered_weight;
+      EXPECT_TRUE(!is_gathered || copied.contains(id)) << op.def->name;
+    }
+  }
+  EXPECT_EQ(count_of(p, passes::kRearrange), gathers + reduces);
+  EXPECT_GT(gathers, reduces);
+}
+
+/// In a pipeline gradients are added up over micro-batches before they are reduced: in fp32.
+TEST(UnitBuffers, GradientsThatAreAddedUpStayInFp32) {
+  compile::StepOptions options = fsdp_options();
+  options.sharding.zero = 1;
+  options.micro_batches = 2;
+  const Program p = tests::small_step(Arch::llama, options);
+  std::size_t reduces = 0;
+  for (std::size_t i = 1; i < p.ops.size(); ++i) {
+    if (!p.ops[i].is(ops::kReduceScatter) || !p.ops[i - 1].is(passes::kRearrange)) continue;
+    ++reduces;
+    for (const program::TensorId id : p.ops[i - 1].inputs) EXPECT_EQ(p.tensor(id).dtype, core::DType::f32);
+  }
+  EXPECT_GT(reduces, 0U);
+}
+
+/// Parts in 16 bits are made for each gathering, and are no copies that stay.
+TEST(UnitBuffers, NoCopiesOfMastersAreKept) {
+  const Program p = tests::small_step(Arch::llama, fsdp_options());
+  for (const program::Tensor& tensor : p.tensors) {
+    const bool is_copy = tensor.role == program::Role::weight && tensor.dtype == core::DType::bf16;
+    EXPECT_TRUE(!is_copy || tensor.own_bytes() == 0) << tensor.name;
+  }
+}
+
+TEST(RowCopies, StandBesideEachExchangeOfRows) {
+  model::ModelConfig config = tests::small_config(Arch::llama);
+  config.heads = 6;
+  config.kv_heads = 2;
+  config.head_dim = 4;
+  config.d_ff = 46;
+  compile::StepOptions options{.row_copies = true, .optimizer = {}};
+  options.sharding = {.tensor = 2, .sequence_parallel = true};
+  const Program p = compile::training_step(model::forward(config, 2, 13), options);
+  std::size_t exchanges = 0;
+  for (std::size_t i = 0; i < p.ops.size(); ++i) {
+    const bool gathers = p.ops[i].is(ops::kAllGather);
+    const bool scatters = p.ops[i].is(ops::kReduceScatter);
+    if (!gathers && !scatters) continue;
+    ++exchanges;
+    const Op& copy = p.ops[gathers ? i + 1 : i - 1];
+    ASSERT_TRUE(copy.is(passes::kRearrange));
+    EXPECT_EQ((gathers ? copy.inputs : copy.outputs), (gathers ? p.ops[i].outputs : p.ops[i].inputs));
+  }
+  EXPECT_EQ(count_of(p, passes::kRearrange), exchanges);
+  EXPECT_GT(exchanges, 8U);
+}
+
+/// Behind the softmax and the two products that end in the residual, each with one gradient.
+TEST(Dropout, StandsBehindEachSoftmaxAndEachBranch) {
+  constexpr std::size_t kLayers = 2;
+  for (const auto recompute : {passes::Recompute::none, passes::Recompute::full}) {
+    const bool again = recompute == passes::Recompute::full;
+    const Program p = tests::small_step(Arch::gpt2, {.attention = passes::AttentionKind::batched,
+                                                     .recompute = recompute,
+                                                     .dropout = true,
+                                                     .whole_recompute = true,
+                                                     .optimizer = {}});
+    EXPECT_EQ(count_of(p, passes::kDropout), kLayers * 3 * (again ? 2 : 1));
+    EXPECT_EQ(count_of(p, passes::kDropoutBackward), kLayers * 3);
+    for (const Op& op : p.ops) {
+      if (!op.is(ops::kCausalSoftmaxBackward)) continue;
+      EXPECT_TRUE(p.tensor(op.inputs[0]).name.ends_with(".dropout"));
+      EXPECT_FALSE(p.tensor(op.inputs[1]).name.ends_with(".dropout"));
+    }
+  }
+}
+
+TEST(WholeRecompute, RedoesALayerToItsEnd) {
+  const auto redone = [](bool is_whole) {
+    const Program p = tests::small_step(
+        Arch::gpt2, {.recompute = passes::Recompute::full, .whole_recompute = is_whole, .optimizer = {}});
+    return std::ranges::count_if(p.ops, [](const Op& op) {
+      return op.recomputed && op.is(ops::kMatmul) && op.scope.ends_with("fc2");
+    });
+  };
+  EXPECT_EQ(redone(false), 0);
+  EXPECT_EQ(redone(true), 2);
+}
+
+TEST(LateSums, ComeAfterTheBackwardPass) {
+  compile::StepOptions options{.optimizer = {}};
+  options.sharding.data = 2;
+  for (const bool is_late : {false, true}) {
+    options.sharding.late_sums = is_late;
+    const Program p = tests::small_step(Arch::gpt2, options);
+    std::size_t last_backward = 0;
+    std::size_t early = 0;
+    for (std::size_t i = 0; i < p.ops.size(); ++i)
+      if (p.ops[i].phase == program::Phase::backward && !program::is_collective(p.ops[i])) last_backward = i;
+    for (std::size_t i = 0; i < last_backward; ++i)
+      early +=
+          static_cast<std::size_t>(p.ops[i].is(ops::kAllReduce) && p.ops[i].scope.ends_with("/gradients"));
+    EXPECT_EQ(early == 0, is_late);
   }
 }
 

@@ -92,7 +92,7 @@ function seriesOf(chart: GenericChart, shape: Shape, places: ReadonlyMap<string,
 const kPlainUnits = new Set(['', 'ms', 'nats', 'C', 'flop/byte']);
 
 /** "0.1 ms": the value of a tick, which is round. */
-const tickText = (value: number, unit: string): string => (kPlainUnits.has(unit) && Math.abs(value) < 1e4 ? `${Number(value.toPrecision(3))} ${unit}`.trim() : quantity(value, unit));
+const tickText = (value: number, unit: string): string => (kPlainUnits.has(unit) && Math.abs(value) < 1e4 ? `${Number(value.toPrecision(4))} ${unit}`.trim() : quantity(value, unit));
 
 /** The sizes themselves as ticks of a logarithmic axis, where they are few: powers of ten would not be among them. */
 function sizeTicks(chart: GenericChart): Option {

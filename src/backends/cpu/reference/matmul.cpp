@@ -1,14 +1,17 @@
 // matmul: c[i] (+)= op(a[i]) op(b[i]) for i < batch, by Eigen's products.
 //
 // One product, or one after the other when looped: Eigen spreads each over the threads. A batch: the threads
-// share the products. Operands that are not stored in the computed type are converted block by block.
+// share the products. Operands that are not stored in the computed type are converted block by block. Sums of
+// scaled products (fp8) are multiplied by the inverses of the scales of both factors.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/reference/products.h"
+#include "program/fp8.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
@@ -132,12 +135,13 @@ Matrix<const C> factor_block(const void* x, DType dtype, Index stride, bool tran
   return {to, cols, false};
 }
 
-/// The block of c at (row, col), `from` [rows, cols], rounded to the stored type.
+/// The block of c at (row, col), `from` [rows, cols] times `scale`, rounded to the stored type.
 template <class C>
-void store_block(const Problem& p, C* from, Index row, Index col, Index rows, Index cols, void* c) {
+void store_block(const Problem& p, C* from, C scale, Index row, Index col, Index rows, Index cols, void* c) {
   for_rows(rows, [&](Index r) {
     const Index at = (row + r) * p.c_stride + col;
     C* values = from + r * cols;
+    if (scale != C(1)) std::transform(values, values + cols, values, [scale](C x) { return x * scale; });
     if (p.accumulate) {
       std::array<C, kEdge> before;
       core::load_elements(p.c_type, c, at, before.data(), cols);
@@ -149,7 +153,8 @@ void store_block(const Problem& p, C* from, Index row, Index col, Index rows, In
 
 /// Block by block through `scratch` (Blocks::bytes()); sums over k stay in the computed type.
 template <class C>
-void multiply_converted(const Problem& p, const void* a, const void* b, void* c, std::byte* scratch) {
+void multiply_converted(const Problem& p, const void* a, const void* b, void* c, C scale,
+                        std::byte* scratch) {
   const Blocks<C> largest(p);
   C* a_block = reinterpret_cast<C*>(scratch);
   C* b_block = a_block + largest.m * largest.k;
@@ -164,7 +169,7 @@ void multiply_converted(const Problem& p, const void* a, const void* b, void* c,
         const auto right = factor_block(b, p.b_type, p.b_stride, p.trans_b, l, j, k, n, b_block);
         multiply<C>(m, n, k, left, right, {c_block, n, false}, l > 0);
       }
-      store_block(p, c_block, i, j, m, n, c);
+      store_block(p, c_block, scale, i, j, m, n, c);
     }
   }
 }
@@ -178,11 +183,15 @@ KernelInfo info_of(const Problem& p, std::size_t scratch_bytes) {
           .launches = p.looped ? p.batch : 1};
 }
 
+/// 1 / scale of a slot.
+float inverse_of(const void* slot) { return static_cast<const float*>(slot)[program::kFp8Inverse]; }
+
 }  // namespace
 
 /// A bias is added by bias_add (the plain form of the op).
 Kernel make_matmul(const OpView& v) {
   constexpr std::size_t kBias = 2;
+  constexpr std::size_t kSlots = 3;  // of scaled products
   if (v.has_in(kBias)) return {};
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const Problem p(v);
@@ -192,14 +201,17 @@ Kernel make_matmul(const OpView& v) {
     const auto resources = v.context;
     resources->scratch().reserve(scratch_bytes *
                                  (shares_batch ? static_cast<std::size_t>(resources->threads()) : 1));
+    const bool is_scaled = v.has_in(kSlots);
     const auto run = [=](const KernelArgs& args) {
+      const float scale = is_scaled ? inverse_of(args.in[kSlots]) * inverse_of(args.in[kSlots + 1]) : 1.0F;
       const auto one = [&](Index i) {
         const void* left = advance(static_cast<const void*>(args.in[0]), p.a_type, i * p.m * p.k);
         const void* right = advance(static_cast<const void*>(args.in[1]), p.b_type, i * p.k * p.n);
         void* to = advance(args.out[0], p.c_type, i * p.m * p.n);
         if (is_stored) return multiply_stored<C>(p, left, right, to);
         const auto thread = static_cast<std::size_t>(omp_get_thread_num());
-        multiply_converted<C>(p, left, right, to, resources->scratch().data() + thread * scratch_bytes);
+        multiply_converted<C>(p, left, right, to, static_cast<C>(scale),
+                              resources->scratch().data() + thread * scratch_bytes);
       };
       if (shares_batch) {
         for_rows(p.batch, one);

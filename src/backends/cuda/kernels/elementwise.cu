@@ -2,6 +2,7 @@
 #include "backends/cuda/kernels/elementwise.h"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/swiglu.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -9,17 +10,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr float kSlope = 0.7978845608028654F;  // sqrt(2 / pi)
 constexpr float kCubic = 0.044715F;
-
-/// 1 / (1 + exp(-x)), to the last bits where the result is kept in fp32. With (1 + tanh(u)) / 2 =
-/// sigmoid(2u), gelu needs no other function.
-template <class T>
-__device__ float sigmoid(float x) {
-  if constexpr (sizeof(T) == sizeof(float)) {
-    return 1.0F / (1.0F + expf(-x));
-  } else {
-    return __fdividef(1.0F, 1.0F + __expf(fminf(-x, 80.0F)));  // __fdividef gives 0 for divisors over 2^126
-  }
-}
 
 struct Add {
   __device__ float operator()(float x, float y) const { return x + y; }
@@ -89,10 +79,7 @@ __global__ void __launch_bounds__(kThreads)
   const T* row = h + at.row * 2 * width;
   const Pack gate = load_pack(row, at.col, width, aligned);
   const Pack up = load_pack(row + width, at.col, width, aligned);
-  Pack result;
-#pragma unroll
-  for (int i = 0; i < kPack; ++i) result[i] = gate[i] * sigmoid<T>(gate[i]) * up[i];
-  store_pack(y + at.row * width, at.col, width, aligned, result);
+  store_pack(y + at.row * width, at.col, width, aligned, swiglu_of<T>(gate, up));
 }
 
 template <class T>
@@ -104,14 +91,8 @@ __global__ void __launch_bounds__(kThreads)
   const Pack d = load_pack(dy + at.row * width, at.col, width, aligned);
   const Pack gate = load_pack(row, at.col, width, aligned);
   const Pack up = load_pack(row + width, at.col, width, aligned);
-  Pack d_gate;
-  Pack d_up;
-#pragma unroll
-  for (int i = 0; i < kPack; ++i) {
-    const float s = sigmoid<T>(gate[i]);
-    d_gate[i] = d[i] * up[i] * s * (1 + gate[i] * (1 - s));
-    d_up[i] = d[i] * gate[i] * s;
-  }
+  const Pack d_gate = swiglu_d_gate<T>(d, gate, up);
+  const Pack d_up = swiglu_d_up<T>(d, gate);
   T* to = dh + at.row * 2 * width;
   store_pack(to, at.col, width, aligned, d_gate);
   store_pack(to + width, at.col, width, aligned, d_up);

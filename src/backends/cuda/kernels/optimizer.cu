@@ -42,13 +42,16 @@ __global__ void __launch_bounds__(kNormThreads)
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
+/// The sum, its root, or both.
 __global__ void __launch_bounds__(kTotalThreads)
-    root_of_total(std::int64_t count, const double* sums, float* norm) {
+    total_of(std::int64_t count, const double* sums, double* square, float* norm) {
   double total = 0;
 #pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < count; i += kTotalThreads) total += sums[i];
   total = block_sum(total);
-  if (threadIdx.x == 0) *norm = static_cast<float>(sqrt(total));
+  if (threadIdx.x != 0) return;
+  if (square != nullptr) *square = total;
+  if (norm != nullptr) *norm = static_cast<float>(sqrt(total));
 }
 
 /// What gradients are multiplied by: clipping, NaN for NaN, and the inverse of the loss scale.
@@ -254,7 +257,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void launch_global_norm(Stream stream, std::span<const NormedTensor> tensors, float* norm, void* workspace) {
+void launch_square_sum(Stream stream, std::span<const NormedTensor> tensors, double* square, float* norm,
+                       void* workspace) {
   auto* sums = static_cast<double*>(workspace);
   std::int64_t count = 0;
   for_lists<kNormPiece>(tensors, "global_norm",
@@ -262,8 +266,13 @@ void launch_global_norm(Stream stream, std::span<const NormedTensor> tensors, fl
                           square_sums<<<blocks, kNormThreads, 0, stream>>>(list, sums + before);
                           count = before + blocks;
                         });
-  root_of_total<<<1, kTotalThreads, 0, stream>>>(count, sums, norm);
+  total_of<<<1, kTotalThreads, 0, stream>>>(count, sums, square, norm);
   check_launch("global_norm");
+}
+
+void launch_root(Stream stream, const double* square, float* norm) {
+  total_of<<<1, kTotalThreads, 0, stream>>>(1, square, nullptr, norm);
+  check_launch("norm_of_squares");
 }
 
 std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts) {

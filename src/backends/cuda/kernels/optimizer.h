@@ -1,4 +1,4 @@
-// The optimizer step for lists of tensors: global_norm, adamw, sgd. Everything is fp32 but the copies of
+// The optimizer step for lists of tensors: norms, adamw, sgd. Everything is fp32 but the copies of
 // parameters, which are bf16 or fp16, and gradients, which may be bf16. A launcher takes the whole list,
 // whose pointers travel as arguments of the kernel: a few dozen tensors per launch, no table in device
 // memory. Launchers only submit; they throw std::runtime_error when a launch is refused.
@@ -19,12 +19,15 @@ struct NormedTensor {
   bool is_bf16 = false;
 };
 
-/// *norm = sqrt(sum over all tensors of g^2), summed in double and in a fixed order. `workspace` holds
-/// global_norm_workspace_bytes of the tensors' sizes, aligned to 16.
-void launch_global_norm(Stream stream, std::span<const NormedTensor> tensors, float* norm, void* workspace);
+/// *square = sum over all tensors of g^2, *norm = its root, summed in double and in a fixed order; either may
+/// be null. `workspace` holds global_norm_workspace_bytes of the tensors' sizes, aligned to 16.
+void launch_square_sum(Stream stream, std::span<const NormedTensor> tensors, double* square, float* norm,
+                       void* workspace);
+/// *norm = sqrt(*square)
+void launch_root(Stream stream, const double* square, float* norm);
 [[nodiscard]] std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts);
 
-/// Launches of launch_global_norm, and of launch_adamw or launch_sgd, for tensors of these sizes.
+/// Launches of launch_square_sum, and of launch_adamw or launch_sgd, for tensors of these sizes.
 [[nodiscard]] std::int64_t global_norm_launches(std::span<const std::int64_t> counts);
 [[nodiscard]] std::int64_t update_launches(std::span<const std::int64_t> counts);
 

@@ -59,12 +59,12 @@ std::vector<std::int64_t> sizes_of(const std::vector<NormedTensor>& tensors) {
 /// What adamw and sgd share: the list of tensors with their operands' places.
 struct Update : program::UpdateOperands {
   std::vector<UpdatedTensor> shapes;  ///< without addresses
-  bool runs_beside;
+  program::Lane lane;
   UpdateStep step;
 
   explicit Update(const OpView& v)
       : UpdateOperands(v.op),
-        runs_beside(v.op.lane == program::Lane::background),
+        lane(v.op.lane),
         step{.max_norm = v.number("max_norm"),
              .weight_decay = v.number("weight_decay"),
              .scaled = v.op.attrs.flag("scaled")} {
@@ -84,9 +84,7 @@ struct Update : program::UpdateOperands {
     return counts;
   }
   /// The stream that the update belongs in.
-  [[nodiscard]] cudaStream_t stream(const Context& context) const {
-    return runs_beside ? context.fork() : context.stream();
-  }
+  [[nodiscard]] cudaStream_t stream(const Context& context) const { return context.stream_of(lane); }
   [[nodiscard]] UpdateStep step_of(const KernelArgs& args) const {
     UpdateStep bound = step;
     bound.hyper = floats(args.in[kHyper]);
@@ -110,22 +108,32 @@ struct Update : program::UpdateOperands {
 
 }  // namespace
 
-Kernel make_global_norm(const OpView& v) {
+/// The sum of the squares of all inputs in fp64, or its root in fp32.
+Kernel make_square_sum(const OpView& v) {
   std::vector<NormedTensor> shapes;
   for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
     if (!is_gradient(v, i)) return {};
     shapes.push_back({.count = v.in(i).shape.numel(), .is_bf16 = v.in(i).dtype == DType::bf16});
   }
-  if (!v.outputs_are({0}, DType::f32)) return {};
+  const bool is_root = v.op.is(program::ops::kGlobalNorm);
+  if (!v.outputs_are({0}, is_root ? DType::f32 : DType::f64)) return {};
   const std::vector<std::int64_t> sizes = sizes_of(shapes);
   const std::size_t bytes = global_norm_workspace_bytes(sizes);
   void* workspace = v.context->scratch(bytes);
   const auto run = [=, context = v.context](const KernelArgs& args) {
     std::vector<NormedTensor> tensors = shapes;
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].gradient = args.in[i];
-    launch_global_norm(context->stream(), tensors, floats(args.out[0]), workspace);
+    auto* square = is_root ? nullptr : static_cast<double*>(args.out[0]);
+    launch_square_sum(context->stream(), tensors, square, is_root ? floats(args.out[0]) : nullptr, workspace);
   };
   return {run, {.workspace_bytes = as_bytes(bytes), .launches = global_norm_launches(sizes)}};
+}
+
+Kernel make_norm_of_squares(const OpView& v) {
+  if (!v.inputs_are({0}, DType::f64) || !v.outputs_are({0}, DType::f32)) return {};
+  return [context = v.context](const KernelArgs& args) {
+    launch_root(context->stream(), static_cast<const double*>(args.in[0]), floats(args.out[0]));
+  };
 }
 
 /// Inputs: hyper, norm, state. Outputs: hyper, norm, state.
@@ -161,7 +169,9 @@ Kernel make_sgd(const OpView& v) {
 
 MakerRows optimizer_rows() {
   namespace ops = program::ops;
-  return {{&ops::kGlobalNorm, make_global_norm, "square_sums"},
+  return {{&ops::kGlobalNorm, make_square_sum, "square_sums"},
+          {&ops::kSquareSum, make_square_sum, "square_sums"},
+          {&ops::kNormOfSquares, make_norm_of_squares, "total_of"},
           {&ops::kLossScale, make_loss_scale, "loss_scale"},
           {&ops::kAdamW, make_adamw, "adamw"},
           {&ops::kSgd, make_sgd, "sgd"}};

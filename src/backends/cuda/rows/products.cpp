@@ -10,6 +10,7 @@
 #include "backends/cuda/kernels/elementwise.h"
 #include "backends/cuda/rows/rows.h"
 #include "core/error.h"
+#include "program/fp8.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cuda {
@@ -40,8 +41,11 @@ GemmProblem problem_of(const OpView& v) {
                 .k = v.integer("k"),
                 .trans_a = v.op.attrs.flag("trans_a"),
                 .trans_b = v.op.attrs.flag("trans_b"),
-                .factors = v.in(0).dtype,
+                .factors = core::is_fp8(v.in(0).dtype) ? DType::f8 : v.in(0).dtype,
                 .result = v.out(0).dtype,
+                .e5m2_a = v.in(0).dtype == DType::f8_e5m2,
+                .e5m2_b = v.in(1).dtype == DType::f8_e5m2,
+                .fast_sums = v.op.attrs.flag("fast_sums"),
                 .tf32 = v.op.attrs.flag("tf32"),
                 .accumulate = v.accumulates(),
                 .bias = v.has_in(2),
@@ -56,7 +60,19 @@ GemmProblem problem_of(const OpView& v) {
   return p;
 }
 
+/// Inputs of scaled products: the slots of a and of b, which begin with the inverse of the scale.
+constexpr std::size_t kSlots = 3;
+static_assert(program::kFp8Inverse == 0);
+
+bool is_supported_scaled(const OpView& v, const GemmProblem& p) {
+  const bool factors = core::is_fp8(v.in(1).dtype) && !(p.e5m2_a && p.e5m2_b);
+  const bool is_along_k = !p.trans_a && p.trans_b;
+  const bool bias = !v.has_in(2) || (is_half(p.result) && is_storage(v.in(2).dtype));
+  return factors && is_along_k && p.batch == 1 && is_storage(p.result) && bias && v.has_in(kSlots + 1);
+}
+
 bool is_supported(const OpView& v, const GemmProblem& p) {
+  if (core::is_fp8(p.factors)) return is_supported_scaled(v, p);
   const bool factors = v.inputs_are({0, 1}, p.factors) && is_storage(p.factors);
   const bool result = p.result == DType::f32 || p.result == p.factors;
   return factors && result && (!v.has_in(2) || is_storage(v.in(2).dtype));
@@ -125,6 +141,15 @@ std::vector<Part> parts_of(const GemmProblem& p) {
   return {rest, whole};
 }
 
+/// Of the scales of both factors; null where they have none.
+struct Inverses {
+  const void *a = nullptr, *b = nullptr;
+};
+Inverses inverses_of(const KernelArgs& args) {
+  if (args.in.size() <= kSlots) return {};
+  return {args.in[kSlots], args.in[kSlots + 1]};
+}
+
 /// The parts of a product, planned.
 class CutGemm {
  public:
@@ -132,13 +157,16 @@ class CutGemm {
       : factors_(p.factors), result_(p.result), parts_(parts_of(p)) {
     for (const Part& part : parts_) gemms_.push_back(v.context->products().find(part.problem));
   }
-  void submit(const std::byte* a, const std::byte* b, std::byte* c, const void* bias) const {
+  void submit(const std::byte* a, const std::byte* b, std::byte* c, const void* bias,
+              Inverses inverses) const {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Part& part = parts_[i];
       gemms_[i]->submit({.a = a + bytes_of(part.a, factors_),
                          .b = b + bytes_of(part.b, factors_),
                          .c = c + bytes_of(part.c, result_),
-                         .bias = bias});
+                         .bias = bias,
+                         .a_inverse = inverses.a,
+                         .b_inverse = inverses.b});
     }
   }
   /// Of the larger part; the launches are those of all.
@@ -175,7 +203,8 @@ KernelInfo info_of(const AnyGemm& gemm, std::int64_t count, const Bias& bias) {
 bool takes_gelu(const OpView& v, const GemmProblem& p) {
   constexpr std::int64_t kAligned = 8;
   const bool whole = v.op.input_offset.empty() && v.op.output_offset.empty();
-  return is_half(p.result) && p.factors == p.result && p.batch == 1 && !p.trans_a && whole &&
+  const bool is_scaled = core::is_fp8(p.factors);  // whole, but for its slots
+  return is_half(p.result) && (is_scaled || (p.factors == p.result && whole)) && p.batch == 1 && !p.trans_a &&
          p.n % kAligned == 0 && p.k % kAligned == 0;
 }
 
@@ -206,7 +235,7 @@ Kernel make_matmul(const OpView& v) {
     auto* c = static_cast<std::byte*>(args.out[0]);
     const void* bias = has_bias ? bias_of.get(args.in[2]) : nullptr;
     for (std::int64_t i = 0; i < count; ++i) {
-      gemm.submit(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias);
+      gemm.submit(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias, inverses_of(args));
     }
   };
   return {run, info_of(gemm, count, bias_of)};
@@ -222,11 +251,14 @@ Kernel make_matmul_gelu(const OpView& v) {
   if (gemm == nullptr) return {};
   const Bias bias_of(v, p);
   const auto run = [gemm, bias_of](const KernelArgs& args) {
+    const Inverses inverses = inverses_of(args);
     gemm->submit({.a = args.in[0],
                   .b = args.in[1],
                   .c = args.out[0],
                   .bias = bias_of.get(args.in[2]),
-                  .aux = args.out[1]});
+                  .aux = args.out[1],
+                  .a_inverse = inverses.a,
+                  .b_inverse = inverses.b});
   };
   return {run, info_of(*gemm, 1, bias_of)};
 }
@@ -237,11 +269,17 @@ Kernel make_matmul_gelu_backward(const OpView& v) {
   GemmProblem p = problem_of(v);
   p.bias = false;
   p.epilogue = GemmEpilogue::gelu_gradient;
-  const bool fits = takes_gelu(v, p) && v.inputs_are({0, 1}, p.factors) && v.in(2).dtype == p.result;
+  const bool fits = takes_gelu(v, p) && is_supported(v, p) && v.in(2).dtype == p.result;
   const auto gemm = fits ? find_gemm(v, p) : nullptr;
   if (gemm == nullptr) return {};
   return {[gemm](const KernelArgs& args) {
-            gemm->submit({.a = args.in[0], .b = args.in[1], .c = args.out[0], .aux = args.in[2]});
+            const Inverses inverses = inverses_of(args);
+            gemm->submit({.a = args.in[0],
+                          .b = args.in[1],
+                          .c = args.out[0],
+                          .aux = args.in[2],
+                          .a_inverse = inverses.a,
+                          .b_inverse = inverses.b});
           },
           gemm->info()};
 }

@@ -12,6 +12,13 @@ std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& /*optio
                                       index, ROOFLM_CUDA_REASON));
 }
 
+void join_ranks(Backend& /*backend*/, const std::shared_ptr<ranks::Transport>& /*transport*/,
+                const program::Mesh& /*mesh*/) {
+  throw core::Unavailable("built without CUDA");
+}
+
+std::string nccl_version() { throw core::Unavailable("built without CUDA"); }
+
 GemmChoices gemm_choices(const Backend& /*backend*/) { return {}; }
 
 CudnnStatus query_cudnn() { return {.version = {}, .reason = "built without CUDA"}; }

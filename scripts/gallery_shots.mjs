@@ -1,0 +1,59 @@
+// Takes the pictures of docs/gallery.md: node gallery_shots.mjs RUNS PICTURES MODULES
+// RUNS holds the pages that scripts/gallery made; MODULES is the folder with package.json and node_modules of the page.
+import { existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+const [runs, pictures, modules] = process.argv.slice(2);
+const { chromium } = createRequire(resolve(modules, 'package.json'))('playwright-core');
+const executablePath = process.env.ROOFLM_CHROMIUM ?? ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
+
+const chart = (id) => `[id^="chart-${id}"]`;
+const table = (id) => `[id="table-${id}"]`;
+
+/** Name of the picture, the page, what is taken of it. */
+const kShots = [
+  ['overview', 'gpt2', '#overview .glance'], ['advice', 'gpt2', '#overview .advice'], ['phases', 'studies/end_to_end', '#breakdown'],
+  ['model_gpt2', 'gpt2', '#model'], ['model_llama', 'llama', '#model'], ['roofline', 'gpt2', '#roofline'], ['operations', 'gpt2', table('operations')],
+  ['why', 'gpt2', table('why')], ['ops', 'gpt2', '#ops'], ['blocks', 'gpt2', '#blocks'], ['kernels_cpu', 'gpt2', '#kernels'], ['scopes', 'gpt2', '#scopes'], ['timeline', 'gpt2', '#timeline'],
+  ['memory', 'gpt2', '#memory'], ['saved', 'studies/memory', table('saved')], ['allocator', 'studies/allocators', table('allocator')],
+  ['samples', 'studies/warmup', '#method .panel:has(.chart)'], ['sweep', 'studies/end_to_end', table('sweep')], ['context', 'studies/context', chart('growth')],
+  ['growth', 'studies/growth', chart('growth')], ['precision', 'studies/precision', chart('precision')], ['classes', 'studies/ops', chart('classes')],
+  ['instances', 'studies/ops', table('instances')], ['attention', 'studies/attention_parts', chart('attention')], ['gap', 'studies/gap', table('gap')],
+  ['scaling', 'studies/blocks', chart('scaling')], ['heads', 'studies/heads', chart('growth')], ['cells_attention', 'studies/attention_sweep', chart('cells')],
+  ['cells_gemm', 'studies/gemm', chart('cells')], ['cells_formats', 'studies/formats', table('cells.formats')], ['cells_limits', 'studies/limits', '[id^="table-cells"]'],
+  ['overhead', 'studies/overhead', table('overhead')], ['input', 'studies/input', table('input')], ['training', 'training', chart('training')],
+  ['dark', 'gpt2', '#roofline', { colorScheme: 'dark' }], ['phone', 'gpt2', '#overview .glance', { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true }],
+];
+
+async function takeShot(browser, [name, page, selector, look = {}]) {
+  const file = resolve(runs, `${page}.html`);
+  if (!existsSync(file)) return `${name}: no page ${file}`;
+  const context = await browser.newContext({ viewport: { width: 1100, height: 900 }, colorScheme: 'light', ...look });
+  const tab = await context.newPage();
+  await tab.goto(pathToFileURL(file).href);
+  await tab.waitForFunction(() => document.documentElement.dataset.ready === 'true');
+  await tab.addStyleTag({ content: '.contents { position: static !important; }' });
+  const part = tab.locator(selector).first();
+  if (await part.count() === 0) {
+    await context.close();
+    return `${name}: ${page} has no ${selector}`;
+  }
+  await part.scrollIntoViewIfNeeded();
+  await tab.waitForTimeout(600); // charts are drawn when they come near, and move into their place
+  await part.screenshot({ path: join(pictures, `${name}.png`), animations: 'disabled' });
+  await context.close();
+  return '';
+}
+
+rmSync(pictures, { recursive: true, force: true });
+mkdirSync(pictures, { recursive: true });
+const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] });
+const problems = [];
+for (const shot of kShots) problems.push(await takeShot(browser, shot));
+await browser.close();
+const bytes = readdirSync(pictures).reduce((sum, name) => sum + statSync(join(pictures, name)).size, 0);
+console.log(`${readdirSync(pictures).length} pictures, ${(bytes / 1e6).toFixed(2)} MB`);
+for (const problem of problems.filter((text) => text !== '')) console.log(problem);
+process.exit(problems.some((text) => text !== '') ? 1 : 0);

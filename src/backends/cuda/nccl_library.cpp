@@ -1,0 +1,56 @@
+// NCCL, opened when it is first needed: rooflm runs where it is missing.
+#include "backends/cuda/nccl_library.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/shared_library.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+/// 22809 is 2.28.9.
+std::string version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+NcclLibrary load() {
+  const core::SharedLibrary library("NCCL", {"libnccl.so.2"});
+  NcclLibrary n;
+  library.need("ncclGetVersion", n.get_version);
+  library.need("ncclGetUniqueId", n.get_unique_id);
+  library.need("ncclCommInitRank", n.comm_init_rank);
+  library.need("ncclCommDestroy", n.comm_destroy);
+  library.need("ncclCommAbort", n.comm_abort);
+  library.need("ncclCommGetAsyncError", n.comm_get_async_error);
+  library.need("ncclGetErrorString", n.get_error_string);
+  n.get_last_error = library.find<nccl::GetLastError*>("ncclGetLastError");
+  library.need("ncclGroupStart", n.group_start);
+  library.need("ncclGroupEnd", n.group_end);
+  library.need("ncclAllReduce", n.all_reduce);
+  library.need("ncclAllGather", n.all_gather);
+  library.need("ncclReduceScatter", n.reduce_scatter);
+  library.need("ncclBroadcast", n.broadcast);
+  library.need("ncclReduce", n.reduce);
+  int version = 0;
+  n.check(n.get_version(&version), "asking for the version");
+  n.version = version_text(version);
+  return n;
+}
+
+}  // namespace
+
+void NcclLibrary::check(nccl::Result result, std::string_view what) const {
+  if (result == nccl::kSuccess) return;
+  const char* detail = get_last_error == nullptr ? nullptr : get_last_error(nullptr);
+  throw core::Unavailable(fmt::format("NCCL: {}: {}{}{} (NCCL_DEBUG=WARN tells more)", what,
+                                      get_error_string(result), detail == nullptr || *detail == 0 ? "" : "; ",
+                                      detail == nullptr ? "" : detail));
+}
+
+const NcclLibrary& nccl_library() {
+  static const NcclLibrary library = load();
+  return library;
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,36 @@
+// NCCL, opened when it is first needed.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "backends/cuda/nccl_abi.h"
+
+namespace rooflm::backends::cuda {
+
+struct NcclLibrary {
+  nccl::GetVersion* get_version = nullptr;
+  nccl::GetUniqueId* get_unique_id = nullptr;
+  nccl::CommInitRank* comm_init_rank = nullptr;
+  nccl::CommDestroy* comm_destroy = nullptr;
+  nccl::CommAbort* comm_abort = nullptr;
+  nccl::CommGetAsyncError* comm_get_async_error = nullptr;
+  nccl::GetErrorString* get_error_string = nullptr;
+  nccl::GetLastError* get_last_error = nullptr;  ///< may be null
+  nccl::Group* group_start = nullptr;
+  nccl::Group* group_end = nullptr;
+  nccl::AllReduce* all_reduce = nullptr;
+  nccl::AllGather* all_gather = nullptr;
+  nccl::ReduceScatter* reduce_scatter = nullptr;
+  nccl::Broadcast* broadcast = nullptr;
+  nccl::Reduce* reduce = nullptr;
+  std::string version{};  ///< "2.28.9"
+
+  /// Throws core::Unavailable "NCCL: WHAT: its words" unless the result is success.
+  void check(nccl::Result result, std::string_view what) const;
+};
+
+/// Throws core::Unavailable where it is not here.
+const NcclLibrary& nccl_library();
+
+}  // namespace rooflm::backends::cuda

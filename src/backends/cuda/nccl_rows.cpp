@@ -1,0 +1,107 @@
+// Collectives of programs, bound to NCCL.
+#include "backends/cuda/nccl_rows.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "backends/cuda/kernels/elementwise.h"
+#include "core/error.h"
+#include "program/ops.h"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+using program::Op;
+using program::Program;
+using program::TensorId;
+using Groups = std::shared_ptr<NcclGroups>;
+using Transfers = std::vector<DeviceTransfer>;
+
+/// The tensors of a collective; `whole` is the side on which they are whole. Addresses come with each call.
+Transfers transfers_of(const Program& program, const Op& op, const std::vector<TensorId>& whole) {
+  const std::int64_t unit = op.attrs.has("unit") ? op.attrs.integer("unit") : 1;
+  Transfers transfers;
+  transfers.reserve(whole.size());
+  for (const TensorId id : whole) {
+    const program::Tensor& tensor = program.tensor(id);
+    transfers.push_back({.dtype = tensor.dtype, .elements = tensor.shape.numel(), .unit = unit});
+  }
+  return transfers;
+}
+
+Kernel make(const Groups& groups, const Op& op, Transfers transfers,
+            void (NcclGroups::*run)(program::Group, const Transfers&, cudaStream_t) const) {
+  const auto submit = [groups, run, transfers = std::move(transfers), group = program::group_of(op),
+                       lane = op.lane](const KernelArgs& args) mutable {
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      transfers[i].from = args.in[i];
+      transfers[i].to = args.out[i];
+    }
+    (groups.get()->*run)(group, transfers, groups->context().stream_of(lane));
+  };
+  return {submit,
+          {.name = "nccl::" + std::string(op.def->name), .library = "NCCL " + groups->library().version}};
+}
+
+Kernel make_all_reduce(const Groups& groups, const Program& program, const Op& op) {
+  return make(groups, op, transfers_of(program, op, op.inputs), &NcclGroups::all_reduce);
+}
+
+Kernel make_all_gather(const Groups& groups, const Program& program, const Op& op) {
+  return make(groups, op, transfers_of(program, op, op.outputs), &NcclGroups::all_gather);
+}
+
+/// Sums that are added to what is there are made aside first.
+Kernel make_accumulating(const Groups& groups, const Program& program, const Op& op, Transfers transfers) {
+  struct Aside {
+    std::vector<DeviceMemory> memory;
+    std::vector<std::int64_t> elements;
+  };
+  auto aside = std::make_shared<Aside>();
+  for (const TensorId id : op.outputs) {
+    const program::Tensor& part = program.tensor(id);
+    aside->memory.push_back(groups->context().allocate(static_cast<std::size_t>(part.bytes())));
+    aside->elements.push_back(part.shape.numel());
+  }
+  const auto submit = [groups, aside, transfers = std::move(transfers), group = program::group_of(op),
+                       lane = op.lane](const KernelArgs& args) mutable {
+    const cudaStream_t stream = groups->context().stream_of(lane);
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      transfers[i].from = args.in[i];
+      transfers[i].to = aside->memory[i].data();
+    }
+    groups->reduce_scatter(group, transfers, stream);
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      if (aside->elements[i] == 0) continue;
+      launch_add(stream, transfers[i].dtype, aside->elements[i], args.out[i], transfers[i].to, args.out[i]);
+    }
+  };
+  return {submit, {.name = "nccl::reduce_scatter, add", .library = "NCCL " + groups->library().version}};
+}
+
+Kernel make_reduce_scatter(const Groups& groups, const Program& program, const Op& op) {
+  Transfers transfers = transfers_of(program, op, op.inputs);
+  if (op.attrs.flag("accumulate")) return make_accumulating(groups, program, op, std::move(transfers));
+  return make(groups, op, std::move(transfers), &NcclGroups::reduce_scatter);
+}
+
+Kernel refuse(const Groups&, const Program&, const Op&) {
+  throw core::Unavailable("--pp does not run on GPUs yet: stages send to each other on processors only");
+}
+
+using Make = Kernel (*)(const Groups&, const Program&, const Op&);
+
+KernelRow row_of(const Groups& groups, const program::OpDef& def, Make maker) {
+  return {&def, [groups, maker](const Program& program, const Op& op) { return maker(groups, program, op); }};
+}
+
+}  // namespace
+
+std::vector<KernelRow> nccl_rows(const Groups& groups) {
+  namespace ops = program::ops;
+  return {row_of(groups, ops::kAllReduce, make_all_reduce), row_of(groups, ops::kAllGather, make_all_gather),
+          row_of(groups, ops::kReduceScatter, make_reduce_scatter), row_of(groups, ops::kSend, refuse),
+          row_of(groups, ops::kReceive, refuse)};
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,65 @@
+// Casts to fp8 and their scales, bound to ops.
+#include "backends/cuda/kernels/fp8.h"
+
+#include "backends/cuda/rows/rows.h"
+#include "program/fp8.h"
+#include "program/ops.h"
+
+namespace rooflm::backends::cuda {
+
+using core::DType;
+
+namespace {
+
+/// A slot without a scale gets one from what is cast. After a first step, which is submitted op by op, none
+/// is without: so recordings do not look.
+Kernel make_cast(const OpView& v, Fp8Source source) {
+  if (!v.inputs_are({0}, DType::bf16)) return {};
+  if (source == Fp8Source::swiglu_backward && !v.inputs_are({1}, DType::bf16)) return {};
+  const auto run = [context = v.context, source, rows = v.integer("rows"), cols = v.integer("cols"),
+                    is_e5m2 = v.op.attrs.flag("e5m2"),
+                    is_current = v.op.attrs.flag("current")](const KernelArgs& args) {
+    Fp8Cast cast{.rows = rows,
+                 .cols = cols,
+                 .source = source,
+                 .as_stored = args.out[0],
+                 .transposed = args.out[1],
+                 .slot = floats(args.out[2])};
+    if (source == Fp8Source::tensor) cast.x = args.in[0];
+    if (source == Fp8Source::swiglu) cast.h = args.in[0];
+    if (source == Fp8Source::swiglu_backward) {
+      cast.dy = args.in[0];
+      cast.h = args.in[1];
+    }
+    const Stream stream = context->stream();
+    if (is_current) launch_fp8_reset(stream, cast.slot);
+    if (is_current || !context->is_recording()) launch_fp8_amax(stream, cast);
+    launch_fp8_cast(stream, cast, is_e5m2);
+  };
+  constexpr std::int64_t kMeasured = 3;
+  return {run, {.launches = v.op.attrs.flag("current") ? kMeasured : 1}};
+}
+
+}  // namespace
+
+Kernel make_fp8_cast(const OpView& v) { return make_cast(v, Fp8Source::tensor); }
+Kernel make_swiglu_fp8(const OpView& v) { return make_cast(v, Fp8Source::swiglu); }
+Kernel make_swiglu_backward_fp8(const OpView& v) { return make_cast(v, Fp8Source::swiglu_backward); }
+
+Kernel make_fp8_scales(const OpView& v) {
+  const std::int64_t slots = v.in(0).shape.numel() / program::kFp8Slot;
+  return [context = v.context, slots,
+          e5m2_gradients = v.op.attrs.flag("e5m2_gradients")](const KernelArgs& args) {
+    launch_fp8_scales(context->stream(), slots, e5m2_gradients, floats(args.out[0]));
+  };
+}
+
+MakerRows fp8_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kFp8Cast, make_fp8_cast, "fp8_cast<Tensor>"},
+          {&ops::kSwiGluFp8, make_swiglu_fp8, "fp8_cast<SwiGlu>"},
+          {&ops::kSwiGluBackwardFp8, make_swiglu_backward_fp8, "fp8_cast<SwiGluBackward>"},
+          {&ops::kFp8Scales, make_fp8_scales, "fp8_scales"}};
+}
+
+}  // namespace rooflm::backends::cuda

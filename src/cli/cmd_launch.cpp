@@ -1,0 +1,236 @@
+// rooflm launch: the ranks of a job on this host.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/values.h"
+#include "core/child_process.h"
+#include "core/descriptor.h"
+#include "core/error.h"
+#include "core/stop_signals.h"
+#include "ranks/place.h"
+#include "ranks/transport.h"
+
+namespace rooflm::cli {
+namespace {
+
+/// How long ranks have to notice that one has ended, and to say so; and to end when they are asked to.
+constexpr double kNoticeSeconds = 3, kGraceSeconds = 5;
+
+struct LaunchOptions {
+  std::string ranks, timeout = fmt::format("{}", ranks::Place::kPatienceSeconds);
+  std::vector<std::string> command;
+};
+
+/// Where rank 0 will listen: bound here, so that no other program takes the port before.
+struct Listener {
+  core::Descriptor socket;
+  int port = 0;
+};
+
+Listener listen_here(int ranks) {
+  Listener listener{.socket = core::Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const int fd = listener.socket.get();
+  if (fd < 0 || ::bind(fd, generic, length) != 0 || ::listen(fd, ranks) != 0 ||
+      ::getsockname(fd, generic, &length) != 0) {
+    throw core::Unavailable(fmt::format("launch cannot listen on this host: {}", std::strerror(errno)));
+  }
+  listener.port = ntohs(address.sin_port);
+  return listener;
+}
+
+/// What only the ranks of this job know.
+std::string random_name() {
+  std::array<std::uint64_t, 2> words{};
+  if (::getrandom(words.data(), sizeof words, 0) != sizeof words)
+    throw core::Unavailable("launch gets no random numbers from the system");
+  return fmt::format("{:016x}{:016x}", words[0], words[1]);
+}
+
+bool is_own_command(const std::string& word) {
+  return std::ranges::any_of(commands(), [&](const Command& command) { return command.name == word; });
+}
+
+/// `train ...` is this program's command; anything else is a program.
+std::vector<std::string> program_of(const LaunchOptions& options) {
+  std::vector<std::string> words = options.command;
+  if (words.front() == "launch") throw core::UsageError("launch starts no launch");
+  if (is_own_command(words.front()))
+    words.insert(words.begin(), std::filesystem::read_symlink("/proc/self/exe").string());
+  return words;
+}
+
+bool has_failed(const core::ChildEnd& end) {
+  return end.signal != 0 ||
+         (end.code != 0 && end.code != core::stopped_code(SIGINT) && end.code != core::stopped_code(SIGTERM));
+}
+
+int code_of(const core::ChildEnd& end) { return end.signal != 0 ? core::stopped_code(end.signal) : end.code; }
+
+std::string describe(const core::ChildEnd& end) {
+  if (end.signal == 0) return fmt::format("ended with exit code {}", end.code);
+  const char* name = ::sigabbrev_np(end.signal);
+  const std::string signal = name == nullptr ? std::to_string(end.signal) : fmt::format("SIG{}", name);
+  const char* perhaps = end.signal == SIGKILL ? " (the system does that, too, when memory is short)" : "";
+  return fmt::format("was ended by {}{}", signal, perhaps);
+}
+
+class Launch {
+ public:
+  Launch(const LaunchOptions& options, int count)
+      : count_(count), timeout_s_(parse_number("--timeout", options.timeout, 0.1)) {
+    const std::vector<std::string> program = program_of(options);
+    const Listener listener = listen_here(count);
+    const std::string job = random_name();
+    for (int rank = 0; rank < count; ++rank) {
+      std::vector<std::pair<std::string, std::string>> variables = {
+          {"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(count)},
+          {"LOCAL_RANK", std::to_string(rank)},
+          {"LOCAL_WORLD_SIZE", std::to_string(count)},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", std::to_string(listener.port)},
+          {"ROOFLM_JOB", job},
+          {"ROOFLM_TIMEOUT", options.timeout}};
+      const int fd = listener.socket.get();
+      if (rank == 0) variables.emplace_back("ROOFLM_LISTENER", std::to_string(fd));
+      children_.start(program, variables, rank == 0 ? fd : -1);
+    }
+    is_ours_ = is_own_command(options.command.front());
+  }
+
+  /// The exit code of the first rank that failed, of one that was stopped, or 0.
+  int wait() {
+    constexpr double kForEver = 1e6;
+    while (children_.running() > 0) {
+      // A rank of ours that is left behind when others are done has nothing more to wait for.
+      const bool is_last = is_ours_ && children_.running() < static_cast<std::size_t>(count_);
+      const auto ended = children_.wait(is_last ? kNoticeSeconds + 2 * timeout_s_ : kForEver);
+      if (!ended && is_last) {
+        write_note(fmt::format("launch: {} of {} ranks have not ended {:.0f} s after the others",
+                               children_.running(), count_, kNoticeSeconds + 2 * timeout_s_));
+        code_ = static_cast<int>(core::ExitCode::unavailable);
+        end_others();
+      }
+      if (!ended) continue;
+      if (has_failed(ended->end)) {
+        tell_of(cause_among({*ended}));
+        end_others();
+      } else if (ended->end.code != 0) {
+        code_ = ended->end.code;
+      }
+    }
+    return code_;
+  }
+
+ private:
+  using Ended = core::ChildProcesses::Ended;
+
+  /// Ranks notice by themselves that one has ended, and may be done before it is seen here: of those that end
+  /// now the cause is one that a signal ended, or that failed otherwise than by losing another.
+  Ended cause_among(std::vector<Ended> ended) {
+    wait_for_all(kNoticeSeconds, &ended);
+    const auto rank = [](const Ended& each) {
+      if (each.end.signal != 0) return 0;
+      if (!has_failed(each.end)) return 3;
+      return each.end.code == static_cast<int>(core::ExitCode::unavailable) ? 2 : 1;
+    };
+    return *std::ranges::min_element(ended, {}, rank);
+  }
+
+  void tell_of(const Ended& cause) {
+    write_note(fmt::format("launch: rank {} ({}, process {}) {}", cause.index, ranks::host_name(),
+                           children_.number(cause.index), describe(cause.end)));
+    code_ = code_of(cause.end);
+  }
+
+  /// Those that still run are asked to end, and ended.
+  void end_others() {
+    if (children_.running() == 0) return;
+    children_.send(SIGCONT);
+    children_.send(SIGTERM);
+    wait_for_all(kGraceSeconds);
+    if (const std::size_t stuck = children_.running(); stuck > 0) {
+      write_note(
+          fmt::format("launch: {} of {} ranks did not end by themselves and were killed", stuck, count_));
+      children_.send(SIGKILL);
+      wait_for_all(kGraceSeconds);
+    }
+  }
+
+  void wait_for_all(double seconds, std::vector<Ended>* all = nullptr) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    while (children_.running() > 0) {
+      const double left = std::chrono::duration<double>(until - std::chrono::steady_clock::now()).count();
+      const auto ended = left > 0 ? children_.wait(left) : std::nullopt;
+      if (!ended) return;
+      if (all != nullptr) all->push_back(*ended);
+    }
+  }
+
+  int count_;
+  double timeout_s_;
+  bool is_ours_ = false;
+  int code_ = 0;
+  core::ChildProcesses children_;
+};
+
+int run(const LaunchOptions& options) {
+  constexpr std::int64_t kMost = 4096;
+  if (options.command.empty())
+    throw core::UsageError("launch: name a command: rooflm launch -n 2 -- train ...");
+  if (options.ranks.empty()) throw core::UsageError("-n is missing: how many ranks to start");
+  const std::int64_t count = parse_integer("-n", options.ranks, 1);
+  if (count > kMost) throw core::UsageError(fmt::format("-n {}: at most {} ranks on a host", count, kMost));
+  return Launch(options, static_cast<int>(count)).wait();
+}
+
+}  // namespace
+
+Body declare_launch(CommandLine& line) {
+  auto options = std::make_shared<LaunchOptions>();
+  line.add_rest(options->command);
+  line.add_option("-n,--ranks", options->ranks, "Ranks to start on this host").type_name("N");
+  line.add_option("--timeout", options->timeout,
+                  "Seconds that a rank waits for another before it takes it for hanging")
+      .type_name("S")
+      .show_default();
+  line.footer(
+      "rooflm launch -n N -- COMMAND...\n\n"
+      "COMMAND is bench or train with their options, or any program. Each rank gets RANK, WORLD_SIZE, "
+      "LOCAL_RANK,\n"
+      "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; --device cuda is the GPU of its LOCAL_RANK. Signals "
+      "are\n"
+      "passed on to all. When one rank fails all are ended, within 30 s, and a line says which and why; the "
+      "exit\n"
+      "code is that rank's. mpirun and srun start the same commands on several hosts "
+      "(docs/multi_device.md).\n\n"
+      "Example: rooflm launch -n 2 -- train --data data/ --model tiny --out out/ --steps 100 --zero 1");
+  return [options] { return run(*options); };
+}
+
+}  // namespace rooflm::cli

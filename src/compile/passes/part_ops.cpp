@@ -1,0 +1,79 @@
+// Ops of a rank that has a part of the vocabulary, or pieces of each sequence.
+#include "compile/passes/part_ops.h"
+
+#include <utility>
+#include <vector>
+
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using program::Op;
+using program::OpDef;
+using program::Program;
+using program::Tensor;
+
+/// The same op on a part: it equals no plain ops on the whole.
+OpDef of_part(OpDef def) {
+  def.plain = nullptr;
+  return def;
+}
+
+std::vector<Tensor> infer_join_losses(const Program& p, const Op& op) {
+  return {{.shape = p.shape(op.inputs.at(0)), .full_precision = true},
+          {.shape = p.shape(op.inputs.at(1)), .full_precision = true}};
+}
+
+/// 3 for each: exp, sum, and what is left.
+program::Cost cost_join_losses(const Program& p, const Op& op) {
+  return {.elementwise_flop = 3 * p.shape(op.inputs.at(2)).numel()};
+}
+
+/// By the op on the whole, that on a part.
+using Twins = std::vector<std::pair<const OpDef*, const OpDef*>>;
+
+void replace(Op& op, const Twins& twins) {
+  for (const auto& [whole, part] : twins) {
+    if (op.def != whole) continue;
+    op.def = part;
+    return;
+  }
+}
+
+}  // namespace
+
+const OpDef kEmbeddingOfPart = of_part(ops::kEmbedding);
+const OpDef kEmbeddingBackwardOfPart = of_part(ops::kEmbeddingBackward);
+const OpDef kCrossEntropyOfPart = of_part(ops::kCrossEntropy);
+const OpDef kCrossEntropyBackwardOfPart = of_part(ops::kCrossEntropyBackward);
+const OpDef kJoinLosses{
+    .name = "join_losses", .work = program::Work::loss, .infer = infer_join_losses, .cost = cost_join_losses};
+const OpDef kRopeOfPieces = of_part(ops::kRope);
+const OpDef kAddPositionsOfPieces = of_part(ops::kAddPositions);
+const OpDef kAddPositionsBackwardOfPieces = of_part(ops::kAddPositionsBackward);
+const OpDef kEmbeddingPositionsOfPieces = of_part(ops::kEmbeddingPositions);
+
+void name_part_ops(Program& step, const compile::Sharding& sharding, const program::Coordinates& rank) {
+  if (!sharding.vocab_parallel && sharding.context == 1) return;
+  static const Twins kOfVocabulary = {{&ops::kEmbedding, &kEmbeddingOfPart},
+                                      {&ops::kEmbeddingBackward, &kEmbeddingBackwardOfPart},
+                                      {&ops::kCrossEntropy, &kCrossEntropyOfPart},
+                                      {&ops::kCrossEntropyBackward, &kCrossEntropyBackwardOfPart}};
+  static const Twins kOfSequence = {{&ops::kRope, &kRopeOfPieces},
+                                    {&ops::kAddPositions, &kAddPositionsOfPieces},
+                                    {&ops::kAddPositionsBackward, &kAddPositionsBackwardOfPieces},
+                                    {&ops::kEmbeddingPositions, &kEmbeddingPositionsOfPieces}};
+  for (Op& op : step.ops) {
+    if (op.attrs.has("first")) replace(op, kOfVocabulary);
+    if (sharding.context == 1) continue;
+    const OpDef* whole = op.def;
+    replace(op, kOfSequence);
+    if (op.def == whole) continue;
+    op.attrs.set("parts", std::int64_t{sharding.context});
+    op.attrs.set("index", std::int64_t{rank.data % sharding.context});
+  }
+}
+
+}  // namespace rooflm::passes

@@ -1,0 +1,132 @@
+// The job that a command is a rank of: several processes that run one step together.
+#include "lab/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/printable.h"
+#include "lab/devices.h"
+#include "lab/notes.h"
+
+namespace rooflm::lab {
+namespace {
+
+std::string line_of(const std::pair<const std::string, std::string>& value) {
+  return fmt::format("{}\n{}\n", value.first, value.second);
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+/// The first name and the two values that differ between texts of lines, in turn names and values.
+std::string difference(const std::string& first, const std::string& other, const std::string& rank) {
+  const std::vector<std::string> a = lines_of(first);
+  const std::vector<std::string> b = lines_of(other);
+  for (std::size_t i = 0; i + 1 < std::min(a.size(), b.size()); i += 2) {
+    if (a[i] != b[i]) break;
+    if (a[i + 1] == b[i + 1]) continue;
+    return fmt::format("{} has {} = {}, rank 0 has {}", rank, a[i], core::printable(b[i + 1]),
+                       core::printable(a[i + 1]));
+  }
+  return fmt::format("{} and rank 0 were given different options", rank);
+}
+
+}  // namespace
+
+int run_in_job(const std::function<int(const Ranks&)>& body) {
+  const ranks::Place place = ranks::find_place();
+  if (!place.is_first() && talk() != Talk::verbose) set_talk(Talk::quiet);
+  const Ranks ranks = ranks::join(place);
+  if (ranks == nullptr) return body(nullptr);
+  try {
+    const int code = body(ranks);
+    ranks->leave();
+    return code;
+  } catch (const std::exception& error) {
+    ranks->abandon(error.what());
+    throw;
+  }
+}
+
+void take_place(Point& point, const Ranks& ranks) {
+  const compile::Sharding& split = point.step.sharding;
+  const int here = ranks == nullptr ? 1 : ranks->size();
+  if (split.ranks() != here && runs(point.device)) {
+    throw core::UsageError(
+        fmt::format("--dp {} x --tp {} x --pp {} is {} ranks, this job has {}: rooflm launch -n {} -- ... "
+                    "starts them on this "
+                    "host",
+                    split.data, split.tensor, split.pipeline, split.ranks(), here, split.ranks()));
+  }
+  if (ranks == nullptr) return;
+  // Each rank would find scales of its own, and nobody has held such a run to one rank yet.
+  if (point.step.fp8 && here > 1 && runs(point.device))
+    throw core::UsageError(
+        "--dtype fp8 runs on one rank so far: choose bf16, or leave out --dp, --tp and --pp");
+  point.step.rank = split.mesh().coordinates_of(ranks->rank());
+  if (point.threads == 0 && is_host(point.device))
+    point.threads = std::max(1, resolve_threads(0) / std::max(1, ranks->place().local_size));
+}
+
+void agree(const Ranks& ranks, const std::map<std::string, std::string>& values) {
+  if (ranks == nullptr) return;
+  std::string own;
+  for (const auto& value : values) own += line_of(value);
+  const std::vector<std::string> all = ranks::share(*ranks, own);
+  for (int rank = 1; rank < ranks->size(); ++rank) {
+    const std::string& other = all[static_cast<std::size_t>(rank)];
+    if (other == all.front()) continue;
+    throw core::UsageError(fmt::format("{}: all ranks need the same program and options",
+                                       difference(all.front(), other, ranks->name_of(rank))));
+  }
+}
+
+void agree_on_devices(const Ranks& ranks, const std::string& device) {
+  if (ranks == nullptr || is_host(device)) return;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const std::string own =
+      fmt::format("{} {} {}", device, ranks::host_name(), visible == nullptr ? "" : visible);
+  const std::vector<std::string> all = ranks::share(*ranks, own);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t k = 0; k < i; ++k) {
+      if (all[i] != all[k]) continue;
+      throw core::UsageError(
+          fmt::format("{} and {} would share {}: each rank needs a device of its own (--device cuda takes "
+                      "that of its number)",
+                      ranks->name_of(static_cast<int>(k)), ranks->name_of(static_cast<int>(i)), device));
+    }
+  }
+}
+
+std::map<std::string, std::string> values_of(const Point& point) {
+  std::map<std::string, std::string> values{{"version", ROOFLM_VERSION}};
+  const record::Config config = config_of(point);
+  for (const record::Field& field : record::config_fields()) {
+    if (field.key == "device" || field.key == "threads") continue;
+    const std::string name(field.option.empty() ? field.key : field.option);
+    values[name] = config.text(field.key);
+  }
+  values["kind of device"] = point.device.substr(0, point.device.find(':'));
+  return values;
+}
+
+void join_backend(backends::Backend& backend, const Point& point, const Ranks& ranks) {
+  if (ranks == nullptr) return;
+  const ranks::Patience patience(ranks.get());
+  backends::provider_of(point.device).join(backend, ranks, point.step.sharding.mesh());
+}
+
+}  // namespace rooflm::lab

@@ -1,0 +1,36 @@
+// The job that a command is a rank of: several processes that run one step together.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "backends/backend.h"
+#include "lab/point.h"
+#include "ranks/transport.h"
+
+namespace rooflm::lab {
+
+using Ranks = std::shared_ptr<ranks::Transport>;
+
+/// Runs `body` with the other ranks of the job, nullptr where this process is alone. What it throws is told
+/// to them. Only the first rank writes notes. Throws as ranks::join.
+int run_in_job(const std::function<int(const Ranks&)>& body);
+
+/// Gives the point its rank of the job, and its share of the host's threads where none are given. Throws
+/// core::UsageError when the point's degrees do not make as many ranks as there are; devices that run nothing
+/// need none.
+void take_place(Point& point, const Ranks& ranks);
+
+/// Values by name that all ranks must have alike, and the device, which none on one host may share. Throws
+/// core::UsageError that names the first difference. All ranks call it; nothing where this process is alone.
+void agree(const Ranks& ranks, const std::map<std::string, std::string>& values);
+void agree_on_devices(const Ranks& ranks, const std::string& device);
+/// What decides the numbers of a run: its configuration, but for device and threads.
+std::map<std::string, std::string> values_of(const Point& point);
+
+/// Gives a backend that was made for the point the collectives of its rank; nothing where it is alone.
+void join_backend(backends::Backend& backend, const Point& point, const Ranks& ranks);
+
+}  // namespace rooflm::lab

@@ -1,0 +1,137 @@
+// What PyTorch's caching allocator holds for a step.
+#include "perfmodel/caching_allocator.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "compile/passes/collective_copies.h"
+#include "compile/passes/plan_memory.h"
+#include "program/groups.h"
+#include "program/ops.h"
+
+namespace rooflm::perfmodel {
+namespace {
+
+using program::Op;
+using program::Program;
+using program::Tensor;
+using program::TensorId;
+
+/// The memory of one stream, as one range of addresses that grows.
+class Pool {
+ public:
+  std::int64_t allocate(std::int64_t bytes) {
+    auto best = free_.end();
+    for (auto block = free_.begin(); block != free_.end(); ++block) {
+      if (block->second >= bytes && (best == free_.end() || block->second < best->second)) best = block;
+    }
+    if (best == free_.end()) return extend(bytes);
+    const auto [offset, size] = *best;
+    free_.erase(best);
+    if (size > bytes) free_.emplace(offset + bytes, size - bytes);
+    return offset;
+  }
+
+  void release(std::int64_t offset, std::int64_t bytes) {
+    const auto [block, is_new] = free_.emplace(offset, bytes);
+    if (const auto after = std::next(block); after != free_.end() && offset + bytes == after->first) {
+      block->second += after->second;
+      free_.erase(after);
+    }
+    if (block == free_.begin()) return;
+    const auto before = std::prev(block);
+    if (before->first + before->second != offset) return;
+    before->second += block->second;
+    free_.erase(block);
+  }
+
+  [[nodiscard]] std::int64_t reserved() const { return end_; }
+
+ private:
+  /// The last free block grows by what it lacks.
+  std::int64_t extend(std::int64_t bytes) {
+    std::int64_t offset = end_;
+    if (!free_.empty()) {
+      const auto last = std::prev(free_.end());
+      if (last->first + last->second == end_) {
+        offset = last->first;
+        free_.erase(last);
+      }
+    }
+    end_ = offset + bytes;
+    return offset;
+  }
+
+  std::map<std::int64_t, std::int64_t> free_;  ///< bytes by offset
+  std::int64_t end_ = 0;
+};
+
+Stream stream_of(const Op& op) {
+  const bool is_data = program::is_collective(op) && program::group_of(op) == program::Group::data;
+  if (is_data && op.is(program::ops::kAllGather)) return Stream::gather;
+  if (is_data && op.is(program::ops::kReduceScatter)) return Stream::reduce;
+  return Stream::compute;
+}
+
+/// Blocks are multiples of this (kMinBlockSize).
+std::int64_t block_bytes(const Tensor& tensor) {
+  constexpr std::int64_t kBlock = 512;
+  return (tensor.bytes() + kBlock - 1) / kBlock * kBlock;
+}
+
+/// Weights of a unit are freed together (FSDPParamGroup::reshard).
+std::vector<passes::Lifetime> lifetimes_of(const Program& program) {
+  auto lives = passes::find_lifetimes(program);
+  for (const Op& op : program.ops) {
+    if (!op.is(passes::kRearrange) || program.tensor(op.outputs.at(0)).role != program::Role::gathered_weight)
+      continue;
+    int last = -1;
+    for (const TensorId id : op.outputs) last = std::max(last, lives[static_cast<std::size_t>(id)].last);
+    for (const TensorId id : op.outputs) lives[static_cast<std::size_t>(id)].last = last;
+  }
+  return lives;
+}
+
+}  // namespace
+
+ReservedBytes reserved_bytes(const Program& program) {
+  const auto lives = lifetimes_of(program);
+  std::vector<std::vector<TensorId>> born(program.ops.size()), done(program.ops.size() + 1);
+  for (std::size_t i = 0; i < program.tensors.size(); ++i) {
+    const Tensor& tensor = program.tensors[i];
+    const passes::Lifetime life = lives[i];
+    if (program::is_persistent(tensor.role) || tensor.view_of != program::kNone || life.first < 0) continue;
+    born[static_cast<std::size_t>(life.first)].push_back(static_cast<TensorId>(i));
+    done[std::min(program.ops.size(), static_cast<std::size_t>(life.last))].push_back(
+        static_cast<TensorId>(i));
+  }
+  std::array<Pool, 3> pools;
+  const auto pool_of = [&](Stream stream) -> Pool& { return pools.at(static_cast<std::size_t>(stream)); };
+  std::vector<std::int64_t> offsets(program.tensors.size());
+  std::vector<Stream> streams(program.tensors.size(), Stream::compute);
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Stream stream = stream_of(program.ops[i]);
+    for (const TensorId id : born[i]) {
+      const auto index = static_cast<std::size_t>(id);
+      streams[index] = stream;
+      offsets[index] = pool_of(stream).allocate(block_bytes(program.tensor(id)));
+    }
+    for (const TensorId id : done[i]) {
+      const auto index = static_cast<std::size_t>(id);
+      pool_of(streams[index]).release(offsets[index], block_bytes(program.tensor(id)));
+    }
+  }
+  const auto reserved = [&](Stream stream) { return static_cast<double>(pool_of(stream).reserved()); };
+  return {.compute = reserved(Stream::compute),
+          .gather = reserved(Stream::gather),
+          .reduce = reserved(Stream::reduce),
+          .streams = std::move(streams)};
+}
+
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,114 @@
+// fp8_cast: copies of a tensor in fp8 for scaled products (program/fp8.h). fp8_scales: the scales of the next
+// step.
+//
+// fp8_cast, attributes rows, cols, e5m2 (otherwise e4m3), current: x [rows, cols] is multiplied by its slot's
+// scale and rounded to nearest even, saturating. The slot's amax becomes the largest |x| if that is larger.
+// A slot without a scale gets one from this x first; with `current` every one does.
+// Inputs: x; slot [kFp8Slot], not with `current`. Outputs: copy [rows, cols] and its transpose [cols, rows],
+// of which one may be absent; the slot.
+//
+// Made by passes/fp8_products.h, with the same attributes, slot and outputs:
+// swiglu_fp8: of swiglu(h), rounded to the dtype of h as if it were stored. Inputs: h [rows, 2 cols], slot.
+// swiglu_backward_fp8: of the gradient of swiglu. Inputs: dy [rows, cols / 2], h [rows, cols], slot.
+//
+// fp8_scales, attribute e5m2_gradients: fp8_next_scale for all slots, [.., kFp8Slot] in the order of
+// Fp8Operand. Input and output: the slots.
+#include "program/fp8.h"
+
+#include <fmt/format.h>
+
+#include "core/checked.h"
+#include "program/ops.h"
+
+namespace rooflm::program::ops {
+namespace {
+
+using core::Count;
+using core::DType;
+
+/// Kernels read and write eight and sixteen elements at a time.
+constexpr std::int64_t kUnit = 16;
+
+/// Refuses input `i` unless it has [rows, cols].
+void expect_matrix(const Program& p, const Op& op, std::size_t i, std::int64_t rows, std::int64_t cols) {
+  expect(Count(rows) * cols == p.shape(op.inputs.at(i)).numel(), op, [&] {
+    return fmt::format("input {} {} is not [{}, {}]", i, p.shape(op.inputs[i]).str(), rows, cols);
+  });
+}
+
+/// The outputs of casts of [rows, cols] that are made of so many inputs beside the slot.
+std::vector<Tensor> copies(const Op& op, std::size_t inputs) {
+  const std::int64_t rows = op.attrs.integer("rows");
+  const std::int64_t cols = op.attrs.integer("cols");
+  expect(rows % kUnit == 0 && cols % kUnit == 0, op,
+         [&] { return fmt::format("[{}, {}] is not of multiples of {}", rows, cols, kUnit); });
+  expect(op.inputs.size() == inputs + (op.attrs.flag("current") ? 0 : 1), op,
+         [] { return "wants a slot, unless its scale is that of what it casts"; });
+  const DType dtype = op.attrs.flag("e5m2") ? DType::f8_e5m2 : DType::f8;
+  return {{.shape = {rows, cols}, .dtype = dtype},
+          {.shape = {cols, rows}, .dtype = dtype},
+          {.shape = {kFp8Slot}, .full_precision = true}};
+}
+
+std::vector<Tensor> infer_fp8_cast(const Program& p, const Op& op) {
+  expect_matrix(p, op, 0, op.attrs.integer("rows"), op.attrs.integer("cols"));
+  return copies(op, 1);
+}
+
+std::vector<Tensor> infer_swiglu_fp8(const Program& p, const Op& op) {
+  expect_matrix(p, op, 0, op.attrs.integer("rows"), 2 * op.attrs.integer("cols"));
+  return copies(op, 1);
+}
+
+std::vector<Tensor> infer_swiglu_backward_fp8(const Program& p, const Op& op) {
+  const std::int64_t rows = op.attrs.integer("rows");
+  const std::int64_t cols = op.attrs.integer("cols");
+  expect(cols % (2 * kUnit) == 0, op, [&] { return fmt::format("{} columns have no halves", cols); });
+  expect_matrix(p, op, 0, rows, cols / 2);
+  expect_matrix(p, op, 1, rows, cols);
+  return copies(op, 2);
+}
+
+/// Of a cast that computes its elements with so many flop for each: two more for scaling, and for the
+/// comparison with amax. Everything is read and computed twice where the scale is measured first.
+Cost cost_of_cast(const Program& p, const Op& op, std::size_t inputs, double flop_per_element) {
+  const Count times = op.attrs.flag("current") ? 2 : 1;
+  const Count count = Count(op.attrs.integer("rows")) * op.attrs.integer("cols");
+  Cost cost{.elementwise_flop =
+                2 * count + times * static_cast<std::int64_t>(flop_per_element * static_cast<double>(count))};
+  for (std::size_t i = 0; i < inputs; ++i)
+    cost.bytes_read = cost.bytes_read + times * Count(p.tensor(op.inputs.at(i)).bytes());
+  for (const std::size_t i : {0U, 1U}) {
+    if (op.outputs.at(i) != kNone) cost.bytes_written = cost.bytes_written + count;
+  }
+  return cost;
+}
+
+Cost cost_fp8_cast(const Program& p, const Op& op) { return cost_of_cast(p, op, 1, 0); }
+
+/// As swiglu and its gradient.
+Cost cost_swiglu_fp8(const Program& p, const Op& op) { return cost_of_cast(p, op, 1, 5); }
+Cost cost_swiglu_backward_fp8(const Program& p, const Op& op) { return cost_of_cast(p, op, 2, 5.5); }
+
+std::vector<Tensor> infer_fp8_scales(const Program& p, const Op& op) {
+  const Tensor& slots = p.tensor(op.inputs.at(0));
+  expect(slots.shape[-1] == kFp8Slot && slots.shape.numel() % (std::int64_t{kFp8Slot} * kFp8Operands) == 0,
+         op, [&] { return fmt::format("{} are no slots", slots.shape.str()); });
+  return {slots};
+}
+
+/// One comparison for each number of the histories.
+Cost cost_fp8_scales(const Program& p, const Op& op) {
+  return {.elementwise_flop = p.shape(op.inputs.at(0)).numel() / kFp8Slot * kFp8History};
+}
+
+}  // namespace
+
+const OpDef kFp8Cast{.name = "fp8_cast", .work = Work::copy, .infer = infer_fp8_cast, .cost = cost_fp8_cast};
+const OpDef kSwiGluFp8{.name = "swiglu_fp8", .infer = infer_swiglu_fp8, .cost = cost_swiglu_fp8};
+const OpDef kSwiGluBackwardFp8{
+    .name = "swiglu_backward_fp8", .infer = infer_swiglu_backward_fp8, .cost = cost_swiglu_backward_fp8};
+const OpDef kFp8Scales{
+    .name = "fp8_scales", .work = Work::copy, .infer = infer_fp8_scales, .cost = cost_fp8_scales};
+
+}  // namespace rooflm::program::ops

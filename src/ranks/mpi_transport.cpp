@@ -1,0 +1,174 @@
+// Messages through MPI: each is cut into pieces that MPI can count. mpirun ends all ranks when one ends
+// without a word.
+#include "ranks/mpi_transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <list>
+#include <thread>
+#include <utility>
+
+#include "core/shared_library.h"
+#include "ranks/openmpi_abi.h"
+
+namespace rooflm::ranks {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+openmpi::Functions load() {
+  const core::SharedLibrary library("Open MPI", {openmpi::kFile});
+  openmpi::Functions mpi{};
+  library.need("MPI_Init_thread", mpi.init_thread);
+  library.need("MPI_Finalize", mpi.finalize);
+  library.need("MPI_Abort", mpi.abort);
+  library.need("MPI_Comm_rank", mpi.rank);
+  library.need("MPI_Comm_size", mpi.size);
+  library.need("MPI_Isend", mpi.isend);
+  library.need("MPI_Irecv", mpi.irecv);
+  library.need("MPI_Test", mpi.test);
+  library.need("ompi_mpi_comm_world", mpi.world);
+  library.need("ompi_mpi_byte", mpi.byte);
+  return mpi;
+}
+
+void check(int status, const char* what) {
+  if (status != openmpi::kSuccess) throw RankLost(fmt::format("MPI: {} failed with code {}", what, status));
+}
+
+/// A message on its way; its memory is somebody else's, or its own.
+struct Pending {
+  openmpi::Request request = nullptr;
+  int rank = 0;
+  std::vector<std::byte> owned{};
+};
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(const Place& place, const openmpi::Functions& mpi) : Transport(place), mpi_(mpi) {
+    int provided = 0;
+    check(mpi_.init_thread(nullptr, nullptr, openmpi::kThreadFunneled, &provided), "starting");
+    int rank = 0;
+    int size = 0;
+    check(mpi_.rank(mpi_.world, &rank), "asking for the rank");
+    check(mpi_.size(mpi_.world, &size), "asking for the number of ranks");
+    if (rank != place.rank || size != place.size) {
+      throw core::Unavailable(
+          fmt::format("MPI says this is rank {} of {}, mpirun that it is {} of {}: another "
+                      "Open MPI than mpirun's?",
+                      rank, size, place.rank, place.size));
+    }
+    set_hosts(share(*this, host_name()));
+  }
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
+  /// mpirun takes a process that ends without MPI_Finalize for one that failed, and ends the others.
+  ~MpiTransport() override = default;
+
+  void exchange(Tag tag, std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    std::list<Pending> pending;
+    for (const Incoming& incoming : in) {
+      for_pieces(incoming.bytes, [&](std::span<std::byte> piece) {
+        Pending& next = pending.emplace_back(Pending{.rank = incoming.from});
+        check(mpi_.irecv(piece.data(), static_cast<int>(piece.size()), mpi_.byte, incoming.from, tag,
+                         mpi_.world, &next.request),
+              "receiving");
+      });
+    }
+    for (const Outgoing& outgoing : out) {
+      for_pieces(outgoing.bytes, [&](std::span<const std::byte> piece) {
+        submit(pending.emplace_back(Pending{.rank = outgoing.to}), tag, piece);
+      });
+    }
+    wait(pending);
+  }
+
+  void send(int to, Tag tag, std::span<const std::byte> bytes) override {
+    drop_done(sent_);
+    for_pieces(bytes, [&](std::span<const std::byte> piece) {
+      Pending& next = sent_.emplace_back(Pending{.rank = to, .owned = {piece.begin(), piece.end()}});
+      submit(next, tag, next.owned);
+    });
+  }
+
+  void look() override { drop_done(sent_); }
+
+  void leave() override {
+    wait(sent_);
+    check(mpi_.finalize(), "ending");
+  }
+
+  /// Others learn of it from mpirun, which ends them when this process has said why, and ended.
+  void abandon(const std::string&) noexcept override {}
+
+ private:
+  template <class Byte, class Do>
+  static void for_pieces(std::span<Byte> bytes, Do&& run) {
+    constexpr std::size_t kMost = std::size_t{1} << 30U;
+    while (!bytes.empty()) {
+      const std::size_t count = std::min(kMost, bytes.size());
+      run(bytes.first(count));
+      bytes = bytes.subspan(count);
+    }
+  }
+
+  void submit(Pending& next, Tag tag, std::span<const std::byte> piece) {
+    check(mpi_.isend(piece.data(), static_cast<int>(piece.size()), mpi_.byte, next.rank, tag, mpi_.world,
+                     &next.request),
+          "sending");
+  }
+
+  /// Whether any was done.
+  bool drop_done(std::list<Pending>& pending) {
+    return std::erase_if(pending, [this](Pending& each) {
+             int is_done = 0;
+             check(mpi_.test(&each.request, &is_done, nullptr), "waiting");
+             return is_done != 0;
+           }) > 0;
+  }
+
+  /// Gives the processor away between two looks: there may be more ranks than cores.
+  void wait(std::list<Pending>& pending) {
+    constexpr int kLooks = 100;
+    constexpr std::chrono::microseconds kPause{50};
+    auto since = Clock::now();
+    for (int looks = 0; !pending.empty(); ++looks) {
+      if (drop_done(pending)) {
+        since = Clock::now();
+        looks = 0;
+      } else if (looks < kLooks) {
+        std::this_thread::yield();
+      } else if (std::chrono::duration<double>(Clock::now() - since).count() < patience_s()) {
+        std::this_thread::sleep_for(kPause);
+      } else {
+        std::vector<int> late;
+        for (const Pending& each : pending) {
+          if (std::ranges::find(late, each.rank) == late.end()) late.push_back(each.rank);
+        }
+        throw_late(late);
+      }
+    }
+  }
+
+  openmpi::Functions mpi_;
+  std::list<Pending> sent_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> join_by_mpi(const Place& place) {
+  return std::make_unique<MpiTransport>(place, load());
+}
+
+std::string missing_mpi() {
+  try {
+    load();
+  } catch (const core::Unavailable& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace rooflm::ranks

@@ -1,0 +1,91 @@
+// Which of the processes of a job this one is, from what started it.
+#include "ranks/place.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace rooflm::ranks {
+namespace {
+
+std::string text_of(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+template <class Number>
+Number number_of(const char* name, Number least, Number otherwise) {
+  const std::string text = text_of(name);
+  if (text.empty()) return otherwise;
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, value);
+  if (result.ec == std::errc() && result.ptr == end && value >= least) return value;
+  throw core::UsageError(
+      fmt::format("{}={} in the environment: expected a number of at least {}", name, text, least));
+}
+
+bool is_set(const char* name) { return std::getenv(name) != nullptr; }
+
+/// The variables in which a starter says who a process is.
+struct Names {
+  const char *rank, *size, *local_rank, *local_size;
+};
+
+Place place_by(const Names& names) {
+  Place place;
+  place.size = number_of(names.size, 1, 1);
+  place.rank = number_of(names.rank, 0, 0);
+  place.local_rank = number_of(names.local_rank, 0, place.rank);
+  place.local_size = number_of(names.local_size, 1, place.size);
+  if (place.rank >= place.size) {
+    throw core::UsageError(fmt::format("{}={} and {}={} in the environment: ranks count from 0", names.rank,
+                                       place.rank, names.size, place.size));
+  }
+  return place;
+}
+
+void use_sockets(Place& place) {
+  constexpr int kDefaultPort = 29500;  // torchrun's
+  place.carrier = Carrier::sockets;
+  place.address = text_of("MASTER_ADDR");
+  if (place.address.empty()) place.address = "127.0.0.1";
+  place.port = number_of("MASTER_PORT", 1, kDefaultPort);
+  if (place.port > std::numeric_limits<std::uint16_t>::max()) {
+    throw core::UsageError(fmt::format("MASTER_PORT={} in the environment is no port", place.port));
+  }
+  place.job = text_of("ROOFLM_JOB");
+  if (place.rank == 0) place.listener = number_of("ROOFLM_LISTENER", 3, -1);
+}
+
+}  // namespace
+
+Place find_place() {
+  constexpr Names kMpirun{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                          "OMPI_COMM_WORLD_LOCAL_SIZE"};
+  constexpr Names kTorchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+  constexpr Names kSrun{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"};
+  Place place;
+  if (is_set(kMpirun.rank) && is_set(kMpirun.size)) {
+    place = place_by(kMpirun);
+    place.carrier = Carrier::mpi;
+  } else if (is_set(kTorchrun.rank) && is_set(kTorchrun.size)) {
+    place = place_by(kTorchrun);
+    use_sockets(place);
+  } else if (is_set(kSrun.rank) && is_set(kSrun.size) && is_set("MASTER_ADDR")) {
+    place = place_by(kSrun);
+    use_sockets(place);
+  }
+  if (place.size == 1) place.carrier = Carrier::nobody;
+  place.patience_s = number_of("ROOFLM_TIMEOUT", 0.1, Place::kPatienceSeconds);
+  place.start_patience_s = number_of("ROOFLM_TIMEOUT", 0.1, Place::kStartSeconds);
+  return place;
+}
+
+}  // namespace rooflm::ranks

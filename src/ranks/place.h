@@ -1,0 +1,34 @@
+// Which of the processes of a job this one is, from what started it.
+#pragma once
+
+#include <string>
+
+namespace rooflm::ranks {
+
+/// Who passes messages between ranks.
+enum class Carrier { nobody, sockets, mpi };
+
+/// One process of a job. Alone: rank 0 of 1.
+struct Place {
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;  ///< among those of its host
+  Carrier carrier = Carrier::nobody;
+  // Of sockets:
+  std::string address;  ///< of rank 0, a name or a number
+  int port = 0;         ///< where it listens
+  int listener = -1;    ///< rank 0: the descriptor that listens there already, or -1
+  std::string job;      ///< what all ranks of the job know, so that no other is taken for one
+  double patience_s = kPatienceSeconds;     ///< how long a rank waits for another within a step
+  double start_patience_s = kStartSeconds;  ///< and until all are there
+
+  static constexpr double kPatienceSeconds = 25, kStartSeconds = 60;
+  [[nodiscard]] bool is_first() const { return rank == 0; }
+};
+
+/// From the environment: OMPI_COMM_WORLD_* of mpirun (messages go through MPI); RANK, WORLD_SIZE, LOCAL_RANK,
+/// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT of `rooflm launch` and torchrun; SLURM_* of srun where
+/// MASTER_ADDR is set, too. ROOFLM_TIMEOUT is how long a rank waits, in both
+/// cases. Throws core::UsageError for values that cannot be.
+Place find_place();
+
+}  // namespace rooflm::ranks

@@ -1,0 +1,105 @@
+// Where the host was in its program, sample by sample.
+#include "report/host_stacks.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace rooflm::report {
+namespace {
+
+constexpr std::int64_t kFarAway = std::numeric_limits<std::int64_t>::max();
+
+struct DeviceSpan {
+  std::int64_t start_ns = kFarAway, end_ns = -kFarAway;
+};
+
+std::vector<std::string> frames_in(std::string_view text) {
+  std::vector<std::string> frames;
+  while (!text.empty()) {
+    const auto end = std::min(text.find(';'), text.size());
+    frames.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(text.size(), end + 1));
+  }
+  return frames;
+}
+
+/// When the device had work: spans that do not overlap, in order.
+std::vector<DeviceSpan> merged_spans(std::vector<DeviceSpan> spans) {
+  std::ranges::sort(spans, {}, &DeviceSpan::start_ns);
+  std::vector<DeviceSpan> all;
+  for (const DeviceSpan& span : spans) {
+    if (!all.empty() && span.start_ns <= all.back().end_ns) {
+      all.back().end_ns = std::max(all.back().end_ns, span.end_ns);
+    } else {
+      all.push_back(span);
+    }
+  }
+  return all;
+}
+
+struct KnownTimes {
+  std::vector<DeviceSpan> busy;
+  std::set<std::int64_t> launching;  ///< lanes of threads
+  DeviceSpan steps;
+};
+
+KnownTimes known_times(const RunData& run) {
+  std::unordered_map<std::int64_t, const record::ActivityName*> names;
+  for (const record::ActivityName& name : run.activity_names) names[name.name] = &name;
+  KnownTimes known;
+  for (const record::Activity& activity : run.activities) {
+    const auto name = names.find(activity.name);
+    const std::string_view kind = name == names.end() ? "" : std::string_view(name->second->kind);
+    if (kind == "kernel" || kind == "copy" || kind == "memset" || kind == "collective") {
+      known.busy.push_back({activity.start_ns, activity.end_ns});
+    } else if (kind == "api" && activity.correlation) {
+      known.launching.insert(activity.lane);
+    }
+    if (!activity.step) continue;
+    known.steps.start_ns = std::min(known.steps.start_ns, activity.start_ns);
+    known.steps.end_ns = std::max(known.steps.end_ns, activity.end_ns);
+  }
+  if (known.steps.start_ns > known.steps.end_ns) known.steps = {-kFarAway, kFarAway};
+  known.busy = merged_spans(std::move(known.busy));
+  return known;
+}
+
+bool is_device_busy(const std::vector<DeviceSpan>& busy, std::int64_t time_ns) {
+  const auto after = std::ranges::upper_bound(busy, time_ns, {}, &DeviceSpan::start_ns);
+  return after != busy.begin() && std::prev(after)->end_ns > time_ns;
+}
+
+}  // namespace
+
+HostStacks host_stacks(const RunData& run) {
+  HostStacks found;
+  if (run.stack_samples.empty()) return found;
+  const KnownTimes known = known_times(run);
+  std::map<std::int64_t, HostStack> by_name;
+  for (const record::Activity& sample : run.stack_samples) {
+    const bool is_of_steps = sample.start_ns >= known.steps.start_ns && sample.start_ns <= known.steps.end_ns;
+    if (!is_of_steps || (!known.launching.empty() && !known.launching.contains(sample.lane))) continue;
+    HostStack& stack = by_name[sample.name];
+    const std::size_t idle = is_device_busy(known.busy, sample.start_ns) ? 0 : 1;
+    ++stack.samples;
+    stack.idle += idle;
+    ++found.samples;
+    found.idle += idle;
+  }
+  for (const record::ActivityName& name : run.activity_names) {
+    const auto entry = by_name.find(name.name);
+    if (entry == by_name.end()) continue;
+    entry->second.frames = frames_in(name.text);
+    found.stacks.push_back(std::move(entry->second));
+  }
+  std::ranges::stable_sort(found.stacks, std::greater<>(), &HostStack::samples);
+  return found;
+}
+
+}  // namespace rooflm::report

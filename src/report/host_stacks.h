@@ -1,0 +1,27 @@
+// Where the host was in its program, sample by sample, and whether the device had work meanwhile.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "report/run_data.h"
+
+namespace rooflm::report {
+
+struct HostStack {
+  std::vector<std::string> frames{};  ///< the outermost first
+  std::size_t samples = 0;
+  std::size_t idle = 0;  ///< of them, while nothing ran on the device
+};
+
+struct HostStacks {
+  std::vector<HostStack> stacks{};  ///< each once, most samples first
+  std::size_t samples = 0, idle = 0;
+};
+
+/// Samples of the threads that start the device's work (of all threads where no call is known), between the
+/// first and the last step where there are any.
+HostStacks host_stacks(const RunData& run);
+
+}  // namespace rooflm::report

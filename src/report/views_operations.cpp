@@ -1,0 +1,124 @@
+// The operations view: what each block computes, as formula and number, and on which side of the ridge it
+// lies.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "report/summaries.h"
+#include "report/view_def.h"
+#include "report/work_figures.h"
+#include "report/work_formula.h"
+
+namespace rooflm::report {
+namespace {
+
+/// FLOP per byte from which on matrix products of the run's dtype are no longer bound by memory: the rate
+/// over the bandwidth of the outermost level, both as measured.
+struct Ridge {
+  std::string rate, memory;  ///< "matmul fp32", "DRAM"
+  double flop_per_byte = 0;
+};
+
+std::optional<Ridge> ridge_of(const RunData& run) {
+  const RoofLines roofs = roof_lines(run);
+  const auto rate = std::ranges::find(roofs.rates, "matmul " + run.setting("dtype"), &RoofLine::name);
+  if (rate == roofs.rates.end() || roofs.bandwidths.empty() || roofs.bandwidths.back().value <= 0)
+    return std::nullopt;
+  const RoofLine& memory = roofs.bandwidths.back();
+  return Ridge{.rate = rate->name, .memory = memory.name, .flop_per_byte = rate->value / memory.value};
+}
+
+/// Bytes that are moved as elements of the dtype that each op computes in.
+std::map<std::pair<std::string, std::string>, double> elements_by_part(const RunData& run) {
+  const auto bytes_each = [](const std::string& dtype) {
+    return dtype == "bf16" || dtype == "fp16" ? 2.0 : dtype == "fp8" ? 1.0 : 4.0;
+  };
+  std::map<std::pair<std::string, std::string>, double> elements;
+  for (const TimedOp& timed : run.ops) {
+    elements[{timed.op.phase, timed.part}] +=
+        static_cast<double>(timed.op.bytes_read + timed.op.bytes_written) / bytes_each(timed.op.dtype);
+  }
+  return elements;
+}
+
+std::set<std::string> layered_parts(const RunData& run) {
+  std::set<std::string> parts;
+  for (const TimedOp& timed : run.ops) {
+    if (layer_of(timed.op.scope)) parts.insert(timed.part);
+  }
+  return parts;
+}
+
+void add_operations(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  Table table{.columns = {{"phase", "phase"},
+                          {"part", "block"},
+                          {"elements", "elements", Show::si},
+                          {"operations", "operations"},
+                          {"flop", "FLOP", Show::si, "flop"},
+                          {"bytes", "bytes", Show::bytes, "byte"},
+                          {"intensity", "FLOP/B", Show::fixed2, "flop/byte"},
+                          {"ridge", "ridge", Show::fixed2, "flop/byte"},
+                          {"side", "by the ridge"},
+                          {"bound", "bound by"}},
+              .rows = {},
+              .notes = {}};
+  const auto ridge = ridge_of(run);
+  const auto elements = elements_by_part(run);
+  const std::set<std::string> layered = layered_parts(run);
+  for (const Group& part : parts_of(run)) {
+    if (part.work.flop() + static_cast<double>(part.work.bytes) == 0) continue;
+    const auto intensity = part.work.intensity();
+    Row row;
+    row.set("phase", part.phase);
+    row.set("part", part.name);
+    row.set("elements", elements.at({part.phase, part.name}));
+    const std::string formula = flop_formula(run, part, layered.contains(part.name));
+    row.set("operations", formula.empty() ? Cell() : Cell(formula));
+    row.set("flop", part.work.flop());
+    row.set("bytes", part.work.bytes);
+    row.set("intensity", cell_of(intensity));
+    row.set("ridge", ridge ? Cell(ridge->flop_per_byte) : Cell());
+    if (ridge && intensity) row.set("side", *intensity < ridge->flop_per_byte ? "memory" : "compute");
+    row.set("bound", part.work.bound);
+    table.rows.push_back(std::move(row));
+  }
+  if (ridge) {
+    table.notes.push_back(fmt::format("ridge: {} / {}, as measured here", ridge->rate, ridge->memory));
+  } else {
+    table.notes.emplace_back("ridge: the record has no rate of matmuls in the run's dtype, or no bandwidth");
+  }
+  view.add("operations", "Operations of each block", std::move(table));
+}
+
+constexpr std::array kOperationsViews = {
+    ViewDef{
+        .place = 61,
+        .info =
+            {.name = "operations",
+             .title = "Operations",
+             .note =
+                 "What each block computes: B batch, T tokens, C width, F feed-forward width, H heads, K "
+                 "key/value heads, D head size, V vocabulary, N parameters, G micro-batches; a multiply-add "
+                 "is 2. Formulas make exactly the FLOP beside them, matrix products first; - where none is "
+                 "known. elements: bytes by the size of the dtype that is computed in. by the ridge: "
+                 "intensity against the ridge point; bound by: the roof, which knows that caches keep "
+                 "what was just written.",
+             .needs = "ops (rooflm profile)",
+             .is_on_page = false},
+        .of_run = add_operations,
+        .of_all = nullptr},
+};
+
+}  // namespace
+
+std::span<const ViewDef> views_operations() { return kOperationsViews; }
+
+}  // namespace rooflm::report

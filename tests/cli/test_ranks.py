@@ -1,0 +1,232 @@
+"""Several ranks on processors: every split trains as one rank does, and what goes wrong ends all, and says why."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+from training_runs import TrainingRuns, numbers_of
+
+MODEL = ["--model", "tiny", "--layers", "2", "--d-model", "32", "--heads", "4", "--d-ff", "64", "--seq", "16",
+         "--lr", "0.01", "--no-peak", "--threads", "1", "--eval-batches", "3"]
+STEPS = 20
+SEQUENCES = 8  # of a step
+
+
+class Ranks(TrainingRuns):
+    def words(self, out, *arguments):
+        return ["train", "--data", self.data, "--out", out, *MODEL, *arguments]
+
+    def numbers(self, name, *arguments, ranks=1, steps=STEPS, by=None):
+        """Trains in a directory of that name; the log without its times."""
+        out = self.folder / name
+        starter = by or (["launch", "-n", ranks, "--"] if ranks > 1 else [])
+        self.ok(*starter, *self.words(out, "--steps", steps, *arguments))
+        return numbers_of(out / "log.jsonl")
+
+    def expect_near(self, actual, expected, tolerance):
+        self.assertEqual(len(actual), len(expected))
+        for a, b in zip(actual, expected):
+            self.assertEqual(a["tokens"], b["tokens"])
+            for key in ("loss", "grad_norm", "val_loss"):
+                if b[key] is not None:
+                    self.assertLessEqual(abs(a[key] - b[key]), tolerance * abs(b[key]), (key, a, b))
+
+    def start_ranks(self, *arguments, ranks=2):
+        return subprocess.Popen([self.binary, "launch", "-n", str(ranks), "--timeout", "2", "--",
+                                 *map(str, self.words(self.out, *arguments))],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def wait_for_step(self, step):
+        log = self.out / "log.jsonl"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if log.exists() and len(log.read_text().splitlines()) >= step:
+                return
+            time.sleep(0.02)
+        self.fail("no step was logged")
+
+    @staticmethod
+    def children(process):
+        return [int(pid) for pid in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+class Splits(Ranks):
+    def test_each_split_trains_as_one_rank(self):
+        accumulated = ["--grad-accum", "2"]
+        whole = self.numbers("whole", "--batch", SEQUENCES)
+        whole_accumulated = self.numbers("whole_accumulated", "--batch", SEQUENCES // 2, *accumulated)
+        data = None
+        for ranks, name, *arguments in [
+                (2, "dp", "--batch", "4"),
+                (2, "zero1", "--zero", "1", "--batch", "4"),
+                (2, "zero2", "--zero", "2", "--batch", "4"),
+                (2, "zero3", "--zero", "3", "--batch", "4"),
+                (2, "tp", "--tp", "2", "--batch", "8"),
+                (2, "sp", "--tp", "2", "--sequence-parallel", "--batch", "8"),
+                (2, "pp", "--pp", "2", "--batch", "4", *accumulated),
+                (4, "dp4", "--dp", "4", "--zero", "1", "--batch", "2"),
+                (4, "dp_tp", "--tp", "2", "--zero", "3", "--batch", "4"),
+                (4, "dp_pp", "--pp", "2", "--zero", "1", "--batch", "2", *accumulated)]:
+            with self.subTest(split=name):
+                numbers = self.numbers(name, *arguments, ranks=ranks)
+                self.expect_near(numbers, whole_accumulated if "--grad-accum" in arguments else whole, 1e-5)
+                if name == "dp":
+                    data = numbers
+                if name.startswith("zero"):
+                    self.assertEqual(numbers, data, "ZeRO gives the bits of data parallel")
+
+    def test_mpirun_gives_the_bits_of_launch(self):
+        if shutil.which("mpirun") is None:
+            self.skipTest("no mpirun on this machine (Debian package openmpi-bin)")
+        arguments = ["--zero", "1", "--batch", "4"]
+        out = self.folder / "mpi"
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        result = subprocess.run(["mpirun", "--oversubscribe", "-n", "2", self.binary,
+                                 *map(str, self.words(out, "--steps", 5, *arguments))],
+                                capture_output=True, text=True, timeout=120, env=environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(numbers_of(out / "log.jsonl"), self.numbers("launch", *arguments, ranks=2, steps=5))
+
+    def test_bench_times_ranks(self):
+        rows = json.loads(self.ok("launch", "-n", 2, "--", "bench", "--model", "tiny", "--layers", "1", "--d-model", "32",
+                                  "--heads", "2", "--vocab", "64", "--seq", "16", "--batch", "2", "--zero", "1", "--steps", "3",
+                                  "--no-peak", "--format", "json"))
+        self.assertEqual([(row["dp"], row["zero"], row["status"]) for row in rows], [(2, 1, "success")])
+        self.assertAlmostEqual(rows[0]["tokens_per_s"], 2 * 2 * 16 / rows[0]["step_ms_median"] * 1e3, places=3)
+
+
+class Checkpoints(Ranks):
+    def test_another_number_of_ranks_goes_on(self):
+        arguments = ["--batch", "4", "--zero", "1", "--schedule", "constant"]
+        whole = self.numbers("whole", *arguments, ranks=2, steps=6)
+        for ranks in (1, 2, 4):
+            with self.subTest(ranks=ranks):
+                out = self.folder / f"on_{ranks}"
+                self.numbers(out.name, *arguments, ranks=2, steps=3)
+                starter = ["launch", "-n", ranks, "--"] if ranks > 1 else []
+                self.ok(*starter, "train", "--out", out, "--resume", "--steps", 6, "--no-peak", "--threads", "1")
+                self.expect_near(numbers_of(out / "log.jsonl"), whole, 1e-5)
+                if ranks == 2:
+                    losses = [[line["loss"] for line in lines] for lines in (numbers_of(out / "log.jsonl"), whole)]
+                    self.assertEqual(*losses)
+
+    def test_a_file_is_missing(self):
+        self.numbers("out", "--batch", "2", ranks=2, steps=1)
+        (self.out / "latest" / "optimizer.safetensors").unlink()
+        result = self.run_rooflm("launch", "-n", 2, "--", "train", "--out", self.out, "--resume", "--no-peak")
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn("optimizer.safetensors", result.stderr)
+
+
+class Failures(Ranks):
+    def test_a_killed_rank_ends_all_and_leaves_the_last_good_checkpoint(self):
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                shutil.rmtree(self.out, ignore_errors=True)
+                process = self.start_ranks("--steps", 100000, "--batch", "2", "--checkpoint-every", "3")
+                self.wait_for_step(4)
+                begin = time.monotonic()
+                os.kill(self.children(process)[rank], signal.SIGKILL)
+                _, errors = process.communicate(timeout=30)
+                self.assertLess(time.monotonic() - begin, 15)
+                self.assertEqual(process.returncode, 128 + signal.SIGKILL, errors)
+                self.assertRegex(errors, rf"launch: rank {rank} \(.*\) was ended by SIGKILL")
+                self.assertRegex(errors, rf"rank {1 - rank} \(.*\): rank {rank} \(.*\) has ended, at step \d+")
+                self.ok("generate", "--model", self.out, "--prompt", "the cat", "--tokens", 2)
+                goes_on = self.start_ranks("--resume")
+                self.wait_for_step(len(numbers_of(self.out / "log.jsonl")) + 4)
+                goes_on.send_signal(signal.SIGTERM)
+                self.assertIn("continuing after step", goes_on.communicate(timeout=30)[1])
+                self.assertEqual(goes_on.returncode, 128 + signal.SIGTERM)
+
+    def test_a_hanging_rank_ends_all(self):
+        process = self.start_ranks("--steps", 100000, "--batch", "2")
+        self.wait_for_step(2)
+        begin = time.monotonic()
+        os.kill(self.children(process)[1], signal.SIGSTOP)
+        _, errors = process.communicate(timeout=30)
+        self.assertLess(time.monotonic() - begin, 20)
+        self.assertEqual(process.returncode, 5, errors)
+        self.assertRegex(errors, r"rank 0 \(.*\) has waited 2 s for rank 1 \(.*\), at step \d+.*--timeout")
+
+    def test_a_signal_stops_all_after_the_same_step(self):
+        process = self.start_ranks("--steps", 100000, "--batch", "2")
+        self.wait_for_step(2)
+        os.killpg(process.pid, signal.SIGTERM)  # as timeout(1) does
+        _, errors = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM, errors)
+        self.assertIn("stopped by SIGTERM after step", errors)
+        self.assertTrue((self.out / "latest" / "config.json").exists())
+
+    def test_ranks_end_with_their_launch(self):
+        process = self.start_ranks("--steps", 100000, "--batch", "2")
+        self.wait_for_step(2)
+        ranks = self.children(process)
+        process.kill()
+        process.communicate(timeout=30)
+        deadline = time.monotonic() + 20
+        while any(map(self.runs, ranks)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertFalse(any(map(self.runs, ranks)), "a rank runs on")
+
+    @staticmethod
+    def runs(pid):
+        """Not of what has ended and nobody has waited for."""
+        return pathlib.Path(f"/proc/{pid}/exe").exists()
+
+    def run_apart(self, *others):
+        """Two ranks that are started by hand, the second with other options; exit codes and messages."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        processes = []
+        for rank, more in enumerate([(), others]):
+            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": port, "ROOFLM_TIMEOUT": "5"}
+            processes.append(subprocess.Popen(
+                [self.binary, *map(str, self.words(self.out, "--steps", 2, "--batch", "2", *more))], env=environment,
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+        return [(process.communicate(timeout=60)[1], process.returncode) for process in processes]
+
+    def test_ranks_have_different_options(self):
+        for errors, code in self.run_apart("--lr", "0.02"):
+            self.assertEqual(code, 2, errors)
+            self.assertRegex(errors, r"rank 1 \(.*\) has --lr = 0.02, rank 0 has 0.01")
+        self.assertEqual([code for _, code in self.run_apart()], [0, 0])
+
+    def test_a_rank_does_not_come(self):
+        environment = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "ROOFLM_TIMEOUT": "0.3"}
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            environment["MASTER_PORT"] = str(free.getsockname()[1])
+        self.fails(5, *self.words(self.out, "--steps", 1), env={**os.environ, **environment},
+                   says=("these did not come within", "firewall"))
+
+    def test_degrees_that_cannot_be(self):
+        for arguments, says in [(("--dp", 3), "this job has 2"), (("--tp", 3), "does not divide the 2 ranks"),
+                                (("--pp", 2, "--layers", 3), "does not divide the 3 layers"),
+                                (("--tp", 2, "--heads", 1), "does not divide the 1 heads"),
+                                (("--zero", 4), "--zero must be at most 3")]:
+            with self.subTest(arguments=arguments):
+                result = self.run_rooflm("launch", "-n", 2, "--", *self.words(self.out, "--steps", 1, *arguments))
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn(says, result.stderr)
+        self.fails(2, *self.words(self.out, "--steps", 1, "--dp", 2), says=("this job has 1", "launch -n 2"))
+
+    def test_launch_is_told_what_it_cannot_do(self):
+        self.fails(2, "launch", "--", "train", says=("-n is missing",))
+        self.fails(2, "launch", "-n", 2, says=("name a command",))
+        self.fails(3, "launch", "-n", 2, "--", "/no/such/program", says=("cannot start",))
+        result = self.run_rooflm("launch", "-n", 3, "--", "sh", "-c", "exit $RANK")
+        self.assertIn(result.returncode, (1, 2))
+
+
+if __name__ == "__main__":
+    TrainingRuns.binary = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()

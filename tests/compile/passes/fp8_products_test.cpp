@@ -1,0 +1,267 @@
+// Products of layers that read fp8: which do, what is cast how often, and whose scales are whose.
+#include "compile/passes/fp8_products.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "compile/passes/plan_memory.h"
+#include "program/fp8.h"
+#include "program/ops.h"
+#include "tests/compile/passes/recipes.h"
+
+namespace rooflm {
+namespace {
+
+namespace ops = program::ops;
+using compile::EngineKind;
+using compile::StepOptions;
+using model::Arch;
+using program::Op;
+using program::Program;
+using program::TensorId;
+
+/// All extents of its layers' products are multiples of 16.
+model::ModelConfig even_config(Arch arch) {
+  model::ModelConfig config = tests::small_config(arch);
+  config.heads = 4;
+  config.kv_heads = arch == Arch::llama ? 2 : 4;
+  config.d_model = 32;
+  config.head_dim = 8;
+  config.d_ff = 48;
+  return config;
+}
+
+StepOptions fp8_step(EngineKind engine = EngineKind::fused) {
+  return {.engine = engine,
+          .attention = compile::default_attention(engine),
+          .dtype = core::DType::bf16,
+          .fp8 = true,
+          .optimizer = {}};
+}
+
+Program even_step(Arch arch, const StepOptions& options) {
+  return compile::training_step(model::forward(even_config(arch), 2, 16), options);
+}
+
+bool is_fp8(const Program& p, TensorId id) {
+  return id != program::kNone && core::is_fp8(p.tensor(id).dtype);
+}
+
+bool is_product(const Op& op) {
+  return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
+}
+
+bool is_cast(const Op& op) {
+  return op.is(ops::kFp8Cast) || op.is(ops::kSwiGluFp8) || op.is(ops::kSwiGluBackwardFp8);
+}
+
+constexpr std::int64_t kProducts = std::int64_t{2} * 4;  // layers times qkv, proj, fc1, fc2
+
+TEST(Fp8Products, OnlyProductsOfLayersReadFp8AlongTheInnerDimension) {
+  for (const Arch arch : {Arch::gpt2, Arch::llama}) {
+    const Program p = even_step(arch, fp8_step());
+    std::int64_t scaled = 0;
+    for (const Op& op : p.ops) {
+      const bool reads = std::ranges::any_of(op.inputs, [&](TensorId id) { return is_fp8(p, id); });
+      EXPECT_EQ(reads, is_product(op) && op.scope.starts_with("h.")) << op.def->name << " " << op.scope;
+      const bool writes = std::ranges::any_of(op.outputs, [&](TensorId id) { return is_fp8(p, id); });
+      EXPECT_EQ(writes, is_cast(op));
+      if (!reads) continue;
+      ++scaled;
+      EXPECT_FALSE(op.attrs.flag("trans_a"));
+      EXPECT_TRUE(op.attrs.flag("trans_b"));
+      EXPECT_EQ(p.shape(op.inputs[0]), (core::Shape{op.attrs.integer("m"), op.attrs.integer("k")}));
+      EXPECT_EQ(p.shape(op.inputs[1]), (core::Shape{op.attrs.integer("n"), op.attrs.integer("k")}));
+      EXPECT_EQ(op.attrs.flag("fast_sums"), op.phase == program::Phase::forward);
+    }
+    EXPECT_EQ(scaled, 3 * kProducts);
+  }
+}
+
+/// Activations, weights and gradients of each product once, in both layouts.
+TEST(Fp8Products, ATensorIsCastOnce) {
+  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+    StepOptions options = fp8_step(engine);
+    options.fp8_options.weights = passes::Fp8Weights::keep;
+    const Program p = even_step(Arch::llama, options);
+    std::map<program::Phase, std::int64_t> casts;
+    std::set<TensorId> sources;
+    for (const Op& op : p.ops) {
+      if (!is_cast(op)) continue;
+      ++casts[op.phase];
+      EXPECT_TRUE(sources.insert(op.inputs[0]).second);
+      EXPECT_TRUE(is_fp8(p, op.outputs[0]) && is_fp8(p, op.outputs[1])) << op.scope;
+    }
+    EXPECT_EQ(casts[program::Phase::forward], 2 * kProducts);
+    EXPECT_EQ(casts[program::Phase::backward], kProducts);
+  }
+}
+
+/// The fused engine stores neither what SwiGLU makes nor its gradient: products alone read them.
+TEST(Fp8Products, CastsJoinWhatMakesTheirTensor) {
+  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+    const Program p = even_step(Arch::llama, fp8_step(engine));
+    const auto count = [&](const program::OpDef& def) {
+      return std::ranges::count_if(p.ops, [&](const Op& op) { return op.is(def); });
+    };
+    const int layers = engine == EngineKind::fused ? 2 : 0;
+    EXPECT_EQ(count(ops::kSwiGluFp8), layers);
+    EXPECT_EQ(count(ops::kSwiGluBackwardFp8), layers);
+    EXPECT_EQ(count(ops::kSwiGlu), 2 - layers);
+    EXPECT_EQ(count(ops::kSwiGluBackward), 2 - layers);
+  }
+}
+
+using Slots = std::map<std::tuple<std::string, std::string, std::size_t>, std::int64_t>;
+
+/// The slot of each factor of each product.
+Slots slots_of(const Program& p) {
+  Slots slots;
+  for (const Op& op : p.ops) {
+    if (!is_product(op) || !is_fp8(p, op.inputs[0])) continue;
+    const std::string kind = op.phase == program::Phase::forward || op.recomputed      ? "forward"
+                             : p.tensor(op.outputs[0]).role == program::Role::gradient ? "gradient"
+                                                                                       : "backward";
+    for (const std::size_t i : {0U, 1U}) {
+      const auto [entry, is_new] = slots.try_emplace({op.scope, kind, i}, op.input_offset.at(3 + i));
+      EXPECT_EQ(entry->second, op.input_offset.at(3 + i)) << op.scope << " " << kind;
+    }
+  }
+  return slots;
+}
+
+/// x w, dy w and dy x share their factors' slots; nobody else has them, and every way to run the step has the
+/// same ones, since a run may be continued in another.
+TEST(Fp8Products, SlotsBelongToTheFactorsOfAProduct) {
+  for (const Arch arch : {Arch::gpt2, Arch::llama}) {
+    const Slots slots = slots_of(even_step(arch, fp8_step()));
+    std::set<std::int64_t> distinct;
+    for (const auto& [key, slot] : slots) {
+      const auto& [scope, kind, factor] = key;
+      distinct.insert(slot);
+      const auto same = [&](const char* other, std::size_t i) { return slots.at({scope, other, i}); };
+      if (kind == "backward") {
+        EXPECT_EQ(slot, factor == 0 ? same("gradient", 0) : same("forward", 1)) << scope;
+      }
+      if (kind == "gradient" && factor == 1) {
+        EXPECT_EQ(slot, same("forward", 0)) << scope;
+      }
+    }
+    EXPECT_EQ(std::ssize(distinct), kProducts * program::kFp8Operands);
+    EXPECT_EQ(*distinct.rbegin(), (kProducts * program::kFp8Operands - 1) * program::kFp8Slot);
+    for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+      for (const auto kind : {passes::Recompute::selective, passes::Recompute::full}) {
+        StepOptions options = fp8_step(engine);
+        options.recompute = kind;
+        options.micro_batches = 2;
+        EXPECT_EQ(slots_of(even_step(arch, options)), slots);
+      }
+    }
+  }
+}
+
+TEST(Fp8Products, ScalesAreMadeBehindEverything) {
+  StepOptions options = fp8_step();
+  options.optimizer.clip_norm = 0;  // updates run beside the backward pass
+  const Program p = even_step(Arch::llama, options);
+  EXPECT_TRUE(p.ops.back().is(ops::kFp8Scales));
+  EXPECT_EQ(p.ops.back().lane, program::Lane::compute);
+  const program::Tensor& state = p.tensor(p.find("fp8_scales"));
+  EXPECT_EQ(state.role, program::Role::optimizer_state);
+  EXPECT_EQ(state.shape, (core::Shape{kProducts * program::kFp8Operands, program::kFp8Slot}));
+}
+
+TEST(Fp8Products, GradientsAloneMayBeE5M2) {
+  StepOptions options = fp8_step();
+  options.fp8_options.gradients = passes::Fp8Gradients::e5m2;
+  const Program p = even_step(Arch::gpt2, options);
+  for (const Op& op : p.ops) {
+    if (!op.is(ops::kFp8Cast)) continue;
+    const bool is_gradient = p.tensor(op.inputs[0]).role == program::Role::activation_gradient;
+    const TensorId copy = op.outputs[0] != program::kNone ? op.outputs[0] : op.outputs[1];
+    EXPECT_EQ(p.tensor(copy).dtype, is_gradient ? core::DType::f8_e5m2 : core::DType::f8);
+  }
+}
+
+/// What plans of some frameworks ask for.
+TEST(Fp8Products, OwnScalesAreCurrentOnes) {
+  StepOptions options = fp8_step();
+  options.fp8_own_scales = true;
+  const Program p = even_step(Arch::gpt2, options);
+  EXPECT_EQ(p.find("fp8_scales"), program::kNone);
+  std::int64_t casts = 0;
+  for (const Op& op : p.ops) {
+    if (!op.is(ops::kFp8Cast)) continue;
+    EXPECT_TRUE(op.attrs.flag("current"));
+    ++casts;
+  }
+  EXPECT_GT(casts, 0);
+}
+
+TEST(Fp8Products, CurrentScalesAreNoState) {
+  StepOptions options = fp8_step();
+  options.fp8_options.scaling = passes::Fp8Scaling::current;
+  const Program training = even_step(Arch::llama, options);
+  const Program inference =
+      compile::inference_step(model::forward(even_config(Arch::llama), 2, 16), fp8_step());
+  for (const Program* p : {&training, &inference}) {
+    EXPECT_EQ(p->find("fp8_scales"), program::kNone);
+    EXPECT_TRUE(std::ranges::any_of(p->ops, [](const Op& op) { return op.is(ops::kFp8Cast); }));
+    EXPECT_TRUE(std::ranges::none_of(p->ops, [](const Op& op) { return op.is(ops::kFp8Scales); }));
+  }
+}
+
+/// What the backward pass needs of an activation that products alone read is a byte of each element.
+TEST(Fp8Products, KeepsLessThanBf16) {
+  StepOptions bf16 = fp8_step();
+  bf16.fp8 = false;
+  const auto kept = [](const Program& p) {
+    std::int64_t sum = 0;
+    const auto lifetimes = passes::find_lifetimes(p);
+    const auto last_forward =
+        std::ranges::find_if(p.ops, [](const Op& op) { return op.phase == program::Phase::backward; });
+    const auto turn = static_cast<int>(last_forward - p.ops.begin());
+    for (std::size_t id = 0; id < p.tensors.size(); ++id) {
+      const bool is_kept =
+          lifetimes[id].first >= 0 && lifetimes[id].first < turn && lifetimes[id].last > turn;
+      if (is_kept && p.tensors[id].role == program::Role::activation) sum += p.tensors[id].bytes();
+    }
+    return sum;
+  };
+  EXPECT_LT(kept(even_step(Arch::llama, fp8_step())), kept(even_step(Arch::llama, bf16)));
+}
+
+/// Each layout of a weight in the pass that reads it: nothing of it lives from one pass to the other.
+TEST(Fp8Products, WeightsMayBeCastInEachPass) {
+  StepOptions options = fp8_step();
+  options.fp8_options.weights = passes::Fp8Weights::recast;
+  const Program p = even_step(Arch::gpt2, options);
+  std::map<TensorId, std::set<program::Phase>> weights;
+  for (const Op& op : p.ops) {
+    if (!op.is(ops::kFp8Cast) || p.tensor(op.inputs[0]).role != program::Role::weight) continue;
+    const bool is_forward = op.phase == program::Phase::forward;
+    EXPECT_EQ(op.outputs[is_forward ? 1 : 0], program::kNone);
+    EXPECT_TRUE(weights[op.inputs[0]].insert(op.phase).second);
+  }
+  EXPECT_EQ(std::ssize(weights), kProducts);
+  for (const auto& [weight, phases] : weights) EXPECT_EQ(phases.size(), 2U);
+  EXPECT_EQ(slots_of(p), slots_of(even_step(Arch::gpt2, fp8_step())));
+}
+
+/// 24 and 45 are no multiples of 16: such products stay as they are, and so does the step.
+TEST(Fp8Products, ExtentsThatDoNotFitStayBf16) {
+  StepOptions options = fp8_step();
+  const Program fp8 = tests::small_step(Arch::llama, options);
+  options.fp8 = false;
+  const Program bf16 = tests::small_step(Arch::llama, options);
+  EXPECT_EQ(fp8.ops.size(), bf16.ops.size());
+  EXPECT_EQ(fp8.tensors.size(), bf16.tensors.size());
+}
+
+}  // namespace
+}  // namespace rooflm

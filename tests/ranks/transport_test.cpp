@@ -1,0 +1,154 @@
+// Messages between ranks: they arrive, in order, by tag; who ends or hangs is named.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backends/comm/host_communicator.h"
+#include "backends/comm/in_process.h"
+#include "core/error.h"
+#include "tests/ranks/socket_ranks.h"
+
+namespace rooflm::ranks {
+namespace {
+
+using tests::run_over_sockets;
+
+void expect_nothing(const std::vector<std::string>& thrown) {
+  for (const std::string& each : thrown) EXPECT_EQ(each, "");
+}
+
+TEST(Transport, SharesTexts) {
+  expect_nothing(run_over_sockets(3, [](const auto& transport) {
+    const std::string own(static_cast<std::size_t>(transport->rank()) * 100'000, 'x');  // the first has none
+    const auto all = share(*transport, own);
+    for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(all.at(rank).size(), rank * 100'000);
+    EXPECT_EQ(most(*transport, transport->rank() == 1 ? 15 : 0), 15);
+    EXPECT_EQ(from_rank(*transport, 2, transport->rank() + 0.5), 2.5);
+  }));
+}
+
+/// Sent before anybody waits, and waited for in another order of tags.
+TEST(Transport, KeepsWhatNobodyWaitsForYet) {
+  expect_nothing(run_over_sockets(2, [](const auto& transport) {
+    const auto number = [&](Tag tag) {
+      std::int32_t value = 0;
+      const Incoming incoming{0, std::as_writable_bytes(std::span(&value, 1))};
+      transport->exchange(tag, {}, {&incoming, 1});
+      return value;
+    };
+    if (transport->rank() == 0) {
+      for (const std::int32_t value : {1, 2, 3}) {
+        const Tag tag = value == 2 ? 101 : 100;
+        transport->send(1, tag, std::as_bytes(std::span(&value, 1)));
+      }
+    } else {
+      EXPECT_EQ(number(101), 2);
+      EXPECT_EQ(number(100), 1);
+      EXPECT_EQ(number(100), 3);
+    }
+  }));
+}
+
+/// Of a tag, also when one is still arriving while others are waited for already.
+TEST(Transport, KeepsTheOrderOfLongMessages) {
+  expect_nothing(run_over_sockets(2, [](const auto& transport) {
+    constexpr std::size_t kLong = 4 << 20;
+    for (int round = 0; round < 10; ++round) {
+      std::vector<std::byte> large(kLong), small(16);
+      if (transport->rank() == 0) {
+        const std::vector<Outgoing> out = {{1, large}, {1, small}};
+        transport->exchange(kGroups, out, {});
+      } else {
+        transport->look();  // may begin to read
+        const std::vector<Incoming> in = {{0, large}, {0, small}};
+        transport->exchange(kGroups, {}, in);
+      }
+    }
+  }));
+}
+
+TEST(Transport, NamesARankThatHasEnded) {
+  const auto thrown = run_over_sockets(3, [](const auto& transport) {
+    if (transport->rank() == 1) throw core::InputError("no such shard");
+    transport->set_step(12);
+    transport->set_op("all_reduce in h.3/gradients");
+    meet(*transport);
+  });
+  EXPECT_EQ(thrown[1], "no such shard");
+  for (const std::size_t rank : {0U, 2U}) {
+    EXPECT_NE(thrown[rank].find("rank 1"), std::string::npos) << thrown[rank];
+    EXPECT_NE(thrown[rank].find("no such shard"), std::string::npos) << thrown[rank];
+    EXPECT_NE(thrown[rank].find("at step 12, all_reduce in h.3/gradients"), std::string::npos)
+        << thrown[rank];
+  }
+}
+
+TEST(Transport, NamesARankThatHangs) {
+  const auto thrown = run_over_sockets(2, [](const auto& transport) {
+    if (transport->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    meet(*transport);  // what the other sent before it gave up has arrived
+    meet(*transport);
+  });
+  EXPECT_NE(thrown[0].find("has waited 0.3 s for rank 1"), std::string::npos) << thrown[0];
+  EXPECT_NE(thrown[1].find("rank 0"), std::string::npos) << thrown[1];
+}
+
+TEST(Transport, WaitsLongerWhereItIsToldTo) {
+  expect_nothing(run_over_sockets(2, [](const auto& transport) {
+    if (transport->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    const Patience patience(transport.get());
+    meet(*transport);
+  }));
+}
+
+TEST(Transport, RefusesAnotherNumberOfRanks) {
+  Place place = tests::first_place(2);
+  Place other = place;
+  other.rank = 1;
+  other.listener = -1;
+  other.size = 3;
+  other.start_patience_s = 0.5;
+  std::jthread thread([&] { EXPECT_THROW(join(other), core::Unavailable); });
+  EXPECT_THROW(join(place), core::UsageError);
+}
+
+/// Sums of processes have the bits of threads, which tests hold to one rank; sizes leave last parts short and
+/// empty.
+TEST(HostCommunicator, GivesTheBitsOfThreads) {
+  const program::Mesh mesh{.data = 3};
+  for (const std::int64_t elements : {1, 20, 100, 10'000}) {
+    const auto run = [&](int rank, backends::comm::Communicator& communicator) {
+      std::vector<float> x(static_cast<std::size_t>(elements));
+      for (std::size_t i = 0; i < x.size(); ++i)
+        x[i] = 1.0F / (static_cast<float>(i) + 3.0F * static_cast<float>(rank) + 1.1F);
+      const program::Part own = program::part_of(elements, 3, rank, program::kPartUnit);
+      std::vector<float> part(static_cast<std::size_t>(own.size()) + 1, 0.1F), whole(x.size());
+      backends::comm::Transfer t{
+          .from = x.data(), .to = part.data(), .elements = elements, .unit = program::kPartUnit};
+      communicator.reduce_scatter(program::Group::data, {&t, 1}, true);
+      t.from = part.data();
+      t.to = whole.data();
+      communicator.all_gather(program::Group::data, {&t, 1});
+      t.from = t.to = x.data();
+      communicator.all_reduce(program::Group::data, {&t, 1});
+      whole.insert(whole.end(), x.begin(), x.end());
+      return whole;
+    };
+    std::vector<std::vector<float>> threads(3), processes(3);
+    backends::comm::run_ranks(mesh, [&](int rank, const auto& communicator) {
+      threads[static_cast<std::size_t>(rank)] = run(rank, *communicator);
+    });
+    expect_nothing(run_over_sockets(3, [&](const auto& transport) {
+      const auto communicator = backends::comm::make_host_communicator(transport, mesh);
+      processes[static_cast<std::size_t>(transport->rank())] = run(transport->rank(), *communicator);
+    }));
+    EXPECT_EQ(processes, threads) << elements;
+  }
+}
+
+}  // namespace
+}  // namespace rooflm::ranks
