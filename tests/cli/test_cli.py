@@ -379,6 +379,7 @@ class Measured(CommandLine):
     def memory_levels(self, info):
         return [f"L{cache['level']}" for cache in info["cpu"]["caches"] if cache["type"] != "Instruction"] + ["DRAM"]
 
+    @unittest.skipIf(os.environ.get("ROOFLM_SANITIZER") == "address", "oneDNN's products, without the sanitizer, pass the peak of our loops")
     def test_peaks(self):
         rows = json.loads(self.ok(*self.PEAKS, "--seconds", "0.01"))
         levels = self.memory_levels(json.loads(self.ok("info", "--format", "json")))
