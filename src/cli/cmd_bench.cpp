@@ -131,10 +131,10 @@ int run(const BenchOptions& options, const lab::Ranks& ranks) {
   lab::agree(ranks, values);
   for (const lab::Point& point : points) lab::agree_on_devices(ranks, point.device);
   if (options.dry_run) {
-    show_dry_run(points, {{"-o", options.record}}, style);
+    if (is_first) show_dry_run(points, {{"-o", options.record}}, style);
     return 0;
   }
-  CommandRecord record(is_first ? options.record : "", options.overwrite, "bench");
+  CommandRecord record(is_first ? options.record : "", options.overwrite, "bench", is_first);
   const Progress progress = run_points(points, settings, record.writer());
   if (progress.signal != 0 && progress.runs == 0) {
     record.writer().discard();

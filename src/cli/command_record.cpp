@@ -69,7 +69,8 @@ fs::path make_temporary_folder() {
 
 }  // namespace
 
-CommandRecord::CommandRecord(const std::string& output, bool overwrite, const std::string& command)
+CommandRecord::CommandRecord(const std::string& output, bool overwrite, const std::string& command,
+                             bool has_machine)
     : folder_(output.empty() || output == kStandardOutput ? make_temporary_folder() : fs::path()),
       path_(folder_.empty() ? fs::path(output) : folder_ / kRecord),
       is_printed_(output == kStandardOutput) {
@@ -77,7 +78,7 @@ CommandRecord::CommandRecord(const std::string& output, bool overwrite, const st
     lock_ = open_folder(folder_);
     core::lock(lock_.get(), false);
   }
-  writer_ = lab::open_record(path_, command, overwrite);
+  writer_ = lab::open_record(path_, command, overwrite, has_machine);
 }
 
 CommandRecord::~CommandRecord() {

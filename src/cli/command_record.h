@@ -13,9 +13,11 @@ namespace rooflm::cli {
 
 class CommandRecord {
  public:
-  /// `output` is what -o says; "-" is standard output. The environment is in the record from the start.
-  /// Throws core::InputError when it cannot be made, before anything is measured.
-  CommandRecord(const std::string& output, bool overwrite, const std::string& command);
+  /// `output` is what -o says; "-" is standard output. The environment is in the record from the start,
+  /// unless `has_machine` is false: of ranks whose record nobody reads. Throws core::InputError when it
+  /// cannot be made, before anything is measured.
+  CommandRecord(const std::string& output, bool overwrite, const std::string& command,
+                bool has_machine = true);
   CommandRecord(const CommandRecord&) = delete;
   CommandRecord& operator=(const CommandRecord&) = delete;
   ~CommandRecord();

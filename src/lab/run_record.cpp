@@ -30,8 +30,9 @@ std::string command_line(const std::string& otherwise) {
 }  // namespace
 
 std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, const std::string& command,
-                                            bool overwrite) {
+                                            bool overwrite, bool has_machine) {
   auto writer = std::make_unique<record::Writer>(path, command_line(command), overwrite);
+  if (!has_machine) return writer;
   for (const auto& [key, value] : machine_lines()) {
     writer->add(record::Environment{.key = key, .value = value, .unit = {}});
   }

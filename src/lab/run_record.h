@@ -16,9 +16,10 @@
 
 namespace rooflm::lab {
 
-/// A record of this command, with its environment in it. Throws core::InputError when it cannot be made.
+/// A record of this command, with its environment in it unless `has_machine` is false: finding that out opens
+/// every GPU. Throws core::InputError when it cannot be made.
 std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, const std::string& command,
-                                            bool overwrite);
+                                            bool overwrite, bool has_machine = true);
 
 /// A run with its whole configuration, with the status "running".
 record::Run run_row(const Point& point);

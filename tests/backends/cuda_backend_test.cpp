@@ -191,6 +191,21 @@ INSTANTIATE_TEST_SUITE_P(
                     Variant{kOdd, DType::f16, false}, Variant{kTypical, DType::f16, false}),
     [](const auto& test) { return name_of(test.param); });
 
+/// Whoever lists GPUs between two calls leaves another one current.
+TEST_F(Cuda, AnotherDeviceMayHaveBeenLookedAt) {
+  const auto backend = make_cuda_backend(0, {});
+  const std::vector<float> numbers{1, 2, 3, 4};
+  const std::size_t bytes = numbers.size() * sizeof(float);
+  void* data = backend->allocate(bytes);
+  if (backends::cuda::query_cuda().devices.size() < 2) GTEST_SKIP() << "there is one GPU";
+  backend->copy_in(data, numbers.data(), bytes);
+  static_cast<void>(backends::cuda::query_cuda());
+  std::vector<float> back(numbers.size());
+  backend->copy_out(back.data(), data, bytes);
+  EXPECT_EQ(back, numbers);
+  backend->release(data);
+}
+
 TEST_F(Cuda, AllocatesCopiesAndGivesBack) {
   const auto gpu = make_cuda_backend(0, {});
   EXPECT_EQ(gpu->device(), "cuda:0");

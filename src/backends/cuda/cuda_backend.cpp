@@ -48,6 +48,7 @@ Kernel with_check(Kernel kernel, const program::Program& program, const program:
   const auto run = [kernel = std::move(kernel.run), name, context, number = context->progress().add(name),
                     is_always_marked = is_launch_blocking(), was_marked = false, waits = op.waits,
                     lane = op.lane, index = index_of(program, op)](const KernelArgs& args) mutable {
+    context->select();
     for (const int wait : waits) context->wait_for(wait);
     if (context->is_recording()) {
       if (number % Progress::kSpacing == 1)
@@ -94,8 +95,7 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] void* allocate(std::size_t bytes) override {
     if (bytes == 0) return nullptr;
-    context_->select();
-    DeviceMemory memory = context_->allocate(bytes);
+    DeviceMemory memory = here().allocate(bytes);
     void* data = memory.data();
     allocated_bytes_ += bytes;
     memory_.emplace(data, std::move(memory));
@@ -109,18 +109,19 @@ class CudaBackend final : public Backend {
   }
 
   void copy_in(void* device, const void* host, std::size_t bytes) override {
-    context_->copy_in(device, host, bytes);
+    here().copy_in(device, host, bytes);
   }
   void copy_out(void* host, const void* device, std::size_t bytes) override {
-    context_->copy_out(host, device, bytes);
+    here().copy_out(host, device, bytes);
   }
   void zero(void* device, std::size_t bytes) override {
-    if (bytes > 0) check(cudaMemsetAsync(device, 0, bytes, context_->stream()), "zeroing memory");
-    context_->synchronize();
+    if (bytes > 0) check(cudaMemsetAsync(device, 0, bytes, here().stream()), "zeroing memory");
+    here().synchronize();
   }
-  void synchronize() override { context_->synchronize(); }
+  void synchronize() override { here().synchronize(); }
 
   [[nodiscard]] std::unique_ptr<Stopwatch> make_stopwatch(std::size_t marks) const override {
+    context_->select();
     return std::make_unique<EventStopwatch>(context_, marks);
   }
   [[nodiscard]] std::unique_ptr<Recording> record(const SubmitStep& submit, bool in_order) override {
@@ -129,7 +130,10 @@ class CudaBackend final : public Backend {
     return std::make_unique<GraphRecording>(context_, submit, in_order);
   }
 
-  [[nodiscard]] std::unique_ptr<Hold> hold() override { return StreamHold::begin(context_); }
+  [[nodiscard]] std::unique_ptr<Hold> hold() override {
+    context_->select();
+    return StreamHold::begin(context_);
+  }
 
   /// What the driver has left, and what the pool keeps without using it.
   [[nodiscard]] double free_bytes() const override {
@@ -167,6 +171,12 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  /// With its device as the thread's current one: between two calls somebody may have looked at other GPUs.
+  [[nodiscard]] Context& here() const {
+    context_->select();
+    return *context_;
+  }
+
   std::shared_ptr<Context> context_;
   std::unordered_map<void*, DeviceMemory> memory_;
   std::size_t allocated_bytes_ = 0;

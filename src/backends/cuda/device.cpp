@@ -52,7 +52,7 @@ std::string describe(int index, CudaDevice& device) {
 
 }  // namespace
 
-CudaStatus query_cuda() {
+CudaStatus query_cuda(std::optional<int> only) {
   CudaStatus status;
   int driver_version = 0;
   int runtime_version = 0;
@@ -65,6 +65,7 @@ CudaStatus query_cuda() {
     return status;
   }
   for (int index = 0; index < count; ++index) {
+    if (only && index != *only) continue;
     CudaDevice device;
     device.driver_version = driver_version;
     device.runtime_version = runtime_version;

@@ -1,6 +1,7 @@
 // The NVIDIA GPUs of this machine, or why there are none.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,10 +26,11 @@ struct CudaStatus {
   std::string reason;  ///< one line: why a device, or every device, cannot be used; empty when all can
 };
 
-/// Asks the driver for its GPUs and runs a small kernel on each, so that a device that is listed is one that
-/// executes what this binary was compiled for. Costs up to a second per GPU (it creates their contexts) and
-/// waits for them. Never throws for an absent driver or device: that is what `reason` is for.
-[[nodiscard]] CudaStatus query_cuda();
+/// Asks the driver for its GPUs, or for one alone, and runs a small kernel on each, so that a device that is
+/// listed is one that executes what this binary was compiled for. Costs up to a second per GPU and some
+/// hundred MB of its memory (it creates their contexts), waits for them, and leaves the last one current.
+/// Never throws for an absent driver or device: that is what `reason` is for.
+[[nodiscard]] CudaStatus query_cuda(std::optional<int> only = {});
 
 /// Whether this build has CUDA.
 [[nodiscard]] bool is_compiled_in();

@@ -97,20 +97,20 @@ class CudaProvider final : public Provider {
   }
 
   [[nodiscard]] devices::Device describe(const std::string& device) const override {
-    const cuda::CudaStatus status = cuda::query_cuda();
-    const auto found = std::ranges::find(status.devices, index_of(device), &cuda::CudaDevice::index);
-    if (found == status.devices.end()) return devices::device_of_kind(devices::Kind::gpu);
-    devices::Device described = devices::device_reported_as(found->name, devices::Kind::gpu);
+    const cuda::CudaStatus status = cuda::query_cuda(index_of(device));
+    if (status.devices.empty()) return devices::device_of_kind(devices::Kind::gpu);
+    const cuda::CudaDevice& found = status.devices.front();
+    devices::Device described = devices::device_reported_as(found.name, devices::Kind::gpu);
     // What the device says of itself is true of this one.
-    described.name = found->name;
-    described.multiprocessors = found->sm_count;
-    if (!has_fp8(*found)) described.leave_out("fp8");
+    described.name = found.name;
+    described.multiprocessors = found.sm_count;
+    if (!has_fp8(found)) described.leave_out("fp8");
     const auto rate = [&](const std::string& level) {
       const auto known = std::ranges::find(described.memory, level, &devices::MemoryLevel::name);
       return known == described.memory.end() ? 0.0 : known->byte_per_s;
     };
-    described.memory = {{.name = "L2", .bytes = cuda::l2_bytes(found->index), .byte_per_s = rate("L2")},
-                        {.name = "DRAM", .bytes = found->total_bytes, .byte_per_s = rate("DRAM")}};
+    described.memory = {{.name = "L2", .bytes = cuda::l2_bytes(found.index), .byte_per_s = rate("L2")},
+                        {.name = "DRAM", .bytes = found.total_bytes, .byte_per_s = rate("DRAM")}};
     return described;
   }
 

@@ -220,6 +220,7 @@ void GraphRecording::add_part(GraphHandle graph, const std::vector<NodeOp>& node
 }
 
 void GraphRecording::replay(const std::function<void()>& may_begin) {
+  context_->select();
   for (const GraphExecHandle& part : executables_) {
     check(cudaGraphLaunch(part.get(), context_->stream()), "replaying a step");
     if (&part == &executables_.front()) may_begin();

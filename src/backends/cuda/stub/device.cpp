@@ -3,7 +3,9 @@
 
 namespace rooflm::backends::cuda {
 
-CudaStatus query_cuda() { return {{}, "rooflm was built without CUDA: " ROOFLM_CUDA_REASON}; }
+CudaStatus query_cuda(std::optional<int>) {
+  return {{}, "rooflm was built without CUDA: " ROOFLM_CUDA_REASON};
+}
 
 bool is_compiled_in() { return false; }
 
