@@ -15,34 +15,7 @@ namespace rooflm::cli {
 namespace {
 
 struct ProgramOptions {
-  ConfigOptions config{"model",
-                       "arch",
-                       "layers",
-                       "heads",
-                       "kv_heads",
-                       "d_model",
-                       "d_ff",
-                       "vocab",
-                       "batch",
-                       "seq",
-                       "engine",
-                       "attention",
-                       "dtype",
-                       "device",
-                       "recompute",
-                       "grad_accum",
-                       "clip",
-                       "dp",
-                       "zero",
-                       "tp",
-                       "sequence_parallel",
-                       "pp",
-                       "pp_schedule",
-                       "interleave",
-                       "fp8_gradients",
-                       "fp8_scaling",
-                       "fp8_fast_sums",
-                       "fp8_weights"};
+  ConfigOptions config{kStepKeys, {"clip"}};
   std::string stage;
   std::string scope;
   TableOptions table;

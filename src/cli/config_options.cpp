@@ -78,6 +78,11 @@ std::vector<Config::Value> values_of(const Field& field, const std::string& text
   return values;
 }
 
+template <class Keys>
+bool is_among(const Keys& keys, std::string_view key) {
+  return std::ranges::find(keys, key) != keys.end();
+}
+
 }  // namespace
 
 std::string dtype_names(const CommandLine& line) {
@@ -93,9 +98,19 @@ std::string device_or_default(const std::string& typed) {
 
 ConfigOptions::ConfigOptions(std::initializer_list<std::string_view> keys) {
   for (const Field& field : record::config_fields()) {
-    const bool is_wanted = keys.size() == 0 || std::ranges::find(keys, field.key) != keys.end();
-    if (is_wanted && !field.option.empty()) texts_[std::string(field.key)] = initial_of(field);
+    if (keys.size() == 0 || is_among(keys, field.key)) take(field);
   }
+}
+
+ConfigOptions::ConfigOptions(std::span<const std::string_view> keys,
+                             std::initializer_list<std::string_view> more) {
+  for (const Field& field : record::config_fields()) {
+    if (is_among(keys, field.key) || is_among(more, field.key)) take(field);
+  }
+}
+
+void ConfigOptions::take(const Field& field) {
+  if (!field.option.empty()) texts_[std::string(field.key)] = initial_of(field);
 }
 
 void ConfigOptions::add_to(CommandLine& line) {

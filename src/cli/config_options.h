@@ -1,8 +1,10 @@
 // The options that make up a run's configuration: those of record::config_fields().
 #pragma once
 
+#include <array>
 #include <initializer_list>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,11 +20,42 @@ std::string dtype_names(const CommandLine& line);
 /// The full name of `typed`; of "" the fastest device here, which is said on standard error.
 std::string device_or_default(const std::string& typed);
 
+/// The fields that say what a step is: its model, how large, in which numbers, on what, how it is split.
+inline constexpr std::array<std::string_view, 27> kStepKeys = {"model",
+                                                               "arch",
+                                                               "layers",
+                                                               "heads",
+                                                               "kv_heads",
+                                                               "d_model",
+                                                               "d_ff",
+                                                               "vocab",
+                                                               "batch",
+                                                               "seq",
+                                                               "engine",
+                                                               "attention",
+                                                               "dtype",
+                                                               "device",
+                                                               "recompute",
+                                                               "grad_accum",
+                                                               "dp",
+                                                               "zero",
+                                                               "tp",
+                                                               "pp",
+                                                               "sequence_parallel",
+                                                               "pp_schedule",
+                                                               "interleave",
+                                                               "fp8_gradients",
+                                                               "fp8_scaling",
+                                                               "fp8_fast_sums",
+                                                               "fp8_weights"};
+
 /// Options by the keys of the field table, as typed; each may be a list, and lists multiply into a sweep.
 class ConfigOptions {
  public:
   /// The fields with these keys, all of those that have an option when there are none.
   ConfigOptions(std::initializer_list<std::string_view> keys = {});  // NOLINT(google-explicit-constructor)
+  /// Those of two lists.
+  ConfigOptions(std::span<const std::string_view> keys, std::initializer_list<std::string_view> more);
 
   /// Declares them in the table's groups. `line` must not outlive this.
   void add_to(CommandLine& line);
@@ -43,6 +76,7 @@ class ConfigOptions {
   [[nodiscard]] lab::Point single() const;
 
  private:
+  void take(const record::Field& field);
   [[nodiscard]] std::vector<std::string> order() const;
   std::map<std::string, std::string> texts_;  ///< by key
   std::map<std::string, bool> switched_;      ///< flags that were given

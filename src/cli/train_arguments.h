@@ -44,36 +44,7 @@ class TrainArguments {
                     const std::filesystem::path& checkpoint) const;
 
   const CommandLine* line_ = nullptr;
-  ConfigOptions config_{"model",
-                        "arch",
-                        "layers",
-                        "heads",
-                        "kv_heads",
-                        "d_model",
-                        "d_ff",
-                        "vocab",
-                        "batch",
-                        "seq",
-                        "engine",
-                        "attention",
-                        "dtype",
-                        "device",
-                        "seed",
-                        "threads",
-                        "recompute",
-                        "grad_accum",
-                        "search_products",
-                        "dp",
-                        "zero",
-                        "tp",
-                        "sequence_parallel",
-                        "pp",
-                        "pp_schedule",
-                        "interleave",
-                        "fp8_gradients",
-                        "fp8_scaling",
-                        "fp8_fast_sums",
-                        "fp8_weights"};
+  ConfigOptions config_{kStepKeys, {"seed", "threads", "search_products"}};
   std::map<std::string, std::string> fields_;  ///< options of train::option_fields() by name
   std::vector<std::string> data_, val_data_;
   std::string out_, log_, memory_limit_, peak_, record_;

@@ -73,7 +73,7 @@ void take_place(Point& point, const Ranks& ranks) {
   }
   if (ranks == nullptr) return;
   // Each rank would find scales of its own, and nobody has held such a run to one rank yet.
-  if (point.step.fp8 && here > 1 && runs(point.device))
+  if (point.step.fp8 && runs(point.device))
     throw core::UsageError(
         "--dtype fp8 runs on one rank so far: choose bf16, or leave out --dp, --tp and --pp");
   point.step.rank = split.mesh().coordinates_of(ranks->rank());

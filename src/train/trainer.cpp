@@ -165,7 +165,7 @@ void Trainer::Loop::check_checkpoint(const std::filesystem::path& checkpoint) co
 void Trainer::Loop::resume(const std::filesystem::path& checkpoint) {
   const CheckpointState saved = read_checkpoint_state(checkpoint);
   load_checkpoint(checkpoint, session_);
-  settle_checkpoints(options_.out, options_.keep);
+  if (options_.is_first()) settle_checkpoints(options_.out, options_.keep);
   loader_->seek(saved.loader);
   state_.step = saved.step;
   state_.tokens = saved.tokens;
