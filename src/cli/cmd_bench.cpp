@@ -114,7 +114,7 @@ int run(const BenchOptions& options, const lab::Ranks& ranks) {
   lab::RunSettings settings = settings_from(options);
   settings.ranks = ranks;
   std::vector<lab::Point> points = options.config.sweep();
-  const bool is_first = ranks == nullptr || ranks->is_first();
+  const bool is_first = ranks::is_first(ranks);
   if (is_first)
     check_outputs({{"-o", options.record}}, files_of_models(options.config.text("model")), options.overwrite);
   if (ranks != nullptr) require_same_steps(settings);

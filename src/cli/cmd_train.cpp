@@ -20,7 +20,7 @@ int run(const TrainArguments& arguments, const lab::Ranks& ranks) {
   const TableStyle style = arguments.style();
   const core::StopSignals signals;
   lab::TrainPlan plan = arguments.plan(ranks);
-  const bool is_first = ranks == nullptr || ranks->is_first();
+  const bool is_first = ranks::is_first(ranks);
   if (arguments.is_dry_run()) {
     if (!is_first) return 0;
     lab::require_runs(plan.point.device, "trained");

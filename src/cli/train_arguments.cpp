@@ -228,7 +228,7 @@ lab::TrainPlan TrainArguments::plan(const lab::Ranks& ranks) const {
 
 lab::TrainPlan TrainArguments::plan_alone(const lab::Ranks& ranks) const {
   if (out_.empty()) throw core::UsageError("--out is missing: a directory for checkpoints and the log");
-  if (ranks == nullptr || ranks->is_first()) check_paths();
+  if (ranks::is_first(ranks)) check_paths();
   lab::TrainPlan plan;
   plan.ranks = ranks;
   plan.measures_peak = !no_peak_;

@@ -179,7 +179,7 @@ class Run {
 
   /// The rate that MFU divides by, and the ceilings that roofs need.
   void find_ceilings() {
-    const bool is_first = settings_->ranks == nullptr || settings_->ranks->is_first();
+    const bool is_first = ranks::is_first(settings_->ranks);
     if ((!settings_->measure_peak && !settings_->observe) || !is_first) return;
     const std::size_t known = ceilings_->rows().size();
     ceilings_->measure({point_, 1},

@@ -87,6 +87,11 @@ class Transport {
   std::vector<std::string> hosts_;
 };
 
+/// Whether this process writes what one of a job writes; one that is alone does.
+inline bool is_first(const std::shared_ptr<Transport>& transport) {
+  return transport == nullptr || transport->is_first();
+}
+
 /// Waits for others for up to `seconds` while it lives: while something is made that takes ranks unequal
 /// times.
 class Patience {

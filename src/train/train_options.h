@@ -43,7 +43,7 @@ struct TrainOptions {
   std::optional<double> peak_flop_per_s{};  ///< what the MFU divides by; absent: no MFU
   /// The ranks that train together, nullptr for one; `batch` is that of each data-parallel copy.
   std::shared_ptr<ranks::Transport> ranks{};
-  [[nodiscard]] bool is_first() const { return ranks == nullptr || ranks->is_first(); }
+  [[nodiscard]] bool is_first() const { return ranks::is_first(ranks); }
   /// Asked for peak_flop_per_s when the output directory, the data and the vocabulary have been checked.
   std::function<std::optional<double>()> find_peak{};
 };

@@ -24,17 +24,6 @@ constexpr std::int64_t kSeq = 16;
 constexpr double kRate = 3e-3;
 constexpr const char* kState = "fp8_scales";
 
-/// All extents of its layers' products are multiples of 16.
-model::ModelConfig even_config(Arch arch) {
-  model::ModelConfig config = tests::small_config(arch);
-  config.heads = 4;
-  config.kv_heads = arch == Arch::llama ? 2 : 4;
-  config.d_model = 32;
-  config.head_dim = 8;
-  config.d_ff = 48;
-  return config;
-}
-
 StepOptions make(EngineKind engine, bool fp8 = true) {
   return {.engine = engine,
           .attention = compile::default_attention(engine),
@@ -49,11 +38,11 @@ tests::Batch batch_of(const model::ModelConfig& config, int step) {
 class Fp8 : public testing::TestWithParam<Arch> {
  protected:
   [[nodiscard]] StepRunner runner(const StepOptions& options) const {
-    const auto config = even_config(GetParam());
+    const auto config = tests::even_config(GetParam());
     return {config, kBatch / options.micro_batches, kSeq, options, tests::initial_weights(config)};
   }
   double step(StepRunner& model, int index) const {
-    return model.step(batch_of(even_config(GetParam()), index), kRate);
+    return model.step(batch_of(tests::even_config(GetParam()), index), kRate);
   }
   [[nodiscard]] std::vector<double> losses(const StepOptions& options, int steps = 8) const {
     StepRunner model = runner(options);

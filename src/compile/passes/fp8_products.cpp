@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/op_like.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/scope.h"
@@ -175,20 +176,13 @@ class Caster {
                                         .role = Role::workspace,
                                         .full_precision = true});
     }
-    Op cast;
-    cast.def = &ops::kFp8Cast;
-    cast.inputs = {id};
+    Op cast = op_like(op, ops::kFp8Cast, {id}, {copies.as_stored, copies.transposed, copies.slots});
     if (is_delayed) cast.inputs.push_back(copies.slots);
-    cast.outputs = {copies.as_stored, copies.transposed, copies.slots};
     if (is_delayed) {
       cast.input_offset = {0, copies.offset};
       cast.output_offset = {0, 0, copies.offset};
     }
     cast.attrs = {{"rows", rows}, {"cols", cols}, {"e5m2", is_e5m2}, {"current", !is_delayed}};
-    cast.phase = op.phase;
-    cast.scope = op.scope;
-    cast.micro_batch = op.micro_batch;
-    cast.recomputed = op.recomputed;
     if (options_->fuse) join_producer(cast, rewritten);
     rewritten.push_back(std::move(cast));
     return copies;

@@ -25,17 +25,6 @@ using program::Op;
 using program::Program;
 using program::TensorId;
 
-/// All extents of its layers' products are multiples of 16.
-model::ModelConfig even_config(Arch arch) {
-  model::ModelConfig config = tests::small_config(arch);
-  config.heads = 4;
-  config.kv_heads = arch == Arch::llama ? 2 : 4;
-  config.d_model = 32;
-  config.head_dim = 8;
-  config.d_ff = 48;
-  return config;
-}
-
 StepOptions fp8_step(EngineKind engine = EngineKind::fused) {
   return {.engine = engine,
           .attention = compile::default_attention(engine),
@@ -45,7 +34,7 @@ StepOptions fp8_step(EngineKind engine = EngineKind::fused) {
 }
 
 Program even_step(Arch arch, const StepOptions& options) {
-  return compile::training_step(model::forward(even_config(arch), 2, 16), options);
+  return compile::training_step(model::forward(tests::even_config(arch), 2, 16), options);
 }
 
 bool is_fp8(const Program& p, TensorId id) {
@@ -208,7 +197,7 @@ TEST(Fp8Products, CurrentScalesAreNoState) {
   options.fp8_options.scaling = passes::Fp8Scaling::current;
   const Program training = even_step(Arch::llama, options);
   const Program inference =
-      compile::inference_step(model::forward(even_config(Arch::llama), 2, 16), fp8_step());
+      compile::inference_step(model::forward(tests::even_config(Arch::llama), 2, 16), fp8_step());
   for (const Program* p : {&training, &inference}) {
     EXPECT_EQ(p->find("fp8_scales"), program::kNone);
     EXPECT_TRUE(std::ranges::any_of(p->ops, [](const Op& op) { return op.is(ops::kFp8Cast); }));

@@ -25,6 +25,17 @@ inline model::ModelConfig small_config(model::Arch arch) {
   return config;
 }
 
+/// All extents of its layers' products are multiples of 16, as fp8 wants them.
+inline model::ModelConfig even_config(model::Arch arch) {
+  model::ModelConfig config = small_config(arch);
+  config.heads = 4;
+  config.kv_heads = arch == model::Arch::llama ? 2 : 4;
+  config.d_model = 32;
+  config.head_dim = 8;
+  config.d_ff = 48;
+  return config;
+}
+
 inline program::Program small_step(model::Arch arch, const compile::StepOptions& options,
                                    compile::Stage stage = compile::kLastStage) {
   return compile::training_step(model::forward(small_config(arch), 2, 13), options, stage);
