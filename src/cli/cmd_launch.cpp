@@ -1,6 +1,7 @@
 // rooflm launch: the ranks of a job on this host.
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <netinet/in.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -71,16 +72,20 @@ std::string random_name() {
   return fmt::format("{:016x}{:016x}", words[0], words[1]);
 }
 
-bool is_own_command(const std::string& word) {
-  return std::ranges::any_of(commands(), [&](const Command& command) { return command.name == word; });
-}
+/// Commands whose ranks run one step together.
+constexpr std::array kOfRanks = {"bench", "train"};
 
-/// `train ...` is this program's command; anything else is a program.
+bool is_of_ranks(const std::string& word) { return std::ranges::find(kOfRanks, word) != kOfRanks.end(); }
+
+/// `train ...` is this program's command; what is none of its commands is a program.
 std::vector<std::string> program_of(const LaunchOptions& options) {
   std::vector<std::string> words = options.command;
-  if (words.front() == "launch") throw core::UsageError("launch starts no launch");
-  if (is_own_command(words.front()))
-    words.insert(words.begin(), std::filesystem::read_symlink("/proc/self/exe").string());
+  const std::string& first = words.front();
+  const bool is_own = std::ranges::any_of(commands(), [&](const Command& c) { return c.name == first; });
+  if (is_own && !is_of_ranks(first))
+    throw core::UsageError(
+        fmt::format("launch: {} runs on one rank; several run {}", first, fmt::join(kOfRanks, " and ")));
+  if (is_own) words.insert(words.begin(), std::filesystem::read_symlink("/proc/self/exe").string());
   return words;
 }
 
@@ -120,7 +125,7 @@ class Launch {
       if (rank == 0) variables.emplace_back("ROOFLM_LISTENER", std::to_string(fd));
       children_.start(program, variables, rank == 0 ? fd : -1);
     }
-    is_ours_ = is_own_command(options.command.front());
+    is_ours_ = is_of_ranks(options.command.front());
   }
 
   /// The exit code of the first rank that failed, of one that was stopped, or 0.

@@ -12,6 +12,7 @@
 #include "cli/profile_session.h"
 #include "cli/report_output.h"
 #include "core/error.h"
+#include "lab/job.h"
 #include "lab/traced_steps.h"
 
 namespace rooflm::cli {
@@ -25,6 +26,7 @@ struct ProfileArguments {
 
 int run(const ProfileArguments& options) {
   const std::vector<lab::Point> points = options.config.sweep();
+  lab::require_one_rank(points);
   const lab::RunSettings settings = options.profile.settings();
   for (const lab::Point& point : points) lab::make_backend(point);
   std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));

@@ -25,6 +25,7 @@
 #include "core/units.h"
 #include "lab/devices.h"
 #include "lab/format_norms.h"
+#include "lab/job.h"
 #include "lab/largest_model.h"
 #include "lab/micro_cells.h"
 #include "lab/traced_steps.h"
@@ -142,6 +143,7 @@ void add_largest(const std::vector<lab::Point>& points, lab::RunSettings& settin
 bool run_profile(StudyOptions& options, const Study& study, ProfileSession& session) {
   options.config.fill();
   const std::vector<lab::Point> points = options.config.sweep();
+  lab::require_one_rank(points);
   for (const lab::Point& point : points) lab::make_backend(point);
   lab::RunSettings settings = options.profile.settings();
   if (study.name == kLimits) add_largest(points, settings, session);

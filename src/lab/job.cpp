@@ -81,6 +81,14 @@ void take_place(Point& point, const Ranks& ranks) {
     point.threads = std::max(1, resolve_threads(0) / std::max(1, ranks->place().local_size));
 }
 
+void require_one_rank(const std::vector<Point>& points) {
+  for (const Point& point : points) {
+    if (point.step.sharding.ranks() > 1 && runs(point.device))
+      throw core::UsageError(
+          "a step is split over ranks in bench and train only: leave out --dp, --tp and --pp");
+  }
+}
+
 void agree(const Ranks& ranks, const std::map<std::string, std::string>& values) {
   if (ranks == nullptr) return;
   std::string own;

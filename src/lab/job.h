@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backends/backend.h"
 #include "lab/point.h"
@@ -22,6 +23,10 @@ int run_in_job(const std::function<int(const Ranks&)>& body);
 /// core::UsageError when the point's degrees do not make as many ranks as there are; devices that run nothing
 /// need none.
 void take_place(Point& point, const Ranks& ranks);
+
+/// For commands that look into a step of one rank. Throws core::UsageError when a point is split and its
+/// device runs.
+void require_one_rank(const std::vector<Point>& points);
 
 /// Values by name that all ranks must have alike, and the device, which none on one host may share. Throws
 /// core::UsageError that names the first difference. All ranks call it; nothing where this process is alone.

@@ -69,9 +69,6 @@ class Run {
   }
 
   RunOutcome take() {
-    if (settings_->ranks == nullptr && point_->step.sharding.ranks() > 1 && provider_->runs())
-      throw core::UsageError(
-          "a step is split over ranks in bench and train only: leave out --dp, --tp and --pp");
     const program::Program program = program_of(*point_);
     write_program(program);
     const auto backend = make_backend(*point_);

@@ -223,6 +223,11 @@ class Failures(Ranks):
         self.fails(2, "launch", "--", "train", says=("-n is missing",))
         self.fails(2, "launch", "-n", 2, says=("name a command",))
         self.fails(3, "launch", "-n", 2, "--", "/no/such/program", says=("cannot start",))
+        for command in ("profile", "launch", "report"):
+            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench and train"))
+        begin = time.monotonic()
+        self.fails(2, "profile", "--device", "cpu", "--model", "tiny", "--dp", 2, says=("in bench and train only",))
+        self.assertLess(time.monotonic() - begin, 2, "before anything is measured")
         result = self.run_rooflm("launch", "-n", 3, "--", "sh", "-c", "exit $RANK")
         self.assertIn(result.returncode, (1, 2))
 
