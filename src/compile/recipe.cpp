@@ -114,7 +114,11 @@ bool is_compact(const StepOptions& options) {
 passes::Fp8Options fp8_options(const StepOptions& options) {
   passes::Fp8Options fp8 = options.fp8_options;
   fp8.fuse = options.engine == EngineKind::fused;
-  if (options.fp8_own_scales) fp8.scaling = passes::Fp8Scaling::current;
+  if (options.fp8_own_scales) {
+    fp8.scaling = passes::Fp8Scaling::current;
+    fp8.recast_activations = true;
+    fp8.fuse = false;
+  }
   return fp8;
 }
 

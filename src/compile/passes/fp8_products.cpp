@@ -143,7 +143,7 @@ class Caster {
     if (wanted != program::kNone) return copies;
     const Fp8Operand operand = operand_of(*step_, op, i);
     Layouts layouts = layouts_of(id);
-    if (operand == Fp8Operand::weight && options_->weights == Fp8Weights::recast) {
+    if (is_recast(operand)) {
       layouts = {};
       layouts.add(is_along_k(op, i));
     }
@@ -153,6 +153,12 @@ class Caster {
     if (layouts.as_stored) copies.as_stored = made.as_stored;
     if (layouts.transposed) copies.transposed = made.transposed;
     return copies;
+  }
+
+  /// Whether each layout is made where it is read, from the 16 bits.
+  [[nodiscard]] bool is_recast(Fp8Operand operand) const {
+    return (operand == Fp8Operand::weight && options_->weights == Fp8Weights::recast) ||
+           (operand == Fp8Operand::activation && options_->recast_activations);
   }
 
   /// Appends the op that casts factor `i` of a product.

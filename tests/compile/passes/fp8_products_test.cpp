@@ -184,11 +184,18 @@ TEST(Fp8Products, OwnScalesAreCurrentOnes) {
   const Program p = even_step(Arch::gpt2, options);
   EXPECT_EQ(p.find("fp8_scales"), program::kNone);
   std::int64_t casts = 0;
+  std::set<TensorId> of_forward;  // what is kept for the backward pass has 16 bits
   for (const Op& op : p.ops) {
+    const bool is_forward = op.phase == program::Phase::forward;
+    for (const TensorId id : op.inputs) EXPECT_TRUE(is_forward || !of_forward.contains(id)) << op.scope;
     if (!op.is(ops::kFp8Cast)) continue;
     EXPECT_TRUE(op.attrs.flag("current"));
     ++casts;
+    for (const TensorId id : op.outputs) {
+      if (is_forward && is_fp8(p, id)) of_forward.insert(id);
+    }
   }
+  EXPECT_FALSE(of_forward.empty());
   EXPECT_GT(casts, 0);
 }
 
