@@ -188,6 +188,10 @@ Body declare_record(CommandLine& line) {
           "same, learn from them")
       .type_name("N")
       .show_default();
+  line.add_option("--sample-stacks", options->stacks,
+                  "Times a second that the Python stacks of all threads are noted; off: never")
+      .type_name("HZ|off")
+      .show_default();
   line.footer(
       "rooflm record [OPTIONS] -- CMD...\n\n"
       "The program's output, input, signals and exit code are as without rooflm. What it did on GPUs is "

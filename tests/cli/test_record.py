@@ -352,11 +352,17 @@ class Record(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         stacks = [text for (text,) in self.rows("SELECT text FROM activity_name WHERE kind = 'sample'")]
         self.assertIn("<module> (t.py:4);waits (t.py:3)", stacks)
-        done = self.record(sys.executable, "t.py", options=["--overwrite", "--sample-stacks", "off"],
+        (self.folder / "x.rooflm").unlink()
+        done = self.record(sys.executable, "t.py", options=["--sample-stacks", "off"],
                            env=self.torch_environment())
-        self.assertNotIn("x.rooflm", done.stderr)
-        for wrong in ("0", "1e9", "often"):
-            self.assertEqual(self.rooflm("record", "--sample-stacks", wrong, "--", "true").returncode, 2, wrong)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("nothing was recorded", done.stderr)
+        self.assertFalse((self.folder / "x.rooflm").exists())
+        for wrong, says in (("0", "at least"), ("1e9", "at most"), ("often", "not a number")):
+            result = self.rooflm("record", "--sample-stacks", wrong, "--", "true")
+            self.assertEqual(result.returncode, 2, wrong)
+            self.assertIn("--sample-stacks", result.stderr)
+            self.assertIn(says, result.stderr)
 
     def test_a_device_that_nobody_knows_has_no_roofs(self):
         stream = streams.training_run()
