@@ -40,5 +40,6 @@ set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # the versions of the libraries that it was linked with
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS python3)  # for its module
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 include(CPack)

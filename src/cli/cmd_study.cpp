@@ -31,6 +31,7 @@
 #include "lab/traced_steps.h"
 #include "lab/work_left.h"
 #include "report/answers.h"
+#include "report/html.h"
 #include "report/study_index.h"
 
 namespace rooflm::cli {
@@ -283,6 +284,7 @@ int run_all(const StudyOptions& options) {
   if (options.output.html.empty() || !options.output.record.empty()) {
     throw core::UsageError("study --all writes pages and records into the folder --html DIR; it takes no -o");
   }
+  report::require_page();
   const std::filesystem::path folder = options.output.html;
   if (options.output.dry_run) return dry_run_all(options, folder);
   make_folder(folder);

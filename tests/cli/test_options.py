@@ -199,6 +199,8 @@ class Options(unittest.TestCase):
         self.run_binary("peaks", "--device", "cpu", "--dry-run")
         if html:
             self.run_binary("study", "--all", "--html", "pages", "--dry-run")
+        else:
+            self.run_binary("study", "--all", "--html", "pages", code=5)
         self.assertIn("would show 2 runs of 1 records", self.run_binary("report", self.record, *html, "--dry-run").stdout)
         out = self.run_binary("export", self.record, "--run", "2", "--format", "openmetrics", "-o", "a.txt", "--dry-run").stdout
         self.assertRegex(out, r"would export run 2, .*fused.*, as openmetrics\nwould write\n-o: a.txt\n")
