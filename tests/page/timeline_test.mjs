@@ -34,7 +34,11 @@ const [run] = document_.runs;
 const events = eventsOf(run.timeline);
 const kernels = events.filter(({ name }) => name.kind === 'kernel');
 const canvasOf = (page) => page.locator('#timeline canvas.lanes');
-const viewOf = (page) => canvasOf(page).evaluate(({ dataset }) => ({ from: Number(dataset.from), to: Number(dataset.to), event: Number(dataset.event) }));
+/** What the canvas shows once it was drawn again: an input is answered in the frame after it. */
+const viewOf = (page) => canvasOf(page).evaluate(({ dataset }) => new Promise((done) => {
+  const read = () => done({ from: Number(dataset.from), to: Number(dataset.to), event: Number(dataset.event) });
+  requestAnimationFrame(() => requestAnimationFrame(read));
+}));
 const placeOf = (page, event) => canvasOf(page).evaluate((canvas, at) => canvas.placeOf(at), event);
 /** Until the picture has followed. */
 const settle = (page) => page.evaluate(() => new Promise((done) => { setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 200); }));
