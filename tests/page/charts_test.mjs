@@ -77,6 +77,14 @@ test('stacks switch between amounts and shares', async () => {
   await close();
 });
 
+test('no two names in the key of a chart have one colour', async () => {
+  const { page, close } = await open(document_);
+  const keys = await page.$$eval('#breakdown ul.key', (all) => all.map((key) => [...key.querySelectorAll('.swatch')].map((swatch) => getComputedStyle(swatch).backgroundColor)));
+  assert.ok(Math.max(...keys.map((key) => key.length)) >= 15, 'a whole step of GPT-2');
+  for (const key of keys) assert.equal(new Set(key).size, key.length, key.join());
+  await close();
+});
+
 test('the memory timeline names the tensors that hold the bytes', async () => {
   const { page, close } = await open(document_);
   const chart = await drawn(page, '#memory .chart');

@@ -1,13 +1,14 @@
 // Charts: the parts of ECharts that the page uses, in the page's colours, redrawn when theme or size change.
 import { BarChart, CustomChart, LineChart, ScatterChart } from 'echarts/charts';
-import { DataZoomComponent, GridComponent, MarkLineComponent, MarkPointComponent, TooltipComponent } from 'echarts/components';
+import { DataZoomComponent, GridComponent, LegendPlainComponent, MarkLineComponent, MarkPointComponent, TitleComponent, TooltipComponent } from 'echarts/components';
 import { type ECharts, init, use } from 'echarts/core';
-import { CanvasRenderer } from 'echarts/renderers';
+import { CanvasRenderer, SVGRenderer } from 'echarts/renderers';
 import { h } from './dom';
+import { saveButtons, type Sheet } from './save';
 import { onTheme, token } from './theme';
 
-use([BarChart, CustomChart, LineChart, ScatterChart, DataZoomComponent, GridComponent, MarkLineComponent, MarkPointComponent,
-  TooltipComponent, CanvasRenderer]);
+use([BarChart, CustomChart, LineChart, ScatterChart, DataZoomComponent, GridComponent, LegendPlainComponent, MarkLineComponent, MarkPointComponent,
+  TitleComponent, TooltipComponent, CanvasRenderer, SVGRenderer]);
 
 // ECharts' own option type costs seconds of type checking and accepts everything all the same.
 export type Option = Record<string, unknown>;
@@ -61,19 +62,34 @@ export function labelRoom(names: readonly string[], width: number): { width: num
   return { width: room, lines };
 }
 
-/** One chart. `option` is asked again whenever the chart has to be drawn anew. */
+const kTitleHeight = 26;
+
+/** Room for a key of these names above a saved picture: about as many lines as they take. */
+function legendHeight(names: readonly string[], width: number): number {
+  const [kLetter, kBox, kLine] = [6.2, 30, 21];
+  const length = names.reduce((sum, name) => sum + name.length * kLetter + kBox, 0);
+  return Math.ceil((1.15 * length) / Math.max(width, 200)) * kLine;
+}
+
+/** One chart. `option` is asked again whenever the chart has to be drawn anew, `sheet` for the numbers that it draws. */
 export class Chart {
+  /** The chart with the buttons that save it. */
   readonly element: HTMLElement;
+  /** The chart alone. */
+  readonly place: HTMLElement;
   private echarts: ECharts | null = null;
   private narrow = false;
   private readonly forget: () => void;
   private readonly handlers: ((chart: ECharts) => void)[] = [];
 
-  constructor(label: string, height: number, private readonly option: () => Option) {
-    this.element = h('div', { class: 'chart', role: 'img', 'aria-label': label, style: `height:${height}px` });
-    views.set(this.element, this);
-    resize.observe(this.element);
-    near.observe(this.element);
+  constructor(private readonly label: string, height: number, private readonly option: () => Option, sheet: () => Sheet) {
+    this.place = h('div', { class: 'chart', role: 'img', 'aria-label': label, style: `height:${height}px` });
+    this.element = h('div', { class: 'figure' }, this.place,
+                     saveButtons(label, { png: () => this.picture('canvas', (chart) => chart.getDataURL({ type: 'png', pixelRatio: 2 })),
+                                           svg: () => this.picture('svg', (chart) => chart.renderToSVGString()), sheet }));
+    views.set(this.place, this);
+    resize.observe(this.place);
+    near.observe(this.place);
     this.forget = onTheme(() => this.draw());
   }
 
@@ -88,18 +104,18 @@ export class Chart {
     this.echarts.setOption({ animation: false, ...this.option() }, { notMerge: true });
   }
 
-  setHeight(pixels: number): void { this.element.style.height = `${pixels}px`; }
+  setHeight(pixels: number): void { this.place.style.height = `${pixels}px`; }
 
   resize(): void {
     if (this.echarts) this.fit();
   }
 
-  get width(): number { return this.element.clientWidth; }
+  get width(): number { return this.place.clientWidth; }
 
   /** Makes the chart when there is none yet, and gives it the size of its element. */
   fit(): void {
-    if (this.element.clientWidth === 0 || this.element.clientHeight === 0) return;
-    const narrow = this.element.clientWidth < kNarrow;
+    if (this.place.clientWidth === 0 || this.place.clientHeight === 0) return;
+    const narrow = this.place.clientWidth < kNarrow;
     if (this.echarts) {
       this.echarts.resize();
       if (narrow !== this.narrow) this.draw(); // labels take another share of the width
@@ -107,17 +123,34 @@ export class Chart {
       return;
     }
     this.narrow = narrow;
-    near.unobserve(this.element);
-    this.echarts = init(this.element);
+    near.unobserve(this.place);
+    this.echarts = init(this.place);
     this.draw();
     for (const handler of this.handlers) handler(this.echarts);
   }
 
+  /** A picture of it: as it stands, with its name and its key, which the page has outside of it. */
+  private picture(renderer: 'canvas' | 'svg', read: (chart: ECharts) => string): string {
+    this.fit();
+    const { width, place } = this;
+    const option = this.option() as { grid: { top: number }; series: { name?: string; data: unknown[] }[] };
+    const names = [...new Set(option.series.filter(({ data }) => data.length > 0).map(({ name }) => name ?? ''))].filter((name) => name !== '');
+    const head = kTitleHeight + legendHeight(names, width);
+    const zoomed = (this.echarts?.getOption() as { dataZoom?: Option[] } | undefined)?.dataZoom ?? [];
+    const chart = init(document.createElement('div'), null, { renderer, width, height: place.clientHeight + head });
+    chart.setOption({ animation: false, backgroundColor: token('panel'), ...option, grid: { ...option.grid, top: option.grid.top + head }, dataZoom: zoomed.map((zoom) => ({ ...zoom, show: false })),
+                      title: { text: this.label, left: 4, top: 2, textStyle: { color: token('text'), fontSize: 13, fontFamily: token('sans') } },
+                      legend: { data: names, left: 4, top: kTitleHeight, itemWidth: 12, itemHeight: 10, icon: 'rect', textStyle: textStyle() } });
+    const picture = read(chart);
+    chart.dispose();
+    return picture;
+  }
+
   dispose(): void {
     this.forget();
-    resize.unobserve(this.element);
-    near.unobserve(this.element);
-    views.delete(this.element);
+    resize.unobserve(this.place);
+    near.unobserve(this.place);
+    views.delete(this.place);
     this.echarts?.dispose();
   }
 }

@@ -2,7 +2,7 @@
 import { token } from './theme';
 
 const kSeries = 12;
-const kAll = 14; // the paler ones at the end are for names that are known
+const kAll = 16; // the paler ones at the end are for names that are known
 
 // Known names get fixed places, so that two reports can be held beside each other.
 const kFixed: Record<string, number> = {
@@ -17,7 +17,7 @@ const kFixed: Record<string, number> = {
   qkv: 0, qk: 11, v: 9, proj: 12, flash: 3, looped: 1, batched: 0, big: 2, eager: 1, fused: 0,
   'feed_forward/fc1': 1, 'feed_forward/act': 5, 'feed_forward/fc2': 6,
   // Blocks stand side by side in one bar: all of them differ.
-  ln1: 10, ln2: 9, ln_f: 6, residual1: 7, residual2: 11, lm_head: 0,
+  ln1: 10, ln2: 9, ln_f: 6, residual1: 7, residual2: 11, lm_head: 14,
 };
 const assigned = new Map<string, number>(Object.entries(kFixed));
 let next = 0;

@@ -26,8 +26,8 @@ export function showDetails(details: Details): void {
   const before = document.activeElement;
   if (!panel && before instanceof HTMLElement) opener = before;
   panel?.remove();
-  panel = h('aside', { class: 'details', role: 'dialog', 'aria-label': `Details of ${details.title}`, tabindex: -1 },
-            h('header', {}, h('div', {}, h('h3', {}, details.title), h('p', {}, details.subtitle)),
+  panel = h('div', { class: 'details', role: 'dialog', 'aria-label': `Details of ${details.title}`, tabindex: -1 },
+            h('div', { class: 'heading' }, h('div', {}, h('h3', {}, details.title), h('p', {}, details.subtitle)),
               h('button', { type: 'button', class: 'quiet', 'aria-label': 'Close details', title: 'Close (Esc)', onclick: () => closeDetails() }, 'Close')));
   const table = h('table', {}, h('tbody', {}));
   append(table.tBodies[0]!, details.rows.map((row) => rowElement(row)));

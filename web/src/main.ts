@@ -1,5 +1,6 @@
 // The page: reads the document, lays out its sections, and draws them one after another so that the first is there at once.
 import './style.css';
+import { onPlace, place, setPlace } from './address';
 import { disposeCharts, fitCharts } from './chart';
 import { closeDetails } from './details';
 import type { Columnar, ReportDocument, Run } from './document';
@@ -57,20 +58,41 @@ class Page {
   show(): void {
     window.document.title = this.document.title;
     this.root.replaceChildren(h('a', { class: 'skip', href: '#main' }, 'Skip to the report'), this.header(), this.navigation(), this.main);
-    this.showRun(Math.max(0, this.document.runs.findIndex((run) => run.status === 'success')));
+    this.showRun(this.wanted);
+    this.scrollTo(place().section);
     this.listen();
+  }
+
+  /** The run that is shown where none is asked for. */
+  private get first(): number { return Math.max(0, this.document.runs.findIndex((run) => run.status === 'success')); }
+
+  /** The run that the address names, where there is one. */
+  private get wanted(): number {
+    const { run } = place();
+    return run !== null && run < this.document.runs.length ? run : this.first;
+  }
+
+  /** Chosen by the reader; what was looked at in another run's timeline is not in this one. */
+  private choose(run: number): void {
+    setPlace({ run: run === this.first ? null : run, span: null });
+    this.showRun(run);
+  }
+
+  private scrollTo(id: string): void {
+    if (!this.sections.some((section) => section.id === id)) return;
+    this.finish();
+    document.getElementById(id)!.scrollIntoView();
   }
 
   private header(): HTMLElement {
     const { document } = this;
     const facts = [document.rooflm && `rooflm ${document.rooflm}`, document.started_utc, document.files.join(', ')].filter((part) => part !== '');
     const command = document.files.length > 1 ? '' : document.command; // of one record among several it would say too much
-    const first = Math.max(0, document.runs.findIndex((run) => run.status === 'success'));
     return h('header', { class: 'top' },
              h('div', { class: 'title' }, h('h1', {}, document.title), document.question !== '' && h('p', { class: 'question' }, document.question), document.answer !== '' && h('p', { class: 'answer' }, document.answer), h('p', {}, facts.join(' · ')), command !== '' && h('p', {}, h('code', {}, command))),
              h('div', { class: 'settings' },
                document.runs.length > 1 && picker('Run', document.runs.map((run, index) => [String(index), `${run.label}${run.status === 'success' ? '' : ` (${run.status || 'status unknown'})`}`] as const),
-                                                  String(first), (value) => this.showRun(Number(value))),
+                                                  String(this.wanted), (value) => this.choose(Number(value))),
                choice('Theme', [['system', 'Auto'], ['light', 'Light'], ['dark', 'Dark']] as const, themeChoice(), chooseTheme)));
   }
 
@@ -78,6 +100,7 @@ class Page {
     const links = this.sections.map((section) => h('a', { href: `#${section.id}`, onclick: () => this.finish() }, section.title));
     const seen = new IntersectionObserver((entries) => {
       for (const entry of entries) if (entry.isIntersecting) {
+        setPlace({ section: entry.target.id });
         links.forEach((link) => (link.hash === `#${entry.target.id}` ? link.setAttribute('aria-current', 'true') : link.removeAttribute('aria-current')));
       }
     }, { rootMargin: '-15% 0px -75% 0px' });
@@ -96,6 +119,8 @@ class Page {
 
   private showRun(index: number): void {
     closeDetails();
+    const picked = this.root.querySelector<HTMLSelectElement>('.settings select');
+    if (picked) picked.value = String(index);
     disposeCharts(this.main);
     disposeTables(this.main);
     const run = this.document.runs[index] ?? kNoRun;
@@ -132,6 +157,10 @@ class Page {
   }
 
   private listen(): void {
+    onPlace((isElsewhere) => {
+      if (isElsewhere) this.showRun(this.wanted);
+      this.scrollTo(place().section);
+    });
     window.addEventListener('keydown', (event) => {
       const inField = event.target instanceof HTMLElement && /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
       if (event.key === 'Escape' && closeDetails()) event.preventDefault();

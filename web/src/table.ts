@@ -4,6 +4,7 @@ import type { Column } from './columns';
 import { type Child, freshId, h, picker } from './dom';
 import { count, plural, quantity } from './format';
 import { type Order, Rows } from './rows';
+import { heading, saveSheet, type Sheet } from './save';
 
 const kRowHeight = 25;
 const kOverscan = 8;
@@ -102,7 +103,7 @@ export class Table {
       });
     });
     return h('div', { class: 'tools' }, this.searchBox, ...filters, ...(this.options.tools ?? []), this.status,
-             h('button', { type: 'button', class: 'quiet', title: 'Save the rows that are shown, in SI base units', onclick: () => this.save() }, 'CSV'));
+             h('button', { type: 'button', class: 'quiet', title: 'Save the rows that are shown, in SI base units', onclick: () => saveSheet(this.options.label, this.sheet()) }, 'CSV'));
   }
 
   private heading(column: Column, index: number): HTMLElement {
@@ -273,17 +274,11 @@ export class Table {
     }
   }
 
-  private save(): void {
-    const quote = (text: string): string => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  /** The rows that are shown, in their order. */
+  sheet(): Sheet {
     const { columns } = this.options;
-    const titles = columns.map((column) => quote(column.kind === 'number' && column.unit ? `${column.title} (${column.unit})` : column.title));
-    const lines = [...this.shown].map((row) => columns.map((column) => {
-      if (column.kind === 'text') return quote(cellText(column, row));
-      return Number.isNaN(column.values[row]!) ? '' : String(column.values[row]);
-    }).join(','));
-    const url = URL.createObjectURL(new Blob([[titles.join(','), ...lines, ''].join('\n')], { type: 'text/csv' }));
-    h('a', { href: url, download: `${this.options.label.replaceAll(/\W+/g, '_')}.csv` }).click();
-    URL.revokeObjectURL(url);
+    const headings = columns.map((column) => (column.kind === 'number' ? heading(column.title, column.unit) : column.title));
+    return { headings, rows: [...this.shown].map((row) => columns.map((column) => (column.kind === 'text' ? cellText(column, row) : column.values[row]!))) };
   }
 
   /** On paper: the first rows, and how many there are. */

@@ -5,6 +5,7 @@ import type { Block, Roof, Run } from '../document';
 import { absent, type Child, choice, h } from '../dom';
 import { percent, quantity } from '../format';
 import { keyOf } from '../key';
+import { heading, type Sheet } from '../save';
 import { token } from '../theme';
 import type { Context, Section } from './section';
 
@@ -57,6 +58,10 @@ function barOption(stack: Stack, unit: string, shares: boolean, room: number): O
   };
 }
 
+function sheetOf(stack: Stack, unit: string): Sheet {
+  return { headings: ['bar', 'part', heading('amount', unit)], rows: stack.rows.flatMap((row, i) => stack.parts.map(({ name, amounts }) => [row, name, amounts[i]])) };
+}
+
 /** A bar chart whose stack is made anew when a control changes. */
 class StackChart {
   private readonly key = h('div', {});
@@ -69,7 +74,7 @@ class StackChart {
       const { width, lines } = labelRoom(made.rows, this.chart.width);
       this.chart.setHeight(made.rows.length * Math.max(kBarHeight, lines * kLabel.lineHeight + 6) + 36);
       return barOption(made, this.unit(), this.shares(), width);
-    });
+    }, () => sheetOf(this.make(), this.unit()));
     this.element = h('div', { class: 'panel' }, h('h3', {}, title), this.chart.element, this.key);
     this.update();
   }

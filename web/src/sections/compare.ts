@@ -109,7 +109,8 @@ class RunComparison {
     // Long bars first: what matters is at the top, and the table above has its own order.
     blocks.sort((p, q) => Math.max(q.a ?? 0, q.b ?? 0) - Math.max(p.a ?? 0, p.b ?? 0));
     const chart = (title: string, pairs: readonly Pair[]): Chart => {
-      const made: Chart = new Chart(`${title} of both runs`, 40 + 32 * pairs.length, () => barOption(pairs, made.width));
+      const made: Chart = new Chart(`${title} of both runs`, 40 + 32 * pairs.length, () => barOption(pairs, made.width), () => ({
+        headings: ['subject', 'phase', 'A (s)', 'B (s)', 'B / A'], rows: pairs.map((pair) => [pair.subject, pair.phase, pair.a, pair.b, ratioOf(pair)]) }));
       return made;
     };
     const key = (): HTMLElement => h('ul', { class: 'key', 'aria-label': 'Key of colours' }, ...[['s0', `A: ${a.label}`], ['s1', `B: ${b.label}`]].map(([colour, text]) =>

@@ -6,6 +6,7 @@ import type { Axis, GenericChart, GenericTable } from '../document';
 import { absent, type Child, h } from '../dom';
 import { percent, plural, quantity } from '../format';
 import { switchKey } from '../key';
+import { heading, type Sheet } from '../save';
 import { Table } from '../table';
 import { token } from '../theme';
 import type { Section } from './section';
@@ -128,6 +129,12 @@ function chartOption(chart: GenericChart, shape: Shape, series: Option[], room: 
   };
 }
 
+function sheetOf(chart: GenericChart): Sheet {
+  const y = chart.y.title || 'value';
+  return { headings: ['series', heading(chart.x.title || 'x', chart.x.unit), heading(y, chart.y.unit), heading(`${y}, from`, chart.y.unit), heading(`${y}, to`, chart.y.unit)],
+           rows: chart.series.flatMap(({ name, points }) => points.map(([x, ...rest]) => [name, isNumber(x) ? x : String(x), ...rest.map((value) => (isNumber(value) ? value : null))])) };
+}
+
 function drawing(chart: GenericChart): Child[] {
   const shape = shapeOf(chart);
   const names = [...new Set(chart.series.map((series) => series.name))];
@@ -137,7 +144,7 @@ function drawing(chart: GenericChart): Child[] {
     const { width, lines } = labelRoom(shape.sideways ? shape.categories! : [], view.width);
     if (shape.sideways) view.setHeight(shape.categories!.length * Math.max(kBarHeight, lines * kLabel.lineHeight + 4) + 64);
     return chartOption(chart, shape, seriesOf(chart, shape, places, hidden), width);
-  });
+  }, () => sheetOf(chart));
   const key = names.length > 1 || !shape.bars ? switchKey(names, (name) => `var(--s${places.get(name)})`, hidden, () => view.draw()) : null;
   return [view.element, key, hidden.size > 0 && h('p', { class: 'note' }, `The first ${kMostLines} lines are drawn; press a name to show or hide its line.`)];
 }

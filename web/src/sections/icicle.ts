@@ -2,6 +2,8 @@
 import { colourOf } from '../colours';
 import { absent, choice, type Child, h } from '../dom';
 import { count, percent, plural, quantity } from '../format';
+import { type Pen, pngAddress, SvgPen, svgOf } from '../pen';
+import { heading, saveButtons, type Sheet } from '../save';
 import { onTheme, token } from '../theme';
 import { type Amount, type Box, depthOf, layOut, pathOf, type ScopeNode, scopeTree } from './scope_tree';
 import type { Section } from './section';
@@ -16,7 +18,6 @@ class Icicle {
   private readonly canvas = h('canvas', { tabindex: 0, role: 'application', 'aria-label': 'Scopes of the step: arrows move, Enter zooms in, Escape zooms out' });
   private readonly line = h('p', { class: 'status', 'aria-live': 'polite' });
   private readonly path = h('nav', { class: 'path', 'aria-label': 'Scope that is zoomed to' });
-  private readonly pen = this.canvas.getContext('2d')!;
   private root: ScopeNode;
   private focus: ScopeNode;
   private current: ScopeNode;
@@ -39,7 +40,8 @@ class Icicle {
         this.root = this.focus = this.current = this.trees[value === 'merged' ? 'merged' : 'layers'];
         this.draw();
       })),
-    h('div', { class: 'panel' }, this.path, this.canvas, this.line));
+    h('div', { class: 'panel' }, this.path, this.canvas, this.line,
+      saveButtons('Scopes', { png: () => pngAddress(this.canvas), svg: () => this.svg(), sheet: () => this.sheet() })));
   }
 
   private at(event: MouseEvent): ScopeNode | null {
@@ -100,18 +102,35 @@ class Icicle {
     this.canvas.style.height = `${rows * kRow}px`;
     this.canvas.width = Math.round(width * scale);
     this.canvas.height = Math.round(rows * kRow * scale);
-    this.pen.setTransform(scale, 0, 0, scale, 0, 0);
+    const pen = this.canvas.getContext('2d')!;
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
     this.boxes = layOut(this.focus, this.amount, width);
-    this.pen.font = `11.5px ${token('sans')}`;
-    this.pen.textBaseline = 'middle';
-    const colours = { panel: token('panel'), text: token('text'), quiet: token('sunken') };
-    for (const box of this.boxes) this.box(box, colours);
+    this.paint(pen);
     this.line.textContent = this.say(this.current);
     this.crumbs();
   }
 
-  private box({ node, x, width, row }: Box, colours: { panel: string; text: string; quiet: string }): void {
-    const { pen } = this;
+  private paint(pen: Pen): void {
+    pen.font = `11.5px ${token('sans')}`;
+    pen.textBaseline = 'middle';
+    const colours = { text: token('text'), quiet: token('sunken') };
+    for (const box of this.boxes) this.box(pen, box, colours);
+  }
+
+  private svg(): string {
+    const pen = new SvgPen();
+    this.paint(pen);
+    return svgOf(this.canvas.clientWidth, this.canvas.clientHeight, pen.drawn());
+  }
+
+  /** Every scope below the one that is zoomed to. */
+  private sheet(): Sheet {
+    const below = (node: ScopeNode): ScopeNode[] => [node, ...node.children.flatMap(below)];
+    return { headings: ['scope', 'ops', ...kAmounts.map(([, title, unit]) => heading(title.toLowerCase(), unit))],
+             rows: below(this.focus).map((node) => [pathOf(node), node.ops, ...kAmounts.map(([amount]) => node.amounts[amount])]) };
+  }
+
+  private box(pen: Pen, { node, x, width, row }: Box, colours: { text: string; quiet: string }): void {
     const phase = this.phaseOf(node);
     const y = row * kRow;
     pen.globalAlpha = phase ? (node.depth % 2 === 0 ? 0.42 : 0.56) : 1;
@@ -126,14 +145,14 @@ class Icicle {
     if (width < kTextRoom) return;
     pen.fillStyle = colours.text;
     const share = node.amounts[this.amount] / this.root.amounts[this.amount];
-    const text = this.fitting(width > kShareRoom ? `${node.name}  ${percent(share)}` : node.name, width - 9);
+    const text = this.fitting(pen, width > kShareRoom ? `${node.name}  ${percent(share)}` : node.name, width - 9);
     pen.fillText(text, x + 5, y + kRow / 2);
   }
 
   /** As much of `text` as `room` pixels hold; nothing when that says little. */
-  private fitting(text: string, room: number): string {
+  private fitting(pen: Pen, text: string, room: number): string {
     const kLeast = 4;
-    const whole = this.pen.measureText(text).width;
+    const whole = pen.measureText(text).width;
     if (whole <= room) return text;
     const letters = Math.floor((text.length * room) / whole) - 1;
     return letters >= kLeast ? `${text.slice(0, letters)}…` : '';

@@ -7,6 +7,7 @@ import { bytes, count, percent, plural } from '../format';
 import { keyOf } from '../key';
 import { opsOf, opTitle } from '../ops';
 import { Table } from '../table';
+import { heading, type Sheet } from '../save';
 import { after } from '../timeline/model';
 import { token } from '../theme';
 import { MemoryReplay, type Timeline } from './memory_timeline';
@@ -26,7 +27,7 @@ class MemoryChart {
   constructor(private readonly context: Context, private readonly replay: MemoryReplay) {
     this.peak = replay.peakEvent();
     this.timeline = replay.timeline(replay.firstEvent, replay.eventCount, kPlaces);
-    this.chart = new Chart('Live bytes by role over the ops of a step', 340, () => this.option());
+    this.chart = new Chart('Live bytes by role over the ops of a step', 340, () => this.option(), () => this.sheet());
     const { selection, run } = context;
     this.chart.whenReady((chart) => {
       selection.onChange(() => chart.setOption({ series: [this.chosenSeries()] }));
@@ -44,6 +45,12 @@ class MemoryChart {
       this.look(zoom.startValue, zoom.endValue);
       chart.setOption({ series: this.series().filter(({ id }) => id !== 'chosen').map(({ id, data }) => ({ id, data })) });
     }));
+  }
+
+  private sheet(): Sheet {
+    const { replay, timeline } = this;
+    return { headings: ['op', heading('alive', 'byte'), ...replay.roles.map((role) => heading(role, 'byte'))],
+             rows: Array.from(timeline.events, (event, place) => [replay.eventOp[event], replay.total[event], ...timeline.amounts.map((amounts) => amounts[place])]) };
   }
 
   /** Thins anew, so that all events between two ops are drawn once there is room for them. */

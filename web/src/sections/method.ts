@@ -5,6 +5,7 @@ import { numberColumn, numbers, numbersFrom, textAt, textColumn, texts } from '.
 import type { Run } from '../document';
 import { absent, type Child, choice, h } from '../dom';
 import { count, quantity, seconds } from '../format';
+import { heading, type Sheet } from '../save';
 import { Table } from '../table';
 import { token } from '../theme';
 import type { Section } from './section';
@@ -51,11 +52,18 @@ function samplesOption(run: Run, phase: string): Option {
   };
 }
 
+function samplesSheet(run: Run): Sheet {
+  const [step, value, outlier] = [numbers(run.samples, 'step'), numbers(run.samples, 'seconds'), numbers(run.samples, 'outlier')];
+  const [phases, kinds] = [texts(run.samples, 'phase'), texts(run.samples, 'kind')];
+  return { headings: ['phase', 'step', heading('time', 's'), 'kind', 'outlier'],
+           rows: [...step.keys()].map((i) => [textAt(phases, i), step[i], value[i], textAt(kinds, i), outlier[i]]) };
+}
+
 function samples(run: Run): Child {
   if (run.samples.length === 0) return absent('This report holds no single samples.');
   const { names } = texts(run.samples, 'phase');
   let phase = names.includes('step') ? 'step' : names[0]!;
-  const chart = new Chart('Samples in the order they were taken', 260, () => samplesOption(run, phase));
+  const chart = new Chart('Samples in the order they were taken', 260, () => samplesOption(run, phase), () => samplesSheet(run));
   return h('div', { class: 'panel' }, h('h3', {}, 'Samples in the order they were taken'),
            choice('Phase', names.map((name) => [name, name] as const), phase, (value) => { phase = value; chart.draw(); }), chart.element,
            h('p', { class: 'note' }, 'The solid line is the median, the dashed ones are its interval; triangles are outliers, rings are samples that no summary counts.'));

@@ -8,6 +8,7 @@ import { absent, type Child, choice, h, ticks } from '../dom';
 import { digits, flopPerSecond, percent, plural, quantity, seconds } from '../format';
 import { keyOf } from '../key';
 import { type Ops, opsOf, opTitle } from '../ops';
+import type { Sheet } from '../save';
 import { token } from '../theme';
 import { type Filter, opHasPlace, placesOf, type PointSet, pointSets } from './roofline_points';
 import type { Context, Section } from './section';
@@ -124,11 +125,11 @@ class Roofline {
     this.roofs = run.roofs;
     this.filter = { levels: new Set(['ops', 'blocks', 'phases']), phases: new Set(this.phases()), classes: new Set(this.ops.cls.names), bytes: 'shapes' };
     this.collect();
-    this.chart = new Chart('Roofline: rate against arithmetic intensity', kHeight, () => this.option());
+    this.chart = new Chart('Roofline: rate against arithmetic intensity', kHeight, () => this.option(), () => this.sheet());
     this.chart.whenReady((chart) => {
       chart.on('click', (event) => this.open(event as { seriesId?: string; dataIndex: number }));
       // Where a test clicks: the pixel of the first drawn op, seen from the chart's corner.
-      (this.chart.element as HTMLElement & { firstPoint?: () => number[] }).firstPoint = () => {
+      (this.chart.place as HTMLElement & { firstPoint?: () => number[] }).firstPoint = () => {
         const { points } = this.sets[0]!;
         return chart.convertToPixel('grid', [points[0]!, points[1]!]) as number[];
       };
@@ -190,6 +191,17 @@ class Roofline {
     showDetails({ title, subtitle: set.level === 'ops' ? `op of the ${run.label} run` : `${set.level.slice(0, -1)} of the ${run.label} run`, rows });
   }
 
+  /** The points that are drawn, and the roofs above them. */
+  private sheet(): Sheet {
+    const points = this.sets.flatMap((set) => Array.from(set.subjects, (_, i) => {
+      const { title, time, roof, share, bound } = this.subject(set, i);
+      return [set.level, title, set.points[2 * i], set.points[2 * i + 1], time, roof, share, bound];
+    }));
+    const { rates, bandwidths } = this.roofs;
+    return { headings: ['level', 'name', 'intensity (FLOP/byte)', 'rate (FLOP/s)', 'time (s)', 'time at the roof (s)', 'share of the roof', 'bound by'],
+             rows: [...points, ...rates.map(({ name, value }) => ['ceiling', name, null, value]), ...bandwidths.map(({ name, value }) => ['ceiling, byte/s', name, null, value])] };
+  }
+
   private hover(event: { seriesId?: string; dataIndex: number }): HTMLElement | string {
     const set = this.sets[Number(event.seriesId?.replace('points-', ''))];
     if (!set) return '';
@@ -201,7 +213,7 @@ class Roofline {
 
   private option(): Option {
     const extent = extentOf(this.sets, this.roofs);
-    const narrow = this.chart.element.clientWidth < kNarrow;
+    const narrow = this.chart.width < kNarrow;
     const rate = (value: number): string => (narrow ? quantity(value, 'flop/s', 1).replace('FLOP/s', '') : quantity(value, 'flop/s', 1));
     const label = (format: (value: number) => string): Option => ({ color: token('muted'), fontSize: 11, formatter: format });
     return {

@@ -1,4 +1,5 @@
 // The timeline: what ran when, on which lane, and what was in use meanwhile; linked with the other parts by the chosen ops.
+import { place, setPlace } from '../address';
 import { colourVariable } from '../colours';
 import { showDetails } from '../details';
 import { rowElement } from '../detail_rows';
@@ -6,6 +7,7 @@ import { absent, append, type Child, choice, h, picker, quietButton } from '../d
 import { count, plural } from '../format';
 import { opTitle } from '../ops';
 import { tip } from '../chart';
+import { saveButtons } from '../save';
 import { eventTable } from '../timeline/event_table';
 import { detailRows, duration, eventLine, eventRows, sumTables } from '../timeline/facts';
 import { TimelineModel } from '../timeline/model';
@@ -34,7 +36,10 @@ class TimelinePart {
     this.step = model.data.steps.length > 0 ? model.data.shown : -1;
     this.view = new TimelineView(model, model.colouring('class'), {
       onCurrent: (event) => this.look(event), onSpan: (span) => this.spanned(span), onOpen: (event) => this.open(event), onMatch: (step) => this.match(step),
-      onEscape: () => this.clearSearch(), onStep: (step) => this.toStep(step), tipOf: (event) => this.tipOf(event), onHint: (text) => { this.status.textContent = text; } });
+      onEscape: () => this.clearSearch(), onStep: (step) => this.toStep(step), tipOf: (event) => this.tipOf(event), onHint: (text) => { this.status.textContent = text; },
+      onWindow: (span) => setPlace({ span }) });
+    const { span } = place();
+    if (span) this.view.show(...span);
     this.searchBox = h('input', { type: 'search', placeholder: 'Search', 'aria-label': 'Search the timeline', spellcheck: 'false',
       oninput: () => { clearTimeout(this.typing); this.typing = window.setTimeout(() => this.search(), 120); },
       onkeydown: (event) => this.searchKey(event as KeyboardEvent) });
@@ -206,7 +211,8 @@ class TimelinePart {
   }
 
   parts(): Child[] {
-    return [this.controls(), h('div', { class: 'panel timeline' }, this.view.element, this.status, this.key),
+    return [this.controls(), h('div', { class: 'panel timeline' }, this.view.element, this.status, this.key,
+              saveButtons('Timeline', { png: () => this.view.png, svg: () => this.view.svg, sheet: () => eventTable(this.model, () => undefined).sheet() })),
             ...this.model.data.notes.map((note) => h('p', { class: 'note' }, note)), h('div', { class: 'columns even' }, this.event, this.sums), this.table()];
   }
 }

@@ -1,4 +1,5 @@
 // Draws the timeline: ruler, lanes, series, and over them what is chosen, found and spanned.
+import type { Pen } from '../pen';
 import { token } from '../theme';
 import { Bars } from './bars';
 import { type Layout, type Line, seriesRange, type Track } from './layout';
@@ -40,7 +41,7 @@ export class Painter {
   private colours: { [name: string]: string } = {};
   private readonly widths = new Map<string, number>();
 
-  constructor(private readonly model: TimelineModel, private readonly pen: CanvasRenderingContext2D, private readonly rulerPen: CanvasRenderingContext2D,
+  constructor(private readonly model: TimelineModel, private readonly pen: Pen, private readonly rulerPen: Pen,
               private colouring: Colouring) {
     this.bars = new Bars(colouring.codes, colouring.names.length);
     this.palette = paletteOf(colouring.names);
@@ -265,7 +266,7 @@ export class Painter {
     this.outline(layout, view, cause, this.colours.muted!, 1.5);
   }
 
-  private spanOver(pen: CanvasRenderingContext2D, view: View, scene: Scene, height: number): void {
+  private spanOver(pen: Pen, view: View, scene: Scene, height: number): void {
     if (!scene.span) return;
     const [left, right] = scene.span.map((time) => Math.min(view.right, Math.max(view.x, this.xOf(view, time)))) as [number, number];
     pen.fillStyle = this.colours.selected!;

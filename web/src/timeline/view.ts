@@ -1,6 +1,7 @@
 // The picture of a timeline and the hands on it: zoom and pan by wheel, drag, keys and touch; picking and spanning.
 import { tip } from '../chart';
 import { h } from '../dom';
+import { pngAddress, SvgPen, svgOf } from '../pen';
 import { onTheme } from '../theme';
 import { Gestures } from './gestures';
 import { keyActions } from './keys';
@@ -28,6 +29,8 @@ export interface Watcher {
   tipOf: (event: number) => HTMLElement;
   /** What the wheel did not do, and how it would. */
   onHint: (text: string) => void;
+  /** Another span of time is in view, or is going to be. */
+  onWindow: (window: readonly [number, number]) => void;
 }
 
 export class TimelineView {
@@ -36,6 +39,7 @@ export class TimelineView {
   private readonly ruler = h('canvas', { class: 'ruler', 'aria-hidden': 'true' });
   private readonly tip = h('div', { class: 'tip floating', hidden: true });
   private readonly painter: Painter;
+  private colouring: Colouring;
   private layout: Layout;
   private width = 0;
   private frame = 0;
@@ -47,6 +51,7 @@ export class TimelineView {
 
   constructor(readonly model: TimelineModel, colouring: Colouring, private readonly watcher: Watcher) {
     this.layout = layOut(model, 0);
+    this.colouring = colouring;
     this.painter = new Painter(model, this.canvas.getContext('2d', { alpha: false })!, this.ruler.getContext('2d', { alpha: false })!, colouring);
     this.scene = { from: model.from, to: model.to, current: -1, hover: -1, marked: new Uint32Array(0), found: null, span: null };
     [this.scene.from, this.scene.to] = this.withAir(...this.stepRange(model.data.shown));
@@ -95,6 +100,7 @@ export class TimelineView {
     }
     this.leave();
     this.request();
+    this.watcher.onWindow(until);
   }
 
   /** Where the view is, or is going to be. */
@@ -244,8 +250,19 @@ export class TimelineView {
   }
 
   colourBy(colouring: Colouring): void {
+    this.colouring = colouring;
     this.painter.colourBy(colouring);
     this.request();
+  }
+
+  // ---- saving
+
+  get png(): string { return pngAddress(this.ruler, this.canvas); }
+
+  get svg(): string {
+    const [pen, rulerPen] = [new SvgPen(), new SvgPen()];
+    new Painter(this.model, pen, rulerPen, this.colouring).paint(this.layout, this.width, this.scene);
+    return svgOf(this.width, kRulerHeight + this.layout.height, rulerPen.drawn(), pen.drawn(kRulerHeight));
   }
 
   // ---- drawing
