@@ -246,7 +246,7 @@ int run_one(StudyOptions options) {
       return 0;
     }
     ProfileSession session(options.output, "study " + study.name, options.profile.remeasure, inputs);
-    session.describe(study.name, study.title, study.question);
+    session.describe(study);
     if (study.kind == "profile") {
       const bool is_traced = run_profile(options, study, session);
       if (is_traced) views.insert(views.end(), study.gpu_views.begin(), study.gpu_views.end());

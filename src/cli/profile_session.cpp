@@ -34,11 +34,14 @@ ProfileSession::ProfileSession(const OutputOptions& output, const std::string& c
       record_(output.record, output.overwrite, command),
       ceilings_(remeasure) {}
 
-void ProfileSession::describe(const std::string& name, const std::string& title,
-                              const std::string& question) {
-  record().add(record::Environment{.key = "study_name", .value = name, .unit = {}});
-  record().add(record::Environment{.key = "study", .value = title, .unit = {}});
-  record().add(record::Environment{.key = "question", .value = question, .unit = {}});
+void ProfileSession::describe(const Study& study) {
+  std::vector<std::string> views = study.views;
+  views.insert(views.end(), study.gpu_views.begin(), study.gpu_views.end());
+  record().add(record::Environment{.key = "study_name", .value = study.name, .unit = {}});
+  record().add(record::Environment{.key = "study", .value = study.title, .unit = {}});
+  record().add(record::Environment{.key = "question", .value = study.question, .unit = {}});
+  record().add(record::Environment{
+      .key = "study_views", .value = fmt::format("{}", fmt::join(views, ",")), .unit = {}});
 }
 
 int ProfileSession::run(const std::vector<lab::Point>& points, const lab::RunSettings& settings,

@@ -7,6 +7,7 @@
 
 #include "cli/command_record.h"
 #include "cli/profile_options.h"
+#include "cli/study_file.h"
 #include "core/stop_signals.h"
 #include "lab/ceiling_book.h"
 #include "lab/run.h"
@@ -22,7 +23,7 @@ class ProfileSession {
                  const std::vector<std::filesystem::path>& inputs);
 
   /// What a study asks, for whoever reads the record.
-  void describe(const std::string& name, const std::string& title, const std::string& question);
+  void describe(const Study& study);
   [[nodiscard]] record::Writer& record() { return record_.writer(); }
   /// Runs all points until a signal asks to stop; returns that signal or 0. `all_oom` says whether none fit.
   /// The ceilings of their devices are measured first, or taken from what is kept.

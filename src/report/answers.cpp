@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -356,13 +357,21 @@ std::string environment_of(const RecordFile& file, std::string_view key) {
   return found == file.environment.end() ? "" : found->value;
 }
 
+/// The names in a list with commas between them.
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  for (const auto name : std::views::split(list, ',')) names.emplace_back(name.begin(), name.end());
+  return names;
+}
+
 }  // namespace
 
 StudyText study_of(const RecordSet& set) {
   for (const RecordFile& file : set.files) {
     StudyText text{.name = environment_of(file, "study_name"),
                    .title = environment_of(file, "study"),
-                   .question = environment_of(file, "question")};
+                   .question = environment_of(file, "question"),
+                   .views = names_in(environment_of(file, "study_views"))};
     if (!text.title.empty()) return text;
   }
   return {};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "report/run_data.h"
 
@@ -9,9 +10,10 @@ namespace rooflm::report {
 
 /// What a record says of the study that made it.
 struct StudyText {
-  std::string name;      ///< "blocks"
-  std::string title;     ///< one line
-  std::string question;  ///< a sentence or two
+  std::string name;                ///< "blocks"
+  std::string title;               ///< one line
+  std::string question;            ///< a sentence or two
+  std::vector<std::string> views;  ///< that answer it, the most telling first; records of old have none
 };
 /// Of the first file that is of a study; empty texts where none is.
 StudyText study_of(const RecordSet& set);

@@ -129,10 +129,12 @@ void add_views(Json& document, const RecordSet& set) {
     for (ViewTable& table : view.tables) {
       table.table.notes.insert(table.table.notes.begin(), view.note);
       document["tables"].push_back(json_table(table));
+      document["tables"].back()["view"] = info.name;
     }
     for (Chart& chart : view.charts) {
       if (chart.note.empty()) chart.note = view.note;
       document["charts"].push_back(json_chart(chart));
+      document["charts"].back()["view"] = info.name;
     }
   }
 }
@@ -216,6 +218,7 @@ std::string make_document(const RecordSet& set, const Comparison* comparison) {
                    {"command", first.command},
                    {"question", study_of(set).question},
                    {"answer", answer_of(set)},
+                   {"answers", study_of(set).views},
                    {"started_utc", first.started_utc},
                    {"complete", std::all_of(set.files.begin(), set.files.end(),
                                             [](const RecordFile& file) { return file.is_complete; })},

@@ -2,7 +2,6 @@
 #include "report/size_sweeps.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -36,11 +35,13 @@ std::int64_t size_of(const RunData& run, std::string_view axis) {
 std::vector<SizeSweep> size_sweeps(const RecordSet& set) {
   std::vector<SizeSweep> sweeps;
   for (const SizeAxis& axis : size_axes()) {
-    std::map<std::string, std::vector<const RunData*>> groups;
+    std::vector<std::pair<std::string, std::vector<const RunData*>>> groups;  // in the order of the runs
     for (const RunData& run : set.runs) {
-      if (run.run.status != "oom" && run.run.status != "failed") {
-        groups[key_without(run.run, axis.follows)].push_back(&run);
-      }
+      if (run.run.status == "oom" || run.run.status == "failed") continue;
+      const std::string key = key_without(run.run, axis.follows);
+      auto group = std::ranges::find(groups, key, [](const auto& of) { return of.first; });
+      if (group == groups.end()) group = groups.insert(groups.end(), {key, {}});
+      group->second.push_back(&run);
     }
     std::erase_if(groups, [&](const auto& group) { return !is_swept(group.second, axis.name); });
     std::vector<const record::Run*> firsts;

@@ -18,10 +18,10 @@ constexpr double kLetterPx = 6.2;
 constexpr double kLegendLinePx = 16;
 constexpr std::size_t kLegendLetters = 36;
 
-/// Okabe and Ito's colours, told apart without full colour vision, then six of Tol's.
-constexpr std::array<const char*, 12> kColours = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
-                                                  "#d55e00", "#56b4e9", "#8a7a00", "#aa3377",
-                                                  "#44aa99", "#777777", "#332288", "#b8c32c"};
+/// Okabe and Ito's colours, told apart without full colour vision, then ten of Tol's.
+constexpr std::array<const char*, 16> kColours = {
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a7a00", "#aa3377",
+    "#44aa99", "#777777", "#332288", "#b8c32c", "#661100", "#117733", "#ddcc77", "#88a0e0"};
 
 std::string cut(const std::string& text, std::size_t letters) {
   return text.size() <= letters ? text : text.substr(0, letters - 3) + "...";

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
 #include "report/answers.h"
 #include "report/column_choice.h"
+#include "report/document.h"
 #include "report/filter.h"
 #include "report/study_index.h"
 #include "report/views.h"
@@ -64,6 +67,32 @@ TEST(Answers, SayTheNumbersOfTheRecord) {
       << answer_of(load_study("attention_parts"));
   EXPECT_EQ(answer_of(load_study("my_own")), "") << "a study of somebody else";
   EXPECT_EQ(answer_of(load_steps({{.seq = 10}})), "") << "no study";
+}
+
+TEST(Answers, AreNamedWithTheViewsThatGiveThem) {
+  RecordSet set = load_study("blocks");
+  EXPECT_TRUE(study_of(set).views.empty()) << "records of old do not say";
+  set.files.front().environment.push_back({.key = "study_views", .value = "scaling,growth", .unit = {}});
+  EXPECT_EQ(study_of(set).views, (std::vector<std::string>{"scaling", "growth"}));
+  const nlohmann::json document = nlohmann::json::parse(make_document(set, nullptr));
+  EXPECT_EQ(document.at("answers"), (std::vector<std::string>{"scaling", "growth"}));
+  std::set<std::string> of;
+  for (const auto& chart : document.at("charts")) of.insert(chart.at("view").get<std::string>());
+  for (const auto& table : document.at("tables")) of.insert(table.at("view").get<std::string>());
+  EXPECT_TRUE(of.contains("scaling") && of.contains("saved") && !of.contains(""))
+      << document.at("tables").size();
+}
+
+TEST(Growth, StandsInTheOrderOfTheRuns) {
+  const RecordSet set = load_steps({{.seq = 10, .attention = "looped"},
+                                    {.seq = 40, .attention = "looped"},
+                                    {.seq = 10, .attention = "batched"},
+                                    {.seq = 40, .attention = "batched"}});
+  std::vector<std::string> titles;
+  for (const Chart& chart : make_view("growth", set).charts) titles.push_back(chart.title);
+  ASSERT_EQ(titles.size(), 2U);
+  EXPECT_TRUE(titles[0].ends_with("looped") && titles[1].ends_with("batched"))
+      << titles[0] << ", " << titles[1];
 }
 
 TEST(Filter, LeavesAPartOfTheOps) {

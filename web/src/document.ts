@@ -284,6 +284,8 @@ export type CellValue = string | number | boolean | null | undefined;
 
 export interface GenericTable {
   id: string;
+  /** The view that it is of. */
+  view: string;
   title: string;
   note: string;
   columns: { key: string; title: string; unit: string; align: string }[];
@@ -298,6 +300,8 @@ export interface Axis {
 
 export interface GenericChart {
   id: string;
+  /** The view that it is of. */
+  view: string;
   title: string;
   note: string;
   kind: string;
@@ -333,6 +337,8 @@ export interface ReportDocument {
   /** What the study asks whose record this is, and its answer; '' without one. */
   question: string;
   answer: string;
+  /** The views that answer it, the most telling first; none without a study. */
+  answers: string[];
   started_utc: string;
   complete: boolean;
   files: string[];

@@ -5,35 +5,12 @@ import { disposeCharts, fitCharts } from './chart';
 import { closeDetails } from './details';
 import type { Columnar, ReportDocument, Run } from './document';
 import { append, choice, h, picker } from './dom';
+import { type Group, layoutOf, type Part } from './layout';
 import { DataError, readDocument, readFigures } from './read';
-import { breakdown } from './sections/breakdown';
-import { compare } from './sections/compare';
-import { charts, tables } from './sections/generic';
-import { icicle } from './sections/icicle';
-import { memory } from './sections/memory';
-import { environment, method } from './sections/method';
-import { blockTable, ceilingTable, kernelTable, opTable } from './sections/op_tables';
-import { model } from './sections/model';
-import { overview } from './sections/overview';
-import { roofline } from './sections/roofline';
 import type { Context, Section } from './sections/section';
-import { timeline } from './sections/timeline';
 import { Selection } from './selection';
 import { disposeTables, printTables } from './table';
 import { chooseTheme, setPrinting, themeChoice } from './theme';
-
-const kSections: readonly Section[] = [overview, timeline, breakdown, model, roofline, opTable, blockTable, kernelTable, icicle, memory, compare, charts, tables,
-  ceilingTable, method, environment];
-
-/** Sections that are not about one run. */
-const kWithoutRun: readonly Section[] = [charts, tables, ceilingTable, method, environment];
-
-/** A study of single ops has charts and tables and no run, peaks has ceilings alone: sections about runs would only say that. */
-function sectionsOf(document: ReportDocument): readonly Section[] {
-  const { charts: ofCharts, tables: ofTables } = document;
-  if (document.runs.length > 0 || ofCharts.length + ofTables.length + document.ceilings.length === 0) return kSections;
-  return kWithoutRun.filter((section) => (section !== charts || ofCharts.length > 0) && (section !== tables || ofTables.length > 0));
-}
 
 const kNoRows: Columnar = { length: 0, names: [], columns: {} };
 
@@ -49,11 +26,16 @@ const kNoRun: Run = {
 class Page {
   private readonly main = h('main', { id: 'main' });
   private pending: (() => void)[] = [];
-  private readonly sections: readonly Section[];
+  private readonly groups: readonly Group[];
+  /** Groups that the reader has opened: they stay open for the next run. */
+  private readonly opened = new Set<string>();
 
   constructor(private readonly root: Element, private readonly document: ReportDocument) {
-    this.sections = sectionsOf(document);
+    this.groups = layoutOf(document);
   }
+
+  /** The group that holds the section. */
+  private groupOf(id: string): Group | undefined { return this.groups.find((group) => group.parts.some(({ section }) => section.id === id)); }
 
   show(): void {
     window.document.title = this.document.title;
@@ -75,12 +57,17 @@ class Page {
   /** Chosen by the reader; what was looked at in another run's timeline is not in this one. */
   private choose(run: number): void {
     setPlace({ run: run === this.first ? null : run, span: null });
+    const group = this.groupOf('overview');
+    if (group && group.title !== '') this.opened.add(group.id);
     this.showRun(run);
+    if (group && group.title !== '') this.scrollTo('overview');
   }
 
   private scrollTo(id: string): void {
-    if (!this.sections.some((section) => section.id === id)) return;
+    const group = this.groupOf(id);
+    if (!group) return;
     this.finish();
+    this.unfold.get(group.id)?.();
     document.getElementById(id)!.scrollIntoView();
   }
 
@@ -97,23 +84,33 @@ class Page {
   }
 
   private navigation(): HTMLElement {
-    const links = this.sections.map((section) => h('a', { href: `#${section.id}`, onclick: () => this.finish() }, section.title));
+    const link = ({ id, title }: Section): HTMLAnchorElement => h('a', { href: `#${id}`, onclick: (event) => this.follow(event, id) }, title);
+    const links = this.groups.flatMap((group) => group.parts.map(({ section }) => link(section)));
     const seen = new IntersectionObserver((entries) => {
       for (const entry of entries) if (entry.isIntersecting) {
         setPlace({ section: entry.target.id });
-        links.forEach((link) => (link.hash === `#${entry.target.id}` ? link.setAttribute('aria-current', 'true') : link.removeAttribute('aria-current')));
+        links.forEach((a) => (a.hash === `#${entry.target.id}` ? a.setAttribute('aria-current', 'true') : a.removeAttribute('aria-current')));
       }
     }, { rootMargin: '-15% 0px -75% 0px' });
     this.watch = (element) => seen.observe(element);
-    return h('nav', { class: 'contents', 'aria-label': 'Contents' }, ...links);
+    return h('nav', { class: 'contents', 'aria-label': 'Contents' }, ...this.groups.flatMap((group) =>
+      [group.title !== '' && h('strong', {}, group.title), ...group.parts.map(({ section }) => links.find((a) => a.hash === `#${section.id}`)!)].filter((child) => child !== false)));
   }
   private watch: (element: Element) => void = () => undefined;
+
+  /** A link of the page to one of its sections: what it leads to may have to be opened first. */
+  private follow(event: Event, id: string): void {
+    this.finish();
+    if (this.groupOf(id)?.title === '') return;
+    event.preventDefault();
+    this.scrollTo(id);
+  }
 
   private problems(): HTMLElement | null {
     const { document } = this;
     const said = [...document.problems];
     if (!document.complete) said.unshift('This record is partial: the run that wrote it did not finish.');
-    if (document.runs.length === 0 && this.sections === kSections) said.unshift('This report holds no run.');
+    if (document.runs.length === 0 && this.groupOf('overview')) said.unshift('This report holds no run.');
     return said.length > 0 ? h('div', { class: 'problems', role: 'status' }, ...said.map((text) => h('p', {}, text))) : null;
   }
 
@@ -124,22 +121,44 @@ class Page {
     disposeCharts(this.main);
     disposeTables(this.main);
     const run = this.document.runs[index] ?? kNoRun;
-    const context: Context = { document: this.document, run, runIndex: index, selection: new Selection(run) };
-    const sections = this.sections.map((section) => h('section', { id: section.id, 'aria-labelledby': `${section.id}-title`, 'aria-busy': 'true' },
-      h('h2', { id: `${section.id}-title` }, section.title), section.lead !== '' && h('p', { class: 'lead' }, section.lead)));
+    const context: Context = { document: this.document, run, runIndex: index, selection: new Selection(run), choose: (other) => this.choose(other) };
+    const jobs: (() => void)[] = [];
+    const groups = this.groups.map((group) => this.group(group, context, jobs));
     this.main.replaceChildren();
-    append(this.main, [this.problems(), ...sections]);
-    sections.forEach((element) => this.watch(element));
-    const jobs = this.sections.map((section, i) => () => fill(sections[i]!, section, context));
+    append(this.main, [this.problems(), ...groups.flat()]);
+    this.main.querySelectorAll('section').forEach((element) => this.watch(element));
     this.pending = jobs;
+    this.parts = jobs.length;
     this.next(jobs);
+  }
+  private parts = 0;
+  /** Opens a group of sections, by its id. */
+  private readonly unfold = new Map<string, () => void>();
+
+  /** The elements of a group; `jobs` get what builds its sections, unless they wait until it is opened. */
+  private group({ id, title, lead, parts }: Group, context: Context, jobs: (() => void)[]): HTMLElement[] {
+    const sections = parts.map((part) => sectionElement(part));
+    const build = parts.map((part, i) => () => fill(sections[i]!, part, context));
+    const isOpen = title === '' || this.opened.has(id);
+    if (isOpen) jobs.push(...build);
+    if (title === '') return sections;
+    const folded = h('details', { class: 'group', id, open: isOpen }, h('summary', {}, h('h2', {}, title), h('span', { class: 'lead' }, lead)), ...sections);
+    let isBuilt = isOpen;
+    this.unfold.set(id, () => {
+      folded.open = true;
+      this.opened.add(id);
+      if (!isBuilt) build.forEach((job) => job());
+      isBuilt = true;
+    });
+    folded.addEventListener('toggle', () => (folded.open ? this.unfold.get(id)!() : this.opened.delete(id)));
+    return [folded];
   }
 
   /** Builds one section, then lets the browser draw and the reader act before the next. */
   private next(jobs: (() => void)[]): void {
     if (jobs !== this.pending || jobs.length === 0) return; // another run was chosen, or the rest was built at once
     jobs.shift()!();
-    if (jobs.length === this.sections.length - 1) performance.mark('overview');
+    if (jobs.length === this.parts - 1) performance.mark('overview');
     if (jobs.length > 0) setTimeout(() => this.next(jobs));
     else this.complete();
   }
@@ -175,9 +194,13 @@ class Page {
   }
 }
 
-function fill(element: HTMLElement, section: Section, context: Context): void {
+function sectionElement({ section: { id, title, lead } }: Part): HTMLElement {
+  return h('section', { id, 'aria-labelledby': `${id}-title`, 'aria-busy': 'true' }, h('h2', { id: `${id}-title` }, title), lead !== '' && h('p', { class: 'lead' }, lead));
+}
+
+function fill(element: HTMLElement, { section, document }: Part, context: Context): void {
   try {
-    append(element, section.build(context));
+    append(element, section.build({ ...context, document }));
   } catch (error) {
     // One broken part must not take the others along; it says so in its place.
     append(element, [h('p', { class: 'absent', role: 'alert' }, `This part could not be drawn: ${error instanceof Error ? error.message : String(error)}`)]);

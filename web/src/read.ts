@@ -214,7 +214,7 @@ class Reader {
 
   private table(value: Json): GenericTable {
     return {
-      id: textOf(value.id), title: textOf(value.title) || textOf(value.id), note: textOf(value.note),
+      id: textOf(value.id), view: textOf(value.view), title: textOf(value.title) || textOf(value.id), note: textOf(value.note),
       columns: objectsOf(value.columns).map((c) => ({ key: textOf(c.key), title: textOf(c.title) || textOf(c.key), unit: textOf(c.unit), align: textOf(c.align) })),
       rows: objectsOf(value.rows) as GenericTable['rows'],
     };
@@ -223,7 +223,7 @@ class Reader {
   private chart(value: Json): GenericChart {
     const axis = (a: Json): Axis => ({ title: textOf(a.title), unit: textOf(a.unit), log: a.log === true });
     return {
-      id: textOf(value.id), title: textOf(value.title) || textOf(value.id), note: textOf(value.note), kind: textOf(value.kind),
+      id: textOf(value.id), view: textOf(value.view), title: textOf(value.title) || textOf(value.id), note: textOf(value.note), kind: textOf(value.kind),
       x: axis(objectOf(value.x)), y: axis(objectOf(value.y)),
       series: objectsOf(value.series).map((s) => ({
         name: textOf(s.name), line: s.line === true,
@@ -248,7 +248,7 @@ class Reader {
       run: numberOf(a.run), subject: textOf(a.subject), text: textOf(a.text), gain_s: numberOf(a.gain_s), step_share: numberOf(a.step_share) }));
     const environment = this.list(root, 'environment', 'document').map((e) => ({ key: textOf(e.key), value: textOf(e.value), unit: textOf(e.unit) }));
     return {
-      schema: kSchema, title: t('title') || 'rooflm report', rooflm: t('rooflm'), command: t('command'), question: t('question'), answer: t('answer'), started_utc: t('started_utc'),
+      schema: kSchema, title: t('title') || 'rooflm report', rooflm: t('rooflm'), command: t('command'), question: t('question'), answer: t('answer'), answers: stringsOf(root.answers), started_utc: t('started_utc'),
       complete: root.complete !== false, files: stringsOf(root.files), environment,
       ceilings: this.list(root, 'ceilings', 'document').map((c) => this.ceiling(c)),
       runs: tellApart(this.list(root, 'runs', 'document').map((run, index) => this.run(run, index))),

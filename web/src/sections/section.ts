@@ -10,6 +10,8 @@ export interface Context {
   runIndex: number;
   /** The ops of `run` that the reader chose, in whichever part. */
   selection: Selection;
+  /** Takes another run, by its place in the document. */
+  choose: (run: number) => void;
 }
 
 export interface Section {

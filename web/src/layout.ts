@@ -1,0 +1,84 @@
+// Which sections a page has, in which order, and which of them wait behind a click.
+import type { ReportDocument } from './document';
+import { blockTable, ceilingTable, kernelTable, opTable } from './sections/op_tables';
+import { breakdown } from './sections/breakdown';
+import { compare } from './sections/compare';
+import { charts, tables } from './sections/generic';
+import { icicle } from './sections/icicle';
+import { memory } from './sections/memory';
+import { environment, method } from './sections/method';
+import { model } from './sections/model';
+import { overview } from './sections/overview';
+import { roofline } from './sections/roofline';
+import { runs } from './sections/runs';
+import type { Section } from './sections/section';
+import { timeline } from './sections/timeline';
+
+/** A section, and the part of the document that it shows. */
+export interface Part {
+  section: Section;
+  document: ReportDocument;
+}
+
+/** Sections that stand together; with a title they are made when it is clicked. */
+export interface Group {
+  id: string;
+  title: string;
+  lead: string;
+  parts: Part[];
+}
+
+const kOneRun: readonly Section[] = [overview, timeline, breakdown, model, roofline, opTable, blockTable, kernelTable, icicle, memory];
+const kMeasured: readonly Section[] = [ceilingTable, method, environment];
+const kMostAtOnce = 4; // runs of which one can be told apart from the others at a glance
+/** What is asked of many runs that no study made: the views that go over values. */
+const kOverValues = ['sweep', 'scaling', 'growth', 'precision'];
+/** Views that the page draws itself and that show all runs. */
+const kOfAllRuns = new Set(['bench', 'phases', 'blocks']);
+
+/** The charts and tables of the views that answer the question, or all others. */
+function viewsOf(document: ReportDocument, answers: readonly string[], isAnswer: boolean): ReportDocument {
+  const wanted = ({ view }: { view: string }): boolean => answers.includes(view) === isAnswer;
+  const inOrder = <T extends { view: string }>(all: readonly T[]): T[] => {
+    const chosen = all.filter(wanted);
+    return isAnswer ? answers.flatMap((view) => chosen.filter((one) => one.view === view)) : chosen;
+  };
+  return { ...document, charts: inOrder(document.charts), tables: inOrder(document.tables) };
+}
+
+const answer: Section = {
+  id: 'answer',
+  title: 'Answer',
+  lead: 'What is asked for, over the values that the runs go through.',
+  build: (context) => [...(context.document.charts.length > 0 ? charts.build(context) : []), ...(context.document.tables.length > 0 ? tables.build(context) : [])],
+};
+
+/** Of several runs the question comes first: what is of one of them, and what the study does not ask for, waits. */
+function folded(document: ReportDocument): Group[] {
+  const answers = document.answers.length > 0 ? document.answers : kOverValues;
+  const [asked, rest] = [viewsOf(document, answers, true), viewsOf(document, answers, false)];
+  const all = (sections: readonly Section[], of = document): Part[] => sections.map((section) => ({ section, document: of }));
+  const hasAnswer = asked.charts.length + asked.tables.length > 0;
+  const showsAll = document.answers.length === 0 || document.answers.some((view) => kOfAllRuns.has(view));
+  const further = [...(rest.charts.length > 0 ? [charts] : []), ...(rest.tables.length > 0 ? [tables] : []), compare];
+  return [
+    { id: 'asked', title: '', lead: '', parts: [...(hasAnswer ? all([answer], asked) : []), ...all([runs, ...(showsAll ? [breakdown] : [])])] },
+    { id: 'one-run', title: 'One run, taken apart', lead: 'Timeline, roofline, ops, memory.', parts: all(kOneRun.filter((section) => !showsAll || section !== breakdown)) },
+    { id: 'further', title: 'Further views', lead: 'Other charts and tables, two runs beside each other.', parts: all(further, rest) },
+    { id: 'measured', title: 'How it was measured', lead: 'Ceilings, method and certainty, environment.', parts: all(kMeasured) },
+  ];
+}
+
+/** A study of single ops has charts and tables and no run, peaks has ceilings alone: sections about runs would only say that. */
+export function layoutOf(document: ReportDocument): Group[] {
+  const { charts: ofCharts, tables: ofTables, runs: ofRuns } = document;
+  if (ofRuns.length > kMostAtOnce || (ofRuns.length > 1 && document.answers.length > 0)) return folded(document);
+  const isOfRuns = ofRuns.length > 0 || ofCharts.length + ofTables.length + document.ceilings.length === 0;
+  const views = [...(ofCharts.length > 0 || isOfRuns ? [charts] : []), ...(ofTables.length > 0 || isOfRuns ? [tables] : [])];
+  const asked = viewsOf(document, document.answers, true);
+  const isAsked = isOfRuns && asked.charts.length + asked.tables.length > 0;
+  const rest = isAsked ? viewsOf(document, document.answers, false) : document;
+  const parts = (sections: readonly Section[], of = document): Part[] => sections.map((section) => ({ section, document: of }));
+  return [{ id: 'all', title: '', lead: '',
+            parts: [...parts(isAsked ? [answer] : [], asked), ...parts(isOfRuns ? [...kOneRun, compare] : []), ...parts(views, rest), ...parts(kMeasured)] }];
+}
