@@ -32,7 +32,7 @@ docs: ## Build the documentation site in build/docs (MkDocs)
 package: ## Build build/package/*.deb and *.tar.gz: for any machine with AVX2, with CUDA where nvcc works
 	scripts/install_deps build page package
 	cmake --preset package
-	cmake --build --preset package --target rooflm shell_files
+	cmake --build --preset package --target rooflm rooflm_library shell_files
 	cd build/package && cpack
 
 format: ## Format all C++ sources in place

@@ -1,6 +1,9 @@
-# What `cmake --install` and `cpack` deliver: the binary, its manual pages, completion for three shells, documentation.
-# Everything is found from the binary's place or compiled in, so that what is installed may be moved.
+# What `cmake --install` and `cpack` deliver: the binary, its manual pages, completion for three shells, documentation, and
+# as a component (dev) the library. Everything is found from the binary's place or compiled in, so that what is installed
+# may be moved.
 include(GNUInstallDirs)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME runtime)
+include(library)
 
 # The binary writes its own pages and scripts.
 set(shell_files "${PROJECT_BINARY_DIR}/share")
@@ -40,6 +43,14 @@ set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # the versions of the libraries that it was linked with
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS python3)  # for its module
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS python3)  # for its module
+# Two packages, one archive: what links the library needs headers of others, what runs the binary does not.
+set(CPACK_COMPONENTS_ALL runtime dev)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME rooflm)
+set(CPACK_DEBIAN_DEV_PACKAGE_NAME rooflm-dev)
+set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libfmt-dev, libdnnl-dev, libsqlite3-dev")
+set(CPACK_COMPONENT_DEV_DESCRIPTION "The library rooflm::rooflm, for CMake")
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 include(CPack)

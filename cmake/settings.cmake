@@ -18,8 +18,10 @@ target_compile_options(rooflm_settings INTERFACE
 # GCC's own attributes, such as noipa, are no mistakes.
 target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unknown-attributes>)
 
+# Kernels that are compiled for several processors (cmake/processor_levels.cmake) say which.
+set(own "$<TARGET_PROPERTY:ROOFLM_PROCESSOR>")
 if(ROOFLM_NATIVE)
-  target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
+  target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:$<IF:$<BOOL:${own}>,${own},-march=native>>)
   set(CMAKE_REQUIRED_FLAGS "-march=native -mprefer-vector-width=512")
   check_cxx_source_compiles("
     #ifndef __AVX512F__
@@ -33,7 +35,8 @@ if(ROOFLM_NATIVE)
 endif()
 
 if(NOT ROOFLM_NATIVE AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
-  target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=${ROOFLM_PROCESSOR}>)
+  target_compile_options(
+    rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:$<IF:$<BOOL:${own}>,${own},-march=${ROOFLM_PROCESSOR}>>)
   if(ROOFLM_PROCESSOR MATCHES "^x86-64-v")
     # A lesser processor is refused by the loader, which says why, instead of dying at an instruction.
     target_link_options(rooflm_settings INTERFACE $<$<LINK_LANGUAGE:CXX>:LINKER:-z,${ROOFLM_PROCESSOR}>)

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <oneapi/dnnl/dnnl.hpp>
 #include <span>
 #include <thread>
 #include <utility>
@@ -156,6 +157,10 @@ measure::Peak measure_product_bursts(const std::string& device, ComputeDtype com
             .rate = rate};
   }
   return best;
+}
+
+std::string measuring_on_processor() {
+  return fmt::format("{}-{:x}", measuring_digest(), static_cast<unsigned>(dnnl::get_effective_cpu_isa()));
 }
 
 }  // namespace rooflm::lab

@@ -27,5 +27,8 @@ measure::Peak measure_product_bursts(const std::string& device, ComputeDtype com
 /// src/lab/*ceilings.cpp), its compilers and their flags. Made by the build, so that nobody has to remember
 /// to raise a number: ceilings that other code has kept are measured again.
 std::string_view measuring_digest();
+/// The digest, and the instructions that oneDNN's and our kernels may use here: ONEDNN_MAX_CPU_ISA in the
+/// environment makes rates that are not this processor's. The key of its ceilings.
+std::string measuring_on_processor();
 
 }  // namespace rooflm::lab

@@ -221,7 +221,7 @@ measure::CeilingKey this_machine() {
   return {.processor = measure::query_processor().model,
           .threads = resolve_threads(0),
           .version = ROOFLM_VERSION,
-          .measuring = std::string(measuring_digest())};
+          .measuring = measuring_on_processor()};
 }
 
 void keep(const std::filesystem::path& file, const measure::CeilingKey& key, const Rows& rows) {

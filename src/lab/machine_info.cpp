@@ -64,7 +64,7 @@ Json collect() {
   const auto bytes = [](std::optional<std::int64_t> value) { return value ? Json(*value) : Json(); };
   Json info = {
       {"version", ROOFLM_VERSION},
-      {"measuring", measuring_digest()},
+      {"measuring", measuring_on_processor()},
       {"cpu", cpu_json(measure::query_processor())},
       {"memory", {{"total_bytes", bytes(memory.total_bytes)}, {"free_bytes", bytes(memory.available_bytes)}}},
       {"default_threads", resolve_threads(0)},

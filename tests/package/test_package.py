@@ -3,6 +3,7 @@
 Usage: test_package.py CMAKE CPACK BUILD_FOLDER"""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,9 @@ FILES = ("bin/rooflm", "libexec/rooflm/librooflm_inject.so", "share/man/man1/roo
          "share/bash-completion/completions/rooflm", "share/zsh/vendor-completions/_rooflm",
          "share/fish/vendor_completions.d/rooflm.fish", "lib/python3/dist-packages/rooflm/__init__.py",
          "share/doc/rooflm/copyright", "share/doc/rooflm/docs/design.md")
+LIBRARY = ("lib/librooflm.a", "lib/cmake/rooflm/rooflm-config.cmake", "include/rooflm/engines/engine.h",
+           "include/rooflm/backends/cpu/cpu_backend.h")
+EXAMPLES = pathlib.Path(__file__).resolve().parent.parent.parent / "examples"
 
 
 class Package(unittest.TestCase):
@@ -42,10 +46,30 @@ class Package(unittest.TestCase):
         self.assertEqual(priced.strip(), "True", "the module finds the binary beside it")
         self.assertIn("context", self.call(binary, "study", "list"), "studies travel inside the binary")
 
+    def check_headers(self, root):
+        """Whatever a public header includes of rooflm is installed, too."""
+        headers = root / "include" / "rooflm"
+        for header in headers.rglob("*.h"):
+            for name in re.findall(r'^#include "([^"]+)"', header.read_text(), re.MULTILINE):
+                self.assertTrue((headers / name).is_file(), f"{header.relative_to(headers)} includes {name}")
+
+    def check_library(self, root):
+        """A project outside of the tree builds the examples against what is installed, and they run."""
+        project = self.folder / "project"
+        shutil.copytree(EXAMPLES, project)
+        self.call(self.cmake, "-S", project / "outside", "-B", project / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                  f"-DCMAKE_PREFIX_PATH={root}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror -Wno-error=maybe-uninitialized")
+        self.call(self.cmake, "--build", project / "build")
+        self.assertIn(str(root), (project / "build" / "CMakeCache.txt").read_text())
+        self.assertIn("gpt2 in bf16: 192 GFLOP", self.call(project / "build" / "price_a_step"))
+        self.assertIn("step 50  loss", self.call(project / "build" / "train_by_hand"))
+
     def test_what_is_installed_may_be_moved(self):
         self.call(self.cmake, "--install", self.build, "--prefix", self.folder / "there")
         (self.folder / "there").rename(self.folder / "moved")
         self.check_tree(self.folder / "moved")
+        self.check_headers(self.folder / "moved")
+        self.check_library(self.folder / "moved")
 
     def test_archive(self):
         self.call(self.cpack, "--config", pathlib.Path(self.build) / "CPackConfig.cmake", "-G", "TGZ", "-B",
@@ -56,21 +80,29 @@ class Package(unittest.TestCase):
                 self.folder / "out")
         (root,) = (self.folder / "out").iterdir()
         self.check_tree(root if (root / "bin").is_dir() else root / "usr")
+        for name in LIBRARY:
+            self.assertEqual(len(list(root.rglob(name))), 1, name)
 
     @unittest.skipUnless(shutil.which("dpkg-shlibdeps"), "dpkg-dev is not installed")
     def test_debian_package(self):
         self.call(self.cpack, "--config", pathlib.Path(self.build) / "CPackConfig.cmake", "-G", "DEB", "-B",
                   self.folder / "made", "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip")  # xz takes most of the test's time
-        (package,) = (self.folder / "made").glob("*.deb")
-        needs = self.call("dpkg-deb", "--field", package, "Depends")
-        for library in ("libc6", "libdnnl", "libsqlite3-0", "libpcre2-8-0"):
-            self.assertIn(library, needs)
-        self.call("dpkg-deb", "--extract", package, self.folder / "root")
-        self.check_tree(self.folder / "root" / "usr")
-        # Its files are in /usr alone, and no script of its own runs: removing it leaves nothing.
-        self.assertEqual([path.name for path in (self.folder / "root").iterdir()], ["usr"])
-        self.call("dpkg-deb", "--control", package, self.folder / "control")
-        self.assertEqual({path.name for path in (self.folder / "control").iterdir()}, {"control", "md5sums"})
+        for name, libraries, files in (("rooflm", ("libc6", "libdnnl", "libsqlite3-0", "libpcre2-8-0"), FILES),
+                                       ("rooflm-dev", ("libfmt-dev", "libdnnl-dev", "libsqlite3-dev"), LIBRARY)):
+            (package,) = (self.folder / "made").glob(f"{name}_*.deb")
+            needs = self.call("dpkg-deb", "--field", package, "Depends")
+            for library in libraries:
+                self.assertIn(library, needs)
+            root = self.folder / name
+            self.call("dpkg-deb", "--extract", package, root)
+            for file in files:
+                self.assertTrue((root / "usr" / file).is_file(), file)
+            self.assertFalse({*FILES, *LIBRARY}.difference(files) & {str(path.relative_to(root / "usr")) for path in root.rglob("*")})
+            # Its files are in /usr alone, and no script of its own runs: removing it leaves nothing.
+            self.assertEqual([path.name for path in root.iterdir()], ["usr"])
+            self.call("dpkg-deb", "--control", package, self.folder / f"{name}-control")
+            self.assertEqual({path.name for path in (self.folder / f"{name}-control").iterdir()}, {"control", "md5sums"})
+        self.check_tree(self.folder / "rooflm" / "usr")
 
 
 if __name__ == "__main__":

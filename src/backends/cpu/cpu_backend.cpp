@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "backends/cpu/levels.h"
 #include "backends/cpu/resources.h"
 #include "core/error.h"
 #include "core/stop_signals.h"
@@ -34,9 +35,9 @@ KernelRow bind(const cpu::MakerRow& row, const std::shared_ptr<cpu::Resources>& 
 std::vector<KernelRow> table(CpuKernels kernels, const std::shared_ptr<cpu::Resources>& resources) {
   std::vector<KernelRow> rows;
   if (kernels == CpuKernels::fast) {
-    for (const auto& row : cpu::fast::kernels()) rows.push_back(bind(row, resources));
+    for (const auto& row : cpu::level().fast()) rows.push_back(bind(row, resources));
   }
-  for (const auto& row : cpu::reference::kernels()) rows.push_back(bind(row, resources));
+  for (const auto& row : cpu::level().reference()) rows.push_back(bind(row, resources));
   return rows;
 }
 

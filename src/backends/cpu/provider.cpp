@@ -4,6 +4,7 @@
 #include "backends/comm/host_communicator.h"
 #include "backends/comm/kernels.h"
 #include "backends/cpu/cpu_backend.h"
+#include "backends/cpu/levels.h"
 #include "core/error.h"
 #include "ranks/mpi_transport.h"
 
@@ -37,6 +38,9 @@ class CpuProvider final : public Provider {
     return devices::device_of_kind(devices::Kind::cpu).dtypes;
   }
   [[nodiscard]] bool is_host() const override { return true; }
+  [[nodiscard]] Lines environment() const override {
+    return {{"kernels of cpu", std::string(cpu::level().name)}};
+  }
 };
 
 }  // namespace
