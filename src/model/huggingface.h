@@ -40,7 +40,9 @@ void load_weights(const std::filesystem::path& directory, const ModelConfig& con
 /// Writes config.json and the weights as `dtype` (f32, bf16, f16) in the layout of Hugging Face transformers,
 /// without padding rows. `source` is called once per parameter in the order of parameters(config). Each file
 /// appears atomically, config.json last. Throws core::InputError when the directory cannot be written.
+/// `on_progress`: as core::write_file_atomically.
 void save_model(const std::filesystem::path& directory, const ModelConfig& config, const WeightSource& source,
-                core::DType dtype = core::DType::f32, std::uint64_t max_shard_bytes = kMaxShardBytes);
+                core::DType dtype = core::DType::f32, std::uint64_t max_shard_bytes = kMaxShardBytes,
+                const core::OnProgress& on_progress = {});
 
 }  // namespace rooflm::model

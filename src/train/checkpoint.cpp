@@ -85,7 +85,7 @@ void require_finite(const std::string& name, std::span<const float> values) {
   throw core::CheckFailed(fmt::format("{} holds numbers that are not finite", name));
 }
 
-void write_optimizer(const fs::path& path, const Session& session) {
+void write_optimizer(const fs::path& path, const Session& session, const core::OnProgress& on_progress) {
   std::vector<model::TensorSource> tensors;
   for (const auto& [name, shape] : session.optimizer_state()) {
     tensors.push_back({.name = name,
@@ -99,7 +99,7 @@ void write_optimizer(const fs::path& path, const Session& session) {
                          sink(std::as_bytes(std::span(values)));
                        }});
   }
-  model::write_safetensors(path, tensors);
+  model::write_safetensors(path, tensors, {{"format", "pt"}}, on_progress);
 }
 
 void read_optimizer(const fs::path& path, Session& session) {
@@ -130,9 +130,9 @@ void read_optimizer(const fs::path& path, Session& session) {
   }
 }
 
-std::string checksum_of_file(const fs::path& path) {
+std::string checksum_of_file(const fs::path& path, const core::OnProgress& on_progress = {}) {
   const core::MappedFile file(path);
-  return fmt::format("{:016x}", checksum(file.bytes()));
+  return fmt::format("{:016x}", checksum(file.bytes(), on_progress));
 }
 
 /// Throws when a file is not what was saved.
@@ -147,18 +147,20 @@ void verify(const fs::path& checkpoint) {
 
 void write_files(const fs::path& directory, CheckpointState state, const Session& session,
                  const fs::path& tokenizer) {
-  model::save_model(directory, session.config(), [&](const std::string& name, std::span<float> values) {
+  const core::OnProgress on_progress = session.keep_waiting();
+  const auto read = [&](const std::string& name, std::span<float> values) {
     session.read_whole(name, values);
     require_finite(name, values);
-  });
-  write_optimizer(directory / "optimizer.safetensors", session);
+  };
+  model::save_model(directory, session.config(), read, core::DType::f32, model::kMaxShardBytes, on_progress);
+  write_optimizer(directory / "optimizer.safetensors", session, on_progress);
   if (!tokenizer.empty()) {
     const core::MappedFile file(tokenizer);
     core::write_file_atomically(directory / "tokenizer.json", file.text());
   }
   state.checksums.clear();
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    state.checksums[entry.path().filename().string()] = checksum_of_file(entry.path());
+    state.checksums[entry.path().filename().string()] = checksum_of_file(entry.path(), on_progress);
   }
   core::write_file_atomically(directory / "state.json", state_json(state));
   core::sync_directory(directory);

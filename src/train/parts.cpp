@@ -1,9 +1,11 @@
 // Whole tensors from the parts that ranks have of them. The first rank sends the name of a tensor to all;
 // each answers with runs of elements, where they begin in the whole and how many there are, and their values.
+// While it writes what it has it sends kKeepWaiting in the place of a name's length.
 #include "train/parts.h"
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +16,8 @@ namespace rooflm::train {
 namespace {
 
 using program::Group;
+
+constexpr std::uint64_t kKeepWaiting = ~std::uint64_t{0};
 
 struct Run {
   std::int64_t begin = 0, count = 0;
@@ -33,9 +37,9 @@ void send_sized(ranks::Transport& ranks, int to, std::span<const std::byte> byte
 
 template <class T>
 std::vector<T> receive_sized(ranks::Transport& ranks, int from) {
-  std::uint64_t size = 0;
+  std::uint64_t size = kKeepWaiting;
   const ranks::Incoming first{from, std::as_writable_bytes(std::span(&size, 1))};
-  ranks.exchange(ranks::kParts, {}, {&first, 1});
+  while (size == kKeepWaiting) ranks.exchange(ranks::kParts, {}, {&first, 1});
   std::vector<T> items(size / sizeof(T));
   const ranks::Incoming rest{from, std::as_writable_bytes(std::span(items))};
   ranks.exchange(ranks::kParts, {}, {&rest, 1});
@@ -81,6 +85,7 @@ std::int64_t put(const Parts& parts, std::span<float> whole) {
 
 void gather_parts(ranks::Transport& ranks, const engines::TensorStore& store,
                   const program::Coordinates& rank, const std::string& name, std::span<float> whole) {
+  ranks.set_op(fmt::format("gathering {} for a checkpoint", name));
   for (int other = 1; other < ranks.size(); ++other) send_sized(ranks, other, std::as_bytes(std::span(name)));
   std::int64_t known = put(parts_of(store, rank, name), whole);
   for (int other = 1; other < ranks.size(); ++other) {
@@ -100,6 +105,9 @@ void end_gathering(ranks::Transport& ranks) {
 
 void serve_parts(ranks::Transport& ranks, const engines::TensorStore& store,
                  const program::Coordinates& rank) {
+  constexpr double kLongerSeconds = 1;
+  const ranks::Patience patience(&ranks, ranks.patience_s() + kLongerSeconds);
+  ranks.set_op("waiting for the checkpoint");
   while (true) {
     const std::vector<char> name = receive_sized<char>(ranks, 0);
     if (name.empty()) return;
@@ -107,6 +115,20 @@ void serve_parts(ranks::Transport& ranks, const engines::TensorStore& store,
     send_sized(ranks, 0, std::as_bytes(std::span(parts.runs)));
     send_sized(ranks, 0, std::as_bytes(std::span(parts.values)));
   }
+}
+
+core::OnProgress make_keep_waiting(ranks::Transport& ranks) {
+  using Clock = std::chrono::steady_clock;
+  constexpr double kTimes = 8;
+  const std::chrono::duration<double> pause(ranks.patience_s() / kTimes);
+  return [&ranks, pause, last = Clock::now()]() mutable {
+    if (Clock::now() - last < pause) return;
+    last = Clock::now();
+    ranks.set_op("writing the checkpoint");
+    ranks.look();
+    for (int other = 1; other < ranks.size(); ++other)
+      ranks.send(other, ranks::kParts, std::as_bytes(std::span(&kKeepWaiting, 1)));
+  };
 }
 
 }  // namespace rooflm::train

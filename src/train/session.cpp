@@ -140,6 +140,10 @@ void Session::end_parts() const {
 
 void Session::serve_parts() const { train::serve_parts(*ranks_, store_, step_.rank); }
 
+core::OnProgress Session::keep_waiting() const {
+  return ranks_ == nullptr ? core::OnProgress() : make_keep_waiting(*ranks_);
+}
+
 void Session::copy_weights() {
   has_weights_ = true;
   skipped_updates_.reset();

@@ -12,6 +12,7 @@
 
 #include "backends/backend.h"
 #include "compile/recipe.h"
+#include "core/file.h"
 #include "engines/engine.h"
 #include "engines/tensor_store.h"
 #include "model/config.h"
@@ -60,6 +61,8 @@ class Session {
   void read_whole(const std::string& name, std::span<float> values) const;
   void end_parts() const;
   void serve_parts() const;
+  /// For what the first rank does beside reading, while others serve; empty where it is alone.
+  [[nodiscard]] core::OnProgress keep_waiting() const;
   /// Keeps what this rank has of a whole weight or state.
   void write_whole(const std::string& name, std::span<const float> values) {
     store_.write_part(name, values);

@@ -277,7 +277,7 @@ void Trainer::Loop::sample_now() {
 }
 
 void Trainer::Loop::save() {
-  const ranks::Patience patience(options_.ranks.get());
+  if (options_.ranks != nullptr) options_.ranks->set_step(state_.step);
   if (!options_.is_first()) return session_.serve_parts();
   try {
     if (options_.gemm_choices) state_.gemm_choices = options_.gemm_choices();
