@@ -102,6 +102,49 @@ class Splits(Ranks):
         self.assertAlmostEqual(rows[0]["tokens_per_s"], 2 * 2 * 16 / rows[0]["step_ms_median"] * 1e3, places=3)
 
 
+class Comm(Ranks):
+    """Collectives alone."""
+
+    SHORT = ["comm", "--device", "cpu", "--seconds", "0.001", "--format", "json"]
+
+    def test_all_collectives_are_right(self):
+        record = self.folder / "comm.rooflm"
+        rows = json.loads(self.ok("launch", "-n", 3, "--", *self.SHORT, "--size", "64,5000", "--dtype", "fp32,bf16", "-o", record))
+        self.assertEqual(len(rows), (3 * 2 + 1) * 2 * 2)
+        self.assertEqual({(row["carrier"], row["ranks"], row["hosts"], row["status"], row["wrong"]) for row in rows},
+                         {("sockets", 3, 1, "success", 0)})
+        factors = {"all_reduce": 4 / 3, "all_gather": 2 / 3, "reduce_scatter": 2 / 3, "sendrecv": 1}
+        for row in rows:
+            self.assertAlmostEqual(row["algbw"] * row["time_us"] * 1e-6 / row["size"], 1)
+            self.assertAlmostEqual(row["busbw"] / row["algbw"], factors[row["op"]])
+            self.assertLessEqual(row["time_us_low"], row["time_us"])
+            self.assertGreaterEqual(row["time_us_high"], row["time_us"])
+            self.assertGreaterEqual(row["samples"], 5)
+            parts = 3 if row["op"] in ("all_gather", "reduce_scatter") else 1
+            self.assertEqual(row["size"], row["count"] * parts * (4 if row["type"] == "fp32" else 2))
+        self.ok("verify", record)
+        self.assertIn("busbw", self.ok("report", record, "--view", "cells"))
+        self.assertEqual(self.ok("plan", "--model", "tiny", "--device", "h100-sxm", "--gpus", 2, "--calibrate", record).count("tiny"), 1)
+
+    def test_under_mpirun(self):
+        if shutil.which("mpirun") is None:
+            self.skipTest("no mpirun on this machine (Debian package openmpi-bin)")
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        result = subprocess.run(["mpirun", "--oversubscribe", "-n", "2", self.binary, *self.SHORT, "--size", "64KiB"],
+                                capture_output=True, text=True, timeout=120, env=environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual({(row["carrier"], row["wrong"]) for row in json.loads(result.stdout)}, {("Open MPI", 0)})
+
+    def test_bad_input(self):
+        self.fails(2, "comm", "--device", "cpu", says=("launch -n 2 -- comm",))
+        for arguments, says in [(("--op", "all_reduc"), "did you mean 'all_reduce'"), (("--size", "4", "--op", "all_gather"), "no element"),
+                                (("--place", "on"), "in or out"), (("--size", "x"), "--size")]:
+            with self.subTest(arguments=arguments):
+                result = self.run_rooflm("launch", "-n", 2, "--", *self.SHORT, *arguments)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn(says, result.stderr)
+
+
 class Checkpoints(Ranks):
     def test_another_number_of_ranks_goes_on(self):
         arguments = ["--batch", "4", "--zero", "1", "--schedule", "constant"]
@@ -224,7 +267,7 @@ class Failures(Ranks):
         self.fails(2, "launch", "-n", 2, says=("name a command",))
         self.fails(3, "launch", "-n", 2, "--", "/no/such/program", says=("cannot start",))
         for command in ("profile", "launch", "report"):
-            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench and train"))
+            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench, train, comm"))
         begin = time.monotonic()
         self.fails(2, "profile", "--device", "cpu", "--model", "tiny", "--dp", 2, says=("in bench and train only",))
         self.assertLess(time.monotonic() - begin, 2, "before anything is measured")
