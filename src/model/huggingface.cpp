@@ -179,6 +179,10 @@ void load_weights(const std::filesystem::path& directory, const ModelConfig& con
   }
 }
 
+void save_config(const std::filesystem::path& directory, const ModelConfig& config, core::DType dtype) {
+  core::write_file_atomically(directory / "config.json", config_json(config, dtype));
+}
+
 void save_model(const std::filesystem::path& directory, const ModelConfig& config, const WeightSource& source,
                 core::DType dtype, std::uint64_t max_shard_bytes, const core::OnProgress& on_progress) {
   const std::string text = config_json(config, dtype);

@@ -37,6 +37,10 @@ using WeightSource = std::function<void(const std::string& name, std::span<float
 /// when it is met.
 void load_weights(const std::filesystem::path& directory, const ModelConfig& config, const WeightSink& sink);
 
+/// Writes config.json alone. Throws core::InputError.
+void save_config(const std::filesystem::path& directory, const ModelConfig& config,
+                 core::DType dtype = core::DType::f32);
+
 /// Writes config.json and the weights as `dtype` (f32, bf16, f16) in the layout of Hugging Face transformers,
 /// without padding rows. `source` is called once per parameter in the order of parameters(config). Each file
 /// appears atomically, config.json last. Throws core::InputError when the directory cannot be written.

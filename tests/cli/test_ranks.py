@@ -160,6 +160,63 @@ class Checkpoints(Ranks):
                     losses = [[line["loss"] for line in lines] for lines in (numbers_of(out / "log.jsonl"), whole)]
                     self.assertEqual(*losses)
 
+    def test_parts_are_those_of_the_whole(self):
+        """Each rank writes what it has; read with other splits, and exported, that is what the first rank would have written."""
+        for ranks, name, *split in [(2, "dp", "--batch", "4"), (2, "zero3", "--zero", "3", "--batch", "4"),
+                                    (2, "sp", "--tp", "2", "--sequence-parallel", "--batch", "8"),
+                                    (4, "dp_tp", "--tp", "2", "--zero", "1", "--batch", "4"),
+                                    (4, "dp_pp", "--pp", "2", "--zero", "1", "--batch", "2", "--grad-accum", "2")]:
+            with self.subTest(split=name):
+                arguments = [*split, "--schedule", "constant"]
+                whole = self.numbers(f"{name}_whole", *arguments, ranks=ranks, steps=3)
+                parts = self.numbers(f"{name}_parts", *arguments, "--checkpoint-layout", "parts", ranks=ranks, steps=3)
+                self.assertEqual(parts, whole)
+                latest, expected = self.folder / f"{name}_parts" / "latest", self.folder / f"{name}_whole" / "latest"
+                self.assertEqual(sorted(path.name for path in latest.iterdir()), sorted(
+                    ["config.json", "state.json", "tokenizer.json", *(f"part-{i + 1:05}-of-{ranks:05}.safetensors" for i in range(ranks))]))
+                exported = self.folder / f"{name}_exported"
+                self.ok("export", latest, "--format", "huggingface", "-o", exported)
+                for file in ("config.json", "model.safetensors", "tokenizer.json"):
+                    self.assertEqual((exported / file).read_bytes(), (expected / file).read_bytes(), file)
+                # Optimizer state, too: one rank goes on from both alike.
+                for out in (latest.parent, expected.parent):
+                    self.ok("train", "--out", out, "--resume", "--steps", 5, "--no-peak", "--threads", "1",
+                            "--tp", 1, "--pp", 1)
+                for file in ("model.safetensors", "optimizer.safetensors"):
+                    self.assertEqual((latest / file).read_bytes(), (expected / file).read_bytes(), file)
+
+    def test_parts_go_on_with_another_split(self):
+        arguments = ["--batch", "4", "--zero", "2", "--schedule", "constant"]
+        whole = self.numbers("whole", *arguments, ranks=2, steps=6)
+        self.numbers("out", *arguments, "--checkpoint-layout", "parts", ranks=2, steps=3)
+        self.ok("launch", "-n", 4, "--", "train", "--out", self.out, "--resume", "--steps", 6, "--no-peak", "--threads", "1",
+                "--tp", 2, "--zero", 3)
+        self.expect_near(numbers_of(self.out / "log.jsonl"), whole, 1e-5)
+        self.assertTrue((self.out / "latest" / "part-00004-of-00004.safetensors").exists(), "the layout is remembered")
+        for command in (("eval", "--batch", 1, "--seq", 16, "--data", self.data), ("generate", "--prompt", "the cat", "--tokens", 2)):
+            self.ok(command[0], "--model", self.out, *command[1:])
+
+    def test_a_part_is_missing_or_damaged(self):
+        self.numbers("out", "--batch", "2", "--zero", "1", "--checkpoint-layout", "parts", ranks=2, steps=1)
+        part = self.out / "latest" / "part-00002-of-00002.safetensors"
+        resume = ("train", "--out", self.out, "--resume", "--no-peak", "--threads", "1")
+        whole = part.read_bytes()
+        part.write_bytes(whole[:-4] + bytes(b ^ 1 for b in whole[-4:]))
+        self.fails(3, *resume, says=(part.name, "is damaged or was changed"))
+        part.unlink()
+        for command in (resume, ("eval", "--model", self.out, "--data", self.data),
+                        ("export", self.out, "--format", "huggingface", "-o", self.folder / "model")):
+            with self.subTest(command=command[0]):
+                self.fails(3, *command, says=(f"{part.name} is missing: the checkpoint was written by 2 ranks",))
+        self.assertFalse((self.folder / "model").exists())
+
+    def test_exporting_is_told_what_it_cannot_do(self):
+        self.numbers("out", "--batch", "2", ranks=2, steps=1)
+        model = self.folder / "model"
+        self.fails(2, "export", self.out, "--format", "huggingface", "-o", model, says=("has the layout",))
+        self.fails(3, "export", self.data, "--format", "huggingface", "-o", model, says=("is no checkpoint",))
+        self.fails(2, "export", self.out, "--format", "huggingface", "-o", self.data, says=("exists already",))
+
     def test_a_file_is_missing(self):
         self.numbers("out", "--batch", "2", ranks=2, steps=1)
         (self.out / "latest" / "optimizer.safetensors").unlink()
