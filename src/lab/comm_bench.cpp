@@ -60,7 +60,7 @@ std::int64_t CommProblem::size(int ranks) const {
   return count(ranks) * (is_in_parts(op) ? ranks : 1) * static_cast<std::int64_t>(core::size_of(dtype));
 }
 
-double CommProblem::bus_factor(int ranks) const {
+double bus_factor(CommOp op, int ranks) {
   const double share = static_cast<double>(ranks - 1) / ranks;
   if (op == CommOp::all_reduce) return 2 * share;
   return is_in_parts(op) ? share : 1;

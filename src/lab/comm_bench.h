@@ -25,6 +25,11 @@ std::string_view name_of(CommOp op);
 /// Throws core::UsageError with a suggestion.
 CommOp parse_comm_op(std::string_view name);
 
+/// Bus bandwidth / (size / time), so that it does not depend on the number of ranks: 2 (n-1)/n of an
+/// all_reduce, (n-1)/n of an all_gather and a reduce_scatter, 1 of send_receive. Source: NVIDIA/nccl-tests,
+/// doc/PERFORMANCE.md.
+double bus_factor(CommOp op, int ranks);
+
 /// One collective, as nccl-tests counts it.
 struct CommProblem {
   CommOp op = CommOp::all_reduce;
@@ -36,10 +41,7 @@ struct CommProblem {
   [[nodiscard]] std::int64_t count(int ranks) const;
   /// Whole elements on all ranks: `bytes`, or a little less.
   [[nodiscard]] std::int64_t size(int ranks) const;
-  /// Bus bandwidth / (size / time), so that it does not depend on the number of ranks: 2 (n-1)/n of an
-  /// all_reduce, (n-1)/n of an all_gather and a reduce_scatter, 1 of send_receive. Source:
-  /// NVIDIA/nccl-tests, doc/PERFORMANCE.md.
-  [[nodiscard]] double bus_factor(int ranks) const;
+  [[nodiscard]] double bus_factor(int ranks) const { return lab::bus_factor(op, ranks); }
 };
 
 struct CommResult {

@@ -85,7 +85,7 @@ void require_one_rank(const std::vector<Point>& points) {
   for (const Point& point : points) {
     if (point.step.sharding.ranks() > 1 && runs(point.device))
       throw core::UsageError(
-          "a step is split over ranks in bench and train only: leave out --dp, --tp and --pp");
+          "a step is split over ranks in bench, profile and train only: leave out --dp, --tp and --pp");
   }
 }
 

@@ -102,6 +102,45 @@ class Splits(Ranks):
         self.assertAlmostEqual(rows[0]["tokens_per_s"], 2 * 2 * 16 / rows[0]["step_ms_median"] * 1e3, places=3)
 
 
+class Profiles(Ranks):
+    SIZE = ["--model", "tiny", "--layers", "2", "--d-model", "32", "--heads", "2", "--vocab", "64", "--seq", "16", "--batch", "2",
+            "--dtype", "fp32", "--device", "cpu", "--threads", "1", "--trace", "off"]
+
+    def cells(self, record):
+        """Series, and its rows."""
+        tables = json.loads(self.ok("report", record, "--view", "cells", "--format", "json"))[0]["tables"]
+        return [{table["id"]: table["rows"] for table in tables}[name] for name in ("cells.collectives", "cells.ranks")]
+
+    def test_collectives_of_all_ranks_are_on_one_clock(self):
+        for ranks, name, groups, *split in [(2, "zero1", {"data"}, "--zero", "1"), (4, "dp_tp", {"data", "tensor"}, "--tp", "2"),
+                                            (4, "dp_pp", {"data", "pipeline"}, "--pp", "2", "--grad-accum", "2")]:
+            with self.subTest(split=name):
+                record = self.folder / f"{name}.rooflm"
+                self.ok("launch", "-n", ranks, "--", "profile", *self.SIZE, *split, "--steps", 3, "-o", record, "--view", "overview")
+                self.ok("verify", record)
+                calls, all_ranks = self.cells(record)
+                self.assertEqual({row["group"] for row in calls}, groups)
+                for row in calls:
+                    self.assertAlmostEqual(row["time_us"], row["waiting_us"] + row["transfer_us"], places=6)
+                    self.assertGreaterEqual(row["waiting_us"], 0)
+                    factor = {"all_reduce": 2}.get(row["op"], 1) * (row["ranks"] - 1) / row["ranks"]
+                    self.assertAlmostEqual(row["busbw"] * row["transfer_us"] * 1e-6 / (factor * row["size"]), 1)
+                self.assertEqual([row["rank"] for row in all_ranks], list(range(ranks)))
+                self.assertAlmostEqual(sum(row["last"] for row in all_ranks), 1)
+                for row in all_ranks:
+                    self.assertGreater(row["own_us"], 0)
+                    self.assertAlmostEqual(row["step_us"], sum(row[part] for part in ("own_us", "transfer_us", "waiting_us", "messages_us")))
+                    self.assertEqual(row["messages_us"] > 0, name == "dp_pp")
+                planned = json.loads(self.ok("plan", "--against", record, "--device", "h100-sxm", "--format", "json"))
+                self.assertGreater({row["what"]: row["measured"] for row in planned}["collective"], 0)
+
+    def test_what_cannot_be_profiled(self):
+        for arguments, says in [(("--batch", "1,2"), "one configuration"), (("--precision", "1"), "same steps")]:
+            result = self.run_rooflm("launch", "-n", 2, "--", "profile", *self.SIZE, *arguments)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(says, result.stderr)
+
+
 class Comm(Ranks):
     """Collectives alone."""
 
@@ -323,10 +362,10 @@ class Failures(Ranks):
         self.fails(2, "launch", "--", "train", says=("-n is missing",))
         self.fails(2, "launch", "-n", 2, says=("name a command",))
         self.fails(3, "launch", "-n", 2, "--", "/no/such/program", says=("cannot start",))
-        for command in ("profile", "launch", "report"):
-            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench, train, comm"))
+        for command in ("study", "launch", "report"):
+            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench, profile, train, comm"))
         begin = time.monotonic()
-        self.fails(2, "profile", "--device", "cpu", "--model", "tiny", "--dp", 2, says=("in bench and train only",))
+        self.fails(2, "profile", "--device", "cpu", "--model", "tiny", "--dp", 2, says=("this job has 1", "launch -n 2"))
         self.assertLess(time.monotonic() - begin, 2, "before anything is measured")
         result = self.run_rooflm("launch", "-n", 3, "--", "sh", "-c", "exit $RANK")
         self.assertIn(result.returncode, (1, 2))
