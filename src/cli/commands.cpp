@@ -18,7 +18,7 @@ const std::vector<Command>& commands() {
        declare_compare},
       {"plan", "predict memory, step time, MFU, days and money of a run on N devices", declare_plan},
       {"program", "print the ops of a step: shapes, FLOPs, bytes, memory", declare_program},
-      {"launch", "several ranks of bench, profile, train or comm on this host, one for each device",
+      {"launch", "several ranks of bench, profile, train, eval or comm on this host, one for each device",
        declare_launch},
       {"train", "train a model on token shards, with checkpoints", declare_train},
       {"eval", "the loss of a model on token shards", declare_eval},

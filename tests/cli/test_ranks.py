@@ -141,6 +141,23 @@ class Profiles(Ranks):
             self.assertIn(says, result.stderr)
 
 
+class Evaluations(Ranks):
+    def evaluate(self, *more, ranks=1):
+        starter = ["launch", "-n", ranks, "--"] if ranks > 1 else []
+        row = json.loads(self.ok(*starter, "eval", "--model", self.out, "--data", self.data, "--seq", 16, "--threads", 1,
+                                 "--device", "cpu", "--format", "json", *more))[0]
+        del row["tokens_per_s"]
+        return row
+
+    def test_ranks_get_the_bits_of_one(self):
+        self.numbers("out", "--batch", "2", steps=2)
+        for more in (("--batch", 1), ("--batch", 2, "--batches", 5)):  # what is left over is of some ranks only
+            whole = self.evaluate(*more)
+            self.assertGreater(whole["batches"], 3)
+            for ranks in (2, 3):
+                self.assertEqual(self.evaluate(*more, ranks=ranks), whole)
+
+
 class Comm(Ranks):
     """Collectives alone."""
 
@@ -363,7 +380,7 @@ class Failures(Ranks):
         self.fails(2, "launch", "-n", 2, says=("name a command",))
         self.fails(3, "launch", "-n", 2, "--", "/no/such/program", says=("cannot start",))
         for command in ("study", "launch", "report"):
-            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench, profile, train, comm"))
+            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench, profile, train, eval, comm"))
         begin = time.monotonic()
         self.fails(2, "profile", "--device", "cpu", "--model", "tiny", "--dp", 2, says=("this job has 1", "launch -n 2"))
         self.assertLess(time.monotonic() - begin, 2, "before anything is measured")
