@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cmath>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
+#include "cli/rank_points.h"
 #include "cli/stopping_options.h"
 #include "cli/table.h"
 #include "cli/values.h"
@@ -101,13 +100,6 @@ Table table_of(const std::filesystem::path& record) {
   return report::bench_table(set);
 }
 
-/// What ranks could decide each for itself would part them.
-void require_same_steps(const lab::RunSettings& settings) {
-  if (settings.precision > 0 || std::isfinite(settings.max_seconds))
-    throw core::UsageError(
-        "several ranks time the same steps: give --steps, and no --precision or --max-seconds");
-}
-
 int run(const BenchOptions& options, const lab::Ranks& ranks) {
   const core::StopSignals signals;
   const TableStyle style = options.table.style();
@@ -117,19 +109,7 @@ int run(const BenchOptions& options, const lab::Ranks& ranks) {
   const bool is_first = ranks::is_first(ranks);
   if (is_first)
     check_outputs({{"-o", options.record}}, files_of_models(options.config.text("model")), options.overwrite);
-  if (ranks != nullptr) require_same_steps(settings);
-  std::map<std::string, std::string> values{{"--steps", std::to_string(settings.max_steps)}};
-  for (lab::Point& point : points) {
-    lab::take_place(point, ranks);
-    // A device that is not there is an error of the whole command, before anything is measured.
-    lab::make_backend(point);
-    for (const auto& [name, value] : lab::values_of(point)) {
-      std::string& all = values[name];
-      all += all.empty() ? value : ", " + value;
-    }
-  }
-  lab::agree(ranks, values);
-  for (const lab::Point& point : points) lab::agree_on_devices(ranks, point.device);
+  take_places(points, settings, ranks);
   if (options.dry_run) {
     if (is_first) show_dry_run(points, {{"-o", options.record}}, style);
     return 0;

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "lab/job.h"
 #include "text/prepare.h"
 #include "train/data_loader.h"
 #include "train/evaluate.h"
@@ -46,24 +48,38 @@ std::vector<fs::path> shards_of(const std::vector<std::string>& data) {
   return shards;
 }
 
-int run(const EvalOptions& options) {
+/// What must be the same on all ranks, beside the configuration.
+std::map<std::string, std::string> values_of(const EvalOptions& options, const train::EvalBatches& batches) {
+  return {{"--model", options.inference.model()},
+          {"--batches", options.batches},
+          {"batches of --data", std::to_string(batches.size())}};
+}
+
+int run(const EvalOptions& options, const lab::Ranks& ranks) {
   const TableStyle style = options.table.style();
   const auto shards = shards_of(options.data);
   const std::uint64_t most = options.batches.empty()
                                  ? UINT64_MAX
                                  : static_cast<std::uint64_t>(parse_integer("--batches", options.batches));
-  LoadedModel loaded = options.inference.open(options.batch, options.seq);
+  LoadedModel loaded = options.inference.open(options.batch, options.seq, ranks);
   const lab::Point& point = loaded.point;
   const train::EvalBatches batches(shards, point.batch, point.seq,
                                    static_cast<std::uint32_t>(point.config.vocab));
+  lab::agree(ranks, values_of(options, batches));
   loaded.session->make_loss_engine(point.batch, point.seq);
   loaded.session->load(loaded.directory);
+  if (ranks != nullptr) {
+    const ranks::Patience patience(ranks.get());  // weights may be read from disks of different speed
+    ranks::meet(*ranks);
+  }
   const auto start = std::chrono::steady_clock::now();
-  const train::Evaluation result = train::evaluate(*loaded.session, batches, most);
+  const train::Evaluation result = ranks == nullptr ? train::evaluate(*loaded.session, batches, most)
+                                                    : train::evaluate(*loaded.session, batches, most, *ranks);
   const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!std::isfinite(result.loss)) {
     throw core::CheckFailed(fmt::format("the loss of {} is {}", loaded.directory.string(), result.loss));
   }
+  if (!ranks::is_first(ranks)) return 0;
   Row row;
   row.set("model", point.config.name);
   row.set("arch", std::string(model::name_of(point.config.arch)));
@@ -109,9 +125,10 @@ Body declare_eval(CommandLine& line) {
   options->table.add_to(line, "JSON and CSV carry every number in full");
   line.footer(
       "Each shard is walked in consecutive windows of B * T tokens, targets one token further; what is left\n"
-      "at its end is not used. loss is the mean cross-entropy of all tokens in nats.\n\n"
+      "at its end is not used. loss is the mean cross-entropy of all tokens in nats.\n"
+      "Several ranks (launch -n 2 -- eval) have the whole model each and take turns at the batches.\n\n"
       "Example: rooflm eval --model out/ --data data/val_000000.bin --batch 8 --seq 256");
-  return [options] { return run(*options); };
+  return [options] { return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*options, ranks); }); };
 }
 
 }  // namespace rooflm::cli

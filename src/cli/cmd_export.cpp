@@ -1,4 +1,4 @@
-// rooflm export: a run in the formats of other tools.
+// rooflm export: a run, or the model of a checkpoint, in the formats of other tools.
 #include <fmt/format.h>
 
 #include <array>
@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/dry_run.h"
+#include "cli/export_model.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/values.h"
@@ -67,10 +68,23 @@ std::vector<std::string> write_file(const report::ExportFormat& format, const re
   return notes;
 }
 
+int run_model(const ExportOptions& options) {
+  if (!options.run.empty() || !options.step.empty())
+    throw core::UsageError(
+        fmt::format("--run, --step: {} is of a checkpoint, not of a record", kHuggingFace));
+  if (options.dry_run) {
+    show_dry_run("export the model of " + core::printable(options.file), {{"-o", options.output}});
+    return 0;
+  }
+  export_model(options.file, options.output);
+  return 0;
+}
+
 int run_export(const ExportOptions& options) {
   if (options.format.empty())
     throw core::UsageError("export: name a --format; rooflm export --help lists them");
   if (options.output.empty()) throw core::UsageError("export: name the file with -o; - is standard output");
+  if (options.format == kHuggingFace) return run_model(options);
   const report::ExportFormat& format = report::export_format(options.format);
   const bool is_stdout = options.output == "-";
   if (is_stdout && !format.is_text) {
@@ -98,6 +112,7 @@ std::string formats_help() {
   for (const report::ExportFormat& format : report::export_formats()) {
     text += fmt::format("  {:<19}{}\n", format.name, format.title);
   }
+  text += fmt::format("  {:<19}{}\n", kHuggingFace, "the weights of a checkpoint of parts, as a directory");
   return text;
 }
 
@@ -105,7 +120,7 @@ std::string formats_help() {
 
 Body declare_export(CommandLine& line) {
   auto options = std::make_shared<ExportOptions>();
-  line.add_option("file", options->file, "Run record").type_name("FILE").required();
+  line.add_option("file", options->file, "Run record, or a checkpoint").type_name("FILE").required();
   line.add_option("--format", options->format, "What to write").type_name("NAME");
   line.add_option("-o,--output", options->output, "The file to write; - is standard output, for text")
       .type_name("FILE");

@@ -72,8 +72,8 @@ std::string random_name() {
   return fmt::format("{:016x}{:016x}", words[0], words[1]);
 }
 
-/// Commands whose ranks run one step together.
-constexpr std::array kOfRanks = {"bench", "train"};
+/// Commands whose ranks work together.
+constexpr std::array kOfRanks = {"bench", "profile", "train", "eval", "comm"};
 
 bool is_of_ranks(const std::string& word) { return std::ranges::find(kOfRanks, word) != kOfRanks.end(); }
 
@@ -84,7 +84,7 @@ std::vector<std::string> program_of(const LaunchOptions& options) {
   const bool is_own = std::ranges::any_of(commands(), [&](const Command& c) { return c.name == first; });
   if (is_own && !is_of_ranks(first))
     throw core::UsageError(
-        fmt::format("launch: {} runs on one rank; several run {}", first, fmt::join(kOfRanks, " and ")));
+        fmt::format("launch: {} runs on one rank; several run {}", first, fmt::join(kOfRanks, ", ")));
   if (is_own) words.insert(words.begin(), std::filesystem::read_symlink("/proc/self/exe").string());
   return words;
 }
@@ -226,7 +226,9 @@ Body declare_launch(CommandLine& line) {
       .show_default();
   line.footer(
       "rooflm launch -n N -- COMMAND...\n\n"
-      "COMMAND is bench or train with their options, or any program. Each rank gets RANK, WORLD_SIZE, "
+      "COMMAND is bench, profile, train, eval or comm with their options, or any program. Each rank gets "
+      "RANK, "
+      "WORLD_SIZE, "
       "LOCAL_RANK,\n"
       "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; --device cuda is the GPU of its LOCAL_RANK. Signals "
       "are\n"

@@ -10,8 +10,10 @@
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/profile_session.h"
+#include "cli/rank_points.h"
 #include "cli/report_output.h"
 #include "core/error.h"
+#include "lab/devices.h"
 #include "lab/job.h"
 #include "lab/traced_steps.h"
 
@@ -24,24 +26,48 @@ struct ProfileArguments {
   OutputOptions output;
 };
 
-int run(const ProfileArguments& options) {
-  const std::vector<lab::Point> points = options.config.sweep();
-  lab::require_one_rank(points);
-  const lab::RunSettings settings = options.profile.settings();
-  for (const lab::Point& point : points) lab::make_backend(point);
+/// Steps on several ranks: on processors, of one configuration, as many as were asked for.
+constexpr const char* kStepsOfRanks = "10";
+
+lab::RunSettings settings_of(const ProfileArguments& options, const lab::Ranks& ranks) {
+  ProfileOptions profile = options.profile;
+  StoppingOptions& stopping = profile.stopping;
+  const bool has_bounds = !stopping.min_steps.empty() || !stopping.max_steps.empty();
+  if (ranks != nullptr && !stopping.is_given() && !has_bounds) stopping.steps = kStepsOfRanks;
+  lab::RunSettings settings = profile.settings();
+  settings.ranks = ranks;
+  return settings;
+}
+
+void require_one_on_processors(const std::vector<lab::Point>& points) {
+  if (points.size() > 1)
+    throw core::UsageError("several ranks profile one configuration: leave lists and ranges to bench");
+  if (!lab::is_host(points.front().device))
+    throw core::Unavailable(
+        "steps of several ranks are taken apart on processors only so far; bench times them");
+}
+
+int run(const ProfileArguments& options, const lab::Ranks& ranks) {
+  std::vector<lab::Point> points = options.config.sweep();
+  const bool is_first = ranks::is_first(ranks);
+  const lab::RunSettings settings = settings_of(options, ranks);
+  if (ranks != nullptr) require_one_on_processors(points);
+  take_places(points, settings, ranks);
   std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));
   const auto data = files_of(options.profile.data);
   inputs.insert(inputs.end(), data.begin(), data.end());
   if (options.output.dry_run) {
+    if (!is_first) return 0;
     check_output(options.output, inputs);
     show_dry_run(points, {{"-o", options.output.record}, {"--html", options.output.html}},
                  options.output.table.style());
     return 0;
   }
-  ProfileSession session(options.output, "profile", options.profile.remeasure, inputs);
+  ProfileSession session(options.output, "profile", options.profile.remeasure, inputs, is_first);
   bool all_oom = false;
   const int signal = session.run(points, settings, all_oom);
   std::vector<std::string> views = {"overview", "advice", "phases", "blocks", "roofline", "ops", "memory"};
+  if (ranks != nullptr) views.emplace_back("cells");
   if (settings.trace && lab::is_traceable(points.back())) {
     views.insert(views.end(), {"kernels", "device", "launches", "contention"});
   }
@@ -61,9 +87,12 @@ Body declare_profile(CommandLine& line) {
       "Steps run in pairs, one plain and one observed: end-to-end times are those of plain steps, the parts\n"
       "those of observed ones, and what observing costs is printed. Time at the roof is a lower bound from\n"
       "ceilings measured on this machine; share = time at the roof / measured time.\n"
-      "Lists (--seq 128,256) multiply into a sweep: one run of the record each.\n\n"
+      "Lists (--seq 128,256) multiply into a sweep: one run of the record each.\n"
+      "Of several ranks (launch -n 2 -- profile, on processors) the record is that of the first, with what "
+      "collectives\n"
+      "cost on all: waiting for the last rank, transfer, bus bandwidth (view cells).\n\n"
       "Example: rooflm profile --model gpt2 --batch 4 --seq 64 -o gpt2.rooflm --html gpt2.html");
-  return [options] { return run(*options); };
+  return [options] { return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*options, ranks); }); };
 }
 
 }  // namespace rooflm::cli

@@ -53,6 +53,7 @@ Body declare_generate(CommandLine& line);
 Body declare_peaks(CommandLine& line);
 Body declare_attention(CommandLine& line);
 Body declare_gemm(CommandLine& line);
+Body declare_comm(CommandLine& line);
 Body declare_data_prepare(CommandLine& line);
 Body declare_data_info(CommandLine& line);
 Body declare_data_tokenize(CommandLine& line);

@@ -20,7 +20,8 @@ void InferenceOptions::add_to(CommandLine& line) {
       .group("Run");
 }
 
-LoadedModel InferenceOptions::open(const std::string& batch, const std::string& seq) const {
+LoadedModel InferenceOptions::open(const std::string& batch, const std::string& seq,
+                                   const lab::Ranks& ranks) const {
   if (model_.empty()) throw core::UsageError("--model is missing: a directory with config.json and weights");
   ConfigOptions config{"model", "batch",  "seq",     "engine",         "attention",
                        "dtype", "device", "threads", "search_products"};
@@ -37,6 +38,9 @@ LoadedModel InferenceOptions::open(const std::string& batch, const std::string& 
         "--model {} has no weights; give a directory with config.json and model.safetensors", model_));
   }
   lab::require_runs(loaded.point.device, "computed");
+  lab::share_threads(loaded.point, ranks);
+  lab::agree(ranks, lab::values_of(loaded.point));
+  lab::agree_on_devices(ranks, loaded.point.device);
   const double limit = memory_limit_.empty() ? 0 : parse_bytes("--memory-limit", memory_limit_);
   loaded.directory = train::resolve_model_directory(model_);
   loaded.backend = lab::make_backend(loaded.point);

@@ -7,6 +7,7 @@
 
 #include "backends/backend.h"
 #include "cli/config_options.h"
+#include "lab/job.h"
 #include "train/session.h"
 
 namespace rooflm::cli {
@@ -25,8 +26,10 @@ class InferenceOptions {
   void add_to(CommandLine& line);
   /// What --model says.
   [[nodiscard]] const std::string& model() const { return model_; }
-  /// `batch` and `seq` as typed. Throws core::UsageError when the model is a preset, which has no weights.
-  [[nodiscard]] LoadedModel open(const std::string& batch, const std::string& seq) const;
+  /// `batch` and `seq` as typed. Throws core::UsageError when the model is a preset, which has no weights. Of
+  /// several ranks each has the whole model; throws also when they were told different things.
+  [[nodiscard]] LoadedModel open(const std::string& batch, const std::string& seq,
+                                 const lab::Ranks& ranks = nullptr) const;
 
  private:
   std::string model_;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/link_calibration.h"
 #include "cli/output.h"
 #include "cli/plan_against.h"
 #include "cli/table.h"
@@ -19,6 +20,7 @@
 #include "devices/user_catalog.h"
 #include "lab/devices.h"
 #include "perfmodel/framework.h"
+#include "record/reader.h"
 
 namespace rooflm::cli {
 namespace {
@@ -54,6 +56,13 @@ Setting setting_of(const PlanOptions& options, devices::Device device, const std
                                    ? setting.device.usable_bytes()
                                    : parse_bytes("--memory-limit", options.memory_limit);
   return setting;
+}
+
+/// By what the record has: times of ops, of collectives, or both.
+void calibrate(Setting& setting, const std::string& path) {
+  const record::Reader record(path);
+  const bool has_links = take_links(record, setting.cluster);
+  if (!has_links || !record.runs().empty()) setting.calibration = calibration_of(path, setting.device);
 }
 
 /// Of the catalog: stands for all in the table of fields, until the step is fitted to the device that is
@@ -118,8 +127,7 @@ std::vector<Setting> settings_of(const PlanOptions& options) {
   for (const std::string& device : parse_names("--device", options.device)) {
     for (const std::string& framework : parse_names("--framework", options.framework)) {
       settings.push_back(setting_of(options, find_device(own, device), framework));
-      if (!options.calibrate.empty())
-        settings.back().calibration = calibration_of(options.calibrate, settings.back().device);
+      if (!options.calibrate.empty()) calibrate(settings.back(), options.calibrate);
       if (options.what_if.empty()) continue;
       Setting changed = settings.back();
       perfmodel::apply(perfmodel::parse_what_if(options.what_if), changed);
@@ -257,7 +265,10 @@ void PlanOptions::add_to(CommandLine& line) {
   add("--explain", explain, "How a number came about, term by term", "step_s", "Output");
   add("--against", against, "Plan what this record measured, on --device, and print both", "FILE", "Output");
   add("--calibrate", calibrate,
-      "Scale each kind of op by what this record measured of it, on a device of this kind", "FILE", "Run");
+      "Scale each kind of op by what this record measured of it, on a device of this kind; collectives by "
+      "one of "
+      "rooflm comm",
+      "FILE", "Run");
   add("--format", format, "Of the results", kFormats, "Output");
 }
 

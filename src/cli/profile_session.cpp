@@ -29,9 +29,10 @@ void report_progress(const lab::RunOutcome& outcome) {
 }  // namespace
 
 ProfileSession::ProfileSession(const OutputOptions& output, const std::string& command, bool remeasure,
-                               const std::vector<std::filesystem::path>& inputs)
-    : output_(checked(output, inputs)),
-      record_(output.record, output.overwrite, command),
+                               const std::vector<std::filesystem::path>& inputs, bool is_first)
+    : output_(is_first ? checked(output, inputs) : OutputOptions()),
+      is_first_(is_first),
+      record_(output_.record, output_.overwrite, command, is_first),
       ceilings_(remeasure) {}
 
 void ProfileSession::describe(const Study& study) {
@@ -47,7 +48,11 @@ void ProfileSession::describe(const Study& study) {
 int ProfileSession::run(const std::vector<lab::Point>& points, const lab::RunSettings& settings,
                         bool& all_oom) {
   // All at once, so that what needs the same loops shares them.
-  ceilings_.measure(points, lab::CeilingBook::Wanted::all);
+  if (is_first_) ceilings_.measure(points, lab::CeilingBook::Wanted::all);
+  if (settings.ranks != nullptr) {
+    const ranks::Patience patience(settings.ranks.get());
+    ranks::meet(*settings.ranks);
+  }
   for (const record::Ceiling& ceiling : ceilings_.rows()) record().add(ceiling);
   if (!said_counters_) {
     const measure::Counters counters;
@@ -92,6 +97,7 @@ int ProfileSession::look_inside(const std::vector<lab::Point>& points, const lab
 
 void ProfileSession::show(const std::vector<std::string>& default_views) {
   record().finish();
+  if (!is_first_) return;
   auto views = parse_names("--view", output_.views);
   if (views.empty()) views = default_views;
   // Then the record is what is printed; a page may be written beside it.

@@ -19,8 +19,9 @@ class ProfileSession {
  public:
   /// Throws core::InputError when the record cannot be made, core::UsageError when an output is one of the
   /// `inputs`, before anything is measured. `remeasure`: the ceilings, even those that are kept.
+  /// Of several ranks all but the first measure no ceilings and show nothing.
   ProfileSession(const OutputOptions& output, const std::string& command, bool remeasure,
-                 const std::vector<std::filesystem::path>& inputs);
+                 const std::vector<std::filesystem::path>& inputs, bool is_first = true);
 
   /// What a study asks, for whoever reads the record.
   void describe(const Study& study);
@@ -38,6 +39,7 @@ class ProfileSession {
 
   core::StopSignals signals_;  ///< first: whoever stops the command finds its record in order
   OutputOptions output_;
+  bool is_first_;
   CommandRecord record_;
   lab::CeilingBook ceilings_;
   bool said_counters_ = false;  ///< why there are no hardware counters, once

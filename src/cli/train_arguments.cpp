@@ -45,6 +45,8 @@ constexpr FieldHelp kFields[] = {
     {"line-every", "N", "Steps between progress lines where there is no terminal", "Watching"},
     {"checkpoint-every", "N", "Steps between checkpoints (0: at the end only)", "Checkpoints"},
     {"keep", "N", "Newest checkpoints to keep", "Checkpoints"},
+    {"checkpoint-layout", "whole|parts", "Of several ranks: the first writes all, or each what it has",
+     "Checkpoints"},
 };
 
 constexpr const char* kModelOptions[] = {"model",    "arch",    "layers", "heads",

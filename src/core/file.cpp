@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -142,10 +143,14 @@ void NewFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) c
   }
 }
 
-void NewFile::commit() {
+void NewFile::sync() const {
   while (::fsync(file_.get()) != 0) {
     if (errno != EINTR) fail_on("write", path_, errno);
   }
+}
+
+void NewFile::commit() {
+  sync();
   // Renamed before it is closed: whoever waits for the lock must not find it under the temporary name.
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_on("write", path_, errno);
   is_committed_ = true;
@@ -153,9 +158,23 @@ void NewFile::commit() {
 }
 
 void write_file_atomically(const std::filesystem::path& path,
-                           const std::function<void(const ByteSink&)>& fill) {
+                           const std::function<void(const ByteSink&)>& fill, const OnProgress& on_progress) {
   NewFile file(path);
-  fill([&](std::span<const std::byte> bytes) { file.write(bytes); });
+  std::size_t unsynced = 0;
+  fill([&](std::span<const std::byte> bytes) {
+    if (!on_progress) return file.write(bytes);
+    while (!bytes.empty()) {
+      const auto piece = bytes.first(std::min(bytes.size(), kProgressBytes - unsynced));
+      file.write(piece);
+      bytes = bytes.subspan(piece.size());
+      unsynced += piece.size();
+      if (unsynced == kProgressBytes) {
+        file.sync();
+        unsynced = 0;
+      }
+      on_progress();
+    }
+  });
   file.commit();
 }
 

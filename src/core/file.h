@@ -73,6 +73,8 @@ class NewFile {
   void write(std::span<const std::byte> bytes) const;
   /// Writes over what is at byte `offset`.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes) const;
+  /// Has what was written so far on the disk. Throws InputError.
+  void sync() const;
   /// Synchronises the file and renames it over `path`. Throws InputError; `path` is then as it was.
   void commit();
 
@@ -83,11 +85,18 @@ class NewFile {
   bool is_committed_ = false;
 };
 
+/// Is called after each piece of work that takes seconds at most, by whom others wait for.
+using OnProgress = std::function<void()>;
+/// Bytes of one piece.
+inline constexpr std::size_t kProgressBytes = std::size_t{64} << 20U;
+
 /// Writes `path` atomically: `fill` writes to a temporary file in the same directory, which is then
 /// synchronised and renamed over `path`. On any failure the temporary file is removed, `path` is left as it
-/// was, and InputError says which file and why.
+/// was, and InputError says which file and why. With `on_progress` the file is synchronised piece by piece,
+/// so that the end does not wait for all of it.
 void write_file_atomically(const std::filesystem::path& path,
-                           const std::function<void(const ByteSink&)>& fill);
+                           const std::function<void(const ByteSink&)>& fill,
+                           const OnProgress& on_progress = {});
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 /// The name under which NewFile writes `path` before commit().

@@ -77,15 +77,19 @@ void take_place(Point& point, const Ranks& ranks) {
     throw core::UsageError(
         "--dtype fp8 runs on one rank so far: choose bf16, or leave out --dp, --tp and --pp");
   point.step.rank = split.mesh().coordinates_of(ranks->rank());
-  if (point.threads == 0 && is_host(point.device))
-    point.threads = std::max(1, resolve_threads(0) / std::max(1, ranks->place().local_size));
+  share_threads(point, ranks);
+}
+
+void share_threads(Point& point, const Ranks& ranks) {
+  if (ranks == nullptr || point.threads != 0 || !is_host(point.device)) return;
+  point.threads = std::max(1, resolve_threads(0) / std::max(1, ranks->place().local_size));
 }
 
 void require_one_rank(const std::vector<Point>& points) {
   for (const Point& point : points) {
     if (point.step.sharding.ranks() > 1 && runs(point.device))
       throw core::UsageError(
-          "a step is split over ranks in bench and train only: leave out --dp, --tp and --pp");
+          "a step is split over ranks in bench, profile and train only: leave out --dp, --tp and --pp");
   }
 }
 

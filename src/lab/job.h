@@ -24,6 +24,9 @@ int run_in_job(const std::function<int(const Ranks&)>& body);
 /// need none.
 void take_place(Point& point, const Ranks& ranks);
 
+/// Gives a point that is not split its share of the host's threads where none are given.
+void share_threads(Point& point, const Ranks& ranks);
+
 /// For commands that look into a step of one rank. Throws core::UsageError when a point is split and its
 /// device runs.
 void require_one_rank(const std::vector<Point>& points);

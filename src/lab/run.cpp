@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
-#include <map>
 #include <new>
 #include <span>
 #include <utility>
@@ -18,11 +16,12 @@
 #include "core/statistics.h"
 #include "core/stop_signals.h"
 #include "lab/block_graph.h"
+#include "lab/collective_times.h"
 #include "lab/counted_run.h"
 #include "lab/device_watch.h"
 #include "lab/devices.h"
+#include "lab/host_counters.h"
 #include "lab/notes.h"
-#include "lab/program_totals.h"
 #include "lab/roofs.h"
 #include "lab/run_record.h"
 #include "lab/step_inputs.h"
@@ -72,7 +71,7 @@ class Run {
     const program::Program program = program_of(*point_);
     write_program(program);
     const auto backend = make_backend(*point_);
-    if (!all_fit(fits(program, *backend))) return end_oom(program, outcome_.needed_bytes);
+    if (!all_can(fits(program, *backend))) return end_oom(program, outcome_.needed_bytes);
     if (!provider_->runs()) {
       write_ops(program, {});
       return end("planned");
@@ -126,9 +125,9 @@ class Run {
     return outcome_.needed_bytes <= limit && outcome_.needed_bytes + besides <= outcome_.free_bytes;
   }
 
-  /// Where one rank does not fit, none begins.
-  [[nodiscard]] bool all_fit(bool fits) const {
-    return settings_->ranks == nullptr ? fits : ranks::most(*settings_->ranks, fits ? 0 : 1) == 0;
+  /// Where one rank does not fit, or cannot, none begins.
+  [[nodiscard]] bool all_can(bool can) const {
+    return settings_->ranks == nullptr ? can : ranks::most(*settings_->ranks, can ? 0 : 1) == 0;
   }
 
   /// What is known before anything runs.
@@ -228,10 +227,7 @@ class Run {
                            settings_->memory_limit_bytes.value_or(0));
     write_ops(engine.program(), engine.kernels());
     StepInputs inputs(engine, *point_, point_->seed, settings_->shards);
-    if (settings_->ranks != nullptr) {
-      const ranks::Patience patience(settings_->ranks.get());  // one may have had more to search than another
-      ranks::meet(*settings_->ranks);
-    }
+    meet();
     DeviceWatch watch(point_->device, record_->epoch());
     const bool interrupted =
         settings_->observe ? take_apart(engine, backend, inputs, watch) : time_steps(engine, inputs, watch);
@@ -256,12 +252,31 @@ class Run {
     end(interrupted ? "interrupted" : "success");
   }
 
-  /// Stops where a signal asked to: of several ranks all or none.
-  void begin_step(int step) const {
-    if (settings_->ranks == nullptr) return core::StopSignals::check();
+  /// The signal that asked to stop, or 0: of several ranks all get the same.
+  [[nodiscard]] int asked_to_stop(int step) const {
+    const int own = core::StopSignals::received();
+    if (settings_->ranks == nullptr) return own;
     settings_->ranks->set_step(step);
-    const int signal = ranks::most(*settings_->ranks, core::StopSignals::received());
-    if (signal != 0) throw core::Stopped{signal};
+    return ranks::most(*settings_->ranks, own);
+  }
+
+  void begin_step(int step) const {
+    if (const int signal = asked_to_stop(step); signal != 0) throw core::Stopped{signal};
+  }
+
+  /// After what takes ranks unequal times: the first measures ceilings and writes, another may have had more
+  /// to search.
+  void meet() const {
+    if (settings_->ranks == nullptr) return;
+    const ranks::Patience patience(settings_->ranks.get());
+    ranks::meet(*settings_->ranks);
+  }
+
+  void write_collectives(const engines::Engine& engine, const trace::OpRecorder& recorder,
+                         const std::vector<double>& observed_s) {
+    if (settings_->ranks == nullptr || observed_s.empty()) return;
+    record_->add(share_collective_times(*settings_->ranks, point_->step.sharding.mesh(), engine.program(),
+                                        recorder, core::mean(observed_s)));
   }
 
   /// Plain steps alone.
@@ -298,7 +313,7 @@ class Run {
     trace::OpRecorder recorder(engine.program(), backend, kExpectedSteps);
     const auto clock_before = host_clock();
     const auto result = measure::run_interleaved(engine, recorder, options, [&](int step, StepKind kind) {
-      if (core::StopSignals::received() != 0) return false;
+      if (asked_to_stop(step) != 0) return false;
       inputs.write(step);
       recorder.set_step(step);
       if (kind != StepKind::warmup) watch.begin();
@@ -314,12 +329,14 @@ class Run {
     steps_run_ = static_cast<std::int64_t>(result.steps.size());
     record_->add(outcome_.run, rows);
     record_->add(outcome_.run, recorder.events());
+    write_collectives(engine, recorder, result.step_seconds(StepKind::observed));
     write_roofs(engine.program(), measured_times(recorder.events(), result));
     const std::vector<double> plain_s = result.step_seconds(StepKind::plain);  // none when stopped at once
     const core::Summary plain = plain_s.empty() ? core::Summary{} : core::summarise(plain_s);
     write_uncertainty(result.stop_reason, result.others_share, plain,
                       {.before_hz = clock_before, .after_hz = host_clock()});
     write_observer_cost(plain, result.step_seconds(StepKind::observed));
+    meet();
     return result.stop_reason == "interrupted";
   }
 
@@ -381,45 +398,9 @@ class Run {
       inputs.write(0);
       write_allocations(engine);
     }
-    if (provider_->is_host()) write_counters(engine, inputs);
-  }
-
-  /// A few more steps under hardware counters, beside what is counted from shapes.
-  void write_counters(engines::Engine& engine, StepInputs& inputs) {
-    constexpr int kSteps = 3;
-    measure::Counters counters;
-    if (!counters.is_available()) return;  // the command says why, once
-    std::map<std::string, record::Counter> sums;
-    for (int i = 0; i < kSteps; ++i) {
-      inputs.write(i);
-      counters.start();
-      engine.run();
-      counters.stop();
-      for (const measure::CounterValue& value : counters.read()) {
-        record::Counter& sum = sums[value.name];
-        sum.phase = "step";
-        sum.name = value.name;
-        sum.value += value.value / kSteps;
-        sum.unit = value.unit;
-        sum.source = "perf_event";
-      }
-    }
-    const program::Cost cost = step_totals(engine.program()).cost;
-    std::vector<record::Counter> rows;
-    std::transform(sums.begin(), sums.end(), std::back_inserter(rows),
-                   [](const auto& sum) { return sum.second; });
-    const auto counted = [&](const char* name, std::int64_t value, const char* unit) {
-      record::Counter& row = rows.emplace_back();
-      row.phase = "step";
-      row.name = name;
-      row.value = static_cast<double>(value);
-      row.unit = unit;
-      row.source = "shapes";
-    };
-    counted("flop", cost.matmul_flop + cost.elementwise_flop, "flop");
-    counted("bytes_read", cost.bytes_read, "B");
-    counted("bytes_written", cost.bytes_written, "B");
-    record_->add(outcome_.run, rows);
+    if (!provider_->is_host()) return;
+    measure::Counters counters;  // where there are none the command says why, once
+    if (all_can(counters.is_available())) record_->add(outcome_.run, count_steps(counters, engine, inputs));
   }
 
   /// One more step of an engine that allocates as it goes, to see what.

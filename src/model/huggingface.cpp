@@ -179,8 +179,12 @@ void load_weights(const std::filesystem::path& directory, const ModelConfig& con
   }
 }
 
+void save_config(const std::filesystem::path& directory, const ModelConfig& config, core::DType dtype) {
+  core::write_file_atomically(directory / "config.json", config_json(config, dtype));
+}
+
 void save_model(const std::filesystem::path& directory, const ModelConfig& config, const WeightSource& source,
-                core::DType dtype, std::uint64_t max_shard_bytes) {
+                core::DType dtype, std::uint64_t max_shard_bytes, const core::OnProgress& on_progress) {
   const std::string text = config_json(config, dtype);
   Fetcher fetcher(source, plans_of(config));
   std::vector<TensorSource> tensors;
@@ -191,7 +195,7 @@ void save_model(const std::filesystem::path& directory, const ModelConfig& confi
                          [&fetcher, i, j, dtype](const auto& to) { fetcher.write(i, j, dtype, to); }});
     }
   }
-  write_safetensors_directory(directory, tensors, max_shard_bytes);
+  write_safetensors_directory(directory, tensors, max_shard_bytes, on_progress);
   core::write_file_atomically(directory / "config.json", text);
 }
 

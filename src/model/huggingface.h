@@ -37,10 +37,16 @@ using WeightSource = std::function<void(const std::string& name, std::span<float
 /// when it is met.
 void load_weights(const std::filesystem::path& directory, const ModelConfig& config, const WeightSink& sink);
 
+/// Writes config.json alone. Throws core::InputError.
+void save_config(const std::filesystem::path& directory, const ModelConfig& config,
+                 core::DType dtype = core::DType::f32);
+
 /// Writes config.json and the weights as `dtype` (f32, bf16, f16) in the layout of Hugging Face transformers,
 /// without padding rows. `source` is called once per parameter in the order of parameters(config). Each file
 /// appears atomically, config.json last. Throws core::InputError when the directory cannot be written.
+/// `on_progress`: as core::write_file_atomically.
 void save_model(const std::filesystem::path& directory, const ModelConfig& config, const WeightSource& source,
-                core::DType dtype = core::DType::f32, std::uint64_t max_shard_bytes = kMaxShardBytes);
+                core::DType dtype = core::DType::f32, std::uint64_t max_shard_bytes = kMaxShardBytes,
+                const core::OnProgress& on_progress = {});
 
 }  // namespace rooflm::model

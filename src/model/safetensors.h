@@ -82,9 +82,10 @@ struct TensorSource {
 void write_floats(const core::ByteSink& sink, std::span<const float> values, core::DType dtype);
 
 /// Writes one file atomically, tensors in the given order, each source called once. Throws core::InputError
-/// when the file cannot be written and leaves what was there.
+/// when the file cannot be written and leaves what was there. `on_progress`: as core::write_file_atomically.
 void write_safetensors(const std::filesystem::path& path, const std::vector<TensorSource>& tensors,
-                       const Metadata& metadata = {{"format", "pt"}});
+                       const Metadata& metadata = {{"format", "pt"}},
+                       const core::OnProgress& on_progress = {});
 
 /// Largest file that save functions write unless told otherwise, as in Hugging Face transformers.
 inline constexpr std::uint64_t kMaxShardBytes = 5'000'000'000;
@@ -95,6 +96,7 @@ inline constexpr std::uint64_t kMaxShardBytes = 5'000'000'000;
 /// core::InputError.
 void write_safetensors_directory(const std::filesystem::path& directory,
                                  const std::vector<TensorSource>& tensors,
-                                 std::uint64_t max_shard_bytes = kMaxShardBytes);
+                                 std::uint64_t max_shard_bytes = kMaxShardBytes,
+                                 const core::OnProgress& on_progress = {});
 
 }  // namespace rooflm::model

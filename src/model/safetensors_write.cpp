@@ -82,9 +82,9 @@ void write_floats(const core::ByteSink& sink, std::span<const float> values, cor
 }
 
 void write_safetensors(const std::filesystem::path& path, const std::vector<TensorSource>& tensors,
-                       const Metadata& metadata) {
+                       const Metadata& metadata, const core::OnProgress& on_progress) {
   const std::string header = header_of(tensors, metadata);
-  core::write_file_atomically(path, [&](const core::ByteSink& sink) {
+  const auto fill = [&](const core::ByteSink& sink) {
     sink(std::as_bytes(std::span(header)));
     for (const TensorSource& tensor : tensors) {
       std::uint64_t sent = 0;
@@ -97,11 +97,14 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Tens
             fmt::format("tensor {} {} sent {} bytes", tensor.name, tensor.shape.str(), sent));
       }
     }
-  });
+  };
+  core::write_file_atomically(path, fill, on_progress);
 }
 
 void write_safetensors_directory(const std::filesystem::path& directory,
-                                 const std::vector<TensorSource>& tensors, std::uint64_t max_shard_bytes) {
+                                 const std::vector<TensorSource>& tensors, std::uint64_t max_shard_bytes,
+                                 const core::OnProgress& on_progress) {
+  static const Metadata kPlain = {{"format", "pt"}};
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) {
@@ -109,7 +112,7 @@ void write_safetensors_directory(const std::filesystem::path& directory,
   }
   const auto single = directory / "model.safetensors";
   const auto shards = split(tensors, max_shard_bytes);
-  if (shards.size() == 1) return write_safetensors(single, tensors);
+  if (shards.size() == 1) return write_safetensors(single, tensors, kPlain, on_progress);
 
   ordered_json index;
   std::uint64_t total = 0;
@@ -117,7 +120,7 @@ void write_safetensors_directory(const std::filesystem::path& directory,
   index["metadata"]["total_size"] = total;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    write_safetensors(directory / name, shards[i]);
+    write_safetensors(directory / name, shards[i], kPlain, on_progress);
     for (const TensorSource& tensor : shards[i]) index["weight_map"][tensor.name] = name;
   }
   core::write_file_atomically(directory / "model.safetensors.index.json", index.dump(2) + "\n");

@@ -21,7 +21,7 @@ struct Place {
   double patience_s = kPatienceSeconds;     ///< how long a rank waits for another within a step
   double start_patience_s = kStartSeconds;  ///< and until all are there
 
-  static constexpr double kPatienceSeconds = 25, kStartSeconds = 60;
+  static constexpr double kPatienceSeconds = 20, kStartSeconds = 60;
   [[nodiscard]] bool is_first() const { return rank == 0; }
 };
 

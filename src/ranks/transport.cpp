@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "ranks/mpi_transport.h"
@@ -42,6 +43,10 @@ std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown host";
   return name.data();
+}
+
+int Transport::hosts() const {
+  return static_cast<int>(std::set<std::string>(hosts_.begin(), hosts_.end()).size());
 }
 
 std::string Transport::name_of(int rank) const {
@@ -107,8 +112,10 @@ std::vector<std::string> share(Transport& transport, const std::string& own) {
 
 void meet(Transport& transport) { static_cast<void>(all_of(transport, kShared, std::int32_t{0})); }
 
+std::vector<double> numbers(Transport& transport, double own) { return all_of(transport, kShared, own); }
+
 double from_rank(Transport& transport, int from, double own) {
-  return all_of(transport, kShared, own)[static_cast<std::size_t>(from)];
+  return numbers(transport, own)[static_cast<std::size_t>(from)];
 }
 
 int most(Transport& transport, int own) { return std::ranges::max(all_of(transport, kStop, own)); }

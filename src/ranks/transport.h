@@ -68,6 +68,8 @@ class Transport {
   /// Seconds that it waits for others from now on.
   void set_patience(double seconds) { patience_s_ = seconds; }
   [[nodiscard]] double patience_s() const { return patience_s_; }
+  /// How many different ones the ranks run on.
+  [[nodiscard]] int hosts() const;
   /// "rank 1 (node7)"
   [[nodiscard]] std::string name_of(int rank) const;
   /// ", at step 12, all_reduce in h.3/gradients"
@@ -117,6 +119,8 @@ std::vector<std::string> share(Transport& transport, const std::string& own);
 void meet(Transport& transport);
 /// The number of rank `from`, for all.
 double from_rank(Transport& transport, int from, double own);
+/// The numbers of all ranks, in their order.
+std::vector<double> numbers(Transport& transport, double own);
 /// The largest number of all ranks.
 int most(Transport& transport, int own);
 

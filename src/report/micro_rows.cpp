@@ -80,6 +80,21 @@ constexpr std::array kAttentionTimes = {Key{"forward_ms_median", "forward_ms"},
                                         Key{"attention_forward", "forward_by", As::text},
                                         Key{"attention_backward", "backward_by", As::text}};
 
+constexpr std::array kCommKeys = {Key{"device", "device", As::text},  Key{"carrier", "carrier", As::text},
+                                  Key{"ranks", "ranks", As::integer}, Key{"hosts", "hosts", As::integer},
+                                  Key{"op", "op", As::text},          Key{"size", "size", As::integer},
+                                  Key{"count", "count", As::integer}, Key{"type", "type", As::text},
+                                  Key{"redop", "redop", As::text},    Key{"place", "place", As::text},
+                                  Key{"status", "status", As::text}};
+constexpr std::array kCommTimes = {Key{"time_us", "time_us"},
+                                   Key{"time_us_low", "time_us_low"},
+                                   Key{"time_us_high", "time_us_high"},
+                                   Key{"algbw", "algbw"},
+                                   Key{"busbw", "busbw"},
+                                   Key{"wrong", "wrong", As::integer},
+                                   Key{"samples", "samples", As::integer},
+                                   Key{"calls", "calls", As::integer}};
+
 Cell value_of(const record::Cell* cell, As as) {
   if (cell == nullptr) return {};
   if (as == As::text) return cell->text;
@@ -196,6 +211,29 @@ Table attention_table(std::span<const record::Cell> cells) {
   return table;
 }
 
+Table comm_table(std::span<const record::Cell> cells) {
+  return {
+      .columns = {{"carrier", "carrier"},
+                  {"ranks", "ranks"},
+                  {"op", "op"},
+                  {"size", "size"},
+                  {"count", "count"},
+                  {"type", "type"},
+                  {"redop", "redop"},
+                  {"place", "place"},
+                  {"status", "status"},
+                  {"time_us", "time_us", Show::brief},
+                  {"time_us_low", "from", Show::brief},
+                  {"time_us_high", "to", Show::brief},
+                  {"algbw", "algbw_B/s", Show::si},
+                  {"busbw", "busbw_B/s", Show::si},
+                  {"wrong", "#wrong"}},
+      .rows = rows_of(cells, "comm", kCommKeys, kCommTimes),
+      .notes = {"", "time_us: of the last rank that is done; median, and its confidence interval of 95 %.",
+                "size: bytes of the whole tensor; count: elements of it, or of one rank's part.",
+                "algbw: size / time; busbw: what each rank's link carries (nccl-tests)."}};
+}
+
 bool is_launch(std::string_view column) {
   return std::ranges::find(kGemmLaunch, column, [](const Key& key) { return std::string_view(key.col); }) !=
          kGemmLaunch.end();
@@ -207,6 +245,7 @@ bool is_detail(std::string_view column) {
                                           std::string_view("free"),
                                           std::string_view("deterministic"),
                                           std::string_view("samples"),
+                                          std::string_view("calls"),
                                           std::string_view("device_rate"),
                                           std::string_view("workspace_bytes"),
                                           std::string_view("device_bandwidth"),

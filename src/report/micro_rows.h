@@ -1,4 +1,4 @@
-// The tables of `rooflm gemm` and `rooflm attention`, from the cells of a record: the keys of JSON and CSV.
+// The tables of `rooflm gemm`, `attention` and `comm`, from the cells of a record: the keys of JSON and CSV.
 #pragma once
 
 #include <span>
@@ -16,6 +16,9 @@ Table gemm_table(std::span<const record::Cell> cells);
 /// The same of "attention". Rates count the half of the products below the diagonal: half of the cells'
 /// rates, which count causal attention in full.
 Table attention_table(std::span<const record::Cell> cells);
+
+/// The same of "comm", with the columns of nccl-tests and the confidence interval of the median time.
+Table comm_table(std::span<const record::Cell> cells);
 
 /// Whether a column of the cells says how a product was launched: a result, though some are texts.
 bool is_launch(std::string_view column);

@@ -15,16 +15,19 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kSecondsPerMs = 1e-3;
+constexpr double kMs = 1e-3, kUs = 1e-6;
 
 /// What a row states of one piece of work: columns "flop", "wall_ms" and "rate", or with a prefix,
-/// "forward_flop", "forward_ms" and "forward_rate".
+/// "forward_flop", "forward_ms" and "forward_rate"; of what ranks send each other "size", "time_us", "algbw".
 struct WorkColumns {
-  const char *flop, *ms, *rate;
+  const char *work, *time, *rate;
+  double second = kMs;  ///< the unit of time
+  const char* unit = "flop";
 };
 constexpr std::array kWork = {WorkColumns{"flop", "wall_ms", "rate"},
                               WorkColumns{"forward_flop", "forward_ms", "forward_rate"},
-                              WorkColumns{"backward_flop", "backward_ms", "backward_rate"}};
+                              WorkColumns{"backward_flop", "backward_ms", "backward_rate"},
+                              WorkColumns{"size", "time_us", "algbw", kUs, "byte"}};
 
 /// Units of what is measured or counted, so that nought would mean that nothing was.
 bool is_quantity(const std::string& unit) { return !unit.empty() && unit != "share"; }
@@ -37,16 +40,20 @@ void check_cells(const record::Reader& record, LawBook& laws) {
   for (const record::Cell& cell : record.cells()) {
     if (!cell.value) continue;
     rows[{cell.series, cell.row}][cell.col] = *cell.value;
+    if (cell.col == "wrong")
+      laws.equal("results of collectives are right", fmt::format("{}, row {}", cell.series, cell.row),
+                 *cell.value, 0, "elements", kExact);
     if (!is_quantity(cell.unit)) continue;
     laws.positive("cells with a unit are positive",
                   fmt::format("{}, row {}, {}", cell.series, cell.row, cell.col), *cell.value, cell.unit);
   }
   for (const auto& [place, values] : rows) {
     for (const WorkColumns& work : kWork) {
-      if (!values.contains(work.flop) || !values.contains(work.ms) || !values.contains(work.rate)) continue;
-      laws.equal(
-          "rate times time is the work", fmt::format("{}, row {}, {}", place.first, place.second, work.rate),
-          values.at(work.rate) * values.at(work.ms) * kSecondsPerMs, values.at(work.flop), "flop", kRounding);
+      if (!values.contains(work.work) || !values.contains(work.time) || !values.contains(work.rate)) continue;
+      laws.equal("rate times time is the work",
+                 fmt::format("{}, row {}, {}", place.first, place.second, work.rate),
+                 values.at(work.rate) * values.at(work.time) * work.second, values.at(work.work), work.unit,
+                 kRounding);
     }
   }
 }

@@ -73,7 +73,8 @@ struct Drawing {
 };
 const std::vector<Drawing>& drawings() {
   static const std::vector<Drawing> all = {{"attention", "seq", {"forward_ms", "backward_ms", "peak_memory"}},
-                                           {"gemm", "n", {"rate"}}};
+                                           {"gemm", "n", {"rate"}},
+                                           {"comm", "size", {"time_us", "busbw"}}};
   return all;
 }
 

@@ -27,6 +27,8 @@ class OpRecorder : public engines::Observer {
   /// Nanoseconds count from the recorder's construction. Where kernels run after they were submitted,
   /// `start_ns` is when they were.
   [[nodiscard]] const std::vector<record::Event>& events() const { return events_; }
+  /// Of that construction, on the monotonic clock.
+  [[nodiscard]] std::int64_t origin_ns() const { return origin_ns_; }
 
   void on_step_begin(const program::Program& program) override;
   void on_step_end(const program::Program& program) override;

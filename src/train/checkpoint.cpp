@@ -16,8 +16,10 @@
 #include "core/file.h"
 #include "model/huggingface.h"
 #include "model/safetensors.h"
+#include "train/checkpoint_parts.h"
 #include "train/checkpoint_state.h"
 #include "train/checksum.h"
+#include "train/parts.h"
 
 namespace rooflm::train {
 namespace {
@@ -36,6 +38,15 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   const bool is_number = digits.size() >= 6 && digits.size() <= 18 &&
                          digits.find_first_not_of("0123456789") == std::string::npos;
   return is_number ? std::optional(std::stoll(digits)) : std::nullopt;
+}
+
+fs::path checkpoint_of(const fs::path& out, std::int64_t step) {
+  return out / fmt::format("{}{:06}", kPrefix, step);
+}
+
+fs::path unfinished_of(fs::path checkpoint) {
+  checkpoint += kUnfinished;
+  return checkpoint;
 }
 
 /// Whether this is something that a run writes and renames: checkpoint-000123.tmp/, the link latest.tmp, a
@@ -57,8 +68,7 @@ bool is_unfinished(const fs::directory_entry& entry) {
 
 /// Removes a directory in such a way that what is left after a crash does not look complete.
 void remove_checkpoint(const fs::path& checkpoint) {
-  fs::path removed = checkpoint;
-  removed += kUnfinished;
+  const fs::path removed = unfinished_of(checkpoint);
   std::error_code ignored;  // a checkpoint too many does no harm
   fs::remove_all(removed, ignored);
   fs::rename(checkpoint, removed, ignored);
@@ -85,7 +95,7 @@ void require_finite(const std::string& name, std::span<const float> values) {
   throw core::CheckFailed(fmt::format("{} holds numbers that are not finite", name));
 }
 
-void write_optimizer(const fs::path& path, const Session& session) {
+void write_optimizer(const fs::path& path, const Session& session, const core::OnProgress& on_progress) {
   std::vector<model::TensorSource> tensors;
   for (const auto& [name, shape] : session.optimizer_state()) {
     tensors.push_back({.name = name,
@@ -99,7 +109,16 @@ void write_optimizer(const fs::path& path, const Session& session) {
                          sink(std::as_bytes(std::span(values)));
                        }});
   }
-  model::write_safetensors(path, tensors);
+  model::write_safetensors(path, tensors, {{"format", "pt"}}, on_progress);
+}
+
+void read_optimizer(const PartFiles& parts, Session& session) {
+  std::vector<float> values;
+  for (const auto& [name, shape] : session.optimizer_state()) {
+    values.resize(static_cast<std::size_t>(shape.numel()));
+    parts.read(name, values);
+    session.write_whole(name, values);
+  }
 }
 
 void read_optimizer(const fs::path& path, Session& session) {
@@ -130,35 +149,71 @@ void read_optimizer(const fs::path& path, Session& session) {
   }
 }
 
-std::string checksum_of_file(const fs::path& path) {
-  const core::MappedFile file(path);
-  return fmt::format("{:016x}", checksum(file.bytes()));
+std::uint64_t sum_of_file(const fs::path& path, const core::OnProgress& on_progress = {}) {
+  return checksum(core::MappedFile(path).bytes(), on_progress);
 }
+
+std::string text_of_sum(std::uint64_t sum) { return fmt::format("{:016x}", sum); }
 
 /// Throws when a file is not what was saved.
 void verify(const fs::path& checkpoint) {
-  for (const auto& [name, saved] : read_checkpoint_state(checkpoint).checksums) {
-    const std::string found = checksum_of_file(checkpoint / name);
+  const CheckpointState state = read_checkpoint_state(checkpoint);
+  if (state.parts > 0) static_cast<void>(open_parts(checkpoint));  // says what a part that is missing means
+  for (const auto& [name, saved] : state.checksums) {
+    const std::string found = text_of_sum(sum_of_file(checkpoint / name));
     if (found == saved) continue;
     throw InputError(fmt::format("{}: is damaged or was changed: its checksum is {}, state.json expects {}",
                                  (checkpoint / name).string(), found, saved));
   }
 }
 
-void write_files(const fs::path& directory, CheckpointState state, const Session& session,
-                 const fs::path& tokenizer) {
-  model::save_model(directory, session.config(), [&](const std::string& name, std::span<float> values) {
+void write_whole(const fs::path& directory, const Session& session, const core::OnProgress& on_progress) {
+  const auto read = [&](const std::string& name, std::span<float> values) {
     session.read_whole(name, values);
     require_finite(name, values);
-  });
-  write_optimizer(directory / "optimizer.safetensors", session);
+  };
+  model::save_model(directory, session.config(), read, core::DType::f32, model::kMaxShardBytes, on_progress);
+  write_optimizer(directory / "optimizer.safetensors", session, on_progress);
+}
+
+/// This rank's part of a checkpoint; its checksum.
+std::uint64_t write_own_part(const fs::path& directory, const Session& session) {
+  ranks::Transport& ranks = *session.transport();
+  const core::OnProgress on_progress = session.keep_waiting();
+  ranks.set_op("writing its part of a checkpoint");
+  const fs::path path = directory / part_name(ranks.rank(), ranks.size());
+  write_part(path, session, on_progress);
+  return sum_of_file(path, on_progress);
+}
+
+/// On the first rank.
+void write_parts(const fs::path& directory, CheckpointState& state, const Session& session) {
+  ranks::Transport& ranks = *session.transport();
+  release(ranks);
+  const std::uint64_t own = write_own_part(directory, session);
+  ranks.set_op("waiting for the parts of a checkpoint");
+  const std::vector<std::uint64_t> sums = collect(ranks, own);
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    state.checksums[part_name(static_cast<int>(i), state.parts)] = text_of_sum(sums[i]);
+  model::save_config(directory, session.config());
+}
+
+void write_files(const fs::path& directory, CheckpointState state, const Session& session,
+                 const fs::path& tokenizer) {
+  const core::OnProgress on_progress = session.keep_waiting();
+  state.checksums.clear();
+  if (state.parts > 0) {
+    write_parts(directory, state, session);
+  } else {
+    write_whole(directory, session, on_progress);
+  }
   if (!tokenizer.empty()) {
     const core::MappedFile file(tokenizer);
     core::write_file_atomically(directory / "tokenizer.json", file.text());
   }
-  state.checksums.clear();
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    state.checksums[entry.path().filename().string()] = checksum_of_file(entry.path());
+    std::string& checksum = state.checksums[entry.path().filename().string()];
+    if (checksum.empty()) checksum = text_of_sum(sum_of_file(entry.path(), on_progress));
   }
   core::write_file_atomically(directory / "state.json", state_json(state));
   core::sync_directory(directory);
@@ -182,9 +237,8 @@ std::vector<fs::path> list_checkpoints(const fs::path& out) {
 
 fs::path save_checkpoint(const fs::path& out, const CheckpointState& state, const Session& session,
                          const fs::path& tokenizer, std::int64_t keep) {
-  fs::path checkpoint = out / fmt::format("{}{:06}", kPrefix, state.step);
-  fs::path unfinished = checkpoint;
-  unfinished += kUnfinished;
+  fs::path checkpoint = checkpoint_of(out, state.step);
+  const fs::path unfinished = unfinished_of(checkpoint);
   std::error_code error;
   fs::remove_all(unfinished, error);
   fs::create_directory(unfinished, error);
@@ -199,7 +253,17 @@ fs::path save_checkpoint(const fs::path& out, const CheckpointState& state, cons
   }
   core::sync_directory(out);
   settle_checkpoints(out, keep);
+  if (state.parts > 0) release(*session.transport());
   return checkpoint;
+}
+
+void save_part(const fs::path& out, const CheckpointState& state, const Session& session) {
+  ranks::Transport& ranks = *session.transport();
+  ranks.set_op("waiting for the directory of a checkpoint");
+  wait_for_release(ranks);
+  static_cast<void>(collect(ranks, write_own_part(unfinished_of(checkpoint_of(out, state.step)), session)));
+  ranks.set_op("waiting for the checkpoint");
+  wait_for_release(ranks);
 }
 
 void settle_checkpoints(const fs::path& out, std::int64_t keep) {
@@ -213,7 +277,11 @@ void settle_checkpoints(const fs::path& out, std::int64_t keep) {
 
 void load_checkpoint(const fs::path& checkpoint, Session& session) {
   verify(checkpoint);
-  read_optimizer(checkpoint / "optimizer.safetensors", session);
+  if (const auto parts = open_parts(checkpoint)) {
+    read_optimizer(*parts, session);
+  } else {
+    read_optimizer(checkpoint / "optimizer.safetensors", session);
+  }
   session.load(checkpoint);
 }
 

@@ -42,6 +42,9 @@ struct CheckpointState {
   /// TrainOptions::gemm_choices: a run that goes on runs the algorithms it began with, whatever the autotune
   /// cache holds by then. "" where there are none.
   std::string gemm_choices;
+  /// Files that weights and optimizer state are in, one of each rank that wrote it
+  /// (train/checkpoint_parts.h); 0: whole.
+  int parts = 0;
   std::map<std::string, std::string> checksums;  ///< of the other files by name; save_checkpoint fills it in
 };
 
@@ -65,11 +68,16 @@ void settle_checkpoints(const std::filesystem::path& out, std::int64_t keep);
 /// Saves weights and optimizer state of `session` to OUT/checkpoint-STEP: written aside, synchronised,
 /// renamed; then OUT/latest is moved to it, and older checkpoints but the last `keep` are removed.
 /// Of several ranks the first calls it, and the others Session::serve_parts: a checkpoint does not know how
-/// many there were. `tokenizer` is copied when not empty. Returns the checkpoint. Throws core::InputError
-/// when it cannot be written; what was there is then untouched.
+/// many there were. With `state.parts`, their number, the others call save_part. `tokenizer` is copied when
+/// not empty. Returns the checkpoint. Throws core::InputError when it cannot be written; what was there is
+/// then untouched.
 std::filesystem::path save_checkpoint(const std::filesystem::path& out, const CheckpointState& state,
                                       const Session& session, const std::filesystem::path& tokenizer,
                                       std::int64_t keep);
+
+/// On the others of a checkpoint of parts: writes what this rank has, and returns when the checkpoint is
+/// there.
+void save_part(const std::filesystem::path& out, const CheckpointState& state, const Session& session);
 
 /// Reads weights and optimizer state into `session`, whose training engine exists. Throws core::InputError
 /// that names the file, the tensor and the expectation when a file is not what was saved, or a tensor is

@@ -14,6 +14,7 @@
 #include "core/utf8_bytes.h"
 #include "model/huggingface.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_parts.h"
 #include "train/checksum.h"
 
 namespace rooflm::train {
@@ -111,12 +112,17 @@ void check_seal(const std::filesystem::path& path, std::string_view text, std::u
 }
 
 /// Names of files of the checkpoint itself; its configuration, weights and optimizer state are among them.
-void check_checksums(const Keys& keys, const std::map<std::string, std::string>& checksums) {
+void check_checksums(const Keys& keys, const std::map<std::string, std::string>& checksums, int parts) {
   const auto is_elsewhere = [](const auto& entry) {
     const std::string& name = entry.first;
     return name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos;
   };
   const auto is_weights = [](const auto& entry) { return entry.first.starts_with("model"); };
+  for (int part = 0; part < parts; ++part) {
+    if (!checksums.contains(part_name(part, parts)))
+      keys.fail("checksums", fmt::format("one of {}", part_name(part, parts)).c_str());
+  }
+  if (parts > 0 && checksums.contains("config.json") && std::ranges::none_of(checksums, is_elsewhere)) return;
   if (std::ranges::any_of(checksums, is_elsewhere) || std::ranges::none_of(checksums, is_weights) ||
       !checksums.contains("config.json") || !checksums.contains("optimizer.safetensors")) {
     keys.fail("checksums", "those of config.json, model.safetensors and optimizer.safetensors");
@@ -149,6 +155,7 @@ std::string state_json(const CheckpointState& state) {
   root["options"] = ordered_json::object();
   for (const auto& [name, text] : state.options) root["options"][name] = core::bytes_as_utf8(text);
   if (!state.gemm_choices.empty()) root["gemm_choices"] = state.gemm_choices;
+  if (state.parts > 0) root["parts"] = state.parts;
   root["checksums"] = state.checksums;
   return sealed(root.dump(2, ' ', false, ordered_json::error_handler_t::replace));
 }
@@ -185,7 +192,13 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
   for (auto& [name, value] : state.options) value = core::bytes_from_utf8(value);
   if (root.contains("gemm_choices")) state.gemm_choices = keys.get<std::string>("gemm_choices", "a text");
   state.checksums = keys.get<std::map<std::string, std::string>>("checksums", "an object of texts");
-  check_checksums(keys, state.checksums);
+  if (root.contains("parts")) {
+    constexpr std::uint64_t kMost = 1 << 20;
+    const std::uint64_t parts = keys.count("parts");
+    if (parts > kMost) keys.fail("parts", "a number of ranks");
+    state.parts = static_cast<int>(parts);
+  }
+  check_checksums(keys, state.checksums, state.parts);
   // Last, so that a value that cannot be is named.
   check_seal(path, text, version, root.contains("checksum"));
   return state;

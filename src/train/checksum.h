@@ -7,11 +7,14 @@
 #include <cstring>
 #include <span>
 
+#include "core/file.h"
+
 namespace rooflm::train {
 
 /// 64 bits that depend on every byte and its place: four interleaved lanes of 8-byte words, joined
 /// in order, then the rest and the length. Little-endian machines only, as the files themselves.
-inline std::uint64_t checksum(std::span<const std::byte> bytes) {
+/// `on_progress` is called after each piece of core::kProgressBytes.
+inline std::uint64_t checksum(std::span<const std::byte> bytes, const core::OnProgress& on_progress = {}) {
   constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15ULL;  // odd: multiplying loses nothing
   constexpr std::uint64_t kBasis = 14695981039346656037ULL;
   const auto mix = [](std::uint64_t hash, std::uint64_t word) {
@@ -25,6 +28,7 @@ inline std::uint64_t checksum(std::span<const std::byte> bytes) {
     std::array<std::uint64_t, kLanes> words;
     std::memcpy(words.data(), bytes.data() + at, sizeof(words));
     for (std::size_t i = 0; i < kLanes; ++i) lanes[i] = mix(lanes[i], words[i]);
+    if (at % core::kProgressBytes == 0 && on_progress) on_progress();
   }
   std::uint64_t hash = kBasis;
   for (const std::uint64_t lane : lanes) hash = mix(hash, lane);

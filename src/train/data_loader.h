@@ -85,6 +85,8 @@ class EvalBatches {
 
   /// Number of batches.
   [[nodiscard]] std::uint64_t size() const;
+  /// Of one batch, B * T.
+  [[nodiscard]] std::uint64_t tokens() const { return static_cast<std::uint64_t>(window_); }
   /// Fills `batch` with batch `index`, 0 <= index < size(). Throws core::InputError on a token beyond
   /// vocab_size.
   void read(std::uint64_t index, Batch& batch) const;

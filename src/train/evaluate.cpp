@@ -3,11 +3,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "core/checked.h"
 #include "text/shard.h"
 
 namespace rooflm::train {
+
+namespace {
+
+Evaluation finished(Evaluation result, std::uint64_t count, double sum) {
+  result.batches = count;
+  result.loss = sum / static_cast<double>(count);
+  result.perplexity = std::exp(result.loss);
+  return result;
+}
+
+}  // namespace
 
 std::unique_ptr<EvalBatches> open_validation(const std::vector<std::filesystem::path>& shards,
                                              std::int64_t& batch, std::int64_t seq,
@@ -38,10 +50,30 @@ Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t 
     result.tokens += batch.tokens.size() * at_once;
     i += at_once;
   }
-  result.batches = count;
-  result.loss = sum / static_cast<double>(count);
-  result.perplexity = std::exp(result.loss);
-  return result;
+  return finished(result, count, sum);
+}
+
+Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t most_batches,
+                    ranks::Transport& ranks) {
+  Evaluation result;
+  Batch batch;
+  const std::uint64_t count = std::min(batches.size(), most_batches);
+  const auto size = static_cast<std::uint64_t>(ranks.size());
+  double sum = 0;
+  ranks.set_op("evaluating");
+  for (std::uint64_t i = 0; i < count; i += size) {
+    const std::uint64_t own = i + static_cast<std::uint64_t>(ranks.rank());
+    double loss = 0;
+    if (own < count) {
+      batches.read(own, batch);
+      loss = session.loss(batch);
+    }
+    ranks.set_step(static_cast<std::int64_t>(i));
+    const std::vector<double> losses = ranks::numbers(ranks, loss);
+    for (std::uint64_t k = 0; k < std::min(size, count - i); ++k) sum += losses[k];
+  }
+  result.tokens = count * batches.tokens();
+  return finished(result, count, sum);
 }
 
 }  // namespace rooflm::train

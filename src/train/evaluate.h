@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "ranks/transport.h"
 #include "train/data_loader.h"
 #include "train/session.h"
 
@@ -35,5 +36,10 @@ struct EvaluationShare {
 };
 Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t most_batches = UINT64_MAX,
                     EvaluationShare share = {});
+
+/// Of ranks that have the whole model each: they take turns at the batches, and all get, bit for bit, what
+/// one gets that takes them all. Throws ranks::RankLost, too.
+Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t most_batches,
+                    ranks::Transport& ranks);
 
 }  // namespace rooflm::train

@@ -17,6 +17,7 @@
 #include "model/huggingface.h"
 #include "model/parameters.h"
 #include "program/loss_scale.h"
+#include "train/checkpoint_parts.h"
 #include "train/parts.h"
 
 namespace rooflm::train {
@@ -97,6 +98,15 @@ void Session::initialise(std::uint64_t seed) {
 
 void Session::load(const std::filesystem::path& directory) {
   for (const model::Parameter& p : model::parameters(config_)) bind_weight(p);
+  if (const auto parts = open_parts(directory)) {
+    std::vector<float> values;
+    for (const model::Parameter& p : model::parameters(config_)) {
+      values.resize(static_cast<std::size_t>(p.shape.numel()));
+      parts->read(p.name, values);
+      write_whole(p.name, values);
+    }
+    return copy_weights();
+  }
   model::load_weights(directory, config_, [this](const std::string& name, std::span<const float> values) {
     write_whole(name, values);
   });
@@ -139,6 +149,10 @@ void Session::end_parts() const {
 }
 
 void Session::serve_parts() const { train::serve_parts(*ranks_, store_, step_.rank); }
+
+core::OnProgress Session::keep_waiting() const {
+  return ranks_ == nullptr ? core::OnProgress() : make_keep_waiting(*ranks_);
+}
 
 void Session::copy_weights() {
   has_weights_ = true;

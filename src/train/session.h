@@ -12,6 +12,7 @@
 
 #include "backends/backend.h"
 #include "compile/recipe.h"
+#include "core/file.h"
 #include "engines/engine.h"
 #include "engines/tensor_store.h"
 #include "model/config.h"
@@ -44,7 +45,8 @@ class Session {
 
   /// Random weights by model::initial_values; optimizer state is left as it is.
   void initialise(std::uint64_t seed);
-  /// Weights of a Hugging Face directory. Throws core::InputError as model::load_weights does.
+  /// Weights of a Hugging Face directory, or of a checkpoint of parts. Throws core::InputError as
+  /// model::load_weights does.
   void load(const std::filesystem::path& directory);
   /// Values of one parameter, fp32.
   [[nodiscard]] std::vector<float> weight(const std::string& name) const { return store_.read<float>(name); }
@@ -60,6 +62,10 @@ class Session {
   void read_whole(const std::string& name, std::span<float> values) const;
   void end_parts() const;
   void serve_parts() const;
+  /// For what a rank does while others wait for it; empty where it is alone.
+  [[nodiscard]] core::OnProgress keep_waiting() const;
+  /// Those over which steps are split, or nullptr.
+  [[nodiscard]] ranks::Transport* transport() const { return ranks_; }
   /// Keeps what this rank has of a whole weight or state.
   void write_whole(const std::string& name, std::span<const float> values) {
     store_.write_part(name, values);

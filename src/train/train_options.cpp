@@ -172,6 +172,8 @@ void fit_to_ranks(TrainOptions& options, const TrainOptions& before,
       split.data, source, all, split.data));
 }
 
+constexpr std::array kLayouts = {"whole", "parts"};
+
 /// What the numbers do not depend on.
 std::vector<OptionField> habit_fields() {
   using O = TrainOptions;
@@ -184,6 +186,9 @@ std::vector<OptionField> habit_fields() {
                               &compile::StepOptions::fp8_options, &passes::Fp8Options::weights);
   weights.is_fixed = false;
   weights.initial = weights.get(O{});
+  OptionField layout = named("checkpoint-layout", parse_checkpoint_layout, &O::checkpoint_layout);
+  layout.is_fixed = false;
+  layout.initial = layout.get(O{});
   return {
       recompute,
       weights,
@@ -192,6 +197,7 @@ std::vector<OptionField> habit_fields() {
       plain("eval-batches", false, &O::eval_batches),
       plain("checkpoint-every", false, &O::checkpoint_every),
       plain("keep", false, &O::keep),
+      layout,
       plain("sample-every", false, &O::sample_every),
       plain("prompt", false, &O::prompt),
       plain("line-every", false, &O::line_every),
@@ -224,6 +230,15 @@ bool may_change(const OptionField& field, const TrainOptions& was, const TrainOp
 }
 
 }  // namespace
+
+std::string_view name_of(CheckpointLayout layout) { return kLayouts.at(static_cast<std::size_t>(layout)); }
+
+CheckpointLayout parse_checkpoint_layout(std::string_view name) {
+  const std::vector<std::string> names(kLayouts.begin(), kLayouts.end());
+  const auto found = std::ranges::find(names, name);
+  if (found == names.end()) throw UsageError(core::unknown_name("layout of checkpoints", name, names));
+  return static_cast<CheckpointLayout>(found - names.begin());
+}
 
 void validate(const TrainOptions& o) {
   validate(o.schedule);

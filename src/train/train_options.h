@@ -18,6 +18,13 @@
 
 namespace rooflm::train {
 
+/// Who writes what of a checkpoint of several ranks. whole: the first rank all of it, as one rank would.
+/// parts: each rank what it has.
+enum class CheckpointLayout : std::uint8_t { whole, parts };
+std::string_view name_of(CheckpointLayout layout);
+/// Throws core::UsageError with a suggestion.
+CheckpointLayout parse_checkpoint_layout(std::string_view name);
+
 struct TrainOptions {
   std::vector<std::filesystem::path> data;  ///< a prepared directory, or shards
   std::filesystem::path out;                ///< directory of the checkpoints
@@ -30,10 +37,11 @@ struct TrainOptions {
   std::int64_t eval_batches = 20;     ///< most batches of one evaluation
   std::int64_t checkpoint_every = 0;  ///< steps between checkpoints; 0: at the end only
   std::int64_t keep = 2;              ///< checkpoints to keep
-  std::int64_t sample_every = 0;      ///< steps between samples; 0: none
-  std::string prompt;                 ///< of samples; empty: the end-of-text token
-  std::int64_t line_every = 10;       ///< steps between lines where there is no terminal
-  std::filesystem::path log;          ///< JSONL; empty: log.jsonl in `out`
+  CheckpointLayout checkpoint_layout = CheckpointLayout::whole;
+  std::int64_t sample_every = 0;  ///< steps between samples; 0: none
+  std::string prompt;             ///< of samples; empty: the end-of-text token
+  std::int64_t line_every = 10;   ///< steps between lines where there is no terminal
+  std::filesystem::path log;      ///< JSONL; empty: log.jsonl in `out`
   /// The GEMM algorithms that the backend runs, for checkpoints: a run that goes on runs the same, so that it
   /// continues bit for bit. Absent where there is nothing to choose.
   std::function<std::string()> gemm_choices{};

@@ -277,12 +277,15 @@ void Trainer::Loop::sample_now() {
 }
 
 void Trainer::Loop::save() {
-  const ranks::Patience patience(options_.ranks.get());
-  if (!options_.is_first()) return session_.serve_parts();
+  const bool in_parts = options_.ranks != nullptr && options_.checkpoint_layout == CheckpointLayout::parts;
+  state_.parts = in_parts ? options_.ranks->size() : 0;
+  if (options_.ranks != nullptr) options_.ranks->set_step(state_.step);
+  if (!options_.is_first())
+    return in_parts ? save_part(options_.out, state_, session_) : session_.serve_parts();
   try {
     if (options_.gemm_choices) state_.gemm_choices = options_.gemm_choices();
     summary_.checkpoint = save_checkpoint(options_.out, state_, session_, data_.tokenizer, options_.keep);
-    session_.end_parts();
+    if (!in_parts) session_.end_parts();
   } catch (const core::CheckFailed& error) {
     throw core::CheckFailed(
         fmt::format("after step {}: {}; {}", state_.step, error.what(), last_checkpoint_text()));

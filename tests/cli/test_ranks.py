@@ -102,6 +102,105 @@ class Splits(Ranks):
         self.assertAlmostEqual(rows[0]["tokens_per_s"], 2 * 2 * 16 / rows[0]["step_ms_median"] * 1e3, places=3)
 
 
+class Profiles(Ranks):
+    SIZE = ["--model", "tiny", "--layers", "2", "--d-model", "32", "--heads", "2", "--vocab", "64", "--seq", "16", "--batch", "2",
+            "--dtype", "fp32", "--device", "cpu", "--threads", "1", "--trace", "off"]
+
+    def cells(self, record):
+        """Series, and its rows."""
+        tables = json.loads(self.ok("report", record, "--view", "cells", "--format", "json"))[0]["tables"]
+        return [{table["id"]: table["rows"] for table in tables}[name] for name in ("cells.collectives", "cells.ranks")]
+
+    def test_collectives_of_all_ranks_are_on_one_clock(self):
+        for ranks, name, groups, *split in [(2, "zero1", {"data"}, "--zero", "1"), (4, "dp_tp", {"data", "tensor"}, "--tp", "2"),
+                                            (4, "dp_pp", {"data", "pipeline"}, "--pp", "2", "--grad-accum", "2")]:
+            with self.subTest(split=name):
+                record = self.folder / f"{name}.rooflm"
+                self.ok("launch", "-n", ranks, "--", "profile", *self.SIZE, *split, "--steps", 3, "-o", record, "--view", "overview")
+                self.ok("verify", record)
+                calls, all_ranks = self.cells(record)
+                self.assertEqual({row["group"] for row in calls}, groups)
+                for row in calls:
+                    self.assertAlmostEqual(row["time_us"], row["waiting_us"] + row["transfer_us"], places=6)
+                    self.assertGreaterEqual(row["waiting_us"], 0)
+                    factor = {"all_reduce": 2}.get(row["op"], 1) * (row["ranks"] - 1) / row["ranks"]
+                    self.assertAlmostEqual(row["busbw"] * row["transfer_us"] * 1e-6 / (factor * row["size"]), 1)
+                self.assertEqual([row["rank"] for row in all_ranks], list(range(ranks)))
+                self.assertAlmostEqual(sum(row["last"] for row in all_ranks), 1)
+                for row in all_ranks:
+                    self.assertGreater(row["own_us"], 0)
+                    self.assertAlmostEqual(row["step_us"], sum(row[part] for part in ("own_us", "transfer_us", "waiting_us", "messages_us")))
+                    self.assertEqual(row["messages_us"] > 0, name == "dp_pp")
+                planned = json.loads(self.ok("plan", "--against", record, "--device", "h100-sxm", "--format", "json"))
+                self.assertGreater({row["what"]: row["measured"] for row in planned}["collective"], 0)
+
+    def test_what_cannot_be_profiled(self):
+        for arguments, says in [(("--batch", "1,2"), "one configuration"), (("--precision", "1"), "same steps")]:
+            result = self.run_rooflm("launch", "-n", 2, "--", "profile", *self.SIZE, *arguments)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(says, result.stderr)
+
+
+class Evaluations(Ranks):
+    def evaluate(self, *more, ranks=1):
+        starter = ["launch", "-n", ranks, "--"] if ranks > 1 else []
+        row = json.loads(self.ok(*starter, "eval", "--model", self.out, "--data", self.data, "--seq", 16, "--threads", 1,
+                                 "--device", "cpu", "--format", "json", *more))[0]
+        del row["tokens_per_s"]
+        return row
+
+    def test_ranks_get_the_bits_of_one(self):
+        self.numbers("out", "--batch", "2", steps=2)
+        for more in (("--batch", 1), ("--batch", 2, "--batches", 5)):  # what is left over is of some ranks only
+            whole = self.evaluate(*more)
+            self.assertGreater(whole["batches"], 3)
+            for ranks in (2, 3):
+                self.assertEqual(self.evaluate(*more, ranks=ranks), whole)
+
+
+class Comm(Ranks):
+    """Collectives alone."""
+
+    SHORT = ["comm", "--device", "cpu", "--seconds", "0.001", "--format", "json"]
+
+    def test_all_collectives_are_right(self):
+        record = self.folder / "comm.rooflm"
+        rows = json.loads(self.ok("launch", "-n", 3, "--", *self.SHORT, "--size", "64,5000", "--dtype", "fp32,bf16", "-o", record))
+        self.assertEqual(len(rows), (3 * 2 + 1) * 2 * 2)
+        self.assertEqual({(row["carrier"], row["ranks"], row["hosts"], row["status"], row["wrong"]) for row in rows},
+                         {("sockets", 3, 1, "success", 0)})
+        factors = {"all_reduce": 4 / 3, "all_gather": 2 / 3, "reduce_scatter": 2 / 3, "sendrecv": 1}
+        for row in rows:
+            self.assertAlmostEqual(row["algbw"] * row["time_us"] * 1e-6 / row["size"], 1)
+            self.assertAlmostEqual(row["busbw"] / row["algbw"], factors[row["op"]])
+            self.assertLessEqual(row["time_us_low"], row["time_us"])
+            self.assertGreaterEqual(row["time_us_high"], row["time_us"])
+            self.assertGreaterEqual(row["samples"], 5)
+            parts = 3 if row["op"] in ("all_gather", "reduce_scatter") else 1
+            self.assertEqual(row["size"], row["count"] * parts * (4 if row["type"] == "fp32" else 2))
+        self.ok("verify", record)
+        self.assertIn("busbw", self.ok("report", record, "--view", "cells"))
+        self.assertEqual(self.ok("plan", "--model", "tiny", "--device", "h100-sxm", "--gpus", 2, "--calibrate", record).count("tiny"), 1)
+
+    def test_under_mpirun(self):
+        if shutil.which("mpirun") is None:
+            self.skipTest("no mpirun on this machine (Debian package openmpi-bin)")
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        result = subprocess.run(["mpirun", "--oversubscribe", "-n", "2", self.binary, *self.SHORT, "--size", "64KiB"],
+                                capture_output=True, text=True, timeout=120, env=environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual({(row["carrier"], row["wrong"]) for row in json.loads(result.stdout)}, {("Open MPI", 0)})
+
+    def test_bad_input(self):
+        self.fails(2, "comm", "--device", "cpu", says=("launch -n 2 -- comm",))
+        for arguments, says in [(("--op", "all_reduc"), "did you mean 'all_reduce'"), (("--size", "4", "--op", "all_gather"), "no element"),
+                                (("--place", "on"), "in or out"), (("--size", "x"), "--size")]:
+            with self.subTest(arguments=arguments):
+                result = self.run_rooflm("launch", "-n", 2, "--", *self.SHORT, *arguments)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn(says, result.stderr)
+
+
 class Checkpoints(Ranks):
     def test_another_number_of_ranks_goes_on(self):
         arguments = ["--batch", "4", "--zero", "1", "--schedule", "constant"]
@@ -116,6 +215,63 @@ class Checkpoints(Ranks):
                 if ranks == 2:
                     losses = [[line["loss"] for line in lines] for lines in (numbers_of(out / "log.jsonl"), whole)]
                     self.assertEqual(*losses)
+
+    def test_parts_are_those_of_the_whole(self):
+        """Each rank writes what it has; read with other splits, and exported, that is what the first rank would have written."""
+        for ranks, name, *split in [(2, "dp", "--batch", "4"), (2, "zero3", "--zero", "3", "--batch", "4"),
+                                    (2, "sp", "--tp", "2", "--sequence-parallel", "--batch", "8"),
+                                    (4, "dp_tp", "--tp", "2", "--zero", "1", "--batch", "4"),
+                                    (4, "dp_pp", "--pp", "2", "--zero", "1", "--batch", "2", "--grad-accum", "2")]:
+            with self.subTest(split=name):
+                arguments = [*split, "--schedule", "constant"]
+                whole = self.numbers(f"{name}_whole", *arguments, ranks=ranks, steps=3)
+                parts = self.numbers(f"{name}_parts", *arguments, "--checkpoint-layout", "parts", ranks=ranks, steps=3)
+                self.assertEqual(parts, whole)
+                latest, expected = self.folder / f"{name}_parts" / "latest", self.folder / f"{name}_whole" / "latest"
+                self.assertEqual(sorted(path.name for path in latest.iterdir()), sorted(
+                    ["config.json", "state.json", "tokenizer.json", *(f"part-{i + 1:05}-of-{ranks:05}.safetensors" for i in range(ranks))]))
+                exported = self.folder / f"{name}_exported"
+                self.ok("export", latest, "--format", "huggingface", "-o", exported)
+                for file in ("config.json", "model.safetensors", "tokenizer.json"):
+                    self.assertEqual((exported / file).read_bytes(), (expected / file).read_bytes(), file)
+                # Optimizer state, too: one rank goes on from both alike.
+                for out in (latest.parent, expected.parent):
+                    self.ok("train", "--out", out, "--resume", "--steps", 5, "--no-peak", "--threads", "1",
+                            "--tp", 1, "--pp", 1)
+                for file in ("model.safetensors", "optimizer.safetensors"):
+                    self.assertEqual((latest / file).read_bytes(), (expected / file).read_bytes(), file)
+
+    def test_parts_go_on_with_another_split(self):
+        arguments = ["--batch", "4", "--zero", "2", "--schedule", "constant"]
+        whole = self.numbers("whole", *arguments, ranks=2, steps=6)
+        self.numbers("out", *arguments, "--checkpoint-layout", "parts", ranks=2, steps=3)
+        self.ok("launch", "-n", 4, "--", "train", "--out", self.out, "--resume", "--steps", 6, "--no-peak", "--threads", "1",
+                "--tp", 2, "--zero", 3)
+        self.expect_near(numbers_of(self.out / "log.jsonl"), whole, 1e-5)
+        self.assertTrue((self.out / "latest" / "part-00004-of-00004.safetensors").exists(), "the layout is remembered")
+        for command in (("eval", "--batch", 1, "--seq", 16, "--data", self.data), ("generate", "--prompt", "the cat", "--tokens", 2)):
+            self.ok(command[0], "--model", self.out, *command[1:])
+
+    def test_a_part_is_missing_or_damaged(self):
+        self.numbers("out", "--batch", "2", "--zero", "1", "--checkpoint-layout", "parts", ranks=2, steps=1)
+        part = self.out / "latest" / "part-00002-of-00002.safetensors"
+        resume = ("train", "--out", self.out, "--resume", "--no-peak", "--threads", "1")
+        whole = part.read_bytes()
+        part.write_bytes(whole[:-4] + bytes(b ^ 1 for b in whole[-4:]))
+        self.fails(3, *resume, says=(part.name, "is damaged or was changed"))
+        part.unlink()
+        for command in (resume, ("eval", "--model", self.out, "--data", self.data),
+                        ("export", self.out, "--format", "huggingface", "-o", self.folder / "model")):
+            with self.subTest(command=command[0]):
+                self.fails(3, *command, says=(f"{part.name} is missing: the checkpoint was written by 2 ranks",))
+        self.assertFalse((self.folder / "model").exists())
+
+    def test_exporting_is_told_what_it_cannot_do(self):
+        self.numbers("out", "--batch", "2", ranks=2, steps=1)
+        model = self.folder / "model"
+        self.fails(2, "export", self.out, "--format", "huggingface", "-o", model, says=("has the layout",))
+        self.fails(3, "export", self.data, "--format", "huggingface", "-o", model, says=("is no checkpoint",))
+        self.fails(2, "export", self.out, "--format", "huggingface", "-o", self.data, says=("exists already",))
 
     def test_a_file_is_missing(self):
         self.numbers("out", "--batch", "2", ranks=2, steps=1)
@@ -223,10 +379,10 @@ class Failures(Ranks):
         self.fails(2, "launch", "--", "train", says=("-n is missing",))
         self.fails(2, "launch", "-n", 2, says=("name a command",))
         self.fails(3, "launch", "-n", 2, "--", "/no/such/program", says=("cannot start",))
-        for command in ("profile", "launch", "report"):
-            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench and train"))
+        for command in ("study", "launch", "report"):
+            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench, profile, train, eval, comm"))
         begin = time.monotonic()
-        self.fails(2, "profile", "--device", "cpu", "--model", "tiny", "--dp", 2, says=("in bench and train only",))
+        self.fails(2, "profile", "--device", "cpu", "--model", "tiny", "--dp", 2, says=("this job has 1", "launch -n 2"))
         self.assertLess(time.monotonic() - begin, 2, "before anything is measured")
         result = self.run_rooflm("launch", "-n", 3, "--", "sh", "-c", "exit $RANK")
         self.assertIn(result.returncode, (1, 2))

@@ -3,7 +3,9 @@
 // FAULT_PATH: only calls on files below this path count. FAULT_CALLS: their names, separated by commas.
 // FAULT_AT: the number of the call (from 1) at which FAULT_DO happens: "kill" before the call, "ERRNO" (a
 // number) once, "ERRNO+" from then on, "half" (reads and writes move half of the bytes from then on), "eintr"
-// (every other call is interrupted from then on). FAULT_COUNT: a file for the number of calls, at the exit.
+// (every other call is interrupted from then on), "stop" (the process stops before the call, as one that
+// hangs), "slowMS" (each call takes that many milliseconds longer from then on). FAULT_COUNT: a file for the
+// number of calls, at the exit.
 #undef _FORTIFY_SOURCE  // what is defined below must not be inlined from headers
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -54,9 +56,17 @@ Verdict meet(const char* call, const std::string& path) {
     errno = EINTR;
     return (number - p.at) % 2 == 0 ? Verdict::fail : Verdict::go;
   }
+  if (p.act.rfind("slow", 0) == 0) {
+    ::usleep(1000 * static_cast<useconds_t>(std::atoi(p.act.c_str() + 4)));
+    return Verdict::go;
+  }
   const bool is_lasting = !p.act.empty() && p.act.back() == '+';
   if (number > p.at && !is_lasting) return Verdict::go;
   if (p.act == "kill") ::kill(::getpid(), SIGKILL);
+  if (p.act == "stop") {
+    ::kill(::getpid(), SIGSTOP);
+    return Verdict::go;
+  }
   errno = std::atoi(p.act.c_str());
   return Verdict::fail;
 }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "backends/comm/host_communicator.h"
 #include "backends/comm/in_process.h"
 #include "core/error.h"
+#include "ranks/clock.h"
 #include "tests/ranks/socket_ranks.h"
 
 namespace rooflm::ranks {
@@ -102,6 +104,16 @@ TEST(Transport, WaitsLongerWhereItIsToldTo) {
     if (transport->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
     const Patience patience(transport.get());
     meet(*transport);
+  }));
+}
+
+/// Threads of one process have one clock.
+TEST(Clock, OffsetIsWithinItsUncertainty) {
+  expect_nothing(run_over_sockets(3, [](const auto& transport) {
+    const ClockOffset measured = measure_clock_offset(*transport);
+    EXPECT_LE(std::abs(measured.ns), measured.uncertainty_ns);
+    EXPECT_EQ(measured.uncertainty_ns > 0, !transport->is_first());
+    EXPECT_EQ(clock_offset(*transport).ns, 0);
   }));
 }
 

@@ -132,6 +132,21 @@ TEST(MicroRows, RatesOfAttentionCountHalfOfTheProducts) {
   EXPECT_EQ(table.columns.back().key, "attention_backward");
 }
 
+TEST(MicroRows, CollectivesHaveTheColumnsOfNcclTests) {
+  const std::vector<record::Cell> cells = {
+      text("comm", 0, "status", "success"), text("comm", 0, "op", "all_reduce"),
+      number("comm", 0, "size", 1024),      number("comm", 0, "time_us", 12.5),
+      number("comm", 0, "busbw", 2e9),      number("comm", 0, "wrong", 0),
+      text("comm", 1, "status", "oom")};
+  const Table table = comm_table(cells);
+  ASSERT_EQ(table.rows.size(), 2U);
+  EXPECT_EQ(table.rows[0].text("op"), "all_reduce");
+  EXPECT_EQ(*table.rows[0].find("size"), Cell(std::int64_t{1024}));
+  EXPECT_EQ(table.rows[0].number("time_us"), 12.5);
+  EXPECT_EQ(*table.rows[0].find("wrong"), Cell(std::int64_t{0}));
+  EXPECT_EQ(table.rows[1].find("time_us"), nullptr);
+}
+
 record::Ceiling rate(const char* what, const char* dtype, double value) {
   record::Ceiling ceiling;
   ceiling.what = what;

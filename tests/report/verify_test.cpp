@@ -108,6 +108,22 @@ TEST(Verify, CellsOfAStudyMustFit) {
   EXPECT_EQ(result_of(laws_of(1e9, 0), "cells with a unit are positive").violated, 1U);
 }
 
+TEST(Verify, CollectivesMustBeRightAndFit) {
+  const auto laws_of = [](double algbw, double wrong) {
+    const record::TemporaryFolder folder;
+    record::Writer writer(folder / "a.rooflm", "comm");
+    writer.add(std::vector<record::Cell>{{"comm", 0, "size", 1e6, "", "B"},
+                                         {"comm", 0, "time_us", 100, "", "us"},
+                                         {"comm", 0, "algbw", algbw, "", "byte/s"},
+                                         {"comm", 0, "wrong", wrong, "", ""}});
+    writer.finish();
+    return verify(record::Reader(folder / "a.rooflm"));
+  };
+  EXPECT_TRUE(all_hold(laws_of(1e10, 0)));
+  EXPECT_EQ(result_of(laws_of(2e10, 0), "rate times time is the work").violated, 1U);
+  EXPECT_EQ(result_of(laws_of(1e10, 3), "results of collectives are right").violated, 1U);
+}
+
 TEST(Verify, ATrainingRunFitsItsLog) {
   const auto laws_of = [](int rows, double loss) {
     const record::TemporaryFolder folder;

@@ -1,0 +1,18 @@
+// The weights of a checkpoint in the layout of Hugging Face transformers.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace rooflm::cli {
+
+/// The name of that format, beside those of report::export_formats.
+inline constexpr const char* kHuggingFace = "huggingface";
+
+/// Writes config.json, model.safetensors (fp32) and tokenizer.json of `checkpoint`, one of parts or the
+/// output of a training run whose newest is, to the directory `output`, which appears whole. Throws
+/// core::UsageError when `output` exists or the checkpoint has that layout already, core::InputError for what
+/// is no checkpoint, or damaged.
+void export_model(const std::filesystem::path& checkpoint, const std::filesystem::path& output);
+
+}  // namespace rooflm::cli

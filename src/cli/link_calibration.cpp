@@ -1,0 +1,71 @@
+// Links as `rooflm comm` measured them, for plans.
+#include "cli/link_calibration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "core/error.h"
+
+namespace rooflm::cli {
+namespace {
+
+using perfmodel::Collective;
+
+struct CommRow {
+  std::map<std::string, double> numbers;
+  std::map<std::string, std::string> texts;
+};
+
+std::map<std::int64_t, CommRow> rows_of(const record::Reader& record) {
+  std::map<std::int64_t, CommRow> rows;
+  for (const record::Cell& cell : record.cells()) {
+    if (cell.series != "comm") continue;
+    if (cell.value) rows[cell.row].numbers[cell.col] = *cell.value;
+    if (!cell.value) rows[cell.row].texts[cell.col] = cell.text;
+  }
+  return rows;
+}
+
+}  // namespace
+
+bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
+  constexpr std::array kKinds = {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter};
+  perfmodel::LinkLevel& link = cluster.inside;
+  std::map<Collective, std::map<double, double>> seconds;  // by bytes that each rank sends
+  for (const auto& [number, row] : rows_of(record)) {
+    const auto kind = std::ranges::find(kKinds, row.texts.at("op"),
+                                        [](Collective each) { return perfmodel::name_of(each); });
+    if (kind == kKinds.end() || row.texts.at("status") != "success" || row.texts.at("place") != "out")
+      continue;
+    if (row.numbers.at("hosts") > 1) {
+      throw core::InputError(
+          fmt::format("--calibrate: row {} of comm is of {:.0f} hosts; links within one are taken", number,
+                      row.numbers.at("hosts")));
+    }
+    const double time_s = row.numbers.at("time_us") * 1e-6;
+    // Plans add the steps beyond those of two ranks.
+    const double rounds = *kind == Collective::all_reduce ? 2 : 1;
+    const double further_s = rounds * (row.numbers.at("ranks") - 2) * link.step_s;
+    seconds[*kind].emplace(row.numbers.at("busbw") * time_s, std::max(time_s - further_s, link.base_s));
+  }
+  if (seconds.empty()) return false;
+  if (link.byte_per_s <= 0)
+    throw core::InputError("--calibrate: the catalog knows no link of this device, which comm measured");
+  for (const auto& [kind, points] : seconds) {
+    perfmodel::Curve& curve = link.measured[kind];
+    curve.clear();
+    for (const auto& [bytes, time_s] : points)
+      curve.emplace_back(bytes, curve.empty() ? time_s : std::max(time_s, curve.back().second));
+  }
+  link.measured_byte_per_s = link.byte_per_s;
+  cluster.basis = perfmodel::Basis::calibrated;
+  cluster.source = "collectives as the record of --calibrate has them";
+  return true;
+}
+
+}  // namespace rooflm::cli

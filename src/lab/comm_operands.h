@@ -1,0 +1,43 @@
+// The memory of one collective, what it is filled with, and whether its result is right.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backends/backend.h"
+#include "lab/comm_bench.h"
+#include "program/program.h"
+
+namespace rooflm::lab {
+
+/// One rank's side of a collective: kernels of the backend, which has joined the others, on buffers of its
+/// device. Values are small whole numbers, so that sums are exact in every dtype.
+class CommOperands {
+ public:
+  /// Throws core::OutOfMemory, core::Unavailable where the device has no kernel.
+  CommOperands(backends::Backend& backend, const CommProblem& problem, int ranks, int rank);
+
+  /// Inputs as they should be, and results that are NaN.
+  void fill();
+  /// Submits it once. All ranks call it.
+  void run();
+  /// Elements of the result that are not what they should be after one run.
+  [[nodiscard]] std::int64_t wrong() const;
+
+ private:
+  void add_op(const program::OpDef& def, std::vector<program::TensorId> inputs, program::Attributes attrs);
+  void make_buffers();
+  [[nodiscard]] float input(int rank, std::int64_t element) const;
+  [[nodiscard]] float expected(std::int64_t element) const;
+
+  backends::Backend* backend_;
+  CommProblem problem_;
+  int ranks_, rank_;
+  program::Program program_;
+  std::vector<backends::Kernel> kernels_;
+  backends::Allocation in_, out_;  ///< one of them is empty in place
+  void* from_ = nullptr;
+  void* to_ = nullptr;
+};
+
+}  // namespace rooflm::lab

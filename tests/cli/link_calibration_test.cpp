@@ -1,0 +1,86 @@
+// Plans take the times of collectives from a record of `rooflm comm`.
+#include "cli/link_calibration.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "record/writer.h"
+
+namespace rooflm::cli {
+namespace {
+
+using perfmodel::Collective;
+
+/// A row of comm: an all_gather among so many ranks.
+void add_row(std::vector<record::Cell>& cells, int row, int ranks, int hosts, double size, double time_us) {
+  const auto text = [&](const char* col, const char* value) {
+    cells.push_back({.series = "comm", .row = row, .col = col, .value = {}, .text = value, .unit = {}});
+  };
+  const auto number = [&](const char* col, double value) {
+    cells.push_back({.series = "comm", .row = row, .col = col, .value = value, .text = {}, .unit = {}});
+  };
+  text("op", "all_gather");
+  text("status", "success");
+  text("place", "out");
+  number("ranks", ranks);
+  number("hosts", hosts);
+  number("time_us", time_us);
+  number("busbw", size * (ranks - 1) / ranks / (time_us * 1e-6));
+}
+
+perfmodel::Cluster cluster() {
+  perfmodel::Cluster cluster{.per_node = 8};
+  cluster.inside = {.byte_per_s = 100e9, .share = 0.8, .base_s = 1e-6, .step_s = 2e-6};
+  return cluster;
+}
+
+class Links : public testing::Test {
+ protected:
+  void write(const std::vector<record::Cell>& cells) const {
+    record::Writer writer(path_, "comm", true);
+    writer.add(cells);
+    writer.finish();
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+  std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) / "links.rooflm";
+};
+
+TEST_F(Links, AreThoseThatWereMeasured) {
+  for (const int ranks : {2, 4}) {
+    std::vector<record::Cell> cells;
+    add_row(cells, 0, ranks, 1, 1e6, 50);
+    add_row(cells, 1, ranks, 1, 1e9, 40e3);
+    write(cells);
+    perfmodel::Cluster own = cluster();
+    ASSERT_TRUE(take_links(record::Reader(path_), own));
+    EXPECT_EQ(own.basis, perfmodel::Basis::calibrated);
+    for (const auto& [bytes, seconds] : {std::pair{1e6, 50e-6}, {1e9, 40e-3}}) {
+      EXPECT_NEAR(collective_seconds(own, Collective::all_gather, bytes, {.size = ranks}), seconds, 1e-9)
+          << ranks;
+    }
+    EXPECT_DOUBLE_EQ(collective_seconds(own, Collective::reduce_scatter, 1e6, {.size = ranks}),
+                     collective_seconds(cluster(), Collective::reduce_scatter, 1e6, {.size = ranks}));
+  }
+}
+
+TEST_F(Links, OfSeveralHostsAreRefused) {
+  std::vector<record::Cell> cells;
+  add_row(cells, 0, 2, 2, 1e6, 50);
+  write(cells);
+  perfmodel::Cluster own = cluster();
+  EXPECT_THROW(take_links(record::Reader(path_), own), core::InputError);
+}
+
+TEST_F(Links, ARecordWithoutThemLeavesAllAsItWas) {
+  write({});
+  perfmodel::Cluster own = cluster();
+  EXPECT_FALSE(take_links(record::Reader(path_), own));
+  EXPECT_TRUE(own.inside.measured.empty());
+}
+
+}  // namespace
+}  // namespace rooflm::cli
