@@ -43,6 +43,9 @@ void check_problem(const GemmProblem& p) {
   if (p.accumulate && p.c_type != DType::f32) refuse("only an fp32 result can be accumulated into");
   if (p.bias && p.alpha != 1.0F) refuse("a bias cannot be combined with alpha");
   if (p.bias && p.accumulate) refuse("a bias cannot be combined with accumulation");
+  if (p.bias && p.bias_type != DType::f32 && p.bias_type != p.a_type) {
+    refuse("the bias must be fp32 or as the factors");
+  }
   const auto short_row = [](Dim stride, Dim row) { return stride != 0 && stride < row; };
   if (short_row(p.lda, p.trans_a ? p.m : p.k) || short_row(p.ldb, p.trans_b ? p.k : p.n) ||
       short_row(p.ldc, p.n)) {
@@ -87,7 +90,7 @@ class Step {
     has_bias_ = p.bias && first;
     const memory::dims bias_dims = p.batch == 1 ? memory::dims{1, p.n} : memory::dims{1, 1, p.n};
     const memory::dims bias_strides = p.batch == 1 ? memory::dims{p.n, 1} : memory::dims{p.n, p.n, 1};
-    const memory::desc bias(bias_dims, memory::data_type::f32, bias_strides);
+    const memory::desc bias(bias_dims, dnnl_type(p.bias_type), bias_strides);
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (p.alpha != 1.0F) attr.set_output_scales(0, {p.alpha});
@@ -196,7 +199,8 @@ bool is_supported(const OpView& v, const GemmProblem& p) {
   const bool result = p.c_type == DType::f32 || p.c_type == p.a_type;
   const bool sum = !p.accumulate || (p.c_type == DType::f32 && !p.bias);
   const bool dense = !v.op.attrs.has("a_stride") && !v.op.attrs.has("c_stride");  // the device's rewrites
-  return dense && p.a_type == p.b_type && result && sum && v.inputs_are({2}, DType::f32);
+  const bool bias = !p.bias || p.bias_type == DType::f32 || p.bias_type == p.a_type;
+  return dense && p.a_type == p.b_type && result && sum && bias;
 }
 
 GemmProblem problem_of(const OpView& v) {
@@ -210,6 +214,7 @@ GemmProblem problem_of(const OpView& v) {
           .b_type = v.in(1).dtype,
           .c_type = v.out(0).dtype,
           .bias = v.has_in(2),
+          .bias_type = v.has_in(2) ? v.in(2).dtype : DType::f32,
           .accumulate = v.accumulates()};
 }
 
