@@ -26,7 +26,10 @@ template <class S, class R>
 void check_product(const GemmProblem& p, const auto& gemm) {
   const auto a = random_array<S>(p.batch * p.batch_stride_a, 1);
   const auto b = random_array<S>(p.batch * p.batch_stride_b, 2);
-  const auto bias = random_array<float>(p.n, 3);
+  const bool narrow_bias = p.bias_type != DType::f32;
+  auto bias = random_array<float>(p.n, 3);
+  const auto bias_of_s = random_array<S>(p.n, 3);
+  if (narrow_bias) bias = to_float(bias_of_s);
   auto c = random_array<R>(p.batch * p.batch_stride_c, 4);
   auto expected = to_double(c);
   for (std::int64_t i = 0; i < p.batch; ++i) {
@@ -49,9 +52,10 @@ void check_product(const GemmProblem& p, const auto& gemm) {
     }
   }
   const auto scratch = scratch_for(gemm);
-  gemm(a.data(), b.data(), c.data(), p.bias ? bias.data() : nullptr, scratch.get());
+  const void* added = narrow_bias ? static_cast<const void*>(bias_of_s.data()) : bias.data();
+  gemm(a.data(), b.data(), c.data(), p.bias ? added : nullptr, scratch.get());
   // fp32 sums of k products of normal numbers.
-  expect_near(c, expected, 2 * kRounding<R>, 2e-6 * std::sqrt(static_cast<double>(p.k)) + 1e-6, "c");
+  expect_near(c, expected, 2 * kRounding<R>, 4e-6 * std::sqrt(static_cast<double>(p.k)) + 1e-6, "c");
 }
 
 template <class S, class R>
@@ -84,6 +88,8 @@ TEST(CpuFastGemm, BiasAndAccumulation) {
   check<float, float>(p);
   p.a_type = p.b_type = p.c_type = DType::bf16;
   check<core::Bf16, core::Bf16>(p);
+  p.bias_type = DType::bf16;
+  check<core::Bf16, core::Bf16>(p);
   GemmProblem q{.m = 65, .n = 33, .k = 100, .trans_a = true, .accumulate = true};
   check<float, float>(q);
   q.a_type = q.b_type = DType::bf16;
@@ -96,6 +102,15 @@ TEST(CpuFastGemm, LongInnerDimensionGoesInParts) {
   check<float, float>({.m = 5, .n = 17, .k = 9301, .trans_a = true, .trans_b = true, .accumulate = true});
   check<float, float>({.m = 5, .n = 17, .k = 9301, .trans_b = true, .bias = true});
   check<core::Bf16, float>({.m = 5, .n = 17, .k = 9301, .a_type = DType::bf16, .b_type = DType::bf16});
+}
+
+/// From 1024 rows and 512 terms on.
+TEST(CpuFastGemm, RightFactorsOfManyRowsArePacked) {
+  for (const bool trans_b : {false, true}) {
+    check<float, float>({.m = 1024, .n = 19, .k = 515, .trans_b = trans_b});
+    check<float, float>({.m = 1027, .n = 5, .k = 512, .trans_b = trans_b, .bias = true, .ldb = 520});
+  }
+  check<float, float>({.m = 1027, .n = 3, .k = 5001, .accumulate = true});
 }
 
 TEST(CpuFastGemm, BatchesWithStrides) {
@@ -119,6 +134,7 @@ template <class S, class R>
 void check_converted(GemmProblem p, std::int64_t most_elements) {
   p.a_type = p.b_type = std::same_as<S, core::Bf16> ? DType::bf16 : DType::f16;
   p.c_type = std::same_as<R, float> ? DType::f32 : p.a_type;
+  if (p.bias_type != DType::f32) p.bias_type = p.a_type;
   const ConvertedGemm<S> gemm(p, most_elements);
   GemmProblem dense = p;
   dense.lda = p.trans_a ? p.m : p.k;
@@ -152,6 +168,8 @@ TYPED_TEST(CpuFastConvertedGemm, BiasAccumulationBatchesAndScale) {
   for (const std::int64_t most : {std::int64_t{256}, std::int64_t{3000}, std::int64_t{1} << 22U}) {
     check_converted<TypeParam, float>({.m = 65, .n = 33, .k = 100, .trans_b = true, .bias = true}, most);
     check_converted<TypeParam, TypeParam>({.m = 65, .n = 33, .k = 100, .trans_b = true, .bias = true}, most);
+    check_converted<TypeParam, float>(
+        {.m = 65, .n = 33, .k = 100, .trans_b = true, .bias = true, .bias_type = DType::bf16}, most);
     check_converted<TypeParam, float>({.m = 65, .n = 33, .k = 100, .trans_a = true, .accumulate = true},
                                       most);
     check_converted<TypeParam, float>({.batch = 5, .m = 20, .n = 24, .k = 17, .trans_b = true}, most);
@@ -182,6 +200,7 @@ TEST(CpuFastGemm, RefusesWhatCannotBe) {
   EXPECT_THROW(Gemm({.m = 1, .n = 1, .k = 1, .a_type = DType::i32, .b_type = DType::i32}), core::UsageError);
   EXPECT_THROW(Gemm({.m = 1, .n = 4, .k = 1, .ldc = 3}), core::UsageError);
   EXPECT_THROW(Gemm({.m = 1, .n = 4, .k = 1, .bias = true, .accumulate = true}), core::UsageError);
+  EXPECT_THROW(Gemm({.m = 1, .n = 4, .k = 1, .bias = true, .bias_type = DType::bf16}), core::UsageError);
 }
 
 }  // namespace

@@ -33,6 +33,13 @@ std::vector<double> to_double(const std::vector<S>& values) {
   return result;
 }
 
+template <class S>
+std::vector<float> to_float(const std::vector<S>& values) {
+  std::vector<float> result(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) result[i] = static_cast<float>(values[i]);
+  return result;
+}
+
 /// Rounding of one result in storage type S: half a unit in the last place of 24 or 8 bits.
 template <class S>
 constexpr double kRounding = sizeof(S) == 4 ? 0x1p-24 : 0x1p-8;

@@ -1,10 +1,12 @@
 // The norm, loss and optimizer kernels against loops in double, on odd sizes.
+#include <bit>
 #include <limits>
 
 #include "backends/cpu/fast/elementwise.h"
 #include "backends/cpu/fast/loss.h"
 #include "backends/cpu/fast/norm.h"
 #include "backends/cpu/fast/optimizer.h"
+#include "core/halves.h"
 #include "cpu_fast_testing.h"
 
 namespace rooflm::backends::cpu {
@@ -223,7 +225,7 @@ TEST(CpuFastOptimizer, AdamW) {
       pe[i] -= 1e-2 * 0.1 * pe[i] + 1e-2 * (me[i] / 0.19) / (std::sqrt(ve[i] / 0.0975) + 1e-6);
     }
     std::vector<core::Bf16> half(p.size());
-    adamw_update(step, n, p.data(), m.data(), v.data(), g.data(), half.data());
+    adamw_update(step, n, WholeWeights{p.data(), half.data()}, m.data(), v.data(), g.data());
     expect_near(m, me, 1e-6, 1e-7, "m");
     expect_near(v, ve, 1e-6, 1e-7, "v");
     expect_near(p, pe, 1e-6, 1e-6, "p");
@@ -243,12 +245,58 @@ TEST(CpuFastOptimizer, Sgd) {
     pe[i] -= 0.1 * ve[i];
   }
   const SgdStep step{.lr = 0.1F, .momentum = 0.9F, .weight_decay = 0.01F, .grad_scale = 2.0F};
-  sgd_update(step, n, p.data(), velocity.data(), g.data(), nullptr);
+  sgd_update(step, n, WholeWeights{p.data()}, velocity.data(), g.data());
   expect_near(velocity, ve, 1e-6, 1e-6, "velocity");
   expect_near(p, pe, 1e-6, 1e-6, "p");
-  sgd_update({.lr = 0.5F}, n, p.data(), nullptr, g.data(), nullptr);
+  sgd_update({.lr = 0.5F}, n, WholeWeights{p.data()}, nullptr, g.data());
   for (std::size_t i = 0; i < p.size(); ++i) pe[i] -= 0.5 * static_cast<double>(g[i]);
   expect_near(p, pe, 1e-6, 1e-6, "p without momentum");
+}
+
+/// Weights in halves, upper ones first.
+std::vector<std::uint16_t> in_halves(const std::vector<float>& whole) {
+  std::vector<std::uint16_t> halves(2 * whole.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const core::Halves split(whole[i]);
+    halves[i] = split.upper;
+    halves[whole.size() + i] = split.lower;
+  }
+  return halves;
+}
+
+/// The same fp32 numbers as whole weights get from the same gradients, in fp32 and in bf16, NaN included.
+TEST(CpuFastOptimizer, HalvesLoseNothing) {
+  for (const std::int64_t n : {1, 15, 16, 33, 10007}) {
+    const auto rounded = random_array<core::Bf16>(n, 4);
+    const auto g = to_float(rounded);
+    auto p = random_array<float>(n, 1);
+    p[0] = std::bit_cast<float>(0x3f808000U);  // halfway between two numbers of bf16
+    if (n > 1) p.back() = std::nanf("");
+    auto halves = in_halves(p);
+    auto m = random_array<float>(n, 2, 0.1F);
+    auto v = random_array<float>(n, 3, 0.1F);
+    for (float& x : v) x = std::abs(x);
+    auto m2 = m;
+    auto v2 = v;
+    const AdamWStep adamw{.lr = 1e-2F, .weight_decay = 0.1F, .grad_scale = 0.5F};
+    const SgdStep sgd{.lr = 0.1F, .weight_decay = 0.01F};
+    adamw_update(adamw, n, WholeWeights{p.data()}, m.data(), v.data(), g.data());
+    sgd_update(sgd, n, WholeWeights{p.data()}, nullptr, rounded.data());
+    const HalvedWeights weights{halves.data(), halves.data() + n};
+    adamw_update(adamw, n, weights, m2.data(), v2.data(), rounded.data());
+    sgd_update(sgd, n, weights, nullptr, g.data());
+    EXPECT_EQ(halves, in_halves(p)) << n;
+    EXPECT_EQ(m, m2);
+    EXPECT_EQ(v, v2);
+  }
+}
+
+TEST(CpuFastOptimizer, SumOfSquaresOfBf16) {
+  for (const std::int64_t n : {1, 31, 50021}) {
+    const auto rounded = random_array<core::Bf16>(n, 8);
+    const auto g = to_float(rounded);
+    EXPECT_EQ(sum_of_squares(n, rounded.data()), sum_of_squares(n, g.data()));
+  }
 }
 
 TEST(CpuFastOptimizer, SumOfSquaresDoesNotDependOnThreads) {

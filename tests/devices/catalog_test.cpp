@@ -71,7 +71,7 @@ TEST(Catalog, UnknownKeysGetASuggestion) {
 TEST(Catalog, ProcessorsWantWhatTheirCachesLike) {
   const Device cpu = device_of_kind(Kind::cpu);
   EXPECT_EQ(cpu.rewrites.logits_bytes, std::int64_t{128} << 20U);
-  EXPECT_FALSE(cpu.rewrites.compact_state);
+  EXPECT_TRUE(cpu.rewrites.compact_state);
   EXPECT_FALSE(cpu.computes("tf32"));
 }
 

@@ -63,7 +63,8 @@ TEST(Point, NullStandsForADeviceOfTheCatalog) {
   EXPECT_DOUBLE_EQ(make_backend(gpu)->free_bytes(), 80e9);
   typed.set("device", "null");
   const Point processor = point_of(typed);
-  EXPECT_FALSE(processor.step.compact_state);
+  EXPECT_TRUE(processor.step.compact_state);
+  EXPECT_FALSE(processor.step.gelu_in_products);
   EXPECT_EQ(processor.step.logits_padding, 1);
   EXPECT_EQ(processor.step.loss_chunk_bytes, std::int64_t{128} << 20U);
 }

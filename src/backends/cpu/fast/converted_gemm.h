@@ -40,7 +40,8 @@ class ConvertedGemm {
     const auto aligned = [](std::int64_t elements) { return (elements + 15) / 16 * 16; };
     b_at_ = aligned(batch_ * m_ * k_);
     c_at_ = b_at_ + aligned(batch_ * k_ * n_);
-    scratch_at_ = c_at_ + (rounds_ ? aligned(batch_ * m_ * n_) : 0);
+    bias_at_ = c_at_ + (rounds_ ? aligned(batch_ * m_ * n_) : 0);
+    scratch_at_ = bias_at_ + (converts_bias() ? aligned(n_) : 0);
     scratch_bytes_ = static_cast<std::size_t>(scratch_at_) * sizeof(float) + gemm_scratch;
   }
 
@@ -71,7 +72,7 @@ class ConvertedGemm {
       }
       const std::int64_t first_c = (x.matrix * p.m + x.i) * p.n + x.j;
       float* to = rounds_ ? panels + c_at_ : static_cast<float*>(c) + first_c;
-      const float* bias_part = p.bias ? static_cast<const float*>(bias) + x.j : nullptr;
+      const float* bias_part = p.bias ? bias_of(x, bias, panels + bias_at_) : nullptr;
       gemms_.at(key_of(x))(panels, panels + b_at_, to, bias_part, panels + scratch_at_);
       if (rounds_ && x.l + x.k == p.k) round(to, x, static_cast<S*>(c) + first_c);
     });
@@ -172,7 +173,7 @@ class ConvertedGemm {
     part.m = x.m;
     part.n = x.n;
     part.k = x.k;
-    part.a_type = part.b_type = part.c_type = core::DType::f32;
+    part.a_type = part.b_type = part.c_type = part.bias_type = core::DType::f32;
     part.bias = problem_.bias && x.l == 0;
     part.accumulate = problem_.accumulate || x.l > 0;
     if (!rounds_) {
@@ -192,6 +193,15 @@ class ConvertedGemm {
     });
   }
 
+  [[nodiscard]] bool converts_bias() const { return problem_.bias && problem_.bias_type != core::DType::f32; }
+
+  /// The bias of a block's columns, converted into `to` where it is not fp32.
+  const float* bias_of(const Block& x, const void* bias, float* to) const {
+    if (!converts_bias()) return static_cast<const float*>(bias) + x.j;
+    cast(x.n, static_cast<const S*>(bias) + x.j, to);
+    return to;
+  }
+
   /// The block of c that begins at `to`, in S.
   void round(const float* from, const Block& x, S* to) const {
     parallel_for(x.matrices * x.m, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -204,8 +214,8 @@ class ConvertedGemm {
 
   GemmProblem problem_;
   bool rounds_;
-  std::int64_t batch_ = 1, m_ = 0, n_ = 0, k_ = 0;     ///< of a block
-  std::int64_t b_at_ = 0, c_at_ = 0, scratch_at_ = 0;  ///< in the scratch memory, in floats
+  std::int64_t batch_ = 1, m_ = 0, n_ = 0, k_ = 0;                   ///< of a block
+  std::int64_t b_at_ = 0, c_at_ = 0, bias_at_ = 0, scratch_at_ = 0;  ///< in the scratch memory, in floats
   std::size_t scratch_bytes_ = 0;
   std::size_t primitives_ = 0;
   std::map<Key, Gemm> gemms_;

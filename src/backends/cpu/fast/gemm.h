@@ -12,7 +12,7 @@ namespace rooflm::backends::cpu {
 
 /// c[i] (+)= op(a[i]) · op(b[i]) (+ bias) for i < batch; all matrices row-major.
 /// op(a) is m x k and stored as [m, k], or as [k, m] with trans_a; op(b) is k x n and stored as [k, n], or as
-/// [n, k] with trans_b; c is [m, n]; bias is [n] f32 and is added to every row.
+/// [n, k] with trans_b; c is [m, n]; bias is [n] and is added to every row.
 /// A linear layer: y = x·Wᵀ is {m tokens, n out, k in, trans_b}; dx = dy·W is {m tokens, n in, k out};
 /// dW = dyᵀ·x is {m out, n in, k tokens, trans_a}.
 struct GemmProblem {
@@ -26,7 +26,8 @@ struct GemmProblem {
   core::DType b_type = core::DType::f32;  ///< the same as a_type
   core::DType c_type = core::DType::f32;  ///< f32, or bf16 if a and b are
   bool bias = false;
-  bool accumulate = false;  ///< c += instead of c =; needs an f32 c
+  core::DType bias_type = core::DType::f32;  ///< f32, or as the factors
+  bool accumulate = false;                   ///< c += instead of c =; needs an f32 c
   /// Elements from one stored row to the next; 0: dense.
   std::int64_t lda = 0;
   std::int64_t ldb = 0;

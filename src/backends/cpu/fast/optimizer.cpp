@@ -25,7 +25,8 @@ ROOFLM_INLINE F64x8 widen_half(F32x16 x, int half) {
   return __builtin_convertvector(halves[static_cast<std::size_t>(half)], F64x8);
 }
 
-double sum_of_squares_part(std::int64_t begin, std::int64_t end, const float* g) {
+template <Storage G>
+double sum_of_squares_part(std::int64_t begin, std::int64_t end, const G* g) {
   std::array<F64x8, 4> sums{};
   std::size_t turn = 0;
   for_lanes(begin, end, [&](auto i, auto count) {
@@ -42,10 +43,27 @@ double sum_of_squares_part(std::int64_t begin, std::int64_t end, const float* g)
   return sum;
 }
 
+/// The weights from element i on.
+ROOFLM_INLINE F32x16 weights_at(const WholeWeights& w, std::int64_t i, auto count) {
+  return load_at(w.p + i, count);
+}
+ROOFLM_INLINE void store_weights(const WholeWeights& w, std::int64_t i, F32x16 x, auto count) {
+  store_at(w.p + i, x, count);
+  if (w.copy != nullptr) store_at(w.copy + i, x, count);
+}
+ROOFLM_INLINE F32x16 weights_at(const HalvedWeights& w, std::int64_t i, auto count) {
+  return join_halves(load_at(w.upper + i, count), load_at(w.lower + i, count));
+}
+ROOFLM_INLINE void store_weights(const HalvedWeights& w, std::int64_t i, F32x16 x, auto count) {
+  const auto [upper, lower] = split_halves(x);
+  store_at(w.upper + i, upper, count);
+  store_at(w.lower + i, lower, count);
+}
+
 }  // namespace
 
-void adamw_update(const AdamWStep& step, std::int64_t n, float* p, float* m, float* v, const float* g,
-                  core::Bf16* p_bf16) {
+template <WeightMemory W, Storage G>
+void adamw_update(const AdamWStep& step, std::int64_t n, W weights, float* m, float* v, const G* g) {
   const float keep = 1.0F - step.lr * step.weight_decay;
   const float rate = step.lr / step.bias_correction1;
   const float variance_scale = 1.0F / step.bias_correction2;
@@ -55,33 +73,31 @@ void adamw_update(const AdamWStep& step, std::int64_t n, float* p, float* m, flo
       const F32x16 mean = step.beta1 * load_at(m + i, count) + (1.0F - step.beta1) * grad;
       const F32x16 square = step.beta2 * load_at(v + i, count) + (1.0F - step.beta2) * (grad * grad);
       const F32x16 size = square_root(square * variance_scale) + step.eps;
-      const F32x16 param = load_at(p + i, count) * keep - rate * mean / size;
+      const F32x16 param = weights_at(weights, i, count) * keep - rate * mean / size;
       store_at(m + i, mean, count);
       store_at(v + i, square, count);
-      store_at(p + i, param, count);
-      if (p_bf16 != nullptr) store_at(p_bf16 + i, param, count);
+      store_weights(weights, i, param, count);
     });
   });
 }
 
-void sgd_update(const SgdStep& step, std::int64_t n, float* p, float* velocity, const float* g,
-                core::Bf16* p_bf16) {
+template <WeightMemory W, Storage G>
+void sgd_update(const SgdStep& step, std::int64_t n, W weights, float* velocity, const G* g) {
   parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
     for_lanes(begin, end, [=](auto i, auto count) {
-      const F32x16 old = load_at(p + i, count);
+      const F32x16 old = weights_at(weights, i, count);
       F32x16 direction = load_at(g + i, count) * step.grad_scale + step.weight_decay * old;
       if (velocity != nullptr) {
         direction += step.momentum * load_at(velocity + i, count);
         store_at(velocity + i, direction, count);
       }
-      const F32x16 param = old - step.lr * direction;
-      store_at(p + i, param, count);
-      if (p_bf16 != nullptr) store_at(p_bf16 + i, param, count);
+      store_weights(weights, i, old - step.lr * direction, count);
     });
   });
 }
 
-double sum_of_squares(std::int64_t n, const float* g) {
+template <Storage G>
+double sum_of_squares(std::int64_t n, const G* g) {
   // Parts depend on n alone, and are added in order.
   constexpr std::int64_t kParts = 256;
   const std::int64_t part = std::max<std::int64_t>(16384, (n / kParts + kLanes) / kLanes * kLanes);
@@ -97,39 +113,87 @@ double sum_of_squares(std::int64_t n, const float* g) {
   return total;
 }
 
+template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights, float*, float*, const float*);
+template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights, float*, float*, const core::Bf16*);
+template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights, float*, float*, const float*);
+template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights, float*, float*, const core::Bf16*);
+template void sgd_update(const SgdStep&, std::int64_t, WholeWeights, float*, const float*);
+template void sgd_update(const SgdStep&, std::int64_t, WholeWeights, float*, const core::Bf16*);
+template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights, float*, const float*);
+template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights, float*, const core::Bf16*);
+template double sum_of_squares(std::int64_t, const float*);
+template double sum_of_squares(std::int64_t, const core::Bf16*);
+
 }  // namespace rooflm::backends::cpu
 
 namespace rooflm::backends::cpu::fast {
 namespace {
 
-/// Everything from input `first` on is plain fp32. Updates of weights in halves, with bf16 gradients or with
-/// loss scaling are the reference's.
-bool all_f32(const OpView& v, std::size_t first) {
-  for (std::size_t i = first; i < v.op.inputs.size(); ++i) {
-    if (!v.inputs_are({i}, DType::f32) || (v.has_in(i) && v.in(i).halved)) return false;
-  }
-  return true;
+/// Calls with(G*) on the gradient at `data`, fp32 or bf16.
+template <class With>
+auto with_gradient(const void* data, DType dtype, With&& with) {
+  if (dtype == DType::bf16) return with(static_cast<const core::Bf16*>(data));
+  return with(static_cast<const float*>(data));
 }
 
-/// The tensors of an update: where their operands are, and the elements of each.
-struct Update : program::UpdateOperands {
-  std::vector<std::int64_t> sizes;
-
+/// The tensors of an update: where their operands are, and how they are kept.
+class Update : public program::UpdateOperands {
+ public:
   explicit Update(const OpView& v) : UpdateOperands(v.op) {
-    for (std::size_t i = 0; i < count(); ++i) sizes.push_back(v.in(weight_in(i)).shape.numel());
+    for (std::size_t i = 0; i < count(); ++i) {
+      const program::Tensor& weight = v.in(weight_in(i));
+      tensors_.push_back({.size = weight.shape.numel(),
+                          .is_halved = weight.halved,
+                          .has_copy = has_copies() && v.op.outputs.at(copy_out(i)) != program::kNone,
+                          .gradient = v.in(gradient_in(i)).dtype});
+    }
   }
-  [[nodiscard]] float* weight(const KernelArgs& args, std::size_t i) const {
-    return static_cast<float*>(args.out[weight_out(i)]);
+
+  /// Updates with loss scaling or other dtypes are the reference's.
+  static bool is_fast(const OpView& v) {
+    const Update at(v);
+    if (v.op.attrs.flag("scaled") || !v.inputs_are({kHyper, kNorm}, DType::f32)) return false;
+    for (std::size_t i = 0; i < at.count(); ++i) {
+      const DType gradient = at.tensors_[i].gradient;
+      if (gradient != DType::f32 && gradient != DType::bf16) return false;
+      if (v.in(at.weight_in(i)).dtype != DType::f32) return false;
+      if (at.tensors_[i].has_copy && v.program.tensor(v.op.outputs[at.copy_out(i)]).dtype != DType::bf16) {
+        return false;
+      }
+      for (std::size_t k = 0; k < at.moments(); ++k) {
+        if (!v.inputs_are({at.moment_in(i, k)}, DType::f32)) return false;
+      }
+    }
+    return true;
   }
+
   [[nodiscard]] float* moment(const KernelArgs& args, std::size_t i, std::size_t k) const {
     return static_cast<float*>(args.out[moment_out(i, k)]);
   }
-  [[nodiscard]] const float* gradient(const KernelArgs& args, std::size_t i) const {
-    return static_cast<const float*>(args.in[gradient_in(i)]);
+
+  /// Calls update(n, weights, gradient) on tensor i.
+  template <class Run>
+  void run(const KernelArgs& args, std::size_t i, Run&& update) const {
+    const Kept& tensor = tensors_[i];
+    with_gradient(args.in[gradient_in(i)], tensor.gradient, [&](const auto* gradient) {
+      void* data = args.out[weight_out(i)];
+      if (tensor.is_halved) {
+        auto* upper = static_cast<std::uint16_t*>(data);
+        return update(tensor.size, HalvedWeights{upper, upper + tensor.size}, gradient);
+      }
+      void* copy = tensor.has_copy ? args.out[copy_out(i)] : nullptr;
+      update(tensor.size, WholeWeights{static_cast<float*>(data), static_cast<core::Bf16*>(copy)}, gradient);
+    });
   }
-  [[nodiscard]] core::Bf16* copy(const KernelArgs& args, std::size_t i) const {
-    return has_copies() ? static_cast<core::Bf16*>(args.out[copy_out(i)]) : nullptr;
-  }
+
+ private:
+  struct Kept {
+    std::int64_t size;
+    bool is_halved;
+    bool has_copy;  ///< of whole weights; halves hold their own
+    DType gradient;
+  };
+  std::vector<Kept> tensors_;
 };
 
 /// What clipping multiplies gradients by: min(1, max_norm / (norm + 1e-6)), NaN for NaN; 1 without a norm.
@@ -142,20 +206,28 @@ float clip_scale(const void* norm, double max_norm) {
 }  // namespace
 
 Kernel make_global_norm(const OpView& v) {
-  if (!all_f32(v, 0) || !v.outputs_are({0}, DType::f32)) return {};
-  std::vector<std::int64_t> sizes;
-  for (std::size_t i = 0; i < v.op.inputs.size(); ++i) sizes.push_back(v.in(i).shape.numel());
-  return [sizes](const KernelArgs& args) {
+  if (!v.outputs_are({0}, DType::f32)) return {};
+  struct Gradient {
+    std::int64_t size;
+    DType dtype;
+  };
+  std::vector<Gradient> gradients;
+  for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
+    gradients.push_back({v.in(i).shape.numel(), v.in(i).dtype});
+    if (gradients.back().dtype != DType::f32 && gradients.back().dtype != DType::bf16) return {};
+  }
+  return [gradients](const KernelArgs& args) {
     double square = 0;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      square += sum_of_squares(sizes[i], static_cast<const float*>(args.in[i]));
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      square += with_gradient(args.in[i], gradients[i].dtype,
+                              [&](const auto* g) { return sum_of_squares(gradients[i].size, g); });
     }
     *static_cast<float*>(args.out[0]) = static_cast<float>(std::sqrt(square));
   };
 }
 
 Kernel make_adamw(const OpView& v) {
-  if (!all_f32(v, 0) || v.op.attrs.flag("scaled")) return {};
+  if (!Update::is_fast(v)) return {};
   const auto& attrs = v.op.attrs;
   const AdamWStep fixed{.beta1 = static_cast<float>(attrs.number("beta1")),
                         .beta2 = static_cast<float>(attrs.number("beta2")),
@@ -170,14 +242,15 @@ Kernel make_adamw(const OpView& v) {
     step.bias_correction2 = hyper[2];
     step.grad_scale = clip_scale(args.in[Update::kNorm], max_norm);
     for (std::size_t i = 0; i < update.count(); ++i) {
-      adamw_update(step, update.sizes[i], update.weight(args, i), update.moment(args, i, 0),
-                   update.moment(args, i, 1), update.gradient(args, i), update.copy(args, i));
+      update.run(args, i, [&](std::int64_t n, auto weights, const auto* gradient) {
+        adamw_update(step, n, weights, update.moment(args, i, 0), update.moment(args, i, 1), gradient);
+      });
     }
   };
 }
 
 Kernel make_sgd(const OpView& v) {
-  if (!all_f32(v, 0) || v.op.attrs.flag("scaled")) return {};
+  if (!Update::is_fast(v)) return {};
   const SgdStep fixed{.weight_decay = static_cast<float>(v.op.attrs.number("weight_decay"))};
   const double max_norm = v.op.attrs.number("max_norm");
   return [=, update = Update(v)](const KernelArgs& args) {
@@ -185,8 +258,9 @@ Kernel make_sgd(const OpView& v) {
     step.lr = static_cast<const float*>(args.in[Update::kHyper])[0];
     step.grad_scale = clip_scale(args.in[Update::kNorm], max_norm);
     for (std::size_t i = 0; i < update.count(); ++i) {
-      sgd_update(step, update.sizes[i], update.weight(args, i), nullptr, update.gradient(args, i),
-                 update.copy(args, i));
+      update.run(args, i, [&](std::int64_t n, auto weights, const auto* gradient) {
+        sgd_update(step, n, weights, nullptr, gradient);
+      });
     }
   };
 }

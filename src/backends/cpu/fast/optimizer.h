@@ -1,6 +1,7 @@
 // Parameter updates in one pass over memory: AdamW, SGD, and the norm for clipping.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include "backends/cpu/fast/storage.h"
@@ -19,12 +20,25 @@ struct AdamWStep {
   float grad_scale = 1;        ///< multiplies the gradient first (clipping)
 };
 
+/// Where n weights are that an update changes in place.
+struct WholeWeights {
+  float* p;
+  core::Bf16* copy = nullptr;  ///< gets the new weights rounded to bf16, ties to even; null: none
+};
+struct HalvedWeights {
+  std::uint16_t* upper;  ///< core::Halves of each weight
+  std::uint16_t* lower;
+};
+template <class W>
+concept WeightMemory = std::same_as<W, WholeWeights> || std::same_as<W, HalvedWeights>;
+
 /// g' = g * grad_scale; m = beta1 m + (1-beta1) g'; v = beta2 v + (1-beta2) g'^2;
 /// p = p (1 - lr weight_decay) - lr (m / bias_correction1) / (sqrt(v / bias_correction2) + eps), n elements,
-/// in place; p_bf16 (null: none) gets the new p rounded to bf16. Reads 16 and writes 12 (+2) bytes per
-/// element.
-[[gnu::noipa]] void adamw_update(const AdamWStep& step, std::int64_t n, float* p, float* m, float* v,
-                                 const float* g, core::Bf16* p_bf16);
+/// in place. Weights in halves get the same fp32 numbers as whole ones. Reads 12 bytes per element and the
+/// gradient, writes 12, and 2 more for a copy.
+template <WeightMemory W, Storage G>
+[[gnu::noipa]] void adamw_update(const AdamWStep& step, std::int64_t n, W weights, float* m, float* v,
+                                 const G* g);
 
 /// Settings of one SGD step.
 struct SgdStep {
@@ -36,11 +50,12 @@ struct SgdStep {
 
 /// g' = g * grad_scale + weight_decay p; velocity = momentum velocity + g'; p -= lr velocity (without a
 /// velocity buffer: p -= lr g').
-[[gnu::noipa]] void sgd_update(const SgdStep& step, std::int64_t n, float* p, float* velocity, const float* g,
-                               core::Bf16* p_bf16);
+template <WeightMemory W, Storage G>
+[[gnu::noipa]] void sgd_update(const SgdStep& step, std::int64_t n, W weights, float* velocity, const G* g);
 
 /// Sum of g[i]^2 in double; the order of summation does not depend on the thread count. NaN and inf
 /// propagate.
-[[gnu::noipa]] double sum_of_squares(std::int64_t n, const float* g);
+template <Storage G>
+[[gnu::noipa]] double sum_of_squares(std::int64_t n, const G* g);
 
 }  // namespace rooflm::backends::cpu

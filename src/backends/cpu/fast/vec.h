@@ -32,9 +32,24 @@ constexpr __mmask16 kAll = 0xffff;
 
 ROOFLM_INLINE F32x16 splat(float x) { return F32x16{} + x; }
 
-ROOFLM_INLINE F32x16 widen(U16x16 x) {
-  return std::bit_cast<F32x16>(__builtin_convertvector(x, U32x16) << 16U);
+/// Numbers of 16 bits as such of 32, and the lower 16 bits of such of 32. GCC 12 converts halves of 512 bits
+/// apart, so AVX-512 is asked for by name.
+ROOFLM_INLINE U32x16 to_32_bits(U16x16 x) {
+#if defined(__AVX512F__)
+  return std::bit_cast<U32x16>(_mm512_maskz_cvtepu16_epi32(kAll, std::bit_cast<__m256i>(x)));
+#else
+  return __builtin_convertvector(x, U32x16);
+#endif
 }
+ROOFLM_INLINE U16x16 to_16_bits(U32x16 x) {
+#if defined(__AVX512F__)
+  return std::bit_cast<U16x16>(_mm512_maskz_cvtepi32_epi16(kAll, std::bit_cast<__m512i>(x)));
+#else
+  return __builtin_convertvector(x, U16x16);
+#endif
+}
+
+ROOFLM_INLINE F32x16 widen(U16x16 x) { return std::bit_cast<F32x16>(to_32_bits(x) << 16U); }
 
 /// To bf16, nearest, ties to even, NaN stays NaN.
 ROOFLM_INLINE U16x16 narrow(F32x16 x) {
@@ -44,12 +59,17 @@ ROOFLM_INLINE U16x16 narrow(F32x16 x) {
   const auto u = std::bit_cast<U32x16>(x);
   const U32x16 rounded = (u + 0x7fffU + ((u >> 16U) & 1U)) >> 16U;
   const U32x16 nan = (u >> 16U) | 0x40U;
-  return __builtin_convertvector((u & 0x7fffffffU) > 0x7f800000U ? nan : rounded, U16x16);
+  return to_16_bits((u & 0x7fffffffU) > 0x7f800000U ? nan : rounded);
 #endif
 }
 
 ROOFLM_INLINE F32x16 load(const float* p) {
   F32x16 x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+ROOFLM_INLINE U16x16 load(const std::uint16_t* p) {
+  U16x16 x;
   std::memcpy(&x, p, sizeof x);
   return x;
 }
@@ -59,6 +79,7 @@ ROOFLM_INLINE F32x16 load(const core::Bf16* p) {
   return widen(x);
 }
 ROOFLM_INLINE void store(float* p, F32x16 x) { std::memcpy(p, &x, sizeof x); }
+ROOFLM_INLINE void store(std::uint16_t* p, U16x16 x) { std::memcpy(p, &x, sizeof x); }
 ROOFLM_INLINE void store(core::Bf16* p, F32x16 x) {
   const U16x16 half = narrow(x);
   std::memcpy(static_cast<void*>(p), &half, sizeof half);
@@ -74,16 +95,17 @@ ROOFLM_INLINE F32x16 load_n(const float* p, std::int64_t count) {
   return x;
 #endif
 }
-ROOFLM_INLINE F32x16 load_n(const core::Bf16* p, std::int64_t count) {
+ROOFLM_INLINE U16x16 load_bits_n(const void* p, std::int64_t count) {
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
-  return widen(
-      std::bit_cast<U16x16>(_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1U << count) - 1U), p)));
+  return std::bit_cast<U16x16>(_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1U << count) - 1U), p));
 #else
   U16x16 x{};
-  std::memcpy(&x, p, static_cast<std::size_t>(count) * sizeof(core::Bf16));
-  return widen(x);
+  std::memcpy(&x, p, static_cast<std::size_t>(count) * sizeof(std::uint16_t));
+  return x;
 #endif
 }
+ROOFLM_INLINE U16x16 load_n(const std::uint16_t* p, std::int64_t count) { return load_bits_n(p, count); }
+ROOFLM_INLINE F32x16 load_n(const core::Bf16* p, std::int64_t count) { return widen(load_bits_n(p, count)); }
 ROOFLM_INLINE void store_n(float* p, F32x16 x, std::int64_t count) {
 #if defined(__AVX512F__)
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << count) - 1U), x);
@@ -91,13 +113,29 @@ ROOFLM_INLINE void store_n(float* p, F32x16 x, std::int64_t count) {
   std::memcpy(p, &x, static_cast<std::size_t>(count) * sizeof(float));
 #endif
 }
-ROOFLM_INLINE void store_n(core::Bf16* p, F32x16 x, std::int64_t count) {
-  const U16x16 half = narrow(x);
+ROOFLM_INLINE void store_bits_n(void* p, U16x16 x, std::int64_t count) {
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
-  _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1U << count) - 1U), std::bit_cast<__m256i>(half));
+  _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1U << count) - 1U), std::bit_cast<__m256i>(x));
 #else
-  std::memcpy(static_cast<void*>(p), &half, static_cast<std::size_t>(count) * sizeof(core::Bf16));
+  std::memcpy(p, &x, static_cast<std::size_t>(count) * sizeof(std::uint16_t));
 #endif
+}
+ROOFLM_INLINE void store_n(std::uint16_t* p, U16x16 x, std::int64_t count) { store_bits_n(p, x, count); }
+ROOFLM_INLINE void store_n(core::Bf16* p, F32x16 x, std::int64_t count) { store_bits_n(p, narrow(x), count); }
+
+/// As core::Halves: fp32 from its two halves, and the halves of fp32, the upper one rounded, NaN the same
+/// one.
+ROOFLM_INLINE F32x16 join_halves(U16x16 upper, U16x16 lower) {
+  const auto missing = std::bit_cast<I32x16>(to_32_bits(lower) << 16U) >> 16;
+  return std::bit_cast<F32x16>((to_32_bits(upper) << 16U) + std::bit_cast<U32x16>(missing));
+}
+struct HalfVectors {
+  U16x16 upper, lower;
+};
+ROOFLM_INLINE HalfVectors split_halves(F32x16 x) {
+  auto bits = std::bit_cast<U32x16>(x);
+  bits = (bits & 0x7fffffffU) > 0x7f800000U ? U32x16{} + 0x7fc00000U : bits;
+  return {to_16_bits((bits + 0x8000U) >> 16U), to_16_bits(bits)};
 }
 
 /// Lanes >= count replaced by `value`.
@@ -209,10 +247,10 @@ ROOFLM_INLINE F32x16 sigmoid(F32x16 x) { return 1.0F / (1.0F + exp(-x)); }
 /// Calls `body(i, count)` for consecutive groups of lanes of [begin, end); count is an integral constant 16
 /// for whole groups, so that `load_at` and `store_at` become plain moves, and 1..15 for the last.
 struct WholeGroup {};
-ROOFLM_INLINE F32x16 load_at(const Storage auto* p, WholeGroup) { return load(p); }
-ROOFLM_INLINE F32x16 load_at(const Storage auto* p, std::int64_t count) { return load_n(p, count); }
-ROOFLM_INLINE void store_at(Storage auto* p, F32x16 x, WholeGroup) { store(p, x); }
-ROOFLM_INLINE void store_at(Storage auto* p, F32x16 x, std::int64_t count) { store_n(p, x, count); }
+ROOFLM_INLINE auto load_at(const auto* p, WholeGroup) { return load(p); }
+ROOFLM_INLINE auto load_at(const auto* p, std::int64_t count) { return load_n(p, count); }
+ROOFLM_INLINE void store_at(auto* p, auto x, WholeGroup) { store(p, x); }
+ROOFLM_INLINE void store_at(auto* p, auto x, std::int64_t count) { store_n(p, x, count); }
 ROOFLM_INLINE F32x16 pad_at(F32x16 x, WholeGroup, float) { return x; }
 ROOFLM_INLINE F32x16 pad_at(F32x16 x, std::int64_t count, float value) { return pad(x, count, value); }
 
