@@ -347,7 +347,8 @@ class Run {
   void write_uncertainty(const std::string& stop_reason, std::optional<double> others_share,
                          const core::Summary& plain, const measure::ClockChange& clock) {
     sentence("stop_reason", stop_reason);
-    if (others_share) record_->add(outcome_.run, others_fact(*others_share));
+    // The other ranks of a job are no strangers, and are not told from them.
+    if (others_share && settings_->ranks == nullptr) record_->add(outcome_.run, others_fact(*others_share));
     if (plain.count == 0) return;
     sentence("drift", measure::drift_sentence(plain, clock));
   }

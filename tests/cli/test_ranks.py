@@ -118,6 +118,7 @@ class Profiles(Ranks):
                 record = self.folder / f"{name}.rooflm"
                 self.ok("launch", "-n", ranks, "--", "profile", *self.SIZE, *split, "--steps", 3, "-o", record, "--view", "overview")
                 self.ok("verify", record)
+                self.assertNotIn("busy machine", self.ok("report", record, "--view", "overview"), "the other ranks are no strangers")
                 calls, all_ranks = self.cells(record)
                 self.assertEqual({row["group"] for row in calls}, groups)
                 for row in calls:
