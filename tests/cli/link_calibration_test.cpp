@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "record/writer.h"
+#include "tests/record/record_testing.h"
 
 namespace rooflm::cli {
 namespace {
@@ -45,8 +46,8 @@ class Links : public testing::Test {
     writer.add(cells);
     writer.finish();
   }
-  void TearDown() override { std::filesystem::remove(path_); }
-  std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) / "links.rooflm";
+  record::TemporaryFolder folder_;  // its own: tests run beside each other
+  std::filesystem::path path_ = folder_ / "links.rooflm";
 };
 
 TEST_F(Links, AreThoseThatWereMeasured) {
