@@ -12,7 +12,7 @@ const executablePath = process.env.ROOFLM_CHROMIUM ?? ['/usr/bin/chromium', '/us
 const chart = (id) => `[id^="chart-${id}"]`;
 const table = (id) => `[id="table-${id}"]`;
 
-/** Name of the picture, the page, what is taken of it. */
+/** Name of the picture, the page, what is taken of it: a part of it, or the first screen. */
 const kShots = [
   ['overview', 'gpt2', '#overview .glance'], ['advice', 'gpt2', '#overview .advice'], ['phases', 'studies/end_to_end', '#breakdown'],
   ['model_gpt2', 'gpt2', '#model'], ['model_llama', 'llama', '#model'], ['roofline', 'gpt2', '#roofline'], ['operations', 'gpt2', table('operations')],
@@ -24,6 +24,7 @@ const kShots = [
   ['scaling', 'studies/blocks', chart('scaling')], ['heads', 'studies/heads', chart('growth')], ['cells_attention', 'studies/attention_sweep', chart('cells')],
   ['cells_gemm', 'studies/gemm', chart('cells')], ['cells_formats', 'studies/formats', table('cells.formats')], ['cells_limits', 'studies/limits', '[id^="table-cells"]'],
   ['overhead', 'studies/overhead', table('overhead')], ['input', 'studies/input', table('input')], ['training', 'training', chart('training')],
+  ['study', 'studies/blocks', null, { viewport: { width: 1200, height: 1150 } }],
   ['dark', 'gpt2', '#roofline', { colorScheme: 'dark' }], ['phone', 'gpt2', '#overview .glance', { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true }],
 ];
 
@@ -35,6 +36,14 @@ async function takeShot(browser, [name, page, selector, look = {}]) {
   await tab.goto(pathToFileURL(file).href);
   await tab.waitForFunction(() => document.documentElement.dataset.ready === 'true');
   await tab.addStyleTag({ content: '.contents { position: static !important; }' });
+  if (selector === null) {
+    await tab.waitForTimeout(600);
+    await tab.screenshot({ path: join(pictures, `${name}.png`), animations: 'disabled' });
+    await context.close();
+    return '';
+  }
+  await tab.evaluate(() => document.querySelectorAll('details.group').forEach((group) => { group.open = true; }));
+  await tab.waitForFunction(() => !document.querySelector('section[aria-busy]'));
   const part = tab.locator(selector).first();
   if (await part.count() === 0) {
     await context.close();

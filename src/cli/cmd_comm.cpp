@@ -154,13 +154,10 @@ Body declare_comm(CommandLine& line) {
   line.add_flag("--overwrite", options->overwrite, "Replace a record of that name").group("Output");
   add_dry_run(line, options->dry_run);
   line.footer(
-      "Names and sizes take lists, which multiply into a sweep. The columns are those of nccl-tests: algbw "
-      "is\n"
-      "size / time; busbw is algbw times 2 (n-1)/n (all_reduce), (n-1)/n (all_gather, reduce_scatter) or 1, "
-      "of "
-      "n\n"
-      "ranks; wrong counts elements of the results. Exit code 1 when any is wrong.\n"
-      "Times are those of the last rank that is done: medians with a confidence interval of 95 %.\n\n"
+      "Names and sizes take lists, which multiply into a sweep. Columns are those of nccl-tests: algbw is\n"
+      "size / time; busbw is algbw times 2 (n-1)/n (all_reduce), (n-1)/n (all_gather, reduce_scatter) or\n"
+      "1, of n ranks; wrong counts elements of the results. Exit code 1 when any is wrong. Times are those\n"
+      "of the last rank that is done: medians with a confidence interval of 95 %.\n\n"
       "Example: rooflm launch -n 2 -- comm --op all_reduce --size 64KiB,1MiB,16MiB\n"
       "         mpirun -n 4 rooflm comm --device cpu --dtype bf16 -o comm.rooflm");
   return [options] { return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*options, ranks); }); };
