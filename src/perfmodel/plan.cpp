@@ -2,6 +2,7 @@
 #include "perfmodel/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "perfmodel/role.h"
@@ -92,7 +93,9 @@ void take_times(Plan& plan, const StageRole& slowest, const PipelineTimes& pipel
   plan.host_s = std::max(0.0, timeline.host_s);
   plan.waiting_s = std::max(0.0, timeline.waiting_s);
   plan.communication_s = std::max(timeline.communication_s, 0.0);
-  const double idle_s = plan.step_s - plan.compute_s - plan.slowed_s - plan.host_s - plan.waiting_s;
+  const double left_s = plan.step_s - plan.compute_s - plan.slowed_s - plan.host_s - plan.waiting_s;
+  constexpr double kRounding = 1e-9;
+  const double idle_s = std::abs(left_s) < kRounding * plan.step_s ? 0 : left_s;
   plan.exposed_s = is_pipeline ? std::clamp(timeline.exposed_s, 0.0, plan.communication_s) : idle_s;
   plan.bubble_s = idle_s - plan.exposed_s;
   plan.work = slowest.step.work;

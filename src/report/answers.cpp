@@ -8,7 +8,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <ranges>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -360,7 +360,8 @@ std::string environment_of(const RecordFile& file, std::string_view key) {
 /// The names in a list with commas between them.
 std::vector<std::string> names_in(const std::string& list) {
   std::vector<std::string> names;
-  for (const auto name : std::views::split(list, ',')) names.emplace_back(name.begin(), name.end());
+  std::istringstream text(list);
+  for (std::string name; std::getline(text, name, ',');) names.push_back(name);
   return names;
 }
 

@@ -85,7 +85,7 @@ void add_scaling(const RecordSet& set, const ViewOptions& /*options*/, View& vie
                   {"last_wall_share", "of last wall", Show::percent, "share"},
                   {"times", "times", Show::fixed1}},
       .rows = {},
-      .notes = {"all layers added up; --scope h.1 shows one layer; times: device time at the largest size "
+      .notes = {"layers are added up; --scope h.1 shows one alone; times: device time at the largest size "
                 "over that at the smallest"}};
   const std::vector<Scaling> all = scalings(set);
   for (std::size_t i = 0; i < all.size(); ++i) {
