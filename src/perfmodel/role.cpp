@@ -243,10 +243,12 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
 
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times,
                        Forwards& forwards, int stage, int micro_batches) {
-  constexpr std::int64_t kFewest = 2;
+  // The first and the last layer. Where weights are gathered ahead of a layer and gradients summed behind it,
+  // also those beside them: most memory is in use in the midst of layers then, which two of them do not have.
+  const std::int64_t fewest = point.step.sharding.zero == 3 ? 4 : 2;
   // Of every other product, layers come in pairs.
   const std::int64_t alike = point.step.recompute == passes::Recompute::every_other ? 2 : 1;
-  const std::int64_t few = kFewest + alike;
+  const std::int64_t few = fewest + alike;
   const std::int64_t layers = point.step.sharding.layers_per_part(point.config.layers);
   const auto price = [&](std::int64_t count) {
     return price_layers(point, setting, times, forwards, stage, micro_batches, count);
@@ -260,15 +262,15 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
     return simulate_priced(all, point, setting, micro_batches, clock_of(all.mix));
   }
   const Priced some = price(few);
-  const Priced fewest = price(kFewest);
+  const Priced less = price(fewest);
   const double rest = static_cast<double>(layers - few) / static_cast<double>(alike);
   PowerMix mix = some.mix;
   mix.add(some.mix, rest);
-  mix.add(fewest.mix, -rest);
+  mix.add(less.mix, -rest);
   const double clock = clock_of(mix);
   RoleStep role = simulate_priced(some, point, setting, micro_batches, clock);
   RoleStep more = role;
-  more.add(simulate_priced(fewest, point, setting, micro_batches, clock), -1);
+  more.add(simulate_priced(less, point, setting, micro_batches, clock), -1);
   const double gaps = role.memory.gap_bytes;  // what is lost between tensors does not grow with their number
   role.add(more, rest);
   role.memory.gap_bytes = gaps;

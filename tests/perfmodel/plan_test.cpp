@@ -43,6 +43,22 @@ TEST(Plan, LayersThatAreAlikeNeedNotAllBeBuilt) {
   }
 }
 
+TEST(Plan, PartsOfMemoryGrowAsTheyDoInAllLayers) {
+  for (const passes::Recompute recompute : {passes::Recompute::none, passes::Recompute::full}) {
+    auto [point, setting] = plan_case("medium", {.data = 4, .zero = 3}, 1);
+    setting.framework = perfmodel::find_framework("rooflm-fused");  // without pools of an allocator
+    perfmodel::fit_to_framework(point.step, setting.framework);
+    point.step.recompute = recompute;
+    const perfmodel::RankMemory quick = perfmodel::make_plan(point, setting).memory;
+    setting.every_layer = true;
+    const perfmodel::RankMemory whole = perfmodel::make_plan(point, setting).memory;
+    for (const auto part : {&perfmodel::RankMemory::weight_bytes, &perfmodel::RankMemory::optimizer_bytes,
+                            &perfmodel::RankMemory::gradient_bytes, &perfmodel::RankMemory::activation_bytes})
+      EXPECT_NEAR(quick.*part / (whole.*part), 1, 0.01)
+          << passes::name_of(recompute) << ", of " << whole.total();
+  }
+}
+
 TEST(Plan, LayersInPairsNeedNotAllBeBuiltEither) {
   auto [point, setting] = plan_case("medium", {.data = 8, .zero = 3, .root_unit = true}, 8);
   point.step.recompute = passes::Recompute::every_other;
