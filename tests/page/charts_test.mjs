@@ -1,5 +1,6 @@
 // Charts: the roofline's points and filters, stacks, memory, scopes, and the comparison of two runs.
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { open, rowsOf, sampleDocument, textsOf } from './browser.mjs';
 
@@ -135,5 +136,22 @@ test('two runs are compared, and others can be chosen', async () => {
   const union = new Set([...run.blocks, ...document_.runs[2].blocks].map(key)).size;
   const status = await compare.locator('.table', { has: page.getByRole('grid', { name: 'Blocks of both runs' }) }).locator('.status').innerText();
   assert.equal(numberIn(status), union);
+  await close();
+});
+
+test('the median stands where it is among the samples, however short steps are', async () => {
+  const whole = sampleDocument('--runs', '1');
+  const [run] = whole.runs;
+  const kShort = 1e-3; // steps of a few milliseconds
+  run.samples.seconds = run.samples.seconds.map((value) => value * kShort);
+  for (const key of ['median_s', 'ci_low_s', 'ci_high_s']) run.step[key] *= kShort;
+  const { page, close } = await open(whole);
+  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Save "Samples in the order they were taken" as SVG' }).click()]);
+  const svg = readFileSync(await download.path(), 'utf8');
+  const text = await page.evaluate(() => getComputedStyle(document.documentElement).getPropertyValue('--text').trim());
+  const lines = [...svg.matchAll(/<path d="M[\d.]+ ([\d.]+)L[\d.]+ \1" fill="none" stroke="([^"]+)"/g)].filter(([, , stroke]) => stroke === text).map(([, y]) => Number(y));
+  const points = [...svg.matchAll(/transform="matrix\([\d.]+,0,0,[\d.]+,[\d.]+,([\d.]+)\)"/g)].map(([, y]) => Number(y));
+  assert.equal(lines.length, 3, `the median and its interval: ${lines}`);
+  assert.ok(points.length > 20 && Math.max(...lines) < Math.max(...points) && Math.min(...lines) > Math.min(...points), `${lines} among ${Math.min(...points)} to ${Math.max(...points)}`);
   await close();
 });

@@ -27,6 +27,9 @@ function summaries(run: Run): Child {
   return h('div', { class: 'panel' }, h('h3', {}, 'Times and their spread'), table.element);
 }
 
+/** ECharts rounds where lines stand, to hundredths unless it is told. */
+const kExact = 15;
+
 function samplesOption(run: Run, phase: string): Option {
   const [step, value] = [numbers(run.samples, 'step'), numbers(run.samples, 'seconds')];
   const [phases, kinds] = [texts(run.samples, 'phase'), texts(run.samples, 'kind')];
@@ -44,7 +47,7 @@ function samplesOption(run: Run, phase: string): Option {
     xAxis: axis({ type: 'value', name: 'step', splitLine: { show: false } }),
     yAxis: axis({ type: 'value', scale: true, axisLabel: { color: token('muted'), fontSize: 11, formatter: (at: number) => seconds(at, 4) } }),
     series: [
-      { ...main, markLine: { symbol: 'none', silent: true, label: { show: false }, data: lines.map((at, i) => ({ yAxis: at,
+      { ...main, markLine: { symbol: 'none', silent: true, precision: kExact, label: { show: false }, data: lines.map((at, i) => ({ yAxis: at,
         lineStyle: { color: token('text'), type: i === 0 ? 'solid' : 'dashed', width: 1 } })) } },
       group('outlier', token('bad'), 'triangle', (i) => plain(i) && outlier[i] === 1),
       group('not counted: warm-up or observed', token('muted'), 'emptyCircle', (i) => !plain(i)),
