@@ -51,7 +51,7 @@ void plan_what(const PlanOptions& options, Plans& plans) {
 }
 
 int run(const PlanOptions& options) {
-  const Format format = parse_format(options.format);
+  const TableStyle style = options.table.style();
   if (options.device.empty()) {
     std::string known;
     for (const devices::Device& device : devices::catalog()) known += ' ' + device.key;
@@ -61,7 +61,7 @@ int run(const PlanOptions& options) {
     throw core::UsageError(fmt::format("--explain {}: step_s can be explained", options.explain));
   }
   if (!options.against.empty()) {
-    write_out(show_table(plan_against(options.against, device_of(options)), format));
+    write_out(show_table(plan_against(options.against, device_of(options)), style));
     return 0;
   }
   const perfmodel::RunBudget budget = budget_of(options);
@@ -73,12 +73,16 @@ int run(const PlanOptions& options) {
   note("planned in {}", core::format_seconds(lasted.count()));
   std::vector<Row> rows;
   for (const PlannedRun& planned : plans.runs) rows.push_back(plan_row(planned, budget));
-  if (options.explain.empty() || format == Format::table || format == Format::md)
-    write_out(show_table(plan_table(std::move(rows), plans.runs), format));
-  if (options.explain.empty()) return 0;
+  if (options.explain.empty()) {
+    write_out(show_table(plan_table(std::move(rows), plans.runs), style));
+    return 0;
+  }
+  // Columns that are named are those of the explanation.
+  const bool is_text = style.format == Format::table || style.format == Format::md;
+  if (is_text) write_out(show_table(plan_table(std::move(rows), plans.runs), style.format));
   for (const PlannedRun& planned : plans.runs) {
-    if (format == Format::table || format == Format::md) write_out("\n");
-    write_out(show_table(explain_step(planned), format));
+    if (is_text) write_out("\n");
+    write_out(show_table(explain_step(planned), style));
   }
   return 0;
 }

@@ -269,7 +269,7 @@ void PlanOptions::add_to(CommandLine& line) {
       "one of "
       "rooflm comm",
       "FILE", "Run");
-  add("--format", format, "Of the results", kFormats, "Output");
+  table.add_to(line, "Of the results", "Output");
 }
 
 }  // namespace rooflm::cli

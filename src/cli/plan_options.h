@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/config_options.h"
+#include "cli/table.h"
 #include "perfmodel/plan.h"
 
 namespace rooflm::cli {
@@ -23,7 +24,7 @@ struct PlanOptions {
   std::string tokens, price, mtbf, checkpoint;
   std::string scaling, largest, what_if, top = "10";
   std::string explain, against, calibrate;
-  std::string format = "table";
+  TableOptions table;
   bool search = false, smallest = false;
   bool nondeterministic = false, short_ends = false;
 

@@ -141,6 +141,16 @@ class Options(unittest.TestCase):
         self.assertTrue(set(here) <= set(dtypes("gemm", "--help")))
         self.assertIn("fp16", self.run_binary("completion", "bash", "--all-devices").stdout)
 
+    def test_columns_of_plans_are_chosen(self):
+        plan = ("plan", "--model", "gpt2", "--device", "h100-sxm", "--gpus", "2")
+        chosen = self.run_binary(*plan, "--columns", "GPUs,step,gradient_bytes", "--format", "csv").stdout
+        self.assertEqual(chosen.splitlines()[0], "gpus,step_s,gradient_bytes")
+        self.assertIn("left out to fit", self.run_binary(*plan, variables={"COLUMNS": "80"}).stdout)
+        self.assertNotIn("left out", self.run_binary(*plan, "--wide", variables={"COLUMNS": "80"}).stdout)
+        term = self.run_binary(*plan, "--explain", "step_s", "--columns", "term", "--format", "csv").stdout
+        self.assertEqual(term.splitlines()[0], "term")
+        self.assertIn("unknown column 'nope'", self.run_binary(*plan, "--columns", "nope", code=2).stderr)
+
     def test_steps_are_exact(self):
         self.assertEqual(self.steps_of("--steps", "3"), 3)
         for option in (["--precision", "1"], ["--max-steps", "4"], ["--min-steps", "2"]):
