@@ -45,6 +45,13 @@ core::DType parse_dtype(const std::string& name, const std::string& device) {
   return compute.dtype;
 }
 
+std::int64_t whole_bytes(const std::string& size) {
+  constexpr double kMost = 0x1p62;  // buffers and their sums fit 64 bits
+  const double bytes = parse_bytes("--size", size);
+  if (bytes > kMost) throw core::UsageError(fmt::format("--size {} is more than any memory holds", size));
+  return static_cast<std::int64_t>(bytes);
+}
+
 /// GPUs pass no messages on yet.
 std::string default_ops(const std::string& device) {
   return fmt::format("all_reduce,all_gather,reduce_scatter{}", lab::is_host(device) ? ",sendrecv" : "");
@@ -61,7 +68,7 @@ std::vector<lab::CommCase> cases_of(const CommOptions& options, const std::strin
     c.problem.dtype = parse_dtype(name, device);
   });
   multiply(cases, parse_names("--size", options.size), [&](Case& c, const std::string& size) {
-    c.problem.bytes = static_cast<std::int64_t>(parse_bytes("--size", size));
+    c.problem.bytes = whole_bytes(size);
     if (c.problem.count(ranks) == 0) {
       throw core::UsageError(
           fmt::format("--size {} holds no element of {} for each of {} ranks", size, c.dtype, ranks));

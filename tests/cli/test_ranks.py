@@ -195,7 +195,7 @@ class Comm(Ranks):
     def test_bad_input(self):
         self.fails(2, "comm", "--device", "cpu", says=("launch -n 2 -- comm",))
         for arguments, says in [(("--op", "all_reduc"), "did you mean 'all_reduce'"), (("--size", "4", "--op", "all_gather"), "no element"),
-                                (("--place", "on"), "in or out"), (("--size", "x"), "--size")]:
+                                (("--place", "on"), "in or out"), (("--size", "x"), "--size"), (("--size", "99999999999GB"), "more than any memory")]:
             with self.subTest(arguments=arguments):
                 result = self.run_rooflm("launch", "-n", 2, "--", *self.SHORT, *arguments)
                 self.assertEqual(result.returncode, 2, result.stderr)

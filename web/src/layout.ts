@@ -36,6 +36,8 @@ const kOverValues = ['sweep', 'scaling', 'growth', 'precision'];
 /** Views that the page draws itself and that show all runs. */
 const kOfAllRuns = new Set(['bench', 'phases', 'blocks']);
 
+const partsOf = (sections: readonly Section[], document: ReportDocument): Part[] => sections.map((section) => ({ section, document }));
+
 /** The charts and tables of the views that answer the question, or all others. */
 function viewsOf(document: ReportDocument, answers: readonly string[], isAnswer: boolean): ReportDocument {
   const wanted = ({ view }: { view: string }): boolean => answers.includes(view) === isAnswer;
@@ -57,15 +59,14 @@ const answer: Section = {
 function folded(document: ReportDocument): Group[] {
   const answers = document.answers.length > 0 ? document.answers : kOverValues;
   const [asked, rest] = [viewsOf(document, answers, true), viewsOf(document, answers, false)];
-  const all = (sections: readonly Section[], of = document): Part[] => sections.map((section) => ({ section, document: of }));
   const hasAnswer = asked.charts.length + asked.tables.length > 0;
   const showsAll = document.answers.length === 0 || document.answers.some((view) => kOfAllRuns.has(view));
   const further = [...(rest.charts.length > 0 ? [charts] : []), ...(rest.tables.length > 0 ? [tables] : []), compare];
   return [
-    { id: 'asked', title: '', lead: '', parts: [...(hasAnswer ? all([answer], asked) : []), ...all([runs, ...(showsAll ? [breakdown] : [])])] },
-    { id: 'one-run', title: 'One run, taken apart', lead: 'Timeline, roofline, ops, memory.', parts: all(kOneRun.filter((section) => !showsAll || section !== breakdown)) },
-    { id: 'further', title: 'Further views', lead: 'Other charts and tables, two runs beside each other.', parts: all(further, rest) },
-    { id: 'measured', title: 'How it was measured', lead: 'Ceilings, method and certainty, environment.', parts: all(kMeasured) },
+    { id: 'asked', title: '', lead: '', parts: [...partsOf(hasAnswer ? [answer] : [], asked), ...partsOf([runs, ...(showsAll ? [breakdown] : [])], document)] },
+    { id: 'one-run', title: 'One run, taken apart', lead: 'Timeline, roofline, ops, memory.', parts: partsOf(kOneRun.filter((section) => !showsAll || section !== breakdown), document) },
+    { id: 'further', title: 'Further views', lead: 'Other charts and tables, two runs beside each other.', parts: partsOf(further, rest) },
+    { id: 'measured', title: 'How it was measured', lead: 'Ceilings, method and certainty, environment.', parts: partsOf(kMeasured, document) },
   ];
 }
 
@@ -78,7 +79,6 @@ export function layoutOf(document: ReportDocument): Group[] {
   const asked = viewsOf(document, document.answers, true);
   const isAsked = isOfRuns && asked.charts.length + asked.tables.length > 0;
   const rest = isAsked ? viewsOf(document, document.answers, false) : document;
-  const parts = (sections: readonly Section[], of = document): Part[] => sections.map((section) => ({ section, document: of }));
   return [{ id: 'all', title: '', lead: '',
-            parts: [...parts(isAsked ? [answer] : [], asked), ...parts(isOfRuns ? [...kOneRun, compare] : []), ...parts(views, rest), ...parts(kMeasured)] }];
+            parts: [...partsOf(isAsked ? [answer] : [], asked), ...partsOf(isOfRuns ? [...kOneRun, compare] : [], document), ...partsOf(views, rest), ...partsOf(kMeasured, document)] }];
 }

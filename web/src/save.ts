@@ -21,7 +21,7 @@ export interface Picture {
 const quoted = (text: string): string => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 const cellText = (cell: Cell): string => (cell === null || cell === undefined || Number.isNaN(cell) ? '' : quoted(String(cell)));
 
-export const csvOf = ({ headings, rows }: Sheet): string => [headings.map(quoted).join(','), ...rows.map((row) => row.map(cellText).join(',')), ''].join('\n');
+const csvOf = ({ headings, rows }: Sheet): string => [headings.map(quoted).join(','), ...rows.map((row) => row.map(cellText).join(',')), ''].join('\n');
 
 /** "time (s)", or the name alone. */
 export const heading = (title: string, unit: string): string => (unit !== '' ? `${title} (${unit})` : title);
