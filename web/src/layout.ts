@@ -30,7 +30,7 @@ export interface Group {
 
 const kOneRun: readonly Section[] = [overview, timeline, breakdown, model, roofline, opTable, blockTable, kernelTable, icicle, memory];
 const kMeasured: readonly Section[] = [ceilingTable, method, environment];
-const kMostAtOnce = 4; // runs of which one can be told apart from the others at a glance
+const kMostAtOnce = 4; // with more runs the page begins with all of them, and one is taken apart on request
 /** What is asked of many runs that no study made: the views that go over values. */
 const kOverValues = ['sweep', 'scaling', 'growth', 'precision'];
 /** Views that the page draws itself and that show all runs. */
@@ -51,7 +51,7 @@ function viewsOf(document: ReportDocument, answers: readonly string[], isAnswer:
 const answer: Section = {
   id: 'answer',
   title: 'Answer',
-  lead: 'What is asked for, over the values that the runs go through.',
+  lead: 'The charts and tables that answer the question.',
   build: (context) => [...(context.document.charts.length > 0 ? charts.build(context) : []), ...(context.document.tables.length > 0 ? tables.build(context) : [])],
 };
 
