@@ -33,8 +33,12 @@ std::string format_number(double value, Show show) {
       return fmt::format("{:.1f}", value);
     case Show::fixed2:
       return fmt::format("{:.2f}", value);
+    case Show::fixed3:
+      return fmt::format("{:.3f}", value);
     case Show::percent:
       return fmt::format("{:.1f}%", 100 * value);
+    case Show::percent2:
+      return fmt::format("{:.2f}%", 100 * value);
     case Show::si:
       return core::format_si(value);
     case Show::bytes:

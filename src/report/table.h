@@ -37,14 +37,16 @@ class Row {
 
 /// How a number is shown to people; CSV and JSON always carry it in full.
 enum class Show : std::uint8_t {
-  plain,    ///< integers in full, other numbers with six significant digits
-  brief,    ///< four significant digits, none of a whole number left out
-  fixed1,   ///< one decimal
-  fixed2,   ///< two decimals
-  percent,  ///< a share of 1 as "61.2%"
-  si,       ///< "190 G"
-  bytes,    ///< "1.50 GB"
-  seconds   ///< "412 us"
+  plain,     ///< integers in full, other numbers with six significant digits
+  brief,     ///< four significant digits, none of a whole number left out
+  fixed1,    ///< one decimal
+  fixed2,    ///< two decimals
+  fixed3,    ///< three decimals
+  percent,   ///< a share of 1 as "61.2%"
+  percent2,  ///< small shares: "0.24%"
+  si,        ///< "190 G"
+  bytes,     ///< "1.50 GB"
+  seconds    ///< "412 us"
 };
 
 /// A column of the table that people see.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "report/loss_curves.h"
 #include "report/train_rows.h"
 #include "report/view_def.h"
 
@@ -29,6 +30,11 @@ void add_training(const RecordSet& set, const ViewOptions& /*options*/, View& vi
   std::vector<RunData> runs;
   std::ranges::copy_if(set.runs, std::back_inserter(runs), is_training);
   view.add("training", "Training", runs.empty() ? Table() : train_table(runs));
+  const std::vector<LossCurve> curves = loss_curves(set);
+  if (curves.size() > 1) {
+    view.add("training.losses", "Losses beside each other", loss_table(curves));
+    view.add("training.equal_loss", "Tokens and time to an equal loss", equal_loss_table(curves));
+  }
   Chart chart{.id = "training.loss",
               .title = "Loss",
               .kind = ChartKind::line,
