@@ -1,11 +1,11 @@
-// Takes the pictures of docs/gallery.md: node gallery_shots.mjs RUNS PICTURES MODULES
+// Takes the pictures of docs/gallery.md: node gallery_shots.mjs RUNS PICTURES MODULES [gpu]
 // RUNS holds the pages that scripts/gallery made; MODULES is the folder with package.json and node_modules of the page.
 import { existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-const [runs, pictures, modules] = process.argv.slice(2);
+const [runs, pictures, modules, where = 'cpu'] = process.argv.slice(2);
 const { chromium } = createRequire(resolve(modules, 'package.json'))('playwright-core');
 const executablePath = process.env.ROOFLM_CHROMIUM ?? ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 
@@ -13,7 +13,18 @@ const chart = (id) => `[id^="chart-${id}"]`;
 const table = (id) => `[id="table-${id}"]`;
 
 /** Name of the picture, the page, what is taken of it: a part of it, or the first screen. */
-const kShots = [
+const kGpuShots = [
+  ['gpu_overview', 'gpu_gpt2', '#overview .glance'], ['gpu_advice', 'gpu_gpt2', '#overview .advice'], ['gpu_timeline', 'gpu_gpt2', '#timeline'],
+  ['gpu_roofline', 'gpu_gpt2', '#roofline'], ['gpu_classes', 'gpu_gpt2', table('kernels.classes')], ['gpu_kernels', 'gpu_gpt2', table('kernels')],
+  ['gpu_gemms', 'gpu_gpt2', table('kernels.gemms')], ['gpu_device', 'gpu_gpt2', table('device')], ['gpu_idle', 'gpu_gpt2', table('device.idle')],
+  ['gpu_launches', 'gpu_gpt2', table('launches')], ['gpu_counters', 'gpu_gpt2', table('counters')], ['gpu_counted_roofline', 'gpu_gpt2', chart('counters.roofline')],
+  ['gpu_why', 'gpu_gpt2', table('why.causes')], ['gpu_power', 'gpu_gpt2', chart('power.sm_clock_hz')], ['gpu_contention', 'gpu_apart', table('contention')],
+  ['gpu_input', 'gpu_forward', table('input')], ['gpu_forward_memory', 'gpu_forward', '#memory'], ['gpu_losses', 'gpu_losses', chart('training.loss')],
+  ['gpu_equal_loss', 'gpu_losses', table('training.equal_loss')],
+  ['torch_overview', 'gpu_torch', '#overview .glance'], ['torch_advice', 'gpu_torch', '#overview .advice'], ['torch_timeline', 'gpu_torch', '#timeline'], ['torch_roofline', 'gpu_torch', '#roofline'],
+  ['torch_blocks', 'gpu_torch', '#blocks'], ['torch_memory', 'gpu_torch', '#memory'], ['torch_activities', 'gpu_torch', table('activities')], ['torch_stacks', 'gpu_torch', table('stacks.lines')],
+];
+const kCpuShots = [
   ['overview', 'gpt2', '#overview .glance'], ['advice', 'gpt2', '#overview .advice'], ['phases', 'studies/end_to_end', '#breakdown'],
   ['model_gpt2', 'gpt2', '#model'], ['model_llama', 'llama', '#model'], ['roofline', 'gpt2', '#roofline'], ['operations', 'gpt2', table('operations')],
   ['why', 'gpt2', table('why')], ['ops', 'gpt2', '#ops'], ['blocks', 'gpt2', '#blocks'], ['kernels_cpu', 'gpt2', '#kernels'], ['scopes', 'gpt2', '#scopes'], ['timeline', 'gpt2', '#timeline'],
@@ -56,11 +67,12 @@ async function takeShot(browser, [name, page, selector, look = {}]) {
   return '';
 }
 
-rmSync(pictures, { recursive: true, force: true });
+const shots = where === 'gpu' ? kGpuShots : kCpuShots;
 mkdirSync(pictures, { recursive: true });
+for (const [name] of shots) rmSync(join(pictures, `${name}.png`), { force: true });
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] });
 const problems = [];
-for (const shot of kShots) problems.push(await takeShot(browser, shot));
+for (const shot of shots) problems.push(await takeShot(browser, shot));
 await browser.close();
 const bytes = readdirSync(pictures).reduce((sum, name) => sum + statSync(join(pictures, name)).size, 0);
 console.log(`${readdirSync(pictures).length} pictures, ${(bytes / 1e6).toFixed(2)} MB`);

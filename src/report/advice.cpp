@@ -10,6 +10,9 @@
 #include <utility>
 
 #include "core/units.h"
+#include "report/advice_recorded.h"
+#include "report/device_times.h"
+#include "report/match_runs.h"
 #include "report/summaries.h"
 #include "report/sweep.h"
 #include "report/view.h"
@@ -109,12 +112,15 @@ struct Remedied {
 
 std::vector<Remedied> by_remedy(const RunData& run, double step_s) {
   std::vector<Remedied> all;
+  const bool is_of_others = is_foreign(run.run);
+  const bool was_compiled = is_of_others && is_compiled(run);
   for (const Group& part : parts_of(run)) {
     const auto measured_s = part.work.measured_s();
     if (!measured_s || !part.work.roof_s) continue;
     const double gain_s = work_figures(part.work, part.work.roof_s, measured_s, step_s).gain_s.value_or(0);
     if (gain_s <= 0) continue;
-    const Remedy remedy = remedy_of(run, part);
+    const Remedy remedy =
+        is_of_others ? Remedy{.text = recorded_remedy(part, was_compiled)} : remedy_of(run, part);
     auto found = std::ranges::find(all, remedy, &Remedied::remedy);
     if (found == all.end()) found = all.insert(all.end(), {.remedy = remedy});
     found->parts.emplace_back(gain_s, part);
@@ -221,12 +227,18 @@ bool is_tried(const RecordSet& set, const RunData& run, const Advice& advice) {
 
 /// All that is worth a sentence, the largest gain first.
 std::vector<Advice> all_advice(const RunData& run) {
-  std::vector<Advice> found;
-  if (!run.has_op_times()) return found;
-  const double step_s = phase_median(run, kStep).value_or(phase_work(run, kStep).device_s);
+  const DeviceTimes times = device_times(run);
+  // A recorded program has no steps but the traced ones.
+  const auto traced_s = is_foreign(run.run) ? traced_step_s(times) : std::nullopt;
+  if (!run.has_op_times() && !traced_s) return {};
+  const double step_s =
+      traced_s ? *traced_s : phase_median(run, kStep).value_or(phase_work(run, kStep).device_s);
+  std::vector<Advice> found = traced_s || !is_eager(run) ? advise_idle(run, times) : std::vector<Advice>();
   for (const Remedied& of : by_remedy(run, step_s)) found.push_back(advice_of(run, of, step_s));
-  if (auto advice = advise_dtype(run, step_s)) found.push_back(std::move(*advice));
-  if (auto advice = advise_gap(run)) found.push_back(std::move(*advice));
+  if (!is_foreign(run.run)) {
+    if (auto advice = advise_dtype(run, step_s)) found.push_back(std::move(*advice));
+    if (auto advice = advise_gap(run)) found.push_back(std::move(*advice));
+  }
   std::erase_if(found, [&](const Advice& advice) { return advice.gain_s < kLeastShare * step_s; });
   std::ranges::stable_sort(found, [](const Advice& a, const Advice& b) { return a.gain_s > b.gain_s; });
   for (Advice& advice : found) advice.step_share = ratio_of(advice.gain_s, step_s);

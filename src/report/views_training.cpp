@@ -6,6 +6,7 @@
 #include <iterator>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "report/loss_curves.h"
@@ -15,14 +16,30 @@
 namespace rooflm::report {
 namespace {
 
+/// Charts of more losses than this show means of equal numbers of steps: single batches hide how runs differ.
+constexpr std::size_t kMostPoints = 200;
+
+void add_points(std::span<const ChartPoint> points, Series& series) {
+  const std::size_t width = (points.size() + kMostPoints - 1) / kMostPoints;
+  for (std::size_t first = 0; first < points.size(); first += width) {
+    const auto some = points.subspan(first, std::min(width, points.size() - first));
+    double sum = 0;
+    for (const ChartPoint& point : some) sum += point.y;
+    series.points.push_back({.x = some.back().x, .y = sum / static_cast<double>(some.size())});
+  }
+}
+
 /// Loss by step; `name` tells several runs apart.
 void add_losses(const RecordFile& file, const std::string& name, Chart& chart) {
-  for (const record::Cell& cell : file.cells) {
-    const bool is_loss = cell.col == "loss" || cell.col == "val_loss";
-    if (cell.series != record::kTrainingSeries || !is_loss || !cell.value) continue;
-    const std::string what = cell.col == "loss" ? "training" : "validation";
-    series_named(chart, name.empty() ? what : fmt::format("{}, {}", name, what))
-        .points.push_back({.x = static_cast<double>(cell.row), .y = *cell.value});
+  for (const auto& [column, what] : {std::pair{"loss", "training"}, {"val_loss", "validation"}}) {
+    std::vector<ChartPoint> points;
+    for (const record::Cell& cell : file.cells) {
+      if (cell.series == record::kTrainingSeries && cell.col == column && cell.value) {
+        points.push_back({.x = static_cast<double>(cell.row), .y = *cell.value});
+      }
+    }
+    if (points.empty()) continue;
+    add_points(points, series_named(chart, name.empty() ? what : fmt::format("{}, {}", name, what)));
   }
 }
 

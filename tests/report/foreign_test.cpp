@@ -1,6 +1,7 @@
 // A program that is not ours: activities and memory, no model, no ops, no configuration.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,7 +9,10 @@
 
 #include "record/reader.h"
 #include "record/writer.h"
+#include "report/advice.h"
+#include "report/advice_recorded.h"
 #include "report/document.h"
+#include "report/headline.h"
 #include "report/verify.h"
 #include "report/views.h"
 #include "tests/record/record_testing.h"
@@ -81,6 +85,62 @@ TEST(Foreign, ActivitiesAreShownByNameAndByLane) {
   EXPECT_EQ(lanes.rows[0].text("lane"), "stream 7");
   EXPECT_NEAR(lanes.rows[0].number("busy_s"), 800e-9, 1e-15);
   EXPECT_NEAR(lanes.rows[2].number("busy_s"), 1800e-9, 1e-15) << "a call within a range is not counted twice";
+}
+
+/// Steps of foreign_set() as traced ones: 900 ns of which kernels run 400, the first 100 after the step
+/// began.
+RecordSet traced_set() {
+  RecordSet set = foreign_set();
+  for (record::Activity& activity : set.runs[0].activities) activity.step = activity.start_ns < 1000 ? 1 : 2;
+  for (const std::int64_t step : {1, 2}) {
+    set.runs[0].samples.push_back({.step = step, .phase = "step", .seconds = 900e-9, .kind = "traced"});
+  }
+  return set;
+}
+
+TEST(Foreign, AdviceBeginsWithWhatKeepsTheDeviceWaiting) {
+  RecordSet set = traced_set();
+  const auto advice = advise(set);
+  ASSERT_FALSE(advice.empty());
+  const auto host = std::ranges::find(advice, "device idle: host", &Advice::subject);
+  ASSERT_NE(host, advice.end());
+  EXPECT_NEAR(host->gain_s, 100e-9, 1e-15) << "until the first kernel of the step";
+  EXPECT_NEAR(host->step_share.value_or(0), 100.0 / 900, 1e-9) << "of the step, not of the time in kernels";
+  EXPECT_NE(host->text.find("torch.compile needs fewer launches"), std::string::npos) << host->text;
+  EXPECT_EQ(host->text.find("--"), std::string::npos) << "no option of ours: " << host->text;
+  const auto sync = std::ranges::find(advice, "device idle: sync", &Advice::subject);
+  ASSERT_NE(sync, advice.end());
+  EXPECT_NE(sync->text.find(".item()"), std::string::npos);
+  // What was compiled is not told to be.
+  set.runs[0].activity_names[0].text = "triton_poi_fused_add_0";
+  const auto compiled = advise(set);
+  const auto replay = std::ranges::find(compiled, "device idle: host", &Advice::subject);
+  ASSERT_NE(replay, compiled.end());
+  EXPECT_NE(replay->text.find("replay the step as a CUDA graph"), std::string::npos) << replay->text;
+  EXPECT_EQ(replay->text.find("needs fewer launches"), std::string::npos) << replay->text;
+}
+
+TEST(Foreign, TheHeadlineSaysHowMuchOfAStepAKernelRuns) {
+  const RecordSet set = traced_set();
+  const std::string text = headline_of(set.runs[0], advise(set));
+  EXPECT_NE(text.find("A recorded step takes 900 ns on average, and a kernel runs in 44.4% of it"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(headline_of(foreign_set().runs[0], {}), "") << "no step is known";
+}
+
+TEST(Foreign, RemediesArePyTorchsWords) {
+  const auto remedy = [](const char* phase, const char* bound, std::int64_t launches, bool is_compiled) {
+    Group part{.phase = phase, .name = "x", .work = {}};
+    part.work.bound = bound;
+    part.work.launches = launches;
+    return recorded_remedy(part, is_compiled);
+  };
+  EXPECT_NE(remedy("optimizer", "DRAM", 400, false).find("fused=True"), std::string::npos);
+  EXPECT_EQ(remedy("optimizer", "DRAM", 4, false).find("fused=True"), std::string::npos) << "it is";
+  EXPECT_NE(remedy("forward", "matmul bf16", 4, false).find("multiples of 64"), std::string::npos);
+  EXPECT_NE(remedy("forward", "DRAM", 4, false).find("torch.compile merges"), std::string::npos);
+  EXPECT_EQ(remedy("forward", "DRAM", 4, true).find("torch.compile merges"), std::string::npos);
 }
 
 TEST(Foreign, CopiesAreSummedUpPerStep) {

@@ -73,6 +73,9 @@ function totalsOf(chart: GenericChart, shape: Shape): Map<string, number> {
   return totals;
 }
 
+/** Lines through more points have no marks, which would hide them. */
+const kMostMarks = 60;
+
 function seriesOf(chart: GenericChart, shape: Shape, places: ReadonlyMap<string, number>, hidden: ReadonlySet<string>): Option[] {
   const totals = totalsOf(chart, shape);
   const place = (x: unknown): string | number => (shape.categories ? (isNumber(x) ? quantity(x, chart.x.unit) : String(x)) : (x as number));
@@ -81,7 +84,7 @@ function seriesOf(chart: GenericChart, shape: Shape, places: ReadonlyMap<string,
     const points = series.points.filter(([, y]) => isNumber(y) && (!chart.y.log || shape.stacked || y > 0));
     const data = points.map(([x, y]) => [place(x), shape.shares ? (y as number) / (totals.get(String(place(x))) || 1) : y]);
     const main: Option = {
-      type: shape.bars ? 'bar' : chart.kind === 'points' && !series.line ? 'scatter' : 'line', showSymbol: !series.line, name: series.name, data: shape.sideways ? data.map(([x, y]) => [y, x]) : data, stack: shape.stacked ? 'all' : undefined,
+      type: shape.bars ? 'bar' : chart.kind === 'points' && !series.line ? 'scatter' : 'line', showSymbol: !series.line && points.length <= kMostMarks, name: series.name, data: shape.sideways ? data.map(([x, y]) => [y, x]) : data, stack: shape.stacked ? 'all' : undefined,
       barMaxWidth: shape.sideways ? 20 : 40, symbolSize: 6, lineStyle: { width: 1.8 }, itemStyle: { color: colour, ...(shape.stacked ? { borderColor: token('panel'), borderWidth: 0.5 } : {}) },
       emphasis: shape.bars ? {} : { focus: 'series' },
     };

@@ -1,0 +1,30 @@
+// What to change in a program of others that was recorded, and what keeps the device of any traced run
+// waiting. Private to the room.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "report/advice.h"
+#include "report/device_times.h"
+#include "report/run_data.h"
+#include "report/summaries.h"
+
+namespace rooflm::report {
+
+/// Mean wall time of the traced steps, in seconds; nothing where no step was traced.
+[[nodiscard]] std::optional<double> traced_step_s(const DeviceTimes& times);
+
+/// A sentence for each cause of idle time that can be mended from outside (host, sync, copy): means of the
+/// traced steps. Tracing makes hosts slower, which the sentences say.
+[[nodiscard]] std::vector<Advice> advise_idle(const RunData& run, const DeviceTimes& times);
+
+/// What to try for a part of a recorded program, in the words of PyTorch. `is_compiled`: kernels that
+/// torch.compile made ran.
+[[nodiscard]] std::string recorded_remedy(const Group& part, bool is_compiled);
+
+/// Whether kernels that torch.compile made ran.
+[[nodiscard]] bool is_compiled(const RunData& run);
+
+}  // namespace rooflm::report
