@@ -19,10 +19,10 @@ const kGpuShots = [
   ['gpu_gemms', 'gpu_gpt2', table('kernels.gemms')], ['gpu_device', 'gpu_gpt2', table('device')], ['gpu_idle', 'gpu_gpt2', table('device.idle')],
   ['gpu_launches', 'gpu_gpt2', table('launches')], ['gpu_counters', 'gpu_gpt2', table('counters')], ['gpu_counted_roofline', 'gpu_gpt2', chart('counters.roofline')],
   ['gpu_why', 'gpu_gpt2', table('why.causes')], ['gpu_power', 'gpu_gpt2', chart('power.sm_clock_hz')], ['gpu_contention', 'gpu_apart', table('contention')],
-  ['gpu_input', 'gpu_forward', table('input')], ['gpu_forward_memory', 'gpu_forward', '#memory'], ['gpu_losses', 'gpu_losses', chart('training.loss')],
+  ['gpu_forward_memory', 'gpu_forward', '#memory'], ['gpu_losses', 'gpu_losses', chart('training.loss')],
   ['gpu_equal_loss', 'gpu_losses', table('training.equal_loss')],
   ['torch_overview', 'gpu_torch', '#overview .glance'], ['torch_advice', 'gpu_torch', '#overview .advice'], ['torch_timeline', 'gpu_torch', '#timeline'], ['torch_roofline', 'gpu_torch', '#roofline'],
-  ['torch_blocks', 'gpu_torch', '#blocks'], ['torch_memory', 'gpu_torch', '#memory'], ['torch_activities', 'gpu_torch', table('activities')], ['torch_stacks', 'gpu_torch', table('stacks.lines')],
+  ['torch_blocks', 'gpu_torch', '#blocks'], ['torch_activities', 'gpu_torch', table('activities')], ['torch_stacks', 'gpu_torch', table('stacks.lines')],
 ];
 const kCpuShots = [
   ['overview', 'gpt2', '#overview .glance'], ['advice', 'gpt2', '#overview .advice'], ['phases', 'studies/end_to_end', '#breakdown'],
@@ -46,7 +46,7 @@ async function takeShot(browser, [name, page, selector, look = {}]) {
   const tab = await context.newPage();
   await tab.goto(pathToFileURL(file).href);
   await tab.waitForFunction(() => document.documentElement.dataset.ready === 'true');
-  await tab.addStyleTag({ content: '.contents { position: static !important; }' });
+  await tab.addStyleTag({ content: '.contents, .picture .ruler { position: static !important; }' });
   if (selector === null) {
     await tab.waitForTimeout(600);
     await tab.screenshot({ path: join(pictures, `${name}.png`), animations: 'disabled' });

@@ -107,7 +107,7 @@ Table loss_table(std::span<const LossCurve> curves) {
                           {"tokens", "up to", Show::si, "token"},
                           {"loss", "loss", Show::plain, "nats"},
                           {"first_loss", "loss of the first", Show::plain, "nats"},
-                          {"difference", "difference", Show::percent2}},
+                          {"difference", "difference", Show::percent2, "share"}},
               .rows = {},
               .notes = {}};
   if (curves.size() < 2) return table;
@@ -135,7 +135,7 @@ Table loss_table(std::span<const LossCurve> curves) {
 
 Table equal_loss_table(std::span<const LossCurve> curves) {
   Table table{.columns = {{"run", "run"},
-                          {"largest_difference", "largest difference", Show::percent2},
+                          {"largest_difference", "largest difference", Show::percent2, "share"},
                           {"loss", "at a loss of", Show::plain, "nats"},
                           {"tokens", "tokens", Show::si, "token"},
                           {"first_tokens", "of the first", Show::si, "token"},
