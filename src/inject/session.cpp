@@ -68,6 +68,7 @@ Wishes Wishes::from_environment() {
                 .capture = text_of(kCaptureVariable),
                 .keep = text_of(kKeepVariable)};
   if (const std::string calls = text_of(kCallsVariable); !calls.empty()) wishes.calls = calls;
+  wishes.stacks = StackSampler::Wishes::from_text(text_of(kStacksVariable));
   wishes.skip = number_of(kSkipVariable, 0);
   wishes.steps = number_of(kStepsVariable, 0);
   wishes.duration_ms = number_of(kDurationVariable, 0);
@@ -93,7 +94,8 @@ Session* Session::begin() {
   if (!has_handlers) {
     has_handlers = true;
     // The child has none of the threads, and the file is not its own. It may begin one of its own.
-    pthread_atfork(nullptr, nullptr, [] {
+    pthread_atfork(StackSampler::before_fork, [] { StackSampler::after_fork(false); }, [] {
+      StackSampler::after_fork(true);
       known_thread = 0;
       if (Session* parents = current_.exchange(nullptr)) parents->writer_->forget();
     });
@@ -116,6 +118,11 @@ Session::Session(Wishes wishes, std::unique_ptr<StreamWriter> writer)
   note_process();
   const bool waits = !wishes_.capture.empty() || wishes_.skip > 0;
   if (!waits) switch_to(true);
+  std::string why;
+  if (wishes_.stacks.hertz > 0) {
+    stacks_ = StackSampler::start(*writer_, wishes_.stacks, [this] { return is_on(); }, why);
+  }
+  if (!why.empty()) writer_->fact("no stacks", why);
   // No signal of the program is for this thread.
   sigset_t all;
   sigset_t before;
@@ -253,6 +260,7 @@ void Session::end() {
   }
   wake_.notify_all();
   if (ticker_.joinable()) ticker_.join();
+  if (stacks_ != nullptr) stacks_->stop();
   const std::scoped_lock lock(mutex_);
   switch_to(false);
   is_over_ = true;

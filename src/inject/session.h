@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "inject/device_source.h"
+#include "inject/stack_sampler.h"
 #include "inject/stream_writer.h"
 
 namespace rooflm::inject {
@@ -24,6 +25,7 @@ std::uint32_t thread_number();
 /// What the recorder asked for (stream_format.h names the variables).
 struct Wishes {
   std::string folder, capture, keep, calls = "all";
+  StackSampler::Wishes stacks{};
   std::uint64_t skip = 0, steps = 0, duration_ms = 0;  ///< 0 steps, 0 ms: no limit
   std::uint64_t most_bytes = ~std::uint64_t{0};
   static Wishes from_environment();
@@ -40,6 +42,8 @@ class Session {
   /// The driver is there: its activities are asked for. Once.
   void start_device();
   [[nodiscard]] StreamWriter& writer() { return *writer_; }
+  /// Nothing where stacks are not sampled.
+  [[nodiscard]] StackSampler* stacks() { return stacks_.get(); }
   /// Whether ranges and activities are kept now.
   [[nodiscard]] bool is_on() const { return is_on_.load(std::memory_order_relaxed); }
 
@@ -78,6 +82,7 @@ class Session {
   std::uint32_t captured_ = 0;  ///< the number of the name of the range that is captured
   std::unique_ptr<StreamWriter> writer_;
   std::unique_ptr<DeviceSource> device_;
+  std::unique_ptr<StackSampler> stacks_;
   std::atomic<bool> is_on_{false};
   std::mutex mutex_;                   ///< of the switch, the device and what is counted
   std::optional<std::string> chosen_;  ///< activities, where they were chosen

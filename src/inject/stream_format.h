@@ -50,6 +50,9 @@ enum class RangeKind : std::uint8_t {
   module_,   ///< a module of a model, in its forward pass
   gradient,  ///< a mark: from here on the thread works on the gradient of that module
   stack,     ///< a mark: where the thread was in its code, "outermost;..;innermost"
+  addresses,  ///< a mark: the same as "CODE+OFFSET ...|ADDRESS ...", hexadecimal: of Python the outermost
+              ///< first (a fact "code CODE+OFFSET" names it), of native code the innermost; facts "code at
+              ///< BEGIN" say "END OFFSET FILE"
 };
 
 /// One activity. Texts are numbers of the chunk `texts`; 0 is none.
@@ -76,6 +79,7 @@ inline constexpr const char* kStepsVariable = "ROOFLM_RECORD_STEPS";        ///<
 inline constexpr const char* kDurationVariable = "ROOFLM_RECORD_DURATION";  ///< milliseconds
 inline constexpr const char* kMostVariable = "ROOFLM_RECORD_MOST";          ///< bytes of the file
 inline constexpr const char* kKeepVariable = "ROOFLM_RECORD_KEEP";          ///< variables to note, "A,B"
+inline constexpr const char* kStacksVariable = "ROOFLM_RECORD_STACKS";      ///< "100", "100,python": a second
 inline constexpr const char* kCallsVariable = "ROOFLM_RECORD_CALLS";        ///< "all", "launches" or "none"
 
 }  // namespace rooflm::inject

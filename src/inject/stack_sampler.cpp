@@ -1,0 +1,387 @@
+// Samples where the threads of this process are in their code.
+#include "inject/stack_sampler.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+
+#include "inject/ranges.h"
+#include "inject/session.h"
+
+namespace rooflm::inject {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kSignal = SIGURG;
+constexpr std::size_t kMostThreads = 256;
+constexpr double kMostHertz = 1000;
+
+/// What handlers wrote and nobody has read yet. Never given back: a handler may still run.
+struct Slot {
+  enum State : int { kFree, kFilling, kFull };
+  std::atomic<int> state{kFree};
+  CapturedStack stack{};
+};
+constexpr std::size_t kSlots = 128;
+struct Notes {
+  std::atomic<bool> wants_native{true}, wants_python{false}, is_open{false};
+  std::atomic<std::uint32_t> next{0};
+  std::atomic<std::uint64_t> lost{0};
+  PythonLayout layout{};
+  std::array<Slot, kSlots> slots{};
+};
+/// A signal handler has nothing but statics. Made by the first sampler of the process.
+std::atomic<Notes*> notes{nullptr};
+
+thread_local sigset_t signals_before_fork;
+
+Slot* claim_slot(Notes& all) {
+  for (std::size_t tried = 0; tried < kSlots; ++tried) {
+    Slot& slot = all.slots.at(all.next.fetch_add(1, std::memory_order_relaxed) % kSlots);
+    int expected = Slot::kFree;
+    if (slot.state.compare_exchange_strong(expected, Slot::kFilling, std::memory_order_acquire)) return &slot;
+  }
+  all.lost.fetch_add(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
+void on_signal(int /*signal*/, siginfo_t* info, void* context) {
+  Notes* all = notes.load(std::memory_order_acquire);
+  if (info->si_code != SI_TIMER || all == nullptr || info->si_value.sival_ptr != all ||
+      !all->is_open.load(std::memory_order_acquire)) {
+    return;
+  }
+  const int error = errno;
+  if (Slot* slot = claim_slot(*all)) {
+    CapturedStack& stack = slot->stack;
+    stack.time_ns = now_ns();
+    stack.thread = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+    stack.native_count = stack.python_count = 0;
+    if (all->wants_python.load(std::memory_order_acquire)) capture_python(all->layout, stack);
+    if (all->wants_native.load(std::memory_order_relaxed)) capture_native(context, stack);
+    slot->state.store(Slot::kFull, std::memory_order_release);
+  }
+  errno = error;
+}
+
+/// The clock of the processor time of a thread of this process, as Linux numbers them.
+clockid_t clock_of(std::uint32_t thread) {
+  constexpr unsigned kOfThread = 4, kScheduled = 2;
+  return static_cast<clockid_t>((~thread << 3U) | kOfThread | kScheduled);
+}
+
+timer_t start_timer(std::uint32_t thread, double hertz, int& problem) {
+  sigevent event{};
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = kSignal;
+  event.sigev_value.sival_ptr = notes.load();
+  event._sigev_un._tid = static_cast<pid_t>(thread);
+  timer_t timer = nullptr;
+  problem = 0;
+  if (::timer_create(clock_of(thread), &event, &timer) != 0) {
+    problem = errno;
+    return nullptr;
+  }
+  constexpr double kNsPerSecond = 1e9;
+  const auto period = static_cast<long>(kNsPerSecond / hertz);
+  const timespec pause{.tv_sec = period / 1'000'000'000, .tv_nsec = period % 1'000'000'000};
+  const itimerspec times{.it_interval = pause, .it_value = pause};
+  ::timer_settime(timer, 0, &times, nullptr);
+  return timer;
+}
+
+void append_hex(std::string& text, std::uintptr_t number) {
+  std::array<char, 16> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number, 16).ptr;
+  text.append(digits.data(), end);
+}
+
+}  // namespace
+
+struct StackSampler::Watched {
+  std::uint32_t thread = 0;
+  int file = -1;  ///< the thread's state, as the system tells it
+  bool is_waiting = false;
+};
+
+StackSampler::Wishes StackSampler::Wishes::from_text(const std::string& text) {
+  Wishes wishes;
+  char* end = nullptr;
+  wishes.hertz = std::strtod(text.c_str(), &end);
+  if (!(wishes.hertz > 0 && wishes.hertz <= kMostHertz)) return {};
+  wishes.native = std::string_view(end) != ",python";
+  return wishes;
+}
+
+std::unique_ptr<StackSampler> StackSampler::start(StreamWriter& writer, Wishes wishes,
+                                                  std::function<bool()> is_on, std::string& why) {
+  struct sigaction before {};
+  if (::sigaction(kSignal, nullptr, &before) != 0) return nullptr;
+  const bool is_ours = (before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction == on_signal;
+  const bool is_nobodys = (before.sa_flags & SA_SIGINFO) == 0 && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN);
+  if (!is_ours && !is_nobodys) {
+    why = "stacks of threads that run were not sampled: the program handles SIGURG by itself";
+    return nullptr;
+  }
+  if (notes.load() == nullptr) notes.store(new Notes);
+  prepare_capture(false);
+  int problem = 0;
+  timer_t timer = start_timer(thread_number(), wishes.hertz, problem);
+  if (problem != 0) {
+    why = std::string("stacks of threads that run were not sampled: timer_create: ") + std::strerror(problem);
+    return nullptr;
+  }
+  ::timer_delete(timer);
+  struct sigaction action {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  ::sigaction(kSignal, &action, nullptr);
+  return std::unique_ptr<StackSampler>(new StackSampler(writer, wishes, std::move(is_on)));
+}
+
+StackSampler::StackSampler(StreamWriter& writer, Wishes wishes, std::function<bool()> is_on)
+    : writer_(writer), wishes_(wishes), is_on_(std::move(is_on)) {
+  Notes& all = *notes.load();
+  all.wants_python = false;
+  all.wants_native = wishes_.native;
+  for (Slot& slot : all.slots) slot.state = Slot::kFree;
+  all.is_open = true;
+  sigset_t signals;
+  sigset_t before;
+  sigfillset(&signals);
+  pthread_sigmask(SIG_BLOCK, &signals, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+StackSampler::~StackSampler() { stop(); }
+
+void StackSampler::before_fork() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, kSignal);
+  pthread_sigmask(SIG_BLOCK, &signals, &signals_before_fork);
+}
+
+void StackSampler::after_fork(bool is_child) {
+  Notes* all = notes.load();
+  if (is_child && all != nullptr) all->is_open = false;
+  pthread_sigmask(SIG_SETMASK, &signals_before_fork, nullptr);
+}
+
+void StackSampler::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (is_ending_) return;
+    is_ending_ = true;
+  }
+  wake_.notify_all();
+  waiting_wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool StackSampler::has_handler() const {
+  struct sigaction now {};
+  return ::sigaction(kSignal, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 &&
+         now.sa_sigaction == on_signal;
+}
+
+void StackSampler::run() {
+  own_thread_ = thread_number();
+  constexpr int kLooks = 10;  // ticks between looks at which threads there are
+  const auto period = std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 / wishes_.hertz));
+  auto next = std::chrono::steady_clock::now();
+  bool is_ours = true;
+  for (int tick = 0;; ++tick) {
+    if (is_ours && !has_handler()) {  // at each tick: its own signals are for the program
+      is_ours = false;
+      drop_timers();
+      writer_.set_problem("stacks of threads that run were sampled only until the program handled SIGURG by itself");
+    }
+    if (is_ours && tick % kLooks == 0) find_threads();
+    drain();
+    next = std::max(next + period, std::chrono::steady_clock::now());
+    std::unique_lock lock(mutex_);
+    look_at_watched();
+    if (wake_.wait_until(lock, next, [this] { return is_ending_; })) break;
+  }
+  drop_timers();
+  notes.load()->is_open = false;
+  drain();
+}
+
+void StackSampler::find_threads() {
+  if (!is_on_()) return drop_timers();
+  std::map<std::uint32_t, void*> found;
+  std::error_code error;
+  for (fs::directory_iterator task("/proc/self/task", error), end; !error && task != end; task.increment(error)) {
+    const auto thread = static_cast<std::uint32_t>(std::strtoul(task->path().filename().c_str(), nullptr, 10));
+    if (thread == own_thread_ || found.size() == kMostThreads) continue;
+    int problem = 0;
+    const auto known = timers_.find(thread);
+    timer_t timer = known == timers_.end() ? start_timer(thread, wishes_.hertz, problem) : known->second;
+    if (problem != 0) continue;
+    found[thread] = timer;
+    if (known != timers_.end()) timers_.erase(known);
+  }
+  drop_timers();  // of threads that have ended
+  timers_ = std::move(found);
+}
+
+void StackSampler::drop_timers() {
+  for (const auto& [thread, timer] : timers_) ::timer_delete(timer);
+  timers_.clear();
+}
+
+void StackSampler::drain() {
+  Notes& all = *notes.load();
+  const bool keeps = is_on_();
+  for (Slot& slot : all.slots) {
+    if (slot.state.load(std::memory_order_acquire) != Slot::kFull) continue;
+    if (keeps) write(slot.stack);
+    slot.state.store(Slot::kFree, std::memory_order_release);
+  }
+  if (const std::uint64_t lost = all.lost.exchange(0); lost > 0) writer_.count_dropped(lost);
+}
+
+/// Of Python the outermost first, "CODE+INSTRUCTION ...", a bar, then native addresses, the innermost first.
+void StackSampler::write(const CapturedStack& stack) {
+  std::string text;
+  for (std::size_t i = stack.python_count; i-- > 0;) {
+    append_hex(text, stack.python.at(i)[0]);
+    text += '+';
+    append_hex(text, stack.python.at(i)[1] - stack.python.at(i)[0]);
+    text += i == 0 ? "" : " ";
+  }
+  text += '|';
+  for (std::size_t i = 0; i < stack.native_count; ++i) {
+    append_hex(text, stack.native.at(i));
+    if (i + 1 < stack.native_count) text += ' ';
+  }
+  note_files(stack);
+  if (stack.python_count > 0) {
+    const std::scoped_lock lock(mutex_);
+    for (std::size_t i = 0; i < stack.python_count; ++i) {
+      const auto [code, instruction] = stack.python.at(i);
+      const std::array<std::uintptr_t, 2> place = {code, instruction - code};
+      if (places_.insert(place).second) unnamed_.push_back(place);
+    }
+  }
+  writer_.add({.kind = RowKind::mark,
+               .range = RangeKind::addresses,
+               .name = writer_.text(text),
+               .start_ns = stack.time_ns,
+               .end_ns = stack.time_ns,
+               .place = stack.thread});
+}
+
+/// Which file each address is of, noted when one is seen that nobody has placed.
+void StackSampler::note_files(const CapturedStack& stack) {
+  const auto is_known = [this](std::uintptr_t address) {
+    const auto after = std::ranges::upper_bound(files_, address, {}, &std::pair<std::uintptr_t, std::uintptr_t>::first);
+    return after != files_.begin() && address < std::prev(after)->second;
+  };
+  const auto end = stack.native.begin() + stack.native_count;
+  if (std::all_of(stack.native.begin(), end, is_known)) return;
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> found;
+  while (std::getline(maps, line)) {
+    std::uintptr_t first = 0;
+    std::uintptr_t last = 0;
+    std::uintptr_t offset = 0;
+    std::array<char, 5> rights{};
+    int path = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s %lx %*s %*s %n", &first, &last, rights.data(), &offset, &path) < 4) continue;
+    if (rights[2] != 'x') continue;
+    found.emplace_back(first, last);
+    if (std::ranges::find(files_, found.back()) != files_.end()) continue;
+    std::string key = "code at ";
+    append_hex(key, first);
+    std::string value;
+    append_hex(value, last);
+    value += ' ';
+    append_hex(value, offset);
+    writer_.fact(key, value + ' ' + (path > 0 ? line.substr(static_cast<std::size_t>(path)) : ""));
+  }
+  // What is no file's is known now, too: it is not looked for again.
+  for (auto address = stack.native.begin(); address != end; ++address) {
+    const bool is_found = std::ranges::any_of(
+        found, [&](const auto& file) { return *address >= file.first && *address < file.second; });
+    if (!is_found) found.emplace_back(*address, *address + 1);
+  }
+  std::ranges::sort(found);
+  files_ = std::move(found);
+}
+
+bool StackSampler::set_python(const PythonLayout& layout) {
+  constexpr auto kMost = static_cast<std::int64_t>(kFrameBytes - sizeof(std::uintptr_t));
+  for (const std::int64_t offset : {layout.code, layout.previous, layout.instruction}) {
+    if (offset < 0 || offset > kMost) return false;
+  }
+  if (layout.frame < 0 || !prepare_capture(true)) return false;
+  Notes& all = *notes.load();
+  all.layout = layout;
+  all.wants_python.store(true, std::memory_order_release);
+  return true;
+}
+
+void StackSampler::look_at_watched() {
+  std::erase_if(watched_, [this](Watched& one) {
+    std::array<char, 256> text{};
+    const ssize_t length = one.file < 0 ? 0 : ::pread(one.file, text.data(), text.size() - 1, 0);
+    const char* name_end = length > 0 ? std::strrchr(text.data(), ')') : nullptr;
+    // "12 (name) S ...": of one that has ended nothing is read.
+    one.is_waiting = name_end != nullptr && name_end[1] == ' ' && name_end[2] != 'R';
+    has_waiting_ = has_waiting_ || one.is_waiting;
+    if (name_end == nullptr) ::close(one.file);
+    return name_end == nullptr;
+  });
+  if (has_waiting_) waiting_wake_.notify_all();
+}
+
+bool StackSampler::wait_for_waiting() {
+  std::unique_lock lock(mutex_);
+  constexpr std::chrono::milliseconds kLongest{500};
+  waiting_wake_.wait_for(lock, kLongest, [this] { return has_waiting_ || is_ending_; });
+  has_waiting_ = false;
+  return !is_ending_;
+}
+
+bool StackSampler::is_waiting(std::uint32_t thread) {
+  const std::scoped_lock lock(mutex_);
+  const auto known = std::ranges::find(watched_, thread, &Watched::thread);
+  if (known != watched_.end()) return known->is_waiting;
+  if (watched_.size() == kMostThreads) return false;
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
+  watched_.push_back({.thread = thread, .file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC)});
+  return false;
+}
+
+bool StackSampler::next_unnamed(std::array<std::uintptr_t, 2>& place) {
+  const std::scoped_lock lock(mutex_);
+  if (unnamed_.empty()) return false;
+  place = unnamed_.back();
+  unnamed_.pop_back();
+  return true;
+}
+
+}  // namespace rooflm::inject
