@@ -102,6 +102,7 @@ Recording::Recording(const fs::path& record, const RecordWishes& wishes) {
   const std::string before = value_of("PYTHONPATH");
   set("PYTHONPATH", modules.string() + (before.empty() ? "" : ":" + before));
   set("ROOFLM_RECORD_TORCH", wishes.pytorch);
+  set_number(inject::kTraceEveryVariable, wishes.trace_every);
   set_number("ROOFLM_RECORD_MARK_EVERY", wishes.mark_every);
 }
 

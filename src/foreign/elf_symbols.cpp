@@ -42,11 +42,14 @@ ElfSymbols::ElfSymbols(const std::filesystem::path& path) {
 
 void ElfSymbols::read(std::string_view bytes) {
   const auto header = entry_of<Elf64_Ehdr>(bytes, 0, 0);
-  if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_ident[EI_CLASS] != ELFCLASS64) return;
+  if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
+      header->e_ident[EI_CLASS] != ELFCLASS64)
+    return;
   for (std::uint64_t i = 0; i < header->e_phnum; ++i) {
     const auto segment = entry_of<Elf64_Phdr>(bytes, header->e_phoff, i);
     if (!segment) break;
-    if (segment->p_type == PT_LOAD) segments_.push_back({segment->p_offset, segment->p_vaddr, segment->p_filesz});
+    if (segment->p_type == PT_LOAD)
+      segments_.push_back({segment->p_offset, segment->p_vaddr, segment->p_filesz});
   }
   for (std::uint64_t i = 0; i < header->e_shnum; ++i) {
     const auto section = entry_of<Elf64_Shdr>(bytes, header->e_shoff, i);
@@ -54,7 +57,8 @@ void ElfSymbols::read(std::string_view bytes) {
     if (section->sh_type != SHT_SYMTAB && section->sh_type != SHT_DYNSYM) continue;
     const auto names = entry_of<Elf64_Shdr>(bytes, header->e_shoff, section->sh_link);
     if (!names) continue;
-    read_table(part_of(bytes, section->sh_offset, section->sh_size), part_of(bytes, names->sh_offset, names->sh_size));
+    read_table(part_of(bytes, section->sh_offset, section->sh_size),
+               part_of(bytes, names->sh_offset, names->sh_size));
   }
   // Of several names of a place the longest function's, then the first.
   const auto order = [](const Function& one) { return std::tuple(one.begin, ~one.end, one.name); };
@@ -69,7 +73,8 @@ void ElfSymbols::read_table(std::string_view symbols, std::string_view names) {
     if (!symbol) return;
     const auto type = ELF64_ST_TYPE(symbol->st_info);
     const bool is_function = type == STT_FUNC || type == STT_GNU_IFUNC;
-    if (!is_function || symbol->st_value == 0 || symbol->st_size == 0 || symbol->st_name >= names.size()) continue;
+    if (!is_function || symbol->st_value == 0 || symbol->st_size == 0 || symbol->st_name >= names.size())
+      continue;
     const std::string_view rest = names.substr(symbol->st_name);
     functions_.push_back({.begin = symbol->st_value,
                           .end = symbol->st_value + symbol->st_size,
@@ -91,8 +96,8 @@ std::string ElfSymbols::function_at(std::uint64_t offset) const {
 std::string function_name(const std::string& symbol) {
   if (!symbol.starts_with("_Z")) return symbol;
   int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status),
-                                                    std::free);
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
   if (status != 0 || text == nullptr) return symbol;
   const std::string name = text.get();
   // The parameters are in the last brackets at the outermost level that are not part of the name.

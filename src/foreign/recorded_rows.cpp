@@ -186,12 +186,12 @@ class RowReader {
     }
     const bool is_addresses = row.kind == RowKind::mark && row.range == RangeKind::addresses;
     const bool is_sample = is_addresses || (row.kind == RowKind::mark && row.range == RangeKind::stack);
-    record::Activity made{
-        .name = run_.name(is_sample ? "sample" : kKinds[kind],
-                          is_addresses ? stack_of(row.name) : text_of(row.name, "unknown")),
-        .lane = lane_of(row),
-        .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
-        .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
+    record::Activity made{.name = run_.name(is_sample ? "sample" : kKinds[kind],
+                                            is_addresses ? stack_of(row.name) : text_of(row.name, "unknown")),
+                          .lane = lane_of(row),
+                          .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
+                          .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
+    if (row.kind == RowKind::range && row.range == RangeKind::step) made.step = steps_++;
     if (row.correlation != 0) made.correlation = row.correlation;
     const bool has_bytes =
         row.kind == RowKind::copy || row.kind == RowKind::memset || row.kind == RowKind::memory;
@@ -229,6 +229,7 @@ class RowReader {
   ForeignRun& run_;
   ModuleOps ops_;
   StackNames stacks_;
+  std::int64_t steps_ = 0;
   std::unordered_map<std::uint32_t, std::string> stack_texts_;
   std::unordered_map<std::size_t, std::int64_t> op_of_row_;  ///< of launches
   std::unordered_map<std::uint32_t, std::size_t> calls_;     ///< the outermost of each correlation

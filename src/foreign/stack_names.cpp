@@ -26,7 +26,9 @@ std::string_view take_word(std::string_view& text) {
 }
 
 /// The interpreter's own loop: what it calls belongs to the innermost line of Python.
-bool runs_python(std::string_view name) { return name.starts_with("_PyEval_EvalFrame") || name.starts_with("PyEval_EvalCode"); }
+bool runs_python(std::string_view name) {
+  return name.starts_with("_PyEval_EvalFrame") || name.starts_with("PyEval_EvalCode");
+}
 
 /// Frames are parted by semicolons.
 std::string frame_of(const std::string& name) {
@@ -40,7 +42,8 @@ std::string frame_of(const std::string& name) {
 
 StackNames::StackNames(const std::map<std::string, std::string>& facts) : facts_(facts) {
   constexpr std::string_view kCode = "code at ";
-  for (auto fact = facts.lower_bound(std::string(kCode)); fact != facts.end() && fact->first.starts_with(kCode); ++fact) {
+  for (auto fact = facts.lower_bound(std::string(kCode));
+       fact != facts.end() && fact->first.starts_with(kCode); ++fact) {
     std::string_view value = fact->second;
     const auto begin = hex_of(std::string_view(fact->first).substr(kCode.size()));
     const auto end = hex_of(take_word(value));
@@ -87,7 +90,12 @@ std::string StackNames::find_name(std::uint64_t address) {
   if (after == codes_.begin() || address >= std::prev(after)->second.end) return "[no file]";
   const Code& code = std::prev(after)->second;
   const std::string file = code.path.substr(code.path.rfind('/') + 1);
-  if (!code.path.starts_with('/')) return "[" + (file.empty() ? "no file" : file.starts_with('[') ? file.substr(1, file.size() - 2) : file) + "]";
+  if (!code.path.starts_with('/'))
+    return "[" +
+           (file.empty()            ? "no file"
+            : file.starts_with('[') ? file.substr(1, file.size() - 2)
+                                    : file) +
+           "]";
   std::unique_ptr<ElfSymbols>& symbols = files_[code.path];
   if (symbols == nullptr) symbols = std::make_unique<ElfSymbols>(code.path);
   const std::string function = symbols->function_at(address - std::prev(after)->first + code.offset);

@@ -15,7 +15,8 @@ using rooflm::inject::Session;
 
 /// The start of the step that runs, of the recorder's own marks.
 std::uint64_t step_start_ns = 0;
-std::uint32_t step_name = 0;
+/// Their ranges know of no others'.
+const char own_ranges = 0;
 
 rooflm::inject::StackSampler* stacks_of_session() {
   Session* session = Session::current();
@@ -57,10 +58,10 @@ ROOFLM_EXPORT std::uint32_t rooflm_text(const char* text) {
 }
 
 ROOFLM_EXPORT void rooflm_push(std::uint32_t name, std::uint32_t kind) {
-  rooflm::inject::push_range(&step_name, name, static_cast<RangeKind>(kind));
+  rooflm::inject::push_range(&own_ranges, name, static_cast<RangeKind>(kind));
 }
 
-ROOFLM_EXPORT void rooflm_pop() { rooflm::inject::pop_range(&step_name); }
+ROOFLM_EXPORT void rooflm_pop() { rooflm::inject::pop_range(&own_ranges); }
 
 /// From here on the calling thread works on the gradient of that module.
 ROOFLM_EXPORT void rooflm_gradient(std::uint32_t name) {
@@ -77,17 +78,18 @@ ROOFLM_EXPORT void rooflm_begin_step() {
   if (step_start_ns == 0) step_start_ns = rooflm::inject::now_ns();
 }
 
-/// A step ended, and the next one begins.
-ROOFLM_EXPORT void rooflm_end_step() {
+/// A step ended, and the next one begins: 1 where its activities are kept.
+ROOFLM_EXPORT int rooflm_end_step() {
   Session* session = Session::current();
-  if (session == nullptr) return;
+  if (session == nullptr) return 0;
   const std::uint64_t now = rooflm::inject::now_ns();
-  if (step_name == 0) step_name = session->writer().text("step");
   if (step_start_ns != 0) {
-    rooflm::inject::add_range(step_name, RangeKind::step, step_start_ns, now);
+    const char* name = session->is_traced() ? rooflm::inject::kTracedStep : rooflm::inject::kTimedStep;
+    rooflm::inject::add_range(session->writer().text(name), RangeKind::step, step_start_ns, now);
   }
-  step_start_ns = now;
-  session->end_step();
+  const bool is_traced = session->end_step();
+  step_start_ns = rooflm::inject::now_ns();  // without what switching took
+  return is_traced ? 1 : 0;
 }
 
 ROOFLM_EXPORT void rooflm_fact(const char* key, const char* value) {

@@ -13,7 +13,8 @@
 namespace rooflm::inject {
 namespace {
 
-/// The state of the calling thread in the interpreter, a look at memory of its own: PyGILState_GetThisThreadState.
+/// The state of the calling thread in the interpreter, a look at memory of its own:
+/// PyGILState_GetThisThreadState.
 using ThreadState = void* (*)();
 std::atomic<ThreadState> thread_state{nullptr};
 
@@ -68,9 +69,11 @@ void capture_python(const PythonLayout& layout, CapturedStack& stack) {
     return;
   }
   std::array<std::byte, kFrameBytes> bytes{};
-  while (frame != 0 && stack.python_count < CapturedStack::kMostPython && peek(frame, bytes.data(), bytes.size())) {
+  while (frame != 0 && stack.python_count < CapturedStack::kMostPython &&
+         peek(frame, bytes.data(), bytes.size())) {
     constexpr std::uintptr_t kTag = 7;
-    stack.python.at(stack.python_count++) = {word_in(bytes, layout.code) & ~kTag, word_in(bytes, layout.instruction)};
+    stack.python.at(stack.python_count++) = {word_in(bytes, layout.code) & ~kTag,
+                                             word_in(bytes, layout.instruction)};
     frame = word_in(bytes, layout.previous);
   }
 }

@@ -135,7 +135,8 @@ std::unique_ptr<StackSampler> StackSampler::start(StreamWriter& writer, Wishes w
   struct sigaction before {};
   if (::sigaction(kSignal, nullptr, &before) != 0) return nullptr;
   const bool is_ours = (before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction == on_signal;
-  const bool is_nobodys = (before.sa_flags & SA_SIGINFO) == 0 && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN);
+  const bool is_nobodys =
+      (before.sa_flags & SA_SIGINFO) == 0 && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN);
   if (!is_ours && !is_nobodys) {
     why = "stacks of threads that run were not sampled: the program handles SIGURG by itself";
     return nullptr;
@@ -214,7 +215,8 @@ void StackSampler::run() {
     if (is_ours && !has_handler()) {  // at each tick: its own signals are for the program
       is_ours = false;
       drop_timers();
-      writer_.set_problem("stacks of threads that run were sampled only until the program handled SIGURG by itself");
+      writer_.set_problem(
+          "stacks of threads that run were sampled only until the program handled SIGURG by itself");
     }
     if (is_ours && tick % kLooks == 0) find_threads();
     drain();
@@ -232,9 +234,11 @@ void StackSampler::find_threads() {
   if (!is_on_()) return drop_timers();
   std::map<std::uint32_t, void*> found;
   std::error_code error;
-  for (fs::directory_iterator task("/proc/self/task", error), end; !error && task != end; task.increment(error)) {
-    const auto thread = static_cast<std::uint32_t>(std::strtoul(task->path().filename().c_str(), nullptr, 10));
-    if (thread == own_thread_ || found.size() == kMostThreads) continue;
+  for (fs::directory_iterator task("/proc/self/task", error), end; !error && task != end;
+       task.increment(error)) {
+    const auto thread =
+        static_cast<std::uint32_t>(std::strtoul(task->path().filename().c_str(), nullptr, 10));
+    if (thread == own_thread_ || thread == naming_thread_ || found.size() == kMostThreads) continue;
     int problem = 0;
     const auto known = timers_.find(thread);
     timer_t timer = known == timers_.end() ? start_timer(thread, wishes_.hertz, problem) : known->second;
@@ -264,6 +268,7 @@ void StackSampler::drain() {
 
 /// Of Python the outermost first, "CODE+INSTRUCTION ...", a bar, then native addresses, the innermost first.
 void StackSampler::write(const CapturedStack& stack) {
+  if (stack.python_count + stack.native_count == 0) return;
   std::string text;
   for (std::size_t i = stack.python_count; i-- > 0;) {
     append_hex(text, stack.python.at(i)[0]);
@@ -296,7 +301,8 @@ void StackSampler::write(const CapturedStack& stack) {
 /// Which file each address is of, noted when one is seen that nobody has placed.
 void StackSampler::note_files(const CapturedStack& stack) {
   const auto is_known = [this](std::uintptr_t address) {
-    const auto after = std::ranges::upper_bound(files_, address, {}, &std::pair<std::uintptr_t, std::uintptr_t>::first);
+    const auto after =
+        std::ranges::upper_bound(files_, address, {}, &std::pair<std::uintptr_t, std::uintptr_t>::first);
     return after != files_.begin() && address < std::prev(after)->second;
   };
   const auto end = stack.native.begin() + stack.native_count;
@@ -310,7 +316,9 @@ void StackSampler::note_files(const CapturedStack& stack) {
     std::uintptr_t offset = 0;
     std::array<char, 5> rights{};
     int path = 0;
-    if (std::sscanf(line.c_str(), "%lx-%lx %4s %lx %*s %*s %n", &first, &last, rights.data(), &offset, &path) < 4) continue;
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s %lx %*s %*s %n", &first, &last, rights.data(), &offset,
+                    &path) < 4)
+      continue;
     if (rights[2] != 'x') continue;
     found.emplace_back(first, last);
     if (std::ranges::find(files_, found.back()) != files_.end()) continue;
@@ -334,11 +342,15 @@ void StackSampler::note_files(const CapturedStack& stack) {
 
 bool StackSampler::set_python(const PythonLayout& layout) {
   constexpr auto kMost = static_cast<std::int64_t>(kFrameBytes - sizeof(std::uintptr_t));
-  for (const std::int64_t offset : {layout.code, layout.previous, layout.instruction}) {
-    if (offset < 0 || offset > kMost) return false;
-  }
-  if (layout.frame < 0 || !prepare_capture(true)) return false;
+  const bool is_known =
+      layout.frame >= 0 &&
+      std::ranges::all_of(std::array{layout.code, layout.previous, layout.instruction},
+                          [](std::int64_t offset) { return offset >= 0 && offset <= kMost; });
   Notes& all = *notes.load();
+  if (!is_known || !prepare_capture(true)) {
+    all.is_open = false;
+    return false;
+  }
   all.layout = layout;
   all.wants_python.store(true, std::memory_order_release);
   return true;
@@ -359,6 +371,7 @@ void StackSampler::look_at_watched() {
 }
 
 bool StackSampler::wait_for_waiting() {
+  naming_thread_ = thread_number();
   std::unique_lock lock(mutex_);
   constexpr std::chrono::milliseconds kLongest{500};
   waiting_wake_.wait_for(lock, kLongest, [this] { return has_waiting_ || is_ending_; });

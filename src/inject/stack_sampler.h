@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -36,7 +37,8 @@ class StackSampler {
     static Wishes from_text(const std::string& text);
   };
 
-  /// `is_on`: whether samples are kept now. A reason in `why`, and nothing, where this process cannot be sampled.
+  /// `is_on`: whether samples are kept now. A reason in `why`, and nothing, where this process cannot be
+  /// sampled.
   static std::unique_ptr<StackSampler> start(StreamWriter& writer, Wishes wishes, std::function<bool()> is_on,
                                              std::string& why);
   ~StackSampler();
@@ -45,14 +47,16 @@ class StackSampler {
 
   /// Ends all timers; what was noted is written.
   void stop();
-  /// Around a fork, which starts anew after each signal. In the child there are neither timers nor the thread.
+  /// Around a fork, which starts anew after each signal. In the child there are neither timers nor the
+  /// thread.
   static void before_fork();
   static void after_fork(bool is_child);
 
-  /// From here on Python's frames are noted, too. False where this process has no interpreter to be found.
+  /// From here on Python's frames are noted, too. False where this process has no interpreter to be found:
+  /// then nothing is noted any more, since whoever asked samples all threads by himself.
   bool set_python(const PythonLayout& layout);
   /// Waits until one of the threads asked for by `is_waiting` waits, or half a second has passed. False at
-  /// the end.
+  /// the end. The thread that calls is not sampled.
   bool wait_for_waiting();
   /// Whether that thread waited at the last tick; from now on it is looked at.
   bool is_waiting(std::uint32_t thread);
@@ -76,12 +80,13 @@ class StackSampler {
   std::function<bool()> is_on_;
   std::map<std::uint32_t, void*> timers_;  ///< of threads
   std::uint32_t own_thread_ = 0;
+  std::atomic<std::uint32_t> naming_thread_{0};
   std::vector<std::pair<std::uintptr_t, std::uintptr_t>> files_;  ///< addresses of code, in order
   std::mutex mutex_;                                              ///< of what follows
   std::condition_variable wake_, waiting_wake_;
   std::vector<Watched> watched_;
-  std::set<std::array<std::uintptr_t, 2>> places_;        ///< of Python's code
-  std::vector<std::array<std::uintptr_t, 2>> unnamed_;    ///< of them
+  std::set<std::array<std::uintptr_t, 2>> places_;      ///< of Python's code
+  std::vector<std::array<std::uintptr_t, 2>> unnamed_;  ///< of them
   bool has_waiting_ = false, is_ending_ = false;
   std::thread thread_;
 };

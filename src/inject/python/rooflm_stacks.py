@@ -127,6 +127,7 @@ class Sampler(threading.Thread):
         layout = _Layout(self.native.peek)
         if layout.problem:
             self.library.fact(b"no layout", layout.problem.encode())
+            self.native.python(-1, -1, -1, -1, -1)
         elif self.native.python(layout.frame, layout.inner, layout.code, layout.previous, layout.instruction):
             self.layout = layout
 
