@@ -54,6 +54,7 @@ std::string stacks_of(const std::string& text) {
   constexpr double kMostHz = 1000;
   constexpr double kUsualHz = 100;
   if (text == "off") return "";
+  if (text.empty()) throw core::UsageError("--sample-stacks: both, python, native, off or a rate is missing");
   double hertz = kUsualHz;
   std::string kind;
   std::istringstream words(text);

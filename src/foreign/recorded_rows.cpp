@@ -21,6 +21,7 @@ using inject::RangeKind;
 using inject::Row;
 using inject::RowKind;
 
+constexpr std::size_t kMostSaid = 300;  ///< letters of a reason
 constexpr std::array<const char*, 10> kKinds = {"",    "kernel",   "copy",   "memset", "sync",
                                                 "api", "overhead", "memory", "range",  "range"};
 
@@ -63,7 +64,7 @@ class RowReader {
       run_.say("shapes of operators are missing: " + core::printable(why->second));
     }
     if (const auto why = into_.facts.find("no stacks"); why != into_.facts.end()) {
-      run_.say(core::printable(why->second));
+      run_.say(core::printable(why->second, kMostSaid));
     }
     if (work.empty()) return;
     std::int64_t flop = 0;

@@ -136,6 +136,7 @@ class Sampler(threading.Thread):
             while not self.ending.wait(self.pause_s):
                 self.sample(lambda _: True)
             return
+        self.sample(self.native.is_waiting)  # from here on they are looked at
         while self.native.wait() and not self.ending.is_set():
             self.sample(self.native.is_waiting)
             self.name()
