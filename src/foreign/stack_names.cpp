@@ -58,8 +58,10 @@ std::string StackNames::text_of(std::string_view stack) {
   std::string_view python = stack.substr(0, bar);
   while (!python.empty()) {
     const auto line = facts_.find("code " + std::string(take_word(python)));
-    // What has no name is the interpreter's own, or was gone before it was named.
-    if (line != facts_.end()) frames.push_back(frame_of(line->second));
+    // What has no name is the interpreter's own, or was gone before it was named. Our own marks stand between
+    // calls of the program.
+    if (line != facts_.end() && line->second.find("(rooflm_torch.py:") == std::string::npos)
+      frames.push_back(frame_of(line->second));
   }
   const bool has_python = !frames.empty();
   std::vector<std::string> native;

@@ -5,7 +5,6 @@
 #include <sys/uio.h>
 #include <ucontext.h>
 #include <unistd.h>
-#include <unwind.h>
 
 #include <atomic>
 #include <cstring>
@@ -17,22 +16,6 @@ namespace {
 /// PyGILState_GetThisThreadState.
 using ThreadState = void* (*)();
 std::atomic<ThreadState> thread_state{nullptr};
-
-struct Walk {
-  CapturedStack& stack;
-  std::uintptr_t begin;  ///< the address that was interrupted: what is within is the handler
-  bool has_begun = false;
-};
-
-_Unwind_Reason_Code note_frame(_Unwind_Context* context, void* data) {
-  auto& walk = *static_cast<Walk*>(data);
-  const std::uintptr_t address = _Unwind_GetIP(context);
-  if (address == walk.begin) walk.has_begun = true;
-  if (!walk.has_begun) return _URC_NO_REASON;
-  if (address == 0 || walk.stack.native_count == CapturedStack::kMostNative) return _URC_END_OF_STACK;
-  walk.stack.native.at(walk.stack.native_count++) = address;
-  return _URC_NO_REASON;
-}
 
 std::uintptr_t word_in(const std::array<std::byte, kFrameBytes>& bytes, std::int64_t offset) {
   std::uintptr_t word = 0;
@@ -50,10 +33,32 @@ bool peek(std::uintptr_t address, void* into, std::size_t bytes) {
 }
 
 void capture_native(const void* context, CapturedStack& stack) {
-  const auto* interrupted = static_cast<const ucontext_t*>(context);
-  Walk walk{.stack = stack, .begin = static_cast<std::uintptr_t>(interrupted->uc_mcontext.gregs[REG_RIP])};
-  _Unwind_Backtrace(note_frame, &walk);
-  if (stack.native_count == 0) stack.native.at(stack.native_count++) = walk.begin;
+  const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
+  // In DWARF's order.
+  constexpr std::array<int, kRegisters> kOrder = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI,
+                                                  REG_RBP, REG_RSP, REG_R8,  REG_R9,  REG_R10, REG_R11,
+                                                  REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP};
+  for (std::size_t i = 0; i < kRegisters; ++i) {
+    stack.registers[i] =
+        static_cast<std::uintptr_t>(registers[kOrder[i]]);  // NOLINT: both arrays have that many
+  }
+  // Page by page: the stack may end before, and only whole pieces are copied.
+  constexpr std::uintptr_t kPage = 4096;
+  constexpr std::size_t kPieces = CapturedStack::kMostBytes / kPage;
+  std::array<iovec, kPieces> pieces{};
+  std::uintptr_t at = stack.registers[kStackPointer];
+  std::size_t left = CapturedStack::kMostBytes;
+  std::size_t count = 0;
+  for (; count < kPieces; ++count) {
+    const std::size_t length = kPage - at % kPage;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a register
+    pieces[count] = {.iov_base = reinterpret_cast<void*>(at), .iov_len = length};
+    at += length;
+    left -= length;
+  }
+  const iovec local{.iov_base = stack.bytes.data(), .iov_len = CapturedStack::kMostBytes - left};
+  const ssize_t copied = ::process_vm_readv(::getpid(), &local, 1, pieces.data(), count, 0);
+  stack.bytes_count = copied > 0 ? static_cast<std::uint32_t>(copied) : 0;
 }
 
 void capture_python(const PythonLayout& layout, CapturedStack& stack) {
@@ -78,11 +83,7 @@ void capture_python(const PythonLayout& layout, CapturedStack& stack) {
   }
 }
 
-bool prepare_capture(bool with_python) {
-  CapturedStack stack;
-  Walk walk{.stack = stack, .begin = 0};
-  _Unwind_Backtrace(note_frame, &walk);
-  if (!with_python) return true;
+bool prepare_python() {
   auto* found = reinterpret_cast<ThreadState>(::dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState"));
   thread_state.store(found, std::memory_order_relaxed);
   return found != nullptr;

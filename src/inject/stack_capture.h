@@ -1,9 +1,11 @@
-// Where a thread is, noted in a signal handler: addresses only, nothing is locked, nothing is allocated.
+// Where a thread is, noted in a signal handler: nothing is locked, allocated or followed that may be wrong.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+
+#include "inject/frame_rules.h"
 
 namespace rooflm::inject {
 
@@ -21,12 +23,13 @@ struct PythonLayout {
 inline constexpr std::size_t kFrameBytes = 128;
 
 struct CapturedStack {
-  static constexpr std::size_t kMostNative = 96;
+  static constexpr std::size_t kMostBytes = std::size_t{32} << 10U;
   static constexpr std::size_t kMostPython = 80;
   std::uint64_t time_ns = 0;
   std::uint32_t thread = 0;
-  std::uint32_t native_count = 0, python_count = 0;
-  std::array<std::uintptr_t, kMostNative> native;  ///< innermost first
+  std::uint32_t bytes_count = 0, python_count = 0;
+  Registers registers;                      ///< where it was interrupted
+  std::array<std::byte, kMostBytes> bytes;  ///< of the stack, from the stack pointer on
   /// Of code and instruction, innermost first.
   std::array<std::array<std::uintptr_t, 2>, kMostPython> python;
 };
@@ -34,16 +37,15 @@ struct CapturedStack {
 /// Copies memory of this process that may not be there: whether all of it was.
 bool peek(std::uintptr_t address, void* into, std::size_t bytes);
 
-/// The calling thread's native frames from `context` (ucontext_t of a signal handler) outwards. By the
-/// unwinder of the compiler's runtime, which finds frames by the tables of exceptions; with glibc 2.35 and
-/// later it takes no lock for that.
+/// The registers and the top of the stack of what was interrupted; `context` is the ucontext_t of a signal
+/// handler. Who follows them (unwinder.h) does so elsewhere.
 void capture_native(const void* context, CapturedStack& stack);
 
 /// The calling thread's Python frames; none where it runs no Python.
 void capture_python(const PythonLayout& layout, CapturedStack& stack);
 
-/// Looks once for what a handler will need: the unwinder's own preparations are no work for a handler.
-/// `with_python`: false where this process has no interpreter whose functions can be found.
-bool prepare_capture(bool with_python);
+/// Looks for what capture_python needs. False where this process has no interpreter whose functions can be
+/// found.
+bool prepare_python();
 
 }  // namespace rooflm::inject

@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,13 +41,20 @@ struct Slot {
   std::atomic<int> state{kFree};
   CapturedStack stack{};
 };
-constexpr std::size_t kSlots = 128;
+constexpr std::size_t kSlots = 64;
+/// Stacks for handlers. Code that works with its stack pointer in the heap (some of oneDNN's does) has other
+/// data below, over which the system would write what it keeps for a handler; so a thread that has no such
+/// stack of its own is given one at its first signal.
+constexpr std::size_t kHandlerStacks = 128;
+constexpr std::size_t kHandlerBytes = std::size_t{64} << 10U;
 struct Notes {
   std::atomic<bool> wants_native{true}, wants_python{false}, is_open{false};
   std::atomic<std::uint32_t> next{0};
   std::atomic<std::uint64_t> lost{0};
   PythonLayout layout{};
   std::array<Slot, kSlots> slots{};
+  std::byte* handler_stacks = nullptr;
+  std::array<std::atomic<std::uint32_t>, kHandlerStacks> owners{};  ///< threads; 0: free
 };
 /// A signal handler has nothing but statics. Made by the first sampler of the process.
 std::atomic<Notes*> notes{nullptr};
@@ -62,6 +71,18 @@ Slot* claim_slot(Notes& all) {
   return nullptr;
 }
 
+/// The system takes the handler's stack from `context` when the handler returns.
+void give_handler_stack(Notes& all, ucontext_t& context, std::uint32_t thread) {
+  const bool has_one = (context.uc_stack.ss_flags & SS_DISABLE) == 0;
+  for (std::size_t i = 0; !has_one && all.handler_stacks != nullptr && i < kHandlerStacks; ++i) {
+    std::uint32_t nobody = 0;
+    if (!all.owners[i].compare_exchange_strong(nobody, thread)) continue;  // NOLINT: i is within
+    context.uc_stack = {
+        .ss_sp = all.handler_stacks + i * kHandlerBytes, .ss_flags = 0, .ss_size = kHandlerBytes};
+    return;
+  }
+}
+
 void on_signal(int /*signal*/, siginfo_t* info, void* context) {
   Notes* all = notes.load(std::memory_order_acquire);
   if (info->si_code != SI_TIMER || all == nullptr || info->si_value.sival_ptr != all ||
@@ -73,10 +94,12 @@ void on_signal(int /*signal*/, siginfo_t* info, void* context) {
     CapturedStack& stack = slot->stack;
     stack.time_ns = now_ns();
     stack.thread = static_cast<std::uint32_t>(::syscall(SYS_gettid));
-    stack.native_count = stack.python_count = 0;
+    stack.bytes_count = stack.python_count = 0;
+    stack.registers[kReturnAddress] = 0;
     if (all->wants_python.load(std::memory_order_acquire)) capture_python(all->layout, stack);
     if (all->wants_native.load(std::memory_order_relaxed)) capture_native(context, stack);
     slot->state.store(Slot::kFull, std::memory_order_release);
+    give_handler_stack(*all, *static_cast<ucontext_t*>(context), stack.thread);
   }
   errno = error;
 }
@@ -105,6 +128,14 @@ timer_t start_timer(std::uint32_t thread, double hertz, int& problem) {
   const itimerspec times{.it_interval = pause, .it_value = pause};
   ::timer_settime(timer, 0, &times, nullptr);
   return timer;
+}
+
+Notes* make_notes() {
+  auto* made = new Notes;
+  void* stacks = ::mmap(nullptr, kHandlerStacks * kHandlerBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (stacks != MAP_FAILED) made->handler_stacks = static_cast<std::byte*>(stacks);
+  return made;
 }
 
 void append_hex(std::string& text, std::uintptr_t number) {
@@ -141,8 +172,7 @@ std::unique_ptr<StackSampler> StackSampler::start(StreamWriter& writer, Wishes w
     why = "stacks of threads that run were not sampled: the program handles SIGURG by itself";
     return nullptr;
   }
-  if (notes.load() == nullptr) notes.store(new Notes);
-  prepare_capture(false);
+  if (notes.load() == nullptr) notes.store(make_notes());
   int problem = 0;
   timer_t timer = start_timer(thread_number(), wishes.hertz, problem);
   if (problem != 0) {
@@ -233,11 +263,13 @@ void StackSampler::run() {
 void StackSampler::find_threads() {
   if (!is_on_()) return drop_timers();
   std::map<std::uint32_t, void*> found;
+  std::set<std::uint32_t> there;
   std::error_code error;
   for (fs::directory_iterator task("/proc/self/task", error), end; !error && task != end;
        task.increment(error)) {
     const auto thread =
         static_cast<std::uint32_t>(std::strtoul(task->path().filename().c_str(), nullptr, 10));
+    there.insert(thread);
     if (thread == own_thread_ || thread == naming_thread_ || found.size() == kMostThreads) continue;
     int problem = 0;
     const auto known = timers_.find(thread);
@@ -248,6 +280,9 @@ void StackSampler::find_threads() {
   }
   drop_timers();  // of threads that have ended
   timers_ = std::move(found);
+  for (std::atomic<std::uint32_t>& owner : notes.load()->owners) {
+    if (owner != 0 && !there.contains(owner)) owner = 0;
+  }
 }
 
 void StackSampler::drop_timers() {
@@ -268,7 +303,10 @@ void StackSampler::drain() {
 
 /// Of Python the outermost first, "CODE+INSTRUCTION ...", a bar, then native addresses, the innermost first.
 void StackSampler::write(const CapturedStack& stack) {
-  if (stack.python_count + stack.native_count == 0) return;
+  const bool has_native = stack.registers.at(kReturnAddress) != 0;
+  if (stack.python_count == 0 && !has_native) return;
+  const std::vector<std::uintptr_t> native =
+      has_native ? unwinder_.addresses_of(stack) : std::vector<std::uintptr_t>();
   std::string text;
   for (std::size_t i = stack.python_count; i-- > 0;) {
     append_hex(text, stack.python.at(i)[0]);
@@ -277,11 +315,11 @@ void StackSampler::write(const CapturedStack& stack) {
     text += i == 0 ? "" : " ";
   }
   text += '|';
-  for (std::size_t i = 0; i < stack.native_count; ++i) {
-    append_hex(text, stack.native.at(i));
-    if (i + 1 < stack.native_count) text += ' ';
+  for (std::size_t i = 0; i < native.size(); ++i) {
+    append_hex(text, native[i]);
+    if (i + 1 < native.size()) text += ' ';
   }
-  note_files(stack);
+  note_files(native);
   if (stack.python_count > 0) {
     const std::scoped_lock lock(mutex_);
     for (std::size_t i = 0; i < stack.python_count; ++i) {
@@ -299,14 +337,13 @@ void StackSampler::write(const CapturedStack& stack) {
 }
 
 /// Which file each address is of, noted when one is seen that nobody has placed.
-void StackSampler::note_files(const CapturedStack& stack) {
+void StackSampler::note_files(const std::vector<std::uintptr_t>& addresses) {
   const auto is_known = [this](std::uintptr_t address) {
     const auto after =
         std::ranges::upper_bound(files_, address, {}, &std::pair<std::uintptr_t, std::uintptr_t>::first);
     return after != files_.begin() && address < std::prev(after)->second;
   };
-  const auto end = stack.native.begin() + stack.native_count;
-  if (std::all_of(stack.native.begin(), end, is_known)) return;
+  if (std::ranges::all_of(addresses, is_known)) return;
   std::ifstream maps("/proc/self/maps");
   std::string line;
   std::vector<std::pair<std::uintptr_t, std::uintptr_t>> found;
@@ -331,10 +368,10 @@ void StackSampler::note_files(const CapturedStack& stack) {
     writer_.fact(key, value + ' ' + (path > 0 ? line.substr(static_cast<std::size_t>(path)) : ""));
   }
   // What is no file's is known now, too: it is not looked for again.
-  for (auto address = stack.native.begin(); address != end; ++address) {
+  for (const std::uintptr_t address : addresses) {
     const bool is_found = std::ranges::any_of(
-        found, [&](const auto& file) { return *address >= file.first && *address < file.second; });
-    if (!is_found) found.emplace_back(*address, *address + 1);
+        found, [&](const auto& file) { return address >= file.first && address < file.second; });
+    if (!is_found) found.emplace_back(address, address + 1);
   }
   std::ranges::sort(found);
   files_ = std::move(found);
@@ -347,7 +384,7 @@ bool StackSampler::set_python(const PythonLayout& layout) {
       std::ranges::all_of(std::array{layout.code, layout.previous, layout.instruction},
                           [](std::int64_t offset) { return offset >= 0 && offset <= kMost; });
   Notes& all = *notes.load();
-  if (!is_known || !prepare_capture(true)) {
+  if (!is_known || !prepare_python()) {
     all.is_open = false;
     return false;
   }

@@ -17,13 +17,14 @@
 
 #include "inject/stack_capture.h"
 #include "inject/stream_writer.h"
+#include "inject/unwinder.h"
 
 namespace rooflm::inject {
 
 /// A timer for each thread, of the processor time that the thread takes: its signal comes only to a thread
-/// that runs, and interrupts no call that waits. The handler notes addresses (stack_capture.h); a thread of
-/// the sampler's own writes them down, and names of files they are in. Threads that wait are seen by whoever
-/// asks `wait_for_waiting` (the Python module).
+/// that runs, and interrupts no call that waits. The handler keeps registers and the top of the stack
+/// (stack_capture.h); a thread of the sampler's own follows them and writes addresses down, and names of
+/// files they are in. Threads that wait are seen by whoever asks `wait_for_waiting` (the Python module).
 ///
 /// The signal is SIGURG, since nothing happens to a program that gets one it does not expect: one may be on
 /// its way while the program becomes another (execve). Where the program handles it by itself nothing is
@@ -71,13 +72,14 @@ class StackSampler {
   void drop_timers();
   void drain();
   void write(const CapturedStack& stack);
-  void note_files(const CapturedStack& stack);
+  void note_files(const std::vector<std::uintptr_t>& addresses);
   void look_at_watched();
   [[nodiscard]] bool has_handler() const;
 
   StreamWriter& writer_;
   Wishes wishes_;
   std::function<bool()> is_on_;
+  Unwinder unwinder_;
   std::map<std::uint32_t, void*> timers_;  ///< of threads
   std::uint32_t own_thread_ = 0;
   std::atomic<std::uint32_t> naming_thread_{0};

@@ -127,6 +127,21 @@ TEST_F(Stacks, CallsThatWaitAreNotInterrupted) {
   busy.join();
 }
 
+TEST_F(Stacks, AThreadGetsAStackForHandlers) {
+  start();
+  stack_t before{};
+  stack_t after{};
+  std::thread other([&] {
+    ::sigaltstack(nullptr, &before);
+    burn_for_test(60);
+    ::sigaltstack(nullptr, &after);
+  });
+  other.join();
+  EXPECT_EQ(before.ss_flags, SS_DISABLE);
+  EXPECT_EQ(after.ss_flags, 0);
+  EXPECT_GE(after.ss_size, 16384U);
+}
+
 TEST_F(Stacks, AProgramThatHandlesTheSignalIsLeftAlone) {
   ::signal(SIGURG, count_signal);
   std::string why;

@@ -158,7 +158,8 @@ class Sampler(threading.Thread):
     def number_of(self, frame):
         frames = []
         while frame is not None and len(frames) < _MOST_FRAMES:
-            frames.append((frame.f_code, frame.f_lineno))
+            if not frame.f_code.co_filename.endswith("rooflm_torch.py"):  # what stands between the program's calls
+                frames.append((frame.f_code, frame.f_lineno))
             frame = frame.f_back
         key = tuple((id(code), line) for code, line in frames)
         number = self.known.get(key)
