@@ -14,6 +14,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "inject/stack_notes.h"
+
 namespace rooflm::inject {
 namespace {
 
@@ -100,9 +102,9 @@ Session* Session::begin() {
     has_handlers = true;
     // The child has none of the threads, and the file is not its own. It may begin one of its own.
     pthread_atfork(
-        StackSampler::before_fork, [] { StackSampler::after_fork(false); },
+        block_notes, [] { unblock_notes(false); },
         [] {
-          StackSampler::after_fork(true);
+          unblock_notes(true);
           known_thread = 0;
           if (Session* parents = current_.exchange(nullptr)) parents->writer_->forget();
         });

@@ -4,10 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,118 +22,15 @@
 
 #include "inject/ranges.h"
 #include "inject/session.h"
+#include "inject/stack_notes.h"
 
 namespace rooflm::inject {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSignal = SIGURG;
 constexpr std::size_t kMostThreads = 256;
 constexpr double kMostHertz = 1000;
-
-/// What handlers wrote and nobody has read yet. Never given back: a handler may still run.
-struct Slot {
-  enum State : int { kFree, kFilling, kFull };
-  std::atomic<int> state{kFree};
-  CapturedStack stack{};
-};
-constexpr std::size_t kSlots = 64;
-/// Stacks for handlers. Code that works with its stack pointer in the heap (some of oneDNN's does) has other
-/// data below, over which the system would write what it keeps for a handler; so a thread that has no such
-/// stack of its own is given one at its first signal.
-constexpr std::size_t kHandlerStacks = 128;
-constexpr std::size_t kHandlerBytes = std::size_t{64} << 10U;
-struct Notes {
-  std::atomic<bool> wants_native{true}, wants_python{false}, is_open{false};
-  std::atomic<std::uint32_t> next{0};
-  std::atomic<std::uint64_t> lost{0};
-  PythonLayout layout{};
-  std::array<Slot, kSlots> slots{};
-  std::byte* handler_stacks = nullptr;
-  std::array<std::atomic<std::uint32_t>, kHandlerStacks> owners{};  ///< threads; 0: free
-};
-/// A signal handler has nothing but statics. Made by the first sampler of the process.
-std::atomic<Notes*> notes{nullptr};
-
-thread_local sigset_t signals_before_fork;
-
-Slot* claim_slot(Notes& all) {
-  for (std::size_t tried = 0; tried < kSlots; ++tried) {
-    Slot& slot = all.slots.at(all.next.fetch_add(1, std::memory_order_relaxed) % kSlots);
-    int expected = Slot::kFree;
-    if (slot.state.compare_exchange_strong(expected, Slot::kFilling, std::memory_order_acquire)) return &slot;
-  }
-  all.lost.fetch_add(1, std::memory_order_relaxed);
-  return nullptr;
-}
-
-/// The system takes the handler's stack from `context` when the handler returns.
-void give_handler_stack(Notes& all, ucontext_t& context, std::uint32_t thread) {
-  const bool has_one = (context.uc_stack.ss_flags & SS_DISABLE) == 0;
-  for (std::size_t i = 0; !has_one && all.handler_stacks != nullptr && i < kHandlerStacks; ++i) {
-    std::uint32_t nobody = 0;
-    if (!all.owners[i].compare_exchange_strong(nobody, thread)) continue;  // NOLINT: i is within
-    context.uc_stack = {
-        .ss_sp = all.handler_stacks + i * kHandlerBytes, .ss_flags = 0, .ss_size = kHandlerBytes};
-    return;
-  }
-}
-
-void on_signal(int /*signal*/, siginfo_t* info, void* context) {
-  Notes* all = notes.load(std::memory_order_acquire);
-  if (info->si_code != SI_TIMER || all == nullptr || info->si_value.sival_ptr != all ||
-      !all->is_open.load(std::memory_order_acquire)) {
-    return;
-  }
-  const int error = errno;
-  if (Slot* slot = claim_slot(*all)) {
-    CapturedStack& stack = slot->stack;
-    stack.time_ns = now_ns();
-    stack.thread = static_cast<std::uint32_t>(::syscall(SYS_gettid));
-    stack.bytes_count = stack.python_count = 0;
-    stack.registers[kReturnAddress] = 0;
-    if (all->wants_python.load(std::memory_order_acquire)) capture_python(all->layout, stack);
-    if (all->wants_native.load(std::memory_order_relaxed)) capture_native(context, stack);
-    slot->state.store(Slot::kFull, std::memory_order_release);
-    give_handler_stack(*all, *static_cast<ucontext_t*>(context), stack.thread);
-  }
-  errno = error;
-}
-
-/// The clock of the processor time of a thread of this process, as Linux numbers them.
-clockid_t clock_of(std::uint32_t thread) {
-  constexpr unsigned kOfThread = 4, kScheduled = 2;
-  return static_cast<clockid_t>((~thread << 3U) | kOfThread | kScheduled);
-}
-
-timer_t start_timer(std::uint32_t thread, double hertz, int& problem) {
-  sigevent event{};
-  event.sigev_notify = SIGEV_THREAD_ID;
-  event.sigev_signo = kSignal;
-  event.sigev_value.sival_ptr = notes.load();
-  event._sigev_un._tid = static_cast<pid_t>(thread);
-  timer_t timer = nullptr;
-  problem = 0;
-  if (::timer_create(clock_of(thread), &event, &timer) != 0) {
-    problem = errno;
-    return nullptr;
-  }
-  constexpr double kNsPerSecond = 1e9;
-  const auto period = static_cast<long>(kNsPerSecond / hertz);
-  const timespec pause{.tv_sec = period / 1'000'000'000, .tv_nsec = period % 1'000'000'000};
-  const itimerspec times{.it_interval = pause, .it_value = pause};
-  ::timer_settime(timer, 0, &times, nullptr);
-  return timer;
-}
-
-Notes* make_notes() {
-  auto* made = new Notes;
-  void* stacks = ::mmap(nullptr, kHandlerStacks * kHandlerBytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (stacks != MAP_FAILED) made->handler_stacks = static_cast<std::byte*>(stacks);
-  return made;
-}
 
 void append_hex(std::string& text, std::uintptr_t number) {
   std::array<char, 16> digits{};
@@ -163,38 +57,20 @@ StackSampler::Wishes StackSampler::Wishes::from_text(const std::string& text) {
 
 std::unique_ptr<StackSampler> StackSampler::start(StreamWriter& writer, Wishes wishes,
                                                   std::function<bool()> is_on, std::string& why) {
-  struct sigaction before {};
-  if (::sigaction(kSignal, nullptr, &before) != 0) return nullptr;
-  const bool is_ours = (before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction == on_signal;
-  const bool is_nobodys =
-      (before.sa_flags & SA_SIGINFO) == 0 && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN);
-  if (!is_ours && !is_nobodys) {
-    why = "stacks of threads that run were not sampled: the program handles SIGURG by itself";
-    return nullptr;
-  }
-  if (notes.load() == nullptr) notes.store(make_notes());
+  why = open_notes(wishes.native);
   int problem = 0;
-  timer_t timer = start_timer(thread_number(), wishes.hertz, problem);
-  if (problem != 0) {
-    why = std::string("stacks of threads that run were not sampled: timer_create: ") + std::strerror(problem);
+  timer_t timer = why.empty() ? start_timer(thread_number(), wishes.hertz, problem) : nullptr;
+  if (problem != 0) why = std::string("timer_create: ") + std::strerror(problem);
+  if (!why.empty()) {
+    why = "stacks of threads that run were not sampled: " + why;
     return nullptr;
   }
   ::timer_delete(timer);
-  struct sigaction action {};
-  action.sa_sigaction = on_signal;
-  action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
-  sigemptyset(&action.sa_mask);
-  ::sigaction(kSignal, &action, nullptr);
   return std::unique_ptr<StackSampler>(new StackSampler(writer, wishes, std::move(is_on)));
 }
 
 StackSampler::StackSampler(StreamWriter& writer, Wishes wishes, std::function<bool()> is_on)
     : writer_(writer), wishes_(wishes), is_on_(std::move(is_on)) {
-  Notes& all = *notes.load();
-  all.wants_python = false;
-  all.wants_native = wishes_.native;
-  for (Slot& slot : all.slots) slot.state = Slot::kFree;
-  all.is_open = true;
   sigset_t signals;
   sigset_t before;
   sigfillset(&signals);
@@ -205,19 +81,6 @@ StackSampler::StackSampler(StreamWriter& writer, Wishes wishes, std::function<bo
 
 StackSampler::~StackSampler() { stop(); }
 
-void StackSampler::before_fork() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, kSignal);
-  pthread_sigmask(SIG_BLOCK, &signals, &signals_before_fork);
-}
-
-void StackSampler::after_fork(bool is_child) {
-  Notes* all = notes.load();
-  if (is_child && all != nullptr) all->is_open = false;
-  pthread_sigmask(SIG_SETMASK, &signals_before_fork, nullptr);
-}
-
 void StackSampler::stop() {
   {
     const std::scoped_lock lock(mutex_);
@@ -227,12 +90,6 @@ void StackSampler::stop() {
   wake_.notify_all();
   waiting_wake_.notify_all();
   if (thread_.joinable()) thread_.join();
-}
-
-bool StackSampler::has_handler() const {
-  struct sigaction now {};
-  return ::sigaction(kSignal, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 &&
-         now.sa_sigaction == on_signal;
 }
 
 void StackSampler::run() {
@@ -256,7 +113,7 @@ void StackSampler::run() {
     if (wake_.wait_until(lock, next, [this] { return is_ending_; })) break;
   }
   drop_timers();
-  notes.load()->is_open = false;
+  close_notes();
   drain();
 }
 
@@ -280,9 +137,7 @@ void StackSampler::find_threads() {
   }
   drop_timers();  // of threads that have ended
   timers_ = std::move(found);
-  for (std::atomic<std::uint32_t>& owner : notes.load()->owners) {
-    if (owner != 0 && !there.contains(owner)) owner = 0;
-  }
+  free_handler_stacks(there);
 }
 
 void StackSampler::drop_timers() {
@@ -291,14 +146,11 @@ void StackSampler::drop_timers() {
 }
 
 void StackSampler::drain() {
-  Notes& all = *notes.load();
   const bool keeps = is_on_();
-  for (Slot& slot : all.slots) {
-    if (slot.state.load(std::memory_order_acquire) != Slot::kFull) continue;
-    if (keeps) write(slot.stack);
-    slot.state.store(Slot::kFree, std::memory_order_release);
-  }
-  if (const std::uint64_t lost = all.lost.exchange(0); lost > 0) writer_.count_dropped(lost);
+  const std::uint64_t lost = take_notes([&](const CapturedStack& stack) {
+    if (keeps) write(stack);
+  });
+  if (lost > 0) writer_.count_dropped(lost);
 }
 
 /// Of Python the outermost first, "CODE+INSTRUCTION ...", a bar, then native addresses, the innermost first.
@@ -383,13 +235,11 @@ bool StackSampler::set_python(const PythonLayout& layout) {
       layout.frame >= 0 &&
       std::ranges::all_of(std::array{layout.code, layout.previous, layout.instruction},
                           [](std::int64_t offset) { return offset >= 0 && offset <= kMost; });
-  Notes& all = *notes.load();
   if (!is_known || !prepare_python()) {
-    all.is_open = false;
+    close_notes();
     return false;
   }
-  all.layout = layout;
-  all.wants_python.store(true, std::memory_order_release);
+  note_python(layout);
   return true;
 }
 

@@ -74,7 +74,6 @@ class StackSampler {
   void write(const CapturedStack& stack);
   void note_files(const std::vector<std::uintptr_t>& addresses);
   void look_at_watched();
-  [[nodiscard]] bool has_handler() const;
 
   StreamWriter& writer_;
   Wishes wishes_;
