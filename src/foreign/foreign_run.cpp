@@ -283,8 +283,10 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   check_correlations();
   begin_near_zero();
   add_up_memory();
+  const std::vector<record::Sample> timed = take_timed_steps(*this);
   std::vector<record::Sample> samples = find_steps(*this);
   const std::vector<record::Event> events = events_of(samples);
+  samples.insert(samples.end(), timed.begin(), timed.end());
   for (const record::Environment& row : environment_) writer.add(row);
   if (epoch_utc_ns != 0) writer.set_epoch(epoch_utc_ns);
   record::Run run{.label = label, .kind = "foreign"};
@@ -308,6 +310,11 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   const auto steps = std::ranges::count(samples, std::string("step"), &record::Sample::phase);
   notes.push_back(
       fmt::format("{} activities, {} memory events, {} steps", activities_.size(), memory_.size(), steps));
+  if (!timed.empty()) {
+    notes.push_back(fmt::format(
+        "of the steps {} were timed alone, without what the device did (--trace-every 1 records all)",
+        timed.size()));
+  }
   notes.insert(notes.end(), said_.begin(), said_.end());
   for (const auto& [what, times] : counted_) notes.push_back(fmt::format("{} {}", times, what));
   return notes;

@@ -120,6 +120,10 @@ class ForeignRun {
 /// the call that started it), adds a range "step" where none fits, and returns a sample for each step.
 std::vector<record::Sample> find_steps(ForeignRun& run);
 
+/// Samples "plain" of the steps that were timed alone (inject::kTimedStep), which the recorder's Python
+/// module tells of: as the host saw them. Their ranges are no steps of the device. Before find_steps.
+std::vector<record::Sample> take_timed_steps(ForeignRun& run);
+
 /// How records name a copy: "copy host to device". `kind` as CUPTI numbers it (1 host to device, 2 device to
 /// host, 8 device to device, 9 host to host, 10 to a peer).
 std::string copy_text(std::int64_t kind);

@@ -12,6 +12,7 @@
 #include "core/printable.h"
 #include "foreign/learned_steps.h"
 #include "foreign/module_ops.h"
+#include "foreign/stack_names.h"
 
 namespace rooflm::foreign {
 namespace {
@@ -20,6 +21,7 @@ using inject::RangeKind;
 using inject::Row;
 using inject::RowKind;
 
+constexpr std::size_t kMostSaid = 300;  ///< letters of a reason
 constexpr std::array<const char*, 10> kKinds = {"",    "kernel",   "copy",   "memset", "sync",
                                                 "api", "overhead", "memory", "range",  "range"};
 
@@ -36,7 +38,8 @@ class RowReader {
         zero_ns_(zero_ns),
         into_(into),
         run_(into.run),
-        ops_(rows, texts, into.facts) {}
+        ops_(rows, texts, into.facts),
+        stacks_(into.facts) {}
 
   void read() {
     find_calls();
@@ -59,6 +62,9 @@ class RowReader {
     }
     if (const auto why = into_.facts.find("no shapes"); why != into_.facts.end()) {
       run_.say("shapes of operators are missing: " + core::printable(why->second));
+    }
+    if (const auto why = into_.facts.find("no stacks"); why != into_.facts.end()) {
+      run_.say(core::printable(why->second, kMostSaid));
     }
     if (work.empty()) return;
     std::int64_t flop = 0;
@@ -127,6 +133,15 @@ class RowReader {
     return what;
   }
 
+  /// Each text once: its addresses have to be looked up.
+  const std::string& stack_of(std::uint32_t number) {
+    const auto [entry, is_new] = stack_texts_.try_emplace(number);
+    const auto found = is_new ? texts_.find(number) : texts_.end();
+    if (found != texts_.end()) entry->second = stacks_.text_of(found->second);
+    if (entry->second.empty()) entry->second = "[unknown]";
+    return entry->second;
+  }
+
   std::int64_t thread_lane(std::uint32_t thread) {
     const auto [entry, is_new] = threads_.try_emplace(thread, 0);
     if (is_new) {
@@ -170,12 +185,14 @@ class RowReader {
     if (row.start_ns >= kMost || row.end_ns >= kMost) {
       return run_.count("events with impossible times were left out");
     }
-    const bool is_sample = row.kind == RowKind::mark && row.range == RangeKind::stack;
-    record::Activity made{
-        .name = run_.name(is_sample ? "sample" : kKinds[kind], text_of(row.name, "unknown")),
-        .lane = lane_of(row),
-        .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
-        .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
+    const bool is_addresses = row.kind == RowKind::mark && row.range == RangeKind::addresses;
+    const bool is_sample = is_addresses || (row.kind == RowKind::mark && row.range == RangeKind::stack);
+    record::Activity made{.name = run_.name(is_sample ? "sample" : kKinds[kind],
+                                            is_addresses ? stack_of(row.name) : text_of(row.name, "unknown")),
+                          .lane = lane_of(row),
+                          .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
+                          .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
+    if (row.kind == RowKind::range && row.range == RangeKind::step) made.step = steps_++;
     if (row.correlation != 0) made.correlation = row.correlation;
     const bool has_bytes =
         row.kind == RowKind::copy || row.kind == RowKind::memset || row.kind == RowKind::memory;
@@ -212,6 +229,9 @@ class RowReader {
   RecordedProcess& into_;
   ForeignRun& run_;
   ModuleOps ops_;
+  StackNames stacks_;
+  std::int64_t steps_ = 0;
+  std::unordered_map<std::uint32_t, std::string> stack_texts_;
   std::unordered_map<std::size_t, std::int64_t> op_of_row_;  ///< of launches
   std::unordered_map<std::uint32_t, std::size_t> calls_;     ///< the outermost of each correlation
   std::map<std::uint32_t, std::int64_t> threads_;

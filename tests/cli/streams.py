@@ -3,7 +3,7 @@ import json
 import struct
 
 KERNEL, COPY, MEMSET, SYNC, API, OVERHEAD, MEMORY, RANGE, MARK = range(1, 10)
-USER, STEP, PHASE, MODULE, GRADIENT, STACK = range(6)
+USER, STEP, PHASE, MODULE, GRADIENT, STACK, ADDRESSES = range(7)
 HEADER, ROW = 512, 56
 EXTRA = '{"grid":[8,1,1],"block":[256,1,1],"registers":32,"shared_static":0,"shared_dynamic":0,"local":0}'
 
@@ -56,9 +56,10 @@ def operator(op, phase, module, inputs, outputs, count=1, **more):
     return json.dumps({"op": op, "phase": phase, "module": module, "n": count, "in": inputs, "out": outputs, **more})
 
 
-def training_run(steps=8, layers=2, slow_first=True, every=1, extra=None, **header):
+def training_run(steps=8, layers=2, slow_first=True, every=1, extra=None, timed=(), **header):
     """A step of PyTorch: modules forward on the main thread, gradients on another, one optimizer. Modules are marked in
-    the first two steps and in each that `every` divides; `extra(step)` names a kernel that only this step has."""
+    the first two steps and in each that `every` divides; `extra(step)` names a kernel that only this step has; of the
+    steps `timed` nothing of the device is recorded, and they are shorter."""
     stream = Stream(**header)
     autograd = stream.process + 1
     stream.facts["torch"] = "2.11"
@@ -68,6 +69,10 @@ def training_run(steps=8, layers=2, slow_first=True, every=1, extra=None, **head
     stream.facts["module head"] = "Linear"
     now, micro = 1_000_000, 1000
     for step in range(steps):
+        if step in timed:
+            stream.row(RANGE, "step, timed alone", now, now + 100 * micro, stream.process, what=STEP)
+            now += 101 * micro
+            continue
         marked = step < 2 or step % every == 0
         begin, each = now, (60 if slow_first and step == 0 else 12) * micro
         device = now

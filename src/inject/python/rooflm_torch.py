@@ -7,7 +7,7 @@ called it (one on the nodes of its inputs); kernels that autograd starts in betw
 
 All of that costs a step of a small model a tenth of its time, and steps launch the same kernels in the same order: so
 modules are marked in the first steps and in every sixteenth (ROOFLM_RECORD_MARK_EVERY), and the steps in between learn
-from those whose kernel is whose. In these a module's call only looks whether it is to be marked: to put the class's own
+from those whose kernel is whose. Steps in which nothing of the device is recorded have no marks. In these a module's call only looks whether it is to be marked: to put the class's own
 call back would make the interpreter forget what it has learned of all modules, each time. Steps themselves, the backward pass and
 optimizers are marked in all of them. In the second step the shapes are noted, too (rooflm_shapes).
 """
@@ -39,7 +39,7 @@ class Library:
         self.gradient = library.rooflm_gradient
         self.gradient.restype, self.gradient.argtypes = None, [number]
         self.begin_step, self.end_step = library.rooflm_begin_step, library.rooflm_end_step
-        self.begin_step.restype = self.end_step.restype = None
+        self.begin_step.restype = None
         self.stack = library.rooflm_stack
         self.stack.restype, self.stack.argtypes = None, [number, number]
         self.fact = library.rooflm_fact
@@ -96,13 +96,14 @@ class Marks:
             self.is_on = on
 
     def end_step(self):
-        self.library.end_step()
+        is_traced = self.library.end_step() != 0
         self.steps += 1
         if self.steps == 1:
             self._name_devices()
         # Compiled code has few modules, and was made with this call in it.
         place = self.steps - self.first
-        self.switch(self.compiles or self.steps < _LEARNED or 0 <= place < _LEARNED or place % self.every == 0)
+        self.switch(is_traced and (self.compiles or self.steps < _LEARNED or 0 <= place < _LEARNED or
+                                   place % self.every == 0))
         self._note_shapes()
 
     def place(self):
