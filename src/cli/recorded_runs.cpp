@@ -113,7 +113,9 @@ void write_one(const std::string& path, std::vector<RecordedProcess*>& processes
     set_label(*process, processes.size() == 1);
     add_facts(*process, program.process, program.end);
     // Of the device, whoever used it: once.
-    if (process->kernels > 0) process->run.set_gauges(std::exchange(program.gauges, {}));
+    if (process->kernels > 0) {
+      for (record::Gauge& gauge : std::exchange(program.gauges, {})) process->run.add_gauge(std::move(gauge));
+    }
     kernels += process->kernels;
     dropped += process->dropped;
     std::vector<std::string> said = process->run.write(writer);

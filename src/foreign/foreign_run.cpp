@@ -79,12 +79,12 @@ bool ForeignRun::add(record::Activity activity) {
 }
 
 void ForeignRun::add_memory(std::int64_t time_ns, std::int64_t bytes, std::optional<std::int64_t> address,
-                            const std::string& device) {
+                            const std::string& device, std::optional<std::int64_t> op) {
   if (time_ns <= -kMostTime || time_ns >= kMostTime || bytes == 0 || bytes <= -kMostBytes ||
       bytes >= kMostBytes) {
     return count("allocations with impossible times or sizes were left out");
   }
-  memory_.push_back({.bytes = bytes, .time_ns = time_ns, .device = device, .address = address});
+  memory_.push_back({.op = op, .bytes = bytes, .time_ns = time_ns, .device = device, .address = address});
 }
 
 void ForeignRun::add_memory_before(std::int64_t bytes, std::int64_t address, const std::string& device) {
@@ -187,8 +187,11 @@ void ForeignRun::add_up_memory() {
   for (const auto& [device, bytes] : least) {
     if (bytes < 0) before.push_back({.bytes = -bytes, .device = device});
   }
-  if (!before.empty()) count("allocations are from before the trace began", before.size());
-  for (record::MemoryEvent& event : before) event.time_ns = memory_.empty() ? 0 : memory_.front().time_ns;
+  if (!before.empty() && !owners_) count("allocations are from before the trace began", before.size());
+  for (record::MemoryEvent& event : before) {
+    event.time_ns = memory_.empty() ? 0 : memory_.front().time_ns;
+    if (owners_) event.op = -1;
+  }
   before.insert(before.end(), kept.begin(), kept.end());
   memory_ = std::move(before);
   live.clear();
@@ -285,6 +288,11 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   add_up_memory();
   std::vector<record::Sample> samples = find_steps(*this);
   const std::vector<record::Event> events = events_of(samples);
+  const std::vector<record::Tensor> tensors =
+      owners_ && !events.empty() ? name_blocks(memory_, ops_, *owners_) : std::vector<record::Tensor>();
+  if (tensors.empty()) {
+    for (record::MemoryEvent& event : memory_) event.op.reset();
+  }
   for (const record::Environment& row : environment_) writer.add(row);
   if (epoch_utc_ns != 0) writer.set_epoch(epoch_utc_ns);
   record::Run run{.label = label, .kind = "foreign"};
@@ -293,6 +301,7 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   writer.add(id, std::span<const record::Lane>(lanes_));
   writer.add(id, std::span<const record::ActivityName>(names_));
   writer.add(id, std::span<const record::Activity>(activities_));
+  writer.add(id, std::span<const record::Tensor>(tensors));
   writer.add(id, std::span<const record::MemoryEvent>(memory_));
   if (!events.empty()) {
     writer.add(id, std::span<const record::Op>(ops_));

@@ -88,6 +88,17 @@ ROOFLM_EXPORT void rooflm_fact(const char* key, const char* value) {
   if (Session* session = Session::current()) session->writer().fact(key, value);
 }
 
+/// A block of PyTorch's allocator was given out (bytes > 0) or taken back at that moment; 0: before.
+ROOFLM_EXPORT void rooflm_block(std::uint32_t device, std::uint64_t address, std::int64_t bytes,
+                                std::uint64_t time_ns) {
+  rooflm::inject::add_block(static_cast<std::uint16_t>(device), address, bytes, time_ns);
+}
+
+/// So much there is of it on that device now.
+ROOFLM_EXPORT void rooflm_amount(std::uint32_t name, std::uint32_t device, std::int64_t bytes) {
+  rooflm::inject::add_amount(name, static_cast<std::uint16_t>(device), bytes);
+}
+
 /// From here on only these activities are kept: scripts/record_cost.py measures with it what each costs.
 ROOFLM_EXPORT void rooflm_choose(const char* activities) {
   if (Session* session = Session::current()) session->choose(activities);

@@ -50,6 +50,8 @@ enum class RangeKind : std::uint8_t {
   module_,   ///< a module of a model, in its forward pass
   gradient,  ///< a mark: from here on the thread works on the gradient of that module
   stack,     ///< a mark: where the thread was in its code, "outermost;..;innermost"
+  amount,    ///< a mark: how many `bytes` there were of something on a device
+  block,     ///< of RowKind::memory: a block of a program's own allocator; at 0 it was there before
 };
 
 /// One activity. Texts are numbers of the chunk `texts`; 0 is none.

@@ -3,7 +3,7 @@ import json
 import struct
 
 KERNEL, COPY, MEMSET, SYNC, API, OVERHEAD, MEMORY, RANGE, MARK = range(1, 10)
-USER, STEP, PHASE, MODULE, GRADIENT, STACK = range(6)
+USER, STEP, PHASE, MODULE, GRADIENT, STACK, AMOUNT, BLOCK = range(8)
 HEADER, ROW = 512, 56
 EXTRA = '{"grid":[8,1,1],"block":[256,1,1],"registers":32,"shared_static":0,"shared_dynamic":0,"local":0}'
 
@@ -34,6 +34,24 @@ class Stream:
         self.row(API, "cudaLaunchKernel", call_ns, call_ns + 4000, thread, self.correlation)
         self.row(API, "cuLaunchKernel", call_ns + 500, call_ns + 3000, thread, self.correlation)
         self.row(KERNEL, name, start, end, stream, self.correlation, extra=EXTRA)
+
+    def capture(self, name, call_ns, thread=None):
+        """A call that a capture turns into a node: nothing runs."""
+        self.correlation += 1
+        self.row(API, name, call_ns, call_ns + 400, self.process if thread is None else thread, self.correlation)
+
+    def replay(self, call_ns, nodes, graph=7, stream=7):
+        """A graph, whose nodes are (number, kind, name, start, end)."""
+        self.correlation += 1
+        self.row(API, "cudaGraphLaunch", call_ns, call_ns + 4000, self.process, self.correlation)
+        for number, kind, name, start, end in nodes:
+            self.row(kind, name, start, end, stream, self.correlation, node=graph << 32 | number)
+
+    def block(self, address, size, time):
+        """Of PyTorch's allocator; None: it was there before."""
+        start = -self.start_ns if time is None else time
+        self.row(MEMORY, "block taken" if size > 0 else "block given back", start, start, self.process, what=BLOCK, size=size,
+                 other=address)
 
     def bytes(self):
         header = struct.pack("<8sIIQQQQQIIQ440s", b"rflstrm1", self.process, 1, self.start_ns,
