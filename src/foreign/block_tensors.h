@@ -20,10 +20,10 @@ struct BlockOwners {
   Places at_begin{}, at_end{};  ///< of the step
 };
 
-/// Names the blocks of `events`, which are of one step and in its order: each is a tensor, made by the op that
-/// took it and alive until that which gave it back. Blocks that nobody owns are activations (taken in the forward
-/// pass), their gradients (in the backward pass), workspace (given back by the op that took it, or taken by an
-/// optimizer), or "other" when they were there before the step, which is op -1.
+/// Names the blocks of `events`, which are of one step and in its order: each is a tensor, made by the op
+/// that took it and alive until that which gave it back. Blocks that nobody owns are activations (taken in
+/// the forward pass), their gradients (in the backward pass), workspace (given back by the op that took it,
+/// or taken by an optimizer), or "other" when they were there before the step, which is op -1.
 std::vector<record::Tensor> name_blocks(std::vector<record::MemoryEvent>& events,
                                         const std::vector<record::Op>& ops, const BlockOwners& owners);
 

@@ -103,8 +103,9 @@ std::vector<Graph> graphs_of(const std::vector<Row>& rows) {
 }
 
 bool fits(const Capture& capture, const Graph& graph) {
-  return std::ranges::equal(capture, graph.nodes,
-                            [](const Recorded& recorded, const auto& node) { return recorded.kind == node.second; });
+  return std::ranges::equal(capture, graph.nodes, [](const Recorded& recorded, const auto& node) {
+    return recorded.kind == node.second;
+  });
 }
 
 }  // namespace
@@ -116,8 +117,7 @@ std::unordered_map<std::size_t, CapturedCall> captured_calls(
   std::vector<Capture> captures = captures_of(rows, texts);
   std::unordered_map<std::uint64_t, CapturedCall> of_node;
   for (const Graph& graph : graphs) {
-    const auto capture =
-        std::ranges::find_if(captures, [&](const Capture& one) { return fits(one, graph); });
+    const auto capture = std::ranges::find_if(captures, [&](const Capture& one) { return fits(one, graph); });
     if (capture == captures.end()) continue;
     auto recorded = capture->begin();
     for (const auto& [node, kind] : graph.nodes) {

@@ -18,9 +18,10 @@ struct CapturedCall {
   std::uint64_t graph = 0;  ///< the one that is replayed
 };
 
-/// For rows that are nodes of a graph: the call, between the begin and the end of a capture, that recorded them.
-/// A graph belongs to the first capture, not taken yet, whose calls started as many kernels, copies and fills in
-/// the same order as it has nodes, in the order of their numbers; rows of graphs without one are left out.
+/// For rows that are nodes of a graph: the call, between the begin and the end of a capture, that recorded
+/// them. A graph belongs to the first capture, not taken yet, whose calls started as many kernels, copies and
+/// fills in the same order as it has nodes, in the order of their numbers; rows of graphs without one are
+/// left out.
 std::unordered_map<std::size_t, CapturedCall> captured_calls(
     const std::vector<inject::Row>& rows, const std::unordered_map<std::uint32_t, std::string>& texts);
 

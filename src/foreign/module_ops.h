@@ -81,8 +81,8 @@ class ModuleOps {
   const std::map<std::string, std::string>& facts_;
   std::uint64_t first_ns_ = ~std::uint64_t{0}, last_ns_ = 0;  ///< of steps
   std::vector<Step> steps_;
-  std::vector<Range> phases_;                                         ///< backward and optimizer, in order
-  Changes modules_, gradients_;                                       ///< by thread
+  std::vector<Range> phases_;    ///< backward and optimizer, in order
+  Changes modules_, gradients_;  ///< by thread
   std::map<Place, std::int64_t> numbers_;
   std::map<std::string, std::uint32_t> module_numbers_;  ///< by path, once work is added
   std::vector<record::Op> ops_;

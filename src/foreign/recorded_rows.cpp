@@ -143,11 +143,11 @@ class RowReader {
     }
   }
 
-  /// Calls that captured what a graph runs, of graphs that are replayed where nothing is marked: a whole step, say.
-  /// What a module or a phase replays is of that.
+  /// Calls that captured what a graph runs, of graphs that are replayed where nothing is marked: a whole
+  /// step, say. What a module or a phase replays is of that.
   [[nodiscard]] std::unordered_map<std::size_t, CapturedCall> captured_calls_outside_of_modules() const {
     auto captured = captured_calls(rows_, texts_);
-    std::set<std::uint64_t> of_marks;  // graphs that are replayed by a module or a phase
+    std::set<std::uint64_t> of_marks;    // graphs that are replayed by a module or a phase
     std::set<std::uint64_t> with_marks;  // whose capture had some
     for (const auto& [row, origin] : captured) {
       const Row* call = call_of(rows_[row]);
@@ -269,8 +269,8 @@ class RowReader {
                     .unit = "byte"});
   }
 
-  /// Memory of a device; what is the host's is in the activities. Where blocks are known it is what the allocator
-  /// has reserved, and what libraries took by themselves.
+  /// Memory of a device; what is the host's is in the activities. Where blocks are known it is what the
+  /// allocator has reserved, and what libraries took by themselves.
   void take_memory(const Row& row, const std::string& text, std::int64_t time_ns) {
     const bool is_of_device =
         text.find(" device memory") != std::string::npos || text.find(" managed memory") != std::string::npos;
@@ -285,8 +285,7 @@ class RowReader {
                              .value = static_cast<double>(taken),
                              .unit = "byte"});
     }
-    run_.add_memory(time_ns, row.bytes, static_cast<std::int64_t>(row.other),
-                    device_of(row));
+    run_.add_memory(time_ns, row.bytes, static_cast<std::int64_t>(row.other), device_of(row));
   }
 
   const std::vector<Row>& rows_;
