@@ -20,7 +20,7 @@ struct Recorded {
 };
 using Capture = std::vector<Recorded>;
 
-bool runs_on_device(RowKind kind) {
+bool is_device_work(RowKind kind) {
   return kind == RowKind::kernel || kind == RowKind::copy || kind == RowKind::memset;
 }
 
@@ -59,7 +59,7 @@ std::vector<Capture> captures_of(const std::vector<Row>& rows,
                                  const std::unordered_map<std::uint32_t, std::string>& texts) {
   std::unordered_set<std::uint32_t> seen;  // correlations of what ran, and of outer calls
   for (const Row& row : rows) {
-    if (runs_on_device(row.kind) && row.has_node == 0) seen.insert(row.correlation);
+    if (is_device_work(row.kind) && row.has_node == 0) seen.insert(row.correlation);
   }
   std::vector<Capture> captures;
   std::unordered_map<std::uint32_t, Meaning> meanings;  // by name
@@ -90,7 +90,7 @@ constexpr unsigned kGraphBits = 32;  // upper half of a node's number
 std::vector<Graph> graphs_of(const std::vector<Row>& rows) {
   std::map<std::uint64_t, Graph> graphs;
   for (const Row& row : rows) {
-    if (row.has_node == 0 || !runs_on_device(row.kind)) continue;
+    if (row.has_node == 0 || !is_device_work(row.kind)) continue;
     Graph& graph = graphs[row.other >> kGraphBits];
     graph.number = row.other >> kGraphBits;
     graph.first_ns = std::min(graph.first_ns, row.start_ns);
@@ -128,7 +128,7 @@ std::unordered_map<std::size_t, CapturedCall> captured_calls(
   }
   std::unordered_map<std::size_t, CapturedCall> of_row;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].has_node == 0 || !runs_on_device(rows[i].kind)) continue;
+    if (rows[i].has_node == 0 || !is_device_work(rows[i].kind)) continue;
     if (const auto call = of_node.find(rows[i].other); call != of_node.end()) of_row[i] = call->second;
   }
   return of_row;

@@ -139,6 +139,7 @@ void ForeignRun::begin_near_zero() {
   for (record::MemoryEvent& event : memory_) event.time_ns -= first;
   for (record::Gauge& gauge : gauges_) gauge.time_ns -= first;
   epoch_utc_ns = std::clamp(epoch_utc_ns, -kMostSpan, kMostTime) + first;
+  clock_ns = std::clamp(clock_ns, -kMostSpan, kMostTime) + first;
 }
 
 /// By time; live bytes are counted here, device by device. What is given back without having been taken was
@@ -274,6 +275,21 @@ std::vector<record::Event> ForeignRun::events_of(std::vector<record::Sample>& sa
   return all;
 }
 
+/// A collective is of the step of its kernel.
+void ForeignRun::give_communication_its_step() {
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> steps;  // by correlation and start
+  for (const record::Activity& activity : activities_) {
+    if (activity.step && activity.correlation && name_of(activity).kind == "kernel") {
+      steps.try_emplace({*activity.correlation, activity.start_ns}, *activity.step);
+    }
+  }
+  for (record::Activity& activity : activities_) {
+    if (!activity.correlation || name_of(activity).kind != "communication") continue;
+    const auto step = steps.find({*activity.correlation, activity.start_ns});
+    if (step != steps.end()) activity.step = step->second;
+  }
+}
+
 std::string ForeignRun::device() const {
   std::string first;
   for (const record::Lane& lane : lanes_) {
@@ -288,6 +304,10 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   add_up_memory();
   std::vector<record::Sample> samples = find_steps(*this);
   const std::vector<record::Event> events = events_of(samples);
+  give_communication_its_step();
+  if (!clock.empty()) {
+    add_fact({.key = "clock", .value = {}, .unit = "ns", .text = fmt::format("{} {}", clock, clock_ns)});
+  }
   const std::vector<record::Tensor> tensors =
       owners_ && !events.empty() ? name_blocks(memory_, ops_, *owners_) : std::vector<record::Tensor>();
   if (tensors.empty()) {

@@ -79,6 +79,8 @@ class ForeignRun {
   std::string status = "success";
   bool may_repeat = false;        ///< without ranges, kernels that repeat themselves are steps
   std::int64_t epoch_utc_ns = 0;  ///< zero of the times that are added; 0 where it is not known
+  std::string clock{};        ///< whose times can be compared exactly, "" where nobody knows: of one machine
+  std::int64_t clock_ns = 0;  ///< zero of the times that are added, on that clock
 
   [[nodiscard]] std::vector<record::Activity>& activities() { return activities_; }
   [[nodiscard]] const record::ActivityName& name_of(const record::Activity& activity) const {
@@ -96,6 +98,7 @@ class ForeignRun {
  private:
   void check_correlations();
   void begin_near_zero();
+  void give_communication_its_step();
   void add_up_memory();
   void add_phases(const std::map<std::int64_t, std::vector<record::Event>>& observed,
                   std::vector<record::Sample>& samples);

@@ -13,6 +13,7 @@
 
 #include "core/printable.h"
 #include "foreign/captured_graphs.h"
+#include "foreign/collectives.h"
 #include "foreign/learned_steps.h"
 #include "foreign/module_ops.h"
 
@@ -51,6 +52,7 @@ class RowReader {
     find_ops();
     find_owners();
     for (std::size_t i = 0; i < rows_.size(); ++i) add(i);
+    add_collectives();
     add_work();
     run_.set_ops(ops_.take());
     run_.may_repeat = true;
@@ -80,6 +82,26 @@ class RowReader {
                        "shapes of PyTorch's operators in its second step: FLOP and bytes that they need at "
                        "least, not counted"});
     run_.set_work(std::move(work));
+  }
+
+  /// Each collective of NCCL as an activity on a lane of its communicator: while its kernel runs, or, where
+  /// there is none, the moment at which the host asked for it.
+  void add_collectives() {
+    const auto call = [this](const Row& row) { return call_of(row); };
+    for (const Collective& one : find_collectives(rows_, texts_, call)) {
+      const Row& shown = rows_[one.kernel.value_or(one.row)];
+      const std::string name = "NCCL " + one.communicator;
+      record::Activity made{
+          .name = run_.name("communication", one.op),
+          .lane = run_.lane(name, {.kind = "link", .device = device_of(shown), .name = name}),
+          .start_ns = static_cast<std::int64_t>(shown.start_ns) - zero_ns_,
+          .end_ns = static_cast<std::int64_t>(one.kernel ? shown.end_ns : shown.start_ns) - zero_ns_,
+          .bytes = one.bytes,
+          .extra = one.extra};
+      if (!one.kernel) add_member(made.extra, R"("host":1)");
+      if (one.kernel && shown.correlation != 0) made.correlation = shown.correlation;
+      run_.add(std::move(made));
+    }
   }
 
   /// A call of the runtime and the call of the driver that it makes have the same correlation: the outer one
@@ -216,6 +238,7 @@ class RowReader {
     const Row& row = rows_[i];
     const auto kind = static_cast<std::size_t>(row.kind);
     if (kind == 0 || kind >= kKinds.size()) return run_.count("rows of an unknown kind were left out");
+    if (row.kind == RowKind::range && row.range == RangeKind::collective) return;  // add_collectives
     if (is_inner_call(i) || (row.kind == RowKind::mark && row.range == RangeKind::gradient)) return;
     constexpr std::uint64_t kMost = std::uint64_t{1} << 62U;
     if (row.start_ns >= kMost || row.end_ns >= kMost) {

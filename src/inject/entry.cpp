@@ -1,6 +1,7 @@
 // What the library exports: CUDA's and NVTX's entries, and the marks of the Python module.
 #include <cstdint>
 
+#include "inject/nccl_profiler.h"
 #include "inject/nvtx.h"
 #include "inject/ranges.h"
 #include "inject/session.h"
@@ -38,6 +39,20 @@ ROOFLM_EXPORT int InitializeInjectionNvtx2(rooflm::inject::nvtx::ExportTable exp
     return 0;
   }
 }
+
+// What NCCL looks for in the library that NCCL_PROFILER_PLUGIN names: the newest that it knows.
+// NOLINTBEGIN(readability-identifier-naming): NCCL names them
+ROOFLM_EXPORT rooflm::inject::nccl::PluginV1 ncclProfiler_v1;
+ROOFLM_EXPORT rooflm::inject::nccl::PluginV2 ncclProfiler_v2;
+ROOFLM_EXPORT rooflm::inject::nccl::PluginV2 ncclProfiler_v3;
+ROOFLM_EXPORT rooflm::inject::nccl::PluginV4 ncclProfiler_v4;
+ROOFLM_EXPORT rooflm::inject::nccl::PluginV5 ncclProfiler_v5;
+rooflm::inject::nccl::PluginV1 ncclProfiler_v1 = rooflm::inject::nccl::plugin_v1();
+rooflm::inject::nccl::PluginV2 ncclProfiler_v2 = rooflm::inject::nccl::plugin_v2();
+rooflm::inject::nccl::PluginV2 ncclProfiler_v3 = rooflm::inject::nccl::plugin_v2();
+rooflm::inject::nccl::PluginV4 ncclProfiler_v4 = rooflm::inject::nccl::plugin_v4();
+rooflm::inject::nccl::PluginV5 ncclProfiler_v5 = rooflm::inject::nccl::plugin_v5();
+// NOLINTEND(readability-identifier-naming)
 
 // Marks of the Python module. All of them may be called at any time; without a recording they do nothing.
 

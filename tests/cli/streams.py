@@ -3,7 +3,7 @@ import json
 import struct
 
 KERNEL, COPY, MEMSET, SYNC, API, OVERHEAD, MEMORY, RANGE, MARK = range(1, 10)
-USER, STEP, PHASE, MODULE, GRADIENT, STACK, AMOUNT, BLOCK = range(8)
+USER, STEP, PHASE, MODULE, GRADIENT, STACK, AMOUNT, BLOCK, COLLECTIVE = range(9)
 HEADER, ROW = 512, 56
 EXTRA = '{"grid":[8,1,1],"block":[256,1,1],"registers":32,"shared_static":0,"shared_dynamic":0,"local":0}'
 

@@ -9,6 +9,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 
 import torch
 from torch import nn
@@ -154,12 +155,13 @@ def write_traces(training, folder):
     torch.cuda.memory._dump_snapshot(os.path.join(folder, "memory.pickle"))
     torch.cuda.memory._record_memory_history(enabled=None)
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    schedule = torch.profiler.schedule(wait=0, warmup=1, active=2)
-    with torch.profiler.profile(activities=activities, schedule=schedule, record_shapes=True) as profile:
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=2, repeat=1)
+    path = os.path.join(folder, "trace.json.gz")
+    with torch.profiler.profile(activities=activities, schedule=schedule, record_shapes=True,
+                                on_trace_ready=lambda profile: profile.export_chrome_trace(path)) as profile:
         for _ in range(3):
             training.step()
             profile.step()
-    profile.export_chrome_trace(os.path.join(folder, "trace.json.gz"))
 
 
 def main():
@@ -185,6 +187,9 @@ def main():
     if arguments.mode == "reduce":
         training.call = torch.compile(training.model, mode="reduce-overhead")
     training.run(arguments.steps)
+    begun = time.monotonic()
+    while arguments.mode in ("crash", "kill", "exit") and time.monotonic() - begun < 3:  # what is not written yet is lost
+        training.run(arguments.steps)
     if arguments.mode == "fork":
         child = os.fork()
         if child == 0:  # CUDA cannot be used again here
