@@ -65,6 +65,7 @@ struct StepParts {
 class StepTimer {
  public:
   explicit StepTimer(const RunData& run) : run_(&run), names_(run) {
+    calls_.reserve(run.activities.size() / 2);  // about as many as there are kernels
     for (std::size_t i = 0; i < run.activities.size(); ++i) sort_in(i);
     for (const record::Sample& sample : run.samples) {
       if (sample.phase == kStep) {
@@ -87,10 +88,13 @@ class StepTimer {
       time_step(step, parts_[number]);
       times_.steps.push_back(std::move(step));
     }
+    std::ranges::sort(times_.kernels, {}, &KernelOfStep::first);
     return std::move(times_);
   }
 
  private:
+  using KernelOfStep = std::pair<std::size_t, KernelTime>;
+
   void sort_in(std::size_t index) {
     const record::Activity& activity = run_->activities[index];
     const std::string& kind = names_.kind(activity);
@@ -122,8 +126,9 @@ class StepTimer {
     const auto& activities = run_->activities;
     std::ranges::sort(parts.kernels, {}, [&](std::size_t i) { return activities[i].start_ns; });
     step.kernels = parts.kernels.size();
+    first_ = times_.kernels.size();
     for (const std::size_t i : parts.kernels) {
-      times_.kernels[i].duration_ns = activities[i].end_ns - activities[i].start_ns;
+      times_.kernels.push_back({i, {.duration_ns = activities[i].end_ns - activities[i].start_ns}});
       if (activities[i].start_ns < step.begin_ns || activities[i].end_ns > step.end_ns) ++times_.outside;
     }
     find_ends(step, parts);
@@ -143,7 +148,7 @@ class StepTimer {
 
   /// A kernel that runs, and how much time one kernel alone and several together had taken when it began.
   struct Running {
-    std::size_t kernel = 0;
+    std::size_t kernel = 0, place = 0;  ///< among activities, among times_.kernels
     double alone_ns = 0, together_ns = 0;
   };
 
@@ -172,17 +177,20 @@ class StepTimer {
       while (!running.empty() && running.begin()->first <= time) {
         advance(running.begin()->first);
         const Running& done = running.begin()->second;
-        KernelTime& kernel = times_.kernels[done.kernel];
+        KernelTime& kernel = times_.kernels[done.place].second;
         kernel.exclusive_ns = std::llround(alone_ns - done.alone_ns);
         kernel.shared_ns = together_ns - done.together_ns;
         running.erase(running.begin());
       }
     };
-    for (const std::size_t i : kernels) {
-      end_until(run_->activities[i].start_ns);
-      advance(run_->activities[i].start_ns);
-      running.emplace(run_->activities[i].end_ns,
-                      Running{.kernel = i, .alone_ns = alone_ns, .together_ns = together_ns});
+    for (std::size_t n = 0; n < kernels.size(); ++n) {
+      const record::Activity& activity = run_->activities[kernels[n]];
+      end_until(activity.start_ns);
+      advance(activity.start_ns);
+      running.emplace(
+          activity.end_ns,
+          Running{
+              .kernel = kernels[n], .place = first_ + n, .alone_ns = alone_ns, .together_ns = together_ns});
     }
     end_until(std::numeric_limits<std::int64_t>::max());
     std::map<std::size_t, std::int64_t> longest;
@@ -190,7 +198,7 @@ class StepTimer {
       std::int64_t& most = longest[pair.first];
       if (span <= most) continue;
       most = span;
-      times_.kernels[pair.first].beside = pair.second;
+      times_.kernels[pair.first].second.beside = pair.second;
     }
   }
 
@@ -201,7 +209,7 @@ class StepTimer {
     if (running.size() > kMost) return;
     for (const auto& [end, one] : running) {
       for (const auto& [other_end, other] : running) {
-        if (one.kernel != other.kernel) beside_[{one.kernel, other.kernel}] += span_ns;
+        if (one.kernel != other.kernel) beside_[{one.place, other.kernel}] += span_ns;
       }
     }
   }
@@ -281,7 +289,9 @@ class StepTimer {
   std::map<std::int64_t, double> events_;
   std::vector<Interval> all_overheads_;
   bool are_overheads_joined_ = false;
-  std::map<std::pair<std::size_t, std::size_t>, std::int64_t> beside_;  ///< of the step that is taken apart
+  /// Of the step that is taken apart: places among times_.kernels and activities, in nanoseconds.
+  std::map<std::pair<std::size_t, std::size_t>, std::int64_t> beside_;
+  std::size_t first_ = 0;  ///< of its kernels among times_.kernels
   DeviceTimes times_;
 };
 

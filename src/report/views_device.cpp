@@ -239,22 +239,22 @@ void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view
   std::vector<std::pair<std::string, std::string>> order;
   std::map<std::pair<std::string, std::string>, LaunchSum> sums;
   for (const TracedKernel& kernel : kernels.all()) {
-    if (kernel.step_kind != kTraced || kernel.op == nullptr || kernel.launch.blocks() == 0) continue;
+    if (kernel.step_kind != kTraced || kernel.op == nullptr || kernel.launch->blocks() == 0) continue;
     const std::pair<std::string, std::string> key{kernel.op->op.phase, kernel.op->block};
     const auto [entry, is_new] = sums.try_emplace(key);
     if (is_new) order.push_back(key);
     LaunchSum& sum = entry->second;
-    const auto blocks = static_cast<double>(kernel.launch.blocks());
+    const auto blocks = static_cast<double>(kernel.launch->blocks());
     const double seconds = kernel.seconds();
     sum.grids.push_back(blocks);
-    sum.warps.push_back(static_cast<double>(kernel.launch.warps()));
+    sum.warps.push_back(static_cast<double>(kernel.launch->warps()));
     sum.seconds += seconds;
     if (multiprocessors > 0) sum.sm_share += seconds * std::min(1.0, blocks / multiprocessors);
-    if (kernel.launch.occupancy) {
-      sum.occupancy += seconds * *kernel.launch.occupancy;
+    if (kernel.launch->occupancy) {
+      sum.occupancy += seconds * *kernel.launch->occupancy;
       sum.occupancy_s += seconds;
     }
-    sum.tail_s += seconds * kernel.launch.tail().value_or(0);
+    sum.tail_s += seconds * kernel.launch->tail().value_or(0);
   }
   Table table{
       .columns = {{"phase", "phase"},
