@@ -65,7 +65,10 @@ struct StepParts {
 class StepTimer {
  public:
   explicit StepTimer(const RunData& run) : run_(&run), names_(run) {
-    calls_.reserve(run.activities.size() / 2);  // about as many as there are kernels
+    // About as many as there are kernels.
+    calls_.reserve(run.activities.size() / 2);
+    times_.idle.reserve(run.activities.size() / 2);
+    times_.kernels.reserve(run.activities.size() / 2);
     for (std::size_t i = 0; i < run.activities.size(); ++i) sort_in(i);
     for (const record::Sample& sample : run.samples) {
       if (sample.phase == kStep) {
@@ -88,7 +91,9 @@ class StepTimer {
       time_step(step, parts_[number]);
       times_.steps.push_back(std::move(step));
     }
-    std::ranges::sort(times_.kernels, {}, &KernelOfStep::first);
+    if (!std::ranges::is_sorted(times_.kernels, {}, &KernelOfStep::first)) {
+      std::ranges::sort(times_.kernels, {}, &KernelOfStep::first);
+    }
     return std::move(times_);
   }
 
@@ -97,12 +102,14 @@ class StepTimer {
 
   void sort_in(std::size_t index) {
     const record::Activity& activity = run_->activities[index];
-    const std::string& kind = names_.kind(activity);
+    const auto [known, is_new_name] = sorts_.try_emplace(activity.name, Sort::other);
+    if (is_new_name) known->second = sort_of(activity);
+    const Sort sort = known->second;
     const Interval interval{activity.start_ns, activity.end_ns};
-    if (kind == "overhead") {  // of the profiler, whatever step it falls in
+    if (sort == Sort::overhead) {  // of the profiler, whatever step it falls in
       all_overheads_.push_back(interval);
     }
-    if (kind == "api" && activity.correlation) {
+    if (sort == Sort::call && activity.correlation) {
       const auto [entry, is_new] = calls_.try_emplace(*activity.correlation, interval);
       if (!is_new) {  // the outer of two calls
         entry->second.start_ns = std::min(entry->second.start_ns, interval.start_ns);
@@ -111,15 +118,27 @@ class StepTimer {
     }
     if (!activity.step) return;
     StepParts& parts = parts_[*activity.step];
-    if (names_.is_kernel(activity)) {
+    if (sort == Sort::kernel) {
       parts.kernels.push_back(index);
-    } else if (names_.is_copy(activity)) {
+    } else if (sort == Sort::copy) {
       parts.copies.push_back(interval);
-    } else if (kind == "sync") {
+    } else if (sort == Sort::wait) {
       parts.waits.push_back(interval);
-    } else if (kind == "range" && names_.text(activity) == kStepRange) {
+    } else if (sort == Sort::step) {
       ranges_[*activity.step] = interval;
     }
+  }
+
+  /// What an activity is here.
+  enum class Sort : std::uint8_t { kernel, copy, wait, step, call, overhead, other };
+  [[nodiscard]] Sort sort_of(const record::Activity& activity) const {
+    const std::string& kind = names_.kind(activity);
+    if (names_.is_kernel(activity)) return Sort::kernel;
+    if (names_.is_copy(activity)) return Sort::copy;
+    if (kind == "sync") return Sort::wait;
+    if (kind == "range" && names_.text(activity) == kStepRange) return Sort::step;
+    if (kind == "api") return Sort::call;
+    return kind == "overhead" ? Sort::overhead : Sort::other;
   }
 
   void time_step(DeviceStep& step, StepParts& parts) {
@@ -282,6 +301,7 @@ class StepTimer {
 
   const RunData* run_;
   ActivityNames names_;
+  std::unordered_map<std::int64_t, Sort> sorts_;  ///< by name
   std::map<std::int64_t, Interval> ranges_;
   std::map<std::int64_t, StepParts> parts_;
   std::unordered_map<std::int64_t, Interval> calls_;
