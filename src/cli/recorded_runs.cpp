@@ -176,6 +176,10 @@ RecordedSummary write_recorded(const std::vector<std::filesystem::path>& streams
       note("record: {}", error.what());
     }
   }
+  // Helpers, such as those that compile kernels, ran Python and did nothing else.
+  const bool has_others =
+      std::ranges::any_of(all, [](const RecordedProcess& one) { return !one.only_samples; });
+  if (has_others) std::erase_if(all, [](const RecordedProcess& one) { return one.only_samples; });
   std::map<std::string, std::vector<RecordedProcess*>> files;
   for (RecordedProcess& process : all) {
     const auto value_of = [&](const std::string& variable) {

@@ -52,6 +52,9 @@ class RowReader {
     find_ops();
     find_owners();
     for (std::size_t i = 0; i < rows_.size(); ++i) add(i);
+    into_.only_samples = !rows_.empty() && std::ranges::all_of(rows_, [](const Row& row) {
+      return row.kind == RowKind::mark && row.range == RangeKind::stack;
+    });
     add_collectives();
     add_work();
     run_.set_ops(ops_.take());

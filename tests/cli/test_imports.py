@@ -18,6 +18,7 @@ import foreign_records as made
 
 BINARY = ""
 SCHEMA = ""
+STORED = pathlib.Path(__file__).resolve().parents[1] / "goldens" / "torch_2.11"
 KERNEL = {"ph": "X", "cat": "kernel", "name": "void gemm<float>(int)", "pid": 0, "tid": 7, "ts": 10.5, "dur": 2.25,
           "args": {"device": 0, "stream": 7, "correlation": 5, "grid": [8, 1, 1], "block": [128, 1, 1],
                    "registers per thread": 40, "est. achieved occupancy %": 50}}
@@ -109,6 +110,30 @@ class Imports(unittest.TestCase):
         self.export_and_import(record, "torch-memory")
         self.assertEqual(self.query("SELECT bytes, live_bytes FROM memory_event ORDER BY seq"),
                          [(1000, 1000), (4096, 5096), (600, 5696), (-600, 5096), (-4096, 1000)])
+
+    def test_a_stored_memory_snapshot_of_pytorch(self):
+        """What torch.cuda.memory._dump_snapshot of PyTorch 2.11 wrote on a GPU, against Python's own reading of it."""
+        packed = (STORED / "memory.pickle.gz").read_bytes()
+        self.take("memory.pickle.gz", packed)
+        self.check_views()
+        snapshot = pickle.loads(gzip.decompress(packed))
+        changes = [entry for entry in snapshot["device_traces"][0] if entry["action"] in ("alloc", "free_completed")]
+        taken = {entry["addr"] for entry in changes if entry["action"] == "alloc"}
+        there = sum(block["size"] for segment in snapshot["segments"] for block in segment["blocks"]
+                    if block["state"].startswith("active") and block["address"] not in taken)
+        seen, live = set(), there
+        for entry in changes:  # what is given back first was there before
+            if entry["action"] == "alloc":
+                seen.add(entry["addr"])
+            elif entry["addr"] not in seen:
+                live += entry["size"]
+        peak = live
+        for entry in changes:
+            live += entry["size"] if entry["action"] == "alloc" else -entry["size"]
+            peak = max(peak, live)
+        self.assertEqual(self.query("SELECT MAX(live_bytes) FROM memory_event"), [(peak,)])
+        reserved = sum(segment["total_size"] for segment in snapshot["segments"])
+        self.assertEqual(self.query("SELECT value FROM fact WHERE key = 'reserved_bytes'"), [(reserved,)])
 
     def test_steps_of_a_host_that_runs_ahead(self):
         events = []
