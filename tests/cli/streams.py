@@ -69,6 +69,28 @@ class Stream:
         return header + chunk(1, texts) + chunk(3, facts) + chunk(2, b"".join(self.rows))
 
 
+def read(data):
+    """Rows (kind, what, text, start, end, place) and facts of a stream, in the order in which they were written."""
+    texts, rows, facts, at = {}, [], {}, HEADER
+    while at + 16 <= len(data):
+        mark, kind, size = struct.unpack_from("<4sIQ", data, at)
+        assert mark == b"CHNK"
+        chunk = data[at + 16:at + 16 + size]
+        at += 16 + size
+        place = 0
+        while kind == 1 and place < len(chunk):
+            number, length = struct.unpack_from("<II", chunk, place)
+            texts[number] = chunk[place + 8:place + 8 + length].decode()
+            place += 8 + length
+        while kind == 3 and place < len(chunk):
+            key, value = struct.unpack_from("<II", chunk, place)
+            facts[chunk[place + 8:place + 8 + key].decode()] = chunk[place + 8 + key:place + 8 + key + value].decode()
+            place += 8 + key + value
+        if kind == 2:
+            rows += [struct.unpack_from("<BBHIQQI", chunk, place) for place in range(0, len(chunk), ROW)]
+    return [(kind, what, texts[name], start, end, place) for kind, what, _, name, start, end, place in rows], facts
+
+
 def operator(op, phase, module, inputs, outputs, count=1, **more):
     """A note of the recorder's Python module: calls of an operator in one step."""
     return json.dumps({"op": op, "phase": phase, "module": module, "n": count, "in": inputs, "out": outputs, **more})

@@ -10,10 +10,10 @@ import struct
 import subprocess
 import sys
 import tempfile
-import textwrap
 import unittest
 
 import streams
+from fake_torch import TRAINING, write_torch
 
 ROOFLM = os.path.abspath(sys.argv.pop(1))
 MARKS = """
@@ -29,72 +29,6 @@ for step in range(4):
     library.rooflm_pop()
     library.rooflm_end_step()
 """
-# As much of torch as the marks touch.
-TORCH = {
-    "__init__.py": """
-        from . import autograd, compiler, cuda, nn, optim
-        __version__ = "9.9"
-        class Node:
-            def __init__(self): self.metadata, self.hooks = {}, []
-            def register_prehook(self, hook): self.hooks.append(hook)
-        class Tensor:
-            def __init__(self, grad_fn=None): self.grad_fn = grad_fn
-        def is_grad_enabled(): return True
-        """,
-    "compiler.py": "def is_compiling(): return False",
-    "cuda.py": "def is_initialized(): return False",
-    "autograd/__init__.py": """
-        from . import graph
-        from .graph import _engine_run_backward
-        def backward(nodes): _engine_run_backward(nodes)
-        """,
-    "autograd/graph.py": """
-        def _engine_run_backward(nodes):
-            for node in nodes:
-                for hook in node.hooks: hook(None)
-        """,
-    "nn.py": """
-        class Module:
-            def __init__(self, **parts): self.parts = parts
-            def named_modules(self, prefix=""):
-                yield prefix, self
-                for name, part in self.parts.items():
-                    yield from part.named_modules(prefix + ("." if prefix else "") + name)
-            def _call_impl(self, *args): return self.forward(*args)
-            __call__ = _call_impl
-        """,
-    "optim/__init__.py": "from . import optimizer",
-    "optim/optimizer.py": """
-        before, after = [], []
-        def register_optimizer_step_pre_hook(hook): before.append(hook)
-        def register_optimizer_step_post_hook(hook): after.append(hook)
-        class Optimizer:
-            def step(self):
-                for hook in before: hook(self, (), {})
-                for hook in after: hook(self, (), {})
-        """,
-}
-TRAINING = """
-import torch
-nodes = []
-class Leaf(torch.nn.Module):
-    def forward(self, x):
-        nodes.append(torch.Node())
-        return torch.Tensor(nodes[-1])
-class Model(torch.nn.Module):
-    def forward(self, x):
-        for part in self.parts.values(): x = part(x)
-        return x
-model, optimizer = Model(**{"0": Leaf(), "1": Leaf()}), torch.optim.optimizer.Optimizer()
-for step in range(5):
-    nodes.clear()
-    model(torch.Tensor())
-    torch.autograd.backward(list(reversed(nodes)))
-    optimizer.step()
-print("trained")
-"""
-
-
 class Record(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -222,10 +156,7 @@ class Record(unittest.TestCase):
         self.assertIn("static program", done.stderr)
 
     def torch_environment(self):
-        for name, text in TORCH.items():
-            path = self.folder / "site" / "torch" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(textwrap.dedent(text))
+        write_torch(self.folder / "site")
         (self.folder / "site" / "sitecustomize.py").write_text("print('mine')\n")
         return {**os.environ, "PYTHONPATH": str(self.folder / "site")}
 
