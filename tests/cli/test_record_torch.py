@@ -4,6 +4,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 
 import streams
@@ -141,7 +142,7 @@ class Marks(unittest.TestCase):
         self.assertEqual(self.count(rows, streams.GRADIENT, "Leaf", streams.MARK), 1)
 
     def test_calls_of_compiled_graphs_are_ranges(self):
-        with_compile = TORCH["__init__.py"] + "        def compile(model): return model\n"
+        with_compile = textwrap.dedent(TORCH["__init__.py"]) + "def compile(model): return model\n"
         rows, _ = self.run_marked("-c", COMPILED, **{"__init__": with_compile})
         # The first step says that there are some.
         self.assertEqual(self.count(rows, streams.USER, "## Call CompiledFxGraph fabc ##"), 4)
