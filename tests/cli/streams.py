@@ -88,7 +88,7 @@ def read(data):
             place += 8 + key + value
         if kind == 2:
             rows += [struct.unpack_from("<BBHIQQI", chunk, place) for place in range(0, len(chunk), ROW)]
-    return [(kind, what, texts[name], start, end, place) for kind, what, _, name, start, end, place in rows], facts
+    return [(kind, what, texts.get(name, ""), start, end, place) for kind, what, _, name, start, end, place in rows], facts
 
 
 def operator(op, phase, module, inputs, outputs, count=1, **more):
