@@ -16,8 +16,11 @@ namespace {
 constexpr std::int64_t kMostTime = std::int64_t{1} << 62U;
 /// What records show: 36 years.
 constexpr std::int64_t kMostSpan = std::int64_t{1} << 60U;
-/// A clock whose first event is later than 100 days began elsewhere.
-constexpr std::int64_t kLateStart = std::int64_t{100} * 86'400 * 1'000'000'000;
+/// A clock whose first event is later than a day began elsewhere: that of torch.profiler, with a quarter of a
+/// year.
+constexpr std::int64_t kLateStart = std::int64_t{86'400} * 1'000'000'000;
+/// What is further from the others than 100 days is no time.
+constexpr std::int64_t kFar = 100 * kLateStart;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 52U;
 
 std::int64_t add_saturated(std::int64_t& sum, std::int64_t bytes) {
@@ -119,7 +122,6 @@ void ForeignRun::begin_near_zero() {
   const auto middle = starts.begin() + static_cast<std::ptrdiff_t>((starts.size() - 1) / 2);
   std::ranges::nth_element(starts, middle);
   const std::int64_t median = *middle;
-  constexpr std::int64_t kFar = kLateStart;
   const auto is_far = [&](std::int64_t time) { return time < median - kFar || time > median + kFar; };
   const std::size_t activities = std::erase_if(
       activities_, [&](const record::Activity& one) { return is_far(one.start_ns) || is_far(one.end_ns); });

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -17,6 +18,7 @@ namespace rooflm::report {
 namespace {
 
 constexpr double kNs = 1e-9;
+constexpr std::string_view kCommunication = "communication";  // kind of activities
 
 bool is_among_parts(const std::string& op) {
   return op == "AllGather" || op == "ReduceScatter" || op == "AlltoAll";
@@ -74,7 +76,7 @@ std::vector<double> zeros_of(const RecordSet& set, bool& has_common_clock) {
   has_common_clock = names.size() == 1 && !names.contains("");
   std::int64_t first_ns = std::numeric_limits<std::int64_t>::max();
   for (std::size_t i = 0; i < clocks.size(); ++i) {
-    if (!has_common_clock) clocks[i].zero_ns = set.files[set.runs[i].file].epoch_utc_ns;
+    if (!has_common_clock) clocks[i].zero_ns = set.files.at(set.runs[i].file).epoch_utc_ns;
     first_ns = std::min(first_ns, clocks[i].zero_ns);
   }
   std::vector<double> zeros;
@@ -84,10 +86,15 @@ std::vector<double> zeros_of(const RecordSet& set, bool& has_common_clock) {
   return zeros;
 }
 
+bool has_communication(const RunData& run) {
+  return std::ranges::any_of(run.activity_names,
+                             [](const record::ActivityName& name) { return name.kind == kCommunication; });
+}
+
 void add_calls(const RunData& run, std::size_t number, double zero_s, CollectiveCalls& all) {
   std::map<std::int64_t, const record::ActivityName*> names;
   for (const record::ActivityName& name : run.activity_names) {
-    if (name.kind == "communication") names[name.name] = &name;
+    if (name.kind == kCommunication) names[name.name] = &name;
   }
   if (names.empty()) return;
   std::vector<const record::Activity*> found;
@@ -167,8 +174,9 @@ std::optional<double> CollectiveCall::bus_factor() const {
 
 CollectiveCalls collective_calls(const RecordSet& set) {
   CollectiveCalls all;
-  const std::vector<double> zeros = zeros_of(set, all.has_common_clock);
   all.steps.resize(set.runs.size());
+  if (std::ranges::none_of(set.runs, has_communication)) return all;
+  const std::vector<double> zeros = zeros_of(set, all.has_common_clock);
   for (std::size_t i = 0; i < set.runs.size(); ++i) add_calls(set.runs[i], i, zeros[i], all);
   find_waiting(all.calls);
   return all;

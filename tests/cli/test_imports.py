@@ -135,6 +135,30 @@ class Imports(unittest.TestCase):
         reserved = sum(segment["total_size"] for segment in snapshot["segments"])
         self.assertEqual(self.query("SELECT value FROM fact WHERE key = 'reserved_bytes'"), [(reserved,)])
 
+    def test_stored_traces_of_pytorch(self):
+        """torch.profiler of PyTorch 2.11 on a GPU (its clock begins with a quarter of a year; little was kept of the steps), and
+        of 1.13 on a processor, a step of two layers, against Python's own reading."""
+        packed = (STORED / "trace.json.gz").read_bytes()
+        self.take("trace.json.gz", packed)
+        trace = json.loads(gzip.decompress(packed))
+        slices = [event for event in trace["traceEvents"] if event["ph"] == "X" and event["cat"] != "Trace"]
+        first = min(event["ts"] for event in slices)
+        expected = sorted((event["name"], round(1000 * (event["ts"] - first)), round(1000 * event["dur"])) for event in slices)
+        rows = self.query("SELECT n.text, a.start_ns, a.end_ns - a.start_ns FROM activity a JOIN activity_name n USING (run, name)")
+        for (name, start, span), (text, found_start, found_span) in zip(expected, sorted(rows), strict=True):
+            self.assertEqual(name, text)
+            self.assertLessEqual(max(abs(start - found_start), abs(span - found_span)), 1000, name)  # of a double's last digits
+        self.assertEqual(self.query("SELECT value FROM environment WHERE key = 'device cuda:0'"), [("NVIDIA H100 80GB HBM3",)])
+        packed = (STORED.parent / "torch_1.13" / "trace.json.gz").read_bytes()
+        self.take("trace.json.gz", packed)
+        self.check_views()
+        slices = [event for event in json.loads(gzip.decompress(packed)) if event["ph"] == "X"]
+        self.assertEqual(self.query("SELECT COUNT(*) FROM activity"), [(len(slices),)])
+        took = sum(event["dur"] for event in slices if event["name"] == "aten::mm")
+        self.assertEqual(self.query("SELECT SUM(end_ns - start_ns) / 1000 FROM activity JOIN activity_name n USING (run, name)"
+                                    " WHERE n.text = 'aten::mm'"), [(took,)])
+        self.assertEqual(self.query("SELECT COUNT(*) FROM sample WHERE phase = 'step'"), [(1,)])
+
     def test_steps_of_a_host_that_runs_ahead(self):
         events = []
         for step in range(3):
