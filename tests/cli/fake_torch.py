@@ -32,6 +32,8 @@ TORCH = {
                 yield prefix, self
                 for name, part in self.parts.items():
                     yield from part.named_modules(prefix + ("." if prefix else "") + name)
+            def named_parameters(self): return []
+            def named_buffers(self): return []
             def _call_impl(self, *args, **kwargs): return self.forward(*args, **kwargs)
             __call__ = _call_impl
         """,
@@ -41,6 +43,7 @@ TORCH = {
         def register_optimizer_step_pre_hook(hook): before.append(hook)
         def register_optimizer_step_post_hook(hook): after.append(hook)
         class Optimizer:
+            param_groups, state = [], {}
             def step(self):
                 for hook in before: hook(self, (), {})
                 for hook in after: hook(self, (), {})

@@ -207,6 +207,13 @@ class Ranks(Case):
         waiting = [row["waiting_s"] for row in tables["collectives"]["rows"] if row["op"] == "AllReduce"]
         self.assertGreater(waiting[0], 0)
 
+    def test_exports_have_them_beside_their_kernels(self):
+        self.imported("r0", rank_stream(0, 0))
+        for form in ("kineto", "nsys-sqlite", "folded"):
+            self.assertEqual(self.rooflm("export", "r0.rooflm", "--format", form, "-o", f"x.{form}").returncode, 0, form)
+        events = json.loads((self.folder / "x.kineto").read_text())["traceEvents"]
+        self.assertEqual({event["cat"] for event in events if event["name"] == "AllReduce"}, {"gpu_user_annotation"})
+
     def test_one_rank_alone(self):
         record = self.imported("r0", rank_stream(0, 0))
         tables = self.tables(record)

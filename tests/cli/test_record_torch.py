@@ -19,6 +19,25 @@ GRAPHS = """
             def capture_end(self): pass
             def replay(self): pass
         """
+# An allocator that gives out one block in each step and keeps a history while it is asked for one.
+ALLOCATOR = """
+        import time, types
+        entries, is_kept = [], False
+        def is_initialized(): return True
+        def device_count(): return 1
+        def get_device_name(device): return "stand-in"
+        def max_memory_allocated(device): return 7
+        def max_memory_reserved(device): return 9
+        def allocate(size):
+            if is_kept: entries.append({"action": "alloc", "addr": 4096 + size, "size": size, "time_us": time.time_ns() // 1000})
+        def _record_memory_history(enabled="all", **how):
+            global is_kept
+            is_kept = enabled == "all"
+        def stats(device):
+            return {what + "_bytes": {"all": {"current": size}} for what, size in (("allocated", 5), ("reserved", 8))}
+        memory = types.SimpleNamespace(_record_memory_history=_record_memory_history, memory_stats_as_nested_dict=stats,
+                                       _snapshot=lambda: {"device_traces": [entries], "segments": []})
+        """
 # A step is captured once and replayed; optimizers run while it is captured.
 CAPTURED = TRAINING.split("for step in range(5):")[0] + """
 def step():
@@ -128,6 +147,17 @@ class Marks(unittest.TestCase):
         rows, _ = self.run_marked("-c", CAPTURED, cuda=GRAPHS)
         self.assertEqual(self.count(rows, streams.STEP), 5)  # one that ran, four replays
         self.assertEqual(self.count(rows, streams.PHASE, "optimizer"), 2)
+
+    def test_the_allocator_is_asked_in_the_third_step(self):
+        program = TRAINING.replace("    optimizer.step()", "    torch.cuda.allocate(100 + step)\n    optimizer.step()")
+        rows, facts = self.run_marked("-c", program, cuda=ALLOCATOR)
+        blocks = [row for row in rows if row[:2] == (streams.MEMORY, streams.BLOCK)]
+        self.assertEqual(len(blocks), 1)
+        steps = sorted(row[3:5] for row in rows if row[:2] == (streams.RANGE, streams.STEP))
+        self.assertTrue(steps[2][0] <= blocks[0][3] + 2000 and blocks[0][3] <= steps[2][1] + 2000)  # whole microseconds
+        self.assertEqual(self.count(rows, streams.AMOUNT, "torch_allocated_bytes", streams.MARK), 5)
+        self.assertEqual((facts["device cuda:0"], facts["torch reserved cuda:0"]), ("stand-in", "9"))
+        self.assertNotIn("no allocator", facts)
 
     def test_versions_before_2(self):
         changed = {name.removesuffix(".py"): text for name, text in OLD.items()}
