@@ -100,6 +100,9 @@ Chart curve_chart(const MemoryCurve& curve) {
               .x = {.title = "op"},
               .y = {.title = "live", .unit = "byte"}};
   const std::vector<MemoryMoment>& moments = curve.by_op();
+  // Modules of PyTorch come again and again: then moments are counted instead.
+  const bool is_in_order = std::ranges::is_sorted(moments, {}, &MemoryMoment::op);
+  if (!is_in_order) chart.x.title = "moment";
   const std::size_t stride = moments.size() / kMostPoints + 1;
   for (const std::string& role : roles_of(curve)) {
     Series& series = chart.series.emplace_back(Series{.name = role});
@@ -109,8 +112,9 @@ Chart curve_chart(const MemoryCurve& curve) {
       const auto highest = std::max_element(first, last, [](const MemoryMoment& a, const MemoryMoment& b) {
         return a.live_bytes < b.live_bytes;
       });
-      series.points.push_back(
-          {.x = static_cast<double>(highest->op), .y = static_cast<double>(bytes_of(*highest, role))});
+      series.points.push_back({.x = is_in_order ? static_cast<double>(highest->op)
+                                                : static_cast<double>(highest - moments.begin()),
+                               .y = static_cast<double>(bytes_of(*highest, role))});
     }
   }
   return chart;
