@@ -135,10 +135,11 @@ def run_ddp(training, arguments):
     os.environ.setdefault("WORLD_SIZE", "1")
     on_gpu = arguments.device == "cuda"
     dist.init_process_group("nccl" if on_gpu else "gloo")
-    wrapped = nn.parallel.DistributedDataParallel(training.model, device_ids=[0] if on_gpu else None)
+    device_ids = [torch.cuda.current_device()] if on_gpu else None
+    wrapped = nn.parallel.DistributedDataParallel(training.model, device_ids=device_ids)
     training.call = torch.compile(wrapped) if arguments.mode.endswith("compile") else wrapped
     training.run(arguments.steps)
-    if on_gpu:  # to itself, by a kernel of NCCL: an all-reduce of one rank is a copy
+    if on_gpu:  # between one rank and itself, too, by a kernel of NCCL: an all-reduce of one is a copy
         out = torch.empty_like(training.tokens)
         for _ in range(3):
             dist.all_to_all_single(out, training.tokens)
@@ -173,6 +174,8 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", default=".", help="folder of traces")
     arguments = parser.parse_args()
+    if arguments.device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     training = Training(arguments)
     if arguments.mode == "traces":
         return write_traces(training, arguments.out)
