@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -93,6 +94,11 @@ TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
     if (const DeviceStep* step = times_.find(activity.step.value_or(-1))) kernel.step_kind = step->kind;
     all_.push_back(std::move(kernel));
   }
+}
+
+const TracedKernels& traced_kernels(const RunData& run) {
+  if (run.kept.kernels == nullptr) run.kept.kernels = std::make_shared<const TracedKernels>(run);
+  return *run.kept.kernels;
 }
 
 const TracedKernel* TracedKernels::find(std::size_t index) const {

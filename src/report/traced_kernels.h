@@ -67,6 +67,9 @@ class TracedKernels {
   std::vector<TracedKernel> all_;
 };
 
+/// Those of the run, worked out when they are first asked for. The run may not change afterwards.
+const TracedKernels& traced_kernels(const RunData& run);
+
 /// All executions of a kernel in traced steps that are of one class.
 struct KernelSum {
   std::string text{};  ///< the whole name

@@ -202,7 +202,7 @@ Table idle_table(const TracedKernels& kernels, std::size_t top) {
 }
 
 void add_device(const RunData& run, const ViewOptions& options, View& view) {
-  const TracedKernels kernels(run);
+  const TracedKernels& kernels = traced_kernels(run);
   if (kernels.steps() == 0) return;
   view.add("device", "Traced steps", step_table(run, kernels.times()));
   view.add("device.lanes", "Streams", lane_table(run, kernels, options.top));
@@ -233,7 +233,7 @@ Row launch_row(const std::pair<std::string, std::string>& key, const LaunchSum& 
 }
 
 void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view) {
-  const TracedKernels kernels(run);
+  const TracedKernels& kernels = traced_kernels(run);
   if (kernels.steps() == 0) return;
   const double multiprocessors = run.number("multiprocessors").value_or(0);
   std::vector<std::pair<std::string, std::string>> order;

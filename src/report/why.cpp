@@ -187,7 +187,7 @@ Cause Why::bound() const {
 std::vector<Why> why_of(const RunData& run) {
   const auto counted = counted_ops(run);
   const Best best = best_of(run);
-  const TracedKernels traced(run);
+  const TracedKernels& traced = traced_kernels(run);
   const auto kernels = op_kernels_of(traced);
   std::vector<Why> parts;
   std::vector<double> longest_s;
