@@ -86,6 +86,9 @@ Recording::Recording(const fs::path& record, const RecordWishes& wishes) {
   };
   set(kInjection, library.string());
   set("NVTX_INJECTION64_PATH", library.string());
+  // NCCL tells its profiler of collectives; a program that has one keeps it.
+  constexpr const char* kPlugin = "NCCL_PROFILER_PLUGIN";
+  if (value_of(kPlugin).empty()) set(kPlugin, library.string());
   set(inject::kFolderVariable, folder_.string());
   set(inject::kCallsVariable, wishes.calls);
   if (!wishes.capture.empty()) set(inject::kCaptureVariable, wishes.capture);

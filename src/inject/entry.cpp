@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 
+#include "inject/nccl_profiler.h"
 #include "inject/nvtx.h"
 #include "inject/ranges.h"
 #include "inject/session.h"
@@ -45,6 +46,20 @@ ROOFLM_EXPORT int InitializeInjectionNvtx2(rooflm::inject::nvtx::ExportTable exp
     return 0;
   }
 }
+
+// What NCCL looks for in the library that NCCL_PROFILER_PLUGIN names: the newest that it knows.
+// NOLINTBEGIN(readability-identifier-naming): NCCL names them
+ROOFLM_EXPORT rooflm::inject::nccl::PluginV1 ncclProfiler_v1;
+ROOFLM_EXPORT rooflm::inject::nccl::PluginV2 ncclProfiler_v2;
+ROOFLM_EXPORT rooflm::inject::nccl::PluginV2 ncclProfiler_v3;
+ROOFLM_EXPORT rooflm::inject::nccl::PluginV4 ncclProfiler_v4;
+ROOFLM_EXPORT rooflm::inject::nccl::PluginV5 ncclProfiler_v5;
+rooflm::inject::nccl::PluginV1 ncclProfiler_v1 = rooflm::inject::nccl::plugin_v1();
+rooflm::inject::nccl::PluginV2 ncclProfiler_v2 = rooflm::inject::nccl::plugin_v2();
+rooflm::inject::nccl::PluginV2 ncclProfiler_v3 = rooflm::inject::nccl::plugin_v2();
+rooflm::inject::nccl::PluginV4 ncclProfiler_v4 = rooflm::inject::nccl::plugin_v4();
+rooflm::inject::nccl::PluginV5 ncclProfiler_v5 = rooflm::inject::nccl::plugin_v5();
+// NOLINTEND(readability-identifier-naming)
 
 // Marks of the Python module. All of them may be called at any time; without a recording they do nothing.
 
@@ -134,6 +149,17 @@ ROOFLM_EXPORT int rooflm_next_unnamed(std::uint64_t* code, std::uint64_t* offset
 /// Copies memory of this process that may not be there. 0 where it is not.
 ROOFLM_EXPORT int rooflm_peek(std::uint64_t address, void* into, std::uint64_t bytes) {
   return rooflm::inject::peek(address, into, bytes) ? 1 : 0;
+}
+
+/// A block of PyTorch's allocator was given out (bytes > 0) or taken back at that moment; 0: before.
+ROOFLM_EXPORT void rooflm_block(std::uint32_t device, std::uint64_t address, std::int64_t bytes,
+                                std::uint64_t time_ns) {
+  rooflm::inject::add_block(static_cast<std::uint16_t>(device), address, bytes, time_ns);
+}
+
+/// So much there is of it on that device now.
+ROOFLM_EXPORT void rooflm_amount(std::uint32_t name, std::uint32_t device, std::int64_t bytes) {
+  rooflm::inject::add_amount(name, static_cast<std::uint16_t>(device), bytes);
 }
 
 /// From here on only these activities are kept: scripts/record_cost.py measures with it what each costs.

@@ -148,6 +148,10 @@ void Session::note_process() {
   std::ranges::replace(line, '\0', ' ');
   while (!line.empty() && line.back() == ' ') line.pop_back();
   writer_->fact("command", line);
+  // Processes that see the same have one steady clock.
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  if (boot >> id) writer_->fact("boot", id);
   std::string names = wishes_.keep + ",RANK,LOCAL_RANK,WORLD_SIZE,CUDA_VISIBLE_DEVICES,";
   for (std::size_t at = 0; at < names.size();) {
     const std::size_t end = names.find(',', at);

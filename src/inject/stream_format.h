@@ -53,6 +53,10 @@ enum class RangeKind : std::uint8_t {
   addresses,  ///< a mark: the same as "CODE+OFFSET ...|ADDRESS ...", hexadecimal: of Python the outermost
               ///< first (a fact "code CODE+OFFSET" names it), of native code the innermost; facts "code at
               ///< BEGIN" say "END OFFSET FILE"
+  amount,      ///< a mark: how many `bytes` there were of something on a device
+  block,       ///< of RowKind::memory: a block of a program's own allocator; at 0 it was there before
+  collective,  ///< a range: NCCL started it; `other` counts its kind in the communicator, `bytes` are its
+               ///< data
 };
 
 /// One activity. Texts are numbers of the chunk `texts`; 0 is none.

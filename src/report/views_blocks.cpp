@@ -171,7 +171,7 @@ struct GapSum {
 /// Gaps on a device: what lies before each kernel, where the host submits steps as a whole and has no wall
 /// times of ops.
 Table device_gap_table(const RunData& run) {
-  const TracedKernels kernels(run);
+  const TracedKernels& kernels = traced_kernels(run);
   const auto steps = static_cast<double>(kernels.steps());
   std::vector<std::pair<std::string, std::string>> order;
   std::map<std::pair<std::string, std::string>, GapSum> sums;

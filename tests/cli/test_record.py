@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 import streams
-import torch_stand_in
+from fake_torch import TRAINING, environment
 
 ROOFLM = os.path.abspath(sys.argv.pop(1))
 MARKS = """
@@ -28,25 +28,6 @@ for step in range(4):
     time.sleep(0.002)
     library.rooflm_pop()
     library.rooflm_end_step()
-"""
-TRAINING = """
-import torch
-nodes = []
-class Leaf(torch.nn.Module):
-    def forward(self, x):
-        nodes.append(torch.Node())
-        return torch.Tensor(nodes[-1])
-class Model(torch.nn.Module):
-    def forward(self, x):
-        for part in self.parts.values(): x = part(x)
-        return x
-model, optimizer = Model(**{"0": Leaf(), "1": Leaf()}), torch.optim.optimizer.Optimizer()
-for step in range(5):
-    nodes.clear()
-    model(torch.Tensor())
-    torch.autograd.backward(list(reversed(nodes)))
-    optimizer.step()
-print("trained")
 """
 
 
@@ -177,7 +158,7 @@ class Record(unittest.TestCase):
         self.assertIn("static program", done.stderr)
 
     def torch_environment(self):
-        return torch_stand_in.environment(self.folder)
+        return environment(self.folder)
 
     def test_pytorch_is_marked_without_a_change(self):
         done = self.record(sys.executable, "-c", TRAINING, env=self.torch_environment())

@@ -9,7 +9,7 @@ import tempfile
 import textwrap
 import unittest
 
-import torch_stand_in
+from fake_torch import environment
 
 PROGRAM = os.path.abspath(sys.argv.pop(2))
 ROOFLM = os.path.abspath(sys.argv.pop(1))
@@ -138,7 +138,7 @@ class Stacks(unittest.TestCase):
 
     def python(self, *options):
         (self.folder / "t.py").write_text(BUSY)
-        done = self.record(sys.executable, "t.py", options=options, env=torch_stand_in.environment(self.folder))
+        done = self.record(sys.executable, "t.py", options=options, env=environment(self.folder))
         self.assertEqual(done.returncode, 0, done.stderr)
         return self.samples()
 

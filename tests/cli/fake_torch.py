@@ -1,7 +1,8 @@
-"""As much of torch as the recorder's marks touch, for tests without it."""
+"""A stand-in for torch, as much of it as the recorder's marks touch, and a program that trains with it."""
 import os
 import textwrap
 
+# As much of torch as the marks touch.
 TORCH = {
     "__init__.py": """
         from . import autograd, compiler, cuda, nn, optim
@@ -32,7 +33,9 @@ TORCH = {
                 yield prefix, self
                 for name, part in self.parts.items():
                     yield from part.named_modules(prefix + ("." if prefix else "") + name)
-            def _call_impl(self, *args): return self.forward(*args)
+            def named_parameters(self): return []
+            def named_buffers(self): return []
+            def _call_impl(self, *args, **kwargs): return self.forward(*args, **kwargs)
             __call__ = _call_impl
         """,
     "optim/__init__.py": "from . import optimizer",
@@ -41,18 +44,44 @@ TORCH = {
         def register_optimizer_step_pre_hook(hook): before.append(hook)
         def register_optimizer_step_post_hook(hook): after.append(hook)
         class Optimizer:
+            param_groups, state = [], {}
             def step(self):
                 for hook in before: hook(self, (), {})
                 for hook in after: hook(self, (), {})
         """,
 }
+TRAINING = """
+import torch
+nodes = []
+class Leaf(torch.nn.Module):
+    def forward(self, x):
+        nodes.append(torch.Node())
+        return torch.Tensor(nodes[-1])
+class Model(torch.nn.Module):
+    def forward(self, x):
+        for part in self.parts.values(): x = part(x)
+        return x
+model, optimizer = Model(**{"0": Leaf(), "1": Leaf()}), torch.optim.optimizer.Optimizer()
+for step in range(5):
+    nodes.clear()
+    model(torch.Tensor())
+    torch.autograd.backward(list(reversed(nodes)))
+    optimizer.step()
+print("trained")
+"""
+
+
+def write_torch(folder, **changed):
+    """Writes it below `folder`, with other texts for some of its files ("cuda" is cuda.py)."""
+    texts = {**TORCH, **{f"{name}.py": text for name, text in changed.items()}}
+    for name, text in texts.items():
+        path = folder / "torch" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
 
 
 def environment(folder):
-    """Writes it to `folder`, with a sitecustomize of the program's own, and has Python find both."""
-    for name, text in TORCH.items():
-        path = folder / "site" / "torch" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(text))
+    """Writes it below `folder`, with a sitecustomize of the program's own, and has Python find both."""
+    write_torch(folder / "site")
     (folder / "site" / "sitecustomize.py").write_text("print('mine')\n")
     return {**os.environ, "PYTHONPATH": str(folder / "site")}
