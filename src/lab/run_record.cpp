@@ -52,7 +52,7 @@ std::vector<record::Fact> step_facts(const Point& point, const program::Program&
   };
   add("tokens", tokens, "tokens");
   // The formula is of a training step.
-  if (!point.forward_only)
+  if (point.phase == RunPhase::step)
     add("model_flop", model_flop, "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
   add("matmul_flop", static_cast<double>(step_totals(program).cost.matmul_flop), "flop");
   add("plan_bytes", static_cast<double>(need.transient_bytes), "B");
