@@ -227,7 +227,7 @@ train::Generation generate(const GenerateOptions& options, const LoadedModel& lo
 
 int run(const GenerateOptions& options, bool as_table) {
   train::SamplingOptions sampling = sampling_from(options);
-  static_cast<void>(options.table.style());  // refuses what it does not know before anything is computed
+  require_columns(texts_table({""}, {""}, {.prompt_tokens = {0}, .tokens = {0}}), options.table.style());
   const std::vector<std::string> prompts = prompts_of(options);
   require_file({"-o", options.record});
   check_outputs({{"-o", options.record}}, files_of_models(options.inference.model()), options.overwrite);

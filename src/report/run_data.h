@@ -43,6 +43,7 @@ struct RunData {
   std::vector<record::Activity> activities;
   std::vector<record::Activity> stack_samples;  ///< activities of kind "sample", which are in no other list
   std::vector<record::Ceiling> ceilings;        ///< of the device that it ran on
+  bool is_part = false;  ///< of its phases, scopes or ops only some are left (filter.h)
 
   /// A field of the configuration as text, "" when the run does not have it.
   [[nodiscard]] std::string setting(std::string_view key) const { return run.config.text(key); }
@@ -77,6 +78,9 @@ struct RecordSet {
   std::vector<RecordFile> files;
   std::vector<RunData> runs;
 };
+
+/// What a share of all ops' time is headed: a part of a step is not the step.
+inline const char* share_title(const RunData& run) { return run.is_part ? "of shown" : "of step"; }
 
 /// Whether the run was on a GPU, of which the host's clock and resident memory say nothing.
 bool is_on_gpu(const RunData& run);

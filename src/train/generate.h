@@ -60,10 +60,10 @@ struct GenerationStep {
 /// What generating was.
 struct Generation {
   double setup_s = 0;  ///< for making engines and warming them up
-  model::CacheSize size;
+  model::CacheSize size{};
   std::int64_t prefill_seq = 0;  ///< to which texts were padded where they were read from the beginning
-  std::vector<std::int64_t> prompt_tokens, tokens;  ///< by text
-  std::vector<GenerationStep> steps;
+  std::vector<std::int64_t> prompt_tokens{}, tokens{};  ///< by text
+  std::vector<GenerationStep> steps{};
 };
 
 /// Continues every one of `prompts`, of which none may be empty unless the tokenizer has an end-of-text token

@@ -109,6 +109,10 @@ class Profile(unittest.TestCase):
             return json.loads(self.ok("report", parts, "--view", view, "--format", "json", *arguments))[0]["tables"][0]["rows"]
         forward = rows("blocks", "--run", "2")
         self.assertEqual({row["phase"] for row in forward}, {"forward"}, "a run of the forward pass alone")
+        self.assertIn("of step", self.ok("report", parts, "--view", "attention", "--run", "1"))
+        shown = self.ok("report", parts, "--view", "attention", "--run", "1", "--phase", "forward")
+        self.assertIn("of shown", shown)
+        self.assertNotIn("of step", shown)
         self.assertEqual([row["status"] for row in rows("bench")], ["success", "success"])
         self.assertIsNone(rows("bench")[1]["mfu"], "MFU is of training steps")
         one_layer = rows("ops", "--run", "1", "--scope", "h.1", "--phase", "backward")
