@@ -15,6 +15,7 @@
 #include "lab/devices.h"
 #include "lab/model_file.h"
 #include "model/forward.h"
+#include "perfmodel/device_fit.h"
 
 namespace rooflm::lab {
 namespace {
@@ -194,7 +195,7 @@ Point make_point(const record::Config& config, Descriptions& descriptions) {
   const devices::Device& device = descriptions.of(point.device);
   const ComputeDtype compute = parse_compute_dtype(values.text("dtype"), point.device, device);
   set_compute_dtype(point.step, compute);
-  fit_to_device(point.step, device);
+  perfmodel::fit_to_device(point.step, device);
   check_positions(point);
   compile::check(point.step.sharding, point.config, point.batch, point.seq, point.step.micro_batches);
   if (point.phase != RunPhase::step && point.step.sharding.ranks() > 1) {
