@@ -19,6 +19,7 @@
 #include "core/names.h"
 #include "devices/user_catalog.h"
 #include "lab/devices.h"
+#include "perfmodel/device_fit.h"
 #include "perfmodel/framework.h"
 #include "record/reader.h"
 
@@ -154,7 +155,7 @@ std::vector<PlanPoint> points_of(const PlanOptions& options, const Setting& sett
     for (const lab::Point& point : config.sweep()) {
       points.push_back(
           {.config = point.config, .step = point.step, .micro_batch = point.batch, .seq = point.seq});
-      lab::fit_to_device(points.back().step, setting.device);
+      perfmodel::fit_to_device(points.back().step, setting.device);
       perfmodel::fit_to_framework(points.back().step, setting.framework);
     }
   }

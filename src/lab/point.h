@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/provider.h"
@@ -15,6 +16,11 @@
 
 namespace rooflm::lab {
 
+/// What of a model is run: a training step, its forward pass and loss, or one more token of each of B texts
+/// that are T tokens long with it, whose keys and values are kept.
+enum class RunPhase : std::uint8_t { step, forward, decode };
+std::string_view name_of(RunPhase phase);
+
 /// A configuration with everything checked.
 struct Point {
   model::ModelConfig config;
@@ -22,14 +28,18 @@ struct Point {
   std::int64_t batch = 0;  ///< sequences of one micro-batch
   std::int64_t seq = 0;
   compile::StepOptions step;
-  bool forward_only = false;  ///< the forward pass and its loss, without backward and optimizer
-  int threads = 0;            ///< 0: one per core
+  RunPhase phase = RunPhase::step;
+  int threads = 0;  ///< 0: one per core
   std::uint64_t seed = 0;
   int warmup = 2;
   bool deterministic = true;
   backends::GemmSearch gemm_search = backends::GemmSearch::full;
-  /// Tokens of one training step of all ranks: batch * seq * micro-batches * data-parallel copies.
-  [[nodiscard]] std::int64_t tokens() const { return batch * seq * step.micro_batches * step.sharding.data; }
+  /// Tokens that one text has in the step's program.
+  [[nodiscard]] std::int64_t rows() const { return phase == RunPhase::decode ? 1 : seq; }
+  /// Tokens of one step of all ranks: batch * rows * micro-batches * data-parallel copies.
+  [[nodiscard]] std::int64_t tokens() const {
+    return batch * rows() * step.micro_batches * step.sharding.data;
+  }
 };
 
 /// Points from values of the fields of record::config_fields() as they are typed; absent ones are their

@@ -32,6 +32,8 @@ extern const OpDef kSplitHeads, kJoinHeads, kMergeHeads, kUnmergeHeads;
 extern const OpDef kCausalSoftmax, kCausalSoftmaxBackward;
 // attention.cpp
 extern const OpDef kAttention, kFlashAttention, kFlashAttentionBackward;
+// cache.cpp
+extern const OpDef kAppendCache, kDecodeAttention, kLastRows;
 // cross_entropy.cpp
 extern const OpDef kCrossEntropy, kCrossEntropyBackward, kCrossEntropyWithGradient, kMean;
 // cast.cpp

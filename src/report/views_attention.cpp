@@ -80,7 +80,7 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
                           {"time_share", "time", Show::percent, "share"},
                           {"flop_share", "FLOP", Show::percent, "share"},
                           {"bytes_share", "bytes", Show::percent, "share"},
-                          {"step_share", "of step", Show::percent, "share"},
+                          {"step_share", share_title(run), Show::percent, "share"},
                           {"share", "roof/measured", Show::percent, "share"}},
               .rows = {},
               .notes = {}};

@@ -8,6 +8,7 @@
 #include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec.h"
+#include "backends/cpu/token_ids.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cpu {
@@ -26,7 +27,7 @@ void rope_tables(std::int64_t seq, std::int64_t head_dim, double theta, float* c
 
 template <Storage S>
 void rope(const AttentionShape& shape, const S* in, const float* cosines, const float* sines, bool inverse,
-          S* out) {
+          const std::int32_t* begin, S* out) {
   const std::int64_t half = shape.head_dim / 2;
   const std::int64_t rotated = shape.heads + shape.kv_heads;
   const std::int64_t row_size = (rotated + shape.kv_heads) * shape.head_dim;
@@ -35,8 +36,9 @@ void rope(const AttentionShape& shape, const S* in, const float* cosines, const 
   const std::int64_t seq = shape.seq;
   parallel_for(shape.batch * seq, 4, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
-      const float* c = cosines + row % seq * half;
-      const float* s = sines + row % seq * half;
+      const std::int64_t position = row % seq + (begin == nullptr ? 0 : begin[row / seq]);
+      const float* c = cosines + position * half;
+      const float* s = sines + position * half;
       for (std::int64_t head = 0; head < rotated; ++head) {
         const S* x = in + row * row_size + head * 2 * half;
         S* y = out + row * row_size + head * 2 * half;
@@ -57,8 +59,10 @@ void rope(const AttentionShape& shape, const S* in, const float* cosines, const 
   });
 }
 
-template void rope(const AttentionShape&, const float*, const float*, const float*, bool, float*);
-template void rope(const AttentionShape&, const core::Bf16*, const float*, const float*, bool, core::Bf16*);
+template void rope(const AttentionShape&, const float*, const float*, const float*, bool, const std::int32_t*,
+                   float*);
+template void rope(const AttentionShape&, const core::Bf16*, const float*, const float*, bool,
+                   const std::int32_t*, core::Bf16*);
 
 }  // namespace rooflm::backends::cpu
 
@@ -69,9 +73,12 @@ Kernel make_rope(const OpView& v) {
   return with_storage(v.in(0).dtype, [&]<class S>(S) -> Kernel {
     const AttentionShape shape = attention_shape(v, v.in(0).shape);
     const bool inverse = v.op.attrs.flag("inverse");
-    const auto tables = v.context->rope_tables<float>(shape.seq, shape.head_dim, v.op.attrs.number("theta"));
+    const bool has_first = v.has_in(1);
+    const std::int64_t positions = has_first ? v.integer("positions") : shape.seq;
+    const auto tables = v.context->rope_tables<float>(positions, shape.head_dim, v.op.attrs.number("theta"));
     return [=](const KernelArgs& args) {
-      rope(shape, static_cast<const S*>(args.in[0]), tables->cosines(), tables->sines(), inverse,
+      const auto* first = has_first ? checked_first(args.in[1], shape.batch, shape.seq, positions) : nullptr;
+      rope(shape, static_cast<const S*>(args.in[0]), tables->cosines(), tables->sines(), inverse, first,
            static_cast<S*>(args.out[0]));
     };
   });
