@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/async_tensor.h"
 #include "compile/passes/cast.h"
 #include "compile/passes/chunk_loss.h"
 #include "compile/passes/collective_copies.h"
@@ -258,6 +259,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   if (is_split(options)) {
     if (options.fp8 && options.fp8_gathers) passes::fp8_gathers(step);
     if (options.unit_buffers) passes::unit_buffers(step);
+    if (options.async_tensor) passes::async_tensor(step, split);
     if (options.row_copies) passes::row_copies(step);
     passes::ring_attention(step, split, options.rank);
     passes::sum_norm(step, split, options.rank, forward.shared);

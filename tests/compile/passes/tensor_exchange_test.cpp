@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "compile/passes/async_tensor.h"
 #include "compile/passes/collective_copies.h"
 #include "program/fp8.h"
 #include "program/groups.h"
@@ -17,6 +18,10 @@ namespace ops = program::ops;
 using model::Arch;
 using program::Op;
 using program::Program;
+
+std::size_t number_of(const Program& p, const program::OpDef& def) {
+  return static_cast<std::size_t>(std::ranges::count_if(p.ops, [&](const Op& op) { return op.is(def); }));
+}
 
 compile::StepOptions tensor_options(bool fp8) {
   compile::StepOptions options{
@@ -75,6 +80,51 @@ TEST(Fp8Gathers, RanksAgreeOnScalesAndNothingIsCastAgain) {
       EXPECT_TRUE(!reads || op.is(ops::kMatmul) || op.is(passes::kRearrange)) << op.def->name;
     }
   }
+}
+
+/// The same products, in as many parts as there are ranks; what the backward pass sums up stays a collective.
+TEST(AsyncTensor, ProductsAreDoneInPartsBesideCopies) {
+  for (const bool fp8 : {false, true}) {
+    compile::StepOptions options = tensor_options(fp8);
+    options.fp8_gathers = fp8;
+    const Program plain = tensor_step(options);
+    options.async_tensor = true;
+    const Program p = tensor_step(options);
+    const auto flop = [](const Program& program) {
+      std::int64_t sum = 0;
+      for (const Op& op : program.ops) sum += program::cost_of(program, op).matmul_flop;
+      return sum;
+    };
+    EXPECT_EQ(flop(p), flop(plain));
+    // Of two layers: qkv and fc1 forward, proj and fc2 backward read what is gathered, proj and fc2 forward
+    // make what is reduced; each with one other rank.
+    constexpr std::size_t kLayers = 2;
+    EXPECT_EQ(number_of(p, passes::kPlaceRows), kLayers * 4);
+    EXPECT_EQ(number_of(p, passes::kSumRows), kLayers * 2);
+    EXPECT_EQ(number_of(p, passes::kCopyRows), kLayers * 6);
+    EXPECT_EQ(number_of(plain, ops::kReduceScatter) - number_of(p, ops::kReduceScatter), kLayers * 2);
+  }
+}
+
+/// A rank begins with its own rows and waits for those of others one by one.
+TEST(AsyncTensor, OwnRowsComeFirst) {
+  compile::StepOptions options = tensor_options(false);
+  options.async_tensor = true;
+  const Program p = tensor_step(options);
+  std::size_t waits = 0;
+  for (std::size_t i = 1; i + 1 < p.ops.size(); ++i) {
+    if (!p.ops[i].is(passes::kRowsArrived)) continue;
+    ++waits;
+    ASSERT_EQ(p.ops[i].waits.size(), 1U);
+    EXPECT_TRUE(passes::is_row_copy(p.ops[static_cast<std::size_t>(p.ops[i].waits[0])]));
+    const Op& own = p.ops[i - 1];
+    const Op& other = p.ops[i + 1];
+    ASSERT_TRUE(own.is(ops::kMatmul) && other.is(ops::kMatmul));
+    EXPECT_EQ(own.input_offset[0], 0);
+    EXPECT_EQ(other.input_offset[0], other.attrs.integer("m") * other.attrs.integer("k"));
+    EXPECT_EQ(other.output_offset[0], other.attrs.integer("m") * other.attrs.integer("n"));
+  }
+  EXPECT_EQ(waits, 8U);
 }
 
 }  // namespace
