@@ -179,7 +179,8 @@ struct Priced {
 void add_to_mix(PowerMix& mix, const Op& op, const OpTime& time) {
   if (op.phase != Phase::forward && op.phase != Phase::backward) return;
   (time.work_s > time.moved_s ? mix.arithmetic_s : mix.other_s) += time.seconds;
-  mix.tensor_s += time.tensor_s;
+  mix.core_j += time.core_j;
+  mix.byte_j += time.byte_j;
 }
 
 /// What a record says of this kind of work.
