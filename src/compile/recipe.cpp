@@ -22,6 +22,7 @@
 #include "compile/passes/part_ops.h"
 #include "compile/passes/ring_attention.h"
 #include "compile/passes/scale_loss.h"
+#include "compile/passes/separate_products.h"
 #include "compile/passes/shard_tensor.h"
 #include "compile/passes/unfused_loss.h"
 #include "core/error.h"
@@ -264,7 +265,10 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::ring_attention(step, split, options.rank);
     passes::sum_norm(step, split, options.rank, forward.shared);
     passes::name_part_ops(step, split, options.rank);
+    if (options.separate_products) passes::separate_products(step);
     passes::overlap_collectives(step);
+  } else if (options.separate_products) {
+    passes::separate_products(step);
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);
   }

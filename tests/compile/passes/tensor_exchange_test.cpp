@@ -127,5 +127,27 @@ TEST(AsyncTensor, OwnRowsComeFirst) {
   EXPECT_EQ(waits, 8U);
 }
 
+/// As many FLOP in more products; gradients of the common input are added up.
+TEST(SeparateProducts, QueriesKeysValuesGateAndUp) {
+  for (const bool fp8 : {false, true}) {
+    compile::StepOptions options{
+        .dtype = core::DType::bf16, .fp8 = fp8, .fp8_own_scales = true, .optimizer = {}};
+    const Program plain = tensor_step(options);
+    options.separate_products = true;
+    const Program p = tensor_step(options);
+    std::int64_t flop[] = {0, 0};
+    for (const Op& op : plain.ops) flop[0] += program::cost_of(plain, op).matmul_flop;
+    for (const Op& op : p.ops) flop[1] += program::cost_of(p, op).matmul_flop;
+    EXPECT_EQ(flop[0], flop[1]);
+    // Of each layer qkv is three and fc1 two; forward, and both of the backward pass.
+    constexpr std::size_t kLayers = 2;
+    EXPECT_EQ(number_of(p, ops::kMatmul) - number_of(plain, ops::kMatmul), kLayers * 3 * (2 + 1));
+    const auto added = std::ranges::count_if(p.ops, [](const Op& op) {
+      return op.is(ops::kMatmul) && op.attrs.flag("accumulate") && op.phase == program::Phase::backward;
+    });
+    EXPECT_EQ(added, static_cast<std::ptrdiff_t>(kLayers * (2 + 1)));
+  }
+}
+
 }  // namespace
 }  // namespace rooflm
