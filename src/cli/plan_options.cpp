@@ -151,7 +151,7 @@ std::vector<PlanPoint> points_of(const PlanOptions& options, const Setting& sett
     config.set("device", fmt::format("null:{}", kAnyGpu));
     config.set("engine", setting.framework.engine);
     config.set("attention", setting.framework.attention);
-    for (const lab::Point& point : config.sweep()) {
+    for (const lab::Point& point : config.sweep(lab::ModelUse::plan)) {
       points.push_back(
           {.config = point.config, .step = point.step, .micro_batch = point.batch, .seq = point.seq});
       lab::fit_to_device(points.back().step, setting.device);

@@ -62,7 +62,10 @@ OpTimes::OpTimes(const devices::Device& device, const FrameworkKernels& kernels,
     for (AttentionTable::Head& head : *heads) head.flop_per_s *= what_if.compute;
   }
   memory_scale_ *= what_if.bandwidth;
-  if (what_if.compute != 1) tables_.power = {};  // another chip
+  // Another chip, that takes the same power.
+  for (auto& [dtype, joule] : tables_.energies.joule_per_flop) joule /= what_if.compute;
+  tables_.energies.attention_forward /= what_if.compute;
+  tables_.energies.attention_backward /= what_if.compute;
   basis_ = Basis::assumed;
   provenance_ += fmt::format(", with {}", text_of(what_if));
 }
