@@ -18,6 +18,7 @@
 #include "compile/passes/early_updates.h"
 #include "compile/passes/fp8_gathers.h"
 #include "compile/passes/fuse.h"
+#include "compile/passes/gradient_sums.h"
 #include "compile/passes/overlap.h"
 #include "compile/passes/part_ops.h"
 #include "compile/passes/ring_attention.h"
@@ -257,6 +258,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   }
   if (options.fp8) passes::fp8_products(step, fp8_options(options));
   if (options.dropout) passes::dropout(step);
+  if (options.gradient_sums) passes::gradient_sums(step);
   if (is_split(options)) {
     if (options.fp8 && options.fp8_gathers) passes::fp8_gathers(step);
     if (options.unit_buffers) passes::unit_buffers(step);

@@ -48,6 +48,7 @@ struct StepOptions {
   bool fp8_own_scales =
       false;                  ///< fp8: scales of this step, so that each tensor is read for its largest value
   bool async_tensor = false;  ///< products of tensor-parallel ranks in parts (passes/async_tensor.h)
+  bool gradient_sums = false;      ///< over micro-batches, in passes of their own (passes/gradient_sums.h)
   bool separate_products = false;  ///< q, k, v, gate and up (passes/separate_products.h)
   bool fp8_gathers = false;        ///< fp8: tensor-parallel ranks exchange rows in it (passes/fp8_gathers.h)
   bool whole_recompute = false;    ///< `full` redoes what nobody reads again, too (passes/recompute.h)
