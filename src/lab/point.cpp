@@ -185,9 +185,9 @@ class Descriptions {
   std::map<std::string, devices::Device> known_;
 };
 
-Point make_point(const record::Config& config, Descriptions& descriptions) {
+Point make_point(const record::Config& config, Descriptions& descriptions, ModelUse use) {
   const Values values(config);
-  const model::ModelConfig sizes = find_model(values.text("model"));
+  const model::ModelConfig sizes = find_model(values.text("model"), use);
   const model::Overrides overrides = overrides_of(values);
   Point point = run_of(values);
   check_magnitude(rough_config(sizes, overrides), point);
@@ -219,11 +219,11 @@ std::string_view name_of(RunPhase phase) {
   return "?";
 }
 
-std::vector<Point> make_points(std::span<const record::Config> configs) {
+std::vector<Point> make_points(std::span<const record::Config> configs, ModelUse use) {
   Descriptions descriptions;
   std::vector<Point> points;
   points.reserve(configs.size());
-  for (const record::Config& config : configs) points.push_back(make_point(config, descriptions));
+  for (const record::Config& config : configs) points.push_back(make_point(config, descriptions, use));
   return points;
 }
 

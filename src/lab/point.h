@@ -11,6 +11,7 @@
 #include "backends/provider.h"
 #include "compile/recipe.h"
 #include "devices/device.h"
+#include "lab/model_file.h"
 #include "model/config.h"
 #include "record/config.h"
 
@@ -46,7 +47,7 @@ struct Point {
 /// initial values. Throws core::UsageError when one cannot be (sizes that do not divide, a sequence beyond
 /// the positions of the model), core::InputError for bad model files, core::Unavailable for dtypes that a
 /// device does not compute: before anything runs.
-std::vector<Point> make_points(std::span<const record::Config> configs);
+std::vector<Point> make_points(std::span<const record::Config> configs, ModelUse use = ModelUse::compute);
 
 /// The whole configuration of a point, with what follows from it: what a record keeps.
 record::Config config_of(const Point& point);
