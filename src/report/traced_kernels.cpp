@@ -97,8 +97,14 @@ TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
 }
 
 const TracedKernels& traced_kernels(const RunData& run) {
-  if (run.kept.kernels == nullptr) run.kept.kernels = std::make_shared<const TracedKernels>(run);
-  return *run.kept.kernels;
+  const KeptKernels& kept = run.kept;
+  const bool is_same = kept.activities == run.activities.size() && kept.ops == run.ops.size();
+  if (kept.kernels == nullptr || !is_same) {
+    kept.kernels = std::make_shared<const TracedKernels>(run);
+    kept.activities = run.activities.size();
+    kept.ops = run.ops.size();
+  }
+  return *kept.kernels;
 }
 
 const TracedKernel* TracedKernels::find(std::size_t index) const {
