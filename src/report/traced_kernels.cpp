@@ -92,7 +92,7 @@ TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
     kernel.launch = last_launch;
     kernel.time = time;
     if (const DeviceStep* step = times_.find(activity.step.value_or(-1))) kernel.step_kind = step->kind;
-    all_.push_back(std::move(kernel));
+    all_.push_back(kernel);
   }
 }
 
