@@ -58,8 +58,7 @@ class Stacks : public testing::Test {
   /// Skips the test where a system has no timers of a thread's processor time.
   void start(bool native = true) {
     std::string why;
-    sampler_ = StackSampler::start(
-        *writer_, {.hertz = kHertz, .native = native}, [this] { return is_on_.load(); }, why);
+    sampler_ = StackSampler::start(*writer_, {.hertz = kHertz, .native = native}, is_on_, why);
     if (sampler_ == nullptr && why.find("timer_create") != std::string::npos) GTEST_SKIP() << why;
     ASSERT_NE(sampler_, nullptr) << why;
   }
@@ -145,9 +144,7 @@ TEST_F(Stacks, AThreadGetsAStackForHandlers) {
 TEST_F(Stacks, AProgramThatHandlesTheSignalIsLeftAlone) {
   ::signal(SIGURG, count_signal);
   std::string why;
-  EXPECT_EQ(StackSampler::start(
-                *writer_, {.hertz = kHertz}, [] { return true; }, why),
-            nullptr);
+  EXPECT_EQ(StackSampler::start(*writer_, {.hertz = kHertz}, is_on_, why), nullptr);
   EXPECT_NE(why.find("SIGURG"), std::string::npos);
   EXPECT_EQ(::raise(SIGURG), 0);
   EXPECT_EQ(own_signals.exchange(0), 1);
