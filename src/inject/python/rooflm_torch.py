@@ -83,6 +83,7 @@ class Marks:
         self.compiles = False   # code that torch.compile made has run, or may
         self.shapes = None      # of the operators of one step
         self.is_on = True       # modules are marked now
+        self.is_capturing = getattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
     def put_in(self):
         self.torch.nn.Module.__call__ = self._marked_call(self.torch.nn.Module.__call__)
@@ -96,6 +97,9 @@ class Marks:
             self.is_on = on
 
     def end_step(self):
+        # What is captured into a graph has not run; and whoever captures must not wait for the device, as the library may.
+        if self.is_capturing():
+            return
         is_traced = self.library.end_step() != 0
         self.steps += 1
         if self.steps == 1:
