@@ -44,15 +44,15 @@ enum class RowKind : std::uint8_t { kernel = 1, copy, memset, sync, api, overhea
 
 /// Of ranges and marks: what they are.
 enum class RangeKind : std::uint8_t {
-  user = 0,   ///< NVTX of the program
-  step,       ///< one step of a training loop
-  phase,      ///< "forward", "backward", "optimizer"
-  module_,    ///< a module of a model, in its forward pass
-  gradient,   ///< a mark: from here on the thread works on the gradient of that module
-  stack,      ///< a mark: where the thread was in its code, "outermost;..;innermost"
-  addresses,  ///< a mark: the same as "CODE+OFFSET ...|ADDRESS ...", hexadecimal: of Python the outermost
-              ///< first (a fact "code CODE+OFFSET" names it), of native code the innermost; facts "code at
-              ///< BEGIN" say "END OFFSET FILE"
+  user = 0,    ///< NVTX of the program
+  step,        ///< one step of a training loop
+  phase,       ///< "forward", "backward", "optimizer"
+  module_,     ///< a module of a model, in its forward pass
+  gradient,    ///< a mark: from here on the thread works on the gradient of that module
+  stack,       ///< a mark: where the thread was in its code, "outermost;..;innermost"
+  addresses,   ///< a mark: the same as "CODE+OFFSET ...|ADDRESS ...", hexadecimal: of Python the outermost
+               ///< first (a fact "code CODE+OFFSET" names it), of native code the innermost; facts "code at
+               ///< BEGIN" say "END OFFSET FILE"
   amount,      ///< a mark: how many `bytes` there were of something on a device
   block,       ///< of RowKind::memory: a block of a program's own allocator; at 0 it was there before
   collective,  ///< a range: NCCL started it; `other` counts its kind in the communicator, `bytes` are its

@@ -65,7 +65,7 @@ struct RunData {
   std::vector<record::Activity> activities;
   std::vector<record::Activity> stack_samples;  ///< activities of kind "sample", which are in no other list
   std::vector<record::Ceiling> ceilings;        ///< of the device that it ran on
-  KeptKernels kept;  ///< of the activities as they are when they are first asked for
+  KeptKernels kept;      ///< of the activities as they are when they are first asked for
   bool is_part = false;  ///< of its phases, scopes or ops only some are left (filter.h)
 
   /// A field of the configuration as text, "" when the run does not have it.
