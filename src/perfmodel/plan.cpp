@@ -87,9 +87,11 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   more.add(first, -1);
   StageRole role{.step = last};
   role.step.add(more, static_cast<double>(m - more_of_them) / added);
-  // Memory grows with the micro-batches in flight, not with those there are.
-  role.step.memory = last.memory;
-  role.step.memory.activation_bytes += more_in_flight(point, stage, more_of_them) * first.memory.saved_bytes;
+  // Memory grows with the micro-batches in flight, not with those there are: two have all kinds of tensors.
+  const bool is_enough = few > 1 && added == 1;
+  role.step.memory = is_enough ? first.memory : last.memory;
+  role.step.memory.activation_bytes +=
+      more_in_flight(point, stage, is_enough ? few : more_of_them) * first.memory.saved_bytes;
   // Of a later micro-batch: the first waits for what is gathered once in a step.
   const double each_s = more.timeline.step_s / added;
   const double forward_s = last.forward_s;
