@@ -117,12 +117,25 @@ compile::Sharding sharding_of(const Values& values) {
     return static_cast<int>(values.integer_up_to(key, 1, kMostRanks));
   };
   return {.data = degree("dp"),
+          .context = degree("cp"),
           .zero = static_cast<int>(values.integer_up_to("zero", 0, 3)),
           .tensor = degree("tp"),
           .sequence_parallel = values.flag("sequence_parallel"),
           .pipeline = degree("pp"),
           .schedule = compile::parse_schedule(values.text("pp_schedule")),
           .interleave = degree("interleave")};
+}
+
+/// Ranks that share sequences take turns at blocks of flash attention, in both engines.
+passes::AttentionKind attention_of(const Values& values, const compile::StepOptions& step) {
+  const std::string name = values.text("attention");
+  const bool is_shared = step.sharding.context > 1;
+  if (name.empty()) return is_shared ? passes::AttentionKind::flash : compile::default_attention(step.engine);
+  const passes::AttentionKind kind = passes::parse_attention(name);
+  if (is_shared && kind != passes::AttentionKind::flash)
+    throw core::UsageError(
+        fmt::format("--cp {} wants --attention flash, not {}", step.sharding.context, name));
+  return kind;
 }
 
 /// How the point runs, without its model and what its device decides.
@@ -140,9 +153,8 @@ Point run_of(const Values& values) {
   }
   point.step.micro_batches = static_cast<int>(micro_batches);
   point.step.engine = compile::parse_engine(values.text("engine"));
-  const std::string attention = values.text("attention");
-  point.step.attention =
-      attention.empty() ? compile::default_attention(point.step.engine) : passes::parse_attention(attention);
+  point.step.sharding = sharding_of(values);
+  point.step.attention = attention_of(values, point.step);
   const std::string phase = values.text("phase");
   if (phase != "step" && phase != "forward")
     throw core::UsageError(core::unknown_name("phase", phase, std::vector<std::string>{"step", "forward"}));
@@ -154,7 +166,6 @@ Point run_of(const Values& values) {
                             .scaling = passes::parse_fp8_scaling(values.text("fp8_scaling")),
                             .fast_sums = passes::parse_fp8_fast_sums(values.text("fp8_fast_sums")),
                             .weights = passes::parse_fp8_weights(values.text("fp8_weights"))};
-  point.step.sharding = sharding_of(values);
   point.threads = static_cast<int>(values.integer_up_to("threads", 0, kMostThreads));
   point.seed = static_cast<std::uint64_t>(values.integer("seed", 0).value_or(0));
   point.warmup = static_cast<int>(std::min(values.integer("warmup", 0).value_or(0), kMostSteps));
@@ -190,7 +201,7 @@ Point make_point(const record::Config& config, Descriptions& descriptions) {
   check_positions(point);
   compile::check(point.step.sharding, point.config, point.batch, point.seq, point.step.micro_batches);
   if (point.forward_only && point.step.sharding.ranks() > 1)
-    throw core::UsageError("--phase forward runs on one rank: leave out --dp, --tp and --pp");
+    throw core::UsageError("--phase forward runs on one rank: leave out --dp, --cp, --tp and --pp");
   return point;
 }
 
@@ -205,7 +216,8 @@ std::vector<Point> make_points(std::span<const record::Config> configs) {
 }
 
 program::Program program_of(const Point& point) {
-  program::Program forward = model::forward(point.config, point.batch, point.seq);
+  program::Program forward =
+      model::forward(point.config, point.batch, point.seq / point.step.sharding.context);
   return point.forward_only ? compile::inference_step(std::move(forward), point.step)
                             : compile::training_step(std::move(forward), point.step);
 }
@@ -241,6 +253,7 @@ record::Config config_of(const Point& point) {
   const compile::Sharding& split = point.step.sharding;
   config.set("dp", split.data);
   config.set("zero", split.zero);
+  config.set("cp", split.context);
   config.set("tp", split.tensor);
   config.set("sequence_parallel", split.sequence_parallel);
   config.set("pp", split.pipeline);
@@ -275,6 +288,7 @@ std::string describe(const Point& point) {
   const compile::Sharding& split = point.step.sharding;
   if (split.data > 1) text += fmt::format(" dp={}", split.data);
   if (split.zero > 0) text += fmt::format(" zero={}", split.zero);
+  if (split.context > 1) text += fmt::format(" cp={}", split.context);
   if (split.tensor > 1) text += fmt::format(" tp={}{}", split.tensor, split.sequence_parallel ? " sp" : "");
   if (split.pipeline > 1) text += fmt::format(" pp={}", split.pipeline);
   if (split.interleave > 1) text += fmt::format(" interleave={}", split.interleave);

@@ -114,6 +114,7 @@ class Session {
   ranks::Transport* ranks_;
   engines::TensorStore store_;
   std::unique_ptr<engines::Engine> training_, loss_, logits_;
+  std::int64_t training_seq_ = 0;  ///< of whole sequences
   std::int64_t logits_seq_ = 0;
   bool has_weights_ = false;
   std::optional<std::int64_t> skipped_updates_;  ///< absent: the store knows

@@ -1,5 +1,6 @@
 // embedding: x[b, t, :] = wte[tokens[b, t], :] (attribute `first`, where the table is a part: the token of
-// its first row; compile/passes/part_ops.h); add_positions: y[b, t, :] = x[b, t, :] + wpe[t, :].
+// its first row; compile/passes/part_ops.h); add_positions: y[b, t, :] = x[b, t, :] + wpe[t, :]. Of a rank
+// that has pieces of sequences (program/pieces.h) t is the position in the sequence.
 #include <fmt/format.h>
 
 #include "core/checked.h"
@@ -102,7 +103,7 @@ std::vector<Tensor> infer_embedding_positions(const Program& p, const Op& op) {
 
 void plain_embedding_positions(PlainForm& f) {
   f.emit(kEmbedding, {f.input(0), f.input(1)}, {}, {f.output(0)});
-  f.emit(kAddPositions, {f.output(0), f.input(2)}, {}, {f.output(0)});
+  f.emit(kAddPositions, {f.output(0), f.input(2)}, f.op().attrs, {f.output(0)});
 }
 
 Cost cost_embedding_positions(const Program& p, const Op& op) {

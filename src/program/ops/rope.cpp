@@ -1,7 +1,7 @@
 // rope: rotary position embedding (Su et al., 2021) of the q and k heads of a packed projection
 // qkv [B, T, (H + 2K) D]; v passes through. Rotate-half convention, as in Hugging Face's Llama: element i of
 // a head pairs with i + D/2, angle = t * theta^(-2i/D). Attributes: heads, kv_heads, head_dim, theta,
-// inverse.
+// inverse; of a rank that has pieces of sequences (program/pieces.h) t is the position in the sequence.
 #include <fmt/format.h>
 
 #include "core/checked.h"

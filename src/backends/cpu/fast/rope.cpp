@@ -25,8 +25,8 @@ void rope_tables(std::int64_t seq, std::int64_t head_dim, double theta, float* c
 }
 
 template <Storage S>
-void rope(const AttentionShape& shape, const S* in, const float* cosines, const float* sines, bool inverse,
-          S* out) {
+void rope(const AttentionShape& shape, const program::Pieces& pieces, const S* in, const float* cosines,
+          const float* sines, bool inverse, S* out) {
   const std::int64_t half = shape.head_dim / 2;
   const std::int64_t rotated = shape.heads + shape.kv_heads;
   const std::int64_t row_size = (rotated + shape.kv_heads) * shape.head_dim;
@@ -35,8 +35,9 @@ void rope(const AttentionShape& shape, const S* in, const float* cosines, const 
   const std::int64_t seq = shape.seq;
   parallel_for(shape.batch * seq, 4, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
-      const float* c = cosines + row % seq * half;
-      const float* s = sines + row % seq * half;
+      const std::int64_t position = pieces.position(row % seq, seq);
+      const float* c = cosines + position * half;
+      const float* s = sines + position * half;
       for (std::int64_t head = 0; head < rotated; ++head) {
         const S* x = in + row * row_size + head * 2 * half;
         S* y = out + row * row_size + head * 2 * half;
@@ -57,8 +58,10 @@ void rope(const AttentionShape& shape, const S* in, const float* cosines, const 
   });
 }
 
-template void rope(const AttentionShape&, const float*, const float*, const float*, bool, float*);
-template void rope(const AttentionShape&, const core::Bf16*, const float*, const float*, bool, core::Bf16*);
+template void rope(const AttentionShape&, const program::Pieces&, const float*, const float*, const float*,
+                   bool, float*);
+template void rope(const AttentionShape&, const program::Pieces&, const core::Bf16*, const float*,
+                   const float*, bool, core::Bf16*);
 
 }  // namespace rooflm::backends::cpu
 
@@ -69,9 +72,11 @@ Kernel make_rope(const OpView& v) {
   return with_storage(v.in(0).dtype, [&]<class S>(S) -> Kernel {
     const AttentionShape shape = attention_shape(v, v.in(0).shape);
     const bool inverse = v.op.attrs.flag("inverse");
-    const auto tables = v.context->rope_tables<float>(shape.seq, shape.head_dim, v.op.attrs.number("theta"));
+    const auto pieces = program::Pieces::of(v.op.attrs);
+    const auto tables =
+        v.context->rope_tables<float>(shape.seq * pieces.parts, shape.head_dim, v.op.attrs.number("theta"));
     return [=](const KernelArgs& args) {
-      rope(shape, static_cast<const S*>(args.in[0]), tables->cosines(), tables->sines(), inverse,
+      rope(shape, pieces, static_cast<const S*>(args.in[0]), tables->cosines(), tables->sines(), inverse,
            static_cast<S*>(args.out[0]));
     };
   });

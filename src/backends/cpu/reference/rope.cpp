@@ -1,6 +1,7 @@
 // rope: rotary position embedding of the q and k heads of qkv [B, T, (H + 2K) D], rotate-half convention.
 #include "backends/cpu/reference/operand.h"
 #include "program/ops.h"
+#include "program/pieces.h"
 
 namespace rooflm::backends::cpu::reference {
 
@@ -14,14 +15,16 @@ Kernel make_rope(const OpView& v) {
     const std::int64_t half = dim / 2;
     const std::int64_t rotated = (v.integer("heads") + v.integer("kv_heads")) * dim;
     const C sign = v.op.attrs.flag("inverse") ? C(-1) : C(1);
-    return [=, tables = v.context->rope_tables<C>(seq, dim, v.op.attrs.number("theta")),
+    const auto pieces = program::Pieces::of(v.op.attrs);
+    return [=, tables = v.context->rope_tables<C>(seq * pieces.parts, dim, v.op.attrs.number("theta")),
             x = in_operand<C>(v, 0, width), y = out_operand<C>(v, 0, width)](const KernelArgs& args) {
       const C* all_cosines = tables->cosines();
       const C* all_sines = tables->sines();
       for_rows(rows, [&](std::int64_t r) {
         const C* from = x.read(args.in[0], r * width, width);
-        const C* cosines = all_cosines + r % seq * half;
-        const C* sines = all_sines + r % seq * half;
+        const std::int64_t position = pieces.position(r % seq, seq);
+        const C* cosines = all_cosines + position * half;
+        const C* sines = all_sines + position * half;
         y.write(args.out[0], r * width, width, [&](C* to) {
           for (std::int64_t head = 0; head < rotated; head += dim) {
 #pragma omp simd
