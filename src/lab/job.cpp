@@ -63,6 +63,9 @@ int run_in_job(const std::function<int(const Ranks&)>& body) {
 
 void take_place(Point& point, const Ranks& ranks) {
   const compile::Sharding& split = point.step.sharding;
+  if (split.context > 1 && runs(point.device) && !is_host(point.device))
+    throw core::Unavailable(fmt::format(
+        "--cp {} does not run on GPUs yet: ranks share sequences on processors only", split.context));
   const int here = ranks == nullptr ? 1 : ranks->size();
   if (split.ranks() != here && runs(point.device)) {
     throw core::UsageError(fmt::format(
@@ -70,9 +73,6 @@ void take_place(Point& point, const Ranks& ranks) {
         "... starts them on this host",
         split.data, split.context, split.tensor, split.pipeline, split.ranks(), here, split.ranks()));
   }
-  if (split.context > 1 && runs(point.device) && !is_host(point.device))
-    throw core::Unavailable(fmt::format(
-        "--cp {} does not run on GPUs yet: ranks share sequences on processors only", split.context));
   if (ranks == nullptr) return;
   // Each rank would find scales of its own, and nobody has held such a run to one rank yet.
   if (point.step.fp8 && runs(point.device))

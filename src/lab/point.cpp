@@ -216,8 +216,7 @@ std::vector<Point> make_points(std::span<const record::Config> configs) {
 }
 
 program::Program program_of(const Point& point) {
-  program::Program forward =
-      model::forward(point.config, point.batch, point.seq / point.step.sharding.context);
+  program::Program forward = model::forward(point.config, point.batch, point.own_seq());
   return point.forward_only ? compile::inference_step(std::move(forward), point.step)
                             : compile::training_step(std::move(forward), point.step);
 }

@@ -28,6 +28,8 @@ struct Point {
   int warmup = 2;
   bool deterministic = true;
   backends::GemmSearch gemm_search = backends::GemmSearch::full;
+  /// Tokens of a sequence that one rank trains on.
+  [[nodiscard]] std::int64_t own_seq() const { return seq / step.sharding.context; }
   /// Tokens of one training step of all ranks: batch * seq * micro-batches * data-parallel copies.
   [[nodiscard]] std::int64_t tokens() const { return batch * seq * step.micro_batches * step.sharding.data; }
 };

@@ -43,9 +43,9 @@ template <Storage S>
 [[gnu::noipa]] void attention_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* o,
                                        const float* lse, S* d_qkv, void* scratch);
 
-/// attention_forward with keys and values apart from the queries, of which other heads of qkv are not read:
-/// keys_values [B, T, 2K*D], K key heads, then K value heads. Queries that see nothing get o = 0 and
-/// lse = -inf.
+/// attention_forward with the keys and values of other tokens: of qkv [B, T, (H+2K)*D] the query heads are
+/// read, of keys_values [B, T, 2K*D] K key heads, then K value heads. Nothing may alias. Queries that see
+/// nothing get o = 0 and lse = -inf.
 template <Storage S>
 [[gnu::noipa]] void attention_block_forward(const AttentionShape& shape, const S* qkv, const S* keys_values,
                                             S* o, float* lse, void* scratch);
