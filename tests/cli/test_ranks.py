@@ -87,14 +87,14 @@ class Splits(Ranks):
                     self.assertEqual(numbers, data, "ZeRO gives the bits of data parallel")
 
     def test_ranks_that_share_sequences_train_every_kind_of_model(self):
-        """Learned positions and rotations, grouped queries, both engines; ranks evaluate whole sequences in turn, the last of three too."""
-        for name, *kind in [("gpt2", "--arch", "gpt2"), ("llama_grouped", "--arch", "llama", "--kv-heads", "2"),
-                            ("eager", "--engine", "eager"), ("recompute", "--recompute", "full", "--clip", "0")]:
+        """Learned positions and rotations, grouped queries, both engines. At --lr 0.01 some of these amplify last bits, however they are split."""
+        for name, tolerance, *kind in [("gpt2", 1e-5, "--arch", "gpt2"), ("llama_grouped", 1e-5, "--arch", "llama", "--kv-heads", "2"),
+                                       ("eager", 1e-5, "--engine", "eager"), ("recompute", 1e-5, "--recompute", "full", "--clip", "0"),
+                                       ("bf16", 0.02, "--dtype", "bf16"), ("bf16_eager", 0.02, "--dtype", "bf16", "--engine", "eager")]:
             with self.subTest(kind=name):
-                whole = self.numbers(f"{name}_whole", *kind, "--batch", "4")
-                self.expect_near(self.numbers(name, *kind, "--cp", "2", "--batch", "4", ranks=2), whole, 1e-5)
-        whole = self.numbers("bf16_whole", "--dtype", "bf16", "--batch", "4")
-        self.expect_near(self.numbers("bf16", "--dtype", "bf16", "--cp", "2", "--batch", "4", ranks=2), whole, 0.02)
+                arguments = [*kind, "--lr", "0.003", "--batch", "4"]
+                whole = self.numbers(f"{name}_whole", *arguments)
+                self.expect_near(self.numbers(name, *arguments, "--cp", "2", ranks=2), whole, tolerance)
 
     def test_mpirun_gives_the_bits_of_launch(self):
         if shutil.which("mpirun") is None:
