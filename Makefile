@@ -10,10 +10,10 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: ## Install what building and checking need (Debian packages; asks for nothing that is there)
-	scripts/install_deps build check ranks demo page browser
+	scripts/install_deps build check python ranks demo page browser
 
 build: ## Build build/release/rooflm and the tests (PRESET=dev|asan|tsan|cpu-only|all-gpus for another preset)
-	scripts/install_deps build page
+	scripts/install_deps build python page
 	cmake --preset $(PRESET)
 	cmake --build --preset $(PRESET)
 
@@ -22,7 +22,7 @@ demo: ## Train a small GPT on a real text, let it speak, and time both engines (
 	scripts/demo
 
 check: ## Everything that must hold before a change goes in: builds, tests, format, lint, structure
-	scripts/install_deps build check ranks page browser
+	scripts/install_deps build check python ranks page browser
 	scripts/check
 
 docs: ## Build the documentation site in build/docs (MkDocs)
@@ -30,7 +30,7 @@ docs: ## Build the documentation site in build/docs (MkDocs)
 	mkdocs build --strict --quiet
 
 package: ## Build build/package/*.deb and *.tar.gz: for any machine with AVX2, with CUDA where nvcc works
-	scripts/install_deps build page package
+	scripts/install_deps build python page package
 	cmake --preset package
 	cmake --build --preset package --target rooflm rooflm_library shell_files
 	cd build/package && cpack

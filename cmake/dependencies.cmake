@@ -47,6 +47,12 @@ find_package(ZLIB REQUIRED)
 # libtomlplusplus-dev: study files, because it says the line of every key.
 find_package(tomlplusplus REQUIRED)
 
+# python3-dev, pybind11-dev: the module for Python, which is left out where they are not. Headers alone, so no CMake
+# configuration of pybind11 is asked, which has an opinion on every target.
+find_package(Python3 COMPONENTS Interpreter OPTIONAL_COMPONENTS Development.Module)
+find_path(PYBIND11_INCLUDE_DIR pybind11/pybind11.h)
+mark_as_advanced(PYBIND11_INCLUDE_DIR)
+
 # libgtest-dev: the tests.
 if(ROOFLM_TESTS)
   find_package(GTest REQUIRED)

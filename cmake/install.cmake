@@ -27,7 +27,10 @@ install(DIRECTORY "${shell_files}/man1" DESTINATION "${CMAKE_INSTALL_MANDIR}")
 install(FILES "${shell_files}/rooflm" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
 install(FILES "${shell_files}/_rooflm" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions")
 install(FILES "${shell_files}/rooflm.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
-# Pure Python over the binary: where Debian's interpreters look, whatever their version.
+# Where Debian's interpreters look; the compiled module is for one version of Python.
+if(TARGET rooflm_python)
+  install(TARGETS rooflm_python LIBRARY DESTINATION "lib/python3/dist-packages/rooflm")
+endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/rooflm" DESTINATION "lib/python3/dist-packages" FILES_MATCHING PATTERN "*.py")
 install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME copyright)

@@ -2,9 +2,12 @@
 # of optimisation. -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON finds a source that forgot to include one, and so does
 # scripts/lint, which compiles without them.
 set(rooflm_light_options $<$<CONFIG:Release>:-O1>)
+# Rooms go into the module for Python, too, which is a shared object: symbols that stay inside cost nothing there.
+set(rooflm_shared_options -fPIC -fvisibility=hidden)
 foreach(kind IN ITEMS plain light)
   add_library(rooflm_precompiled_${kind} OBJECT "${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp")
   target_link_libraries(rooflm_precompiled_${kind} PRIVATE rooflm_settings fmt::fmt)
+  target_compile_options(rooflm_precompiled_${kind} PRIVATE ${rooflm_shared_options})
   target_precompile_headers(
     rooflm_precompiled_${kind} PRIVATE <fmt/format.h> <algorithm> <array> <cmath> <cstdint> <filesystem> <functional>
     <map> <memory> <optional> <span> <string> <string_view> <unordered_map> <utility> <vector>)
@@ -34,6 +37,9 @@ function(rooflm_room name)
   # Backends have flags of their own; OpenMP's macro makes the headers others to the compiler.
   if(NOT name MATCHES "^backend_" AND NOT "OpenMP::OpenMP_CXX" IN_LIST arg_PRIVATE)
     target_precompile_headers(rooflm_${name} REUSE_FROM rooflm_precompiled_${kind})
+  endif()
+  if(NOT name MATCHES "^backend_")
+    target_compile_options(rooflm_${name} PRIVATE ${rooflm_shared_options})
   endif()
   target_link_libraries(rooflm_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   # Half of a cold build's time is reading the same headers again. Backends have flags for single files, and files of

@@ -13,6 +13,7 @@
 #include "devices/device.h"
 #include "engines/engine.h"
 #include "model/forward.h"
+#include "perfmodel/device_fit.h"
 #include "perfmodel/roofline.h"
 
 int main(int argc, char** argv) {
@@ -22,8 +23,7 @@ int main(int argc, char** argv) {
     const std::int64_t batch = argc > 2 ? std::atoll(argv[2]) : 4;
     const std::int64_t seq = argc > 3 ? std::atoll(argv[3]) : 64;
     const devices::Device device = devices::find_device(argc > 4 ? argv[4] : "h100-sxm");
-    const perfmodel::Machine machine = {.flop_per_s = device.peak_flop_per_s,
-                                        .levels = {{"DRAM", device.memory.back().byte_per_s}}};
+    const perfmodel::Machine machine = perfmodel::datasheet_machine(device);
 
     // The model writes the forward pass; the recipe derives the rest of the step.
     const program::Program step =

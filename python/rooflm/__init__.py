@@ -1,13 +1,14 @@
-"""Records and prices of rooflm from Python: what `rooflm ... --format json` prints, as tables.
+"""Records as tables and prices of steps; and the command line of rooflm as functions.
 
     import rooflm
     record = rooflm.open("a.rooflm")
-    record.view("ops").frame()                              # a pandas table, where pandas is there
-    rooflm.price(model="gpt2", batch=8)["totals"]["flop"]
+    record.table("ops").columns["device_s"]                 # a list
+    record.table("ops").frame()                             # a pandas table, where pandas is there
+    rooflm.price(model="gpt2", batch=8, device="h100-sxm")["totals"]["roof_s"]
     rooflm.plan(model="llama3-8b", device="h100-sxm", gpus=64)[0]["step_s"]
 
-All work is done by the program `rooflm`: the one beside this package, of the environment variable ROOFLM_BINARY, or on
-the PATH. So numbers are those of the command line, any version of Python will do, and nothing has to be compiled. Units
+Records and prices are the work of a compiled module (_native), in this process; `plan` and `command`, which may measure for
+minutes, of the program `rooflm`: the one beside this package, of the environment variable ROOFLM_BINARY, or on the PATH. Units
 are SI: seconds, bytes, FLOP.
 """
 
@@ -18,30 +19,21 @@ import pathlib
 import shutil
 import subprocess
 
-__all__ = ["Error", "InputError", "OutOfMemory", "Record", "Table", "Unavailable", "UsageError", "command", "open", "plan", "price"]
+from rooflm.errors import BY_CODE, Error, InputError, OutOfMemory, Unavailable, UsageError
+
+try:
+    from rooflm import _native
+except ImportError as missing:  # built without pybind11, or for another version of Python
+    _native, _missing = None, str(missing)
+
+__all__ = ["Error", "InputError", "OutOfMemory", "Record", "Table", "Unavailable", "UsageError", "command", "open", "plan", "price",
+           "views"]
 
 
-class Error(Exception):
-    """The program failed; the text is what it said."""
-
-
-class UsageError(Error, ValueError):
-    """An unknown option, name or value (exit code 2)."""
-
-
-class InputError(Error, OSError):
-    """A file that is missing, damaged or not what it should be (exit code 3)."""
-
-
-class OutOfMemory(Error, MemoryError):
-    """It does not fit into the memory of the device (exit code 4)."""
-
-
-class Unavailable(Error, RuntimeError):
-    """A device or a feature that is not here (exit code 5)."""
-
-
-_ERRORS = {2: UsageError, 3: InputError, 4: OutOfMemory, 5: Unavailable}
+def _compiled():
+    if _native is None:
+        raise Unavailable(f"the compiled module of rooflm is not here: {_missing}")
+    return _native
 
 
 def binary():
@@ -76,66 +68,61 @@ def command(name, *arguments, **options):
     done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0 and not (done.returncode == 4 and done.stdout.strip()):
         message = done.stderr.strip().removeprefix("rooflm: ") or f"rooflm {name}: exit code {done.returncode}"
-        raise _ERRORS.get(done.returncode, Error)(message)
+        raise BY_CODE.get(done.returncode, Error)(message)
     return json.loads(done.stdout)
 
 
 @dataclasses.dataclass
 class Table:
-    """A table of a view: `columns` are (key, title, unit), `rows` dictionaries by key."""
+    """Lists of values by column: `columns["step_s"]`, None where a row has none. `titles` and `units` by key, of the columns that
+    `rooflm report` shows. Iterating gives rows as dictionaries."""
 
     id: str
     title: str
-    columns: list
-    rows: list
+    columns: dict
+    titles: dict = dataclasses.field(default_factory=dict)
+    units: dict = dataclasses.field(default_factory=dict)
 
     def __len__(self):
-        return len(self.rows)
+        return len(next(iter(self.columns.values()), []))
 
     def __iter__(self):
-        return iter(self.rows)
-
-    def column(self, key):
-        """The values of one column; None where a row has none. Throws KeyError for an unknown column."""
-        if all(key != known for known, _, _ in self.columns) and all(key not in row for row in self.rows):
-            raise KeyError(key)
-        return [row.get(key) for row in self.rows]
+        for values in zip(*self.columns.values()):
+            yield dict(zip(self.columns, values))
 
     def frame(self):
         """As pandas.DataFrame."""
         import pandas  # pylint: disable=import-outside-toplevel
-        return pandas.DataFrame(self.rows)
+        return pandas.DataFrame(self.columns)
+
+
+def _texts(value):
+    """A filter as the texts that a command line would have."""
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return [str(one) for one in values if one is not None]
 
 
 class Record:
-    """Run records, one or several, to be looked at by view; `rooflm report` lists the views."""
+    """Run records, one or several, to be looked at by view; `views()` names them."""
 
     def __init__(self, *paths):
         self.paths = [os.fspath(path) for path in paths]
         if not self.paths:
             raise UsageError("name one or more records")
 
-    def tables(self, view, **filters):
-        """All tables of a view by their ids; filters are those of `report`: run, phase, scope, op."""
-        views = command("report", *self.paths, view=view, **filters)
-        return {table["id"]: Table(table["id"], table["title"], [(c["key"], c["title"], c["unit"]) for c in table["columns"]],
-                                   table["rows"]) for shown in views for table in shown["tables"]}
+    def tables(self, view, run=None, phase=None, scope=None, op=None):
+        """All tables of a view, of all runs or of parts of them, as `rooflm report` filters."""
+        made = _compiled().tables(self.paths, view, run=_texts(run), phase=_texts(phase), scope=_texts(scope), op=_texts(op))
+        return [Table(name, title, data, {key: shown for key, shown, _ in columns}, {key: unit for key, _, unit in columns if unit})
+                for name, title, columns, data in made]
 
-    def view(self, view, **filters):
+    def table(self, view, **filters):
         """The first table of a view; an empty one where the record has nothing for it."""
-        return next(iter(self.tables(view, **filters).values()), Table(view, "", [], []))
+        return next(iter(self.tables(view, **filters)), Table(view, "", {}))
 
     def verify(self):
-        """Whether all laws of the record hold."""
-        try:
-            command("verify", *self.paths)
-        except UsageError:
-            raise
-        except Error as error:
-            if type(error) is Error:  # exit code 1: a law does not hold
-                return False
-            raise
-        return True
+        """Whether all laws of the records hold."""
+        return _compiled().verify(self.paths)
 
 
 def open(*paths):  # pylint: disable=redefined-builtin
@@ -145,14 +132,23 @@ def open(*paths):  # pylint: disable=redefined-builtin
     return record
 
 
-def price(**options):
-    """The program of a training step with what each op costs: "ops" in order and "totals" of FLOP, bytes and launches.
+def views():
+    """The names of all views."""
+    return _compiled().views()
 
-    Options are those of `rooflm program`: model, batch, seq, dtype, engine, device, recompute, ...
+
+def price(**options):
+    """The program of a step with what it costs, nothing of it run: "ops", a table of every op in order, and "totals" of FLOP, bytes,
+    launches and memory, by phase and by block.
+
+    Options, with their defaults: model ("gpt2": a preset or a Hugging Face directory), batch (4), seq (64), dtype ("fp32"), engine
+    ("fused"), attention, recompute, grad_accum, clip, phase ("step", "forward" or "decode"), and arch, layers, heads, kv_heads,
+    d_model, d_ff, vocab in the place of the model's own. `device`, of the catalog of `rooflm plan`, adds the least time by its
+    datasheet: "roof_s" of each op and in all.
     """
-    program = command("program", **options)
-    program["totals"] = command("program", totals=True, **options)["totals"]
-    return program
+    priced = _compiled().price(**options)
+    priced["ops"] = Table("ops", "Ops", priced["ops"])
+    return priced
 
 
 def plan(**options):

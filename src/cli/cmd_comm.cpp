@@ -103,6 +103,7 @@ void require_right(const std::vector<lab::MeasuredComm>& rows) {
 
 int run(const CommOptions& options, const lab::Ranks& ranks) {
   const TableStyle style = options.table.style();
+  require_columns(report::comm_table(report::example_cells("comm")), style);
   const core::StopSignals signals;
   if (ranks == nullptr)
     throw core::UsageError("comm times what ranks send each other: rooflm launch -n 2 -- comm");

@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <filesystem>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,10 +16,16 @@
 #include "cli/inference_options.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
+#include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/text_input.h"
 #include "core/units.h"
+#include "lab/ceiling_book.h"
+#include "lab/kept_work.h"
+#include "lab/roofs.h"
 #include "lab/run_record.h"
+#include "model/forward.h"
 #include "report/generation.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint.h"
@@ -29,7 +38,8 @@ namespace fs = std::filesystem;
 
 struct GenerateOptions {
   InferenceOptions inference;
-  std::string prompt;
+  std::vector<std::string> prompts;
+  std::string prompts_file;
   std::string tokenizer;
   std::string tokens = "100";
   std::string temperature = "0.8";
@@ -37,8 +47,11 @@ struct GenerateOptions {
   std::string top_p = "1";
   std::string seed = "0";
   std::string window;
+  std::string warmup = "0";
   std::string record;
+  TableOptions table;
   bool ignore_eot = false;
+  bool no_cache = false;
   bool overwrite = false;
 };
 
@@ -60,70 +73,171 @@ train::SamplingOptions sampling_from(const GenerateOptions& options) {
   sampling.seed = static_cast<std::uint64_t>(parse_integer("--seed", options.seed, 0));
   if (!options.window.empty()) sampling.window = parse_integer("--window", options.window);
   sampling.stop_at_eot = !options.ignore_eot;
+  sampling.cache = !options.no_cache;
+  sampling.warmup = static_cast<int>(parse_integer("--warmup", options.warmup, 0));
   train::validate(sampling);
   return sampling;
 }
 
-/// Times from asking for the first token on; the first holds reading the prompt and making the engine.
-using TokenTimes = std::vector<double>;
-
-/// The first token, and the rate of those after it; nothing without any.
-std::string speed_of(const TokenTimes& token_s) {
-  if (token_s.empty()) return "no tokens";
-  const std::string first =
-      fmt::format("{} tokens, the first after {}", token_s.size(), core::format_seconds(token_s[0]));
-  const auto rate = report::token_rate(token_s);
-  return rate ? fmt::format("{}, then {:.1f} tokens/s", first, *rate) : first;
+/// One text for each --prompt, or for each line of --prompts; an empty one where neither was given.
+std::vector<std::string> prompts_of(const GenerateOptions& options) {
+  if (options.prompts_file.empty()) {
+    return options.prompts.empty() ? std::vector<std::string>{""} : options.prompts;
+  }
+  if (!options.prompts.empty()) throw core::UsageError("--prompt and --prompts: give one of them");
+  std::vector<std::string> prompts;
+  std::istringstream lines(core::read_text(options.prompts_file));
+  for (std::string line; std::getline(lines, line);) prompts.push_back(line);
+  if (prompts.empty())
+    throw core::InputError(fmt::format("{}: no prompts, one is a line", options.prompts_file));
+  return prompts;
 }
 
-/// Of one text: B is 1, and T what the model had read and written in the end.
-void write_record(CommandRecord& record, lab::Point point, std::size_t prompt_tokens,
-                  const TokenTimes& token_s) {
-  point.seq = static_cast<std::int64_t>(prompt_tokens + token_s.size());
-  record::Run row = lab::run_row(point);
-  row.kind = report::kGeneration;
-  record::Writer& writer = record.writer();
-  const std::int64_t run = writer.begin_run(row);
+std::vector<double> token_seconds(const train::Generation& generation) {
+  std::vector<double> seconds;
+  for (const train::GenerationStep& step : generation.steps) seconds.push_back(step.seconds);
+  return seconds;
+}
+
+std::int64_t total(const std::vector<std::int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+/// The first token, and the rate of those after it.
+std::string speed_of(const train::Generation& generation) {
+  const std::vector<double> seconds = token_seconds(generation);
+  const std::int64_t tokens = total(generation.tokens);
+  const auto texts = static_cast<std::int64_t>(generation.tokens.size());
+  std::string text =
+      fmt::format("{} tokens, the first after {}", tokens, core::format_seconds(seconds.at(0)));
+  if (texts > 1) text = fmt::format("{} texts, {}", texts, text);
+  const auto rate = report::token_rate(seconds);
+  if (!rate) return text;
+  const double after_s = std::accumulate(seconds.begin() + 1, seconds.end(), 0.0);
+  text += fmt::format(", then {:.1f} tokens/s", static_cast<double>(tokens - texts) / after_s);
+  return texts > 1 ? fmt::format("{}, {:.1f} per text", text, *rate) : text;
+}
+
+/// Samples of every step, and what the steps of each kind compute and read: of decoding at the mean length of
+/// its texts.
+void write_steps(record::Writer& writer, std::int64_t run, const lab::Point& point,
+                 const train::Generation& generation, const perfmodel::Machine& machine) {
   std::vector<record::Sample> samples;
-  for (std::size_t i = 0; i < token_s.size(); ++i) {
-    samples.push_back(
-        {.step = static_cast<std::int64_t>(i), .phase = report::kTokenPhase, .seconds = token_s[i]});
+  std::int64_t decoded = 0;
+  std::int64_t read = 0;
+  bool has_prefill = false;
+  for (std::size_t i = 0; i < generation.steps.size(); ++i) {
+    const train::GenerationStep& step = generation.steps[i];
+    const auto add = [&](const char* phase, double seconds) {
+      samples.push_back({.step = static_cast<std::int64_t>(i), .phase = phase, .seconds = seconds});
+    };
+    add(report::kTokenPhase, step.seconds);
+    add(step.is_prefill ? report::kPrefillPhase : report::kDecodePhase, step.engine.step_s);
+    has_prefill = has_prefill || step.is_prefill;
+    if (step.is_prefill) continue;
+    decoded += step.texts;
+    read += step.read;
   }
   writer.add(run, samples);
-  writer.add(
-      run, record::Fact{
-               .key = report::kPromptTokens, .value = static_cast<double>(prompt_tokens), .unit = "tokens"});
+  if (has_prefill) {
+    const auto program = model::prefill(point.config, generation.size, generation.prefill_seq);
+    lab::write_kept_work(writer, run, report::kPrefillPhase, compile::inference_step(program, point.step),
+                         machine);
+  }
+  if (decoded == 0) return;
+  const auto program = model::decode(point.config, generation.size, read / decoded);
+  lab::write_kept_work(writer, run, report::kDecodePhase, compile::inference_step(program, point.step),
+                       machine);
+}
+
+/// B is the number of texts, and T what the longest of them had in the end.
+void write_record(CommandRecord& record, lab::Point point, const train::Generation& generation) {
+  point.batch = generation.size.batch;
+  for (std::size_t i = 0; i < generation.tokens.size(); ++i)
+    point.seq = std::max(point.seq, generation.prompt_tokens[i] + generation.tokens[i]);
+  lab::CeilingBook ceilings;
+  ceilings.measure({&point, 1}, lab::CeilingBook::Wanted::all);
+  record::Writer& writer = record.writer();
+  for (const record::Ceiling& ceiling : ceilings.rows()) writer.add(ceiling);
+  record::Run row = lab::run_row(point);
+  row.kind = report::kGeneration;
+  const std::int64_t run = writer.begin_run(row);
+  const auto fact = [&](const char* key, double value, const char* unit) {
+    writer.add(run, record::Fact{.key = key, .value = value, .unit = unit, .text = {}});
+  };
+  fact(report::kTexts, static_cast<double>(generation.tokens.size()), "texts");
+  fact(report::kPromptTokens, static_cast<double>(total(generation.prompt_tokens)), "tokens");
+  fact(report::kNewTokens, static_cast<double>(total(generation.tokens)), "tokens");
+  fact(report::kSetupS, generation.setup_s, "s");
+  write_steps(writer, run, point, generation, lab::machine_of(ceilings.rows(), point.device, point.threads));
   writer.end_run(run, "success");
   record.finish();
 }
 
-int run(const GenerateOptions& options) {
+/// All texts as rows.
+Table texts_table(const std::vector<std::string>& prompts, const std::vector<std::string>& texts,
+                  const train::Generation& generation) {
+  Table table{
+      .columns = {{"prompt", "prompt"}, {"text", "text"}, {"tokens", "tokens"}}, .rows = {}, .notes = {}};
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    Row row;
+    row.set("prompt", prompts[i]);
+    row.set("text", texts[i]);
+    row.set("prompt_tokens", generation.prompt_tokens[i]);
+    row.set("tokens", generation.tokens[i]);
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+/// Prompt and text, one below the other with an empty line between.
+std::string joined(const std::vector<std::string>& prompts, const std::vector<std::string>& texts) {
+  std::string all;
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    all += fmt::format("{}{}{}\n", i == 0 ? "" : "\n", prompts[i], texts[i]);
+  return all;
+}
+
+/// Generates and prints: a single text as it comes, several when all are done.
+train::Generation generate(const GenerateOptions& options, const LoadedModel& loaded,
+                           const train::SamplingOptions& sampling, const std::vector<std::string>& prompts,
+                           bool as_table) {
+  const fs::path tokenizer_path = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
+  const auto tokenizer = text::Tokenizer::load(tokenizer_path);
+  loaded.session->load(loaded.directory);
+  const bool is_live = prompts.size() == 1 && !as_table;
+  if (is_live) write_out(prompts[0]);
+  flush_out();
+  std::vector<std::string> texts(prompts.size());
+  train::Generation generation = train::generate(*loaded.session, tokenizer, prompts, sampling,
+                                                 [&](std::size_t text, const std::string& more) {
+                                                   texts[text] += more;
+                                                   if (!is_live) return;
+                                                   write_out(more);
+                                                   flush_out();
+                                                 });
+  if (is_live) {
+    write_out("\n");
+  } else {
+    write_out(as_table ? show_table(texts_table(prompts, texts, generation), options.table.style())
+                       : joined(prompts, texts));
+  }
+  return generation;
+}
+
+int run(const GenerateOptions& options, bool as_table) {
   train::SamplingOptions sampling = sampling_from(options);
+  require_columns(texts_table({""}, {""}, {.prompt_tokens = {0}, .tokens = {0}}), options.table.style());
+  const std::vector<std::string> prompts = prompts_of(options);
   require_file({"-o", options.record});
   check_outputs({{"-o", options.record}}, files_of_models(options.inference.model()), options.overwrite);
   LoadedModel loaded = options.inference.open("1", "1");
   if (sampling.window == 0) sampling.window = trained_seq(loaded.directory);
-  const fs::path tokenizer_path = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
-  const auto tokenizer = text::Tokenizer::load(tokenizer_path);
-  loaded.session->load(loaded.directory);
   std::optional<CommandRecord> record;
   if (!options.record.empty()) record.emplace(options.record, options.overwrite, "generate");
-  write_out(options.prompt);
-  flush_out();
-  TokenTimes token_s;
-  auto before = std::chrono::steady_clock::now();
-  const std::int64_t produced =
-      train::generate(*loaded.session, tokenizer, options.prompt, sampling, [&](const std::string& text) {
-        const auto now = std::chrono::steady_clock::now();
-        token_s.push_back(std::chrono::duration<double>(now - std::exchange(before, now)).count());
-        write_out(text);
-        flush_out();
-      });
-  write_out("\n");
-  // What follows the last token is no token: the end of an unfinished character, or the end of the text.
-  token_s.resize(std::min(token_s.size(), static_cast<std::size_t>(produced)));
-  note("{}", speed_of(token_s));
-  if (record) write_record(*record, loaded.point, tokenizer.encode(options.prompt).size(), token_s);
+  const train::Generation generation = generate(options, loaded, sampling, prompts, as_table);
+  note("{}", speed_of(generation));
+  if (record) write_record(*record, loaded.point, generation);
   return 0;
 }
 
@@ -132,8 +246,12 @@ int run(const GenerateOptions& options) {
 Body declare_generate(CommandLine& line) {
   auto o = std::make_shared<GenerateOptions>();
   o->inference.add_to(line);
-  line.add_option("--prompt", o->prompt, "Text to continue (default: the end-of-text token)")
-      .type_name("TEXT");
+  line.add_option("--prompt", o->prompts,
+                  "Text to continue (default: the end-of-text token); again for several at once")
+      .type_name("TEXT")
+      .repeated();
+  line.add_option("--prompts", o->prompts_file, "Texts to continue at once, one a line (-: standard input)")
+      .type_name("FILE");
   line.add_option("--tokens", o->tokens, "Most tokens to produce").type_name("N").show_default();
   line.add_option("--temperature", o->temperature, "Divides the logits (0: always the most likely token)")
       .type_name("X")
@@ -151,13 +269,24 @@ Body declare_generate(CommandLine& line) {
   line.add_flag("--ignore-eot", o->ignore_eot, "Go on after the end-of-text token");
   line.add_option("--tokenizer", o->tokenizer, "tokenizer.json or a directory (default: in --model)")
       .type_name("PATH");
+  line.add_flag("--no-cache", o->no_cache, "Keep no keys and values: read everything anew for every token");
+  line.add_option("--warmup", o->warmup, "Times that the prompts are read before time is taken")
+      .type_name("N")
+      .show_default();
+  o->table.add_to(line, "Texts as rows, with the number of their tokens (default: the texts alone)");
   line.add_option("-o,--output", o->record, "Keep the time of every token in this run record")
       .type_name("FILE.rooflm");
   line.add_flag("--overwrite", o->overwrite, "Replace a record of that name");
   line.footer(
-      "Prints the prompt and what follows it. The whole window is computed anew for every token.\n\n"
+      "Prints the prompt and what follows it; of several prompts all texts when they are done, an empty "
+      "line\n"
+      "between them. Prompts are read once, at the same time; each further token reads one row of each text "
+      "and\n"
+      "their kept keys and values. A text that fills the window is read anew for every token.\n"
+      "bench and profile take --phase decode: the same step with random weights, for any model and "
+      "length.\n\n"
       "Example: rooflm generate --model out/ --prompt \"Once upon a time\" --tokens 100 --top-k 40");
-  return [o] { return run(*o); };
+  return [o, &line] { return run(*o, line.was_given("--format")); };
 }
 
 }  // namespace rooflm::cli

@@ -1,8 +1,10 @@
 // rooflm plan: what a run would take, before it exists.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +39,38 @@ perfmodel::RunBudget budget_of(const PlanOptions& options) {
           .checkpoint_s = number_or_zero("--checkpoint", options.checkpoint, kLeast)};
 }
 
+/// Options that would be read by nobody.
+void refuse_unused(const PlanOptions& options) {
+  const auto is_split = [](const std::string& degrees) {
+    return std::ranges::any_of(parse_integers("degrees", degrees), [](std::int64_t n) { return n > 1; });
+  };
+  if (options.search || options.smallest) {
+    const char* const mode = options.search ? "--search" : "--smallest";
+    const std::pair<const char*, bool> tried[] = {
+        {"--dp", !options.dp.empty()},   {"--cp", options.cp != "1"},
+        {"--tp", options.tp != "1"},     {"--pp", options.pp != "1"},
+        {"--zero", options.zero != "0"}, {"--interleave", options.interleave != "1"}};
+    for (const auto& [option, is_given] : tried) {
+      if (is_given) throw core::UsageError(fmt::format("{} tries every split: leave out {}", mode, option));
+    }
+    return;
+  }
+  if (options.async_tp && !is_split(options.tp))
+    throw core::UsageError("--async-tp is about tensor-parallel ranks: it wants --tp");
+  if (options.interleave != "1" && !is_split(options.pp))
+    throw core::UsageError("--interleave is about the stages of a pipeline: it wants --pp");
+}
+
+/// Of models whose programs lack something.
+void note_left_out(const Plans& plans) {
+  std::set<std::string> said;
+  for (const PlannedRun& run : plans.runs) {
+    const model::ModelConfig& config = run.point->config;
+    if (!config.left_out.empty() && said.insert(config.name).second)
+      note("{}: the plan leaves out {}", config.name, config.left_out);
+  }
+}
+
 /// What the options ask for; they contradict each other where it is more than one thing.
 void plan_what(const PlanOptions& options, Plans& plans) {
   const int modes = (options.scaling.empty() ? 0 : 1) + (options.largest.empty() ? 0 : 1) +
@@ -44,6 +78,7 @@ void plan_what(const PlanOptions& options, Plans& plans) {
   if (modes > 1)
     throw core::UsageError(
         "--search, --scaling, --largest and --smallest: one of them, or --scaling with --search");
+  refuse_unused(options);
   if (!options.scaling.empty()) return plan_scaling(options, plans);
   if (!options.largest.empty()) return plan_largest(options, plans);
   if (options.smallest) return plan_smallest(options, plans);
@@ -70,6 +105,7 @@ int run(const PlanOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   plan_what(options, plans);
   const std::chrono::duration<double> lasted = std::chrono::steady_clock::now() - begin;
+  note_left_out(plans);
   note("planned in {}", core::format_seconds(lasted.count()));
   std::vector<Row> rows;
   for (const PlannedRun& planned : plans.runs) rows.push_back(plan_row(planned, budget));

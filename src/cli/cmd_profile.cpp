@@ -1,4 +1,5 @@
 // rooflm profile: one step taken apart.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -52,6 +53,9 @@ int run(const ProfileArguments& options, const lab::Ranks& ranks) {
   const bool is_first = ranks::is_first(ranks);
   const lab::RunSettings settings = settings_of(options, ranks);
   if (ranks != nullptr) require_one_on_processors(points);
+  const auto decodes = [](const lab::Point& point) { return point.phase == lab::RunPhase::decode; };
+  if (!settings.shards.empty() && std::ranges::any_of(points, decodes))
+    throw core::UsageError("--phase decode reads one token of each text: leave out --data");
   take_places(points, settings, ranks);
   std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));
   const auto data = files_of(options.profile.data);
@@ -68,6 +72,7 @@ int run(const ProfileArguments& options, const lab::Ranks& ranks) {
   const int signal = session.run(points, settings, all_oom);
   std::vector<std::string> views = {"overview", "advice", "phases", "blocks", "roofline", "ops", "memory"};
   if (ranks != nullptr) views.emplace_back("cells");
+  if (std::ranges::any_of(points, decodes)) views.insert(views.begin() + 1, "generation");
   if (settings.trace && lab::is_traceable(points.back())) {
     views.insert(views.end(), {"kernels", "device", "launches", "contention"});
   }

@@ -1,4 +1,6 @@
 // rooflm program: prints the ops of a step at any stage of the recipe.
+#include <fmt/format.h>
+
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,7 +17,7 @@ namespace rooflm::cli {
 namespace {
 
 struct ProgramOptions {
-  ConfigOptions config{kStepKeys, {"clip"}};
+  ConfigOptions config{kStepKeys, {"clip", "phase"}};
   std::string stage;
   std::string scope;
   TableOptions table;
@@ -24,6 +26,13 @@ struct ProgramOptions {
 };
 
 program::Program build(const ProgramOptions& options, const lab::Point& point) {
+  if (point.phase != lab::RunPhase::step) {
+    if (options.inference || !options.stage.empty()) {
+      throw core::UsageError(fmt::format("--phase {} is no training step: leave out --stage and --inference",
+                                         lab::name_of(point.phase)));
+    }
+    return lab::program_of(point);
+  }
   const auto head = options.inference ? model::Head::logits : model::Head::loss;
   const std::int64_t seq = options.inference ? point.seq : point.own_seq();
   auto forward = model::forward(point.config, point.batch, seq, head);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,7 +32,7 @@ namespace {
 struct RecordOptions {
   std::vector<std::string> command;
   std::string output = "recorded.rooflm", capture, skip = "0", steps, duration, most, calls = "all",
-              pytorch = "on", mark_every = "16", stacks = "100";
+              pytorch = "on", trace_every = "64", mark_every = "16", stacks = "both,100";
   bool overwrite = false, dry_run = false, sample_power = false;
 };
 
@@ -48,6 +49,26 @@ std::uint64_t limit_of(double value) {
   return value < kMost ? static_cast<std::uint64_t>(std::max(1.0, value)) : 0;
 }
 
+/// "100", "100,python" or "100,native" of --sample-stacks; "" of off. Rate and kind come in any order.
+std::string stacks_of(const std::string& text) {
+  constexpr double kMostHz = 1000;
+  constexpr double kUsualHz = 100;
+  if (text == "off") return "";
+  if (text.empty()) throw core::UsageError("--sample-stacks: both, python, native, off or a rate is missing");
+  double hertz = kUsualHz;
+  std::string kind;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word == "python" || word == "native") {
+      kind = "," + word;
+    } else if (word != "both") {
+      hertz = parse_number("--sample-stacks", word, 0.1);
+    }
+  }
+  if (hertz > kMostHz) throw core::UsageError(fmt::format("--sample-stacks {}: at most {}", text, kMostHz));
+  return fmt::format("{}{}", hertz, kind);
+}
+
 RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
   require_one_of("--calls", options.calls, {"all", "launches", "none"});
   require_one_of("--pytorch", options.pytorch, {"on", "forward", "off"});
@@ -59,12 +80,9 @@ RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
     wishes.duration_ms = limit_of(1e3 * parse_number("--duration", options.duration, 0.001));
   }
   if (!options.most.empty()) wishes.most_bytes = limit_of(parse_bytes("--max-size", options.most));
+  wishes.trace_every = static_cast<std::uint64_t>(parse_integer("--trace-every", options.trace_every, 1));
   wishes.mark_every = static_cast<std::uint64_t>(parse_integer("--mark-every", options.mark_every, 1));
-  constexpr double kMostHz = 1000;
-  if (options.stacks != "off") wishes.stacks_hz = parse_number("--sample-stacks", options.stacks, 0.1);
-  if (wishes.stacks_hz > kMostHz) {
-    throw core::UsageError(fmt::format("--sample-stacks {}: at most {}", options.stacks, kMostHz));
-  }
+  wishes.stacks = stacks_of(options.stacks);
   wishes.keep = name.variables();
   return wishes;
 }
@@ -182,15 +200,23 @@ Body declare_record(CommandLine& line) {
           "module in the backward pass")
       .type_name("on|forward|off")
       .show_default();
+  line.add_option("--trace-every", options->trace_every,
+                  "Of PyTorch, record the device in the first twelve steps and in two of each N: the others "
+                  "are timed "
+                  "alone, and not made longer; 1: in all")
+      .type_name("N")
+      .show_default();
   line.add_option(
           "--mark-every", options->mark_every,
           "Mark modules of PyTorch in the first four steps and in each N-th; the others, which launch the "
           "same, learn from them")
       .type_name("N")
       .show_default();
-  line.add_option("--sample-stacks", options->stacks,
-                  "Times a second that the Python stacks of all threads are noted; off: never")
-      .type_name("HZ|off")
+  line.add_option(
+          "--sample-stacks", options->stacks,
+          "Whose stacks are noted, and how often in a second: frames of native code and of Python, or one "
+          "of them")
+      .type_name("both|python|native|off[,HZ]")
       .show_default();
   line.footer(
       "rooflm record [OPTIONS] -- CMD...\n\n"

@@ -41,6 +41,11 @@ Option& Option::list() {
   return *this;
 }
 
+Option& Option::repeated() {
+  option_->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
+  return *this;
+}
+
 CommandLine::CommandLine(const std::string& name, const std::string& summary, Offer offer)
     : name_(name), offer_(offer), app_(std::make_unique<CLI::App>(summary, "rooflm " + name)) {
   app_->get_formatter()->column_width(36);

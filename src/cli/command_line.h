@@ -24,7 +24,8 @@ class Option {
   Option& group(const std::string& name);      ///< the heading that it stands under
   Option& show_default();                      ///< shows the value that the variable has now
   Option& required();
-  Option& list();  ///< may be given again, and a comma parts values: all of them are taken
+  Option& list();      ///< may be given again, and a comma parts values: all of them are taken
+  Option& repeated();  ///< may be given again, with one value each: all of them are taken
 
  private:
   CLI::Option* option_;

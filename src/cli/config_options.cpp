@@ -155,7 +155,7 @@ std::vector<std::string> ConfigOptions::order() const {
   return keys;
 }
 
-std::vector<lab::Point> ConfigOptions::sweep() const {
+std::vector<lab::Point> ConfigOptions::sweep(lab::ModelUse use) const {
   std::vector<Config> configs(1);
   for (const std::string& key : order()) {
     const Field& field = *record::find_field(key);
@@ -171,7 +171,7 @@ std::vector<lab::Point> ConfigOptions::sweep() const {
              [&](Config& config, const Config::Value& value) { config.set(key, value); });
   }
   if (texts_.contains(std::string(kData))) std::ranges::for_each(configs, set_copies);
-  return lab::make_points(configs);
+  return lab::make_points(configs, use);
 }
 
 lab::Point ConfigOptions::single() const {

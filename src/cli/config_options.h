@@ -72,7 +72,7 @@ class ConfigOptions {
 
   /// All combinations, in the order model, sizes, batch, seq, device, recompute, grad-accum, others, dtype,
   /// engine, attention (the last changes fastest). Throws as lab::make_points.
-  [[nodiscard]] std::vector<lab::Point> sweep() const;
+  [[nodiscard]] std::vector<lab::Point> sweep(lab::ModelUse use = lab::ModelUse::compute) const;
   /// For commands that take no lists: core::UsageError when the options name more than one configuration.
   [[nodiscard]] lab::Point single() const;
 

@@ -14,6 +14,7 @@
 #include "core/statistics.h"
 #include "lab/devices.h"
 #include "lab/point.h"
+#include "perfmodel/device_fit.h"
 #include "record/reader.h"
 
 namespace rooflm::cli {
@@ -58,7 +59,7 @@ perfmodel::Plan plan_of(const MeasuredRun& run, const devices::Device& device, b
   }
   config.set("device", kInTheCatalog);
   lab::Point point = config.single();
-  lab::fit_to_device(point.step, device);
+  perfmodel::fit_to_device(point.step, device);
   perfmodel::Setting setting{.device = device,
                              .framework = perfmodel::find_framework("rooflm-" + run.config.text("engine"))};
   setting.framework.is_deterministic = run.config.flag("deterministic");

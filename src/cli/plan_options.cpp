@@ -19,6 +19,7 @@
 #include "core/names.h"
 #include "devices/user_catalog.h"
 #include "lab/devices.h"
+#include "perfmodel/device_fit.h"
 #include "perfmodel/framework.h"
 #include "record/reader.h"
 
@@ -151,11 +152,12 @@ std::vector<PlanPoint> points_of(const PlanOptions& options, const Setting& sett
     config.set("device", fmt::format("null:{}", kAnyGpu));
     config.set("engine", setting.framework.engine);
     config.set("attention", setting.framework.attention);
-    for (const lab::Point& point : config.sweep()) {
+    for (const lab::Point& point : config.sweep(lab::ModelUse::plan)) {
       points.push_back(
           {.config = point.config, .step = point.step, .micro_batch = point.batch, .seq = point.seq});
-      lab::fit_to_device(points.back().step, setting.device);
+      perfmodel::fit_to_device(points.back().step, setting.device);
       perfmodel::fit_to_framework(points.back().step, setting.framework);
+      points.back().step.async_tensor = options.async_tp;
     }
   }
   return points;
@@ -234,6 +236,11 @@ void PlanOptions::add_to(CommandLine& line) {
   line.add_flag(
           "--short-ends", short_ends,
           "The first and the last part of a pipeline have one layer less (Llama 3: 126 layers on 8 or 16)")
+      .group("Splitting");
+  line.add_flag(
+          "--async-tp", async_tp,
+          "Tensor-parallel ranks fetch rows by copy engines beside their products, which they do in parts, "
+          "as PyTorch can")
       .group("Splitting");
   add("--global-batch", global_batch, "Sequences of a step (default: --batch x --dp)", "N", "Splitting");
   add("--per-node", per_node, "Devices in a node (default: data/links.json)", "N", "Cluster");

@@ -26,7 +26,7 @@ struct PlanOptions {
   std::string explain, against, calibrate;
   TableOptions table;
   bool search = false, smallest = false;
-  bool nondeterministic = false, short_ends = false;
+  bool nondeterministic = false, short_ends = false, async_tp = false;
 
   /// Declares them. `line` must not outlive this.
   void add_to(CommandLine& line);

@@ -12,12 +12,12 @@
 namespace rooflm::cli {
 namespace {
 
-using lab::persistent_by_role;
-using lab::saved_for_backward_bytes;
-using lab::step_totals;
-using lab::Totals;
-using lab::totals_by_block;
-using lab::totals_by_phase;
+using perfmodel::persistent_by_role;
+using perfmodel::saved_for_backward_bytes;
+using perfmodel::step_totals;
+using perfmodel::Totals;
+using perfmodel::totals_by_block;
+using perfmodel::totals_by_phase;
 using program::Op;
 using program::Phase;
 using program::Program;

@@ -7,11 +7,11 @@
 
 #include "backends/backend.h"
 #include "cli/table.h"
-#include "lab/program_totals.h"
+#include "perfmodel/program_totals.h"
 
 namespace rooflm::cli {
 
-using lab::PlannedProgram;
+using perfmodel::PlannedProgram;
 
 /// One row per op whose scope begins with `scope` ("" for all): index, op, scope, phase, shapes, dtype,
 /// matmul_flop, elementwise_flop, bytes_read, bytes_written, launches, first, last, offset, recomputed,

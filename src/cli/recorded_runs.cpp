@@ -113,7 +113,9 @@ void write_one(const std::string& path, std::vector<RecordedProcess*>& processes
     set_label(*process, processes.size() == 1);
     add_facts(*process, program.process, program.end);
     // Of the device, whoever used it: once.
-    if (process->kernels > 0) process->run.set_gauges(std::exchange(program.gauges, {}));
+    if (process->kernels > 0) {
+      for (record::Gauge& gauge : std::exchange(program.gauges, {})) process->run.add_gauge(std::move(gauge));
+    }
     kernels += process->kernels;
     dropped += process->dropped;
     std::vector<std::string> said = process->run.write(writer);
@@ -174,6 +176,10 @@ RecordedSummary write_recorded(const std::vector<std::filesystem::path>& streams
       note("record: {}", error.what());
     }
   }
+  // Helpers, such as those that compile kernels, ran Python and did nothing else.
+  const bool has_others =
+      std::ranges::any_of(all, [](const RecordedProcess& one) { return !one.only_samples; });
+  if (has_others) std::erase_if(all, [](const RecordedProcess& one) { return one.only_samples; });
   std::map<std::string, std::vector<RecordedProcess*>> files;
   for (RecordedProcess& process : all) {
     const auto value_of = [&](const std::string& variable) {

@@ -86,6 +86,9 @@ Recording::Recording(const fs::path& record, const RecordWishes& wishes) {
   };
   set(kInjection, library.string());
   set("NVTX_INJECTION64_PATH", library.string());
+  // NCCL tells its profiler of collectives; a program that has one keeps it.
+  constexpr const char* kPlugin = "NCCL_PROFILER_PLUGIN";
+  if (value_of(kPlugin).empty()) set(kPlugin, library.string());
   set(inject::kFolderVariable, folder_.string());
   set(inject::kCallsVariable, wishes.calls);
   if (!wishes.capture.empty()) set(inject::kCaptureVariable, wishes.capture);
@@ -94,6 +97,7 @@ Recording::Recording(const fs::path& record, const RecordWishes& wishes) {
   set_number(inject::kDurationVariable, wishes.duration_ms);
   set_number(inject::kMostVariable, wishes.most_bytes);
   set(inject::kKeepVariable, fmt::format("{}", fmt::join(wishes.keep, ",")));
+  if (!wishes.stacks.empty()) set(inject::kStacksVariable, wishes.stacks);
   if (wishes.pytorch == "off") return;
   const fs::path modules = folder_ / "python";
   fs::create_directory(modules);
@@ -101,7 +105,7 @@ Recording::Recording(const fs::path& record, const RecordWishes& wishes) {
   const std::string before = value_of("PYTHONPATH");
   set("PYTHONPATH", modules.string() + (before.empty() ? "" : ":" + before));
   set("ROOFLM_RECORD_TORCH", wishes.pytorch);
-  if (wishes.stacks_hz > 0) set("ROOFLM_RECORD_STACKS", fmt::format("{}", wishes.stacks_hz));
+  set_number(inject::kTraceEveryVariable, wishes.trace_every);
   set_number("ROOFLM_RECORD_MARK_EVERY", wishes.mark_every);
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/column_names.h"
 #include "cli/values.h"
 
 namespace rooflm::cli {
@@ -55,8 +56,14 @@ void TableOptions::add_to(CommandLine& line, const std::string& help, const std:
 }
 
 TableStyle TableOptions::style() const {
-  return {.format = parse_format(format),
-          .columns = {.names = parse_names("--columns", columns), .wide = wide}};
+  const std::vector<std::string> names = parse_names("--columns", columns);
+  require_column_names(names);
+  return {.format = parse_format(format), .columns = {.names = names, .wide = wide}};
+}
+
+void require_columns(const Table& example, const TableStyle& style) {
+  const Table* table = &example;
+  report::check_columns(style.columns, {&table, 1});
 }
 
 std::string show_table(const Table& table, const TableStyle& style) {

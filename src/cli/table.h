@@ -35,9 +35,12 @@ struct TableOptions {
   bool wide = false;
   /// `help`: of --format; `group`: the heading of all three, "" for none.
   void add_to(CommandLine& line, const std::string& help, const std::string& group = "");
-  /// Throws core::UsageError.
+  /// Throws core::UsageError, also for columns that no table of rooflm has.
   [[nodiscard]] TableStyle style() const;
 };
+
+/// Throws core::UsageError for columns that a table like `example` does not have: before it is measured.
+void require_columns(const Table& example, const TableStyle& style);
 
 /// In the width of the terminal, with colours where it has them. Throws core::UsageError for columns that the
 /// table does not have.

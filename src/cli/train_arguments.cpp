@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "lab/devices.h"
 #include "lab/model_file.h"
+#include "perfmodel/device_fit.h"
 
 namespace rooflm::cli {
 namespace {
@@ -174,7 +175,8 @@ void TrainArguments::plan_resumed(lab::TrainPlan& plan, const lab::Point& point,
   const train::CheckpointState state = train::read_checkpoint_state(checkpoint);
   const auto given = [this](const std::string& option) { return was_given(option); };
   plan.options = train::continued(plan.options, state.options, given, checkpoint.string());
-  lab::fit_to_device(plan.options.step, backends::provider_of(plan.point.device).describe(plan.point.device));
+  perfmodel::fit_to_device(plan.options.step,
+                           backends::provider_of(plan.point.device).describe(plan.point.device));
   plan.gemm_choices = state.gemm_choices;
   plan.data = train::open_training_data(data_.empty() ? state.data : paths_of(data_),
                                         val_data_.empty() ? state.val_data : paths_of(val_data_));

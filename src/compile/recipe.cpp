@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/async_tensor.h"
 #include "compile/passes/cast.h"
 #include "compile/passes/chunk_loss.h"
 #include "compile/passes/collective_copies.h"
@@ -15,11 +16,14 @@
 #include "compile/passes/differentiate.h"
 #include "compile/passes/dropout.h"
 #include "compile/passes/early_updates.h"
+#include "compile/passes/fp8_gathers.h"
 #include "compile/passes/fuse.h"
+#include "compile/passes/gradient_sums.h"
 #include "compile/passes/overlap.h"
 #include "compile/passes/part_ops.h"
 #include "compile/passes/ring_attention.h"
 #include "compile/passes/scale_loss.h"
+#include "compile/passes/separate_products.h"
 #include "compile/passes/shard_tensor.h"
 #include "compile/passes/unfused_loss.h"
 #include "core/error.h"
@@ -254,13 +258,19 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   }
   if (options.fp8) passes::fp8_products(step, fp8_options(options));
   if (options.dropout) passes::dropout(step);
+  if (options.gradient_sums) passes::gradient_sums(step);
   if (is_split(options)) {
+    if (options.fp8 && options.fp8_gathers) passes::fp8_gathers(step);
     if (options.unit_buffers) passes::unit_buffers(step);
+    if (options.async_tensor) passes::async_tensor(step, split);
     if (options.row_copies) passes::row_copies(step);
     passes::ring_attention(step, split, options.rank);
     passes::sum_norm(step, split, options.rank, forward.shared);
     passes::name_part_ops(step, split);
+    if (options.separate_products) passes::separate_products(step);
     passes::overlap_collectives(step);
+  } else if (options.separate_products) {
+    passes::separate_products(step);
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);
   }

@@ -46,9 +46,13 @@ struct StepOptions {
   bool row_copies = false;    ///< around those of sequence-parallel ranks (the same)
   bool dropout = false;       ///< passes/dropout.h
   bool fp8_own_scales =
-      false;  ///< fp8: scales of this step, so that each tensor is read for its largest value
-  bool whole_recompute = false;  ///< `full` redoes what nobody reads again, too (passes/recompute.h)
-  int micro_batches = 1;         ///< gradient accumulation: the step's batch is that many times the forward's
+      false;                  ///< fp8: scales of this step, so that each tensor is read for its largest value
+  bool async_tensor = false;  ///< products of tensor-parallel ranks in parts (passes/async_tensor.h)
+  bool gradient_sums = false;      ///< over micro-batches, in passes of their own (passes/gradient_sums.h)
+  bool separate_products = false;  ///< q, k, v, gate and up (passes/separate_products.h)
+  bool fp8_gathers = false;        ///< fp8: tensor-parallel ranks exchange rows in it (passes/fp8_gathers.h)
+  bool whole_recompute = false;    ///< `full` redoes what nobody reads again, too (passes/recompute.h)
+  int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
   passes::OptimizerOptions optimizer{};
   Sharding sharding{};          ///< over which ranks the step is split; checked by compile::check before
   program::Coordinates rank{};  ///< whose program it is

@@ -47,10 +47,11 @@ MemoryNeed memory_need(const program::Program& program, compile::EngineKind kind
 }
 
 Engine::Engine(program::Program program, compile::EngineKind kind, TensorStore& store,
-               double memory_limit_bytes)
+               double memory_limit_bytes, TensorStore* caches)
     : program_(std::move(program)),
       kind_(kind),
       store_(&store),
+      caches_(caches),
       io_(store.backend()),
       plan_(passes::plan_memory(program_)) {
   program::check(program_);
@@ -66,13 +67,19 @@ Engine::Engine(program::Program program, compile::EngineKind kind, TensorStore& 
   find_phases();
 }
 
-void Engine::check_memory(double limit_bytes) const {
+TensorStore& Engine::store_of(Role role) {
+  if (role == Role::input || role == Role::result) return io_;
+  if (role != Role::cache) return *store_;
+  return caches_ != nullptr ? *caches_ : io_;
+}
+
+void Engine::check_memory(double limit_bytes) {
   const bool has_arena = kind_ == compile::EngineKind::fused;
   const MemoryNeed need{.persistent_bytes = passes::persistent_bytes(program_),
                         .transient_bytes = has_arena ? plan_.arena_bytes : plan_.unshared_peak_bytes};
   double new_persistent = 0;
   for (const program::Tensor& t : program_.tensors) {
-    if (program::is_persistent(t.role) && !store_->contains(t.name))
+    if (program::is_persistent(t.role) && !store_of(t.role).contains(t.name))
       new_persistent += static_cast<double>(t.own_bytes());
   }
   const double total = static_cast<double>(need.total());
@@ -94,8 +101,7 @@ void Engine::bind_tensors() {
     const program::Tensor& tensor = program_.tensors[i];
     if (tensor.view_of != program::kNone) continue;
     if (program::is_persistent(tensor.role)) {
-      const bool is_own = tensor.role == Role::input || tensor.role == Role::result;
-      const auto& entry = (is_own ? io_ : *store_).bind(tensor);
+      const auto& entry = store_of(tensor.role).bind(tensor);
       if (entry.tensor.halved != tensor.halved) {
         throw std::logic_error(tensor.name + " is kept in halves, which this program does not know");
       }

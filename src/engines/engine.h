@@ -59,8 +59,10 @@ class Engine {
   /// Binds weights and optimizer state in `store`; inputs and results are the engine's own, see `io`. Throws
   /// core::OutOfMemory, naming what it needs, when that is more than `memory_limit_bytes` (0: what the
   /// backend has free) plus what the store already holds; core::Unavailable when the backend lacks a kernel.
+  /// `caches` has the keys and values that engines share which read the same texts; nullptr: this engine has
+  /// its own. It outlives the engine, as `store` does.
   Engine(program::Program program, compile::EngineKind kind, TensorStore& store,
-         double memory_limit_bytes = 0);
+         double memory_limit_bytes = 0, TensorStore* caches = nullptr);
 
   /// Runs the setup ops; call it after weights were written.
   void setup();
@@ -92,7 +94,7 @@ class Engine {
   /// Weights and optimizer state.
   [[nodiscard]] TensorStore& store() const { return *store_; }
   /// Inputs ("tokens", "targets", "hyper") to write before a run, results ("loss", "grad_norm", "logits") to
-  /// read after.
+  /// read after, and caches that are its own.
   [[nodiscard]] TensorStore& io() { return io_; }
   /// Largest transient memory so far: the arena, or the most bytes alive at once.
   [[nodiscard]] std::int64_t peak_transient_bytes() const { return peak_transient_bytes_; }
@@ -103,7 +105,7 @@ class Engine {
     std::vector<void*> in, out;
     std::vector<program::TensorId> frees;  ///< eager: tensors whose last use this is
   };
-  void check_memory(double limit_bytes) const;
+  void check_memory(double limit_bytes);
   void bind_tensors();
   void make_steps();
   void resolve(std::size_t index);
@@ -121,7 +123,9 @@ class Engine {
 
   program::Program program_;
   compile::EngineKind kind_;
+  [[nodiscard]] TensorStore& store_of(program::Role role);
   TensorStore* store_;
+  TensorStore* caches_;
   TensorStore io_;
   passes::MemoryPlan plan_;
   backends::Allocation arena_;

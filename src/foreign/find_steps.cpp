@@ -11,6 +11,7 @@
 
 #include "foreign/foreign_run.h"
 #include "foreign/repeats.h"
+#include "inject/stream_format.h"
 
 namespace rooflm::foreign {
 namespace {
@@ -186,6 +187,20 @@ void add_repeats(ForeignRun& run) {
 }
 
 }  // namespace
+
+std::vector<record::Sample> take_timed_steps(ForeignRun& run) {
+  std::vector<record::Sample> samples;
+  for (record::Activity& activity : run.activities()) {
+    const record::ActivityName& name = run.name_of(activity);
+    if (name.kind != "range" || name.text != inject::kTimedStep || !activity.step) continue;
+    samples.push_back({.step = *activity.step,
+                       .phase = "step",
+                       .seconds = static_cast<double>(activity.end_ns - activity.start_ns) * 1e-9,
+                       .kind = "plain"});
+    activity.step.reset();
+  }
+  return samples;
+}
 
 std::vector<record::Sample> find_steps(ForeignRun& run) {
   std::vector<record::Activity>& activities = run.activities();

@@ -16,8 +16,11 @@ namespace {
 constexpr std::int64_t kMostTime = std::int64_t{1} << 62U;
 /// What records show: 36 years.
 constexpr std::int64_t kMostSpan = std::int64_t{1} << 60U;
-/// A clock whose first event is later than 100 days began elsewhere.
-constexpr std::int64_t kLateStart = std::int64_t{100} * 86'400 * 1'000'000'000;
+/// A clock whose first event is later than a day began elsewhere: that of torch.profiler, with a quarter of a
+/// year.
+constexpr std::int64_t kLateStart = std::int64_t{86'400} * 1'000'000'000;
+/// What is further from the others than 100 days is no time.
+constexpr std::int64_t kFar = 100 * kLateStart;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 52U;
 
 std::int64_t add_saturated(std::int64_t& sum, std::int64_t bytes) {
@@ -79,12 +82,12 @@ bool ForeignRun::add(record::Activity activity) {
 }
 
 void ForeignRun::add_memory(std::int64_t time_ns, std::int64_t bytes, std::optional<std::int64_t> address,
-                            const std::string& device) {
+                            const std::string& device, std::optional<std::int64_t> op) {
   if (time_ns <= -kMostTime || time_ns >= kMostTime || bytes == 0 || bytes <= -kMostBytes ||
       bytes >= kMostBytes) {
     return count("allocations with impossible times or sizes were left out");
   }
-  memory_.push_back({.bytes = bytes, .time_ns = time_ns, .device = device, .address = address});
+  memory_.push_back({.op = op, .bytes = bytes, .time_ns = time_ns, .device = device, .address = address});
 }
 
 void ForeignRun::add_memory_before(std::int64_t bytes, std::int64_t address, const std::string& device) {
@@ -119,7 +122,6 @@ void ForeignRun::begin_near_zero() {
   const auto middle = starts.begin() + static_cast<std::ptrdiff_t>((starts.size() - 1) / 2);
   std::ranges::nth_element(starts, middle);
   const std::int64_t median = *middle;
-  constexpr std::int64_t kFar = kLateStart;
   const auto is_far = [&](std::int64_t time) { return time < median - kFar || time > median + kFar; };
   const std::size_t activities = std::erase_if(
       activities_, [&](const record::Activity& one) { return is_far(one.start_ns) || is_far(one.end_ns); });
@@ -139,6 +141,7 @@ void ForeignRun::begin_near_zero() {
   for (record::MemoryEvent& event : memory_) event.time_ns -= first;
   for (record::Gauge& gauge : gauges_) gauge.time_ns -= first;
   epoch_utc_ns = std::clamp(epoch_utc_ns, -kMostSpan, kMostTime) + first;
+  clock_ns = std::clamp(clock_ns, -kMostSpan, kMostTime) + first;
 }
 
 /// By time; live bytes are counted here, device by device. What is given back without having been taken was
@@ -187,8 +190,11 @@ void ForeignRun::add_up_memory() {
   for (const auto& [device, bytes] : least) {
     if (bytes < 0) before.push_back({.bytes = -bytes, .device = device});
   }
-  if (!before.empty()) count("allocations are from before the trace began", before.size());
-  for (record::MemoryEvent& event : before) event.time_ns = memory_.empty() ? 0 : memory_.front().time_ns;
+  if (!before.empty() && !owners_) count("allocations are from before the trace began", before.size());
+  for (record::MemoryEvent& event : before) {
+    event.time_ns = memory_.empty() ? 0 : memory_.front().time_ns;
+    if (owners_) event.op = -1;
+  }
   before.insert(before.end(), kept.begin(), kept.end());
   memory_ = std::move(before);
   live.clear();
@@ -271,6 +277,21 @@ std::vector<record::Event> ForeignRun::events_of(std::vector<record::Sample>& sa
   return all;
 }
 
+/// A collective is of the step of its kernel.
+void ForeignRun::give_communication_its_step() {
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> steps;  // by correlation and start
+  for (const record::Activity& activity : activities_) {
+    if (activity.step && activity.correlation && name_of(activity).kind == "kernel") {
+      steps.try_emplace({*activity.correlation, activity.start_ns}, *activity.step);
+    }
+  }
+  for (record::Activity& activity : activities_) {
+    if (!activity.correlation || name_of(activity).kind != "communication") continue;
+    const auto step = steps.find({*activity.correlation, activity.start_ns});
+    if (step != steps.end()) activity.step = step->second;
+  }
+}
+
 std::string ForeignRun::device() const {
   std::string first;
   for (const record::Lane& lane : lanes_) {
@@ -283,8 +304,19 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   check_correlations();
   begin_near_zero();
   add_up_memory();
+  const std::vector<record::Sample> timed = take_timed_steps(*this);
   std::vector<record::Sample> samples = find_steps(*this);
   const std::vector<record::Event> events = events_of(samples);
+  samples.insert(samples.end(), timed.begin(), timed.end());
+  give_communication_its_step();
+  if (!clock.empty()) {
+    add_fact({.key = "clock", .value = {}, .unit = "ns", .text = fmt::format("{} {}", clock, clock_ns)});
+  }
+  const std::vector<record::Tensor> tensors =
+      owners_ && !events.empty() ? name_blocks(memory_, ops_, *owners_) : std::vector<record::Tensor>();
+  if (tensors.empty()) {
+    for (record::MemoryEvent& event : memory_) event.op.reset();
+  }
   for (const record::Environment& row : environment_) writer.add(row);
   if (epoch_utc_ns != 0) writer.set_epoch(epoch_utc_ns);
   record::Run run{.label = label, .kind = "foreign"};
@@ -293,6 +325,7 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   writer.add(id, std::span<const record::Lane>(lanes_));
   writer.add(id, std::span<const record::ActivityName>(names_));
   writer.add(id, std::span<const record::Activity>(activities_));
+  writer.add(id, std::span<const record::Tensor>(tensors));
   writer.add(id, std::span<const record::MemoryEvent>(memory_));
   if (!events.empty()) {
     writer.add(id, std::span<const record::Op>(ops_));
@@ -308,6 +341,11 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   const auto steps = std::ranges::count(samples, std::string("step"), &record::Sample::phase);
   notes.push_back(
       fmt::format("{} activities, {} memory events, {} steps", activities_.size(), memory_.size(), steps));
+  if (!timed.empty()) {
+    notes.push_back(fmt::format(
+        "of the steps {} were timed alone, without what the device did (--trace-every 1 records all)",
+        timed.size()));
+  }
   notes.insert(notes.end(), said_.begin(), said_.end());
   for (const auto& [what, times] : counted_) notes.push_back(fmt::format("{} {}", times, what));
   return notes;

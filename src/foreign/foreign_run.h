@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "foreign/block_tensors.h"
 #include "record/rows.h"
 #include "record/writer.h"
 
@@ -41,9 +42,9 @@ class ForeignRun {
   /// Takes an activity, whose id is set here. False, and counted, for one whose times are impossible: an end
   /// before the start, or beyond 2^60 ns of the earliest plausible one.
   bool add(record::Activity activity);
-  /// Bytes taken (> 0) or given back (< 0).
+  /// Bytes taken (> 0) or given back (< 0), by that op where it is known.
   void add_memory(std::int64_t time_ns, std::int64_t bytes, std::optional<std::int64_t> address,
-                  const std::string& device);
+                  const std::string& device, std::optional<std::int64_t> op = std::nullopt);
   /// What was there before the trace began.
   void add_memory_before(std::int64_t bytes, std::int64_t address, const std::string& device);
   void add_environment(const std::string& key, const std::string& value) {
@@ -66,8 +67,10 @@ class ForeignRun {
   /// The first device that did something, "" where none did.
   [[nodiscard]] std::string device() const;
 
-  /// What the device told of itself; times are those that are added.
-  void set_gauges(std::vector<record::Gauge> gauges) { gauges_ = std::move(gauges); }
+  /// What the device told of itself, or the program of it; times are those that are added.
+  void add_gauge(record::Gauge gauge) { gauges_.push_back(std::move(gauge)); }
+  /// Memory is that of one step, and its blocks are tensors of it: what is known of those that outlive it.
+  void set_owners(BlockOwners owners) { owners_ = std::move(owners); }
 
   /// A sentence about the whole of it.
   void say(std::string text) { said_.push_back(std::move(text)); }
@@ -76,6 +79,8 @@ class ForeignRun {
   std::string status = "success";
   bool may_repeat = false;        ///< without ranges, kernels that repeat themselves are steps
   std::int64_t epoch_utc_ns = 0;  ///< zero of the times that are added; 0 where it is not known
+  std::string clock{};        ///< whose times can be compared exactly, "" where nobody knows: of one machine
+  std::int64_t clock_ns = 0;  ///< zero of the times that are added, on that clock
 
   [[nodiscard]] std::vector<record::Activity>& activities() { return activities_; }
   [[nodiscard]] const record::ActivityName& name_of(const record::Activity& activity) const {
@@ -93,6 +98,7 @@ class ForeignRun {
  private:
   void check_correlations();
   void begin_near_zero();
+  void give_communication_its_step();
   void add_up_memory();
   void add_phases(const std::map<std::int64_t, std::vector<record::Event>>& observed,
                   std::vector<record::Sample>& samples);
@@ -107,6 +113,7 @@ class ForeignRun {
   std::vector<OpWork> work_;
   std::vector<record::Prediction> predictions_;
   std::vector<record::Gauge> gauges_;
+  std::optional<BlockOwners> owners_;
   std::vector<record::MemoryEvent> memory_, memory_before_;
   std::vector<record::Environment> environment_;
   std::vector<record::Fact> facts_;
@@ -119,6 +126,10 @@ class ForeignRun {
 /// range that repeats and fills most of its thread's time. Gives activities their step (device work that of
 /// the call that started it), adds a range "step" where none fits, and returns a sample for each step.
 std::vector<record::Sample> find_steps(ForeignRun& run);
+
+/// Samples "plain" of the steps that were timed alone (inject::kTimedStep), which the recorder's Python
+/// module tells of: as the host saw them. Their ranges are no steps of the device. Before find_steps.
+std::vector<record::Sample> take_timed_steps(ForeignRun& run);
 
 /// How records name a copy: "copy host to device". `kind` as CUPTI numbers it (1 host to device, 2 device to
 /// host, 8 device to device, 9 host to host, 10 to a peer).

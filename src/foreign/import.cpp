@@ -63,6 +63,7 @@ std::string kind_of_file(const std::filesystem::path& path, const std::string& k
 ForeignRun import_file(const std::filesystem::path& path, std::string kind) {
   const core::MappedFile file(path);
   std::string_view bytes = file.text();
+  const bool is_said = !kind.empty();
   kind = checked_kind(path, bytes, std::move(kind));
   if (kind == "stream") {
     RecordedProcess process = read_stream(path);
@@ -85,6 +86,7 @@ ForeignRun import_file(const std::filesystem::path& path, std::string kind) {
   if (is_gzip(bytes)) {
     unpacked = gunzip(bytes, where, is_cut);
     bytes = unpacked;
+    if (!is_said && kind_of_bytes(bytes) == "torch-memory") kind = "torch-memory";
   }
   if (kind == "kineto") {
     read_kineto(bytes, where, is_cut, run);

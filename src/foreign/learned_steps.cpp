@@ -25,9 +25,13 @@ class Learner {
     std::map<std::string, std::vector<Sequence>> marked;
     std::map<std::string, std::vector<Sequence>> plain;
     gather(marked, plain);
+    // In the order of launches, which numbers the ops.
+    std::vector<const Sequence*> in_order;
     for (const auto& [phase, sequences] : marked) {
-      for (const Sequence& sequence : sequences) take_marks(sequence);
+      for (const Sequence& sequence : sequences) in_order.push_back(&sequence);
     }
+    std::ranges::sort(in_order, {}, [](const Sequence* sequence) { return sequence->launches.front(); });
+    for (const Sequence* sequence : in_order) take_marks(*sequence);
     for (const auto& [phase, sequences] : plain) {
       const auto known = marked.find(phase);
       for (const Sequence& sequence : sequences) {

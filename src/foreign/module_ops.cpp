@@ -120,14 +120,42 @@ std::vector<ModuleOps::Change> ModuleOps::changes_of(std::vector<Range> ranges) 
   return changes;
 }
 
-std::uint32_t ModuleOps::at(const std::map<std::uint32_t, std::vector<Change>>& changes, std::uint32_t thread,
-                            std::uint64_t time_ns, std::uint64_t since_ns) {
+std::uint32_t ModuleOps::at(const Changes& changes, std::uint32_t thread, std::uint64_t time_ns,
+                            std::uint64_t since_ns) {
   const auto of_thread = changes.find(thread);
   if (of_thread == changes.end()) return 0;
   const auto after = std::ranges::upper_bound(of_thread->second, time_ns, {}, &Change::time_ns);
   if (after == of_thread->second.begin()) return 0;
   const Change& last = *std::prev(after);
   return last.time_ns < since_ns ? 0 : last.name;
+}
+
+std::uint32_t ModuleOps::at_any(const Changes& changes, std::uint64_t time_ns, std::uint64_t since_ns) {
+  for (const auto& [thread, of_thread] : changes) {
+    if (const std::uint32_t name = at(changes, thread, time_ns, since_ns); name != 0) return name;
+  }
+  return 0;
+}
+
+bool ModuleOps::is_marked(std::uint32_t thread, std::uint64_t time_ns) const {
+  return phase_at(time_ns) != nullptr || at(modules_, thread, time_ns, 0) != 0;
+}
+
+std::optional<std::int64_t> ModuleOps::op_at(std::uint64_t time_ns) const {
+  const std::optional<std::string> phase = phase_of(time_ns);
+  if (!phase) return std::nullopt;
+  const std::uint32_t module = at_any(modules_, time_ns, 0);
+  Place place{*phase, 0, false};
+  if (*phase == kForward) {
+    place = {*phase, module, false};
+  } else if (*phase == kBackward) {
+    const std::uint64_t begun_ns = phase_at(time_ns)->start_ns;
+    const bool is_redone = module != 0 && at_any(modules_, begun_ns, 0) != module;
+    place = {*phase, is_redone ? module : at_any(gradients_, time_ns, begun_ns), is_redone};
+  }
+  auto found = numbers_.find(place);
+  if (found == numbers_.end()) found = numbers_.find({*phase, 0, false});
+  return found == numbers_.end() ? std::nullopt : std::optional(found->second);
 }
 
 const ModuleOps::Range* ModuleOps::phase_at(std::uint64_t start_ns) const {

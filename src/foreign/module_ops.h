@@ -34,6 +34,10 @@ class ModuleOps {
   /// Of what a call that began at `start_ns` on `thread` started; nothing outside of steps, and where nothing
   /// is marked. Makes the op when it is the first.
   std::optional<std::int64_t> op_of(std::uint32_t thread, std::uint64_t start_ns);
+  /// Whether a phase other than forward is on then, or a module is open on that thread.
+  [[nodiscard]] bool is_marked(std::uint32_t thread, std::uint64_t time_ns) const;
+  /// The op that was at work at that moment on whatever thread; nothing where none has that module.
+  [[nodiscard]] std::optional<std::int64_t> op_at(std::uint64_t time_ns) const;
   /// The phase that is on then, "forward" between the others; nothing outside of steps.
   [[nodiscard]] std::optional<std::string> phase_of(std::uint64_t start_ns) const;
 
@@ -59,9 +63,15 @@ class ModuleOps {
     std::uint64_t time_ns = 0;
     std::uint32_t name = 0;
   };
+  using Changes = std::map<std::uint32_t, std::vector<Change>>;
   static std::vector<Change> changes_of(std::vector<Range> ranges);
-  [[nodiscard]] static std::uint32_t at(const std::map<std::uint32_t, std::vector<Change>>& changes,
-                                        std::uint32_t thread, std::uint64_t time_ns, std::uint64_t since_ns);
+  [[nodiscard]] static std::uint32_t at(const Changes& changes, std::uint32_t thread, std::uint64_t time_ns,
+                                        std::uint64_t since_ns);
+  /// The same of the first thread that has one.
+  [[nodiscard]] static std::uint32_t at_any(const Changes& changes, std::uint64_t time_ns,
+                                            std::uint64_t since_ns);
+  /// Phase, module, and whether it redoes its forward pass: what an op is.
+  using Place = std::tuple<std::string, std::uint32_t, bool>;
   [[nodiscard]] const Range* phase_at(std::uint64_t start_ns) const;
   void mark_steps(const std::map<std::uint32_t, std::vector<Range>>& modules);
   [[nodiscard]] std::optional<std::int64_t> find_op(const OperatorNote& note) const;
@@ -71,9 +81,9 @@ class ModuleOps {
   const std::map<std::string, std::string>& facts_;
   std::uint64_t first_ns_ = ~std::uint64_t{0}, last_ns_ = 0;  ///< of steps
   std::vector<Step> steps_;
-  std::vector<Range> phases_;                                         ///< backward and optimizer, in order
-  std::map<std::uint32_t, std::vector<Change>> modules_, gradients_;  ///< by thread
-  std::map<std::tuple<std::string, std::uint32_t, bool>, std::int64_t> numbers_;
+  std::vector<Range> phases_;    ///< backward and optimizer, in order
+  Changes modules_, gradients_;  ///< by thread
+  std::map<Place, std::int64_t> numbers_;
   std::map<std::string, std::uint32_t> module_numbers_;  ///< by path, once work is added
   std::vector<record::Op> ops_;
 };

@@ -69,6 +69,10 @@ class StreamReader {
       into_.run.count("ranges were closed that nobody had opened", static_cast<std::size_t>(header.odd_pops));
     }
     gather_chunks();
+    if (const auto boot = into_.facts.find("boot"); boot != into_.facts.end()) {
+      into_.run.clock = core::printable(boot->second);
+      into_.run.clock_ns = zero;
+    }
     add_rows(rows_, texts_, zero, into_);
   }
 

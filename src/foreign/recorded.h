@@ -18,10 +18,11 @@ struct RecordedProcess {
   std::int64_t start_ns = 0;                 ///< steady clock
   std::size_t kernels = 0;
   std::int64_t dropped = 0;
-  bool has_ended = false;   ///< in order
-  bool has_device = false;  ///< CUDA was initialized
-  bool is_cut = false;      ///< the file ends in the middle
-  std::string problem;      ///< one line, "" where nothing was wrong
+  bool has_ended = false;     ///< in order
+  bool has_device = false;    ///< CUDA was initialized
+  bool is_cut = false;        ///< the file ends in the middle
+  bool only_samples = false;  ///< nothing is known of it but where its threads were
+  std::string problem;        ///< one line, "" where nothing was wrong
 };
 
 /// Whether `bytes` begin as a stream does.

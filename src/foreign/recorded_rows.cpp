@@ -5,13 +5,18 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/printable.h"
+#include "foreign/captured_graphs.h"
+#include "foreign/collectives.h"
 #include "foreign/learned_steps.h"
 #include "foreign/module_ops.h"
+#include "foreign/stack_names.h"
 
 namespace rooflm::foreign {
 namespace {
@@ -20,8 +25,14 @@ using inject::RangeKind;
 using inject::Row;
 using inject::RowKind;
 
+constexpr std::size_t kMostSaid = 300;  ///< letters of a reason
 constexpr std::array<const char*, 10> kKinds = {"",    "kernel",   "copy",   "memset", "sync",
                                                 "api", "overhead", "memory", "range",  "range"};
+
+/// Of one device: sums stay whole numbers.
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 52U;
+
+bool is_block(const Row& row) { return row.kind == RowKind::memory && row.range == RangeKind::block; }
 
 bool runs_on_device(RowKind kind) {
   return kind == RowKind::kernel || kind == RowKind::copy || kind == RowKind::memset;
@@ -36,12 +47,18 @@ class RowReader {
         zero_ns_(zero_ns),
         into_(into),
         run_(into.run),
-        ops_(rows, texts, into.facts) {}
+        ops_(rows, texts, into.facts),
+        stacks_(into.facts) {}
 
   void read() {
     find_calls();
     find_ops();
+    find_owners();
     for (std::size_t i = 0; i < rows_.size(); ++i) add(i);
+    into_.only_samples = !rows_.empty() && std::ranges::all_of(rows_, [](const Row& row) {
+      return row.kind == RowKind::mark && row.range == RangeKind::stack;
+    });
+    add_collectives();
     add_work();
     run_.set_ops(ops_.take());
     run_.may_repeat = true;
@@ -60,6 +77,9 @@ class RowReader {
     if (const auto why = into_.facts.find("no shapes"); why != into_.facts.end()) {
       run_.say("shapes of operators are missing: " + core::printable(why->second));
     }
+    if (const auto why = into_.facts.find("no stacks"); why != into_.facts.end()) {
+      run_.say(core::printable(why->second, kMostSaid));
+    }
     if (work.empty()) return;
     std::int64_t flop = 0;
     for (const record::Op& op : ops_.ops()) flop += op.matmul_flop;
@@ -73,6 +93,26 @@ class RowReader {
     run_.set_work(std::move(work));
   }
 
+  /// Each collective of NCCL as an activity on a lane of its communicator: while its kernel runs, or, where
+  /// there is none, the moment at which the host asked for it.
+  void add_collectives() {
+    const auto call = [this](const Row& row) { return call_of(row); };
+    for (const Collective& one : find_collectives(rows_, texts_, call)) {
+      const Row& shown = rows_[one.kernel.value_or(one.row)];
+      const std::string name = "NCCL " + one.communicator;
+      record::Activity made{
+          .name = run_.name("communication", one.op),
+          .lane = run_.lane(name, {.kind = "link", .device = device_of(shown), .name = name}),
+          .start_ns = static_cast<std::int64_t>(shown.start_ns) - zero_ns_,
+          .end_ns = static_cast<std::int64_t>(one.kernel ? shown.end_ns : shown.start_ns) - zero_ns_,
+          .bytes = one.bytes,
+          .extra = one.extra};
+      if (!one.kernel) add_member(made.extra, R"("host":1)");
+      if (one.kernel && shown.correlation != 0) made.correlation = shown.correlation;
+      run_.add(std::move(made));
+    }
+  }
+
   /// A call of the runtime and the call of the driver that it makes have the same correlation: the outer one
   /// begins first, and the inner one says nothing more.
   void find_calls() {
@@ -84,12 +124,37 @@ class RowReader {
     }
   }
 
+  /// Whether PyTorch's allocator told of its blocks, and whose they are.
+  void find_owners() {
+    has_blocks_ = std::ranges::any_of(rows_, is_block);
+    if (!has_blocks_) return;
+    BlockOwners owners;
+    for (const auto& [key, value] : into_.facts) {
+      const bool is_begin = key.starts_with("begin ");
+      if (!is_begin && !key.starts_with("end ")) continue;
+      const std::size_t device = key.find(' ') + 1;
+      const std::size_t address = key.find(' ', device);
+      const std::size_t name = value.find(' ');
+      if (address == std::string::npos || name == std::string::npos) continue;
+      auto& places = is_begin ? owners.at_begin : owners.at_end;
+      places[{key.substr(device, address - device), std::strtoll(key.c_str() + address, nullptr, 10)}] = {
+          .role = core::printable(value.substr(0, name)), .name = core::printable(value.substr(name + 1))};
+    }
+    run_.set_owners(std::move(owners));
+  }
+
   void find_ops() {
+    const auto captured = captured_calls_outside_of_modules();
     std::vector<std::pair<Launch, std::size_t>> found;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const Row* call = runs_on_device(rows_[i].kind) ? call_of(rows_[i]) : nullptr;
       if (call == nullptr) continue;
-      found.push_back({{.call_ns = call->start_ns, .thread = call->place, .name = rows_[i].name}, i});
+      if (const auto origin = captured.find(i); origin != captured.end()) {
+        const auto op = ops_.op_of(origin->second.thread, origin->second.time_ns);
+        if (op) op_of_row_[i] = *op;
+      } else {
+        found.push_back({{.call_ns = call->start_ns, .thread = call->place, .name = rows_[i].name}, i});
+      }
     }
     // Kernels of one graph have one call: they are told apart by when they ran.
     std::ranges::stable_sort(found, [this](const auto& a, const auto& b) {
@@ -109,6 +174,23 @@ class RowReader {
     }
   }
 
+  /// Calls that captured what a graph runs, of graphs that are replayed where nothing is marked: a whole
+  /// step, say. What a module or a phase replays is of that.
+  [[nodiscard]] std::unordered_map<std::size_t, CapturedCall> captured_calls_outside_of_modules() const {
+    auto captured = captured_calls(rows_, texts_);
+    std::set<std::uint64_t> of_marks;    // graphs that are replayed by a module or a phase
+    std::set<std::uint64_t> with_marks;  // whose capture had some
+    for (const auto& [row, origin] : captured) {
+      const Row* call = call_of(rows_[row]);
+      if (call != nullptr && ops_.is_marked(call->place, call->start_ns)) of_marks.insert(origin.graph);
+      if (ops_.is_marked(origin.thread, origin.time_ns)) with_marks.insert(origin.graph);
+    }
+    std::erase_if(captured, [&](const auto& one) {
+      return of_marks.contains(one.second.graph) || !with_marks.contains(one.second.graph);
+    });
+    return captured;
+  }
+
   [[nodiscard]] const Row* call_of(const Row& row) const {
     const auto found = row.correlation == 0 ? calls_.end() : calls_.find(row.correlation);
     return found == calls_.end() ? nullptr : &rows_[found->second];
@@ -125,6 +207,15 @@ class RowReader {
     if (found != texts_.end()) return core::printable(found->second, 4096);
     run_.count("names are not in the stream");
     return what;
+  }
+
+  /// Each text once: its addresses have to be looked up.
+  const std::string& stack_of(std::uint32_t number) {
+    const auto [entry, is_new] = stack_texts_.try_emplace(number);
+    const auto found = is_new ? texts_.find(number) : texts_.end();
+    if (found != texts_.end()) entry->second = stacks_.text_of(found->second);
+    if (entry->second.empty()) entry->second = "[unknown]";
+    return entry->second;
   }
 
   std::int64_t thread_lane(std::uint32_t thread) {
@@ -165,17 +256,22 @@ class RowReader {
     const Row& row = rows_[i];
     const auto kind = static_cast<std::size_t>(row.kind);
     if (kind == 0 || kind >= kKinds.size()) return run_.count("rows of an unknown kind were left out");
+    if (row.kind == RowKind::range && row.range == RangeKind::collective) return;  // add_collectives
     if (is_inner_call(i) || (row.kind == RowKind::mark && row.range == RangeKind::gradient)) return;
     constexpr std::uint64_t kMost = std::uint64_t{1} << 62U;
     if (row.start_ns >= kMost || row.end_ns >= kMost) {
       return run_.count("events with impossible times were left out");
     }
-    const bool is_sample = row.kind == RowKind::mark && row.range == RangeKind::stack;
-    record::Activity made{
-        .name = run_.name(is_sample ? "sample" : kKinds[kind], text_of(row.name, "unknown")),
-        .lane = lane_of(row),
-        .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
-        .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
+    if (is_block(row)) return add_block(row);
+    if (row.kind == RowKind::mark && row.range == RangeKind::amount) return add_amount(row);
+    const bool is_addresses = row.kind == RowKind::mark && row.range == RangeKind::addresses;
+    const bool is_sample = is_addresses || (row.kind == RowKind::mark && row.range == RangeKind::stack);
+    record::Activity made{.name = run_.name(is_sample ? "sample" : kKinds[kind],
+                                            is_addresses ? stack_of(row.name) : text_of(row.name, "unknown")),
+                          .lane = lane_of(row),
+                          .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
+                          .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
+    if (row.kind == RowKind::range && row.range == RangeKind::step) made.step = steps_++;
     if (row.correlation != 0) made.correlation = row.correlation;
     const bool has_bytes =
         row.kind == RowKind::copy || row.kind == RowKind::memset || row.kind == RowKind::memory;
@@ -196,14 +292,43 @@ class RowReader {
         object.size() < 2 ? "{" + member + "}" : object.substr(0, object.size() - 1) + "," + member + "}";
   }
 
-  /// Memory of a device; what is the host's is in the activities.
+  static std::string device_of(const Row& row) { return fmt::format("cuda:{}", row.device); }
+
+  /// What an allocator within the program gave out or took back.
+  void add_block(const Row& row) {
+    constexpr std::uint64_t kMostAddress = std::numeric_limits<std::int64_t>::max();
+    if (row.other > kMostAddress) return run_.count("blocks with impossible addresses were left out");
+    const auto address = static_cast<std::int64_t>(row.other);
+    if (row.start_ns == 0) return run_.add_memory_before(row.bytes, address, device_of(row));
+    run_.add_memory(static_cast<std::int64_t>(row.start_ns) - zero_ns_, row.bytes, address, device_of(row),
+                    ops_.op_at(row.start_ns));
+  }
+
+  void add_amount(const Row& row) {
+    run_.add_gauge({.device = device_of(row),
+                    .name = text_of(row.name, "unknown"),
+                    .time_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
+                    .value = static_cast<double>(row.bytes),
+                    .unit = "byte"});
+  }
+
+  /// Memory of a device; what is the host's is in the activities. Where blocks are known it is what the
+  /// allocator has reserved, and what libraries took by themselves.
   void take_memory(const Row& row, const std::string& text, std::int64_t time_ns) {
     const bool is_of_device =
         text.find(" device memory") != std::string::npos || text.find(" managed memory") != std::string::npos;
     constexpr std::uint64_t kMostAddress = std::numeric_limits<std::int64_t>::max();
     if (!is_of_device || row.other > kMostAddress) return;
-    run_.add_memory(time_ns, row.bytes, static_cast<std::int64_t>(row.other),
-                    fmt::format("cuda:{}", row.device));
+    if (has_blocks_) {
+      std::int64_t& taken = taken_[row.device];
+      taken = std::max<std::int64_t>(0, taken + std::clamp(row.bytes, -kMostBytes, kMostBytes));
+      return run_.add_gauge({.device = device_of(row),
+                             .name = "taken_bytes",
+                             .time_ns = time_ns,
+                             .value = static_cast<double>(taken),
+                             .unit = "byte"});
+    }
+    run_.add_memory(time_ns, row.bytes, static_cast<std::int64_t>(row.other), device_of(row));
   }
 
   const std::vector<Row>& rows_;
@@ -212,9 +337,14 @@ class RowReader {
   RecordedProcess& into_;
   ForeignRun& run_;
   ModuleOps ops_;
+  StackNames stacks_;
+  std::int64_t steps_ = 0;
+  std::unordered_map<std::uint32_t, std::string> stack_texts_;
   std::unordered_map<std::size_t, std::int64_t> op_of_row_;  ///< of launches
   std::unordered_map<std::uint32_t, std::size_t> calls_;     ///< the outermost of each correlation
   std::map<std::uint32_t, std::int64_t> threads_;
+  bool has_blocks_ = false;
+  std::map<std::uint16_t, std::int64_t> taken_;  ///< bytes of each device
   std::map<std::pair<std::uint16_t, std::uint32_t>, std::int64_t> streams_;
 };
 

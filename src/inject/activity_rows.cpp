@@ -2,6 +2,7 @@
 #include "inject/activity_rows.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "trace/launch_text.h"
 
@@ -48,7 +49,24 @@ std::uint32_t ActivityRows::launch_text(const trace::KernelLaunch& launch, std::
   return entry->second;
 }
 
+void ActivityRows::place_correlations(const trace::DeviceTrace& trace) {
+  std::int64_t first = std::numeric_limits<std::int64_t>::max();
+  std::int64_t last = 0;
+  for (const DeviceActivity& activity : trace.activities) {
+    if (const std::int64_t number = activity.correlation.value_or(0); number > 0) {
+      first = std::min(first, number);
+      last = std::max(last, number);
+    }
+  }
+  if (last == 0) return;
+  // Whether it begins at one again or goes on is its own business.
+  if (begins_) before_ = first > most_ ? 0 : most_;
+  begins_ = false;
+  most_ = std::max(most_, last + before_);
+}
+
 void ActivityRows::add(const trace::DeviceTrace& trace) {
+  place_correlations(trace);
   std::vector<std::uint32_t> names;
   names.reserve(trace.names.size());
   for (const std::string& name : trace.names) names.push_back(writer_.text(name));
@@ -60,8 +78,10 @@ void ActivityRows::add(const trace::DeviceTrace& trace) {
             .start_ns = static_cast<std::uint64_t>(activity.start_ns),
             .end_ns = static_cast<std::uint64_t>(activity.end_ns),
             .place = static_cast<std::uint32_t>(activity.thread.value_or(activity.stream)),
-            .correlation = static_cast<std::uint32_t>(activity.correlation.value_or(0)),
             .bytes = activity.bytes.value_or(0)};
+    if (activity.correlation.value_or(0) > 0) {
+      row.correlation = static_cast<std::uint32_t>(*activity.correlation + before_);
+    }
     if (activity.launch) row.extra = launch_text(trace.launches[*activity.launch], activity.device);
     if (activity.graph_node) {
       row.has_node = 1;

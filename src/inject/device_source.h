@@ -19,6 +19,10 @@ class DeviceSource {
   /// From now on activities are kept, and no longer. False and `why` where it is not possible.
   virtual bool start(std::string& why) = 0;
   virtual void stop() = 0;
+  /// As `stop`, and the profiler leaves the process until the next `start`: as long as it is there, calls of
+  /// the driver take longer. Waits for the device, so that nothing that it was given is lost. For threads of
+  /// the program that are in no call of CUDA.
+  virtual void leave() = 0;
   /// Of the next start: what is kept, "kernels,copies,waits,overhead,memory,calls,driver" or fewer of them:
   /// "launches" are fewer calls, "driver" has those of the driver, too.
   virtual void choose(const std::string& what) = 0;
@@ -26,7 +30,8 @@ class DeviceSource {
   virtual void collect(bool all) = 0;
 };
 
-/// CUPTI; nothing, and `why`, where it is not here, is of another version or another profiler is attached.
+/// CUPTI, which comes to the process when it is started; nothing, and `why`, where it is not here or is of
+/// another version.
 /// `calls`: "all" calls that start work, wait or take memory, only "launches", or "none".
 std::unique_ptr<DeviceSource> open_device_source(StreamWriter& writer, const std::string& calls,
                                                  std::string& why);

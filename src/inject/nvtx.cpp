@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <string>
@@ -41,6 +42,40 @@ std::uint32_t number_of(Session& session, const Domain* domain, std::string_view
       session.writer().text(is_plain ? std::string(name) : domain->prefix + std::string(name));
   if (is_push && session.is_watching()) session.see_push(number, name);
   return number;
+}
+
+/// What NCCL says of a collective or a message: the communicator's number (from 2.26 on) and bytes come
+/// first.
+std::string nccl_text(const Event& event) {
+  // Of NCCL's schemas: those of functions that move data, and of them those with nothing but that.
+  constexpr std::uint64_t kFirst = nvtx::kFirstOwnSchema + 4;
+  constexpr std::uint64_t kLast = nvtx::kFirstOwnSchema + 18;
+  constexpr std::uint64_t kAllGather = kFirst;
+  constexpr std::uint64_t kAllToAll = nvtx::kFirstOwnSchema + 16;
+  constexpr std::uint64_t kInitConfig = nvtx::kFirstOwnSchema + 11;
+  constexpr std::uint64_t kShrink = nvtx::kFirstOwnSchema + 15;
+  const auto* payload = reinterpret_cast<const nvtx::ExtendedPayload*>(event.payload.whole);
+  if (payload == nullptr || payload->data == nullptr || event.reserved != 1) return "";
+  const std::uint64_t schema = payload->schema;
+  const bool is_of_data = schema >= kFirst && schema <= kLast && (schema < kInitConfig || schema > kShrink);
+  constexpr std::size_t kMostBytes = 64;  // of any of them; a size that is not said has no end
+  if (!is_of_data || payload->bytes > kMostBytes) return "";
+  const std::size_t others = schema == kAllGather || schema == kAllToAll ? 0 : sizeof(std::uint64_t);
+  std::array<std::uint64_t, 2> words{};  // communicator, bytes
+  const bool has_communicator = payload->bytes >= sizeof(words) + others;
+  const std::size_t size = has_communicator ? sizeof(words) : sizeof(std::uint64_t);
+  if (payload->bytes < size) return "";
+  std::memcpy(words.data() + (has_communicator ? 0 : 1), payload->data, size);
+  std::array<char, 80> text{};
+  const auto print = [&](const char* form, auto... values) {
+    std::snprintf(text.data(), text.size(), form, static_cast<unsigned long long>(values)...);
+  };
+  if (has_communicator) {
+    print(R"({"bytes":%llu,"communicator":"%llx"})", words[1], words[0]);
+  } else {
+    print(R"({"bytes":%llu})", words[1]);
+  }
+  return text.data();
 }
 
 std::string payload_text(const Event& event) {
@@ -88,7 +123,9 @@ Named name_of(Session& session, const Domain* domain, const Event* event, bool i
   } else {
     named.number = number_of(session, domain, "range", is_push);
   }
-  const std::string payload = payload_text(*event);
+  const bool is_nccl =
+      event->payload_type == nvtx::kExtended && domain != nullptr && domain->prefix == "NCCL:";
+  const std::string payload = is_nccl ? nccl_text(*event) : payload_text(*event);
   if (!payload.empty()) named.extra = session.writer().text(payload);
   return named;
 }

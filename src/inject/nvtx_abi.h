@@ -30,8 +30,18 @@ enum PayloadType : std::int32_t {
   kDouble = 3,
   kUint32 = 4,
   kInt32 = 5,
-  kFloat = 6
+  kFloat = 6,
+  kExtended = static_cast<std::int32_t>(0xDFBD0009)  ///< `payload` is the address of ExtendedPayloads
 };
+
+/// Data with a schema, of which an event has `Event::reserved`.
+struct ExtendedPayload {
+  std::uint64_t schema;
+  std::size_t bytes;
+  const void* data;
+};
+/// Schemas that programs number by themselves begin here.
+constexpr std::uint64_t kFirstOwnSchema = std::uint64_t{1} << 24U;
 
 struct Event {
   std::uint16_t version, size;

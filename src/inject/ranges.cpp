@@ -122,6 +122,35 @@ void add_stack(std::uint32_t stack, std::uint32_t thread) {
                          .place = thread});
 }
 
+void add_amount(std::uint32_t name, std::uint16_t device, std::int64_t bytes) {
+  Session* session = Session::current();
+  if (session == nullptr || !session->is_on()) return;
+  const std::uint64_t now = now_ns();
+  session->writer().add({.kind = RowKind::mark,
+                         .range = RangeKind::amount,
+                         .device = device,
+                         .name = name,
+                         .start_ns = now,
+                         .end_ns = now,
+                         .place = thread_number(),
+                         .bytes = bytes});
+}
+
+void add_block(std::uint16_t device, std::uint64_t address, std::int64_t bytes, std::uint64_t time_ns) {
+  Session* session = Session::current();
+  if (session == nullptr || !session->is_on()) return;
+  const std::uint32_t name = session->writer().text(bytes > 0 ? "block taken" : "block given back");
+  session->writer().add({.kind = RowKind::memory,
+                         .range = RangeKind::block,
+                         .device = device,
+                         .name = name,
+                         .start_ns = time_ns,
+                         .end_ns = time_ns,
+                         .place = thread_number(),
+                         .bytes = bytes,
+                         .other = address});
+}
+
 void add_range(std::uint32_t name, RangeKind kind, std::uint64_t start_ns, std::uint64_t end_ns) {
   Session* session = Session::current();
   if (session == nullptr || !session->is_on()) return;

@@ -22,6 +22,11 @@ std::uint32_t end_range(std::uint64_t number);
 void add_mark(std::uint32_t name, RangeKind kind, std::uint32_t extra = 0);
 /// Where another thread, as the operating system numbers it, is now.
 void add_stack(std::uint32_t stack, std::uint32_t thread);
+/// So many bytes of something that `name` names are in use on a device now.
+void add_amount(std::uint32_t name, std::uint16_t device, std::int64_t bytes);
+/// A block that a program's own allocator gave out (bytes > 0) or took back, at a time of the steady clock;
+/// 0: before anybody asked.
+void add_block(std::uint16_t device, std::uint64_t address, std::int64_t bytes, std::uint64_t time_ns);
 /// A range whose times are known.
 void add_range(std::uint32_t name, RangeKind kind, std::uint64_t start_ns, std::uint64_t end_ns);
 

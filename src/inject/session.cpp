@@ -14,6 +14,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "inject/stack_notes.h"
+
 namespace rooflm::inject {
 namespace {
 
@@ -25,6 +27,10 @@ constexpr std::uint64_t kEarlyNs = 1'000'000'000;
 /// Ranges that are steps by their name, in lower letters and without a number.
 constexpr std::array<std::string_view, 5> kStepNames = {"step", "train_step", "training_step", "iteration",
                                                         "profilerstep"};
+
+/// Of steps that are not all traced: the first ones, and so many of each kTraceEveryVariable.
+constexpr std::uint64_t kFirstTraced = 12;
+constexpr std::uint64_t kTracedEach = 2;
 
 thread_local std::uint32_t known_thread = 0;
 
@@ -68,9 +74,11 @@ Wishes Wishes::from_environment() {
                 .capture = text_of(kCaptureVariable),
                 .keep = text_of(kKeepVariable)};
   if (const std::string calls = text_of(kCallsVariable); !calls.empty()) wishes.calls = calls;
+  wishes.stacks = StackSampler::Wishes::from_text(text_of(kStacksVariable));
   wishes.skip = number_of(kSkipVariable, 0);
   wishes.steps = number_of(kStepsVariable, 0);
   wishes.duration_ms = number_of(kDurationVariable, 0);
+  wishes.trace_every = number_of(kTraceEveryVariable, 1);
   wishes.most_bytes = number_of(kMostVariable, wishes.most_bytes);
   return wishes;
 }
@@ -93,10 +101,13 @@ Session* Session::begin() {
   if (!has_handlers) {
     has_handlers = true;
     // The child has none of the threads, and the file is not its own. It may begin one of its own.
-    pthread_atfork(nullptr, nullptr, [] {
-      known_thread = 0;
-      if (Session* parents = current_.exchange(nullptr)) parents->writer_->forget();
-    });
+    pthread_atfork(
+        block_notes, [] { unblock_notes(false); },
+        [] {
+          unblock_notes(true);
+          known_thread = 0;
+          if (Session* parents = current_.exchange(nullptr)) parents->writer_->forget();
+        });
     end_at_exit();
   }
   return session;
@@ -116,6 +127,12 @@ Session::Session(Wishes wishes, std::unique_ptr<StreamWriter> writer)
   note_process();
   const bool waits = !wishes_.capture.empty() || wishes_.skip > 0;
   if (!waits) switch_to(true);
+  std::string why;
+  if (wishes_.stacks.hertz > 0) {
+    stacks_ = StackSampler::start(
+        *writer_, wishes_.stacks, [this] { return is_on(); }, why);
+  }
+  if (!why.empty()) writer_->fact("no stacks", why);
   // No signal of the program is for this thread.
   sigset_t all;
   sigset_t before;
@@ -131,6 +148,10 @@ void Session::note_process() {
   std::ranges::replace(line, '\0', ' ');
   while (!line.empty() && line.back() == ' ') line.pop_back();
   writer_->fact("command", line);
+  // Processes that see the same have one steady clock.
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  if (boot >> id) writer_->fact("boot", id);
   std::string names = wishes_.keep + ",RANK,LOCAL_RANK,WORLD_SIZE,CUDA_VISIBLE_DEVICES,";
   for (std::size_t at = 0; at < names.size();) {
     const std::size_t end = names.find(',', at);
@@ -195,12 +216,30 @@ void Session::see_pop(std::uint32_t number) {
   if (depth_ > 0 && --depth_ == 0) switch_to(false);
 }
 
-void Session::end_step() {
-  if (!is_watching_ || captured_ != 0) return;
+bool Session::end_step() {
+  if (captured_ != 0) return is_on();
   const std::scoped_lock lock(mutex_);
-  constexpr const char* kOwn = "\n";  // of the recorder's own marks: no range is called so
-  if (step_name_.empty()) step_name_ = kOwn;
-  if (step_name_ == kOwn) count_step();
+  if (is_watching_) {
+    constexpr const char* kOwn = "\n";  // of the recorder's own marks: no range is called so
+    if (step_name_.empty()) step_name_ = kOwn;
+    if (step_name_ == kOwn) count_step();
+    return is_on();
+  }
+  ++own_steps_;
+  const bool is_wanted =
+      wishes_.trace_every <= 1 || own_steps_ < kFirstTraced || own_steps_ % wishes_.trace_every < kTracedEach;
+  if (device_ != nullptr && !is_over_ && is_wanted != is_traced()) trace_step(is_wanted);
+  return is_traced();
+}
+
+void Session::trace_step(bool wanted) {
+  std::string why;
+  if (!wanted) {
+    device_->leave();
+  } else if (!device_->start(why)) {
+    return writer_->set_problem(why);
+  }
+  is_traced_.store(wanted, std::memory_order_relaxed);
 }
 
 void Session::count_step() {
@@ -208,6 +247,7 @@ void Session::count_step() {
   if (wishes_.steps > 0 && seen_ >= wishes_.skip + wishes_.steps) {
     switch_to(false);
     is_over_ = true;
+    if (device_ != nullptr) device_->leave();
   } else if (seen_ >= wishes_.skip) {
     switch_to(true);
   }
@@ -253,6 +293,7 @@ void Session::end() {
   }
   wake_.notify_all();
   if (ticker_.joinable()) ticker_.join();
+  if (stacks_ != nullptr) stacks_->stop();
   const std::scoped_lock lock(mutex_);
   switch_to(false);
   is_over_ = true;

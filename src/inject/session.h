@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "inject/device_source.h"
+#include "inject/stack_sampler.h"
 #include "inject/stream_writer.h"
 
 namespace rooflm::inject {
@@ -24,7 +25,9 @@ std::uint32_t thread_number();
 /// What the recorder asked for (stream_format.h names the variables).
 struct Wishes {
   std::string folder, capture, keep, calls = "all";
+  StackSampler::Wishes stacks{};
   std::uint64_t skip = 0, steps = 0, duration_ms = 0;  ///< 0 steps, 0 ms: no limit
+  std::uint64_t trace_every = 1;
   std::uint64_t most_bytes = ~std::uint64_t{0};
   static Wishes from_environment();
 };
@@ -40,6 +43,8 @@ class Session {
   /// The driver is there: its activities are asked for. Once.
   void start_device();
   [[nodiscard]] StreamWriter& writer() { return *writer_; }
+  /// Nothing where stacks are not sampled.
+  [[nodiscard]] StackSampler* stacks() { return stacks_.get(); }
   /// Whether ranges and activities are kept now.
   [[nodiscard]] bool is_on() const { return is_on_.load(std::memory_order_relaxed); }
 
@@ -49,8 +54,10 @@ class Session {
   /// captured, or a step.
   void see_push(std::uint32_t number, std::string_view name);
   void see_pop(std::uint32_t number);
-  /// A step of the training loop ended.
-  void end_step();
+  /// A step of the training loop ended. Whether activities of the next one are kept.
+  bool end_step();
+  /// Whether those of this one are.
+  [[nodiscard]] bool is_traced() const { return is_traced_.load(std::memory_order_relaxed); }
   /// From here on only those activities are kept (DeviceSource::choose), "" none: what the recorder costs is
   /// measured with it.
   void choose(const std::string& activities);
@@ -71,6 +78,7 @@ class Session {
   void switch_to(bool on);
   /// `mutex_` is held.
   void count_step();
+  void trace_step(bool wanted);
 
   static std::atomic<Session*> current_;
   Wishes wishes_;
@@ -78,11 +86,13 @@ class Session {
   std::uint32_t captured_ = 0;  ///< the number of the name of the range that is captured
   std::unique_ptr<StreamWriter> writer_;
   std::unique_ptr<DeviceSource> device_;
-  std::atomic<bool> is_on_{false};
+  std::unique_ptr<StackSampler> stacks_;
+  std::atomic<bool> is_on_{false}, is_traced_{true};
   std::mutex mutex_;                   ///< of the switch, the device and what is counted
   std::optional<std::string> chosen_;  ///< activities, where they were chosen
   bool has_started_device_ = false, is_over_ = false;
   std::uint64_t seen_ = 0;         ///< steps, or ranges that are captured
+  std::uint64_t own_steps_ = 0;    ///< that have ended, of the recorder's own marks
   std::uint64_t on_since_ns_ = 0;  ///< 0: never
   std::string step_name_;          ///< what counts as a step, "" as long as nothing did
   int depth_ = 0;                  ///< of ranges that are captured

@@ -44,12 +44,19 @@ enum class RowKind : std::uint8_t { kernel = 1, copy, memset, sync, api, overhea
 
 /// Of ranges and marks: what they are.
 enum class RangeKind : std::uint8_t {
-  user = 0,  ///< NVTX of the program
-  step,      ///< one step of a training loop
-  phase,     ///< "forward", "backward", "optimizer"
-  module_,   ///< a module of a model, in its forward pass
-  gradient,  ///< a mark: from here on the thread works on the gradient of that module
-  stack,     ///< a mark: where the thread was in its code, "outermost;..;innermost"
+  user = 0,    ///< NVTX of the program
+  step,        ///< one step of a training loop
+  phase,       ///< "forward", "backward", "optimizer"
+  module_,     ///< a module of a model, in its forward pass
+  gradient,    ///< a mark: from here on the thread works on the gradient of that module
+  stack,       ///< a mark: where the thread was in its code, "outermost;..;innermost"
+  addresses,   ///< a mark: the same as "CODE+OFFSET ...|ADDRESS ...", hexadecimal: of Python the outermost
+               ///< first (a fact "code CODE+OFFSET" names it), of native code the innermost; facts "code at
+               ///< BEGIN" say "END OFFSET FILE"
+  amount,      ///< a mark: how many `bytes` there were of something on a device
+  block,       ///< of RowKind::memory: a block of a program's own allocator; at 0 it was there before
+  collective,  ///< a range: NCCL started it; `other` counts its kind in the communicator, `bytes` are its
+               ///< data
 };
 
 /// One activity. Texts are numbers of the chunk `texts`; 0 is none.
@@ -68,14 +75,21 @@ struct Row {
 };
 static_assert(sizeof(Row) == 56);
 
+/// What ranges of RangeKind::step are called: those during which activities of devices were asked for, and
+/// the others.
+inline constexpr const char* kTracedStep = "step";
+inline constexpr const char* kTimedStep = "step, timed alone";
+
 /// Names of environment variables that the recorder sets for the library.
 inline constexpr const char* kFolderVariable = "ROOFLM_RECORD_FOLDER";
-inline constexpr const char* kCaptureVariable = "ROOFLM_RECORD_CAPTURE";    ///< name of a range
-inline constexpr const char* kSkipVariable = "ROOFLM_RECORD_SKIP";          ///< steps
-inline constexpr const char* kStepsVariable = "ROOFLM_RECORD_STEPS";        ///< steps
-inline constexpr const char* kDurationVariable = "ROOFLM_RECORD_DURATION";  ///< milliseconds
-inline constexpr const char* kMostVariable = "ROOFLM_RECORD_MOST";          ///< bytes of the file
-inline constexpr const char* kKeepVariable = "ROOFLM_RECORD_KEEP";          ///< variables to note, "A,B"
-inline constexpr const char* kCallsVariable = "ROOFLM_RECORD_CALLS";        ///< "all", "launches" or "none"
+inline constexpr const char* kCaptureVariable = "ROOFLM_RECORD_CAPTURE";         ///< name of a range
+inline constexpr const char* kSkipVariable = "ROOFLM_RECORD_SKIP";               ///< steps
+inline constexpr const char* kStepsVariable = "ROOFLM_RECORD_STEPS";             ///< steps
+inline constexpr const char* kDurationVariable = "ROOFLM_RECORD_DURATION";       ///< milliseconds
+inline constexpr const char* kMostVariable = "ROOFLM_RECORD_MOST";               ///< bytes of the file
+inline constexpr const char* kKeepVariable = "ROOFLM_RECORD_KEEP";               ///< variables to note, "A,B"
+inline constexpr const char* kTraceEveryVariable = "ROOFLM_RECORD_TRACE_EVERY";  ///< steps; 1: all
+inline constexpr const char* kStacksVariable = "ROOFLM_RECORD_STACKS";  ///< "100", "100,python": a second
+inline constexpr const char* kCallsVariable = "ROOFLM_RECORD_CALLS";    ///< "all", "launches" or "none"
 
 }  // namespace rooflm::inject

@@ -96,15 +96,6 @@ ComputeDtype compute_dtype_of(const compile::StepOptions& step) {
   return {.dtype = step.fp8 ? core::DType::f8 : step.dtype, .tf32 = step.tf32};
 }
 
-void fit_to_device(compile::StepOptions& step, const devices::Device& device) {
-  const devices::Rewrites& wants = device.rewrites;
-  const std::size_t element = wants.logits_in_compute_dtype ? core::size_of(step.dtype) : sizeof(float);
-  step.loss_chunk_bytes = wants.logits_bytes * static_cast<std::int64_t>(sizeof(float) / element);
-  step.logits_padding = wants.logits_padding;
-  step.compact_state = wants.compact_state;
-  step.gelu_in_products = wants.gelu_in_products;
-}
-
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, compile::EngineKind engine,
                                                 backends::MakeOptions options) {
   options.fast = engine == compile::EngineKind::fused;

@@ -47,10 +47,6 @@ void set_compute_dtype(compile::StepOptions& step, const ComputeDtype& compute);
 /// The reverse: what its products of layers compute in.
 ComputeDtype compute_dtype_of(const compile::StepOptions& step);
 
-/// Sets what the fused engine does differently on this device. The one place where a device's wishes become
-/// options.
-void fit_to_device(compile::StepOptions& step, const devices::Device& device);
-
 /// The backend on which an engine of this kind runs. Throws core::Unavailable with the reason when there is
 /// no such device here.
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, compile::EngineKind engine,

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "lab/program_totals.h"
+#include "perfmodel/program_totals.h"
 
 namespace rooflm::lab {
 
@@ -26,7 +26,7 @@ std::vector<record::Counter> count_steps(measure::Counters& counters, engines::E
       sum.source = "perf_event";
     }
   }
-  const program::Cost cost = step_totals(engine.program()).cost;
+  const program::Cost cost = perfmodel::step_totals(engine.program()).cost;
   std::vector<record::Counter> rows;
   for (const auto& [name, sum] : sums) rows.push_back(sum);
   const auto counted = [&](const char* name, std::int64_t value, const char* unit) {

@@ -15,6 +15,7 @@
 #include "lab/devices.h"
 #include "lab/model_file.h"
 #include "model/forward.h"
+#include "perfmodel/device_fit.h"
 
 namespace rooflm::lab {
 namespace {
@@ -138,6 +139,15 @@ passes::AttentionKind attention_of(const Values& values, const compile::StepOpti
   return kind;
 }
 
+RunPhase parse_phase(const std::string& name) {
+  std::vector<std::string> names;
+  for (const RunPhase phase : {RunPhase::step, RunPhase::forward, RunPhase::decode}) {
+    if (name == name_of(phase)) return phase;
+    names.emplace_back(name_of(phase));
+  }
+  throw core::UsageError(core::unknown_name("phase", name, names));
+}
+
 /// How the point runs, without its model and what its device decides.
 Point run_of(const Values& values) {
   constexpr std::int64_t kMostThreads = 4096;
@@ -155,12 +165,11 @@ Point run_of(const Values& values) {
   point.step.engine = compile::parse_engine(values.text("engine"));
   point.step.sharding = sharding_of(values);
   point.step.attention = attention_of(values, point.step);
-  const std::string phase = values.text("phase");
-  if (phase != "step" && phase != "forward")
-    throw core::UsageError(core::unknown_name("phase", phase, std::vector<std::string>{"step", "forward"}));
-  point.forward_only = phase == "forward";
-  if (point.forward_only && point.step.micro_batches > 1)
-    throw core::UsageError("--phase forward has no gradients to accumulate: leave out --grad-accum");
+  point.phase = parse_phase(values.text("phase"));
+  if (point.phase != RunPhase::step && point.step.micro_batches > 1) {
+    throw core::UsageError(fmt::format("--phase {} has no gradients to accumulate: leave out --grad-accum",
+                                       name_of(point.phase)));
+  }
   point.step.optimizer.clip_norm = values.number("clip");
   point.step.fp8_options = {.gradients = passes::parse_fp8_gradients(values.text("fp8_gradients")),
                             .scaling = passes::parse_fp8_scaling(values.text("fp8_scaling")),
@@ -187,9 +196,9 @@ class Descriptions {
   std::map<std::string, devices::Device> known_;
 };
 
-Point make_point(const record::Config& config, Descriptions& descriptions) {
+Point make_point(const record::Config& config, Descriptions& descriptions, ModelUse use) {
   const Values values(config);
-  const model::ModelConfig sizes = find_model(values.text("model"));
+  const model::ModelConfig sizes = find_model(values.text("model"), use);
   const model::Overrides overrides = overrides_of(values);
   Point point = run_of(values);
   check_magnitude(rough_config(sizes, overrides), point);
@@ -197,28 +206,46 @@ Point make_point(const record::Config& config, Descriptions& descriptions) {
   const devices::Device& device = descriptions.of(point.device);
   const ComputeDtype compute = parse_compute_dtype(values.text("dtype"), point.device, device);
   set_compute_dtype(point.step, compute);
-  fit_to_device(point.step, device);
+  perfmodel::fit_to_device(point.step, device);
   check_positions(point);
   compile::check(point.step.sharding, point.config, point.batch, point.seq, point.step.micro_batches);
-  if (point.forward_only && point.step.sharding.ranks() > 1)
-    throw core::UsageError("--phase forward runs on one rank: leave out --dp, --cp, --tp and --pp");
+  if (point.phase != RunPhase::step && point.step.sharding.ranks() > 1) {
+    throw core::UsageError(fmt::format("--phase {} runs on one rank: leave out --dp, --cp, --tp and --pp",
+                                       name_of(point.phase)));
+  }
   return point;
 }
 
 }  // namespace
 
-std::vector<Point> make_points(std::span<const record::Config> configs) {
+std::string_view name_of(RunPhase phase) {
+  switch (phase) {
+    case RunPhase::step:
+      return "step";
+    case RunPhase::forward:
+      return "forward";
+    case RunPhase::decode:
+      return "decode";
+  }
+  return "?";
+}
+
+std::vector<Point> make_points(std::span<const record::Config> configs, ModelUse use) {
   Descriptions descriptions;
   std::vector<Point> points;
   points.reserve(configs.size());
-  for (const record::Config& config : configs) points.push_back(make_point(config, descriptions));
+  for (const record::Config& config : configs) points.push_back(make_point(config, descriptions, use));
   return points;
 }
 
 program::Program program_of(const Point& point) {
+  if (point.phase == RunPhase::decode) {
+    const model::CacheSize size{.batch = point.batch, .positions = point.seq};
+    return compile::inference_step(model::decode(point.config, size, point.seq), point.step);
+  }
   program::Program forward = model::forward(point.config, point.batch, point.own_seq());
-  return point.forward_only ? compile::inference_step(std::move(forward), point.step)
-                            : compile::training_step(std::move(forward), point.step);
+  return point.phase == RunPhase::forward ? compile::inference_step(std::move(forward), point.step)
+                                          : compile::training_step(std::move(forward), point.step);
 }
 
 record::Config config_of(const Point& point) {
@@ -237,7 +264,7 @@ record::Config config_of(const Point& point) {
     config.set("fp8_weights", name_of(point.step.fp8_options.weights));
   }
   config.set("recompute", passes::name_of(point.step.recompute));
-  config.set("phase", point.forward_only ? "forward" : "step");
+  config.set("phase", name_of(point.phase));
   config.set("batch", point.batch);
   config.set("seq", point.seq);
   config.set("vocab", model.padded_vocab);
@@ -281,7 +308,7 @@ std::string describe(const Point& point) {
   if (point.step.recompute != passes::Recompute::none) {
     text += fmt::format(" recompute={}", passes::name_of(point.step.recompute));
   }
-  if (point.forward_only) text += " forward";
+  if (point.phase != RunPhase::step) text += fmt::format(" {}", name_of(point.phase));
   if (point.step.micro_batches > 1) text += fmt::format(" grad-accum={}", point.step.micro_batches);
   if (point.step.optimizer.clip_norm != 1) text += fmt::format(" clip={}", point.step.optimizer.clip_norm);
   const compile::Sharding& split = point.step.sharding;

@@ -5,15 +5,22 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/provider.h"
 #include "compile/recipe.h"
 #include "devices/device.h"
+#include "lab/model_file.h"
 #include "model/config.h"
 #include "record/config.h"
 
 namespace rooflm::lab {
+
+/// What of a model is run: a training step, its forward pass and loss, or one more token of each of B texts
+/// that are T tokens long with it, whose keys and values are kept.
+enum class RunPhase : std::uint8_t { step, forward, decode };
+std::string_view name_of(RunPhase phase);
 
 /// A configuration with everything checked.
 struct Point {
@@ -22,23 +29,27 @@ struct Point {
   std::int64_t batch = 0;  ///< sequences of one micro-batch
   std::int64_t seq = 0;
   compile::StepOptions step;
-  bool forward_only = false;  ///< the forward pass and its loss, without backward and optimizer
-  int threads = 0;            ///< 0: one per core
+  RunPhase phase = RunPhase::step;
+  int threads = 0;  ///< 0: one per core
   std::uint64_t seed = 0;
   int warmup = 2;
   bool deterministic = true;
   backends::GemmSearch gemm_search = backends::GemmSearch::full;
   /// Tokens of a sequence that one rank trains on.
   [[nodiscard]] std::int64_t own_seq() const { return seq / step.sharding.context; }
-  /// Tokens of one training step of all ranks: batch * seq * micro-batches * data-parallel copies.
-  [[nodiscard]] std::int64_t tokens() const { return batch * seq * step.micro_batches * step.sharding.data; }
+  /// Tokens that one text has in the step's program.
+  [[nodiscard]] std::int64_t rows() const { return phase == RunPhase::decode ? 1 : seq; }
+  /// Tokens of one step of all ranks: batch * rows * micro-batches * data-parallel copies.
+  [[nodiscard]] std::int64_t tokens() const {
+    return batch * rows() * step.micro_batches * step.sharding.data;
+  }
 };
 
 /// Points from values of the fields of record::config_fields() as they are typed; absent ones are their
 /// initial values. Throws core::UsageError when one cannot be (sizes that do not divide, a sequence beyond
 /// the positions of the model), core::InputError for bad model files, core::Unavailable for dtypes that a
 /// device does not compute: before anything runs.
-std::vector<Point> make_points(std::span<const record::Config> configs);
+std::vector<Point> make_points(std::span<const record::Config> configs, ModelUse use = ModelUse::compute);
 
 /// The whole configuration of a point, with what follows from it: what a record keeps.
 record::Config config_of(const Point& point);

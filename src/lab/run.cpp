@@ -21,6 +21,7 @@
 #include "lab/device_watch.h"
 #include "lab/devices.h"
 #include "lab/host_counters.h"
+#include "lab/kept_work.h"
 #include "lab/notes.h"
 #include "lab/roofs.h"
 #include "lab/run_record.h"
@@ -178,8 +179,8 @@ class Run {
     const bool is_first = ranks::is_first(settings_->ranks);
     if ((!settings_->measure_peak && !settings_->observe) || !is_first) return;
     const std::size_t known = ceilings_->rows().size();
-    ceilings_->measure({point_, 1},
-                       settings_->observe ? CeilingBook::Wanted::all : CeilingBook::Wanted::products);
+    const bool wants_all = settings_->observe || point_->phase == RunPhase::decode;  // memory binds decoding
+    ceilings_->measure({point_, 1}, wants_all ? CeilingBook::Wanted::all : CeilingBook::Wanted::products);
     for (std::size_t i = known; i < ceilings_->rows().size(); ++i) record_->add(ceilings_->rows()[i]);
     write_peak();
   }
@@ -226,6 +227,10 @@ class Run {
     engines::Engine engine(std::move(program), point_->step.engine, store,
                            settings_->memory_limit_bytes.value_or(0));
     write_ops(engine.program(), engine.kernels());
+    if (point_->phase == RunPhase::decode) {
+      write_kept_work(*record_, outcome_.run, "decode", engine.program(),
+                      machine_of(ceilings_->rows(), point_->device, point_->threads));
+    }
     StepInputs inputs(engine, *point_, point_->seed, settings_->shards);
     meet();
     DeviceWatch watch(point_->device, record_->epoch());
@@ -374,7 +379,7 @@ class Run {
     if (provider_->is_host() && resident_before && resident_peak) {
       fact("rss_increase_bytes", static_cast<double>(*resident_peak - *resident_before), "B");
     }
-    if (outcome_.step_s > 0) fact("loss", loss_of(engine), "nats");
+    if (outcome_.step_s > 0 && point_->phase != RunPhase::decode) fact("loss", loss_of(engine), "nats");
   }
 
   /// The last rank of every split has it.

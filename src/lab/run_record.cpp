@@ -10,9 +10,9 @@
 
 #include "lab/devices.h"
 #include "lab/machine_info.h"
-#include "lab/program_totals.h"
 #include "measure/machine_load.h"
 #include "model/forward.h"
+#include "perfmodel/program_totals.h"
 
 namespace rooflm::lab {
 namespace {
@@ -52,9 +52,9 @@ std::vector<record::Fact> step_facts(const Point& point, const program::Program&
   };
   add("tokens", tokens, "tokens");
   // The formula is of a training step.
-  if (!point.forward_only)
+  if (point.phase == RunPhase::step)
     add("model_flop", model_flop, "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
-  add("matmul_flop", static_cast<double>(step_totals(program).cost.matmul_flop), "flop");
+  add("matmul_flop", static_cast<double>(perfmodel::step_totals(program).cost.matmul_flop), "flop");
   add("plan_bytes", static_cast<double>(need.transient_bytes), "B");
   add("state_bytes", static_cast<double>(need.persistent_bytes), "B");
   add("needed_bytes", static_cast<double>(need.total()), "B");

@@ -34,10 +34,14 @@ StepInputs::StepInputs(engines::Engine& engine, const Point& point, std::uint64_
   }
   engine.setup();
   if (!loader_) write_random_tokens(seed);
+  // All texts are as long as their caches with the token at hand; what is in these does not matter.
+  const std::vector<std::int32_t> last(static_cast<std::size_t>(point.batch),
+                                       static_cast<std::int32_t>(point.seq - 1));
+  write_ids("first", last);
 }
 
 void StepInputs::write_random_tokens(std::uint64_t seed) {
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(point_->batch * point_->seq));
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(point_->batch * point_->rows()));
   const int inputs = 2 * point_->step.micro_batches;
   std::uint64_t stream =
       kTokenStream + static_cast<std::uint64_t>(inputs * point_->step.sharding.copy_of(point_->step.rank));
@@ -72,7 +76,7 @@ void StepInputs::write_next_batch() {
 }
 
 void StepInputs::write_hyper(double learning_rate) {
-  if (point_->forward_only) return;  // no optimizer
+  if (point_->phase != RunPhase::step) return;  // no optimizer
   const auto& optimizer = point_->step.optimizer;
   const std::array<float, 4> hyper = {static_cast<float>(learning_rate),
                                       static_cast<float>(1 - std::pow(optimizer.beta1, step_ + 1)),

@@ -32,6 +32,8 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   double rope_theta = 10000.0;
   bool tied_head = false;
+  /// Of a model that is planned and not computed: what its program has not (read_planned_config).
+  std::string left_out{};
 };
 
 /// Names of the presets, in the order of docs/design.md.

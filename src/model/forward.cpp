@@ -46,8 +46,21 @@ class Writer {
   TensorId embedding(TensorId tokens) {
     const auto scope = builder_.scope("embedding");
     TensorId x = builder_.op(ops::kEmbedding, {tokens, weight("wte")}, {}, "x");  // [B, T, C]
-    if (config_.arch == Arch::gpt2) x = builder_.op(ops::kAddPositions, {x, weight("wpe")}, {}, "x");
-    return x;
+    if (config_.arch != Arch::gpt2) return x;
+    return builder_.op(ops::kAddPositions, with_first({x, weight("wpe")}), {}, "x");
+  }
+
+  /// From here on keys and values are kept, and rows begin where `first` says (kNone: at 0), of texts that
+  /// are `keys` tokens long.
+  void keep(std::int64_t positions, TensorId first, std::int64_t keys) {
+    positions_ = positions;
+    first_ = first;
+    keys_ = keys;
+  }
+  /// x [B, 1, C] of the last tokens of texts [B, T, C].
+  TensorId last_rows(TensorId x, TensorId lengths) {
+    const auto scope = builder_.scope("ln_f");
+    return builder_.op(ops::kLastRows, {x, lengths}, {}, "last");
   }
 
   /// x + attention(ln1(x)), then + feed_forward(ln2(x)).
@@ -114,8 +127,8 @@ class Writer {
   TensorId product(TensorId x, TensorId w, std::int64_t in, std::int64_t out, const std::string& name) {
     const core::Shape y = builder_.program().shape(x).with(-1, out);
     const Attributes attrs{
-        {"batch", 1},      {"m", batch_ * seq_},  {"n", out},       {"k", in}, {"trans_a", false},
-        {"trans_b", true}, {"accumulate", false}, {"looped", false}};
+        {"batch", 1},      {"m", y.numel() / out}, {"n", out},       {"k", in}, {"trans_a", false},
+        {"trans_b", true}, {"accumulate", false},  {"looped", false}};
     return builder_.op(ops::kMatmul, {x, w}, attrs, name, {y});
   }
 
@@ -145,12 +158,44 @@ class Writer {
         Attributes rope = heads;
         rope.set("theta", config_.rope_theta);
         rope.set("inverse", false);
-        qkv = builder_.op(ops::kRope, {qkv}, rope, "qkv");
+        if (first_ != program::kNone) rope.set("positions", positions_);
+        qkv = builder_.op(ops::kRope, with_first({qkv}), rope, "qkv");
       }
     }
-    const TensorId y = builder_.op(ops::kAttention, {qkv}, heads, "attention");  // [B, T, H D]
+    const TensorId y = positions_ == 0
+                           ? builder_.op(ops::kAttention, {qkv}, heads, "attention")  // [B, T, H D]
+                           : kept_attention(qkv, prefix, heads);
     const auto part = builder_.scope("proj");
     return linear(y, prefix + "proj", heads_width, config_.d_model, "proj");
+  }
+
+  std::vector<TensorId> with_first(std::vector<TensorId> inputs) const {
+    if (first_ != program::kNone) inputs.push_back(first_);
+    return inputs;
+  }
+
+  /// The layer's keys or values [B, K, P, D].
+  TensorId cache(const std::string& name) {
+    return builder_.program().add_tensor({.name = name,
+                                          .shape = {batch_, config_.kv_heads, positions_, config_.head_dim},
+                                          .role = program::Role::cache});
+  }
+
+  /// y [B, T, H D], and the keys and values of these rows are kept.
+  TensorId kept_attention(TensorId qkv, const std::string& prefix, Attributes heads) {
+    const TensorId keys = cache(prefix + "keys");
+    const TensorId values = cache(prefix + "values");
+    if (first_ == program::kNone) {
+      const auto part = builder_.scope("qkv");
+      builder_.op_into(ops::kAppendCache, {qkv, keys, values}, heads, {keys, values});
+    }
+    if (first_ == program::kNone) return builder_.op(ops::kAttention, {qkv}, heads, "attention");
+    const auto part = builder_.scope("flash");
+    const TensorId y = builder_.program().add_tensor(
+        {.name = "attention", .shape = {batch_, seq_, config_.heads * config_.head_dim}});
+    heads.set("keys", keys_);
+    builder_.op_into(ops::kDecodeAttention, {qkv, first_, keys, values}, heads, {y, keys, values});
+    return y;
   }
 
   TensorId feed_forward(TensorId x, const std::string& prefix) {
@@ -173,17 +218,48 @@ class Writer {
   const ModelConfig& config_;
   std::int64_t batch_, seq_;
   TensorId next_weight_;
+  std::int64_t positions_ = 0;  ///< that are kept; 0: none
+  std::int64_t keys_ = 0;
+  TensorId first_ = program::kNone;
 };
 
 program::Tensor ids(const char* name, std::int64_t batch, std::int64_t seq) {
   return {.name = name, .shape = {batch, seq}, .dtype = core::DType::i32, .role = program::Role::input};
 }
 
-/// All but the loss.
-TensorId write_logits(Writer& writer, const ModelConfig& config, TensorId tokens) {
+/// The layers: x [B, T, C].
+TensorId write_layers(Writer& writer, const ModelConfig& config, TensorId tokens) {
   TensorId x = writer.embedding(tokens);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) x = writer.block(x, layer);
-  return writer.lm_head(writer.norm(x, "ln_f", "ln_f"));
+  return x;
+}
+
+TensorId write_head(Writer& writer, TensorId x) { return writer.lm_head(writer.norm(x, "ln_f", "ln_f")); }
+
+/// All but the loss.
+TensorId write_logits(Writer& writer, const ModelConfig& config, TensorId tokens) {
+  return write_head(writer, write_layers(writer, config, tokens));
+}
+
+void make_result(program::Program& p, TensorId logits) {
+  p.tensor(logits).role = program::Role::result;
+  p.tensor(logits).full_precision = true;
+}
+
+void check_extents(const ModelConfig& config, std::int64_t batch, std::int64_t seq) {
+  validate(config);
+  if (batch <= 0 || seq <= 0) {
+    throw core::UsageError(fmt::format("--batch {} and --seq {} must be positive", batch, seq));
+  }
+  if (config.arch == Arch::gpt2 && seq > config.max_seq) {
+    throw core::UsageError(
+        fmt::format("--seq {} exceeds the {} positions of {}", seq, config.max_seq, config.name));
+  }
+}
+
+/// One number for each text.
+program::Tensor per_text(const char* name, std::int64_t batch) {
+  return {.name = name, .shape = {batch}, .dtype = core::DType::i32, .role = program::Role::input};
 }
 
 /// "src/model/forward.cpp", wherever the compiler found it.
@@ -195,24 +271,44 @@ std::string path_in_tree(std::string_view file) {
 }  // namespace
 
 program::Program forward(const ModelConfig& config, std::int64_t batch, std::int64_t seq, Head head) {
-  validate(config);
-  if (batch <= 0 || seq <= 0) {
-    throw core::UsageError(fmt::format("--batch {} and --seq {} must be positive", batch, seq));
-  }
-  if (config.arch == Arch::gpt2 && seq > config.max_seq) {
-    throw core::UsageError(
-        fmt::format("--seq {} exceeds the {} positions of {}", seq, config.max_seq, config.name));
-  }
+  check_extents(config, batch, seq);
   program::Program p;
   const TensorId tokens = p.add_tensor(ids("tokens", batch, seq));
   Writer writer(p, config, batch, seq);
   const TensorId logits = write_logits(writer, config, tokens);
   if (head == Head::logits) {
-    p.tensor(logits).role = program::Role::result;
-    p.tensor(logits).full_precision = true;
-    return p;
+    make_result(p, logits);
+  } else {
+    writer.loss(logits, p.add_tensor(ids("targets", batch, seq)));
   }
-  writer.loss(logits, p.add_tensor(ids("targets", batch, seq)));
+  return p;
+}
+
+program::Program prefill(const ModelConfig& config, const CacheSize& size, std::int64_t seq) {
+  check_extents(config, size.batch, size.positions);
+  check_extents(config, size.batch, seq);
+  if (seq > size.positions) {
+    throw core::UsageError(
+        fmt::format("texts of {} tokens: keys and values are kept of {}", seq, size.positions));
+  }
+  program::Program p;
+  const TensorId tokens = p.add_tensor(ids("tokens", size.batch, seq));
+  const TensorId lengths = p.add_tensor(per_text("lengths", size.batch));
+  Writer writer(p, config, size.batch, seq);
+  writer.keep(size.positions, program::kNone, seq);
+  const TensorId x = write_layers(writer, config, tokens);
+  make_result(p, write_head(writer, writer.last_rows(x, lengths)));
+  return p;
+}
+
+program::Program decode(const ModelConfig& config, const CacheSize& size, std::int64_t keys) {
+  check_extents(config, size.batch, size.positions);
+  program::Program p;
+  const TensorId tokens = p.add_tensor(ids("tokens", size.batch, 1));
+  const TensorId first = p.add_tensor(per_text("first", size.batch));
+  Writer writer(p, config, size.batch, 1);
+  writer.keep(size.positions, first, keys);
+  make_result(p, write_logits(writer, config, tokens));
   return p;
 }
 

@@ -24,6 +24,21 @@ enum class Head : std::uint8_t {
 program::Program forward(const ModelConfig& config, std::int64_t batch, std::int64_t seq,
                          Head head = Head::loss);
 
+/// Texts that are read with their keys and values kept: tensors "h.N.keys" and "h.N.values" [B, K, P, D] of
+/// role cache, the same in both programs, and result "logits" [B, 1, V] fp32 of the token that follows each
+/// text. Scopes are those of `forward`. Both throw core::UsageError as it does, and when P exceeds
+/// config.max_seq.
+struct CacheSize {
+  std::int64_t batch = 0;      ///< B
+  std::int64_t positions = 0;  ///< P: tokens that are kept of each text at most
+};
+/// Reads the texts "tokens" [B, T] from the beginning, of "lengths" [B] int32 tokens each; what lies behind
+/// those is padding, which nobody sees. T is at most P.
+program::Program prefill(const ModelConfig& config, const CacheSize& size, std::int64_t seq);
+/// Reads one more token of each, "tokens" [B, 1], at the positions "first" [B] int32: the lengths so far. Its
+/// cost is that of texts which are `keys` tokens long then.
+program::Program decode(const ModelConfig& config, const CacheSize& size, std::int64_t keys);
+
 /// Where a block of the model is defined.
 struct BlockSource {
   std::string block;  ///< layers folded: "attention/qkv", "ln_f"

@@ -19,6 +19,11 @@ namespace rooflm::model {
 /// compute (rope_scaling, biases in llama, other activations).
 ModelConfig read_config(const std::filesystem::path& directory);
 
+/// As read_config, for plans: also of Mistral, Qwen2 and Qwen3, whose products are those of a llama, and with
+/// scaled positions. `left_out` says what the program then has not; a window of attention is the longest
+/// sequence. Throws core::InputError that names the kind for all others (experts are not planned yet).
+ModelConfig read_planned_config(const std::filesystem::path& directory);
+
 /// The text of the config.json that describes `config`, with weights stored as `dtype`. Throws
 /// core::UsageError for a gpt2 kind whose heads do not fill d_model, which that format cannot say.
 std::string config_json(const ModelConfig& config, core::DType dtype);

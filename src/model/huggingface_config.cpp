@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,6 +32,10 @@ class Keys {
     root_ = core::parse_json_object(file.text(), path_, "config.json");
   }
 
+  /// Keys that stand for those of a file.
+  Keys(const std::filesystem::path& path, json root) : path_(path.string()), root_(std::move(root)) {}
+
+  [[nodiscard]] const json& root() const { return root_; }
   [[nodiscard]] std::int64_t size(const char* key) const {
     if (const auto value = optional_size(key)) return *value;
     throw InputError(fmt::format("{}: the key {} is missing, expected a positive integer", path_, key));
@@ -217,11 +222,57 @@ ordered_json llama_json(const ModelConfig& c) {
   return root;
 }
 
-}  // namespace
+/// What a model has that the program of a llama has not, in words; nothing for those that are one.
+std::string left_out_of(const std::string& type) {
+  if (type == "qwen2") return "biases of queries, keys and values";
+  return type == "qwen3" ? "norms of queries and keys" : "";
+}
 
-ModelConfig read_config(const std::filesystem::path& directory) {
-  const Keys keys(directory / "config.json");
-  ModelConfig config = read_arch(keys) == Arch::gpt2 ? read_gpt2(keys) : read_llama(keys);
+/// Positions that are scaled cost what others do.
+void drop_scaling(json& root, std::string& left_out) {
+  const auto is_scaled = [](const json& rope) {
+    return rope.is_object() && rope.value("rope_type", rope.value("type", json("default"))) != "default";
+  };
+  bool is_dropped = false;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (!root.contains(key) || !is_scaled(root[key])) continue;
+    const json theta = root[key].value("rope_theta", json());
+    if (!theta.is_null()) root["rope_theta"] = theta;
+    root.erase(key);
+    is_dropped = true;
+  }
+  if (is_dropped) left_out += std::string(left_out.empty() ? "" : ", ") + "the scaling of rotary positions";
+}
+
+/// A model of which a llama has the same products: what it says, as a llama would. The window of attention
+/// becomes the longest sequence.
+json as_llama(const Keys& keys, const std::string& type, std::string& left_out) {
+  constexpr std::array kNames{std::pair{"llama", "LlamaForCausalLM"},
+                              std::pair{"mistral", "MistralForCausalLM"},
+                              std::pair{"qwen2", "Qwen2ForCausalLM"}, std::pair{"qwen3", "Qwen3ForCausalLM"}};
+  const auto known =
+      std::ranges::find(kNames, type, [](const auto& name) { return std::string(name.first); });
+  if (known == kNames.end()) {
+    const bool has_experts = type.find("moe") != std::string::npos || type == "mixtral";
+    keys.refuse("model_type", has_experts ? "a dense model: experts are not planned yet"
+                                          : "gpt2, llama, mistral, qwen2 or qwen3");
+  }
+  if (const json* names = keys.find("architectures"); names != nullptr && *names != json{known->second})
+    keys.refuse("architectures", known->second);
+  if (type != "mistral") keys.require_off("use_sliding_window");
+  json root = keys.root();
+  root["model_type"] = "llama";
+  root.erase("architectures");
+  left_out = left_out_of(type);
+  drop_scaling(root, left_out);
+  const auto window = type == "mistral" ? keys.optional_size("sliding_window") : std::nullopt;
+  if (window && keys.optional_size("max_position_embeddings").value_or(*window) >= *window)
+    root["max_position_embeddings"] = static_cast<std::uint64_t>(*window);
+  return root;
+}
+
+/// Checks and names what was read.
+ModelConfig finish(ModelConfig config, const Keys& keys, const std::filesystem::path& directory) {
   const ModelConfig gpt2 = preset("gpt2");
   config.padded_vocab = config.vocab == gpt2.vocab ? gpt2.padded_vocab : config.vocab;
   try {
@@ -232,6 +283,25 @@ ModelConfig read_config(const std::filesystem::path& directory) {
   const auto path = std::filesystem::absolute(directory).lexically_normal();
   config.name = (path.has_filename() ? path : path.parent_path()).filename().string();
   return config;
+}
+
+}  // namespace
+
+ModelConfig read_planned_config(const std::filesystem::path& directory) {
+  const auto path = directory / "config.json";
+  const Keys keys(path);
+  const json* type = keys.find("model_type");
+  if (type == nullptr || !type->is_string() || *type == "gpt2") return read_config(directory);
+  std::string left_out;
+  const Keys rewritten(path, as_llama(keys, type->get<std::string>(), left_out));
+  ModelConfig config = finish(read_llama(rewritten), rewritten, directory);
+  config.left_out = std::move(left_out);
+  return config;
+}
+
+ModelConfig read_config(const std::filesystem::path& directory) {
+  const Keys keys(directory / "config.json");
+  return finish(read_arch(keys) == Arch::gpt2 ? read_gpt2(keys) : read_llama(keys), keys, directory);
 }
 
 std::string config_json(const ModelConfig& config, core::DType dtype) {

@@ -54,8 +54,10 @@ Path path_of(const Cluster& cluster, Ranks ranks) {
 double rounds_of(Collective kind) { return kind == Collective::all_reduce ? 2 : 1; }
 
 /// Of two ranks' steps and of the bytes, within a node: as measured between two ranks, or by the bandwidth. A
-/// slower link does of fewer bytes in the same time what the measured one does.
-double inside_seconds(const LinkLevel& inside, Collective kind, double traffic) {
+/// slower link does of fewer bytes in the same time what the measured one does. A ring of more ranks, whose
+/// links each go one way, reaches `share` of the link: each byte takes that much less time than the last of
+/// what was measured.
+double inside_seconds(const LinkLevel& inside, Collective kind, double traffic, int ranks) {
   const double first_step_s = inside.base_s + rounds_of(kind) * inside.step_s;
   const auto found = inside.measured.find(kind);
   if (found == inside.measured.end()) return first_step_s + traffic / (inside.byte_per_s * inside.share);
@@ -63,7 +65,11 @@ double inside_seconds(const LinkLevel& inside, Collective kind, double traffic) 
   const double as_measured = traffic * inside.measured_byte_per_s / inside.byte_per_s;
   const auto [least, least_s] = curve.front();
   if (as_measured < least) return first_step_s + std::max(0.0, least_s - first_step_s) * as_measured / least;
-  return seconds_at(curve, as_measured);
+  const double two_s = seconds_at(curve, as_measured);
+  if (ranks <= 2) return two_s;
+  const auto [most, most_s] = curve.back();
+  const double saved_s = std::max(0.0, most_s / most - 1 / (inside.measured_byte_per_s * inside.share));
+  return std::max(first_step_s, two_s - saved_s * as_measured);
 }
 
 double ring_seconds(const Cluster& cluster, const Path& path, Collective kind, double traffic, int size) {
@@ -73,7 +79,8 @@ double ring_seconds(const Cluster& cluster, const Path& path, Collective kind, d
   const double steps_s = inner * cluster.inside.step_s + outer * cluster.between.step_s;
   if (path.per_node == 1) return cluster.inside.base_s + steps_s + traffic / path.byte_per_s;
   // Its first steps are in what was measured.
-  const double inside_s = inside_seconds(cluster.inside, kind, traffic) - rounds * cluster.inside.step_s;
+  const double inside_s =
+      inside_seconds(cluster.inside, kind, traffic, path.per_node) - rounds * cluster.inside.step_s;
   if (path.nodes == 1) return steps_s + inside_s;
   return steps_s + std::max(inside_s, cluster.inside.base_s + traffic / path.byte_per_s);
 }
@@ -88,8 +95,9 @@ double tree_seconds(const Cluster& cluster, const Path& path, double traffic) {
                        std::ceil(std::log2(path.nodes)) * cluster.between.tree_step_s;
   const double bytes_s = cluster.inside.base_s + traffic / (path.byte_per_s * kTreeShare);
   const bool is_bound = is_measured && path.per_node > 1;
-  return 2 * steps +
-         std::max(bytes_s, is_bound ? inside_seconds(cluster.inside, Collective::all_reduce, traffic) : 0);
+  return 2 * steps + std::max(bytes_s, is_bound ? inside_seconds(cluster.inside, Collective::all_reduce,
+                                                                 traffic, path.per_node)
+                                                : 0);
 }
 
 }  // namespace

@@ -24,6 +24,9 @@ const std::vector<Framework>& frameworks() {
                      .has_row_copies = json.value("row_copies", false),
                      .has_dropout = json.value("dropout", false),
                      .has_own_scales = json.value("fp8_own_scales", false),
+                     .has_fp8_gathers = json.value("fp8_gathers", false),
+                     .has_separate_products = json.value("separate_products", false),
+                     .has_gradient_sums = json.value("gradient_sums", false),
                      .has_whole_recompute = json.value("whole_recompute", false),
                      .has_root_unit = json.value("root_unit", false),
                      .has_late_sums = json.value("late_sums", false),
@@ -59,6 +62,9 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.row_copies = framework.has_row_copies;
   step.dropout = framework.has_dropout;
   step.fp8_own_scales = framework.has_own_scales;
+  step.gradient_sums = framework.has_gradient_sums;
+  step.separate_products = framework.has_separate_products;
+  step.fp8_gathers = framework.has_fp8_gathers;
   step.whole_recompute = framework.has_whole_recompute;
   if (framework.has_rewrites) return;
   constexpr std::int64_t kWhole = std::int64_t{1} << 60U;  // the loss in one piece

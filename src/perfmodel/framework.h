@@ -24,6 +24,9 @@ struct Framework {
   bool has_row_copies = false;
   bool has_dropout = false;
   bool has_own_scales = false;
+  bool has_fp8_gathers = false;
+  bool has_separate_products = false;
+  bool has_gradient_sums = false;
   bool has_whole_recompute = false;
   bool has_root_unit = false;
   bool has_late_sums = false;

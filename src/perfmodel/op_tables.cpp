@@ -49,33 +49,51 @@ AttentionTable attention_of(const Json& json) {
           .nondeterministic_gain = json.at("nondeterministic_gain")};
 }
 
-/// The exponent from two measurements at one limit: watt / (busy * clock^exponent) is the same for both.
-PowerLaw power_of(const Json& json, int multiprocessors) {
-  constexpr double kGiga = 1e9;
-  const Json& first = json.at("measured").at(0);
-  const Json& second = json.at("measured").at(1);
+PowerLaw power_of(const Json& json) {
+  return {.table_hz = json.at("table_hz"),
+          .max_hz = json.at("max_hz"),
+          .static_w = json.at("static_w"),
+          .exponent = json.at("exponent")};
+}
+
+double joule_per_byte(const Json& power) {
+  const Json& copy = power.at("measured").at("bytes");
+  return (copy.at("watt").get<double>() - power.at("static_w").get<double>()) /
+         copy.at("byte_per_s").get<double>();
+}
+
+/// What is left of a kernel's power, by its FLOP, at the clock of the tables.
+double joule_per_flop(const Json& power, const Json& kernel) {
   const auto number = [](const Json& of, const char* key) { return of.at(key).get<double>(); };
-  const double watts = number(second, "watt") / number(first, "watt");
-  const double busy = number(second, "tensor_busy") / number(first, "tensor_busy");
-  const double clocks = number(second, "hz") / number(first, "hz");
-  PowerLaw law{.table_hz = json.at("table_hz"),
-               .max_hz = json.at("max_hz"),
-               .exponent = std::log(watts / busy) / std::log(clocks)};
-  law.flop_per_cycle = number(json, "flop_per_cycle_of_multiprocessor") * multiprocessors;
-  law.watt_at_ghz = number(first, "watt") / number(first, "tensor_busy") /
-                    std::pow(number(first, "hz") / kGiga, law.exponent);
-  return law;
+  const double watt = number(kernel, "watt") - number(power, "static_w") -
+                      joule_per_byte(power) * number(kernel, "byte_per_s");
+  return watt / number(kernel, "flop_per_s") *
+         std::pow(number(power, "table_hz") / number(kernel, "hz"), number(power, "exponent"));
+}
+
+OpEnergies energies_of(const Json& power) {
+  const auto of = [&](const char* kernel) { return joule_per_flop(power, power.at("measured").at(kernel)); };
+  return {.joule_per_byte = joule_per_byte(power),
+          .joule_per_flop = {{"bf16", of("matmul")}, {"fp16", of("matmul")}, {"fp8", of("matmul_fp8")}},
+          .attention_forward = of("attention_forward"),
+          .attention_backward = of("attention_backward")};
 }
 
 OpTables measured_of(const Json& json) {
   OpTables tables{.device = json.at("device"),
                   .multiprocessors = json.at("multiprocessors"),
-                  .power = power_of(json.at("power"), json.at("multiprocessors")),
+                  .power = power_of(json.at("power")),
+                  .energies = energies_of(json.at("power")),
                   .matmul = matmul_of(json.at("matmul")),
                   .attention = attention_of(json.at("attention")),
                   .matmul_spread = json.at("matmul").at("error_p90"),
                   .attention_spread = json.at("attention").at("spread"),
                   .moved_spread = json.at("moved_spread")};
+  // All of the tables are at one clock.
+  const double clocks = tables.power.table_hz / json.at("attention").at("hz").get<double>();
+  for (auto* heads : {&tables.attention.forward, &tables.attention.backward}) {
+    for (AttentionTable::Head& head : *heads) head.flop_per_s *= clocks;
+  }
   for (const auto& [kind, points] : json.at("moved").items()) {
     Curve& curve = tables.moved[kind];
     for (const Json& point : points) curve.emplace_back(point.at(0), point.at(1));
@@ -121,10 +139,13 @@ std::optional<AttentionKernels> attention_kernels(const std::string& name, std::
   const bool is_there = std::ranges::any_of(
       families, [&](const Json& family) { return device.starts_with(family.get<std::string>()); });
   if (!is_there) return std::nullopt;
+  const Json& power = entry_of(tables_json().at("transfer").at("from").get<std::string>())->at("power");
   return AttentionKernels{
       .table = {.forward = heads_of(json.at("forward")), .backward = heads_of(json.at("backward"))},
       .hz = json.at("hz"),
-      .spread = json.at("spread")};
+      .spread = json.at("spread"),
+      .forward_joule_per_flop = joule_per_flop(power, json.at("power").at("forward")),
+      .backward_joule_per_flop = joule_per_flop(power, json.at("power").at("backward"))};
 }
 
 Transfer transfer_to(const devices::Device& device) {

@@ -17,6 +17,7 @@ struct AttentionKernels {
   AttentionTable table{};
   double hz = 0;
   double spread = 0;
+  double forward_joule_per_flop = 0, backward_joule_per_flop = 0;  ///< at the clock of the tables
 };
 /// Nothing for an empty name, and where they were not measured on a device of that family. Throws
 /// std::logic_error for a name that the data have not.

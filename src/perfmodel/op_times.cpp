@@ -60,7 +60,10 @@ OpTimes::OpTimes(const devices::Device& device, const FrameworkKernels& kernels,
     for (AttentionTable::Head& head : *heads) head.flop_per_s *= what_if.compute;
   }
   memory_scale_ *= what_if.bandwidth;
-  if (what_if.compute != 1) tables_.power = {};  // another chip
+  // Another chip, that takes the same power.
+  for (auto& [dtype, joule] : tables_.energies.joule_per_flop) joule /= what_if.compute;
+  tables_.energies.attention_forward /= what_if.compute;
+  tables_.energies.attention_backward /= what_if.compute;
   basis_ = Basis::assumed;
   provenance_ += fmt::format(", with {}", text_of(what_if));
 }
@@ -106,8 +109,7 @@ void OpTimes::take_power(const devices::Device& device) {
   PowerLaw& law = tables_.power;
   law.limit_w = device.power_w.value_or(0);
   const double parts = multiprocessors_ / tables_.multiprocessors;
-  law.watt_at_ghz *= parts;
-  law.flop_per_cycle *= parts;
+  law.static_w *= parts;
 }
 
 void OpTimes::take_attention(const devices::Device& device) {
@@ -119,6 +121,8 @@ void OpTimes::take_attention(const devices::Device& device) {
   tables_.attention.forward = own->table.forward;
   tables_.attention.backward = own->table.backward;
   tables_.attention_spread = std::max(tables_.attention_spread, own->spread);
+  tables_.energies.attention_forward = own->forward_joule_per_flop;
+  tables_.energies.attention_backward = own->backward_joule_per_flop;
   for (AttentionTable::Head& head : tables_.attention.forward) head.flop_per_s *= share;
   for (AttentionTable::Head& head : tables_.attention.backward) head.flop_per_s *= share / gain;
 }
@@ -146,12 +150,15 @@ double OpTimes::rate_of(core::DType dtype, bool tf32) const {
 
 Basis OpTimes::basis_of(core::DType dtype) const { return core::is_fp8(dtype) ? Basis::assumed : basis_; }
 
-double OpTimes::tensor_seconds(double flop, core::DType dtype) const {
-  const PowerLaw& law = tables_.power;
+/// Of a dtype that was not measured: as if the pipe took the same power.
+double OpTimes::matmul_joule(double flop, core::DType dtype) const {
+  const auto& known = tables_.energies.joule_per_flop;
+  const std::string name(core::name_of(dtype));
+  if (const auto found = known.find(name); found != known.end()) return flop * found->second;
   const double peak = device_->peak("bf16").value_or(0);
-  const double own = device_->peak(core::name_of(dtype)).value_or(0);
-  if (!law.is_known() || peak <= 0 || own <= 0) return 0;
-  return flop / (law.flop_per_cycle * law.table_hz * own / peak);
+  const double own = device_->peak(name).value_or(0);
+  const auto bf16 = known.find("bf16");
+  return bf16 == known.end() || own <= 0 ? 0 : flop * bf16->second * peak / own;
 }
 
 double OpTimes::matmul_seconds(const Problem& p, double rate) const {
@@ -199,7 +206,8 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   time.seconds = times * matmul_seconds(problem, rate) + time.launch_s;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
   time.moved_s = times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
-  time.tensor_s = tensor_seconds(static_cast<double>(cost.matmul_flop), dtype);
+  time.core_j = matmul_joule(static_cast<double>(cost.matmul_flop), dtype);
+  time.byte_j = times * problem.moved_bytes * tables_.energies.joule_per_byte;
   time.basis = basis_of(dtype);
   time.spread = time.basis == basis_ ? tables_.matmul_spread : std::max(tables_.matmul_spread, kUnmeasured);
   return time;
@@ -221,12 +229,15 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   if (!is_forward && !kernels_.is_deterministic) rate *= table.nondeterministic_gain;
   OpTime time;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
-  time.moved_s =
-      static_cast<double>(cost.bytes_read + cost.bytes_written) / (tables_.matmul.byte_per_s * memory_scale_);
+  const auto bytes = static_cast<double>(cost.bytes_read + cost.bytes_written);
+  time.moved_s = bytes / (tables_.matmul.byte_per_s * memory_scale_);
+  time.byte_j = bytes * tables_.energies.joule_per_byte;
   time.launch_s = is_forward ? table.forward_launch_s : table.backward_launch_s;
   time.seconds = time.launch_s + std::max(time.work_s, time.moved_s);
   const double executed = is_forward ? 0.5 : 0.5 * 5 / 4;  // of what is counted
-  time.tensor_s = tensor_seconds(executed * static_cast<double>(cost.matmul_flop), dtype);
+  const OpEnergies& energies = tables_.energies;
+  time.core_j = executed * static_cast<double>(cost.matmul_flop) *
+                (is_forward ? energies.attention_forward : energies.attention_backward);
   time.spread = tables_.attention_spread;
   time.basis = basis_;
   return time;
@@ -244,6 +255,7 @@ OpTime OpTimes::moved_time(const Op& op, double bytes) const {
                      ? seconds_at(curve, bytes)
                      : std::max(curve.front().second, seconds_at(curve, bytes) / memory_scale_);
   time.moved_s = std::max(0.0, time.seconds - time.launch_s);
+  time.byte_j = bytes * tables_.energies.joule_per_byte;
   time.spread = tables_.moved_spread + (own == tables_.moved.end() ? 0.1 : 0.0);
   time.basis = basis_;
   return time;

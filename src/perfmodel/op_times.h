@@ -47,6 +47,7 @@ struct OpTables {
   std::string device{};  ///< key of the device that was measured
   int multiprocessors = 0;
   PowerLaw power{};  ///< without a limit
+  OpEnergies energies{};
   MatmulTable matmul{};
   AttentionTable attention{};
   std::map<std::string, Curve, std::less<>> moved{};
@@ -67,7 +68,8 @@ struct OpTime {
   double work_s = 0;    ///< of arithmetic alone
   double moved_s = 0;   ///< of the bytes alone
   double launch_s = 0;  ///< to start
-  double tensor_s = 0;  ///< in which the tensor pipe is busy, at the clock of the tables
+  double core_j = 0;    ///< energy of arithmetic, at the clock of the tables
+  double byte_j = 0;    ///< and of moving bytes
   double spread = 0;    ///< relative half width of the interval
   Basis basis = Basis::assumed;
 };
@@ -101,7 +103,7 @@ class OpTimes {
   [[nodiscard]] OpTime attention_time(const program::Program& program, const program::Op& op) const;
   [[nodiscard]] OpTime moved_time(const program::Op& op, double bytes) const;
   [[nodiscard]] double rate_of(core::DType dtype, bool tf32) const;
-  [[nodiscard]] double tensor_seconds(double flop, core::DType dtype) const;
+  [[nodiscard]] double matmul_joule(double flop, core::DType dtype) const;
   void take_power(const devices::Device& device);
   void take_attention(const devices::Device& device);
   [[nodiscard]] Basis basis_of(core::DType dtype) const;

@@ -1,18 +1,16 @@
 // The clock that a power limit leaves to a step.
 #include "perfmodel/power.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace rooflm::perfmodel {
 
 double clock_share(const PowerLaw& law, const PowerMix& mix) {
-  if (!law.is_known() || mix.tensor_s <= 0) return 1;
-  constexpr double kGiga = 1e9;
+  if (!law.is_known() || mix.arithmetic_s + mix.other_s <= 0) return 1;
   const auto watt = [&](double share) {
-    // At another clock arithmetic takes that much longer, and the tensor pipe is busy that much longer.
-    const double busy = mix.tensor_s / share / (mix.arithmetic_s / share + mix.other_s);
-    return law.watt_at_ghz * busy * std::pow(share * law.table_hz / kGiga, law.exponent);
+    // At another clock arithmetic takes that much longer.
+    const double lasts_s = mix.arithmetic_s / share + mix.other_s;
+    return law.static_w + (mix.byte_j + mix.core_j * std::pow(share, law.exponent)) / lasts_s;
   };
   double high = law.max_hz / law.table_hz;
   if (watt(high) <= law.limit_w) return high;

@@ -1,33 +1,42 @@
 // The clock that a power limit leaves to a step.
 #pragma once
 
-#include "perfmodel/estimate.h"
+#include <map>
+#include <string>
 
 namespace rooflm::perfmodel {
 
-/// How power and clock of a chip belong together: watt = watt_at_hz * (share of time that the tensor pipe is
-/// busy) * (clock / 1 GHz)^exponent, for all of it. docs/perfmodel.md, "Power".
+/// How power and clock of a chip belong together. docs/perfmodel.md, "Power".
 struct PowerLaw {
-  double table_hz = 0;     ///< clock in which the op tables were measured
-  double max_hz = 0;       ///< clock where power is no limit
-  double watt_at_ghz = 0;  ///< of a tensor pipe that is always busy, at 1 GHz
-  double exponent = 0;
-  double flop_per_cycle = 0;  ///< of the tensor pipe, 16 bits, the whole device
-  double limit_w = 0;         ///< of the device that is planned
+  double table_hz = 0;  ///< clock in which the op tables were measured
+  double max_hz = 0;    ///< clock where power is no limit
+  double static_w = 0;  ///< with nothing to do, at max_hz
+  double exponent = 0;  ///< an arithmetic op takes clock^exponent of energy
+  double limit_w = 0;   ///< of the device that is planned
 
-  [[nodiscard]] bool is_known() const { return limit_w > 0 && watt_at_ghz > 0; }
+  [[nodiscard]] bool is_known() const { return limit_w > 0 && static_w > 0; }
+};
+
+/// What ops take of energy beyond the static power.
+struct OpEnergies {
+  double joule_per_byte = 0;
+  // Of executed FLOP, at the clock of the tables.
+  std::map<std::string, double> joule_per_flop{};  ///< of GEMMs, by dtype
+  double attention_forward = 0, attention_backward = 0;
 };
 
 /// What a step does forward and backward, at the clock of the tables.
 struct PowerMix {
   double arithmetic_s = 0;  ///< ops whose time follows the clock
   double other_s = 0;       ///< all others
-  double tensor_s = 0;      ///< in which the tensor pipe is busy
+  double core_j = 0;        ///< of arithmetic
+  double byte_j = 0;        ///< of moving bytes
 
   void add(const PowerMix& other, double times) {
     arithmetic_s += times * other.arithmetic_s;
     other_s += times * other.other_s;
-    tensor_s += times * other.tensor_s;
+    core_j += times * other.core_j;
+    byte_j += times * other.byte_j;
   }
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/async_tensor.h"
 #include "core/error.h"
 #include "model/forward.h"
 #include "program/groups.h"
@@ -27,7 +28,7 @@ void require_split(const Program& program, const compile::Sharding& sharding, in
   const auto expect = [&](Group group, int parts, std::string_view what) {
     if (parts <= 1) return;
     const bool found = std::ranges::any_of(program.ops, [&](const Op& op) {
-      return program::is_collective(op) && program::group_of(op) == group;
+      return (program::is_collective(op) || passes::is_row_copy(op)) && program::group_of(op) == group;
     });
     if (!found) {
       throw core::Unavailable(
@@ -70,9 +71,10 @@ Collective kind_of(const Op& op) {
 OpTime collective_time(const Program& program, const Op& op, const PlanPoint& point, const Cluster& cluster) {
   OpTime time{.spread = cluster.spread, .basis = cluster.basis};
   if (op.is(program::ops::kSend)) return time;
-  time.seconds =
-      collective_seconds(cluster, kind_of(op), static_cast<double>(program::payload_bytes(program, op)),
-                         ranks_of(program::group_of(op), point.step.sharding));
+  const std::int64_t bytes =
+      passes::is_row_copy(op) ? op.attrs.integer("bytes") : program::payload_bytes(program, op);
+  time.seconds = collective_seconds(cluster, kind_of(op), static_cast<double>(bytes),
+                                    ranks_of(program::group_of(op), point.step.sharding));
   return time;
 }
 
@@ -176,7 +178,8 @@ struct Priced {
 void add_to_mix(PowerMix& mix, const Op& op, const OpTime& time) {
   if (op.phase != Phase::forward && op.phase != Phase::backward) return;
   (time.work_s > time.moved_s ? mix.arithmetic_s : mix.other_s) += time.seconds;
-  mix.tensor_s += time.tensor_s;
+  mix.core_j += time.core_j;
+  mix.byte_j += time.byte_j;
 }
 
 /// What a record says of this kind of work.
@@ -198,7 +201,7 @@ Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTime
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (op.phase == Phase::setup) continue;
-    const bool talks = program::is_collective(op);
+    const bool talks = program::is_collective(op) || passes::is_row_copy(op);
     priced.times[i] =
         talks ? collective_time(program, op, point, setting.cluster) : times.time_of(program, op);
     if (!talks) calibrate(priced.times[i], op, setting);

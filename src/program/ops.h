@@ -34,6 +34,8 @@ extern const OpDef kCausalSoftmax, kCausalSoftmaxBackward;
 extern const OpDef kAttention, kFlashAttention, kFlashAttentionBackward;
 // ring.cpp
 extern const OpDef kTakeKeysValues, kAttentionBlock, kJoinBlocks, kAttentionBlockBackward, kJoinGradients;
+// cache.cpp
+extern const OpDef kAppendCache, kDecodeAttention, kLastRows;
 // cross_entropy.cpp
 extern const OpDef kCrossEntropy, kCrossEntropyBackward, kCrossEntropyWithGradient, kMean;
 // cast.cpp

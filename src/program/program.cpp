@@ -25,6 +25,8 @@ std::string_view name_of(Role role) {
       return "optimizer_state";
     case Role::result:
       return "result";
+    case Role::cache:
+      return "cache";
     case Role::gradient:
       return "gradient";
     case Role::activation:

@@ -32,6 +32,7 @@ enum class Role : std::uint8_t {
   weight,           ///< a parameter, or its copy in the compute dtype; lives across steps
   optimizer_state,  ///< moments; lives across steps
   result,           ///< read by the host after a run: loss, gradient norm, logits
+  cache,            ///< keys and values of the texts at hand; lives across steps
   gradient,         ///< d(loss)/d(weight)
   activation,       ///< produced and used inside one step
   activation_gradient,
@@ -41,7 +42,8 @@ enum class Role : std::uint8_t {
 std::string_view name_of(Role role);
 /// Persistent tensors keep their storage and contents from one run to the next.
 constexpr bool is_persistent(Role role) {
-  return role == Role::input || role == Role::weight || role == Role::optimizer_state || role == Role::result;
+  return role == Role::input || role == Role::weight || role == Role::optimizer_state ||
+         role == Role::result || role == Role::cache;
 }
 
 /// Part of the step. `setup` ops run once after the weights were written, not in a step.

@@ -129,10 +129,19 @@ class MpiTransport final : public Transport {
            }) > 0;
   }
 
+  static std::vector<int> ranks_of(const std::list<Pending>& pending) {
+    std::vector<int> ranks;
+    for (const Pending& each : pending) {
+      if (std::ranges::find(ranks, each.rank) == ranks.end()) ranks.push_back(each.rank);
+    }
+    return ranks;
+  }
+
   /// Gives the processor away between two looks: there may be more ranks than cores.
   void wait(std::list<Pending>& pending) {
     constexpr int kLooks = 100;
     constexpr std::chrono::microseconds kPause{50};
+    const Waiting waiting(*this);
     auto since = Clock::now();
     for (int looks = 0; !pending.empty(); ++looks) {
       if (drop_done(pending)) {
@@ -140,14 +149,10 @@ class MpiTransport final : public Transport {
         looks = 0;
       } else if (looks < kLooks) {
         std::this_thread::yield();
-      } else if (std::chrono::duration<double>(Clock::now() - since).count() < patience_s()) {
-        std::this_thread::sleep_for(kPause);
       } else {
-        std::vector<int> late;
-        for (const Pending& each : pending) {
-          if (std::ranges::find(late, each.rank) == late.end()) late.push_back(each.rank);
-        }
-        throw_late(late);
+        std::this_thread::sleep_for(kPause);
+        const double waited_s = std::chrono::duration<double>(Clock::now() - since).count();
+        if (waited_s >= shortest_patience_s()) require_patience(waited_s, ranks_of(pending));
       }
     }
   }

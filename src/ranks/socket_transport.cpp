@@ -75,14 +75,15 @@ class SocketTransport final : public Transport {
       if (!outgoing.bytes.empty())
         enqueue(outgoing.to, {.header = header_of(tag, outgoing.bytes), .bytes = outgoing.bytes});
     }
+    const Waiting waiting(*this);
     auto since = Clock::now();
     while (open_in_ > 0 || open_out_ > 0) {
       // Only here: what came before a rank ended counts, and this one may know by it what to say itself.
       throw_if_lost();
       if (progress(left_ms(since))) {
         since = Clock::now();
-      } else if (std::chrono::duration<double>(Clock::now() - since).count() >= patience_s()) {
-        throw_late(awaited());
+      } else if (const double waited_s = seconds_since(since); waited_s >= shortest_patience_s()) {
+        require_patience(waited_s, awaited());
       }
     }
   }
@@ -130,10 +131,28 @@ class SocketTransport final : public Transport {
   static Header header_of(Tag tag, std::span<const std::byte> bytes) {
     return {.tag = tag, .bytes = bytes.size()};
   }
+  static double seconds_since(Clock::time_point since) {
+    return std::chrono::duration<double>(Clock::now() - since).count();
+  }
+  /// Until the patience is at its end, or it is time to look who is silent.
   [[nodiscard]] int left_ms(Clock::time_point since) const {
     constexpr double kMs = 1e3;
-    const double left = patience_s() - std::chrono::duration<double>(Clock::now() - since).count();
-    return static_cast<int>(std::clamp(left * kMs, 0.0, 1e9));
+    constexpr double kLook = 200;
+    const double left = kMs * (patience_s() - seconds_since(since));
+    return static_cast<int>(std::clamp(left, 0.0, hears_silence() ? kLook : 1e9));
+  }
+
+  [[nodiscard]] std::vector<sockaddr_in> addresses() const override {
+    std::vector<sockaddr_in> all(peers_.size());
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      sockaddr_storage any{};
+      socklen_t length = sizeof any;
+      const bool is_known = has_socket(i) && ::getpeername(peers_[i].socket.get(),
+                                                           reinterpret_cast<sockaddr*>(&any), &length) == 0;
+      if (is_known && any.ss_family == AF_INET) std::memcpy(&all[i], &any, sizeof all[i]);
+      all[i].sin_port = 0;
+    }
+    return all;
   }
 
   void post(const Incoming& incoming, Tag tag) {

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -66,15 +68,59 @@ void Transport::throw_lost(int rank, const std::string& why) const {
   throw RankLost(fmt::format("{}: {} {}{}", name_of(this->rank()), name_of(rank), why, whereabouts()));
 }
 
-void Transport::throw_late(const std::vector<int>& ranks) const {
-  std::vector<std::string> names;
-  names.reserve(ranks.size());
-  for (const int rank : ranks) names.push_back(name_of(rank));
-  throw RankLost(
-      fmt::format("{} has waited {:g} s for {}{}: it hangs, or needs longer; --timeout of launch "
-                  "(ROOFLM_TIMEOUT) is how "
-                  "long ranks wait for each other",
-                  name_of(rank()), patience_s_, fmt::join(names, ", "), whereabouts()));
+void Transport::require_patience(double waited_s, const std::vector<int>& awaited) const {
+  const auto names_of = [this](const std::vector<int>& ranks) {
+    std::vector<std::string> names;
+    names.reserve(ranks.size());
+    for (const int rank : ranks) names.push_back(name_of(rank));
+    return fmt::format("{}", fmt::join(names, ", "));
+  };
+  constexpr const char* kAdvice =
+      "--timeout of launch (ROOFLM_TIMEOUT) is how long ranks wait for each other";
+  if (waited_s >= patience_s_) {
+    throw RankLost(fmt::format("{} has waited {:g} s for {}{}: it hangs, or needs longer; {}",
+                               name_of(rank()), patience_s_, names_of(awaited), whereabouts(), kAdvice));
+  }
+  if (!hears_silence() || waited_s < place_.patience_s) return;
+  std::vector<int> silent;
+  std::ranges::copy_if(awaited, std::back_inserter(silent),
+                       [this](int rank) { return pulse_->silent_s(rank) >= place_.patience_s; });
+  if (silent.empty()) return;
+  throw RankLost(fmt::format("{} waits for {}, which has done nothing for {:g} s{}: it hangs; {}",
+                             name_of(rank()), names_of(silent), place_.patience_s, whereabouts(), kAdvice));
+}
+
+std::vector<sockaddr_in> Transport::addresses() const {
+  return std::vector<sockaddr_in>(static_cast<std::size_t>(size()));
+}
+
+void Transport::begin_pulse() {
+  const bool is_one_host = hosts() <= 1;
+  std::unique_ptr<Pulse> pulse;
+  try {
+    pulse = std::make_unique<Pulse>(rank(), size(), is_one_host);
+  } catch (const core::Unavailable&) {
+    pulse = nullptr;  // others wait for this rank as long as they may
+  }
+  const std::vector<double> ports = numbers(*this, pulse == nullptr ? 0 : pulse->port());
+  if (pulse == nullptr) return;
+  std::vector<sockaddr_in> others = addresses();
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const bool is_here =
+        is_one_host || (i < hosts_.size() && hosts_[i] == hosts_[static_cast<std::size_t>(rank())]);
+    if (is_here) {
+      others[i].sin_family = AF_INET;
+      others[i].sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    }
+    if (others[i].sin_family == AF_INET) others[i].sin_port = htons(static_cast<std::uint16_t>(ports[i]));
+  }
+  // A few pulses may be lost, or late.
+  constexpr double kPulses = 8;
+  constexpr double kLongestPause = 200;
+  constexpr double kMs = 1e3;
+  const double pause = std::clamp(kMs * place_.patience_s / kPulses, 1.0, kLongestPause);
+  pulse->begin(others, place_.job, std::chrono::milliseconds(static_cast<int>(pause)));
+  pulse_ = std::move(pulse);
 }
 
 Patience::Patience(Transport* transport, double seconds) : transport_(transport) {
@@ -88,9 +134,11 @@ Patience::~Patience() {
 }
 
 std::unique_ptr<Transport> join(const Place& place) {
-  if (place.carrier == Carrier::mpi) return join_by_mpi(place);
-  if (place.carrier == Carrier::sockets) return join_by_sockets(place);
-  return nullptr;
+  std::unique_ptr<Transport> transport;
+  if (place.carrier == Carrier::mpi) transport = join_by_mpi(place);
+  if (place.carrier == Carrier::sockets) transport = join_by_sockets(place);
+  if (transport != nullptr) transport->begin_pulse();
+  return transport;
 }
 
 std::vector<std::string> share(Transport& transport, const std::string& own) {

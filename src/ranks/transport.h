@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "ranks/place.h"
+#include "ranks/pulse.h"
 
 namespace rooflm::ranks {
 
@@ -75,11 +76,37 @@ class Transport {
   /// ", at step 12, all_reduce in h.3/gradients"
   [[nodiscard]] std::string whereabouts() const;
   [[noreturn]] void throw_lost(int rank, const std::string& why) const;
-  /// `ranks` are those that did not come.
-  [[noreturn]] void throw_late(const std::vector<int>& ranks) const;
+  /// Throws when that is too long: the patience is at its end, or one of those who did not come has done
+  /// nothing for as long as ranks wait within a step.
+  void require_patience(double waited_s, const std::vector<int>& awaited) const;
+  /// Tells others from now on that this rank is alive, so that they can wait for it longer than within a
+  /// step. All ranks call it.
+  void begin_pulse();
 
  protected:
   void set_hosts(std::vector<std::string> hosts) { hosts_ = std::move(hosts); }
+  /// The address of each rank of another host, with no port; of others, and where it is not known, none.
+  [[nodiscard]] virtual std::vector<sockaddr_in> addresses() const;
+  /// Whether somebody may be found silent before the patience is at its end.
+  [[nodiscard]] bool hears_silence() const { return pulse_ != nullptr && patience_s_ > place_.patience_s; }
+  [[nodiscard]] double shortest_patience_s() const {
+    return hears_silence() ? place_.patience_s : patience_s_;
+  }
+
+  /// This rank waits for others while it lives.
+  class Waiting {
+   public:
+    explicit Waiting(const Transport& transport) : pulse_(transport.pulse_.get()) { set(true); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    ~Waiting() { set(false); }
+
+   private:
+    void set(bool is_waiting) {
+      if (pulse_ != nullptr) pulse_->set_waiting(is_waiting);
+    }
+    Pulse* pulse_;
+  };
 
  private:
   Place place_;
@@ -87,6 +114,7 @@ class Transport {
   std::int64_t step_ = -1;
   std::string op_;
   std::vector<std::string> hosts_;
+  std::unique_ptr<Pulse> pulse_;
 };
 
 /// Whether this process writes what one of a job writes; one that is alone does.
@@ -94,8 +122,8 @@ inline bool is_first(const std::shared_ptr<Transport>& transport) {
   return transport == nullptr || transport->is_first();
 }
 
-/// Waits for others for up to `seconds` while it lives: while something is made that takes ranks unequal
-/// times.
+/// Waits for others for up to `seconds` while it lives, as long as they do anything: while something is made
+/// that takes ranks unequal times.
 class Patience {
  public:
   static constexpr double kLongSeconds = 1800;

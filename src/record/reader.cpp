@@ -42,10 +42,11 @@ class Columns {
   int next_ = 0;
 };
 
-/// All rows that `statement` answers, each taken apart by `read(columns, row)`.
+/// All rows that `statement` answers, each taken apart by `read(columns, row)`. There is room for `expected`.
 template <class Row, class Read>
-std::vector<Row> rows_of(Statement statement, const Read& read) {
+std::vector<Row> rows_of(Statement statement, const Read& read, std::size_t expected = 0) {
   std::vector<Row> rows;
+  rows.reserve(expected);
   while (statement.step()) {
     Columns columns(statement);
     read(columns, rows.emplace_back());
@@ -120,6 +121,14 @@ struct Reader::State {
     }
     const auto found = ranges->second.find(run);
     return found == ranges->second.end() ? RowRange{} : found->second;
+  }
+
+  /// How many rows all runs have in `table`, as far as their numbers tell; of a record with strange ones
+  /// fewer.
+  [[nodiscard]] std::size_t most_rows(const std::string& table) const {
+    constexpr std::int64_t kMost = std::int64_t{1} << 22U;
+    const std::int64_t last = database->query_integer("SELECT MAX(rowid) FROM " + table);
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(last, 0, kMost));
   }
 
   /// `columns` of the rows of a run, in the order in which they were written.
@@ -250,7 +259,8 @@ std::vector<Activity> Reader::activities(std::int64_t run) const {
             r.op >> extra;
         const auto text = extra ? extras.find(*extra) : extras.end();
         if (text != extras.end()) r.extra = text->second;
-      });
+      },
+      state_->most_rows("activity"));
 }
 
 std::vector<Counter> Reader::counters(std::int64_t run) const {

@@ -238,6 +238,17 @@ void set_speedups(std::vector<Row>& rows) {
   }
 }
 
+Table example_bench_table() {
+  RecordSet set;
+  RunData& run = set.runs.emplace_back();
+  for (const char* key : {"attention_forward", "attention_backward"})
+    run.facts.push_back({.key = key, .value = {}, .unit = {}, .text = "library"});
+  Table table = bench_table(set);
+  for (const record::Field& field : record::config_fields())
+    table.columns.push_back({std::string(field.key), std::string(field.title)});
+  return table;
+}
+
 Table bench_table(const RecordSet& set) {
   std::vector<Row> rows;
   for (const RunData& run : set.runs) rows.push_back(bench_row(run));

@@ -63,10 +63,15 @@ class Times {
 
 void add_samples(const FoundRun& found, Times& times) {
   const auto samples = found.record->samples(found.run.id);
-  // Programs of others are only known as they were recorded.
-  const char* kind = is_foreign(found.run) ? "traced" : "plain";
+  // Programs of others are only known as they were recorded, but for steps that were timed alone.
+  const auto is_plain_step = [](const record::Sample& one) {
+    return one.kind == "plain" && one.phase == kWholeStep;
+  };
+  const bool has_plain_steps = std::ranges::any_of(samples, is_plain_step);
   for (const std::string_view phase : {kWholeStep, std::string_view("forward"), std::string_view("backward"),
                                        std::string_view("optimizer")}) {
+    const bool is_plain = !is_foreign(found.run) || (phase == kWholeStep && has_plain_steps);
+    const char* kind = is_plain ? "plain" : "traced";
     for (const record::Sample& sample : samples) {
       if (sample.kind == kind && sample.phase == phase) times.of(sample.phase).push_back(sample.seconds);
     }

@@ -42,14 +42,14 @@ std::vector<Contention> contention_of(const TracedKernels& kernels) {
     if (has_ops && kernel.op == nullptr) continue;  // marks of the backend
     const std::string shapes = kernel.op == nullptr ? "" : kernel.op->op.shapes;
     const std::string part = kernel.op == nullptr ? "" : kernel.op->op.phase + " " + kernel.op->part;
-    ContentionGroup& group = groups[{kernel.name, kernel.launch.grid, kernel.launch.block, shapes, part}];
+    ContentionGroup& group = groups[{kernel.name, kernel.launch->grid, kernel.launch->block, shapes, part}];
     group.first = group.first == nullptr ? &kernel : group.first;
     const double overlap = kernel.time.overlap();
     if (overlap <= kAlone) group.alone.push_back(kernel.seconds());
     if (overlap >= kTogether) {
       group.together.push_back(kernel.seconds());
       const TracedKernel* other = kernel.time.beside ? kernels.find(*kernel.time.beside) : nullptr;
-      if (other != nullptr) ++group.beside[other->kernel_class];
+      if (other != nullptr) ++group.beside[std::string(other->kernel_class)];
     }
     if (overlap > kAlone && kernel.step_kind == kTraced) group.overlapped_in_step.push_back(kernel.seconds());
   }
@@ -57,7 +57,7 @@ std::vector<Contention> contention_of(const TracedKernels& kernels) {
   for (const auto& [problem, group] : groups) {
     if (group.alone.empty() || group.together.empty()) continue;
     Contention one{.kernel = group.first->name->short_name,
-                   .kernel_class = group.first->kernel_class,
+                   .kernel_class = std::string(group.first->kernel_class),
                    .part = group.first->op == nullptr ? "" : group.first->op->part,
                    .phase = group.first->op == nullptr ? "" : group.first->op->op.phase,
                    .beside = most_of(group.beside),

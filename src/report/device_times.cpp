@@ -65,6 +65,10 @@ struct StepParts {
 class StepTimer {
  public:
   explicit StepTimer(const RunData& run) : run_(&run), names_(run) {
+    // About as many as there are kernels.
+    calls_.reserve(run.activities.size() / 2);
+    times_.idle.reserve(run.activities.size() / 2);
+    times_.kernels.reserve(run.activities.size() / 2);
     for (std::size_t i = 0; i < run.activities.size(); ++i) sort_in(i);
     for (const record::Sample& sample : run.samples) {
       if (sample.phase == kStep) {
@@ -87,18 +91,25 @@ class StepTimer {
       time_step(step, parts_[number]);
       times_.steps.push_back(std::move(step));
     }
+    if (!std::ranges::is_sorted(times_.kernels, {}, &KernelOfStep::first)) {
+      std::ranges::sort(times_.kernels, {}, &KernelOfStep::first);
+    }
     return std::move(times_);
   }
 
  private:
+  using KernelOfStep = std::pair<std::size_t, KernelTime>;
+
   void sort_in(std::size_t index) {
     const record::Activity& activity = run_->activities[index];
-    const std::string& kind = names_.kind(activity);
+    const auto [known, is_new_name] = sorts_.try_emplace(activity.name, Sort::other);
+    if (is_new_name) known->second = sort_of(activity);
+    const Sort sort = known->second;
     const Interval interval{activity.start_ns, activity.end_ns};
-    if (kind == "overhead") {  // of the profiler, whatever step it falls in
+    if (sort == Sort::overhead) {  // of the profiler, whatever step it falls in
       all_overheads_.push_back(interval);
     }
-    if (kind == "api" && activity.correlation) {
+    if (sort == Sort::call && activity.correlation) {
       const auto [entry, is_new] = calls_.try_emplace(*activity.correlation, interval);
       if (!is_new) {  // the outer of two calls
         entry->second.start_ns = std::min(entry->second.start_ns, interval.start_ns);
@@ -107,23 +118,36 @@ class StepTimer {
     }
     if (!activity.step) return;
     StepParts& parts = parts_[*activity.step];
-    if (names_.is_kernel(activity)) {
+    if (sort == Sort::kernel) {
       parts.kernels.push_back(index);
-    } else if (names_.is_copy(activity)) {
+    } else if (sort == Sort::copy) {
       parts.copies.push_back(interval);
-    } else if (kind == "sync") {
+    } else if (sort == Sort::wait) {
       parts.waits.push_back(interval);
-    } else if (kind == "range" && names_.text(activity) == kStepRange) {
+    } else if (sort == Sort::step) {
       ranges_[*activity.step] = interval;
     }
+  }
+
+  /// What an activity is here.
+  enum class Sort : std::uint8_t { kernel, copy, wait, step, call, overhead, other };
+  [[nodiscard]] Sort sort_of(const record::Activity& activity) const {
+    const std::string& kind = names_.kind(activity);
+    if (names_.is_kernel(activity)) return Sort::kernel;
+    if (names_.is_copy(activity)) return Sort::copy;
+    if (kind == "sync") return Sort::wait;
+    if (kind == "range" && names_.text(activity) == kStepRange) return Sort::step;
+    if (kind == "api") return Sort::call;
+    return kind == "overhead" ? Sort::overhead : Sort::other;
   }
 
   void time_step(DeviceStep& step, StepParts& parts) {
     const auto& activities = run_->activities;
     std::ranges::sort(parts.kernels, {}, [&](std::size_t i) { return activities[i].start_ns; });
     step.kernels = parts.kernels.size();
+    first_ = times_.kernels.size();
     for (const std::size_t i : parts.kernels) {
-      times_.kernels[i].duration_ns = activities[i].end_ns - activities[i].start_ns;
+      times_.kernels.push_back({i, {.duration_ns = activities[i].end_ns - activities[i].start_ns}});
       if (activities[i].start_ns < step.begin_ns || activities[i].end_ns > step.end_ns) ++times_.outside;
     }
     find_ends(step, parts);
@@ -143,7 +167,7 @@ class StepTimer {
 
   /// A kernel that runs, and how much time one kernel alone and several together had taken when it began.
   struct Running {
-    std::size_t kernel = 0;
+    std::size_t kernel = 0, place = 0;  ///< among activities, among times_.kernels
     double alone_ns = 0, together_ns = 0;
   };
 
@@ -172,17 +196,20 @@ class StepTimer {
       while (!running.empty() && running.begin()->first <= time) {
         advance(running.begin()->first);
         const Running& done = running.begin()->second;
-        KernelTime& kernel = times_.kernels[done.kernel];
+        KernelTime& kernel = times_.kernels[done.place].second;
         kernel.exclusive_ns = std::llround(alone_ns - done.alone_ns);
         kernel.shared_ns = together_ns - done.together_ns;
         running.erase(running.begin());
       }
     };
-    for (const std::size_t i : kernels) {
-      end_until(run_->activities[i].start_ns);
-      advance(run_->activities[i].start_ns);
-      running.emplace(run_->activities[i].end_ns,
-                      Running{.kernel = i, .alone_ns = alone_ns, .together_ns = together_ns});
+    for (std::size_t n = 0; n < kernels.size(); ++n) {
+      const record::Activity& activity = run_->activities[kernels[n]];
+      end_until(activity.start_ns);
+      advance(activity.start_ns);
+      running.emplace(
+          activity.end_ns,
+          Running{
+              .kernel = kernels[n], .place = first_ + n, .alone_ns = alone_ns, .together_ns = together_ns});
     }
     end_until(std::numeric_limits<std::int64_t>::max());
     std::map<std::size_t, std::int64_t> longest;
@@ -190,7 +217,7 @@ class StepTimer {
       std::int64_t& most = longest[pair.first];
       if (span <= most) continue;
       most = span;
-      times_.kernels[pair.first].beside = pair.second;
+      times_.kernels[pair.first].second.beside = pair.second;
     }
   }
 
@@ -201,7 +228,7 @@ class StepTimer {
     if (running.size() > kMost) return;
     for (const auto& [end, one] : running) {
       for (const auto& [other_end, other] : running) {
-        if (one.kernel != other.kernel) beside_[{one.kernel, other.kernel}] += span_ns;
+        if (one.kernel != other.kernel) beside_[{one.place, other.kernel}] += span_ns;
       }
     }
   }
@@ -274,6 +301,7 @@ class StepTimer {
 
   const RunData* run_;
   ActivityNames names_;
+  std::unordered_map<std::int64_t, Sort> sorts_;  ///< by name
   std::map<std::int64_t, Interval> ranges_;
   std::map<std::int64_t, StepParts> parts_;
   std::unordered_map<std::int64_t, Interval> calls_;
@@ -281,7 +309,9 @@ class StepTimer {
   std::map<std::int64_t, double> events_;
   std::vector<Interval> all_overheads_;
   bool are_overheads_joined_ = false;
-  std::map<std::pair<std::size_t, std::size_t>, std::int64_t> beside_;  ///< of the step that is taken apart
+  /// Of the step that is taken apart: places among times_.kernels and activities, in nanoseconds.
+  std::map<std::pair<std::size_t, std::size_t>, std::int64_t> beside_;
+  std::size_t first_ = 0;  ///< of its kernels among times_.kernels
   DeviceTimes times_;
 };
 

@@ -4,10 +4,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "report/run_data.h"
@@ -65,8 +66,9 @@ struct DeviceStep {
 };
 
 struct DeviceTimes {
-  std::vector<DeviceStep> steps{};              ///< in their order; only steps with a range "step"
-  std::map<std::size_t, KernelTime> kernels{};  ///< by index into RunData::activities
+  std::vector<DeviceStep> steps{};  ///< in their order; only steps with a range "step"
+  /// By index into RunData::activities, in their order.
+  std::vector<std::pair<std::size_t, KernelTime>> kernels{};
   std::vector<Idle> idle{};
   std::size_t outside = 0;  ///< kernels that leave the range of their step
   /// Steps of that kind.
@@ -90,7 +92,7 @@ class ActivityNames {
   [[nodiscard]] bool is_copy(const record::Activity& activity) const;
 
  private:
-  std::map<std::int64_t, const record::ActivityName*> names_;
+  std::unordered_map<std::int64_t, const record::ActivityName*> names_;
 };
 
 }  // namespace rooflm::report

@@ -55,6 +55,7 @@ void filter_ops(const Filter& filter, RecordSet& set) {
   std::size_t before = 0;
   for (RunData& run : set.runs) {
     before += run.ops.size();
+    run.is_part = true;
     std::erase_if(run.ops, [&](const TimedOp& op) {
       phases.insert(op.op.phase);
       if (!filter.takes_phase(op.op.phase)) return true;

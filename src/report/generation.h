@@ -1,4 +1,4 @@
-// What a run of `rooflm generate` measured: the time of every token.
+// What a run of `rooflm generate` measured, and decoding with `--phase decode`.
 #pragma once
 
 #include <optional>
@@ -6,13 +6,20 @@
 
 namespace rooflm::report {
 
-/// Kind of the run, and the phase of its samples: sample 0 is the first token, from asking for it.
+/// Kind of the run, and the phases of its samples: a step gives each text that is not at its end a token.
 inline constexpr const char* kGeneration = "generate";
-inline constexpr const char* kTokenPhase = "token";
-/// The fact that says how long the prompt was.
+inline constexpr const char* kTokenPhase = "token";  ///< with choosing tokens; sample 0 is the first token's
+inline constexpr const char* kPrefillPhase =
+    "prefill";  ///< of the engine, where texts were read from the beginning
+inline constexpr const char* kDecodePhase = "decode";  ///< of the engine, where they were read on
+/// Facts: how long the prompts were together, how many texts there were, and tokens of all of them.
 inline constexpr const char* kPromptTokens = "prompt_tokens";
+inline constexpr const char* kTexts = "texts";
+inline constexpr const char* kNewTokens = "new_tokens";
+/// Time for making engines.
+inline constexpr const char* kSetupS = "setup_s";
 
-/// Tokens per second after the first one; nothing where there are none.
+/// Steps per second after the first one; nothing where there are none.
 std::optional<double> token_rate(std::span<const double> token_s);
 
 }  // namespace rooflm::report

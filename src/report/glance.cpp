@@ -93,7 +93,7 @@ GlanceList traced_idle(const DeviceTimes& times, std::size_t steps) {
 }
 
 GlanceList idle_of(const RunData& run) {
-  const DeviceTimes times = device_times(run);
+  const DeviceTimes& times = traced_kernels(run).times();
   if (const std::size_t steps = times.count(kTraced); steps > 0) return traced_idle(times, steps);
   const Work work = phase_work(run, kStep);
   const auto device_s = work.measured_s();

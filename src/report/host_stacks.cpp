@@ -13,6 +13,8 @@
 namespace rooflm::report {
 namespace {
 
+/// Ranges of steps during which nothing of the device was recorded (inject/stream_format.h).
+constexpr std::string_view kTimedStep = "step, timed alone";
 constexpr std::int64_t kFarAway = std::numeric_limits<std::int64_t>::max();
 
 struct DeviceSpan {
@@ -44,8 +46,8 @@ std::vector<DeviceSpan> merged_spans(std::vector<DeviceSpan> spans) {
 }
 
 struct KnownTimes {
-  std::vector<DeviceSpan> busy;
-  std::set<std::int64_t> launching;  ///< lanes of threads
+  std::vector<DeviceSpan> busy, timed;  ///< timed: nobody knows what the device did
+  std::set<std::int64_t> launching;     ///< lanes of threads
   DeviceSpan steps;
 };
 
@@ -61,18 +63,21 @@ KnownTimes known_times(const RunData& run) {
     } else if (kind == "api" && activity.correlation) {
       known.launching.insert(activity.lane);
     }
-    if (!activity.step) continue;
+    const bool is_timed = kind == "range" && name->second->text == kTimedStep;
+    if (is_timed) known.timed.push_back({activity.start_ns, activity.end_ns});
+    if (!activity.step && !is_timed) continue;
     known.steps.start_ns = std::min(known.steps.start_ns, activity.start_ns);
     known.steps.end_ns = std::max(known.steps.end_ns, activity.end_ns);
   }
   if (known.steps.start_ns > known.steps.end_ns) known.steps = {-kFarAway, kFarAway};
   known.busy = merged_spans(std::move(known.busy));
+  known.timed = merged_spans(std::move(known.timed));
   return known;
 }
 
-bool is_device_busy(const std::vector<DeviceSpan>& busy, std::int64_t time_ns) {
-  const auto after = std::ranges::upper_bound(busy, time_ns, {}, &DeviceSpan::start_ns);
-  return after != busy.begin() && std::prev(after)->end_ns > time_ns;
+bool is_within(const std::vector<DeviceSpan>& spans, std::int64_t time_ns) {
+  const auto after = std::ranges::upper_bound(spans, time_ns, {}, &DeviceSpan::start_ns);
+  return after != spans.begin() && std::prev(after)->end_ns > time_ns;
 }
 
 }  // namespace
@@ -86,7 +91,8 @@ HostStacks host_stacks(const RunData& run) {
     const bool is_of_steps = sample.start_ns >= known.steps.start_ns && sample.start_ns <= known.steps.end_ns;
     if (!is_of_steps || (!known.launching.empty() && !known.launching.contains(sample.lane))) continue;
     HostStack& stack = by_name[sample.name];
-    const std::size_t idle = is_device_busy(known.busy, sample.start_ns) ? 0 : 1;
+    const bool is_idle = !is_within(known.busy, sample.start_ns) && !is_within(known.timed, sample.start_ns);
+    const std::size_t idle = is_idle ? 1 : 0;
     ++stack.samples;
     stack.idle += idle;
     ++found.samples;

@@ -12,7 +12,7 @@ namespace rooflm::report {
 struct HostStack {
   std::vector<std::string> frames{};  ///< the outermost first
   std::size_t samples = 0;
-  std::size_t idle = 0;  ///< of them, while nothing ran on the device
+  std::size_t idle = 0;  ///< of them, while nothing ran on the device; in steps that were timed alone none
 };
 
 struct HostStacks {

@@ -1,6 +1,8 @@
 // The tables of micro-benchmarks, from the cells of a record.
 #include "report/micro_rows.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -16,7 +18,7 @@ namespace {
 
 using CellsOfRow = std::map<std::string, const record::Cell*, std::less<>>;
 
-enum class As : std::uint8_t { text, integer, number, flag, half };
+enum class As : std::uint8_t { text, integer, number, flag };
 
 /// A key of a row, and the cell that it shows.
 struct Key {
@@ -69,11 +71,11 @@ constexpr std::array kAttentionKeys = {
 constexpr std::array kAttentionTimes = {Key{"forward_ms_median", "forward_ms"},
                                         Key{"forward_ms_mean", "forward_ms_mean"},
                                         Key{"forward_ms_std", "forward_ms_std"},
-                                        Key{"forward_flop_per_s", "forward_rate", As::half},
+                                        Key{"forward_flop_per_s", "forward_rate"},
                                         Key{"backward_ms_median", "backward_ms"},
                                         Key{"backward_ms_mean", "backward_ms_mean"},
                                         Key{"backward_ms_std", "backward_ms_std"},
-                                        Key{"backward_flop_per_s", "backward_rate", As::half},
+                                        Key{"backward_flop_per_s", "backward_rate"},
                                         Key{"samples", "samples", As::integer},
                                         Key{"peak_bytes", "peak_memory", As::integer},
                                         Key{"workspace_bytes", "workspace_bytes", As::integer},
@@ -104,8 +106,6 @@ Cell value_of(const record::Cell* cell, As as) {
       return whole(cell->value);
     case As::flag:
       return *cell->value != 0;
-    case As::half:
-      return *cell->value / 2;
     default:
       return *cell->value;
   }
@@ -176,6 +176,21 @@ Table gemm_table(std::span<const record::Cell> cells) {
   return table;
 }
 
+namespace {
+
+/// Of the times and the shape, for each pass that was timed.
+void set_attention_rates(Row& row) {
+  constexpr double kSecondsPerMs = 1e-3;
+  const double product = row.number("batch") * row.number("heads") * row.number("seq") * row.number("seq") *
+                         row.number("head_dim");  // half of one: the diagonal parts it
+  for (const auto& [pass, products] : {std::pair{"forward", 2.0}, std::pair{"backward", 4.0}}) {
+    const double ms = row.number(fmt::format("{}_ms_median", pass));
+    if (ms > 0) row.set(fmt::format("{}_flop_per_s", pass), products * product / (ms * kSecondsPerMs));
+  }
+}
+
+}  // namespace
+
 Table attention_table(std::span<const record::Cell> cells) {
   Table table{
       .columns = {{"device", "device"},
@@ -202,6 +217,7 @@ Table attention_table(std::span<const record::Cell> cells) {
                 "times the backward rate).",
                 "memory: operands, results and what is alive between them, as planned; workspace: what "
                 "kernels hold beside it."}};
+  for (Row& row : table.rows) set_attention_rates(row);
   const bool has_kernels =
       std::ranges::any_of(table.rows, [](const Row& row) { return !row.text("attention_forward").empty(); });
   if (has_kernels) {
@@ -232,6 +248,13 @@ Table comm_table(std::span<const record::Cell> cells) {
       .notes = {"", "time_us: of the last rank that is done; median, and its confidence interval of 95 %.",
                 "size: bytes of the whole tensor; count: elements of it, or of one rank's part.",
                 "algbw: size / time; busbw: what each rank's link carries (nccl-tests)."}};
+}
+
+std::vector<record::Cell> example_cells(std::string_view series) {
+  std::vector<record::Cell> cells;
+  for (const char* col : {"status", "kernels", "forward_by"})
+    cells.push_back({.series = std::string(series), .row = 0, .col = col, .value = {}, .text = "success"});
+  return cells;
 }
 
 bool is_launch(std::string_view column) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,6 +27,26 @@ struct TimedOp {
   std::string part;                    ///< as part_of
 };
 
+class TracedKernels;
+
+/// What is worked out of a run once for all views (traced_kernels). A copy of a run begins anew: what is kept
+/// points into the run.
+struct KeptKernels {
+  KeptKernels() = default;
+  KeptKernels(const KeptKernels& /*other*/) noexcept {}
+  KeptKernels(KeptKernels&& /*other*/) noexcept {}
+  KeptKernels& operator=(const KeptKernels& other) noexcept {
+    if (this != &other) kernels.reset();
+    return *this;
+  }
+  KeptKernels& operator=(KeptKernels&& /*other*/) noexcept {
+    kernels.reset();
+    return *this;
+  }
+  ~KeptKernels() = default;
+  mutable std::shared_ptr<const TracedKernels> kernels{};
+};
+
 struct RunData {
   std::size_t file = 0;  ///< index into RecordSet::files
   record::Run run;
@@ -43,6 +64,8 @@ struct RunData {
   std::vector<record::Activity> activities;
   std::vector<record::Activity> stack_samples;  ///< activities of kind "sample", which are in no other list
   std::vector<record::Ceiling> ceilings;        ///< of the device that it ran on
+  KeptKernels kept;      ///< of the activities as they are when they are first asked for
+  bool is_part = false;  ///< of its phases, scopes or ops only some are left (filter.h)
 
   /// A field of the configuration as text, "" when the run does not have it.
   [[nodiscard]] std::string setting(std::string_view key) const { return run.config.text(key); }
@@ -77,6 +100,9 @@ struct RecordSet {
   std::vector<RecordFile> files;
   std::vector<RunData> runs;
 };
+
+/// What a share of all ops' time is headed: a part of a step is not the step.
+inline const char* share_title(const RunData& run) { return run.is_part ? "of shown" : "of step"; }
 
 /// Whether the run was on a GPU, of which the host's clock and resident memory say nothing.
 bool is_on_gpu(const RunData& run);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/ratio.h"
+#include "report/match_runs.h"
 #include "report/memory_curve.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
@@ -56,7 +57,10 @@ RunFigures figures_of(const RunData& run) {
     figures.step_s = step->time.median;
     figures.step_low_s = step->time.median_ci.low;
     figures.step_high_s = step->time.median_ci.high;
-  } else if (const auto traced = phase_time(run, kStep, kTraced)) {
+  }
+  // Of programs of others steps were timed alone or recorded, never both.
+  const auto traced = !figures.step_s || is_foreign(run.run) ? phase_time(run, kStep, kTraced) : std::nullopt;
+  if (traced) {
     figures.traced_step_s = traced->time.median;
     figures.traced_steps = traced->time.count;
   }

@@ -12,14 +12,15 @@ namespace rooflm::report {
 struct RunFigures {
   std::optional<double> step_s;                   ///< median of whole steps without observer
   std::optional<double> step_low_s, step_high_s;  ///< confidence interval of step_s
-  std::optional<double> traced_step_s;     ///< median of steps while a profiler watched; only without step_s
-  std::size_t traced_steps = 0;            ///< how many these are
-  std::optional<double> tokens;            ///< of a step
-  std::optional<double> tokens_per_s;      ///< tokens of a step / step_s
-  std::optional<double> model_flop_per_s;  ///< model_flop / step_s
-  std::optional<double> peak_flop_per_s;   ///< what MFU divides by: a sustained rate of products
-  std::string peak;                        ///< which peak that is: "sustained bf16 matmul, measured ..."
-  std::optional<double> mfu;               ///< (6N + 12 L C T) per token, PaLM, appendix B
+  std::optional<double>
+      traced_step_s;  ///< median of steps while a profiler watched; of our own runs only without step_s
+  std::size_t traced_steps = 0;                ///< how many these are
+  std::optional<double> tokens;                ///< of a step
+  std::optional<double> tokens_per_s;          ///< tokens of a step / step_s
+  std::optional<double> model_flop_per_s;      ///< model_flop / step_s
+  std::optional<double> peak_flop_per_s;       ///< what MFU divides by: a sustained rate of products
+  std::string peak;                            ///< which peak that is: "sustained bf16 matmul, measured ..."
+  std::optional<double> mfu;                   ///< (6N + 12 L C T) per token, PaLM, appendix B
   std::optional<double> datasheet_flop_per_s;  ///< what the maker states, where it is known
   std::optional<double> datasheet_mfu;         ///< MFU by that
   std::optional<double> matmul_flop_per_s;     ///< matrix-product FLOP counted op by op / step_s

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "core/scope.h"
-#include "report/device_times.h"
 #include "report/timeline_builder.h"
+#include "report/traced_kernels.h"
 
 namespace rooflm::report {
 namespace {
@@ -115,7 +115,7 @@ void TimelineBuilder::add_idle() {
   for (const TimelineLane& lane : timeline_.lanes) {
     if (lane.kind == "device" && device.empty()) device = lane.device;
   }
-  for (const Idle& idle : device_times(run_).idle) {
+  for (const Idle& idle : traced_kernels(run_).times().idle) {
     const auto step = step_place(idle.step);
     if (!step) continue;
     const std::string cause(report::name_of(idle.cause));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -64,8 +65,11 @@ bool is_launch_of_op(const TracedKernel& kernel) {
 
 TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
   const ActivityNames names(run);
-  std::unordered_map<std::string_view, LaunchShape>
-      launches;  // few differ: to read each takes longer than all else
+  // Few names, ops and launches differ: to look at each of them takes longer than all else.
+  std::map<std::pair<const KernelName*, const TimedOp*>, std::string_view> classes;
+  std::string_view last_extra;
+  const LaunchShape* last_launch = nullptr;
+  all_.reserve(times_.kernels.size());
   for (const auto& [index, time] : times_.kernels) {
     const record::Activity& activity = run.activities[index];
     const std::string& text = names.text(activity);
@@ -73,14 +77,28 @@ TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
     if (is_new) name->second = parse_kernel_name(text);
     TracedKernel kernel{.index = index, .activity = &activity, .name = &name->second, .text = &text};
     if (activity.op) kernel.op = run.find_op(*activity.op);
-    kernel.kernel_class = class_of_kernel(*kernel.name, kernel.op == nullptr ? nullptr : &kernel.op->op);
-    const auto [launch, is_new_launch] = launches.try_emplace(activity.extra);
-    if (is_new_launch) launch->second = parse_launch(activity.extra);
-    kernel.launch = launch->second;
+    const auto [of_kernel, is_new_pair] = classes.try_emplace({kernel.name, kernel.op});
+    if (is_new_pair) {
+      const record::Op* op = kernel.op == nullptr ? nullptr : &kernel.op->op;
+      of_kernel->second = *classes_.insert(class_of_kernel(*kernel.name, op)).first;
+    }
+    kernel.kernel_class = of_kernel->second;
+    if (last_launch == nullptr || last_extra != activity.extra) {
+      const auto [launch, is_new_launch] = launches_.try_emplace(activity.extra);
+      if (is_new_launch) launch->second = parse_launch(activity.extra);
+      last_extra = activity.extra;
+      last_launch = &launch->second;
+    }
+    kernel.launch = last_launch;
     kernel.time = time;
     if (const DeviceStep* step = times_.find(activity.step.value_or(-1))) kernel.step_kind = step->kind;
     all_.push_back(std::move(kernel));
   }
+}
+
+const TracedKernels& traced_kernels(const RunData& run) {
+  if (run.kept.kernels == nullptr) run.kept.kernels = std::make_shared<const TracedKernels>(run);
+  return *run.kept.kernels;
 }
 
 const TracedKernel* TracedKernels::find(std::size_t index) const {
@@ -94,7 +112,7 @@ std::vector<KernelSum> kernel_sums(const TracedKernels& kernels, std::string_vie
     std::vector<double> seconds;
     double longest_s = -1;
   };
-  std::map<std::pair<const KernelName*, std::string>, Group> groups;
+  std::map<std::pair<const KernelName*, std::string_view>, Group> groups;
   double busy_s = 0;
   for (const TracedKernel& kernel : kernels.all()) {
     if (kernel.step_kind != kTraced) continue;
@@ -113,9 +131,9 @@ std::vector<KernelSum> kernel_sums(const TracedKernels& kernels, std::string_vie
     busy_s += kernel.part_s();
     if (kernel.seconds() > group.longest_s) {
       group.longest_s = kernel.seconds();
-      sum.occupancy = kernel.launch.occupancy;
-      sum.occupancy_limit = kernel.launch.occupancy_limit;
-      sum.waves = kernel.launch.waves;
+      sum.occupancy = kernel.launch->occupancy;
+      sum.occupancy_limit = kernel.launch->occupancy_limit;
+      sum.waves = kernel.launch->waves;
     }
   }
   std::vector<KernelSum> sums;

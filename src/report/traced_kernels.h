@@ -4,10 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "report/device_times.h"
@@ -28,10 +31,10 @@ struct TracedKernel {
   const TimedOp* op = nullptr;  ///< nullptr: not known
   const KernelName* name = nullptr;
   const std::string* text = nullptr;  ///< the whole name
-  std::string kernel_class{};
-  LaunchShape launch{};
+  std::string_view kernel_class{};
+  const LaunchShape* launch = nullptr;
   KernelTime time{};
-  std::string step_kind{};
+  std::string_view step_kind{};
   [[nodiscard]] double seconds() const { return static_cast<double>(time.duration_ns) * 1e-9; }
   /// What it takes of the step: exclusive time and its part of what it shared.
   [[nodiscard]] double part_s() const {
@@ -59,8 +62,13 @@ class TracedKernels {
  private:
   DeviceTimes times_;
   std::map<std::int64_t, KernelName> names_;
+  std::set<std::string, std::less<>> classes_;
+  std::unordered_map<std::string_view, LaunchShape> launches_;  ///< by the text of the activity
   std::vector<TracedKernel> all_;
 };
+
+/// Those of the run, worked out when they are first asked for. The run may not change afterwards.
+const TracedKernels& traced_kernels(const RunData& run);
 
 /// All executions of a kernel in traced steps that are of one class.
 struct KernelSum {

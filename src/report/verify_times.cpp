@@ -49,7 +49,7 @@ std::map<std::int64_t, Step> steps_of(const record::Reader& record, const record
   for (const record::Sample& sample : record.samples(run.id)) {
     laws.positive("samples are positive", fmt::format("step {}, {}", sample.step, sample.phase),
                   sample.seconds, "s");
-    if (sample.phase == kTokenPhase) continue;  // of a text, which has no steps
+    if (run.kind == kGeneration) continue;  // of texts, which have no steps
     Step& step = steps[sample.step];
     if (sample.phase == kSubmit) continue;  // within the step, across its phases
     if (sample.phase == kStep) {

@@ -30,7 +30,7 @@ struct PartKernels {
 /// By phase and part; nothing where no step was traced.
 std::map<std::pair<std::string, std::string>, PartKernels> part_kernels(const RunData& run) {
   std::map<std::pair<std::string, std::string>, PartKernels> parts;
-  const TracedKernels traced(run);
+  const TracedKernels& traced = traced_kernels(run);
   // Where nothing ran beside anything else, as in observed steps.
   const std::size_t in_order = traced.times().count(kInOrder);
   const std::string_view kind = in_order > 0 ? kInOrder : kTraced;
@@ -80,7 +80,7 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
                           {"time_share", "time", Show::percent, "share"},
                           {"flop_share", "FLOP", Show::percent, "share"},
                           {"bytes_share", "bytes", Show::percent, "share"},
-                          {"step_share", "of step", Show::percent, "share"},
+                          {"step_share", share_title(run), Show::percent, "share"},
                           {"share", "roof/measured", Show::percent, "share"}},
               .rows = {},
               .notes = {}};

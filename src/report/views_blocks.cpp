@@ -150,8 +150,8 @@ void add_classes(const RunData& run, const ViewOptions& /*options*/, View& view)
                           {"forward_s", "forward", Show::seconds, "s"},
                           {"forward_share", "of forward", Show::percent, "share"},
                           {"forward_flop_share", "of its FLOP", Show::percent, "share"},
-                          {"step_s", "step", Show::seconds, "s"},
-                          {"step_share", "of step", Show::percent, "share"},
+                          {"step_s", run.is_part ? "shown" : "step", Show::seconds, "s"},
+                          {"step_share", share_title(run), Show::percent, "share"},
                           {"step_flop_share", "of its FLOP", Show::percent, "share"},
                           {"step_bytes_share", "of its bytes", Show::percent, "share"},
                           {"roof_s", "roof", Show::seconds, "s"},
@@ -171,7 +171,7 @@ struct GapSum {
 /// Gaps on a device: what lies before each kernel, where the host submits steps as a whole and has no wall
 /// times of ops.
 Table device_gap_table(const RunData& run) {
-  const TracedKernels kernels(run);
+  const TracedKernels& kernels = traced_kernels(run);
   const auto steps = static_cast<double>(kernels.steps());
   std::vector<std::pair<std::string, std::string>> order;
   std::map<std::pair<std::string, std::string>, GapSum> sums;

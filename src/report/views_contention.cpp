@@ -30,7 +30,7 @@ Row contention_row(const Contention& one) {
 }
 
 void add_contention(const RunData& run, const ViewOptions& options, View& view) {
-  const TracedKernels kernels(run);
+  const TracedKernels& kernels = traced_kernels(run);
   const std::vector<Contention> all = contention_of(kernels);
   Table table{.columns = {{"class", "class"},
                           {"beside", "beside"},

@@ -202,7 +202,7 @@ Table idle_table(const TracedKernels& kernels, std::size_t top) {
 }
 
 void add_device(const RunData& run, const ViewOptions& options, View& view) {
-  const TracedKernels kernels(run);
+  const TracedKernels& kernels = traced_kernels(run);
   if (kernels.steps() == 0) return;
   view.add("device", "Traced steps", step_table(run, kernels.times()));
   view.add("device.lanes", "Streams", lane_table(run, kernels, options.top));
@@ -233,28 +233,28 @@ Row launch_row(const std::pair<std::string, std::string>& key, const LaunchSum& 
 }
 
 void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view) {
-  const TracedKernels kernels(run);
+  const TracedKernels& kernels = traced_kernels(run);
   if (kernels.steps() == 0) return;
   const double multiprocessors = run.number("multiprocessors").value_or(0);
   std::vector<std::pair<std::string, std::string>> order;
   std::map<std::pair<std::string, std::string>, LaunchSum> sums;
   for (const TracedKernel& kernel : kernels.all()) {
-    if (kernel.step_kind != kTraced || kernel.op == nullptr || kernel.launch.blocks() == 0) continue;
+    if (kernel.step_kind != kTraced || kernel.op == nullptr || kernel.launch->blocks() == 0) continue;
     const std::pair<std::string, std::string> key{kernel.op->op.phase, kernel.op->block};
     const auto [entry, is_new] = sums.try_emplace(key);
     if (is_new) order.push_back(key);
     LaunchSum& sum = entry->second;
-    const auto blocks = static_cast<double>(kernel.launch.blocks());
+    const auto blocks = static_cast<double>(kernel.launch->blocks());
     const double seconds = kernel.seconds();
     sum.grids.push_back(blocks);
-    sum.warps.push_back(static_cast<double>(kernel.launch.warps()));
+    sum.warps.push_back(static_cast<double>(kernel.launch->warps()));
     sum.seconds += seconds;
     if (multiprocessors > 0) sum.sm_share += seconds * std::min(1.0, blocks / multiprocessors);
-    if (kernel.launch.occupancy) {
-      sum.occupancy += seconds * *kernel.launch.occupancy;
+    if (kernel.launch->occupancy) {
+      sum.occupancy += seconds * *kernel.launch->occupancy;
       sum.occupancy_s += seconds;
     }
-    sum.tail_s += seconds * kernel.launch.tail().value_or(0);
+    sum.tail_s += seconds * kernel.launch->tail().value_or(0);
   }
   Table table{
       .columns = {{"phase", "phase"},

@@ -1,15 +1,19 @@
-// The view of generated text: time to the first token, tokens per second, and every token over its place.
+// The view of generated text: time to the first token, tokens per second, reading prompts and decoding apart
+// with what binds them, and every token over its place.
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "core/ratio.h"
 #include "core/statistics.h"
 #include "report/generation.h"
+#include "report/view.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -23,33 +27,94 @@ std::optional<double> token_rate(std::span<const double> token_s) {
 namespace {
 
 Table speed_table(const RunData& run, const std::vector<double>& token_s) {
-  Table table{.columns = {{"prompt_tokens", "prompt tokens"},
+  Table table{.columns = {{"texts", "texts"},
+                          {"prompt_tokens", "prompt tokens"},
                           {"tokens", "tokens"},
                           {"first_token_s", "first token", Show::seconds, "s"},
                           {"token_s_median", "then, median", Show::seconds, "s"},
                           {"token_s_max", "longest", Show::seconds, "s"},
+                          {"text_tokens_per_s", "tokens/s per text", Show::si, "tok/s"},
                           {"tokens_per_s", "tokens/s", Show::si, "tok/s"}},
               .rows = {},
               .notes = {}};
+  const double texts = run.number(kTexts).value_or(1);
+  const double tokens = run.number(kNewTokens).value_or(static_cast<double>(token_s.size()));
   Row row;
+  row.set("texts", whole(texts));
   row.set("prompt_tokens", whole(run.number(kPromptTokens)));
-  row.set("tokens", static_cast<std::int64_t>(token_s.size()));
+  row.set("tokens", whole(tokens));
+  row.set("setup_s", cell_of(run.number(kSetupS)));
   row.set("first_token_s", token_s.front());
   if (token_s.size() > 1) {
-    const core::Summary others = core::summarise(std::vector<double>(token_s.begin() + 1, token_s.end()));
-    row.set("token_s_median", others.median);
-    row.set("token_s_max", others.max);
-    row.set("tokens_per_s", cell_of(token_rate(token_s)));
+    const std::vector<double> others(token_s.begin() + 1, token_s.end());
+    const core::Summary times = core::summarise(others);
+    row.set("token_s_median", times.median);
+    row.set("token_s_max", times.max);
+    row.set("text_tokens_per_s", cell_of(token_rate(token_s)));
+    // The first step gave every text a token.
+    row.set("tokens_per_s",
+            cell_of(core::ratio_of(tokens - texts, std::accumulate(others.begin(), others.end(), 0.0))));
   }
   table.rows.push_back(std::move(row));
   return table;
 }
 
+/// One way of reading tokens: its time beside the least.
+Row phase_row(const RunData& run, const std::string& phase, const std::vector<double>& seconds) {
+  const double time_s = core::median(seconds);
+  Row row;
+  row.set("phase", phase);
+  row.set("steps", static_cast<std::int64_t>(seconds.size()));
+  row.set("step_s", time_s);
+  const auto flop = run.number(phase + "_flop");
+  const auto bytes = run.number(phase + "_bytes");
+  row.set("flop", cell_of(flop));
+  row.set("bytes", cell_of(bytes));
+  row.set("flop_per_s", cell_of(core::ratio_of(flop, time_s)));
+  row.set("byte_per_s", cell_of(core::ratio_of(bytes, time_s)));
+  const record::Prediction* roof = run.prediction("phase:" + phase, "roof_s");
+  if (roof == nullptr) return row;
+  row.set("roof_s", roof->value);
+  row.set("share", cell_of(core::ratio_of(roof->value, time_s)));
+  row.set("bound", roof->bound);
+  return row;
+}
+
+void add_phases(const RunData& run, View& view) {
+  Table table{.columns = {{"phase", "phase"},
+                          {"steps", "steps"},
+                          {"step_s", "time of a step", Show::seconds, "s"},
+                          {"flop", "FLOP", Show::si, "flop"},
+                          {"bytes", "weights and cache", Show::bytes, "byte"},
+                          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
+                          {"byte_per_s", "bytes/s", Show::si, "byte/s"},
+                          {"roof_s", "roof", Show::seconds, "s"},
+                          {"share", "share", Show::percent},
+                          {"bound", "bound"}},
+              .rows = {},
+              .notes = {}};
+  const bool is_decoding = run.setting("phase") == kDecodePhase;
+  for (const char* phase : {kPrefillPhase, kDecodePhase}) {
+    const bool is_step = is_decoding && phase == kDecodePhase;
+    const std::vector<double> seconds = run.seconds(is_step ? "step" : phase);
+    if (seconds.empty()) continue;
+    Row row = phase_row(run, phase, seconds);
+    if (is_step)
+      row.set("tokens_per_s", cell_of(core::ratio_of(run.number("tokens"), core::median(seconds))));
+    table.rows.push_back(std::move(row));
+  }
+  if (table.rows.empty()) return;
+  if (is_decoding)
+    table.columns.insert(table.columns.begin() + 3, {"tokens_per_s", "tokens/s", Show::si, "tok/s"});
+  view.add("generation_phases", "Reading prompts and decoding", std::move(table));
+}
+
 void add_generation(const RunData& run, const ViewOptions& /*options*/, View& view) {
-  const std::vector<double> token_s =
-      run.run.kind == kGeneration ? run.seconds(kTokenPhase) : std::vector<double>();
+  const bool is_text = run.run.kind == kGeneration;
+  const std::vector<double> token_s = is_text ? run.seconds(kTokenPhase) : std::vector<double>();
+  if (!token_s.empty()) view.add("generation", "Generated text", speed_table(run, token_s));
+  if (is_text || run.setting("phase") == kDecodePhase) add_phases(run, view);
   if (token_s.empty()) return;
-  view.add("generation", "Generated text", speed_table(run, token_s));
   Chart chart{.id = "generation",
               .title = "Time of each token",
               .kind = ChartKind::line,
@@ -66,10 +131,12 @@ constexpr std::array kGenerationViews = {ViewDef{
     .place = 177,
     .info = {.name = "generation",
              .title = "Generation",
-             .note = "first token: from asking for it, the reading of the prompt and making the engine "
-                     "included. tokens/s: of those after the first. The whole window is computed anew for "
-                     "every token: nothing is cached.",
-             .needs = "generated text (rooflm generate -o)",
+             .note =
+                 "first token: of every text, the reading of the prompts included. tokens/s: of those after "
+                 "the first. prefill reads texts from their beginning, decode one more token of each, from "
+                 "kept keys and values; times are those of the device's program. roof: the larger of the "
+                 "matmuls' time and that of reading weights and cache once; share = roof / time.",
+             .needs = "generated text (rooflm generate -o), or steps with --phase decode",
              .is_on_page = false},
     .of_run = add_generation,
     .of_all = nullptr}};

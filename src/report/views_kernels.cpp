@@ -218,7 +218,7 @@ Table seen_table(const RunData& run, const TracedKernels& kernels) {
 }
 
 void add_kernels(const RunData& run, const ViewOptions& options, View& view) {
-  const TracedKernels kernels(run);
+  const TracedKernels& kernels = traced_kernels(run);
   if (kernels.steps() == 0) return;
   const std::vector<KernelSum> sums = kernel_sums(kernels);
   Table classes = class_table(sums, kernel_sums(kernels, kPhases[0]), kernels.steps());

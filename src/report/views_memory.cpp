@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "report/memory_curve.h"
 #include "report/saved_tensors.h"
+#include "report/summaries.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -98,6 +100,9 @@ Chart curve_chart(const MemoryCurve& curve) {
               .x = {.title = "op"},
               .y = {.title = "live", .unit = "byte"}};
   const std::vector<MemoryMoment>& moments = curve.by_op();
+  // Modules of PyTorch come again and again: then moments are counted instead.
+  const bool is_in_order = std::ranges::is_sorted(moments, {}, &MemoryMoment::op);
+  if (!is_in_order) chart.x.title = "moment";
   const std::size_t stride = moments.size() / kMostPoints + 1;
   for (const std::string& role : roles_of(curve)) {
     Series& series = chart.series.emplace_back(Series{.name = role});
@@ -107,8 +112,9 @@ Chart curve_chart(const MemoryCurve& curve) {
       const auto highest = std::max_element(first, last, [](const MemoryMoment& a, const MemoryMoment& b) {
         return a.live_bytes < b.live_bytes;
       });
-      series.points.push_back(
-          {.x = static_cast<double>(highest->op), .y = static_cast<double>(bytes_of(*highest, role))});
+      series.points.push_back({.x = is_in_order ? static_cast<double>(highest->op)
+                                                : static_cast<double>(highest - moments.begin()),
+                               .y = static_cast<double>(bytes_of(*highest, role))});
     }
   }
   return chart;
@@ -131,12 +137,65 @@ constexpr std::array<std::pair<const char*, const char*>, 13> kMemoryFacts = {{
     {"peak_bytes", "most memory in use, as measured"},
 }};
 
+/// What an allocator of the program had given out, and held, at the end of each step.
+struct StepMemory {
+  std::vector<double> allocated, reserved;
+};
+
+/// By device.
+std::map<std::string, StepMemory> memory_of_steps(const RunData& run) {
+  std::vector<const record::Gauge*> gauges;
+  for (const record::Gauge& gauge : run.gauges) gauges.push_back(&gauge);
+  std::ranges::stable_sort(gauges, {}, &record::Gauge::time_ns);
+  std::map<std::string, StepMemory> devices;
+  for (const record::Gauge* gauge : gauges) {
+    if (gauge->name == "torch_allocated_bytes") devices[gauge->device].allocated.push_back(gauge->value);
+    if (gauge->name == "torch_reserved_bytes") devices[gauge->device].reserved.push_back(gauge->value);
+  }
+  return devices;
+}
+
+void add_memory_of_steps(const RunData& run, View& view) {
+  std::vector<std::int64_t> steps;
+  for (const record::Sample& sample : run.samples) {
+    if (sample.phase == kStep) steps.push_back(sample.step);
+  }
+  std::ranges::sort(steps);
+  Table table{.columns = {{"step", "step"},
+                          {"device", "device"},
+                          {"allocated", "allocated", Show::bytes, "byte"},
+                          {"reserved", "reserved", Show::bytes, "byte"}},
+              .rows = {},
+              .notes = {}};
+  bool leaves_out = false;
+  for (const auto& [device, memory] : memory_of_steps(run)) {
+    // One of each for every step, in order; else nobody knows which is whose.
+    if (memory.allocated.size() != steps.size() || memory.reserved.size() != steps.size()) continue;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const bool is_same = i > 0 && memory.allocated[i] == memory.allocated[i - 1] &&
+                           memory.reserved[i] == memory.reserved[i - 1];
+      leaves_out = leaves_out || is_same;
+      if (is_same) continue;
+      Row row;
+      row.set("step", steps[i]);
+      row.set("device", device);
+      row.set("allocated", memory.allocated[i]);
+      row.set("reserved", memory.reserved[i]);
+      table.rows.push_back(std::move(row));
+    }
+  }
+  if (table.rows.empty()) return;
+  if (leaves_out) table.notes.emplace_back("steps that end as the one before are left out");
+  view.add("memory.steps", "Allocated and reserved at the end of steps", std::move(table));
+}
+
 void add_memory(const RunData& run, const ViewOptions& options, View& view) {
   const MemoryCurve curve(run);
   if (curve.empty()) return;
   view.add("memory", "Live bytes by role", phase_table(curve));
   view.add("memory.holders", "Alive at the peak", holder_table(run, curve, options.top));
   view.add(curve_chart(curve));
+  add_memory_of_steps(run, view);
 }
 
 void add_saved(const RunData& run, const ViewOptions& /*options*/, View& view) {

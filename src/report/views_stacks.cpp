@@ -79,8 +79,10 @@ constexpr std::array kStackViews = {ViewDef{
              .title = "Stacks of the host",
              .note =
                  "Where the threads that start the device's work were in their program, by samples; idle: "
-                 "nothing ran on the device at that moment, so that line kept it waiting.",
-             .needs = "sampled stacks (rooflm record of a Python program)",
+                 "nothing ran on the device at that moment, so that line kept it waiting; in steps that were "
+                 "timed "
+                 "alone nobody knows, and none is idle.",
+             .needs = "sampled stacks (rooflm record)",
              .is_on_page = false},
     .of_run = add_stacks,
     .of_all = nullptr}};

@@ -63,16 +63,16 @@ std::map<std::int64_t, OpKernels> op_kernels_of(const TracedKernels& traced) {
     if (kernel.op == nullptr || kernel.step_kind != kind) continue;
     OpKernels& op = ops[kernel.op->op.op];
     op.seconds += kernel.seconds() / steps;
-    if (kernel.launch.waves) {
-      const double waves = *kernel.launch.waves;
+    if (kernel.launch->waves) {
+      const double waves = *kernel.launch->waves;
       const double lost = waves > 0 ? 1 - waves / std::ceil(waves) : 0;
       op.tail_s += lost * kernel.seconds() / steps;
       op.has_waves = true;
     }
     if (kernel.seconds() <= op.longest_s) continue;
     op.longest_s = kernel.seconds();
-    op.occupancy = kernel.launch.occupancy;
-    op.waves = kernel.launch.waves;
+    op.occupancy = kernel.launch->occupancy;
+    op.waves = kernel.launch->waves;
   }
   return ops;
 }
@@ -187,7 +187,7 @@ Cause Why::bound() const {
 std::vector<Why> why_of(const RunData& run) {
   const auto counted = counted_ops(run);
   const Best best = best_of(run);
-  const TracedKernels traced(run);
+  const TracedKernels& traced = traced_kernels(run);
   const auto kernels = op_kernels_of(traced);
   std::vector<Why> parts;
   std::vector<double> longest_s;

@@ -4,12 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "train/decoder.h"
 
 namespace rooflm::train {
 namespace {
@@ -150,28 +154,133 @@ std::string Utf8Stream::finish() {
   return unfinished ? std::string(kReplacement) : std::string();
 }
 
-std::int64_t generate(Session& session, const text::Tokenizer& tokenizer, const std::string& prompt,
-                      const SamplingOptions& options, const std::function<void(const std::string&)>& write) {
-  validate(options);
-  std::vector<std::int32_t> tokens = encode_prompt(session, tokenizer, prompt);
-  const auto window = static_cast<std::size_t>(window_of(session, options));
-  const auto eot = tokenizer.eot();
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// One text on its way.
+struct Text {
+  std::vector<std::int32_t> tokens;
   Utf8Stream stream;
   std::int64_t produced = 0;
-  while (produced < options.tokens) {
-    const auto seen = std::span<const std::int32_t>(tokens).last(std::min(tokens.size(), window));
-    auto logits = session.next_token_logits(seen);
-    // The model may have more outputs than the tokenizer has tokens.
-    logits.resize(std::min<std::size_t>(logits.size(), tokenizer.vocab_size()));
-    const double uniform = uniform_number(options.seed, static_cast<std::uint64_t>(produced));
-    const std::int32_t token = sample_token(logits, options, uniform);
-    ++produced;
-    if (options.stop_at_eot && eot && static_cast<std::int64_t>(*eot) == token) break;
-    tokens.push_back(token);
-    write(stream.append(tokenizer.token_bytes(static_cast<std::uint32_t>(token))));
+  bool is_done = false;
+};
+
+/// Positions for the longest of the texts with what is added to it, in steps of 16, within the window.
+model::CacheSize size_for(const std::vector<Text>& texts, const SamplingOptions& options,
+                          std::int64_t window) {
+  constexpr std::int64_t kStep = 16;
+  std::size_t longest = 0;
+  for (const Text& text : texts) longest = std::max(longest, text.tokens.size());
+  const std::int64_t most =
+      options.tokens > window ? window : static_cast<std::int64_t>(longest) + options.tokens;
+  return {.batch = static_cast<std::int64_t>(texts.size()),
+          .positions = std::min(window, (most + kStep - 1) / kStep * kStep)};
+}
+
+/// Texts of one call of `generate`.
+class Generator {
+ public:
+  Generator(Session& session, const text::Tokenizer& tokenizer, std::span<const std::string> prompts,
+            const SamplingOptions& options, std::int64_t window)
+      : options_(&options), tokenizer_(&tokenizer), eot_(tokenizer.eot()) {
+    for (const std::string& prompt : prompts)
+      texts_.push_back({.tokens = encode_prompt(session, tokenizer, prompt), .stream = {}});
+    decoder_.emplace(session, size_for(texts_, options, window));
+    for (int i = 0; i < options.warmup; ++i) {
+      static_cast<void>(prefill());
+      if (options.cache && !is_full()) static_cast<void>(decoder_->decode(last_tokens()));
+    }
   }
-  write(stream.finish());
-  return produced;
+
+  [[nodiscard]] bool is_done() const { return std::ranges::all_of(texts_, &Text::is_done); }
+  [[nodiscard]] const std::vector<Text>& texts() const { return texts_; }
+  [[nodiscard]] const Decoder& decoder() const { return *decoder_; }
+
+  /// A token for every text that is not done.
+  GenerationStep step(bool is_first, const std::function<void(std::size_t, const std::string&)>& write) {
+    GenerationStep step{.is_prefill = is_first || !options_->cache || is_full(), .engine = {}};
+    const double begin = now_s();
+    auto logits = step.is_prefill ? prefill() : decoder_->decode(last_tokens());
+    step.engine = decoder_->times();
+    for (std::size_t i = 0; i < texts_.size(); ++i) {
+      if (texts_[i].is_done) continue;
+      ++step.texts;
+      step.read += decoder_->lengths()[i];
+      const std::string text = choose(i, logits[i]);
+      if (!text.empty() || !texts_[i].is_done) write(i, text);
+    }
+    step.seconds = now_s() - begin;
+    return step;
+  }
+
+ private:
+  /// Whether a text has no room for one more token.
+  [[nodiscard]] bool is_full() const {
+    for (std::size_t i = 0; i < texts_.size(); ++i) {
+      if (!texts_[i].is_done && decoder_->lengths()[i] >= decoder_->size().positions) return true;
+    }
+    return false;
+  }
+
+  Decoder::Logits prefill() {
+    std::vector<std::span<const std::int32_t>> seen;
+    for (const Text& text : texts_) {
+      const auto most = static_cast<std::size_t>(decoder_->size().positions);
+      seen.push_back(std::span(text.tokens).last(std::min(text.tokens.size(), most)));
+    }
+    return decoder_->prefill(seen);
+  }
+
+  [[nodiscard]] std::vector<std::int32_t> last_tokens() const {
+    std::vector<std::int32_t> tokens;
+    for (const Text& text : texts_) tokens.push_back(text.is_done ? Decoder::kNoToken : text.tokens.back());
+    return tokens;
+  }
+
+  /// The text that a new token completes; "" for the one that ends the text.
+  std::string choose(std::size_t index, std::vector<float>& logits) {
+    Text& text = texts_[index];
+    // The model may have more outputs than the tokenizer has tokens.
+    logits.resize(std::min<std::size_t>(logits.size(), tokenizer_->vocab_size()));
+    const std::uint64_t place = static_cast<std::uint64_t>(text.produced) | std::uint64_t{index} << 32U;
+    const std::int32_t token = sample_token(logits, *options_, uniform_number(options_->seed, place));
+    ++text.produced;
+    const bool is_end = options_->stop_at_eot && eot_ && static_cast<std::int64_t>(*eot_) == token;
+    text.is_done = is_end || text.produced == options_->tokens;
+    if (is_end) return text.stream.finish();
+    text.tokens.push_back(token);
+    std::string more = text.stream.append(tokenizer_->token_bytes(static_cast<std::uint32_t>(token)));
+    if (text.is_done) more += text.stream.finish();
+    return more;
+  }
+
+  const SamplingOptions* options_;
+  const text::Tokenizer* tokenizer_;
+  std::optional<std::uint32_t> eot_;
+  std::vector<Text> texts_;
+  std::optional<Decoder> decoder_;
+};
+
+}  // namespace
+
+Generation generate(Session& session, const text::Tokenizer& tokenizer, std::span<const std::string> prompts,
+                    const SamplingOptions& options,
+                    const std::function<void(std::size_t text, const std::string&)>& write) {
+  validate(options);
+  const double begin = now_s();
+  Generator generator(session, tokenizer, prompts, options, window_of(session, options));
+  Generation result;
+  result.setup_s = now_s() - begin;
+  result.size = generator.decoder().size();
+  for (const Text& text : generator.texts())
+    result.prompt_tokens.push_back(static_cast<std::int64_t>(text.tokens.size()));
+  while (!generator.is_done()) result.steps.push_back(generator.step(result.steps.empty(), write));
+  for (const Text& text : generator.texts()) result.tokens.push_back(text.produced);
+  result.prefill_seq = generator.decoder().prefill_seq();
+  return result;
 }
 
 }  // namespace rooflm::train

@@ -6,7 +6,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "engines/engine.h"
+#include "model/forward.h"
 #include "text/tokenizer.h"
 #include "train/session.h"
 
@@ -20,6 +23,8 @@ struct SamplingOptions {
   std::uint64_t seed = 0;
   std::int64_t window = 0;  ///< tokens that the model sees at most; 0: its positions, 1024 without any
   bool stop_at_eot = true;  ///< stop where the model ends the text
+  bool cache = true;        ///< keep keys and values; otherwise each token reads its whole window anew
+  int warmup = 0;           ///< times that everything is read before time is taken
 };
 
 /// Throws core::UsageError naming the option and its value when one is out of range.
@@ -43,12 +48,32 @@ class Utf8Stream {
   std::string pending_;
 };
 
-/// Continues `prompt`, which must not be empty unless the tokenizer has an end-of-text token to begin with.
-/// `write` receives the text as it is produced, without the prompt, in whole UTF-8 characters. The same seed,
-/// weights and options give the same text. Returns the number of tokens produced. Throws core::UsageError on
-/// an empty prompt without such a token, core::InputError when the tokenizer has ids beyond the model's
-/// vocabulary.
-std::int64_t generate(Session& session, const text::Tokenizer& tokenizer, const std::string& prompt,
-                      const SamplingOptions& options, const std::function<void(const std::string&)>& write);
+/// One step of generating: every text that is not at its end gets a token.
+struct GenerationStep {
+  bool is_prefill = false;    ///< the texts were read from the beginning
+  std::int64_t texts = 0;     ///< that got a token
+  std::int64_t read = 0;      ///< tokens that are read of these texts, the new ones included
+  double seconds = 0;         ///< with choosing tokens, by the host's clock
+  engines::StepTimes engine;  ///< of it the program's
+};
+
+/// What generating was.
+struct Generation {
+  double setup_s = 0;  ///< for making engines and warming them up
+  model::CacheSize size{};
+  std::int64_t prefill_seq = 0;  ///< to which texts were padded where they were read from the beginning
+  std::vector<std::int64_t> prompt_tokens{}, tokens{};  ///< by text
+  std::vector<GenerationStep> steps{};
+};
+
+/// Continues every one of `prompts`, of which none may be empty unless the tokenizer has an end-of-text token
+/// to begin with. `write` receives the number of a text and the text as it is produced, without the prompt,
+/// in whole UTF-8 characters. The same seed, weights, options and prompts give the same texts; the first text
+/// does not depend on the others but by rounding. A text that fills the window is read anew for every token,
+/// without its beginning. Throws core::UsageError on an empty prompt without such a token, core::InputError
+/// when the tokenizer has ids beyond the model's vocabulary.
+Generation generate(Session& session, const text::Tokenizer& tokenizer, std::span<const std::string> prompts,
+                    const SamplingOptions& options,
+                    const std::function<void(std::size_t text, const std::string&)>& write);
 
 }  // namespace rooflm::train

@@ -1,10 +1,9 @@
-// A model on a device: its weights, its optimizer state, and the engines that train, evaluate and sample it.
+// A model on a device: its weights, its optimizer state, and the engines that train and evaluate it.
 #include "train/session.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -23,7 +22,6 @@
 namespace rooflm::train {
 namespace {
 
-constexpr std::int64_t kLeastLogitsSeq = 16;
 constexpr const char* kLossScale = "loss_scale";
 
 engines::Engine& required(const std::unique_ptr<engines::Engine>& engine, const char* what) {
@@ -55,10 +53,12 @@ Session::Session(backends::Backend& backend, model::ModelConfig config, compile:
   model::validate(config_);
 }
 
-std::unique_ptr<engines::Engine> Session::make_engine(program::Program program) {
+std::unique_ptr<engines::Engine> Session::make_engine(program::Program program, engines::TensorStore* caches,
+                                                      double taken_bytes) {
   double limit = memory_limit_bytes_;
   if (limit > 0) {  // what other engines use, and what this program does not count, is taken already
-    for (const auto* other : {training_.get(), loss_.get(), logits_.get()}) {
+    limit -= taken_bytes;
+    for (const auto* other : {training_.get(), loss_.get()}) {
       if (other == nullptr) continue;
       limit -= static_cast<double>(engines::memory_need(other->program(), step_.engine).transient_bytes);
     }
@@ -67,7 +67,7 @@ std::unique_ptr<engines::Engine> Session::make_engine(program::Program program) 
     }
     limit = std::max(limit, 1.0);  // 0 would mean no limit
   }
-  auto engine = std::make_unique<engines::Engine>(std::move(program), step_.engine, store_, limit);
+  auto engine = std::make_unique<engines::Engine>(std::move(program), step_.engine, store_, limit, caches);
   if (has_weights_) engine->setup();
   return engine;
 }
@@ -82,12 +82,6 @@ void Session::make_training_engine(std::int64_t batch, std::int64_t seq) {
 void Session::make_loss_engine(std::int64_t batch, std::int64_t seq) {
   loss_.reset();
   loss_ = make_engine(compile::inference_step(model::forward(config_, batch, seq), step_));
-}
-
-void Session::make_logits_engine(std::int64_t seq) {
-  logits_.reset();
-  logits_ = make_engine(compile::inference_step(model::forward(config_, 1, seq, model::Head::logits), step_));
-  logits_seq_ = seq;
 }
 
 void Session::initialise(std::uint64_t seed) {
@@ -159,7 +153,7 @@ core::OnProgress Session::keep_waiting() const {
 void Session::copy_weights() {
   has_weights_ = true;
   skipped_updates_.reset();
-  for (auto* engine : {training_.get(), loss_.get(), logits_.get()}) {
+  for (auto* engine : {training_.get(), loss_.get()}) {
     if (engine != nullptr) engine->setup();
   }
 }
@@ -216,27 +210,6 @@ double Session::loss(const Batch& batch) {
   write_ids(engine, "targets", batch.targets);
   engine.run();
   return read_loss(engine);
-}
-
-std::vector<float> Session::next_token_logits(std::span<const std::int32_t> tokens) {
-  const auto count = static_cast<std::int64_t>(tokens.size());
-  if (count == 0) throw std::logic_error("logits after no token");
-  if (count > logits_seq_) {
-    auto seq = std::max(kLeastLogitsSeq, static_cast<std::int64_t>(std::bit_ceil(tokens.size())));
-    if (config_.max_seq > 0 && count <= config_.max_seq) seq = std::min(seq, config_.max_seq);
-    make_logits_engine(seq);
-  }
-  std::vector<std::int32_t> padded(static_cast<std::size_t>(logits_seq_), 0);
-  std::copy(tokens.begin(), tokens.end(), padded.begin());
-  logits_->io().write<std::int32_t>("tokens", padded);
-  logits_->run();
-  const auto& all = logits_->io().entries().at("logits").memory;  // [T, V]
-  const auto row_bytes = static_cast<std::size_t>(config_.padded_vocab) * sizeof(float);
-  std::vector<float> row(static_cast<std::size_t>(config_.vocab));
-  store_.backend().copy_out(row.data(),
-                            static_cast<const std::byte*>(all.data()) + (tokens.size() - 1) * row_bytes,
-                            row.size() * sizeof(float));
-  return row;
 }
 
 }  // namespace rooflm::train

@@ -1,4 +1,4 @@
-// A model on a device: its weights, its optimizer state, and the engines that train, evaluate and sample it.
+// A model on a device: its weights, its optimizer state, and the engines that train and evaluate it.
 #pragma once
 
 #include <array>
@@ -25,10 +25,10 @@ namespace rooflm::train {
 /// The runtime input of the optimizer at update `t` (the first is 1): {lr, 1 - beta1^t, 1 - beta2^t, 0}.
 std::array<float, 4> optimizer_hyper(const passes::OptimizerOptions& options, double lr, std::int64_t t);
 
-/// Weights and optimizer state in one store, and up to three engines on it: for training steps, for losses
-/// and for logits. Weights are fp32; copies in the compute dtype are kept up to date here. Make the engines
-/// that will be needed before the weights are filled in: what does not fit is then found out at once. Used by
-/// one thread.
+/// Weights and optimizer state in one store, and engines on it: for training steps, for losses, and those of
+/// others, as a Decoder. Weights are fp32; copies in the compute dtype are kept up to date here. Make the
+/// engines that will be needed before the weights are filled in: what does not fit is then found out at once.
+/// Used by one thread.
 class Session {
  public:
   /// `step` says how programs are made for all engines. `memory_limit_bytes`: of everything together, 0 for
@@ -90,10 +90,11 @@ class Session {
   /// Mean cross-entropy of one batch in nats. Needs the loss engine.
   double loss(const Batch& batch);
 
-  /// The logits [V] that follow `tokens` (1 to max_seq of them), padding of the vocabulary left out. One
-  /// engine is made for the next power of two of their number and kept until a longer one is needed; causal
-  /// attention keeps the padding on the right from being seen.
-  std::vector<float> next_token_logits(std::span<const std::int32_t> tokens);
+  /// An engine on these weights for another program, ready to run where they are filled in. `caches` as
+  /// engines::Engine has it; `taken_bytes`: what the caller holds already of the memory that is allowed.
+  std::unique_ptr<engines::Engine> make_engine(program::Program program,
+                                               engines::TensorStore* caches = nullptr,
+                                               double taken_bytes = 0);
 
   [[nodiscard]] const model::ModelConfig& config() const { return config_; }
   [[nodiscard]] const compile::StepOptions& step_options() const { return step_; }
@@ -101,8 +102,6 @@ class Session {
   [[nodiscard]] const engines::TensorStore& store() const { return store_; }
 
  private:
-  std::unique_ptr<engines::Engine> make_engine(program::Program program);
-  void make_logits_engine(std::int64_t seq);
   void bind_weight(const model::Parameter& p);
   void copy_weights();
   void read_loss_scale(Update& update);
@@ -113,9 +112,8 @@ class Session {
   double memory_limit_bytes_;
   ranks::Transport* ranks_;
   engines::TensorStore store_;
-  std::unique_ptr<engines::Engine> training_, loss_, logits_;
+  std::unique_ptr<engines::Engine> training_, loss_;
   std::int64_t training_seq_ = 0;  ///< of whole sequences
-  std::int64_t logits_seq_ = 0;
   bool has_weights_ = false;
   std::optional<std::int64_t> skipped_updates_;  ///< absent: the store knows
 };

@@ -269,8 +269,8 @@ void Trainer::Loop::sample_now() {
                                  .seed = options_.seed + static_cast<std::uint64_t>(state_.step),
                                  .window = options_.seq};
   try {
-    generate(session_, *tokenizer_, options_.prompt, sampling,
-             [&](const std::string& more) { text += more; });
+    generate(session_, *tokenizer_, {&options_.prompt, 1}, sampling,
+             [&](std::size_t /*text*/, const std::string& more) { text += more; });
   } catch (const core::OutOfMemory& error) {
     return progress_.message(fmt::format("step {}  no sample: {}", state_.step, error.what()));
   }

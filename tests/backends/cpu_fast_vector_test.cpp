@@ -222,7 +222,7 @@ TYPED_TEST(CpuFastVector, RopeRotatesAndTurnsBack) {
     std::vector<float> sines(cosines.size());
     rope_tables(5, head_dim, 10000.0, cosines.data(), sines.data());
     std::vector<S> y(x.size());
-    rope(shape, x.data(), cosines.data(), sines.data(), false, y.data());
+    rope(shape, {}, x.data(), cosines.data(), sines.data(), false, nullptr, y.data());
     auto expected = to_double(x);
     const std::int64_t half = head_dim / 2;
     for (std::int64_t r = 0; r < 10; ++r) {
@@ -241,7 +241,7 @@ TYPED_TEST(CpuFastVector, RopeRotatesAndTurnsBack) {
       }
     }
     expect_near(y, expected, 2 * kRounding<S>, 1e-6, "rope");
-    rope(shape, y.data(), cosines.data(), sines.data(), true, y.data());
+    rope(shape, {}, y.data(), cosines.data(), sines.data(), true, nullptr, y.data());
     expect_near(y, to_double(x), 4 * kRounding<S>, sizeof(S) == 4 ? 1e-6 : 0.03, "rope and back");
   }
 }
@@ -256,7 +256,7 @@ TYPED_TEST(CpuFastVector, Embedding) {
   std::vector<std::int32_t> tokens;
   for (int i = 0; i < 33; ++i) tokens.push_back((i * i + 1) % static_cast<int>(vocab));
   std::vector<S> y(dy.size());
-  embedding_forward(shape, tokens.data(), table.data(), positions.data(), y.data());
+  embedding_forward(shape, tokens.data(), table.data(), positions.data(), nullptr, y.data());
   std::vector<double> y_expected(y.size());
   std::vector<double> dtable(table.size(), 1.0);
   std::vector<double> dpositions(positions.size(), 0.0);

@@ -221,9 +221,10 @@ TEST_F(CudaKernels, RotaryPositions) {
       launch_rope_tables(nullptr, s.seq, dim, 500.0, cosines.floats(), sines.floats());
       const DeviceArray from(dtype, x, shift);
       const DeviceArray to(dtype, x.size(), shift);
-      launch_rope(nullptr, dtype, s, from.data(), cosines.floats(), sines.floats(), false, to.data());
+      launch_rope(nullptr, dtype, s, from.data(), cosines.floats(), sines.floats(), false, nullptr,
+                  to.data());
       expect_close(to.read(), expected, tolerance_of(dtype));
-      launch_rope(nullptr, dtype, s, to.data(), cosines.floats(), sines.floats(), true, to.data());
+      launch_rope(nullptr, dtype, s, to.data(), cosines.floats(), sines.floats(), true, nullptr, to.data());
       expect_close(to.read(), x, 2 * tolerance_of(dtype));
     });
   }

@@ -160,10 +160,11 @@ TEST_F(CudaKernels, Embeddings) {
       const DeviceArray d_wte(dtype, wte);
       const DeviceArray d_wpe(dtype, wpe);
       const DeviceArray out(dtype, x.size());
-      launch_embedding(nullptr, dtype, s, kVocab, ids.data(), d_wte.data(), d_wpe.data(), out.data());
+      launch_embedding(nullptr, dtype, s, kVocab, ids.data(), d_wte.data(), d_wpe.data(), nullptr,
+                       out.data());
       EXPECT_EQ(out.read(), x);
-      launch_embedding(nullptr, dtype, s, kVocab, ids.data(), d_wte.data(), nullptr, out.data());
-      launch_add_positions(nullptr, dtype, s, out.data(), d_wpe.data(), out.data());
+      launch_embedding(nullptr, dtype, s, kVocab, ids.data(), d_wte.data(), nullptr, nullptr, out.data());
+      launch_add_positions(nullptr, dtype, s, out.data(), d_wpe.data(), nullptr, out.data());
       EXPECT_EQ(out.read(), x);
 
       const DeviceArray d_dx(dtype, dx);

@@ -3,7 +3,7 @@ import json
 import struct
 
 KERNEL, COPY, MEMSET, SYNC, API, OVERHEAD, MEMORY, RANGE, MARK = range(1, 10)
-USER, STEP, PHASE, MODULE, GRADIENT, STACK = range(6)
+USER, STEP, PHASE, MODULE, GRADIENT, STACK, ADDRESSES, AMOUNT, BLOCK, COLLECTIVE = range(10)
 HEADER, ROW = 512, 56
 EXTRA = '{"grid":[8,1,1],"block":[256,1,1],"registers":32,"shared_static":0,"shared_dynamic":0,"local":0}'
 
@@ -35,6 +35,24 @@ class Stream:
         self.row(API, "cuLaunchKernel", call_ns + 500, call_ns + 3000, thread, self.correlation)
         self.row(KERNEL, name, start, end, stream, self.correlation, extra=EXTRA)
 
+    def capture(self, name, call_ns, thread=None):
+        """A call that a capture turns into a node: nothing runs."""
+        self.correlation += 1
+        self.row(API, name, call_ns, call_ns + 400, self.process if thread is None else thread, self.correlation)
+
+    def replay(self, call_ns, nodes, graph=7, stream=7):
+        """A graph, whose nodes are (number, kind, name, start, end)."""
+        self.correlation += 1
+        self.row(API, "cudaGraphLaunch", call_ns, call_ns + 4000, self.process, self.correlation)
+        for number, kind, name, start, end in nodes:
+            self.row(kind, name, start, end, stream, self.correlation, node=graph << 32 | number)
+
+    def block(self, address, size, time):
+        """Of PyTorch's allocator; None: it was there before."""
+        start = -self.start_ns if time is None else time
+        self.row(MEMORY, "block taken" if size > 0 else "block given back", start, start, self.process, what=BLOCK, size=size,
+                 other=address)
+
     def bytes(self):
         header = struct.pack("<8sIIQQQQQIIQ440s", b"rflstrm1", self.process, 1, self.start_ns,
                              1_700_000_000 * 10**9, len(self.rows), self.dropped, 0, int(self.ended), 1,
@@ -51,14 +69,37 @@ class Stream:
         return header + chunk(1, texts) + chunk(3, facts) + chunk(2, b"".join(self.rows))
 
 
+def read(data):
+    """Rows (kind, what, text, start, end, place) and facts of a stream, in the order in which they were written."""
+    texts, rows, facts, at = {}, [], {}, HEADER
+    while at + 16 <= len(data):
+        mark, kind, size = struct.unpack_from("<4sIQ", data, at)
+        assert mark == b"CHNK"
+        chunk = data[at + 16:at + 16 + size]
+        at += 16 + size
+        place = 0
+        while kind == 1 and place < len(chunk):
+            number, length = struct.unpack_from("<II", chunk, place)
+            texts[number] = chunk[place + 8:place + 8 + length].decode()
+            place += 8 + length
+        while kind == 3 and place < len(chunk):
+            key, value = struct.unpack_from("<II", chunk, place)
+            facts[chunk[place + 8:place + 8 + key].decode()] = chunk[place + 8 + key:place + 8 + key + value].decode()
+            place += 8 + key + value
+        if kind == 2:
+            rows += [struct.unpack_from("<BBHIQQI", chunk, place) for place in range(0, len(chunk), ROW)]
+    return [(kind, what, texts.get(name, ""), start, end, place) for kind, what, _, name, start, end, place in rows], facts
+
+
 def operator(op, phase, module, inputs, outputs, count=1, **more):
     """A note of the recorder's Python module: calls of an operator in one step."""
     return json.dumps({"op": op, "phase": phase, "module": module, "n": count, "in": inputs, "out": outputs, **more})
 
 
-def training_run(steps=8, layers=2, slow_first=True, every=1, extra=None, **header):
+def training_run(steps=8, layers=2, slow_first=True, every=1, extra=None, timed=(), **header):
     """A step of PyTorch: modules forward on the main thread, gradients on another, one optimizer. Modules are marked in
-    the first two steps and in each that `every` divides; `extra(step)` names a kernel that only this step has."""
+    the first two steps and in each that `every` divides; `extra(step)` names a kernel that only this step has; of the
+    steps `timed` nothing of the device is recorded, and they are shorter."""
     stream = Stream(**header)
     autograd = stream.process + 1
     stream.facts["torch"] = "2.11"
@@ -68,6 +109,10 @@ def training_run(steps=8, layers=2, slow_first=True, every=1, extra=None, **head
     stream.facts["module head"] = "Linear"
     now, micro = 1_000_000, 1000
     for step in range(steps):
+        if step in timed:
+            stream.row(RANGE, "step, timed alone", now, now + 100 * micro, stream.process, what=STEP)
+            now += 101 * micro
+            continue
         marked = step < 2 or step % every == 0
         begin, each = now, (60 if slow_first and step == 0 else 12) * micro
         device = now

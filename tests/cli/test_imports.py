@@ -18,6 +18,7 @@ import foreign_records as made
 
 BINARY = ""
 SCHEMA = ""
+STORED = pathlib.Path(__file__).resolve().parents[1] / "goldens" / "torch_2.11"
 KERNEL = {"ph": "X", "cat": "kernel", "name": "void gemm<float>(int)", "pid": 0, "tid": 7, "ts": 10.5, "dur": 2.25,
           "args": {"device": 0, "stream": 7, "correlation": 5, "grid": [8, 1, 1], "block": [128, 1, 1],
                    "registers per thread": 40, "est. achieved occupancy %": 50}}
@@ -109,6 +110,54 @@ class Imports(unittest.TestCase):
         self.export_and_import(record, "torch-memory")
         self.assertEqual(self.query("SELECT bytes, live_bytes FROM memory_event ORDER BY seq"),
                          [(1000, 1000), (4096, 5096), (600, 5696), (-600, 5096), (-4096, 1000)])
+
+    def test_a_stored_memory_snapshot_of_pytorch(self):
+        """What torch.cuda.memory._dump_snapshot of PyTorch 2.11 wrote on a GPU, against Python's own reading of it."""
+        packed = (STORED / "memory.pickle.gz").read_bytes()
+        self.take("memory.pickle.gz", packed)
+        self.check_views()
+        snapshot = pickle.loads(gzip.decompress(packed))
+        changes = [entry for entry in snapshot["device_traces"][0] if entry["action"] in ("alloc", "free_completed")]
+        taken = {entry["addr"] for entry in changes if entry["action"] == "alloc"}
+        there = sum(block["size"] for segment in snapshot["segments"] for block in segment["blocks"]
+                    if block["state"].startswith("active") and block["address"] not in taken)
+        seen, live = set(), there
+        for entry in changes:  # what is given back first was there before
+            if entry["action"] == "alloc":
+                seen.add(entry["addr"])
+            elif entry["addr"] not in seen:
+                live += entry["size"]
+        peak = live
+        for entry in changes:
+            live += entry["size"] if entry["action"] == "alloc" else -entry["size"]
+            peak = max(peak, live)
+        self.assertEqual(self.query("SELECT MAX(live_bytes) FROM memory_event"), [(peak,)])
+        reserved = sum(segment["total_size"] for segment in snapshot["segments"])
+        self.assertEqual(self.query("SELECT value FROM fact WHERE key = 'reserved_bytes'"), [(reserved,)])
+
+    def test_stored_traces_of_pytorch(self):
+        """torch.profiler of PyTorch 2.11 on a GPU (its clock begins with a quarter of a year; little was kept of the steps), and
+        of 1.13 on a processor, a step of two layers, against Python's own reading."""
+        packed = (STORED / "trace.json.gz").read_bytes()
+        self.take("trace.json.gz", packed)
+        trace = json.loads(gzip.decompress(packed))
+        slices = [event for event in trace["traceEvents"] if event["ph"] == "X" and event["cat"] != "Trace"]
+        first = min(event["ts"] for event in slices)
+        expected = sorted((event["name"], round(1000 * (event["ts"] - first)), round(1000 * event["dur"])) for event in slices)
+        rows = self.query("SELECT n.text, a.start_ns, a.end_ns - a.start_ns FROM activity a JOIN activity_name n USING (run, name)")
+        for (name, start, span), (text, found_start, found_span) in zip(expected, sorted(rows), strict=True):
+            self.assertEqual(name, text)
+            self.assertLessEqual(max(abs(start - found_start), abs(span - found_span)), 1000, name)  # of a double's last digits
+        self.assertEqual(self.query("SELECT value FROM environment WHERE key = 'device cuda:0'"), [("NVIDIA H100 80GB HBM3",)])
+        packed = (STORED.parent / "torch_1.13" / "trace.json.gz").read_bytes()
+        self.take("trace.json.gz", packed)
+        self.check_views()
+        slices = [event for event in json.loads(gzip.decompress(packed)) if event["ph"] == "X"]
+        self.assertEqual(self.query("SELECT COUNT(*) FROM activity"), [(len(slices),)])
+        took = sum(event["dur"] for event in slices if event["name"] == "aten::mm")
+        self.assertEqual(self.query("SELECT SUM(end_ns - start_ns) / 1000 FROM activity JOIN activity_name n USING (run, name)"
+                                    " WHERE n.text = 'aten::mm'"), [(took,)])
+        self.assertEqual(self.query("SELECT COUNT(*) FROM sample WHERE phase = 'step'"), [(1,)])
 
     def test_steps_of_a_host_that_runs_ahead(self):
         events = []

@@ -218,7 +218,9 @@ class Plan(unittest.TestCase):
 
             mine, h100 = plan(*options())
             self.assertEqual(mine["device"], "my-gpu")
-            self.assertAlmostEqual(mine["step_s"] / h100["step_s"], 2, delta=0.3)
+            # A small step has the H100's highest clock; of another chip's clock nothing is known.
+            self.assertGreater(mine["step_s"], 1.7 * h100["step_s"])
+            self.assertLess(mine["step_s"], 2.7 * h100["step_s"])
             self.assertEqual((mine["step_kind"], mine["memory_limit_bytes"]), ("assumed", 40e9))
             for text, changes in (("'multiprocessors' is missing", {"multiprocessors": None}),
                                   ("'peak_flop_per_s of bf16' must be a number above 0, not -1", {"peak_flop_per_s": {"bf16": -1}}),
@@ -338,6 +340,9 @@ class Plan(unittest.TestCase):
         self.refused(2, "--global-batch 7", *base, "--batch", 2, "--global-batch", 7)
         self.refused(2, "--explain mfu", *base, "--explain", "mfu")
         self.refused(2, "--search wants", *base, "--search")
+        self.refused(2, "leave out --tp", *base, "--search", "--gpus", 4, "--tp", 2)
+        self.refused(2, "--async-tp is about", *base, "--async-tp")
+        self.refused(2, "--interleave is about", *base, "--interleave", 2)
         self.refused(2, "--heads 5", *base, "--heads", 5)
         self.refused(2, "--pp 13", *base, "--pp", 13, "--gpus", 13)
         self.refused(2, "--interleave", *base, "--pp", 2, "--interleave", 4, "--global-batch", 3)

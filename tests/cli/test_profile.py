@@ -78,6 +78,28 @@ class Profile(unittest.TestCase):
         for text in says:
             self.assertIn(text, lines[0])
 
+    def test_decoding(self):
+        record = self.folder / "decode.rooflm"
+        decode = [*SMALL, "--device", "cpu", "--phase", "decode", "--batch", "1,3"]
+        self.ok("profile", *decode, "--engine", "eager,fused", "--steps", "2", "--warmup", "1", "-o", record)
+        rows = json.loads(self.ok("report", record, "--view", "generation", "--format", "json"))[0]["tables"][0]["rows"]
+        self.assertEqual({row["phase"] for row in rows}, {"decode"})
+        one, three = rows[0], rows[2]
+        self.assertEqual(one["bytes"], rows[1]["bytes"], "what is read is the same for both engines")
+        self.assertEqual(three["flop"], 3 * one["flop"])
+        self.assertTrue(one["bytes"] < three["bytes"] < 3 * one["bytes"], "weights are read once for all texts")
+        for row, batch in ((one, 1), (three, 3)):
+            self.assertAlmostEqual(row["tokens_per_s"] * row["step_s"], batch)
+        bench = json.loads(self.ok("report", record, "--view", "bench", "--format", "json"))[0]["tables"][0]["rows"]
+        self.assertIsNone(bench[0]["loss"])
+        self.ok("verify", record)
+        ops = json.loads(self.ok("program", *SMALL, "--phase", "decode", "--format", "json"))["ops"]
+        self.assertIn("decode_attention", {op["op"] for op in ops})
+        for refused in (["profile", *decode, "--data", "x.bin"], ["program", *SMALL, "--phase", "decode", "--inference"],
+                        ["bench", *SMALL, "--phase", "decode", "--grad-accum", "2"]):
+            result = self.rooflm(*refused)
+            self.assertEqual(result.returncode, 2, refused)
+
     def test_parts_of_runs(self):
         parts = self.folder / "parts.rooflm"
         self.ok("profile", *SMALL, "--steps", "2", "--warmup", "1", "--device", "cpu", "--phase", "step,forward", "-o", parts, "--view",
@@ -87,6 +109,10 @@ class Profile(unittest.TestCase):
             return json.loads(self.ok("report", parts, "--view", view, "--format", "json", *arguments))[0]["tables"][0]["rows"]
         forward = rows("blocks", "--run", "2")
         self.assertEqual({row["phase"] for row in forward}, {"forward"}, "a run of the forward pass alone")
+        self.assertIn("of step", self.ok("report", parts, "--view", "attention", "--run", "1"))
+        shown = self.ok("report", parts, "--view", "attention", "--run", "1", "--phase", "forward")
+        self.assertIn("of shown", shown)
+        self.assertNotIn("of step", shown)
         self.assertEqual([row["status"] for row in rows("bench")], ["success", "success"])
         self.assertIsNone(rows("bench")[1]["mfu"], "MFU is of training steps")
         one_layer = rows("ops", "--run", "1", "--scope", "h.1", "--phase", "backward")

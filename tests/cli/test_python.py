@@ -9,8 +9,12 @@ import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python"))
+# The package as it was built: beside the binary.
+BINARY = pathlib.Path(sys.argv[1]).resolve()
+sys.path.insert(0, str(BINARY.parent / "python"))
+if not list((BINARY.parent / "python").glob("rooflm/_native*")):
+    print("SKIPPED: the module was not built (no python3-dev or pybind11-dev, or sanitizers)")
+    sys.exit(0)
 import rooflm  # noqa: E402  pylint: disable=wrong-import-position
 
 SMALL = {"model": "tiny", "layers": 2, "d_model": 64, "d_ff": 128, "heads": 2, "vocab": 256, "batch": 2, "seq": 32}
@@ -30,15 +34,27 @@ class Package(unittest.TestCase):
 
     def test_records_are_tables(self):
         record = rooflm.open(self.record)
-        bench = record.view("bench")
-        self.assertEqual(bench.column("engine"), ["eager", "fused"])
-        self.assertTrue(all(ms > 0 for ms in bench.column("step_ms_mean")))
-        self.assertEqual(len(record.view("bench", run="fused")), 1)
-        self.assertIn("overview.machine", record.tables("overview"))
-        self.assertEqual(len(record.view("kernels")), 0, "nothing of a GPU")
+        bench = record.table("bench")
+        self.assertEqual(bench.columns["engine"], ["eager", "fused"])
+        self.assertTrue(all(ms > 0 for ms in bench.columns["step_ms_mean"]))
+        self.assertEqual((bench.titles["step_ms_mean"], len(bench)), ("total", 2))
+        self.assertEqual(len(record.table("bench", run="fused")), 1)
+        self.assertEqual(len(record.table("bench", run=[1, 2])), 2)
+        self.assertIn("overview.machine", [table.id for table in record.tables("overview")])
+        self.assertEqual(len(record.table("kernels")), 0, "nothing of a GPU")
         self.assertTrue(record.verify())
+        self.assertIn("bench", rooflm.views())
         with self.assertRaises(KeyError):
-            bench.column("engin")
+            bench.columns["engin"]
+
+    def test_tables_are_those_of_the_command_line(self):
+        for view in ("bench", "samples"):
+            shown = rooflm.command("report", self.record, view=view)[0]["tables"]
+            tables = rooflm.open(self.record).tables(view)
+            self.assertEqual([(t.id, t.title) for t in tables], [(t["id"], t["title"]) for t in shown])
+            for table, other in zip(tables, shown):
+                self.assertEqual([{key: value for key, value in row.items() if value is not None} for row in table],
+                                 [{key: value for key, value in row.items() if value is not None} for row in other["rows"]])
 
     def test_a_record_that_was_changed_does_not_hold(self):
         import sqlite3  # pylint: disable=import-outside-toplevel
@@ -50,17 +66,32 @@ class Package(unittest.TestCase):
         database.close()
         self.assertFalse(rooflm.open(changed).verify())
 
-    def test_prices_and_plans(self):
-        priced = rooflm.price(**SMALL, device="null")
-        self.assertEqual(sum(op["matmul_flop"] for op in priced["ops"]), priced["totals"]["matmul_flop"])
-        twice = rooflm.price(**{**SMALL, "batch": 4}, device="null")
-        self.assertEqual(twice["totals"]["by_phase"]["forward"]["matmul_flop"], 2 * priced["totals"]["by_phase"]["forward"]["matmul_flop"])
+    def test_prices_are_those_of_the_command_line(self):
+        for more in ({}, {"engine": "eager", "dtype": "bf16", "arch": "gpt2"}, {"recompute": "full", "grad_accum": 2}, {"phase": "decode"}):
+            priced = rooflm.price(**SMALL, **more)
+            self.assertEqual(sum(priced["ops"].columns["matmul_flop"]), priced["totals"]["matmul_flop"])
+            expected = rooflm.command("program", **SMALL, **more, totals=True, device="null")["totals"]
+            for part in ("by_phase", "by_block"):
+                self.assertEqual(priced["totals"][part], expected[part])
+            for key in ("flop", "bytes", "launches", "ops"):
+                self.assertEqual(priced["totals"][key], expected[key])
+            for key, value in priced["totals"]["memory"].items():
+                self.assertEqual(value, expected["memory"][key], key)
+        on_gpu = rooflm.price(model="gpt2", batch=8, seq=1024, dtype="bf16", device="h100-sxm")
+        self.assertAlmostEqual(sum(on_gpu["ops"].columns["roof_s"]), on_gpu["totals"]["roof_s"], delta=1e-3)
+        self.assertGreater(on_gpu["totals"]["roof_s"], on_gpu["totals"]["matmul_flop"] / 1e15)
+
+    def test_plans(self):
         plans = rooflm.plan(model="gpt2", device="h100-sxm", gpus=[1, 2])
         self.assertEqual([plan["gpus"] for plan in plans], [1, 2])
         self.assertGreater(plans[0]["step_s"], 0)
 
     def test_errors_have_types(self):
         for error, builtin, call in ((rooflm.UsageError, ValueError, lambda: rooflm.price(model="gpt3000")),
+                                     (rooflm.UsageError, ValueError, lambda: rooflm.price(batch="many")),
+                                     (rooflm.UsageError, ValueError, lambda: rooflm.price(bacth=4)),
+                                     (rooflm.UsageError, ValueError, lambda: rooflm.open(self.record).table("opz")),
+                                     (rooflm.Unavailable, RuntimeError, lambda: rooflm.price(dtype="fp8", device="a100-sxm")),
                                      (rooflm.UsageError, ValueError, lambda: rooflm.command("benhc")),
                                      (rooflm.InputError, OSError, lambda: rooflm.open("no-such.rooflm")),
                                      (rooflm.Unavailable, RuntimeError, lambda: rooflm.command("bench", device="cuda:77"))):

@@ -24,10 +24,15 @@ class Checkpoints(Ranks):
     library = ""
 
     def start_with(self, act, at, *arguments, ranks=2, step=2, file="", calls="write,fsync"):
-        """Ranks that write a checkpoint after each step; the fault happens in the one of `step`, in files that begin so."""
+        """Ranks that write a checkpoint after each step; the fault happens in the one of `step`, in files that begin so.
+
+        None: when that training is resumed, in files beside the checkpoints."""
+        folder = self.out if step is None else self.out / f"checkpoint-{step:06}.tmp"
         environment = {**os.environ, "LD_PRELOAD": self.library, "FAULT_CALLS": calls, "FAULT_DO": str(act),
-                       "FAULT_PATH": str(self.out / f"checkpoint-{step:06}.tmp" / file), "FAULT_AT": str(at)}
+                       "FAULT_PATH": str(folder / file), "FAULT_AT": str(at)}
         words = self.words(self.out, "--batch", "2", "--checkpoint-every", "1", *arguments)
+        if step is None:
+            words = ["train", "--out", self.out, "--resume", "--no-peak"]
         return subprocess.Popen([self.binary, "launch", "-n", str(ranks), "--timeout", str(TIMEOUT), "--", *map(str, words)],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
 
@@ -56,7 +61,18 @@ class Checkpoints(Ranks):
 
     def test_the_rank_that_writes_hangs(self):
         process = self.start_with("stop", 8, "--steps", 4)
-        self.expect_end(process, r"rank 1 \(.*\) has waited 2.5 s for rank 0 \(.*\), at step 2, waiting for the checkpoint")
+        self.expect_end(process, r"rank 1 \(.*\) waits for rank 0 \(.*\), which has done nothing for 1.5 s, at step 2, waiting for the checkpoint")
+
+    def test_a_rank_hangs_while_others_wait_for_it_to_begin(self):
+        """Longer than within a step, and not as long as that may take when it does nothing."""
+        self.ok("launch", "-n", 2, "--", *self.words(self.out, "--batch", "2", "--checkpoint-every", "1", "--steps", 3))
+        shutil.rmtree(self.out / "checkpoint-000003")
+        process = self.start_with("stop", 1, file="log.jsonl", step=None, calls="truncate,rename")
+        begin = time.monotonic()
+        _, errors = process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - begin, 20)
+        self.assertEqual(process.returncode, 5, errors)
+        self.assertRegex(errors, r"rank 1 \(.*\) waits for rank 0 \(.*\), which has done nothing for 1.5 s")
 
     def test_a_rank_whose_parts_are_needed_hangs(self):
         process = self.start_with("slow150", 1, "--steps", 4, ranks=3)

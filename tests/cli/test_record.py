@@ -10,10 +10,10 @@ import struct
 import subprocess
 import sys
 import tempfile
-import textwrap
 import unittest
 
 import streams
+from fake_torch import TRAINING, environment
 
 ROOFLM = os.path.abspath(sys.argv.pop(1))
 MARKS = """
@@ -28,70 +28,6 @@ for step in range(4):
     time.sleep(0.002)
     library.rooflm_pop()
     library.rooflm_end_step()
-"""
-# As much of torch as the marks touch.
-TORCH = {
-    "__init__.py": """
-        from . import autograd, compiler, cuda, nn, optim
-        __version__ = "9.9"
-        class Node:
-            def __init__(self): self.metadata, self.hooks = {}, []
-            def register_prehook(self, hook): self.hooks.append(hook)
-        class Tensor:
-            def __init__(self, grad_fn=None): self.grad_fn = grad_fn
-        def is_grad_enabled(): return True
-        """,
-    "compiler.py": "def is_compiling(): return False",
-    "cuda.py": "def is_initialized(): return False",
-    "autograd/__init__.py": """
-        from . import graph
-        from .graph import _engine_run_backward
-        def backward(nodes): _engine_run_backward(nodes)
-        """,
-    "autograd/graph.py": """
-        def _engine_run_backward(nodes):
-            for node in nodes:
-                for hook in node.hooks: hook(None)
-        """,
-    "nn.py": """
-        class Module:
-            def __init__(self, **parts): self.parts = parts
-            def named_modules(self, prefix=""):
-                yield prefix, self
-                for name, part in self.parts.items():
-                    yield from part.named_modules(prefix + ("." if prefix else "") + name)
-            def _call_impl(self, *args): return self.forward(*args)
-            __call__ = _call_impl
-        """,
-    "optim/__init__.py": "from . import optimizer",
-    "optim/optimizer.py": """
-        before, after = [], []
-        def register_optimizer_step_pre_hook(hook): before.append(hook)
-        def register_optimizer_step_post_hook(hook): after.append(hook)
-        class Optimizer:
-            def step(self):
-                for hook in before: hook(self, (), {})
-                for hook in after: hook(self, (), {})
-        """,
-}
-TRAINING = """
-import torch
-nodes = []
-class Leaf(torch.nn.Module):
-    def forward(self, x):
-        nodes.append(torch.Node())
-        return torch.Tensor(nodes[-1])
-class Model(torch.nn.Module):
-    def forward(self, x):
-        for part in self.parts.values(): x = part(x)
-        return x
-model, optimizer = Model(**{"0": Leaf(), "1": Leaf()}), torch.optim.optimizer.Optimizer()
-for step in range(5):
-    nodes.clear()
-    model(torch.Tensor())
-    torch.autograd.backward(list(reversed(nodes)))
-    optimizer.step()
-print("trained")
 """
 
 
@@ -222,12 +158,7 @@ class Record(unittest.TestCase):
         self.assertIn("static program", done.stderr)
 
     def torch_environment(self):
-        for name, text in TORCH.items():
-            path = self.folder / "site" / "torch" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(textwrap.dedent(text))
-        (self.folder / "site" / "sitecustomize.py").write_text("print('mine')\n")
-        return {**os.environ, "PYTHONPATH": str(self.folder / "site")}
+        return environment(self.folder)
 
     def test_pytorch_is_marked_without_a_change(self):
         done = self.record(sys.executable, "-c", TRAINING, env=self.torch_environment())
@@ -363,6 +294,51 @@ class Record(unittest.TestCase):
             self.assertEqual(result.returncode, 2, wrong)
             self.assertIn("--sample-stacks", result.stderr)
             self.assertIn(says, result.stderr)
+
+    def test_steps_that_are_timed_alone(self):
+        stream = streams.training_run(steps=40, timed=range(12, 36))
+        said = self.import_stream(stream)
+        self.assertIn("40 steps", said)
+        self.assertIn("of the steps 24 were timed alone", said)
+        self.assertEqual(self.rows("SELECT kind, COUNT(*), MIN(step), MAX(step) FROM sample WHERE phase = 'step' GROUP BY 1"),
+                         [("plain", 24, 12, 35), ("traced", 15, 1, 39), ("warmup", 1, 0, 0)])
+        # The time of the step is that of those, kernels are those of the others.
+        overview = self.rooflm("report", "x.rooflm", "--view", "overview").stdout
+        self.assertRegex(overview, r"step +100 us \(.*24 steps\)")
+        self.assertRegex(overview, r"traced step +225 us, median of 15")
+        self.assertEqual(self.rooflm("verify", "x.rooflm").returncode, 0)
+        compared = self.rooflm("compare", "x.rooflm", "x.rooflm", "--format", "csv").stdout
+        self.assertIn("step,0.0001,0.0001,", compared)
+        everything = streams.training_run(steps=16)
+        (self.folder / "all.stream").write_bytes(everything.bytes())
+        self.rooflm("import", "all.stream", "-o", "all.rooflm")
+        launches = "SELECT scope, phase, launches FROM op ORDER BY 1, 2"
+        self.assertEqual(self.rows(launches), self.rows(launches, "all.rooflm"))
+
+    def test_nobody_knows_whether_a_step_that_is_timed_alone_was_idle(self):
+        stream = streams.training_run(steps=30, timed=range(10, 30))
+        ranges = [struct.unpack_from("<BBHIQQ", row)[4:] for row in stream.rows
+                  if row[0] == streams.RANGE and row[1] == streams.STEP]
+        for start, end in ranges[10:]:
+            middle = (start + end) // 2 - stream.start_ns
+            stream.row(streams.MARK, "main (t.py:1)", middle, middle, stream.process, what=streams.STACK)
+        self.import_stream(stream)
+        table = self.rooflm("report", "x.rooflm", "--view", "stacks", "--format", "csv").stdout.split("\n\n")[0]
+        row = list(csv.DictReader(table.splitlines()[1:]))[0]
+        self.assertEqual((row["name"], row["samples"], row["idle"]), ("main (t.py:1)", "20", "0"))
+
+    def test_stacks_of_addresses_have_names(self):
+        stream = streams.training_run()
+        stream.facts |= {"code at 1000": "2000 0 /no/such/libquiet.so.1", "code ab+10": "main (t.py:1)",
+                         "code at nonsense": "x", "no stacks": "stacks of threads that run were not sampled: why"}
+        kernel = next(struct.unpack_from("<BBHIQQ", row)[4] for row in reversed(stream.rows) if row[0] == streams.KERNEL)
+        for text in ("ab+10|1010 1100", "|1010", "cd+1|", "|||", "\0\xff"):
+            stream.row(streams.MARK, text, kernel - stream.start_ns, kernel - stream.start_ns, stream.process,
+                       what=streams.ADDRESSES)
+        self.assertIn("were not sampled: why", self.import_stream(stream))
+        seen = {text for (text,) in self.rows("SELECT text FROM activity_name WHERE kind = 'sample'")}
+        self.assertEqual(seen, {"main (t.py:1);[libquiet.so.1]", "[libquiet.so.1]", "[unknown]"})
+        self.assertEqual(self.rooflm("verify", "x.rooflm").returncode, 0)
 
     def test_a_device_that_nobody_knows_has_no_roofs(self):
         stream = streams.training_run()

@@ -44,13 +44,39 @@ class Train(TrainingRuns):
         generate = ["generate", "--model", self.out, "--prompt", "the", "--tokens", 5, "--ignore-eot"]
         said = self.run_rooflm(*generate, "-o", record).stderr
         self.assertRegex(said, r"5 tokens, the first after [\d.]+ \w+, then [\d.]+ tokens/s")
-        row = json.loads(self.ok("report", record, "--view", "generation", "--format", "json"))[0]["tables"][0]["rows"][0]
-        self.assertEqual((row["tokens"], row["prompt_tokens"] > 0), (5, True))
+        tables = json.loads(self.ok("report", record, "--view", "generation", "--format", "json"))[0]["tables"]
+        row = tables[0]["rows"][0]
+        self.assertEqual((row["texts"], row["tokens"], row["prompt_tokens"] > 0), (1, 5, True))
         self.assertGreaterEqual(row["token_s_max"], row["token_s_median"])
         self.assertGreater(row["first_token_s"], 0)
+        prefill, decode = tables[1]["rows"]
+        self.assertEqual([(p["phase"], p["steps"]) for p in (prefill, decode)], [("prefill", 1), ("decode", 4)])
+        for phase in (prefill, decode):
+            self.assertAlmostEqual(phase["share"], phase["roof_s"] / phase["step_s"])
+            self.assertAlmostEqual(phase["byte_per_s"] * phase["step_s"], phase["bytes"], delta=1)
+        self.assertLess(decode["flop"], prefill["flop"])
         self.ok("verify", record)
         self.fails(3, *generate, "-o", record, says=["exists"])
         self.fails(2, *generate, "-o", "-", says=["-o"])
+
+    def test_several_texts_at_once_are_those_of_each_alone(self):
+        self.train("--steps", 2)
+        prompts = ["the", "", "my, the cat"]
+        generate = ["generate", "--model", self.out, "--temperature", 0, "--tokens", 30, "--ignore-eot"]
+        alone = [self.ok(*generate, "--prompt", p, "--no-cache") for p in prompts]
+        together = [word for p in prompts for word in ("--prompt", p)]
+        self.assertEqual(self.ok(*generate, *together), "\n".join(alone))
+        file = self.out.parent / "prompts.txt"
+        file.write_text("\n".join(prompts) + "\n")
+        record = self.out.parent / "texts.rooflm"
+        rows = json.loads(self.ok(*generate, "--prompts", file, "--format", "json", "-o", record))
+        self.assertEqual([row["prompt"] + row["text"] + "\n" for row in rows], alone)
+        row = json.loads(self.ok("report", record, "--view", "generation", "--format", "json"))[0]["tables"][0]["rows"][0]
+        self.assertEqual((row["texts"], row["tokens"]), (3, 90))
+        self.assertAlmostEqual(row["tokens_per_s"] / row["text_tokens_per_s"], 3)
+        self.ok("verify", record)
+        self.fails(2, *generate, "--prompts", file, "--prompt", "x", says=["--prompts"])
+        self.fails(3, *generate, "--prompts", "missing.txt", says=["missing.txt"])
 
     def test_what_people_see_on_no_terminal(self):
         result = self.run_rooflm("train", "--data", self.data, "--out", self.out, *TINY, "--steps", 12,

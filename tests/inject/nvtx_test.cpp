@@ -88,6 +88,28 @@ TEST(Nvtx, RangesMarksAndDomainsAreRecorded) {
   event = {};
   event.size = 8;  // of a header that is older than messages
   core<void (*)(const nvtx::Event*)>(nvtx::kMarkEx)(&event);
+  struct {
+    std::uint64_t communicator = 0x7f, bytes = 4096;
+    int op = 0;
+  } moved;
+  const auto push_payload = [&](std::uint64_t schema, const void* data, std::size_t bytes) {
+    const nvtx::ExtendedPayload payload{
+        .schema = nvtx::kFirstOwnSchema + schema, .bytes = bytes, .data = data};
+    nvtx::Event named{};
+    named.size = sizeof(nvtx::Event);
+    named.message_type = nvtx::kNarrow;
+    named.message.narrow = "ncclAllReduce";
+    named.payload_type = nvtx::kExtended;
+    named.reserved = 1;
+    named.payload.whole = reinterpret_cast<std::uint64_t>(&payload);
+    domain<int (*)(const void*, const nvtx::Event*)>(nvtx::kDomainRangePushEx)(nccl, &named);
+    domain<int (*)(const void*)>(nvtx::kDomainRangePop)(nccl);
+  };
+  push_payload(5, &moved, sizeof(moved));
+  push_payload(5, &moved.bytes, 16);         // before 2.26: no communicator
+  push_payload(0, &moved, sizeof(moved));    // of ncclCommInitRank
+  push_payload(5, &moved, ~std::size_t{0});  // a size that is not said
+  push_payload(5, nullptr, sizeof(moved));
   session->end();
 
   fs::path stream;
@@ -97,6 +119,9 @@ TEST(Nvtx, RangesMarksAndDomainsAreRecorded) {
   EXPECT_EQ(counts["outer"], 1);
   EXPECT_EQ(counts["inner"], 1);
   EXPECT_EQ(counts["NCCL:all_reduce{\"payload\":-5}"], 1);
+  EXPECT_EQ(counts[R"(NCCL:ncclAllReduce{"bytes":4096,"communicator":"7f"})"], 1);
+  EXPECT_EQ(counts[R"(NCCL:ncclAllReduce{"bytes":4096})"], 1);
+  EXPECT_EQ(counts["NCCL:ncclAllReduce"], 3);
   EXPECT_EQ(counts["wide"], 1);
   EXPECT_EQ(counts["here"], 1);
   EXPECT_EQ(counts["range"], 1);

@@ -243,6 +243,38 @@ TEST_F(HuggingFace, RefusesValuesThatAreNotFinite) {
                       load_error("gpt2", tensors));
 }
 
+/// Their products are a llama's; engines refuse what plans take.
+TEST_F(HuggingFace, PlansTakeMistralQwenAndScaledPositions) {
+  const std::string sizes =
+      R"("vocab_size":9,"hidden_size":8,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":2,)";
+  struct Case {
+    std::string text, left_out;
+    std::int64_t max_seq;
+  };
+  const Case cases[] = {
+      {R"("model_type":"mistral","sliding_window":null,"max_position_embeddings":64)", "", 64},
+      {R"("model_type":"mistral","sliding_window":16,"max_position_embeddings":64)", "", 16},
+      {R"("model_type":"qwen2","use_sliding_window":false,"max_position_embeddings":64)", "biases", 64},
+      {R"("model_type":"qwen3","head_dim":6,"max_position_embeddings":64)", "norms", 64},
+      {R"("model_type":"llama","rope_scaling":{"rope_type":"llama3","factor":8.0},"max_position_embeddings":64)",
+       "scaling", 64}};
+  for (const Case& each : cases) {
+    const std::string text = "{" + sizes + each.text + "}";
+    const bool is_computed = config_error(text) == "no error";
+    const ModelConfig config = read_planned_config(directory_);
+    EXPECT_FALSE(is_computed);
+    EXPECT_EQ(config.arch, Arch::llama);
+    EXPECT_EQ(config.max_seq, each.max_seq);
+    EXPECT_PRED_FORMAT2(IsSubstring, each.left_out, config.left_out);
+    EXPECT_EQ(config.left_out.empty(), each.left_out.empty());
+  }
+  EXPECT_EQ(read_planned_config(kGoldens / "llama").layers, read_config(kGoldens / "llama").layers);
+  for (const char* refused : {"qwen3_moe", "mixtral", "mamba"}) {
+    write_config("{" + sizes + R"("model_type":")" + refused + "\"}");
+    EXPECT_THROW(read_planned_config(directory_), core::InputError);
+  }
+}
+
 TEST_F(HuggingFace, RefusesConfigurationsThatRooflmDoesNotCompute) {
   const std::string llama =
       R"("model_type":"llama","vocab_size":9,"hidden_size":8,"intermediate_size":8,"num_hidden_layers":1,)";

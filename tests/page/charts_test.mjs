@@ -106,6 +106,27 @@ test('the memory timeline names the tensors that hold the bytes', async () => {
   await close();
 });
 
+test('memory of ops that come again is drawn event by event', async () => {
+  const changed = structuredClone(document_);
+  const { memory, ops } = changed.runs[0];
+  const quarter = memory.events.op.length / 4;
+  const twice = [ops.op[0], ops.op[5]];
+  memory.events.op = memory.events.op.map((_, event) => twice[Math.floor(event / quarter) % 2]);
+  const { page, close } = await open(changed);
+  const chart = await drawn(page, '#memory .chart');
+  const { width, height } = await chart.boundingBox();
+  const seen = [];
+  for (const part of [1, 3, 5, 7]) {
+    await chart.hover({ position: { x: 74 + (width - 138) * part / 8, y: height * 0.4 } });
+    const tip = page.locator('#memory .tip');
+    await tip.waitFor();
+    await page.waitForTimeout(50);
+    seen.push(Number((await tip.innerText()).match(/op #([\d\u202f]+)/)[1].replaceAll(/\D/g, '')));
+  }
+  assert.deepEqual(seen, [...twice, ...twice]);
+  await close();
+});
+
 test('scopes zoom by click and by keyboard', async () => {
   const { page, close } = await open(document_);
   const canvas = page.locator('#scopes canvas');

@@ -71,28 +71,46 @@ program::Program product_of(std::int64_t n, core::DType dtype) {
   return program;
 }
 
-/// GEMMs alone and a step of GPT-2: the clocks that were measured at 690 and 688 W.
+/// A second of kernels that were measured alone, at the clock of the tables.
+perfmodel::PowerMix kernels_of(double flop_per_s, double byte_per_s, double hz, double joule_per_flop) {
+  const perfmodel::OpTimes times(devices::find_device("h100-sxm"), {});
+  const double clocks = times.power().table_hz / hz;
+  return {.arithmetic_s = 1,
+          .core_j = flop_per_s * clocks * joule_per_flop,
+          .byte_j = byte_per_s * clocks * times.tables().energies.joule_per_byte};
+}
+
+/// GEMMs and attention alone: the clocks that 690 W left to them.
 TEST(Power, TheLawGoesThroughWhatWasMeasured) {
   const perfmodel::OpTimes times(devices::find_device("h100-sxm"), {});
   perfmodel::PowerLaw law = times.power();
   EXPECT_EQ(law.limit_w, 700);
-  EXPECT_NEAR(law.exponent, 2.41, 0.005);
   law.limit_w = 690;
-  const double gemms = perfmodel::clock_share(law, {.arithmetic_s = 1, .other_s = 0, .tensor_s = 0.982});
-  EXPECT_NEAR(gemms * law.table_hz, 1.30e9, 0.01e9);
+  const perfmodel::OpEnergies& energies = times.tables().energies;
+  const auto gemms = kernels_of(686.7e12, 257e9, 1.365e9, energies.joule_per_flop.at("bf16"));
+  EXPECT_NEAR(perfmodel::clock_share(law, gemms) * law.table_hz, 1.365e9, 0.005e9);
+  const auto attention = kernels_of(553.4e12, 270e9, 1.68e9, energies.attention_forward);
+  EXPECT_NEAR(perfmodel::clock_share(law, attention) * law.table_hz, 1.68e9, 0.005e9);
+  // A step of gpt2 (B=32, T=1024): of 58.1 ms at 688 W and 1.70 GHz, 27.4 TFLOP on tensor cores, DRAM busy
+  // for 14 ms.
   law.limit_w = 688;
-  // At 1.70 GHz, the clock of the tables, the tensor pipe is busy for 0.513 of the time.
-  const double gpt2 = perfmodel::clock_share(law, {.arithmetic_s = 0.8, .other_s = 0.2, .tensor_s = 0.513});
-  EXPECT_NEAR(gpt2, 1, 0.01);
+  const perfmodel::PowerMix gpt2{.arithmetic_s = 46e-3,
+                                 .other_s = 12e-3,
+                                 .core_j = 27.4e12 * energies.joule_per_flop.at("bf16"),
+                                 .byte_j = 14e-3 * 3.35e12 * energies.joule_per_byte};
+  EXPECT_NEAR(perfmodel::clock_share(law, gpt2) * law.table_hz, 1.70e9, 0.15e9);
 }
 
-TEST(Power, ALowerLimitLowersTheClockAndAnIdlePipeRaisesIt) {
+TEST(Power, ALowerLimitLowersTheClockAndMovingBytesTakesPower) {
   perfmodel::PowerLaw law = perfmodel::OpTimes(devices::find_device("h100-sxm"), {}).power();
-  const perfmodel::PowerMix busy{.arithmetic_s = 0.9, .other_s = 0.1, .tensor_s = 0.8};
+  const perfmodel::PowerMix busy{.arithmetic_s = 0.9, .other_s = 0.1, .core_j = 500, .byte_j = 50};
   const double at_700 = perfmodel::clock_share(law, busy);
+  perfmodel::PowerMix moving = busy;
+  moving.byte_j = 100;
+  EXPECT_LT(perfmodel::clock_share(law, moving), at_700);
   law.limit_w = 500;
-  EXPECT_LT(perfmodel::clock_share(law, busy), 0.92 * at_700);
-  const perfmodel::PowerMix idle{.arithmetic_s = 0.1, .other_s = 0.9, .tensor_s = 0.05};
+  EXPECT_LT(perfmodel::clock_share(law, busy), 0.8 * at_700);
+  const perfmodel::PowerMix idle{.arithmetic_s = 0.1, .other_s = 0.9, .core_j = 20, .byte_j = 100};
   EXPECT_DOUBLE_EQ(perfmodel::clock_share(law, idle), law.max_hz / law.table_hz);
   EXPECT_EQ(perfmodel::clock_share({}, busy), 1);
   // A chip that was never measured has shares of its peak that were seen at its own limit.

@@ -70,16 +70,17 @@ program::Program flash_attention(std::int64_t seq) {
   return program;
 }
 
-/// PyTorch's flash backend did 317 TFLOP/s of the half below the diagonal, at the clock of that measurement.
+/// PyTorch's flash backend did 317 to 333 TFLOP/s of the half below the diagonal at T=8192 and 32768, at 1.86
+/// and 1.665 GHz.
 TEST(OpTimes, AttentionOfFrameworksIsWhatWasMeasuredOfIt) {
   const auto device = devices::find_device("h200");
-  const auto program = flash_attention(16384);
+  const auto program = flash_attention(32768);
   const perfmodel::OpTimes own(device, {});
   const perfmodel::OpTimes times(device, {.attention = "flash-attention-2"});
   const auto time = times.time_of(program, program.ops[0]);
-  const double half = 2.0 * 16384 * 16384 * 16 * 128;
-  const double clock = 1.98e9 / own.power().table_hz;
-  EXPECT_NEAR(half / perfmodel::OpTimes::at_clock(time, clock) / 317e12, 1, 0.02);
+  const double half = 2.0 * 32768 * 32768 * 16 * 128;
+  const double clock = 1.665e9 / own.power().table_hz;
+  EXPECT_NEAR(half / perfmodel::OpTimes::at_clock(time, clock) / 333e12, 1, 0.03);
   EXPECT_GT(time.seconds, own.time_of(program, program.ops[0]).seconds);
   // Nothing is known of another chip's.
   const auto a100 = devices::find_device("a100-sxm");
@@ -156,13 +157,16 @@ TEST(Collectives, TakeWhatWasMeasuredBetweenTwoRanks) {
     return perfmodel::collective_seconds(cluster, Collective::all_gather, whole, {.size = ranks});
   };
   EXPECT_DOUBLE_EQ(gather(h200, 2 * bytes, 2), seconds);
-  EXPECT_NEAR(gather(h200, 8.0 / 7 * bytes, 8), seconds + 6 * h200.inside.step_s, 1e-12);
+  // More ranks reach `share` of the link with large messages.
+  const double most = h200.inside.measured.at(Collective::all_gather).back().first;
+  EXPECT_NEAR(gather(h200, 8.0 / 7 * most, 8), most / (450e9 * 0.81) + 6 * h200.inside.step_s, 1e-9);
+  EXPECT_LT(gather(h200, 8.0 / 7 * bytes, 8), seconds + 6 * h200.inside.step_s);
   // NVLink 3 does 300 of 450 GB/s.
   EXPECT_NEAR(gather(a100, 2 * bytes * 300 / 450, 2), seconds, 1e-12);
   // Over nodes the network binds: 1 GB and 8 ports of 50 GB/s each.
   const double over_nodes = gather(h200, 1e9, 16);
   EXPECT_GT(over_nodes, 15.0 / 16 * 1e9 / (8 * 50e9));
-  EXPECT_GE(over_nodes, gather(h200, 15.0 / 16 * 2e9, 2));
+  EXPECT_GE(over_nodes, 15.0 / 16 * 1e9 / (450e9 * h200.inside.share));
 }
 
 TEST(Collectives, SmallMessagesTakeNoLessThanTheirSteps) {

@@ -123,12 +123,16 @@ TEST(MicroRows, ProductsThatWereTracedSayHowTheyWereLaunched) {
 }
 
 TEST(MicroRows, RatesOfAttentionCountHalfOfTheProducts) {
-  const std::vector<record::Cell> cells = {text("attention", 0, "status", "success"),
-                                           number("attention", 0, "forward_rate", 8e9),
-                                           text("attention", 0, "forward_by", "rooflm")};
+  const std::vector<record::Cell> cells = {
+      text("attention", 0, "status", "success"),   number("attention", 0, "batch", 2),
+      number("attention", 0, "heads", 3),          number("attention", 0, "head_dim", 5),
+      number("attention", 0, "seq", 10),           number("attention", 0, "forward_ms", 2),
+      number("attention", 0, "forward_rate", 6e6),  // all of it, as earlier versions counted
+      text("attention", 0, "forward_by", "rooflm")};
   const Table table = attention_table(cells);
   ASSERT_EQ(table.rows.size(), 1U);
-  EXPECT_EQ(table.rows[0].number("forward_flop_per_s"), 4e9);
+  EXPECT_DOUBLE_EQ(table.rows[0].number("forward_flop_per_s"), 3e6);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(*table.rows[0].find("backward_flop_per_s")));
   EXPECT_EQ(table.columns.back().key, "attention_backward");
 }
 

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "core/error.h"
+#include "train/decoder.h"
 #include "training_testing.h"
 
 namespace rooflm::train {
@@ -90,9 +92,17 @@ class Generate : public ::testing::TestWithParam<compile::EngineKind> {
   }
   std::string text(const std::string& prompt, const SamplingOptions& options) {
     std::string result;
-    generate(*session_, testing::byte_tokenizer(), prompt, options,
-             [&](const std::string& more) { result += more; });
+    generate(*session_, testing::byte_tokenizer(), {&prompt, 1}, options,
+             [&](std::size_t, const std::string& more) { result += more; });
     return result;
+  }
+  std::vector<std::string> texts(const std::vector<std::string>& prompts, const SamplingOptions& options,
+                                 Generation* made = nullptr) {
+    std::vector<std::string> results(prompts.size());
+    Generation generation = generate(*session_, testing::byte_tokenizer(), prompts, options,
+                                     [&](std::size_t i, const std::string& more) { results[i] += more; });
+    if (made != nullptr) *made = generation;
+    return results;
   }
   std::unique_ptr<backends::Backend> backend_;
   std::unique_ptr<Session> session_;
@@ -109,19 +119,75 @@ TEST_P(Generate, IsDeterminedByTheSeed) {
 
 TEST_P(Generate, GoesOnBeyondThePositionsOfTheModel) {
   const SamplingOptions o{.tokens = 45, .temperature = 1, .stop_at_eot = false};
+  const std::string prompt;
   std::int64_t pieces = 0;
-  EXPECT_EQ(generate(*session_, testing::byte_tokenizer(), "", o, [&](const std::string&) { ++pieces; }), 45);
-  EXPECT_EQ(pieces, 46);
+  const Generation made = generate(*session_, testing::byte_tokenizer(), {&prompt, 1}, o,
+                                   [&](std::size_t, const std::string&) { ++pieces; });
+  EXPECT_EQ(made.tokens, std::vector<std::int64_t>{45});
+  EXPECT_EQ(pieces, 45);
+  ASSERT_EQ(made.size.positions, 32);
+  // The prompt is one token: 31 fit behind it, and from then on the window is read anew.
+  for (std::size_t i = 0; i < made.steps.size(); ++i)
+    EXPECT_EQ(made.steps[i].is_prefill, i == 0 || i > 31) << i;
+}
+
+/// Prompts of different lengths, one of which ends beyond the window, and a text that ends early.
+TEST_P(Generate, TextsAreThoseThatReadEverythingAnewOneByOne) {
+  const std::vector<std::string> prompts = {"abc", "", "a longer beginning of a text, to"};
+  for (const double temperature : {0.0, 0.9}) {
+    SamplingOptions o{.tokens = 20, .temperature = temperature, .seed = 5, .stop_at_eot = false};
+    Generation made;
+    const std::vector<std::string> together = texts(prompts, o, &made);
+    EXPECT_EQ(made.prompt_tokens, (std::vector<std::int64_t>{3, 1, 32}));
+    EXPECT_TRUE(std::ranges::any_of(made.steps, &GenerationStep::is_prefill));
+    o.cache = false;
+    EXPECT_EQ(texts(prompts, o, &made), together);
+    EXPECT_TRUE(std::ranges::all_of(made.steps, &GenerationStep::is_prefill));
+    EXPECT_EQ(text(prompts[0], o), together[0]);
+    if (temperature == 0) {
+      EXPECT_EQ(text(prompts[2], o), together[2]);
+    }
+  }
+}
+
+TEST_P(Generate, KeepsOnWhereOtherTextsAreDone) {
+  SamplingOptions o{.tokens = 12, .temperature = 1, .seed = 1};
+  for (; o.seed < 200; ++o.seed) {  // until one text ends before the other
+    Generation made;
+    static_cast<void>(texts({"ab", "cd"}, o, &made));
+    if (made.tokens[0] == made.tokens[1]) continue;
+    EXPECT_EQ(static_cast<std::int64_t>(made.steps.size()), std::max(made.tokens[0], made.tokens[1]));
+    EXPECT_EQ(made.steps.back().texts, 1);
+    return;
+  }
+  FAIL() << "no text ended";
 }
 
 TEST_P(Generate, PaddingDoesNotMatter) {
   const std::vector<std::int32_t> tokens = {5, 9, 200, 31, 7};
-  const auto in_short_program = session_->next_token_logits(tokens);
   const std::vector<std::int32_t> longer(20, 1);
-  static_cast<void>(session_->next_token_logits(longer));  // now the program is 32 long
-  const auto in_long_program = session_->next_token_logits(tokens);
+  Decoder decoder(*session_, {.batch = 1, .positions = 32});
+  const auto read = [&](const std::vector<std::int32_t>& text) {
+    const std::span<const std::int32_t> seen(text);
+    return decoder.prefill({&seen, 1}).at(0);
+  };
+  const auto in_short_program = read(tokens);
+  static_cast<void>(read(longer));  // now the program is 32 long
+  const auto in_long_program = read(tokens);
   ASSERT_EQ(in_short_program.size(), 257U);
   for (std::size_t i = 0; i < 257; ++i) EXPECT_NEAR(in_short_program[i], in_long_program[i], 1e-5);
+}
+
+TEST_P(Generate, ADecoderRefusesWhatDoesNotFit) {
+  Decoder decoder(*session_, {.batch = 1, .positions = 16});
+  const std::vector<std::int32_t> long_text(17, 1);
+  const std::vector<std::int32_t> full_text(16, 1);
+  const std::span<const std::int32_t> too_long(long_text);
+  const std::span<const std::int32_t> full(full_text);
+  EXPECT_THROW(decoder.prefill({&too_long, 1}), std::logic_error);
+  static_cast<void>(decoder.prefill({&full, 1}));
+  EXPECT_THROW(decoder.decode(std::vector<std::int32_t>{1}), std::logic_error);
+  EXPECT_NO_THROW(decoder.decode(std::vector<std::int32_t>{Decoder::kNoToken}));
 }
 
 TEST_P(Generate, RefusesBadOptions) {

@@ -134,12 +134,11 @@ void NcclGroups::watch(double waited_s) {
       library_->check(library_->comm_get_async_error(member.comm, &result), "asking for errors");
       if (result != nccl::kInProgress) library_->check(result, "running a collective");
     }
-    if (waited_s < transport_->patience_s()) return;
     std::vector<int> others;
     for (int rank = 0; rank < transport_->size(); ++rank) {
       if (rank != transport_->rank()) others.push_back(rank);
     }
-    transport_->throw_late(others);
+    transport_->require_patience(waited_s, others);
   } catch (...) {
     abort();
     throw;

@@ -56,7 +56,8 @@ void cast(Program& program, DType dtype) {
   for (program::Tensor& tensor : program.tensors) {
     if (tensor.dtype != DType::f32) continue;
     const bool is_compute = tensor.role == Role::activation || tensor.role == Role::activation_gradient ||
-                            tensor.role == Role::workspace || tensor.role == Role::gathered_weight;
+                            tensor.role == Role::workspace || tensor.role == Role::gathered_weight ||
+                            tensor.role == Role::cache;
     if (dtype == DType::f64 || (is_compute && !tensor.full_precision)) tensor.dtype = dtype;
   }
   if (dtype != DType::f64) insert_weight_casts(program, dtype);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/gradient_sums.h"
 #include "compile/passes/op_like.h"
 #include "program/groups.h"
 #include "program/ops.h"
@@ -68,7 +69,8 @@ class UnitBuffers {
     step_->ops.clear();
     for (const Op& op : ops) {
       if (op.phase == program::Phase::setup && op.is(ops::kCast)) masters_[op.outputs[0]] = op.inputs[0];
-      if (op.attrs.flag("accumulate")) added_up_.insert(op.outputs.begin(), op.outputs.end());
+      if (op.attrs.flag("accumulate") || op.is(kAddGradient))
+        added_up_.insert(op.outputs.begin(), op.outputs.end());
     }
     for (Op& op : ops) {
       copy_before_use(op);

@@ -55,7 +55,7 @@ bool fuse_pair(Op& first, const Op& second, bool only_reader) {
   }
   if (first.is(ops::kEmbedding) && second.is(ops::kAddPositions) && only_reader) {
     first.def = &ops::kEmbeddingPositions;
-    first.inputs.push_back(second.inputs[1]);
+    first.inputs.insert(first.inputs.end(), second.inputs.begin() + 1, second.inputs.end());
     first.outputs = second.outputs;
     return true;
   }

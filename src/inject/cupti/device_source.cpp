@@ -1,6 +1,9 @@
 // Activities of NVIDIA GPUs, from CUPTI, in somebody else's process.
 #include "inject/device_source.h"
 
+#include <cuda.h>
+#include <dlfcn.h>
+
 #include <array>
 #include <atomic>
 #include <mutex>
@@ -41,9 +44,20 @@ void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t
 void CUPTIAPI take_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t bytes,
                           std::size_t valid);
 std::uint64_t CUPTIAPI stamp() { return now_ns(); }
-/// Nothing is asked of it: who subscribes finds out whether somebody else did.
-void CUPTIAPI no_callback(void* /*user*/, CUpti_CallbackDomain /*domain*/, CUpti_CallbackId /*call*/,
-                          const void* /*data*/) {}
+/// Of the one call that is asked for when CUPTI is to leave: only within a call is it sure that nobody else
+/// is at it. Who subscribes also finds out whether somebody else did.
+void CUPTIAPI leave_in_call(void* user, CUpti_CallbackDomain domain, CUpti_CallbackId call, const void* data);
+
+/// A function of the driver that is here.
+template <class Function>
+Function driver_call(const char* name) {
+  void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  return library == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(library, name));
+}
+
+void wait_for_device() {
+  if (const auto wait = driver_call<decltype(&cuCtxSynchronize)>("cuCtxSynchronize")) wait();
+}
 
 /// DeviceSource::choose of --calls.
 std::string choice_of(const std::string& calls) {
@@ -64,7 +78,7 @@ class CuptiSource final : public DeviceSource {
         writer_(writer) {}
 
   bool attach(std::string& why) {
-    CUptiResult result = cupti_.subscribe(&subscriber_, no_callback, nullptr);
+    CUptiResult result = cupti_.subscribe(&subscriber_, leave_in_call, this);
     if (result == CUPTI_SUCCESS) result = cupti_.register_timestamp(stamp);
     if (result == CUPTI_SUCCESS) {
       active.store(this);
@@ -80,12 +94,22 @@ class CuptiSource final : public DeviceSource {
     static_cast<void>(
         cupti_.set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &are_zeroed));
     note_version();
+    is_attached_ = true;
+    rows_.begin_anew();
     return true;
   }
 
   void choose(const std::string& what) override { chosen_ = what; }
 
   bool start(std::string& why) override {
+    const std::scoped_lock lock(use_mutex_);
+    if (!is_attached_) {
+      if (has_left_) wait_for_device();  // what was launched before is not of what is recorded now
+      if (!attach(why)) {
+        active.store(nullptr);
+        return false;
+      }
+    }
     for (const ChosenKind& chosen : kKinds) {
       if (!wants(chosen.word)) continue;
       const CUptiResult result = cupti_.enable(chosen.kind);
@@ -98,6 +122,37 @@ class CuptiSource final : public DeviceSource {
   }
 
   void stop() override {
+    const std::scoped_lock lock(use_mutex_);
+    disable();
+  }
+
+  void leave() override {
+    wait_for_device();
+    const std::scoped_lock lock(use_mutex_);
+    if (!is_attached_) return;
+    disable();
+    flush(true);
+    const auto ask = driver_call<decltype(&cuDriverGetVersion)>("cuDriverGetVersion");
+    if (ask == nullptr) return;
+    constexpr CUpti_CallbackId kAsk = CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion;
+    if (cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, kAsk) != CUPTI_SUCCESS) return;
+    leaves_ = true;
+    int version = 0;
+    ask(&version);
+    leaves_ = false;
+  }
+
+  /// At the end of a call of the driver.
+  void leave_now() {
+    if (!leaves_) return;
+    leaves_ = false;
+    if (cupti_.finalize() != CUPTI_SUCCESS) return;
+    is_attached_ = false;
+    has_left_ = true;
+  }
+
+  void disable() {
+    if (!is_attached_) return;
     for (const ChosenKind& chosen : kKinds) {
       if (wants(chosen.word)) static_cast<void>(cupti_.disable(chosen.kind));
     }
@@ -105,6 +160,11 @@ class CuptiSource final : public DeviceSource {
   }
 
   void collect(bool all) override {
+    const std::scoped_lock lock(use_mutex_);
+    if (is_attached_) flush(all);
+  }
+
+  void flush(bool all) {
     static_cast<void>(cupti_.flush_all(all ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0));
     std::size_t dropped = 0;
     if (cupti_.dropped_records(nullptr, 0, &dropped) == CUPTI_SUCCESS && dropped > 0) {
@@ -174,6 +234,8 @@ class CuptiSource final : public DeviceSource {
   trace::CuptiFunctions cupti_;
   std::string chosen_;
   trace::ActivityBuffers buffers_;
+  std::mutex use_mutex_;  ///< of what follows: CUPTI must not leave while somebody asks it
+  bool is_attached_ = false, has_left_ = false, leaves_ = false;
   std::mutex mutex_;  ///< of what follows
   trace::ActivityDecoder decoder_;
   ActivityRows rows_;
@@ -182,6 +244,12 @@ class CuptiSource final : public DeviceSource {
   CUpti_SubscriberHandle subscriber_ = nullptr;
   std::int64_t refused_before_ = 0;
 };
+
+void CUPTIAPI leave_in_call(void* user, CUpti_CallbackDomain /*domain*/, CUpti_CallbackId /*call*/,
+                            const void* data) {
+  const bool is_end = static_cast<const CUpti_CallbackData*>(data)->callbackSite == CUPTI_API_EXIT;
+  if (is_end) static_cast<CuptiSource*>(user)->leave_now();
+}
 
 void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
   CuptiSource* source = active.load();
@@ -206,10 +274,7 @@ std::unique_ptr<DeviceSource> open_device_source(StreamWriter& writer, const std
                                                  std::string& why) {
   trace::CuptiFunctions cupti;
   if (!cupti.load(why)) return nullptr;
-  auto source = std::make_unique<CuptiSource>(cupti, writer, calls);
-  if (source->attach(why)) return source;
-  active.store(nullptr);
-  return nullptr;
+  return std::make_unique<CuptiSource>(cupti, writer, calls);
 }
 
 }  // namespace rooflm::inject

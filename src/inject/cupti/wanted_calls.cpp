@@ -11,12 +11,14 @@ namespace {
 constexpr std::array<std::string_view, 10> kStart = {
     "cudaLaunchKernel", "cudaLaunchCooperative", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset",
     "cuLaunchKernel",   "cuLaunchCooperative",   "cuGraphLaunch",   "cuMemcpy",   "cuMemset"};
-constexpr std::array<std::string_view, 15> kMatter = {"cudaMalloc",
+constexpr std::array<std::string_view, 17> kMatter = {"cudaMalloc",
                                                       "cudaFree",
                                                       "cudaHostAlloc",
                                                       "cudaHostRegister",
                                                       "cudaGraphInstantiate",
+                                                      "cudaStreamBeginCapture",
                                                       "cudaStreamEndCapture",
+                                                      "cuStreamBeginCapture",
                                                       "cuMemAlloc",
                                                       "cuMemFree",
                                                       "cuMemHostAlloc",

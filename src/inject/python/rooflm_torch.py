@@ -7,7 +7,7 @@ called it (one on the nodes of its inputs); kernels that autograd starts in betw
 
 All of that costs a step of a small model a tenth of its time, and steps launch the same kernels in the same order: so
 modules are marked in the first steps and in every sixteenth (ROOFLM_RECORD_MARK_EVERY), and the steps in between learn
-from those whose kernel is whose. In these a module's call only looks whether it is to be marked: to put the class's own
+from those whose kernel is whose. Steps in which nothing of the device is recorded have no marks. In these a module's call only looks whether it is to be marked: to put the class's own
 call back would make the interpreter forget what it has learned of all modules, each time. Steps themselves, the backward pass and
 optimizers are marked in all of them. In the second step the shapes are noted, too (rooflm_shapes).
 """
@@ -15,11 +15,16 @@ import atexit
 import ctypes
 import functools
 import os
+import sys
+import weakref
 
+import rooflm_allocator
 import rooflm_stacks
+import rooflm_versions
 
-_PHASE, _MODULE = 2, 3  # kinds of ranges, as the library numbers them
+_USER, _PHASE, _MODULE = 0, 2, 3  # kinds of ranges, as the library numbers them
 _LEARNED = 4            # first steps, all of them marked
+_ALLOCATIONS = 2        # the step, counted from 0, whose allocations are kept
 marks = None            # of this process: scripts/record_cost.py switches them
 
 
@@ -39,11 +44,16 @@ class Library:
         self.gradient = library.rooflm_gradient
         self.gradient.restype, self.gradient.argtypes = None, [number]
         self.begin_step, self.end_step = library.rooflm_begin_step, library.rooflm_end_step
-        self.begin_step.restype = self.end_step.restype = None
+        self.begin_step.restype = None
         self.stack = library.rooflm_stack
         self.stack.restype, self.stack.argtypes = None, [number, number]
         self.fact = library.rooflm_fact
         self.fact.restype, self.fact.argtypes = None, [ctypes.c_char_p, ctypes.c_char_p]
+        self.block = library.rooflm_block
+        self.block.restype = None
+        self.block.argtypes = [number, ctypes.c_uint64, ctypes.c_int64, ctypes.c_uint64]
+        self.amount = library.rooflm_amount
+        self.amount.restype, self.amount.argtypes = None, [number, number, ctypes.c_int64]
 
 
 def mark(torch):
@@ -82,12 +92,17 @@ class Marks:
         self.called_from = 0    # where in the modules the backward pass was called
         self.compiles = False   # code that torch.compile made has run, or may
         self.shapes = None      # of the operators of one step
+        self.allocator = rooflm_allocator.Allocator(torch, library)
+        self.roots, self.optimizers = weakref.WeakSet(), weakref.WeakSet()
+        self.captured = None    # the graph of CUDA that is being captured
+        self.sees_graphs = False  # calls of compiled graphs are ranges
         self.is_on = True       # modules are marked now
 
     def put_in(self):
         self.torch.nn.Module.__call__ = self._marked_call(self.torch.nn.Module.__call__)
         _mark_backward(self)
         _mark_optimizers(self)
+        _mark_replays(self)
         _watch_compiler(self)
 
     def switch(self, on):
@@ -96,14 +111,23 @@ class Marks:
             self.is_on = on
 
     def end_step(self):
-        self.library.end_step()
+        if self.captured is not None:  # nothing ran: the replays of this graph are steps
+            self.captured.ends_rooflm_step = True
+            return
+        self.allocator.end_step(self._owners)
+        is_traced = self.library.end_step() != 0
         self.steps += 1
         if self.steps == 1:
             self._name_devices()
         # Compiled code has few modules, and was made with this call in it.
         place = self.steps - self.first
-        self.switch(self.compiles or self.steps < _LEARNED or 0 <= place < _LEARNED or place % self.every == 0)
+        self.switch(is_traced and (self.compiles or self.steps < _LEARNED or 0 <= place < _LEARNED or
+                                   place % self.every == 0))
         self._note_shapes()
+        if place == _ALLOCATIONS:
+            self.allocator.begin_step(self._owners)
+        if self.compiles and not self.sees_graphs:
+            self.sees_graphs = _mark_compiled_graphs(self.library)
 
     def place(self):
         """Phase and path of the module that is at work, and whether it redoes its forward pass."""
@@ -131,8 +155,12 @@ class Marks:
         except Exception:  # names are not worth a program
             pass
 
+    def _owners(self):
+        return rooflm_allocator.find_owners(self.optimizers, self.roots)
+
     def name_all(self, root):
         """Every module below `root` by its path, and what it is, once."""
+        self.roots.add(root)
         for path, module in root.named_modules():
             path = path or type(root).__name__
             self.compiles = self.compiles or type(module).__name__ == "OptimizedModule"
@@ -154,8 +182,10 @@ class Marks:
             return now
 
         def watch(value, number):
-            if type(value) is tuple or type(value) is list:
-                for one in value:
+            if not isinstance(value, tensor):
+                # ModelOutput of transformers is a dictionary.
+                several = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+                for one in several:
                     if isinstance(one, tensor):
                         value = one
                         break
@@ -176,7 +206,8 @@ class Marks:
     def _marked_call(self, call):
         library, stack, watch = self.library, self.stack, self._watch()
         push, pop = library.push, library.pop
-        is_compiling, grad_enabled = self.torch.compiler.is_compiling, self.torch.is_grad_enabled
+        is_compiling, grad_enabled = rooflm_versions.find_is_compiling(self.torch), self.torch.is_grad_enabled
+        first_tensor, torch = rooflm_versions.first_tensor, self.torch
 
         def marked(module, *args, **kwargs):
             if is_compiling() or not self.is_on:
@@ -190,8 +221,8 @@ class Marks:
                 library.begin_step()
                 shapes = self.shapes
             wants_gradient = self.with_gradients and grad_enabled()
-            if wants_gradient and args:
-                watch(args[0], stack[-1])
+            if wants_gradient:
+                watch(args[0] if args else first_tensor(torch, args, kwargs), stack[-1])
             stack.append(number)
             push(number, _MODULE)
             try:
@@ -230,10 +261,7 @@ def _mark_backward(marks):
                 library.pop()
         return marked
 
-    for holder in (marks.torch.autograd, marks.torch.autograd.graph):
-        run = getattr(holder, "_engine_run_backward", None)
-        if run is not None:
-            holder._engine_run_backward = around(run)
+    rooflm_versions.replace_engine(marks.torch, around)
 
 
 def _mark_optimizers(marks):
@@ -256,13 +284,66 @@ def _mark_optimizers(marks):
             shapes.__exit__(None, None, None)
         marks.phase = "forward"
         library.pop()
+        marks.optimizers.add(optimizer)
         if not first:
             first.append(id(optimizer))
         if first[0] == id(optimizer):
             marks.end_step()
 
-    module.register_optimizer_step_pre_hook(before)
-    module.register_optimizer_step_post_hook(after)
+    rooflm_versions.hook_optimizers(module, before, after)
+
+
+def _mark_replays(marks):
+    """A step that was captured as one graph of CUDA ends with each replay."""
+    graph = getattr(marks.torch.cuda, "CUDAGraph", None)
+    if graph is None or not hasattr(graph, "replay"):
+        return
+    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+
+    @functools.wraps(begin)
+    def capture_begin(self, *args, **kwargs):
+        begin(self, *args, **kwargs)
+        marks.captured = self
+
+    @functools.wraps(end)
+    def capture_end(self, *args, **kwargs):
+        marks.captured = None
+        return end(self, *args, **kwargs)
+
+    @functools.wraps(replay)
+    def marked_replay(self, *args, **kwargs):
+        if len(marks.stack) == 1:
+            marks.library.begin_step()
+        replay(self, *args, **kwargs)
+        if getattr(self, "ends_rooflm_step", False):
+            marks.end_step()
+
+    graph.capture_begin, graph.capture_end, graph.replay = capture_begin, capture_end, marked_replay
+
+
+def _mark_compiled_graphs(library):
+    """Calls of what torch.compile made of a program become ranges, called as torch.profiler calls them. False as long
+    as there is none."""
+    module = sys.modules.get("torch._inductor.output_code")
+    graph = getattr(module, "CompiledFxGraph", None)
+    call = getattr(graph, "__call__", None)
+    if call is None:
+        return False
+    numbers = {}
+
+    def marked(self, *args, **kwargs):
+        key = getattr(self, "fx_graph_cache_key", None) or getattr(self, "cache_key", None) or ""
+        number = numbers.get(key)
+        if number is None:
+            number = numbers[key] = library.text(f"## Call CompiledFxGraph {key} ##".encode())
+        library.push(number, _USER)
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            library.pop()
+
+    graph.__call__ = marked
+    return True
 
 
 def _watch_compiler(marks):

@@ -1,11 +1,13 @@
 // embedding: x[b, t, :] = wte[tokens[b, t], :] (attribute `first`, where the table is a part: the token of
 // its first row; compile/passes/part_ops.h); add_positions: y[b, t, :] = x[b, t, :] + wpe[t, :]. Of a rank
-// that has pieces of sequences (program/pieces.h) t is the position in the sequence.
+// that has pieces of sequences (program/pieces.h) t is the position in the sequence. Where a text
+// is read on, a further input `first` [B] int32 says where: row t then takes wpe[first[b] + t, :].
 #include <fmt/format.h>
 
 #include "core/checked.h"
 #include "program/gradient.h"
 #include "program/ops.h"
+#include "program/ops/per_text.h"
 #include "program/plain_form.h"
 
 namespace rooflm::program::ops {
@@ -65,15 +67,22 @@ std::vector<Tensor> infer_add_positions(const Program& p, const Op& op) {
   expect(x[1] <= wpe[0] && x[2] == wpe[1], op, [&] {
     return fmt::format("x {} needs positions [>= {}, {}], got {}", x.str(), x[1], x[2], wpe.str());
   });
+  if (op.inputs.size() > 2) expect_per_text(p, op, 2, x[0]);
   return {{.shape = x}};
 }
 
-/// One addition per element; reads the T rows of wpe once.
+/// Bytes of the rows of wpe that are read: T once, or T of each text where each has its own.
+core::Count position_bytes(const Program& p, const Op& op, std::size_t wpe) {
+  const Shape& x = p.shape(op.outputs.at(0));
+  const std::int64_t texts = op.inputs.size() > wpe + 1 ? x[0] : 1;
+  return element_bytes(p, op.inputs.at(wpe)) * texts * x[1] * x[2];
+}
+
+/// One addition per element.
 Cost cost_add_positions(const Program& p, const Op& op) {
   const Tensor& x = p.tensor(op.inputs.at(0));
-  const core::Count rows = element_bytes(p, op.inputs.at(1)) * x.shape[1] * x.shape[2];
   return {.elementwise_flop = x.shape.numel(),
-          .bytes_read = x.bytes() + rows,
+          .bytes_read = position_bytes(p, op, 1) + x.bytes(),
           .bytes_written = p.tensor(op.outputs.at(0)).bytes()};
 }
 
@@ -96,21 +105,23 @@ Cost cost_add_positions_backward(const Program& p, const Op& op) {
   return {.elementwise_flop = p.shape(op.inputs.at(0)).numel()};
 }
 
-/// x[b, t, :] = wte[tokens[b, t], :] + wpe[t, :], made by the fuse pass.
+/// x[b, t, :] = wte[tokens[b, t], :] + wpe[t, :], made by the fuse pass; `first` is its fourth input.
 std::vector<Tensor> infer_embedding_positions(const Program& p, const Op& op) {
   return infer_embedding(p, op);
 }
 
 void plain_embedding_positions(PlainForm& f) {
   f.emit(kEmbedding, {f.input(0), f.input(1)}, {}, {f.output(0)});
-  f.emit(kAddPositions, {f.output(0), f.input(2)}, f.op().attrs, {f.output(0)});
+  std::vector<PlainForm::Operand> inputs = {f.output(0), f.input(2)};
+  if (f.op().inputs.size() > 3) inputs.push_back(f.input(3));
+  f.emit(kAddPositions, inputs, f.op().attrs, {f.output(0)});
 }
 
 Cost cost_embedding_positions(const Program& p, const Op& op) {
   Cost cost = cost_embedding(p, op);
   const Shape& x = p.shape(op.outputs.at(0));
   cost.elementwise_flop = x.numel();
-  cost.bytes_read = element_bytes(p, op.inputs.at(2)) * x[1] * x[2] + cost.bytes_read;
+  cost.bytes_read = position_bytes(p, op, 2) + cost.bytes_read;
   return cost;
 }
 

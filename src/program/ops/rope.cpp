@@ -1,12 +1,15 @@
 // rope: rotary position embedding (Su et al., 2021) of the q and k heads of a packed projection
 // qkv [B, T, (H + 2K) D]; v passes through. Rotate-half convention, as in Hugging Face's Llama: element i of
 // a head pairs with i + D/2, angle = t * theta^(-2i/D). Attributes: heads, kv_heads, head_dim, theta,
-// inverse; of a rank that has pieces of sequences (program/pieces.h) t is the position in the sequence.
+// inverse; of a rank that has pieces of sequences (program/pieces.h) t is the position in the sequence. Where
+// a text is read on, a second input `first` [B] int32 says where: row t then stands at position first[b] + t,
+// below the attribute `positions`.
 #include <fmt/format.h>
 
 #include "core/checked.h"
 #include "program/gradient.h"
 #include "program/ops.h"
+#include "program/ops/per_text.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -18,6 +21,7 @@ std::vector<Tensor> infer_rope(const Program& p, const Op& op) {
   expect(x.rank() == 3 && x[2] == width, op,
          [&] { return fmt::format("wants [B, T, {}], got {}", width, x.str()); });
   expect(d % 2 == 0, op, [&] { return fmt::format("rotates pairs, but the head size {} is odd", d); });
+  if (op.inputs.size() > 1) expect_per_text(p, op, 1, x[0]);
   return {{.shape = x}};
 }
 

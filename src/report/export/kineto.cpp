@@ -43,6 +43,7 @@ std::string_view category_of(const TraceEvent& event) {
   if (event.kind == "op") return "cpu_op";
   if (event.kind == "sync") return "cuda_sync";
   if (event.kind == "overhead") return "overhead";
+  if (event.kind == "communication") return "gpu_user_annotation";  // beside its kernel
   if (event.kind == "range") return event.lane->kind == "device" ? "gpu_user_annotation" : "user_annotation";
   const bool is_driver = event.name.size() > 2 && event.name.starts_with("cu") &&
                          std::isupper(static_cast<unsigned char>(event.name[2])) != 0;

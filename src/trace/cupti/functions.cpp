@@ -92,6 +92,7 @@ bool CuptiFunctions::load(std::string& why) {
   find("cuptiSetThreadIdType", set_thread_id_type);
   find("cuptiGetCallbackName", callback_name);
   find("cuptiGetGraphNodeId", graph_node_id);
+  find("cuptiFinalize", finalize);
   std::uint32_t number = 0;
   if (!missing.empty()) {
     why = "CUPTI has no " + missing + ": it is too old";

@@ -43,6 +43,7 @@ struct CuptiFunctions {
   decltype(&cuptiSetThreadIdType) set_thread_id_type = nullptr;
   decltype(&cuptiGetCallbackName) callback_name = nullptr;
   decltype(&cuptiGetGraphNodeId) graph_node_id = nullptr;
+  decltype(&cuptiFinalize) finalize = nullptr;
 
   /// Loads the library for good: it has hooks in the driver until the process ends. False and `why`, one
   /// line, where there is none or it cannot be used.

@@ -7,6 +7,7 @@
 
 #include "compile/passes/collective_copies.h"
 #include "compile/passes/dropout.h"
+#include "compile/passes/gradient_sums.h"
 #include "compile/passes/part_ops.h"
 #include "compile/passes/unfused_loss.h"
 #include "program/groups.h"
@@ -275,6 +276,20 @@ TEST(WholeRecompute, RedoesALayerToItsEnd) {
   };
   EXPECT_EQ(redone(false), 0);
   EXPECT_EQ(redone(true), 2);
+}
+
+/// Each weight of a product once for each micro-batch but the first; nothing adds up inside of a product.
+TEST(GradientSums, AreOpsOfTheirOwn) {
+  compile::StepOptions options{
+      .dtype = core::DType::bf16, .gradient_sums = true, .micro_batches = 3, .optimizer = {}};
+  const Program p = tests::small_step(Arch::llama, options);
+  EXPECT_EQ(count_of(p, passes::kAddGradient), (2 * 4 + 1) * 2U);
+  for (const Op& op : p.ops) {
+    EXPECT_FALSE(op.is(ops::kMatmul) && op.attrs.flag("accumulate")) << op.scope;
+    if (!op.is(passes::kAddGradient)) continue;
+    EXPECT_EQ(p.tensor(op.inputs[1]).dtype, core::DType::bf16);
+    EXPECT_EQ(p.tensor(op.outputs[0]).role, program::Role::gradient);
+  }
 }
 
 TEST(LateSums, ComeAfterTheBackwardPass) {

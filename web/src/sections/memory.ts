@@ -35,7 +35,7 @@ class MemoryChart {
         if (!chart.containPixel('grid', [offsetX, offsetY])) return;
         const [at] = chart.convertFromPixel({ seriesId: 'alive' }, [offsetX, offsetY]) as [number, number];
         const ops = opsOf(run);
-        const row = after(ops.length, (i) => ops.index[i]!, at) - 1;
+        const row = after(ops.length, (i) => ops.index[i]!, this.replay.opAt(at)) - 1;
         if (row >= 0) selection.choose([row], opTitle(ops, row), this);
       });
     });
@@ -54,11 +54,11 @@ class MemoryChart {
   }
 
   /** Thins anew, so that all events between two ops are drawn once there is room for them. */
-  private look(firstOp: number, lastOp: number): void {
-    const { eventOp, eventCount } = this.replay;
+  private look(first: number, last: number): void {
+    const { place, eventCount } = this.replay;
     let [from, to] = [this.replay.firstEvent, eventCount];
-    while (from < to - 1 && eventOp[from + 1]! < firstOp) ++from;
-    while (to > from + 2 && eventOp[to - 2]! > lastOp) --to;
+    while (from < to - 1 && place[from + 1]! < first) ++from;
+    while (to > from + 2 && place[to - 2]! > last) --to;
     this.timeline = this.replay.timeline(from, to, kPlaces);
   }
 
@@ -67,12 +67,27 @@ class MemoryChart {
     const ops = opsOf(this.context.run);
     const marks: { xAxis: number; name: string }[] = [];
     for (let i = 0; i < ops.length && marks.length <= kMostPhaseMarks; ++i) {
-      if (i === 0 || ops.phase.codes[i] !== ops.phase.codes[i - 1]) marks.push({ xAxis: ops.index[i]!, name: ops.phase.names[ops.phase.codes[i]!]! });
+      const isFirst = i === 0 || ops.phase.codes[i] !== ops.phase.codes[i - 1];
+      const xAxis = isFirst ? this.placeOfPhase(i) : NaN;
+      if (!Number.isNaN(xAxis)) marks.push({ xAxis, name: ops.phase.names[ops.phase.codes[i]!]! });
     }
     if (marks.length > kMostPhaseMarks) return [];
     // A phase of a few ops, as the loss in the middle of a step, has no room for its name.
-    const least = kLeastNamed * (marks.length > 0 ? ops.index[ops.length - 1]! - marks[0]!.xAxis : 0);
+    const end = this.replay.isByEvent ? this.replay.eventCount : (ops.index[ops.length - 1] ?? 0);
+    const least = kLeastNamed * (marks.length > 0 ? end - marks[0]!.xAxis : 0);
     return marks.map((mark, i) => (i + 1 < marks.length && marks[i + 1]!.xAxis - mark.xAxis < least ? { ...mark, name: '' } : mark));
+  }
+
+  /** Where the phase that begins with that row of ops is drawn: of its ops the one whose turn comes first. */
+  private placeOfPhase(row: number): number {
+    const ops = opsOf(this.context.run);
+    if (!this.replay.isByEvent) return ops.index[row]!;
+    let place = NaN;
+    for (let i = row; i < ops.length && ops.phase.codes[i] === ops.phase.codes[row]; ++i) {
+      const own = this.replay.placeOfOp(ops.index[i]!);
+      if (!(own >= place)) place = Number.isNaN(own) ? place : own;
+    }
+    return place;
   }
 
   private hover(place: number): HTMLElement {
@@ -97,14 +112,15 @@ class MemoryChart {
   private chosenSeries(): Option {
     const ops = opsOf(this.context.run);
     const chosen = [...(this.context.selection.current?.ops ?? [])];
-    const lines = chosen.length > kMostChosen ? [] : chosen.map((op) => ({ xAxis: ops.index[op]!, name: `op #${count(ops.index[op]!)}` }));
+    const lines = chosen.length > kMostChosen ? [] : chosen.map((op) => ({ xAxis: this.replay.placeOfOp(ops.index[op]!), name: `op #${count(ops.index[op]!)}` }))
+      .filter(({ xAxis }) => !Number.isNaN(xAxis));
     return { id: 'chosen', type: 'line', name: 'chosen', data: [], silent: true, z: 6, markLine: { symbol: 'none', silent: true, animation: false, data: lines,
       lineStyle: { color: token('text'), type: 'solid', width: 1.5 }, label: { show: lines.length === 1, position: 'insideEndTop', color: token('text'), fontSize: 11, formatter: '{b}' } } };
   }
 
   private series(): Option[] {
     const { replay, timeline, peak } = this;
-    const x = (event: number): number => replay.eventOp[event]!;
+    const x = (event: number): number => replay.place[event]!;
     const marks = this.phaseMarks();
     const areas = replay.roles.map((role, i): Option => ({
       id: `role-${i}`, type: 'line', name: role, stack: 'live', step: 'end', symbol: 'none', lineStyle: { width: 0 }, areaStyle: { color: colourOf(role), opacity: 0.85 },
@@ -115,7 +131,7 @@ class MemoryChart {
       data: [...timeline.events].map((event) => [x(event), replay.total[event]]),
       markPoint: { symbol: 'circle', symbolSize: 8, silent: true, itemStyle: { color: token('bad') },
         data: [{ coord: [x(peak), replay.total[peak]], value: replay.total[peak] }],
-        label: { show: true, position: x(peak) > 0.85 * (replay.eventOp[replay.eventCount - 1] ?? 0) ? 'left' : 'top', distance: 8, color: token('text'), fontSize: 11, formatter: `peak ${bytes(replay.total[peak])}` } },
+        label: { show: true, position: x(peak) > 0.85 * (replay.place[replay.eventCount - 1] ?? 0) ? 'left' : 'top', distance: 8, color: token('text'), fontSize: 11, formatter: `peak ${bytes(replay.total[peak])}` } },
       markLine: { symbol: 'none', silent: true, lineStyle: { color: token('line-strong'), type: 'dashed', width: 1 }, data: marks,
         label: { show: true, position: 'end', align: 'left', distance: 4, color: token('muted'), fontSize: 10, formatter: '{b}' } },
     };
@@ -123,17 +139,18 @@ class MemoryChart {
   }
 
   private option(): Option {
-    const { eventOp, eventCount, firstEvent } = this.replay;
+    const { place, eventCount, firstEvent, isByEvent } = this.replay;
+    const name = isByEvent ? 'event' : 'op';
     return {
       grid: { left: 74, right: 64, top: 26, bottom: 84 },
       tooltip: tooltip({ trigger: 'axis', axisPointer: { type: 'line', lineStyle: { color: token('muted') } },
         formatter: (items: { dataIndex: number }[]) => (items[0] ? this.hover(items[0].dataIndex) : '') }),
-      xAxis: axis({ type: 'value', name: 'op', min: eventOp[firstEvent], max: eventOp[eventCount - 1], splitLine: { show: false },
+      xAxis: axis({ type: 'value', name, min: place[firstEvent], max: place[eventCount - 1], splitLine: { show: false },
         axisLabel: { color: token('muted'), fontSize: 11, showMaxLabel: false, formatter: (value: number) => count(value) } }),
       yAxis: axis({ type: 'value', max: (range: { max: number }) => range.max * 1.16,
         axisLabel: { color: token('muted'), fontSize: 11, showMaxLabel: false, formatter: (value: number) => bytes(value) } }),
       dataZoom: [{ type: 'slider', height: 22, bottom: 8, borderColor: token('line'), textStyle: { color: token('muted') }, fillerColor: token('selected'),
-        labelFormatter: (value: number) => `op ${count(Math.round(value))}`, showDataShadow: false, filterMode: 'none' }],
+        labelFormatter: (value: number) => `${name} ${count(Math.round(value))}`, showDataShadow: false, filterMode: 'none' }],
       series: this.series(),
     };
   }

@@ -21,6 +21,9 @@ export class MemoryReplay {
   readonly roles: string[];
   readonly eventCount: number;
   readonly eventOp: Float64Array;
+  /** Where an event is drawn: at its op, or, where ops come again and again as modules of PyTorch do, at its own number. */
+  readonly place: Float64Array;
+  readonly isByEvent: boolean;
   readonly total: Float64Array;
   readonly persistent: Map<string, number>;
   /** The first event of the step itself: before it stand those that say what persists, at op -1. */
@@ -50,6 +53,8 @@ export class MemoryReplay {
     if (this.eventTensor.some((tensor) => !(tensor >= 0 && tensor < memory.tensors.length))) this.roles.push(kUnknown);
     const first = this.eventOp.findIndex((op) => op >= 0);
     this.firstEvent = first < 0 ? 0 : first;
+    this.isByEvent = first < 0 || this.eventOp.some((op, event) => event > first && op < this.eventOp[event - 1]!);
+    this.place = this.isByEvent ? Float64Array.from(this.eventOp, (_, event) => event) : this.eventOp;
     this.total = numbers(memory.events, 'live_bytes');
     const base = this.eventCount > 0 ? this.total[0]! - this.eventBytes[0]! : 0;
     this.before = this.roles.map((role) => (base > 0 ? (this.persistent.get(role) ?? 0) : 0));
@@ -58,6 +63,18 @@ export class MemoryReplay {
   private roleOf(event: number): number {
     const code = this.tensorRole.codes[this.eventTensor[event]!];
     return this.roles.indexOf(code === undefined ? kUnknown : this.tensorRole.names[code]!);
+  }
+
+  /** Where it becomes the turn of an op for the first time; NaN where it never does. */
+  placeOfOp(op: number): number {
+    if (!this.isByEvent) return op;
+    const event = this.eventOp.indexOf(op);
+    return event < 0 ? NaN : event;
+  }
+
+  /** The op of the event that is drawn there or before. */
+  opAt(place: number): number {
+    return this.isByEvent ? this.eventOp[Math.min(this.eventCount - 1, Math.max(0, Math.floor(place)))]! : place;
   }
 
   /** The event after which most is alive. */

@@ -12,13 +12,14 @@ namespace rooflm::backends::cpu {
 
 template <Storage S>
 void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, const S* table,
-                       const S* positions, S* y) {
+                       const S* positions, const std::int32_t* begin, S* y) {
   const std::int64_t cols = shape.cols;
   const std::int64_t seq = shape.seq;
   parallel_for(shape.batch * seq, 4, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
       const S* token = table + tokens[row] * cols;
-      const S* position = positions == nullptr ? nullptr : positions + row % seq * cols;
+      const std::int64_t at = row % seq + (begin == nullptr ? 0 : begin[row / seq]);
+      const S* position = positions == nullptr ? nullptr : positions + at * cols;
       S* out = y + row * cols;
       for_lanes(0, cols, [=](auto j, auto count) {
         F32x16 x = load_at(token + j, count);
@@ -60,9 +61,9 @@ void position_embedding_backward(const EmbeddingShape& shape, const S* dy, float
 }
 
 template void embedding_forward(const EmbeddingShape&, const std::int32_t*, const float*, const float*,
-                                float*);
+                                const std::int32_t*, float*);
 template void embedding_forward(const EmbeddingShape&, const std::int32_t*, const core::Bf16*,
-                                const core::Bf16*, core::Bf16*);
+                                const core::Bf16*, const std::int32_t*, core::Bf16*);
 template void embedding_backward(const EmbeddingShape&, const std::int32_t*, const float*, float*);
 template void embedding_backward(const EmbeddingShape&, const std::int32_t*, const core::Bf16*, float*);
 template void position_embedding_backward(const EmbeddingShape&, const float*, float*, bool);
@@ -77,7 +78,7 @@ const std::int32_t* ids(const void* data) { return static_cast<const std::int32_
 
 }  // namespace
 
-/// embedding, and embedding_positions, which has a third input.
+/// embedding, and embedding_positions, which has a third input, and a fourth where texts are read on.
 Kernel make_embedding(const OpView& v) {
   const DType dtype = v.in(1).dtype;
   const bool is_whole = !v.op.attrs.has("parts");  // of pieces of sequences the plain ops are run
@@ -86,10 +87,13 @@ Kernel make_embedding(const OpView& v) {
     const EmbeddingShape shape{v.in(0).shape[0], v.in(0).shape[1], v.in(1).shape[1]};
     const std::int64_t vocab = v.in(1).shape[0];
     const bool has_positions = v.has_in(2);
+    const bool has_first = v.has_in(3);
+    const std::int64_t limit = has_positions ? v.in(2).shape[0] : 0;
     return [=](const KernelArgs& args) {
       check_ids(ids(args.in[0]), shape.batch * shape.seq, vocab, "token");
+      const auto* first = has_first ? checked_first(args.in[3], shape.batch, shape.seq, limit) : nullptr;
       embedding_forward(shape, ids(args.in[0]), static_cast<const S*>(args.in[1]),
-                        has_positions ? static_cast<const S*>(args.in[2]) : nullptr,
+                        has_positions ? static_cast<const S*>(args.in[2]) : nullptr, first,
                         static_cast<S*>(args.out[0]));
     };
   });

@@ -14,11 +14,12 @@ struct EmbeddingShape {
   std::int64_t cols = 0;
 };
 
-/// y[b, t, :] = table[tokens[b, t], :] (+ positions[t, :]). table [vocab, cols], positions [>= seq, cols] or
-/// null, y [batch, seq, cols]. Tokens must be valid rows: the caller checks.
+/// y[b, t, :] = table[tokens[b, t], :] (+ positions[begin[b] + t, :], begin zeros when it is null). table
+/// [vocab, cols], positions [> begin[b] + t, cols] or null, y [batch, seq, cols]. Tokens and positions must
+/// be valid rows: the caller checks.
 template <Storage S>
 [[gnu::noipa]] void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, const S* table,
-                                      const S* positions, S* y);
+                                      const S* positions, const std::int32_t* begin, S* y);
 
 /// dtable[tokens[b, t], :] += dy[b, t, :] in the order of (b, t), whatever the thread count; dtable f32
 /// [vocab, cols], other rows untouched.

@@ -64,14 +64,18 @@ Kernel make_add_positions(const OpView& v) {
     const std::int64_t cols = shape[2];
     const std::int64_t rows = shape[0] * seq;
     const auto pieces = program::Pieces::of(v.op.attrs);
+    const std::int64_t positions = v.in(1).shape[0];
+    const bool has_first = v.has_in(2);
     return [=, x = in_operand<C>(v, 0, cols), wpe = in_operand<C>(v, 1, cols),
             y = out_operand<C>(v, 0, cols)](const KernelArgs& args) {
+      const auto* first = has_first ? checked_first(args.in[2], rows / seq, seq, positions) : nullptr;
       for_rows(rows, [&](std::int64_t r) {
         const C* xs = x.read(args.in[0], r * cols, cols);
-        const C* positions = wpe.read(args.in[1], pieces.position(r % seq, seq) * cols, cols);
+        const std::int64_t at = pieces.position(r % seq, seq) + (first == nullptr ? 0 : first[r / seq]);
+        const C* position = wpe.read(args.in[1], at * cols, cols);
         y.write(args.out[0], r * cols, cols, [&](C* to) {
 #pragma omp simd
-          for (std::int64_t i = 0; i < cols; ++i) to[i] = xs[i] + positions[i];
+          for (std::int64_t i = 0; i < cols; ++i) to[i] = xs[i] + position[i];
         });
       });
     };

@@ -16,16 +16,22 @@ int row_threads(std::int64_t cols) {
   return static_cast<int>(std::min<std::int64_t>(kThreads, ceil_div(ceil_div(cols, kPack), kWhole) * kWhole));
 }
 
+/// Where a row stands in its text.
+__device__ std::int64_t position_of(const EmbeddingShape& shape, const std::int32_t* first,
+                                    std::int64_t row) {
+  return row % shape.seq + (first == nullptr ? 0 : first[row / shape.seq]);
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     embedding(EmbeddingShape shape, std::int64_t vocab, bool aligned, const std::int32_t* tokens,
-              const T* wte, const T* wpe, T* x, std::int32_t* bad_id) {
+              const T* wte, const T* wpe, const std::int32_t* first, T* x, std::int32_t* bad_id) {
   const std::int64_t row = blockIdx.x;
   const std::int64_t token = tokens[row];
   const bool exists = token >= 0 && token < vocab;
   if (!exists && bad_id != nullptr && threadIdx.x == 0) *bad_id = 1;
   const T* from = wte + token * shape.cols;
-  const T* position = wpe == nullptr ? nullptr : wpe + row % shape.seq * shape.cols;
+  const T* position = wpe == nullptr ? nullptr : wpe + position_of(shape, first, row) * shape.cols;
   for (std::int64_t col = threadIdx.x * kPack; col < shape.cols; col += blockDim.x * kPack) {
     Pack pack{};
     if (exists) pack = load_pack(from, col, shape.cols, aligned);
@@ -39,10 +45,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    add_positions(EmbeddingShape shape, bool aligned, const T* x, const T* wpe, T* y) {
+__global__ void __launch_bounds__(kThreads) add_positions(EmbeddingShape shape, bool aligned, const T* x,
+                                                          const T* wpe, const std::int32_t* first, T* y) {
   const std::int64_t row = blockIdx.x;
-  const T* position = wpe + row % shape.seq * shape.cols;
+  const T* position = wpe + position_of(shape, first, row) * shape.cols;
   for (std::int64_t col = threadIdx.x * kPack; col < shape.cols; col += blockDim.x * kPack) {
     Pack pack = load_pack(x + row * shape.cols, col, shape.cols, aligned);
     const Pack add = load_pack(position, col, shape.cols, aligned);
@@ -89,24 +95,24 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void launch_embedding(Stream stream, core::DType dtype, const EmbeddingShape& shape, std::int64_t vocab,
-                      const std::int32_t* tokens, const void* wte, const void* wpe, void* x,
-                      std::int32_t* bad_id) {
+                      const std::int32_t* tokens, const void* wte, const void* wpe, const std::int32_t* first,
+                      void* x, std::int32_t* bad_id) {
   const char* what = wpe == nullptr ? "embedding" : "embedding_positions";
   with_element(dtype, what, [&]<class T>(T) {
     const bool aligned = shape.cols % kPack == 0 && are_aligned({wte, wpe, x});
     embedding<<<grid_size(shape.rows(), what), row_threads(shape.cols), 0, stream>>>(
-        shape, vocab, aligned, tokens, static_cast<const T*>(wte), static_cast<const T*>(wpe),
+        shape, vocab, aligned, tokens, static_cast<const T*>(wte), static_cast<const T*>(wpe), first,
         static_cast<T*>(x), bad_id);
   });
   check_launch(what);
 }
 
 void launch_add_positions(Stream stream, core::DType dtype, const EmbeddingShape& shape, const void* x,
-                          const void* wpe, void* y) {
+                          const void* wpe, const std::int32_t* first, void* y) {
   with_element(dtype, "add_positions", [&]<class T>(T) {
     const bool aligned = shape.cols % kPack == 0 && are_aligned({x, wpe, y});
     add_positions<<<grid_size(shape.rows(), "add_positions"), row_threads(shape.cols), 0, stream>>>(
-        shape, aligned, static_cast<const T*>(x), static_cast<const T*>(wpe), static_cast<T*>(y));
+        shape, aligned, static_cast<const T*>(x), static_cast<const T*>(wpe), first, static_cast<T*>(y));
   });
   check_launch("add_positions");
 }

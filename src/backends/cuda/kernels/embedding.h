@@ -19,15 +19,16 @@ struct EmbeddingShape {
   [[nodiscard]] std::int64_t rows() const { return batch * seq; }
 };
 
-/// x[b, t, :] = wte[tokens[b, t], :] (+ wpe[t, :] unless wpe is null), wte [vocab, C], wpe [>= T, C]. The sum
-/// is rounded once. *bad_id, unless null, becomes 1 when an id is outside of the table.
+/// x[b, t, :] = wte[tokens[b, t], :] (+ wpe[first[b] + t, :] unless wpe is null), wte [vocab, C],
+/// wpe [> first[b] + t, C], first int32 [B], zeros where it is null. The sum is rounded once. *bad_id, unless
+/// null, becomes 1 when an id is outside of the table.
 void launch_embedding(Stream stream, core::DType dtype, const EmbeddingShape& shape, std::int64_t vocab,
-                      const std::int32_t* tokens, const void* wte, const void* wpe, void* x,
-                      std::int32_t* bad_id = nullptr);
+                      const std::int32_t* tokens, const void* wte, const void* wpe, const std::int32_t* first,
+                      void* x, std::int32_t* bad_id = nullptr);
 
-/// y[b, t, :] = x[b, t, :] + wpe[t, :]; y may be x.
+/// y[b, t, :] = x[b, t, :] + wpe[first[b] + t, :], `first` as above; y may be x.
 void launch_add_positions(Stream stream, core::DType dtype, const EmbeddingShape& shape, const void* x,
-                          const void* wpe, void* y);
+                          const void* wpe, const std::int32_t* first, void* y);
 
 /// dwte[tokens[b, t], :] (+)= dx[b, t, :], dwte fp32 [vocab, C]; without `accumulate` all of it is zeroed
 /// first. Rows of one token are summed in a fixed order. `workspace` holds

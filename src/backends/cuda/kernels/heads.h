@@ -34,8 +34,9 @@ void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t head_dim, 
                         float* sines);
 /// Rotates the q and k heads of x = qkv [B, T, (H + 2K) D]: with c, s of (t, i), element i of a head becomes
 /// a c - b s, element i + D/2 becomes b c + a s, a and b being what they were; s is negated with `inverse`. v
-/// is copied. y may be x.
+/// is copied. y may be x. Row t of text b stands at position first[b] + t, int32 [B], or t where `first` is
+/// null.
 void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, const void* x,
-                 const float* cosines, const float* sines, bool inverse, void* y);
+                 const float* cosines, const float* sines, bool inverse, const std::int32_t* first, void* y);
 
 }  // namespace rooflm::backends::cuda

@@ -29,10 +29,11 @@ struct Rope {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    rope(Rope r, const T* x, const float* cosines, const float* sines, T* y) {
+    rope(Rope r, const T* x, const float* cosines, const float* sines, const std::int32_t* first, T* y) {
   const std::int64_t row = blockIdx.x;
-  const float* row_cosines = cosines + row % r.seq * r.half;
-  const float* row_sines = sines + row % r.seq * r.half;
+  const std::int64_t position = row % r.seq + (first == nullptr ? 0 : first[row / r.seq]);
+  const float* row_cosines = cosines + position * r.half;
+  const float* row_sines = sines + position * r.half;
   const T* from = x + row * r.width;
   T* to = y + row * r.width;
   const int packs = (r.half + kPack - 1) / kPack;
@@ -73,7 +74,7 @@ void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t head_dim, 
 }
 
 void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, const void* x,
-                 const float* cosines, const float* sines, bool inverse, void* y) {
+                 const float* cosines, const float* sines, bool inverse, const std::int32_t* first, void* y) {
   const int half = static_cast<int>(shape.head_dim / 2);
   const Rope r{.seq = shape.seq,
                .width = shape.width(),
@@ -87,7 +88,7 @@ void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, cons
   const auto threads = static_cast<int>(std::min<std::int64_t>(kThreads, ceil_div(tasks, kWhole) * kWhole));
   with_element(dtype, "rope", [&]<class T>(T) {
     rope<<<grid_size(shape.batch * shape.seq, "rope"), threads, 0, stream>>>(
-        r, static_cast<const T*>(x), cosines, sines, static_cast<T*>(y));
+        r, static_cast<const T*>(x), cosines, sines, first, static_cast<T*>(y));
   });
   check_launch("rope");
 }

@@ -60,10 +60,12 @@ Kernel make_rope(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
   const HeadsShape shape = packed_shape(v, v.in(0));
-  const auto tables = v.context->rope_tables(shape.seq, shape.head_dim, v.op.attrs.number("theta"));
+  const bool has_first = v.has_in(1);
+  const std::int64_t positions = has_first ? v.integer("positions") : shape.seq;
+  const auto tables = v.context->rope_tables(positions, shape.head_dim, v.op.attrs.number("theta"));
   return [=, context = v.context, inverse = v.op.attrs.flag("inverse")](const KernelArgs& args) {
     launch_rope(context->stream(), dtype, shape, args.in[0], floats(tables->cosines.data()),
-                floats(tables->sines.data()), inverse, args.out[0]);
+                floats(tables->sines.data()), inverse, has_first ? ids(args.in[1]) : nullptr, args.out[0]);
   };
 }
 

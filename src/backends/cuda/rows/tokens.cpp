@@ -15,18 +15,20 @@ EmbeddingShape shape_of(const program::Tensor& x) {
 
 }  // namespace
 
-/// embedding, and embedding_positions, which has a third input.
+/// embedding, and embedding_positions, which has a third input, and a fourth where texts are read on.
 Kernel make_embedding(const OpView& v) {
   const DType dtype = v.in(1).dtype;
   if (!is_storage(dtype) || !v.inputs_are({2}, dtype) || !v.outputs_are({0}, dtype)) return {};
   const std::int64_t vocab = v.in(1).shape[0];
   const bool has_positions = v.has_in(2);
+  const bool has_first = v.has_in(3);
   const EmbeddingShape shape = shape_of(v.out(0));
   const auto checked = v.context->ids().add({.what = "token", .count = shape.rows(), .limit = vocab});
   return [=, context = v.context](const KernelArgs& args) {
     checked->ids = ids(args.in[0]);
     launch_embedding(context->stream(), dtype, shape, vocab, checked->ids, args.in[1],
-                     has_positions ? args.in[2] : nullptr, args.out[0], context->ids().flag());
+                     has_positions ? args.in[2] : nullptr, has_first ? ids(args.in[3]) : nullptr, args.out[0],
+                     context->ids().flag());
   };
 }
 
@@ -49,8 +51,10 @@ Kernel make_embedding_backward(const OpView& v) {
 Kernel make_add_positions(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, dtype, shape = shape_of(v.in(0))](const KernelArgs& args) {
-    launch_add_positions(context->stream(), dtype, shape, args.in[0], args.in[1], args.out[0]);
+  return [context = v.context, dtype, shape = shape_of(v.in(0)),
+          has_first = v.has_in(2)](const KernelArgs& args) {
+    launch_add_positions(context->stream(), dtype, shape, args.in[0], args.in[1],
+                         has_first ? ids(args.in[2]) : nullptr, args.out[0]);
   };
 }
 

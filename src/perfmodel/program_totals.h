@@ -10,7 +10,7 @@
 #include "compile/passes/plan_memory.h"
 #include "program/program.h"
 
-namespace rooflm::lab {
+namespace rooflm::perfmodel {
 
 /// A program and the lifetimes and arena offsets of its tensors. Borrows both.
 struct PlannedProgram {
@@ -40,4 +40,4 @@ Totals step_totals(const std::vector<std::pair<program::Phase, Totals>>& by_phas
 /// Bytes of the persistent tensors that have any, by role.
 std::vector<std::pair<program::Role, std::int64_t>> persistent_by_role(const program::Program& program);
 
-}  // namespace rooflm::lab
+}  // namespace rooflm::perfmodel

@@ -1,5 +1,5 @@
 // Sums over the ops and tensors of a program.
-#include "lab/program_totals.h"
+#include "perfmodel/program_totals.h"
 
 #include <algorithm>
 #include <map>
@@ -8,7 +8,7 @@
 #include "core/checked.h"
 #include "core/scope.h"
 
-namespace rooflm::lab {
+namespace rooflm::perfmodel {
 namespace {
 
 using program::Op;
@@ -80,4 +80,4 @@ std::int64_t saved_for_backward_bytes(const PlannedProgram& planned) {
   return most;
 }
 
-}  // namespace rooflm::lab
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,24 @@
+"""What goes wrong, by the exit codes of the command line."""
+
+
+class Error(Exception):
+    """It failed; the text says why."""
+
+
+class UsageError(Error, ValueError):
+    """An unknown option, name or value (exit code 2)."""
+
+
+class InputError(Error, OSError):
+    """A file that is missing, damaged or not what it should be (exit code 3)."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """It does not fit into the memory of the device (exit code 4)."""
+
+
+class Unavailable(Error, RuntimeError):
+    """A device or a feature that is not here (exit code 5)."""
+
+
+BY_CODE = {2: UsageError, 3: InputError, 4: OutOfMemory, 5: Unavailable}

@@ -1,0 +1,141 @@
+// Attention of one new row of each text to the keys and values that are kept of it.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "backends/cpu/fast/maker.h"
+#include "backends/cpu/fast/parallel.h"
+#include "backends/cpu/fast/vec.h"
+#include "backends/cpu/token_ids.h"
+#include "program/ops.h"
+
+namespace rooflm::backends::cpu::fast {
+namespace {
+
+struct Extents {
+  std::int64_t batch, heads, kv_heads, dim, positions;
+  [[nodiscard]] std::int64_t width() const { return (heads + 2 * kv_heads) * dim; }
+};
+
+/// Rows of a cache that are worked on while they are in the innermost cache.
+constexpr std::int64_t kTile = 64;
+
+template <Storage S>
+float product(const float* q, const S* k, std::int64_t dim) {
+  F32x16 sum{};
+  for_lanes(0, dim,
+            [&](auto i, auto count) { sum = fma(load_at(q + i, count), load_at(k + i, count), sum); });
+  return sum_lanes(sum);
+}
+
+/// to += p row
+template <Storage S>
+void add_row(float p, const S* row, std::int64_t dim, float* to) {
+  for_lanes(0, dim, [&](auto i, auto count) {
+    store_at(to + i, fma(splat(p), load_at(row + i, count), load_at(to + i, count)), count);
+  });
+}
+
+/// One query head while its keys pass by.
+struct Head {
+  float* q;       // [D], times log2(e) / sqrt(D)
+  float* output;  // [D]
+  float top, sum;
+};
+
+/// p = 2^(score - top) of `count` keys, and what was summed so far brought to the new top.
+template <Storage S>
+void attend(Head& head, const S* keys, const S* values, std::int64_t count, std::int64_t dim) {
+  float p[kTile];
+  for (std::int64_t t = 0; t < count; ++t) p[t] = product(head.q, keys + t * dim, dim);
+  const float top = std::max(head.top, *std::max_element(p, p + count));
+  const float rescale = std::exp2(head.top - top);
+  head.top = top;
+  head.sum *= rescale;
+  for_lanes(0, dim,
+            [&](auto i, auto n) { store_at(head.output + i, load_at(head.output + i, n) * rescale, n); });
+  for_lanes(0, count, [&](auto t, auto n) {
+    const F32x16 shares = exp2_nonpositive(load_at(p + t, n) - top);
+    store_at(p + t, shares, n);
+    head.sum += sum_lanes(pad_at(shares, n, 0));
+  });
+  for (std::int64_t t = 0; t < count; ++t) add_row(p[t], values + t * dim, dim, head.output);
+}
+
+/// All query heads of one key/value head of one text. `qkv`: the text's row; k, v: the head's caches [P, D];
+/// y: the text's [H D]; `work`: 2 group D floats.
+template <Storage S>
+void decode_head(const Extents& e, std::int64_t kv_head, std::int64_t position, const S* qkv, S* k, S* v,
+                 S* y, float* work) {
+  const std::int64_t group = e.heads / e.kv_heads;
+  const auto row_bytes = static_cast<std::size_t>(e.dim) * sizeof(S);
+  const S* new_key = qkv + (e.heads + kv_head) * e.dim;
+  std::memcpy(static_cast<void*>(k + position * e.dim), new_key, row_bytes);
+  std::memcpy(static_cast<void*>(v + position * e.dim), new_key + e.kv_heads * e.dim, row_bytes);
+  constexpr float kLog2e = 1.44269504F;
+  constexpr float kNothing = -3e38F;
+  const float scale = kLog2e / std::sqrt(static_cast<float>(e.dim));
+  constexpr std::int64_t kMostHeads = 16;
+  for (std::int64_t begin = 0; begin < group; begin += kMostHeads) {
+    Head heads[kMostHeads];
+    const std::int64_t count = std::min(kMostHeads, group - begin);
+    for (std::int64_t i = 0; i < count; ++i) {
+      heads[i] = {.q = work + 2 * i * e.dim, .output = work + (2 * i + 1) * e.dim, .top = kNothing, .sum = 0};
+      const S* q = qkv + (kv_head * group + begin + i) * e.dim;
+      for_lanes(0, e.dim, [&](auto j, auto n) {
+        store_at(heads[i].q + j, load_at(q + j, n) * scale, n);
+        store_at(heads[i].output + j, F32x16{}, n);
+      });
+    }
+    for (std::int64_t t = 0; t <= position; t += kTile) {
+      const std::int64_t keys = std::min(kTile, position + 1 - t);
+      for (std::int64_t i = 0; i < count; ++i) attend(heads[i], k + t * e.dim, v + t * e.dim, keys, e.dim);
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      S* to = y + (kv_head * group + begin + i) * e.dim;
+      const float share = 1 / heads[i].sum;
+      for_lanes(0, e.dim,
+                [&](auto j, auto n) { store_at(to + j, load_at(heads[i].output + j, n) * share, n); });
+    }
+  }
+}
+
+}  // namespace
+
+/// Inputs: qkv, first, k, v. Outputs: y, k, v.
+Kernel make_decode_attention(const OpView& view) {
+  const DType dtype = view.in(0).dtype;
+  if (!view.outputs_are({0, 1, 2}, dtype)) return {};
+  return with_storage(dtype, [&]<class S>(S) -> Kernel {
+    const Extents e{.batch = view.in(0).shape[0],
+                    .heads = view.integer("heads"),
+                    .kv_heads = view.integer("kv_heads"),
+                    .dim = view.integer("head_dim"),
+                    .positions = view.in(2).shape[2]};
+    const std::int64_t floats = (2 * e.heads / e.kv_heads * e.dim + kLanes - 1) / kLanes * kLanes;
+    const auto work =
+        std::make_shared<std::vector<float>>(static_cast<std::size_t>(floats * view.context->threads()));
+    return [=](const KernelArgs& args) {
+      const auto* qkv = static_cast<const S*>(args.in[0]);
+      const std::int32_t* first = checked_first(args.in[1], e.batch, 1, e.positions);
+      auto* y = static_cast<S*>(args.out[0]);
+      auto* k = static_cast<S*>(args.out[1]);
+      auto* v = static_cast<S*>(args.out[2]);
+      parallel_tasks(e.batch * e.kv_heads, [&](std::int64_t task, int worker) {
+        const std::int64_t b = task / e.kv_heads;
+        const std::int64_t cache = task * e.positions * e.dim;
+        decode_head(e, task % e.kv_heads, first[b], qkv + b * e.width(), k + cache, v + cache,
+                    y + b * e.heads * e.dim, work->data() + worker * floats);
+      });
+    };
+  });
+}
+
+MakerRows decode_attention_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kDecodeAttention, make_decode_attention, "decode_attention"}};
+}
+
+}  // namespace rooflm::backends::cpu::fast

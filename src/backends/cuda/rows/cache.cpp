@@ -1,0 +1,82 @@
+// Texts that are read on with kept keys and values, bound to ops.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "backends/cuda/check.h"
+#include "backends/cuda/kernels/decode_attention.h"
+#include "backends/cuda/rows/rows.h"
+#include "program/ops.h"
+
+namespace rooflm::backends::cuda {
+
+/// kernels/cache.cu: rows 0 .. seq of k and v [B, K, P, D] become those of qkv [B, seq, (H + 2K) D].
+void launch_append_cache(Stream stream, core::DType dtype, const DecodeShape& shape, std::int64_t seq,
+                         const void* qkv, void* k, void* v);
+/// y[b, :] = x[b, lengths[b] - 1, :] of x [B, seq, cols].
+void launch_last_rows(Stream stream, core::DType dtype, std::int64_t batch, std::int64_t seq,
+                      std::int64_t cols, const void* x, const std::int32_t* lengths, void* y);
+
+namespace {
+
+using core::DType;
+
+DecodeShape shape_of(const OpView& v, const program::Tensor& cache) {
+  return {.batch = v.in(0).shape[0],
+          .heads = v.integer("heads"),
+          .kv_heads = v.integer("kv_heads"),
+          .head_dim = v.integer("head_dim"),
+          .positions = cache.shape[2]};
+}
+
+}  // namespace
+
+/// Inputs: qkv, k, v. Outputs: k, v.
+Kernel make_append_cache(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !v.outputs_are({0, 1}, dtype)) return {};
+  return [context = v.context, dtype, shape = shape_of(v, v.in(1)),
+          seq = v.in(0).shape[1]](const KernelArgs& args) {
+    launch_append_cache(context->stream(), dtype, shape, seq, args.in[0], args.out[0], args.out[1]);
+  };
+}
+
+/// Inputs: qkv, first, k, v. Outputs: y, k, v.
+Kernel make_decode_attention(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  const DecodeShape shape = shape_of(v, v.in(2));
+  if (!is_storage(dtype) || !v.outputs_are({0, 1, 2}, dtype) || shape.head_dim > kMostDecodeDim) return {};
+  const int parts = decode_parts(shape, v.context->sm_count());
+  const std::size_t bytes = decode_workspace_bytes(shape, parts);
+  void* workspace = v.context->scratch(bytes);
+  const std::size_t counter_bytes = decode_counter_bytes(shape);
+  const auto counters = std::make_shared<DeviceMemory>(v.context->allocate(counter_bytes));
+  check(cudaMemsetAsync(counters->data(), 0, counter_bytes, v.context->stream()), "zeroing counters");
+  const auto run = [=, context = v.context](const KernelArgs& args) {
+    launch_decode_attention(context->stream(), dtype, shape, parts, args.in[0], ids(args.in[1]), args.out[1],
+                            args.out[2], args.out[0], workspace, counters->data());
+  };
+  return {run,
+          {.variant = fmt::format("{} parts", parts), .workspace_bytes = as_bytes(bytes + counter_bytes)}};
+}
+
+/// Inputs: x, lengths.
+Kernel make_last_rows(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
+  const core::Shape x = v.in(0).shape;
+  return [context = v.context, dtype, x](const KernelArgs& args) {
+    launch_last_rows(context->stream(), dtype, x[0], x[1], x[2], args.in[0], ids(args.in[1]), args.out[0]);
+  };
+}
+
+MakerRows cache_rows() {
+  namespace ops = program::ops;
+  return {{&ops::kAppendCache, make_append_cache, "append_cache"},
+          {&ops::kDecodeAttention, make_decode_attention, "decode_attention"},
+          {&ops::kLastRows, make_last_rows, "last_rows"}};
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,213 @@
+// Tensor-parallel ranks that exchange rows beside their products.
+#include "compile/passes/async_tensor.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "compile/passes/collective_copies.h"
+#include "compile/passes/op_like.h"
+#include "core/scope.h"
+#include "program/groups.h"
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using program::Attributes;
+using program::Cost;
+using program::Op;
+using program::Phase;
+using program::Program;
+using program::Role;
+using program::Tensor;
+using program::TensorId;
+
+std::vector<Tensor> infer_as_they_are(const Program& p, const Op& op) {
+  std::vector<Tensor> outputs;
+  outputs.reserve(op.outputs.size());
+  for (const TensorId id : op.outputs) outputs.push_back({.shape = p.shape(id), .role = p.tensor(id).role});
+  return outputs;
+}
+
+Cost cost_nothing(const Program&, const Op&) { return {}; }
+Cost cost_place(const Program& p, const Op& op) {
+  const std::int64_t bytes = p.tensor(op.inputs.at(0)).bytes();
+  return {.bytes_read = bytes, .bytes_written = bytes};
+}
+
+bool is_row_exchange(const Program& p, const Op& op, const program::OpDef& def) {
+  return op.is(def) && program::group_of(op) == program::Group::tensor && op.outputs.size() == 1 &&
+         p.shape(op.outputs[0]).rank() > 1 && core::Scope(op.scope).layer();
+}
+
+/// A single product of rows in their order. Those of fp8 have offsets of their scales.
+bool is_by_rows(const Op& op) {
+  const bool is_whole = op.output_offset.empty() && (op.input_offset.empty() || op.input_offset[0] == 0);
+  return op.is(ops::kMatmul) && op.attrs.integer("batch") == 1 && !op.attrs.flag("trans_a") && is_whole &&
+         !op.attrs.has("a_stride");
+}
+
+class AsyncWriter {
+ public:
+  AsyncWriter(Program& step, int parts) : step_(&step), parts_(parts) {}
+
+  void run() {
+    find_pairs();
+    std::vector<Op> all = std::move(step_->ops);
+    step_->ops.clear();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Op& op = all[i];
+      if (gathers_.contains(i)) {
+        begin_gather(op);
+      } else if (const auto gather = consumers_.find(i); gather != consumers_.end()) {
+        consume(op);
+      } else if (producers_.contains(i)) {
+        produce(op);
+      } else if (scatters_.contains(i)) {
+        sum(op);
+      } else if (!is_held(op)) {
+        step_->ops.push_back(std::move(op));
+      }
+    }
+  }
+
+ private:
+  /// Which gathers a product follows, and which products a reduce_scatter.
+  void find_pairs() {
+    const std::vector<Op>& all = step_->ops;
+    std::map<TensorId, std::size_t> gathered;  // whose product is still to come
+    std::map<TensorId, std::size_t> made;      // by products, which nobody has read
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Op& op = all[i];
+      if (is_by_rows(op) && gathered.contains(op.inputs[0]) && is_divisible(op)) {
+        gathers_.insert(gathered.at(op.inputs[0]));
+        consumers_[i] = gathered.at(op.inputs[0]);
+        gathered.erase(op.inputs[0]);
+      }
+      const bool scatters = is_row_exchange(*step_, op, ops::kReduceScatter);
+      if (scatters && made.contains(op.inputs[0])) {
+        producers_.insert(made.at(op.inputs[0]));
+        scatters_.insert(i);
+      }
+      for (const TensorId id : op.inputs) {
+        if (!op.is(kRearrange)) gathered.erase(id);
+        made.erase(id);
+      }
+      for (const TensorId id : op.outputs) made.erase(id);
+      if (is_row_exchange(*step_, op, ops::kAllGather)) gathered[op.outputs[0]] = i;
+      // The gradient of a layer's input is a sum of several products there, which is one here.
+      const bool is_alone = op.phase == Phase::forward || op.recomputed;
+      if (is_alone && is_by_rows(op) && is_divisible(op) && !consumers_.contains(i)) made[op.outputs[0]] = i;
+    }
+  }
+
+  [[nodiscard]] bool is_divisible(const Op& op) const { return op.attrs.integer("m") % parts_ == 0; }
+
+  TensorId signal() { return step_->add_tensor({.name = "arrival", .shape = {1}, .role = Role::workspace}); }
+
+  /// Another rank's rows, on their way.
+  TensorId copy_rows(const Op& like, std::vector<TensorId> inputs, std::int64_t bytes) {
+    const TensorId arrival = signal();
+    Op op = op_like(like, kCopyRows, std::move(inputs), {arrival});
+    op.attrs = Attributes{{"group", static_cast<std::int64_t>(program::Group::tensor)},
+                          {"parts", std::int64_t{parts_}},
+                          {"bytes", bytes}};
+    op.lane = program::Lane::copy;
+    step_->ops.push_back(std::move(op));
+    return arrival;
+  }
+
+  void begin_gather(const Op& op) {
+    const TensorId own = op.inputs[0];
+    const TensorId whole = op.outputs[0];
+    Op place = op_like(op, kPlaceRows, {own}, {whole});
+    place.attrs = Attributes{};
+    step_->ops.push_back(std::move(place));
+    for (int i = 1; i < parts_; ++i)
+      arrivals_[whole].push_back(copy_rows(op, {own}, step_->tensor(own).bytes()));
+  }
+
+  /// The part of a product that makes the rows of one rank.
+  void product(const Op& op, int part) {
+    const std::int64_t rows = op.attrs.integer("m") / parts_;
+    Op own = op;
+    own.attrs.set("m", rows);
+    own.input_offset.resize(op.inputs.size(), 0);
+    own.input_offset[0] = part * rows * op.attrs.integer("k");
+    own.output_offset.assign(op.outputs.size(), 0);
+    own.output_offset[0] = part * rows * op.attrs.integer("n");
+    step_->ops.push_back(std::move(own));
+  }
+
+  void consume(const Op& op) {
+    const std::vector<TensorId> arrivals = std::move(arrivals_[op.inputs[0]]);
+    arrivals_.erase(op.inputs[0]);
+    product(op, 0);
+    for (int i = 1; i < parts_; ++i) {
+      Op wait = op_like(op, kRowsArrived, {arrivals.at(static_cast<std::size_t>(i) - 1)}, {signal()});
+      wait.attrs = Attributes{};
+      step_->ops.push_back(std::move(wait));
+      product(op, i);
+    }
+    const auto held = held_.find(op.inputs[0]);
+    if (held == held_.end()) return;
+    for (Op& later : held->second) step_->ops.push_back(std::move(later));
+    held_.erase(held);
+  }
+
+  /// Copies of what has not arrived wait for the product.
+  bool is_held(Op& op) {
+    if (!op.is(kRearrange) || op.inputs.size() != 1 || !arrivals_.contains(op.inputs[0])) return false;
+    held_[op.inputs[0]].push_back(std::move(op));
+    return true;
+  }
+
+  void produce(const Op& op) {
+    const std::int64_t bytes = step_->tensor(op.outputs[0]).bytes() / parts_;
+    for (int i = 1; i < parts_; ++i) {
+      product(op, i);
+      sent_[op.outputs[0]].push_back(copy_rows(op, {}, bytes));
+    }
+    product(op, 0);
+  }
+
+  void sum(const Op& op) {
+    std::vector<TensorId> inputs = std::move(sent_[op.inputs[0]]);
+    sent_.erase(op.inputs[0]);
+    inputs.insert(inputs.begin(), op.inputs[0]);
+    Op add = op_like(op, kSumRows, std::move(inputs), op.outputs);
+    add.attrs = Attributes{};
+    step_->ops.push_back(std::move(add));
+  }
+
+  Program* step_;
+  int parts_;
+  std::set<std::size_t> gathers_, producers_, scatters_;
+  std::map<std::size_t, std::size_t> consumers_;        ///< products, by which gather they follow
+  std::map<TensorId, std::vector<TensorId>> arrivals_;  ///< by what is put together
+  std::map<TensorId, std::vector<TensorId>> sent_;      ///< by what is to be reduced
+  std::map<TensorId, std::vector<Op>> held_;
+};
+
+}  // namespace
+
+const program::OpDef kPlaceRows{
+    .name = "place_rows", .work = program::Work::copy, .infer = infer_as_they_are, .cost = cost_place};
+const program::OpDef kCopyRows{
+    .name = "copy_rows", .work = program::Work::copy, .infer = infer_as_they_are, .cost = cost_nothing};
+const program::OpDef kRowsArrived{
+    .name = "rows_arrived", .work = program::Work::copy, .infer = infer_as_they_are, .cost = cost_nothing};
+const program::OpDef kSumRows{
+    .name = "sum_rows", .work = program::Work::copy, .infer = infer_as_they_are, .cost = cost_nothing};
+
+void async_tensor(Program& step, const compile::Sharding& sharding) {
+  if (sharding.tensor > 1) AsyncWriter(step, sharding.tensor).run();
+}
+
+}  // namespace rooflm::passes

@@ -1,0 +1,191 @@
+// What signal handlers note of stacks.
+#include "inject/stack_notes.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+
+#include "inject/session.h"
+
+namespace rooflm::inject {
+namespace {
+
+constexpr int kSignal = SIGURG;
+
+/// What handlers wrote and nobody has read yet. Never given back: a handler may still run.
+struct Slot {
+  enum State : int { kFree, kFilling, kFull };
+  std::atomic<int> state{kFree};
+  CapturedStack stack{};
+};
+constexpr std::size_t kSlots = 64;
+/// Stacks for handlers. Code that works with its stack pointer in the heap (some of oneDNN's does) has other
+/// data below, over which the system would write what it keeps for a handler; so a thread that has no such
+/// stack of its own is given one at its first signal.
+constexpr std::size_t kHandlerStacks = 128;
+constexpr std::size_t kHandlerBytes = std::size_t{64} << 10U;
+struct Notes {
+  std::atomic<bool> wants_native{true}, wants_python{false}, is_open{false};
+  std::atomic<std::uint32_t> next{0};
+  std::atomic<std::uint64_t> lost{0};
+  PythonLayout layout{};
+  std::array<Slot, kSlots> slots{};
+  std::byte* handler_stacks = nullptr;
+  std::array<std::atomic<std::uint32_t>, kHandlerStacks> owners{};  ///< threads; 0: free
+};
+/// A signal handler has nothing but statics. Made by the first sampler of the process.
+std::atomic<Notes*> notes{nullptr};
+
+thread_local sigset_t signals_before_fork;
+
+Slot* claim_slot(Notes& all) {
+  for (std::size_t tried = 0; tried < kSlots; ++tried) {
+    Slot& slot = all.slots.at(all.next.fetch_add(1, std::memory_order_relaxed) % kSlots);
+    int expected = Slot::kFree;
+    if (slot.state.compare_exchange_strong(expected, Slot::kFilling, std::memory_order_acquire)) return &slot;
+  }
+  all.lost.fetch_add(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
+/// The system takes the handler's stack from `context` when the handler returns.
+void give_handler_stack(Notes& all, ucontext_t& context, std::uint32_t thread) {
+  const bool has_one = (context.uc_stack.ss_flags & SS_DISABLE) == 0;
+  for (std::size_t i = 0; !has_one && all.handler_stacks != nullptr && i < kHandlerStacks; ++i) {
+    std::uint32_t nobody = 0;
+    if (!all.owners[i].compare_exchange_strong(nobody, thread)) continue;  // NOLINT: i is within
+    context.uc_stack = {
+        .ss_sp = all.handler_stacks + i * kHandlerBytes, .ss_flags = 0, .ss_size = kHandlerBytes};
+    return;
+  }
+}
+
+void on_signal(int /*signal*/, siginfo_t* info, void* context) {
+  Notes* all = notes.load(std::memory_order_acquire);
+  if (info->si_code != SI_TIMER || all == nullptr || info->si_value.sival_ptr != all ||
+      !all->is_open.load(std::memory_order_acquire)) {
+    return;
+  }
+  const int error = errno;
+  if (Slot* slot = claim_slot(*all)) {
+    CapturedStack& stack = slot->stack;
+    stack.time_ns = now_ns();
+    stack.thread = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+    stack.bytes_count = stack.python_count = 0;
+    stack.registers[kReturnAddress] = 0;
+    if (all->wants_python.load(std::memory_order_acquire)) capture_python(all->layout, stack);
+    if (all->wants_native.load(std::memory_order_relaxed)) capture_native(context, stack);
+    slot->state.store(Slot::kFull, std::memory_order_release);
+    give_handler_stack(*all, *static_cast<ucontext_t*>(context), stack.thread);
+  }
+  errno = error;
+}
+
+/// The clock of the processor time of a thread of this process, as Linux numbers them.
+clockid_t clock_of(std::uint32_t thread) {
+  constexpr unsigned kOfThread = 4, kScheduled = 2;
+  return static_cast<clockid_t>((~thread << 3U) | kOfThread | kScheduled);
+}
+
+Notes* make_notes() {
+  auto* made = new Notes;
+  void* stacks = ::mmap(nullptr, kHandlerStacks * kHandlerBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (stacks != MAP_FAILED) made->handler_stacks = static_cast<std::byte*>(stacks);
+  return made;
+}
+
+}  // namespace
+
+std::string open_notes(bool native) {
+  struct sigaction before {};
+  ::sigaction(kSignal, nullptr, &before);
+  const bool is_nobodys =
+      (before.sa_flags & SA_SIGINFO) == 0 && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN);
+  if (!has_handler() && !is_nobodys) return "the program handles SIGURG by itself";
+  if (notes.load() == nullptr) notes.store(make_notes());
+  Notes& all = *notes.load();
+  all.wants_python = false;
+  all.wants_native = native;
+  for (Slot& slot : all.slots) slot.state = Slot::kFree;
+  struct sigaction action {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  if (::sigaction(kSignal, &action, nullptr) != 0) return "SIGURG cannot be handled";
+  all.is_open = true;
+  return "";
+}
+
+void close_notes() {
+  if (Notes* all = notes.load()) all->is_open = false;
+}
+
+bool has_handler() {
+  struct sigaction now {};
+  return ::sigaction(kSignal, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 &&
+         now.sa_sigaction == on_signal;
+}
+
+void note_python(const PythonLayout& layout) {
+  Notes& all = *notes.load();
+  all.layout = layout;
+  all.wants_python.store(true, std::memory_order_release);
+}
+
+timer_t start_timer(std::uint32_t thread, double hertz, int& problem) {
+  sigevent event{};
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = kSignal;
+  event.sigev_value.sival_ptr = notes.load();
+  event._sigev_un._tid = static_cast<pid_t>(thread);
+  timer_t timer = nullptr;
+  problem = 0;
+  if (::timer_create(clock_of(thread), &event, &timer) != 0) {
+    problem = errno;
+    return nullptr;
+  }
+  constexpr double kNsPerSecond = 1e9;
+  const auto period = static_cast<long>(kNsPerSecond / hertz);
+  const timespec pause{.tv_sec = period / 1'000'000'000, .tv_nsec = period % 1'000'000'000};
+  const itimerspec times{.it_interval = pause, .it_value = pause};
+  ::timer_settime(timer, 0, &times, nullptr);
+  return timer;
+}
+
+std::uint64_t take_notes(const std::function<void(const CapturedStack&)>& take) {
+  Notes& all = *notes.load();
+  for (Slot& slot : all.slots) {
+    if (slot.state.load(std::memory_order_acquire) != Slot::kFull) continue;
+    take(slot.stack);
+    slot.state.store(Slot::kFree, std::memory_order_release);
+  }
+  return all.lost.exchange(0);
+}
+
+void free_handler_stacks(const std::set<std::uint32_t>& threads) {
+  for (std::atomic<std::uint32_t>& owner : notes.load()->owners) {
+    if (owner != 0 && !threads.contains(owner)) owner = 0;
+  }
+}
+
+void block_notes() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, kSignal);
+  pthread_sigmask(SIG_BLOCK, &signals, &signals_before_fork);
+}
+
+void unblock_notes(bool is_child) {
+  if (is_child) close_notes();
+  pthread_sigmask(SIG_SETMASK, &signals_before_fork, nullptr);
+}
+
+}  // namespace rooflm::inject

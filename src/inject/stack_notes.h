@@ -1,0 +1,38 @@
+// What signal handlers note of the stacks of the threads they interrupt. One per process: a handler knows
+// nothing but statics. For files of this folder only.
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "inject/stack_capture.h"
+
+namespace rooflm::inject {
+
+/// Handles the signal from here on; why not, where the program does. `native`: not only Python's frames.
+std::string open_notes(bool native);
+/// Signals that still come are ignored.
+void close_notes();
+/// Whether the signal is still handled here.
+bool has_handler();
+/// From here on Python's frames are noted, too.
+void note_python(const PythonLayout& layout);
+
+/// A timer of the processor time that a thread of this process takes, whose signal that thread gets.
+/// `problem`: errno, 0 where all is well.
+timer_t start_timer(std::uint32_t thread, double hertz, int& problem);
+
+/// Hands over what was noted, and how many notes there was no room for.
+std::uint64_t take_notes(const std::function<void(const CapturedStack&)>& take);
+/// Stacks for handlers of threads that are none of these are free again.
+void free_handler_stacks(const std::set<std::uint32_t>& threads);
+
+/// Around a fork, which begins anew after each signal. In the child there is nothing to note for.
+void block_notes();
+void unblock_notes(bool is_child);
+
+}  // namespace rooflm::inject

@@ -1,0 +1,287 @@
+// Samples where the threads of this process are in their code.
+#include "inject/stack_sampler.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+
+#include "inject/ranges.h"
+#include "inject/session.h"
+#include "inject/stack_notes.h"
+
+namespace rooflm::inject {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostThreads = 256;
+constexpr double kMostHertz = 1000;
+
+void append_hex(std::string& text, std::uintptr_t number) {
+  std::array<char, 16> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number, 16).ptr;
+  text.append(digits.data(), end);
+}
+
+}  // namespace
+
+struct StackSampler::Watched {
+  std::uint32_t thread = 0;
+  int file = -1;  ///< the thread's state, as the system tells it
+  bool is_waiting = false;
+};
+
+StackSampler::Wishes StackSampler::Wishes::from_text(const std::string& text) {
+  Wishes wishes;
+  char* end = nullptr;
+  wishes.hertz = std::strtod(text.c_str(), &end);
+  if (!(wishes.hertz > 0 && wishes.hertz <= kMostHertz)) return {};
+  wishes.native = std::string_view(end) != ",python";
+  return wishes;
+}
+
+std::unique_ptr<StackSampler> StackSampler::start(StreamWriter& writer, Wishes wishes,
+                                                  std::function<bool()> is_on, std::string& why) {
+  why = open_notes(wishes.native);
+  int problem = 0;
+  timer_t timer = why.empty() ? start_timer(thread_number(), wishes.hertz, problem) : nullptr;
+  if (problem != 0) why = std::string("timer_create: ") + std::strerror(problem);
+  if (!why.empty()) {
+    why = "stacks of threads that run were not sampled: " + why;
+    return nullptr;
+  }
+  ::timer_delete(timer);
+  return std::unique_ptr<StackSampler>(new StackSampler(writer, wishes, std::move(is_on)));
+}
+
+StackSampler::StackSampler(StreamWriter& writer, Wishes wishes, std::function<bool()> is_on)
+    : writer_(writer), wishes_(wishes), is_on_(std::move(is_on)) {
+  sigset_t signals;
+  sigset_t before;
+  sigfillset(&signals);
+  pthread_sigmask(SIG_BLOCK, &signals, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+StackSampler::~StackSampler() { stop(); }
+
+void StackSampler::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (is_ending_) return;
+    is_ending_ = true;
+  }
+  wake_.notify_all();
+  waiting_wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void StackSampler::run() {
+  own_thread_ = thread_number();
+  constexpr int kLooks = 10;  // ticks between looks at which threads there are
+  const auto period = std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 / wishes_.hertz));
+  auto next = std::chrono::steady_clock::now();
+  bool is_ours = true;
+  for (int tick = 0;; ++tick) {
+    if (is_ours && !has_handler()) {  // at each tick: its own signals are for the program
+      is_ours = false;
+      drop_timers();
+      writer_.set_problem(
+          "stacks of threads that run were sampled only until the program handled SIGURG by itself");
+    }
+    if (is_ours && tick % kLooks == 0) find_threads();
+    drain();
+    next = std::max(next + period, std::chrono::steady_clock::now());
+    std::unique_lock lock(mutex_);
+    look_at_watched();
+    if (wake_.wait_until(lock, next, [this] { return is_ending_; })) break;
+  }
+  drop_timers();
+  close_notes();
+  drain();
+}
+
+void StackSampler::find_threads() {
+  if (!is_on_()) return drop_timers();
+  std::map<std::uint32_t, void*> found;
+  std::set<std::uint32_t> there;
+  std::error_code error;
+  for (fs::directory_iterator task("/proc/self/task", error), end; !error && task != end;
+       task.increment(error)) {
+    const auto thread =
+        static_cast<std::uint32_t>(std::strtoul(task->path().filename().c_str(), nullptr, 10));
+    there.insert(thread);
+    if (thread == own_thread_ || thread == naming_thread_ || found.size() == kMostThreads) continue;
+    int problem = 0;
+    const auto known = timers_.find(thread);
+    timer_t timer = known == timers_.end() ? start_timer(thread, wishes_.hertz, problem) : known->second;
+    if (problem != 0) continue;
+    found[thread] = timer;
+    if (known != timers_.end()) timers_.erase(known);
+  }
+  drop_timers();  // of threads that have ended
+  timers_ = std::move(found);
+  free_handler_stacks(there);
+}
+
+void StackSampler::drop_timers() {
+  for (const auto& [thread, timer] : timers_) ::timer_delete(timer);
+  timers_.clear();
+}
+
+void StackSampler::drain() {
+  const bool keeps = is_on_();
+  const std::uint64_t lost = take_notes([&](const CapturedStack& stack) {
+    if (keeps) write(stack);
+  });
+  if (lost > 0) writer_.count_dropped(lost);
+}
+
+/// Of Python the outermost first, "CODE+INSTRUCTION ...", a bar, then native addresses, the innermost first.
+void StackSampler::write(const CapturedStack& stack) {
+  const bool has_native = stack.registers.at(kReturnAddress) != 0;
+  if (stack.python_count == 0 && !has_native) return;
+  const std::vector<std::uintptr_t> native =
+      has_native ? unwinder_.addresses_of(stack) : std::vector<std::uintptr_t>();
+  std::string text;
+  for (std::size_t i = stack.python_count; i-- > 0;) {
+    append_hex(text, stack.python.at(i)[0]);
+    text += '+';
+    append_hex(text, stack.python.at(i)[1] - stack.python.at(i)[0]);
+    text += i == 0 ? "" : " ";
+  }
+  text += '|';
+  for (std::size_t i = 0; i < native.size(); ++i) {
+    append_hex(text, native[i]);
+    if (i + 1 < native.size()) text += ' ';
+  }
+  note_files(native);
+  if (stack.python_count > 0) {
+    const std::scoped_lock lock(mutex_);
+    for (std::size_t i = 0; i < stack.python_count; ++i) {
+      const auto [code, instruction] = stack.python.at(i);
+      const std::array<std::uintptr_t, 2> place = {code, instruction - code};
+      if (places_.insert(place).second) unnamed_.push_back(place);
+    }
+  }
+  writer_.add({.kind = RowKind::mark,
+               .range = RangeKind::addresses,
+               .name = writer_.text(text),
+               .start_ns = stack.time_ns,
+               .end_ns = stack.time_ns,
+               .place = stack.thread});
+}
+
+/// Which file each address is of, noted when one is seen that nobody has placed.
+void StackSampler::note_files(const std::vector<std::uintptr_t>& addresses) {
+  const auto is_known = [this](std::uintptr_t address) {
+    const auto after =
+        std::ranges::upper_bound(files_, address, {}, &std::pair<std::uintptr_t, std::uintptr_t>::first);
+    return after != files_.begin() && address < std::prev(after)->second;
+  };
+  if (std::ranges::all_of(addresses, is_known)) return;
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> found;
+  while (std::getline(maps, line)) {
+    std::uintptr_t first = 0;
+    std::uintptr_t last = 0;
+    std::uintptr_t offset = 0;
+    std::array<char, 5> rights{};
+    int path = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s %lx %*s %*s %n", &first, &last, rights.data(), &offset,
+                    &path) < 4)
+      continue;
+    if (rights[2] != 'x') continue;
+    found.emplace_back(first, last);
+    if (std::ranges::find(files_, found.back()) != files_.end()) continue;
+    std::string key = "code at ";
+    append_hex(key, first);
+    std::string value;
+    append_hex(value, last);
+    value += ' ';
+    append_hex(value, offset);
+    writer_.fact(key, value + ' ' + (path > 0 ? line.substr(static_cast<std::size_t>(path)) : ""));
+  }
+  // What is no file's is known now, too: it is not looked for again.
+  for (const std::uintptr_t address : addresses) {
+    const bool is_found = std::ranges::any_of(
+        found, [&](const auto& file) { return address >= file.first && address < file.second; });
+    if (!is_found) found.emplace_back(address, address + 1);
+  }
+  std::ranges::sort(found);
+  files_ = std::move(found);
+}
+
+bool StackSampler::set_python(const PythonLayout& layout) {
+  constexpr auto kMost = static_cast<std::int64_t>(kFrameBytes - sizeof(std::uintptr_t));
+  const bool is_known =
+      layout.frame >= 0 &&
+      std::ranges::all_of(std::array{layout.code, layout.previous, layout.instruction},
+                          [](std::int64_t offset) { return offset >= 0 && offset <= kMost; });
+  if (!is_known || !prepare_python()) {
+    close_notes();
+    return false;
+  }
+  note_python(layout);
+  return true;
+}
+
+void StackSampler::look_at_watched() {
+  std::erase_if(watched_, [this](Watched& one) {
+    std::array<char, 256> text{};
+    const ssize_t length = one.file < 0 ? 0 : ::pread(one.file, text.data(), text.size() - 1, 0);
+    const char* name_end = length > 0 ? std::strrchr(text.data(), ')') : nullptr;
+    // "12 (name) S ...": of one that has ended nothing is read.
+    one.is_waiting = name_end != nullptr && name_end[1] == ' ' && name_end[2] != 'R';
+    has_waiting_ = has_waiting_ || one.is_waiting;
+    if (name_end == nullptr) ::close(one.file);
+    return name_end == nullptr;
+  });
+  if (has_waiting_) waiting_wake_.notify_all();
+}
+
+bool StackSampler::wait_for_waiting() {
+  naming_thread_ = thread_number();
+  std::unique_lock lock(mutex_);
+  constexpr std::chrono::milliseconds kLongest{500};
+  waiting_wake_.wait_for(lock, kLongest, [this] { return has_waiting_ || is_ending_; });
+  has_waiting_ = false;
+  return !is_ending_;
+}
+
+bool StackSampler::is_waiting(std::uint32_t thread) {
+  const std::scoped_lock lock(mutex_);
+  const auto known = std::ranges::find(watched_, thread, &Watched::thread);
+  if (known != watched_.end()) return known->is_waiting;
+  if (watched_.size() == kMostThreads) return false;
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
+  watched_.push_back({.thread = thread, .file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC)});
+  return false;
+}
+
+bool StackSampler::next_unnamed(std::array<std::uintptr_t, 2>& place) {
+  const std::scoped_lock lock(mutex_);
+  if (unnamed_.empty()) return false;
+  place = unnamed_.back();
+  unnamed_.pop_back();
+  return true;
+}
+
+}  // namespace rooflm::inject

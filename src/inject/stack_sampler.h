@@ -1,0 +1,95 @@
+// Samples where the threads of this process are in their code.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "inject/stack_capture.h"
+#include "inject/stream_writer.h"
+#include "inject/unwinder.h"
+
+namespace rooflm::inject {
+
+/// A timer for each thread, of the processor time that the thread takes: its signal comes only to a thread
+/// that runs, and interrupts no call that waits. The handler keeps registers and the top of the stack
+/// (stack_capture.h); a thread of the sampler's own follows them and writes addresses down, and names of
+/// files they are in. Threads that wait are seen by whoever asks `wait_for_waiting` (the Python module).
+///
+/// The signal is SIGURG, since nothing happens to a program that gets one it does not expect: one may be on
+/// its way while the program becomes another (execve). Where the program handles it by itself nothing is
+/// sampled.
+class StackSampler {
+ public:
+  struct Wishes {
+    double hertz = 0;  ///< 0: never
+    bool native = true;
+    /// ROOFLM_RECORD_STACKS, "100" or "100,python": what is noted.
+    static Wishes from_text(const std::string& text);
+  };
+
+  /// `is_on`: whether samples are kept now. A reason in `why`, and nothing, where this process cannot be
+  /// sampled.
+  static std::unique_ptr<StackSampler> start(StreamWriter& writer, Wishes wishes, std::function<bool()> is_on,
+                                             std::string& why);
+  ~StackSampler();
+  StackSampler(const StackSampler&) = delete;
+  StackSampler& operator=(const StackSampler&) = delete;
+
+  /// Ends all timers; what was noted is written.
+  void stop();
+  /// Around a fork, which starts anew after each signal. In the child there are neither timers nor the
+  /// thread.
+  static void before_fork();
+  static void after_fork(bool is_child);
+
+  /// From here on Python's frames are noted, too. False where this process has no interpreter to be found:
+  /// then nothing is noted any more, since whoever asked samples all threads by himself.
+  bool set_python(const PythonLayout& layout);
+  /// Waits until one of the threads asked for by `is_waiting` waits, or half a second has passed. False at
+  /// the end. The thread that calls is not sampled.
+  bool wait_for_waiting();
+  /// Whether that thread waited at the last tick; from now on it is looked at.
+  bool is_waiting(std::uint32_t thread);
+  /// A place in Python's code that nobody has named yet, {code, bytes from there}: each once.
+  bool next_unnamed(std::array<std::uintptr_t, 2>& place);
+
+ private:
+  struct Watched;
+  StackSampler(StreamWriter& writer, Wishes wishes, std::function<bool()> is_on);
+  void run();
+  void find_threads();
+  void drop_timers();
+  void drain();
+  void write(const CapturedStack& stack);
+  void note_files(const std::vector<std::uintptr_t>& addresses);
+  void look_at_watched();
+
+  StreamWriter& writer_;
+  Wishes wishes_;
+  std::function<bool()> is_on_;
+  Unwinder unwinder_;
+  std::map<std::uint32_t, void*> timers_;  ///< of threads
+  std::uint32_t own_thread_ = 0;
+  std::atomic<std::uint32_t> naming_thread_{0};
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> files_;  ///< addresses of code, in order
+  std::mutex mutex_;                                              ///< of what follows
+  std::condition_variable wake_, waiting_wake_;
+  std::vector<Watched> watched_;
+  std::set<std::array<std::uintptr_t, 2>> places_;      ///< of Python's code
+  std::vector<std::array<std::uintptr_t, 2>> unnamed_;  ///< of them
+  bool has_waiting_ = false, is_ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace rooflm::inject

@@ -1,0 +1,107 @@
+// Texts read token by token: keys and values of earlier positions are kept, k and v [B, K, P, D] with P
+// positions, and written in place. `first` [B] int32 is the position of each text's first row at hand, so
+// that the length of a text is an input of a run and no fact of the program.
+//   append_cache (qkv [B, T, (H + 2K) D], k, v): rows 0 .. T of k and v become those of qkv.
+//   decode_attention (qkv [B, 1, (H + 2K) D], first, k, v) -> y [B, 1, H D]: row first[b] of k and v becomes
+//   that of qkv, then y = softmax(q k^T / sqrt(D)) v over rows 0 .. first[b]; query head h uses key/value
+//   head h / (H/K). `keys` of them are counted as its cost. last_rows (x [B, T, C], lengths [B] int32) -> y
+//   [B, 1, C]: y[b] = x[b, lengths[b] - 1].
+// Attributes: heads, kv_heads, head_dim; keys.
+#include <fmt/format.h>
+
+#include "core/checked.h"
+#include "program/ops.h"
+#include "program/ops/per_text.h"
+
+namespace rooflm::program::ops {
+namespace {
+
+using core::Count;
+using core::Shape;
+
+/// Keys and values stand last among the inputs; where they are written they are outputs, too.
+std::vector<Tensor> cache_outputs(const Program& p, const Op& op) {
+  const Shape& qkv = p.shape(op.inputs.at(0));
+  const std::int64_t kv_heads = op.attrs.integer("kv_heads");
+  const Count d = op.attrs.integer("head_dim");
+  const std::int64_t width = (op.attrs.integer("heads") + 2 * Count(kv_heads)) * d;
+  expect(qkv.rank() == 3 && qkv[2] == width, op,
+         [&] { return fmt::format("wants [B, T, {}], got {}", width, qkv.str()); });
+  std::vector<Tensor> outputs;
+  for (std::size_t i = op.inputs.size() - 2; i < op.inputs.size(); ++i) {
+    const Shape& cache = p.shape(op.inputs[i]);
+    const bool fits =
+        cache.rank() == 4 && cache == Shape{qkv[0], kv_heads, cache[2], d} && cache[2] >= qkv[1];
+    expect(fits, op, [&] {
+      return fmt::format("wants a cache [{}, {}, >= {}, {}], got {}", qkv[0], kv_heads, qkv[1],
+                         std::int64_t{d}, cache.str());
+    });
+    outputs.push_back({.shape = cache, .role = Role::cache});
+  }
+  return outputs;
+}
+
+Count cached_element_bytes(const Program& p, TensorId id) {
+  return static_cast<std::int64_t>(core::size_of(p.tensor(id).dtype));
+}
+
+/// Bytes of `rows` rows of keys and values of all texts.
+Count row_bytes(const Program& p, const Op& op, Count rows) {
+  const Count batch = p.shape(op.inputs.at(0))[0];
+  return 2 * batch * op.attrs.integer("kv_heads") * op.attrs.integer("head_dim") * rows *
+         cached_element_bytes(p, op.inputs.back());
+}
+
+std::vector<Tensor> infer_append(const Program& p, const Op& op) { return cache_outputs(p, op); }
+
+/// A copy.
+Cost cost_append(const Program& p, const Op& op) {
+  const Count bytes = row_bytes(p, op, p.shape(op.inputs.at(0))[1]);
+  return {.bytes_read = bytes, .bytes_written = bytes};
+}
+
+std::vector<Tensor> infer_decode(const Program& p, const Op& op) {
+  const Shape& qkv = p.shape(op.inputs.at(0));
+  std::vector<Tensor> caches = cache_outputs(p, op);
+  expect(qkv[1] == 1, op, [&] { return fmt::format("wants one row of each text, got {}", qkv[1]); });
+  expect_per_text(p, op, 1, qkv[0]);
+  const Count d = op.attrs.integer("head_dim");
+  std::vector<Tensor> outputs = {{.shape = {qkv[0], 1, op.attrs.integer("heads") * d}}};
+  outputs.insert(outputs.end(), caches.begin(), caches.end());
+  return outputs;
+}
+
+/// Two products of 2D flop per score and 5 more, as `attention`, with `keys` scores for each query head.
+/// Reads that many rows of the cache and writes one.
+Cost cost_decode(const Program& p, const Op& op) {
+  const Count keys = op.attrs.integer("keys");
+  const Count scores = Count(p.shape(op.inputs.at(0))[0]) * op.attrs.integer("heads") * keys;
+  return {.matmul_flop = 4 * scores * op.attrs.integer("head_dim"),
+          .elementwise_flop = 5 * scores,
+          .bytes_read = row_bytes(p, op, keys) + p.tensor(op.inputs[0]).bytes(),
+          .bytes_written = row_bytes(p, op, 1) + p.tensor(op.outputs.at(0)).bytes()};
+}
+
+std::vector<Tensor> infer_last_rows(const Program& p, const Op& op) {
+  const Shape& x = p.shape(op.inputs.at(0));
+  expect(x.rank() == 3, op, [&] { return fmt::format("wants [B, T, C], got {}", x.str()); });
+  expect_per_text(p, op, 1, x[0]);
+  return {{.shape = {x[0], 1, x[2]}}};
+}
+
+/// A gather of one row for each text.
+Cost cost_last_rows(const Program& p, const Op& op) {
+  const Count bytes = p.tensor(op.outputs.at(0)).bytes();
+  return {.bytes_read = bytes, .bytes_written = bytes};
+}
+
+}  // namespace
+
+const OpDef kAppendCache{
+    .name = "append_cache", .work = Work::copy, .infer = infer_append, .cost = cost_append};
+const OpDef kDecodeAttention{
+    .name = "decode_attention", .work = Work::attention, .infer = infer_decode, .cost = cost_decode};
+const OpDef kLastRows{
+    .name = "last_rows", .work = Work::copy, .infer = infer_last_rows, .cost = cost_last_rows};
+
+}  // namespace rooflm::program::ops

@@ -1,0 +1,50 @@
+// Collectives of recorded programs, those of several ranks brought together on one clock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "report/run_data.h"
+
+namespace rooflm::report {
+
+/// One collective, or message, of one run.
+struct CollectiveCall {
+  std::size_t run = 0;  ///< in the set
+  std::string op{}, dtype{}, communicator{};
+  std::int64_t sequence = 0;          ///< among those of its kind in the communicator
+  std::int64_t ranks = 0, rank = -1;  ///< 0 ranks, rank -1: not known
+  bool is_message = false;            ///< to or from one other rank
+  bool has_kernel = true;             ///< else it is only known when the host asked for it, and times are 0
+  std::int64_t bytes = 0;             ///< of this rank's count
+  double start_s = 0,
+         time_s = 0;  ///< of its kernel, or the share of one that several have; on the common clock
+  /// Until the last rank of the communicator began the same one; nothing where fewer than two of them are
+  /// here.
+  std::optional<double> waiting_s{};
+  bool is_last = false;
+
+  /// Bytes of the whole, as NVIDIA/nccl-tests counts them: what all ranks together put into an all-gather,
+  /// take out of a reduce-scatter, send in an all-to-all.
+  [[nodiscard]] double size() const;
+  /// Bus bandwidth / (size / time): 2 (n-1)/n of an all-reduce, (n-1)/n of an all-gather, a reduce-scatter
+  /// and an all-to-all, 1 of the others; nothing where the number of ranks is not known. Source:
+  /// NVIDIA/nccl-tests, doc/PERFORMANCE.md.
+  [[nodiscard]] std::optional<double> bus_factor() const;
+  /// Without the waiting, as far as that is known.
+  [[nodiscard]] double transfer_s() const { return time_s - waiting_s.value_or(0); }
+};
+
+struct CollectiveCalls {
+  std::vector<CollectiveCall> calls{};  ///< of steps that are no warm-up, where there are steps
+  std::vector<std::int64_t> steps{};    ///< of each run; 0: its calls are of no step
+  bool has_common_clock = false;        ///< all runs count on the same clock exactly; else by the time of day
+};
+
+/// Of all runs. Kernels that did several collectives count for each by its bytes.
+CollectiveCalls collective_calls(const RecordSet& set);
+
+}  // namespace rooflm::report

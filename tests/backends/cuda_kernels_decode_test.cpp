@@ -1,0 +1,129 @@
+// CUDA decode attention against plain loops in double: texts of all lengths, whatever number of parts their
+// caches are cut into.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/kernels/decode_attention.h"
+#include "tests/backends/cuda_testing.h"
+
+namespace rooflm::tests {
+namespace {
+
+using backends::cuda::DecodeShape;
+using core::DType;
+using DecodeValues = std::vector<double>;
+
+/// y [B, H D], with the row of qkv in its place in the caches.
+DecodeValues decode_reference(const DecodeShape& s, const std::vector<std::int32_t>& first,
+                              const DecodeValues& qkv, DecodeValues& k, DecodeValues& v) {
+  DecodeValues y;
+  const std::int64_t width = (s.heads + 2 * s.kv_heads) * s.head_dim;
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    const std::int64_t position = first[at(b)];
+    for (std::int64_t head = 0; head < s.kv_heads; ++head) {
+      const std::int64_t row = ((b * s.kv_heads + head) * s.positions + position) * s.head_dim;
+      const std::int64_t key = b * width + (s.heads + head) * s.head_dim;
+      std::copy_n(qkv.begin() + key, s.head_dim, k.begin() + row);
+      std::copy_n(qkv.begin() + key + s.kv_heads * s.head_dim, s.head_dim, v.begin() + row);
+    }
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const std::int64_t cache = (b * s.kv_heads + h / (s.heads / s.kv_heads)) * s.positions * s.head_dim;
+      const double* q = &qkv[at(b * width + h * s.head_dim)];
+      DecodeValues p;
+      double sum = 0;
+      for (std::int64_t t = 0; t <= position; ++t) {
+        double score = 0;
+        for (std::int64_t d = 0; d < s.head_dim; ++d) score += q[d] * k[at(cache + t * s.head_dim + d)];
+        p.push_back(std::exp(score / std::sqrt(static_cast<double>(s.head_dim))));
+        sum += p.back();
+      }
+      for (std::int64_t d = 0; d < s.head_dim; ++d) {
+        double value = 0;
+        for (std::int64_t t = 0; t <= position; ++t) value += p[at(t)] * v[at(cache + t * s.head_dim + d)];
+        y.push_back(value / sum);
+      }
+    }
+  }
+  return y;
+}
+
+void test_decode(DType dtype, const DecodeShape& s, const std::vector<std::int32_t>& first, int parts,
+                 std::size_t shift = 0) {
+  SCOPED_TRACE(std::string(core::name_of(dtype)) + " H " + std::to_string(s.heads) + " K " +
+               std::to_string(s.kv_heads) + " D " + std::to_string(s.head_dim) + " parts " +
+               std::to_string(parts) + " first " + std::to_string(first[0]) +
+               (shift > 0 ? ", unaligned" : ""));
+  const std::int64_t rows = s.batch * s.kv_heads * s.positions * s.head_dim;
+  const DecodeValues qkv = random_values(dtype, s.batch * (s.heads + 2 * s.kv_heads) * s.head_dim, 1, 2);
+  DecodeValues k = random_values(dtype, rows, 2);
+  DecodeValues v = random_values(dtype, rows, 3);
+  const DeviceArray device_qkv(dtype, qkv, shift);
+  const DeviceArray device_k(dtype, k, shift);
+  const DeviceArray device_v(dtype, v, shift);
+  const DeviceArray y(dtype, at(s.batch * s.heads * s.head_dim), shift);
+  const DeviceBytes device_first(first.size() * sizeof(std::int32_t));
+  check_cuda(cudaMemcpy(device_first.at(0), first.data(), device_first.bytes(), cudaMemcpyHostToDevice),
+             "copying");
+  const DeviceBytes workspace(decode_workspace_bytes(s, parts));
+  const DeviceBytes counters(decode_counter_bytes(s));
+  check_cuda(cudaMemset(counters.at(0), 0, counters.bytes()), "zeroing");
+  const DecodeValues expected = decode_reference(s, first, qkv, k, v);
+  const double tolerance = dtype == DType::f32 ? 1e-5 : dtype == DType::bf16 ? 8e-3 : 1e-3;
+  DecodeValues before;
+  for (int i = 0; i < 3; ++i) {  // counters go back to zero; the same bits
+    launch_decode_attention(nullptr, dtype, s, parts, device_qkv.data(),
+                            static_cast<const std::int32_t*>(device_first.at(0)), device_k.data(),
+                            device_v.data(), y.data(), workspace.at(0), counters.at(0));
+    expect_close(y.read(), expected, tolerance);
+    if (i > 0) {
+      EXPECT_EQ(y.read(), before);
+    }
+    before = y.read();
+  }
+  EXPECT_EQ(device_k.read(), k);
+  EXPECT_EQ(device_v.read(), v);
+}
+
+TEST_F(CudaKernels, DecodeAttentionOfAllHeadSizes) {
+  for (const std::int64_t dim : {8, 32, 40, 64, 72, 128, 136, 256, 5}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      const DecodeShape shape{.batch = 2, .heads = 2, .kv_heads = 2, .head_dim = dim, .positions = 300};
+      test_decode(dtype, shape, {199, 64}, 3);
+    }
+  }
+}
+
+TEST_F(CudaKernels, DecodeAttentionOfAllLengths) {
+  const DecodeShape shape{.batch = 3, .heads = 4, .kv_heads = 4, .head_dim = 64, .positions = 1100};
+  for (const int parts : {1, 2, 5, 17}) {
+    for (const std::int32_t first : {0, 1, 3, 15, 62, 63, 64, 65, 127, 128, 500, 1023}) {
+      test_decode(DType::bf16, shape, {first, 1099 - first, first / 2}, parts);
+    }
+  }
+}
+
+TEST_F(CudaKernels, DecodeAttentionOfSharedKeys) {
+  for (const std::int64_t heads : {2, 4, 6, 8, 14}) {
+    const DecodeShape shape{.batch = 2, .heads = heads, .kv_heads = 2, .head_dim = 64, .positions = 300};
+    test_decode(DType::bf16, shape, {255, 10}, 4);
+    test_decode(DType::f32, shape, {255, 10}, 4, 1);
+  }
+}
+
+TEST_F(CudaKernels, DecodePartsFillTheMultiprocessorsButNotWithCrumbs) {
+  const auto parts = [](std::int64_t batch, std::int64_t positions) {
+    return backends::cuda::decode_parts(
+        {.batch = batch, .heads = 8, .kv_heads = 8, .head_dim = 64, .positions = positions}, 100);
+  };
+  EXPECT_EQ(parts(1, 4096), 50);  // 400 blocks of 8 heads
+  EXPECT_EQ(parts(1, 640), 10);   // of 64 keys each
+  EXPECT_EQ(parts(64, 4096), 1);
+}
+
+}  // namespace
+}  // namespace rooflm::tests

@@ -1,0 +1,84 @@
+// Cases of texts that are read on: kept keys and values, and rows that begin somewhere in a text.
+#include <cmath>
+
+#include "tests/backends/op_case_writer.h"
+
+namespace rooflm::tests {
+namespace {
+
+namespace ops = program::ops;
+using core::Shape;
+using program::Attributes;
+using program::Role;
+using program::TensorId;
+
+/// A different number for each text, all below `limit`.
+TensorId per_text(CaseWriter& w, const Sizes& s, std::int64_t limit) {
+  const TensorId id = w.ids({s.batch}, limit);
+  std::vector<double> values;
+  for (std::int64_t b = 0; b < s.batch; ++b) values.push_back(number((limit - 1) * (b + 1) / s.batch));
+  w.fix(id, values);
+  return id;
+}
+
+struct Caches {
+  TensorId keys, values;
+};
+Caches caches(CaseWriter& w, const Sizes& s, std::int64_t kv_heads, std::int64_t positions) {
+  const Shape shape{s.batch, kv_heads, positions, s.head_dim};
+  return {w.add("keys", shape, Role::cache), w.add("values", shape, Role::cache)};
+}
+
+}  // namespace
+
+void add_cache_cases(std::vector<Case>& cases, const Sizes& s) {
+  for (const bool grouped : {false, true}) {
+    const std::string suffix = grouped ? " grouped" : "";
+    const std::int64_t kv_heads = grouped ? s.kv_heads : s.heads;
+    const std::int64_t width = (s.heads + 2 * kv_heads) * s.head_dim;
+    const Attributes heads{{"heads", s.heads}, {"kv_heads", kv_heads}, {"head_dim", s.head_dim}};
+    CaseWriter append("append_cache" + suffix);
+    const Caches kept = caches(append, s, kv_heads, s.seq + 3);
+    append.op_into(ops::kAppendCache, {append.activation({s.batch, s.seq, width}), kept.keys, kept.values},
+                   heads, {kept.keys, kept.values});
+    cases.push_back(append.done());
+
+    CaseWriter decode("decode_attention" + suffix);
+    const std::int64_t positions = 3 * s.seq + 1;
+    const Caches read = caches(decode, s, kv_heads, positions);
+    const TensorId first = per_text(decode, s, positions);
+    const TensorId y = decode.add("y", {s.batch, 1, s.heads * s.head_dim}, Role::activation);
+    Attributes attrs = heads;
+    attrs.set("keys", positions);
+    decode.op_into(ops::kDecodeAttention,
+                   {decode.activation({s.batch, 1, width}), first, read.keys, read.values}, attrs,
+                   {y, read.keys, read.values});
+    cases.push_back(decode.done());
+
+    CaseWriter rope("rope first" + suffix);
+    Attributes turned = heads;
+    turned.set("theta", 10000.0);
+    turned.set("inverse", false);
+    turned.set("positions", 2 * s.seq);
+    rope.op(ops::kRope, {rope.activation({s.batch, s.seq, width}), per_text(rope, s, s.seq)}, turned);
+    cases.push_back(rope.done());
+  }
+  const Shape x{s.batch, s.seq, s.channels};
+  const Shape table{2 * s.seq, s.channels};
+  CaseWriter add("add_positions first");
+  add.op(ops::kAddPositions, {add.activation(x), add.weight(table), per_text(add, s, s.seq)});
+  cases.push_back(add.done());
+  CaseWriter both("embedding_positions first");
+  both.op(ops::kEmbeddingPositions, {both.ids({s.batch, s.seq}, s.vocab), both.weight({s.vocab, s.channels}),
+                                     both.weight(table), per_text(both, s, s.seq)});
+  cases.push_back(both.done());
+  CaseWriter last("last_rows");
+  const TensorId lengths = last.ids({s.batch}, s.seq + 1);
+  std::vector<double> values;
+  for (std::int64_t b = 0; b < s.batch; ++b) values.push_back(number(1 + b * (s.seq - 1) / s.batch));
+  last.fix(lengths, values);
+  last.op(ops::kLastRows, {last.activation(x), lengths});
+  cases.push_back(last.done());
+}
+
+}  // namespace rooflm::tests

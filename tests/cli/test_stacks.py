@@ -1,0 +1,166 @@
+"""Stacks of the host, of programs without a GPU: a native one (tests/inject/native_program.cpp) and Python."""
+import os
+import pathlib
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+from fake_torch import environment
+
+PROGRAM = os.path.abspath(sys.argv.pop(2))
+ROOFLM = os.path.abspath(sys.argv.pop(1))
+BUSY = """
+import torch, hashlib, time
+def native_work(data):
+    return hashlib.sha256(data).digest()
+def python_work(count):
+    total = 0
+    for i in range(count): total += i * i
+    return total
+def waits():
+    time.sleep(0.3)
+def loop():
+    data, end = b"x" * 2_000_000, time.process_time() + 0.4
+    while time.process_time() < end:
+        native_work(data)
+        python_work(20_000)
+loop()
+waits()
+"""
+
+
+class Stacks(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def record(self, *command, options=(), **more):
+        return subprocess.run([ROOFLM, "record", "--overwrite", "-o", "x.rooflm", *options, "--", *command], cwd=self.folder,
+                              capture_output=True, text=True, timeout=60, check=False, **more)
+
+    def rows(self, query):
+        database = sqlite3.connect(self.folder / "x.rooflm")
+        self.addCleanup(database.close)
+        return database.execute(query).fetchall()
+
+    def samples(self, run=1):
+        """Frames of each stack, and how often it was seen."""
+        return [(text.split(";"), count) for text, count in self.rows(
+            "SELECT text, COUNT(*) FROM activity JOIN activity_name USING (run, name)"
+            f" WHERE kind = 'sample' AND run = {run} GROUP BY 1")]
+
+    def native(self, mode, *options):
+        done = self.record(PROGRAM, mode, options=options)
+        if "timer_create" in done.stderr:
+            self.skipTest(done.stderr)
+        return done
+
+    @staticmethod
+    def seen(samples, *frames):
+        """Samples whose frames begin with these, in this order, anything between."""
+        count = 0
+        for stack, times in samples:
+            places = [next((i for i, frame in enumerate(stack) if frame.startswith(name)), -1) for name in frames]
+            count += times if -1 not in places and places == sorted(places) else 0
+        return count
+
+    def test_functions_of_a_native_program(self):
+        done = self.native("plain")
+        self.assertEqual((done.returncode, done.stdout), (0, "0 ticks\n"), done.stderr)
+        samples = self.samples()
+        self.assertGreaterEqual(self.seen(samples, "main", "outer_work", "inner_work"), 8, samples)
+        folded = subprocess.run([ROOFLM, "export", "x.rooflm", "--format", "stacks", "-o", "x.folded"], cwd=self.folder,
+                                capture_output=True, check=False)
+        self.assertEqual(folded.returncode, 0)
+        self.assertIn(";outer_work (native_program);inner_work (native_program) ", (self.folder / "x.folded").read_text())
+
+    def test_without_them_nothing_is_left(self):
+        for options in (["--sample-stacks", "off"], ["--sample-stacks", "python"]):
+            self.assertEqual(self.native("plain", *options).returncode, 0)
+            self.assertEqual(self.samples(), [], options)
+
+    def test_rate_and_kind_in_any_order(self):
+        for options in ("native,500", "500,native", "500"):
+            self.native("plain", "--sample-stacks", options)
+            self.assertGreaterEqual(self.seen(self.samples(), "inner_work"), 8, options)
+        for wrong in ("native,often", "perl", "native,0", ""):
+            done = self.record("true", options=["--sample-stacks", wrong])
+            self.assertEqual(done.returncode, 2, wrong)
+            self.assertIn("--sample-stacks", done.stderr)
+
+    def test_threads_and_calls_that_wait(self):
+        done = self.native("threads", "--sample-stacks", "1000")
+        self.assertEqual((done.returncode, done.stdout), (0, "0 interrupted\n0 ticks\n"), done.stderr)
+        self.assertGreaterEqual(self.seen(self.samples(), "child_work", "inner_work"), 5)
+
+    def test_a_program_with_signals_of_its_own(self):
+        done = self.native("own-urg")
+        self.assertEqual((done.returncode, done.stdout), (0, "0 ticks\n"), done.stderr)
+        self.assertIn("the program handles SIGURG by itself", done.stderr)
+        self.assertEqual(self.samples(), [])
+        done = self.native("own-prof")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(int(done.stdout.split()[0]), 5)
+        self.assertGreaterEqual(self.seen(self.samples(), "outer_work"), 8)
+
+    def test_only_what_is_recorded_is_sampled(self):
+        done = self.native("steps", "--skip", "1", "--steps", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        samples = self.samples()
+        self.assertGreaterEqual(self.seen(samples, "range_work"), 5, samples)
+        self.assertEqual((self.seen(samples, "outer_work"), self.seen(samples, "child_work")), (0, 0), samples)
+
+    def test_children_that_are_forked(self):
+        done = self.native("fork")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.rows("SELECT COUNT(*) FROM run"), [(2,)])
+        parent, child = self.samples(1), self.samples(2)
+        self.assertGreaterEqual(self.seen(parent, "outer_work"), 8)
+        self.assertGreaterEqual(self.seen(child, "child_work"), 8)
+        self.assertEqual((self.seen(parent, "child_work"), self.seen(child, "outer_work")), (0, 0))
+
+    def test_another_executable_takes_the_place(self):
+        done = self.native("exec", "--sample-stacks", "1000")
+        self.assertEqual((done.returncode, done.stdout), (0, "0 ticks\n"), done.stderr)
+        last = self.rows("SELECT MAX(id) FROM run")[0][0]
+        self.assertGreaterEqual(self.seen(self.samples(last), "outer_work"), 8)
+
+    def test_a_program_that_crashes(self):
+        done = self.native("crash")
+        self.assertEqual(done.returncode, -signal.SIGABRT, done.stderr)
+        self.assertGreaterEqual(self.seen(self.samples(), "outer_work", "inner_work"), 8)
+        self.assertIn("did not end in order", done.stderr)
+
+    def python(self, *options):
+        (self.folder / "t.py").write_text(BUSY)
+        done = self.record(sys.executable, "t.py", options=options, env=environment(self.folder))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.samples()
+
+    def test_native_frames_stand_below_the_line_of_python_that_called(self):
+        samples = self.python()
+        self.assertGreaterEqual(self.seen(samples, "<module> (t.py:17)", "waits (t.py:10)"), 10, samples)
+        in_native = [stack for stack, _ in samples if stack[:3] == ["<module> (t.py:16)", "loop (t.py:14)", "native_work (t.py:4)"]]
+        self.assertGreater(self.seen(samples, "<module> (t.py:16)", "loop (t.py:14)", "native_work (t.py:4)"), 3, samples)
+        self.assertGreater(self.seen(samples, "loop (t.py:15)", "python_work (t.py:7)"), 3, samples)
+        self.assertNotIn("_PyEval", str(samples))
+        if not (3, 11) <= sys.version_info < (3, 15):
+            self.skipTest("native frames are merged from Python 3.11 on")
+        self.assertTrue(any("sha256" in stack[-1].lower() or len(stack) > 3 for stack in in_native), samples)
+
+    def test_python_alone_and_native_alone(self):
+        samples = self.python("--sample-stacks", "python")
+        self.assertGreater(self.seen(samples, "<module> (t.py:16)", "loop (t.py:14)", "native_work (t.py:4)"), 3, samples)
+        self.assertTrue(all("(t.py:" in stack[-1] or ".py:" in stack[-1] for stack, _ in samples), samples)
+        samples = self.python("--sample-stacks", "native")
+        self.assertNotIn("t.py", str(samples))
+        self.assertGreater(sum(count for _, count in samples), 10)
+
+
+if __name__ == "__main__":
+    unittest.main()

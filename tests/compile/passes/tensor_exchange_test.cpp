@@ -1,0 +1,153 @@
+// How tensor-parallel ranks of other frameworks exchange rows: in fp8, and beside their products.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "compile/passes/async_tensor.h"
+#include "compile/passes/collective_copies.h"
+#include "program/fp8.h"
+#include "program/groups.h"
+#include "program/ops.h"
+#include "tests/compile/passes/recipes.h"
+
+namespace rooflm {
+namespace {
+
+namespace ops = program::ops;
+using model::Arch;
+using program::Op;
+using program::Program;
+
+std::size_t number_of(const Program& p, const program::OpDef& def) {
+  return static_cast<std::size_t>(std::ranges::count_if(p.ops, [&](const Op& op) { return op.is(def); }));
+}
+
+compile::StepOptions tensor_options(bool fp8) {
+  compile::StepOptions options{
+      .dtype = core::DType::bf16, .fp8 = fp8, .fp8_own_scales = true, .optimizer = {}};
+  options.sharding = {.tensor = 2, .sequence_parallel = true};
+  return options;
+}
+
+Program tensor_step(const compile::StepOptions& options) {
+  model::ModelConfig config = tests::even_config(Arch::llama);
+  config.d_ff = 64;  // halves are multiples of 16, too
+  return compile::training_step(model::forward(config, 2, 16), options);
+}
+
+/// Of rows that a layer's products read; the embedding's gradient is gathered, too.
+bool is_row_gather(const Program& p, const Op& op) {
+  if (!op.is(ops::kAllGather) || !op.scope.starts_with("h.")) return false;
+  return std::ranges::none_of(p.ops, [&](const Op& other) {
+    return other.is(ops::kEmbeddingBackward) &&
+           std::ranges::find(other.inputs, op.outputs[0]) != other.inputs.end();
+  });
+}
+
+TEST(Fp8Gathers, RowsOfLayersTravelInOneByte) {
+  compile::StepOptions options = tensor_options(true);
+  const Program plain = tensor_step(options);
+  options.fp8_gathers = true;
+  const Program p = tensor_step(options);
+  std::int64_t plain_bytes = 0;
+  std::int64_t bytes = 0;
+  for (const Op& op : plain.ops)
+    if (is_row_gather(plain, op)) plain_bytes += program::payload_bytes(plain, op);
+  for (const Op& op : p.ops) {
+    if (!is_row_gather(p, op)) continue;
+    bytes += program::payload_bytes(p, op);
+    EXPECT_EQ(core::size_of(p.tensor(op.outputs[0]).dtype), 1U) << op.scope;
+  }
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(2 * bytes, plain_bytes);
+}
+
+/// The scale is the same on all ranks, and each layout of what was gathered is there once.
+TEST(Fp8Gathers, RanksAgreeOnScalesAndNothingIsCastAgain) {
+  compile::StepOptions options = tensor_options(true);
+  options.fp8_gathers = true;
+  const Program p = tensor_step(options);
+  for (std::size_t i = 0; i < p.ops.size(); ++i) {
+    if (!is_row_gather(p, p.ops[i])) continue;
+    ASSERT_GE(i, 2U);
+    EXPECT_TRUE(p.ops[i - 1].is(ops::kAllReduce));
+    EXPECT_EQ(p.shape(p.ops[i - 1].inputs[0]).numel(), program::kFp8Slot);
+    EXPECT_TRUE(p.ops[i - 2].is(ops::kFp8Cast));
+    EXPECT_EQ(p.ops[i - 2].outputs[0], p.ops[i].inputs[0]);
+    for (const Op& op : p.ops) {
+      const bool reads = std::ranges::find(op.inputs, p.ops[i].outputs[0]) != op.inputs.end();
+      EXPECT_TRUE(!reads || op.is(ops::kMatmul) || op.is(passes::kRearrange)) << op.def->name;
+    }
+  }
+}
+
+/// The same products, in as many parts as there are ranks; what the backward pass sums up stays a collective.
+TEST(AsyncTensor, ProductsAreDoneInPartsBesideCopies) {
+  for (const bool fp8 : {false, true}) {
+    compile::StepOptions options = tensor_options(fp8);
+    options.fp8_gathers = fp8;
+    const Program plain = tensor_step(options);
+    options.async_tensor = true;
+    const Program p = tensor_step(options);
+    const auto flop = [](const Program& program) {
+      std::int64_t sum = 0;
+      for (const Op& op : program.ops) sum += program::cost_of(program, op).matmul_flop;
+      return sum;
+    };
+    EXPECT_EQ(flop(p), flop(plain));
+    // Of two layers: qkv and fc1 forward, proj and fc2 backward read what is gathered, proj and fc2 forward
+    // make what is reduced; each with one other rank.
+    constexpr std::size_t kLayers = 2;
+    EXPECT_EQ(number_of(p, passes::kPlaceRows), kLayers * 4);
+    EXPECT_EQ(number_of(p, passes::kSumRows), kLayers * 2);
+    EXPECT_EQ(number_of(p, passes::kCopyRows), kLayers * 6);
+    EXPECT_EQ(number_of(plain, ops::kReduceScatter) - number_of(p, ops::kReduceScatter), kLayers * 2);
+  }
+}
+
+/// A rank begins with its own rows and waits for those of others one by one.
+TEST(AsyncTensor, OwnRowsComeFirst) {
+  compile::StepOptions options = tensor_options(false);
+  options.async_tensor = true;
+  const Program p = tensor_step(options);
+  std::size_t waits = 0;
+  for (std::size_t i = 1; i + 1 < p.ops.size(); ++i) {
+    if (!p.ops[i].is(passes::kRowsArrived)) continue;
+    ++waits;
+    ASSERT_EQ(p.ops[i].waits.size(), 1U);
+    EXPECT_TRUE(passes::is_row_copy(p.ops[static_cast<std::size_t>(p.ops[i].waits[0])]));
+    const Op& own = p.ops[i - 1];
+    const Op& other = p.ops[i + 1];
+    ASSERT_TRUE(own.is(ops::kMatmul) && other.is(ops::kMatmul));
+    EXPECT_EQ(own.input_offset[0], 0);
+    EXPECT_EQ(other.input_offset[0], other.attrs.integer("m") * other.attrs.integer("k"));
+    EXPECT_EQ(other.output_offset[0], other.attrs.integer("m") * other.attrs.integer("n"));
+  }
+  EXPECT_EQ(waits, 8U);
+}
+
+/// As many FLOP in more products; gradients of the common input are added up.
+TEST(SeparateProducts, QueriesKeysValuesGateAndUp) {
+  for (const bool fp8 : {false, true}) {
+    compile::StepOptions options{
+        .dtype = core::DType::bf16, .fp8 = fp8, .fp8_own_scales = true, .optimizer = {}};
+    const Program plain = tensor_step(options);
+    options.separate_products = true;
+    const Program p = tensor_step(options);
+    std::int64_t flop[] = {0, 0};
+    for (const Op& op : plain.ops) flop[0] += program::cost_of(plain, op).matmul_flop;
+    for (const Op& op : p.ops) flop[1] += program::cost_of(p, op).matmul_flop;
+    EXPECT_EQ(flop[0], flop[1]);
+    // Of each layer qkv is three and fc1 two; forward, and both of the backward pass.
+    constexpr std::size_t kLayers = 2;
+    EXPECT_EQ(number_of(p, ops::kMatmul) - number_of(plain, ops::kMatmul), kLayers * 3 * (2 + 1));
+    const auto added = std::ranges::count_if(p.ops, [](const Op& op) {
+      return op.is(ops::kMatmul) && op.attrs.flag("accumulate") && op.phase == program::Phase::backward;
+    });
+    EXPECT_EQ(added, static_cast<std::ptrdiff_t>(kLayers * (2 + 1)));
+  }
+}
+
+}  // namespace
+}  // namespace rooflm
