@@ -34,7 +34,8 @@ program::Program build(const ProgramOptions& options, const lab::Point& point) {
     return lab::program_of(point);
   }
   const auto head = options.inference ? model::Head::logits : model::Head::loss;
-  auto forward = model::forward(point.config, point.batch, point.seq, head);
+  const std::int64_t seq = options.inference ? point.seq : point.own_seq();
+  auto forward = model::forward(point.config, point.batch, seq, head);
   if (options.inference) return compile::inference_step(std::move(forward), point.step);
   const auto stage = options.stage.empty() ? compile::kLastStage : compile::parse_stage(options.stage);
   return compile::training_step(std::move(forward), point.step, stage);

@@ -38,12 +38,13 @@ void set_copies(Config& config) {
   if (config.find(kData) != nullptr) return;
   const std::int64_t ranks = ranks::find_place().size;
   if (ranks == 1) return;
-  const std::int64_t part = std::max<std::int64_t>(1, config.integer("tp").value_or(1)) *
-                            std::max<std::int64_t>(1, config.integer("pp").value_or(1));
+  const auto degree = [&](const char* key) {
+    return std::max<std::int64_t>(1, config.integer(key).value_or(1));
+  };
+  const std::int64_t part = degree("cp") * degree("tp") * degree("pp");
   if (ranks % part != 0) {
-    throw core::UsageError(fmt::format("--tp {} x --pp {} does not divide the {} ranks of this job",
-                                       config.integer("tp").value_or(1), config.integer("pp").value_or(1),
-                                       ranks));
+    throw core::UsageError(fmt::format("--cp {} x --tp {} x --pp {} does not divide the {} ranks of this job",
+                                       degree("cp"), degree("tp"), degree("pp"), ranks));
   }
   config.set(kData, ranks / part);
 }

@@ -21,7 +21,7 @@ std::string dtype_names(const CommandLine& line);
 std::string device_or_default(const std::string& typed);
 
 /// The fields that say what a step is: its model, how large, in which numbers, on what, how it is split.
-inline constexpr std::array<std::string_view, 27> kStepKeys = {"model",
+inline constexpr std::array<std::string_view, 28> kStepKeys = {"model",
                                                                "arch",
                                                                "layers",
                                                                "heads",
@@ -39,6 +39,7 @@ inline constexpr std::array<std::string_view, 27> kStepKeys = {"model",
                                                                "grad_accum",
                                                                "dp",
                                                                "zero",
+                                                               "cp",
                                                                "tp",
                                                                "pp",
                                                                "sequence_parallel",

@@ -266,7 +266,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     if (options.row_copies) passes::row_copies(step);
     passes::ring_attention(step, split, options.rank);
     passes::sum_norm(step, split, options.rank, forward.shared);
-    passes::name_part_ops(step, split, options.rank);
+    passes::name_part_ops(step, split);
     if (options.separate_products) passes::separate_products(step);
     passes::overlap_collectives(step);
   } else if (options.separate_products) {

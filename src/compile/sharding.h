@@ -6,6 +6,7 @@
 
 #include "model/config.h"
 #include "program/groups.h"
+#include "program/pieces.h"
 
 namespace rooflm::compile {
 
@@ -22,8 +23,8 @@ PipelineSchedule parse_schedule(std::string_view name);
 struct Sharding {
   int data = 1;  ///< copies of the model, each with its own part of the batch
   /// Ranks that share each sequence: T / context tokens each, and keys and values of the others pass by (ring
-  /// attention, Liu et al., 2023). They sum gradients and keep parts with the data-parallel ranks. Backends
-  /// have no kernels for it yet: it is planned, and held to one rank by tests.
+  /// attention, Liu et al., 2023). They sum gradients and keep parts with the data-parallel ranks. Processors
+  /// only.
   int context = 1;
   /// What data-parallel ranks keep parts of instead of copies (Rajbhandari et al., 2020). 1: masters and
   /// optimizer state; 2: gradients, too; 3: weights, which are gathered for each use (FSDP). Tensors of one
@@ -61,6 +62,12 @@ struct Sharding {
     return {.tensor = tensor, .data = data_ranks(), .pipeline = pipeline, .context = context};
   }
   [[nodiscard]] int ranks() const { return mesh().size(); }
+  /// Which copy of the model a rank belongs to.
+  [[nodiscard]] int copy_of(const program::Coordinates& rank) const { return rank.data / context; }
+  /// The tokens that a rank has of each sequence.
+  [[nodiscard]] program::Pieces pieces_of(const program::Coordinates& rank) const {
+    return {.parts = context, .index = rank.data % context};
+  }
   bool operator==(const Sharding&) const = default;
 };
 

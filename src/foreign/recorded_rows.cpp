@@ -55,13 +55,22 @@ class RowReader {
     find_ops();
     find_owners();
     for (std::size_t i = 0; i < rows_.size(); ++i) add(i);
-    into_.only_samples = !rows_.empty() && std::ranges::all_of(rows_, [](const Row& row) {
-      return row.kind == RowKind::mark && row.range == RangeKind::stack;
-    });
+    into_.only_samples = is_python_that_only_ran();
     add_collectives();
     add_work();
     run_.set_ops(ops_.take());
     run_.may_repeat = true;
+  }
+
+  /// Whether nothing is known but where threads were, some of them in Python. Of a native program that is a run.
+  [[nodiscard]] bool is_python_that_only_ran() const {
+    bool has_python = false;
+    for (const Row& row : rows_) {
+      const bool is_lines = row.range == RangeKind::stack;
+      if (row.kind != RowKind::mark || !(is_lines || row.range == RangeKind::addresses)) return false;
+      has_python = has_python || is_lines || !text_of(row.name, "|").starts_with('|');
+    }
+    return has_python;
   }
 
  private:

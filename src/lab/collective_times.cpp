@@ -145,6 +145,10 @@ std::string folded(const std::string& scope) {
 
 bool is_message(const program::Op& op) { return op.is(program::ops::kSend) || op.is(program::ops::kReceive); }
 
+CommOp comm_op_of(const program::Op& op) {
+  return op.is(program::ops::kPassOn) ? CommOp::send_receive : parse_comm_op(op.def->name);
+}
+
 /// What one rank sends to the first.
 struct Header {
   double step_s = 0, messages_s = 0;
@@ -221,7 +225,7 @@ std::vector<record::Cell> share_collective_times(ranks::Transport& ranks, const 
                          .ranks = static_cast<std::int32_t>(members.size()),
                          .group = static_cast<std::int32_t>(group),
                          .team = members.front(),
-                         .op = static_cast<std::int32_t>(parse_comm_op(op.def->name)),
+                         .op = static_cast<std::int32_t>(comm_op_of(op)),
                          .part = static_cast<std::int32_t>(part),
                          .bytes = program::payload_bytes(program, op),
                          .start_ns = clock_ns + event.start_ns,

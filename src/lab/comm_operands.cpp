@@ -25,34 +25,29 @@ CommOperands::CommOperands(backends::Backend& backend, const CommProblem& proble
   const std::int64_t count = problem.count(ranks);
   const bool is_scatter = problem.op == CommOp::reduce_scatter;
   const TensorId x = program_.add_tensor({.name = "x", .shape = {is_scatter ? count * ranks : count}});
-  constexpr std::int64_t kChannel = 0;
   switch (problem.op) {
     case CommOp::all_reduce:
-      add_op(program::ops::kAllReduce, {x}, {});
+      add_op(program::ops::kAllReduce, x);
       break;
     case CommOp::all_gather:
-      add_op(program::ops::kAllGather, {x}, {});
+      add_op(program::ops::kAllGather, x);
       break;
     case CommOp::reduce_scatter:
-      add_op(program::ops::kReduceScatter, {x}, {});
+      add_op(program::ops::kReduceScatter, x);
       break;
     case CommOp::send_receive:
-      add_op(program::ops::kSend, {x}, {{"peer", std::int64_t{(rank + 1) % ranks}}, {"channel", kChannel}});
-      add_op(
-          program::ops::kReceive, {},
-          {{"peer", std::int64_t{(rank + ranks - 1) % ranks}}, {"channel", kChannel}, {"elements", count}});
+      add_op(program::ops::kPassOn, x);
+      break;
   }
   for (program::Tensor& tensor : program_.tensors) tensor.dtype = problem.dtype;
   for (const Op& op : program_.ops) kernels_.push_back(backend.make_kernel(program_, op));
   make_buffers();
 }
 
-void CommOperands::add_op(const program::OpDef& def, std::vector<TensorId> inputs,
-                          program::Attributes attrs) {
+void CommOperands::add_op(const program::OpDef& def, TensorId x) {
   Op op;
   op.def = &def;
-  op.inputs = std::move(inputs);
-  op.attrs = std::move(attrs);
+  op.inputs = {x};
   op.attrs.set("group", static_cast<std::int64_t>(program::Group::data));
   op.attrs.set("parts", std::int64_t{ranks_});
   op.attrs.set("index", std::int64_t{rank_});

@@ -25,7 +25,7 @@ class CommOperands {
   [[nodiscard]] std::int64_t wrong() const;
 
  private:
-  void add_op(const program::OpDef& def, std::vector<program::TensorId> inputs, program::Attributes attrs);
+  void add_op(const program::OpDef& def, program::TensorId x);
   void make_buffers();
   [[nodiscard]] float input(int rank, std::int64_t element) const;
   [[nodiscard]] float expected(std::int64_t element) const;

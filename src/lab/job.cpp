@@ -63,19 +63,21 @@ int run_in_job(const std::function<int(const Ranks&)>& body) {
 
 void take_place(Point& point, const Ranks& ranks) {
   const compile::Sharding& split = point.step.sharding;
+  if (split.context > 1 && runs(point.device) && !is_host(point.device))
+    throw core::Unavailable(fmt::format(
+        "--cp {} does not run on GPUs yet: ranks share sequences on processors only", split.context));
   const int here = ranks == nullptr ? 1 : ranks->size();
   if (split.ranks() != here && runs(point.device)) {
-    throw core::UsageError(
-        fmt::format("--dp {} x --tp {} x --pp {} is {} ranks, this job has {}: rooflm launch -n {} -- ... "
-                    "starts them on this "
-                    "host",
-                    split.data, split.tensor, split.pipeline, split.ranks(), here, split.ranks()));
+    throw core::UsageError(fmt::format(
+        "--dp {} x --cp {} x --tp {} x --pp {} is {} ranks, this job has {}: rooflm launch -n {} -- "
+        "... starts them on this host",
+        split.data, split.context, split.tensor, split.pipeline, split.ranks(), here, split.ranks()));
   }
   if (ranks == nullptr) return;
   // Each rank would find scales of its own, and nobody has held such a run to one rank yet.
   if (point.step.fp8 && runs(point.device))
     throw core::UsageError(
-        "--dtype fp8 runs on one rank so far: choose bf16, or leave out --dp, --tp and --pp");
+        "--dtype fp8 runs on one rank so far: choose bf16, or leave out --dp, --cp, --tp and --pp");
   point.step.rank = split.mesh().coordinates_of(ranks->rank());
   share_threads(point, ranks);
 }
@@ -89,7 +91,7 @@ void require_one_rank(const std::vector<Point>& points) {
   for (const Point& point : points) {
     if (point.step.sharding.ranks() > 1 && runs(point.device))
       throw core::UsageError(
-          "a step is split over ranks in bench, profile and train only: leave out --dp, --tp and --pp");
+          "a step is split over ranks in bench, profile and train only: leave out --dp, --cp, --tp and --pp");
   }
 }
 

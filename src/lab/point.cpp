@@ -118,12 +118,25 @@ compile::Sharding sharding_of(const Values& values) {
     return static_cast<int>(values.integer_up_to(key, 1, kMostRanks));
   };
   return {.data = degree("dp"),
+          .context = degree("cp"),
           .zero = static_cast<int>(values.integer_up_to("zero", 0, 3)),
           .tensor = degree("tp"),
           .sequence_parallel = values.flag("sequence_parallel"),
           .pipeline = degree("pp"),
           .schedule = compile::parse_schedule(values.text("pp_schedule")),
           .interleave = degree("interleave")};
+}
+
+/// Ranks that share sequences take turns at blocks of flash attention, in both engines.
+passes::AttentionKind attention_of(const Values& values, const compile::StepOptions& step) {
+  const std::string name = values.text("attention");
+  const bool is_shared = step.sharding.context > 1;
+  if (name.empty()) return is_shared ? passes::AttentionKind::flash : compile::default_attention(step.engine);
+  const passes::AttentionKind kind = passes::parse_attention(name);
+  if (is_shared && kind != passes::AttentionKind::flash)
+    throw core::UsageError(
+        fmt::format("--cp {} wants --attention flash, not {}", step.sharding.context, name));
+  return kind;
 }
 
 RunPhase parse_phase(const std::string& name) {
@@ -150,9 +163,8 @@ Point run_of(const Values& values) {
   }
   point.step.micro_batches = static_cast<int>(micro_batches);
   point.step.engine = compile::parse_engine(values.text("engine"));
-  const std::string attention = values.text("attention");
-  point.step.attention =
-      attention.empty() ? compile::default_attention(point.step.engine) : passes::parse_attention(attention);
+  point.step.sharding = sharding_of(values);
+  point.step.attention = attention_of(values, point.step);
   point.phase = parse_phase(values.text("phase"));
   if (point.phase != RunPhase::step && point.step.micro_batches > 1) {
     throw core::UsageError(fmt::format("--phase {} has no gradients to accumulate: leave out --grad-accum",
@@ -163,7 +175,6 @@ Point run_of(const Values& values) {
                             .scaling = passes::parse_fp8_scaling(values.text("fp8_scaling")),
                             .fast_sums = passes::parse_fp8_fast_sums(values.text("fp8_fast_sums")),
                             .weights = passes::parse_fp8_weights(values.text("fp8_weights"))};
-  point.step.sharding = sharding_of(values);
   point.threads = static_cast<int>(values.integer_up_to("threads", 0, kMostThreads));
   point.seed = static_cast<std::uint64_t>(values.integer("seed", 0).value_or(0));
   point.warmup = static_cast<int>(std::min(values.integer("warmup", 0).value_or(0), kMostSteps));
@@ -199,8 +210,8 @@ Point make_point(const record::Config& config, Descriptions& descriptions, Model
   check_positions(point);
   compile::check(point.step.sharding, point.config, point.batch, point.seq, point.step.micro_batches);
   if (point.phase != RunPhase::step && point.step.sharding.ranks() > 1) {
-    throw core::UsageError(
-        fmt::format("--phase {} runs on one rank: leave out --dp, --tp and --pp", name_of(point.phase)));
+    throw core::UsageError(fmt::format("--phase {} runs on one rank: leave out --dp, --cp, --tp and --pp",
+                                       name_of(point.phase)));
   }
   return point;
 }
@@ -232,7 +243,7 @@ program::Program program_of(const Point& point) {
     const model::CacheSize size{.batch = point.batch, .positions = point.seq};
     return compile::inference_step(model::decode(point.config, size, point.seq), point.step);
   }
-  program::Program forward = model::forward(point.config, point.batch, point.seq);
+  program::Program forward = model::forward(point.config, point.batch, point.own_seq());
   return point.phase == RunPhase::forward ? compile::inference_step(std::move(forward), point.step)
                                           : compile::training_step(std::move(forward), point.step);
 }
@@ -268,6 +279,7 @@ record::Config config_of(const Point& point) {
   const compile::Sharding& split = point.step.sharding;
   config.set("dp", split.data);
   config.set("zero", split.zero);
+  config.set("cp", split.context);
   config.set("tp", split.tensor);
   config.set("sequence_parallel", split.sequence_parallel);
   config.set("pp", split.pipeline);
@@ -302,6 +314,7 @@ std::string describe(const Point& point) {
   const compile::Sharding& split = point.step.sharding;
   if (split.data > 1) text += fmt::format(" dp={}", split.data);
   if (split.zero > 0) text += fmt::format(" zero={}", split.zero);
+  if (split.context > 1) text += fmt::format(" cp={}", split.context);
   if (split.tensor > 1) text += fmt::format(" tp={}{}", split.tensor, split.sequence_parallel ? " sp" : "");
   if (split.pipeline > 1) text += fmt::format(" pp={}", split.pipeline);
   if (split.interleave > 1) text += fmt::format(" interleave={}", split.interleave);

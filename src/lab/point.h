@@ -35,6 +35,8 @@ struct Point {
   int warmup = 2;
   bool deterministic = true;
   backends::GemmSearch gemm_search = backends::GemmSearch::full;
+  /// Tokens of a sequence that one rank trains on.
+  [[nodiscard]] std::int64_t own_seq() const { return seq / step.sharding.context; }
   /// Tokens that one text has in the step's program.
   [[nodiscard]] std::int64_t rows() const { return phase == RunPhase::decode ? 1 : seq; }
   /// Tokens of one step of all ranks: batch * rows * micro-batches * data-parallel copies.

@@ -26,7 +26,7 @@ StepInputs::StepInputs(engines::Engine& engine, const Point& point, std::uint64_
                                          .seed = seed,
                                          .vocab_size = static_cast<std::uint32_t>(point.config.vocab),
                                          .ranks = point.step.sharding.data,
-                                         .rank = point.step.rank.data});
+                                         .rank = point.step.sharding.copy_of(point.step.rank)});
   }
   for (const model::Parameter& parameter : model::parameters(point.config)) {
     const std::vector<float> values = model::initial_values(parameter, point.config, seed);
@@ -43,7 +43,8 @@ StepInputs::StepInputs(engines::Engine& engine, const Point& point, std::uint64_
 void StepInputs::write_random_tokens(std::uint64_t seed) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(point_->batch * point_->rows()));
   const int inputs = 2 * point_->step.micro_batches;
-  std::uint64_t stream = kTokenStream + static_cast<std::uint64_t>(inputs * point_->step.rank.data);
+  std::uint64_t stream =
+      kTokenStream + static_cast<std::uint64_t>(inputs * point_->step.sharding.copy_of(point_->step.rank));
   for (int i = 0; i < point_->step.micro_batches; ++i) {
     for (const char* input : {"tokens", "targets"}) {
       for (std::size_t k = 0; k < ids.size(); ++k) {
@@ -58,7 +59,10 @@ void StepInputs::write_random_tokens(std::uint64_t seed) {
 
 /// Not every stage of a pipeline has tokens, or targets.
 void StepInputs::write_ids(const std::string& name, std::span<const std::int32_t> ids) {
-  if (engine_->program().find(name) != program::kNone) engine_->io().write<std::int32_t>(name, ids);
+  if (engine_->program().find(name) == program::kNone) return;
+  const compile::StepOptions& step = point_->step;
+  if (step.sharding.context == 1) return engine_->io().write<std::int32_t>(name, ids);
+  engine_->io().write<std::int32_t>(name, step.sharding.pieces_of(step.rank).cut(ids, point_->seq));
 }
 
 void StepInputs::write_next_batch() {

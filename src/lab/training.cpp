@@ -12,7 +12,6 @@
 #include "lab/notes.h"
 #include "lab/run_record.h"
 #include "measure/machine_load.h"
-#include "model/forward.h"
 
 namespace rooflm::lab {
 namespace {
@@ -98,8 +97,7 @@ void Training::measure_peak() {
 }
 
 std::vector<record::Fact> Training::known_facts() const {
-  std::vector<record::Fact> facts = step_facts(
-      point_, compile::training_step(model::forward(point_.config, point_.batch, point_.seq), point_.step));
+  std::vector<record::Fact> facts = step_facts(point_, program_of(point_));
   if (peak_) facts.push_back(*peak_);
   facts.push_back(
       {.key = "steps", .value = static_cast<double>(plan_.options.schedule.steps), .unit = {}, .text = {}});

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 
-#include "compile/passes/ring_attention.h"
 #include "core/error.h"
 #include "perfmodel/op_tables.h"
 #include "program/ops.h"
@@ -41,10 +40,9 @@ core::DType factors_of(const Program& program, const Op& op) {
   return core::is_fp8(dtype) ? core::DType::f8 : dtype;
 }
 
-bool is_flash_forward(const Op& op) { return op.is(ops::kFlashAttention) || op.is(passes::kAttentionBlock); }
+bool is_flash_forward(const Op& op) { return op.is(ops::kFlashAttention) || op.is(ops::kAttentionBlock); }
 bool is_flash(const Op& op) {
-  return is_flash_forward(op) || op.is(ops::kFlashAttentionBackward) ||
-         op.is(passes::kAttentionBlockBackward);
+  return is_flash_forward(op) || op.is(ops::kFlashAttentionBackward) || op.is(ops::kAttentionBlockBackward);
 }
 
 /// Kinds that were never measured are as fast as elementwise ops that were.

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "compile/passes/async_tensor.h"
-#include "compile/passes/ring_attention.h"
 #include "core/error.h"
 #include "model/forward.h"
 #include "program/groups.h"
@@ -64,7 +63,7 @@ Collective kind_of(const Op& op) {
   if (op.is(ops::kAllReduce)) return Collective::all_reduce;
   if (op.is(ops::kAllGather)) return Collective::all_gather;
   if (op.is(ops::kReduceScatter)) return Collective::reduce_scatter;
-  if (op.is(passes::kPassOn)) return Collective::pass_on;
+  if (op.is(ops::kPassOn)) return Collective::pass_on;
   return Collective::point_to_point;
 }
 

@@ -32,6 +32,8 @@ extern const OpDef kSplitHeads, kJoinHeads, kMergeHeads, kUnmergeHeads;
 extern const OpDef kCausalSoftmax, kCausalSoftmaxBackward;
 // attention.cpp
 extern const OpDef kAttention, kFlashAttention, kFlashAttentionBackward;
+// ring.cpp
+extern const OpDef kTakeKeysValues, kAttentionBlock, kJoinBlocks, kAttentionBlockBackward, kJoinGradients;
 // cache.cpp
 extern const OpDef kAppendCache, kDecodeAttention, kLastRows;
 // cross_entropy.cpp
@@ -45,7 +47,8 @@ extern const OpDef kLossScale;
 // optimizer.cpp
 extern const OpDef kGlobalNorm, kSquareSum, kNormOfSquares, kAdamW, kSgd;
 // collectives.cpp
-extern const OpDef kAllReduce, kAllGather, kReduceScatter, kSend, kReceive, kOwnPart, kForEachRank;
+extern const OpDef kAllReduce, kAllGather, kReduceScatter, kSend, kReceive, kPassOn;
+extern const OpDef kOwnPart, kForEachRank;
 
 /// All of the above, for tests and tables: the build makes the list from these declarations.
 std::span<const OpDef* const> all();

@@ -39,7 +39,7 @@ std::optional<double> tokens_of(const RunData& run) {
 std::optional<double> model_flop_of_rank(const RunData& run) {
   const record::Config& config = run.run.config;
   double ranks = 1;
-  for (const char* key : {"dp", "tp", "pp"}) {
+  for (const char* key : {"dp", "cp", "tp", "pp"}) {
     ranks *= static_cast<double>(std::max<std::int64_t>(1, config.integer(key).value_or(1)));
   }
   const auto all = run.number("model_flop");

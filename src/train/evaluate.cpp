@@ -39,7 +39,8 @@ Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t 
   Evaluation result;
   Batch batch;
   const auto ranks = static_cast<std::uint64_t>(share.ranks);
-  const std::uint64_t most = most_batches > UINT64_MAX / ranks ? UINT64_MAX : most_batches * ranks;
+  const auto copies = static_cast<std::uint64_t>(share.copies);
+  const std::uint64_t most = most_batches > UINT64_MAX / copies ? UINT64_MAX : most_batches * copies;
   const std::uint64_t count = std::min(batches.size(), most);
   double sum = 0;
   for (std::uint64_t i = 0; i < count;) {

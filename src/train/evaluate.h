@@ -29,10 +29,12 @@ std::unique_ptr<EvalBatches> open_validation(const std::vector<std::filesystem::
 /// tokens. Needs the session's loss engine for the same B and T. Throws core::InputError on a token beyond
 /// the vocabulary.
 ///
-/// Of several data-parallel ranks each takes every ranks-th batch: together they walk the first ranks *
+/// Of several data-parallel ranks each takes every ranks-th batch: together they walk the first copies *
 /// `most_batches`, as one rank does with batches of all, and all get the same result.
+/// Ranks that share sequences in training evaluate whole ones, too; `copies` counts the batches of a step.
 struct EvaluationShare {
   int ranks = 1, rank = 0;
+  int copies = 1;
 };
 Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t most_batches = UINT64_MAX,
                     EvaluationShare share = {});

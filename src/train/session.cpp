@@ -74,7 +74,9 @@ std::unique_ptr<engines::Engine> Session::make_engine(program::Program program, 
 
 void Session::make_training_engine(std::int64_t batch, std::int64_t seq) {
   training_.reset();
-  training_ = make_engine(compile::training_step(model::forward(config_, batch, seq), step_));
+  training_seq_ = seq;
+  training_ = make_engine(
+      compile::training_step(model::forward(config_, batch, seq / step_.sharding.context), step_));
 }
 
 void Session::make_loss_engine(std::int64_t batch, std::int64_t seq) {
@@ -158,8 +160,14 @@ void Session::copy_weights() {
 
 void Session::set_micro_batch(int index, const Batch& batch) {
   auto& engine = required(training_, "training");
-  write_ids(engine, compile::micro_batch_name("tokens", index), batch.tokens);
-  write_ids(engine, compile::micro_batch_name("targets", index), batch.targets);
+  const auto write = [&](const char* name, const std::vector<std::int32_t>& ids) {
+    const std::string input = compile::micro_batch_name(name, index);
+    if (step_.sharding.context == 1) return write_ids(engine, input, ids);
+    write_ids(engine, input,
+              step_.sharding.pieces_of(step_.rank).cut(std::span<const std::int32_t>(ids), training_seq_));
+  };
+  write("tokens", batch.tokens);
+  write("targets", batch.targets);
 }
 
 void Session::read_loss_scale(Update& update) {

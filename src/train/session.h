@@ -113,6 +113,7 @@ class Session {
   ranks::Transport* ranks_;
   engines::TensorStore store_;
   std::unique_ptr<engines::Engine> training_, loss_;
+  std::int64_t training_seq_ = 0;  ///< of whole sequences
   bool has_weights_ = false;
   std::optional<std::int64_t> skipped_updates_;  ///< absent: the store knows
 };

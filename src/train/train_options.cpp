@@ -119,8 +119,8 @@ std::vector<OptionField> numeric_fields() {
 
 /// How the step is split over ranks: the same numbers, but for the order of sums. Checkpoints of before there
 /// were ranks lack them.
-constexpr std::array kSplits = {"dp",        "zero", "tp", "sequence-parallel", "pp", "pipeline-schedule",
-                                "interleave"};
+constexpr std::array kSplits = {
+    "dp", "zero", "cp", "tp", "sequence-parallel", "pp", "pipeline-schedule", "interleave"};
 
 std::vector<OptionField> split_fields() {
   using O = TrainOptions;
@@ -138,6 +138,7 @@ std::vector<OptionField> split_fields() {
       [](O& o, const std::string& text) { o.step.sharding.sequence_parallel = text == "yes"; }};
   return {split("dp", &Sharding::data),
           split("zero", &Sharding::zero),
+          split("cp", &Sharding::context),
           split("tp", &Sharding::tensor),
           rows,
           split("pp", &Sharding::pipeline),
@@ -155,10 +156,10 @@ void fit_to_ranks(TrainOptions& options, const TrainOptions& before,
                   const std::function<bool(const std::string&)>& was_given, const std::string& source) {
   compile::Sharding& split = options.step.sharding;
   const int ranks = options.ranks == nullptr ? 1 : options.ranks->size();
-  const int part = split.tensor * split.pipeline;
+  const int part = split.context * split.tensor * split.pipeline;
   // Where they do not divide the ranks, lab::take_place says so.
   if (!was_given("dp")) split.data = part > 0 && ranks % part == 0 ? ranks / part : 1;
-  if (split.data == 1 && !was_given("zero")) split.zero = 0;
+  if (split.data_ranks() == 1 && !was_given("zero")) split.zero = 0;
   if (split.tensor == 1 && !was_given("sequence-parallel")) split.sequence_parallel = false;
   if (split.pipeline == 1 && !was_given("interleave")) split.interleave = 1;
   const std::int64_t at_once = std::int64_t{split.data} * options.step.micro_batches;

@@ -133,12 +133,13 @@ void Trainer::Loop::open_data(const model::ModelConfig& config) {
                                        data_.vocab_size, data_.tokenizer.string()));
   }
   const auto vocab = static_cast<std::uint32_t>(config.vocab);
-  loader_ = std::make_unique<DataLoader>(data_.train, DataLoaderOptions{.batch = options_.batch,
-                                                                        .seq = options_.seq,
-                                                                        .seed = options_.seed,
-                                                                        .vocab_size = vocab,
-                                                                        .ranks = options_.step.sharding.data,
-                                                                        .rank = options_.step.rank.data});
+  loader_ = std::make_unique<DataLoader>(
+      data_.train, DataLoaderOptions{.batch = options_.batch,
+                                     .seq = options_.seq,
+                                     .seed = options_.seed,
+                                     .vocab_size = vocab,
+                                     .ranks = options_.step.sharding.data,
+                                     .rank = options_.step.sharding.copy_of(options_.step.rank)});
   eval_batch_ = options_.batch;
   validation_ = open_validation(data_.val, eval_batch_, options_.seq, vocab);
   if (!data_.tokenizer.empty())
@@ -182,9 +183,9 @@ std::string Trainer::Loop::copies_text() const {
 
 std::string Trainer::Loop::split_text() const {
   const compile::Sharding& split = options_.step.sharding;
-  return fmt::format("{} ranks: dp {}, ZeRO {}, tp {}{}, pp {}", split.ranks(), split.data, split.zero,
-                     split.tensor, split.sequence_parallel ? " with sequence parallelism" : "",
-                     split.pipeline);
+  return fmt::format("{} ranks: dp {}, ZeRO {}, {}tp {}{}, pp {}", split.ranks(), split.data, split.zero,
+                     split.context > 1 ? fmt::format("cp {}, ", split.context) : "", split.tensor,
+                     split.sequence_parallel ? " with sequence parallelism" : "", split.pipeline);
 }
 
 void Trainer::Loop::describe_run(const model::ModelConfig& config) {
@@ -245,8 +246,9 @@ std::string Trainer::Loop::last_checkpoint_text() const {
 
 void Trainer::Loop::evaluate_now(StepRecord& record) {
   const compile::StepOptions& step = options_.step;
-  const Evaluation e = evaluate(session_, *validation_, static_cast<std::uint64_t>(options_.eval_batches),
-                                {.ranks = step.sharding.data, .rank = step.rank.data});
+  const Evaluation e =
+      evaluate(session_, *validation_, static_cast<std::uint64_t>(options_.eval_batches),
+               {.ranks = step.sharding.data_ranks(), .rank = step.rank.data, .copies = step.sharding.data});
   if (!std::isfinite(e.loss)) {
     throw core::CheckFailed(
         fmt::format("step {}: the validation loss is {}; {}", record.step, e.loss, last_checkpoint_text()));

@@ -222,7 +222,7 @@ TYPED_TEST(CpuFastVector, RopeRotatesAndTurnsBack) {
     std::vector<float> sines(cosines.size());
     rope_tables(5, head_dim, 10000.0, cosines.data(), sines.data());
     std::vector<S> y(x.size());
-    rope(shape, x.data(), cosines.data(), sines.data(), false, nullptr, y.data());
+    rope(shape, {}, x.data(), cosines.data(), sines.data(), false, nullptr, y.data());
     auto expected = to_double(x);
     const std::int64_t half = head_dim / 2;
     for (std::int64_t r = 0; r < 10; ++r) {
@@ -241,7 +241,7 @@ TYPED_TEST(CpuFastVector, RopeRotatesAndTurnsBack) {
       }
     }
     expect_near(y, expected, 2 * kRounding<S>, 1e-6, "rope");
-    rope(shape, y.data(), cosines.data(), sines.data(), true, nullptr, y.data());
+    rope(shape, {}, y.data(), cosines.data(), sines.data(), true, nullptr, y.data());
     expect_near(y, to_double(x), 4 * kRounding<S>, sizeof(S) == 4 ? 1e-6 : 0.03, "rope and back");
   }
 }

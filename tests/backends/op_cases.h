@@ -40,7 +40,9 @@ struct Case {
 inline bool is_of_split_steps(const program::OpDef& def) {
   namespace ops = program::ops;
   return def.work == program::Work::collective || &def == &ops::kOwnPart || &def == &ops::kForEachRank ||
-         &def == &ops::kSquareSum || &def == &ops::kNormOfSquares;
+         &def == &ops::kSquareSum || &def == &ops::kNormOfSquares || &def == &ops::kTakeKeysValues ||
+         &def == &ops::kAttentionBlock || &def == &ops::kJoinBlocks ||
+         &def == &ops::kAttentionBlockBackward || &def == &ops::kJoinGradients;
 }
 
 /// Together the cases and their backward programs hold every op but `attention` and those of split steps.

@@ -94,79 +94,13 @@ void join_losses(const Operands& o) {
   o.set(1, lse);
 }
 
-// Positions.
-
-void rope(const Operands& o) {
-  Values x = o.in(0);
-  const Index own = o.shape(0)[1];
-  const Index width = o.shape(0)[2];
-  const Index dim = o.integer("head_dim");
-  const Index rotated = (o.integer("heads") + o.integer("kv_heads")) * dim;
-  for (Index r = 0; r < o.shape(0)[0] * own; ++r) {
-    const auto t = static_cast<double>(position(r % own, own, o.integer("index"), o.integer("parts")));
-    for (Index head = 0; head < rotated; head += dim) {
-      for (Index i = 0; i < dim / 2; ++i) {
-        const double power = 2 * static_cast<double>(i) / static_cast<double>(dim);
-        const double angle = t * std::pow(o.number("theta"), -power) * (o.flag("inverse") ? -1 : 1);
-        double& a = x[at(r * width + head + i)];
-        double& b = x[at(r * width + head + i + dim / 2)];
-        const double turned = a * std::cos(angle) - b * std::sin(angle);
-        b = b * std::cos(angle) + a * std::sin(angle);
-        a = turned;
-      }
-    }
-  }
-  o.set(0, x);
-}
-
-/// x + positions, row by row.
-Values with_positions(const Operands& o, Values x, const Values& positions, Index own) {
-  const auto rows = static_cast<Index>(x.size()) / o.out_shape(0)[-1];
-  const Index width = o.out_shape(0)[-1];
-  for (Index r = 0; r < rows; ++r) {
-    const Index p = position(r % own, own, o.integer("index"), o.integer("parts"));
-    for (Index c = 0; c < width; ++c) x[at(r * width + c)] += positions[at(p * width + c)];
-  }
-  return x;
-}
-
-void add_positions(const Operands& o) { o.set(0, with_positions(o, o.in(0), o.in(1), o.shape(0)[1])); }
-
-void add_positions_backward(const Operands& o) {
-  const Values dx = o.in(0);
-  const Index own = o.shape(0)[1];
-  const Index width = o.shape(0)[2];
-  Values table = o.flag("accumulate") ? o.out(0) : Values(at(o.out_shape(0).numel()));
-  for (Index r = 0; r < o.shape(0)[0] * own; ++r) {
-    const Index p = position(r % own, own, o.integer("index"), o.integer("parts"));
-    for (Index c = 0; c < width; ++c) table[at(p * width + c)] += dx[at(r * width + c)];
-  }
-  o.set(0, table);
-}
-
-void embed_with_positions(const Operands& o) {
-  const Values table = o.in(1);
-  const Index width = o.shape(1)[1];
-  Values x(at(o.shape(0).numel() * width));
-  for (Index r = 0; r < o.shape(0).numel(); ++r)
-    std::copy_n(table.begin() + o.ids(0)[r] * width, width, x.begin() + r * width);
-  o.set(0, with_positions(o, std::move(x), o.in(2), o.shape(0)[1]));
-}
-
 }  // namespace
 
-std::vector<KernelRow> part_kernels(const std::shared_ptr<backends::comm::Communicator>& rank) {
-  std::vector<KernelRow> rows = {row_of(passes::kEmbeddingOfPart, embed),
-                                 row_of(passes::kEmbeddingBackwardOfPart, embed_backward),
-                                 row_of(passes::kCrossEntropyOfPart, cross_entropy),
-                                 row_of(passes::kCrossEntropyBackwardOfPart, cross_entropy_backward),
-                                 row_of(passes::kJoinLosses, join_losses),
-                                 row_of(passes::kRopeOfPieces, rope),
-                                 row_of(passes::kAddPositionsOfPieces, add_positions),
-                                 row_of(passes::kAddPositionsBackwardOfPieces, add_positions_backward),
-                                 row_of(passes::kEmbeddingPositionsOfPieces, embed_with_positions)};
-  std::ranges::move(ring_kernels(rank), std::back_inserter(rows));
-  return rows;
+std::vector<KernelRow> part_kernels() {
+  return {row_of(passes::kEmbeddingOfPart, embed), row_of(passes::kEmbeddingBackwardOfPart, embed_backward),
+          row_of(passes::kCrossEntropyOfPart, cross_entropy),
+          row_of(passes::kCrossEntropyBackwardOfPart, cross_entropy_backward),
+          row_of(passes::kJoinLosses, join_losses)};
 }
 
 }  // namespace rooflm::tests

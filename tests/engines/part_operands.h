@@ -61,12 +61,6 @@ class Operands {
 
 inline std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// Position in the sequence of token t of `own` that the rank `index` of `parts` has.
-inline std::int64_t position(std::int64_t t, std::int64_t own, std::int64_t index, std::int64_t parts) {
-  const std::int64_t piece = own / 2;
-  return t < piece ? index * piece + t : (2 * parts - 1 - index) * piece + t - piece;
-}
-
 /// The row of an op that `run` computes.
 inline backends::KernelRow row_of(const program::OpDef& def, void (*run)(const Operands&)) {
   return {&def, [run](const program::Program& program, const program::Op& op) {

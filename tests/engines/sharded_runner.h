@@ -42,18 +42,6 @@ struct SplitStep {
   [[nodiscard]] Batch data(int step) const {
     return random_batch(tokens(), config.vocab, static_cast<std::uint64_t>(step) + 7);
   }
-  /// Of so many whole sequences the tokens that a context rank has: the pieces `index` and, from the end,
-  /// `index` of each (passes/ring_attention.h).
-  [[nodiscard]] std::vector<std::int32_t> pieces(std::span<const std::int32_t> ids, int index) const {
-    if (options.sharding.context == 1) return {ids.begin(), ids.end()};
-    const std::int64_t piece = seq / options.sharding.context / 2;
-    std::vector<std::int32_t> own;
-    for (auto first = ids.begin(); first != ids.end(); first += seq) {
-      own.insert(own.end(), first + index * piece, first + (index + 1) * piece);
-      own.insert(own.end(), first + seq - (index + 1) * piece, first + seq - index * piece);
-    }
-    return own;
-  }
   [[nodiscard]] std::unique_ptr<backends::Backend> backend() const {
     const auto kernels = options.engine == compile::EngineKind::fused ? backends::CpuKernels::fast
                                                                       : backends::CpuKernels::reference;
@@ -84,7 +72,7 @@ class RankRunner {
              const std::shared_ptr<backends::comm::Communicator>& communicator)
       : split_(&split), backend_(split.backend()), store_(*backend_) {
     backend_->add_kernels(backends::comm::kernels_of(communicator));
-    backend_->add_kernels(part_kernels(communicator));
+    backend_->add_kernels(part_kernels());
     compile::StepOptions options = split.options;
     options.rank = at_ = options.sharding.mesh().coordinates_of(rank);
     engine_ = std::make_unique<engines::Engine>(
@@ -106,11 +94,10 @@ class RankRunner {
     const auto rows = static_cast<std::size_t>(split_->rows());
     const Batch batch = split_->data(index);
     for (int i = 0; i < split_->options.micro_batches; ++i) {
-      const int context = split_->options.sharding.context;
-      const int data = at_.data / context;
-      const auto first = static_cast<std::size_t>(i * split_->options.sharding.data + data) * rows;
+      const compile::Sharding& sharding = split_->options.sharding;
+      const auto first = static_cast<std::size_t>(i * sharding.data + sharding.copy_of(at_)) * rows;
       const auto own = [&](const std::vector<std::int32_t>& ids) {
-        return split_->pieces({&ids[first], rows}, at_.data % context);
+        return sharding.pieces_of(at_).cut(std::span<const std::int32_t>(&ids[first], rows), split_->seq);
       };
       write_ids(compile::micro_batch_name("tokens", i), own(batch.tokens));
       write_ids(compile::micro_batch_name("targets", i), own(batch.targets));

@@ -166,6 +166,16 @@ TEST_P(ShardedSteps, GiveLossesAndWeightsOfOneRankInFp32) {
   }
 }
 
+/// Blocks of attention are rounded to bf16 before they are joined.
+TEST(ShardedSteps, RanksShareSequencesInBf16) {
+  for (const model::Arch arch : {model::Arch::gpt2, model::Arch::llama}) {
+    for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+      const SplitStep split = split_step({"context", {.context = 2}}, arch, engine, core::DType::bf16);
+      expect_same(train_split(split, 4), train_whole(split, 4), 0x1p-6);
+    }
+  }
+}
+
 /// ZeRO moves what data-parallel ranks keep, and changes no number: sums are taken in the order of ranks, and
 /// parts begin on borders of vectors.
 TEST(ShardedSteps, ZeroGivesTheBitsOfDataParallel) {

@@ -34,6 +34,7 @@ class Spoiler final : public Communicator {
   void reduce_scatter(Group group, Transfers whole, bool accumulate) override {
     inner_->reduce_scatter(group, whole, accumulate);
   }
+  void pass_on(Group group, Transfers whole) override { inner_->pass_on(group, whole); }
   void send(const backends::comm::Message& message, const void* from, std::int64_t bytes) override {
     inner_->send(message, from, bytes);
   }

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "lab/devices.h"
+#include "lab/job.h"
 
 namespace rooflm::lab {
 namespace {
@@ -83,6 +84,29 @@ TEST(Point, RefusesWhatCannotBe) {
   record::Config typed;
   typed.set("dtype", "tf32");
   EXPECT_THROW(point_of(typed), core::Unavailable);
+}
+
+/// Blocks are those of flash attention, in the eager engine, too.
+TEST(Point, RanksShareSequencesByFlashAttention) {
+  record::Config typed;
+  typed.set("model", "tiny");
+  typed.set("engine", "eager");
+  EXPECT_EQ(point_of(typed).step.attention, passes::AttentionKind::batched);
+  typed.set("cp", 2);
+  const Point point = point_of(typed);
+  EXPECT_EQ(point.step.attention, passes::AttentionKind::flash);
+  EXPECT_EQ(point.tokens(), point.batch * point.seq);
+  EXPECT_EQ(config_of(point).integer("cp"), 2);
+}
+
+TEST(Point, RanksShareSequencesOnProcessorsOnly) {
+  record::Config typed;
+  typed.set("model", "tiny");
+  typed.set("cp", 2);
+  Point point = point_of(typed);
+  EXPECT_THROW(take_place(point, nullptr), core::UsageError) << "one rank is not two";
+  point.device = "cuda:0";
+  EXPECT_THROW(take_place(point, nullptr), core::Unavailable);
 }
 
 TEST(Devices, OneProviderForEachName) {

@@ -140,7 +140,7 @@ TEST(Transport, RefusesAnotherNumberOfRanks) {
   EXPECT_THROW(join(place), core::UsageError);
 }
 
-/// Sums of processes have the bits of threads, which tests hold to one rank; sizes leave last parts short and
+/// What processes get has the bits of threads, which tests hold to one rank; sizes leave last parts short and
 /// empty.
 TEST(HostCommunicator, GivesTheBitsOfThreads) {
   const program::Mesh mesh{.data = 3};
@@ -160,6 +160,8 @@ TEST(HostCommunicator, GivesTheBitsOfThreads) {
       t.from = t.to = x.data();
       communicator.all_reduce(program::Group::data, {&t, 1});
       whole.insert(whole.end(), x.begin(), x.end());
+      t.to = whole.data();
+      communicator.pass_on(program::Group::data, {&t, 1});
       return whole;
     };
     std::vector<std::vector<float>> threads(3), processes(3);

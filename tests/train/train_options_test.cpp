@@ -126,7 +126,8 @@ TEST(TrainOptions, CopiesShareTheSequencesOfAStepOut) {
 /// Those of before there were ranks.
 TEST(TrainOptions, OlderCheckpointsSayNothingOfASplit) {
   OptionTexts texts = to_texts(example());
-  for (const char* name : {"dp", "zero", "tp", "sequence-parallel", "pp", "pipeline-schedule", "interleave"})
+  for (const char* name :
+       {"dp", "zero", "cp", "tp", "sequence-parallel", "pp", "pipeline-schedule", "interleave"})
     EXPECT_EQ(texts.erase(name), 1U) << name;
   EXPECT_EQ(continued(example(), texts, given({}), "ckpt").step.sharding, compile::Sharding{});
 }

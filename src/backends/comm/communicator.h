@@ -46,6 +46,8 @@ class Communicator {
   virtual void all_gather(program::Group group, Transfers whole) = 0;
   /// `to` is this rank's part; `accumulate` adds to what is there.
   virtual void reduce_scatter(program::Group group, Transfers whole, bool accumulate) = 0;
+  /// The ranks are a ring: `from` goes to the next one, `to` comes from the one before. They may not overlap.
+  virtual void pass_on(program::Group group, Transfers whole) = 0;
   virtual void send(const Message& message, const void* from, std::int64_t bytes) = 0;
   virtual void receive(const Message& message, void* to, std::int64_t bytes) = 0;
 };

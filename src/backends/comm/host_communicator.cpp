@@ -73,6 +73,20 @@ class HostCommunicator final : public Communicator {
     add_parts(Team(*this, group), own, to, accumulate);
   }
 
+  /// Both ways at once, so that nobody waits for a neighbour that waits.
+  void pass_on(Group group, Transfers own) override {
+    const Team team(*this, group);
+    const std::size_t ranks = team.members.size();
+    std::vector<Outgoing> out;
+    std::vector<Incoming> in;
+    for (const Transfer& t : own) {
+      const std::size_t bytes = bytes_of(t, t.elements);
+      out.push_back({team.members[(team.index + 1) % ranks], {static_cast<const std::byte*>(t.from), bytes}});
+      in.push_back({team.members[(team.index + ranks - 1) % ranks], {static_cast<std::byte*>(t.to), bytes}});
+    }
+    transport_->exchange(team.tag, out, in);
+  }
+
   void send(const Message& message, const void* from, std::int64_t bytes) override {
     transport_->send(peer_of(message), tag_of(message),
                      {static_cast<const std::byte*>(from), static_cast<std::size_t>(bytes)});

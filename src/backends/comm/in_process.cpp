@@ -147,6 +147,16 @@ class Rank final : public Communicator {
     world_->leave(group, members);
   }
 
+  void pass_on(Group group, Transfers own) override {
+    const auto members = members_of(group);
+    const std::size_t index = index_in(members);
+    const auto all = world_->meet(group, members, index, own);
+    const Transfers before = all[(index + members.size() - 1) % members.size()];
+    for (std::size_t i = 0; i < own.size(); ++i)
+      copy(own[i].to, before[i].from, bytes_of(own[i].dtype, own[i].elements));
+    world_->leave(group, members);
+  }
+
   void send(const Message& message, const void* from, std::int64_t bytes) override {
     const auto* data = static_cast<const std::byte*>(from);
     world_->post({number_, peer_of(message), message.channel, message.micro_batch}, {data, data + bytes});

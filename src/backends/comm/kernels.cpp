@@ -59,6 +59,11 @@ Kernel make_reduce_scatter(const Rank& rank, const Program& program, const Op& o
                             Transfers t) { rank->reduce_scatter(group, t, accumulate); });
 }
 
+Kernel make_pass_on(const Rank& rank, const Program& program, const Op& op) {
+  return with_addresses(transfers_of(program, op, op.inputs),
+                        [rank, group = program::group_of(op)](Transfers t) { rank->pass_on(group, t); });
+}
+
 Message message_of(const Op& op) {
   return {.group = program::group_of(op),
           .peer = static_cast<int>(op.attrs.integer("peer")),
@@ -95,9 +100,12 @@ KernelRow row_of(const Rank& rank, const program::OpDef& def, Make make) {
 
 std::vector<KernelRow> kernels_of(const std::shared_ptr<Communicator>& rank) {
   namespace ops = program::ops;
-  return {row_of(rank, ops::kAllReduce, make_all_reduce), row_of(rank, ops::kAllGather, make_all_gather),
-          row_of(rank, ops::kReduceScatter, make_reduce_scatter), row_of(rank, ops::kSend, make_send),
-          row_of(rank, ops::kReceive, make_receive)};
+  return {row_of(rank, ops::kAllReduce, make_all_reduce),
+          row_of(rank, ops::kAllGather, make_all_gather),
+          row_of(rank, ops::kReduceScatter, make_reduce_scatter),
+          row_of(rank, ops::kSend, make_send),
+          row_of(rank, ops::kReceive, make_receive),
+          row_of(rank, ops::kPassOn, make_pass_on)};
 }
 
 }  // namespace rooflm::backends::comm

@@ -89,6 +89,10 @@ Kernel refuse(const Groups&, const Program&, const Op&) {
   throw core::Unavailable("--pp does not run on GPUs yet: stages send to each other on processors only");
 }
 
+Kernel refuse_ring(const Groups&, const Program&, const Op&) {
+  throw core::Unavailable("--cp does not run on GPUs yet: ranks share sequences on processors only");
+}
+
 using Make = Kernel (*)(const Groups&, const Program&, const Op&);
 
 KernelRow row_of(const Groups& groups, const program::OpDef& def, Make maker) {
@@ -99,9 +103,12 @@ KernelRow row_of(const Groups& groups, const program::OpDef& def, Make maker) {
 
 std::vector<KernelRow> nccl_rows(const Groups& groups) {
   namespace ops = program::ops;
-  return {row_of(groups, ops::kAllReduce, make_all_reduce), row_of(groups, ops::kAllGather, make_all_gather),
-          row_of(groups, ops::kReduceScatter, make_reduce_scatter), row_of(groups, ops::kSend, refuse),
-          row_of(groups, ops::kReceive, refuse)};
+  return {row_of(groups, ops::kAllReduce, make_all_reduce),
+          row_of(groups, ops::kAllGather, make_all_gather),
+          row_of(groups, ops::kReduceScatter, make_reduce_scatter),
+          row_of(groups, ops::kSend, refuse),
+          row_of(groups, ops::kReceive, refuse),
+          row_of(groups, ops::kPassOn, refuse_ring)};
 }
 
 }  // namespace rooflm::backends::cuda

@@ -1,4 +1,4 @@
-// Ops of a rank that has a part of the vocabulary, or pieces of each sequence.
+// Ops of a rank that has a part of the vocabulary.
 #include "compile/passes/part_ops.h"
 
 #include <utility>
@@ -50,29 +50,15 @@ const OpDef kCrossEntropyOfPart = of_part(ops::kCrossEntropy);
 const OpDef kCrossEntropyBackwardOfPart = of_part(ops::kCrossEntropyBackward);
 const OpDef kJoinLosses{
     .name = "join_losses", .work = program::Work::loss, .infer = infer_join_losses, .cost = cost_join_losses};
-const OpDef kRopeOfPieces = of_part(ops::kRope);
-const OpDef kAddPositionsOfPieces = of_part(ops::kAddPositions);
-const OpDef kAddPositionsBackwardOfPieces = of_part(ops::kAddPositionsBackward);
-const OpDef kEmbeddingPositionsOfPieces = of_part(ops::kEmbeddingPositions);
 
-void name_part_ops(Program& step, const compile::Sharding& sharding, const program::Coordinates& rank) {
-  if (!sharding.vocab_parallel && sharding.context == 1) return;
+void name_part_ops(Program& step, const compile::Sharding& sharding) {
+  if (!sharding.vocab_parallel) return;
   static const Twins kOfVocabulary = {{&ops::kEmbedding, &kEmbeddingOfPart},
                                       {&ops::kEmbeddingBackward, &kEmbeddingBackwardOfPart},
                                       {&ops::kCrossEntropy, &kCrossEntropyOfPart},
                                       {&ops::kCrossEntropyBackward, &kCrossEntropyBackwardOfPart}};
-  static const Twins kOfSequence = {{&ops::kRope, &kRopeOfPieces},
-                                    {&ops::kAddPositions, &kAddPositionsOfPieces},
-                                    {&ops::kAddPositionsBackward, &kAddPositionsBackwardOfPieces},
-                                    {&ops::kEmbeddingPositions, &kEmbeddingPositionsOfPieces}};
   for (Op& op : step.ops) {
     if (op.attrs.has("first")) replace(op, kOfVocabulary);
-    if (sharding.context == 1) continue;
-    const OpDef* whole = op.def;
-    replace(op, kOfSequence);
-    if (op.def == whole) continue;
-    op.attrs.set("parts", std::int64_t{sharding.context});
-    op.attrs.set("index", std::int64_t{rank.data % sharding.context});
   }
 }
 

@@ -1,4 +1,4 @@
-// Ops of a rank that has a part of the vocabulary, or pieces of each sequence.
+// Ops of a rank that has a part of the vocabulary.
 #pragma once
 
 #include "compile/sharding.h"
@@ -21,13 +21,7 @@ extern const program::OpDef kCrossEntropyBackwardOfPart;
 /// `losses` was the targets' logits. Parts that have no valid column have lse -inf.
 extern const program::OpDef kJoinLosses;
 
-/// rope and positions of the pieces `index` and 2 parts - 1 - `index` of 2 `parts`.
-extern const program::OpDef kRopeOfPieces, kAddPositionsOfPieces, kAddPositionsBackwardOfPieces,
-    kEmbeddingPositionsOfPieces;
-
-/// Puts them in the place of the ops of a finished step: of those with the attribute `first`, and, with
-/// context ranks, of what depends on positions.
-void name_part_ops(program::Program& step, const compile::Sharding& sharding,
-                   const program::Coordinates& rank);
+/// Puts them in the place of the ops of a finished step that have the attribute `first`.
+void name_part_ops(program::Program& step, const compile::Sharding& sharding);
 
 }  // namespace rooflm::passes

@@ -8,23 +8,21 @@
 #include <vector>
 
 #include "compile/passes/op_like.h"
-#include "core/checked.h"
 #include "core/error.h"
 #include "program/groups.h"
 #include "program/ops.h"
+#include "program/pieces.h"
 
 namespace rooflm::passes {
 namespace {
 
 namespace ops = program::ops;
 using program::Attributes;
-using program::Cost;
 using program::Op;
 using program::Program;
 using program::Role;
 using program::Tensor;
 using program::TensorId;
-using program::Work;
 
 struct Sizes {
   std::int64_t batch, seq, heads, kv_heads, head_dim;
@@ -36,54 +34,7 @@ struct Sizes {
         head_dim(op.attrs.integer("head_dim")) {}
   [[nodiscard]] core::Shape queries() const { return {batch, seq, heads * head_dim}; }
   [[nodiscard]] core::Shape keys_values() const { return {batch, seq, 2 * kv_heads * head_dim}; }
-  [[nodiscard]] core::Shape all() const { return {batch, seq, (heads + 2 * kv_heads) * head_dim}; }
-  [[nodiscard]] core::Count scores() const { return core::Count(batch) * heads * seq * seq; }
 };
-
-std::vector<Tensor> infer_take(const Program& p, const Op& op) {
-  return {{.shape = Sizes(p, op, 0).keys_values()}};
-}
-
-std::vector<Tensor> infer_block(const Program& p, const Op& op) {
-  const Sizes s(p, op, 0);
-  return {{.shape = s.queries()}, {.shape = {s.batch, s.heads, s.seq}, .full_precision = true}};
-}
-
-/// As flash_attention: two products of 2D flop per score, counted in full.
-Cost cost_block(const Program& p, const Op& op) {
-  const Sizes s(p, op, 0);
-  return {.matmul_flop = 4 * s.scores() * s.head_dim, .elementwise_flop = 5 * s.scores()};
-}
-
-std::vector<Tensor> infer_join(const Program& p, const Op& op) {
-  return {{.shape = p.shape(op.inputs.at(0))}, {.shape = p.shape(op.inputs.at(1)), .full_precision = true}};
-}
-
-/// Two multiply-adds and the weights of both.
-Cost cost_join(const Program& p, const Op& op) {
-  return {.elementwise_flop = 4 * p.shape(op.inputs.at(0)).numel()};
-}
-
-std::vector<Tensor> infer_block_backward(const Program& p, const Op& op) {
-  const Sizes s(p, op, 1);
-  return {{.shape = s.queries(), .full_precision = true}, {.shape = s.keys_values(), .full_precision = true}};
-}
-
-/// As flash_attention_backward.
-Cost cost_block_backward(const Program& p, const Op& op) {
-  const Sizes s(p, op, 1);
-  return {.matmul_flop = 8 * s.scores() * s.head_dim, .elementwise_flop = 8 * s.scores()};
-}
-
-std::vector<Tensor> infer_join_gradients(const Program& p, const Op& op) {
-  return {{.shape = Sizes(p, op, 0).all()}};
-}
-
-std::vector<Tensor> infer_pass_on(const Program& p, const Op& op) {
-  return {{.shape = p.shape(op.inputs.at(0))}};
-}
-
-Cost cost_nothing(const Program&, const Op&) { return {}; }
 
 /// Rewrites the ops of one rank.
 class RingWriter {
@@ -116,7 +67,7 @@ class RingWriter {
   TensorId passed_on(const Op& like, TensorId held) {
     const Tensor& tensor = step_->tensor(held);
     const TensorId next = scratch(tensor.name, tensor.shape, tensor.dtype);
-    Op op = op_like(like, kPassOn, {held}, {next});
+    Op op = op_like(like, ops::kPassOn, {held}, {next});
     op.attrs = Attributes{{"group", static_cast<std::int64_t>(program::Group::context)},
                           {"parts", std::int64_t{parts_}},
                           {"index", std::int64_t{index_}}};
@@ -126,7 +77,7 @@ class RingWriter {
 
   TensorId own_keys_values(const Op& op, TensorId qkv, const Sizes& sizes) {
     const TensorId held = scratch("keys_values", sizes.keys_values(), step_->tensor(qkv).dtype);
-    write(op_like(op, kTakeKeysValues, {qkv}, {held}));
+    write(op_like(op, ops::kTakeKeysValues, {qkv}, {held}));
     return held;
   }
 
@@ -149,12 +100,12 @@ class RingWriter {
     for (int step = 0; step < parts_; ++step) {
       const TensorId next = step + 1 < parts_ ? passed_on(op, held) : held;
       if (step == 0) {
-        write(block_op(op, kAttentionBlock, step, {qkv, held}, {y, lse}));
+        write(block_op(op, ops::kAttentionBlock, step, {qkv, held}, {y, lse}));
       } else {
         const TensorId block_y = scratch("block", step_->shape(y), step_->tensor(y).dtype);
         const TensorId block_lse = scratch("block_lse", step_->shape(lse), step_->tensor(lse).dtype);
-        write(block_op(op, kAttentionBlock, step, {qkv, held}, {block_y, block_lse}));
-        write(op_like(op, kJoinBlocks, {y, lse, block_y, block_lse}, {y, lse}));
+        write(block_op(op, ops::kAttentionBlock, step, {qkv, held}, {block_y, block_lse}));
+        write(op_like(op, ops::kJoinBlocks, {y, lse, block_y, block_lse}, {y, lse}));
       }
       held = next;
     }
@@ -176,32 +127,27 @@ class RingWriter {
       const TensorId next = step + 1 < parts_ ? passed_on(op, held) : held;
       std::vector<TensorId> inputs = {dy, qkv, held, y, lse};
       if (step > 0) inputs.insert(inputs.end(), {dq, gradient});
-      write(block_op(op, kAttentionBlockBackward, step, std::move(inputs), {dq, gradient}));
+      write(block_op(op, ops::kAttentionBlockBackward, step, std::move(inputs), {dq, gradient}));
       gradient = passed_on(op, gradient);
       held = next;
     }
-    write(op_like(op, kJoinGradients, {qkv, dq, gradient}, op.outputs));
+    write(op_like(op, ops::kJoinGradients, {qkv, dq, gradient}, op.outputs));
   }
 
   Program* step_;
   int parts_, index_;
 };
 
-}  // namespace
+/// Whose positions they are.
+void tell_pieces(Program& step, const program::Pieces& own) {
+  for (Op& op : step.ops) {
+    const bool has_positions = op.is(ops::kRope) || op.is(ops::kAddPositions) ||
+                               op.is(ops::kAddPositionsBackward) || op.is(ops::kEmbeddingPositions);
+    if (has_positions) own.write_to(op.attrs);
+  }
+}
 
-const program::OpDef kTakeKeysValues{
-    .name = "take_keys_values", .work = Work::copy, .infer = infer_take, .cost = cost_nothing};
-const program::OpDef kAttentionBlock{
-    .name = "attention_block", .work = Work::attention, .infer = infer_block, .cost = cost_block};
-const program::OpDef kJoinBlocks{.name = "join_blocks", .infer = infer_join, .cost = cost_join};
-const program::OpDef kAttentionBlockBackward{.name = "attention_block_backward",
-                                             .work = Work::attention,
-                                             .infer = infer_block_backward,
-                                             .cost = cost_block_backward};
-const program::OpDef kJoinGradients{
-    .name = "join_gradients", .work = Work::copy, .infer = infer_join_gradients, .cost = cost_nothing};
-const program::OpDef kPassOn{
-    .name = "pass_on", .work = Work::collective, .infer = infer_pass_on, .cost = cost_nothing};
+}  // namespace
 
 void ring_attention(Program& step, const compile::Sharding& sharding, const program::Coordinates& rank) {
   if (sharding.context == 1) return;
@@ -209,8 +155,11 @@ void ring_attention(Program& step, const compile::Sharding& sharding, const prog
       std::ranges::any_of(step.ops, [](const Op& op) { return op.is(ops::kCausalSoftmax); });
   if (has_softmax)
     throw core::UsageError(
-        "--cp wants flash attention: a framework that has it, as torch-compile or megatron");
+        "--cp wants flash attention: --attention flash, or in a plan a framework that has it, as "
+        "torch-compile "
+        "or megatron");
   RingWriter(step, sharding, rank).run();
+  tell_pieces(step, sharding.pieces_of(rank));
 }
 
 }  // namespace rooflm::passes

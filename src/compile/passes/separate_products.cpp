@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "compile/passes/ring_attention.h"
 #include "core/scope.h"
 #include "program/ops.h"
 
@@ -25,7 +24,7 @@ using Widths = std::vector<std::int64_t>;
 /// Columns of queries, keys and values.
 Widths head_widths(const Program& step) {
   for (const Op& op : step.ops) {
-    if (!op.is(ops::kFlashAttention) && !op.is(kAttentionBlock)) continue;
+    if (!op.is(ops::kFlashAttention) && !op.is(ops::kAttentionBlock)) continue;
     const std::int64_t d = op.attrs.integer("head_dim");
     const std::int64_t kv = op.attrs.integer("kv_heads") * d;
     return {op.attrs.integer("heads") * d, kv, kv};

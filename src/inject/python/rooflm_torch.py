@@ -97,7 +97,6 @@ class Marks:
         self.captured = None    # the graph of CUDA that is being captured
         self.sees_graphs = False  # calls of compiled graphs are ranges
         self.is_on = True       # modules are marked now
-        self.is_capturing = getattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
     def put_in(self):
         self.torch.nn.Module.__call__ = self._marked_call(self.torch.nn.Module.__call__)
@@ -111,12 +110,19 @@ class Marks:
         if len(self.stack) == 1:
             self.is_on = on
 
+    def _is_capturing(self):
+        """Whether something else than a graph of PyTorch's own is captured. A build without CUDA cannot be asked."""
+        try:
+            return getattr(self.torch.cuda, "is_current_stream_capturing", lambda: False)()
+        except RuntimeError:
+            return False
+
     def end_step(self):
         # What is captured into a graph has not run, and whoever captures must not wait for the device, as the library may.
         if self.captured is not None:  # its replays are steps
             self.captured.ends_rooflm_step = True
             return
-        if self.is_capturing():
+        if self._is_capturing():
             return
         self.allocator.end_step(self._owners)
         is_traced = self.library.end_step() != 0

@@ -1,5 +1,5 @@
-// What ranks do together: all_reduce, all_gather, reduce_scatter, send, receive; and the two local ops that
-// belong to them.
+// What ranks do together: all_reduce, all_gather, reduce_scatter, send, receive, pass_on; and the two local
+// ops that belong to them.
 //
 // Attributes: group (program::Group), parts (ranks in it), index (of this rank among them). The first three
 // take a list of tensors, as one call: those of a layer. Sums are taken in the order of ranks, in fp32 or
@@ -12,6 +12,7 @@
 //   send            x to the rank `peer` of the group. It is done when x may be changed, not when x arrived
 //   receive         what that rank sent for the same `channel` and micro-batch; `elements` of it. Channel c
 //                   leads from part c of a pipeline to part c + 1, channel -1 - c back
+//   pass_on         what the rank before has, in the ring of the group, while the next one gets x
 //   own_part        y = this rank's rows of x, which all ranks have
 //   for_each_rank   y = x, of which each rank then computes something else: its gradient is their sum. Only
 //                   the gradient does anything, so a finished program has none (passes::drop_identities).
@@ -193,6 +194,8 @@ const OpDef kReceive{.name = "receive",
                      .infer = infer_receive,
                      .cost = cost_transfer,
                      .gradient = gradient_receive};
+const OpDef kPassOn{
+    .name = "pass_on", .work = Work::collective, .infer = infer_all_reduce, .cost = cost_transfer};
 const OpDef kOwnPart{.name = "own_part",
                      .work = Work::copy,
                      .infer = infer_reduce_scatter,

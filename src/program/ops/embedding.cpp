@@ -1,5 +1,6 @@
 // embedding: x[b, t, :] = wte[tokens[b, t], :] (attribute `first`, where the table is a part: the token of
-// its first row; compile/passes/part_ops.h); add_positions: y[b, t, :] = x[b, t, :] + wpe[t, :]. Where a text
+// its first row; compile/passes/part_ops.h); add_positions: y[b, t, :] = x[b, t, :] + wpe[t, :]. Of a rank
+// that has pieces of sequences (program/pieces.h) t is the position in the sequence. Where a text
 // is read on, a further input `first` [B] int32 says where: row t then takes wpe[first[b] + t, :].
 #include <fmt/format.h>
 
@@ -113,7 +114,7 @@ void plain_embedding_positions(PlainForm& f) {
   f.emit(kEmbedding, {f.input(0), f.input(1)}, {}, {f.output(0)});
   std::vector<PlainForm::Operand> inputs = {f.output(0), f.input(2)};
   if (f.op().inputs.size() > 3) inputs.push_back(f.input(3));
-  f.emit(kAddPositions, inputs, {}, {f.output(0)});
+  f.emit(kAddPositions, inputs, f.op().attrs, {f.output(0)});
 }
 
 Cost cost_embedding_positions(const Program& p, const Op& op) {

@@ -1,8 +1,9 @@
 // rope: rotary position embedding (Su et al., 2021) of the q and k heads of a packed projection
 // qkv [B, T, (H + 2K) D]; v passes through. Rotate-half convention, as in Hugging Face's Llama: element i of
 // a head pairs with i + D/2, angle = t * theta^(-2i/D). Attributes: heads, kv_heads, head_dim, theta,
-// inverse. Where a text is read on, a second input `first` [B] int32 says where: row t then stands at
-// position first[b] + t, below the attribute `positions`.
+// inverse; of a rank that has pieces of sequences (program/pieces.h) t is the position in the sequence. Where
+// a text is read on, a second input `first` [B] int32 says where: row t then stands at position first[b] + t,
+// below the attribute `positions`.
 #include <fmt/format.h>
 
 #include "core/checked.h"

@@ -1,4 +1,4 @@
-// Rewrites that are planned with and that nothing runs yet: ring attention, the unfused loss.
+// Rewrites of split steps, and those that are planned with and that nothing runs: the unfused loss, dropout.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 #include "compile/passes/dropout.h"
 #include "compile/passes/gradient_sums.h"
 #include "compile/passes/part_ops.h"
-#include "compile/passes/ring_attention.h"
 #include "compile/passes/unfused_loss.h"
 #include "program/groups.h"
 #include "program/ops.h"
@@ -48,10 +47,10 @@ TEST(RingAttention, DoesTheWorkOfAPartAndPassesTheRestOn) {
     EXPECT_EQ(flop(p) * parts, flop(whole));
     const auto n = static_cast<std::size_t>(parts);
     constexpr std::size_t kLayers = 2;
-    EXPECT_EQ(count_of(p, passes::kAttentionBlock), kLayers * n);
-    EXPECT_EQ(count_of(p, passes::kAttentionBlockBackward), kLayers * n);
+    EXPECT_EQ(count_of(p, ops::kAttentionBlock), kLayers * n);
+    EXPECT_EQ(count_of(p, ops::kAttentionBlockBackward), kLayers * n);
     // Keys and values go on n - 1 times in each pass, their gradients n times.
-    EXPECT_EQ(count_of(p, passes::kPassOn), kLayers * (2 * (n - 1) + n));
+    EXPECT_EQ(count_of(p, ops::kPassOn), kLayers * (2 * (n - 1) + n));
     EXPECT_EQ(count_of(p, ops::kFlashAttention) + count_of(p, ops::kFlashAttentionBackward), 0U);
   }
 }
@@ -59,7 +58,7 @@ TEST(RingAttention, DoesTheWorkOfAPartAndPassesTheRestOn) {
 TEST(RingAttention, KeysAndValuesTravelBesideTheAttentionToTheOnesBefore) {
   const Program p = context_step(2);
   for (std::size_t i = 0; i + 1 < p.ops.size(); ++i) {
-    if (!p.ops[i].is(passes::kPassOn) || !p.ops[i + 1].is(passes::kAttentionBlock)) continue;
+    if (!p.ops[i].is(ops::kPassOn) || !p.ops[i + 1].is(ops::kAttentionBlock)) continue;
     EXPECT_EQ(p.ops[i].lane, program::Lane::communication);
     EXPECT_EQ(program::group_of(p.ops[i]), program::Group::context);
     EXPECT_TRUE(p.ops[i + 1].waits.empty());
@@ -67,8 +66,8 @@ TEST(RingAttention, KeysAndValuesTravelBesideTheAttentionToTheOnesBefore) {
 }
 
 TEST(RingAttention, IsDoneAgainWithItsMessagesWhereALayerIsRecomputed) {
-  EXPECT_EQ(count_of(context_step(2, passes::Recompute::full), passes::kAttentionBlock),
-            2 * count_of(context_step(2), passes::kAttentionBlock));
+  EXPECT_EQ(count_of(context_step(2, passes::Recompute::full), ops::kAttentionBlock),
+            2 * count_of(context_step(2), ops::kAttentionBlock));
 }
 
 TEST(RingAttention, GradientsAreSummedOverRanksOfASequence) {

@@ -17,6 +17,10 @@ struct AttentionShape {
   std::int64_t head_dim = 0;
   bool causal = true;  ///< query t sees keys 0..t; otherwise all
   float scale = 0;     ///< multiplies q·kᵀ; 0 stands for 1/sqrt(head_dim)
+  // Of blocks, without `causal`: the queries from `first_query` on see the first `keys` keys, 0 stands for
+  // all.
+  std::int64_t first_query = 0;
+  std::int64_t keys = 0;
 };
 
 /// Bytes of working memory of a call with this shape at the present thread count (64-byte aligned; the
@@ -38,6 +42,20 @@ template <Storage S>
 template <Storage S>
 [[gnu::noipa]] void attention_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* o,
                                        const float* lse, S* d_qkv, void* scratch);
+
+/// attention_forward with the keys and values of other tokens: of qkv [B, T, (H+2K)*D] the query heads are
+/// read, of keys_values [B, T, 2K*D] K key heads, then K value heads. Nothing may alias. Queries that see
+/// nothing get o = 0 and lse = -inf.
+template <Storage S>
+[[gnu::noipa]] void attention_block_forward(const AttentionShape& shape, const S* qkv, const S* keys_values,
+                                            S* o, float* lse, void* scratch);
+
+/// Its gradient, given o and lse of all blocks together: d_q [B, T, H*D] and d_keys_values [B, T, 2K*D] are
+/// added to.
+template <Storage S>
+[[gnu::noipa]] void attention_block_backward(const AttentionShape& shape, const S* d_o, const S* qkv,
+                                             const S* keys_values, const S* o, const float* lse, float* d_q,
+                                             float* d_keys_values, void* scratch);
 
 /// Multiply-adds x 2 of the forward and of the backward pass (2 and 5 products of T x T x D per head, half of
 /// it when causal), counting only what is on or below the diagonal.

@@ -1,10 +1,12 @@
 // Flash attention, backward: one task per key/value head, scores made again tile by tile.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "backends/cpu/fast/attention.h"
 #include "backends/cpu/fast/attention_tiles.h"
+#include "backends/cpu/fast/elementwise.h"
 #include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/tile_pack.h"
@@ -28,12 +30,12 @@ struct Workspace {
     const auto take = [&next](std::int64_t count) { return std::exchange(next, next + count); };
     const auto take_elements = [&take](std::int64_t count) { return reinterpret_cast<E*>(take(count)); };
     constexpr bool kShared = kTerms<E> == 1;
-    const std::int64_t whole = even_seq(l) * l.padded_dim;
+    const std::int64_t whole = even_keys(l) * l.padded_dim;
     const std::int64_t tile = kQ * l.padded_dim;
     for (float** head : {&d_keys, &d_values}) *head = take(whole);
     // Pairs need half the rows, so rows and terms of the keys fit where fp32 has its only copy.
     key_rows = take_elements(whole);
-    key_terms = kShared ? key_rows : key_rows + elements<E>(l.seq) * l.padded_dim;
+    key_terms = kShared ? key_rows : key_rows + elements<E>(l.keys) * l.padded_dim;
     value_rows = take_elements(whole);
     for (E** terms : {&q_terms, &d_o_terms, &q_lanes, &d_o_lanes}) *terms = take_elements(tile);
     d_q = take(tile);
@@ -45,14 +47,14 @@ struct Workspace {
     for (float** row : {&delta, &lse}) *row = take(kQ);
   }
   static std::int64_t floats(const AttentionLayout& l) {
-    return 4 * even_seq(l) * l.padded_dim + 5 * kQ * l.padded_dim + 4 * kC * kQ + 2 * kQ;
+    return 4 * even_keys(l) * l.padded_dim + 5 * kQ * l.padded_dim + 4 * kC * kQ + 2 * kQ;
   }
-  static std::int64_t even_seq(const AttentionLayout& l) { return (l.seq + 1) / 2 * 2; }
+  static std::int64_t even_keys(const AttentionLayout& l) { return (l.keys + 1) / 2 * 2; }
   // Distance between rows of keys, values and scores, in elements.
   static std::int64_t row_stride(const AttentionLayout& l) { return l.padded_dim / kTerms<E>; }
   static constexpr std::int64_t kScoreStride = kQ / kTerms<E>;
 
-  float *d_keys, *d_values;                         // [seq, padded_dim] of the whole head
+  float *d_keys, *d_values;                         // [keys, padded_dim] of the whole head
   E *key_rows, *key_terms, *value_rows;             // of the whole head
   E *q_terms, *d_o_terms;                           // [kQ, padded_dim]
   E *q_lanes, *d_o_lanes;                           // [dim, kQ]
@@ -161,19 +163,28 @@ void accumulate_gradients(const AttentionLayout& l, const ScoreTile& t, std::int
 }
 
 // Pointers to the first row of one query head.
-template <Storage S>
+template <Storage S, Storage D>
 struct QueryHead {
   const S* q;
   const S* o;
   const S* d_o;
   const float* lse;
-  S* d_q;
+  D* d_q;
+};
+
+// Where gradients go: of queries to rows `stride` apart, of keys and values to where those lie.
+template <Storage D>
+struct Gradient {
+  D* queries;
+  std::int64_t stride;
+  D* keys_values;
+  bool accumulate;
 };
 
 // Brings a tile of queries into the workspace.
-template <TileElement E, Storage S>
-void load_queries(const AttentionLayout& l, const QueryHead<S>& h, std::int64_t query, std::int64_t queries,
-                  const Workspace<E>& w) {
+template <TileElement E, Storage S, Storage D>
+void load_queries(const AttentionLayout& l, const QueryHead<S, D>& h, std::int64_t query,
+                  std::int64_t queries, const Workspace<E>& w) {
   const S* q = h.q + query * l.qkv_stride;
   const S* d_o = h.d_o + query * l.o_stride;
   const S* o = h.o + query * l.o_stride;
@@ -199,8 +210,9 @@ void load_queries(const AttentionLayout& l, const QueryHead<S>& h, std::int64_t 
   }
 }
 
-template <TileElement E, Storage S>
-void query_tile(const AttentionLayout& l, const QueryHead<S>& h, std::int64_t query, const Workspace<E>& w) {
+template <TileElement E, Storage S, Storage D>
+void query_tile(const AttentionLayout& l, const QueryHead<S, D>& h, const Gradient<D>& d, std::int64_t query,
+                const Workspace<E>& w) {
   const std::int64_t queries = std::min(kQ, l.seq - query);
   load_queries(l, h, query, queries, w);
   const std::int64_t keys = l.visible_keys(query, queries);
@@ -211,34 +223,48 @@ void query_tile(const AttentionLayout& l, const QueryHead<S>& h, std::int64_t qu
     softmax_backward(tile, w, kTerms<E> == 1 ? 1.0F : l.scale * kLog2e);
     accumulate_gradients(l, tile, queries, w);
   }
-  unpack_rows(queries, l.dim, w.d_q, l.padded_dim, l.scale, h.d_q + query * l.qkv_stride, l.qkv_stride);
+  unpack_rows(queries, l.dim, w.d_q, l.padded_dim, l.scale, h.d_q + query * d.stride, d.stride, d.accumulate);
 }
 
-template <TileElement E, Storage S>
-void backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* o, const float* lse, S* d_qkv,
-              void* scratch) {
-  const AttentionLayout l(shape);
+template <TileElement E, Storage S, Storage D>
+void backward(const AttentionShape& shape, const AttentionLayout& l, const S* d_o, const S* qkv,
+              const S* keys_values, const S* o, const float* lse, const Gradient<D>& d, void* scratch) {
   parallel_tasks(shape.batch * shape.kv_heads, [&](std::int64_t task, int worker) {
     const Workspace<E> w(scratch, l, worker);
     const std::int64_t batch = task / shape.kv_heads;
     const std::int64_t kv_head = task % shape.kv_heads;
     const std::int64_t row = batch * l.seq * l.qkv_stride;
-    const std::int64_t key = row + l.key_begin + kv_head * l.dim;
-    const std::int64_t value = row + l.value_begin + kv_head * l.dim;
-    pack_rows(l.seq, l.dim, qkv + key, l.qkv_stride, w.key_rows, w.row_stride(l));
-    if (kTerms < E >> 1) pack_terms(l.seq, l.dim, qkv + key, l.qkv_stride, w.key_terms, l.padded_dim);
-    pack_rows(l.seq, l.dim, qkv + value, l.qkv_stride, w.value_rows, w.row_stride(l));
-    std::fill(w.d_keys, w.d_keys + l.seq * l.padded_dim, 0.0F);
-    std::fill(w.d_values, w.d_values + l.seq * l.padded_dim, 0.0F);
+    const std::int64_t kv_row = batch * l.seq * l.kv_stride + kv_head * l.dim;
+    const std::int64_t key = kv_row + l.key_begin;
+    const std::int64_t value = kv_row + l.value_begin;
+    pack_rows(l.keys, l.dim, keys_values + key, l.kv_stride, w.key_rows, w.row_stride(l));
+    if (kTerms < E >> 1) pack_terms(l.keys, l.dim, keys_values + key, l.kv_stride, w.key_terms, l.padded_dim);
+    pack_rows(l.keys, l.dim, keys_values + value, l.kv_stride, w.value_rows, w.row_stride(l));
+    std::fill(w.d_keys, w.d_keys + l.keys * l.padded_dim, 0.0F);
+    std::fill(w.d_values, w.d_values + l.keys * l.padded_dim, 0.0F);
     for (std::int64_t head = kv_head * l.group; head < (kv_head + 1) * l.group; ++head) {
       const std::int64_t out = batch * l.seq * l.o_stride + head * l.dim;
-      const QueryHead<S> h{qkv + row + head * l.dim, o + out, d_o + out,
-                           lse + (batch * shape.heads + head) * l.seq, d_qkv + row + head * l.dim};
-      for (std::int64_t query = 0; query < l.seq; query += kQ) query_tile(l, h, query, w);
+      const QueryHead<S, D> h{qkv + row + head * l.dim, o + out, d_o + out,
+                              lse + (batch * shape.heads + head) * l.seq,
+                              d.queries + batch * l.seq * d.stride + head * l.dim};
+      for (std::int64_t query = l.first_query; query < l.seq; query += kQ) query_tile(l, h, d, query, w);
     }
-    unpack_rows(l.seq, l.dim, w.d_keys, l.padded_dim, l.scale, d_qkv + key, l.qkv_stride);
-    unpack_rows(l.seq, l.dim, w.d_values, l.padded_dim, 1.0F, d_qkv + value, l.qkv_stride);
+    unpack_rows(l.keys, l.dim, w.d_keys, l.padded_dim, l.scale, d.keys_values + key, l.kv_stride,
+                d.accumulate);
+    unpack_rows(l.keys, l.dim, w.d_values, l.padded_dim, 1.0F, d.keys_values + value, l.kv_stride,
+                d.accumulate);
   });
+}
+
+// With the elements that products of S take here.
+template <Storage S, Storage D>
+void backward_of(const AttentionShape& shape, const AttentionLayout& l, const S* d_o, const S* qkv,
+                 const S* keys_values, const S* o, const float* lse, const Gradient<D>& d, void* scratch) {
+  check_attention(shape);
+  if constexpr (!std::is_same_v<S, float> && kHasPairProducts) {
+    if (l.dim % 2 == 0) return backward<Bf16Pair>(shape, l, d_o, qkv, keys_values, o, lse, d, scratch);
+  }
+  backward<float>(shape, l, d_o, qkv, keys_values, o, lse, d, scratch);
 }
 
 }  // namespace
@@ -249,22 +275,29 @@ std::size_t attention_backward_scratch_bytes(const AttentionShape& shape) {
          sizeof(float);
 }
 
-template <>
-void attention_backward(const AttentionShape& shape, const float* d_o, const float* qkv, const float* o,
-                        const float* lse, float* d_qkv, void* scratch) {
-  check_attention(shape);
-  backward<float>(shape, d_o, qkv, o, lse, d_qkv, scratch);
+template <Storage S>
+void attention_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* o, const float* lse,
+                        S* d_qkv, void* scratch) {
+  const AttentionLayout l(shape);
+  backward_of(shape, l, d_o, qkv, qkv, o, lse, Gradient<S>{d_qkv, l.qkv_stride, d_qkv, false}, scratch);
 }
+template void attention_backward(const AttentionShape&, const float*, const float*, const float*,
+                                 const float*, float*, void*);
+template void attention_backward(const AttentionShape&, const core::Bf16*, const core::Bf16*,
+                                 const core::Bf16*, const float*, core::Bf16*, void*);
 
-template <>
-void attention_backward(const AttentionShape& shape, const core::Bf16* d_o, const core::Bf16* qkv,
-                        const core::Bf16* o, const float* lse, core::Bf16* d_qkv, void* scratch) {
-  check_attention(shape);
-  if constexpr (kHasPairProducts) {
-    if (shape.head_dim % 2 == 0) return backward<Bf16Pair>(shape, d_o, qkv, o, lse, d_qkv, scratch);
-  }
-  backward<float>(shape, d_o, qkv, o, lse, d_qkv, scratch);
+template <Storage S>
+void attention_block_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* keys_values,
+                              const S* o, const float* lse, float* d_q, float* d_keys_values, void* scratch) {
+  const AttentionLayout l(shape, KeyRows::apart);
+  const Gradient<float> d{d_q, l.o_stride, d_keys_values, true};
+  backward_of(shape, l, d_o, qkv, keys_values, o, lse, d, scratch);
 }
+template void attention_block_backward(const AttentionShape&, const float*, const float*, const float*,
+                                       const float*, const float*, float*, float*, void*);
+template void attention_block_backward(const AttentionShape&, const core::Bf16*, const core::Bf16*,
+                                       const core::Bf16*, const core::Bf16*, const float*, float*, float*,
+                                       void*);
 
 }  // namespace rooflm::backends::cpu
 
@@ -289,9 +322,36 @@ Kernel make_flash_attention_backward(const OpView& v) {
   });
 }
 
+/// Inputs: dy, qkv, keys_values, y, lse, and the outputs where it adds to them.
+Kernel make_attention_block_backward(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!v.inputs_are({1, 2, 3}, dtype) || !v.inputs_are({4}, DType::f32) || !v.outputs_are({0, 1}, DType::f32))
+    return {};
+  return with_storage(dtype, [&]<class S>(S) -> Kernel {
+    const AttentionShape shape = block_shape(v, v.in(1).shape);
+    const std::size_t scratch_bytes = attention_backward_scratch_bytes(shape);
+    v.context->scratch().reserve(scratch_bytes);
+    const auto run = [shape, begins = !v.has_in(5), dq = v.out(0).shape.numel(), dkv = v.out(1).shape.numel(),
+                      resources = v.context](const KernelArgs& args) {
+      auto* const d_q = static_cast<float*>(args.out[0]);
+      auto* const d_keys_values = static_cast<float*>(args.out[1]);
+      if (begins) {
+        fill(dq, 0.0F, d_q);
+        fill(dkv, 0.0F, d_keys_values);
+      }
+      attention_block_backward(shape, static_cast<const S*>(args.in[0]), static_cast<const S*>(args.in[1]),
+                               static_cast<const S*>(args.in[2]), static_cast<const S*>(args.in[3]),
+                               static_cast<const float*>(args.in[4]), d_q, d_keys_values,
+                               resources->scratch().data());
+    };
+    return {run, {.workspace_bytes = static_cast<std::int64_t>(scratch_bytes)}};
+  });
+}
+
 MakerRows attention_backward_rows() {
   namespace ops = program::ops;
-  return {{&ops::kFlashAttentionBackward, make_flash_attention_backward, "attention_backward"}};
+  return {{&ops::kFlashAttentionBackward, make_flash_attention_backward, "attention_backward"},
+          {&ops::kAttentionBlockBackward, make_attention_block_backward, "attention_block_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::fast

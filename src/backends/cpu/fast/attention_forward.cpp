@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "backends/cpu/fast/attention.h"
@@ -141,8 +144,8 @@ void query_tile(const AttentionLayout& l, std::int64_t query, const S* q, const 
   for (std::int64_t key = 0; key < keys; key += kC) {
     const std::int64_t count = std::min(kC, keys - key);
     const ScoreTile tile{query, key, count, l.causal && key + count - 1 > query};
-    pack_rows(count, l.dim, k + key * l.qkv_stride, l.qkv_stride, w.keys, l.padded_dim);
-    pack_terms(count, l.dim, v + key * l.qkv_stride, l.qkv_stride, w.values, l.padded_dim);
+    pack_rows(count, l.dim, k + key * l.kv_stride, l.kv_stride, w.keys, l.padded_dim);
+    pack_terms(count, l.dim, v + key * l.kv_stride, l.kv_stride, w.values, l.padded_dim);
     compute_scores(l, tile, w);
     for (std::int64_t vector = 0; vector < kVectors; ++vector) {
       mask_scores(tile, w.scores, vector);
@@ -158,8 +161,8 @@ void query_tile(const AttentionLayout& l, std::int64_t query, const S* q, const 
 }
 
 template <TileElement E, Storage S>
-void forward(const AttentionShape& shape, const AttentionLayout& l, const S* qkv, S* o, float* lse,
-             void* scratch) {
+void forward(const AttentionShape& shape, const AttentionLayout& l, const S* qkv, const S* keys_values, S* o,
+             float* lse, void* scratch) {
   // Head by head, so that keys and values stay in cache; in a head the longest tile first.
   parallel_tasks(shape.batch * shape.heads * l.query_tiles, [&](std::int64_t task, int worker) {
     const std::int64_t head_task = task / l.query_tiles;
@@ -167,11 +170,34 @@ void forward(const AttentionShape& shape, const AttentionLayout& l, const S* qkv
     const std::int64_t batch = head_task / shape.heads;
     const std::int64_t head = head_task % shape.heads;
     const S* row = qkv + batch * l.seq * l.qkv_stride;
-    const std::int64_t kv_offset = head / l.group * l.dim;
-    query_tile(l, tile * kQ, row + head * l.dim, row + l.key_begin + kv_offset,
-               row + l.value_begin + kv_offset, o + batch * l.seq * l.o_stride + head * l.dim,
-               lse + head_task * l.seq, Workspace<E>(scratch, l, worker));
+    const S* kv = keys_values + batch * l.seq * l.kv_stride + head / l.group * l.dim;
+    query_tile(l, l.first_query + tile * kQ, row + head * l.dim, kv + l.key_begin, kv + l.value_begin,
+               o + batch * l.seq * l.o_stride + head * l.dim, lse + head_task * l.seq,
+               Workspace<E>(scratch, l, worker));
   });
+}
+
+// With the elements that products of S take here.
+template <Storage S>
+void forward_of(const AttentionShape& shape, const AttentionLayout& l, const S* qkv, const S* keys_values,
+                S* o, float* lse, void* scratch) {
+  check_attention(shape);
+  if constexpr (!std::is_same_v<S, float> && kHasPairProducts) {
+    if (l.dim % 2 == 0) return forward<Bf16Pair>(shape, l, qkv, keys_values, o, lse, scratch);
+  }
+  forward<float>(shape, l, qkv, keys_values, o, lse, scratch);
+}
+
+// What queries get that see nothing.
+template <Storage S>
+void fill_unseen(const AttentionShape& shape, const AttentionLayout& l, S* o, float* lse) {
+  for (std::int64_t b = 0; b < shape.batch; ++b) {
+    S* rows = o + b * l.seq * l.o_stride;
+    std::memset(static_cast<void*>(rows), 0,
+                static_cast<std::size_t>(l.first_query * l.o_stride) * sizeof(S));
+  }
+  for (std::int64_t head = 0; head < shape.batch * shape.heads; ++head)
+    std::fill_n(lse + head * l.seq, l.first_query, -std::numeric_limits<float>::infinity());
 }
 
 }  // namespace
@@ -182,22 +208,24 @@ std::size_t attention_forward_scratch_bytes(const AttentionShape& shape) {
          sizeof(float);
 }
 
-template <>
-void attention_forward(const AttentionShape& shape, const float* qkv, float* o, float* lse, void* scratch) {
-  check_attention(shape);
-  forward<float>(shape, AttentionLayout(shape), qkv, o, lse, scratch);
+template <Storage S>
+void attention_forward(const AttentionShape& shape, const S* qkv, S* o, float* lse, void* scratch) {
+  forward_of(shape, AttentionLayout(shape), qkv, qkv, o, lse, scratch);
 }
+template void attention_forward(const AttentionShape&, const float*, float*, float*, void*);
+template void attention_forward(const AttentionShape&, const core::Bf16*, core::Bf16*, float*, void*);
 
-template <>
-void attention_forward(const AttentionShape& shape, const core::Bf16* qkv, core::Bf16* o, float* lse,
-                       void* scratch) {
-  check_attention(shape);
-  const AttentionLayout l(shape);
-  if constexpr (kHasPairProducts) {
-    if (l.dim % 2 == 0) return forward<Bf16Pair>(shape, l, qkv, o, lse, scratch);
-  }
-  forward<float>(shape, l, qkv, o, lse, scratch);
+template <Storage S>
+void attention_block_forward(const AttentionShape& shape, const S* qkv, const S* keys_values, S* o,
+                             float* lse, void* scratch) {
+  const AttentionLayout l(shape, KeyRows::apart);
+  fill_unseen(shape, l, o, lse);
+  forward_of(shape, l, qkv, keys_values, o, lse, scratch);
 }
+template void attention_block_forward(const AttentionShape&, const float*, const float*, float*, float*,
+                                      void*);
+template void attention_block_forward(const AttentionShape&, const core::Bf16*, const core::Bf16*,
+                                      core::Bf16*, float*, void*);
 
 void check_attention(const AttentionShape& s) {
   if (s.batch < 1 || s.seq < 1 || s.heads < 1 || s.kv_heads < 1 || s.head_dim < 1) {
@@ -244,9 +272,26 @@ Kernel make_flash_attention(const OpView& v) {
   });
 }
 
+Kernel make_attention_block(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  if (!v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype) || !v.outputs_are({1}, DType::f32)) return {};
+  return with_storage(dtype, [&]<class S>(S) -> Kernel {
+    const AttentionShape shape = block_shape(v, v.in(0).shape);
+    const std::size_t scratch_bytes = attention_forward_scratch_bytes(shape);
+    v.context->scratch().reserve(scratch_bytes);
+    const auto run = [shape, resources = v.context](const KernelArgs& args) {
+      attention_block_forward(shape, static_cast<const S*>(args.in[0]), static_cast<const S*>(args.in[1]),
+                              static_cast<S*>(args.out[0]), static_cast<float*>(args.out[1]),
+                              resources->scratch().data());
+    };
+    return {run, {.workspace_bytes = static_cast<std::int64_t>(scratch_bytes)}};
+  });
+}
+
 MakerRows attention_forward_rows() {
   namespace ops = program::ops;
-  return {{&ops::kFlashAttention, make_flash_attention, "attention_forward"}};
+  return {{&ops::kFlashAttention, make_flash_attention, "attention_forward"},
+          {&ops::kAttentionBlock, make_attention_block, "attention_block_forward"}};
 }
 
 }  // namespace rooflm::backends::cpu::fast

@@ -21,28 +21,37 @@ constexpr float kLn2 = 0.693147181F;
 /// A score that no real one reaches; finite, so that differences stay numbers.
 constexpr float kMasked = -1e30F;
 
+/// Where keys and values are: in the rows of the queries, or in rows of their own.
+enum class KeyRows : std::uint8_t { packed, apart };
+
 /// Offsets and strides in elements, and the tiling of one attention.
 struct AttentionLayout {
-  explicit AttentionLayout(const AttentionShape& s)
+  explicit AttentionLayout(const AttentionShape& s, KeyRows rows = KeyRows::packed)
       : seq(s.seq),
+        keys(s.keys > 0 ? s.keys : s.seq),
+        first_query(s.first_query),
         dim(s.head_dim),
         padded_dim((s.head_dim + 15) / 16 * 16),
         group(s.heads / s.kv_heads),
         qkv_stride((s.heads + 2 * s.kv_heads) * s.head_dim),
+        kv_stride(rows == KeyRows::packed ? qkv_stride : 2 * s.kv_heads * s.head_dim),
         o_stride(s.heads * s.head_dim),
-        key_begin(s.heads * s.head_dim),
-        value_begin((s.heads + s.kv_heads) * s.head_dim),
-        query_tiles((s.seq + kTileQueries - 1) / kTileQueries),
+        key_begin(rows == KeyRows::packed ? s.heads * s.head_dim : 0),
+        value_begin(key_begin + s.kv_heads * s.head_dim),
+        query_tiles((s.seq - s.first_query + kTileQueries - 1) / kTileQueries),
         causal(s.causal),
         scale(s.scale != 0 ? s.scale : 1.0F / std::sqrt(static_cast<float>(s.head_dim))) {}
 
-  std::int64_t seq;
+  std::int64_t seq;   ///< rows of each sequence
+  std::int64_t keys;  ///< of them, those with keys that some query sees
+  std::int64_t first_query;
   std::int64_t dim;
   std::int64_t padded_dim;  ///< dim rounded up to whole vectors
   std::int64_t group;       ///< query heads per key/value head
   std::int64_t qkv_stride;  ///< from one token to the next
+  std::int64_t kv_stride;   ///< of keys and values
   std::int64_t o_stride;
-  std::int64_t key_begin;  ///< of the first key head in a row of qkv
+  std::int64_t key_begin;  ///< of the first key head in a row of keys and values
   std::int64_t value_begin;
   std::int64_t query_tiles;
   bool causal;
@@ -50,7 +59,7 @@ struct AttentionLayout {
 
   /// Keys that the queries [begin, begin + count) see.
   [[nodiscard]] std::int64_t visible_keys(std::int64_t begin, std::int64_t count) const {
-    return causal ? begin + count : seq;
+    return causal ? begin + count : keys;
   }
 };
 

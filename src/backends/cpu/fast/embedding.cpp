@@ -81,7 +81,8 @@ const std::int32_t* ids(const void* data) { return static_cast<const std::int32_
 /// embedding, and embedding_positions, which has a third input, and a fourth where texts are read on.
 Kernel make_embedding(const OpView& v) {
   const DType dtype = v.in(1).dtype;
-  if (!v.inputs_are({2}, dtype) || !v.outputs_are({0}, dtype)) return {};
+  const bool is_whole = !v.op.attrs.has("parts");  // of pieces of sequences the plain ops are run
+  if (!is_whole || !v.inputs_are({2}, dtype) || !v.outputs_are({0}, dtype)) return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {
     const EmbeddingShape shape{v.in(0).shape[0], v.in(0).shape[1], v.in(1).shape[1]};
     const std::int64_t vocab = v.in(1).shape[0];
@@ -113,7 +114,7 @@ Kernel make_embedding_backward(const OpView& v) {
 }
 
 Kernel make_add_positions_backward(const OpView& v) {
-  if (!v.outputs_are({0}, DType::f32)) return {};
+  if (!v.outputs_are({0}, DType::f32) || v.op.attrs.has("parts")) return {};
   return with_storage(v.in(0).dtype, [&]<class S>(S) -> Kernel {
     const core::Shape& dy = v.in(0).shape;
     const EmbeddingShape shape{dy[0], dy[1], dy[2]};

@@ -4,6 +4,7 @@
 #include "backends/cpu/fast/attention.h"
 #include "backends/cpu/resources.h"
 #include "core/dtype.h"
+#include "program/pieces.h"
 
 namespace rooflm::backends::cpu::fast {
 
@@ -24,6 +25,15 @@ inline AttentionShape attention_shape(const OpView& v, const core::Shape& qkv) {
           .heads = v.integer("heads"),
           .kv_heads = v.integer("kv_heads"),
           .head_dim = v.integer("head_dim")};
+}
+/// Of an attention_block: what its queries see of the keys of the rank `from`.
+inline AttentionShape block_shape(const OpView& v, const core::Shape& qkv) {
+  AttentionShape shape = attention_shape(v, qkv);
+  const auto seen = program::SeenKeys::of(v.integer("index"), v.integer("from"), shape.seq);
+  shape.causal = seen.causal;
+  shape.first_query = seen.first_query;
+  shape.keys = seen.keys;
+  return shape;
 }
 
 }  // namespace rooflm::backends::cpu::fast

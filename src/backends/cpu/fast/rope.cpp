@@ -26,8 +26,8 @@ void rope_tables(std::int64_t seq, std::int64_t head_dim, double theta, float* c
 }
 
 template <Storage S>
-void rope(const AttentionShape& shape, const S* in, const float* cosines, const float* sines, bool inverse,
-          const std::int32_t* begin, S* out) {
+void rope(const AttentionShape& shape, const program::Pieces& pieces, const S* in, const float* cosines,
+          const float* sines, bool inverse, const std::int32_t* begin, S* out) {
   const std::int64_t half = shape.head_dim / 2;
   const std::int64_t rotated = shape.heads + shape.kv_heads;
   const std::int64_t row_size = (rotated + shape.kv_heads) * shape.head_dim;
@@ -36,7 +36,8 @@ void rope(const AttentionShape& shape, const S* in, const float* cosines, const 
   const std::int64_t seq = shape.seq;
   parallel_for(shape.batch * seq, 4, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
-      const std::int64_t position = row % seq + (begin == nullptr ? 0 : begin[row / seq]);
+      const std::int64_t position =
+          pieces.position(row % seq, seq) + (begin == nullptr ? 0 : begin[row / seq]);
       const float* c = cosines + position * half;
       const float* s = sines + position * half;
       for (std::int64_t head = 0; head < rotated; ++head) {
@@ -59,10 +60,10 @@ void rope(const AttentionShape& shape, const S* in, const float* cosines, const 
   });
 }
 
-template void rope(const AttentionShape&, const float*, const float*, const float*, bool, const std::int32_t*,
-                   float*);
-template void rope(const AttentionShape&, const core::Bf16*, const float*, const float*, bool,
-                   const std::int32_t*, core::Bf16*);
+template void rope(const AttentionShape&, const program::Pieces&, const float*, const float*, const float*,
+                   bool, const std::int32_t*, float*);
+template void rope(const AttentionShape&, const program::Pieces&, const core::Bf16*, const float*,
+                   const float*, bool, const std::int32_t*, core::Bf16*);
 
 }  // namespace rooflm::backends::cpu
 
@@ -74,12 +75,13 @@ Kernel make_rope(const OpView& v) {
     const AttentionShape shape = attention_shape(v, v.in(0).shape);
     const bool inverse = v.op.attrs.flag("inverse");
     const bool has_first = v.has_in(1);
-    const std::int64_t positions = has_first ? v.integer("positions") : shape.seq;
+    const auto pieces = program::Pieces::of(v.op.attrs);
+    const std::int64_t positions = has_first ? v.integer("positions") : shape.seq * pieces.parts;
     const auto tables = v.context->rope_tables<float>(positions, shape.head_dim, v.op.attrs.number("theta"));
     return [=](const KernelArgs& args) {
       const auto* first = has_first ? checked_first(args.in[1], shape.batch, shape.seq, positions) : nullptr;
-      rope(shape, static_cast<const S*>(args.in[0]), tables->cosines(), tables->sines(), inverse, first,
-           static_cast<S*>(args.out[0]));
+      rope(shape, pieces, static_cast<const S*>(args.in[0]), tables->cosines(), tables->sines(), inverse,
+           first, static_cast<S*>(args.out[0]));
     };
   });
 }

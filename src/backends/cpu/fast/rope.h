@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backends/cpu/fast/attention.h"
+#include "program/pieces.h"
 
 namespace rooflm::backends::cpu {
 
@@ -15,9 +16,11 @@ namespace rooflm::backends::cpu {
 /// Rotates the pairs (i, i + D/2) of every query and key head of qkv [B, T, (H+2K)*D] by the angle of
 /// position t: y_i = x_i cos - x_{i+D/2} sin, y_{i+D/2} = x_{i+D/2} cos + x_i sin; value heads are copied.
 /// `inverse` turns the other way, which is the gradient. out may be in (in place). Tables as made by
-/// rope_tables. Row t of text b stands at position begin[b] + t, or t without `begin`.
+/// rope_tables, of whole sequences where the rank has pieces of them. Row t of text b stands at position
+/// begin[b] + t, or t without `begin`.
 template <Storage S>
-[[gnu::noipa]] void rope(const AttentionShape& shape, const S* in, const float* cosines, const float* sines,
-                         bool inverse, const std::int32_t* begin, S* out);
+[[gnu::noipa]] void rope(const AttentionShape& shape, const program::Pieces& pieces, const S* in,
+                         const float* cosines, const float* sines, bool inverse, const std::int32_t* begin,
+                         S* out);
 
 }  // namespace rooflm::backends::cpu

@@ -156,15 +156,17 @@ void unpack_lanes(std::int64_t rows, std::int64_t cols, const float* from, std::
   }
 }
 
-/// to[i * to_stride + j] = factor * from[i * from_stride + j] for i < rows, j < cols.
+/// to[i * to_stride + j] (+)= factor * from[i * from_stride + j] for i < rows, j < cols.
 template <Storage S>
 void unpack_rows(std::int64_t rows, std::int64_t cols, const float* from, std::int64_t from_stride,
-                 float factor, S* to, std::int64_t to_stride) {
+                 float factor, S* to, std::int64_t to_stride, bool accumulate) {
   for (std::int64_t i = 0; i < rows; ++i) {
     const float* source = from + i * from_stride;
     S* target = to + i * to_stride;
-    for_lanes(0, cols,
-              [=](auto j, auto count) { store_at(target + j, load_at(source + j, count) * factor, count); });
+    for_lanes(0, cols, [=](auto j, auto count) {
+      const F32x16 x = load_at(source + j, count) * factor;
+      store_at(target + j, accumulate ? load_at(target + j, count) + x : x, count);
+    });
   }
 }
 

@@ -1,14 +1,21 @@
 // flash_attention: y = softmax(q k^T / sqrt(D)) v per head on packed projections qkv [B, T, (H + 2K) D], and
-// its gradient. A few query rows at a time against all keys they see: never a T x T matrix. Query heads of
-// one key/value head are one task, so its gradients have one writer.
+// its gradient; attention_block: the same with keys and values of another rank (program/ops/ring.cpp). A few
+// query rows at a time against all keys they see: never a T x T matrix. Query heads of one key/value head are
+// one task, so its gradients have one writer.
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/reference/products.h"
 #include "program/ops.h"
+#include "program/pieces.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -19,16 +26,41 @@ constexpr Index kRows = 32;
 
 struct Extents {
   Index batch, seq, heads, kv_heads, dim;
+  Index kv_width, key_begin, value_begin;  ///< of rows that have keys and values, in elements
+  program::SeenKeys seen;
+  /// Keys and values beside the queries.
   explicit Extents(const OpView& v, const core::Shape& qkv)
       : batch(qkv[0]),
         seq(qkv[1]),
         heads(v.integer("heads")),
         kv_heads(v.integer("kv_heads")),
-        dim(v.integer("head_dim")) {}
+        dim(v.integer("head_dim")),
+        kv_width(width()),
+        key_begin(heads * dim),
+        value_begin((heads + kv_heads) * dim),
+        seen{.keys = seq, .causal = true} {}
+  /// Of a block: keys and values of another rank.
+  static Extents of_block(const OpView& v, const core::Shape& qkv) {
+    Extents e(v, qkv);
+    e.kv_width = 2 * e.kv_heads * e.dim;
+    e.key_begin = 0;
+    e.value_begin = e.kv_heads * e.dim;
+    e.seen = program::SeenKeys::of(v.integer("index"), v.integer("from"), e.seq);
+    return e;
+  }
   [[nodiscard]] Index group() const { return heads / kv_heads; }
   [[nodiscard]] Index width() const { return (heads + 2 * kv_heads) * dim; }
-  /// Offset in qkv of position t of head h, counting query, then key, then value heads.
-  [[nodiscard]] Index qkv_at(Index b, Index t, Index h) const { return (b * seq + t) * width() + h * dim; }
+  /// Keys that query t sees.
+  [[nodiscard]] Index keys_of(Index t) const { return seen.causal ? t + 1 : seen.keys; }
+  /// Offset in qkv of position t of query head h.
+  [[nodiscard]] Index q_at(Index b, Index t, Index h) const { return (b * seq + t) * width() + h * dim; }
+  /// Offset of keys, and of values, of position t.
+  [[nodiscard]] Index key_at(Index b, Index t, Index kv_head) const {
+    return (b * seq + t) * kv_width + key_begin + kv_head * dim;
+  }
+  [[nodiscard]] Index value_at(Index b, Index t, Index kv_head) const {
+    return (b * seq + t) * kv_width + value_begin + kv_head * dim;
+  }
   /// Offset in y.
   [[nodiscard]] Index y_at(Index b, Index t, Index h) const { return ((b * seq + t) * heads + h) * dim; }
 };
@@ -65,10 +97,15 @@ template <class C, class At>
 void gather(const Operand<C>& from, const void* base, Index rows, Index dim, At&& at, C* to) {
   for (Index i = 0; i < rows; ++i) std::copy_n(from.read(base, at(i), dim), dim, to + i * dim);
 }
+/// `accumulate`: to elements of C.
 template <class C, class At>
-void scatter(const C* from, Index rows, Index dim, At&& at, const Operand<C>& to, void* base) {
+void scatter(const C* from, Index rows, Index dim, At&& at, const Operand<C>& to, void* base,
+             bool accumulate = false) {
   for (Index i = 0; i < rows; ++i) {
-    to.write(base, at(i), dim, [&](C* row) { std::copy_n(from + i * dim, dim, row); });
+    to.write(base, at(i), dim, [&](C* row) {
+      if (!accumulate) return (void)std::copy_n(from + i * dim, dim, row);
+      for (Index k = 0; k < dim; ++k) row[k] += from[i * dim + k];
+    });
   }
 }
 
@@ -88,14 +125,14 @@ struct Forward {
 
   /// y and lse of query rows [t, t + rows) of head h.
   void block(Index b, Index h, Index t, Index rows, Workspace<C>& w, const KernelArgs& args) const {
-    const Index keys = t + rows;
+    const Index keys = e.keys_of(t + rows - 1);
     gather(
-        qkv, args.in[0], rows, e.dim, [&](Index i) { return e.qkv_at(b, t + i, h); }, w.q.get());
+        qkv, args.in[0], rows, e.dim, [&](Index i) { return e.q_at(b, t + i, h); }, w.q.get());
     C* s = w.scores.get();
     multiply<C>(rows, keys, e.dim, {w.q.get(), e.dim}, {w.k.get(), e.dim, true}, {s, keys});
     for (Index i = 0; i < rows; ++i) {
       C* row = s + i * keys;
-      const Index seen = t + i + 1;
+      const Index seen = e.keys_of(t + i);
       const C greatest = array(row, seen).maxCoeff();
       array(row, seen) = (scale * (array(row, seen) - greatest)).exp();
       const double total = sum(row, seen);
@@ -110,22 +147,25 @@ struct Forward {
   }
 };
 
+/// Inputs, and which of them `y` and `lse` are; results.
 template <class C>
 struct Backward {
   Extents e;
   C scale;
-  Operand<C> dy, qkv, y, lse, dqkv;
+  Operand<C> dy, qkv, y, lse, dq;
+  std::size_t first_of_y = 2;  ///< the input that y is; lse follows
+  bool is_block = false;       ///< dq has rows as y, and is added to
 
   /// dq of query rows [t, t + rows) of head h, and their part of dk and dv:
   /// p = exp(scale q k^T - lse), dv += p^T dy, dp = dy v^T, ds = scale p (dp - rowsum(dy y)), dq = ds k,
   /// dk += ds^T q.
   void block(Index b, Index h, Index t, Index rows, Workspace<C>& w, const KernelArgs& args) const {
     const auto y_at = [&](Index i) { return e.y_at(b, t + i, h); };
-    const auto q_at = [&](Index i) { return e.qkv_at(b, t + i, h); };
-    const Index keys = t + rows;
+    const auto q_at = [&](Index i) { return e.q_at(b, t + i, h); };
+    const Index keys = e.keys_of(t + rows - 1);
     gather(dy, args.in[0], rows, e.dim, y_at, w.dy.get());
     gather(qkv, args.in[1], rows, e.dim, q_at, w.q.get());
-    gather(y, args.in[2], rows, e.dim, y_at, w.y.get());
+    gather(y, args.in[first_of_y], rows, e.dim, y_at, w.y.get());
     C* p = w.scores.get();
     C* ds = w.d_scores.get();
     const Matrix<const C> q{w.q.get(), e.dim};
@@ -133,8 +173,8 @@ struct Backward {
     multiply<C>(rows, keys, e.dim, q, {w.k.get(), e.dim, true}, {p, keys});
     multiply<C>(rows, keys, e.dim, own_dy, {w.v.get(), e.dim, true}, {ds, keys});
     for (Index i = 0; i < rows; ++i) {
-      const Index seen = t + i + 1;
-      const C total = *lse.read(args.in[3], (b * e.heads + h) * e.seq + t + i, 1);
+      const Index seen = e.keys_of(t + i);
+      const C total = *lse.read(args.in[first_of_y + 1], (b * e.heads + h) * e.seq + t + i, 1);
       const C delta = static_cast<C>(dot(w.dy.get() + i * e.dim, w.y.get() + i * e.dim, e.dim));
       auto ps = array(p + i * keys, seen);
       auto dss = array(ds + i * keys, seen);
@@ -146,7 +186,8 @@ struct Backward {
     multiply<C>(keys, e.dim, rows, {p, keys, true}, own_dy, {w.dv.get(), e.dim}, true);
     multiply<C>(rows, e.dim, keys, {ds, keys}, {w.k.get(), e.dim}, {w.dq.get(), e.dim});
     multiply<C>(keys, e.dim, rows, {ds, keys, true}, q, {w.dk.get(), e.dim}, true);
-    scatter(w.dq.get(), rows, e.dim, q_at, dqkv, args.out[0]);
+    if (is_block) return scatter(w.dq.get(), rows, e.dim, y_at, dq, args.out[0], true);
+    scatter(w.dq.get(), rows, e.dim, q_at, dq, args.out[0]);
   }
 };
 
@@ -154,68 +195,134 @@ struct Backward {
 template <class Body>
 void for_query_blocks(const Extents& e, Index kv_head, Body&& body) {
   for (Index h = kv_head * e.group(); h < (kv_head + 1) * e.group(); ++h) {
-    for (Index t = 0; t < e.seq; t += kRows) body(h, t, std::min(kRows, e.seq - t));
+    for (Index t = e.seen.first_query; t < e.seq; t += kRows) body(h, t, std::min(kRows, e.seq - t));
   }
 }
 
-/// Reads k and v of one head.
+/// Reads k and v of one head, as far as they are seen.
 template <class C>
-void gather_kv(const Extents& e, const Operand<C>& qkv, const void* base, Index b, Index kv_head,
+void gather_kv(const Extents& e, const Operand<C>& from, const void* base, Index b, Index kv_head,
                Workspace<C>& w) {
-  const Index k_head = e.heads + kv_head;
-  const Index v_head = k_head + e.kv_heads;
   gather(
-      qkv, base, e.seq, e.dim, [&](Index t) { return e.qkv_at(b, t, k_head); }, w.k.get());
+      from, base, e.seen.keys, e.dim, [&](Index t) { return e.key_at(b, t, kv_head); }, w.k.get());
   gather(
-      qkv, base, e.seq, e.dim, [&](Index t) { return e.qkv_at(b, t, v_head); }, w.v.get());
+      from, base, e.seen.keys, e.dim, [&](Index t) { return e.value_at(b, t, kv_head); }, w.v.get());
+}
+
+template <class C>
+C scale_of(const Extents& e) {
+  return static_cast<C>(1 / std::sqrt(static_cast<double>(e.dim)));
+}
+
+/// `kv`: input `kv_input`, which has keys and values.
+template <class C>
+Kernel forward_kernel(const OpView& v, const Extents& e, std::size_t kv_input) {
+  const Forward<C> forward{e, scale_of<C>(e), in_operand<C>(v, 0, e.dim), out_operand<C>(v, 0, e.dim),
+                           out_operand<C>(v, 1, 1)};
+  const auto workspaces = make_workspaces<C>(e, v.context->threads(), false);
+  return [=, kv = in_operand<C>(v, kv_input, e.dim)](const KernelArgs& args) {
+    for_kv_heads<C>(e, workspaces, [&](Index b, Index kv_head, Workspace<C>& w) {
+      gather_kv(e, kv, args.in[kv_input], b, kv_head, w);
+      for_query_blocks(e, kv_head,
+                       [&](Index h, Index t, Index rows) { forward.block(b, h, t, rows, w, args); });
+    });
+  };
+}
+
+/// Gradients of keys and values go to output `kv_output`.
+template <class C>
+Kernel backward_kernel(const OpView& v, const Backward<C>& backward, std::size_t kv_input,
+                       std::size_t kv_output) {
+  const Extents& e = backward.e;
+  const auto workspaces = make_workspaces<C>(e, v.context->threads(), true);
+  return [=, e = e, kv = in_operand<C>(v, kv_input, e.dim),
+          dkv = out_operand<C>(v, kv_output, e.dim)](const KernelArgs& args) {
+    for_kv_heads<C>(e, workspaces, [&](Index b, Index kv_head, Workspace<C>& w) {
+      gather_kv(e, kv, args.in[kv_input], b, kv_head, w);
+      const Index keys = e.seen.keys;
+      for (const auto& gradient : {w.dk, w.dv}) std::fill_n(gradient.get(), keys * e.dim, C(0));
+      for_query_blocks(e, kv_head,
+                       [&](Index h, Index t, Index rows) { backward.block(b, h, t, rows, w, args); });
+      scatter(
+          w.dk.get(), keys, e.dim, [&](Index t) { return e.key_at(b, t, kv_head); }, dkv, args.out[kv_output],
+          backward.is_block);
+      scatter(
+          w.dv.get(), keys, e.dim, [&](Index t) { return e.value_at(b, t, kv_head); }, dkv,
+          args.out[kv_output], backward.is_block);
+    });
+  };
+}
+
+/// Runs `first`, then `second`.
+Kernel after(std::function<void(const KernelArgs&)> first, Kernel second) {
+  return [first = std::move(first), second = std::move(second.run)](const KernelArgs& args) {
+    first(args);
+    second(args);
+  };
 }
 
 }  // namespace
 
 Kernel make_flash_attention(const OpView& v) {
+  return with_compute_type(
+      v, [&]<class C>(C) -> Kernel { return forward_kernel<C>(v, Extents(v, v.in(0).shape), 0); });
+}
+
+/// Queries that see nothing get 0 and -inf.
+Kernel make_attention_block(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
-    const Extents e(v, v.in(0).shape);
-    const Forward<C> forward{e, static_cast<C>(1 / std::sqrt(static_cast<double>(e.dim))),
-                             in_operand<C>(v, 0, e.dim), out_operand<C>(v, 0, e.dim),
-                             out_operand<C>(v, 1, 1)};
-    const auto workspaces = make_workspaces<C>(e, v.context->threads(), false);
-    return [=](const KernelArgs& args) {
-      for_kv_heads<C>(e, workspaces, [&](Index b, Index kv_head, Workspace<C>& w) {
-        gather_kv(e, forward.qkv, args.in[0], b, kv_head, w);
-        for_query_blocks(e, kv_head,
-                         [&](Index h, Index t, Index rows) { forward.block(b, h, t, rows, w, args); });
-      });
+    const auto e = Extents::of_block(v, v.in(0).shape);
+    const auto fill = [e, y = out_operand<C>(v, 0, e.heads * e.dim),
+                       lse = out_operand<C>(v, 1, e.seq)](const KernelArgs& args) {
+      for (Index b = 0; b < e.batch; ++b) {
+        for (Index t = 0; t < e.seen.first_query; ++t)
+          y.write(args.out[0], e.y_at(b, t, 0), e.heads * e.dim,
+                  [&](C* row) { std::fill_n(row, e.heads * e.dim, C(0)); });
+        for (Index h = 0; h < e.heads; ++h)
+          lse.write(args.out[1], (b * e.heads + h) * e.seq, e.seen.first_query, [&](C* row) {
+            std::fill_n(row, e.seen.first_query, -std::numeric_limits<C>::infinity());
+          });
+      }
     };
+    return after(fill, forward_kernel<C>(v, e, 1));
   });
 }
 
 Kernel make_flash_attention_backward(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const Extents e(v, v.in(1).shape);
-    const Backward<C> backward{e,
-                               static_cast<C>(1 / std::sqrt(static_cast<double>(e.dim))),
-                               in_operand<C>(v, 0, e.dim),
-                               in_operand<C>(v, 1, e.dim),
-                               in_operand<C>(v, 2, e.dim),
-                               in_operand<C>(v, 3, 1),
-                               out_operand<C>(v, 0, e.dim)};
-    const auto workspaces = make_workspaces<C>(e, v.context->threads(), true);
-    return [=](const KernelArgs& args) {
-      for_kv_heads<C>(e, workspaces, [&](Index b, Index kv_head, Workspace<C>& w) {
-        gather_kv(e, backward.qkv, args.in[1], b, kv_head, w);
-        for (const auto& gradient : {w.dk, w.dv}) std::fill_n(gradient.get(), e.seq * e.dim, C(0));
-        for_query_blocks(e, kv_head,
-                         [&](Index h, Index t, Index rows) { backward.block(b, h, t, rows, w, args); });
-        const Index k_head = e.heads + kv_head;
-        const Index v_head = k_head + e.kv_heads;
-        scatter(
-            w.dk.get(), e.seq, e.dim, [&](Index t) { return e.qkv_at(b, t, k_head); }, backward.dqkv,
-            args.out[0]);
-        scatter(
-            w.dv.get(), e.seq, e.dim, [&](Index t) { return e.qkv_at(b, t, v_head); }, backward.dqkv,
-            args.out[0]);
-      });
-    };
+    const Backward<C> backward{.e = e,
+                               .scale = scale_of<C>(e),
+                               .dy = in_operand<C>(v, 0, e.dim),
+                               .qkv = in_operand<C>(v, 1, e.dim),
+                               .y = in_operand<C>(v, 2, e.dim),
+                               .lse = in_operand<C>(v, 3, 1),
+                               .dq = out_operand<C>(v, 0, e.dim)};
+    return backward_kernel<C>(v, backward, 1, 0);
+  });
+}
+
+Kernel make_attention_block_backward(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    if (!v.outputs_are({0, 1}, kComputed<C>)) return {};
+    const auto e = Extents::of_block(v, v.in(1).shape);
+    const Backward<C> backward{.e = e,
+                               .scale = scale_of<C>(e),
+                               .dy = in_operand<C>(v, 0, e.dim),
+                               .qkv = in_operand<C>(v, 1, e.dim),
+                               .y = in_operand<C>(v, 3, e.dim),
+                               .lse = in_operand<C>(v, 4, 1),
+                               .dq = out_operand<C>(v, 0, e.dim),
+                               .first_of_y = 3,
+                               .is_block = true};
+    Kernel kernel = backward_kernel<C>(v, backward, 2, 1);
+    if (v.has_in(5)) return kernel;
+    return after(
+        [bytes = std::array{v.out(0).bytes(), v.out(1).bytes()}](const KernelArgs& args) {
+          for (std::size_t i = 0; i < bytes.size(); ++i)
+            std::memset(args.out[i], 0, static_cast<std::size_t>(bytes[i]));
+        },
+        std::move(kernel));
   });
 }
 
@@ -223,7 +330,9 @@ MakerRows attention_rows() {
   namespace ops = program::ops;
   return {
       {&ops::kFlashAttention, make_flash_attention, "reference::flash_attention"},
-      {&ops::kFlashAttentionBackward, make_flash_attention_backward, "reference::flash_attention_backward"}};
+      {&ops::kFlashAttentionBackward, make_flash_attention_backward, "reference::flash_attention_backward"},
+      {&ops::kAttentionBlock, make_attention_block, "reference::attention_block"},
+      {&ops::kAttentionBlockBackward, make_attention_block_backward, "reference::attention_block_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -5,6 +5,7 @@
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/token_ids.h"
 #include "program/ops.h"
+#include "program/pieces.h"
 
 namespace rooflm::backends::cpu::reference {
 namespace {
@@ -62,6 +63,7 @@ Kernel make_add_positions(const OpView& v) {
     const std::int64_t seq = shape[1];
     const std::int64_t cols = shape[2];
     const std::int64_t rows = shape[0] * seq;
+    const auto pieces = program::Pieces::of(v.op.attrs);
     const std::int64_t positions = v.in(1).shape[0];
     const bool has_first = v.has_in(2);
     return [=, x = in_operand<C>(v, 0, cols), wpe = in_operand<C>(v, 1, cols),
@@ -69,7 +71,7 @@ Kernel make_add_positions(const OpView& v) {
       const auto* first = has_first ? checked_first(args.in[2], rows / seq, seq, positions) : nullptr;
       for_rows(rows, [&](std::int64_t r) {
         const C* xs = x.read(args.in[0], r * cols, cols);
-        const std::int64_t at = r % seq + (first == nullptr ? 0 : first[r / seq]);
+        const std::int64_t at = pieces.position(r % seq, seq) + (first == nullptr ? 0 : first[r / seq]);
         const C* position = wpe.read(args.in[1], at * cols, cols);
         y.write(args.out[0], r * cols, cols, [&](C* to) {
 #pragma omp simd
@@ -80,7 +82,7 @@ Kernel make_add_positions(const OpView& v) {
   });
 }
 
-/// dwpe[t, :] (+)= sum over b of dy[b, t, :]; without accumulation rows from T on become zero.
+/// dwpe[t, :] (+)= sum over b of dy[b, t, :]; without accumulation other rows become zero.
 Kernel make_add_positions_backward(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const core::Shape& shape = v.in(0).shape;
@@ -88,12 +90,14 @@ Kernel make_add_positions_backward(const OpView& v) {
     const std::int64_t seq = shape[1];
     const std::int64_t cols = shape[2];
     const std::int64_t positions = v.out(0).shape[0];
+    const auto pieces = program::Pieces::of(v.op.attrs);
     if (v.out(0).dtype != kComputed<C>) return {};
     return [=, accumulate = v.accumulates(), dy = in_operand<C>(v, 0, cols)](const KernelArgs& args) {
-      for_rows(accumulate ? seq : positions, [&](std::int64_t t) {
-        C* total = static_cast<C*>(args.out[0]) + t * cols;
-        if (!accumulate) std::fill_n(total, cols, C(0));
-        for (std::int64_t b = 0; t < seq && b < batch; ++b) {
+      auto* const all = static_cast<C*>(args.out[0]);
+      if (!accumulate) for_rows(positions, [&](std::int64_t t) { std::fill_n(all + t * cols, cols, C(0)); });
+      for_rows(seq, [&](std::int64_t t) {
+        C* total = all + pieces.position(t, seq) * cols;
+        for (std::int64_t b = 0; b < batch; ++b) {
           const C* from = dy.read(args.in[0], (b * seq + t) * cols, cols);
 #pragma omp simd
           for (std::int64_t i = 0; i < cols; ++i) total[i] += from[i];

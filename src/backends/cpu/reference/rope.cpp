@@ -2,6 +2,7 @@
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/token_ids.h"
 #include "program/ops.h"
+#include "program/pieces.h"
 
 namespace rooflm::backends::cpu::reference {
 
@@ -16,7 +17,8 @@ Kernel make_rope(const OpView& v) {
     const std::int64_t rotated = (v.integer("heads") + v.integer("kv_heads")) * dim;
     const C sign = v.op.attrs.flag("inverse") ? C(-1) : C(1);
     const bool has_first = v.has_in(1);
-    const std::int64_t positions = has_first ? v.integer("positions") : seq;
+    const auto pieces = program::Pieces::of(v.op.attrs);
+    const std::int64_t positions = has_first ? v.integer("positions") : seq * pieces.parts;
     return [=, tables = v.context->rope_tables<C>(positions, dim, v.op.attrs.number("theta")),
             x = in_operand<C>(v, 0, width), y = out_operand<C>(v, 0, width)](const KernelArgs& args) {
       const C* all_cosines = tables->cosines();
@@ -24,7 +26,7 @@ Kernel make_rope(const OpView& v) {
       const auto* first = has_first ? checked_first(args.in[1], rows / seq, seq, positions) : nullptr;
       for_rows(rows, [&](std::int64_t r) {
         const C* from = x.read(args.in[0], r * width, width);
-        const std::int64_t position = r % seq + (first == nullptr ? 0 : first[r / seq]);
+        const std::int64_t position = pieces.position(r % seq, seq) + (first == nullptr ? 0 : first[r / seq]);
         const C* cosines = all_cosines + position * half;
         const C* sines = all_sines + position * half;
         y.write(args.out[0], r * width, width, [&](C* to) {
