@@ -48,6 +48,7 @@ bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
                       row.numbers.at("hosts")));
     }
     const double time_s = row.numbers.at("time_us") * 1e-6;
+    link.measured_ranks = std::max(link.measured_ranks, static_cast<int>(row.numbers.at("ranks")));
     // Plans add the steps beyond those of two ranks.
     const double rounds = *kind == Collective::all_reduce ? 2 : 1;
     const double further_s = rounds * (row.numbers.at("ranks") - 2) * link.step_s;

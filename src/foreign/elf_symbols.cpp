@@ -63,8 +63,8 @@ void ElfSymbols::read(std::string_view bytes) {
   // Of several names of a place the longest function's, then the first.
   const auto order = [](const Function& one) { return std::tuple(one.begin, ~one.end, one.name); };
   std::ranges::sort(functions_, {}, order);
-  const auto same = std::ranges::unique(functions_, {}, &Function::begin);
-  functions_.erase(same.begin(), same.end());
+  const auto begin_together = [](const Function& a, const Function& b) { return a.begin == b.begin; };
+  functions_.erase(std::unique(functions_.begin(), functions_.end(), begin_together), functions_.end());
 }
 
 void ElfSymbols::read_table(std::string_view symbols, std::string_view names) {

@@ -75,7 +75,8 @@ std::string StackNames::text_of(std::string_view stack) {
     const bool repeats = !native.empty() && name.starts_with('[') && native.back() == name;
     if (!name.empty() && !repeats) native.push_back(name);
   }
-  for (auto name = native.rbegin(); name != native.rend(); ++name) frames.push_back(frame_of(*name));
+  std::ranges::reverse(native);
+  for (const std::string& name : native) frames.push_back(frame_of(name));
   std::string text;
   for (const std::string& frame : frames) text += (text.empty() ? "" : ";") + frame;
   return text;

@@ -17,7 +17,7 @@ using rooflm::inject::Session;
 /// The start of the step that runs, of the recorder's own marks.
 std::uint64_t step_start_ns = 0;
 /// Their ranges know of no others'.
-const char own_ranges = 0;
+const char kOwnRanges = 0;
 
 rooflm::inject::StackSampler* stacks_of_session() {
   Session* session = Session::current();
@@ -73,10 +73,10 @@ ROOFLM_EXPORT std::uint32_t rooflm_text(const char* text) {
 }
 
 ROOFLM_EXPORT void rooflm_push(std::uint32_t name, std::uint32_t kind) {
-  rooflm::inject::push_range(&own_ranges, name, static_cast<RangeKind>(kind));
+  rooflm::inject::push_range(&kOwnRanges, name, static_cast<RangeKind>(kind));
 }
 
-ROOFLM_EXPORT void rooflm_pop() { rooflm::inject::pop_range(&own_ranges); }
+ROOFLM_EXPORT void rooflm_pop() { rooflm::inject::pop_range(&kOwnRanges); }
 
 /// From here on the calling thread works on the gradient of that module.
 ROOFLM_EXPORT void rooflm_gradient(std::uint32_t name) {

@@ -129,8 +129,7 @@ Session::Session(Wishes wishes, std::unique_ptr<StreamWriter> writer)
   if (!waits) switch_to(true);
   std::string why;
   if (wishes_.stacks.hertz > 0) {
-    stacks_ = StackSampler::start(
-        *writer_, wishes_.stacks, [this] { return is_on(); }, why);
+    stacks_ = StackSampler::start(*writer_, wishes_.stacks, is_on_, why);
   }
   if (!why.empty()) writer_->fact("no stacks", why);
   // No signal of the program is for this thread.

@@ -33,6 +33,7 @@ constexpr std::size_t kHandlerStacks = 128;
 constexpr std::size_t kHandlerBytes = std::size_t{64} << 10U;
 struct Notes {
   std::atomic<bool> wants_native{true}, wants_python{false}, is_open{false};
+  std::atomic<const std::atomic<bool>*> is_on{nullptr};
   std::atomic<std::uint32_t> next{0};
   std::atomic<std::uint64_t> lost{0};
   PythonLayout layout{};
@@ -70,7 +71,7 @@ void give_handler_stack(Notes& all, ucontext_t& context, std::uint32_t thread) {
 void on_signal(int /*signal*/, siginfo_t* info, void* context) {
   Notes* all = notes.load(std::memory_order_acquire);
   if (info->si_code != SI_TIMER || all == nullptr || info->si_value.sival_ptr != all ||
-      !all->is_open.load(std::memory_order_acquire)) {
+      !all->is_open.load(std::memory_order_acquire) || !all->is_on.load()->load(std::memory_order_relaxed)) {
     return;
   }
   const int error = errno;
@@ -104,7 +105,7 @@ Notes* make_notes() {
 
 }  // namespace
 
-std::string open_notes(bool native) {
+std::string open_notes(bool native, const std::atomic<bool>& is_on) {
   struct sigaction before {};
   ::sigaction(kSignal, nullptr, &before);
   const bool is_nobodys =
@@ -114,6 +115,7 @@ std::string open_notes(bool native) {
   Notes& all = *notes.load();
   all.wants_python = false;
   all.wants_native = native;
+  all.is_on = &is_on;
   for (Slot& slot : all.slots) slot.state = Slot::kFree;
   struct sigaction action {};
   action.sa_sigaction = on_signal;

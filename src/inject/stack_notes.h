@@ -4,6 +4,7 @@
 
 #include <time.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <set>
@@ -14,7 +15,8 @@
 namespace rooflm::inject {
 
 /// Handles the signal from here on; why not, where the program does. `native`: not only Python's frames.
-std::string open_notes(bool native);
+/// Nothing is noted while `is_on` is false.
+std::string open_notes(bool native, const std::atomic<bool>& is_on);
 /// Signals that still come are ignored.
 void close_notes();
 /// Whether the signal is still handled here.

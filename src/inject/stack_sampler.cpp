@@ -56,8 +56,8 @@ StackSampler::Wishes StackSampler::Wishes::from_text(const std::string& text) {
 }
 
 std::unique_ptr<StackSampler> StackSampler::start(StreamWriter& writer, Wishes wishes,
-                                                  std::function<bool()> is_on, std::string& why) {
-  why = open_notes(wishes.native);
+                                                  const std::atomic<bool>& is_on, std::string& why) {
+  why = open_notes(wishes.native, is_on);
   int problem = 0;
   timer_t timer = why.empty() ? start_timer(thread_number(), wishes.hertz, problem) : nullptr;
   if (problem != 0) why = std::string("timer_create: ") + std::strerror(problem);
@@ -66,16 +66,21 @@ std::unique_ptr<StackSampler> StackSampler::start(StreamWriter& writer, Wishes w
     return nullptr;
   }
   ::timer_delete(timer);
-  return std::unique_ptr<StackSampler>(new StackSampler(writer, wishes, std::move(is_on)));
+  return std::unique_ptr<StackSampler>(new StackSampler(writer, wishes));
 }
 
-StackSampler::StackSampler(StreamWriter& writer, Wishes wishes, std::function<bool()> is_on)
-    : writer_(writer), wishes_(wishes), is_on_(std::move(is_on)) {
+StackSampler::StackSampler(StreamWriter& writer, Wishes wishes) : writer_(writer), wishes_(wishes) {
   sigset_t signals;
   sigset_t before;
   sigfillset(&signals);
   pthread_sigmask(SIG_BLOCK, &signals, &before);
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    try {
+      run();
+    } catch (...) {  // no memory: there are no more samples, the program goes on
+      close_notes();
+    }
+  });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
@@ -118,7 +123,6 @@ void StackSampler::run() {
 }
 
 void StackSampler::find_threads() {
-  if (!is_on_()) return drop_timers();
   std::map<std::uint32_t, void*> found;
   std::set<std::uint32_t> there;
   std::error_code error;
@@ -146,10 +150,7 @@ void StackSampler::drop_timers() {
 }
 
 void StackSampler::drain() {
-  const bool keeps = is_on_();
-  const std::uint64_t lost = take_notes([&](const CapturedStack& stack) {
-    if (keeps) write(stack);
-  });
+  const std::uint64_t lost = take_notes([this](const CapturedStack& stack) { write(stack); });
   if (lost > 0) writer_.count_dropped(lost);
 }
 

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -38,10 +37,10 @@ class StackSampler {
     static Wishes from_text(const std::string& text);
   };
 
-  /// `is_on`: whether samples are kept now. A reason in `why`, and nothing, where this process cannot be
-  /// sampled.
-  static std::unique_ptr<StackSampler> start(StreamWriter& writer, Wishes wishes, std::function<bool()> is_on,
-                                             std::string& why);
+  /// `is_on`: whether samples are kept now; it has to stay. A reason in `why`, and nothing, where this
+  /// process cannot be sampled.
+  static std::unique_ptr<StackSampler> start(StreamWriter& writer, Wishes wishes,
+                                             const std::atomic<bool>& is_on, std::string& why);
   ~StackSampler();
   StackSampler(const StackSampler&) = delete;
   StackSampler& operator=(const StackSampler&) = delete;
@@ -66,7 +65,7 @@ class StackSampler {
 
  private:
   struct Watched;
-  StackSampler(StreamWriter& writer, Wishes wishes, std::function<bool()> is_on);
+  StackSampler(StreamWriter& writer, Wishes wishes);
   void run();
   void find_threads();
   void drop_timers();
@@ -77,7 +76,6 @@ class StackSampler {
 
   StreamWriter& writer_;
   Wishes wishes_;
-  std::function<bool()> is_on_;
   Unwinder unwinder_;
   std::map<std::uint32_t, void*> timers_;  ///< of threads
   std::uint32_t own_thread_ = 0;

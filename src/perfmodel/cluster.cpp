@@ -66,7 +66,7 @@ double inside_seconds(const LinkLevel& inside, Collective kind, double traffic, 
   const auto [least, least_s] = curve.front();
   if (as_measured < least) return first_step_s + std::max(0.0, least_s - first_step_s) * as_measured / least;
   const double two_s = seconds_at(curve, as_measured);
-  if (ranks <= 2) return two_s;
+  if (ranks <= inside.measured_ranks) return two_s;
   const auto [most, most_s] = curve.back();
   const double saved_s = std::max(0.0, most_s / most - 1 / (inside.measured_byte_per_s * inside.share));
   return std::max(first_step_s, two_s - saved_s * as_measured);

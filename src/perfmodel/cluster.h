@@ -35,6 +35,7 @@ struct LinkLevel {
   /// nothing was measured.
   std::map<Collective, Curve> measured{};
   double measured_byte_per_s = 0;
+  int measured_ranks = 2;  ///< the curves hold the share that rings of so many ranks reach
 };
 
 /// Devices in nodes. Neighbouring ranks share a node.

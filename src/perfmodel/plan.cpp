@@ -48,12 +48,29 @@ double least_bytes(const RankMemory& memory, const PlanPoint& point, const Setti
   return kSafely * with_overheads(least, point, setting).total();
 }
 
-/// Programs of few micro-batches and of twice as many are built, and each further one costs what the later
-/// ones do: of one and two, or, where parts of the model are interleaved, of as many as their order asks for.
+/// Whether gradients of one micro-batch are others than sums over several: in 16 bits, and reduced in them.
+bool has_narrow_gradients(const PlanPoint& point) {
+  return point.step.compact_state && point.step.engine == compile::EngineKind::fused &&
+         point.step.dtype == core::DType::bf16 && point.step.sharding.zero < 2;
+}
+
+/// How many micro-batches the two programs have from which all are foreseen: one and two, two and three where
+/// gradients of one are narrow, or, where parts of the model are interleaved, as many as their order asks
+/// for.
+std::pair<int, int> built_micro_batches(const PlanPoint& point) {
+  const compile::Sharding& sharding = point.step.sharding;
+  if (sharding.interleave > 1) {
+    const int few = built_sharding(sharding).pipeline;
+    return {few, 2 * few};
+  }
+  return has_narrow_gradients(point) && point.micro_batches > 2 ? std::pair{2, 3} : std::pair{1, 2};
+}
+
+/// Programs of few micro-batches and of more are built, and each further one costs what the later ones do.
 StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,
                   int stage, const GiveUp& give_up) {
-  const compile::Sharding& sharding = point.step.sharding;
-  const int few = sharding.interleave > 1 ? built_sharding(sharding).pipeline : 1;
+  const auto [few, more_of_them] = built_micro_batches(point);
+  const int added = more_of_them - few;
   const std::int64_t m = point.micro_batches;
   const RoleStep first = simulate_role(point, setting, times, forwards, stage, few);
   if (m == few) {
@@ -65,17 +82,19 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   }
   if (give_up.when_too_large && least_bytes(first.memory, point, setting, stage) > setting.memory_limit_bytes)
     return {.step = first, .times = {}, .is_too_large = true};
-  const RoleStep twice = simulate_role(point, setting, times, forwards, stage, 2 * few);
-  RoleStep more = twice;
+  const RoleStep last = simulate_role(point, setting, times, forwards, stage, more_of_them);
+  RoleStep more = last;
   more.add(first, -1);
-  StageRole role{.step = twice};
-  role.step.add(more, static_cast<double>(m) / few - 2);
-  // Memory grows with the micro-batches in flight, not with those there are.
-  role.step.memory = twice.memory;
-  role.step.memory.activation_bytes += more_in_flight(point, stage, 2 * few) * first.memory.saved_bytes;
+  StageRole role{.step = last};
+  role.step.add(more, static_cast<double>(m - more_of_them) / added);
+  // Memory grows with the micro-batches in flight, not with those there are: two have all kinds of tensors.
+  const bool is_enough = few > 1 && added == 1;
+  role.step.memory = is_enough ? first.memory : last.memory;
+  role.step.memory.activation_bytes +=
+      more_in_flight(point, stage, is_enough ? few : more_of_them) * first.memory.saved_bytes;
   // Of a later micro-batch: the first waits for what is gathered once in a step.
-  const double each_s = more.timeline.step_s / few;
-  const double forward_s = twice.forward_s;
+  const double each_s = more.timeline.step_s / added;
+  const double forward_s = last.forward_s;
   const double backward_s = std::max(0.0, each_s - forward_s);
   role.times = {.forward_s = forward_s,
                 .backward_s = backward_s,

@@ -16,6 +16,7 @@
 #include "core/statistics.h"
 #include "core/units.h"
 #include "report/answers_cells.h"
+#include "report/generation.h"
 #include "report/growth.h"
 #include "report/run_figures.h"
 #include "report/scaling.h"
@@ -332,25 +333,17 @@ struct Answer {
   std::string_view study;
   std::string (*make)(const RecordSet& set);
 };
-constexpr std::array kAnswers = {Answer{"blocks", answer_blocks},
-                                 Answer{"heads", answer_heads},
-                                 Answer{"growth", answer_growth},
-                                 Answer{"end_to_end", answer_end_to_end},
-                                 Answer{"context", answer_context},
-                                 Answer{"precision", answer_precision},
-                                 Answer{"warmup", answer_warmup},
-                                 Answer{"overhead", answer_overhead},
-                                 Answer{"gap", answer_gap},
-                                 Answer{"ops", answer_ops},
-                                 Answer{"attention_parts", answer_attention_parts},
-                                 Answer{"memory", answer_memory},
-                                 Answer{"allocators", answer_memory},
-                                 Answer{"roofline", answer_roofline},
-                                 Answer{"limits", answer_limits},
-                                 Answer{"input", answer_input},
-                                 Answer{"formats", answer_formats},
-                                 Answer{"gemm", answer_gemm},
-                                 Answer{"attention_sweep", answer_attention_sweep}};
+constexpr std::array kAnswers = {
+    Answer{"blocks", answer_blocks},     Answer{"heads", answer_heads},
+    Answer{"growth", answer_growth},     Answer{"end_to_end", answer_end_to_end},
+    Answer{"context", answer_context},   Answer{"precision", answer_precision},
+    Answer{"warmup", answer_warmup},     Answer{"decode", answer_decode},
+    Answer{"overhead", answer_overhead}, Answer{"gap", answer_gap},
+    Answer{"ops", answer_ops},           Answer{"attention_parts", answer_attention_parts},
+    Answer{"memory", answer_memory},     Answer{"allocators", answer_memory},
+    Answer{"roofline", answer_roofline}, Answer{"limits", answer_limits},
+    Answer{"input", answer_input},       Answer{"formats", answer_formats},
+    Answer{"gemm", answer_gemm},         Answer{"attention_sweep", answer_attention_sweep}};
 
 std::string environment_of(const RecordFile& file, std::string_view key) {
   const auto found = std::ranges::find(file.environment, key, &record::Environment::key);

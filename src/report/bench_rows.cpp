@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -79,12 +80,24 @@ bool any_row(const std::vector<Row>& rows, const char* key, std::string_view usu
   });
 }
 
+/// Columns that are there where some row has something to say in them.
+const std::array kOptional = {Column{"recompute", "recompute"},
+                              Column{"grad_accum", "grad_accum"},
+                              Column{"share_of_peak", "of_peak", Show::percent},
+                              Column{"mfu", "MFU", Show::percent},
+                              Column{"free_bytes", "free", Show::bytes},
+                              Column{"speedup_over_eager", "speed-up", Show::fixed2}};
+
+const Column& optional_column(std::string_view key) {
+  return *std::ranges::find(kOptional, key, &Column::key);
+}
+
 std::vector<Column> columns_for(const std::vector<Row>& rows, const RecordSet& set) {
   std::vector<Column> columns = {
       {"model", "size"},        {"arch", "kind"},       {"d_model", "d_model"}, {"d_ff", "d_ff"},
       {"layers", "num_layers"}, {"heads", "num_heads"}, {"batch", "batch"},     {"seq", "seq"}};
-  if (any_row(rows, "recompute", "none")) columns.push_back({"recompute", "recompute"});
-  if (any_row(rows, "grad_accum", "1")) columns.push_back({"grad_accum", "grad_accum"});
+  if (any_row(rows, "recompute", "none")) columns.push_back(optional_column("recompute"));
+  if (any_row(rows, "grad_accum", "1")) columns.push_back(optional_column("grad_accum"));
   columns.insert(columns.end(), {{"dtype", "dtype"}, {"engine", "engine"}, {"attention", "attention"}});
   // Whatever else the rows were told to differ in.
   for (const std::string& key : telling(runs_of(set.runs))) {
@@ -103,13 +116,12 @@ std::vector<Column> columns_for(const std::vector<Row>& rows, const RecordSet& s
                                  {"step_ms_mean", "total", Show::fixed1},
                                  {"tokens_per_s", "tokens/s", Show::fixed1}});
   if (any_row(rows, "share_of_peak", "-")) {
-    columns.push_back({"share_of_peak", "of_peak", Show::percent});
-    columns.push_back({"mfu", "MFU", Show::percent});
+    columns.push_back(optional_column("share_of_peak"));
+    columns.push_back(optional_column("mfu"));
   }
   columns.push_back({"needed_bytes", "memory", Show::bytes});
-  if (any_row(rows, "free_bytes", "-")) columns.push_back({"free_bytes", "free", Show::bytes});
-  if (any_row(rows, "speedup_over_eager", "-"))
-    columns.push_back({"speedup_over_eager", "speed-up", Show::fixed2});
+  if (any_row(rows, "free_bytes", "-")) columns.push_back(optional_column("free_bytes"));
+  if (any_row(rows, "speedup_over_eager", "-")) columns.push_back(optional_column("speedup_over_eager"));
   return columns;
 }
 
@@ -244,6 +256,7 @@ Table example_bench_table() {
   for (const char* key : {"attention_forward", "attention_backward"})
     run.facts.push_back({.key = key, .value = {}, .unit = {}, .text = "library"});
   Table table = bench_table(set);
+  table.columns.insert(table.columns.end(), kOptional.begin(), kOptional.end());
   for (const record::Field& field : record::config_fields())
     table.columns.push_back({std::string(field.key), std::string(field.title)});
   return table;

@@ -3,6 +3,9 @@
 
 #include <optional>
 #include <span>
+#include <string>
+
+#include "report/run_data.h"
 
 namespace rooflm::report {
 
@@ -18,6 +21,9 @@ inline constexpr const char* kTexts = "texts";
 inline constexpr const char* kNewTokens = "new_tokens";
 /// Time for making engines.
 inline constexpr const char* kSetupS = "setup_s";
+
+/// The answer of the study `decode`: of each run its tokens per second and how near it is to its roof.
+std::string answer_decode(const RecordSet& set);
 
 /// Steps per second after the first one; nothing where there are none.
 std::optional<double> token_rate(std::span<const double> token_s);

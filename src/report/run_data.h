@@ -45,6 +45,7 @@ struct KeptKernels {
   }
   ~KeptKernels() = default;
   mutable std::shared_ptr<const TracedKernels> kernels{};
+  mutable std::size_t activities = 0, ops = 0;  ///< how many there were
 };
 
 struct RunData {

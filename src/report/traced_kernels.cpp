@@ -92,13 +92,19 @@ TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
     kernel.launch = last_launch;
     kernel.time = time;
     if (const DeviceStep* step = times_.find(activity.step.value_or(-1))) kernel.step_kind = step->kind;
-    all_.push_back(std::move(kernel));
+    all_.push_back(kernel);
   }
 }
 
 const TracedKernels& traced_kernels(const RunData& run) {
-  if (run.kept.kernels == nullptr) run.kept.kernels = std::make_shared<const TracedKernels>(run);
-  return *run.kept.kernels;
+  const KeptKernels& kept = run.kept;
+  const bool is_same = kept.activities == run.activities.size() && kept.ops == run.ops.size();
+  if (kept.kernels == nullptr || !is_same) {
+    kept.kernels = std::make_shared<const TracedKernels>(run);
+    kept.activities = run.activities.size();
+    kept.ops = run.ops.size();
+  }
+  return *kept.kernels;
 }
 
 const TracedKernel* TracedKernels::find(std::size_t index) const {

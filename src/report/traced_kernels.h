@@ -67,7 +67,8 @@ class TracedKernels {
   std::vector<TracedKernel> all_;
 };
 
-/// Those of the run, worked out when they are first asked for. The run may not change afterwards.
+/// Those of the run, worked out when they are first asked for, and anew when activities or ops were added or
+/// left out since.
 const TracedKernels& traced_kernels(const RunData& run);
 
 /// All executions of a kernel in traced steps that are of one class.

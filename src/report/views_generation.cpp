@@ -1,5 +1,7 @@
 // The view of generated text: time to the first token, tokens per second, reading prompts and decoding apart
 // with what binds them, and every token over its place.
+#include <fmt/format.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +14,9 @@
 
 #include "core/ratio.h"
 #include "core/statistics.h"
+#include "core/units.h"
 #include "report/generation.h"
+#include "report/sweep.h"
 #include "report/view.h"
 #include "report/view_def.h"
 
@@ -22,6 +26,25 @@ std::optional<double> token_rate(std::span<const double> token_s) {
   if (token_s.size() < 2) return std::nullopt;
   const auto others = token_s.subspan(1);
   return ratio_of(static_cast<double>(others.size()), std::accumulate(others.begin(), others.end(), 0.0));
+}
+
+std::string answer_decode(const RecordSet& set) {
+  const std::vector<RunName> names = run_names(set.runs);
+  std::string text;
+  for (std::size_t i = 0; i < set.runs.size(); ++i) {
+    const RunData& run = set.runs[i];
+    const std::vector<double> seconds = run.seconds("step");
+    const auto tokens = run.number("tokens");
+    if (seconds.empty() || !tokens) continue;
+    const double step_s = core::median(seconds);
+    text += fmt::format("{}{}: {:.0f} tokens/s, {} each", text.empty() ? "" : " ", names[i].which,
+                        *tokens / step_s, core::format_seconds(step_s));
+    const record::Prediction* roof = run.prediction("phase:decode", "roof_s");
+    if (roof != nullptr)
+      text += fmt::format(", {:.0f}% of the roof ({})", 100 * roof->value / step_s, roof->bound);
+    text += ".";
+  }
+  return text;
 }
 
 namespace {

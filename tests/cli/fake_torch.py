@@ -15,7 +15,11 @@ TORCH = {
         def is_grad_enabled(): return True
         """,
     "compiler.py": "def is_compiling(): return False",
-    "cuda.py": "def is_initialized(): return False",
+    "cuda.py": """
+        capturing = False
+        def is_initialized(): return False
+        def is_current_stream_capturing(): return capturing
+        """,
     "autograd/__init__.py": """
         from . import graph
         from .graph import _engine_run_backward

@@ -422,6 +422,8 @@ class Profile(unittest.TestCase):
         out = self.ok("study", "warmup", "--layers", "1", "--vocab", "256", "--seq", "16", "--max-steps", "3",
                       "--warmup", "0,1", "--format", "csv")
         self.assertIn("tiny", out)
+        out = self.ok("study", "decode", "--layers", "1", "--vocab", "256", "--seq", "16", "--batch", "1,2", "--max-steps", "3")
+        self.assertRegex(out, r"B=2: \d+ tokens/s, .* each, \d+% of the roof")
         self.fails(2, "study", "contxt", says=["unknown study 'contxt'", "did you mean 'context'"])
         mine = self.folder / "mine.toml"
         mine.write_text('title = "t"\nquestion = "q"\nviews = ["sweep"]\n[options]\nsek = 3\n')

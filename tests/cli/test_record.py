@@ -169,6 +169,11 @@ class Record(unittest.TestCase):
         self.assertEqual((names["backward"], names["optimizer"]), (5,) * 2)
         self.assertIn("5 steps", done.stderr)
 
+    def test_a_step_that_is_captured_into_a_graph_is_none(self):
+        captured = TRAINING.replace("for step in range(5):", "for step in range(5):\n    torch.cuda.capturing = step == 3")
+        done = self.record(sys.executable, "-c", captured, env=self.torch_environment())
+        self.assertEqual((done.returncode, self.names()["step"]), (0, 4), done.stderr)
+
     def test_every_step_is_marked_where_that_is_wanted(self):
         done = self.record(sys.executable, "-c", TRAINING, options=["--mark-every", "1"], env=self.torch_environment())
         self.assertEqual((done.returncode, self.names()["Model"]), (0, 5), done.stderr)

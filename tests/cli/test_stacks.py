@@ -156,7 +156,9 @@ class Stacks(unittest.TestCase):
     def test_python_alone_and_native_alone(self):
         samples = self.python("--sample-stacks", "python")
         self.assertGreater(self.seen(samples, "<module> (t.py:16)", "loop (t.py:14)", "native_work (t.py:4)"), 3, samples)
-        self.assertTrue(all("(t.py:" in stack[-1] or ".py:" in stack[-1] for stack, _ in samples), samples)
+        # A place that was first seen just before the end may have no name.
+        self.assertLessEqual(self.seen(samples, "[unknown]"), 2, samples)
+        self.assertTrue(all(".py:" in stack[-1] for stack, _ in samples if stack != ["[unknown]"]), samples)
         samples = self.python("--sample-stacks", "native")
         self.assertNotIn("t.py", str(samples))
         self.assertGreater(sum(count for _, count in samples), 10)

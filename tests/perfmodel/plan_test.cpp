@@ -59,6 +59,19 @@ TEST(Plan, PartsOfMemoryGrowAsTheyDoInAllLayers) {
   }
 }
 
+/// Gradients of one micro-batch have 16 bits, sums of several 32: what is summed over ranks once must not be
+/// taken to grow with the micro-batches.
+TEST(Plan, GradientsAreSummedOnceForAllMicroBatches) {
+  for (const int zero : {0, 1}) {
+    auto [point, setting] = plan_case("medium", {.data = 16, .zero = zero}, 2);
+    setting.framework = perfmodel::find_framework("rooflm-fused");
+    point.step.compact_state = true;
+    const double of_two = perfmodel::make_plan(point, setting).communication_s;
+    point.micro_batches = 32;
+    EXPECT_NEAR(perfmodel::make_plan(point, setting).communication_s / of_two, 1, 0.01);
+  }
+}
+
 TEST(Plan, LayersInPairsNeedNotAllBeBuiltEither) {
   auto [point, setting] = plan_case("medium", {.data = 8, .zero = 3, .root_unit = true}, 8);
   point.step.recompute = passes::Recompute::every_other;

@@ -2,13 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "record/missing_peak.h"
 #include "report/bench_rows.h"
 #include "report/ceiling_rows.h"
+#include "report/column_choice.h"
 #include "report/generation.h"
 #include "report/micro_rows.h"
 #include "report/train_rows.h"
@@ -54,6 +57,16 @@ TEST(TrainRows, WhatIsNotKnownIsNull) {
     EXPECT_EQ(*row.find(key), Cell()) << key;
   }
   EXPECT_FALSE(is_training(RunData{}));
+}
+
+/// Before anything is measured: what only some runs have may be asked for, too.
+TEST(BenchRows, AllColumnsAreKnownBeforehand) {
+  const Table table = example_bench_table();
+  const std::array tables = {&table};
+  for (const char* name : {"of_peak", "mfu", "free", "speed-up", "recompute", "forward_mean", "dtype"}) {
+    EXPECT_NO_THROW(check_columns({.names = {name}}, tables)) << name;
+  }
+  EXPECT_THROW(check_columns({.names = {"of_peek"}}, tables), core::UsageError);
 }
 
 /// A run of `bench` of so many steps of `seconds`.

@@ -55,8 +55,16 @@ Function driver_call(const char* name) {
   return library == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(library, name));
 }
 
+/// Another thread may be capturing a graph, which this thread has nothing to do with.
 void wait_for_device() {
-  if (const auto wait = driver_call<decltype(&cuCtxSynchronize)>("cuCtxSynchronize")) wait();
+  const auto wait = driver_call<decltype(&cuCtxSynchronize)>("cuCtxSynchronize");
+  const auto exchange =
+      driver_call<decltype(&cuThreadExchangeStreamCaptureMode)>("cuThreadExchangeStreamCaptureMode");
+  if (wait == nullptr || exchange == nullptr) return;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  const bool is_changed = exchange(&mode) == CUDA_SUCCESS;
+  wait();
+  if (is_changed) exchange(&mode);
 }
 
 /// DeviceSource::choose of --calls.

@@ -97,6 +97,7 @@ class Marks:
         self.captured = None    # the graph of CUDA that is being captured
         self.sees_graphs = False  # calls of compiled graphs are ranges
         self.is_on = True       # modules are marked now
+        self.is_capturing = getattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
     def put_in(self):
         self.torch.nn.Module.__call__ = self._marked_call(self.torch.nn.Module.__call__)
@@ -111,8 +112,11 @@ class Marks:
             self.is_on = on
 
     def end_step(self):
-        if self.captured is not None:  # nothing ran: the replays of this graph are steps
+        # What is captured into a graph has not run, and whoever captures must not wait for the device, as the library may.
+        if self.captured is not None:  # its replays are steps
             self.captured.ends_rooflm_step = True
+            return
+        if self.is_capturing():
             return
         self.allocator.end_step(self._owners)
         is_traced = self.library.end_step() != 0
