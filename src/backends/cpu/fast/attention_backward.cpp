@@ -181,6 +181,11 @@ struct Gradient {
   bool accumulate;
 };
 
+// Those of a block.
+Gradient<float> sums(const AttentionLayout& l, float* queries, float* keys_values) {
+  return {.queries = queries, .stride = l.o_stride, .keys_values = keys_values, .accumulate = true};
+}
+
 // Brings a tile of queries into the workspace.
 template <TileElement E, Storage S, Storage D>
 void load_queries(const AttentionLayout& l, const QueryHead<S, D>& h, std::int64_t query,
@@ -290,8 +295,7 @@ template <Storage S>
 void attention_block_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* keys_values,
                               const S* o, const float* lse, float* d_q, float* d_keys_values, void* scratch) {
   const AttentionLayout l(shape, KeyRows::apart);
-  const Gradient<float> d{d_q, l.o_stride, d_keys_values, true};
-  backward_of(shape, l, d_o, qkv, keys_values, o, lse, d, scratch);
+  backward_of(shape, l, d_o, qkv, keys_values, o, lse, sums(l, d_q, d_keys_values), scratch);
 }
 template void attention_block_backward(const AttentionShape&, const float*, const float*, const float*,
                                        const float*, const float*, float*, float*, void*);
