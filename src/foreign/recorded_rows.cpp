@@ -62,18 +62,20 @@ class RowReader {
     run_.may_repeat = true;
   }
 
-  /// Whether nothing is known but where threads were, some of them in Python. Of a native program that is a run.
+ private:
+  /// Whether nothing is known but where threads were, some of them in Python. Of a native program that is a
+  /// run.
   [[nodiscard]] bool is_python_that_only_ran() const {
     bool has_python = false;
     for (const Row& row : rows_) {
       const bool is_lines = row.range == RangeKind::stack;
       if (row.kind != RowKind::mark || !(is_lines || row.range == RangeKind::addresses)) return false;
-      has_python = has_python || is_lines || !text_of(row.name, "|").starts_with('|');
+      const auto text = texts_.find(row.name);
+      has_python = has_python || is_lines || (text != texts_.end() && !text->second.starts_with('|'));
     }
     return has_python;
   }
 
- private:
   /// What the ops of a step need, where the operators of one were noted.
   void add_work() {
     std::map<std::string, std::size_t> problems;
