@@ -174,7 +174,7 @@ Table equal_loss_table(std::span<const LossCurve> curves) {
     row.set("time_ratio", cell_of(ratio_of(train_s, first_train_s)));
     table.rows.push_back(std::move(row));
   }
-  table.notes.push_back(
+  table.notes.emplace_back(
       "Losses are smoothed: means of a twentieth of the tokens that both have seen. What is reached is the "
       "higher "
       "of the two last ones; a run that needs more tokens gives back a part of what its steps are faster.");
