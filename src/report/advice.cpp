@@ -228,12 +228,11 @@ bool is_tried(const RecordSet& set, const RunData& run, const Advice& advice) {
 /// All that is worth a sentence, the largest gain first.
 std::vector<Advice> all_advice(const RunData& run) {
   const DeviceTimes times = device_times(run);
-  // A recorded program has no steps but the traced ones.
-  const auto traced_s = is_foreign(run.run) ? traced_step_s(times) : std::nullopt;
-  if (!run.has_op_times() && !traced_s) return {};
+  const auto recorded_s = is_foreign(run.run) ? advised_step_s(run, times) : std::nullopt;
+  if (!run.has_op_times() && !recorded_s) return {};
   const double step_s =
-      traced_s ? *traced_s : phase_median(run, kStep).value_or(phase_work(run, kStep).device_s);
-  std::vector<Advice> found = traced_s || !is_eager(run) ? advise_idle(run, times) : std::vector<Advice>();
+      recorded_s ? *recorded_s : phase_median(run, kStep).value_or(phase_work(run, kStep).device_s);
+  std::vector<Advice> found = recorded_s || !is_eager(run) ? advise_idle(run, times) : std::vector<Advice>();
   for (const Remedied& of : by_remedy(run, step_s)) found.push_back(advice_of(run, of, step_s));
   if (!is_foreign(run.run)) {
     if (auto advice = advise_dtype(run, step_s)) found.push_back(std::move(*advice));

@@ -109,12 +109,26 @@ std::string recorded_remedy(const Group& part, bool is_compiled) {
                "neighbours";
 }
 
+std::optional<double> advised_step_s(const RunData& run, const DeviceTimes& times) {
+  const auto timed_alone_s = phase_median(run, kStep);
+  return timed_alone_s ? timed_alone_s : traced_step_s(times);
+}
+
 std::vector<Advice> advise_idle(const RunData& run, const DeviceTimes& times) {
   std::vector<Advice> all;
-  const Means means = means_of(times);
-  const auto step_s = traced_step_s(times);
+  Means means = means_of(times);
+  const auto step_s = advised_step_s(run, times);
   if (!step_s || means.kernels == 0) return all;
-  const auto idle_s = [&](IdleCause cause) { return means.idle_s.at(static_cast<std::size_t>(cause)); };
+  const auto idle_s = [&](IdleCause cause) -> double& {
+    return means.idle_s.at(static_cast<std::size_t>(cause));
+  };
+  // Of steps that are timed alone the device does as much, and what the host needs less is less waiting for
+  // it.
+  const bool was_slowed = !is_foreign(run.run) || !phase_median(run, kStep);
+  if (!was_slowed) {
+    const double others_s = traced_step_s(times).value_or(*step_s) - idle_s(IdleCause::host);
+    idle_s(IdleCause::host) = std::clamp(*step_s - others_s, 0.0, idle_s(IdleCause::host));
+  }
   const auto add = [&](IdleCause cause, std::string subject, std::string text) {
     all.push_back({.subject = std::move(subject),
                    .text = fmt::format("{} At most {} of {} per step could be won.", text,
@@ -124,11 +138,12 @@ std::vector<Advice> advise_idle(const RunData& run, const DeviceTimes& times) {
   add(IdleCause::host, "device idle: host",
       fmt::format(
           "The device waits for the host {} of {}: a kernel takes {} on average, and the host {} until it "
-          "has asked for the next, {:.0f} times a step: {}.{} Tracing slows the host, so less can be won.",
+          "has asked for the next, {:.0f} times a step: {}.{}{}",
           core::format_seconds(idle_s(IdleCause::host)), core::format_seconds(*step_s),
           core::format_seconds(means.busy_s / means.kernels),
           core::format_seconds((means.busy_s + idle_s(IdleCause::host)) / means.kernels), means.kernels,
-          host_remedy(run), where_the_host_was(run)));
+          host_remedy(run), where_the_host_was(run),
+          was_slowed ? " Tracing slows the host, so less can be won." : ""));
   add(IdleCause::sync, "device idle: sync",
       fmt::format(
           "The device has nothing to do for {} of a step while the host waits for its results: .item(), "

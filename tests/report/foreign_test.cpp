@@ -111,6 +111,16 @@ TEST(Foreign, AdviceBeginsWithWhatKeepsTheDeviceWaiting) {
   const auto sync = std::ranges::find(advice, "device idle: sync", &Advice::subject);
   ASSERT_NE(sync, advice.end());
   EXPECT_NE(sync->text.find(".item()"), std::string::npos);
+  // Steps that were timed alone are shorter, and it is the host that the recorder had made slower.
+  RecordSet timed = set;
+  for (const std::int64_t step : {3, 4, 5}) {
+    timed.runs[0].samples.push_back({.step = step, .phase = "step", .seconds = 850e-9, .kind = "plain"});
+  }
+  const auto less = advise(timed);
+  const auto left = std::ranges::find(less, "device idle: host", &Advice::subject);
+  ASSERT_NE(left, less.end());
+  EXPECT_NEAR(left->gain_s, 50e-9, 1e-15);
+  EXPECT_NEAR(left->step_share.value_or(0), 50.0 / 850, 1e-9);
   // What was compiled is not told to be.
   set.runs[0].activity_names[0].text = "triton_poi_fused_add_0";
   const auto compiled = advise(set);
