@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -37,6 +38,7 @@ class Finder {
          const std::function<const Row*(const Row&)>& call_of)
       : rows_(rows), texts_(texts) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (is_timed_alone(rows[i])) unseen_[rows[i].start_ns] = rows[i].end_ns;
       if (rows[i].kind != RowKind::kernel || !text_of(texts, rows[i].name).starts_with("nccl")) continue;
       kernels_.push_back(i);
       if (const Row* call = call_of(rows[i])) launches_[call->place].push_back({call->start_ns, i});
@@ -58,11 +60,26 @@ class Finder {
     std::vector<std::size_t>& found = has_told ? told : ranges;
     std::ranges::stable_sort(found, {}, [&](std::size_t i) { return rows_[i].start_ns; });
     std::vector<Collective> all;
-    for (const std::size_t i : found) all.push_back(has_told ? of_profiler(i) : of_range(i));
+    for (const std::size_t i : found) {
+      Collective made = has_told ? of_profiler(i) : of_range(i);
+      if (!is_unseen(rows_[i].start_ns)) made.kernel = has_told ? kernel_before(i) : kernel_after(i);
+      all.push_back(std::move(made));
+    }
     return all;
   }
 
  private:
+  [[nodiscard]] bool is_timed_alone(const Row& row) const {
+    return row.kind == RowKind::range && row.range == RangeKind::step &&
+           text_of(texts_, row.name) == inject::kTimedStep;
+  }
+
+  /// Whether kernels were not recorded then.
+  [[nodiscard]] bool is_unseen(std::uint64_t time_ns) const {
+    const auto after = unseen_.upper_bound(time_ns);
+    return after != unseen_.begin() && time_ns < std::prev(after)->second;
+  }
+
   /// Ranges of NVTX that say how many bytes are moved.
   [[nodiscard]] bool is_collective(const Row& row) const {
     return row.extra != 0 && text_of(texts_, row.name).starts_with(kRange) &&
@@ -73,27 +90,33 @@ class Finder {
     const Row& row = rows_[i];
     Collective made = begin(i, text_of(texts_, row.name), row.other);
     made.bytes = std::max<std::int64_t>(0, row.bytes);
-    const auto launches = launches_.find(row.place);
-    if (launches == launches_.end()) {
-      made.kernel = next_kernel(row.start_ns);
-      return made;
-    }
-    const auto after = std::ranges::upper_bound(launches->second, row.start_ns, {}, &NcclLaunch::call_ns);
-    if (after != launches->second.begin()) made.kernel = std::prev(after)->row;
     return made;
   }
 
   Collective of_range(std::size_t i) {
     const Row& row = rows_[i];
-    const std::string_view name = text_of(texts_, row.name).substr(kRange.size());
     const std::string_view extra = text_of(texts_, row.extra);
-    Collective made = begin(i, name, 0);
+    Collective made = begin(i, text_of(texts_, row.name).substr(kRange.size()), 0);
     made.bytes = std::clamp<std::int64_t>(std::atoll(extra.data() + extra.find(':') + 1), 0, kMostBytes);
-    const auto launches = launches_.find(row.place);
-    if (launches == launches_.end()) return made;
-    const auto next = std::ranges::lower_bound(launches->second, row.start_ns, {}, &NcclLaunch::call_ns);
-    if (next != launches->second.end()) made.kernel = next->row;
     return made;
+  }
+
+  /// What NCCL tells of has just been started.
+  std::optional<std::size_t> kernel_before(std::size_t i) {
+    const Row& row = rows_[i];
+    const auto launches = launches_.find(row.place);
+    if (launches == launches_.end()) return next_kernel(row.start_ns);
+    const auto after = std::ranges::upper_bound(launches->second, row.start_ns, {}, &NcclLaunch::call_ns);
+    return after != launches->second.begin() ? std::optional(std::prev(after)->row) : std::nullopt;
+  }
+
+  /// Within a range it is still to be started.
+  [[nodiscard]] std::optional<std::size_t> kernel_after(std::size_t i) const {
+    const Row& row = rows_[i];
+    const auto launches = launches_.find(row.place);
+    if (launches == launches_.end()) return std::nullopt;
+    const auto next = std::ranges::lower_bound(launches->second, row.start_ns, {}, &NcclLaunch::call_ns);
+    return next != launches->second.end() ? std::optional(next->row) : std::nullopt;
   }
 
   /// With the number of the collective among those of its kind in its communicator.
@@ -123,7 +146,8 @@ class Finder {
   static constexpr std::int64_t kMostBytes = std::int64_t{1} << 50U;
   const std::vector<Row>& rows_;
   const Texts& texts_;
-  std::vector<std::size_t> kernels_;  ///< of NCCL, in the order of time
+  std::map<std::uint64_t, std::uint64_t> unseen_;  ///< steps that were timed alone: end by start
+  std::vector<std::size_t> kernels_;               ///< of NCCL, in the order of time
   std::size_t next_ = 0;
   std::map<std::uint32_t, std::vector<NcclLaunch>> launches_;  ///< by thread
   std::map<std::pair<std::string, std::string>, std::uint64_t> counts_;

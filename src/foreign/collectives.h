@@ -26,7 +26,8 @@ struct Collective {
 /// What NCCL's profiler told, else its ranges of NVTX (from which neither the number of ranks nor types are
 /// known). `call_of` says which call started a row. A collective is done by the last kernel of NCCL that its
 /// thread had started when NCCL told of it, or the first after its range began; where that thread started
-/// none (a callback), by the next kernel of NCCL that ends after it was told.
+/// none (a callback), by the next kernel of NCCL that ends after it was told. Of steps that were timed alone
+/// no kernel is known.
 std::vector<Collective> find_collectives(
     const std::vector<inject::Row>& rows, const std::unordered_map<std::uint32_t, std::string>& texts,
     const std::function<const inject::Row*(const inject::Row&)>& call_of);

@@ -131,15 +131,18 @@ class Plugin(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
 
 
-def rank_stream(rank, late_us, source="plugin", boot="one", steps=6, shift_ns=0):
+def rank_stream(rank, late_us, source="plugin", boot="one", steps=6, shift_ns=0, timed=0):
     """A step of one kernel, then an all-reduce and a fused pair of gathers; this rank begins them `late_us` late and all end
-    together. The process began `rank` ms after the first, and the clock of this boot is off by `shift_ns`."""
+    together. The process began `rank` ms after the first, and the clock of this boot is off by `shift_ns`. After the third step
+    come `timed` steps that are timed alone: NCCL tells of its calls, and no kernel is recorded."""
     stream = streams.Stream(process=100 + rank, start_ns=10**12 + rank * 1000 * US + shift_ns)
     stream.facts.update({"boot": boot, "environment RANK": str(rank)})
     at = -rank * 1000 * US + 10_000 * US
-    for step in range(steps):
+    for step in range(steps + timed):
         begin = at
-        stream.launch("gemm", at, at + 10 * US, at + 100 * US)
+        is_timed = 3 <= step < 3 + timed
+        launch = (lambda *arguments: None) if is_timed else stream.launch
+        launch("gemm", at, at + 10 * US, at + 100 * US)
         def collective(op, sequence, count, kind, call):
             extra = json.dumps({"communicator": "7f", "ranks": 2, "rank": rank, "count": count, "dtype": kind}, separators=(",", ":"))
             size = count * (4 if kind == "Float32" else 2)
@@ -151,15 +154,15 @@ def rank_stream(rank, late_us, source="plugin", boot="one", steps=6, shift_ns=0)
                            extra=f'{{"bytes":{size},"communicator":"7f"}}')
         call = at + 20 * US
         start = at + 200 * US + late_us * US
-        stream.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", call, start, at + 300 * US)
+        launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", call, start, at + 300 * US)
         collective("AllReduce", step, 1 << 18, "Float32", call)
         call = at + 40 * US
-        stream.launch("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgs)", call, at + 310 * US, at + 350 * US)
+        launch("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgs)", call, at + 310 * US, at + 350 * US)
         if source == "plugin":
             collective("AllGather", 2 * step, 3 << 10, "Bfloat16", call)
             collective("AllGather", 2 * step + 1, 1 << 10, "Bfloat16", call + 1)
         at += 500 * US
-        stream.row(streams.RANGE, "step", begin, at - US, stream.process, what=streams.STEP)
+        stream.row(streams.RANGE, "step, timed alone" if is_timed else "step", begin, at - US, stream.process, what=streams.STEP)
     return stream
 
 
@@ -197,6 +200,17 @@ class Ranks(Case):
         text = self.text(*records)
         self.assertIn("AllReduce", text)
         self.assertNotIn("times of day", text)
+
+    def test_calls_in_steps_that_are_timed_alone_take_no_kernel_of_another_step(self):
+        for source in ("plugin", "nvtx"):
+            records = [self.imported(f"{source}{rank}", rank_stream(rank, late, source, timed=40)) for rank, late in ((0, 0), (1, 40))]
+            tables = self.tables(*records)
+            reduce_ = next(row for row in tables["collectives"]["rows"] if row["op"] == "AllReduce")
+            self.assertEqual((reduce_["calls"], reduce_["calls_per_step"]), (12, 1), source)
+            self.assertAlmostEqual(reduce_["time_s"], 80e-6, delta=1e-9)
+            self.assertAlmostEqual(reduce_["waiting_s"], 20e-6, delta=1e-9)
+            if source == "plugin":
+                self.check_two(tables)
 
     def test_ranks_of_several_machines_agree_on_the_time_of_day(self):
         # The made-up streams begin at the same second of 1970: the second one's own clock says nothing.
