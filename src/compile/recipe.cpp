@@ -269,7 +269,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::name_part_ops(step, split);
     if (options.separate_products) passes::separate_products(step);
     passes::overlap_collectives(step);
-  } else if (options.separate_products) {
+  } else if (options.separate_products) {  // of other frameworks, which update nothing early
     passes::separate_products(step);
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);

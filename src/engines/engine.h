@@ -105,6 +105,8 @@ class Engine {
     std::vector<void*> in, out;
     std::vector<program::TensorId> frees;  ///< eager: tensors whose last use this is
   };
+  /// Where tensors of that role are that persist.
+  [[nodiscard]] TensorStore& store_of(program::Role role);
   void check_memory(double limit_bytes);
   void bind_tensors();
   void make_steps();
@@ -123,7 +125,6 @@ class Engine {
 
   program::Program program_;
   compile::EngineKind kind_;
-  [[nodiscard]] TensorStore& store_of(program::Role role);
   TensorStore* store_;
   TensorStore* caches_;
   TensorStore io_;

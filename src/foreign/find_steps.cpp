@@ -7,6 +7,7 @@
 #include <charconv>
 #include <map>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 
 #include "foreign/foreign_run.h"
@@ -15,6 +16,8 @@
 
 namespace rooflm::foreign {
 namespace {
+
+static_assert(std::string_view(record::kTimedStep) == inject::kTimedStep, "records keep the name of streams");
 
 constexpr std::string_view kStep = "step";  // what records call it
 constexpr std::string_view kHostStep = "step, as the host saw it";

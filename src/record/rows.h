@@ -154,6 +154,10 @@ struct Cell {
 /// The fact whose text is JSON about the blocks of the model: which reads which, and where each is defined.
 inline constexpr const char* kModelFact = "model_blocks";
 
+/// Activities of kind "range" that are steps of somebody else's program in which nothing of the device was
+/// recorded.
+inline constexpr const char* kTimedStep = "step, timed alone";
+
 /// Series of the cells that are the log of a training run: a row per step, columns "loss", "lr", ...
 inline constexpr const char* kTrainingSeries = "training";
 

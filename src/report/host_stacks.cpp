@@ -13,8 +13,6 @@
 namespace rooflm::report {
 namespace {
 
-/// Ranges of steps during which nothing of the device was recorded (inject/stream_format.h).
-constexpr std::string_view kTimedStep = "step, timed alone";
 constexpr std::int64_t kFarAway = std::numeric_limits<std::int64_t>::max();
 
 struct DeviceSpan {
@@ -63,7 +61,7 @@ KnownTimes known_times(const RunData& run) {
     } else if (kind == "api" && activity.correlation) {
       known.launching.insert(activity.lane);
     }
-    const bool is_timed = kind == "range" && name->second->text == kTimedStep;
+    const bool is_timed = kind == "range" && name->second->text == record::kTimedStep;
     if (is_timed) known.timed.push_back({activity.start_ns, activity.end_ns});
     if (!activity.step && !is_timed) continue;
     known.steps.start_ns = std::min(known.steps.start_ns, activity.start_ns);

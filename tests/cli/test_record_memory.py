@@ -14,6 +14,7 @@ import streams
 ROOFLM = os.path.abspath(sys.argv.pop(1))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "src" / "inject" / "python"))
 import rooflm_allocator  # noqa: E402
+import rooflm_torch  # noqa: E402
 
 MIB = 1 << 20
 STEP = 4  # of the made-up run
@@ -183,6 +184,17 @@ class Reader(unittest.TestCase):
         self.allocator.end_step(list)
         self.assertEqual(len(self.library.blocks), len(blocks))
         self.assertEqual(len(self.library.amounts), 4)
+
+    def test_a_step_that_is_timed_alone_is_not_asked_for_sums(self):
+        recorded = iter([1, 0, 0, 1])
+        self.library.end_step = lambda: next(recorded)
+        del self.cuda.memory._record_memory_history
+        marks = rooflm_torch.Marks(types.SimpleNamespace(cuda=self.cuda), self.library)
+        counts = []
+        for _ in range(4):
+            marks.end_step()
+            counts.append(len(self.library.amounts) // 2)
+        self.assertEqual(counts, [1, 2, 2, 2])
 
     def test_a_history_of_the_program_is_left_alone(self):
         self.cuda.memory._record_memory_history(max_entries=1)

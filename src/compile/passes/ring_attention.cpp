@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "program/groups.h"
 #include "program/ops.h"
+#include "program/ops/ring_sizes.h"
 #include "program/pieces.h"
 
 namespace rooflm::passes {
@@ -23,18 +24,6 @@ using program::Program;
 using program::Role;
 using program::Tensor;
 using program::TensorId;
-
-struct Sizes {
-  std::int64_t batch, seq, heads, kv_heads, head_dim;
-  Sizes(const Program& p, const Op& op, std::size_t qkv)
-      : batch(p.shape(op.inputs.at(qkv))[0]),
-        seq(p.shape(op.inputs.at(qkv))[1]),
-        heads(op.attrs.integer("heads")),
-        kv_heads(op.attrs.integer("kv_heads")),
-        head_dim(op.attrs.integer("head_dim")) {}
-  [[nodiscard]] core::Shape queries() const { return {batch, seq, heads * head_dim}; }
-  [[nodiscard]] core::Shape keys_values() const { return {batch, seq, 2 * kv_heads * head_dim}; }
-};
 
 /// Rewrites the ops of one rank.
 class RingWriter {
@@ -75,7 +64,7 @@ class RingWriter {
     return next;
   }
 
-  TensorId own_keys_values(const Op& op, TensorId qkv, const Sizes& sizes) {
+  TensorId own_keys_values(const Op& op, TensorId qkv, const ops::RingSizes& sizes) {
     const TensorId held = scratch("keys_values", sizes.keys_values(), step_->tensor(qkv).dtype);
     write(op_like(op, ops::kTakeKeysValues, {qkv}, {held}));
     return held;
@@ -93,7 +82,7 @@ class RingWriter {
 
   void forward(const Op& op) {
     const TensorId qkv = op.inputs.at(0);
-    const Sizes sizes(*step_, op, 0);
+    const ops::RingSizes sizes(*step_, op, 0);
     const TensorId y = op.outputs.at(0);
     const TensorId lse = op.outputs.at(1);
     TensorId held = own_keys_values(op, qkv, sizes);
@@ -116,7 +105,7 @@ class RingWriter {
     const TensorId qkv = op.inputs.at(1);
     const TensorId y = op.inputs.at(2);
     const TensorId lse = op.inputs.at(3);
-    const Sizes sizes(*step_, op, 1);
+    const ops::RingSizes sizes(*step_, op, 1);
     // Sums are in fp32 at least.
     const core::DType own = step_->tensor(qkv).dtype;
     const core::DType sums = own == core::DType::f64 ? own : core::DType::f32;

@@ -1,4 +1,4 @@
-# What PyTorch's caching allocator gives out and takes back: each block in one step, sums at the end of every step.
+# What PyTorch's caching allocator gives out and takes back: each block in one step, sums at the end of every recorded step.
 """The allocator keeps its own history (torch.cuda.memory), of which no stacks are asked for: they would cost most of it. One
 step is recorded so, the third: it is marked, what the first ones make is there, and the second, in which shapes are noted, is
 over. The history is read once, at that step's end. A program that keeps one by itself is left alone.

@@ -97,6 +97,7 @@ class Marks:
         self.captured = None    # the graph of CUDA that is being captured
         self.sees_graphs = False  # calls of compiled graphs are ranges
         self.is_on = True       # modules are marked now
+        self.is_traced = True   # what the device does is recorded in this step
 
     def put_in(self):
         self.torch.nn.Module.__call__ = self._marked_call(self.torch.nn.Module.__call__)
@@ -124,15 +125,17 @@ class Marks:
             return
         if self._is_capturing():
             return
-        self.allocator.end_step(self._owners)
-        is_traced = self.library.end_step() != 0
+        # A step that is timed alone has to take what it takes without the recorder.
+        if self.is_traced or self.allocator.is_recording:
+            self.allocator.end_step(self._owners)
+        self.is_traced = self.library.end_step() != 0
         self.steps += 1
         if self.steps == 1:
             self._name_devices()
         # Compiled code has few modules, and was made with this call in it.
         place = self.steps - self.first
-        self.switch(is_traced and (self.compiles or self.steps < _LEARNED or 0 <= place < _LEARNED or
-                                   place % self.every == 0))
+        self.switch(self.is_traced and (self.compiles or self.steps < _LEARNED or 0 <= place < _LEARNED or
+                                        place % self.every == 0))
         self._note_shapes()
         if place == _ALLOCATIONS:
             self.allocator.begin_step(self._owners)

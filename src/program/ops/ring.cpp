@@ -12,30 +12,10 @@
 //                             [B, T, 2 K D]; inputs 5 and 6, where there are any, are the outputs: added to
 //   join_gradients            dqkv [B, T, (H + 2K) D] = dq and d_keys_values side by side; the first input is
 //   qkv
-#include <fmt/format.h>
-
-#include "core/checked.h"
-#include "program/ops.h"
+#include "program/ops/ring_sizes.h"
 
 namespace rooflm::program::ops {
 namespace {
-
-struct RingSizes {
-  std::int64_t batch, seq, heads, kv_heads, head_dim;
-  RingSizes(const Program& p, const Op& op, std::size_t qkv)
-      : batch(p.shape(op.inputs.at(qkv))[0]),
-        seq(p.shape(op.inputs.at(qkv))[1]),
-        heads(op.attrs.integer("heads")),
-        kv_heads(op.attrs.integer("kv_heads")),
-        head_dim(op.attrs.integer("head_dim")) {
-    const core::Shape& given = p.shape(op.inputs[qkv]);
-    expect(given == all(), op, [&] { return fmt::format("wants {}, got {}", all().str(), given.str()); });
-  }
-  [[nodiscard]] core::Shape queries() const { return {batch, seq, heads * head_dim}; }
-  [[nodiscard]] core::Shape keys_values() const { return {batch, seq, 2 * kv_heads * head_dim}; }
-  [[nodiscard]] core::Shape all() const { return {batch, seq, (heads + 2 * kv_heads) * head_dim}; }
-  [[nodiscard]] core::Count scores() const { return core::Count(batch) * heads * seq * seq; }
-};
 
 std::vector<Tensor> infer_take(const Program& p, const Op& op) {
   return {{.shape = RingSizes(p, op, 0).keys_values()}};
