@@ -84,7 +84,7 @@ py::list tables(const std::vector<std::filesystem::path>& paths, const std::stri
   for (const report::ViewTable& table : made.tables) {
     py::list columns;
     for (const report::Column& column : table.table.columns)
-      columns.append(py::make_tuple(column.key, column.title, column.unit));
+      columns.append(py::make_tuple(column.key, column.title, report::unit_of(column)));
     all.append(py::make_tuple(table.id, table.title, columns, data_of(table.table)));
   }
   return all;

@@ -54,7 +54,7 @@ Json json_table(const ViewTable& table) {
   for (const Column& column : table.table.columns) {
     columns.push_back({{"key", column.key},
                        {"title", column.title},
-                       {"unit", column.unit},
+                       {"unit", unit_of(column)},
                        {"align", holds_numbers(table.table, column.key) ? "right" : "left"}});
   }
   Json rows = Json::array();

@@ -107,7 +107,7 @@ Table loss_table(std::span<const LossCurve> curves) {
                           {"tokens", "up to", Show::si, "token"},
                           {"loss", "loss", Show::plain, "nats"},
                           {"first_loss", "loss of the first", Show::plain, "nats"},
-                          {"difference", "difference", Show::percent2, "share"}},
+                          {"difference", "difference", Show::percent2}},
               .rows = {},
               .notes = {}};
   if (curves.size() < 2) return table;
@@ -135,14 +135,14 @@ Table loss_table(std::span<const LossCurve> curves) {
 
 Table equal_loss_table(std::span<const LossCurve> curves) {
   Table table{.columns = {{"run", "run"},
-                          {"largest_difference", "largest difference", Show::percent2, "share"},
+                          {"largest_difference", "largest difference", Show::percent2},
                           {"loss", "at a loss of", Show::plain, "nats"},
+                          {"tokens_ratio", "tokens / first", Show::fixed3},
+                          {"time_ratio", "time / first", Show::fixed3},
                           {"tokens", "tokens", Show::si, "token"},
-                          {"first_tokens", "of the first", Show::si, "token"},
-                          {"tokens_ratio", "ratio", Show::fixed3},
+                          {"first_tokens", "first's tokens", Show::si, "token"},
                           {"train_s", "time", Show::seconds, "s"},
-                          {"first_train_s", "of the first", Show::seconds, "s"},
-                          {"time_ratio", "ratio", Show::fixed3}},
+                          {"first_train_s", "first's time", Show::seconds, "s"}},
               .rows = {},
               .notes = {}};
   if (curves.size() < 2) return table;

@@ -163,10 +163,9 @@ Table gemm_table(std::span<const record::Cell> cells) {
                 "at constant strides.",
                 "byte/s: operands and result once. The first run is discarded."}};
   if (!has_launches) return table;
-  for (Column column :
-       {Column{"kernels", "kernels"}, Column{"grid", "grid"}, Column{"block", "block"},
-        Column{"waves", "waves", Show::fixed1}, Column{"tail", "tail", Show::percent, "share"},
-        Column{"occupancy", "occupancy", Show::percent, "share"}, Column{"kernel", "kernel"}}) {
+  for (Column column : {Column{"kernels", "kernels"}, Column{"grid", "grid"}, Column{"block", "block"},
+                        Column{"waves", "waves", Show::fixed1}, Column{"tail", "tail", Show::percent},
+                        Column{"occupancy", "occupancy", Show::percent}, Column{"kernel", "kernel"}}) {
     table.columns.push_back(std::move(column));
   }
   table.notes.emplace_back(

@@ -322,6 +322,11 @@ std::string json_value(const Cell& cell) {
 
 }  // namespace
 
+std::string unit_of(const Column& column) {
+  const bool is_share = column.show == Show::percent || column.show == Show::percent2;
+  return column.unit.empty() && is_share ? "share" : column.unit;
+}
+
 void Row::set(std::string_view key, Cell value) {
   for (auto& [name, cell] : cells_) {
     if (name == key) {

@@ -54,11 +54,15 @@ struct Column {
   std::string key;
   std::string title;
   Show show = Show::plain;
-  /// Of the number as CSV and JSON carry it: "s", "byte", "flop/s"; "" for counts, shares and texts.
+  /// Of the number as CSV and JSON carry it: "s", "byte", "flop/s"; "" for counts, shares and texts. Readers
+  /// take unit_of.
   std::string unit{};
   /// Rows with the same text belong together: a terminal shows it once, and not in each row.
   bool is_group = false;
 };
+
+/// Its unit, "share" of what is shown as percent.
+std::string unit_of(const Column& column);
 
 struct Table {
   std::vector<Column> columns;

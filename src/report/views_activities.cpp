@@ -76,7 +76,7 @@ Row group_row(const ActivityGroup& group, double kind_s) {
 
 Table name_table(const RunData& run, std::size_t top) {
   Table table{.columns = {{"kind", "kind"},
-                          {"time_share", "of kind", Show::percent, "share"},
+                          {"time_share", "of kind", Show::percent},
                           {"total_s", "total", Show::seconds, "s"},
                           {"instances", "instances"},
                           {"med_s", "med", Show::seconds, "s"},
@@ -119,7 +119,7 @@ Table lane_table(const RunData& run) {
                           {"activities", "activities"},
                           {"busy_s", "busy", Show::seconds, "s"},
                           {"span_s", "from first to last", Show::seconds, "s"},
-                          {"busy_share", "busy", Show::percent, "share"}},
+                          {"busy_share", "busy", Show::percent}},
               .rows = {},
               .notes = {}};
   std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> spans;

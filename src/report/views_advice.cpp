@@ -16,7 +16,7 @@ namespace {
 void add_advice(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   constexpr std::size_t kMost = 4;
   Table table{.columns = {{"gain_s", "at most", Show::seconds, "s"},
-                          {"step_share", "of the step", Show::percent, "share"},
+                          {"step_share", "of the step", Show::percent},
                           {"text", "what to try"}},
               .rows = {},
               .notes = {}};

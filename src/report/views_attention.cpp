@@ -77,18 +77,18 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
   Table table{.columns = {{"phase", "phase"},
                           {"part", "part"},
                           {"device_s", "device", Show::seconds, "s"},
-                          {"time_share", "time", Show::percent, "share"},
-                          {"flop_share", "FLOP", Show::percent, "share"},
-                          {"bytes_share", "bytes", Show::percent, "share"},
-                          {"step_share", share_title(run), Show::percent, "share"},
-                          {"share", "roof/measured", Show::percent, "share"}},
+                          {"time_share", "time", Show::percent},
+                          {"flop_share", "FLOP", Show::percent},
+                          {"bytes_share", "bytes", Show::percent},
+                          {"step_share", share_title(run), Show::percent},
+                          {"share", "roof/measured", Show::percent}},
               .rows = {},
               .notes = {}};
   const auto kernels = part_kernels(run);
   if (!kernels.empty()) {
     table.columns.push_back({"kernels", "kernels", Show::fixed1});
     table.columns.push_back({"kernel_s", "in kernels", Show::seconds, "s"});
-    table.columns.push_back({"kernel_share", "of device", Show::percent, "share"});
+    table.columns.push_back({"kernel_share", "of device", Show::percent});
     table.notes.emplace_back(
         "kernels: launched per traced step; in kernels: their time, beside that of the ops from their start "
         "to "

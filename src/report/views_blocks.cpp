@@ -21,11 +21,11 @@ std::vector<Column> block_columns(const char* title) {
           {"launches", "launches"},
           {"device_s", "device", Show::seconds, "s"},
           {"wall_s", "wall", Show::seconds, "s"},
-          {"time_share", "of kernels", Show::percent, "share"},
+          {"time_share", "of kernels", Show::percent},
           {"flop", "FLOP", Show::si, "flop"},
           {"bytes", "bytes", Show::bytes, "byte"},
           {"roof_s", "roof", Show::seconds, "s"},
-          {"share", "share", Show::percent, "share"},
+          {"share", "share", Show::percent},
           {"bound", "bound"}};
 }
 
@@ -148,14 +148,14 @@ void add_classes(const RunData& run, const ViewOptions& /*options*/, View& view)
   }
   Table table{.columns = {{"class", "class"},
                           {"forward_s", "forward", Show::seconds, "s"},
-                          {"forward_share", "of forward", Show::percent, "share"},
-                          {"forward_flop_share", "of its FLOP", Show::percent, "share"},
+                          {"forward_share", "of forward", Show::percent},
+                          {"forward_flop_share", "of its FLOP", Show::percent},
                           {"step_s", run.is_part ? "shown" : "step", Show::seconds, "s"},
-                          {"step_share", share_title(run), Show::percent, "share"},
-                          {"step_flop_share", "of its FLOP", Show::percent, "share"},
-                          {"step_bytes_share", "of its bytes", Show::percent, "share"},
+                          {"step_share", share_title(run), Show::percent},
+                          {"step_flop_share", "of its FLOP", Show::percent},
+                          {"step_bytes_share", "of its bytes", Show::percent},
                           {"roof_s", "roof", Show::seconds, "s"},
-                          {"share", "share", Show::percent, "share"}},
+                          {"share", "share", Show::percent}},
               .rows = {},
               .notes = {}};
   for (const auto& [name, sum] : sums) table.rows.push_back(class_row(name, sum, total));
@@ -197,7 +197,7 @@ Table device_gap_table(const RunData& run) {
                   {"kernel_s", "in kernels", Show::seconds, "s"},
                   {"idle_s", "idle before them", Show::seconds, "s"},
                   {"gap_s", "per kernel", Show::seconds, "s"},
-                  {"idle_share", "idle share", Show::percent, "share"}},
+                  {"idle_share", "idle share", Show::percent}},
       .rows = {},
       .notes = {"of traced steps; idle before a kernel: no kernel ran, for whatever cause (view device "
                 "tells them apart); a moment that several kernels share is divided among them"}};
@@ -224,7 +224,7 @@ void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
                           {"device_s", "device", Show::seconds, "s"},
                           {"outside_s", "outside kernels", Show::seconds, "s"},
                           {"gap_s", "per launch", Show::seconds, "s"},
-                          {"outside_share", "of wall", Show::percent, "share"}},
+                          {"outside_share", "of wall", Show::percent}},
               .rows = {},
               .notes = {}};
   bool has_wall = false;

@@ -93,7 +93,7 @@ std::vector<std::string> varying_settings(const SeriesTable& table, const std::s
   std::vector<std::string> names;
   for (const Column& column : table.columns) {
     const bool is_result = column.key == "status" || column.key.starts_with(kTimes) || is_launch(column.key);
-    if (column.key == x || !column.unit.empty() || is_result) continue;
+    if (column.key == x || !unit_of(column).empty() || is_result) continue;
     if (follows_axis(table, column.key, x)) continue;
     std::set<std::string> values;
     for (const auto& [number, row] : table.rows) {
@@ -131,7 +131,7 @@ void add_charts(const std::string& series, const SeriesTable& table, const std::
                   .kind = ChartKind::line,
                   .x = {.title = drawing.x, .is_log = true},
                   .y = {.title = name_of(y, column->unit),
-                        .unit = column->unit == "B" ? "byte" : column->unit,
+                        .unit = column->unit == "B" ? "byte" : unit_of(*column),
                         .is_log = true}};
       for (const auto& [number, row] : table.rows) {
         if (row.number(y) <= 0) continue;  // out of memory

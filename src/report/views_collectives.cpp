@@ -91,7 +91,7 @@ Table ranks_table(const RecordSet& set, const CollectiveCalls& all) {
                           {"waiting_s", "waiting", Show::seconds, "s"},
                           {"transfer_s", "transfer", Show::seconds, "s"},
                           {"step_waiting_s", "waiting per step", Show::seconds, "s"},
-                          {"last", "the last", Show::percent, "share"}},
+                          {"last", "the last", Show::percent}},
               .rows = {},
               .notes = {}};
   std::map<std::pair<std::size_t, std::int64_t>, CallSums> rows;

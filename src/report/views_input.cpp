@@ -81,7 +81,7 @@ Table copy_table(const RunData& run) {
                           {"bytes", "bytes a step", Show::bytes, "byte"},
                           {"seconds", "time a step", Show::seconds, "s"},
                           {"byte_per_s", "B/s", Show::si, "byte/s"},
-                          {"step_share", "of the step", Show::percent, "share"}},
+                          {"step_share", "of the step", Show::percent}},
               .rows = {},
               .notes = {}};
   const std::set<std::int64_t> steps = steps_with_copies(run);

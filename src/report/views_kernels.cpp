@@ -42,7 +42,7 @@ Row kernel_row(const KernelSum& sum) {
 }
 
 Table kernel_table(const std::vector<KernelSum>& sums, std::size_t top) {
-  Table table{.columns = {{"time_share", "time %", Show::percent, "share"},
+  Table table{.columns = {{"time_share", "time %", Show::percent},
                           {"class", "class"},
                           {"per_step", "per step"},
                           {"total_s", "total", Show::seconds, "s"},
@@ -51,7 +51,7 @@ Table kernel_table(const std::vector<KernelSum>& sums, std::size_t top) {
                           {"min_s", "min", Show::seconds, "s"},
                           {"max_s", "max", Show::seconds, "s"},
                           {"std_s", "stddev", Show::seconds, "s"},
-                          {"occupancy", "occupancy", Show::percent, "share"},
+                          {"occupancy", "occupancy", Show::percent},
                           {"occupancy_limit", "limit"},
                           {"waves", "waves", Show::fixed1},
                           {"library", "library"},
@@ -109,9 +109,9 @@ Table class_table(const std::vector<KernelSum>& sums, const std::vector<KernelSu
   std::ranges::stable_sort(order,
                            [](const auto& a, const auto& b) { return a.second.part_s > b.second.part_s; });
   Table table{.columns = {{"class", "class"},
-                          {"time_share", "time %", Show::percent, "share"},
+                          {"time_share", "time %", Show::percent},
                           {"step_s", "in a step", Show::seconds, "s"},
-                          {"forward_share", "of forward", Show::percent, "share"},
+                          {"forward_share", "of forward", Show::percent},
                           {"forward_s", "in forward", Show::seconds, "s"},
                           {"per_step", "kernels per step"},
                           {"names", "names"}},

@@ -60,7 +60,7 @@ Table holder_table(const RunData& run, const MemoryCurve& curve, std::size_t top
                           {"scope", "made in"},
                           {"kind", "by"},
                           {"bytes", "bytes", Show::bytes, "byte"},
-                          {"share", "of peak", Show::percent, "share"}},
+                          {"share", "of peak", Show::percent}},
               .rows = {},
               .notes = {}};
   const std::vector<Holder> holders = curve.holders(curve.peak_event());
@@ -203,7 +203,7 @@ void add_saved(const RunData& run, const ViewOptions& /*options*/, View& view) {
   Table table{.columns = {{"block", "block"},
                           {"tensors", "tensors"},
                           {"bytes", "bytes", Show::bytes, "byte"},
-                          {"share", "share", Show::percent, "share"},
+                          {"share", "share", Show::percent},
                           {"per_layer_bytes", "per layer", Show::bytes, "byte"}},
               .rows = {},
               .notes = {}};

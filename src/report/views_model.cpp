@@ -48,7 +48,7 @@ std::vector<Column> model_columns(const RunData& run) {
   std::vector<Column> columns = {{"block", "block"}, {"times", "layers"}};
   for (const std::string& phase : phases_of(run))
     columns.push_back({phase + "_s", phase, Show::seconds, "s"});
-  const std::vector<Column> others = {{"time_share", "of kernels", Show::percent, "share"},
+  const std::vector<Column> others = {{"time_share", "of kernels", Show::percent},
                                       {"flop", "FLOP", Show::si, "flop"},
                                       {"bytes", "bytes", Show::bytes, "byte"},
                                       {"bound", "bound by"},

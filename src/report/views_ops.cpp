@@ -80,7 +80,7 @@ Row instances_row(const std::pair<std::string, std::string>& key, const std::str
 
 void add_ops(const RunData& run, const ViewOptions& options, View& view) {
   const std::vector<Kernel> kernels = kernels_of(run);
-  Table table{.columns = {{"time_share", "time %", Show::percent, "share"},
+  Table table{.columns = {{"time_share", "time %", Show::percent},
                           {"total_s", "total", Show::seconds, "s"},
                           {"instances", "instances"},
                           {"launches", "launches"},

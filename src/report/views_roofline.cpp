@@ -44,7 +44,7 @@ std::vector<Column> roof_columns() {
           {"bound", "bound by"},
           {"roof_s", "roof", Show::seconds, "s"},
           {"measured_s", "measured", Show::seconds, "s"},
-          {"share", "share", Show::percent, "share"},
+          {"share", "share", Show::percent},
           {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
           {"byte_per_s", "B/s", Show::si, "byte/s"}};
 }
@@ -122,7 +122,7 @@ void add_ceilings(const RecordSet& set, const ViewOptions& /*options*/, View& vi
                           {"threads", "threads"},
                           {"value", "ceiling", Show::si},
                           {"unit", "unit"},
-                          {"share_of_instruction", "of instr.", Show::percent, "share"},
+                          {"share_of_instruction", "of instr.", Show::percent},
                           {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
                           {"intensity", "FLOP/B", Show::fixed2, "flop/byte"},
                           {"ci_low", "from", Show::si},

@@ -32,9 +32,9 @@ void add_samples(TallyByLine& counts, const std::string& text, const HostStack& 
 Table tally_table(const HostStacks& stacks, const TallyByLine& counts, const char* title, std::size_t top) {
   Table table{.columns = {{"name", title},
                           {"samples", "samples"},
-                          {"share", "of samples", Show::percent, "share"},
+                          {"share", "of samples", Show::percent},
                           {"idle", "device idle"},
-                          {"idle_share", "of idle", Show::percent, "share"}},
+                          {"idle_share", "of idle", Show::percent}},
               .rows = {},
               .notes = {}};
   std::vector<std::pair<std::string, StackTally>> sorted(counts.begin(), counts.end());

@@ -191,8 +191,8 @@ void add_sweep(const RecordSet& set, const ViewOptions& /*options*/, View& view)
                                        {"ci_low_s", "from", Show::seconds, "s"},
                                        {"ci_high_s", "to", Show::seconds, "s"},
                                        {"tokens_per_s", "tokens/s", Show::si, "tok/s"},
-                                       {"mfu", "MFU", Show::percent, "share"},
-                                       {"roof_share", "roof", Show::percent, "share"},
+                                       {"mfu", "MFU", Show::percent},
+                                       {"roof_share", "roof", Show::percent},
                                        {"peak_bytes", "memory", Show::bytes, "byte"}};
   table.columns.insert(table.columns.end(), columns.begin(), columns.end());
   for (const RunData& run : set.runs) table.rows.push_back(sweep_row(run, names));
@@ -211,7 +211,7 @@ void add_precision(const RecordSet& set, const ViewOptions& /*options*/, View& v
                           {"speedup", "times faster", Show::fixed2},
                           {"ci_low", "from", Show::fixed2},
                           {"ci_high", "to", Show::fixed2},
-                          {"memory_ratio", "memory", Show::percent, "share"}},
+                          {"memory_ratio", "memory", Show::percent}},
               .rows = {},
               .notes = {}};
   for (auto& [key, runs] : groups) {

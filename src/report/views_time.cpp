@@ -69,9 +69,9 @@ void add_wait_note(const RunData& run, Table& table) {
 void add_phases(const RunData& run, const ViewOptions& /*options*/, View& view) {
   Table table{.columns = summary_columns(), .rows = {}, .notes = {}};
   table.columns.insert(table.columns.begin(), Column{"phase", "phase"});
-  table.columns.push_back({"share_of_step", "of step", Show::percent, "share"});
+  table.columns.push_back({"share_of_step", "of step", Show::percent});
   table.columns.push_back({"roof_s", "roof", Show::seconds, "s"});
-  table.columns.push_back({"share", "share", Show::percent, "share"});
+  table.columns.push_back({"share", "share", Show::percent});
   Chart chart{.id = "phases",
               .title = "Phases of the step",
               .note = "Medians of wall time without observer.",
@@ -125,8 +125,8 @@ Table tracing_table(const RunData& run) {
                           {"plain_s", "plain", Show::seconds, "s"},
                           {"untraced_s", "untraced", Show::seconds, "s"},
                           {"traced_s", "traced", Show::seconds, "s"},
-                          {"cost", "cost of tracing", Show::percent, "share"},
-                          {"attached_cost", "of being attached", Show::percent, "share"},
+                          {"cost", "cost of tracing", Show::percent},
+                          {"attached_cost", "of being attached", Show::percent},
                           {"traced_steps", "steps of each"}},
               .rows = {},
               .notes = {}};
@@ -159,11 +159,11 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
   Table table{.columns = {{"phase", "phase"},
                           {"plain_s", "plain", Show::seconds, "s"},
                           {"observed_s", "observed", Show::seconds, "s"},
-                          {"cost", "cost", Show::percent, "share"},
+                          {"cost", "cost", Show::percent},
                           {"plain_steps", "plain steps"},
                           {"observed_steps", "observed steps"},
                           {"device_s", "in kernels", Show::seconds, "s"},
-                          {"outside_share", "outside kernels", Show::percent, "share"}},
+                          {"outside_share", "outside kernels", Show::percent}},
               .rows = {},
               .notes = {}};
   std::vector<std::string> phases = phases_of(run);

@@ -55,7 +55,7 @@ Table why_table(const std::vector<Why>& parts) {
                           {"tail_s", "tail", Show::seconds, "s"},
                           {"clock_s", "clock", Show::seconds, "s"},
                           {"latency_s", "latency", Show::seconds, "s"},
-                          {"occupancy", "occupancy", Show::percent, "share"},
+                          {"occupancy", "occupancy", Show::percent},
                           {"waves", "waves", Show::fixed1},
                           {"stall", "warps wait for"},
                           {"mend", "what would mend it"}},
@@ -68,7 +68,7 @@ Table why_table(const std::vector<Why>& parts) {
 Table cause_table(const std::vector<Why>& parts) {
   Table table{.columns = {{"cause", "cause"},
                           {"seconds", "of the step", Show::seconds, "s"},
-                          {"share", "share", Show::percent, "share"},
+                          {"share", "share", Show::percent},
                           {"mend", "what would mend it"}},
               .rows = {},
               .notes = {}};

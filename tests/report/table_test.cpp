@@ -33,6 +33,13 @@ Table sample() {
           .notes = {"a note"}};
 }
 
+TEST(Table, WhatIsShownAsPercentIsAShare) {
+  EXPECT_EQ(unit_of({"a", "a", Show::percent}), "share");
+  EXPECT_EQ(unit_of({"a", "a", Show::percent2}), "share");
+  EXPECT_EQ(unit_of({"a", "a", Show::seconds, "s"}), "s");
+  EXPECT_EQ(unit_of({"a", "a"}), "");
+}
+
 TEST(Table, JsonKeepsNumbersAsNumbers) {
   const auto json = nlohmann::json::parse(format_table(sample(), Format::json));
   ASSERT_EQ(json.size(), 2U);

@@ -31,8 +31,8 @@ export interface Group {
 const kOneRun: readonly Section[] = [overview, timeline, breakdown, model, roofline, opTable, blockTable, kernelTable, icicle, memory];
 const kMeasured: readonly Section[] = [ceilingTable, method, environment];
 const kMostAtOnce = 4; // with more runs the page begins with all of them, and one is taken apart on request
-/** What is asked of many runs that no study made: the views that go over values. */
-const kOverValues = ['sweep', 'scaling', 'growth', 'precision'];
+/** What is asked of many runs that no study made: the views that go over steps or values. */
+const kOverValues = ['training', 'sweep', 'scaling', 'growth', 'precision'];
 /** Views that the page draws itself and that show all runs. */
 const kOfAllRuns = new Set(['bench', 'phases', 'blocks']);
 
