@@ -58,7 +58,7 @@ void add_dry_run(CommandLine& line, bool& asked, const std::string& group) {
 
 void show_dry_run(const std::vector<lab::Point>& points, const std::vector<OutputPath>& outputs,
                   const TableStyle& style) {
-  write_out(show_table(points_table(points), style));
+  write_out(show_table(points_table(points), style.format));  // --columns are those of the results
   if (style.format == Format::table || style.format == Format::md) write_out("\n" + written(outputs));
 }
 

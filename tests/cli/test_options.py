@@ -203,6 +203,7 @@ class Options(unittest.TestCase):
         self.assertRegex(out, r"1 +tiny B=1 T=8")
         self.assertRegex(out, r"2 +tiny B=1 T=16")
         self.assertIn("-o: a.rooflm\n--html: a.html\n" if html else "-o: a.rooflm\n", out)
+        self.assertIn("would run", self.run_binary("bench", *SMALL, "--columns", "total", "--dry-run").stdout)
         self.assertIn("would measure 9 rows", self.run_binary("gemm", "--device", "cpu", "--dry-run").stdout)
         self.run_binary("bench", *SMALL, "-o", self.record, "--dry-run", code=3)
         self.run_binary("attention", "--device", "cpu", "--dry-run")
