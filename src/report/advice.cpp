@@ -11,10 +11,10 @@
 
 #include "core/units.h"
 #include "report/advice_recorded.h"
-#include "report/device_times.h"
 #include "report/match_runs.h"
 #include "report/summaries.h"
 #include "report/sweep.h"
+#include "report/traced_kernels.h"
 #include "report/view.h"
 #include "report/work_figures.h"
 
@@ -227,7 +227,7 @@ bool is_tried(const RecordSet& set, const RunData& run, const Advice& advice) {
 
 /// All that is worth a sentence, the largest gain first.
 std::vector<Advice> all_advice(const RunData& run) {
-  const DeviceTimes times = device_times(run);
+  const DeviceTimes& times = traced_kernels(run).times();
   const auto recorded_s = is_foreign(run.run) ? advised_step_s(run, times) : std::nullopt;
   if (!run.has_op_times() && !recorded_s) return {};
   const double step_s =

@@ -5,7 +5,6 @@
 
 #include "core/units.h"
 #include "report/advice_recorded.h"
-#include "report/device_times.h"
 #include "report/glance.h"
 #include "report/match_runs.h"
 #include "report/run_figures.h"
@@ -27,7 +26,8 @@ std::string step_sentence(const RunData& run) {
     }
     return text;
   }
-  const DeviceTimes times = is_foreign(run.run) ? device_times(run) : DeviceTimes();
+  if (!is_foreign(run.run)) return "";
+  const DeviceTimes& times = traced_kernels(run).times();
   const auto step_s = traced_step_s(times);
   if (!step_s) return "";
   double busy_s = 0;
