@@ -95,7 +95,8 @@ void Pulse::begin(const std::vector<sockaddr_in>& others, const std::string& job
     tell();  // so that others know that they hear this rank
     while (!stopped.stop_requested()) {
       pollfd arrives{.fd = socket_.get(), .events = POLLIN, .revents = 0};
-      if (::poll(&arrives, 1, static_cast<int>(pause.count())) > 0) listen();
+      ::poll(&arrives, 1, static_cast<int>(pause.count()));
+      listen();
       const double passed_s = std::chrono::duration<double>(Clock::now() - since).count();
       if (Clock::now() - since < pause) continue;
       const double used_s = processor_s() - processor;
@@ -120,16 +121,18 @@ void Pulse::tell() {
 
 void Pulse::listen() {
   Message message;
+  const std::int64_t now_ns = steady_ns();
   while (::recv(socket_.get(), &message, sizeof message, 0) == sizeof message) {
     const bool is_ours =
         message.job == job_ && message.rank >= 0 && static_cast<std::size_t>(message.rank) < heard_ns_.size();
-    if (is_ours) heard_ns_[static_cast<std::size_t>(message.rank)] = steady_ns();
+    if (is_ours) heard_ns_[static_cast<std::size_t>(message.rank)] = now_ns;
   }
+  listened_ns_ = now_ns;
 }
 
 double Pulse::silent_s(int rank) const {
   const std::int64_t heard_ns = heard_ns_[static_cast<std::size_t>(rank)];
-  return heard_ns == 0 ? -1 : 1e-9 * static_cast<double>(steady_ns() - heard_ns);
+  return heard_ns == 0 ? -1 : 1e-9 * static_cast<double>(listened_ns_ - heard_ns);
 }
 
 }  // namespace rooflm::ranks

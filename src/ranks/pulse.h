@@ -33,7 +33,8 @@ class Pulse {
   void begin(const std::vector<sockaddr_in>& others, const std::string& job, std::chrono::milliseconds pause);
   /// Whether this rank waits for others: it is alive then without any work.
   void set_waiting(bool is_waiting) { is_waiting_ = is_waiting; }
-  /// Seconds since that rank last said that it is alive; less than 0 where it never did, as where a firewall
+  /// Seconds from when that rank last said that it is alive to when this one last listened, so that a thread
+  /// that gets no processor here takes nobody for silent; less than 0 where it never did, as where a firewall
   /// lets nothing through.
   [[nodiscard]] double silent_s(int rank) const;
 
@@ -47,6 +48,7 @@ class Pulse {
   std::uint64_t job_ = 0;
   std::vector<sockaddr_in> others_;
   std::vector<std::atomic<std::int64_t>> heard_ns_;  ///< of the steady clock, by rank; 0: never
+  std::atomic<std::int64_t> listened_ns_ = 0;
   std::atomic<bool> is_waiting_ = false;
   std::jthread thread_;
 };

@@ -31,11 +31,15 @@ inline ranks::Place first_place(int size) {
   return place;
 }
 
+/// Seconds that ranks wait for each other where nobody is to hang, and where somebody does.
+inline constexpr double kPatient = 20, kImpatient = 0.3;
+
 /// Runs body(transport) for each rank; what each threw, "" for nothing.
 inline std::vector<std::string> run_over_sockets(
-    int size, const std::function<void(const std::shared_ptr<ranks::Transport>&)>& body) {
+    int size, const std::function<void(const std::shared_ptr<ranks::Transport>&)>& body,
+    double patience_s = kPatient) {
   ranks::Place place = first_place(size);
-  place.patience_s = 0.3;
+  place.patience_s = patience_s;
   place.start_patience_s = 20;
   std::vector<std::string> thrown(static_cast<std::size_t>(size));
   std::vector<std::jthread> threads;

