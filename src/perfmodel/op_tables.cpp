@@ -134,18 +134,24 @@ std::optional<AttentionKernels> attention_kernels(const std::string& name, std::
   if (name.empty()) return std::nullopt;
   const Json& all = tables_json().at("attention_kernels");
   if (!all.contains(name)) throw std::logic_error("data/op_times.json has no attention kernels " + name);
-  const Json& json = all.at(name);
-  const Json& families = json.at("families");
-  const bool is_there = std::ranges::any_of(
-      families, [&](const Json& family) { return device.starts_with(family.get<std::string>()); });
-  if (!is_there) return std::nullopt;
-  const Json& power = entry_of(tables_json().at("transfer").at("from").get<std::string>())->at("power");
-  return AttentionKernels{
-      .table = {.forward = heads_of(json.at("forward")), .backward = heads_of(json.at("backward"))},
-      .hz = json.at("hz"),
-      .spread = json.at("spread"),
-      .forward_joule_per_flop = joule_per_flop(power, json.at("power").at("forward")),
-      .backward_joule_per_flop = joule_per_flop(power, json.at("power").at("backward"))};
+  const auto is_of_device = [&](const Json& entry) {
+    return std::ranges::any_of(entry.at("families"), [&](const Json& family) {
+      return device.starts_with(family.get<std::string>());
+    });
+  };
+  const Json& measured = all.at(name);
+  const auto found = std::ranges::find_if(measured, is_of_device);
+  if (found == measured.end()) return std::nullopt;
+  AttentionKernels kernels{
+      .table = {.forward = heads_of(found->at("forward")), .backward = heads_of(found->at("backward"))},
+      .hz = found->at("hz"),
+      .spread = found->at("spread")};
+  if (found->contains("power")) {
+    const Json& power = entry_of(tables_json().at("transfer").at("from").get<std::string>())->at("power");
+    kernels.forward_joule_per_flop = joule_per_flop(power, found->at("power").at("forward"));
+    kernels.backward_joule_per_flop = joule_per_flop(power, found->at("power").at("backward"));
+  }
+  return kernels;
 }
 
 Transfer transfer_to(const devices::Device& device) {

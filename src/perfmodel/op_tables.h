@@ -15,7 +15,7 @@ std::optional<OpTables> tables_of(std::string_view device);
 /// Attention of a framework, measured alone at the clock `hz`; backward passes add up in any order.
 struct AttentionKernels {
   AttentionTable table{};
-  double hz = 0;
+  double hz = 0;  ///< the clock of the rates; 0: that of the device as it runs
   double spread = 0;
   double forward_joule_per_flop = 0, backward_joule_per_flop = 0;  ///< at the clock of the tables
 };

@@ -115,14 +115,22 @@ void OpTimes::take_power(const devices::Device& device) {
 void OpTimes::take_attention(const devices::Device& device) {
   const auto own = attention_kernels(kernels_.attention, device.key);
   if (!own) return;
-  // Tables are at one clock: the kernels follow the clock as products do.
-  const double share = tables_.power.table_hz > 0 ? tables_.power.table_hz / own->hz : 1;
+  // Tables are at one clock: the kernels follow the clock as products do. Rates of the device itself are not
+  // scaled to it.
+  double share = 1;
+  if (own->hz == 0) {
+    share = 1 / compute_scale_;
+  } else if (tables_.power.table_hz > 0) {
+    share = tables_.power.table_hz / own->hz;
+  }
   const double gain = tables_.attention.nondeterministic_gain;
   tables_.attention.forward = own->table.forward;
   tables_.attention.backward = own->table.backward;
   tables_.attention_spread = std::max(tables_.attention_spread, own->spread);
-  tables_.energies.attention_forward = own->forward_joule_per_flop;
-  tables_.energies.attention_backward = own->backward_joule_per_flop;
+  if (own->forward_joule_per_flop > 0) {
+    tables_.energies.attention_forward = own->forward_joule_per_flop;
+    tables_.energies.attention_backward = own->backward_joule_per_flop;
+  }
   for (AttentionTable::Head& head : tables_.attention.forward) head.flop_per_s *= share;
   for (AttentionTable::Head& head : tables_.attention.backward) head.flop_per_s *= share / gain;
 }

@@ -245,13 +245,17 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
 
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times,
                        Forwards& forwards, int stage, int micro_batches) {
+  const std::int64_t layers = point.step.sharding.layers_per_part(point.config.layers);
   // The first and the last layer. Where weights are gathered ahead of a layer and gradients summed behind it,
   // also those beside them: most memory is in use in the midst of layers then, which two of them do not have.
-  const std::int64_t fewest = point.step.sharding.zero == 3 ? 4 : 2;
+  // Buffers take turns there, so an odd number of layers has its peak at another moment than an even one, and
+  // grows evenly from seven on.
+  const bool is_gathered = point.step.sharding.zero == 3;
+  const std::int64_t fewest = !is_gathered ? 2 : layers % 2 == 0 ? 4 : 7;
   // Of every other product, layers come in pairs.
-  const std::int64_t alike = point.step.recompute == passes::Recompute::every_other ? 2 : 1;
+  const bool are_pairs = is_gathered || point.step.recompute == passes::Recompute::every_other;
+  const std::int64_t alike = are_pairs ? 2 : 1;
   const std::int64_t few = fewest + alike;
-  const std::int64_t layers = point.step.sharding.layers_per_part(point.config.layers);
   const auto price = [&](std::int64_t count) {
     return price_layers(point, setting, times, forwards, stage, micro_batches, count);
   };

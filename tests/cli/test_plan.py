@@ -6,6 +6,8 @@ Usage: test_plan.py BINARY [unittest options]"""
 import csv
 import io
 import json
+import pathlib
+import re
 import sqlite3
 import subprocess
 import sys
@@ -348,6 +350,17 @@ class Plan(unittest.TestCase):
         self.refused(2, "--interleave", *base, "--pp", 2, "--interleave", 4, "--global-batch", 3)
         self.refused(2, "--tp 5", *base, "--tp", 5)
         self.refused(2, "", *base, "--d-model", 2**40, "--heads", 1)
+
+    def test_published_runs_are_all_planned_and_as_well_as_documented(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        done = subprocess.run([root / "scripts" / "validate_plan", "--binary", BINARY,
+                               root / "tests" / "perfmodel" / "published" / "llm_foundry.csv"],
+                              capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = re.search(r"step_s: median ([0-9.]+) %.* rank correlation ([0-9.]+), coverage (.*)", done.stdout)
+        self.assertLess(float(said[1]), 10, "docs/accuracy.md says 9.4")
+        self.assertGreater(float(said[2]), 0.99)
+        self.assertEqual(said[3], "216 of 216")
 
 
 if __name__ == "__main__":

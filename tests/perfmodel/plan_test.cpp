@@ -44,18 +44,25 @@ TEST(Plan, LayersThatAreAlikeNeedNotAllBeBuilt) {
 }
 
 TEST(Plan, PartsOfMemoryGrowAsTheyDoInAllLayers) {
-  for (const passes::Recompute recompute : {passes::Recompute::none, passes::Recompute::full}) {
-    auto [point, setting] = plan_case("medium", {.data = 4, .zero = 3}, 1);
-    setting.framework = perfmodel::find_framework("rooflm-fused");  // without pools of an allocator
-    perfmodel::fit_to_framework(point.step, setting.framework);
-    point.step.recompute = recompute;
-    const perfmodel::RankMemory quick = perfmodel::make_plan(point, setting).memory;
-    setting.every_layer = true;
-    const perfmodel::RankMemory whole = perfmodel::make_plan(point, setting).memory;
-    for (const auto part : {&perfmodel::RankMemory::weight_bytes, &perfmodel::RankMemory::optimizer_bytes,
-                            &perfmodel::RankMemory::gradient_bytes, &perfmodel::RankMemory::activation_bytes})
-      EXPECT_NEAR(quick.*part / (whole.*part), 1, 0.01)
-          << passes::name_of(recompute) << ", of " << whole.total();
+  for (const char* framework : {"rooflm-fused", "torch-eager"}) {
+    for (const int layers : {23, 24}) {
+      for (const passes::Recompute recompute : {passes::Recompute::none, passes::Recompute::full}) {
+        auto [point, setting] = plan_case("medium", {.data = 4, .zero = 3}, 1);
+        setting.framework = perfmodel::find_framework(framework);
+        perfmodel::fit_to_framework(point.step, setting.framework);
+        point.config.layers = layers;
+        point.step.recompute = recompute;
+        const perfmodel::RankMemory quick = perfmodel::make_plan(point, setting).memory;
+        setting.every_layer = true;
+        const perfmodel::RankMemory whole = perfmodel::make_plan(point, setting).memory;
+        for (const auto part :
+             {&perfmodel::RankMemory::weight_bytes, &perfmodel::RankMemory::optimizer_bytes,
+              &perfmodel::RankMemory::gradient_bytes, &perfmodel::RankMemory::activation_bytes})
+          EXPECT_NEAR(quick.*part / (whole.*part), 1, 0.01)
+              << framework << ", " << layers << ", " << passes::name_of(recompute) << ", of "
+              << whole.total();
+      }
+    }
   }
 }
 
