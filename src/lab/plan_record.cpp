@@ -71,7 +71,13 @@ record::Run run_of(const PlanPoint& point, const Setting& setting, const std::st
   config.set("recompute", std::string(passes::name_of(point.step.recompute)));
   config.set("batch", point.micro_batch);
   config.set("seq", point.seq);
+  config.set("arch", model::name_of(point.config.arch));
+  config.set("vocab", point.config.padded_vocab);
   config.set("layers", point.config.layers);
+  config.set("heads", point.config.heads);
+  config.set("kv_heads", point.config.kv_heads);
+  config.set("d_model", point.config.d_model);
+  config.set("d_ff", point.config.d_ff);
   config.set("params", model::parameter_count(point.config));
   config.set("grad_accum", point.micro_batches);
   config.set("dp", std::int64_t{sharding.data});
@@ -243,6 +249,7 @@ class RoleRun {
     add(-1, course.persistent_bytes);
     for (std::size_t i = 0; i < course.alive_bytes.size(); ++i)
       add(static_cast<std::int64_t>(i), course.alive_bytes[i]);
+    add(static_cast<std::int64_t>(course.alive_bytes.size()) - 1, course.persistent_bytes);
     writer.add(run, events);
     const program::Op& peak = role_->program.ops[course.peak_op];
     std::string text = fmt::format("{}, {}", program::name_of(peak.phase), peak.scope);

@@ -110,8 +110,13 @@ std::vector<std::string> plan_names(const std::vector<Row>& plans) {
       names[i] += fmt::format("{}{}{}{}", names[i].empty() ? "" : " ", title, title.empty() ? "" : "=", value);
     }
   }
-  for (std::string& name : names)
-    if (name.empty()) name = plans.size() == 1 ? "the plan" : "as it is";
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (!names[i].empty()) continue;
+    const Row& plan = plans[i];
+    names[i] = plans.size() > 1 ? "as it is"
+                                : fmt::format("{} on {} {}", plan.text("model"), plan_cell_text(plan, "gpus"),
+                                              plan.text("device"));
+  }
   return names;
 }
 

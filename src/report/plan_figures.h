@@ -16,7 +16,7 @@ std::vector<Row> plan_rows(const RecordSet& set, std::string_view series);
 /// The plan that is taken apart: the first that fits, else the first; nullptr without any.
 const Row* shown_plan(const std::vector<Row>& plans);
 
-/// What tells each plan from the others: "dp=32 tp=4 zero=1"; "the plan" of a single one.
+/// What tells each plan from the others: "dp=32 tp=4 zero=1"; of a single one "gpt2 on 8 h100-sxm".
 std::vector<std::string> plan_names(const std::vector<Row>& plans);
 
 /// A part of the step's time: "compute", "beside collectives", "exposed communication", "host", "waiting",

@@ -22,7 +22,7 @@ struct Number {
 };
 constexpr std::array kPlanNumbers = {
     Number{"step", "step_s", "s", "step_low_s", "step_high_s", "step_kind"},
-    Number{"tokens per second", "tokens_per_s", "tokens/s", "tokens_per_s_low", "tokens_per_s_high",
+    Number{"tokens per second", "tokens_per_s", "", "tokens_per_s_low", "tokens_per_s_high",
            "step_kind"},
     Number{"MFU", "mfu", "share", "mfu_low", "mfu_high", "step_kind"},
     Number{"HFU", "hfu", "share", "hfu_low", "hfu_high", "step_kind"},
@@ -184,6 +184,25 @@ void add_plan_scaling(const RecordSet& set, const ViewOptions& /*options*/, View
                        {.title = "tokens/s", .unit = "tokens/s", .is_log = true}));
 }
 
+/// What tells splits apart, with the reasons beside their times: all of one search share the rest.
+std::vector<Column> search_columns(const std::vector<Row>& found) {
+  std::vector<Column> columns = plan_columns(found);
+  const auto is_shared = [&](const Column& column) {
+    const auto text = [&](const Row& row) {
+      const Cell* cell = row.find(column.key);
+      return cell == nullptr ? "" : format_cell(*cell, Show::plain);
+    };
+    return column.key != "status" &&
+           std::ranges::all_of(found, [&](const Row& row) { return text(row) == text(found.front()); });
+  };
+  if (found.size() > 1) std::erase_if(columns, is_shared);
+  const auto at = [&](std::string_view key) { return std::ranges::find(columns, key, &Column::key); };
+  const auto reason = at("reason");
+  if (const auto step = at("step_s"); step < reason && reason != columns.end())
+    std::rotate(step + 1, reason, reason + 1);
+  return columns;
+}
+
 void add_plan_search(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   const std::vector<Row> found = plan_rows(set, record::kPlanSearchSeries);
   if (found.empty()) return;
@@ -212,7 +231,7 @@ void add_plan_search(const RecordSet& set, const ViewOptions& /*options*/, View&
     if (!series->points.empty()) chart.series.push_back(std::move(*series));
   view.add(std::move(chart));
   view.add("plan.search", "Splits that were planned to the end, and why each lost",
-           Table{.columns = plan_columns(found), .rows = found, .notes = {}});
+           Table{.columns = search_columns(found), .rows = found, .notes = {}});
 }
 
 void add_plan_against(const RecordSet& set, const ViewOptions& /*options*/, View& view) {

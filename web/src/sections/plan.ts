@@ -1,7 +1,7 @@
 // A plan in numbers: each with its interval and what it comes from.
 import type { CellValue, GenericTable, ReportDocument } from '../document';
 import { absent, type Child, h } from '../dom';
-import { quantity } from '../format';
+import { prefixed, quantity } from '../format';
 import { valueParts } from './overview';
 import type { Section } from './section';
 
@@ -17,8 +17,8 @@ const numberOf = (value: CellValue): number | null => (typeof value === 'number'
 function tile(row: Record<string, CellValue>): HTMLElement {
   const unit = String(row.unit ?? '');
   const [value, low, high] = [numberOf(row.value), numberOf(row.low), numberOf(row.high)];
-  // Whole tokens, hours and kWh are long: three digits say as much as the interval allows.
-  const text = (number: number | null): string => (unit === '' && number !== null && Math.abs(number) >= 1e6 ? quantity(number, ' ').trim() : quantity(number, unit));
+  // Tokens, hours and kWh are long numbers: three digits say as much as the interval allows.
+  const text = (number: number | null): string => (unit === '' && number !== null && Math.abs(number) >= 1e5 ? prefixed(number) : quantity(number, unit));
   const kind = String(row.kind ?? '');
   return h('div', { class: 'tile' }, h('h3', {}, String(row.what ?? '')), h('p', { class: 'value' }, ...valueParts(text(value))),
            h('p', { class: 'note' }, low === null || high === null ? '' : `${text(low)} to ${text(high)}, `, h('span', { class: `kind ${kind}` }, kind)));
