@@ -76,8 +76,8 @@ Question question_of(const Plans& plans, const PlannedRun& shown) {
   if (std::ranges::any_of(plans.runs, [](const PlannedRun& run) { return run.speed_up.has_value(); }))
     views += "plan_scaling,";
   return {.title = fmt::format("Plan: {} on {}", model, gpus),
-          .text = fmt::format("Does {} fit {}, how long does a step take, and what is that time spent on?", model,
-                              gpus),
+          .text = fmt::format("Does {} fit {}, how long does a step take, and what is that time spent on?",
+                              model, gpus),
           .views = views + "plan_time,plan_memory,plan"};
 }
 

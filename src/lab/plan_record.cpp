@@ -263,8 +263,8 @@ class RoleRun {
     const bool is_folded = role_->layers < layers;
     const bool is_cut = role_->micro_batches < point_->micro_batches;
     if (is_folded)
-      text += fmt::format(" {} of its {} layers are here: the others are like the middle ones.", role_->layers,
-                          layers);
+      text += fmt::format(" {} of its {} layers are here: the others are like the middle ones.",
+                          role_->layers, layers);
     if (is_cut)
       text += fmt::format(" {} of its {} micro-batches are here: each further one takes what the last does.",
                           role_->micro_batches, point_->micro_batches);

@@ -83,7 +83,7 @@ struct Plan {
   std::map<std::string, WorkTime> work{};
   int slowest_stage = 0;
   std::vector<PlannedRole> roles{};  ///< the first stage, those between, the last
-  double model_flop = 0;  ///< of a step, all devices (model::model_flop_per_token)
+  double model_flop = 0;             ///< of a step, all devices (model::model_flop_per_token)
   /// Of products of a step, all devices, with those that are done again or by several ranks.
   double executed_flop = 0;
   double clock_hz = 0;  ///< that power leaves to the slowest stage; 0: not known of this chip

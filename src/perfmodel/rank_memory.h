@@ -36,8 +36,8 @@ struct MemoryCourse {
   std::vector<std::int64_t> alive_bytes{};  ///< by op: while it runs, what persists included
   std::size_t peak_op = 0;                  ///< the first at which most are alive
 };
-/// Of the tensors alone, without gaps, buffers and context: storages of the fused engine, tensors of the eager
-/// one.
+/// Of the tensors alone, without gaps, buffers and context: storages of the fused engine, tensors of the
+/// eager one.
 MemoryCourse memory_course(const program::Program& program, compile::EngineKind engine);
 
 }  // namespace rooflm::perfmodel

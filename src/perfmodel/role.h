@@ -78,7 +78,8 @@ struct TimedRole {
 TimedRole time_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,
                     int stage, int micro_batches, std::size_t most_ops);
 
-/// Whether the op is timed as one that moves data between ranks; then how many bytes, over which kind of link.
+/// Whether the op is timed as one that moves data between ranks; then how many bytes, over which kind of
+/// link.
 bool moves_between_ranks(const program::Op& op);
 std::int64_t moved_bytes(const program::Program& program, const program::Op& op);
 const LinkLevel& link_of(const program::Op& op, const PlanPoint& point, const Cluster& cluster);

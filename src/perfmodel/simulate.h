@@ -27,7 +27,7 @@ struct IdleSpan {
 
 /// Where the step's time goes: the five parts of the compute lane add up to step_s.
 struct Timeline {
-  std::vector<Span> spans{};  ///< by op; setup ops have none
+  std::vector<Span> spans{};     ///< by op; setup ops have none
   std::vector<IdleSpan> idle{};  ///< in their order, where SimulationOptions::keeps_idle asks for them
   double step_s = 0;
   double busy_s = 0;           ///< the device computes, by ops at their own speed

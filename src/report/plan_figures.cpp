@@ -74,8 +74,9 @@ std::string plan_training_text(const Row& plan) {
                                  core::format_si(plan.number("tokens")), brief("days"), brief("days_low"),
                                  brief("days_high"), core::format_si(plan.number("gpu_hours")));
   if (plan.find("price") != nullptr) {
-    text += fmt::format(", for a price of {} ({} to {})", core::format_si(plan.number("price")),
-                        core::format_si(plan.number("price_low")), core::format_si(plan.number("price_high")));
+    text +=
+        fmt::format(", for a price of {} ({} to {})", core::format_si(plan.number("price")),
+                    core::format_si(plan.number("price_low")), core::format_si(plan.number("price_high")));
   }
   return text + ".";
 }
@@ -107,7 +108,8 @@ std::vector<std::string> plan_names(const std::vector<Row>& plans) {
     for (std::size_t i = 0; i < plans.size(); ++i) {
       const std::string value = plan_cell_text(plans[i], key);
       if (value.empty()) continue;
-      names[i] += fmt::format("{}{}{}{}", names[i].empty() ? "" : " ", title, title.empty() ? "" : "=", value);
+      names[i] +=
+          fmt::format("{}{}{}{}", names[i].empty() ? "" : " ", title, title.empty() ? "" : "=", value);
     }
   }
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -121,21 +123,21 @@ std::vector<std::string> plan_names(const std::vector<Row>& plans) {
 }
 
 const std::vector<StepPart>& step_parts() {
-  static const std::vector<StepPart> parts = {{"compute", "compute_s"},
-                                              {"beside collectives", "slowed_s"},
-                                              {"exposed communication", "exposed_s"},
-                                              {"host", "host_s"},
-                                              {"waiting", "waiting_s"},
-                                              {"bubble", "bubble_s"}};
+  static const std::vector<StepPart> parts = {
+      {"compute", "compute_s"}, {"beside collectives", "slowed_s"}, {"exposed communication", "exposed_s"},
+      {"host", "host_s"},       {"waiting", "waiting_s"},           {"bubble", "bubble_s"}};
   return parts;
 }
 
 const std::vector<StepPart>& memory_parts() {
-  static const std::vector<StepPart> parts = {
-      {"weight", "weight_bytes"},         {"gradient", "gradient_bytes"},
-      {"optimizer_state", "optimizer_bytes"}, {"activation", "activation_bytes"},
-      {"workspace", "workspace_bytes"},   {"communication buffers", "buffer_bytes"},
-      {"fragmentation", "gap_bytes"},     {"context", "context_bytes"}};
+  static const std::vector<StepPart> parts = {{"weight", "weight_bytes"},
+                                              {"gradient", "gradient_bytes"},
+                                              {"optimizer_state", "optimizer_bytes"},
+                                              {"activation", "activation_bytes"},
+                                              {"workspace", "workspace_bytes"},
+                                              {"communication buffers", "buffer_bytes"},
+                                              {"fragmentation", "gap_bytes"},
+                                              {"context", "context_bytes"}};
   return parts;
 }
 

@@ -292,7 +292,8 @@ Timeline TimelineBuilder::build() && {
     take_ops();
   }
   if (drafts_.empty()) return {};
-  if (const std::string note = run_.text(record::kTimelineNote); !note.empty()) timeline_.notes.push_back(note);
+  if (const std::string note = run_.text(record::kTimelineNote); !note.empty())
+    timeline_.notes.push_back(note);
   add_ranges();
   add_idle();
   order_lanes();

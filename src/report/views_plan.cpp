@@ -1,4 +1,5 @@
-// The views of plans: numbers with their intervals, memory, where the time goes, scaling, what a search found.
+// The views of plans: numbers with their intervals, memory, where the time goes, scaling, what a search
+// found.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,8 +23,7 @@ struct Number {
 };
 constexpr std::array kPlanNumbers = {
     Number{"step", "step_s", "s", "step_low_s", "step_high_s", "step_kind"},
-    Number{"tokens per second", "tokens_per_s", "", "tokens_per_s_low", "tokens_per_s_high",
-           "step_kind"},
+    Number{"tokens per second", "tokens_per_s", "", "tokens_per_s_low", "tokens_per_s_high", "step_kind"},
     Number{"MFU", "mfu", "share", "mfu_low", "mfu_high", "step_kind"},
     Number{"HFU", "hfu", "share", "hfu_low", "hfu_high", "step_kind"},
     Number{"memory of the fullest rank", "peak_bytes", "byte", "peak_low_bytes", "peak_high_bytes",
@@ -107,8 +107,8 @@ Chart plan_term_chart(const std::vector<Row>& terms) {
               .y = {.title = "time", .unit = "s"}};
   for (const Row& term : terms) {
     if (term.text("term") == "step_s" || term.number("seconds") <= 0) continue;
-    series_named(chart, "time").points.push_back(
-        {.x = category_index(chart.x, term.text("term")), .y = term.number("seconds")});
+    series_named(chart, "time")
+        .points.push_back({.x = category_index(chart.x, term.text("term")), .y = term.number("seconds")});
   }
   return chart;
 }
@@ -152,7 +152,8 @@ std::vector<std::vector<Row>> plan_curves(const std::vector<Row>& plans) {
   return curves;
 }
 
-Chart plan_curve_chart(const std::vector<std::vector<Row>>& curves, const char* key, const char* title, Axis y) {
+Chart plan_curve_chart(const std::vector<std::vector<Row>>& curves, const char* key, const char* title,
+                       Axis y) {
   Chart chart{.id = fmt::format("plan.{}", key),
               .title = title,
               .kind = ChartKind::line,
@@ -164,7 +165,8 @@ Chart plan_curve_chart(const std::vector<std::vector<Row>>& curves, const char* 
   if (curves.size() == 1) names.front() = "planned";
   for (std::size_t i = 0; i < curves.size(); ++i) {
     Series& series = series_named(chart, names[i]);
-    for (const Row& plan : curves[i]) series.points.push_back({.x = plan.number("gpus"), .y = plan.number(key)});
+    for (const Row& plan : curves[i])
+      series.points.push_back({.x = plan.number("gpus"), .y = plan.number(key)});
   }
   return chart;
 }
@@ -172,16 +174,18 @@ Chart plan_curve_chart(const std::vector<std::vector<Row>>& curves, const char* 
 void add_plan_scaling(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   const auto curves = plan_curves(plan_rows(set, record::kPlanSeries));
   if (curves.empty()) return;
-  Chart speed_up = plan_curve_chart(curves, "speed_up", "Speed-up over GPUs", {.title = "speed-up", .is_log = true});
+  Chart speed_up =
+      plan_curve_chart(curves, "speed_up", "Speed-up over GPUs", {.title = "speed-up", .is_log = true});
   Series ideal{.name = "as many times as GPUs"};
   for (const Row& plan : curves.front())
     ideal.points.push_back(
         {.x = plan.number("gpus"), .y = plan.number("gpus") / curves.front().front().number("gpus")});
   speed_up.series.push_back(std::move(ideal));
   view.add(std::move(speed_up));
-  view.add(plan_curve_chart(curves, "efficiency", "Efficiency over GPUs", {.title = "efficiency", .unit = "share"}));
+  view.add(plan_curve_chart(curves, "efficiency", "Efficiency over GPUs",
+                            {.title = "efficiency", .unit = "share"}));
   view.add(plan_curve_chart(curves, "tokens_per_s", "Tokens a second over GPUs",
-                       {.title = "tokens/s", .unit = "tokens/s", .is_log = true}));
+                            {.title = "tokens/s", .unit = "tokens/s", .is_log = true}));
 }
 
 /// What tells splits apart, with the reasons beside their times: all of one search share the rest.
@@ -213,8 +217,11 @@ void add_plan_search(const RecordSet& set, const ViewOptions& /*options*/, View&
               .x = {.title = "memory of the fullest rank", .unit = "byte"},
               .y = {.title = "time of a step", .unit = "s"}};
   const auto point = [&](std::size_t i) {
-    return ChartPoint{
-        .x = found[i].number("peak_bytes"), .y = found[i].number("step_s"), .low = {}, .high = {}, .label = names[i]};
+    return ChartPoint{.x = found[i].number("peak_bytes"),
+                      .y = found[i].number("step_s"),
+                      .low = {},
+                      .high = {},
+                      .label = names[i]};
   };
   const std::vector<std::size_t> best = frontier_of(found);
   const std::set<std::size_t> is_best(best.begin(), best.end());
@@ -259,30 +266,35 @@ void add_plan_against(const RecordSet& set, const ViewOptions& /*options*/, View
 constexpr std::string_view kNeedsPlan = "a plan (rooflm plan -o)";
 
 constexpr std::array kPlanViews = {
-    ViewDef{.place = 600,
-            .info = {.name = "plan",
-                     .title = "The plan",
-                     .note = "Nothing was run. From and to: the ends of the interval; kind says what it comes "
-                             "from: measured, calibrated or assumed.",
-                     .needs = kNeedsPlan,
-                     .is_on_page = false},
-            .of_all = add_plan_plans},
-    ViewDef{.place = 601,
-            .info = {.name = "plan_time",
-                     .title = "Where the time of a planned step goes",
-                     .note = "Terms add up to the step of the slowest rank. Exposed communication is what nothing "
-                             "hides, a bubble what a stage waits for others.",
-                     .needs = kNeedsPlan,
-                     .is_on_page = false},
-            .of_all = add_plan_time},
-    ViewDef{.place = 602,
-            .info = {.name = "plan_memory",
-                     .title = "Memory of a planned rank",
-                     .note = "At the moment at which a rank holds most, for each kind of rank. The peak is of the "
-                             "tensors of its program.",
-                     .needs = kNeedsPlan,
-                     .is_on_page = false},
-            .of_all = add_plan_memory},
+    ViewDef{
+        .place = 600,
+        .info = {.name = "plan",
+                 .title = "The plan",
+                 .note = "Nothing was run. From and to: the ends of the interval; kind says what it comes "
+                         "from: measured, calibrated or assumed.",
+                 .needs = kNeedsPlan,
+                 .is_on_page = false},
+        .of_all = add_plan_plans},
+    ViewDef{
+        .place = 601,
+        .info = {.name = "plan_time",
+                 .title = "Where the time of a planned step goes",
+                 .note =
+                     "Terms add up to the step of the slowest rank. Exposed communication is what nothing "
+                     "hides, a bubble what a stage waits for others.",
+                 .needs = kNeedsPlan,
+                 .is_on_page = false},
+        .of_all = add_plan_time},
+    ViewDef{
+        .place = 602,
+        .info = {.name = "plan_memory",
+                 .title = "Memory of a planned rank",
+                 .note =
+                     "At the moment at which a rank holds most, for each kind of rank. The peak is of the "
+                     "tensors of its program.",
+                 .needs = kNeedsPlan,
+                 .is_on_page = false},
+        .of_all = add_plan_memory},
     ViewDef{.place = 603,
             .info = {.name = "plan_scaling",
                      .title = "Scaling of a plan",
@@ -291,22 +303,25 @@ constexpr std::array kPlanViews = {
                      .needs = "a scaling curve (rooflm plan --scaling -o)",
                      .is_on_page = false},
             .of_all = add_plan_scaling},
-    ViewDef{.place = 604,
-            .info = {.name = "plan_search",
-                     .title = "Splits that a search planned",
-                     .note = "Only splits that were planned to the end: a search leaves out early what does not "
-                             "fit or cannot be among the best. On the frontier is what nothing beats in both.",
-                     .needs = "a search (rooflm plan --search -o)",
-                     .is_on_page = false},
-            .of_all = add_plan_search},
-    ViewDef{.place = 605,
-            .info = {.name = "plan_against",
-                     .title = "A plan beside a measurement",
-                     .note = "Measured: medians of ops and of plain steps. Ops that run beside others make a step "
-                             "shorter than their sum.",
-                     .needs = "a comparison (rooflm plan --against RECORD -o)",
-                     .is_on_page = false},
-            .of_all = add_plan_against}};
+    ViewDef{
+        .place = 604,
+        .info = {.name = "plan_search",
+                 .title = "Splits that a search planned",
+                 .note = "Only splits that were planned to the end: a search leaves out early what does not "
+                         "fit or cannot be among the best. On the frontier is what nothing beats in both.",
+                 .needs = "a search (rooflm plan --search -o)",
+                 .is_on_page = false},
+        .of_all = add_plan_search},
+    ViewDef{
+        .place = 605,
+        .info = {.name = "plan_against",
+                 .title = "A plan beside a measurement",
+                 .note =
+                     "Measured: medians of ops and of plain steps. Ops that run beside others make a step "
+                     "shorter than their sum.",
+                 .needs = "a comparison (rooflm plan --against RECORD -o)",
+                 .is_on_page = false},
+        .of_all = add_plan_against}};
 
 }  // namespace
 

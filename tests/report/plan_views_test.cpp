@@ -70,10 +70,11 @@ TEST(PlanFigures, OnTheFrontierIsWhatNothingBeatsInBoth) {
 
 TEST(PlanFigures, TheAnswerIsOfTheFirstThatFits) {
   const RecordSet fits = set_of(record::kPlanSeries, {plan_row(1, 0, 200), plan_row(8, 0.5, 25)});
-  EXPECT_EQ(answer_plan(fits),
-            "GPUs=8: It fits: the fullest rank needs 25.0 GB of 80.0 GB. A step takes 500 ms (450 ms to 550 ms, "
-            "assumed), 50.0% MFU; compute takes 70.0% of it; bubble 30.0%. 2.00 G tokens take 3.000 days (2.700 "
-            "to 3.300) and 72 GPU-hours.");
+  EXPECT_EQ(
+      answer_plan(fits),
+      "GPUs=8: It fits: the fullest rank needs 25.0 GB of 80.0 GB. A step takes 500 ms (450 ms to 550 ms, "
+      "assumed), 50.0% MFU; compute takes 70.0% of it; bubble 30.0%. 2.00 G tokens take 3.000 days (2.700 "
+      "to 3.300) and 72 GPU-hours.");
   EXPECT_EQ(answer_plan(set_of(record::kPlanSeries, {plan_row(1, 0, 200)})),
             "It does not fit: the fullest rank needs 200 GB of 80.0 GB.");
   EXPECT_EQ(answer_plan({}), "");
@@ -86,7 +87,8 @@ const Chart* find_chart(const View& view, std::string_view id) {
 }
 
 TEST(PlanViews, PartsOfAStepAddUpToIt) {
-  const View view = make_view("plan_time", set_of(record::kPlanSeries, {plan_row(8, 0.5, 25), plan_row(16, 0.3, 20)}));
+  const View view =
+      make_view("plan_time", set_of(record::kPlanSeries, {plan_row(8, 0.5, 25), plan_row(16, 0.3, 20)}));
   const Chart* chart = find_chart(view, "plan.parts");
   ASSERT_NE(chart, nullptr);
   double first_s = 0;

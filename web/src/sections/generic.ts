@@ -92,6 +92,7 @@ function seriesOf(chart: GenericChart, shape: Shape, places: ReadonlyMap<string,
     const main: Option = {
       type: shape.bars ? 'bar' : chart.kind === 'points' && !series.line ? 'scatter' : 'line', showSymbol: !series.line && points.length <= kMostMarks, name: series.name, data: shape.sideways ? data.map(([x, y, ...label]) => [y, x, ...label]) : data, stack: shape.stacked ? 'all' : undefined,
       barMaxWidth: shape.sideways ? 20 : 40, symbolSize: 6, lineStyle: { width: 1.8 }, itemStyle: { color: colour, ...(shape.stacked ? { borderColor: token('panel'), borderWidth: 0.5 } : {}) },
+      ...(chart.kind === 'points' && series.line ? { z: 1, silent: true } : {}), // what it joins lies above it, under the pointer, too
       emphasis: shape.bars ? {} : { focus: 'series' },
     };
     const ranges = points.filter((point) => isNumber(point[2]) && isNumber(point[3])).map((point) => [place(point[0]), point[2], point[3]]);
