@@ -33,7 +33,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kPlanSet
      {"micro_batch", "b"},
      {"global_batch", "batch"},
      {"seq", "T"},
-     {"recompute", ""},
+     {"recompute", "recompute"},
      {"what_if", ""}}};
 
 std::string plan_cell_text(const Row& row, std::string_view key) {

@@ -58,7 +58,8 @@ TEST(PlanRows, ComeBackFromCellsAsTheyWere) {
 
 TEST(PlanFigures, NamesSayWhatDiffersAndNothingElse) {
   const auto names = plan_names({plan_row(8, 1, 10), plan_row(16, 1, 10), plan_row(16, 1, 10, "full")});
-  EXPECT_EQ(names, (std::vector<std::string>{"GPUs=8 none", "GPUs=16 none", "GPUs=16 full"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"GPUs=8 recompute=none", "GPUs=16 recompute=none",
+                                             "GPUs=16 recompute=full"}));
   EXPECT_EQ(plan_names({plan_row(8, 1, 10)}).front(), "gpt2 on 8 h100-sxm");
 }
 

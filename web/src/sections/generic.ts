@@ -126,8 +126,10 @@ function chartOption(chart: GenericChart, shape: Shape, series: Option[], room: 
   if (chart.x.log && chart.kind === 'line') Object.assign(sizes, { min: 'dataMin', max: 'dataMax', axisTick: sizeTicks(chart), axisLabel: { ...(sizes.axisLabel as Option), ...sizeTicks(chart) } });
   const x = axis({ ...(shape.categories ? names : sizes), name: shape.categories ? chart.x.title : axisTitle(chart.x) });
   // A line at a value makes no room for itself.
-  const roomForLimit: Option = chart.limit ? { max: ({ max }: { max: number }) => Math.max(max, 1.08 * chart.limit!.y) } : {};
-  const y = axis({ ...roomForLimit, ...(shape.shares ? { type: 'value', max: 1, axisLabel: { ...label, formatter: percent } } : { ...number(chart.y), scale: isFarFromZero(chart) }), name: chart.y.title, nameGap: shape.sideways ? 28 : 66 });
+  const limit = chart.limit?.y;
+  const amounts = number(chart.y);
+  if (limit !== undefined) Object.assign(amounts, { max: ({ max }: { max: number }) => Math.max(max, 1.08 * limit), axisLabel: { ...(amounts.axisLabel as Option), showMaxLabel: false } });
+  const y = axis({ ...(shape.shares ? { type: 'value', max: 1, axisLabel: { ...label, formatter: percent } } : { ...amounts, scale: isFarFromZero(chart) }), name: chart.y.title, nameGap: shape.sideways ? 28 : 66 });
   return {
     grid: shape.sideways ? { left: room + 14, right: 24, top: 8, bottom: 48 } : { left: 84, right: 24, top: 12, bottom: 48 },
     tooltip: tooltip({ trigger: 'item', formatter: (p: { seriesName: string; value: (string | number)[] }) => {
