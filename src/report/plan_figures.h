@@ -33,7 +33,8 @@ const std::vector<StepPart>& memory_parts();
 /// Places of plans that are both faster than all that need less memory; by memory. Only those that fit.
 std::vector<std::size_t> frontier_of(const std::vector<Row>& plans);
 
-/// Whether it fits, how long a step takes, what bounds it, and what the whole training takes.
+/// Whether it fits, how long a step takes, what bounds it, and what the whole training takes; of plans beside
+/// measurements how far off they are.
 std::string answer_plan(const RecordSet& set);
 
 }  // namespace rooflm::report

@@ -72,6 +72,15 @@ void add_plan_plans(const RecordSet& set, const ViewOptions& /*options*/, View& 
   view.add("plan.rows", plans.size() == 1 ? "The plan" : "The plans", std::move(table));
 }
 
+/// Of several plans one is taken apart.
+void say_which(const RecordSet& set, View& view) {
+  const std::vector<Row> plans = plan_rows(set, record::kPlanSeries);
+  const Row* const shown = shown_plan(plans);
+  if (plans.size() < 2) return;
+  const std::vector<std::string> names = plan_names(plans);
+  view.note += fmt::format(" Taken apart: {}.", names[static_cast<std::size_t>(shown - plans.data())]);
+}
+
 std::string ranks_of(const Row& role) { return role.text("ranks"); }
 
 void add_plan_memory(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
@@ -95,6 +104,7 @@ void add_plan_memory(const RecordSet& set, const ViewOptions& /*options*/, View&
   if (!roles.empty())
     chart.limit = ChartLimit{.y = roles.front().number("memory_limit_bytes"), .name = "memory of the device"};
   if (roles.empty()) chart.series.clear();
+  if (!roles.empty()) say_which(set, view);
   view.add(std::move(chart));
   view.add("plan.memory", "Memory of a rank", std::move(table));
 }
@@ -136,6 +146,7 @@ Chart plan_part_chart(const std::vector<Row>& plans) {
 void add_plan_time(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   view.add(plan_part_chart(plan_rows(set, record::kPlanSeries)));
   const std::vector<Row> terms = plan_rows(set, record::kPlanTermsSeries);
+  if (!terms.empty()) say_which(set, view);
   view.add(plan_term_chart(terms));
   view.add("plan.terms", "How the time of a step comes about",
            Table{.columns = term_columns(), .rows = terms, .notes = {}});

@@ -160,6 +160,11 @@ TEST(PlanViews, APlanBesideAMeasurementIsDrawnInSeconds) {
   Row memory = time;
   memory.set("what", std::string("memory"));
   memory.set("unit", std::string("byte"));
+  Row step = time;
+  step.set("what", std::string("step_s"));
+  step.set("error", -0.5);
+  EXPECT_EQ(answer_plan(set_of(record::kPlanAgainstSeries, {time, step})),
+            "gpt2: planned 250 ms a step, measured 500 ms (-50.0%).");
   const View view = make_view("plan_against", set_of(record::kPlanAgainstSeries, {time, memory}));
   const Chart* chart = find_chart(view, "plan.against");
   ASSERT_NE(chart, nullptr);

@@ -76,7 +76,8 @@ function planned(document: ReportDocument): Group[] {
   const hasRuns = document.runs.length > 0;
   const views = viewsOf(document, document.answers, true);
   const asked = { ...views, tables: views.tables.filter(({ id }) => id !== kNumbers) };
-  return [{ id: 'all', title: '', lead: '', parts: [...partsOf([plan], document), ...partsOf([answer], asked), ...partsOf([...(hasRuns ? [timeline] : []), environment], document)] }];
+  const hasNumbers = document.tables.some(({ id }) => id === kNumbers); // beside a measurement there are none
+  return [{ id: 'all', title: '', lead: '', parts: [...partsOf(hasNumbers ? [plan] : [], document), ...partsOf([answer], asked), ...partsOf([...(hasRuns ? [timeline] : []), environment], document)] }];
 }
 
 /** A study of single ops has charts and tables and no run, peaks has ceilings alone: sections about runs would only say that. */

@@ -30,6 +30,6 @@ export const plan: Section = {
   lead: 'Nothing was run. Intervals are those of the step: all ops wrong the same way. Calibrated: by tables that were measured op by op on such a device; assumed: by data sheets, or guessed.',
   build: ({ document }): Child[] => {
     const rows = numbersOf(document)?.rows ?? [];
-    return rows.length === 0 ? [absent('This plan has no numbers of its own: it stands beside a measurement.')] : [h('div', { class: 'tiles' }, ...rows.map(tile))];
+    return rows.length === 0 ? [absent('This plan has no numbers.')] : [h('div', { class: 'tiles' }, ...rows.map(tile))];
   },
 };
