@@ -175,7 +175,7 @@ std::string answer_plan(const RecordSet& set) {
   const Row* plan = shown_plan(plans);
   if (plan == nullptr) return against_text(plan_rows(set, record::kPlanAgainstSeries));
   const std::vector<std::string> names = plan_names(plans);
-  const std::string name = names[static_cast<std::size_t>(plan - plans.data())];
+  const std::string& name = names[static_cast<std::size_t>(plan - plans.data())];
   const std::string which = plans.size() > 1 ? fmt::format("{}: ", name) : "";
   if (plan->find("step_s") == nullptr)
     return fmt::format("{}It does not fit: the fullest rank needs {}.", which, plan_memory_text(*plan));
