@@ -1,4 +1,4 @@
-// Takes the pictures of docs/gallery.md: node gallery_shots.mjs RUNS PICTURES MODULES [gpu]
+// Takes the pictures of docs/gallery.md: node gallery_shots.mjs RUNS PICTURES MODULES [gpu|plans]
 // RUNS holds the pages that scripts/gallery made; MODULES is the folder with package.json and node_modules of the page.
 import { existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -39,12 +39,18 @@ const kCpuShots = [
   ['dark', 'gpt2', '#roofline', { colorScheme: 'dark' }], ['phone', 'gpt2', '#overview .glance', { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true }],
 ];
 
-async function takeShot(browser, [name, page, selector, look = {}]) {
+const kPlanShots = [
+  ['plan', 'plan', null, { viewport: { width: 1100, height: 880 } }], ['plan_stages', 'plan', '#timeline .timeline'],
+  ['plan_timeline', 'plan', '#timeline .timeline', { hash: '#timeline?run=2' }], ['plan_memory', 'plan', chart('plan.memory')],
+  ['plan_scaling', 'plan_scaling', chart('plan.efficiency')],
+];
+
+async function takeShot(browser, [name, page, selector, { hash = '', ...look } = {}]) {
   const file = resolve(runs, `${page}.html`);
   if (!existsSync(file)) return `${name}: no page ${file}`;
   const context = await browser.newContext({ viewport: { width: 1100, height: 900 }, colorScheme: 'light', ...look });
   const tab = await context.newPage();
-  await tab.goto(pathToFileURL(file).href);
+  await tab.goto(pathToFileURL(file).href + hash);
   await tab.waitForFunction(() => document.documentElement.dataset.ready === 'true');
   await tab.addStyleTag({ content: '.contents, .picture .ruler { position: static !important; }' });
   if (selector === null) {
@@ -67,7 +73,7 @@ async function takeShot(browser, [name, page, selector, look = {}]) {
   return '';
 }
 
-const shots = where === 'gpu' ? kGpuShots : kCpuShots;
+const shots = { gpu: kGpuShots, plans: kPlanShots, cpu: kCpuShots }[where];
 mkdirSync(pictures, { recursive: true });
 for (const [name] of shots) rmSync(join(pictures, `${name}.png`), { force: true });
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] });

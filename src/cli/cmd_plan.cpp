@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/plan_against.h"
 #include "cli/plan_modes.h"
 #include "cli/plan_options.h"
+#include "cli/plan_page.h"
 #include "cli/plan_report.h"
 #include "cli/table.h"
 #include "cli/values.h"
@@ -85,6 +87,34 @@ void plan_what(const PlanOptions& options, Plans& plans) {
   options.search ? search_all(options, plans) : plan_all(options, plans);
 }
 
+void print_plans(const PlanOptions& options, const Plans& plans, const perfmodel::RunBudget& budget,
+                 const TableStyle& style) {
+  std::vector<Row> rows;
+  for (const PlannedRun& planned : plans.runs) rows.push_back(plan_row(planned, budget));
+  if (options.explain.empty()) {
+    write_out(show_table(plan_table(std::move(rows), plans.runs), style));
+    return;
+  }
+  // Columns that are named are those of the explanation.
+  const bool is_text = style.format == Format::table || style.format == Format::md;
+  if (is_text) write_out(show_table(plan_table(std::move(rows), plans.runs), style.format));
+  for (const PlannedRun& planned : plans.runs) {
+    if (is_text) write_out("\n");
+    write_out(show_table(explain_step(planned), style));
+  }
+}
+
+/// Checks what can be checked without planning.
+int show_what_it_would(const PlanOptions& options) {
+  const std::vector<perfmodel::Setting> settings = settings_of(options);
+  std::size_t points = 0;
+  for (const perfmodel::Setting& setting : settings) points += points_of(options, setting).size();
+  const std::string what = options.against.empty() ? fmt::format("plan {} configurations", points)
+                                                   : fmt::format("plan what {} measured", options.against);
+  show_dry_run(what, {{"-o", options.record}, {"--html", options.html}});
+  return 0;
+}
+
 int run(const PlanOptions& options) {
   const TableStyle style = options.table.style();
   if (options.device.empty()) {
@@ -95,11 +125,15 @@ int run(const PlanOptions& options) {
   if (!options.explain.empty() && options.explain != "step_s") {
     throw core::UsageError(fmt::format("--explain {}: step_s can be explained", options.explain));
   }
+  check_plan_outputs(options);
+  const perfmodel::RunBudget budget = budget_of(options);
+  if (options.dry_run) return show_what_it_would(options);
   if (!options.against.empty()) {
-    write_out(show_table(plan_against(options.against, device_of(options)), style));
+    const Table table = plan_against(options.against, device_of(options));
+    if (!prints_no_table(options)) write_out(show_table(table, style));
+    write_against(options, table);
     return 0;
   }
-  const perfmodel::RunBudget budget = budget_of(options);
   Plans plans;
   plans.settings = settings_of(options);
   const auto begin = std::chrono::steady_clock::now();
@@ -107,19 +141,8 @@ int run(const PlanOptions& options) {
   const std::chrono::duration<double> lasted = std::chrono::steady_clock::now() - begin;
   note_left_out(plans);
   note("planned in {}", core::format_seconds(lasted.count()));
-  std::vector<Row> rows;
-  for (const PlannedRun& planned : plans.runs) rows.push_back(plan_row(planned, budget));
-  if (options.explain.empty()) {
-    write_out(show_table(plan_table(std::move(rows), plans.runs), style));
-    return 0;
-  }
-  // Columns that are named are those of the explanation.
-  const bool is_text = style.format == Format::table || style.format == Format::md;
-  if (is_text) write_out(show_table(plan_table(std::move(rows), plans.runs), style.format));
-  for (const PlannedRun& planned : plans.runs) {
-    if (is_text) write_out("\n");
-    write_out(show_table(explain_step(planned), style));
-  }
+  if (!prints_no_table(options)) print_plans(options, plans, budget, style);
+  write_plans(options, plans, budget);
   return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "lab/point.h"
 #include "perfmodel/device_fit.h"
 #include "record/reader.h"
+#include "report/plan_rows.h"
 
 namespace rooflm::cli {
 namespace {
@@ -110,12 +111,7 @@ void add_rows(Table& table, const MeasuredRun& run, const perfmodel::Plan& plan)
 Table plan_against(const std::filesystem::path& record, const devices::Device& device) {
   const record::Reader reader(record);
   Table table;
-  table.columns = {{"run", "run", Show::plain, "", true},
-                   {"what", "what"},
-                   {"unit", "unit"},
-                   {"measured", "measured"},
-                   {"planned", "planned"},
-                   {"error", "error", Show::percent}};
+  table.columns = report::against_columns();
   for (const record::Run& run : reader.runs()) {
     if (const auto measured = read_run(reader, run)) add_rows(table, *measured, plan_of(*measured, device));
   }

@@ -131,11 +131,13 @@ void search_all(const PlanOptions& options, Plans& plans) {
       auto found =
           perfmodel::search(base, setting, degree("--gpus", gpus.front()), global_batch_of(options), top);
       note_search(found, top);
-      for (std::size_t i = 0; i < std::min(top, found.candidates.size()); ++i) {
-        perfmodel::Candidate& candidate = found.candidates[i];
+      const std::size_t first = plans.runs.size();
+      for (perfmodel::Candidate& candidate : found.candidates)
         plans.add(std::move(candidate.point), setting, std::move(candidate.plan),
                   std::move(candidate.reason));
-      }
+      plans.searched.insert(plans.searched.end(), plans.runs.begin() + static_cast<std::ptrdiff_t>(first),
+                            plans.runs.end());
+      plans.runs.resize(std::min(plans.runs.size(), first + top));
     }
   }
 }

@@ -16,6 +16,7 @@ struct Plans {
   std::deque<perfmodel::PlanPoint> points;
   std::deque<perfmodel::Plan> plans;
   std::vector<PlannedRun> runs;
+  std::vector<PlannedRun> searched;  ///< all that searches planned to the end, also beyond --top
 
   void add(perfmodel::PlanPoint point, const perfmodel::Setting& setting, perfmodel::Plan plan,
            std::string reason = "");

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/dry_run.h"
 #include "cli/link_calibration.h"
 #include "cli/output.h"
 #include "cli/plan_against.h"
@@ -276,6 +277,14 @@ void PlanOptions::add_to(CommandLine& line) {
       "one of "
       "rooflm comm",
       "FILE", "Run");
+  line.add_option("-o,--output", record, "Keep the plans as a record, to report them later; - prints it")
+      .type_name("FILE.rooflm")
+      .group("Output");
+  line.add_option("--html", html, "Write the page of the plan here; - prints it and nothing else")
+      .type_name("FILE")
+      .group("Output");
+  line.add_flag("--overwrite", overwrite, "Replace files that are there").group("Output");
+  add_dry_run(line, dry_run);
   table.add_to(line, "Of the results", "Output");
 }
 

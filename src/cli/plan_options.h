@@ -25,6 +25,8 @@ struct PlanOptions {
   std::string scaling, largest, what_if, top = "10";
   std::string explain, against, calibrate;
   TableOptions table;
+  std::string record, html;  ///< -o, --html
+  bool overwrite = false, dry_run = false;
   bool search = false, smallest = false;
   bool nondeterministic = false, short_ends = false, async_tp = false;
 

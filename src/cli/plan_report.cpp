@@ -9,7 +9,9 @@
 
 #include "core/ratio.h"
 #include "core/units.h"
+#include "lab/plan_record.h"
 #include "perfmodel/op_times.h"
+#include "report/plan_rows.h"
 
 namespace rooflm::cli {
 namespace {
@@ -19,8 +21,9 @@ constexpr double kDay = 86400;
 
 std::int64_t whole(double bytes) { return static_cast<std::int64_t>(bytes); }
 
-void set_memory(Row& row, const perfmodel::Plan& plan, const perfmodel::Framework& framework) {
-  const perfmodel::RankMemory& memory = plan.memory;
+void set_memory(Row& row, const perfmodel::RankMemory& memory, const PlannedRun& run) {
+  const perfmodel::Framework& framework = run.setting->framework;
+  const double limit = run.plan->memory_limit_bytes;
   // What is beside tensors is assumed: half of it more or less.
   constexpr double kAssumed = 0.5;
   const double beside = memory.context_bytes + memory.buffer_bytes;
@@ -36,10 +39,9 @@ void set_memory(Row& row, const perfmodel::Plan& plan, const perfmodel::Framewor
   row.set("buffer_bytes", whole(memory.buffer_bytes));
   row.set("gap_bytes", whole(memory.gap_bytes));
   row.set("context_bytes", whole(memory.context_bytes));
-  row.set("memory_limit_bytes", whole(plan.memory_limit_bytes));
-  row.set("memory_left_bytes", whole(plan.memory_limit_bytes - memory.total()));
+  row.set("memory_limit_bytes", whole(limit));
+  row.set("memory_left_bytes", whole(limit - memory.total()));
   row.set("memory_kind", std::string(name_of(framework.basis)));
-  row.set("memory_stage", std::int64_t{plan.memory_stage});
 }
 
 void set_times(Row& row, const perfmodel::Plan& plan) {
@@ -140,57 +142,17 @@ Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget) {
     if (run.speed_up) row.set("speed_up", *run.speed_up);
     if (run.efficiency) row.set("efficiency", *run.efficiency);
   }
-  set_memory(row, *run.plan, run.setting->framework);
+  set_memory(row, run.plan->memory, run);
+  row.set("memory_stage", std::int64_t{run.plan->memory_stage});
   if (!run.reason.empty()) row.set("reason", run.reason);
   return row;
 }
 
-Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
-  Table table;
-  table.columns = {{"model", "model"},
-                   {"device", "device"},
-                   {"gpus", "GPUs"},
-                   {"dp", "dp"},
-                   {"cp", "cp"},
-                   {"tp", "tp"},
-                   {"pp", "pp"},
-                   {"zero", "zero"},
-                   {"micro_batch", "b"},
-                   {"global_batch", "batch"},
-                   {"seq", "T"},
-                   {"recompute", "recompute"},
-                   {"status", "status"},
-                   {"step_s", "step", Show::seconds, "s"},
-                   {"step_low_s", "from", Show::seconds, "s"},
-                   {"step_high_s", "to", Show::seconds, "s"},
-                   {"step_kind", "kind"},
-                   {"tokens_per_s", "tokens/s", Show::si},
-                   {"mfu", "MFU", Show::percent},
-                   {"hfu", "HFU", Show::percent},
-                   {"exposed_s", "exposed", Show::seconds, "s"},
-                   {"bubble_s", "bubble", Show::seconds, "s"},
-                   {"host_s", "host", Show::seconds, "s"},
-                   {"peak_bytes", "memory", Show::bytes, "byte"},
-                   {"memory_left_bytes", "left", Show::bytes, "byte"},
-                   {"days", "days", Show::brief}};
-  // What only some runs have.
-  const Column optional[] = {{"price", "price", Show::brief},
-                             {"goodput", "goodput", Show::percent},
-                             {"checkpoint_interval_s", "checkpoint every", Show::seconds, "s"},
-                             {"speed_up", "speed-up", Show::brief},
-                             {"efficiency", "efficiency", Show::percent},
-                             {"what_if", "what if"},
-                             {"reason", "why"}};
-  for (const Column& column : optional) {
-    const bool is_there =
-        std::ranges::any_of(rows, [&](const Row& row) { return row.find(column.key) != nullptr; });
-    if (is_there) table.columns.push_back(column);
-  }
-  table.rows = std::move(rows);
-  table.notes.emplace_back(
+std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs) {
+  std::vector<std::string> notes = {
       "A plan, nothing was run. Interval (from, to): all ops wrong the same way; calibrated: by as much as "
       "about "
-      "90 % of measured ops were; assumed: by a guess that is too small (docs/accuracy.md).");
+      "90 % of measured ops were; assumed: by a guess that is too small (docs/accuracy.md)."};
   std::set<std::string> lines;
   for (const PlannedRun& run : runs) {
     const devices::Device& device = run.setting->device;
@@ -215,17 +177,30 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
         core::format_seconds(run.setting->framework.launch_host_s),
         core::format_bytes(run.setting->framework.context_bytes), name_of(run.setting->framework.basis)));
   }
-  table.notes.insert(table.notes.end(), lines.begin(), lines.end());
+  notes.insert(notes.end(), lines.begin(), lines.end());
+  return notes;
+}
+
+Row memory_row(const PlannedRun& run, const perfmodel::PlannedRole& role) {
+  Row row;
+  row.set("ranks", lab::ranks_label(role.stage, run.point->step.sharding.pipeline));
+  row.set("stage", std::int64_t{role.stage});
+  set_memory(row, role.memory, run);
+  return row;
+}
+
+Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
+  Table table;
+  table.columns = report::plan_columns(rows);
+  table.rows = std::move(rows);
+  table.notes = plan_notes(runs);
   return table;
 }
 
 Table explain_step(const PlannedRun& run) {
   const perfmodel::Plan& plan = *run.plan;
   Table table;
-  table.columns = {{"term", "term"},
-                   {"seconds", "time", Show::seconds, "s"},
-                   {"share", "share", Show::percent},
-                   {"how", "how"}};
+  table.columns = report::term_columns();
   double priced = 0;
   for (const auto& [name, work] : plan.work) {
     if (name == "collective") continue;

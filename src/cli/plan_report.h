@@ -23,6 +23,10 @@ struct PlannedRun {
 
 /// Keys: docs/plan.md. Times of plans that do not fit are left out: they cannot be.
 Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget);
+/// What the numbers mean and where they come from, each line once.
+std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs);
+/// Memory of one kind of rank by role: its keys are those of plan_row.
+Row memory_row(const PlannedRun& run, const perfmodel::PlannedRole& role);
 Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs);
 /// step_s term by term; the terms add up to it.
 Table explain_step(const PlannedRun& run);

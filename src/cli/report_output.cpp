@@ -120,6 +120,11 @@ bool shows_something(const report::View& view) { return !view.tables.empty() || 
 std::vector<report::View> views_of(const ReportRequest& request, const report::RecordSet& set,
                                    const report::ViewOptions& options) {
   std::vector<report::View> made;
+  // Nothing of a plan was measured: what it asks is what there is to see.
+  if (const report::StudyText study = report::study_of(set); request.are_default && study.name == "plan") {
+    for (const std::string& view : study.views) made.push_back(report::make_view(view, set, options));
+    return made;
+  }
   for (const std::string& view : request.views) made.push_back(report::make_view(view, set, options));
   // The overview always has the name of a run.
   if (!request.are_default || std::ranges::count_if(made, shows_something) > 1) return made;

@@ -150,6 +150,14 @@ Cluster cluster_of(const devices::Device& device, int per_node, double network_b
   return cluster;
 }
 
+const LinkLevel& link_of(const Cluster& cluster, Collective kind, Ranks ranks) {
+  if (kind != Collective::point_to_point && kind != Collective::pass_on)
+    return path_of(cluster, ranks).nodes > 1 ? cluster.between : cluster.inside;
+  // Of a ring that leaves the node one link at least is the network.
+  const int reach = kind == Collective::pass_on ? ranks.size * ranks.stride - 1 : ranks.stride;
+  return reach >= cluster.per_node ? cluster.between : cluster.inside;
+}
+
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks) {
   if (ranks.size <= 1) return 0;
   const Path path = path_of(cluster, ranks);
@@ -167,9 +175,7 @@ double collective_seconds(const Cluster& cluster, Collective kind, double bytes,
     case Collective::pass_on:
       break;
   }
-  // Of a ring that leaves the node one link at least is the network.
-  const int reach = kind == Collective::pass_on ? ranks.size * ranks.stride - 1 : ranks.stride;
-  const LinkLevel& link = reach >= cluster.per_node ? cluster.between : cluster.inside;
+  const LinkLevel& link = link_of(cluster, kind, ranks);
   return cluster.inside.base_s + link.step_s + bytes / (link.byte_per_s * link.share);
 }
 

@@ -68,4 +68,7 @@ struct Ranks {
 /// NVIDIA/nccl-tests, doc/PERFORMANCE.md; NVIDIA/nccl, src/graph/tuning.cc.
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks);
 
+/// The slowest kind of link on its way: that between nodes where the ranks stand in several.
+const LinkLevel& link_of(const Cluster& cluster, Collective kind, Ranks ranks);
+
 }  // namespace rooflm::perfmodel

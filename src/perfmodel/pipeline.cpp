@@ -27,7 +27,8 @@ double in_flight(int stage, const compile::Sharding& sharding, std::int64_t micr
 }
 
 PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t micro_batches,
-                             compile::PipelineSchedule schedule, int interleave) {
+                             compile::PipelineSchedule schedule, int interleave,
+                             std::vector<StageSpan>* spans) {
   const auto count = static_cast<int>(stages.size());
   std::vector<Stage> at(stages.size());
   const auto m = static_cast<std::size_t>(micro_batches);
@@ -57,6 +58,13 @@ PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t mi
         stage.free_s = std::max(stage.free_s, ready) + lasts;
         stage.busy_s += lasts;
         (is_forward ? forward : backward)[index][i] = stage.free_s;
+        if (spans != nullptr) {
+          spans->push_back({.stage = s,
+                            .micro_batch = static_cast<std::int64_t>(i),
+                            .is_forward = is_forward,
+                            .start_s = stage.free_s - lasts,
+                            .end_s = stage.free_s});
+        }
         ++(is_forward ? stage.forwards : stage.backwards);
         moved = true;
       }

@@ -171,6 +171,7 @@ Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forward
   for (const int stage : kinds_of_stages(stages)) {
     roles.push_back(role_of(point, setting, times, forwards, stage, give_up));
     const RankMemory memory = with_overheads(roles.back().step.memory, point, setting);
+    plan.roles.push_back({.stage = stage, .memory = memory, .times = roles.back().times});
     if (roles.size() == 1 || memory.total() > plan.memory.total()) {
       plan.memory = memory;
       plan.memory_stage = stage;

@@ -61,6 +61,13 @@ OpTimes op_times_of(const Setting& setting);
 /// follow when ops are priced. All times are assumed then.
 void apply(const WhatIf& what_if, Setting& setting);
 
+/// One kind of rank of a plan.
+struct PlannedRole {
+  int stage = 0;  ///< of the pipeline: the first of those that are alike
+  RankMemory memory{};
+  StageTimes times{};
+};
+
 struct Plan {
   bool is_whole = true;  ///< false where make_plan gave up: then only `fits`, and memory that is too much
   bool fits = true;
@@ -75,7 +82,8 @@ struct Plan {
   double communication_s = 0;  ///< exposed or not
   std::map<std::string, WorkTime> work{};
   int slowest_stage = 0;
-  double model_flop = 0;  ///< of a step, all devices (model::model_flop_per_token)
+  std::vector<PlannedRole> roles{};  ///< the first stage, those between, the last
+  double model_flop = 0;             ///< of a step, all devices (model::model_flop_per_token)
   /// Of products of a step, all devices, with those that are done again or by several ranks.
   double executed_flop = 0;
   double clock_hz = 0;  ///< that power leaves to the slowest stage; 0: not known of this chip

@@ -120,4 +120,30 @@ RankMemory rank_memory(const Program& program, compile::EngineKind engine, bool 
           .saved_bytes = saved_bytes(program, plan)};
 }
 
+MemoryCourse memory_course(const Program& program, compile::EngineKind engine) {
+  const passes::MemoryPlan plan = passes::plan_memory(program);
+  MemoryCourse course;
+  for (const Tensor& tensor : program.tensors)
+    if (program::is_persistent(tensor.role)) course.persistent_bytes += tensor.own_bytes();
+  std::vector<std::int64_t> changes(program.ops.size() + 1);
+  const auto add = [&](passes::Lifetime life, std::int64_t bytes) {
+    if (life.last < life.first || life.first < 0) return;
+    changes[static_cast<std::size_t>(life.first)] += bytes;
+    changes[std::min(changes.size() - 1, static_cast<std::size_t>(life.last) + 1)] -= bytes;
+  };
+  if (engine == compile::EngineKind::fused) {
+    for (const passes::Storage& storage : plan.storages) add(storage.lifetime, storage.bytes);
+  } else {
+    for (std::size_t i = 0; i < program.tensors.size(); ++i)
+      if (plan.storage_of[i] >= 0) add(plan.lifetimes[i], program.tensors[i].bytes());
+  }
+  std::int64_t alive = course.persistent_bytes;
+  for (std::size_t op = 0; op < program.ops.size(); ++op) {
+    alive += changes[op];
+    course.alive_bytes.push_back(alive);
+    if (alive > course.alive_bytes[course.peak_op]) course.peak_op = op;
+  }
+  return course;
+}
+
 }  // namespace rooflm::perfmodel

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "compile/recipe.h"
 #include "program/program.h"
@@ -28,5 +29,15 @@ struct RankMemory {
 /// the engine (caching_allocator.h).
 RankMemory rank_memory(const program::Program& program, compile::EngineKind engine,
                        bool has_caching_allocator);
+
+/// What tensors of a program take, op by op.
+struct MemoryCourse {
+  std::int64_t persistent_bytes = 0;
+  std::vector<std::int64_t> alive_bytes{};  ///< by op: while it runs, what persists included
+  std::size_t peak_op = 0;                  ///< the first at which most are alive
+};
+/// Of the tensors alone, without gaps, buffers and context: storages of the fused engine, tensors of the
+/// eager one.
+MemoryCourse memory_course(const program::Program& program, compile::EngineKind engine);
 
 }  // namespace rooflm::perfmodel

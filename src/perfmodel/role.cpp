@@ -71,9 +71,7 @@ Collective kind_of(const Op& op) {
 OpTime collective_time(const Program& program, const Op& op, const PlanPoint& point, const Cluster& cluster) {
   OpTime time{.spread = cluster.spread, .basis = cluster.basis};
   if (op.is(program::ops::kSend)) return time;
-  const std::int64_t bytes =
-      passes::is_row_copy(op) ? op.attrs.integer("bytes") : program::payload_bytes(program, op);
-  time.seconds = collective_seconds(cluster, kind_of(op), static_cast<double>(bytes),
+  time.seconds = collective_seconds(cluster, kind_of(op), static_cast<double>(moved_bytes(program, op)),
                                     ranks_of(program::group_of(op), point.step.sharding));
   return time;
 }
@@ -201,7 +199,7 @@ Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTime
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (op.phase == Phase::setup) continue;
-    const bool talks = program::is_collective(op) || passes::is_row_copy(op);
+    const bool talks = moves_between_ranks(op);
     priced.times[i] =
         talks ? collective_time(program, op, point, setting.cluster) : times.time_of(program, op);
     if (!talks) calibrate(priced.times[i], op, setting);
@@ -210,16 +208,28 @@ Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTime
   return priced;
 }
 
+std::vector<double> seconds_of(const Priced& priced, double clock) {
+  std::vector<double> seconds(priced.program.ops.size());
+  for (std::size_t i = 0; i < seconds.size(); ++i)
+    if (priced.program.ops[i].phase != Phase::setup) seconds[i] = OpTimes::at_clock(priced.times[i], clock);
+  return seconds;
+}
+
+SimulationOptions simulation_options(const Setting& setting) {
+  return {.launch_host_s = setting.framework.launch_host_s,
+          .matmul_slowdown = setting.cluster.matmul_slowdown,
+          .other_slowdown = setting.cluster.other_slowdown};
+}
+
 RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Setting& setting,
                          int micro_batches, double clock) {
   const Program& program = priced.program;
   RoleStep role{.mix = priced.mix, .clock_share = clock};
-  std::vector<double> seconds(program.ops.size());
+  const std::vector<double> seconds = seconds_of(priced, clock);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (op.phase == Phase::setup) continue;
     const OpTime& time = priced.times[i];
-    seconds[i] = OpTimes::at_clock(time, clock);
     const program::Cost cost = program::cost_of(program, op);
     WorkTime& work = role.work[std::string(program::name_of(op.def->work))];
     work.seconds += seconds[i];
@@ -230,10 +240,7 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
     role.priced_s += seconds[i];
     role.basis = weaker(role.basis, time.basis);
   }
-  role.timeline = simulate(program, seconds,
-                           {.launch_host_s = setting.framework.launch_host_s,
-                            .matmul_slowdown = setting.cluster.matmul_slowdown,
-                            .other_slowdown = setting.cluster.other_slowdown});
+  role.timeline = simulate(program, seconds, simulation_options(setting));
   role.forward_s = phase_seconds(program, role.timeline, Phase::forward, micro_batches - 1);
   role.backward_s = phase_seconds(program, role.timeline, Phase::backward, micro_batches - 1);
   role.timeline.spans = {};
@@ -280,6 +287,37 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   const double gaps = role.memory.gap_bytes;  // what is lost between tensors does not grow with their number
   role.add(more, rest);
   role.memory.gap_bytes = gaps;
+  return role;
+}
+
+bool moves_between_ranks(const Op& op) { return program::is_collective(op) || passes::is_row_copy(op); }
+
+std::int64_t moved_bytes(const Program& program, const Op& op) {
+  return passes::is_row_copy(op) ? op.attrs.integer("bytes") : program::payload_bytes(program, op);
+}
+
+const LinkLevel& link_of(const Op& op, const PlanPoint& point, const Cluster& cluster) {
+  return link_of(cluster, kind_of(op), ranks_of(program::group_of(op), point.step.sharding));
+}
+
+TimedRole time_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,
+                    int stage, int micro_batches, std::size_t most_ops) {
+  const RoleStep whole = simulate_role(point, setting, times, forwards, stage, micro_batches);
+  const std::int64_t all = point.step.sharding.layers_per_part(point.config.layers);
+  TimedRole role{.layers = all, .micro_batches = micro_batches};
+  Priced priced = price_layers(point, setting, times, forwards, stage, micro_batches, all);
+  // Layers come in pairs where every other product is redone.
+  constexpr std::int64_t kFewest = 4;
+  if (priced.program.ops.size() > most_ops && all > kFewest) {
+    const auto fitting = static_cast<std::int64_t>(static_cast<double>(all) * static_cast<double>(most_ops) /
+                                                   static_cast<double>(priced.program.ops.size()));
+    role.layers = std::max(kFewest, fitting / 2 * 2);
+    priced = price_layers(point, setting, times, forwards, stage, micro_batches, role.layers);
+  }
+  SimulationOptions options = simulation_options(setting);
+  options.keeps_idle = true;
+  role.timeline = simulate(priced.program, seconds_of(priced, whole.clock_share), options);
+  role.program = std::move(priced.program);
   return role;
 }
 

@@ -65,4 +65,23 @@ int built_stage_of(const compile::Sharding& sharding, int stage);
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times,
                        Forwards& forwards, int stage, int micro_batches);
 
+/// A program of a role with when each of its ops runs: for pictures.
+struct TimedRole {
+  program::Program program{};
+  Timeline timeline{};      ///< with spans and idle stretches
+  std::int64_t layers = 0;  ///< that were built, of each part of the model
+  int micro_batches = 1;
+};
+
+/// The program of the rank (0, 0, `stage`) with `micro_batches` and as many layers as make no more than about
+/// `most_ops` ops, at the clock that power leaves to the whole stage. Throws as simulate_role.
+TimedRole time_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,
+                    int stage, int micro_batches, std::size_t most_ops);
+
+/// Whether the op is timed as one that moves data between ranks; then how many bytes, over which kind of
+/// link.
+bool moves_between_ranks(const program::Op& op);
+std::int64_t moved_bytes(const program::Program& program, const program::Op& op);
+const LinkLevel& link_of(const program::Op& op, const PlanPoint& point, const Cluster& cluster);
+
 }  // namespace rooflm::perfmodel

@@ -120,11 +120,22 @@ class Simulation {
       timeline_.slowed_s += step * (1 - rate);
     } else if (talks) {
       timeline_.exposed_s += step;
+      note_idle(step, IdleCause::exposed_communication);
     } else if (host_until_ != kNever) {
       timeline_.host_s += step;
+      note_idle(step, IdleCause::host);
     } else {
       timeline_.waiting_s += step;
+      note_idle(step, IdleCause::waiting);
     }
+  }
+
+  void note_idle(double step, IdleCause cause) {
+    if (!options_.keeps_idle || step <= kInstant) return;
+    std::vector<IdleSpan>& idle = timeline_.idle;
+    const bool goes_on = !idle.empty() && idle.back().cause == cause && now_ - idle.back().end_s <= kInstant;
+    if (!goes_on) idle.push_back({.start_s = now_, .end_s = now_, .cause = cause});
+    idle.back().end_s = now_ + step;
   }
 
   void advance(double step) {
@@ -160,6 +171,18 @@ class Simulation {
 };
 
 }  // namespace
+
+std::string_view name_of(IdleCause cause) {
+  switch (cause) {
+    case IdleCause::exposed_communication:
+      return "exposed communication";
+    case IdleCause::host:
+      return "host";
+    case IdleCause::waiting:
+      return "waiting";
+  }
+  return "";
+}
 
 Timeline simulate(const Program& program, std::span<const double> seconds, const SimulationOptions& options) {
   if (seconds.size() != program.ops.size()) throw std::logic_error("simulate wants the seconds of each op");

@@ -1,7 +1,9 @@
 // One rank's step in time: ops on lanes, with waits.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "program/program.h"
@@ -13,9 +15,20 @@ struct Span {
   double start_s = 0, end_s = 0;
 };
 
+/// Why the compute lane had nothing to do: the causes of Timeline::exposed_s, host_s and waiting_s.
+enum class IdleCause : std::uint8_t { exposed_communication, host, waiting };
+std::string_view name_of(IdleCause cause);
+
+/// A stretch without work for the compute lane, for one cause.
+struct IdleSpan {
+  double start_s = 0, end_s = 0;
+  IdleCause cause = IdleCause::waiting;
+};
+
 /// Where the step's time goes: the five parts of the compute lane add up to step_s.
 struct Timeline {
-  std::vector<Span> spans{};  ///< by op; setup ops have none
+  std::vector<Span> spans{};     ///< by op; setup ops have none
+  std::vector<IdleSpan> idle{};  ///< in their order, where SimulationOptions::keeps_idle asks for them
   double step_s = 0;
   double busy_s = 0;           ///< the device computes, by ops at their own speed
   double slowed_s = 0;         ///< more than that, because a collective ran beside
@@ -29,6 +42,7 @@ struct SimulationOptions {
   double launch_host_s = 0;  ///< host time to submit one launch
   double matmul_slowdown = 1;
   double other_slowdown = 1;
+  bool keeps_idle = false;  ///< for pictures: plans need only the sums
 };
 
 /// Runs the program's lanes against each other (program::Lane says what may run beside what). An op of the

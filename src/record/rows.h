@@ -151,6 +151,20 @@ struct Cell {
   std::string text{}, unit{};
 };
 
+/// The kind of runs that hold the simulated step of a plan.
+inline constexpr const char* kPlanKind = "plan";
+/// Facts of such runs: what their timeline leaves out, and at which op their tensors take most.
+inline constexpr const char* kTimelineNote = "timeline_note";
+inline constexpr const char* kPeakAt = "peak_at";
+/// Series of cells of a plan: its rows, the terms of the step that is shown, memory by kind of rank, splits
+/// that were searched, notes, and a plan beside a measurement.
+inline constexpr const char* kPlanSeries = "plan";
+inline constexpr const char* kPlanTermsSeries = "plan_terms";
+inline constexpr const char* kPlanMemorySeries = "plan_memory";
+inline constexpr const char* kPlanSearchSeries = "plan_search";
+inline constexpr const char* kPlanNotesSeries = "plan_notes";
+inline constexpr const char* kPlanAgainstSeries = "plan_against";
+
 /// The fact whose text is JSON about the blocks of the model: which reads which, and where each is defined.
 inline constexpr const char* kModelFact = "model_blocks";
 

@@ -18,6 +18,7 @@
 #include "report/answers_cells.h"
 #include "report/generation.h"
 #include "report/growth.h"
+#include "report/plan_figures.h"
 #include "report/run_figures.h"
 #include "report/scaling.h"
 #include "report/size_sweeps.h"
@@ -343,7 +344,8 @@ constexpr std::array kAnswers = {
     Answer{"memory", answer_memory},     Answer{"allocators", answer_memory},
     Answer{"roofline", answer_roofline}, Answer{"limits", answer_limits},
     Answer{"input", answer_input},       Answer{"formats", answer_formats},
-    Answer{"gemm", answer_gemm},         Answer{"attention_sweep", answer_attention_sweep}};
+    Answer{"gemm", answer_gemm},         Answer{"attention_sweep", answer_attention_sweep},
+    Answer{"plan", answer_plan}};
 
 std::string environment_of(const RecordFile& file, std::string_view key) {
   const auto found = std::ranges::find(file.environment, key, &record::Environment::key);

@@ -33,12 +33,19 @@ struct ChartPoint {
   double y = 0;
   std::optional<double> low{};  ///< of the confidence interval of y
   std::optional<double> high{};
+  std::string label{};  ///< what the point is, where the axes do not say it
 };
 
 struct Series {
   std::string name;
   std::vector<ChartPoint> points{};
   bool is_line = false;  ///< in a chart of points: joined, such as a roof
+};
+
+/// A value that y should not exceed, drawn as a line across the chart.
+struct ChartLimit {
+  double y = 0;
+  std::string name{};
 };
 
 struct Chart {
@@ -49,6 +56,7 @@ struct Chart {
   Axis x{};
   Axis y{};
   std::vector<Series> series{};
+  std::optional<ChartLimit> limit{};
   std::shared_ptr<const ModelGraph> graph{};
 };
 

@@ -28,10 +28,11 @@ Json json_point(const ChartPoint& point, const Axis& x) {
   values.push_back(is_category ? Json(x.categories[static_cast<std::size_t>(point.x)])
                                : json_number(point.x));
   values.push_back(json_number(point.y));
-  if (point.low && point.high) {
-    values.push_back(json_number(*point.low));
-    values.push_back(json_number(*point.high));
+  if ((point.low && point.high) || !point.label.empty()) {
+    values.push_back(json_number(point.low));
+    values.push_back(json_number(point.high));
   }
+  if (!point.label.empty()) values.push_back(point.label);
   return values;
 }
 
@@ -86,6 +87,7 @@ Json json_chart(const Chart& chart) {
                {"x", json_axis(chart.x)},
                {"y", json_axis(chart.y)},
                {"series", std::move(series)}};
+  if (chart.limit) json["limit"] = {{"y", json_number(chart.limit->y)}, {"name", chart.limit->name}};
   if (chart.graph) json["graph"] = json_graph(*chart.graph);
   return json;
 }

@@ -18,8 +18,8 @@ Json json_cell(const Cell& cell);
 /// {"id", "title", "note", "columns": [{"key", "title", "unit", "align"}], "rows": [{key: value}]}
 Json json_table(const ViewTable& table);
 /// {"id", "title", "note", "kind", "x": {"title", "unit", "log"}, "y", "series": [{"name", "points"}]}; a
-/// point is [x, y] or [x, y, low, high], x the name of its category where the axis has categories. Of the
-/// kind "graph" there is "graph" as well.
+/// point is [x, y], [x, y, low, high] or [x, y, low, high, label], x the name of its category where the axis
+/// has categories. There is "limit" {"y", "name"} where the chart has one, of the kind "graph" "graph".
 Json json_chart(const Chart& chart);
 /// {"nodes": [{"name", "path", "source", "times", "depth", "last", "frame", "flop", "bytes", "time_s",
 /// "time_share", "bound", "phases": [{"phase", "flop", "bytes", "intensity", "time_s", "roof_s", "share",

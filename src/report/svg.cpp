@@ -27,7 +27,8 @@ constexpr double kRight = 16;
 constexpr const char* kStyle =
     "<style>text{font:11px sans-serif;fill:#767676}.title{font-size:13px;font-weight:bold}"
     ".grid{stroke:#888;stroke-opacity:.25}.frame{fill:none;stroke:#888}"
-    ".line{fill:none;stroke-width:1.8}.range{stroke-width:1}</style>\n";
+    ".line{fill:none;stroke-width:1.8}.range{stroke-width:1}"
+    ".limit{stroke:#c0392b;stroke-width:1.5;stroke-dasharray:5 4}</style>\n";
 
 bool is_stacked(const Chart& chart) {
   return chart.kind == ChartKind::stacked || chart.kind == ChartKind::stacked100;
@@ -91,6 +92,7 @@ Extent y_extent(const Chart& chart) {
       high = std::max(high, sum);
     }
   }
+  if (chart.limit) high = std::max(high, chart.limit->y);
   if (chart.y.is_log) return padded(low > 0 ? low : high / 10, high, true);
   constexpr double kRoom = 1.05;
   low = std::min(low, 0.0);
@@ -172,6 +174,15 @@ std::string marks(const Chart& chart, const Pen& pen) {
   return out;
 }
 
+std::string limit_line(const ChartLimit& limit, const Pen& pen, const PlotArea& area) {
+  constexpr double kAboveLine = 4;
+  const double y = pen.y.px(limit.y);
+  return fmt::format(
+      "<line class=\"limit\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{2:.1f}\" y2=\"{1:.1f}\"/>\n"
+      "<text x=\"{0:.1f}\" y=\"{3:.1f}\">{4}</text>\n",
+      area.left, y, area.left + area.width, y - kAboveLine, xml_text(limit.name));
+}
+
 std::string plot(const Chart& chart, const PlotArea& area) {
   const Extent x = x_extent(chart);
   const Extent y = y_extent(chart);
@@ -183,8 +194,9 @@ std::string plot(const Chart& chart, const PlotArea& area) {
                 .column_px = area.width / columns};
   std::string out = svg_axes(chart, area, x, y);
   const bool has_columns = !chart.x.categories.empty();
-  if (has_columns && (chart.kind == ChartKind::bar || is_stacked(chart))) return out + bars(chart, pen);
-  return out + (is_stacked(chart) ? areas(chart, pen) : marks(chart, pen));
+  const bool has_bars = has_columns && (chart.kind == ChartKind::bar || is_stacked(chart));
+  out += has_bars ? bars(chart, pen) : is_stacked(chart) ? areas(chart, pen) : marks(chart, pen);
+  return chart.limit ? out + limit_line(*chart.limit, pen, area) : out;
 }
 
 }  // namespace

@@ -38,11 +38,13 @@ int rank_of(const TimelineLane& lane) {
 }  // namespace
 
 bool is_work(std::string_view kind) {
-  return is_among(kind, {"kernel", "copy", "memset", "collective", "op"});
+  return is_among(kind, {"kernel", "copy", "memset", "collective", "op", "pass"});
 }
 
 std::string class_of_event(const TimelineName& name, const record::Op* op) {
   if (is_among(name.kind, {"copy", "memset"})) return "copy";
+  if (name.kind == "pass") return name.text.substr(0, name.text.find_first_of(" ,"));
+  if (name.kind == "idle") return "idle: " + name.text;
   if (name.kind == "kernel") return class_of_kernel(parse_kernel_name(name.text), op);
   if (name.kind != "op") return name.kind;
   return op == nullptr || op->op_class.empty() ? std::string(kUnknownClass) : op->op_class;
@@ -290,6 +292,8 @@ Timeline TimelineBuilder::build() && {
     take_ops();
   }
   if (drafts_.empty()) return {};
+  if (const std::string note = run_.text(record::kTimelineNote); !note.empty())
+    timeline_.notes.push_back(note);
   add_ranges();
   add_idle();
   order_lanes();

@@ -73,9 +73,9 @@ struct Timeline {
 /// nothing was timed.
 Timeline timeline_of(const RunData& run, std::size_t most_events);
 
-/// The class that colours an event: that of its kernel or op, "copy" for memory that is moved or set, else
-/// the kind itself
-/// ("api", "sync", "range"); "unknown" where nobody knows.
+/// The class that colours an event: that of its kernel or op, "copy" for memory that is moved or set, the
+/// direction of a pass, "idle: " and the cause of idle time, else the kind itself ("api", "sync", "range");
+/// "unknown" where nobody knows.
 std::string class_of_event(const TimelineName& name, const record::Op* op);
 
 /// Whether that kind of event keeps a device busy.

@@ -113,17 +113,17 @@ const TracedKernel* TracedKernels::find(std::size_t index) const {
 }
 
 std::vector<KernelSum> kernel_sums(const TracedKernels& kernels, std::string_view phase) {
-  struct Group {
+  struct NamedKernels {
     KernelSum sum;
     std::vector<double> seconds;
     double longest_s = -1;
   };
-  std::map<std::pair<const KernelName*, std::string_view>, Group> groups;
+  std::map<std::pair<const KernelName*, std::string_view>, NamedKernels> groups;
   double busy_s = 0;
   for (const TracedKernel& kernel : kernels.all()) {
     if (kernel.step_kind != kTraced) continue;
     if (!phase.empty() && (kernel.op == nullptr || kernel.op->op.phase != phase)) continue;
-    Group& group = groups[{kernel.name, kernel.kernel_class}];
+    NamedKernels& group = groups[{kernel.name, kernel.kernel_class}];
     KernelSum& sum = group.sum;
     if (group.seconds.empty()) {
       sum.text = *kernel.text;

@@ -6,6 +6,7 @@ Usage: test_plan.py BINARY [unittest options]"""
 import csv
 import io
 import json
+import os
 import pathlib
 import re
 import sqlite3
@@ -30,6 +31,14 @@ def plan(*arguments):
     done = rooflm("plan", *arguments, "--format", "json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def document_of(page):
+    with open(page) as file:
+        text = file.read()
+    start = text.index('id="rooflm-data"')
+    start = text.index(">", start) + 1
+    return json.loads(text[start:text.index("</script>", start)])
 
 
 class Plan(unittest.TestCase):
@@ -282,6 +291,91 @@ class Plan(unittest.TestCase):
             with open(f"{folder}/bad.rooflm", "w") as file:
                 file.write("no record")
             self.refused(3, "bad.rooflm", "--against", file.name, "--device", "h100-sxm")
+
+    def test_the_page_and_the_record_of_a_plan(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page, kept = f"{folder}/plan.html", f"{folder}/plan.rooflm"
+            cluster = ("--model", "gpt2", "--device", "h100-sxm", "--gpus", 16, "--global-batch", 64)
+            done = rooflm("plan", *cluster, "--search", "--top", 3, "--price", 2, "--html", page, "-o", kept, "--format", "json")
+            if "built without npm" in done.stderr:
+                self.skipTest("no report page in this build")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            best = json.loads(done.stdout)[0]
+            document = document_of(page)
+            self.assertIn("gpt2 on 16 h100-sxm", document["title"])
+            self.assertIn("It fits", document["answer"])
+            tables = {table["id"]: table["rows"] for table in document["tables"]}
+            charts = {chart["id"]: chart for chart in document["charts"]}
+            numbers = {row["what"]: row for row in tables["plan.numbers"]}
+            self.assertEqual(numbers["step"]["value"], best["step_s"])
+            self.assertEqual((numbers["step"]["low"], numbers["step"]["high"]), (best["step_low_s"], best["step_high_s"]))
+            self.assertEqual(numbers["price"]["kind"], "assumed")
+            self.assertEqual(len(tables["plan.rows"]), 3)
+            self.assertGreater(len(tables["plan.search"]), 3)
+            self.assertTrue(all(row["reason"] for row in tables["plan.search"]))
+            # Splits are named at the points of the frontier.
+            self.assertIn("zero=", charts["plan.frontier"]["series"][0]["points"][0][4])
+            self.assertEqual(charts["plan.memory"]["limit"]["y"], best["memory_limit_bytes"])
+            self.assertAlmostEqual(sum(row["seconds"] for row in tables["plan.terms"] if row["term"] == "step_s"), best["step_s"])
+            run = document["runs"][-1]
+            self.assertEqual((run["kind"], run["status"]), ("plan", "planned"))
+            self.assertIn("Simulated, not measured", run["timeline"]["notes"][0])
+            self.assertGreater(run["timeline"]["events"]["count"], 100)
+            # The record has the same page, and its numbers hold.
+            self.assertEqual(rooflm("verify", kept).returncode, 0)
+            shown = rooflm("report", kept)
+            self.assertIn("== Splits that a search planned", shown.stdout)
+            printed = rooflm("plan", *cluster, "--html", "-")
+            self.assertTrue(printed.stdout.startswith("<!"), printed.stdout[:80])
+            # What is there stays.
+            self.refused(3, "--overwrite", *cluster, "--html", page)
+            self.refused(2, "--html", *cluster, "--html", page, "-o", page, "--overwrite")
+            self.refused(2, "--html", *cluster, "--catalog", page, "--html", page, "--overwrite")
+            dry = rooflm("plan", *cluster, "--html", f"{folder}/none.html", "--dry-run")
+            self.assertEqual((dry.returncode, os.path.exists(f"{folder}/none.html")), (0, False))
+            self.assertIn("none.html", dry.stdout)
+
+    def test_the_timeline_of_a_plan_is_its_step(self):
+        with tempfile.TemporaryDirectory() as folder:
+            kept = f"{folder}/plan.rooflm"
+
+            def lanes(*arguments):
+                row, = plan("--model", "gpt2", "--layers", 4, "--device", "h100-sxm", *arguments, "-o", kept, "--overwrite")
+                with sqlite3.connect(kept) as record:
+                    rows = record.execute("SELECT run.label, lane.name, lane.kind, name.text, SUM(end_ns - start_ns), MAX(end_ns) FROM activity "
+                                          "JOIN lane USING (run, lane) JOIN activity_name AS name USING (run, name) JOIN run ON run.id = run "
+                                          "GROUP BY 1, 2, 3, 4").fetchall()
+                record.close()
+                return row, rows
+            row, rows = lanes("--gpus", 16, "--zero", 1)
+            end = max(end for *_, end in rows) * 1e-9
+            self.assertAlmostEqual(end / row["step_s"], 1, places=2)
+            idle = {text: ns * 1e-9 for _, _, kind, text, ns, _ in rows if kind == "idle"}
+            self.assertAlmostEqual(idle["exposed communication"], row["exposed_s"], places=5)
+            self.assertEqual({name for _, name, kind, *_ in rows if kind == "link"}, {"network"})
+            # Frameworks that submit op by op have a lane of the host.
+            row, rows = lanes("--framework", "torch-eager")
+            idle = {text: ns * 1e-9 for _, _, kind, text, ns, _ in rows if kind == "idle"}
+            self.assertAlmostEqual(idle["host"] / row["host_s"], 1, places=2)
+            self.assertIn(("host", "host"), {(name, kind) for _, name, kind, *_ in rows})
+            # Stages of a pipeline: their passes and the bubbles between them.
+            row, rows = lanes("--gpus", 2, "--pp", 2, "--global-batch", 8)
+            passes = [one for one in rows if one[0] == "all stages"]
+            self.assertAlmostEqual(max(end for *_, end in passes) * 1e-9, row["step_s"], places=8)
+            self.assertEqual({one[0] for one in rows}, {"all stages", "stage 0", "stage 1"})
+            self.assertGreater(sum(ns for _, _, _, text, ns, _ in passes if text == "bubble"), 0)
+
+    def test_what_does_not_fit_has_a_page_without_a_step(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = f"{folder}/oom.html"
+            done = rooflm("plan", "--model", "llama3-70b", "--device", "h100-sxm", "--html", page)
+            if "built without npm" in done.stderr:
+                self.skipTest("no report page in this build")
+            document = document_of(page)
+            self.assertIn("It does not fit", document["answer"])
+            self.assertEqual(document["runs"], [])
+            numbers = next(table["rows"] for table in document["tables"] if table["id"] == "plan.numbers")
+            self.assertEqual([row["what"] for row in numbers], ["memory of the fullest rank"])
 
     def test_calibrated_by_a_real_record(self):
         """What a profile of the processor timed: plans of that step have its times by kind of op, whatever the rates

@@ -27,5 +27,6 @@ await import('./model_test.mjs');
 await import('./timeline_test.mjs');
 await import('./save_test.mjs');
 await import('./study_test.mjs');
+await import('./plan_test.mjs');
 await import('./robustness_test.mjs');
 await import('./large_test.mjs');

@@ -11,6 +11,8 @@ const kFixed: Record<string, number> = {
   unknown: 7, api: 7, sync: 6, range: 12, overhead: 13,
   'idle: host': 4, 'idle: dependency': 7, 'idle: copy': 9, 'idle: sync': 6, 'idle: tracing': 13,
   arithmetic: 0, 'DRAM bandwidth': 1, 'L2 bandwidth': 6, launch: 4, tail: 9, clock: 5, latency: 7,
+  compute: 0, 'beside collectives': 12, 'exposed communication': 14, host: 4, waiting: 9, bubble: 7,
+  'idle: exposed communication': 14, 'idle: waiting': 9, 'idle: bubble': 7, 'communication buffers': 5, fragmentation: 7, context: 12,
   'one kernel': 0, 'several kernels': 2, 'in kernels': 0, 'between kernels': 4,
   weight: 0, optimizer_state: 2, cache: 6, activation: 1, gradient: 3, workspace: 4, input: 7, result: 8,
   feed_forward: 1, 'attention/qkv': 0, 'attention/qk': 11, 'attention/softmax': 4, 'attention/v': 9, 'attention/proj': 12, 'attention/flash': 3,

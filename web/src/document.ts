@@ -307,7 +307,9 @@ export interface GenericChart {
   kind: string;
   x: Axis;
   y: Axis;
-  /** `line`: joined in a chart of points, such as a roof. */
+  /** A value that y should not exceed. */
+  limit: { y: number; name: string } | null;
+  /** `line`: joined in a chart of points, such as a roof. A point is [x, y, low, high, what it is], as far as it has that. */
   series: { name: string; points: (string | number | null)[][]; line: boolean }[];
 }
 

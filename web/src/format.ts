@@ -23,6 +23,9 @@ function scaled(value: number, unit: string, significant: number, smallest: numb
   return `${digits(value / factor, significant)} ${prefix}${unit}`;
 }
 
+/** A plain number with a prefix: 268260 is "268 k". */
+export const prefixed = (value: number, significant = 3): string => scaled(value, '', significant, 1).trim();
+
 const kBaseUnits: Record<string, string> = {
   s: 's', second: 's', seconds: 's', byte: 'B', bytes: 'B', B: 'B', flop: 'FLOP', FLOP: 'FLOP', 'flop/s': 'FLOP/s', 'FLOP/s': 'FLOP/s',
   'byte/s': 'B/s', 'bytes/s': 'B/s', 'B/s': 'B/s', Hz: 'Hz', W: 'W', J: 'J',

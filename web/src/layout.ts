@@ -9,6 +9,7 @@ import { memory } from './sections/memory';
 import { environment, method } from './sections/method';
 import { model } from './sections/model';
 import { overview } from './sections/overview';
+import { isPlan, kNumbers, plan } from './sections/plan';
 import { roofline } from './sections/roofline';
 import { runs } from './sections/runs';
 import type { Section } from './sections/section';
@@ -70,8 +71,18 @@ function folded(document: ReportDocument): Group[] {
   ];
 }
 
+/** A plan: its numbers, what they are made of, a step in time. Nothing was measured. */
+function planned(document: ReportDocument): Group[] {
+  const hasRuns = document.runs.length > 0;
+  const views = viewsOf(document, document.answers, true);
+  const asked = { ...views, tables: views.tables.filter(({ id }) => id !== kNumbers) };
+  const hasNumbers = document.tables.some(({ id }) => id === kNumbers); // beside a measurement there are none
+  return [{ id: 'all', title: '', lead: '', parts: [...partsOf(hasNumbers ? [plan] : [], document), ...partsOf([answer], asked), ...partsOf([...(hasRuns ? [timeline] : []), environment], document)] }];
+}
+
 /** A study of single ops has charts and tables and no run, peaks has ceilings alone: sections about runs would only say that. */
 export function layoutOf(document: ReportDocument): Group[] {
+  if (isPlan(document)) return planned(document);
   const { charts: ofCharts, tables: ofTables, runs: ofRuns } = document;
   if (ofRuns.length > kMostAtOnce || (ofRuns.length > 1 && document.answers.length > 0)) return folded(document);
   const isOfRuns = ofRuns.length > 0 || ofCharts.length + ofTables.length + document.ceilings.length === 0;

@@ -220,11 +220,16 @@ class Reader {
     };
   }
 
+  private limit(value: Json): GenericChart['limit'] {
+    const y = numberOf(value.y);
+    return y === null ? null : { y, name: textOf(value.name) };
+  }
+
   private chart(value: Json): GenericChart {
     const axis = (a: Json): Axis => ({ title: textOf(a.title), unit: textOf(a.unit), log: a.log === true });
     return {
       id: textOf(value.id), view: textOf(value.view), title: textOf(value.title) || textOf(value.id), note: textOf(value.note), kind: textOf(value.kind),
-      x: axis(objectOf(value.x)), y: axis(objectOf(value.y)),
+      x: axis(objectOf(value.x)), y: axis(objectOf(value.y)), limit: this.limit(objectOf(value.limit)),
       series: objectsOf(value.series).map((s) => ({
         name: textOf(s.name), line: s.line === true,
         points: Array.isArray(s.points) ? s.points.filter((p): p is number[] => Array.isArray(p) && p.length >= 2) : [],

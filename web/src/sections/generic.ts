@@ -76,19 +76,27 @@ function totalsOf(chart: GenericChart, shape: Shape): Map<string, number> {
 /** Lines through more points have no marks, which would hide them. */
 const kMostMarks = 60;
 
+/** What y should not exceed, across the chart. */
+const limitLine = ({ y, name }: { y: number; name: string }, sideways: boolean): Option => ({
+  symbol: 'none', silent: true, precision: 15, lineStyle: { color: token('bad'), type: 'dashed', width: 1.5 },
+  label: { formatter: name, color: token('text'), fontSize: 11, position: sideways ? 'insideEndTop' : 'insideStartTop' }, data: [sideways ? { xAxis: y } : { yAxis: y }] });
+
 function seriesOf(chart: GenericChart, shape: Shape, places: ReadonlyMap<string, number>, hidden: ReadonlySet<string>): Option[] {
   const totals = totalsOf(chart, shape);
+  const first = chart.series.find((series) => !hidden.has(series.name))?.name;
   const place = (x: unknown): string | number => (shape.categories ? (isNumber(x) ? quantity(x, chart.x.unit) : String(x)) : (x as number));
   return chart.series.filter((series) => !hidden.has(series.name)).flatMap((series): Option[] => {
     const colour = token(`s${places.get(series.name)}`);
     const points = series.points.filter(([, y]) => isNumber(y) && (!chart.y.log || shape.stacked || y > 0));
-    const data = points.map(([x, y]) => [place(x), shape.shares ? (y as number) / (totals.get(String(place(x))) || 1) : y]);
+    const data = points.map(([x, y, , , label]) => [place(x), shape.shares ? (y as number) / (totals.get(String(place(x))) || 1) : y, ...(label ? [String(label)] : [])]);
     const main: Option = {
-      type: shape.bars ? 'bar' : chart.kind === 'points' && !series.line ? 'scatter' : 'line', showSymbol: !series.line && points.length <= kMostMarks, name: series.name, data: shape.sideways ? data.map(([x, y]) => [y, x]) : data, stack: shape.stacked ? 'all' : undefined,
+      type: shape.bars ? 'bar' : chart.kind === 'points' && !series.line ? 'scatter' : 'line', showSymbol: !series.line && points.length <= kMostMarks, name: series.name, data: shape.sideways ? data.map(([x, y, ...label]) => [y, x, ...label]) : data, stack: shape.stacked ? 'all' : undefined,
       barMaxWidth: shape.sideways ? 20 : 40, symbolSize: 6, lineStyle: { width: 1.8 }, itemStyle: { color: colour, ...(shape.stacked ? { borderColor: token('panel'), borderWidth: 0.5 } : {}) },
+      ...(chart.kind === 'points' && series.line ? { z: 1, silent: true } : {}), // what it joins lies above it, under the pointer, too
       emphasis: shape.bars ? {} : { focus: 'series' },
     };
     const ranges = points.filter((point) => isNumber(point[2]) && isNumber(point[3])).map((point) => [place(point[0]), point[2], point[3]]);
+    if (chart.limit && series.name === first) main.markLine = limitLine(chart.limit, shape.sideways);
     return ranges.length > 0 && !shape.stacked ? [main, errorBars(series.name, ranges, colour, shape.sideways)] : [main];
   });
 }
@@ -117,12 +125,16 @@ function chartOption(chart: GenericChart, shape: Shape, series: Option[], room: 
   const sizes = number(chart.x);
   if (chart.x.log && chart.kind === 'line') Object.assign(sizes, { min: 'dataMin', max: 'dataMax', axisTick: sizeTicks(chart), axisLabel: { ...(sizes.axisLabel as Option), ...sizeTicks(chart) } });
   const x = axis({ ...(shape.categories ? names : sizes), name: shape.categories ? chart.x.title : axisTitle(chart.x) });
-  const y = axis({ ...(shape.shares ? { type: 'value', max: 1, axisLabel: { ...label, formatter: percent } } : { ...number(chart.y), scale: isFarFromZero(chart) }), name: chart.y.title, nameGap: shape.sideways ? 28 : 66 });
+  // A line at a value makes no room for itself.
+  const limit = chart.limit?.y;
+  const amounts = number(chart.y);
+  if (limit !== undefined) Object.assign(amounts, { max: ({ max }: { max: number }) => Math.max(max, 1.08 * limit), axisLabel: { ...(amounts.axisLabel as Option), showMaxLabel: false } });
+  const y = axis({ ...(shape.shares ? { type: 'value', max: 1, axisLabel: { ...label, formatter: percent } } : { ...amounts, scale: isFarFromZero(chart) }), name: chart.y.title, nameGap: shape.sideways ? 28 : 66 });
   return {
     grid: shape.sideways ? { left: room + 14, right: 24, top: 8, bottom: 48 } : { left: 84, right: 24, top: 12, bottom: 48 },
     tooltip: tooltip({ trigger: 'item', formatter: (p: { seriesName: string; value: (string | number)[] }) => {
       const [at, amount] = shape.sideways ? [p.value[1], p.value[0]] : p.value;
-      return tip(p.seriesName, [[chart.x.title || 'x', isNumber(at) ? quantity(at, chart.x.unit) : String(at)],
+      return tip(p.value[2] === undefined ? p.seriesName : String(p.value[2]), [[chart.x.title || 'x', isNumber(at) ? quantity(at, chart.x.unit) : String(at)],
                                 [chart.y.title || 'y', shape.shares ? percent(Number(amount)) : quantity(Number(amount), chart.y.unit)]]);
     } }),
     xAxis: shape.sideways ? y : x,
@@ -134,8 +146,10 @@ function chartOption(chart: GenericChart, shape: Shape, series: Option[], room: 
 
 function sheetOf(chart: GenericChart): Sheet {
   const y = chart.y.title || 'value';
-  return { headings: ['series', heading(chart.x.title || 'x', chart.x.unit), heading(y, chart.y.unit), heading(`${y}, from`, chart.y.unit), heading(`${y}, to`, chart.y.unit)],
-           rows: chart.series.flatMap(({ name, points }) => points.map(([x, ...rest]) => [name, isNumber(x) ? x : String(x), ...rest.map((value) => (isNumber(value) ? value : null))])) };
+  const hasLabels = chart.series.some(({ points }) => points.some((point) => point[4]));
+  return { headings: ['series', heading(chart.x.title || 'x', chart.x.unit), heading(y, chart.y.unit), heading(`${y}, from`, chart.y.unit), heading(`${y}, to`, chart.y.unit), ...(hasLabels ? ['what'] : [])],
+           rows: chart.series.flatMap(({ name, points }) => points.map(([x, y, low, high, label]) =>
+             [name, isNumber(x) ? x : String(x), ...[y, low, high].map((value) => (isNumber(value) ? value : null)), ...(hasLabels ? [String(label ?? '')] : [])])) };
 }
 
 function drawing(chart: GenericChart): Child[] {

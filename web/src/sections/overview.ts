@@ -66,7 +66,7 @@ function advice({ document, run }: Context): HTMLElement {
 }
 
 /** The number large, its unit small. */
-function valueParts(value: string): Child[] {
+export function valueParts(value: string): Child[] {
   const at = value.indexOf(' ');
   return at < 0 ? [value] : [value.slice(0, at), ' ', h('small', {}, value.slice(at + 1))];
 }
