@@ -9,7 +9,7 @@ const kFixed: Record<string, number> = {
   forward: 0, backward: 1, optimizer: 2, step: 7, communication: 5,
   matmul: 0, gemm: 0, attention: 3, softmax: 4, norm: 10, elementwise: 1, reduction: 6, loss: 8, embedding: 13, copy: 9, cast: 12, collective: 5,
   unknown: 7, api: 7, sync: 6, range: 12, overhead: 13,
-  'idle: host': 4, 'idle: dependency': 7, 'idle: copy': 9, 'idle: sync': 6, 'idle: tracing': 13,
+  'idle: host': 4, 'idle: dependency': 7, 'idle: copy': 9, 'idle: sync': 6, 'idle: tracing': 13, 'exposed: transfer': 5, 'exposed: waiting': 4,
   arithmetic: 0, 'DRAM bandwidth': 1, 'L2 bandwidth': 6, launch: 4, tail: 9, clock: 5, latency: 7,
   'one kernel': 0, 'several kernels': 2, 'in kernels': 0, 'between kernels': 4,
   weight: 0, optimizer_state: 2, cache: 6, activation: 1, gradient: 3, workspace: 4, input: 7, result: 8,
