@@ -116,6 +116,59 @@ class Splits(Ranks):
         self.assertAlmostEqual(rows[0]["tokens_per_s"], 2 * 2 * 16 / rows[0]["step_ms_median"] * 1e3, places=3)
 
 
+class Texts(Ranks):
+    PROMPTS = ["the king", "and", "a much longer prompt than the others are", "x", "of the"]
+
+    def generated(self, model, *arguments, ranks=1, prompts=None):
+        starter = ["launch", "-n", ranks, "--"] if ranks > 1 else []
+        words = [word for prompt in prompts or self.PROMPTS for word in ("--prompt", prompt)]
+        return self.ok(*starter, "generate", "--model", model, *words, "--tokens", 12, "--threads", 1, "--device", "cpu", *arguments)
+
+    def test_ranks_write_the_texts_of_one(self):
+        for kind, starter, layout in [(["--arch", "gpt2"], [], "whole"),
+                                      (["--arch", "llama", "--kv-heads", "2"], ["launch", "-n", 2, "--"], "parts")]:
+            model = self.folder / f"model_{layout}"
+            self.ok(*starter, *self.words(model, *kind, "--steps", 10, "--batch", "4", "--checkpoint-layout", layout))
+            for sampling in (["--temperature", "0"], ["--temperature", "0.8", "--seed", "3"]):
+                whole = self.generated(model, *sampling)
+                for ranks, *split in [(2,), (3,), (2, "--tp", "2"), (4, "--tp", "2"), (2, "--tp", "2", "--engine", "eager"),
+                                      (2, "--tp", "2", "--no-cache"), (2, "--tp", "2", "--window", "8"), (2, "--window", "8")]:
+                    with self.subTest(layout=layout, sampling=sampling, ranks=ranks, split=split):
+                        expected = self.generated(model, *sampling, "--window", "8") if "--window" in split else whole
+                        self.assertEqual(self.generated(model, *sampling, *split, ranks=ranks), expected)
+        one = self.generated(model, prompts=["and"])
+        self.assertEqual(self.generated(model, ranks=2, prompts=["and"]), one, "a rank has nothing to do")
+        self.assertEqual(self.generated(model, "--tp", "2", ranks=2, prompts=["and"]), one)
+        rows = json.loads(self.generated(model, "--format", "json", ranks=2))
+        self.assertEqual([row["prompt"] for row in rows], self.PROMPTS)
+
+    def test_prompts_of_standard_input_are_for_all_ranks(self):
+        self.ok(*self.words(self.out, "--steps", 2, "--batch", "4"))
+        result = subprocess.run([self.binary, "launch", "-n", "2", "--", "generate", "--model", str(self.out), "--prompts", "-", "--tokens", "2", "--threads", "1",
+                                 "--device", "cpu", "--format", "json"], input="".join(f"{prompt}\n" for prompt in self.PROMPTS), capture_output=True, text=True,
+                                timeout=60, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual([row["prompt"] for row in json.loads(result.stdout)], self.PROMPTS)
+
+    def test_the_record_is_that_of_the_first_rank(self):
+        self.ok(*self.words(self.out, "--steps", 2, "--batch", "4"))
+        record = self.folder / "texts.rooflm"
+        self.generated(self.out, "--tp", "2", "-o", record, ranks=2)
+        self.ok("verify", record)
+        self.assertIn("tp=2", self.ok("report", record, "--view", "overview"))
+
+    def test_other_splits_are_refused(self):
+        for ranks, split, said in [(1, ["--pp", "2"], "generate --pp: ranks share the prompts (--dp) and the layers (--tp)"), (2, ["--cp", "2"], "generate --cp"),
+                                   (2, ["--zero", "1"], "generate --zero"), (1, ["--tp", "2"], "is 2 ranks, this job has 1"), (2, ["--tp", "3"], "does not divide the 2 ranks"),
+                                   (3, ["--tp", "3"], "--tp 3")]:
+            starter = ["launch", "-n", str(ranks), "--"] if ranks > 1 else []
+            self.ok(*self.words(self.out, "--steps", 1, "--batch", "4")) if not self.out.exists() else None
+            result = subprocess.run([self.binary, *starter, "generate", "--model", str(self.out), "--prompt", "a", "--device", "cpu", *split],
+                                    capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(said, result.stderr)
+
+
 class Profiles(Ranks):
     SIZE = ["--model", "tiny", "--layers", "2", "--d-model", "32", "--heads", "2", "--vocab", "64", "--seq", "16", "--batch", "2",
             "--dtype", "fp32", "--device", "cpu", "--threads", "1", "--trace", "off"]
@@ -419,7 +472,7 @@ class Failures(Ranks):
         self.fails(2, "launch", "-n", 2, says=("name a command",))
         self.fails(3, "launch", "-n", 2, "--", "/no/such/program", says=("cannot start",))
         for command in ("study", "launch", "report"):
-            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench, profile, train, eval, comm"))
+            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench, profile, train, eval, generate, comm"))
         begin = time.monotonic()
         self.fails(2, "profile", "--device", "cpu", "--model", "tiny", "--dp", 2, says=("this job has 1", "launch -n 2"))
         self.assertLess(time.monotonic() - begin, 2, "before anything is measured")
