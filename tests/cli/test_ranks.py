@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -156,6 +157,37 @@ class Texts(Ranks):
         self.generated(self.out, "--tp", "2", "-o", record, ranks=2)
         self.ok("verify", record)
         self.assertIn("tp=2", self.ok("report", record, "--view", "overview"))
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
+    def test_texts_that_nobody_can_write_are_an_error(self):
+        """Notes come after the texts: what could not be written before them is not forgotten."""
+        self.ok(*self.words(self.out, "--steps", 2, "--batch", "4"))
+        for starter in ([], ["launch", "-n", "2", "--"]):
+            with open("/dev/full", "w") as full:
+                result = subprocess.run([self.binary, *starter, "generate", "--model", str(self.out), "--prompt", "a", "--prompt", "b", "--tokens", "2", "--device", "cpu"],
+                                        stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+            self.assertEqual(result.returncode, 3, result.stderr)
+            self.assertIn("cannot write to standard output", result.stderr)
+            done = subprocess.run(f"'{self.binary}' {' '.join(starter)} generate --model '{self.out}' --prompt a --prompt b --tokens 2 --device cpu 2>'{self.folder}/said' | true",
+                                  shell=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 0)
+            self.assertNotIn("standard output", (self.folder / "said").read_text(), "whoever closes the pipe has seen enough")
+
+    def test_a_rank_that_hangs_ends_generating(self):
+        self.ok(*self.words(self.out, "--steps", 2, "--batch", "4"))
+        process = subprocess.Popen([self.binary, "launch", "-n", "2", "--timeout", "2", "--", "generate", "--model", str(self.out), "--prompt", "a", "--tokens", "100000000",
+                                    "--tp", "2", "--threads", "1", "--device", "cpu", "--ignore-eot", "--no-cache"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        os.read(process.stdout.fileno(), 1)
+        ranks = self.children(process)
+        os.kill(ranks[1], signal.SIGSTOP)
+        drain = threading.Thread(target=process.stdout.read)
+        drain.start()
+        said = process.stderr.read().decode()
+        drain.join()
+        process.stdout.close()
+        process.stderr.close()
+        self.assertEqual(process.wait(timeout=60), 5, said)
+        self.assertIn("waits for rank 1", said)
 
     def test_other_splits_are_refused(self):
         for ranks, split, said in [(1, ["--pp", "2"], "generate --pp: ranks share the prompts (--dp) and the layers (--tp)"), (2, ["--cp", "2"], "generate --cp"),
