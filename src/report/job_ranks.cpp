@@ -21,7 +21,22 @@ namespace {
 
 constexpr double kNs = 1e9;
 
-std::int64_t to_ns(double seconds) { return std::llround(seconds * kNs); }
+/// Nanoseconds, 36 years: sums and differences of some of them are 64-bit numbers.
+constexpr std::int64_t kMostTime = std::int64_t{1} << 60U;
+
+bool is_time(std::int64_t ns) { return -kMostTime < ns && ns < kMostTime; }
+
+std::int64_t to_ns(double seconds) {
+  constexpr auto kMost = static_cast<double>(kMostTime);
+  return std::llround(std::clamp(seconds * kNs, -kMost, kMost));
+}
+
+/// As the record says; a number that is none of a rank is 0.
+int rank_of_run(const RunData& run) {
+  constexpr double kMostRanks = 1e6;
+  const double rank = run.number("rank").value_or(0);
+  return rank >= 0 && rank < kMostRanks ? static_cast<int>(rank) : 0;
+}
 
 /// The members of each group that the rank of a run is in, as text; of a damaged fact none.
 std::map<std::string, std::string> groups_of(const RunData& run) {
@@ -80,7 +95,8 @@ std::vector<RankWait> waits_of_ops(const std::vector<RankRun>& ranks) {
     std::map<std::pair<std::int64_t, std::string>, std::int64_t> numbers;
     for (const record::Event& event : rank.run->events) {
       const TimedOp* op = rank.run->find_op(event.op);
-      if (op == nullptr || op->op.op_class != "collective" || event.device_ns < 0) continue;
+      if (op == nullptr || op->op.op_class != "collective") continue;
+      if (!is_time(event.start_ns) || event.device_ns < 0 || !is_time(event.device_ns)) continue;
       const auto group = groups.find(op->op.variant);
       if (group == groups.end()) continue;
       const std::int64_t number = numbers[{event.step, group->first}]++;
@@ -107,8 +123,7 @@ JobRanks::JobRanks(const RecordSet& set) : set_(set), jobs_(set.runs.size()) {
     if (run.other_ranks.empty()) continue;
     std::vector<RankRun>& ranks = jobs_[i].ranks;
     ranks.push_back({.run = &run});
-    for (const RunData& other : run.other_ranks)
-      ranks.push_back({.run = &other, .rank = static_cast<int>(other.number("rank").value_or(0))});
+    for (const RunData& other : run.other_ranks) ranks.push_back({.run = &other, .rank = rank_of_run(other)});
     jobs_[i].waits = waits_of_ops(ranks);
   }
   if (set.runs.size() > 1) find_jobs_of_records();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +28,7 @@ class TimelineBuilder {
   using Spans = std::map<std::int64_t, Span>;
   [[nodiscard]] Spans spans() const { return run_.activities.empty() ? op_spans() : activity_spans(); }
   /// Of all steps only these are shown.
-  void allow(std::vector<std::int64_t> steps) { allowed_ = std::move(steps); }
+  void allow(std::set<std::int64_t> steps) { allowed_ = std::move(steps); }
 
   Timeline build() &&;
 
@@ -78,7 +79,7 @@ class TimelineBuilder {
 
   const RunData& run_;
   std::size_t most_events_;
-  std::optional<std::vector<std::int64_t>> allowed_;
+  std::optional<std::set<std::int64_t>> allowed_;
   Timeline timeline_;
   std::vector<Draft> drafts_;
   std::map<std::pair<std::string, std::string>, std::size_t> names_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -54,27 +55,52 @@ std::int64_t length_within(const std::vector<Stretch>& all, const TimelineStep& 
   return length;
 }
 
+/// Steps of a rank by their starts on the first one's clock.
+class StepsByTime {
+ public:
+  StepsByTime(const TimelineBuilder::Spans& spans, std::int64_t offset_ns) {
+    for (const auto& [step, span] : spans)
+      steps_.push_back({span.start_ns + offset_ns, span.end_ns + offset_ns, 0, step});
+    std::ranges::stable_sort(steps_, {}, &Step::start_ns);
+    std::int64_t latest_ns = std::numeric_limits<std::int64_t>::min();
+    for (Step& step : steps_) latest_ns = step.latest_ns = std::max(latest_ns, step.end_ns);
+  }
+
+  /// The step that shares most time with the span; nothing where none shares any.
+  [[nodiscard]] std::optional<std::int64_t> beside(const TimelineBuilder::Span& span) const {
+    std::int64_t longest = 0;
+    std::optional<std::int64_t> found;
+    auto step = std::ranges::lower_bound(steps_, span.end_ns, {}, &Step::start_ns);
+    while (step != steps_.begin() && (--step)->latest_ns > span.start_ns) {
+      const std::int64_t shared =
+          std::min(span.end_ns, step->end_ns) - std::max(span.start_ns, step->start_ns);
+      if (shared <= longest) continue;
+      longest = shared;
+      found = step->step;
+    }
+    return found;
+  }
+
+ private:
+  struct Step {
+    std::int64_t start_ns = 0, end_ns = 0, latest_ns = 0;  ///< latest: end of it and of those before it
+    std::int64_t step = 0;
+  };
+  std::vector<Step> steps_;
+};
+
 /// Of each step of the first rank the steps that the others were at: those that share most time with it.
 /// Without those in which one of them was at none.
 std::map<std::int64_t, std::vector<std::int64_t>> common_steps(const std::vector<RankRun>& ranks,
                                                                std::size_t most_events) {
-  std::vector<TimelineBuilder::Spans> spans;
-  for (const RankRun& rank : ranks) spans.push_back(TimelineBuilder(*rank.run, most_events).spans());
+  std::vector<StepsByTime> others;
+  for (std::size_t i = 1; i < ranks.size(); ++i)
+    others.emplace_back(TimelineBuilder(*ranks[i].run, most_events).spans(), ranks[i].offset_ns);
   std::map<std::int64_t, std::vector<std::int64_t>> common;
-  for (const auto& [step, span] : spans.front()) {
+  for (const auto& [step, span] : TimelineBuilder(*ranks.front().run, most_events).spans()) {
     std::vector<std::int64_t> partners{step};
-    for (std::size_t i = 1; i < ranks.size(); ++i) {
-      std::int64_t longest = 0;
-      std::int64_t partner = 0;
-      for (const auto& [other, at] : spans[i]) {
-        const std::int64_t offset_ns = ranks[i].offset_ns;
-        const std::int64_t shared =
-            std::min(span.end_ns, at.end_ns + offset_ns) - std::max(span.start_ns, at.start_ns + offset_ns);
-        if (shared <= longest) continue;
-        longest = shared;
-        partner = other;
-      }
-      if (longest > 0) partners.push_back(partner);
+    for (const StepsByTime& other : others) {
+      if (const auto partner = other.beside(span)) partners.push_back(*partner);
     }
     if (partners.size() == ranks.size()) common[step] = std::move(partners);
   }
@@ -100,11 +126,11 @@ class RankJoiner {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       TimelineBuilder builder(
           *ranks_[i].run, i == 0 ? most_events_ / ranks_.size() : std::numeric_limits<std::size_t>::max());
-      std::vector<std::int64_t> allowed;
+      std::set<std::int64_t> allowed;
       if (i == 0) {
-        for (const auto& [step, partners] : common) allowed.push_back(step);
+        for (const auto& [step, partners] : common) allowed.insert(step);
       } else {
-        for (const std::int64_t step : steps) allowed.push_back(common.at(step)[i]);
+        for (const std::int64_t step : steps) allowed.insert(common.at(step)[i]);
       }
       if (has_steps) builder.allow(allowed);
       Timeline one = std::move(builder).build();

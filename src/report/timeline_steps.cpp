@@ -47,8 +47,7 @@ std::vector<std::int64_t> TimelineBuilder::wanted_steps(const Spans& spans) cons
 
 void TimelineBuilder::choose_steps(Spans spans) {
   if (allowed_) {
-    std::erase_if(
-        spans, [&](const auto& step) { return std::ranges::find(*allowed_, step.first) == allowed_->end(); });
+    std::erase_if(spans, [&](const auto& step) { return !allowed_->contains(step.first); });
   }
   if (spans.empty()) return;
   const std::vector<std::int64_t> wanted = wanted_steps(spans);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -126,6 +127,31 @@ TEST(JobRanks, OfOtherMomentsTheFirstIsAlone) {
   EXPECT_EQ(timeline.steps.size(), 2U);
   EXPECT_TRUE(bars_on(timeline, "exposed").empty());
   EXPECT_NE(timeline.notes.back().find("not here"), std::string::npos);
+}
+
+TEST(JobRanks, WhatCannotBeIsLeftOut) {
+  RecordSet set = two_ranks();
+  RunData& other = set.runs[0].other_ranks[0];
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  other.events.push_back({.step = 1, .op = 1, .start_ns = kMost, .device_ns = kMost});
+  other.events.push_back({.step = 1, .op = 1, .start_ns = -kMost, .device_ns = kMost});
+  other.facts.back().value = 1e300;  // the rank
+  set.runs[0].facts.front().text = "{";
+  const Timeline timeline = JobRanks(set).timeline(0, kAnyEvents);
+  EXPECT_EQ(bars_on(timeline, "device").size(), 6U);
+  EXPECT_EQ(bars_on(timeline, "exposed").size(), 2U) << "nobody knows who waited";
+}
+
+TEST(JobRanks, StepsAreThoseThatShareMostTime) {
+  const RunData first = rank_run(5000, 100, 4);
+  RunData second = rank_run(5900, 160, 3);  // begins with the second step of the first, 100 ns early
+  for (record::Event& event : second.events) event.step += 40;
+  const Timeline timeline = timeline_of_ranks({{.run = &first}, {.run = &second, .rank = 1}}, {}, kAnyEvents);
+  std::vector<std::int64_t> steps;
+  for (const TimelineStep& step : timeline.steps) steps.push_back(step.step);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3}));
+  EXPECT_EQ(timeline.steps[0].end_ns - timeline.steps[0].start_ns, 450)
+      << "from the first to the last of both";
 }
 
 TEST(JobRanks, RunsThatKnowNoOthersAreAlone) {

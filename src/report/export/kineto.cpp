@@ -136,6 +136,11 @@ class KinetoWriter {
   [[nodiscard]] std::string what() const {
     return is_one_of_many() ? fmt::format("rank {}", rank_.rank) : fmt::format("run {}", rank_.run->run.id);
   }
+  /// Numbers of calls of several ranks differ.
+  [[nodiscard]] std::uint64_t own_id(std::int64_t id) const {
+    const auto above = is_one_of_many() ? static_cast<std::uint64_t>(rank_.rank) << 32U : 0;
+    return static_cast<std::uint64_t>(id) + above;
+  }
   [[nodiscard]] std::int64_t process() const {
     return is_one_of_many() ? kRankStride * (rank_.rank + 1) - 1 : trace_.process();
   }
@@ -299,8 +304,8 @@ class KinetoWriter {
       const Track& place = places_.at(&event);
       put(fmt::format(
           R"({{"ph": "{}", "id": {}, "pid": {}, "tid": {}, "ts": {}, "cat": "ac2g", "name": "ac2g"{}}})",
-          phase, id + (is_one_of_many() ? std::int64_t{rank_.rank} << 32U : 0), place.process, place.thread,
-          moment(event.start_ns), *phase == 'f' ? R"(, "bp": "e")" : ""));
+          phase, own_id(id), place.process, place.thread, moment(event.start_ns),
+          *phase == 'f' ? R"(, "bp": "e")" : ""));
     };
     for (const TraceEvent& event : trace_.events()) {
       const TraceEvent* call = is_device_work(event) ? trace_.call_of(event) : nullptr;
