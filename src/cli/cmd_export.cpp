@@ -1,10 +1,11 @@
 // rooflm export: a run, or the model of a checkpoint, in the formats of other tools.
 #include <fmt/format.h>
 
-#include <array>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/dry_run.h"
@@ -21,27 +22,43 @@ namespace rooflm::cli {
 namespace {
 
 struct ExportOptions {
-  std::string file, format, output, run, step;
+  std::vector<std::string> files;
+  std::string format, output, run, step;
   bool overwrite = false, dry_run = false;
 };
 
-/// The run of that label or number; without one the only run of the record.
-const report::RunData& chosen_run(const report::RecordSet& set, const ExportOptions& options) {
+/// The place of the run of that label or number; without one the only run of the record. Of several records
+/// the first rank of the job that they are of.
+std::size_t chosen_run(const report::RecordSet& set, const report::JobRanks& jobs,
+                       const ExportOptions& options) {
+  const std::string& file = options.files.front();
   std::string known;
-  const report::RunData* found = nullptr;
-  for (const report::RunData& run : set.runs) {
-    known += fmt::format("\n  {}  {}", run.run.id, core::printable(run.run.label));
-    if (options.run == run.run.label || options.run == fmt::format("{}", run.run.id)) found = &run;
+  std::optional<std::size_t> found;
+  const auto is_of_all = [&](std::size_t run) {
+    return set.runs[run].other_ranks.empty() && jobs.ranks(run).size() == options.files.size();
+  };
+  for (std::size_t i = 0; i < set.runs.size(); ++i) {
+    const record::Run& run = set.runs[i].run;
+    known += fmt::format("\n  {}  {}", run.id, core::printable(run.label));
+    const bool is_it = options.run.empty()
+                           ? options.files.size() > 1 && is_of_all(i)
+                           : options.run == run.label || options.run == fmt::format("{}", run.id);
+    if (is_it) found = i;
   }
-  if (set.runs.empty())
-    throw core::UsageError(fmt::format("{}: the record has no runs to export", options.file));
-  if (options.run.empty() && set.runs.size() == 1) return set.runs.front();
-  if (found != nullptr) return *found;
-  throw core::UsageError(fmt::format(
-      "export: {}; name one with --run:{}",
-      options.run.empty() ? fmt::format("{} has {} runs", options.file, set.runs.size())
-                          : fmt::format("{} has no run {}", options.file, core::printable(options.run)),
-      known));
+  if (set.runs.empty()) throw core::UsageError(fmt::format("{}: the record has no runs to export", file));
+  if (options.files.size() > 1) {
+    if (found && is_of_all(*found)) return *found;
+    throw core::UsageError(
+        "export: several records are exported together when they are of the ranks of one job, whose "
+        "collectives they know (rooflm record); these are not: export each alone");
+  }
+  if (options.run.empty() && set.runs.size() == 1) return 0;
+  if (found) return *found;
+  throw core::UsageError(
+      fmt::format("export: {}; name one with --run:{}",
+                  options.run.empty() ? fmt::format("{} has {} runs", file, set.runs.size())
+                                      : fmt::format("{} has no run {}", file, core::printable(options.run)),
+                  known));
 }
 
 std::span<const std::byte> as_output(std::string_view text) { return std::as_bytes(std::span(text)); }
@@ -73,10 +90,10 @@ int run_model(const ExportOptions& options) {
     throw core::UsageError(
         fmt::format("--run, --step: {} is of a checkpoint, not of a record", kHuggingFace));
   if (options.dry_run) {
-    show_dry_run("export the model of " + core::printable(options.file), {{"-o", options.output}});
+    show_dry_run("export the model of " + core::printable(options.files.front()), {{"-o", options.output}});
     return 0;
   }
-  export_model(options.file, options.output);
+  export_model(options.files.front(), options.output);
   return 0;
 }
 
@@ -84,17 +101,25 @@ int run_export(const ExportOptions& options) {
   if (options.format.empty())
     throw core::UsageError("export: name a --format; rooflm export --help lists them");
   if (options.output.empty()) throw core::UsageError("export: name the file with -o; - is standard output");
+  const bool is_of_ranks = options.format == "kineto";
+  if (options.files.size() > 1 && !is_of_ranks)
+    throw core::UsageError(fmt::format("export: {} is of one record; kineto takes those of several ranks",
+                                       core::printable(options.format)));
   if (options.format == kHuggingFace) return run_model(options);
   const report::ExportFormat& format = report::export_format(options.format);
   const bool is_stdout = options.output == "-";
   if (is_stdout && !format.is_text) {
     throw core::UsageError(fmt::format("-o -: {} is no text; name a file", format.name));
   }
-  if (!is_stdout) check_outputs({{"-o", options.output}}, files_of({options.file}), options.overwrite);
+  if (!is_stdout) check_outputs({{"-o", options.output}}, files_of(options.files), options.overwrite);
   std::optional<std::int64_t> step;
   if (!options.step.empty()) step = parse_integer("--step", options.step, 0);
-  const report::RecordSet set = report::load(std::array{std::filesystem::path(options.file)});
-  const report::ExportSource source{.file = set.files.front(), .run = chosen_run(set, options), .step = step};
+  const report::RecordSet set =
+      report::load(std::vector<std::filesystem::path>(options.files.begin(), options.files.end()));
+  const report::JobRanks jobs(set);
+  const std::size_t run = chosen_run(set, jobs, options);
+  const report::ExportSource source{
+      .file = set.files.at(set.runs[run].file), .run = set.runs[run], .step = step, .ranks = jobs.ranks(run)};
   if (options.dry_run) {
     show_dry_run(fmt::format("export run {}, {}, as {}", source.run.run.id,
                              core::printable(source.run.run.label), format.name),
@@ -120,7 +145,10 @@ std::string formats_help() {
 
 Body declare_export(CommandLine& line) {
   auto options = std::make_shared<ExportOptions>();
-  line.add_option("file", options->file, "Run record, or a checkpoint").type_name("FILE").required();
+  line.add_option("files", options->files,
+                  "Run record, or a checkpoint; kineto: those of the ranks of one job")
+      .type_name("FILE")
+      .required();
   line.add_option("--format", options->format, "What to write").type_name("NAME");
   line.add_option("-o,--output", options->output, "The file to write; - is standard output, for text")
       .type_name("FILE");

@@ -16,12 +16,14 @@
 #include "cli/inference_options.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
+#include "cli/rank_texts.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/text_input.h"
 #include "core/units.h"
 #include "lab/ceiling_book.h"
+#include "lab/job.h"
 #include "lab/kept_work.h"
 #include "lab/roofs.h"
 #include "lab/run_record.h"
@@ -37,7 +39,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct GenerateOptions {
-  InferenceOptions inference;
+  InferenceOptions inference = InferenceOptions::with_split();
   std::vector<std::string> prompts;
   std::string prompts_file;
   std::string tokenizer;
@@ -50,6 +52,7 @@ struct GenerateOptions {
   std::string warmup = "0";
   std::string record;
   TableOptions table;
+  std::string cp, pp, zero;  ///< refused
   bool ignore_eot = false;
   bool no_cache = false;
   bool overwrite = false;
@@ -103,19 +106,25 @@ std::int64_t total(const std::vector<std::int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-/// The first token, and the rate of those after it.
-std::string speed_of(const train::Generation& generation) {
+/// What a rank made of its prompts.
+CopyTexts made_of(const train::Generation& generation, std::vector<std::string> texts) {
   const std::vector<double> seconds = token_seconds(generation);
-  const std::int64_t tokens = total(generation.tokens);
-  const auto texts = static_cast<std::int64_t>(generation.tokens.size());
-  std::string text =
-      fmt::format("{} tokens, the first after {}", tokens, core::format_seconds(seconds.at(0)));
+  return {.texts = std::move(texts),
+          .prompt_tokens = generation.prompt_tokens,
+          .tokens = generation.tokens,
+          .first_s = seconds.at(0),
+          .later_s = std::accumulate(seconds.begin() + 1, seconds.end(), 0.0)};
+}
+
+/// The first token, and the rate of those after it; `rate`: of one text, where all are of this rank.
+std::string speed_of(const CopyTexts& all, const std::optional<double>& rate) {
+  const std::int64_t tokens = total(all.tokens);
+  const auto texts = static_cast<std::int64_t>(all.tokens.size());
+  std::string text = fmt::format("{} tokens, the first after {}", tokens, core::format_seconds(all.first_s));
   if (texts > 1) text = fmt::format("{} texts, {}", texts, text);
-  const auto rate = report::token_rate(seconds);
-  if (!rate) return text;
-  const double after_s = std::accumulate(seconds.begin() + 1, seconds.end(), 0.0);
-  text += fmt::format(", then {:.1f} tokens/s", static_cast<double>(tokens - texts) / after_s);
-  return texts > 1 ? fmt::format("{}, {:.1f} per text", text, *rate) : text;
+  if (tokens == texts || all.later_s <= 0) return text;
+  text += fmt::format(", then {:.1f} tokens/s", static_cast<double>(tokens - texts) / all.later_s);
+  return texts > 1 && rate ? fmt::format("{}, {:.1f} per text", text, *rate) : text;
 }
 
 /// Samples of every step, and what the steps of each kind compute and read: of decoding at the mean length of
@@ -175,16 +184,15 @@ void write_record(CommandRecord& record, lab::Point point, const train::Generati
 }
 
 /// All texts as rows.
-Table texts_table(const std::vector<std::string>& prompts, const std::vector<std::string>& texts,
-                  const train::Generation& generation) {
+Table texts_table(const std::vector<std::string>& prompts, const CopyTexts& made) {
   Table table{
       .columns = {{"prompt", "prompt"}, {"text", "text"}, {"tokens", "tokens"}}, .rows = {}, .notes = {}};
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     Row row;
     row.set("prompt", prompts[i]);
-    row.set("text", texts[i]);
-    row.set("prompt_tokens", generation.prompt_tokens[i]);
-    row.set("tokens", generation.tokens[i]);
+    row.set("text", made.texts[i]);
+    row.set("prompt_tokens", made.prompt_tokens[i]);
+    row.set("tokens", made.tokens[i]);
     table.rows.push_back(std::move(row));
   }
   return table;
@@ -198,46 +206,95 @@ std::string joined(const std::vector<std::string>& prompts, const std::vector<st
   return all;
 }
 
-/// Generates and prints: a single text as it comes, several when all are done.
+/// Loads the model and generates; `is_live`: writes the one prompt, and its text as it comes.
 train::Generation generate(const GenerateOptions& options, const LoadedModel& loaded,
-                           const train::SamplingOptions& sampling, const std::vector<std::string>& prompts,
-                           bool as_table) {
+                           const train::SamplingOptions& sampling, std::span<const std::string> prompts,
+                           bool is_live, std::vector<std::string>& texts) {
   const fs::path tokenizer_path = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
   const auto tokenizer = text::Tokenizer::load(tokenizer_path);
   loaded.session->load(loaded.directory);
-  const bool is_live = prompts.size() == 1 && !as_table;
   if (is_live) write_out(prompts[0]);
   flush_out();
-  std::vector<std::string> texts(prompts.size());
-  train::Generation generation = train::generate(*loaded.session, tokenizer, prompts, sampling,
-                                                 [&](std::size_t text, const std::string& more) {
-                                                   texts[text] += more;
-                                                   if (!is_live) return;
-                                                   write_out(more);
-                                                   flush_out();
-                                                 });
-  if (is_live) {
-    write_out("\n");
-  } else {
-    write_out(as_table ? show_table(texts_table(prompts, texts, generation), options.table.style())
-                       : joined(prompts, texts));
-  }
-  return generation;
+  texts.resize(prompts.size());
+  return train::generate(*loaded.session, tokenizer, prompts, sampling,
+                         [&](std::size_t text, const std::string& more) {
+                           texts[text] += more;
+                           if (!is_live) return;
+                           write_out(more);
+                           flush_out();
+                         });
 }
 
-int run(const GenerateOptions& options, bool as_table) {
+void refuse_other_splits(const GenerateOptions& options) {
+  for (const auto& [name, value] :
+       {std::pair("--cp", &options.cp), {"--pp", &options.pp}, {"--zero", &options.zero}}) {
+    if (!value->empty())
+      throw core::UsageError(fmt::format(
+          "generate {}: ranks share the prompts (--dp) and the layers (--tp); there is no other split of it",
+          name));
+  }
+}
+
+/// What decides the texts, beside the configuration: the same on all ranks.
+void agree(const lab::Ranks& ranks, const GenerateOptions& options) {
+  lab::agree(ranks, {{"--model", options.inference.model()},
+                     {"--tokens", options.tokens},
+                     {"--temperature", options.temperature},
+                     {"--top-k", options.top_k},
+                     {"--top-p", options.top_p},
+                     {"--seed", options.seed},
+                     {"--window", options.window},
+                     {"--no-cache", options.no_cache ? "yes" : "no"},
+                     {"--ignore-eot", options.ignore_eot ? "yes" : "no"},
+                     {"--warmup", options.warmup},
+                     {"--tokenizer", options.tokenizer}});
+}
+
+int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) {
+  refuse_other_splits(options);
+  const bool is_first = ranks::is_first(ranks);
   train::SamplingOptions sampling = sampling_from(options);
-  require_columns(texts_table({""}, {""}, {.prompt_tokens = {0}, .tokens = {0}}), options.table.style());
-  const std::vector<std::string> prompts = prompts_of(options);
+  require_columns(texts_table({""}, {.texts = {""}, .prompt_tokens = {0}, .tokens = {0}}),
+                  options.table.style());
+  agree(ranks, options);
+  // Standard input is one for all.
+  const std::vector<std::string> prompts =
+      from_first(ranks, is_first ? prompts_of(options) : std::vector<std::string>());
   require_file({"-o", options.record});
-  check_outputs({{"-o", options.record}}, files_of_models(options.inference.model()), options.overwrite);
-  LoadedModel loaded = options.inference.open("1", "1");
+  if (is_first)
+    check_outputs({{"-o", options.record}}, files_of_models(options.inference.model()), options.overwrite);
+  LoadedModel loaded = options.inference.open("1", "1", ranks);
   if (sampling.window == 0) sampling.window = trained_seq(loaded.directory);
   std::optional<CommandRecord> record;
-  if (!options.record.empty()) record.emplace(options.record, options.overwrite, "generate");
-  const train::Generation generation = generate(options, loaded, sampling, prompts, as_table);
-  note("{}", speed_of(generation));
-  if (record) write_record(*record, loaded.point, generation);
+  if (is_first && !options.record.empty()) record.emplace(options.record, options.overwrite, "generate");
+  const compile::Sharding& sharding = loaded.point.step.sharding;
+  const Places own = own_places(prompts.size(), sharding.data, loaded.point.step.rank.data);
+  sampling.first_text = own.begin;
+  const bool is_live = is_first && prompts.size() == 1 && !as_table;
+  train::Generation generation;
+  CopyTexts made;
+  if (own.size() > 0) {
+    std::vector<std::string> texts;
+    generation = generate(options, loaded, sampling, std::span(prompts).subspan(own.begin, own.size()),
+                          is_live, texts);
+    made = made_of(generation, std::move(texts));
+  }
+  made = gather_texts(ranks, sharding, made);
+  if (is_first) {
+    if (is_live) {
+      write_out("\n");
+    } else {
+      write_out(as_table ? show_table(texts_table(prompts, made), options.table.style())
+                         : joined(prompts, made.texts));
+    }
+    const auto rate = sharding.data == 1 ? report::token_rate(token_seconds(generation)) : std::nullopt;
+    note("{}", speed_of(made, rate));
+    if (record) write_record(*record, loaded.point, generation);
+  }
+  if (ranks != nullptr) {
+    const ranks::Patience patience(ranks.get());  // while the first measures ceilings
+    ranks::meet(*ranks);
+  }
   return 0;
 }
 
@@ -277,16 +334,24 @@ Body declare_generate(CommandLine& line) {
   line.add_option("-o,--output", o->record, "Keep the time of every token in this run record")
       .type_name("FILE.rooflm");
   line.add_flag("--overwrite", o->overwrite, "Replace a record of that name");
+  for (const auto& [name, value] : {std::pair("--cp", &o->cp), {"--pp", &o->pp}, {"--zero", &o->zero}})
+    line.add_option(name, *value, "").group("");
   line.footer(
       "Prints the prompt and what follows it; of several prompts all texts when they are done, an empty "
       "line\n"
       "between them. Prompts are read once, at the same time; each further token reads one row of each text "
       "and\n"
       "their kept keys and values. A text that fills the window is read anew for every token.\n"
+      "Several ranks (launch -n 2 -- generate) share the prompts; with --tp N so many share the layers, keys "
+      "and\n"
+      "values. The record is that of the first rank.\n"
       "bench and profile take --phase decode: the same step with random weights, for any model and "
       "length.\n\n"
       "Example: rooflm generate --model out/ --prompt \"Once upon a time\" --tokens 100 --top-k 40");
-  return [o, &line] { return run(*o, line.was_given("--format")); };
+  return [o, &line] {
+    return lab::run_in_job(
+        [&](const lab::Ranks& ranks) { return run(*o, line.was_given("--format"), ranks); });
+  };
 }
 
 }  // namespace rooflm::cli

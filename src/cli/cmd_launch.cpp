@@ -73,7 +73,7 @@ std::string random_name() {
 }
 
 /// Commands whose ranks work together.
-constexpr std::array kOfRanks = {"bench", "profile", "train", "eval", "comm"};
+constexpr std::array kOfRanks = {"bench", "profile", "train", "eval", "generate", "comm"};
 
 bool is_of_ranks(const std::string& word) { return std::ranges::find(kOfRanks, word) != kOfRanks.end(); }
 
@@ -226,7 +226,9 @@ Body declare_launch(CommandLine& line) {
       .show_default();
   line.footer(
       "rooflm launch -n N -- COMMAND...\n\n"
-      "COMMAND is bench, profile, train, eval or comm with their options, or any program. Each rank gets "
+      "COMMAND is bench, profile, train, eval, generate or comm with their options, or any program. Each "
+      "rank "
+      "gets "
       "RANK, "
       "WORLD_SIZE, "
       "LOCAL_RANK,\n"

@@ -101,6 +101,7 @@ std::string CommandLine::footer() const { return app_->get_footer(); }
 std::vector<Declared> CommandLine::declared() const {
   std::vector<Declared> all;
   for (const CLI::Option* option : app_->get_options()) {
+    if (option->get_group().empty()) continue;  // hidden
     Declared one{.names = {},
                  .positional = option->get_positional() ? option->get_name(true) : "",
                  .type = option->get_items_expected_max() == 0 ? "" : option->get_type_name(),

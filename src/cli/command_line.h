@@ -21,7 +21,7 @@ class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
   Option& type_name(const std::string& name);  ///< what stands for the value: "N", "FILE"
-  Option& group(const std::string& name);      ///< the heading that it stands under
+  Option& group(const std::string& name);      ///< the heading that it stands under; "" hides it
   Option& show_default();                      ///< shows the value that the variable has now
   Option& required();
   Option& list();      ///< may be given again, and a comma parts values: all of them are taken

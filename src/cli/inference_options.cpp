@@ -23,11 +23,7 @@ void InferenceOptions::add_to(CommandLine& line) {
 LoadedModel InferenceOptions::open(const std::string& batch, const std::string& seq,
                                    const lab::Ranks& ranks) const {
   if (model_.empty()) throw core::UsageError("--model is missing: a directory with config.json and weights");
-  ConfigOptions config{"model", "batch",  "seq",     "engine",         "attention",
-                       "dtype", "device", "threads", "search_products"};
-  for (const char* key : {"engine", "attention", "dtype", "device", "threads", "search_products"}) {
-    config.set(key, config_.text(key));
-  }
+  ConfigOptions config = config_;
   config.set("model", model_);
   config.set("batch", batch);
   config.set("seq", seq);
@@ -38,14 +34,20 @@ LoadedModel InferenceOptions::open(const std::string& batch, const std::string& 
         "--model {} has no weights; give a directory with config.json and model.safetensors", model_));
   }
   lab::require_runs(loaded.point.device, "computed");
-  lab::share_threads(loaded.point, ranks);
+  if (config_.has("tp")) {
+    lab::take_place(loaded.point, ranks);
+  } else {
+    lab::share_threads(loaded.point, ranks);
+  }
   lab::agree(ranks, lab::values_of(loaded.point));
   lab::agree_on_devices(ranks, loaded.point.device);
   const double limit = memory_limit_.empty() ? 0 : parse_bytes("--memory-limit", memory_limit_);
   loaded.directory = train::resolve_model_directory(model_);
   loaded.backend = lab::make_backend(loaded.point);
-  loaded.session =
-      std::make_unique<train::Session>(*loaded.backend, loaded.point.config, loaded.point.step, limit);
+  const bool shares_layers = loaded.point.step.sharding.tensor > 1;
+  if (shares_layers) lab::join_backend(*loaded.backend, loaded.point, ranks);
+  loaded.session = std::make_unique<train::Session>(*loaded.backend, loaded.point.config, loaded.point.step,
+                                                    limit, shares_layers ? ranks.get() : nullptr);
   return loaded;
 }
 

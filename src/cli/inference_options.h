@@ -23,11 +23,19 @@ struct LoadedModel {
 /// `--model DIR --engine --attention --dtype --device --threads --search-products --memory-limit`, as typed.
 class InferenceOptions {
  public:
+  InferenceOptions() = default;
+  /// With --dp and --tp: several ranks share the texts and the layers.
+  static InferenceOptions with_split() {
+    InferenceOptions options;
+    options.config_ = {"engine", "attention", "dtype", "device", "threads", "search_products", "dp", "tp"};
+    return options;
+  }
   void add_to(CommandLine& line);
   /// What --model says.
   [[nodiscard]] const std::string& model() const { return model_; }
   /// `batch` and `seq` as typed. Throws core::UsageError when the model is a preset, which has no weights. Of
-  /// several ranks each has the whole model; throws also when they were told different things.
+  /// several ranks each has the whole model, or with --tp its part of the layers; throws also when they were
+  /// told different things, or are not as many as --dp and --tp say.
   [[nodiscard]] LoadedModel open(const std::string& batch, const std::string& seq,
                                  const lab::Ranks& ranks = nullptr) const;
 

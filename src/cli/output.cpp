@@ -1,6 +1,7 @@
 // Results on standard output, progress on standard error.
 #include "cli/output.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -52,6 +53,11 @@ std::size_t terminal_width() {
 
 void flush_out() {
   if (std::fflush(stdout) != 0) fail();
+  if (std::ferror(stdout) == 0) return;
+  // A note came between, before which standard output is flushed: what could not be written then is lost.
+  pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  if (::poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0) throw OutputClosed{};
+  throw core::InputError("cannot write to standard output: not all of it was written");
 }
 
 }  // namespace rooflm::cli

@@ -143,8 +143,6 @@ std::string folded(const std::string& scope) {
   return end == std::string::npos ? "h.*" : "h.*" + scope.substr(end);
 }
 
-bool is_message(const program::Op& op) { return op.is(program::ops::kSend) || op.is(program::ops::kReceive); }
-
 CommOp comm_op_of(const program::Op& op) {
   return op.is(program::ops::kPassOn) ? CommOp::send_receive : parse_comm_op(op.def->name);
 }
@@ -213,7 +211,7 @@ std::vector<record::Cell> share_collective_times(ranks::Transport& ranks, const 
     const program::Op& op = program.ops[static_cast<std::size_t>(event.op)];
     steps.insert(event.step);
     if (!program::is_collective(op)) continue;
-    if (is_message(op)) {
+    if (program::is_message(op)) {
       own.messages_s += static_cast<double>(event.device_ns) / kNs;
       continue;
     }

@@ -23,6 +23,7 @@
 #include "lab/host_counters.h"
 #include "lab/kept_work.h"
 #include "lab/notes.h"
+#include "lab/rank_steps.h"
 #include "lab/roofs.h"
 #include "lab/run_record.h"
 #include "lab/step_inputs.h"
@@ -278,10 +279,19 @@ class Run {
   }
 
   void write_collectives(const engines::Engine& engine, const trace::OpRecorder& recorder,
-                         const std::vector<double>& observed_s) {
+                         const measure::InterleaveResult& result) {
+    const std::vector<double> observed_s = result.step_seconds(StepKind::observed);
     if (settings_->ranks == nullptr || observed_s.empty()) return;
-    record_->add(share_collective_times(*settings_->ranks, point_->step.sharding.mesh(), engine.program(),
-                                        recorder, core::mean(observed_s)));
+    const program::Mesh mesh = point_->step.sharding.mesh();
+    record_->add(
+        share_collective_times(*settings_->ranks, mesh, engine.program(), recorder, core::mean(observed_s)));
+    std::vector<ObservedStep> steps;
+    for (std::size_t i = 0; i < result.steps.size(); ++i) {
+      if (result.steps[i].kind == StepKind::observed)
+        steps.push_back({static_cast<std::int64_t>(i), result.steps[i].times.step_s});
+    }
+    share_rank_steps(*settings_->ranks, mesh, trace::op_rows(engine.program(), engine.kernels()), recorder,
+                     steps, outcome_.run, point_->device, *record_);
   }
 
   /// Plain steps alone.
@@ -334,7 +344,7 @@ class Run {
     steps_run_ = static_cast<std::int64_t>(result.steps.size());
     record_->add(outcome_.run, rows);
     record_->add(outcome_.run, recorder.events());
-    write_collectives(engine, recorder, result.step_seconds(StepKind::observed));
+    write_collectives(engine, recorder, result);
     write_roofs(engine.program(), measured_times(recorder.events(), result));
     const std::vector<double> plain_s = result.step_seconds(StepKind::plain);  // none when stopped at once
     const core::Summary plain = plain_s.empty() ? core::Summary{} : core::summarise(plain_s);

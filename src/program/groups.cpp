@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/checked.h"
+#include "program/ops.h"
 
 namespace rooflm::program {
 
@@ -116,6 +117,8 @@ bool is_split(const Tensor& tensor, Group group) {
   return std::any_of(tensor.shards.begin(), tensor.shards.end(),
                      [&](const Shard& shard) { return shard.group == group; });
 }
+
+bool is_message(const Op& op) { return op.is(ops::kSend) || op.is(ops::kReceive); }
 
 Group group_of(const Op& op) { return static_cast<Group>(op.attrs.integer("group")); }
 

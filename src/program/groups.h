@@ -57,6 +57,8 @@ inline constexpr std::int64_t kPartUnit = 16;
 
 /// Whether the op moves data between ranks.
 inline bool is_collective(const Op& op) { return op.def->work == Work::collective; }
+/// Whether it goes to, or comes from, one other rank: stages of a pipeline.
+bool is_message(const Op& op);
 /// The attribute "group" of a collective.
 Group group_of(const Op& op);
 /// What a collective is about, of one rank: bytes of the whole tensors, which an all_reduce adds up, a

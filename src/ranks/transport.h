@@ -24,7 +24,7 @@ struct RankLost : core::Unavailable {
 /// Messages of one tag between two ranks arrive in the order in which they were sent. The first tags are
 /// those of groups (program::Group).
 using Tag = std::int32_t;
-inline constexpr Tag kGroups = 0, kShared = 16, kParts = 17, kStop = 18, kFirstChannel = 64;
+inline constexpr Tag kGroups = 0, kShared = 16, kParts = 17, kStop = 18, kTokens = 19, kFirstChannel = 64;
 
 struct Outgoing {
   int to = 0;

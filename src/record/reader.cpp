@@ -105,6 +105,8 @@ struct Reader::State {
   explicit State(const std::filesystem::path& given)
       : path(given), database(open_record(given, kSchemaVersion, migrations())) {}
 
+  [[nodiscard]] std::vector<Run> runs_of(Statement statement) const;
+
   /// Looks through `table` once for all runs of a sweep; not at all when there is nothing to tell apart.
   RowRange rows_of_run(const std::string& table, std::int64_t run) {
     if (database->query_integer("SELECT COUNT(*) FROM run") <= 1) {
@@ -176,11 +178,24 @@ std::vector<Ceiling> Reader::ceilings() const {
       read_ceiling);
 }
 
-std::vector<Run> Reader::runs() const {
-  auto runs = rows_of<Run>(state_->database->prepare("SELECT id, label, kind, status FROM run ORDER BY id"),
+std::vector<Run> Reader::State::runs_of(Statement statement) const {
+  auto runs = rows_of<Run>(std::move(statement),
                            [](Columns& c, Run& r) { c >> r.id >> r.label >> r.kind >> r.status; });
-  for (Run& run : runs) run.config = config_of(*state_->database, run.id);
+  for (Run& run : runs) run.config = config_of(*database, run.id);
   return runs;
+}
+
+std::vector<Run> Reader::runs() const {
+  return state_->runs_of(
+      state_->database->prepare("SELECT id, label, kind, status FROM run WHERE kind <> 'rank' ORDER BY id"));
+}
+
+std::vector<Run> Reader::rank_runs(std::int64_t run) const {
+  Statement statement = state_->database->prepare(
+      "SELECT id, label, kind, status FROM run JOIN fact ON fact.run = run.id AND fact.key = 'rank_of' "
+      "WHERE kind = 'rank' AND fact.value = ? ORDER BY id");
+  statement.bind(static_cast<double>(run));
+  return state_->runs_of(std::move(statement));
 }
 
 std::vector<Fact> Reader::facts(std::int64_t run) const {

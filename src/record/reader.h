@@ -29,7 +29,9 @@ class Reader {
   [[nodiscard]] bool is_complete() const;                        ///< its writer finished
   [[nodiscard]] std::vector<Environment> environment() const;
   [[nodiscard]] std::vector<Ceiling> ceilings() const;
-  [[nodiscard]] std::vector<Run> runs() const;
+  [[nodiscard]] std::vector<Run> runs() const;  ///< but those of kind kRankRun
+  /// The other ranks of a split run, in the order in which they were written.
+  [[nodiscard]] std::vector<Run> rank_runs(std::int64_t run) const;
   [[nodiscard]] std::vector<Fact> facts(std::int64_t run) const;
   [[nodiscard]] std::optional<Fact> fact(std::int64_t run, const std::string& key) const;
   [[nodiscard]] std::vector<Sample> samples(std::int64_t run) const;   ///< by step, then phase

@@ -172,6 +172,11 @@ inline constexpr const char* kModelFact = "model_blocks";
 /// recorded.
 inline constexpr const char* kTimedStep = "step, timed alone";
 
+/// Kind of a run that is what another rank of a split step did in some of the steps of the first: facts
+/// "rank" (its number) and "rank_of" (the run of the first). Its events are on the clock of that run's, and
+/// so are the ops where it has none of its own. It is in Reader::rank_runs only.
+inline constexpr const char* kRankRun = "rank";
+
 /// Series of the cells that are the log of a training run: a row per step, columns "loss", "lr", ...
 inline constexpr const char* kTrainingSeries = "training";
 

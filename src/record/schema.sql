@@ -37,7 +37,7 @@ CREATE TABLE ceiling (
 CREATE TABLE run (
   id INTEGER PRIMARY KEY,
   label TEXT NOT NULL,              -- 'gpt2 B=4 T=64 fp32 fused flash'
-  kind TEXT NOT NULL DEFAULT 'step', -- 'step' (a training step), 'train', 'gemm', 'attention', 'foreign' (not ours), ...
+  kind TEXT NOT NULL DEFAULT 'step', -- 'step' (a training step), 'train', 'gemm', 'attention', 'foreign' (not ours), 'rank' (facts 'rank', 'rank_of'), ...
   status TEXT NOT NULL              -- 'running', 'success', 'oom', 'planned', 'failed', 'interrupted'
 );
 

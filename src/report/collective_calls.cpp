@@ -176,8 +176,8 @@ CollectiveCalls collective_calls(const RecordSet& set) {
   CollectiveCalls all;
   all.steps.resize(set.runs.size());
   if (std::ranges::none_of(set.runs, has_communication)) return all;
-  const std::vector<double> zeros = zeros_of(set, all.has_common_clock);
-  for (std::size_t i = 0; i < set.runs.size(); ++i) add_calls(set.runs[i], i, zeros[i], all);
+  all.zeros_s = zeros_of(set, all.has_common_clock);
+  for (std::size_t i = 0; i < set.runs.size(); ++i) add_calls(set.runs[i], i, all.zeros_s[i], all);
   find_waiting(all.calls);
   return all;
 }

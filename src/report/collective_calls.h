@@ -41,6 +41,7 @@ struct CollectiveCall {
 struct CollectiveCalls {
   std::vector<CollectiveCall> calls{};  ///< of steps that are no warm-up, where there are steps
   std::vector<std::int64_t> steps{};    ///< of each run; 0: its calls are of no step
+  std::vector<double> zeros_s{};        ///< of each run's clock, after that of the earliest
   bool has_common_clock = false;        ///< all runs count on the same clock exactly; else by the time of day
 };
 

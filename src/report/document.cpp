@@ -13,6 +13,7 @@
 #include "report/answers.h"
 #include "report/document_run.h"
 #include "report/headline.h"
+#include "report/job_ranks.h"
 #include "report/json_parts.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
@@ -226,11 +227,12 @@ std::string make_document(const RecordSet& set, const Comparison* comparison) {
                    {"environment", json_environment(set)},
                    {"ceilings", json_ceilings(set)}};
   Json runs = Json::array();
+  const JobRanks ranks(set);
   const std::size_t most_events = kMostTimelineEvents / std::max<std::size_t>(1, set.runs.size());
   const std::vector<std::string> labels = labels_of(set);
   const std::vector<Advice> advice = advise(set);
   for (std::size_t i = 0; i < set.runs.size(); ++i) {
-    runs.push_back(json_run(set.runs[i], i, most_events));
+    runs.push_back(json_run(set.runs[i], i, ranks.timeline(i, most_events)));
     runs.back()["label"] = labels[i];
     runs.back()["method"] = run_sentences(set.runs[i]);
     runs.back()["headline"] = headline_of(set.runs[i], advice_for(advice, i));

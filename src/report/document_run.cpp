@@ -181,7 +181,7 @@ Json json_samples(const RunData& run) {
 
 }  // namespace
 
-Json json_run(const RunData& run, std::size_t id, std::size_t most_events) {
+Json json_run(const RunData& run, std::size_t id, const Timeline& timeline) {
   const std::vector<Why> parts = why_of(run);
   return {{"id", id},
           {"label", run.run.label},
@@ -202,7 +202,7 @@ Json json_run(const RunData& run, std::size_t id, std::size_t most_events) {
           {"ops", json_ops(run)},
           {"scopes", {{"layers", json_scopes(run, false)}, {"merged", json_scopes(run, true)}}},
           {"memory", json_memory(run)},
-          {"timeline", json_timeline(run, most_events)},
+          {"timeline", json_timeline(timeline)},
           {"counted", json_counted(run)},
           {"why", json_why(parts)},
           {"model", json_graph(model_graph(run))}};

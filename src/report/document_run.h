@@ -6,14 +6,15 @@
 
 #include "report/json_parts.h"
 #include "report/run_data.h"
+#include "report/timeline.h"
 #include "report/why.h"
 
 namespace rooflm::report {
 
 /// {"id", "label", "file", "status", "kind", "config", "settings", "facts", "figures", "glance", "kernels",
 /// "step", "phases", "blocks", "samples", "roofs", "ops", "scopes", "memory", "timeline", "counted", "why",
-/// "model"}; `id` is the run's place in the document, `most_events` bounds its timeline as in timeline_of.
-Json json_run(const RunData& run, std::size_t id, std::size_t most_events);
+/// "model"}; `id` is the run's place in the document.
+Json json_run(const RunData& run, std::size_t id, const Timeline& timeline);
 
 // Its larger parts:
 
@@ -23,10 +24,10 @@ Json json_ops(const RunData& run);
 Json json_scopes(const RunData& run, bool merge_layers);
 /// Events, tensors, what is alive at the peak, what persists; null where memory was not followed.
 Json json_memory(const RunData& run);
-/// Events on lanes, steps and series of timeline_of; null where nothing was timed. Columns of events and
+/// Events on lanes, steps and series; null where nothing was timed. Columns of events and
 /// series are texts of pack(): places in the lists beside them, -1 for none, durations beside starts. A value
 /// of a series is a whole number of `step`s.
-Json json_timeline(const RunData& run, std::size_t most_events);
+Json json_timeline(const Timeline& timeline);
 
 /// Columns with a row per op that hardware counted, with its intensity at DRAM, L2 and L1; null where nothing
 /// was.

@@ -91,8 +91,7 @@ Json json_series(const TimelineSeries& series) {
 
 }  // namespace
 
-Json json_timeline(const RunData& run, std::size_t most_events) {
-  const Timeline timeline = timeline_of(run, most_events);
+Json json_timeline(const Timeline& timeline) {
   if (timeline.events.empty()) return nullptr;
   Json steps = Json::array();
   for (const TimelineStep& step : timeline.steps) {
@@ -102,6 +101,7 @@ Json json_timeline(const RunData& run, std::size_t most_events) {
   Json lanes = Json::array();
   for (const TimelineLane& lane : timeline.lanes) {
     lanes.push_back({{"name", lane.name}, {"kind", lane.kind}, {"device", lane.device}});
+    if (lane.rank) lanes.back()["rank"] = *lane.rank;
   }
   Json names = Json::array();
   for (const TimelineName& name : timeline.names) {

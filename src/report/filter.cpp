@@ -56,6 +56,7 @@ void filter_ops(const Filter& filter, RecordSet& set) {
   for (RunData& run : set.runs) {
     before += run.ops.size();
     run.is_part = true;
+    run.other_ranks.clear();
     std::erase_if(run.ops, [&](const TimedOp& op) {
       phases.insert(op.op.phase);
       if (!filter.takes_phase(op.op.phase)) return true;

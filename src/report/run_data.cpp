@@ -115,7 +115,9 @@ bool RunData::has_op_times() const {
   return std::any_of(ops.begin(), ops.end(), [](const TimedOp& op) { return op.time.has_value(); });
 }
 
-RunData load_run(const record::Reader& reader, const record::Run& run, std::size_t file) {
+namespace {
+
+RunData load_one(const record::Reader& reader, const record::Run& run, std::size_t file) {
   RunData data;
   data.file = file;
   data.run = run;
@@ -132,6 +134,24 @@ RunData load_run(const record::Reader& reader, const record::Run& run, std::size
   data.activity_names = reader.activity_names(run.id);
   data.activities = reader.activities(run.id);
   take_samples(data);
+  return data;
+}
+
+/// Another rank that ran the same program.
+void take_program(RunData& rank, const RunData& of) {
+  if (!rank.ops.empty()) return;
+  rank.ops = of.ops;
+  for (TimedOp& op : rank.ops) op.time.reset();
+}
+
+}  // namespace
+
+RunData load_run(const record::Reader& reader, const record::Run& run, std::size_t file) {
+  RunData data = load_one(reader, run, file);
+  for (const record::Run& other : reader.rank_runs(run.id)) {
+    data.other_ranks.push_back(load_one(reader, other, file));
+    take_program(data.other_ranks.back(), data);
+  }
   return data;
 }
 

@@ -65,6 +65,7 @@ struct RunData {
   std::vector<record::Activity> activities;
   std::vector<record::Activity> stack_samples;  ///< activities of kind "sample", which are in no other list
   std::vector<record::Ceiling> ceilings;        ///< of the device that it ran on
+  std::vector<RunData> other_ranks;             ///< of a split step: some of its steps (record::kRankRun)
   KeptKernels kept;      ///< of the activities as they are when they are first asked for
   bool is_part = false;  ///< of its phases, scopes or ops only some are left (filter.h)
 

@@ -30,7 +30,12 @@ bool is_possible(std::int64_t start_ns, std::int64_t end_ns) {
   return -kMostTime < start_ns && start_ns <= end_ns && end_ns < kMostTime;
 }
 
-int rank_of(const TimelineLane& lane) {
+bool is_timed(const record::Event& event) {
+  return event.device_ns < kMostTime && is_possible(event.start_ns, event.start_ns) &&
+         is_possible(event.start_ns, event.start_ns + event.device_ns);
+}
+
+int place_of(const TimelineLane& lane) {
   constexpr std::array<std::string_view, 4> kOrder{"range", "idle", "device", "link"};
   return static_cast<int>(std::ranges::find(kOrder, lane.kind) - kOrder.begin());
 }
@@ -137,9 +142,8 @@ void TimelineBuilder::add_activity(const record::Activity& activity,
   drafts_.push_back({event, activity.correlation});
 }
 
-void TimelineBuilder::take_activities() {
-  timeline_.source = "activities";
-  std::map<std::int64_t, Span> spans;
+TimelineBuilder::Spans TimelineBuilder::activity_spans() const {
+  Spans spans;
   for (const record::Activity& activity : run_.activities) {
     if (!is_possible(activity.start_ns, activity.end_ns)) continue;
     if (activity.step) spans[*activity.step].include(activity.start_ns, activity.end_ns);
@@ -153,7 +157,12 @@ void TimelineBuilder::take_activities() {
     spans[*activity.step].start_ns = activity.start_ns;
     spans[*activity.step].end_ns = activity.end_ns;
   }
-  choose_steps(spans);
+  return spans;
+}
+
+void TimelineBuilder::take_activities() {
+  timeline_.source = "activities";
+  choose_steps(activity_spans());
   std::set<std::int64_t> started;  // correlations of what ran in a chosen step
   for (const record::Activity& activity : run_.activities) {
     if (activity.step && activity.correlation && step_place(*activity.step))
@@ -185,18 +194,18 @@ void TimelineBuilder::take_activities() {
   for (const record::Activity* activity : here) add_activity(*activity, names);
 }
 
-/// One bar per execution of an op, on a lane per lane of the program.
-void TimelineBuilder::take_ops() {
-  timeline_.source = "ops";
-  std::map<std::int64_t, Span> spans;
-  const auto is_timed = [](const record::Event& event) {
-    return event.device_ns < kMostTime && is_possible(event.start_ns, event.start_ns) &&
-           is_possible(event.start_ns, event.start_ns + event.device_ns);
-  };
+TimelineBuilder::Spans TimelineBuilder::op_spans() const {
+  Spans spans;
   for (const record::Event& event : run_.events) {
     if (is_timed(event)) spans[event.step].include(event.start_ns, event.start_ns + event.device_ns);
   }
-  choose_steps(spans);
+  return spans;
+}
+
+/// One bar per execution of an op, on a lane per lane of the program.
+void TimelineBuilder::take_ops() {
+  timeline_.source = "ops";
+  choose_steps(op_spans());
   const bool is_gpu = is_on_gpu(run_);
   const std::string device = run_.setting("device").empty() ? "cpu" : run_.setting("device");
   bool was_submitted = false;
@@ -241,7 +250,7 @@ void TimelineBuilder::take_ops() {
 void TimelineBuilder::order_lanes() {
   std::vector<std::size_t> order(timeline_.lanes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::stable_sort(order, {}, [&](std::size_t lane) { return rank_of(timeline_.lanes[lane]); });
+  std::ranges::stable_sort(order, {}, [&](std::size_t lane) { return place_of(timeline_.lanes[lane]); });
   std::vector<TimelineLane> lanes;
   std::vector<std::size_t> place(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) {

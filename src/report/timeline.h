@@ -20,9 +20,11 @@ struct TimelineName {
   std::string short_text{};  ///< of kernels: without types, namespaces and parameters
 };
 
-/// Where events happen: kind "range" (steps, phases and blocks), "idle", "device", "link" or "host".
+/// Where events happen: kind "range" (steps, phases and blocks), "idle", "device", "link", "host", or of
+/// several ranks "exposed": communication beside which the rank did nothing else.
 struct TimelineLane {
   std::string name{}, kind{}, device{};
+  std::optional<int> rank{};  ///< where several are on one timeline
 };
 
 /// Times are nanoseconds since Timeline::origin_ns; lane, name and class are places in the lists of the

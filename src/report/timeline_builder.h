@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,17 @@ class TimelineBuilder {
   /// Borrows `run`.
   TimelineBuilder(const RunData& run, std::size_t most_events) : run_(run), most_events_(most_events) {}
 
+  /// When steps ran, in the record's clock.
+  struct Span {
+    std::int64_t start_ns = 0, end_ns = 0;
+    std::size_t events = 0;
+    void include(std::int64_t start, std::int64_t end);
+  };
+  using Spans = std::map<std::int64_t, Span>;
+  [[nodiscard]] Spans spans() const { return run_.activities.empty() ? op_spans() : activity_spans(); }
+  /// Of all steps only these are shown.
+  void allow(std::set<std::int64_t> steps) { allowed_ = std::move(steps); }
+
   Timeline build() &&;
 
   /// What is alive while an op runs and after it.
@@ -27,24 +39,21 @@ class TimelineBuilder {
 
  private:
   using Points = std::vector<std::pair<std::int64_t, double>>;  ///< time, bytes
-  struct Span {
-    std::int64_t start_ns = 0, end_ns = 0;
-    std::size_t events = 0;
-    void include(std::int64_t start, std::int64_t end);
-  };
   /// An event before it has its place: times in the record's clock.
   struct Draft {
     TimelineEvent event;
     std::optional<std::int64_t> correlation{};
   };
 
+  [[nodiscard]] Spans activity_spans() const;
+  [[nodiscard]] Spans op_spans() const;
   void take_activities();
   void add_activity(const record::Activity& activity,
                     const std::map<std::int64_t, const record::ActivityName*>& names);
   void take_ops();
   [[nodiscard]] std::string kind_of_step(std::int64_t step) const;
-  [[nodiscard]] std::vector<std::int64_t> wanted_steps(const std::map<std::int64_t, Span>& spans) const;
-  void choose_steps(const std::map<std::int64_t, Span>& spans);
+  [[nodiscard]] std::vector<std::int64_t> wanted_steps(const Spans& spans) const;
+  void choose_steps(Spans spans);
   void add_ranges();
   void add_idle();
   void add_ranges_of(std::size_t step, const std::string& op_lane, std::size_t lane);
@@ -70,6 +79,7 @@ class TimelineBuilder {
 
   const RunData& run_;
   std::size_t most_events_;
+  std::optional<std::set<std::int64_t>> allowed_;
   Timeline timeline_;
   std::vector<Draft> drafts_;
   std::map<std::pair<std::string, std::string>, std::size_t> names_;

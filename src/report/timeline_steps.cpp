@@ -23,7 +23,7 @@ std::string TimelineBuilder::kind_of_step(std::int64_t step) const {
 /// Steps in the order in which they are wanted: the one nearest to the median first, then the fastest and the
 /// slowest, then the others as they ran; last those that ran in another way: kernels one by one, or with
 /// memory traced.
-std::vector<std::int64_t> TimelineBuilder::wanted_steps(const std::map<std::int64_t, Span>& spans) const {
+std::vector<std::int64_t> TimelineBuilder::wanted_steps(const Spans& spans) const {
   std::vector<std::int64_t> steps, ordered;
   for (const auto& [step, span] : spans) {
     const std::string kind = kind_of_step(step);
@@ -45,7 +45,10 @@ std::vector<std::int64_t> TimelineBuilder::wanted_steps(const std::map<std::int6
   return steps;
 }
 
-void TimelineBuilder::choose_steps(const std::map<std::int64_t, Span>& spans) {
+void TimelineBuilder::choose_steps(Spans spans) {
+  if (allowed_) {
+    std::erase_if(spans, [&](const auto& step) { return !allowed_->contains(step.first); });
+  }
   if (spans.empty()) return;
   const std::vector<std::int64_t> wanted = wanted_steps(spans);
   std::size_t events = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backends/op_view.h"
+#include "program/groups.h"
 
 namespace rooflm::trace {
 namespace {
@@ -47,6 +48,9 @@ std::vector<record::Op> op_rows(const Program& program, std::span<const backends
     if (op.phase == program::Phase::setup) continue;
     const program::Cost cost = program::cost_of(program, op);
     const backends::KernelInfo& kernel = kernels.empty() ? unknown : kernels[i];
+    // Of what several ranks call together: in which group.
+    const bool is_together = program::is_collective(op) && !program::is_message(op);
+    const std::string group = is_together ? std::string(program::name_of(program::group_of(op))) : "";
     rows.push_back({.op = static_cast<std::int64_t>(i),
                     .kind = std::string(op.def->name),
                     .op_class = std::string(program::name_of(op.def->work)),
@@ -64,7 +68,7 @@ std::vector<record::Op> op_rows(const Program& program, std::span<const backends
                     .bytes_written = cost.bytes_written,
                     .launches = kernel.launches.value_or(cost.launches),
                     .library = kernel.library,
-                    .variant = kernel.variant,
+                    .variant = kernel.variant.empty() ? group : kernel.variant,
                     .workspace_bytes = kernel.workspace_bytes,
                     .lane = std::string(program::name_of(op.lane))});
   }

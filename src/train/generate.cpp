@@ -13,6 +13,8 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "program/groups.h"
+#include "ranks/transport.h"
 #include "train/decoder.h"
 
 namespace rooflm::train {
@@ -185,7 +187,7 @@ class Generator {
  public:
   Generator(Session& session, const text::Tokenizer& tokenizer, std::span<const std::string> prompts,
             const SamplingOptions& options, std::int64_t window)
-      : options_(&options), tokenizer_(&tokenizer), eot_(tokenizer.eot()) {
+      : session_(&session), options_(&options), tokenizer_(&tokenizer), eot_(tokenizer.eot()) {
     for (const std::string& prompt : prompts)
       texts_.push_back({.tokens = encode_prompt(session, tokenizer, prompt), .stream = {}});
     decoder_.emplace(session, size_for(texts_, options, window));
@@ -205,11 +207,12 @@ class Generator {
     const double begin = now_s();
     auto logits = step.is_prefill ? prefill() : decoder_->decode(last_tokens());
     step.engine = decoder_->times();
+    const std::vector<std::int32_t> tokens = choose(logits);
     for (std::size_t i = 0; i < texts_.size(); ++i) {
       if (texts_[i].is_done) continue;
       ++step.texts;
       step.read += decoder_->lengths()[i];
-      const std::string text = choose(i, logits[i]);
+      const std::string text = add(i, tokens[i]);
       if (!text.empty() || !texts_[i].is_done) write(i, text);
     }
     step.seconds = now_s() - begin;
@@ -240,13 +243,38 @@ class Generator {
     return tokens;
   }
 
-  /// The text that a new token completes; "" for the one that ends the text.
-  std::string choose(std::size_t index, std::vector<float>& logits) {
-    Text& text = texts_[index];
+  /// The next token of each text that is not done: that of the first of the ranks which share layers.
+  std::vector<std::int32_t> choose(Decoder::Logits& logits) const {
+    std::vector<std::int32_t> tokens(texts_.size(), Decoder::kNoToken);
+    ranks::Transport* const transport = session_->transport();
+    std::vector<int> members{0};
+    if (transport != nullptr)
+      members = session_->step_options().sharding.mesh().members(transport->rank(), program::Group::tensor);
+    const bool is_first = transport == nullptr || transport->rank() == members.front();
+    for (std::size_t i = 0; i < texts_.size() && is_first; ++i) {
+      if (!texts_[i].is_done) tokens[i] = sample(i, logits[i]);
+    }
+    if (members.size() == 1) return tokens;
+    const auto bytes = std::as_writable_bytes(std::span(tokens));
+    std::vector<ranks::Outgoing> out;
+    std::vector<ranks::Incoming> in;
+    if (!is_first) in.push_back({members.front(), bytes});
+    for (std::size_t i = 1; i < members.size() && is_first; ++i) out.push_back({members[i], bytes});
+    transport->exchange(ranks::kTokens, out, in);
+    return tokens;
+  }
+
+  [[nodiscard]] std::int32_t sample(std::size_t index, std::vector<float>& logits) const {
     // The model may have more outputs than the tokenizer has tokens.
     logits.resize(std::min<std::size_t>(logits.size(), tokenizer_->vocab_size()));
-    const std::uint64_t place = static_cast<std::uint64_t>(text.produced) | std::uint64_t{index} << 32U;
-    const std::int32_t token = sample_token(logits, *options_, uniform_number(options_->seed, place));
+    const std::uint64_t text = options_->first_text + index;
+    const std::uint64_t place = static_cast<std::uint64_t>(texts_[index].produced) | text << 32U;
+    return sample_token(logits, *options_, uniform_number(options_->seed, place));
+  }
+
+  /// The text that a new token completes; "" for the one that ends the text.
+  std::string add(std::size_t index, std::int32_t token) {
+    Text& text = texts_[index];
     ++text.produced;
     const bool is_end = options_->stop_at_eot && eot_ && static_cast<std::int64_t>(*eot_) == token;
     text.is_done = is_end || text.produced == options_->tokens;
@@ -257,6 +285,7 @@ class Generator {
     return more;
   }
 
+  Session* session_;
   const SamplingOptions* options_;
   const text::Tokenizer* tokenizer_;
   std::optional<std::uint32_t> eot_;
@@ -270,6 +299,8 @@ Generation generate(Session& session, const text::Tokenizer& tokenizer, std::spa
                     const SamplingOptions& options,
                     const std::function<void(std::size_t text, const std::string&)>& write) {
   validate(options);
+  // Ranks may take unequal times to make their engines.
+  const ranks::Patience patience(session.transport());
   const double begin = now_s();
   Generator generator(session, tokenizer, prompts, options, window_of(session, options));
   Generation result;

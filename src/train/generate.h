@@ -21,10 +21,11 @@ struct SamplingOptions {
   std::int64_t top_k = 0;     ///< only the k most likely tokens; 0: all
   double top_p = 1.0;         ///< only the most likely tokens that together reach this probability
   std::uint64_t seed = 0;
-  std::int64_t window = 0;  ///< tokens that the model sees at most; 0: its positions, 1024 without any
-  bool stop_at_eot = true;  ///< stop where the model ends the text
-  bool cache = true;        ///< keep keys and values; otherwise each token reads its whole window anew
-  int warmup = 0;           ///< times that everything is read before time is taken
+  std::int64_t window = 0;       ///< tokens that the model sees at most; 0: its positions, 1024 without any
+  bool stop_at_eot = true;       ///< stop where the model ends the text
+  bool cache = true;             ///< keep keys and values; otherwise each token reads its whole window anew
+  std::uint64_t first_text = 0;  ///< number of the first prompt, where the others are read elsewhere
+  int warmup = 0;                ///< times that everything is read before time is taken
 };
 
 /// Throws core::UsageError naming the option and its value when one is out of range.
@@ -70,8 +71,9 @@ struct Generation {
 /// to begin with. `write` receives the number of a text and the text as it is produced, without the prompt,
 /// in whole UTF-8 characters. The same seed, weights, options and prompts give the same texts; the first text
 /// does not depend on the others but by rounding. A text that fills the window is read anew for every token,
-/// without its beginning. Throws core::UsageError on an empty prompt without such a token, core::InputError
-/// when the tokenizer has ids beyond the model's vocabulary.
+/// without its beginning. Of ranks that share layers (Session::transport) all call it, and the first one's
+/// tokens count, whatever the others' rounding is. Throws core::UsageError on an empty prompt without such a
+/// token, core::InputError when the tokenizer has ids beyond the model's vocabulary.
 Generation generate(Session& session, const text::Tokenizer& tokenizer, std::span<const std::string> prompts,
                     const SamplingOptions& options,
                     const std::function<void(std::size_t text, const std::string&)>& write);

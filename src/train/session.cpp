@@ -85,15 +85,15 @@ void Session::make_loss_engine(std::int64_t batch, std::int64_t seq) {
 }
 
 void Session::initialise(std::uint64_t seed) {
+  bind_weights();
   for (const model::Parameter& p : model::parameters(config_)) {
-    bind_weight(p);
     write_whole(p.name, model::initial_values(p, config_, seed));
   }
   copy_weights();
 }
 
 void Session::load(const std::filesystem::path& directory) {
-  for (const model::Parameter& p : model::parameters(config_)) bind_weight(p);
+  bind_weights();
   if (const auto parts = open_parts(directory)) {
     std::vector<float> values;
     for (const model::Parameter& p : model::parameters(config_)) {
@@ -109,10 +109,20 @@ void Session::load(const std::filesystem::path& directory) {
   copy_weights();
 }
 
-/// Of several ranks the training engine has bound each rank's parts.
-void Session::bind_weight(const model::Parameter& p) {
-  if (ranks_ != nullptr) return;
-  store_.bind({.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
+/// Of several ranks the training engine has bound each rank's parts; without one they are those of a rank
+/// that computes logits.
+void Session::bind_weights() {
+  if (ranks_ != nullptr && training_ != nullptr) return;
+  const auto bind = [&](const program::Tensor& tensor) {
+    if (tensor.role == program::Role::weight) store_.bind(tensor);
+  };
+  if (ranks_ != nullptr) {
+    const auto own = compile::rank_forward(model::forward(config_, 1, 1, model::Head::logits), step_).program;
+    std::ranges::for_each(own.tensors, bind);
+    return;
+  }
+  for (const model::Parameter& p : model::parameters(config_))
+    bind({.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
 }
 
 std::vector<Session::StateTensor> Session::optimizer_state() const {

@@ -33,8 +33,8 @@ class Session {
  public:
   /// `step` says how programs are made for all engines. `memory_limit_bytes`: of everything together, 0 for
   /// what the backend has free. The backend must outlive the session.
-  /// `ranks`: those over which `step` is split, nullptr for one; they outlive the session too. Then weights
-  /// have a place when the training engine was made, and all ranks call the same functions.
+  /// `ranks`: those over which `step` is split, nullptr for one; they outlive the session too. Then all ranks
+  /// call the same functions.
   Session(backends::Backend& backend, model::ModelConfig config, compile::StepOptions step,
           double memory_limit_bytes = 0, ranks::Transport* ranks = nullptr);
 
@@ -102,7 +102,7 @@ class Session {
   [[nodiscard]] const engines::TensorStore& store() const { return store_; }
 
  private:
-  void bind_weight(const model::Parameter& p);
+  void bind_weights();
   void copy_weights();
   void read_loss_scale(Update& update);
   [[nodiscard]] double read_loss(engines::Engine& engine) const;

@@ -125,6 +125,22 @@ class Profiles(Ranks):
         tables = json.loads(self.ok("report", record, "--view", "cells", "--format", "json"))[0]["tables"]
         return [{table["id"]: table["rows"] for table in tables}[name] for name in ("cells.collectives", "cells.ranks")]
 
+    def check_other_ranks(self, record, ranks):
+        """The record keeps three observed steps of each other rank, on the first one's clock; a trace has a process for each."""
+        trace = self.folder / "trace.json"
+        self.ok("export", record, "--format", "kineto", "-o", trace, "--overwrite")
+        events = json.loads(trace.read_text())["traceEvents"]
+        self.assertEqual({event["args"]["name"] for event in events if event["name"] == "process_name"}, {f"rank {rank}" for rank in range(ranks)})
+        steps = {}
+        for event in events:
+            if event["name"].startswith("ProfilerStep#"):
+                steps.setdefault(event["pid"] // 1000, {})[event["name"]] = (event["ts"], event["ts"] + event["dur"])
+        self.assertEqual(sorted(steps), list(range(ranks)))
+        for rank in range(1, ranks):
+            self.assertEqual(len(steps[rank]), 3)
+            for name, (start, end) in steps[rank].items():
+                self.assertLess(max(start, steps[0][name][0]), min(end, steps[0][name][1]), "they met in the collectives of the step")
+
     def test_collectives_of_all_ranks_are_on_one_clock(self):
         for ranks, name, groups, *split in [(2, "zero1", {"data"}, "--zero", "1"), (2, "cp", {"data", "context"}, "--cp", "2"), (4, "dp_tp", {"data", "tensor"}, "--tp", "2"),
                                             (4, "dp_pp", {"data", "pipeline"}, "--pp", "2", "--grad-accum", "2")]:
@@ -146,6 +162,7 @@ class Profiles(Ranks):
                     self.assertGreater(row["own_us"], 0)
                     self.assertAlmostEqual(row["step_us"], sum(row[part] for part in ("own_us", "transfer_us", "waiting_us", "messages_us")))
                     self.assertEqual(row["messages_us"] > 0, name == "dp_pp")
+                self.check_other_ranks(record, ranks)
                 planned = json.loads(self.ok("plan", "--against", record, "--device", "h100-sxm", "--format", "json"))
                 self.assertGreater({row["what"]: row["measured"] for row in planned}["collective"], 0)
 
@@ -402,7 +419,7 @@ class Failures(Ranks):
         self.fails(2, "launch", "-n", 2, says=("name a command",))
         self.fails(3, "launch", "-n", 2, "--", "/no/such/program", says=("cannot start",))
         for command in ("study", "launch", "report"):
-            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench, profile, train, eval, comm"))
+            self.fails(2, "launch", "-n", 2, "--", command, says=(f"{command} runs on one rank", "bench, profile, train, eval, generate, comm"))
         begin = time.monotonic()
         self.fails(2, "profile", "--device", "cpu", "--model", "tiny", "--dp", 2, says=("this job has 1", "launch -n 2"))
         self.assertLess(time.monotonic() - begin, 2, "before anything is measured")

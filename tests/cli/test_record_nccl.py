@@ -131,7 +131,7 @@ class Plugin(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
 
 
-def rank_stream(rank, late_us, source="plugin", boot="one", steps=6, shift_ns=0, timed=0):
+def rank_stream(rank, late_us, source="plugin", boot="one", steps=6, shift_ns=0, timed=0, communicator="7f"):
     """A step of one kernel, then an all-reduce and a fused pair of gathers; this rank begins them `late_us` late and all end
     together. The process began `rank` ms after the first, and the clock of this boot is off by `shift_ns`. After the third step
     come `timed` steps that are timed alone: NCCL tells of its calls, and no kernel is recorded."""
@@ -144,14 +144,14 @@ def rank_stream(rank, late_us, source="plugin", boot="one", steps=6, shift_ns=0,
         launch = (lambda *arguments: None) if is_timed else stream.launch
         launch("gemm", at, at + 10 * US, at + 100 * US)
         def collective(op, sequence, count, kind, call):
-            extra = json.dumps({"communicator": "7f", "ranks": 2, "rank": rank, "count": count, "dtype": kind}, separators=(",", ":"))
+            extra = json.dumps({"communicator": communicator, "ranks": 2, "rank": rank, "count": count, "dtype": kind}, separators=(",", ":"))
             size = count * (4 if kind == "Float32" else 2)
             if source == "plugin":
                 stream.row(streams.RANGE, op, call + 5 * US, call + 6 * US, stream.process, what=streams.COLLECTIVE, size=size,
                            other=sequence, extra=extra)
             else:
                 stream.row(streams.RANGE, "NCCL:nccl" + op, call - 2 * US, call + 8 * US, stream.process,
-                           extra=f'{{"bytes":{size},"communicator":"7f"}}')
+                           extra=f'{{"bytes":{size},"communicator":"{communicator}"}}')
         call = at + 20 * US
         start = at + 200 * US + late_us * US
         launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", call, start, at + 300 * US)
@@ -227,6 +227,38 @@ class Ranks(Case):
             self.assertEqual(self.rooflm("export", "r0.rooflm", "--format", form, "-o", f"x.{form}").returncode, 0, form)
         events = json.loads((self.folder / "x.kineto").read_text())["traceEvents"]
         self.assertEqual({event["cat"] for event in events if event["name"] == "AllReduce"}, {"gpu_user_annotation"})
+
+    def timelines(self, *records):
+        """Of each run: lanes, notes."""
+        done = self.rooflm("report", *records, "--html", "x.html", "--overwrite", "--view", "overview")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = (self.folder / "x.html").read_text()
+        start = text.index('type="application/json">', text.index('id="rooflm-data"')) + len('type="application/json">')
+        return [run["timeline"] for run in json.loads(text[start:text.index("</script>", start)])["runs"]]
+
+    def test_records_of_one_job_are_on_one_timeline(self):
+        for source in ("plugin", "nvtx"):
+            records = [self.imported(f"{source}{rank}", rank_stream(rank, late, source)) for rank, late in ((0, 0), (1, 40))]
+            first, second = self.timelines(*records)
+            self.assertEqual([lane.get("rank") for lane in first["lanes"] if lane["kind"] == "device"], [0, 1], source)
+            self.assertIn("rank 0 100 us and 40.0 us; rank 1 100 us and 0 s.", first["notes"][-1])
+            self.assertNotIn("rank", second["lanes"][0])
+            self.assertIn(f"The timeline of {records[0]} has all ranks", second["notes"][-1])
+            done = self.rooflm("export", *records, "--format", "kineto", "-o", f"{source}.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            trace = json.loads((self.folder / f"{source}.json").read_text())
+            self.assertEqual(trace["distributedInfo"]["world_size"], 2)
+            kernels = [(event["pid"], event["ts"]) for event in trace["traceEvents"] if event["name"].startswith("ncclDevKernel_AllReduce") and event["args"]["step"] == 0]
+            self.assertEqual(sorted(pid for pid, _ in kernels), [0, 1000])
+            self.assertAlmostEqual(max(ts for _, ts in kernels) - min(ts for _, ts in kernels), 40, places=3)
+
+    def test_records_of_different_jobs_are_not_exported_together(self):
+        self.imported("r0", rank_stream(0, 0))
+        self.imported("alone", rank_stream(1, 40, communicator="8a"))
+        for form, said in (("kineto", "export each alone"), ("folded", "is of one record")):
+            done = self.rooflm("export", "r0.rooflm", "alone.rooflm", "--format", form, "-o", "x.out")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(said, done.stderr)
 
     def test_one_rank_alone(self):
         record = self.imported("r0", rank_stream(0, 0))

@@ -35,12 +35,17 @@ inline model::ModelConfig decoding_model(model::Arch arch) {
 }
 
 /// Reads texts of `lengths` tokens, then `steps` more tokens of each, one by one; each time the logits are
-/// held to those of one program that reads the text whole. `tolerance`: of the largest logit.
+/// held to those of one program that reads the text whole on one rank. `tolerance`: of the largest logit.
+/// `options` may be those of one of several ranks, whose collectives the backend has.
 inline void check_decoding(backends::Backend& backend, const model::ModelConfig& config,
                            const compile::StepOptions& options, const std::vector<std::int32_t>& lengths,
                            int steps, double tolerance) {
   constexpr std::int64_t kPositions = 80;
   const auto batch = static_cast<std::int64_t>(lengths.size());
+  compile::StepOptions of_one = options;
+  of_one.sharding = {};
+  of_one.rank = {};
+  engines::TensorStore whole_store(backend);
   engines::TensorStore store(backend);
   engines::TensorStore caches(backend);
   const auto make = [&](program::Program program) {
@@ -48,15 +53,21 @@ inline void check_decoding(backends::Backend& backend, const model::ModelConfig&
                            &caches);
   };
   const model::CacheSize size{.batch = batch, .positions = kPositions};
-  engines::Engine whole = make(model::forward(config, batch, kPositions, model::Head::logits));
+  engines::Engine whole(
+      compile::inference_step(model::forward(config, batch, kPositions, model::Head::logits), of_one),
+      options.engine, whole_store);
   const std::int64_t longest = *std::ranges::max_element(lengths);
   engines::Engine prefill = make(model::prefill(config, size, longest));
   engines::Engine decode = make(model::decode(config, size, kPositions));
+  const program::Program own = compile::rank_forward(model::forward(config, 1, 1), options).program;
   for (const model::Parameter& p : model::parameters(config)) {
-    store.bind({.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
+    whole_store.bind(
+        {.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
+    store.bind(own.tensor(own.find(p.name)));
     std::vector<float> values = model::initial_values(p, config, 5);
     for (float& x : values) x *= 2;  // so that attention is not uniform
-    store.write<float>(p.name, values);
+    whole_store.write<float>(p.name, values);
+    store.write_part(p.name, values);
   }
   for (engines::Engine* engine : {&whole, &prefill, &decode}) engine->setup();
 

@@ -1,6 +1,8 @@
 // Decoding with kept keys and values computes what reading the text whole does.
 #include <gtest/gtest.h>
 
+#include "backends/comm/in_process.h"
+#include "backends/comm/kernels.h"
 #include "backends/cpu/cpu_backend.h"
 #include "core/error.h"
 #include "program/ops.h"
@@ -23,14 +25,15 @@ struct DecodeCase {
 class Decoding : public testing::TestWithParam<DecodeCase> {};
 
 /// fp32: sums in another order; bf16 and fp16: values between ops are rounded another way.
+double tolerance_of(DType dtype) { return dtype == DType::f32 ? 2e-5 : dtype == DType::bf16 ? 4e-2 : 5e-3; }
+
 TEST_P(Decoding, LogitsAreThoseOfTheWholeText) {
   const auto& [arch, engine, dtype] = GetParam();
   const bool is_fused = engine == EngineKind::fused;
   const auto backend = backends::make_cpu_backend(is_fused ? CpuKernels::fast : CpuKernels::reference, 2);
   const compile::StepOptions options{
       .engine = engine, .attention = compile::default_attention(engine), .dtype = dtype};
-  const double tolerance = dtype == DType::f32 ? 2e-5 : dtype == DType::bf16 ? 4e-2 : 5e-3;
-  tests::check_decoding(*backend, tests::decoding_model(arch), options, {1, 70, 33}, 10, tolerance);
+  tests::check_decoding(*backend, tests::decoding_model(arch), options, {1, 70, 33}, 10, tolerance_of(dtype));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Decoding,
@@ -47,6 +50,26 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Decoding,
                                   std::string(compile::name_of(test.param.engine)) + "_" +
                                   std::string(core::name_of(test.param.dtype));
                          });
+
+/// Two ranks share the layers, each with the keys and values of half of the heads.
+TEST_P(Decoding, RanksThatShareLayersComputeTheLogitsOfOne) {
+  const auto& [arch, engine, dtype] = GetParam();
+  const model::ModelConfig config = tests::decoding_model(arch);
+  compile::StepOptions options{
+      .engine = engine, .attention = compile::default_attention(engine), .dtype = dtype};
+  options.sharding.tensor = 2;
+  backends::comm::run_ranks(options.sharding.mesh(), [&](int rank, const auto& communicator) {
+    const bool is_fused = options.engine == EngineKind::fused;
+    const auto backend = backends::make_cpu_backend(is_fused ? CpuKernels::fast : CpuKernels::reference, 1);
+    backend->add_kernels(backends::comm::kernels_of(communicator));
+    compile::StepOptions own = options;
+    own.rank = options.sharding.mesh().coordinates_of(rank);
+    const auto p = compile::inference_step(model::decode(config, {.batch = 3, .positions = 64}, 10), own);
+    const program::Tensor& keys = p.tensor(p.find("h.0.attention.keys"));
+    EXPECT_EQ(keys.shape, core::Shape({3, config.kv_heads / 2, 64, config.head_dim}));
+    tests::check_decoding(*backend, config, own, {1, 70, 33}, 3, tolerance_of(dtype));
+  });
+}
 
 /// Weights are read once, of the embedding a row for each text; of the caches as many rows as the texts have.
 TEST(DecodeCost, IsThatOfWeightsAndOfTheRowsThatAreRead) {

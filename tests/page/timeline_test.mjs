@@ -109,6 +109,46 @@ test('zooms and moves by wheel, drag, keys and buttons, and stays inside', async
   await close();
 });
 
+/** The sample's timeline as that of six ranks: the lanes of each, and what ran on them. */
+function ofRanks(count) {
+  const data = structuredClone(document_);
+  const { timeline } = data.runs[0];
+  const { lanes } = timeline;
+  timeline.lanes = Array.from({ length: count }, (_, rank) => lanes.map((lane) => ({ ...lane, rank }))).flat();
+  for (const [key, text] of Object.entries(timeline.events)) {
+    if (typeof text !== 'string') continue;
+    const values = unpack(text);
+    timeline.events[key] = pack(values.flatMap((value) => Array.from({ length: count }, (_, rank) =>
+      (key === 'lane' ? value + rank * lanes.length : key === 'cause' && value >= 0 ? value * count + rank : value))));
+  }
+  timeline.events.count *= count;
+  return data;
+}
+
+test('lanes of ranks are named, summed up each, and folded where there are many', async () => {
+  const two = await opened(ofRanks(2));
+  const ranks = two.page.locator('#timeline').getByLabel('Ranks');
+  assert.equal(await ranks.inputValue(), 'all');
+  const [first, second] = [kernels[0].place * 2, kernels[0].place * 2 + 1];
+  assert.ok((await placeOf(two.page, first))[1] < (await placeOf(two.page, second))[1], 'one rank below the other');
+  const captions = await two.page.locator('#timeline table.sums caption').allInnerTexts();
+  assert.deepEqual(captions.map((text) => text.split(':')[0].split(',')[0]), ['rank 0', 'rank 1']);
+  await ranks.selectOption('1');
+  await settle(two.page);
+  assert.equal(await placeOf(two.page, first), null, 'the first rank is not drawn');
+  assert.notEqual(await placeOf(two.page, second), null);
+  await two.close();
+  const six = await opened(ofRanks(6));
+  assert.equal(await six.page.locator('#timeline').getByLabel('Ranks').inputValue(), 'devices');
+  const step = events.find(({ name }) => name.kind === 'step').place * 6;
+  assert.equal(await placeOf(six.page, step), null, 'ranges are folded away');
+  assert.notEqual(await placeOf(six.page, kernels[0].place * 6 + 5), null);
+  await six.page.locator('#timeline').getByLabel('Ranks').selectOption('all');
+  await settle(six.page);
+  assert.notEqual(await placeOf(six.page, step), null);
+  await six.close();
+});
+
 test('search counts what it finds and goes from match to match', async () => {
   const { page, close } = await opened();
   const box = page.getByLabel('Search the timeline');

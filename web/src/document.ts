@@ -140,8 +140,8 @@ export interface Timeline {
   steps: { step: number; kind: string; start_ns: number; end_ns: number }[];
   /** Of `steps`: the one nearest to the median. */
   shown: number;
-  /** kind: "range", "idle" (why no kernel ran), "device", "link", "host". */
-  lanes: { name: string; kind: string; device: string }[];
+  /** kind: "range", "idle" (why no kernel ran), "device", "link", "host", "exposed" (communication alone); rank: where several are here. */
+  lanes: { name: string; kind: string; device: string; rank: number | null }[];
   /** short: without types, namespaces and parameters; work: such an event keeps a device busy. */
   names: { kind: string; text: string; short: string; work: boolean }[];
   classes: string[];

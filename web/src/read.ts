@@ -120,7 +120,7 @@ class Reader {
       steps: this.list(value, 'steps', `${where}, timeline`).map((step) => ({
         step: numberOf(step.step) ?? 0, kind: textOf(step.kind), start_ns: numberOf(step.start_ns) ?? 0, end_ns: numberOf(step.end_ns) ?? 0 })),
       shown: numberOf(value.shown) ?? 0,
-      lanes: this.list(value, 'lanes', `${where}, timeline`).map((lane) => ({ name: textOf(lane.name), kind: textOf(lane.kind), device: textOf(lane.device) })),
+      lanes: this.list(value, 'lanes', `${where}, timeline`).map((lane) => ({ name: textOf(lane.name), kind: textOf(lane.kind), device: textOf(lane.device), rank: numberOf(lane.rank) })),
       names: this.list(value, 'names', `${where}, timeline`).map((name) => ({ kind: textOf(name.kind), text: textOf(name.text), short: textOf(name.short) || textOf(name.text), work: name.work === true })),
       classes: Array.isArray(value.classes) ? value.classes.map(textOf) : [],
       launches: objectsOf(value.launches), events: { count: count(events), columns },

@@ -77,7 +77,7 @@ class TensorSplitter {
   /// Rows of q, k and v, and of gate and up, that are packed into one weight.
   void find_packing() {
     for (const Op& op : whole_->ops) {
-      if (op.is(ops::kAttention)) {
+      if (op.is(ops::kAttention) || op.is(ops::kDecodeAttention)) {
         const std::int64_t d = op.attrs.integer("head_dim");
         const std::int64_t kv = op.attrs.integer("kv_heads") * d;
         qkv_ = {op.attrs.integer("heads") * d, kv, kv};
@@ -91,7 +91,8 @@ class TensorSplitter {
   void add_persistent() {
     for (std::size_t i = 0; i < whole_->tensors.size(); ++i) {
       Tensor tensor = whole_->tensors[i];
-      if (tensor.role != Role::weight && tensor.role != Role::input) continue;
+      if (tensor.role == Role::cache) tensor = own_heads(std::move(tensor));
+      if (tensor.role != Role::weight && tensor.role != Role::input && tensor.role != Role::cache) continue;
       const Split split = own_split_of(tensor.name);
       if (split != Split::none) {
         const bool is_qkv = tensor.name.find(".qkv.") != std::string::npos;
@@ -109,20 +110,49 @@ class TensorSplitter {
     has_own_rows_.assign(split_.tensors.size(), false);
   }
 
+  /// Kept keys or values [B, K, P, D]: those of the rank's heads.
+  [[nodiscard]] Tensor own_heads(Tensor cache) const {
+    Shard shard{.group = Group::tensor, .axis = 1, .index = index_, .parts = parts_, .whole = cache.shape};
+    cache.shape = program::shape_of(shard);
+    cache.shards = {std::move(shard)};
+    return cache;
+  }
+
   void write(const Op& op) {
     if (op.is(ops::kMatmul)) return write_product(op);
     if (by_vocabulary_ && op.is(ops::kEmbedding)) return write_embedding(op);
     if (by_vocabulary_ && op.is(ops::kCrossEntropy)) return write_loss(op);
     if (op.is(ops::kEmbedding) || op.is(ops::kAddPositions) || op.is(ops::kCrossEntropy) || op.is(ops::kMean))
       return copy(op, false);
-    if (op.is(ops::kRope) || op.is(ops::kAttention)) {
-      Op own = op;
-      for (const char* heads : {"heads", "kv_heads"}) own.attrs.set(heads, op.attrs.integer(heads) / parts_);
-      return copy(own, false);
-    }
+    if (op.is(ops::kRope) || op.is(ops::kAttention)) return copy(on_own_heads(op), false);
+    if (op.is(ops::kAppendCache) || op.is(ops::kDecodeAttention)) return write_kept(op);
+    if (op.is(ops::kLastRows)) return copy(op, false);
     const bool is_split_bias = op.is(ops::kBiasAdd) && split_of(name_of(op.inputs[1])) != Split::none;
     const bool is_activation = op.is(ops::kGelu) || op.is(ops::kSwiGlu);
     copy(op, by_rows_ && !is_split_bias && !is_activation);
+  }
+
+  [[nodiscard]] Op on_own_heads(Op op) const {
+    for (const char* heads : {"heads", "kv_heads"}) op.attrs.set(heads, op.attrs.integer(heads) / parts_);
+    return op;
+  }
+
+  /// An op that writes keys and values, which are there already; attention of the rows at hand is not.
+  void write_kept(const Op& op) {
+    for (const TensorId id : op.outputs) {
+      TensorId& own = renamed_[static_cast<std::size_t>(id)];
+      if (own != program::kNone) continue;
+      const Shape& whole = whole_->shape(id);
+      own = split_.add_tensor({.name = name_of(id), .shape = whole.with(-1, whole[-1] / parts_)});
+    }
+    Op own = on_own_heads(op);
+    std::vector<TensorId> outputs = std::move(own.outputs);
+    own.outputs.clear();
+    for (auto* ids : {&own.inputs, &outputs}) {
+      for (TensorId& id : *ids) id = renamed_[static_cast<std::size_t>(id)];
+    }
+    split_.append_to(std::move(own), outputs);
+    has_own_rows_.resize(split_.tensors.size(), false);
   }
 
   [[nodiscard]] const std::string& name_of(TensorId id) const { return whole_->tensor(id).name; }

@@ -15,7 +15,8 @@ namespace rooflm::passes {
 /// an all_reduce. Embeddings, head and loss are computed whole by every rank, but with
 /// `vocab_parallel`. With `sequence_parallel` the
 /// all_reduce is a reduce_scatter of rows, norms and residuals work on a rank's own rows, and an all_gather
-/// comes before the next product (Korthikanti et al., 2022).
+/// comes before the next product (Korthikanti et al., 2022). Kept keys and values are those of the rank's
+/// heads.
 ///
 /// Returns the names of the weights of which each rank then knows a part of the gradient: those that work on
 /// own rows. Their gradients are to be added up over the group.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "report/export/trace.h"
+#include "report/job_ranks.h"
 #include "report/run_data.h"
 
 namespace rooflm::report {
@@ -23,6 +24,7 @@ struct ExportSource {
   const RecordFile& file;
   const RunData& run;
   std::optional<std::int64_t> step{};  ///< nothing: all
+  std::span<const RankRun> ranks{};    ///< of a job that `run` is the first of; only `kineto` shows them
 };
 
 struct ExportFormat {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <deque>
 #include <map>
 #include <set>
 
@@ -69,63 +70,91 @@ std::string copy_name(const TraceEvent& event) {
   return fmt::format("Memcpy {}", kWays[kind]);
 }
 
+/// The list of events of a trace, with commas between them.
+class EventList {
+ public:
+  explicit EventList(const TextSink& sink) : sink_(sink) {}
+  void put(const std::string& json) {
+    sink_(is_first_ ? "\n    " : ",\n    ");
+    sink_(json);
+    is_first_ = false;
+  }
+
+ private:
+  const TextSink& sink_;
+  bool is_first_ = true;
+};
+
+/// The events of one run: of the only one, or of one of several ranks.
 class KinetoWriter {
  public:
-  KinetoWriter(const ExportSource& source, const TextSink& sink)
-      : source_(source), sink_(sink), trace_(source.run, source.step) {}
+  KinetoWriter(const ExportSource& source, const RankRun& rank, EventList& list)
+      : source_(source), rank_(rank), list_(list), trace_(*rank.run, source.step) {
+    for (const TraceEvent& event : trace_.events()) {
+      if (event.lane->kind == "device") devices_.insert(event.lane->device);
+    }
+  }
 
+  /// What is known of its devices, as a list without brackets.
+  [[nodiscard]] std::string properties() const {
+    std::string text;
+    for (const std::string& device : devices_) {
+      text += fmt::format("{}\n    {{\"id\": {}, \"name\": {}{}}}", text.empty() ? "" : ",",
+                          device_number(device), json_quoted(device_title(source_.file, device)),
+                          processors() > 0 ? fmt::format(", \"numSms\": {}", processors()) : "");
+    }
+    return text;
+  }
+
+  /// What the format could not show, in sentences.
   std::vector<std::string> write() {
-    write_head();
+    const std::string name = is_one_of_many() ? fmt::format("rank {}", rank_.rank) : "rooflm";
+    const std::int64_t place = 5'000'000 + (is_one_of_many() ? kRankStride * rank_.rank : 0);
+    write_process(process(), name, "CPU", place);
+    for (const std::string& device : devices_) {
+      write_process(process_of(device), name, fmt::format("GPU {}", device_number(device)),
+                    place + 1 + device_number(device));
+    }
     collect();
     for (auto& [track, slices] : tracks_) write_track(track, std::move(slices));
     write_flows();
     write_memory();
-    sink_("\n  ],\n");
-    sink_(fmt::format("  \"traceName\": {}\n}}\n", json_quoted(source_.run.run.label)));
     std::vector<std::string> notes = trace_.notes();
     if (moved_ > 0) {
       notes.push_back(fmt::format(
           "{} events overlap others of their stream or thread: they are on tracks of their own", moved_));
     }
-    if (events_ == 0)
-      notes.push_back(fmt::format("run {} has no events: the trace is empty", source_.run.run.id));
+    if (events_ == 0) notes.push_back(fmt::format("{} has no events: the trace is empty", what()));
     return notes;
   }
 
  private:
-  void write_head() {
-    std::set<std::string> devices;
-    for (const TraceEvent& event : trace_.events()) {
-      if (event.lane->kind == "device") devices.insert(event.lane->device);
-    }
-    std::string properties;
-    for (const std::string& device : devices) {
-      properties += fmt::format("{}\n    {{\"id\": {}, \"name\": {}{}}}", properties.empty() ? "" : ",",
-                                device_number(device), json_quoted(device_title(source_.file, device)),
-                                processors() > 0 ? fmt::format(", \"numSms\": {}", processors()) : "");
-    }
-    // Readers look for "rank": followed by a space.
-    sink_(
-        fmt::format("{{\n  \"schemaVersion\": 1,\n  \"deviceProperties\": [{}],\n"
-                    "  \"distributedInfo\": {{\"backend\": \"nccl\", \"rank\": 0, \"world_size\": 1}},\n"
-                    "  \"displayTimeUnit\": \"ms\",\n  \"baseTimeNanoseconds\": {},\n  \"traceEvents\": [",
-                    properties, source_.file.epoch_utc_ns));
-    write_process(trace_.process(), "rooflm", "CPU", 5'000'000);
-    for (const std::string& device : devices) {
-      write_process(device_number(device), "rooflm", fmt::format("GPU {}", device_number(device)),
-                    5'000'001 + device_number(device));
-    }
+  /// Numbers of processes of a rank, of which the last is its host.
+  static constexpr std::int64_t kRankStride = 1000;
+
+  [[nodiscard]] bool is_one_of_many() const { return source_.ranks.size() > 1; }
+  [[nodiscard]] std::string what() const {
+    return is_one_of_many() ? fmt::format("rank {}", rank_.rank) : fmt::format("run {}", rank_.run->run.id);
   }
+  /// Numbers of calls of several ranks differ.
+  [[nodiscard]] std::uint64_t own_id(std::int64_t id) const {
+    const auto above = is_one_of_many() ? static_cast<std::uint64_t>(rank_.rank) << 32U : 0;
+    return static_cast<std::uint64_t>(id) + above;
+  }
+  [[nodiscard]] std::int64_t process() const {
+    return is_one_of_many() ? kRankStride * (rank_.rank + 1) - 1 : trace_.process();
+  }
+  [[nodiscard]] std::int64_t process_of(std::string_view device) const {
+    return device_number(device) + (is_one_of_many() ? kRankStride * rank_.rank : 0);
+  }
+  /// On the clock of the first rank.
+  [[nodiscard]] std::string moment(std::int64_t ns) const { return microseconds(ns + rank_.offset_ns); }
 
   [[nodiscard]] std::int64_t processors() const {
-    return static_cast<std::int64_t>(source_.run.number("multiprocessors").value_or(0));
+    return static_cast<std::int64_t>(rank_.run->number("multiprocessors").value_or(0));
   }
 
-  void put(const std::string& json) {
-    sink_(events_ == 0 && is_first_ ? "\n    " : ",\n    ");
-    sink_(json);
-    is_first_ = false;
-  }
+  void put(const std::string& json) { list_.put(json); }
 
   void write_process(std::int64_t pid, std::string_view name, const std::string& label, std::int64_t place) {
     const auto metadata = [&](std::string_view what, const std::string& args) {
@@ -138,8 +167,8 @@ class KinetoWriter {
   }
 
   [[nodiscard]] Track track_of(const record::Lane& lane) const {
-    if (lane.kind == "host") return {trace_.process(), trace_.thread_of(lane)};
-    return {device_number(lane.device), lane.stream.value_or(lane.lane)};
+    if (lane.kind == "host") return {process(), trace_.thread_of(lane)};
+    return {process_of(lane.device), lane.stream.value_or(lane.lane)};
   }
 
   static std::string op_args(const TimedOp& op) {
@@ -262,7 +291,7 @@ class KinetoWriter {
       if (slice.event != nullptr && slice.event->correlation) places_[slice.event] = {track.process, tid};
       put(fmt::format(
           R"({{"ph": "X", "cat": "{}", "name": {}, "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{{}}}}})",
-          slice.category, json_quoted(slice.name), track.process, tid, microseconds(slice.start_ns),
+          slice.category, json_quoted(slice.name), track.process, tid, moment(slice.start_ns),
           microseconds(slice.end_ns - slice.start_ns), slice.args));
       ++events_;
     }
@@ -275,7 +304,7 @@ class KinetoWriter {
       const Track& place = places_.at(&event);
       put(fmt::format(
           R"({{"ph": "{}", "id": {}, "pid": {}, "tid": {}, "ts": {}, "cat": "ac2g", "name": "ac2g"{}}})",
-          phase, id, place.process, place.thread, microseconds(event.start_ns),
+          phase, own_id(id), place.process, place.thread, moment(event.start_ns),
           *phase == 'f' ? R"(, "bp": "e")" : ""));
     };
     for (const TraceEvent& event : trace_.events()) {
@@ -297,14 +326,14 @@ class KinetoWriter {
     for (const TraceEvent& event : trace_.events()) {
       if (event.op != nullptr) starts.try_emplace(event.op->op.op, event.start_ns);
     }
-    for (const record::MemoryEvent& event : source_.run.memory_events) {
+    for (const record::MemoryEvent& event : rank_.run->memory_events) {
       if (event.bytes == 0) continue;  // of a tensor that lies in the memory of another
       const auto start = event.op ? starts.lower_bound(*event.op) : starts.end();
       if (event.time_ns == 0 && event.op && start == starts.end()) continue;
       const bool has_time = event.time_ns != 0 || !event.op;
       put_memory(has_time ? event.time_ns : start->second, event.bytes, event.live_bytes,
                  event.address ? event.address : event.tensor,
-                 event.device.empty() ? source_.run.setting("device") : event.device);
+                 event.device.empty() ? rank_.run->setting("device") : event.device);
     }
   }
 
@@ -314,30 +343,53 @@ class KinetoWriter {
     put(fmt::format(
         R"({{"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": {}, "tid": {}, "ts": {}, )"
         R"("args": {{"Device Type": {}, "Device Id": {}, "Bytes": {}{}{}}}}})",
-        trace_.process(), trace_.process(), microseconds(time_ns), is_gpu ? 1 : 0,
-        is_gpu ? device_number(device) : -1, bytes, address ? fmt::format(R"(, "Addr": {})", *address) : "",
+        process(), process(), moment(time_ns), is_gpu ? 1 : 0, is_gpu ? device_number(device) : -1, bytes,
+        address ? fmt::format(R"(, "Addr": {})", *address) : "",
         live ? fmt::format(R"(, "Total Allocated": {})", *live) : ""));
     ++events_;
     if (!live) return;
     put(fmt::format(R"({{"ph": "C", "name": "memory {}", "pid": {}, "ts": {}, "args": {{"bytes": {}}}}})",
-                    is_gpu ? device : "cpu", trace_.process(), microseconds(time_ns), *live));
+                    is_gpu ? device : "cpu", process(), moment(time_ns), *live));
   }
 
   const ExportSource& source_;
-  const TextSink& sink_;
+  RankRun rank_;
+  EventList& list_;
   Trace trace_;
+  std::set<std::string> devices_;
   std::map<Track, std::vector<Slice>> tracks_;
   std::map<Track, const record::Lane*> lanes_;
   std::map<const TraceEvent*, Track> places_;
   const record::Lane* main_ = nullptr;
   std::size_t events_ = 0, moved_ = 0;
-  bool is_first_ = true;
 };
 
 }  // namespace
 
 std::vector<std::string> write_kineto(const ExportSource& source, const TextSink& sink) {
-  return KinetoWriter(source, sink).write();
+  const std::vector<RankRun> ranks = source.ranks.size() > 1
+                                         ? std::vector<RankRun>(source.ranks.begin(), source.ranks.end())
+                                         : std::vector<RankRun>{{.run = &source.run}};
+  EventList list(sink);
+  std::deque<KinetoWriter> writers;
+  for (const RankRun& rank : ranks) writers.emplace_back(source, rank, list);
+  // Readers look for "rank": followed by a space.
+  sink(
+      fmt::format("{{\n  \"schemaVersion\": 1,\n  \"deviceProperties\": [{}],\n"
+                  "  \"distributedInfo\": {{\"backend\": \"nccl\", \"rank\": 0, \"world_size\": {}}},\n"
+                  "  \"displayTimeUnit\": \"ms\",\n  \"baseTimeNanoseconds\": {},\n  \"traceEvents\": [",
+                  writers.front().properties(), ranks.size(), source.file.epoch_utc_ns));
+  std::vector<std::string> notes;
+  for (KinetoWriter& writer : writers) {
+    for (std::string& note : writer.write()) {
+      if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
+    }
+  }
+  sink("\n  ],\n");
+  sink(fmt::format("  \"traceName\": {}\n}}\n", json_quoted(source.run.run.label)));
+  const std::string kept = source.run.text("rank_steps");
+  if (ranks.size() > 1 && !kept.empty()) notes.push_back(kept);
+  return notes;
 }
 
 }  // namespace rooflm::report

@@ -190,9 +190,12 @@ class TimelinePart {
     const { view } = this;
     this.stepPicker = steps.length < 2 ? null : picker('Step', [...steps.map((step, i) => [String(i), stepName(step, i)] as const), ['-1', 'all, with the time between them'] as const],
                                                        String(shown), (value) => this.toStep(Number(value)));
+    const { ranks } = this.model;
+    const rankPicker = ranks.length < 2 ? null : picker('Ranks', [['all', 'all lanes'], ['devices', 'devices and exposed communication'], ...ranks.map((rank) => [String(rank), `rank ${rank}`] as const)],
+                                                        String(view.ranks), (value) => { view.ranks = value === 'all' || value === 'devices' ? value : Number(value); });
     return h('div', { class: 'controls' }, this.searchBox,
       h('span', { class: 'buttons' }, quietButton('‹', 'Previous match', () => this.match(-1)), quietButton('›', 'Next match', () => this.match(1))), this.matches,
-      this.stepPicker,
+      this.stepPicker, rankPicker,
       h('span', { class: 'buttons' }, quietButton('−', 'Zoom out', () => view.zoom(1 / kZoom, undefined, true)), quietButton('+', 'Zoom in', () => view.zoom(kZoom, undefined, true)),
         quietButton('Whole step', 'Show the whole step', () => this.toStep(this.model.data.steps.length > 0 ? view.currentStep : -1))),
       choice('Dragging', [['move', 'Drag moves'], ['span', 'Drag sums up']] as const, 'move', (value) => { view.spanning = value === 'span'; }),

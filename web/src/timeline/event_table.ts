@@ -19,7 +19,7 @@ export function eventTable(model: TimelineModel, open: (event: number) => void):
     columns: [
       numberColumn('start', 'start', 's', Float64Array.from(model.start, (start) => kNano * (start - model.from)), 'Since the first event'),
       numberColumn('duration', 'duration', 's', Float64Array.from(model.end, (end, i) => kNano * (end - model.start[i]!))),
-      text('lane', 'lane', model.lane, data.lanes.map((lane) => lane.name), true),
+      text('lane', 'lane', model.lane, data.lanes.map((_, lane) => model.laneTitle(lane)), true),
       text('name', 'name', model.name, data.names.map((name) => name.text)),
       text('class', 'class', model.cls, data.classes, true),
       numberColumn('op', 'op', '', Float64Array.from(model.op, (op) => (op < 0 ? NaN : ops.index[op]!))),

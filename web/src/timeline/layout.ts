@@ -14,7 +14,7 @@ export interface Track {
   y: number;
   height: number;
   label: string;
-  /** "range", "idle", "device", "link", "host" or "series". */
+  /** "range", "idle", "exposed", "device", "link", "host" or "series". */
   kind: string;
   lines: Line[];
   series: Series | null;
@@ -29,11 +29,15 @@ export interface Layout {
   height: number;
 }
 
+/** Whose lanes are drawn: of all ranks, of all ranks only what devices did and what communication was exposed, or of one rank. */
+export type ShownRanks = 'all' | 'devices' | number;
+
 const kGutter = 150;
+const kRankGutter = 200;
 const kHeader = 16;
 const kNarrow = 640;
 const kGap = 7;
-const kRowHeights: Record<string, number> = { range: 17, idle: 13, device: 20, link: 20, host: 15 };
+const kRowHeights: Record<string, number> = { range: 17, idle: 13, exposed: 13, device: 20, link: 20, host: 15 };
 const kSeriesHeight = 44;
 
 const kTitles: Record<string, string> = {
@@ -41,7 +45,10 @@ const kTitles: Record<string, string> = {
   gpu_utilization: 'GPU utilisation', throttle: 'throttle reasons' };
 export const seriesTitle = (series: Series): string => `${kTitles[series.name] ?? series.name.replaceAll('_', ' ')}${series.device === '' ? '' : `, ${series.device}`}`;
 
-export function layOut(model: TimelineModel, width: number): Layout {
+const isShown = (kind: string, rank: number | null, shown: ShownRanks): boolean =>
+  rank === null || shown === 'all' || shown === rank || (shown === 'devices' && (kind === 'device' || kind === 'exposed'));
+
+export function layOut(model: TimelineModel, width: number, shown: ShownRanks = 'all'): Layout {
   const narrow = width < kNarrow;
   const header = narrow ? kHeader : 0;
   const tracks: Track[] = [];
@@ -50,14 +57,15 @@ export function layOut(model: TimelineModel, width: number): Layout {
     tracks.push({ ...track, y });
     y += track.height + kGap;
   };
-  model.tracks.forEach(({ label, kind }, index) => {
+  model.tracks.forEach(({ label, kind, rank }, index) => {
+    if (!isShown(kind, rank, shown)) return;
     const rows = model.rows.map((row, place) => ({ row, place })).filter(({ row }) => row.track === index);
     const height = kRowHeights[kind] ?? kRowHeights.host!;
     const lines = rows.map(({ row, place }, depth) => ({ row, place, y: y + header + depth * height, height: height - 1 }));
     if (rows.length > 0) add({ height: header + rows.length * height, label, kind, lines, series: null });
   });
   for (const series of model.series) add({ height: header + kSeriesHeight, label: seriesTitle(series), kind: 'series', lines: [], series });
-  return { tracks, gutter: narrow ? 0 : kGutter, header, height: y };
+  return { tracks, gutter: narrow ? 0 : model.ranks.length > 0 ? kRankGutter : kGutter, header, height: y };
 }
 
 /** What nvmlClocksEventReasons means, by bit. */

@@ -14,6 +14,7 @@ export interface Row {
 export interface LaneGroup {
   label: string;
   kind: string;
+  rank: number | null;
 }
 
 export interface Series {
@@ -79,6 +80,8 @@ export class TimelineModel {
   readonly from: number;
   readonly to: number;
   readonly ops: Ops;
+  /** Ranks whose lanes are here, in their order; none where there is one alone. */
+  readonly ranks: number[];
   private readonly eventsOfOp = new Map<number, number[]>();
 
   /** Throws RangeError when the columns are damaged. */
@@ -102,6 +105,7 @@ export class TimelineModel {
       if (events) events.push(event);
       else this.eventsOfOp.set(op, [event]);
     });
+    this.ranks = [...new Set(data.lanes.flatMap(({ rank }) => (rank === null ? [] : [rank])))];
     this.rowOf = new Uint16Array(this.count);
     this.rows = this.layOut();
     this.series = data.series.flatMap((series) => this.readSeries(series));
@@ -123,16 +127,17 @@ export class TimelineModel {
     const { lanes } = this.data;
     const events = lanes.map(() => 0);
     for (const lane of this.lane) if (lane >= 0) events[lane]! += 1;
-    const alike = (lane: number): string => `${lanes[lane]!.kind} ${lanes[lane]!.device}`;
+    const alike = (lane: number): string => `${lanes[lane]!.kind} ${lanes[lane]!.device} ${lanes[lane]!.rank}`;
     const shared = new Map<string, number>();
-    return lanes.map(({ name, kind, device }, lane) => {
+    return lanes.map(({ name, kind, device, rank }, lane) => {
       const others = lanes.map((_, other) => other).filter((other) => alike(other) === alike(lane)).sort((a, b) => events[b]! - events[a]!);
-      const suffix = device !== '' && kind !== 'host' ? `, ${device}` : '';
+      const suffix = device !== '' && kind !== 'host' && rank === null ? `, ${device}` : '';
+      const prefix = rank === null ? '' : `rank ${rank}: `;
       const folds = others.length > kMostLanes && others.indexOf(lane) >= kKeptLanes;
       const known = folds ? shared.get(alike(lane)) : undefined;
       if (known !== undefined) return known;
       if (folds) shared.set(alike(lane), this.tracks.length);
-      this.tracks.push({ label: folds ? `${others.length - kKeptLanes} other ${kind === 'host' ? 'threads' : 'streams'}${suffix}` : `${name}${suffix}`, kind });
+      this.tracks.push({ label: `${prefix}${folds ? `${others.length - kKeptLanes} other ${kind === 'host' ? 'threads' : 'streams'}` : name}${suffix}`, kind, rank });
       return this.tracks.length - 1;
     });
   }
@@ -167,7 +172,11 @@ export class TimelineModel {
   title(event: number): string { return this.data.names[this.name[event]!]?.short ?? ''; }
   kind(event: number): string { return this.data.names[this.name[event]!]?.kind ?? ''; }
   className(event: number): string { return this.data.classes[this.cls[event]!] ?? ''; }
-  laneName(event: number): string { return this.data.lanes[this.lane[event]!]?.name ?? ''; }
+  laneTitle(lane: number): string {
+    const { name, rank } = this.data.lanes[lane] ?? { name: '', rank: null };
+    return rank === null ? name : `rank ${rank}, ${name}`;
+  }
+  laneName(event: number): string { return this.laneTitle(this.lane[event]!); }
   isWork(event: number): boolean {
     return this.data.names[this.name[event]!]?.work === true && this.data.lanes[this.lane[event]!]?.kind !== 'host';
   }

@@ -10,6 +10,14 @@ export interface ClassSum {
   alone: number;
 }
 
+/** A device, of several ranks that of one. */
+interface Place {
+  device: string;
+  rank: number | null;
+}
+
+const isOf = (place: Place, lane: Place | undefined): boolean => lane?.device === place.device && lane.rank === place.rank;
+
 /** Of one device: alone of all classes + shared + idle = observed. Nanoseconds. */
 export interface Sums {
   device: string;
@@ -31,13 +39,14 @@ function watched(model: TimelineModel, from: number, to: number): [number, numbe
 }
 
 /** Whether an event is idle time with its cause. Where only copies run no kernel does, but the device is not idle. */
-const isCause = (model: TimelineModel, event: number, device: string): boolean => {
+const isCause = (model: TimelineModel, event: number, place: Place): boolean => {
   const lane = model.data.lanes[model.lane[event]!];
-  return lane?.kind === 'idle' && lane.device === device && model.text(event) !== 'copy';
+  return lane?.kind === 'idle' && isOf(place, lane) && model.text(event) !== 'copy';
 };
 
-function sumsOf(model: TimelineModel, device: string, spans: readonly [number, number][]): Sums {
+function sumsOf(model: TimelineModel, place: Place, spans: readonly [number, number][]): Sums {
   const classes = model.data.classes.map((name): ClassSum => ({ name, events: 0, total: 0, alone: 0 }));
+  const device = [place.rank === null ? '' : `rank ${place.rank}`, place.device].filter((part) => part !== '').join(', ');
   const sums: Sums = { device, observed: 0, busy: 0, shared: 0, idle: 0, classes: [], causes: [] };
   const causes = new Map<string, number>();
   for (const [from, to] of spans) {
@@ -59,8 +68,8 @@ function sumsOf(model: TimelineModel, device: string, spans: readonly [number, n
     };
     for (let i = 0; i < model.count && model.start[i]! < to; ++i) {
       const [start, end] = [Math.max(from, model.start[i]!), Math.min(to, model.end[i]!)];
-      if (end > start && isCause(model, i, device)) causes.set(model.text(i), (causes.get(model.text(i)) ?? 0) + end - start);
-      if (end <= start || !model.isWork(i) || model.data.lanes[model.lane[i]!]!.device !== device || model.cls[i]! < 0) continue;
+      if (end > start && isCause(model, i, place)) causes.set(model.text(i), (causes.get(model.text(i)) ?? 0) + end - start);
+      if (end <= start || !model.isWork(i) || !isOf(place, model.data.lanes[model.lane[i]!]) || model.cls[i]! < 0) continue;
       const sum = classes[model.cls[i]!]!;
       sum.events += 1;
       sum.total += end - start;
@@ -78,6 +87,7 @@ function sumsOf(model: TimelineModel, device: string, spans: readonly [number, n
 /** Sums of each device with lanes of work, in the order of the lanes. */
 export function sumsIn(model: TimelineModel, from: number, to: number): Sums[] {
   const spans = watched(model, from, to);
-  const devices = [...new Set(model.data.lanes.filter((lane) => lane.kind === 'device').map((lane) => lane.device))];
-  return devices.map((device) => sumsOf(model, device, spans));
+  const places: Place[] = [];
+  for (const lane of model.data.lanes) if (lane.kind === 'device' && !places.some((place) => isOf(place, lane))) places.push(lane);
+  return places.map((place) => sumsOf(model, place, spans));
 }

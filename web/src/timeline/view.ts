@@ -5,13 +5,14 @@ import { pngAddress, SvgPen, svgOf } from '../pen';
 import { onTheme } from '../theme';
 import { Gestures } from './gestures';
 import { keyActions } from './keys';
-import { layOut, type Layout, type Line, lineAt, seriesAt, seriesRange, seriesTitle, seriesValue } from './layout';
+import { layOut, type Layout, type Line, lineAt, seriesAt, seriesRange, seriesTitle, seriesValue, type ShownRanks } from './layout';
 import { after, type Colouring, type Series, type TimelineModel } from './model';
 import { kRulerHeight, Painter, type Scene } from './paint';
 
 const kLeastSpan = 100; // nanoseconds
 const kAir = 0.015; // beside the first and the last event, as a share
 const kGlideMs = 140;
+const kManyRanks = 4; // of more the lanes of hosts and ranges are folded away at first
 const kSlack = 5; // pixels beside an event that still hit it
 const kLabel = 'Timeline. Arrows left and right walk along a lane, up and down change it; plus and minus zoom, A and D move; 0 shows the step, '
   + 'brackets go to other steps; N and shift N go through matches; M sums up the event, F fits it; Enter shows all its numbers; Escape clears.';
@@ -46,11 +47,13 @@ export class TimelineView {
   private glide: { from: number; to: number; start: number; until: [number, number] } | null = null;
   private readonly still = window.matchMedia('(prefers-reduced-motion: reduce)');
   readonly scene: Scene;
+  private shownRanks: ShownRanks;
   /** Dragging in the lanes spans time instead of moving it. */
   spanning = false;
 
   constructor(readonly model: TimelineModel, colouring: Colouring, private readonly watcher: Watcher) {
-    this.layout = layOut(model, 0);
+    this.shownRanks = model.ranks.length > kManyRanks ? 'devices' : 'all';
+    this.layout = layOut(model, 0, this.shownRanks);
     this.colouring = colouring;
     this.painter = new Painter(model, this.canvas.getContext('2d', { alpha: false })!, this.ruler.getContext('2d', { alpha: false })!, colouring);
     this.scene = { from: model.from, to: model.to, current: -1, hover: -1, marked: new Uint32Array(0), found: null, span: null };
@@ -255,6 +258,12 @@ export class TimelineView {
     this.request();
   }
 
+  get ranks(): ShownRanks { return this.shownRanks; }
+  set ranks(shown: ShownRanks) {
+    this.shownRanks = shown;
+    this.resize();
+  }
+
   // ---- saving
 
   get png(): string { return pngAddress(this.ruler, this.canvas); }
@@ -273,7 +282,7 @@ export class TimelineView {
     const width = this.element.clientWidth;
     if (width === 0) return;
     this.width = width;
-    this.layout = layOut(this.model, width);
+    this.layout = layOut(this.model, width, this.shownRanks);
     this.draw(performance.now());
   }
 

@@ -1,0 +1,146 @@
+// What all ranks did in some of the observed steps of a split run, for its timeline.
+#include "lab/rank_steps.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/json.h"
+#include "core/statistics.h"
+#include "ranks/clock.h"
+
+namespace rooflm::lab {
+namespace {
+
+using Json = nlohmann::json;
+
+/// The fields of ops that say what an op is; what it costs is the first rank's to say. Shapes come last: they
+/// may differ where programs do not, since the parts of a split tensor may be unequal.
+constexpr std::array kTexts = {&record::Op::kind,  &record::Op::op_class, &record::Op::kernel,
+                               &record::Op::phase, &record::Op::scope,    &record::Op::variant,
+                               &record::Op::lane,  &record::Op::dtype,    &record::Op::name,
+                               &record::Op::shapes};
+constexpr std::size_t kWithoutShapes = kTexts.size() - 2;
+
+Json rows_of(std::span<const record::Op> ops, std::size_t texts) {
+  Json rows = Json::array();
+  for (const record::Op& op : ops) {
+    Json row = {op.op, op.micro_batch};
+    for (std::size_t i = 0; i < texts; ++i) row.push_back(op.*kTexts[i]);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<record::Op> ops_of(const Json& rows) {
+  std::vector<record::Op> ops;
+  for (const Json& row : rows) {
+    record::Op& op = ops.emplace_back();
+    op.op = row.at(0);
+    op.micro_batch = row.at(1);
+    for (std::size_t i = 0; i < kTexts.size(); ++i) op.*kTexts[i] = row.at(i + 2).get<std::string>();
+  }
+  return ops;
+}
+
+/// {"data": [0, 1], ...}: the groups of more than one rank that this one is in.
+Json groups_of(const program::Mesh& mesh, int rank) {
+  Json groups = Json::object();
+  for (const auto group : {program::Group::tensor, program::Group::data, program::Group::pipeline,
+                           program::Group::tied, program::Group::context}) {
+    const std::vector<int> members = mesh.members(rank, group);
+    if (members.size() > 1) groups[std::string(program::name_of(group))] = members;
+  }
+  return groups;
+}
+
+/// Step, op, start and duration of each execution, one after the other.
+Json events_in(const std::vector<std::int64_t>& steps, const trace::OpRecorder& recorder,
+               std::int64_t clock_ns) {
+  std::vector<std::int64_t> numbers;
+  for (const record::Event& event : recorder.events()) {
+    if (std::ranges::find(steps, event.step) == steps.end()) continue;
+    numbers.insert(numbers.end(), {event.step, event.op, clock_ns + event.start_ns, event.device_ns});
+  }
+  return numbers;
+}
+
+/// Of what a rank sent, in the record of the first, whose recorder began at `origin_ns`.
+void write_rank(const Json& sent, int rank, std::int64_t of, std::int64_t origin_ns, record::Writer& record) {
+  record::Run row{.label = fmt::format("rank {}", rank), .kind = record::kRankRun};
+  row.config.set("device", sent.at("device").get<std::string>());
+  const std::int64_t run = record.begin_run(row);
+  const auto fact = [&](const char* key, double value) {
+    record.add(run, record::Fact{.key = key, .value = value, .unit = {}, .text = {}});
+  };
+  fact("rank", rank);
+  fact("rank_of", static_cast<double>(of));
+  record.add(run, record::Fact{.key = "groups", .value = {}, .unit = {}, .text = sent.at("groups").dump()});
+  if (sent.contains("ops")) record.add(run, ops_of(sent.at("ops")));
+  std::vector<record::Event> events;
+  const auto numbers = sent.at("events").get<std::vector<std::int64_t>>();
+  for (std::size_t i = 0; i + 3 < numbers.size(); i += 4) {
+    events.push_back({.step = numbers[i],
+                      .op = numbers[i + 1],
+                      .start_ns = numbers[i + 2] - origin_ns,
+                      .device_ns = numbers[i + 3]});
+  }
+  record.add(run, events);
+  record.end_run(run, "success");
+}
+
+}  // namespace
+
+std::vector<std::int64_t> telling_steps(std::span<const ObservedStep> steps) {
+  std::vector<std::int64_t> chosen;
+  if (steps.empty()) return chosen;
+  std::vector<double> seconds;
+  for (const ObservedStep& step : steps) seconds.push_back(step.seconds);
+  const double median = core::median(seconds);
+  const auto add = [&](const ObservedStep& step) {
+    if (std::ranges::find(chosen, step.step) == chosen.end()) chosen.push_back(step.step);
+  };
+  add(*std::ranges::min_element(steps, {},
+                                [&](const auto& step) { return std::abs(step.seconds - median); }));
+  add(*std::ranges::min_element(steps, {}, &ObservedStep::seconds));
+  add(*std::ranges::max_element(steps, {}, &ObservedStep::seconds));
+  std::ranges::sort(chosen);
+  return chosen;
+}
+
+void share_rank_steps(ranks::Transport& ranks, const program::Mesh& mesh, std::span<const record::Op> ops,
+                      const trace::OpRecorder& recorder, std::span<const ObservedStep> steps,
+                      std::int64_t run, const std::string& device, record::Writer& record) {
+  const std::string program = rows_of(ops, kWithoutShapes).dump();
+  // The first rank says which steps, and which program the others need not tell again.
+  const Json own_say = {{"steps", telling_steps(steps)}, {"program", std::hash<std::string>()(program)}};
+  const Json say =
+      core::parse_json_object(ranks::share(ranks, own_say.dump()).front(), "rank 0", "its steps");
+  const auto chosen = say.at("steps").get<std::vector<std::int64_t>>();
+  const std::int64_t clock_ns = recorder.origin_ns() + ranks::clock_offset(ranks).ns;
+  Json own = {{"device", device}, {"groups", groups_of(mesh, ranks.rank())}};
+  if (!ranks.is_first()) own["events"] = events_in(chosen, recorder, clock_ns);
+  if (say.at("program") != own_say.at("program")) own["ops"] = rows_of(ops, kTexts.size());
+  const std::vector<std::string> sent = ranks::share(ranks, own.dump());
+  if (!ranks.is_first()) return;
+  const auto sentence = [&](const char* key, const std::string& text) {
+    record.add(run, record::Fact{.key = key, .value = {}, .unit = {}, .text = text});
+  };
+  sentence("groups", own.at("groups").dump());
+  sentence("rank_steps", fmt::format("Of {} ranks the record keeps {} observed steps: the one nearest to the "
+                                     "median, the fastest, the slowest ({}).",
+                                     ranks.size(), chosen.size(), fmt::join(chosen, ", ")));
+  for (int rank = 1; rank < ranks.size(); ++rank) {
+    const std::string where = ranks.name_of(rank);
+    write_rank(core::parse_json_object(sent[static_cast<std::size_t>(rank)], where, "its steps"), rank, run,
+               clock_ns, record);
+  }
+}
+
+}  // namespace rooflm::lab
