@@ -118,6 +118,8 @@ void sum_rows(std::int64_t first, std::int64_t last, std::int64_t cols, const S*
     const S* x = dy + r * cols;
     const std::int64_t count = std::min(kRows, last - r);
     for_lanes(0, cols, [=](auto j, auto lanes) {
+      // Of the next rows: what the processor fetches ahead by itself ends with a row.
+      for (std::int64_t i = kRows; i < 2 * kRows; ++i) __builtin_prefetch(x + i * cols + j);
       Floats sum = load_at(sums + j, lanes);
       if (count == kRows) {
         sum += (load_at(x + j, lanes) + load_at(x + cols + j, lanes)) +

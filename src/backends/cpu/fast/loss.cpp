@@ -17,7 +17,7 @@ namespace rooflm::backends::cpu {
 namespace {
 
 // Numbers that stay in the innermost cache between their maximum and their exp.
-constexpr std::int64_t kChunk = 4096;
+constexpr std::int64_t kChunk = 1024;
 
 float greatest(std::int64_t begin, std::int64_t end, const float* x) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
