@@ -160,7 +160,7 @@ void run_loss(const Bench& bench, std::int64_t rows, std::int64_t vocab) {
   bench.run("cross-entropy backward", shape, kName<S>, 2 * bytes, Limit::memory,
             [&] { cross_entropy_backward<S>(s, logits, targets.data(), lse, 1.0F, gradient); });
   bench.run("cross-entropy both", shape, kName<S>, 2 * bytes, Limit::memory,
-            [&] { cross_entropy_forward_backward<S>(s, logits, targets.data(), 1.0F, losses, lse); });
+            [&] { cross_entropy_with_gradient<S>(s, logits, targets.data(), 1.0F, losses, lse, logits); });
 }
 
 template <class S>

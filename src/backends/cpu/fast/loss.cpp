@@ -107,6 +107,11 @@ void row_backward(const LossShape& shape, const S* logits, std::int32_t target, 
   if (target >= 0) dlogits[target] = S((std::exp(at_target - lse) - 1.0F) * scale);
 }
 
+template <Storage S>
+bool streams_gradient(const LossShape& shape, const S* logits, const S* dlogits) {
+  return dlogits != logits && is_streamed(shape.rows * shape.cols * static_cast<std::int64_t>(sizeof(S)));
+}
+
 // Rows that a thread takes at least.
 constexpr std::int64_t kGrain = 1;
 
@@ -127,8 +132,7 @@ void cross_entropy_forward(const LossShape& shape, const S* logits, const std::i
 template <Storage S>
 void cross_entropy_backward(const LossShape& shape, const S* logits, const std::int32_t* targets,
                             const float* lse, float scale, S* dlogits) {
-  const std::int64_t bytes = shape.rows * shape.cols * static_cast<std::int64_t>(sizeof(S));
-  const bool streams = dlogits != logits && is_streamed(bytes);
+  const bool streams = streams_gradient(shape, logits, dlogits);
   parallel_for(shape.rows, kGrain, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
       const std::int64_t at = row * shape.cols;
@@ -139,15 +143,17 @@ void cross_entropy_backward(const LossShape& shape, const S* logits, const std::
 }
 
 template <Storage S>
-void cross_entropy_forward_backward(const LossShape& shape, S* logits, const std::int32_t* targets,
-                                    float scale, float* losses, float* lse) {
+void cross_entropy_with_gradient(const LossShape& shape, const S* logits, const std::int32_t* targets,
+                                 float scale, float* losses, float* lse, S* dlogits) {
+  const bool streams = streams_gradient(shape, logits, dlogits);
   parallel_for(shape.rows, kGrain, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
-      S* x = logits + row * shape.cols;
-      lse[row] = row_lse<S>(shape.valid, x);
-      losses[row] = row_loss<S>(x, targets[row], lse[row]);
-      row_backward<S>(shape, x, targets[row], lse[row], scale, x, false);
+      const std::int64_t at = row * shape.cols;
+      lse[row] = row_lse(shape.valid, logits + at);
+      losses[row] = row_loss(logits + at, targets[row], lse[row]);
+      row_backward(shape, logits + at, targets[row], lse[row], scale, dlogits + at, streams);
     }
+    if (streams) end_stream();
   });
 }
 
@@ -157,10 +163,10 @@ template void cross_entropy_backward(const LossShape&, const float*, const std::
                                      float*);
 template void cross_entropy_backward(const LossShape&, const core::Bf16*, const std::int32_t*, const float*,
                                      float, core::Bf16*);
-template void cross_entropy_forward_backward(const LossShape&, float*, const std::int32_t*, float, float*,
-                                             float*);
-template void cross_entropy_forward_backward(const LossShape&, core::Bf16*, const std::int32_t*, float,
-                                             float*, float*);
+template void cross_entropy_with_gradient(const LossShape&, const float*, const std::int32_t*, float, float*,
+                                          float*, float*);
+template void cross_entropy_with_gradient(const LossShape&, const core::Bf16*, const std::int32_t*, float,
+                                          float*, float*, core::Bf16*);
 
 }  // namespace rooflm::backends::cpu
 
@@ -205,10 +211,28 @@ Kernel make_cross_entropy_backward(const OpView& v) {
   });
 }
 
+/// Inputs: logits, targets; outputs: dlogits, losses, lse. With loss scaling it is the plain ops'.
+Kernel make_cross_entropy_with_gradient(const OpView& v) {
+  constexpr std::size_t kLossScale = 2;
+  const DType dtype = v.in(0).dtype;
+  if (v.has_in(kLossScale) || !v.outputs_are({0}, dtype) || !v.outputs_are({1, 2}, DType::f32)) return {};
+  return with_storage(dtype, [&]<class S>(S) -> Kernel {
+    const LossShape shape = loss_shape(v);
+    const auto scale = static_cast<float>(v.op.attrs.number("grad_scale"));
+    return [shape, scale](const KernelArgs& args) {
+      check_ids(ids(args.in[1]), shape.rows, shape.valid, "target", true);
+      cross_entropy_with_gradient(shape, static_cast<const S*>(args.in[0]), ids(args.in[1]), scale,
+                                  static_cast<float*>(args.out[1]), static_cast<float*>(args.out[2]),
+                                  static_cast<S*>(args.out[0]));
+    };
+  });
+}
+
 MakerRows loss_rows() {
   namespace ops = program::ops;
   return {{&ops::kCrossEntropy, make_cross_entropy, "cross_entropy_forward"},
-          {&ops::kCrossEntropyBackward, make_cross_entropy_backward, "cross_entropy_backward"}};
+          {&ops::kCrossEntropyBackward, make_cross_entropy_backward, "cross_entropy_backward"},
+          {&ops::kCrossEntropyWithGradient, make_cross_entropy_with_gradient, "cross_entropy_with_gradient"}};
 }
 
 }  // namespace rooflm::backends::cpu::fast
