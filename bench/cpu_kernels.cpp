@@ -1,7 +1,8 @@
 // Times the fast CPU kernels and prints each beside the machine's own limits, measured in the same run.
 //
-//   cpu_kernels [--threads N] [--cpu-clock] [FILTER]
+//   cpu_kernels [--small] [--threads N] [--cpu-clock] [FILTER]
 //
+// --small leaves out products and attention.
 // FILTER keeps the kernels whose name contains it. --cpu-clock reads the CPU time of the calling thread
 // instead of the wall clock, for machines that are busy with something else; it implies one thread. Every
 // figure is the best of several runs: what the kernel can do, not what it does among others.
@@ -14,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backends/cpu/fast/activation.h"
@@ -105,7 +107,8 @@ void run_rows(const Bench& bench, std::int64_t rows, std::int64_t cols) {
   const double elements = static_cast<double>(n) * sizeof(S);
   const Array<S> x(2 * n), y(n), z(n), dx(2 * n);
   const Array<float> w(cols), b(cols), dw(cols), db(cols), mean(rows), rstd(rows);
-  const Array<char> scratch(static_cast<std::int64_t>(norm_backward_scratch_bytes(rows, cols)));
+  const Array<char> scratch(static_cast<std::int64_t>(
+      std::max(norm_backward_scratch_bytes(rows, cols), bias_backward_scratch_bytes(rows, cols))));
   const auto shape = fmt::format("{} x {}", rows, cols);
   const auto line = [&](std::string_view name, double arrays, const std::function<void()>& body) {
     if (bench.wants(name)) bench.run(name, shape, kName<S>, arrays * elements, Limit::memory, body);
@@ -139,14 +142,14 @@ void run_rows(const Bench& bench, std::int64_t rows, std::int64_t cols) {
   line("gelu backward", 3, [&] { gelu_backward<S>(n, z, x, y); });
   line("swiglu forward", 3, [&] { swiglu_forward<S>(rows, cols, x, y); });
   line("swiglu backward", 5, [&] { swiglu_backward<S>(rows, cols, y, x, dx); });
-  line("bias backward", 1, [&] { bias_backward<S>(rows, cols, x, db, false); });
+  line("bias backward", 1, [&] { bias_backward<S>(rows, cols, x, db, false, scratch); });
   line("add", 3, [&] { add<S>(n, x, z, y); });
 }
 
 template <class S>
 void run_loss(const Bench& bench, std::int64_t rows, std::int64_t vocab) {
   if (!bench.wants("cross-entropy")) return;
-  const LossShape s{.rows = rows, .cols = vocab, .valid = vocab - vocab % 64};
+  const LossShape s{.rows = rows, .cols = vocab, .valid = vocab == 50304 ? 50257 : vocab};
   const Array<S> logits(rows * vocab), gradient(rows * vocab);
   const Array<float> losses(rows), lse(rows);
   const std::vector<std::int32_t> targets(static_cast<std::size_t>(rows), 17);
@@ -157,7 +160,7 @@ void run_loss(const Bench& bench, std::int64_t rows, std::int64_t vocab) {
   bench.run("cross-entropy backward", shape, kName<S>, 2 * bytes, Limit::memory,
             [&] { cross_entropy_backward<S>(s, logits, targets.data(), lse, 1.0F, gradient); });
   bench.run("cross-entropy both", shape, kName<S>, 2 * bytes, Limit::memory,
-            [&] { cross_entropy_forward_backward<S>(s, logits, targets.data(), 1.0F, losses, lse); });
+            [&] { cross_entropy_with_gradient<S>(s, logits, targets.data(), 1.0F, losses, lse, logits); });
 }
 
 template <class S>
@@ -173,11 +176,11 @@ void run_tokens(const Bench& bench, std::int64_t rows, std::int64_t cols) {
   const auto shape = fmt::format("{} x {}", rows, cols);
   if (bench.wants("rope")) {
     bench.run("rope", shape, kName<S>, 6 * row_bytes, Limit::memory,
-              [&] { rope<S>(s, qkv, cosines, sines, false, rotated); });
+              [&] { rope<S>(s, {}, qkv, cosines, sines, false, nullptr, rotated); });
   }
   if (bench.wants("embedding")) {
     bench.run("embedding forward", shape, kName<S>, 2 * row_bytes, Limit::memory,
-              [&] { embedding_forward<S>(e, tokens.data(), table, nullptr, rotated); });
+              [&] { embedding_forward<S>(e, tokens.data(), table, nullptr, nullptr, rotated); });
     bench.run("embedding backward", shape, kName<S>, row_bytes + 8.0 * static_cast<double>(rows * cols),
               Limit::memory, [&] { embedding_backward<S>(e, tokens.data(), qkv, d_table); });
   }
@@ -208,8 +211,7 @@ void run_optimizer(const Bench& bench, std::int64_t n) {
   line("fill", 4, [&] { fill<float>(n, 0.0F, g); });
 }
 
-void run_all(Bench& bench) {
-  Bench::print_header();
+void run_products(Bench& bench) {
   bench.measure_limits();
   struct Linear {
     std::int64_t tokens, out, in;
@@ -231,32 +233,44 @@ void run_all(Bench& bench) {
       run_attention<Bf16>(bench, s);
     }
   }
-  for (const std::int64_t rows : {256, 16384}) {
-    run_rows<float>(bench, rows, 768);
-    run_rows<Bf16>(bench, rows, 768);
+}
+
+/// Ops that memory limits, in the caches and beyond them, with rows of whole vectors and of odd lengths.
+void run_small_ops(const Bench& bench) {
+  for (const auto& [rows, cols] :
+       {std::pair<std::int64_t, std::int64_t>{256, 768}, {65536, 768}, {65536, 777}}) {
+    run_rows<float>(bench, rows, cols);
+    run_rows<Bf16>(bench, rows, cols);
   }
-  run_loss<float>(bench, 256, 50304);
-  run_loss<Bf16>(bench, 256, 50304);
-  run_tokens<float>(bench, 4096, 768);
-  run_tokens<Bf16>(bench, 4096, 768);
+  for (const auto& [rows, vocab] :
+       {std::pair<std::int64_t, std::int64_t>{256, 50304}, {2048, 50304}, {2048, 50257}}) {
+    run_loss<float>(bench, rows, vocab);
+    run_loss<Bf16>(bench, rows, vocab);
+  }
+  for (const std::int64_t rows : {256, 32768}) {
+    run_tokens<float>(bench, rows, 768);
+    run_tokens<Bf16>(bench, rows, 768);
+  }
   run_optimizer(bench, 40'000'000);
-  bench.measure_limits();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   bool cpu_clock = false;
+  bool small = false;
   std::string filter;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--cpu-clock") {
       cpu_clock = true;
       omp_set_num_threads(1);
+    } else if (argument == "--small") {
+      small = true;
     } else if (argument == "--threads" && i + 1 < argc) {
       omp_set_num_threads(std::max(1, std::atoi(argv[++i])));
     } else if (argument.starts_with("--")) {
-      fmt::print(stderr, "usage: cpu_kernels [--threads N] [--cpu-clock] [FILTER]\n");
+      fmt::print(stderr, "usage: cpu_kernels [--small] [--threads N] [--cpu-clock] [FILTER]\n");
       return 2;
     } else {
       filter = argument;
@@ -265,6 +279,8 @@ int main(int argc, char** argv) {
   Bench bench(cpu_clock, filter);
   fmt::print("{} threads, {} clock, best of several runs\n", thread_count(),
              cpu_clock ? "thread CPU" : "wall");
-  run_all(bench);
+  Bench::print_header();
+  if (!small) run_products(bench);
+  run_small_ops(bench);
   return 0;
 }

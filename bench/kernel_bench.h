@@ -60,21 +60,26 @@ class Bench {
   }
 
   /// Times `body`, which does `work` FLOP or bytes, prints the line and returns the rate in work per second.
-  /// The time is the best of several.
+  /// The time is the best of several. What memory limits is run in turn with loops that only move bytes,
+  /// since bandwidth differs from minute to minute: medians, and the share is the median of each pair's.
   double run(std::string_view name, const std::string& shape, std::string_view dtype, double work,
              Limit limit, const std::function<void()>& body) const;
 
-  /// Measures the limits: products of 2048^3 in fp32 and bf16, and a += s * b in memory. Keeps the best of
-  /// all times they were measured.
+  /// Measures the limits of products, 2048^3 in fp32 and bf16. Keeps the best of all times they were
+  /// measured.
   void measure_limits();
 
  private:
+  static constexpr std::int64_t kMovedFloats = std::int64_t{1} << 25U;  // 134 MB, more than the caches hold
   [[nodiscard]] double now_s() const;
   [[nodiscard]] double best_s(const std::function<void()>& body) const;
+  double run_in_turn(std::string_view name, const std::string& shape, std::string_view dtype, double bytes,
+                     const std::function<void()>& body) const;
 
   bool cpu_clock_;
   std::string filter_;
-  double limits_[3] = {};
+  double limits_[2] = {};
+  Array<float> to_{kMovedFloats}, from_{kMovedFloats};
 };
 
 }  // namespace rooflm::bench

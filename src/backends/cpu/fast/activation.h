@@ -1,6 +1,7 @@
 // GELU and SwiGLU, forward and backward.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "backends/cpu/fast/storage.h"
@@ -25,16 +26,20 @@ template <Storage S>
 [[gnu::noipa]] void swiglu_backward(std::int64_t rows, std::int64_t width, const S* dy, const S* x, S* dx);
 
 /// db[j] (+)= sum over rows of dy[r, j], dy [rows, cols], summed in fp32 in an order that does not depend on
-/// the thread count.
+/// the thread count. scratch: bias_backward_scratch_bytes.
+std::size_t bias_backward_scratch_bytes(std::int64_t rows, std::int64_t cols);
 template <Storage S>
 [[gnu::noipa]] void bias_backward(std::int64_t rows, std::int64_t cols, const S* dy, float* db,
-                                  bool accumulate);
+                                  bool accumulate, void* scratch);
 
 /// y[i] = exp(x[i]), 2^x[i] for finite x[i] <= 0, and 1/(1+exp(-x[i])), as the kernels of this folder compute
-/// them: within 2 ulp (sigmoid 4) of normal results; overflow gives inf, underflow 0 or a subnormal. On the
-/// calling thread; y may alias x. For tests and for odd jobs.
+/// them for results in S: within 2 ulp of fp32 (sigmoid 4) for fp32, and within a relative 3e-6 + 1e-7 |x|
+/// for bf16, for normal results; overflow gives inf, underflow 0 or a subnormal. On the calling thread; y may
+/// alias x. For tests and for odd jobs.
+template <Storage S>
 [[gnu::noipa]] void exp_array(std::int64_t n, const float* x, float* y);
 [[gnu::noipa]] void exp2_nonpositive_array(std::int64_t n, const float* x, float* y);
+template <Storage S>
 [[gnu::noipa]] void sigmoid_array(std::int64_t n, const float* x, float* y);
 
 }  // namespace rooflm::backends::cpu

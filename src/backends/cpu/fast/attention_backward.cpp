@@ -85,7 +85,7 @@ void compute_scores(const AttentionLayout& l, const ScoreTile& t, const Workspac
 }
 
 struct Gradients {
-  F32x16 p, d_score;
+  Floats p, d_score;
 };
 
 // Stores probabilities and gradients of keys c and, of pairs, c + 1 where the products want them.
@@ -94,7 +94,7 @@ ROOFLM_INLINE void store_gradients(const Workspace<float>& w, std::int64_t c, st
   store(w.probabilities + c * kQ + v * kLanes, g.p);
   store(w.d_score_rows + c * kQ + v * kLanes, g.d_score);
 }
-ROOFLM_INLINE void store_row(Bf16Pair* rows, std::int64_t c, std::int64_t v, F32x16 x) {
+ROOFLM_INLINE void store_row(Bf16Pair* rows, std::int64_t c, std::int64_t v, Floats x) {
   store(reinterpret_cast<core::Bf16*>(rows) + c * kQ + v * kLanes, x);
 }
 ROOFLM_INLINE void store_gradients(const Workspace<Bf16Pair>& w, std::int64_t c, std::int64_t v,
@@ -110,12 +110,12 @@ ROOFLM_INLINE void store_gradients(const Workspace<Bf16Pair>& w, std::int64_t c,
 template <TileElement E>
 void softmax_backward(const ScoreTile& t, const Workspace<E>& w, float factor) {
   for (std::int64_t v = 0; v < kVectors; ++v) {
-    const F32x16 lse = load(w.lse + v * kLanes);
-    const F32x16 delta = load(w.delta + v * kLanes);
+    const Floats lse = load(w.lse + v * kLanes);
+    const Floats delta = load(w.delta + v * kLanes);
     const auto gradients = [&](std::int64_t c, bool masked) {
       const std::int64_t at = c * kQ + v * kLanes;
-      F32x16 p = exp2_nonpositive(load(w.scores + at) * factor - lse);
-      if (masked) p = t.hides(c, v) ? F32x16{} : p;
+      Floats p = exp2_nonpositive<float, Floats>(load(w.scores + at) * factor - lse);
+      if (masked) p = t.hides(c, v) ? Floats{} : p;
       return Gradients{p, p * (load(w.d_scores + at) - delta)};
     };
     const std::int64_t count = t.visible_count(v);
@@ -204,7 +204,7 @@ void load_queries(const AttentionLayout& l, const QueryHead<S, D>& h, std::int64
   pack_lanes(queries, l.dim, d_o, l.o_stride, 1.0F, w.d_o_lanes, kQ);
   std::fill(w.d_q, w.d_q + kQ * l.padded_dim, 0.0F);
   for (std::int64_t i = 0; i < kQ; ++i) {
-    F32x16 delta{};
+    Floats delta{};
     if (i < queries) {
       for_lanes(0, l.dim, [&, a = o + i * l.o_stride, b = d_o + i * l.o_stride](auto j, auto count) {
         delta += load_at(a + j, count) * load_at(b + j, count);

@@ -80,14 +80,14 @@ void mask_scores(const ScoreTile& t, float* scores, std::int64_t v) {
 template <TileElement E>
 void softmax_vector(const Workspace<E>& w, std::int64_t v, std::int64_t count, float factor) {
   const float* scores = w.scores + v * kLanes;
-  const F32x16 old_top = load(w.top + v * kLanes);
-  F32x16 top = splat(kMasked);
+  const Floats old_top = load(w.top + v * kLanes);
+  Floats top = splat(kMasked);
   for (std::int64_t c = 0; c < count; ++c) top = max(top, load(scores + c * kQ));
   top = max(old_top, top * factor);
-  const F32x16 rescale = exp2_nonpositive(old_top - top);
-  F32x16 sum{};
+  const Floats rescale = exp2_nonpositive<float, Floats>(old_top - top);
+  Floats sum{};
   const auto probability = [&](std::int64_t c) {
-    const F32x16 p = exp2_nonpositive(load(scores + c * kQ) * factor - top);
+    const Floats p = exp2_nonpositive<float, Floats>(load(scores + c * kQ) * factor - top);
     sum += p;
     return p;
   };
@@ -97,10 +97,10 @@ void softmax_vector(const Workspace<E>& w, std::int64_t v, std::int64_t count, f
     for (; c < count; ++c) store(p + c * kQ, probability(c));
   } else {
     for (; c + 1 < count; c += 2) {
-      const F32x16 low = probability(c);
+      const Floats low = probability(c);
       store_pairs(p + c / 2 * kQ, low, probability(c + 1));
     }
-    if (c < count) store_pairs(p + c / 2 * kQ, probability(c), F32x16{});
+    if (c < count) store_pairs(p + c / 2 * kQ, probability(c), Floats{});
   }
   store(w.sum + v * kLanes, load(w.sum + v * kLanes) * rescale + sum);
   store(w.top + v * kLanes, top);

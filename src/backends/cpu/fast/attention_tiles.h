@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "backends/cpu/fast/attention.h"
-#include "backends/cpu/fast/vec.h"
+#include "backends/cpu/fast/vec_math.h"
 
 namespace rooflm::backends::cpu {
 
@@ -31,7 +31,7 @@ struct AttentionLayout {
         keys(s.keys > 0 ? s.keys : s.seq),
         first_query(s.first_query),
         dim(s.head_dim),
-        padded_dim((s.head_dim + 15) / 16 * 16),
+        padded_dim((s.head_dim + kLanes - 1) / kLanes * kLanes),
         group(s.heads / s.kv_heads),
         qkv_stride((s.heads + 2 * s.kv_heads) * s.head_dim),
         kv_stride(rows == KeyRows::packed ? qkv_stride : 2 * s.kv_heads * s.head_dim),
@@ -63,14 +63,14 @@ struct AttentionLayout {
   }
 };
 
-/// Position of a tile of scores: queries from `query`, `count` keys from `key`. Both are multiples of 16.
+/// Position of a tile of scores: queries from `query`, `count` keys from `key`. Both are multiples of kLanes.
 struct ScoreTile {
   std::int64_t query;
   std::int64_t key;
   std::int64_t count;
   bool masked;  ///< some pairs are invisible
 
-  /// First vector of queries that sees key c of the tile, for c a multiple of 16.
+  /// First vector of queries that sees key c of the tile, for c a multiple of kLanes.
   [[nodiscard]] std::int64_t first_vector(std::int64_t c) const {
     return masked ? std::max<std::int64_t>(0, (key + c - query) / kLanes) : 0;
   }
@@ -79,9 +79,8 @@ struct ScoreTile {
     return masked ? std::clamp<std::int64_t>(query + (v + 1) * kLanes - key, 0, count) : count;
   }
   /// Lanes of vector v whose queries do not see key c of the tile.
-  [[nodiscard]] ROOFLM_INLINE I32x16 hides(std::int64_t c, std::int64_t v) const {
-    constexpr I32x16 kIndex = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return kIndex < static_cast<std::int32_t>(key + c - query - v * kLanes);
+  [[nodiscard]] ROOFLM_INLINE Ints hides(std::int64_t c, std::int64_t v) const {
+    return kLaneIndex < static_cast<std::int32_t>(key + c - query - v * kLanes);
   }
   /// Keys of the tile that all queries of vector v see.
   [[nodiscard]] std::int64_t seen_by_all(std::int64_t v) const {

@@ -7,7 +7,7 @@
 
 #include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
-#include "backends/cpu/fast/vec.h"
+#include "backends/cpu/fast/vec_math.h"
 #include "backends/cpu/token_ids.h"
 #include "program/ops.h"
 
@@ -24,7 +24,7 @@ constexpr std::int64_t kTile = 64;
 
 template <Storage S>
 float product(const float* q, const S* k, std::int64_t dim) {
-  F32x16 sum{};
+  Floats sum{};
   for_lanes(0, dim,
             [&](auto i, auto count) { sum = fma(load_at(q + i, count), load_at(k + i, count), sum); });
   return sum_lanes(sum);
@@ -57,7 +57,7 @@ void attend(Head& head, const S* keys, const S* values, std::int64_t count, std:
   for_lanes(0, dim,
             [&](auto i, auto n) { store_at(head.output + i, load_at(head.output + i, n) * rescale, n); });
   for_lanes(0, count, [&](auto t, auto n) {
-    const F32x16 shares = exp2_nonpositive(load_at(p + t, n) - top);
+    const Floats shares = exp2_nonpositive<float, Floats>(load_at(p + t, n) - top);
     store_at(p + t, shares, n);
     head.sum += sum_lanes(pad_at(shares, n, 0));
   });
@@ -86,7 +86,7 @@ void decode_head(const Extents& e, std::int64_t kv_head, std::int64_t position, 
       const S* q = qkv + (kv_head * group + begin + i) * e.dim;
       for_lanes(0, e.dim, [&](auto j, auto n) {
         store_at(heads[i].q + j, load_at(q + j, n) * scale, n);
-        store_at(heads[i].output + j, F32x16{}, n);
+        store_at(heads[i].output + j, Floats{}, n);
       });
     }
     for (std::int64_t t = 0; t <= position; t += kTile) {

@@ -9,7 +9,8 @@
 
 #include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
-#include "backends/cpu/fast/vec.h"
+#include "backends/cpu/fast/vec_math.h"
+#include "backends/cpu/resources.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cpu {
@@ -18,42 +19,62 @@ namespace {
 // Elements below which a second thread does not pay.
 constexpr std::int64_t kGrain = 8192;
 
-// Calls `body(i, count)` on groups of lanes of [0, n), on all threads.
-template <class Body>
-void each_group(std::int64_t n, const Body& body) {
-  parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) { for_lanes(begin, end, body); });
+// Calls `body(i, group)` on groups of lanes of [0, n), whose results go to `to`, on all threads. `streams`:
+// none of what is read lies there.
+template <class T, class Body>
+void each_group(std::int64_t n, const T* to, bool streams, const Body& body) {
+  streams = streams && is_streamed(n * static_cast<std::int64_t>(sizeof(T)));
+  parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for_lanes_to(to, streams, begin, end, body);
+    if (streams) end_stream();
+  });
+}
+template <class T, class Body>
+void each_bundle(std::int64_t n, const T* to, bool streams, const Body& body) {
+  streams = streams && is_streamed(n * static_cast<std::int64_t>(sizeof(T)));
+  parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for_bundles_to(to, streams, begin, end, body);
+    if (streams) end_stream();
+  });
 }
 
 }  // namespace
 
 template <Storage S>
 void add(std::int64_t n, const S* a, const S* b, S* y) {
-  each_group(
-      n, [=](auto i, auto count) { store_at(y + i, load_at(a + i, count) + load_at(b + i, count), count); });
+  each_bundle(n, y, y != a && y != b, [=](auto i, auto group) ROOFLM_INLINE_LAMBDA {
+    store_at(y + i, load_at(a + i, group) + load_at(b + i, group), group);
+  });
 }
 
 template <Storage S>
 void accumulate(std::int64_t n, const S* x, float* y) {
-  each_group(
-      n, [=](auto i, auto count) { store_at(y + i, load_at(y + i, count) + load_at(x + i, count), count); });
+  each_group(n, y, false, [=](auto i, auto group) ROOFLM_INLINE_LAMBDA {
+    store_at(y + i, load_at(y + i, group) + load_at(x + i, group), group);
+  });
 }
 
 template <Storage S>
 void scale(std::int64_t n, float factor, const S* x, S* y) {
-  each_group(n, [=](auto i, auto count) { store_at(y + i, load_at(x + i, count) * factor, count); });
+  each_bundle(n, y, x != y, [=](auto i, auto group) ROOFLM_INLINE_LAMBDA {
+    store_at(y + i, load_at(x + i, group) * factor, group);
+  });
 }
 
 template <Storage S>
 void fill(std::int64_t n, float value, S* y) {
-  each_group(n, [=](auto i, auto count) { store_at(y + i, splat(value), count); });
+  each_group(n, y, true,
+             [=](auto i, auto group) ROOFLM_INLINE_LAMBDA { store_at(y + i, splat(value), group); });
 }
 
 void cast(std::int64_t n, const float* x, core::Bf16* y) {
-  each_group(n, [=](auto i, auto count) { store_at(y + i, load_at(x + i, count), count); });
+  each_group(n, y, true,
+             [=](auto i, auto group) ROOFLM_INLINE_LAMBDA { store_at(y + i, load_at(x + i, group), group); });
 }
 
 void cast(std::int64_t n, const core::Bf16* x, float* y) {
-  each_group(n, [=](auto i, auto count) { store_at(y + i, load_at(x + i, count), count); });
+  each_group(n, y, true,
+             [=](auto i, auto group) ROOFLM_INLINE_LAMBDA { store_at(y + i, load_at(x + i, group), group); });
 }
 
 void cast(std::int64_t n, const float* x, core::F16* y) {

@@ -4,29 +4,48 @@
 #include "backends/cpu/fast/elementwise.h"
 #include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
-#include "backends/cpu/fast/vec.h"
+#include "backends/cpu/fast/vec_math.h"
+#include "backends/cpu/resources.h"
 #include "backends/cpu/token_ids.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cpu {
+
+namespace {
+
+// Rows of the table that are fetched ahead: they lie anywhere, so the processor cannot foresee them.
+constexpr std::int64_t kRowsAhead = 4;
+
+template <class T>
+void fetch_row(const T* row, std::int64_t cols) {
+  const auto* bytes = reinterpret_cast<const char*>(row);
+  for (std::size_t line = 0; line < static_cast<std::size_t>(cols) * sizeof(T); line += 64) {
+    __builtin_prefetch(bytes + line);
+  }
+}
+
+}  // namespace
 
 template <Storage S>
 void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, const S* table,
                        const S* positions, const std::int32_t* begin, S* y) {
   const std::int64_t cols = shape.cols;
   const std::int64_t seq = shape.seq;
+  const bool streams = is_streamed(shape.batch * seq * cols * static_cast<std::int64_t>(sizeof(S)));
   parallel_for(shape.batch * seq, 4, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
+      if (row + kRowsAhead < last) fetch_row(table + tokens[row + kRowsAhead] * cols, cols);
       const S* token = table + tokens[row] * cols;
       const std::int64_t at = row % seq + (begin == nullptr ? 0 : begin[row / seq]);
       const S* position = positions == nullptr ? nullptr : positions + at * cols;
       S* out = y + row * cols;
-      for_lanes(0, cols, [=](auto j, auto count) {
-        F32x16 x = load_at(token + j, count);
-        if (position != nullptr) x += load_at(position + j, count);
-        store_at(out + j, x, count);
+      for_bundles_to(out, streams, 0, cols, [=](auto j, auto group) ROOFLM_INLINE_LAMBDA {
+        auto x = load_at(token + j, group);
+        if (position != nullptr) x = x + load_at(position + j, group);
+        store_at(out + j, x, group);
       });
     }
+    if (streams) end_stream();
   });
 }
 
@@ -37,6 +56,7 @@ void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens,
   const std::int64_t rows = shape.batch * shape.seq;
   parallel_for(cols, 4 * kLanes, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = 0; row < rows; ++row) {
+      if (row + kRowsAhead < rows) fetch_row(dtable + tokens[row + kRowsAhead] * cols + begin, end - begin);
       float* sum = dtable + tokens[row] * cols;
       const S* d = dy + row * cols;
       for_lanes(begin, end, [=](auto j, auto count) {
@@ -53,7 +73,7 @@ void position_embedding_backward(const EmbeddingShape& shape, const S* dy, float
   const std::int64_t batch = shape.batch;
   parallel_for(row_size, 1024, [=](std::int64_t begin, std::int64_t end) {
     for_lanes(begin, end, [=](auto j, auto count) {
-      F32x16 sum = load_at(dy + j, count);
+      Floats sum = load_at(dy + j, count);
       for (std::int64_t b = 1; b < batch; ++b) sum += load_at(dy + b * row_size + j, count);
       store_at(dpositions + j, accumulate ? load_at(dpositions + j, count) + sum : sum, count);
     });

@@ -1,40 +1,90 @@
 // Softmax cross-entropy over rows of logits, forward, backward and both at once.
 #include "backends/cpu/fast/loss.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
-#include "backends/cpu/fast/vec.h"
+#include "backends/cpu/fast/vec_math.h"
+#include "backends/cpu/resources.h"
 #include "backends/cpu/token_ids.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cpu {
 namespace {
 
-// log of the sum of exp over a row. Two passes: the row is in cache for the second.
+// Numbers that stay in the innermost cache between their maximum and their exp.
+constexpr std::int64_t kChunk = 1024;
+
+float greatest(std::int64_t begin, std::int64_t end, const float* x) {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  Bundle best = splat_bundle(kLowest);
+  std::int64_t i = begin;
+  for (; i + Bundle::kElements <= end; i += Bundle::kElements)
+    best = max(best, load_at(x + i, BundleGroup{}));
+  Floats top = max_of(best);
+  for_lanes(i, end,
+            [&](auto j, auto count) { top = max(top, pad_at(load_at(x + j, count), count, kLowest)); });
+  return max_lanes(top);
+}
+
+// bf16 in the order of signed integers: of negative numbers all bits but the sign are turned. Turns back,
+// too.
+template <class Integers>
+ROOFLM_INLINE Integers ordered(Integers bits) {
+  return bits ^ ((bits >> 15) & 0x7fff);
+}
+
+// Twice as many to a vector as in fp32. A NaN without sign is the greatest.
+float greatest(std::int64_t begin, std::int64_t end, const core::Bf16* x) {
+  using Integers = std::int16_t __attribute__((vector_size(sizeof(Floats))));
+  constexpr std::int64_t kCount = sizeof(Integers) / 2;
+  Integers best[2] = {Integers{} + INT16_MIN, Integers{} + INT16_MIN};
+  std::int64_t i = begin;
+  for (; i + 2 * kCount <= end; i += 2 * kCount) {
+    for (int k = 0; k < 2; ++k) {
+      Integers bits;
+      std::memcpy(&bits, x + i + k * kCount, sizeof bits);
+      const Integers next = ordered(bits);
+      best[k] = next > best[k] ? next : best[k];
+    }
+  }
+  std::int16_t top = INT16_MIN;
+  for (std::int64_t k = 0; k < kCount; ++k) top = std::max({top, best[0][k], best[1][k]});
+  for (; i < end; ++i) top = std::max(top, ordered(static_cast<std::int16_t>(x[i].bits)));
+  core::Bf16 number;
+  number.bits = static_cast<std::uint16_t>(ordered(top));
+  return static_cast<float>(number);
+}
+
+// log of the sum of exp over a row, read once: sums are brought down when a chunk has a greater number.
 template <Storage S>
 float row_lse(std::int64_t valid, const S* logits) {
-  constexpr float kLowest = -std::numeric_limits<float>::infinity();
-  constexpr std::int64_t kStep = 4 * kLanes;
-  F32x16 best[4] = {splat(kLowest), splat(kLowest), splat(kLowest), splat(kLowest)};
-  std::int64_t i = 0;
-  for (; i + kStep <= valid; i += kStep) {
-    for (int s = 0; s < 4; ++s) best[s] = max(best[s], load(logits + i + s * kLanes));
+  float top = -std::numeric_limits<float>::infinity();
+  Bundle sums = splat_bundle(0);
+  Floats rest{};
+  for (std::int64_t begin = 0; begin < valid; begin += kChunk) {
+    const std::int64_t end = std::min(valid, begin + kChunk);
+    if (const float next = greatest(begin, end, logits); !(next <= top)) {
+      const float factor = std::exp(top - next);
+      sums = sums * factor;
+      rest *= factor;
+      top = next;
+    }
+    std::int64_t i = begin;
+    for (; i + Bundle::kElements <= end; i += Bundle::kElements) {
+      // The next chunk: while this one is computed, memory would rest.
+      fetch(logits + i + kChunk, BundleGroup{});
+      sums = sums + exp_below<S>(load_at(logits + i, BundleGroup{}), top);
+    }
+    for_lanes(i, end, [&](auto j, auto count) {
+      rest += pad_at(exp_below<S>(load_at(logits + j, count), top), count, 0);
+    });
   }
-  for_lanes(i, valid, [&](auto j, auto count) {
-    best[0] = max(best[0], pad_at(load_at(logits + j, count), count, kLowest));
-  });
-  const float top = max_lanes(max(max(best[0], best[1]), max(best[2], best[3])));
-
-  F32x16 sums[4] = {};
-  for (i = 0; i + kStep <= valid; i += kStep) {
-    for (int s = 0; s < 4; ++s) sums[s] += exp(load(logits + i + s * kLanes) - top);
-  }
-  for_lanes(i, valid,
-            [&](auto j, auto count) { sums[0] += pad_at(exp(load_at(logits + j, count) - top), count, 0); });
-  return top + std::log(sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3])));
+  return top + std::log(sum_lanes(sum_of(sums) + rest));
 }
 
 template <Storage S>
@@ -44,17 +94,22 @@ float row_loss(const S* logits, std::int32_t target, float lse) {
 
 template <Storage S>
 void row_backward(const LossShape& shape, const S* logits, std::int32_t target, float lse, float scale,
-                  S* dlogits) {
+                  S* dlogits, bool streams) {
   if (target < 0) scale = 0;
   // Taken before the loop, which may overwrite it.
   const float at_target = target < 0 ? 0.0F : static_cast<float>(logits[target]);
-  for_lanes(0, shape.valid, [=](auto i, auto count) {
-    store_at(dlogits + i, exp(load_at(logits + i, count) - lse) * scale, count);
+  for_bundles_to(dlogits, streams, 0, shape.valid, [=](auto i, auto group) ROOFLM_INLINE_LAMBDA {
+    store_at(dlogits + i, exp<S>(load_at(logits + i, group) - lse) * scale, group);
   });
   const S zero(0.0F);
   if (target < 0) std::fill(dlogits, dlogits + shape.valid, zero);  // also where 0 * NaN is not 0
   std::fill(dlogits + shape.valid, dlogits + shape.cols, zero);
   if (target >= 0) dlogits[target] = S((std::exp(at_target - lse) - 1.0F) * scale);
+}
+
+template <Storage S>
+bool streams_gradient(const LossShape& shape, const S* logits, const S* dlogits) {
+  return dlogits != logits && is_streamed(shape.rows * shape.cols * static_cast<std::int64_t>(sizeof(S)));
 }
 
 // Rows that a thread takes at least.
@@ -77,24 +132,28 @@ void cross_entropy_forward(const LossShape& shape, const S* logits, const std::i
 template <Storage S>
 void cross_entropy_backward(const LossShape& shape, const S* logits, const std::int32_t* targets,
                             const float* lse, float scale, S* dlogits) {
+  const bool streams = streams_gradient(shape, logits, dlogits);
   parallel_for(shape.rows, kGrain, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
       const std::int64_t at = row * shape.cols;
-      row_backward(shape, logits + at, targets[row], lse[row], scale, dlogits + at);
+      row_backward(shape, logits + at, targets[row], lse[row], scale, dlogits + at, streams);
     }
+    if (streams) end_stream();
   });
 }
 
 template <Storage S>
-void cross_entropy_forward_backward(const LossShape& shape, S* logits, const std::int32_t* targets,
-                                    float scale, float* losses, float* lse) {
+void cross_entropy_with_gradient(const LossShape& shape, const S* logits, const std::int32_t* targets,
+                                 float scale, float* losses, float* lse, S* dlogits) {
+  const bool streams = streams_gradient(shape, logits, dlogits);
   parallel_for(shape.rows, kGrain, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
-      S* x = logits + row * shape.cols;
-      lse[row] = row_lse<S>(shape.valid, x);
-      losses[row] = row_loss<S>(x, targets[row], lse[row]);
-      row_backward<S>(shape, x, targets[row], lse[row], scale, x);
+      const std::int64_t at = row * shape.cols;
+      lse[row] = row_lse(shape.valid, logits + at);
+      losses[row] = row_loss(logits + at, targets[row], lse[row]);
+      row_backward(shape, logits + at, targets[row], lse[row], scale, dlogits + at, streams);
     }
+    if (streams) end_stream();
   });
 }
 
@@ -104,10 +163,10 @@ template void cross_entropy_backward(const LossShape&, const float*, const std::
                                      float*);
 template void cross_entropy_backward(const LossShape&, const core::Bf16*, const std::int32_t*, const float*,
                                      float, core::Bf16*);
-template void cross_entropy_forward_backward(const LossShape&, float*, const std::int32_t*, float, float*,
-                                             float*);
-template void cross_entropy_forward_backward(const LossShape&, core::Bf16*, const std::int32_t*, float,
-                                             float*, float*);
+template void cross_entropy_with_gradient(const LossShape&, const float*, const std::int32_t*, float, float*,
+                                          float*, float*);
+template void cross_entropy_with_gradient(const LossShape&, const core::Bf16*, const std::int32_t*, float,
+                                          float*, float*, core::Bf16*);
 
 }  // namespace rooflm::backends::cpu
 
@@ -152,10 +211,28 @@ Kernel make_cross_entropy_backward(const OpView& v) {
   });
 }
 
+/// Inputs: logits, targets; outputs: dlogits, losses, lse. With loss scaling it is the plain ops'.
+Kernel make_cross_entropy_with_gradient(const OpView& v) {
+  constexpr std::size_t kLossScale = 2;
+  const DType dtype = v.in(0).dtype;
+  if (v.has_in(kLossScale) || !v.outputs_are({0}, dtype) || !v.outputs_are({1, 2}, DType::f32)) return {};
+  return with_storage(dtype, [&]<class S>(S) -> Kernel {
+    const LossShape shape = loss_shape(v);
+    const auto scale = static_cast<float>(v.op.attrs.number("grad_scale"));
+    return [shape, scale](const KernelArgs& args) {
+      check_ids(ids(args.in[1]), shape.rows, shape.valid, "target", true);
+      cross_entropy_with_gradient(shape, static_cast<const S*>(args.in[0]), ids(args.in[1]), scale,
+                                  static_cast<float*>(args.out[1]), static_cast<float*>(args.out[2]),
+                                  static_cast<S*>(args.out[0]));
+    };
+  });
+}
+
 MakerRows loss_rows() {
   namespace ops = program::ops;
   return {{&ops::kCrossEntropy, make_cross_entropy, "cross_entropy_forward"},
-          {&ops::kCrossEntropyBackward, make_cross_entropy_backward, "cross_entropy_backward"}};
+          {&ops::kCrossEntropyBackward, make_cross_entropy_backward, "cross_entropy_backward"},
+          {&ops::kCrossEntropyWithGradient, make_cross_entropy_with_gradient, "cross_entropy_with_gradient"}};
 }
 
 }  // namespace rooflm::backends::cpu::fast

@@ -29,10 +29,10 @@ template <Storage S>
                                            const std::int32_t* targets, const float* lse, float scale,
                                            S* dlogits);
 
-/// Both, row by row while the row is in cache; logits become dlogits. The same bits as one after the other.
+/// Both, row by row while the row is in cache; dlogits may be logits. The same bits as one after the other.
 template <Storage S>
-[[gnu::noipa]] void cross_entropy_forward_backward(const LossShape& shape, S* logits,
-                                                   const std::int32_t* targets, float scale, float* losses,
-                                                   float* lse);
+[[gnu::noipa]] void cross_entropy_with_gradient(const LossShape& shape, const S* logits,
+                                                const std::int32_t* targets, float scale, float* losses,
+                                                float* lse, S* dlogits);
 
 }  // namespace rooflm::backends::cpu

@@ -7,6 +7,7 @@
 #include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec.h"
+#include "backends/cpu/resources.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cpu {
@@ -20,7 +21,7 @@ enum class Kind { layer, rms };
 // the latency of the additions; lane group i always goes to sum i % 4, so the order depends on cols alone.
 template <class Term>
 ROOFLM_INLINE float row_sum(std::int64_t cols, const Term& term) {
-  F32x16 sums[4] = {};
+  Floats sums[4] = {};
   std::int64_t i = 0;
   for (; i + 4 * kLanes <= cols; i += 4 * kLanes) {
     for (int s = 0; s < 4; ++s) sums[s] += term(i + s * kLanes, WholeGroup{});
@@ -30,6 +31,14 @@ ROOFLM_INLINE float row_sum(std::int64_t cols, const Term& term) {
   return sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
+// Longest row that is kept in fp32 while it is worked on.
+constexpr std::int64_t kKeptCols = 8192;
+
+template <class S>
+bool streams_rows(const void* to, const void* a, const void* b, std::int64_t rows, std::int64_t cols) {
+  return to != a && to != b && is_streamed(rows * cols * static_cast<std::int64_t>(sizeof(S)));
+}
+
 template <Storage S>
 void add_row(std::int64_t cols, const S* x, const S* residual, S* sum) {
   for_lanes(0, cols, [=](auto i, auto count) {
@@ -37,8 +46,22 @@ void add_row(std::int64_t cols, const S* x, const S* residual, S* sum) {
   });
 }
 
-template <Kind kKind, Storage S>
-void normalise_row(const NormForward<S>& a, std::int64_t row, const S* x) {
+// The same into fp32, of what `sum` holds then.
+template <Storage S>
+void keep_row(std::int64_t cols, const S* x, const S* residual, S* sum, bool streams, float* kept) {
+  if (residual == nullptr) {
+    for_lanes(0, cols, [=](auto i, auto count) { store_at(kept + i, load_at(x + i, count), count); });
+    return;
+  }
+  for_lanes_to(sum, streams, 0, cols, [=](auto i, auto group) ROOFLM_INLINE_LAMBDA {
+    const Floats both = load_at(x + i, group) + load_at(residual + i, group);
+    store_at(sum + i, both, group);
+    store_at(kept + i, rounded_to<S>(both), plain(group));
+  });
+}
+
+template <Kind kKind, Storage S, Storage R>
+void normalise_row(const NormForward<S>& a, std::int64_t row, const R* x, bool streams) {
   const auto size = static_cast<float>(a.cols);
   S* y = a.y + row * a.cols;
   float mean = 0;
@@ -46,14 +69,14 @@ void normalise_row(const NormForward<S>& a, std::int64_t row, const S* x) {
     mean = row_sum(a.cols, [=](auto i, auto count) { return load_at(x + i, count); }) / size;
   }
   const float squares = row_sum(a.cols, [=](auto i, auto count) {
-    const F32x16 centered = pad_at(load_at(x + i, count) - mean, count, 0);
+    const Floats centered = pad_at(load_at(x + i, count) - mean, count, 0);
     return centered * centered;
   });
   const float rstd = 1.0F / std::sqrt(squares / size + a.eps);
-  for_lanes(0, a.cols, [=, &a](auto i, auto count) {
-    F32x16 out = (load_at(x + i, count) - mean) * rstd * load_at(a.weight + i, count);
-    if (kKind == Kind::layer && a.bias != nullptr) out += load_at(a.bias + i, count);
-    store_at(y + i, out, count);
+  for_lanes_to(y, streams, 0, a.cols, [=, &a](auto i, auto group) ROOFLM_INLINE_LAMBDA {
+    Floats out = (load_at(x + i, group) - mean) * rstd * load_at(a.weight + i, group);
+    if (kKind == Kind::layer && a.bias != nullptr) out += load_at(a.bias + i, group);
+    store_at(y + i, out, group);
   });
   if (kKind == Kind::layer && a.mean != nullptr) a.mean[row] = mean;
   if (a.rstd != nullptr) a.rstd[row] = rstd;
@@ -61,16 +84,23 @@ void normalise_row(const NormForward<S>& a, std::int64_t row, const S* x) {
 
 template <Kind kKind, Storage S>
 void forward(const NormForward<S>& a) {
-  parallel_for(a.rows, kRowGrain, [&a](std::int64_t first, std::int64_t last) {
+  const bool streams = streams_rows<S>(a.y, a.x, a.residual, a.rows, a.cols);
+  const bool streams_sum = streams_rows<S>(a.sum, a.x, a.residual, a.rows, a.cols);
+  parallel_for(a.rows, kRowGrain, [&](std::int64_t first, std::int64_t last) {
+    alignas(64) float kept[kKeptCols];
     for (std::int64_t row = first; row < last; ++row) {
-      const S* x = a.x + row * a.cols;
-      if (a.residual != nullptr) {
-        S* sum = a.sum + row * a.cols;
-        add_row(a.cols, x, a.residual + row * a.cols, sum);
-        x = sum;
+      const std::int64_t at = row * a.cols;
+      const S* residual = a.residual == nullptr ? nullptr : a.residual + at;
+      S* sum = residual == nullptr ? nullptr : a.sum + at;
+      if (a.cols <= kKeptCols && (sum != nullptr || sizeof(S) < sizeof(float))) {
+        keep_row(a.cols, a.x + at, residual, sum, streams_sum, kept);
+        normalise_row<kKind>(a, row, kept, streams);
+        continue;
       }
-      normalise_row<kKind>(a, row, x);
+      if (residual != nullptr) add_row(a.cols, a.x + at, residual, sum);
+      normalise_row<kKind, S, S>(a, row, residual == nullptr ? a.x + at : sum, streams);
     }
+    if (streams || streams_sum) end_stream();
   });
 }
 
@@ -78,7 +108,7 @@ void forward(const NormForward<S>& a) {
 std::int64_t block_rows(std::int64_t rows) { return std::max<std::int64_t>(16, (rows + 63) / 64); }
 
 template <Kind kKind, Storage S>
-void backward_row(const NormBackward<S>& a, std::int64_t row, float* dweight, float* dbias) {
+void backward_row(const NormBackward<S>& a, std::int64_t row, bool streams, float* dweight, float* dbias) {
   const S* dy = a.dy + row * a.cols;
   const S* x = a.x + row * a.cols;
   const float* weight = a.weight;
@@ -94,20 +124,20 @@ void backward_row(const NormBackward<S>& a, std::int64_t row, float* dweight, fl
   }
   const float projection = row_sum(a.cols,
                                    [=](auto i, auto count) {
-                                     const F32x16 n = (load_at(x + i, count) - mean) * rstd;
+                                     const Floats n = (load_at(x + i, count) - mean) * rstd;
                                      return load_at(dy + i, count) * load_at(weight + i, count) * n;
                                    }) /
                            size;
   const S* d_residual = a.d_residual == nullptr ? nullptr : a.d_residual + row * a.cols;
   S* dx = a.dx + row * a.cols;
-  for_lanes(0, a.cols, [=](auto i, auto count) {
-    const F32x16 d = load_at(dy + i, count);
-    const F32x16 n = (load_at(x + i, count) - mean) * rstd;
-    F32x16 out = (d * load_at(weight + i, count) - gradient_mean - n * projection) * rstd;
-    if (d_residual != nullptr) out += load_at(d_residual + i, count);
-    store_at(dweight + i, load_at(dweight + i, count) + d * n, count);
-    if (kKind == Kind::layer) store_at(dbias + i, load_at(dbias + i, count) + d, count);
-    store_at(dx + i, out, count);
+  for_lanes_to(dx, streams, 0, a.cols, [=](auto i, auto group) ROOFLM_INLINE_LAMBDA {
+    const Floats d = load_at(dy + i, group);
+    const Floats n = (load_at(x + i, group) - mean) * rstd;
+    Floats out = (fma(d, load_at(weight + i, group), splat(-gradient_mean)) - n * projection) * rstd;
+    if (d_residual != nullptr) out += load_at(d_residual + i, group);
+    store_at(dweight + i, load_at(dweight + i, group) + d * n, plain(group));
+    if (kKind == Kind::layer) store_at(dbias + i, load_at(dbias + i, group) + d, plain(group));
+    store_at(dx + i, out, group);
   });
 }
 
@@ -116,7 +146,7 @@ void sum_blocks(std::int64_t blocks, std::int64_t cols, std::int64_t stride, con
                 bool accumulate, float* target) {
   parallel_for(cols, 8 * kLanes, [=](std::int64_t begin, std::int64_t end) {
     for_lanes(begin, end, [=](auto i, auto count) {
-      F32x16 sum = load_at(partial + i, count);
+      Floats sum = load_at(partial + i, count);
       for (std::int64_t b = 1; b < blocks; ++b) sum += load_at(partial + b * stride + i, count);
       store_at(target + i, accumulate ? load_at(target + i, count) + sum : sum, count);
     });
@@ -129,15 +159,17 @@ void backward(const NormBackward<S>& a, void* scratch) {
   const std::int64_t block = block_rows(a.rows);
   const std::int64_t blocks = (a.rows + block - 1) / block;
   const std::int64_t stride = 2 * a.cols;
+  const bool streams = a.dx != a.x && streams_rows<S>(a.dx, a.dy, a.d_residual, a.rows, a.cols);
   parallel_for(blocks, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t b = first; b < last; ++b) {
       float* dweight = partial + b * stride;
       std::fill(dweight, dweight + stride, 0.0F);
       const std::int64_t end = std::min(a.rows, (b + 1) * block);
       for (std::int64_t row = b * block; row < end; ++row) {
-        backward_row<kKind>(a, row, dweight, dweight + a.cols);
+        backward_row<kKind>(a, row, streams, dweight, dweight + a.cols);
       }
     }
+    if (streams) end_stream();
   });
   sum_blocks(blocks, a.cols, stride, partial, a.accumulate, a.dweight);
   if (kKind == Kind::layer && a.dbias != nullptr) {

@@ -16,45 +16,56 @@ namespace {
 
 constexpr std::int64_t kGrain = 4096;  // elements below which a second thread does not pay
 
-using F64x8 = double __attribute__((vector_size(64)));
+using Doubles = double __attribute__((vector_size(kLanes * 4)));
 
-ROOFLM_INLINE F64x8 widen_half(F32x16 x, int half) {
-  using F32x8 = float __attribute__((vector_size(32)));
-  std::array<F32x8, 2> halves;
+ROOFLM_INLINE Doubles widen_half(Floats x, int half) {
+  using HalfFloats = float __attribute__((vector_size(kLanes * 2)));
+  std::array<HalfFloats, 2> halves;
   std::memcpy(halves.data(), &x, sizeof x);
-  return __builtin_convertvector(halves[static_cast<std::size_t>(half)], F64x8);
+  return __builtin_convertvector(halves[static_cast<std::size_t>(half)], Doubles);
+}
+
+ROOFLM_INLINE void add_squares(Floats x, Doubles& low, Doubles& high) {
+  const Doubles a = widen_half(x, 0);
+  const Doubles b = widen_half(x, 1);
+  low += a * a;
+  high += b * b;
 }
 
 template <Storage G>
 double sum_of_squares_part(std::int64_t begin, std::int64_t end, const G* g) {
-  std::array<F64x8, 4> sums{};
-  std::size_t turn = 0;
-  for_lanes(begin, end, [&](auto i, auto count) {
-    const F32x16 x = load_at(g + i, count);
-    const F64x8 low = widen_half(x, 0);
-    const F64x8 high = widen_half(x, 1);
-    sums[turn] += low * low;
-    sums[turn + 1] += high * high;
-    turn ^= 2;
-  });
-  const F64x8 total = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  // What the processor fetches ahead by itself does not fill its connection to memory.
+  constexpr std::int64_t kAhead = 2048 / sizeof(G);
+  Doubles sums[4] = {};
+  std::int64_t i = begin;
+  for (; i + 4 * kLanes <= end; i += 4 * kLanes) {
+    for (std::size_t line = 0; line < 4 * kLanes * sizeof(G); line += 64) {
+      __builtin_prefetch(reinterpret_cast<const char*>(g + i + kAhead) + line);
+    }
+    add_squares(load(g + i), sums[0], sums[1]);
+    add_squares(load(g + i + kLanes), sums[2], sums[3]);
+    add_squares(load(g + i + 2 * kLanes), sums[0], sums[1]);
+    add_squares(load(g + i + 3 * kLanes), sums[2], sums[3]);
+  }
+  for_lanes(i, end, [&](auto j, auto count) { add_squares(load_at(g + j, count), sums[0], sums[1]); });
+  const Doubles total = (sums[0] + sums[1]) + (sums[2] + sums[3]);
   double sum = 0;
-  for (int i = 0; i < 8; ++i) sum += total[i];
+  for (std::size_t k = 0; k < sizeof total / sizeof(double); ++k) sum += total[k];
   return sum;
 }
 
 /// The weights from element i on.
-ROOFLM_INLINE F32x16 weights_at(const WholeWeights& w, std::int64_t i, auto count) {
+ROOFLM_INLINE Floats weights_at(const WholeWeights& w, std::int64_t i, auto count) {
   return load_at(w.p + i, count);
 }
-ROOFLM_INLINE void store_weights(const WholeWeights& w, std::int64_t i, F32x16 x, auto count) {
+ROOFLM_INLINE void store_weights(const WholeWeights& w, std::int64_t i, Floats x, auto count) {
   store_at(w.p + i, x, count);
   if (w.copy != nullptr) store_at(w.copy + i, x, count);
 }
-ROOFLM_INLINE F32x16 weights_at(const HalvedWeights& w, std::int64_t i, auto count) {
+ROOFLM_INLINE Floats weights_at(const HalvedWeights& w, std::int64_t i, auto count) {
   return join_halves(load_at(w.upper + i, count), load_at(w.lower + i, count));
 }
-ROOFLM_INLINE void store_weights(const HalvedWeights& w, std::int64_t i, F32x16 x, auto count) {
+ROOFLM_INLINE void store_weights(const HalvedWeights& w, std::int64_t i, Floats x, auto count) {
   const auto [upper, lower] = split_halves(x);
   store_at(w.upper + i, upper, count);
   store_at(w.lower + i, lower, count);
@@ -69,11 +80,11 @@ void adamw_update(const AdamWStep& step, std::int64_t n, W weights, float* m, fl
   const float variance_scale = 1.0F / step.bias_correction2;
   parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
     for_lanes(begin, end, [=](auto i, auto count) {
-      const F32x16 grad = load_at(g + i, count) * step.grad_scale;
-      const F32x16 mean = step.beta1 * load_at(m + i, count) + (1.0F - step.beta1) * grad;
-      const F32x16 square = step.beta2 * load_at(v + i, count) + (1.0F - step.beta2) * (grad * grad);
-      const F32x16 size = square_root(square * variance_scale) + step.eps;
-      const F32x16 param = weights_at(weights, i, count) * keep - rate * mean / size;
+      const Floats grad = load_at(g + i, count) * step.grad_scale;
+      const Floats mean = step.beta1 * load_at(m + i, count) + (1.0F - step.beta1) * grad;
+      const Floats square = step.beta2 * load_at(v + i, count) + (1.0F - step.beta2) * (grad * grad);
+      const Floats size = square_root(square * variance_scale) + step.eps;
+      const Floats param = weights_at(weights, i, count) * keep - rate * mean / size;
       store_at(m + i, mean, count);
       store_at(v + i, square, count);
       store_weights(weights, i, param, count);
@@ -85,8 +96,8 @@ template <WeightMemory W, Storage G>
 void sgd_update(const SgdStep& step, std::int64_t n, W weights, float* velocity, const G* g) {
   parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
     for_lanes(begin, end, [=](auto i, auto count) {
-      const F32x16 old = weights_at(weights, i, count);
-      F32x16 direction = load_at(g + i, count) * step.grad_scale + step.weight_decay * old;
+      const Floats old = weights_at(weights, i, count);
+      Floats direction = load_at(g + i, count) * step.grad_scale + step.weight_decay * old;
       if (velocity != nullptr) {
         direction += step.momentum * load_at(velocity + i, count);
         store_at(velocity + i, direction, count);

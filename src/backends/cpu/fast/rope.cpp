@@ -2,12 +2,12 @@
 #include "backends/cpu/fast/rope.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "backends/cpu/fast/attention.h"
 #include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec.h"
+#include "backends/cpu/resources.h"
 #include "backends/cpu/token_ids.h"
 #include "program/ops.h"
 
@@ -34,6 +34,9 @@ void rope(const AttentionShape& shape, const program::Pieces& pieces, const S* i
   const std::int64_t value_begin = rotated * shape.head_dim;
   const float sign = inverse ? -1.0F : 1.0F;
   const std::int64_t seq = shape.seq;
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(S));
+  const bool streams =
+      in != out && half * kBytes % kLineBytes == 0 && is_streamed(shape.batch * seq * row_size * kBytes);
   parallel_for(shape.batch * seq, 4, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
       const std::int64_t position =
@@ -43,20 +46,24 @@ void rope(const AttentionShape& shape, const program::Pieces& pieces, const S* i
       for (std::int64_t head = 0; head < rotated; ++head) {
         const S* x = in + row * row_size + head * 2 * half;
         S* y = out + row * row_size + head * 2 * half;
-        for_lanes(0, half, [=](auto i, auto count) {
-          const F32x16 cosine = load_at(c + i, count);
-          const F32x16 sine = load_at(s + i, count) * sign;
-          const F32x16 a = load_at(x + i, count);
-          const F32x16 b = load_at(x + half + i, count);
-          store_at(y + i, a * cosine - b * sine, count);
-          store_at(y + half + i, b * cosine + a * sine, count);
+        for_lanes_to(y, streams, 0, half, [=](auto i, auto group) ROOFLM_INLINE_LAMBDA {
+          const Floats cosine = load_at(c + i, group);
+          const Floats sine = load_at(s + i, group) * sign;
+          const Floats a = load_at(x + i, group);
+          const Floats b = load_at(x + half + i, group);
+          store_at(y + i, a * cosine - b * sine, group);
+          store_at(y + half + i, b * cosine + a * sine, group);
         });
       }
       if (in != out) {
-        std::memcpy(out + row * row_size + value_begin, in + row * row_size + value_begin,
-                    static_cast<std::size_t>(row_size - value_begin) * sizeof(S));
+        const S* values = in + row * row_size;
+        S* to = out + row * row_size;
+        for_lanes_to(to, streams, value_begin, row_size, [=](auto i, auto group) ROOFLM_INLINE_LAMBDA {
+          store_at(to + i, load_at(values + i, group), group);
+        });
       }
     }
+    if (streams) end_stream();
   });
 }
 

@@ -14,31 +14,32 @@ namespace {
 
 // Exchanges the off-diagonal blocks of 2 x 2 blocks of kHalf elements in two rows.
 template <int kHalf, int... kLane>
-ROOFLM_INLINE void exchange(F32x16& low, F32x16& high, std::integer_sequence<int, kLane...>) {
-  const F32x16 new_low =
-      __builtin_shufflevector(low, high, ((kLane & kHalf) == 0 ? kLane : 16 + kLane - kHalf)...);
-  high = __builtin_shufflevector(low, high, ((kLane & kHalf) == 0 ? kLane + kHalf : 16 + kLane)...);
+ROOFLM_INLINE void exchange(Floats& low, Floats& high, std::integer_sequence<int, kLane...>) {
+  const Floats new_low =
+      __builtin_shufflevector(low, high, ((kLane & kHalf) == 0 ? kLane : int{kLanes} + kLane - kHalf)...);
+  high = __builtin_shufflevector(low, high, ((kLane & kHalf) == 0 ? kLane + kHalf : int{kLanes} + kLane)...);
   low = new_low;
 }
 
 template <int kHalf>
-ROOFLM_INLINE void exchange_all(F32x16 (&rows)[16]) {
+ROOFLM_INLINE void exchange_all(Floats (&rows)[kLanes]) {
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) {
-    if ((i & kHalf) == 0) exchange<kHalf>(rows[i], rows[i + kHalf], std::make_integer_sequence<int, 16>{});
+  for (int i = 0; i < kLanes; ++i) {
+    if ((i & kHalf) == 0)
+      exchange<kHalf>(rows[i], rows[i + kHalf], std::make_integer_sequence<int, kLanes>{});
   }
 }
 
-// One function for all types and places: without AVX-512 the exchanges become a thousand moves.
-[[gnu::noinline]] inline void transpose(F32x16 (&rows)[16]) {
-  exchange_all<8>(rows);
+// One function for all types and places: the exchanges become many moves.
+[[gnu::noinline]] inline void transpose(Floats (&rows)[kLanes]) {
+  if constexpr (kLanes > 8) exchange_all<8>(rows);
   exchange_all<4>(rows);
   exchange_all<2>(rows);
   exchange_all<1>(rows);
 }
 
 /// to[j * to_stride + i] = factor * from[i * from_stride + j] for i < rows, j < cols; columns of `to` from
-/// rows up to the next multiple of 16 become zero. Without kScaled the bits are moved as they are.
+/// rows up to the next multiple of kLanes become zero. Without kScaled the bits are moved as they are.
 template <bool kScaled, Storage S>
 void transpose_into(std::int64_t rows, std::int64_t cols, const S* from, std::int64_t from_stride,
                     float factor, float* to, std::int64_t to_stride) {
@@ -46,15 +47,15 @@ void transpose_into(std::int64_t rows, std::int64_t cols, const S* from, std::in
     const std::int64_t some_rows = std::min(kLanes, rows - i);
     for (std::int64_t j = 0; j < cols; j += kLanes) {
       const std::int64_t some_cols = std::min(kLanes, cols - j);
-      F32x16 block[16];
+      Floats block[kLanes];
 #pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) {
-        block[r] = r < some_rows ? load_n(from + (i + r) * from_stride + j, some_cols) : F32x16{};
+      for (int r = 0; r < kLanes; ++r) {
+        block[r] = r < some_rows ? load_n(from + (i + r) * from_stride + j, some_cols) : Floats{};
         if (kScaled) block[r] *= factor;
       }
       transpose(block);
 #pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) {
+      for (int r = 0; r < kLanes; ++r) {
         if (r < some_cols) store(to + (j + r) * to_stride + i, block[r]);
       }
     }
@@ -97,18 +98,8 @@ inline void pack_rows(std::int64_t rows, std::int64_t cols, const core::Bf16* fr
 }
 
 /// Two vectors of fp32, rounded to bf16, as pairs.
-ROOFLM_INLINE void store_pairs(Bf16Pair* to, F32x16 low, F32x16 high) {
-#if defined(__AVX512BF16__)
-  using U16x32 = std::uint16_t __attribute__((vector_size(64)));
-  const auto both = std::bit_cast<U16x32>(_mm512_cvtne2ps_pbh(high, low));  // all of low, then all of high
-  const U16x32 pairs = [both]<int... kLane>(std::integer_sequence<int, kLane...>) {
-    return __builtin_shufflevector(both, both, (kLane / 2 + kLane % 2 * 16)...);
-  }
-  (std::make_integer_sequence<int, 32>{});
-#else
-  const U32x16 pairs =
-      __builtin_convertvector(narrow(low), U32x16) | (__builtin_convertvector(narrow(high), U32x16) << 16U);
-#endif
+ROOFLM_INLINE void store_pairs(Bf16Pair* to, Floats low, Floats high) {
+  const Words pairs = pair_bits(low, high);
   std::memcpy(static_cast<void*>(to), &pairs, sizeof pairs);
 }
 
@@ -125,9 +116,9 @@ inline void pack_terms(std::int64_t rows, std::int64_t cols, const core::Bf16* f
     const core::Bf16* source = from + i * stride;
     Bf16Pair* target = to + i / 2 * to_stride;
     for_lanes(0, cols, [&](auto j, auto count) {
-      const F32x16 low = load_at(source + j, count);
-      const F32x16 high = i + 1 < rows ? load_at(source + stride + j, count) : F32x16{};
-      const U32x16 pairs = (std::bit_cast<U32x16>(low) >> 16U) | std::bit_cast<U32x16>(high);
+      const Floats low = load_at(source + j, count);
+      const Floats high = i + 1 < rows ? load_at(source + stride + j, count) : Floats{};
+      const Words pairs = (std::bit_cast<Words>(low) >> 16U) | std::bit_cast<Words>(high);
       std::memcpy(static_cast<void*>(target + j), &pairs, sizeof pairs);
     });
   }
@@ -139,17 +130,17 @@ void unpack_lanes(std::int64_t rows, std::int64_t cols, const float* from, std::
                   const float* factors, S* to, std::int64_t to_stride) {
   for (std::int64_t i = 0; i < rows; i += kLanes) {
     const std::int64_t some_rows = std::min(kLanes, rows - i);
-    const F32x16 factor = load(factors + i);
+    const Floats factor = load(factors + i);
     for (std::int64_t j = 0; j < cols; j += kLanes) {
       const std::int64_t some_cols = std::min(kLanes, cols - j);
-      F32x16 block[16];
+      Floats block[kLanes];
 #pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) {
-        block[r] = r < some_cols ? load(from + (j + r) * from_stride + i) * factor : F32x16{};
+      for (int r = 0; r < kLanes; ++r) {
+        block[r] = r < some_cols ? load(from + (j + r) * from_stride + i) * factor : Floats{};
       }
       transpose(block);
 #pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) {
+      for (int r = 0; r < kLanes; ++r) {
         if (r < some_rows) store_n(to + (i + r) * to_stride + j, block[r], some_cols);
       }
     }
@@ -164,7 +155,7 @@ void unpack_rows(std::int64_t rows, std::int64_t cols, const float* from, std::i
     const float* source = from + i * from_stride;
     S* target = to + i * to_stride;
     for_lanes(0, cols, [=](auto j, auto count) {
-      const F32x16 x = load_at(source + j, count) * factor;
+      const Floats x = load_at(source + j, count) * factor;
       store_at(target + j, accumulate ? load_at(target + j, count) + x : x, count);
     });
   }

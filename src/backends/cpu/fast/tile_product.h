@@ -35,27 +35,27 @@ constexpr std::int64_t elements(std::int64_t n) {
   return (n + kTerms<E> - 1) / kTerms<E>;
 }
 
-ROOFLM_INLINE F32x16 load_bits(const void* p) {
-  F32x16 x;
+ROOFLM_INLINE Floats load_bits(const void* p) {
+  Floats x;
   std::memcpy(&x, p, sizeof x);
   return x;
 }
-ROOFLM_INLINE F32x16 splat_bits(const Bf16Pair* p) {
+ROOFLM_INLINE Floats splat_bits(const Bf16Pair* p) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, p, sizeof bits);
-  return std::bit_cast<F32x16>(U32x16{} + bits);
+  return std::bit_cast<Floats>(Words{} + bits);
 }
-ROOFLM_INLINE F32x16 splat_bits(const float* p) { return splat(*p); }
+ROOFLM_INLINE Floats splat_bits(const float* p) { return splat(*p); }
 
-ROOFLM_INLINE F32x16 multiply_add(F32x16 left, F32x16 right, F32x16 sum, float) { return left * right + sum; }
-ROOFLM_INLINE F32x16 multiply_add(F32x16 left, F32x16 right, F32x16 sum, Bf16Pair) {
+ROOFLM_INLINE Floats multiply_add(Floats left, Floats right, Floats sum, float) { return left * right + sum; }
+ROOFLM_INLINE Floats multiply_add(Floats left, Floats right, Floats sum, Bf16Pair) {
 #if defined(__AVX512BF16__)
   return _mm512_dpbf16_ps(sum, std::bit_cast<__m512bh>(left), std::bit_cast<__m512bh>(right));
 #else
-  const auto a = std::bit_cast<U32x16>(left);
-  const auto b = std::bit_cast<U32x16>(right);
-  const auto high = [](U32x16 x) { return std::bit_cast<F32x16>(x & 0xffff0000U); };
-  const auto low = [](U32x16 x) { return std::bit_cast<F32x16>(x << 16U); };
+  const auto a = std::bit_cast<Words>(left);
+  const auto b = std::bit_cast<Words>(right);
+  const auto high = [](Words x) { return std::bit_cast<Floats>(x & 0xffff0000U); };
+  const auto low = [](Words x) { return std::bit_cast<Floats>(x << 16U); };
   return sum + low(a) * low(b) + high(a) * high(b);
 #endif
 }
@@ -82,7 +82,7 @@ ROOFLM_INLINE LeftFactor<E, true> transposed(const E* data, std::int64_t stride)
 /// What becomes of the elements that the result held.
 enum class Result { overwrite, accumulate, scale_and_accumulate };
 
-/// A matrix of 16*vectors columns, `stride` elements apart from row to row.
+/// A matrix of kLanes*vectors columns, `stride` elements apart from row to row.
 template <class E>
 struct Panel {
   E* data;
@@ -92,26 +92,26 @@ struct Panel {
   }
 };
 
-// c[0:kRows, 0:16*kVectors] from k elements per sum, all sums in registers.
+// c[0:kRows, 0:kLanes*kVectors] from k elements per sum, all sums in registers.
 template <int kRows, int kVectors, TileElement E, bool kTransposed>
 ROOFLM_INLINE void micro_product(std::int64_t k, LeftFactor<E, kTransposed> a, std::int64_t row,
                                  Panel<const E> b, Panel<float> c, Result result, const float* scale) {
-  F32x16 sums[kRows][kVectors];
+  Floats sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      sums[i][v] = result == Result::overwrite ? F32x16{} : load(c.at(row + i, v));
+      sums[i][v] = result == Result::overwrite ? Floats{} : load(c.at(row + i, v));
       if (result == Result::scale_and_accumulate) sums[i][v] *= load(scale + v * kLanes);
     }
   }
   for (std::int64_t j = 0; j < k; ++j) {
-    F32x16 right[kVectors];
+    Floats right[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) right[v] = load_bits(b.at(j, v));
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
-      const F32x16 left = splat_bits(a.at(row + i, j));
+      const Floats left = splat_bits(a.at(row + i, j));
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sums[i][v] = multiply_add(left, right[v], sums[i][v], E{});
     }
@@ -124,12 +124,12 @@ ROOFLM_INLINE void micro_product(std::int64_t k, LeftFactor<E, kTransposed> a, s
 }
 
 // One block of sums: with AVX-512, 6 x 4 sums, 4 right vectors and a broadcast fill the 32 registers. Without
-// it a vector takes two of 16 registers, and 6 x 1 sums fill them.
+// it there are 16 registers, and 6 x 2 sums, 2 right vectors and a broadcast fill them.
 constexpr int kMicroRows = 6;
 #if defined(__AVX512F__)
 constexpr int kMicroVectors = 4;
 #else
-constexpr int kMicroVectors = 1;
+constexpr int kMicroVectors = 2;
 #endif
 
 template <int kVectors, TileElement E, bool kTransposed>
@@ -156,9 +156,9 @@ ROOFLM_INLINE void product_panel_of(std::int64_t vectors, std::int64_t m, std::i
   product_panel<kVectors>(m, k, a, b, c, result, scale);
 }
 
-/// c = a · b, c += a · b or c = c * scale + a · b with a [m, k], b [k, 16*vectors] (row stride ldb), c
-/// [m, 16*vectors] (row stride ldc), scale [16*vectors] one factor per column; k counts elements of the
-/// factors.
+/// c = a · b, c += a · b or c = c * scale + a · b with a [m, k], b [k, kLanes*vectors] (row stride ldb), c
+/// [m, kLanes*vectors] (row stride ldc), scale [kLanes*vectors] one factor per column; k counts elements of
+/// the factors.
 template <TileElement E, bool kTransposed>
 void tile_product(Result result, std::int64_t m, std::int64_t vectors, std::int64_t k,
                   LeftFactor<E, kTransposed> a, const E* b, std::int64_t ldb, float* c, std::int64_t ldc,
