@@ -28,6 +28,8 @@ class CommandRecord {
   void finish();
   /// Whether the record itself is what the command prints: `-o -`.
   [[nodiscard]] bool is_printed() const { return is_printed_; }
+  /// Whether it stays where it is when the command ends.
+  [[nodiscard]] bool is_kept() const { return folder_.empty(); }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:

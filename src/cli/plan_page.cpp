@@ -56,6 +56,7 @@ class PlanRecord {
     request.records = {record_.path()};
     request.html = options_->html;
     request.overwrite = options_->overwrite;
+    request.is_record_kept = record_.is_kept();
     show_request(request);
   }
 

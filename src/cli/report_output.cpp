@@ -173,6 +173,7 @@ std::string text_of(std::vector<report::View> views, const TableStyle& style, co
 void show_request(const ReportRequest& request) {
   check_request(request);
   report::RecordSet set = report::load(request.records);
+  if (!request.is_record_kept) set.files.front().name.clear();
   report::apply_filter(request.filter, set);
   if (!request.filter.is_empty()) note("only {}: sums and shares are of these", request.filter.text());
   const report::ViewOptions options{.top = is_for_people(request.style.format) ? request.top : 0};
@@ -201,6 +202,7 @@ void show_records(const std::vector<fs::path>& records, const std::vector<std::s
   ReportRequest request = request_of(output);
   request.records = records;
   request.views = views;
+  request.is_record_kept = records.size() > 1 || !(output.record.empty() || output.record == kStandardOutput);
   show_request(request);
 }
 

@@ -29,6 +29,7 @@ struct ReportRequest {
   std::filesystem::path html{};      ///< of the page; empty: none; "-": it is all that is printed
   std::filesystem::path pictures{};  ///< folder for the charts as SVG; empty: inside Markdown
   bool overwrite = false;            ///< replace files that are there
+  bool is_record_kept = true;        ///< otherwise it goes away with the command, and no page names it
 };
 
 /// Makes the folder, and those above it, where they are missing. Throws core::InputError.

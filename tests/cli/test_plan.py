@@ -303,6 +303,7 @@ class Plan(unittest.TestCase):
             best = json.loads(done.stdout)[0]
             document = document_of(page)
             self.assertIn("gpt2 on 16 h100-sxm", document["title"])
+            self.assertEqual(document["files"], [kept])
             self.assertIn("It fits", document["answer"])
             tables = {table["id"]: table["rows"] for table in document["tables"]}
             charts = {chart["id"]: chart for chart in document["charts"]}
@@ -326,6 +327,7 @@ class Plan(unittest.TestCase):
             shown = rooflm("report", kept)
             self.assertIn("== Splits that a search planned", shown.stdout)
             printed = rooflm("plan", *cluster, "--html", "-")
+            self.assertNotIn(f"{tempfile.gettempdir()}/rooflm-", printed.stdout)  # a record that is gone
             self.assertTrue(printed.stdout.startswith("<!"), printed.stdout[:80])
             # What is there stays.
             self.refused(3, "--overwrite", *cluster, "--html", page)
