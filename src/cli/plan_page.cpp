@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
+#include <iterator>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // One rank of a kind of role: its program, priced and run in time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,6 +11,7 @@
 #include "perfmodel/pipeline.h"
 #include "perfmodel/plan.h"
 #include "perfmodel/simulate.h"
+#include "program/program.h"
 
 namespace rooflm::perfmodel {
 

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "core/units.h"
 #include "report/plan_rows.h"

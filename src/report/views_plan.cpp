@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,9 @@ constexpr std::array kPlanNumbers = {
     Number{"energy in kWh, at most", "energy_kwh", "", "energy_kwh_low", "energy_kwh_high", "step_kind"},
     Number{"goodput", "goodput", "share", "", "", "goodput_kind"},
 };
+
+/// More bars stand in no picture; tables have all rows.
+constexpr std::size_t kMostBars = 40;
 
 void take_cell(Row& to, const char* key, const Row& from, const char* source) {
   if (const Cell* cell = from.find(source)) to.set(key, *cell);
@@ -94,7 +98,7 @@ void add_plan_memory(const RecordSet& set, const ViewOptions& /*options*/, View&
   for (const StepPart& part : memory_parts()) {
     table.columns.push_back({part.key, part.name, Show::bytes, "byte"});
     Series& series = series_named(chart, part.name);
-    for (const Row& role : roles)
+    for (const Row& role : std::span(roles).first(std::min(roles.size(), kMostBars)))
       series.points.push_back({.x = category_index(chart.x, ranks_of(role)), .y = role.number(part.key)});
   }
   table.columns.push_back({"peak_bytes", "in all", Show::bytes, "byte"});
@@ -115,7 +119,7 @@ Chart plan_term_chart(const std::vector<Row>& terms) {
               .kind = ChartKind::bar,
               .x = {.title = "term"},
               .y = {.title = "time", .unit = "s"}};
-  for (const Row& term : terms) {
+  for (const Row& term : std::span(terms).first(std::min(terms.size(), kMostBars))) {
     if (term.text("term") == "step_s" || term.number("seconds") <= 0) continue;
     series_named(chart, "time")
         .points.push_back({.x = category_index(chart.x, term.text("term")), .y = term.number("seconds")});
@@ -123,7 +127,9 @@ Chart plan_term_chart(const std::vector<Row>& terms) {
   return chart;
 }
 
-Chart plan_part_chart(const std::vector<Row>& plans) {
+Chart plan_part_chart(std::vector<Row> plans) {
+  std::erase_if(plans, [](const Row& plan) { return plan.find("step_s") == nullptr; });
+  if (plans.size() > kMostBars) plans.resize(kMostBars);
   Chart chart{.id = "plan.parts",
               .title = "What the steps are made of",
               .kind = ChartKind::stacked,
@@ -134,7 +140,6 @@ Chart plan_part_chart(const std::vector<Row>& plans) {
     Series series{.name = part.name};
     bool is_any = false;
     for (std::size_t i = 0; i < plans.size(); ++i) {
-      if (plans[i].find("step_s") == nullptr) continue;
       series.points.push_back({.x = category_index(chart.x, names[i]), .y = plans[i].number(part.key)});
       is_any = is_any || series.points.back().y > 0;
     }
@@ -262,7 +267,7 @@ void add_plan_against(const RecordSet& set, const ViewOptions& /*options*/, View
               .y = {.title = "time", .unit = "s"}};
   std::set<std::string> runs;
   for (const Row& row : rows) runs.insert(row.text("run"));
-  for (const Row& row : rows) {
+  for (const Row& row : std::span(rows).first(std::min(rows.size(), kMostBars))) {
     if (row.text("unit") != "s") continue;
     const std::string what =
         runs.size() > 1 ? fmt::format("{}: {}", row.text("run"), row.text("what")) : row.text("what");

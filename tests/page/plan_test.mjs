@@ -87,7 +87,12 @@ test('the address names the ranks whose step is looked at', async () => {
   const { page, close } = await open(document_);
   await page.getByLabel('Run', { exact: true }).selectOption('1');
   await page.waitForFunction(() => location.hash.includes('run=1'));
-  await page.locator('#timeline canvas.lanes').waitFor();
+  const lanes = page.locator('#timeline canvas.lanes');
+  await lanes.focus();
+  await page.keyboard.press('ArrowRight');
+  const event = page.locator('#timeline .event');
+  await event.getByRole('button').first().waitFor();
+  assert.equal(await event.locator('a').count(), 0, 'no link leads to a section that is not there');
   assert.equal((await visible(page, 'main h2'))[0], 'The plan');
   await close();
 });

@@ -71,13 +71,17 @@ function folded(document: ReportDocument): Group[] {
   ];
 }
 
+const simulated: Section = {
+  ...timeline, lead: 'What would run when, simulated. Drag to move; after a click, the wheel zooms (with Ctrl always), arrows walk from event to event. Drag on the ruler to sum up a span of time.',
+};
+
 /** A plan: its numbers, what they are made of, a step in time. Nothing was measured. */
 function planned(document: ReportDocument): Group[] {
   const hasRuns = document.runs.length > 0;
   const views = viewsOf(document, document.answers, true);
   const asked = { ...views, tables: views.tables.filter(({ id }) => id !== kNumbers) };
   const hasNumbers = document.tables.some(({ id }) => id === kNumbers); // beside a measurement there are none
-  return [{ id: 'all', title: '', lead: '', parts: [...partsOf(hasNumbers ? [plan] : [], document), ...partsOf([answer], asked), ...partsOf([...(hasRuns ? [timeline] : []), environment], document)] }];
+  return [{ id: 'all', title: '', lead: '', parts: [...partsOf(hasNumbers ? [plan] : [], document), ...partsOf([answer], asked), ...partsOf([...(hasRuns ? [simulated] : []), environment], document)] }];
 }
 
 /** A study of single ops has charts and tables and no run, peaks has ceilings alone: sections about runs would only say that. */

@@ -16,6 +16,8 @@ import { TimelineView } from '../timeline/view';
 import type { Context, Section } from './section';
 
 const kZoom = 0.5;
+/** Sections that show an op, too; the page of a plan has none of them. */
+const kOfOps = ['ops', 'roofline', 'memory', 'kernels'];
 type Colours = 'class' | 'phase' | 'block';
 
 class TimelinePart {
@@ -83,7 +85,7 @@ class TimelinePart {
     const op = this.model.op[event]!;
     this.event.replaceChildren(h('h3', {}, this.model.title(event)), table, h('p', { class: 'links' },
       quietButton('All numbers', 'All numbers of this event', () => this.open(event)),
-      ...(op < 0 ? [] : ['ops', 'roofline', 'memory', 'kernels'].map((id) => h('a', { href: `#${id}` }, `in ${id}`)))));
+      ...(op < 0 ? [] : kOfOps.filter((id) => document.getElementById(id)).map((id) => h('a', { href: `#${id}` }, `in ${id}`)))));
   }
 
   private open(event: number): void {
