@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "backends/cpu/fast/storage.h"
 
@@ -94,10 +95,12 @@ ROOFLM_INLINE Floats rounded_to(Floats x) {
 ROOFLM_INLINE Words pair_bits(Floats low, Floats high) {
 #if defined(__AVX512BF16__)
   using Both = std::uint16_t __attribute__((vector_size(64)));
-  constexpr Both kOrder = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                           8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const auto both = std::bit_cast<Both>(_mm512_cvtne2ps_pbh(high, low));  // all of low, then all of high
-  return std::bit_cast<Words>(__builtin_shuffle(both, kOrder));
+  const Both pairs = [both]<int... kLane>(std::integer_sequence<int, kLane...>) {
+    return __builtin_shufflevector(both, both, (kLane / 2 + kLane % 2 * 16)...);
+  }
+  (std::make_integer_sequence<int, 32>{});
+  return std::bit_cast<Words>(pairs);
 #else
   return (rounded_bits(low) >> 16U) | (rounded_bits(high) & 0xffff0000U);
 #endif
