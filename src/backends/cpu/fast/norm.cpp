@@ -34,9 +34,14 @@ ROOFLM_INLINE float row_sum(std::int64_t cols, const Term& term) {
 // Longest row that is kept in fp32 while it is worked on.
 constexpr std::int64_t kKeptCols = 8192;
 
+// Rows of `to`, which is neither a nor b. The lines at which they meet cost what the others save where rows
+// are short.
 template <class S>
 bool streams_rows(const void* to, const void* a, const void* b, std::int64_t rows, std::int64_t cols) {
-  return to != a && to != b && is_streamed(rows * cols * static_cast<std::int64_t>(sizeof(S)));
+  constexpr std::int64_t kLongRow = 48 * kLineBytes;
+  const std::int64_t bytes = cols * static_cast<std::int64_t>(sizeof(S));
+  const bool pays = bytes % kLineBytes == 0 || bytes >= kLongRow;
+  return pays && to != a && to != b && is_streamed(rows * bytes);
 }
 
 template <Storage S>
