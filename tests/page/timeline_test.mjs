@@ -140,6 +140,7 @@ test('lanes of ranks are named, summed up each, and folded where there are many'
   await two.close();
   const six = await opened(ofRanks(6));
   assert.equal(await six.page.locator('#timeline').getByLabel('Ranks').inputValue(), 'devices');
+  assert.equal(await six.page.locator('#timeline details.sums').count(), 6, 'sums of each wait behind a click');
   const step = events.find(({ name }) => name.kind === 'step').place * 6;
   assert.equal(await placeOf(six.page, step), null, 'ranges are folded away');
   assert.notEqual(await placeOf(six.page, kernels[0].place * 6 + 5), null);

@@ -8,6 +8,7 @@ import type { TimelineModel } from './model';
 import { type Sums, sumsIn } from './sums';
 
 const kNano = 1e-9;
+const kMostOpenSums = 4; // of more each waits behind a click
 export const duration = (ns: number): string => seconds(kNano * ns, 4);
 
 const kByteKeys = new Set(['shared_static', 'shared_dynamic', 'local']);
@@ -88,5 +89,8 @@ function sumsTable(sums: Sums): HTMLElement {
 /** Tables of what ran from `from` to `to`, one per device. */
 export function sumTables(model: TimelineModel, from: number, to: number): HTMLElement[] {
   const all = sumsIn(model, from, to);
+  if (all.length > kMostOpenSums) {
+    return all.map((sums) => h('details', { class: 'sums' }, h('summary', {}, `${sums.device}: busy ${percent(sums.busy / sums.observed)} of ${duration(sums.observed)}`), sumsTable(sums)));
+  }
   return all.length > 0 ? all.map(sumsTable) : [h('p', { class: 'note' }, `No lane of a device; ${plural(model.count, 'event')} of hosts.`)];
 }
