@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -79,6 +80,24 @@ OpEnergies energies_of(const Json& power) {
           .attention_backward = of("attention_backward")};
 }
 
+/// Some kinds were measured at large sizes only, where bandwidth binds them: smaller ones take as much less,
+/// and what the shortest op that was measured takes. Kinds whose smallest size is bound by its start stay as
+/// they are: below half of the largest rate of the kind.
+void continue_to_small_sizes(std::map<std::string, Curve, std::less<>>& kinds) {
+  double shortest_s = std::numeric_limits<double>::infinity();
+  for (const auto& [kind, curve] : kinds) shortest_s = std::min(shortest_s, curve.front().second);
+  const auto rate = [](const std::pair<double, double>& point) { return point.first / point.second; };
+  for (auto& [kind, curve] : kinds) {
+    const auto [bytes, seconds] = curve.front();
+    const auto fastest = std::ranges::max_element(curve, {}, rate);
+    if (rate(curve.front()) < 0.5 * rate(*fastest) || bytes <= 0) continue;
+    Curve small;
+    for (const double times : {1024, 256, 64, 16, 4})
+      small.emplace_back(bytes / times, shortest_s + (seconds - shortest_s) / times);
+    curve.insert(curve.begin(), small.begin(), small.end());
+  }
+}
+
 OpTables measured_of(const Json& json) {
   OpTables tables{.device = json.at("device"),
                   .multiprocessors = json.at("multiprocessors"),
@@ -98,6 +117,7 @@ OpTables measured_of(const Json& json) {
     Curve& curve = tables.moved[kind];
     for (const Json& point : points) curve.emplace_back(point.at(0), point.at(1));
   }
+  continue_to_small_sizes(tables.moved);
   return tables;
 }
 

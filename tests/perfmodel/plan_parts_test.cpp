@@ -98,6 +98,27 @@ TEST(OpTimes, AttentionThatWasMeasuredAsADeviceRunsIsNotScaled) {
   EXPECT_NEAR(half / times.time_of(program, program.ops[0]).seconds / (0.4 * 312e12), 1, 0.01);
 }
 
+/// LayerNorm was measured at 100 MB only: 51 us.
+TEST(OpTimes, KindsMeasuredAtLargeSizesOnlyTakeLessForSmallOnes) {
+  const auto seconds = [](std::int64_t rows, const char* device) {
+    program::Program program;
+    program.add_tensor({.name = "x", .shape = {rows, 768}, .dtype = core::DType::bf16});
+    for (const char* name : {"g", "b"})
+      program.add_tensor({.name = name, .shape = {768}, .dtype = core::DType::bf16});
+    program::Op op;
+    op.def = &program::ops::kLayerNorm;
+    op.inputs = {0, 1, 2};
+    program.append(std::move(op), "y");
+    const perfmodel::OpTimes times(devices::find_device(device), {});
+    return times.time_of(program, program.ops[0]).seconds;
+  };
+  for (const char* device : {"h100-sxm", "h200", "a100-sxm"}) {
+    EXPECT_LT(seconds(1024, device), 8e-6) << device;  // 3 MB
+    EXPECT_GT(seconds(1, device), 1e-6) << device;
+    EXPECT_NEAR(seconds(16384, device) / seconds(32768, device), 0.52, 0.05) << device;
+  }
+}
+
 TEST(OpTimes, KernelsThatMoveMoreBytesTakeAsMuchLonger) {
   program::Program program;
   program.add_tensor({.name = "x", .shape = {1 << 16, 4096}, .dtype = core::DType::bf16});
