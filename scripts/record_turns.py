@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Measures what `rooflm record` costs training steps of PyTorch: two processes of the same program, one of them recorded, in turn.
+"""Measures what `rooflm record` costs training steps of PyTorch: processes of the same program, recorded or not, in turn.
 
-Run by scripts/gpu_record. Both processes hold the model of --torch-script (a module with LM and SIZES) and wait; in each turn one
-of them takes --steps steps, synchronized one by one, then the other, and who begins alternates. So both meet the same machine,
-minute by minute, and neither pays for starting. Prints the medians of the turns' median steps (what steps take that are only
-timed), of their means (with the steps of which the device was recorded), and what the record has: bytes, losses, memory.
+Run by scripts/gpu_record. All processes hold the model of --torch-script (a module with LM and SIZES) and wait; in each turn every
+one of them takes --steps steps, synchronized one by one, and who begins changes. So all meet the same machine, minute by
+minute, and none pays for starting. Prints, beside the process that is not recorded, the medians of the turns' median steps (what
+steps take that are only timed) and of the means of 64 steps (with the two of which the device is recorded); what the record has:
+kernels, bytes, losses; and the most memory that the process had.
 
-record_turns.py ROOFLM --torch-script SCRIPT [--mode eager|compile|graph] [--size S] [--layers N] [--seq T] [-- options of record]
+record_turns.py ROOFLM --torch-script SCRIPT [--mode eager|compile|graph] [--size S] [--layers N] [--seq T] -- OPTIONS [-- OPTIONS..]
+with the options of each recorded process.
 """
 import argparse
 import importlib.util
 import json
 import os
-import resource
 import sqlite3
 import statistics
 import subprocess
@@ -27,6 +28,7 @@ UNCOUNTED = 2     # first steps of a turn
 def load(path):
     spec = importlib.util.spec_from_file_location("peer", path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules["peer"] = module  # torch.compile looks for it there
     spec.loader.exec_module(module)
     return module
 
@@ -76,6 +78,13 @@ class Program:
         return 1e3 * (time.perf_counter() - start)
 
 
+def memory_kb():
+    """Of this process now: its own pages, and those of files that it has touched."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    return [int(fields[name].split()[0]) for name in ("RssAnon", "RssFile")]
+
+
 def work(arguments):
     """The program: for each line with a number, that many steps after two that do not count; one line with their times."""
     program = Program(arguments)
@@ -86,7 +95,7 @@ def work(arguments):
         for _ in range(UNCOUNTED):
             program.step()
         times = [program.step() for _ in range(int(line))]
-        print(json.dumps({"times": times, "peak_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}), flush=True)
+        print(json.dumps({"times": times, "memory_kb": memory_kb()}), flush=True)
 
 
 class Turns:
@@ -123,44 +132,53 @@ def record_has(path):
     return seen
 
 
-def measure(arguments, options):
+def measure(arguments, sets):
+    """Of each process, the first one not recorded: its turns' times and memory; exit codes; what each record has."""
     script = [sys.executable, os.path.abspath(__file__), "-", "--worker", "--torch-script", os.path.abspath(arguments.torch_script)]
     for name in ("mode", "size", "layers", "batch", "seq", "vocab", "warmup"):
         script += [f"--{name}", str(getattr(arguments, name))]
     with tempfile.TemporaryDirectory() as folder:
-        record = os.path.join(folder, "turns.rooflm")
-        recorder = [os.path.abspath(arguments.rooflm), "record", "-o", record, *options, "--"]
-        programs = [Turns(script), Turns([*recorder, *script])]
+        records = [os.path.join(folder, f"{number}.rooflm") for number in range(len(sets))]
+        commands = [script] + [[os.path.abspath(arguments.rooflm), "record", "-o", record, *options, "--", *script]
+                               for record, options in zip(records, sets)]
+        programs = [Turns(command) for command in commands]
         for program in programs:
             program.answer()
-        times, peaks = ([], []), [0, 0]
+        times, memory = [[] for _ in programs], [None for _ in programs]
         for turn in range(arguments.turns):
-            for which in ((0, 1), (1, 0))[turn % 2]:
+            first = turn % len(programs)
+            for which in [*range(first, len(programs)), *range(first)]:
                 seen = programs[which].take(arguments.steps)
                 times[which].append(seen["times"])
-                peaks[which] = seen["peak_kb"]
+                memory[which] = seen["memory_kb"]
         codes = [program.end() for program in programs]
-        return times, peaks, codes, record_has(record)
+        return times, memory, codes, [record_has(record) for record in records]
 
 
-def print_row(arguments, options, times, peaks, seen):
-    """Of the pairs of turns: the median of what the recorded one took more, and its quartiles."""
+def print_table(arguments, sets, times, memory, records):
     def more(of, off_turns, on_turns):
+        """Of pairs of turns, in percent: median and quartiles."""
         shares = sorted(100 * (of(on) / of(off) - 1) for off, on in zip(off_turns, on_turns))
-        return statistics.median(shares), shares[len(shares) // 4], shares[3 * len(shares) // 4]
+        return f"{statistics.median(shares):+6.2f} ({shares[len(shares) // 4]:+.2f} to {shares[3 * len(shares) // 4]:+.2f})"
 
     def period(turns):
         """Turns joined until each has as many steps as the recorder counts between two that it looks at."""
         each = max(1, round(RECORDED_OF / (arguments.steps + UNCOUNTED)))
         return [sum(turns[first:first + each], []) for first in range(0, len(turns) - each + 1, each)]
-    middle = [statistics.median(statistics.median(turn) for turn in turns) for turns in times]
-    print(f"{arguments.size} T={arguments.seq}{f' L={arguments.layers}' if arguments.layers else ''} {arguments.mode} {' '.join(options)}: "
-          f"{arguments.turns} turns of {arguments.steps} steps: {middle[0]:.3f} ms, recorded {middle[1]:.3f} ms")
-    for what, (share, low, high) in (("timed steps, medians of turns", more(statistics.median, *times)),
-                                     ("all steps, means of 64", more(statistics.fmean, period(times[0]), period(times[1])))):
-        print(f"  {what:32} {share:+6.2f} %  quartiles {low:+.2f} {high:+.2f}")
-    print(f"  {seen['kernels']} kernels in {seen['activities']} activities of {seen['bytes']:.0f} bytes, {seen['lost']:.0f} lost; "
-          f"memory of the program {1e-3 * peaks[0]:.0f} and {1e-3 * peaks[1]:.0f} MB", flush=True)
+
+    print(f"{arguments.size} T={arguments.seq}{f' L={arguments.layers}' if arguments.layers else ''} {arguments.mode}, "
+          f"{arguments.turns} turns of {arguments.steps} steps\n"
+          f"{'options':40} {'step ms':>8} {'timed steps, %':>26} {'all steps, %':>26} {'kernels':>8} {'B/row':>5} {'lost':>4} {'own MB':>7} {'files MB':>8}")
+    for which, options in enumerate([None, *sets]):
+        name = "not recorded" if options is None else " ".join(options) or "as it comes"
+        line = f"{name:40} {statistics.median(statistics.median(turn) for turn in times[which]):8.3f}"
+        if options is None:
+            line += " " * 73
+        else:
+            seen = records[which - 1]
+            line += (f" {more(statistics.median, times[0], times[which]):>26} {more(statistics.fmean, period(times[0]), period(times[which])):>26}"
+                     f" {seen['kernels']:8} {seen['bytes']:5.0f} {seen['lost']:4.0f}")
+        print(f"{line} {1e-3 * memory[which][0]:7.0f} {1e-3 * memory[which][1]:8.0f}", flush=True)
 
 
 def main():
@@ -178,13 +196,14 @@ def main():
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--steps", type=int, default=RECORDED_OF - UNCOUNTED, help="of a turn")
     given = sys.argv[1:]
-    cut = given.index("--") if "--" in given else len(given)
-    arguments, options = parser.parse_args(given[:cut]), given[cut + 1:]
+    marks = [at for at, word in enumerate(given) if word == "--"] + [len(given)]
+    arguments = parser.parse_args(given[:marks[0]])
     if arguments.worker:
         return work(arguments)
-    times, peaks, codes, seen = measure(arguments, options)
-    print_row(arguments, options, times, peaks, seen)
-    return sys.exit(0 if codes == [0, 0] and seen["kernels"] and not seen["lost"] else 1)
+    sets = [given[begin + 1:end] for begin, end in zip(marks, marks[1:])]
+    times, memory, codes, records = measure(arguments, sets)
+    print_table(arguments, sets, times, memory, records)
+    return sys.exit(1 if any(codes) or any(not seen["kernels"] or seen["lost"] for seen in records) else 0)
 
 
 if __name__ == "__main__":
