@@ -3,9 +3,9 @@
 
 Run by scripts/gpu_record. All processes hold the model of --torch-script (a module with LM and SIZES) and wait; in each turn every
 one of them takes --steps steps, synchronized one by one, and who begins changes. So all meet the same machine, minute by
-minute, and none pays for starting. Prints, beside the process that is not recorded, the medians of the turns' median steps (what
-steps take that are only timed) and of the means of 64 steps (with the two of which the device is recorded); what the record has:
-kernels, bytes, losses; and the most memory that the process had.
+minute, and none pays for starting. Prints, beside the process that is not recorded: of the turns' median steps the median of the
+pairs, with quartiles (what steps take that are only timed); the mean of all steps after the first (with those of which the device
+is recorded, and the profiler's coming and going); what the record has: kernels, bytes, losses; memory of the process.
 
 record_turns.py ROOFLM --torch-script SCRIPT [--mode eager|compile|graph] [--size S] [--layers N] [--seq T] -- OPTIONS [-- OPTIONS..]
 with the options of each recorded process.
@@ -21,8 +21,7 @@ import sys
 import tempfile
 import time
 
-RECORDED_OF = 64  # steps of which the recorder looks at the device in two, unless --trace-every says otherwise
-UNCOUNTED = 2     # first steps of a turn
+UNCOUNTED = 2  # first steps of a turn
 
 
 def load(path):
@@ -161,22 +160,20 @@ def print_table(arguments, sets, times, memory, records):
         shares = sorted(100 * (of(on) / of(off) - 1) for off, on in zip(off_turns, on_turns))
         return f"{statistics.median(shares):+6.2f} ({shares[len(shares) // 4]:+.2f} to {shares[3 * len(shares) // 4]:+.2f})"
 
-    def period(turns):
-        """Turns joined until each has as many steps as the recorder counts between two that it looks at."""
-        each = max(1, round(RECORDED_OF / (arguments.steps + UNCOUNTED)))
-        return [sum(turns[first:first + each], []) for first in range(0, len(turns) - each + 1, each)]
+    def mean(turns):
+        return statistics.fmean(step for turn in turns for step in turn)
 
     print(f"{arguments.size} T={arguments.seq}{f' L={arguments.layers}' if arguments.layers else ''} {arguments.mode}, "
           f"{arguments.turns} turns of {arguments.steps} steps\n"
-          f"{'options':40} {'step ms':>8} {'timed steps, %':>26} {'all steps, %':>26} {'kernels':>8} {'B/row':>5} {'lost':>4} {'own MB':>7} {'files MB':>8}")
+          f"{'options':40} {'step ms':>8} {'timed steps, %':>26} {'all steps, %':>12} {'kernels':>8} {'B/row':>5} {'lost':>4} {'own MB':>7} {'files MB':>8}")
     for which, options in enumerate([None, *sets]):
         name = "not recorded" if options is None else " ".join(options) or "as it comes"
         line = f"{name:40} {statistics.median(statistics.median(turn) for turn in times[which]):8.3f}"
         if options is None:
-            line += " " * 73
+            line += " " * 59
         else:
             seen = records[which - 1]
-            line += (f" {more(statistics.median, times[0], times[which]):>26} {more(statistics.fmean, period(times[0]), period(times[which])):>26}"
+            line += (f" {more(statistics.median, times[0], times[which]):>26} {100 * (mean(times[which]) / mean(times[0]) - 1):+12.2f}"
                      f" {seen['kernels']:8} {seen['bytes']:5.0f} {seen['lost']:4.0f}")
         print(f"{line} {1e-3 * memory[which][0]:7.0f} {1e-3 * memory[which][1]:8.0f}", flush=True)
 
@@ -194,7 +191,7 @@ def main():
     parser.add_argument("--vocab", type=int, default=10000)
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--turns", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=RECORDED_OF - UNCOUNTED, help="of a turn")
+    parser.add_argument("--steps", type=int, default=30, help="of a turn")
     given = sys.argv[1:]
     marks = [at for at, word in enumerate(given) if word == "--"] + [len(given)]
     arguments = parser.parse_args(given[:marks[0]])

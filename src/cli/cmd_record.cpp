@@ -32,7 +32,7 @@ namespace {
 struct RecordOptions {
   std::vector<std::string> command;
   std::string output = "recorded.rooflm", capture, skip = "0", steps, duration, most, calls = "all",
-              pytorch = "on", trace_every = "64", mark_every = "16", stacks = "both,100";
+              pytorch = "on", trace_every = "auto", mark_every = "16", stacks = "both,100";
   bool overwrite = false, dry_run = false, sample_power = false;
 };
 
@@ -80,7 +80,8 @@ RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
     wishes.duration_ms = limit_of(1e3 * parse_number("--duration", options.duration, 0.001));
   }
   if (!options.most.empty()) wishes.most_bytes = limit_of(parse_bytes("--max-size", options.most));
-  wishes.trace_every = static_cast<std::uint64_t>(parse_integer("--trace-every", options.trace_every, 1));
+  if (options.trace_every != "auto")
+    wishes.trace_every = static_cast<std::uint64_t>(parse_integer("--trace-every", options.trace_every, 1));
   wishes.mark_every = static_cast<std::uint64_t>(parse_integer("--mark-every", options.mark_every, 1));
   wishes.stacks = stacks_of(options.stacks);
   wishes.keep = name.variables();
@@ -200,11 +201,11 @@ Body declare_record(CommandLine& line) {
           "module in the backward pass")
       .type_name("on|forward|off")
       .show_default();
-  line.add_option("--trace-every", options->trace_every,
-                  "Of PyTorch, record the device in the first twelve steps and in two of each N: the others "
-                  "are timed "
-                  "alone, and not made longer; 1: in all")
-      .type_name("N")
+  line.add_option(
+          "--trace-every", options->trace_every,
+          "Of PyTorch, record the device in the first twelve steps, then in two of each N (1: in all), or as "
+          "rarely as it needs to add 0.2 % (auto): the others are timed alone, and not made longer")
+      .type_name("N|auto")
       .show_default();
   line.add_option(
           "--mark-every", options->mark_every,

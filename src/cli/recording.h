@@ -14,9 +14,9 @@ namespace rooflm::cli {
 struct RecordWishes {
   std::string capture, calls = "all", pytorch = "on";
   std::uint64_t skip = 0, steps = 0, duration_ms = 0, most_bytes = 0;  ///< 0: no limit
-  std::string stacks{};             ///< samples of stacks in a second and of what: "100,native"; "": none
-  std::uint64_t trace_every = 64;   ///< steps of PyTorch whose activities are kept
-  std::uint64_t mark_every = 16;    ///< steps of PyTorch whose modules are marked
+  std::string stacks{};           ///< samples of stacks in a second and of what: "100,native"; "": none
+  std::uint64_t trace_every = 0;  ///< steps of PyTorch whose activities are kept; 0: as what it costs allows
+  std::uint64_t mark_every = 16;  ///< steps of PyTorch whose modules are marked
   std::vector<std::string> keep{};  ///< variables of the environment that name the record
 };
 

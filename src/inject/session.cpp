@@ -28,10 +28,6 @@ constexpr std::uint64_t kEarlyNs = 1'000'000'000;
 constexpr std::array<std::string_view, 5> kStepNames = {"step", "train_step", "training_step", "iteration",
                                                         "profilerstep"};
 
-/// Of steps that are not all traced: the first ones, and so many of each kTraceEveryVariable.
-constexpr std::uint64_t kFirstTraced = 12;
-constexpr std::uint64_t kTracedEach = 2;
-
 thread_local std::uint32_t known_thread = 0;
 
 std::uint64_t number_of(const char* variable, std::uint64_t fallback) {
@@ -122,7 +118,8 @@ void Session::end_at_exit() {
 Session::Session(Wishes wishes, std::unique_ptr<StreamWriter> writer)
     : wishes_(std::move(wishes)),
       is_watching_(!wishes_.capture.empty() || wishes_.skip > 0 || wishes_.steps > 0),
-      writer_(std::move(writer)) {
+      writer_(std::move(writer)),
+      rhythm_(wishes_.trace_every) {
   if (!wishes_.capture.empty()) captured_ = writer_->text(wishes_.capture);
   note_process();
   const bool waits = !wishes_.capture.empty() || wishes_.skip > 0;
@@ -224,9 +221,7 @@ bool Session::end_step() {
     if (step_name_ == kOwn) count_step();
     return is_on();
   }
-  ++own_steps_;
-  const bool is_wanted =
-      wishes_.trace_every <= 1 || own_steps_ < kFirstTraced || own_steps_ % wishes_.trace_every < kTracedEach;
+  const bool is_wanted = rhythm_.end_step(now_ns());
   if (device_ != nullptr && !is_over_ && is_wanted != is_traced()) trace_step(is_wanted);
   return is_traced();
 }

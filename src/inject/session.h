@@ -14,6 +14,7 @@
 #include "inject/device_source.h"
 #include "inject/stack_sampler.h"
 #include "inject/stream_writer.h"
+#include "inject/trace_rhythm.h"
 
 namespace rooflm::inject {
 
@@ -27,7 +28,7 @@ struct Wishes {
   std::string folder, capture, keep, calls = "all";
   StackSampler::Wishes stacks{};
   std::uint64_t skip = 0, steps = 0, duration_ms = 0;  ///< 0 steps, 0 ms: no limit
-  std::uint64_t trace_every = 1;
+  std::uint64_t trace_every = 1;                       ///< TraceRhythm
   std::uint64_t most_bytes = ~std::uint64_t{0};
   static Wishes from_environment();
 };
@@ -87,12 +88,12 @@ class Session {
   std::unique_ptr<StreamWriter> writer_;
   std::unique_ptr<DeviceSource> device_;
   std::unique_ptr<StackSampler> stacks_;
+  TraceRhythm rhythm_;
   std::atomic<bool> is_on_{false}, is_traced_{true};
   std::mutex mutex_;                   ///< of the switch, the device and what is counted
   std::optional<std::string> chosen_;  ///< activities, where they were chosen
   bool has_started_device_ = false, is_over_ = false;
   std::uint64_t seen_ = 0;         ///< steps, or ranges that are captured
-  std::uint64_t own_steps_ = 0;    ///< that have ended, of the recorder's own marks
   std::uint64_t on_since_ns_ = 0;  ///< 0: never
   std::string step_name_;          ///< what counts as a step, "" as long as nothing did
   int depth_ = 0;                  ///< of ranges that are captured

@@ -82,13 +82,14 @@ inline constexpr const char* kTimedStep = "step, timed alone";
 
 /// Names of environment variables that the recorder sets for the library.
 inline constexpr const char* kFolderVariable = "ROOFLM_RECORD_FOLDER";
-inline constexpr const char* kCaptureVariable = "ROOFLM_RECORD_CAPTURE";         ///< name of a range
-inline constexpr const char* kSkipVariable = "ROOFLM_RECORD_SKIP";               ///< steps
-inline constexpr const char* kStepsVariable = "ROOFLM_RECORD_STEPS";             ///< steps
-inline constexpr const char* kDurationVariable = "ROOFLM_RECORD_DURATION";       ///< milliseconds
-inline constexpr const char* kMostVariable = "ROOFLM_RECORD_MOST";               ///< bytes of the file
-inline constexpr const char* kKeepVariable = "ROOFLM_RECORD_KEEP";               ///< variables to note, "A,B"
-inline constexpr const char* kTraceEveryVariable = "ROOFLM_RECORD_TRACE_EVERY";  ///< steps; 1: all
+inline constexpr const char* kCaptureVariable = "ROOFLM_RECORD_CAPTURE";    ///< name of a range
+inline constexpr const char* kSkipVariable = "ROOFLM_RECORD_SKIP";          ///< steps
+inline constexpr const char* kStepsVariable = "ROOFLM_RECORD_STEPS";        ///< steps
+inline constexpr const char* kDurationVariable = "ROOFLM_RECORD_DURATION";  ///< milliseconds
+inline constexpr const char* kMostVariable = "ROOFLM_RECORD_MOST";          ///< bytes of the file
+inline constexpr const char* kKeepVariable = "ROOFLM_RECORD_KEEP";          ///< variables to note, "A,B"
+inline constexpr const char* kTraceEveryVariable =
+    "ROOFLM_RECORD_TRACE_EVERY";                                        ///< steps; 1: all; 0: by cost
 inline constexpr const char* kStacksVariable = "ROOFLM_RECORD_STACKS";  ///< "100", "100,python": a second
 inline constexpr const char* kCallsVariable = "ROOFLM_RECORD_CALLS";    ///< "all", "launches" or "none"
 
