@@ -113,14 +113,12 @@ struct Remedied {
 std::vector<Remedied> by_remedy(const RunData& run, double step_s) {
   std::vector<Remedied> all;
   const bool is_of_others = is_foreign(run.run);
-  const bool was_compiled = is_of_others && is_compiled(run);
   for (const Group& part : parts_of(run)) {
     const auto measured_s = part.work.measured_s();
     if (!measured_s || !part.work.roof_s) continue;
     const double gain_s = work_figures(part.work, part.work.roof_s, measured_s, step_s).gain_s.value_or(0);
     if (gain_s <= 0) continue;
-    const Remedy remedy =
-        is_of_others ? Remedy{.text = recorded_remedy(part, was_compiled)} : remedy_of(run, part);
+    const Remedy remedy = is_of_others ? Remedy{.text = recorded_remedy(run, part)} : remedy_of(run, part);
     auto found = std::ranges::find(all, remedy, &Remedied::remedy);
     if (found == all.end()) found = all.insert(all.end(), {.remedy = remedy});
     found->parts.emplace_back(gain_s, part);

@@ -14,6 +14,7 @@
 #include "report/match_runs.h"
 #include "report/traced_kernels.h"
 #include "report/view.h"
+#include "report/work_figures.h"
 
 namespace rooflm::report {
 namespace {
@@ -63,6 +64,13 @@ std::string where_the_host_was(const RunData& run) {
                      100 * static_cast<double>(most->second) / static_cast<double>(stacks.idle));
 }
 
+/// Whether kernels that torch.compile made ran.
+bool is_compiled(const RunData& run) {
+  return std::ranges::any_of(run.activity_names, [](const record::ActivityName& name) {
+    return name.kind == "kernel" && parse_kernel_name(name.text).library == "Triton";
+  });
+}
+
 std::string host_remedy(const RunData& run) {
   if (!is_foreign(run.run)) return "a larger B x T makes each launch do more";
   return is_compiled(run)
@@ -70,6 +78,13 @@ std::string host_remedy(const RunData& run) {
                "more per launch with a larger batch"
              : "torch.compile needs fewer launches, a CUDA graph (mode=\"reduce-overhead\") one for "
                "many, a larger batch does more with each";
+}
+
+/// Whether an optimizer of PyTorch with fused=True ran.
+bool has_fused_optimizer(const RunData& run) {
+  return std::ranges::any_of(run.activity_names, [](const record::ActivityName& name) {
+    return name.kind == "kernel" && name.text.find("FusedOptimizer") != std::string::npos;
+  });
 }
 
 }  // namespace
@@ -85,24 +100,20 @@ std::optional<double> traced_step_s(const DeviceTimes& times) {
   return steps > 0 ? std::optional(sum_s / static_cast<double>(steps)) : std::nullopt;
 }
 
-bool is_compiled(const RunData& run) {
-  return std::ranges::any_of(run.activity_names, [](const record::ActivityName& name) {
-    return name.kind == "kernel" && parse_kernel_name(name.text).library == "Triton";
-  });
-}
-
-std::string recorded_remedy(const Group& part, bool is_compiled) {
+std::string recorded_remedy(const RunData& run, const Group& part) {
   if (part.phase == kPhases[2]) {
-    return part.work.launches > kManyLaunches
+    return part.work.launches > kManyLaunches && !has_fused_optimizer(run)
                ? "an optimizer with fused=True updates all tensors in a few kernels"
                : "it only streams weights and moments: several micro-batches for each update make it rarer";
   }
-  if (part.work.bound.find("matmul") != std::string::npos) {
+  // A module's own kernels may hold a short matmul and many that only move what it reads.
+  const double moved_s = dram_s(run, static_cast<double>(part.work.bytes)).value_or(0);
+  if (part.work.bound.find("matmul") != std::string::npos && moved_s <= part.work.roof_s.value_or(0)) {
     return "these matmuls are slower than a large square one is here: more rows (a larger batch), widths "
            "that "
            "are multiples of 64, bf16 under autocast or allow_tf32 where they are fp32";
   }
-  return is_compiled
+  return is_compiled(run)
              ? "the roof counts each byte once: look for copies, casts and layouts between the kernels "
                "that torch.compile made"
              : "each small kernel reads and writes memory again: torch.compile merges them with their "

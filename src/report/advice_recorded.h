@@ -25,11 +25,7 @@ namespace rooflm::report {
 /// device waits as much less for the host as they are shorter; elsewhere the sentences say it.
 [[nodiscard]] std::vector<Advice> advise_idle(const RunData& run, const DeviceTimes& times);
 
-/// What to try for a part of a recorded program, in the words of PyTorch. `is_compiled`: kernels that
-/// torch.compile made ran.
-[[nodiscard]] std::string recorded_remedy(const Group& part, bool is_compiled);
-
-/// Whether kernels that torch.compile made ran.
-[[nodiscard]] bool is_compiled(const RunData& run);
+/// What to try for a part of a recorded program, in the words of PyTorch.
+[[nodiscard]] std::string recorded_remedy(const RunData& run, const Group& part);
 
 }  // namespace rooflm::report

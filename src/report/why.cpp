@@ -93,6 +93,10 @@ Need need_of(const RunData& run, const TimedOp& op, const Counted* counted, cons
   Need need;
   if (counted == nullptr) {
     need.consider(op.bound.starts_with("matmul") ? Cause::tensor : Cause::dram, op.roof_s, 1.0);
+    // The roof lets caches hold what fits. What a kernel that nobody counted took is explained by memory
+    // first.
+    need.consider(Cause::dram, static_cast<double>(op.op.bytes_read + op.op.bytes_written),
+                  best.dram_byte_per_s);
     return need;
   }
   auto rate = best.matmul_flop_per_s.find(op.op.dtype);

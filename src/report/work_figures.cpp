@@ -58,4 +58,11 @@ RoofLines roof_lines(const RunData& run) {
   return {.rates = highest(run, "flop/s", false), .bandwidths = highest(run, "byte/s", true)};
 }
 
+std::optional<double> dram_s(const RunData& run, double bytes) {
+  for (const RoofLine& line : roof_lines(run).bandwidths) {
+    if (line.name == "DRAM" && line.value > 0) return bytes / line.value;
+  }
+  return std::nullopt;
+}
+
 }  // namespace rooflm::report

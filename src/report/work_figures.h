@@ -39,5 +39,8 @@ struct RoofLines {
 /// The highest ceiling of each kind of matrix product and of each level of memory, measured with the threads
 /// of the run; with any number of threads where there is none of that. Instruction peaks are no roofs.
 RoofLines roof_lines(const RunData& run);
+/// Seconds that so many bytes take at the highest rate of DRAM, as if no cache held any of them; nothing
+/// where no such rate is known. No roof: what caches hold need not come from there.
+std::optional<double> dram_s(const RunData& run, double bytes);
 
 }  // namespace rooflm::report

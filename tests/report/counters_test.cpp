@@ -17,6 +17,7 @@
 #include "report/verify.h"
 #include "report/views.h"
 #include "report/why.h"
+#include "report/work_figures.h"
 #include "tests/record/record_testing.h"
 
 namespace rooflm::report {
@@ -339,6 +340,18 @@ TEST(Why, TimeIsTakenApartWithoutRest) {
   EXPECT_EQ(parts[3].name, "optimizer");
   EXPECT_DOUBLE_EQ(parts[3].of(Cause::dram), 0.5e-3);
   EXPECT_DOUBLE_EQ(parts[3].of(Cause::clock), 0) << "memory has a clock of its own";
+}
+
+TEST(Why, WhatNobodyCountedIsExplainedByItsBytes) {
+  RunData run = counted_run();
+  std::erase_if(run.counters, [](const record::Counter& row) { return row.op != 0; });
+  const auto parts = why_of(run);
+  ASSERT_EQ(parts.size(), 4U);
+  EXPECT_FALSE(parts[3].is_counted);
+  const double moved_s = dram_s(run, 2'000'000).value_or(0);
+  EXPECT_GT(moved_s, 0);
+  EXPECT_DOUBLE_EQ(parts[3].of(Cause::dram), moved_s) << "no roof is known, and caches hold all of it";
+  EXPECT_NEAR(parts[3].of(Cause::latency), parts[3].time_s - moved_s, 1e-12);
 }
 
 TEST(Why, WhatIsNotKnownIsNotZero) {

@@ -140,17 +140,32 @@ TEST(Foreign, TheHeadlineSaysHowMuchOfAStepAKernelRuns) {
 }
 
 TEST(Foreign, RemediesArePyTorchsWords) {
-  const auto remedy = [](const char* phase, const char* bound, std::int64_t launches, bool is_compiled) {
+  RunData run;
+  const auto remedy = [&run](const char* phase, const char* bound, std::int64_t launches,
+                             std::int64_t bytes = 0) {
     Group part{.phase = phase, .name = "x", .work = {}};
     part.work.bound = bound;
     part.work.launches = launches;
-    return recorded_remedy(part, is_compiled);
+    part.work.bytes = bytes;
+    part.work.roof_s = 1e-3;
+    return recorded_remedy(run, part);
   };
-  EXPECT_NE(remedy("optimizer", "DRAM", 400, false).find("fused=True"), std::string::npos);
-  EXPECT_EQ(remedy("optimizer", "DRAM", 4, false).find("fused=True"), std::string::npos) << "it is";
-  EXPECT_NE(remedy("forward", "matmul bf16", 4, false).find("multiples of 64"), std::string::npos);
-  EXPECT_NE(remedy("forward", "DRAM", 4, false).find("torch.compile merges"), std::string::npos);
-  EXPECT_EQ(remedy("forward", "DRAM", 4, true).find("torch.compile merges"), std::string::npos);
+  EXPECT_NE(remedy("optimizer", "DRAM", 400).find("fused=True"), std::string::npos);
+  EXPECT_EQ(remedy("optimizer", "DRAM", 4).find("fused=True"), std::string::npos) << "it is";
+  EXPECT_NE(remedy("forward", "matmul bf16", 4).find("multiples of 64"), std::string::npos);
+  EXPECT_NE(remedy("forward", "DRAM", 4).find("torch.compile merges"), std::string::npos);
+  // A short matmul among kernels that move ten times what it takes.
+  run.ceilings.push_back({.what = "copy", .level = "DRAM", .value = 1e12, .unit = "byte/s"});
+  EXPECT_NE(remedy("forward", "matmul bf16", 4, 900'000'000).find("multiples of 64"), std::string::npos);
+  EXPECT_NE(remedy("forward", "matmul bf16", 4, 10'000'000'000).find("torch.compile merges"),
+            std::string::npos);
+  run.activity_names.push_back({.kind = "kernel", .text = "triton_poi_fused_add_0"});
+  EXPECT_EQ(remedy("forward", "DRAM", 4).find("torch.compile merges"), std::string::npos);
+  run.activity_names.push_back(
+      {.kind = "kernel",
+       .text = "void at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>>"});
+  EXPECT_EQ(remedy("optimizer", "DRAM", 101).find("fused=True"), std::string::npos)
+      << "a large model takes many of them";
 }
 
 TEST(Foreign, CopiesAreSummedUpPerStep) {
