@@ -23,6 +23,11 @@ add_custom_target(shell_files ALL DEPENDS "${shell_files}/made")
 install(TARGETS rooflm RUNTIME)
 # What `rooflm record` loads into programs; no library to link with, so that no ldconfig has to run.
 install(TARGETS rooflm_inject LIBRARY DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/rooflm")
+# The CUDA kernels, a file for each family of GPUs.
+get_property(cuda_files GLOBAL PROPERTY ROOFLM_CUDA_FILES)
+if(cuda_files)
+  install(TARGETS ${cuda_files} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/rooflm")
+endif()
 install(DIRECTORY "${shell_files}/man1" DESTINATION "${CMAKE_INSTALL_MANDIR}")
 install(FILES "${shell_files}/rooflm" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
 install(FILES "${shell_files}/_rooflm" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions")
