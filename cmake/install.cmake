@@ -41,6 +41,12 @@ install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME copyright)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs" FILES_MATCHING PATTERN "*.md")
 
+# All that is installed, and nothing else: for `make package`.
+add_custom_target(installed DEPENDS rooflm rooflm_inject rooflm_library shell_files ${cuda_files})
+if(TARGET rooflm_python)
+  add_dependencies(installed rooflm_python)
+endif()
+
 set(CPACK_GENERATOR "DEB;TGZ")
 set(CPACK_PACKAGE_NAME rooflm)
 set(CPACK_PACKAGE_CONTACT "the rooflm developers <rooflm@localhost>")
