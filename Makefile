@@ -29,10 +29,10 @@ docs: ## Build the documentation site in build/docs (MkDocs)
 	@scripts/install_deps docs
 	mkdocs build --strict --quiet
 
-package: ## Build build/package/*.deb and *.tar.gz: for any machine with AVX2, with CUDA where nvcc works
+package: ## Build build/package/*.deb and *.tar.gz: for any machine with AVX2, where nvcc works with all GPUs (GPUS=AUTO: those here)
 	scripts/install_deps build python page package
-	cmake --preset package
-	cmake --build --preset package --target rooflm rooflm_library shell_files
+	cmake --preset package $(if $(GPUS),-DROOFLM_CUDA_ARCHITECTURES=$(GPUS))
+	cmake --build --preset package --target installed
 	cd build/package && cpack
 
 format: ## Format all C++ sources in place

@@ -23,6 +23,11 @@ add_custom_target(shell_files ALL DEPENDS "${shell_files}/made")
 install(TARGETS rooflm RUNTIME)
 # What `rooflm record` loads into programs; no library to link with, so that no ldconfig has to run.
 install(TARGETS rooflm_inject LIBRARY DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/rooflm")
+# The CUDA kernels, a file for each family of GPUs.
+get_property(cuda_files GLOBAL PROPERTY ROOFLM_CUDA_FILES)
+if(cuda_files)
+  install(TARGETS ${cuda_files} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/rooflm")
+endif()
 install(DIRECTORY "${shell_files}/man1" DESTINATION "${CMAKE_INSTALL_MANDIR}")
 install(FILES "${shell_files}/rooflm" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
 install(FILES "${shell_files}/_rooflm" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions")
@@ -35,6 +40,12 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/rooflm" DESTINATION "lib/python3
 install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME copyright)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs" FILES_MATCHING PATTERN "*.md")
+
+# All that is installed, and nothing else: for `make package`.
+add_custom_target(installed DEPENDS rooflm rooflm_inject rooflm_library shell_files ${cuda_files})
+if(TARGET rooflm_python)
+  add_dependencies(installed rooflm_python)
+endif()
 
 set(CPACK_GENERATOR "DEB;TGZ")
 set(CPACK_PACKAGE_NAME rooflm)

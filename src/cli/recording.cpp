@@ -22,6 +22,7 @@
 #include "cli/recorder_modules.h"
 #include "core/descriptor.h"
 #include "core/error.h"
+#include "core/own_file.h"
 #include "inject/stream_format.h"
 
 namespace rooflm::cli {
@@ -31,19 +32,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLibrary = "librooflm_inject.so";
 constexpr const char* kInjection = "CUDA_INJECTION64_PATH";
-
-fs::path find_library() {
-  std::error_code error;
-  const fs::path binary = fs::read_symlink("/proc/self/exe", error);
-  const fs::path beside = binary.parent_path() / kLibrary;
-  // As `cmake --install` puts it.
-  const fs::path installed = binary.parent_path().parent_path() / ROOFLM_LIBEXEC_FOLDER / "rooflm" / kLibrary;
-  for (const fs::path& place : {beside, installed}) {
-    if (fs::exists(place, error)) return place;
-  }
-  throw core::Unavailable(fmt::format("{} is not here: it belongs beside the binary ({}) or in {}", kLibrary,
-                                      beside.parent_path().string(), installed.parent_path().string()));
-}
 
 std::string value_of(const char* name) {
   const char* text = std::getenv(name);
@@ -68,7 +56,7 @@ bool is_written(const fs::path& stream) {
 }  // namespace
 
 Recording::Recording(const fs::path& record, const RecordWishes& wishes) {
-  const fs::path library = fs::absolute(find_library());
+  const fs::path library = fs::absolute(core::find_own_file(kLibrary));
   std::string folder = fs::absolute(record).string() + ".streams-XXXXXX";
   std::ranges::replace(folder, '%', '_');
   if (::mkdtemp(folder.data()) == nullptr) {

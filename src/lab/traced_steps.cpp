@@ -29,6 +29,8 @@ namespace {
 /// Steps whose activities are kept, and of those in which nothing runs beside anything else.
 constexpr int kKept = 4;
 constexpr int kKeptInOrder = 2;
+/// Steps of which the copies of their inputs are traced, too.
+constexpr int kKeptWithInputs = 2;
 /// Pairs of a traced and an untraced step, from which the cost of tracing comes: as many as this time allows.
 constexpr int kMostPairs = 20;
 constexpr double kPairSeconds = 2;
@@ -62,6 +64,8 @@ class StepTracer {
     // it, which CUPTI fetches when it collects.
     for (int i = 0; i < kKept && go_on(); ++i)
       traced({.kind = "traced", .keep = true}, plain_nodes_, [&] { return run_step(); });
+    for (int i = 0; i < kKeptWithInputs && go_on(); ++i)
+      traced({.kind = "inputs", .keep = true, .with_inputs = true}, plain_nodes_, [&] { return run_step(); });
     if (engine_->recording(true) != nullptr) {
       for (int i = 0; i < kKeptInOrder && go_on(); ++i) in_order();
     }
@@ -141,20 +145,23 @@ class StepTracer {
   struct How {
     const char* kind = nullptr;
     bool keep = false, with_memory = false;
+    bool with_inputs = false;  ///< the step begins with the copies of its inputs
   };
 
   template <class Run>
   engines::StepTimes traced(const How& how, const trace::NodeOps& nodes, const Run& run) {
-    inputs_->write(static_cast<int>(next_step_));
+    if (!how.with_inputs) inputs_->write(static_cast<int>(next_step_));
     tracer_->start(how.with_memory);
     constexpr double kNs = 1e9;
     const std::int64_t asked_ns = trace::steady_ns();
+    if (how.with_inputs) inputs_->write(static_cast<int>(next_step_));
     const engines::StepTimes times = run();
     tracer_->stop();
     trace::TracedStep step{.step = next_step_,
                            .begin_ns = times.begin_ns,
                            .end_ns = times.begin_ns + std::llround(kNs * times.step_s),
                            .asked_ns = asked_ns};
+    if (how.with_inputs) step.begin_ns = asked_ns;
     step.ops = spans_.take();
     if (step.ops.empty()) step.nodes = &nodes;
     if (how.keep) steps_.push_back(std::move(step));

@@ -20,8 +20,9 @@ struct TracedRun {
 /// Traces steps of a GPU that has run some already, and adds to the run their samples, lanes, activities, and
 /// facts: what tracing cost, what was lost. Samples are "traced" (a few in a row, whose activities are kept;
 /// then some with an "untraced" partner each, in alternating order, from which the cost comes), "in_order"
-/// (nothing ran beside anything else; activities are kept, too) and "allocations" (one, with what was
-/// allocated and freed, which slows it down: its times are in no statistics). Where the device cannot be
+/// (nothing ran beside anything else; activities are kept, too), "inputs" (from the copies of their inputs
+/// on, which other steps have behind them when they begin) and "allocations" (one, with what was allocated
+/// and freed, which slows it down). Times of the last two are in no statistics. Where the device cannot be
 /// traced it says why, in one line and in the fact "tracing", and adds nothing; where tracing fails half-way,
 /// it says so and adds what came of the steps before. Replays are held until they are submitted
 /// (engines::Start), "untraced" ones, too: the profiler makes that up to a millisecond longer. `first_step`

@@ -53,7 +53,7 @@ struct Sample {
   std::string phase{};  ///< "forward", "backward", "optimizer", "step"
   double seconds = 0;
   std::string kind = "plain";  ///< "warmup", "plain", "observed", "traced", "untraced", "in_order",
-                               ///< "allocations", "counted"
+                               ///< "allocations", "inputs", "counted"
   bool outlier = false;
 };
 

@@ -87,7 +87,7 @@ class StepTimer {
         step.kind = wall->second.first;
         step.wall_s = wall->second.second;
       }
-      if (step.kind == kAllocations) continue;
+      if (step.kind == kAllocations || step.kind == kInputs) continue;
       if (const auto event = events_.find(number); event != events_.end()) step.event_s = event->second;
       time_step(step, parts_[number]);
       times_.steps.push_back(std::move(step));

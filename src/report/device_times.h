@@ -48,6 +48,8 @@ struct Idle {
 /// Kind of the sample of a step in which memory was traced, too. That slows it down: its kernels are on the
 /// timeline and in no statistics.
 inline constexpr std::string_view kAllocations = "allocations";
+/// Of one that begins with the copies of its inputs: likewise, but for the view of inputs.
+inline constexpr std::string_view kInputs = "inputs";
 
 struct DeviceStep {
   std::int64_t step = 0;

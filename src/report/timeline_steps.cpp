@@ -21,13 +21,14 @@ std::string TimelineBuilder::kind_of_step(std::int64_t step) const {
 }
 
 /// Steps in the order in which they are wanted: the one nearest to the median first, then the fastest and the
-/// slowest, then the others as they ran; last those that ran in another way: kernels one by one, or with
-/// memory traced.
+/// slowest, then the others as they ran; last those that ran in another way: kernels one by one, with
+/// memory traced, or with the copies of their inputs.
 std::vector<std::int64_t> TimelineBuilder::wanted_steps(const Spans& spans) const {
   std::vector<std::int64_t> steps, ordered;
   for (const auto& [step, span] : spans) {
     const std::string kind = kind_of_step(step);
-    (kind == kInOrder || kind == kAllocations ? ordered : steps).push_back(step);
+    const bool is_other = kind == kInOrder || kind == kAllocations || kind == kInputs;
+    (is_other ? ordered : steps).push_back(step);
   }
   if (steps.empty()) std::swap(steps, ordered);
   const auto length = [&](std::int64_t step) { return spans.at(step).end_ns - spans.at(step).start_ns; };

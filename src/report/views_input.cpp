@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "report/run_figures.h"
+#include "report/traced_kernels.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -43,13 +44,16 @@ struct Copies {
   double bytes = 0;
 };
 
-/// Steps that were traced as the engine runs them; of a program that is not ours, all that have device work.
+/// Steps that were traced from the copies of their inputs on; without them (older records) those that were
+/// traced at all; of a program that is not ours, all that have device work.
 std::set<std::int64_t> steps_with_copies(const RunData& run) {
   std::set<std::int64_t> steps;
-  for (const record::Sample& sample : run.samples) {
-    if (sample.kind == "traced") steps.insert(sample.step);
+  for (const std::string_view kind : {kInputs, kTraced}) {
+    for (const record::Sample& sample : run.samples) {
+      if (sample.kind == kind) steps.insert(sample.step);
+    }
+    if (!steps.empty()) return steps;
   }
-  if (!steps.empty()) return steps;
   for (const record::Activity& activity : run.activities) {
     if (activity.step) steps.insert(*activity.step);
   }

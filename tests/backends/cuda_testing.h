@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backends/cuda/device.h"
+#include "backends/cuda/kernels_file.h"
 #include "core/dtype.h"
 #include "core/f16.h"
 
@@ -30,6 +31,7 @@ class CudaKernels : public testing::Test {
       return status.devices.empty() ? status.reason : std::string();
     }();
     if (!reason.empty()) GTEST_SKIP() << reason;
+    backends::cuda::select_device(0);
   }
 };
 

@@ -29,6 +29,39 @@ def gpu_missing():
     return None if cuda["available"] else cuda["reason"]
 
 
+class KernelsFile(unittest.TestCase):
+    """Code for GPUs is in a file beside the binary: what is said where it is not as it should be."""
+
+    def setUp(self):
+        if reason := gpu_missing():
+            self.skipTest(reason)
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        shutil.copy(BINARY, self.folder / "rooflm")
+        self.files = sorted(pathlib.Path(BINARY).resolve().parent.glob("librooflm_cuda_*.so"))
+
+    def bench(self):
+        return subprocess.run([self.folder / "rooflm", "bench", *SMALL, *FEW], capture_output=True, text=True, timeout=300,
+                              check=False)
+
+    def test_beside_the_binary_it_is_found(self):
+        for file in self.files:
+            shutil.copy(file, self.folder)
+        self.assertEqual(self.bench().returncode, 0)
+
+    def test_a_missing_file_is_not_available(self):
+        result = self.bench()
+        self.assertEqual(result.returncode, 5, result.stderr)
+        self.assertIn(".so is not here: it belongs beside the binary", result.stderr)
+
+    def test_a_damaged_file_is_bad_input(self):
+        for file in self.files:
+            (self.folder / file.name).write_bytes(file.read_bytes()[:-1])
+        result = self.bench()
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn(".so is damaged: it has ", result.stderr)
+
+
 class OneLine(unittest.TestCase):
     def fails(self, code, *arguments, says=(), environment=None):
         result = rooflm(*arguments, environment=environment)

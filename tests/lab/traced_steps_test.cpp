@@ -4,9 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <functional>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "lab/devices.h"
@@ -42,6 +47,23 @@ class FailingTracer final : public trace::ActivityTracer {
   trace::DeviceTrace trace_;
 };
 
+/// Sees what the inputs of a step are when tracing it begins and ends.
+class InputsTracer final : public trace::ActivityTracer {
+ public:
+  explicit InputsTracer(engines::Engine& engine, std::vector<bool>& seen) : engine_(&engine), seen_(&seen) {}
+  [[nodiscard]] std::string version() const override { return "made up"; }
+  void start(bool /*with_memory*/) override { before_ = hyper(); }
+  void stop() noexcept override { seen_->push_back(hyper() != before_); }
+  [[nodiscard]] trace::DeviceTrace take() override { return {}; }
+  [[nodiscard]] std::optional<std::uint64_t> node_id(std::uint64_t) const override { return std::nullopt; }
+
+ private:
+  [[nodiscard]] std::vector<float> hyper() const { return engine_->io().read<float>("hyper"); }
+  engines::Engine* engine_;
+  std::vector<bool>* seen_;  ///< by traced step: whether its inputs were written while it was traced
+  std::vector<float> before_;
+};
+
 struct Traced {
   std::string sentence;         ///< the fact "tracing"
   std::set<std::string> kinds;  ///< of samples
@@ -49,10 +71,16 @@ struct Traced {
   std::int64_t next_step = 0;
 };
 
-Traced traced_with(const trace::OpenTracer& open) {
+using OpenFor = std::function<std::unique_ptr<trace::ActivityTracer>(engines::Engine&)>;
+
+Traced traced_with(const OpenFor& open, const char* device = "null") {
   record::Config typed;
   typed.set("model", "tiny");
-  typed.set("device", "null");
+  typed.set("device", device);
+  for (const auto& [key, value] :
+       {std::pair{"layers", 1}, {"d_model", 32}, {"heads", 2}, {"vocab", 50}, {"batch", 1}, {"seq", 8}}) {
+    typed.set(key, value);
+  }
   const Point point = make_points(std::array{typed}).at(0);
   const auto backend = make_backend(point);
   engines::TensorStore store(*backend);
@@ -64,7 +92,8 @@ Traced traced_with(const trace::OpenTracer& open) {
   record::Writer writer(folder / "a.rooflm", "made up");
   const std::int64_t run = writer.begin_run(run_row(point));
   Traced traced;
-  traced.next_step = trace_steps(engine, inputs, point, run, 10, writer, open).next_step;
+  traced.next_step =
+      trace_steps(engine, inputs, point, run, 10, writer, [&] { return open(engine); }).next_step;
   writer.end_run(run, "success");
   writer.finish();
   const record::Reader reader(folder / "a.rooflm");
@@ -75,7 +104,7 @@ Traced traced_with(const trace::OpenTracer& open) {
 }
 
 TEST(TracedSteps, WhatCannotBeOpenedIsOneLineAndNothingElse) {
-  const Traced traced = traced_with([]() -> std::unique_ptr<trace::ActivityTracer> {
+  const Traced traced = traced_with([](engines::Engine&) -> std::unique_ptr<trace::ActivityTracer> {
     throw core::Unavailable("CUPTI: attaching: another profiler is attached");
   });
   EXPECT_EQ(traced.sentence, "not traced: CUPTI: attaching: another profiler is attached");
@@ -85,7 +114,7 @@ TEST(TracedSteps, WhatCannotBeOpenedIsOneLineAndNothingElse) {
 
 TEST(TracedSteps, StepsBeforeAFailureAreKept) {
   // The first step warms up, memory is traced in the second, so that of the third is left.
-  const Traced traced = traced_with([] { return std::make_unique<FailingTracer>(3); });
+  const Traced traced = traced_with([](engines::Engine&) { return std::make_unique<FailingTracer>(3); });
   EXPECT_EQ(traced.sentence, "tracing ended early: CUPTI: tracing: it broke");
   EXPECT_EQ(traced.kinds, (std::set<std::string>{"allocations", "traced"}));
   EXPECT_EQ(traced.activities, 4U);  // two ranges, two kernels
@@ -93,8 +122,17 @@ TEST(TracedSteps, StepsBeforeAFailureAreKept) {
 }
 
 TEST(TracedSteps, AFailureInTheFirstStepLeavesNothing) {
-  EXPECT_EQ(traced_with([] { return std::make_unique<FailingTracer>(0); }).sentence,
+  EXPECT_EQ(traced_with([](engines::Engine&) { return std::make_unique<FailingTracer>(0); }).sentence,
             "not traced: CUPTI: tracing: it broke");
+}
+
+TEST(TracedSteps, TheInputsOfTwoStepsAreWrittenWhileTheyAreTraced) {
+  std::vector<bool> seen;
+  const Traced traced = traced_with(
+      [&](engines::Engine& engine) { return std::make_unique<InputsTracer>(engine, seen); }, "cpu");
+  EXPECT_TRUE(traced.kinds.contains("inputs"));
+  EXPECT_EQ(std::ranges::count(seen, true), 2);
+  EXPECT_GT(seen.size(), 8U);
 }
 
 }  // namespace

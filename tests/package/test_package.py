@@ -33,6 +33,25 @@ class Package(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         return result.stdout
 
+    def check_cuda(self, root):
+        """Code for GPUs is in files of its own, which the binary finds, and names where they are not as they should be."""
+        built = {path.name for path in pathlib.Path(self.build).glob("librooflm_cuda_*.so")}
+        folder, binary = root / "libexec" / "rooflm", root / "bin" / "rooflm"
+        self.assertEqual({path.name for path in folder.glob("librooflm_cuda_*.so")}, built)
+        self.assertLess(binary.stat().st_size, 30e6)
+        self.assertNotIn(b".nv_fatbin\0", binary.read_bytes(), "code for GPUs in the binary")
+        for name in built:
+            kernels, whole = folder / name, (folder / name).read_bytes()
+            self.assertIn(b".nv_fatbin\0", whole)
+            family = name.removeprefix("librooflm_cuda_").removesuffix(".so")
+            self.assertNotIn(f"{family} not available", self.call(binary, "info"))
+            kernels.write_bytes(whole[:-1])
+            self.assertIn(f"{family} not available: {kernels} is damaged: it has {len(whole) - 1} bytes of {len(whole)}",
+                          self.call(binary, "info", "--wide"))
+            kernels.unlink()
+            self.assertIn(f"{family} not available: {name} is not here: it belongs", self.call(binary, "info", "--wide"))
+            kernels.write_bytes(whole)
+
     def check_tree(self, root):
         for name in FILES:
             self.assertTrue((root / name).is_file(), name)
@@ -49,6 +68,7 @@ class Package(unittest.TestCase):
                            f"assert rooflm.binary() == sys.argv[1]; print({asks} > 0)", binary)
         self.assertEqual(priced.strip(), "True", "the module finds the binary beside it")
         self.assertIn("context", self.call(binary, "study", "list"), "studies travel inside the binary")
+        self.check_cuda(root)
 
     def check_headers(self, root):
         """Whatever a public header includes of rooflm is installed, too."""

@@ -187,6 +187,23 @@ TEST(Foreign, CopiesAreSummedUpPerStep) {
   EXPECT_DOUBLE_EQ(make_view("input", set).tables[0].table.rows.at(0).number("bytes"), 4000);
 }
 
+TEST(Foreign, CopiesOfOwnStepsAreOfThoseThatBeganWithTheirInputs) {
+  RecordSet set = foreign_set();
+  RunData& run = set.runs[0];
+  const auto copy = std::ranges::find(run.activities, 4000, &record::Activity::bytes);
+  ASSERT_NE(copy, run.activities.end());
+  const record::Activity one = *copy;
+  run.activities.assign(3, one);
+  run.activities[0].step = 7;  // of a step whose inputs were there before: what its ops copied
+  run.activities[1].step = run.activities[2].step = 8;
+  for (const auto& [step, kind] : {std::pair{7, "traced"}, std::pair{8, "inputs"}})
+    run.samples.push_back({.step = step, .phase = "step", .seconds = 1e-6, .kind = kind});
+  EXPECT_DOUBLE_EQ(make_view("input", set).tables[0].table.rows.at(0).number("count"), 2);
+  run.samples.pop_back();
+  EXPECT_DOUBLE_EQ(make_view("input", set).tables[0].table.rows.at(0).number("count"), 1)
+      << "an older record";
+}
+
 TEST(Foreign, EveryViewIsMadeOrSaysWhatIsMissing) {
   const RecordSet set = foreign_set();
   for (const ViewInfo& info : all_views()) {

@@ -11,10 +11,11 @@
 #include "backends/cuda/check.h"
 #include "backends/cuda/cudnn_attention.h"
 #include "backends/cuda/device.h"
-#include "backends/cuda/device_probe.h"
 #include "backends/cuda/faults.h"
 #include "backends/cuda/gemm.h"
+#include "backends/cuda/kernels/device_probe.h"
 #include "backends/cuda/kernels/heads.h"
+#include "backends/cuda/kernels_file.h"
 #include "core/error.h"
 
 namespace rooflm::backends::cuda {
@@ -46,6 +47,11 @@ cudaDeviceProp open_device(int index) {
   }
   if (index >= count) throw unavailable(fmt::format("there are {} GPUs, cuda:0 is the first", count));
   require_room(index);
+  try {
+    select_device(index);
+  } catch (const core::Unavailable& error) {
+    throw unavailable(error.what());
+  }
   if (const std::string failure = probe_device(index); !failure.empty()) throw unavailable(failure);
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index), "asking for the device's properties");
@@ -110,6 +116,7 @@ DeviceMemory::~DeviceMemory() {
 
 Context::Context(int index, const CudaOptions& options) : index_(index), options_(options) {
   const cudaDeviceProp properties = open_device(index);
+  kernels_ = kernels_for(index);
   sm_count_ = properties.multiProcessorCount;
   name_ = properties.name;
   stream_ = make_stream(Priority::high);
@@ -128,7 +135,10 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
 
 Context::~Context() { static_cast<void>(cudaStreamSynchronize(stream())); }
 
-void Context::select() const { check(cudaSetDevice(index_), "selecting the device"); }
+void Context::select() const {
+  check(cudaSetDevice(index_), "selecting the device");
+  use_kernels(kernels_);
+}
 
 bool Context::is_recording() const {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

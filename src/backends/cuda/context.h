@@ -15,6 +15,7 @@
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/handles.h"
 #include "backends/cuda/id_guard.h"
+#include "backends/cuda/kernels_file.h"
 #include "backends/cuda/progress.h"
 #include "backends/cuda/staging.h"
 #include "backends/cuda/stream_gate.h"
@@ -127,13 +128,14 @@ class Context {
   /// `join_branches` makes the first wait for those that were used.
   cudaStream_t branch(Branch which);
   void join_branches();
-  /// Makes this device the calling thread's.
+  /// Makes this device, and the launchers for it, the calling thread's.
   void select() const;
 
  private:
   using RopeKey = std::tuple<std::int64_t, std::int64_t, double>;
   int index_;
   CudaOptions options_;
+  const KernelEntry* kernels_ = nullptr;
   int sm_count_ = 0;
   std::string name_;
   [[nodiscard]] cudaStream_t side_stream(program::Lane lane) const;

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <array>
 
-#include "backends/cuda/device_probe.h"
 #include "backends/cuda/faults.h"
+#include "backends/cuda/kernels/device_probe.h"
+#include "backends/cuda/kernels_file.h"
+#include "core/error.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -27,6 +29,16 @@ std::string find_driver(int& version) {
   return {};
 }
 
+// Empty when the kernels for the device are here and one of them runs.
+std::string try_kernels(int index) {
+  try {
+    select_device(index);
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+  return probe_device(index);
+}
+
 // Fills `device`; empty when the device works.
 std::string describe(int index, CudaDevice& device) {
   cudaDeviceProp properties{};
@@ -38,8 +50,8 @@ std::string describe(int index, CudaDevice& device) {
   device.sm_count = properties.multiProcessorCount;
   device.compute_major = properties.major;
   device.compute_minor = properties.minor;
-  if (std::string failure = probe_device(index); !failure.empty()) {
-    return fmt::format("{} (compute capability {}.{}) {}", device.name, properties.major, properties.minor,
+  if (std::string failure = try_kernels(index); !failure.empty()) {
+    return fmt::format("{} (compute capability {}.{}): {}", device.name, properties.major, properties.minor,
                        failure);
   }
   std::size_t free = 0;

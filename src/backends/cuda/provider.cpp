@@ -12,6 +12,7 @@
 #include "backends/cuda/clocks.h"
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/device.h"
+#include "backends/cuda/kernels_file.h"
 #include "backends/cuda/nvml.h"
 #include "backends/cuda/peaks.h"
 #include "core/cache_file.h"
@@ -153,7 +154,13 @@ class CudaProvider final : public Provider {
   [[nodiscard]] Lines environment() const override {
     const cuda::CudaStatus status = cuda::query_cuda();
     Lines lines;
-    if (status.devices.empty()) return {{"device cuda", "not available: " + status.reason}};
+    if (std::string kernels = cuda::describe_kernels(); !kernels.empty()) {
+      lines.emplace_back("kernels of cuda", std::move(kernels));
+    }
+    if (status.devices.empty()) {
+      lines.emplace_back("device cuda", "not available: " + status.reason);
+      return lines;
+    }
     for (const auto& device : status.devices) add_device(lines, device);
     const auto cudnn = cuda::query_cudnn();
     lines.emplace_back("attention on GPUs",

@@ -1,6 +1,8 @@
 // The answer of a build without a CUDA compiler.
 #include "backends/cuda/device.h"
 
+#include "backends/cuda/kernels_file.h"
+
 namespace rooflm::backends::cuda {
 
 CudaStatus query_cuda(std::optional<int>) {
@@ -10,5 +12,7 @@ CudaStatus query_cuda(std::optional<int>) {
 bool is_compiled_in() { return false; }
 
 bool may_be_here() { return false; }
+
+std::string describe_kernels() { return {}; }
 
 }  // namespace rooflm::backends::cuda

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "backends/cuda/device_probe.h"
 #include "backends/cuda/faults.h"
+#include "backends/cuda/kernels/device_probe.h"
 
 namespace rooflm::backends::cuda {
 namespace {

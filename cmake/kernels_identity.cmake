@@ -1,0 +1,32 @@
+# Writes a source file with the identity of the CUDA kernels: the version, and a digest of their sources and of what
+# they share with their callers. It is compiled into the binary and into each file of kernels.
+# Usage: cmake -D OUT=FILE -D VERSION=TEXT -P kernels_identity.cmake -- FILE...
+cmake_policy(VERSION 3.25)
+set(text "")
+set(is_file OFF)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(i RANGE ${last})
+  if(is_file)
+    file(SHA256 "${CMAKE_ARGV${i}}" hash)
+    string(APPEND text " ${hash}")
+  elseif(CMAKE_ARGV${i} STREQUAL "--")
+    set(is_file ON)
+  endif()
+endforeach()
+string(SHA256 digest "${text}")
+string(SUBSTRING "${digest}" 0 12 digest)
+file(CONFIGURE OUTPUT "${OUT}" @ONLY CONTENT [=[
+// Which CUDA kernels these are. Written by cmake/kernels_identity.cmake.
+#include "backends/cuda/kernels_file.h"
+
+extern "C" {
+extern const char rooflm_kernels_identity[];
+const char rooflm_kernels_identity[] = "@VERSION@ @digest@";
+}
+
+namespace rooflm::backends::cuda {
+
+std::string_view kernels_identity() { return rooflm_kernels_identity; }
+
+}  // namespace rooflm::backends::cuda
+]=])
