@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <oneapi/dnnl/dnnl.hpp>
-#include <optional>
 #include <vector>
 
 #include "backends/cpu/fast/converted_gemm.h"
@@ -77,10 +76,9 @@ constexpr Dim kLongestInner = 4608;
 // Each part is a primitive of its own: a sum over billions must not be millions of them.
 constexpr Dim kMostParts = 1024;
 
-bool has_avx512() {
-  const auto bits = [](dnnl::cpu_isa isa) { return static_cast<unsigned>(isa); };
-  const unsigned wanted = bits(dnnl::cpu_isa::avx512_core);
-  return (bits(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+bool has_isa(dnnl::cpu_isa isa) {
+  const auto wanted = static_cast<unsigned>(isa);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
 
 // An fp32 right factor is brought into oneDNN's own layout first where it has enough rows to be multiplied
@@ -92,7 +90,17 @@ bool packs_right_factor(const GemmProblem& p, Dim k_size) {
   constexpr Dim kFewestTerms = 512;
   constexpr Dim kMostElements = Dim{1} << 24U;
   const bool pays = p.m >= kFewestRows && k_size >= kFewestTerms && (!p.trans_a || p.n >= kFewestRows);
-  return pays && p.a_type == DType::f32 && p.batch == 1 && p.n * k_size <= kMostElements && has_avx512();
+  return pays && p.a_type == DType::f32 && p.batch == 1 && p.n * k_size <= kMostElements &&
+         has_isa(dnnl::cpu_isa::avx512_core);
+}
+
+// A transposed fp32 left factor is turned first where both sides of the result are long: oneDNN 2.6 reads it
+// across pages, too.
+bool turns_left_factor(const GemmProblem& p, Dim k_size) {
+  constexpr Dim kFewest = 1024;
+  constexpr Dim kMostElements = Dim{1} << 24U;
+  return p.trans_a && p.a_type == DType::f32 && p.batch == 1 && std::min({p.m, p.n, k_size}) >= kFewest &&
+         p.m * k_size <= kMostElements && has_isa(dnnl::cpu_isa::avx512_core);
 }
 
 // A factor in the layout that a primitive wants, made anew at every call.
@@ -139,24 +147,28 @@ class Step {
       sum.append_sum(1.0F);
       attr.set_post_ops(sum);
     }
+    const auto left = turns_left_factor(p, k_size) ? matrix(p.a_type, p.batch, 0, p.m, k_size, k_size, 1) : a;
     const auto right = packs_right_factor(p, k_size)
                            ? memory::desc({k_size, p.n}, dnnl_type(p.b_type), memory::format_tag::any)
                            : b;
     const dnnl::matmul::desc desc =
-        has_bias_ ? dnnl::matmul::desc(a, right, bias, c) : dnnl::matmul::desc(a, right, c);
+        has_bias_ ? dnnl::matmul::desc(left, right, bias, c) : dnnl::matmul::desc(left, right, c);
     const dnnl::matmul::primitive_desc plan(desc, attr, engine);
     primitive_ = dnnl::matmul(plan);
-    const std::size_t own_bytes = plan.scratchpad_desc().get_size();
-    packed_at_ = (own_bytes + 63) / 64 * 64;
-    scratch_bytes_ = own_bytes;
-    if (plan.weights_desc() != b) {
-      packing_.emplace(engine, b, plan.weights_desc());
-      scratch_bytes_ = packed_at_ + packing_->bytes();
-    }
+    scratch_bytes_ = plan.scratchpad_desc().get_size();
+    const auto pack = [&](const memory::desc& from, const memory::desc& to) {
+      if (from == to) return Packed{};
+      Packed packed{.packing = std::make_unique<Packing>(engine, from, to),
+                    .at = (scratch_bytes_ + 63) / 64 * 64};
+      scratch_bytes_ = packed.at + packed.packing->bytes();
+      return packed;
+    };
+    left_ = pack(a, left);
+    right_ = pack(b, plan.weights_desc());
     implementation_ = plan.impl_info_str();
     a_offset_bytes_ = k_begin * (p.trans_a ? p.lda : 1) * static_cast<Dim>(size_of(p.a_type));
     b_offset_bytes_ = k_begin * (p.trans_b ? 1 : p.ldb) * static_cast<Dim>(size_of(p.b_type));
-    memories_ = {memory(a, engine, nullptr), memory(plan.weights_desc(), engine, nullptr),
+    memories_ = {memory(left, engine, nullptr), memory(plan.weights_desc(), engine, nullptr),
                  memory(c, engine, nullptr), memory(plan.scratchpad_desc(), engine, nullptr),
                  memory(bias, engine, nullptr)};
     constexpr std::array<int, kArguments> kNames = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
@@ -170,14 +182,10 @@ class Step {
   void run(const dnnl::stream& stream, const void* a, const void* b, void* c, const void* bias,
            void* scratch) {
     // oneDNN takes all pointers as mutable; it writes only the destination and the scratchpad.
-    memories_[0].set_data_handle(static_cast<char*>(const_cast<void*>(a)) + a_offset_bytes_);
-    void* right = static_cast<char*>(const_cast<void*>(b)) + b_offset_bytes_;
-    if (packing_) {
-      void* packed = static_cast<char*>(scratch) + packed_at_;
-      packing_->run(stream, right, packed);
-      right = packed;
-    }
-    memories_[1].set_data_handle(right);
+    memories_[0].set_data_handle(
+        left_.run(stream, static_cast<char*>(const_cast<void*>(a)) + a_offset_bytes_, scratch));
+    memories_[1].set_data_handle(
+        right_.run(stream, static_cast<char*>(const_cast<void*>(b)) + b_offset_bytes_, scratch));
     memories_[2].set_data_handle(c);
     memories_[3].set_data_handle(scratch);
     if (has_bias_) memories_[4].set_data_handle(const_cast<void*>(bias));
@@ -187,11 +195,23 @@ class Step {
   }
 
  private:
+  // A factor that a packing brings elsewhere in the scratch memory, or none.
+  struct Packed {
+    std::unique_ptr<Packing> packing{};
+    std::size_t at = 0;
+    // Where the primitive finds the factor.
+    void* run(const dnnl::stream& stream, void* factor, void* scratch) const {
+      if (packing == nullptr) return factor;
+      void* to = static_cast<char*>(scratch) + at;
+      packing->run(stream, factor, to);
+      return to;
+    }
+  };
+
   static constexpr std::size_t kArguments = 5;  // the bias last: left out when there is none
   dnnl::primitive primitive_;
   std::size_t scratch_bytes_ = 0;
-  std::optional<Packing> packing_;
-  std::size_t packed_at_ = 0;  // in the scratch memory
+  Packed left_, right_;
   std::string implementation_;
   Dim a_offset_bytes_ = 0;
   Dim b_offset_bytes_ = 0;
@@ -321,14 +341,17 @@ Kernel make_kernel(const OpView& v, const GemmProblem& p) {
 
 }  // namespace
 
+/// oneDNN has products of bf16 for AVX-512 without bf16 instructions, too, which emulate them one by one:
+/// tiny at T=1024 takes them 2.5 times as long as converted panels.
 Kernel make_matmul(const OpView& v) {
   const GemmProblem p = problem_of(v);
-  const bool is_multiplied = p.a_type == DType::f32 || p.a_type == DType::bf16;
+  const bool is_multiplied =
+      p.a_type == DType::f32 || (p.a_type == DType::bf16 && has_isa(dnnl::cpu_isa::avx512_core_bf16));
   return is_multiplied && is_supported(v, p) ? make_kernel<Gemm>(v, p) : Kernel{};
 }
 
-/// Asked after make_matmul: no processor's oneDNN multiplies fp16, and those without AVX-512 multiply no
-/// bf16.
+/// Asked after make_matmul: no processor's oneDNN multiplies fp16, and those without AVX512-BF16 multiply no
+/// bf16 as it is.
 Kernel make_converted_matmul(const OpView& v) {
   const GemmProblem p = problem_of(v);
   if (!is_supported(v, p)) return {};
