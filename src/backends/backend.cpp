@@ -148,6 +148,10 @@ void Backend::add_kernels(std::vector<KernelRow> rows) {
   std::move(rows.begin(), rows.end(), std::back_inserter(table_));
 }
 
+void Backend::prefer_kernels(std::vector<KernelRow> rows) {
+  table_.insert(table_.begin(), std::make_move_iterator(rows.begin()), std::make_move_iterator(rows.end()));
+}
+
 Kernel Backend::make_kernel(const program::Program& program, const program::Op& op) const {
   for (const KernelRow& row : table_) {
     if (row.op != op.def) continue;

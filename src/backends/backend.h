@@ -148,6 +148,8 @@ class Backend {
 
   /// Kernels for ops that the table has none for: the collectives of one rank (backends/comm/).
   void add_kernels(std::vector<KernelRow> rows);
+  /// Kernels that are asked for before those of the table: of ops that somebody watches.
+  void prefer_kernels(std::vector<KernelRow> rows);
   /// The first kernel of the table that handles `op`. A fused op without one runs as the plain ops that it
   /// equals. core::Unavailable names the op, its dtypes and the device when there is no kernel.
   [[nodiscard]] Kernel make_kernel(const program::Program& program, const program::Op& op) const;

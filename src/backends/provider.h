@@ -59,11 +59,12 @@ using Lines = std::vector<std::pair<std::string, std::string>>;
 
 /// How the GEMM algorithms of a backend's kernels were found.
 struct GemmChoices {
-  int first = 0;        ///< matmuls that run the library's first proposal
-  int kept = 0;         ///< that took their algorithm from the autotune cache, or from an earlier process
-  int searched = 0;     ///< whose algorithm was searched by this backend
-  double search_s = 0;  ///< that took so long
-  std::string text{};   ///< the algorithms themselves, for MakeOptions::gemm_choices; "" when there are none
+  int first = 0;          ///< matmuls that run the library's first proposal
+  int kept = 0;           ///< that took their algorithm from the autotune cache, or from an earlier process
+  int searched = 0;       ///< whose algorithm was searched by this backend
+  double search_s = 0;    ///< that took so long
+  std::string damaged{};  ///< the autotune cache, where it was damaged and is as good as none; "" otherwise
+  std::string text{};  ///< the algorithms themselves, for MakeOptions::gemm_choices; "" when there are none
 };
 
 /// Devices of a backend that are here and run.

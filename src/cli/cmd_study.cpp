@@ -25,6 +25,7 @@
 #include "core/units.h"
 #include "lab/devices.h"
 #include "lab/format_norms.h"
+#include "lab/format_training.h"
 #include "lab/job.h"
 #include "lab/largest_model.h"
 #include "lab/micro_cells.h"
@@ -198,14 +199,28 @@ std::vector<lab::AttentionCase> attention_cases(StudyOptions& options) {
   return attention.cases();
 }
 
+/// Of a training run in fp8; none where the device has no fp8, or runs nothing.
+std::vector<record::Cell> training_cells(StudyOptions& options) {
+  options.config.fill();
+  const lab::RunSettings settings = options.profile.settings();
+  try {
+    const lab::Point point = options.config.single();
+    if (!lab::runs(point.device)) return {};
+    return lab::fp8_cells(point, settings.max_steps, settings.shards);
+  } catch (const core::Unavailable& error) {
+    note("fp8 is left out: {}", error.what());
+    return {};
+  }
+}
+
 std::vector<record::Cell> cells_of(StudyOptions& options, const Study& study) {
   if (study.kind == "formats") {
     const std::string n = options.get("n");
     const auto extents = parse_integers("--n", n.empty() ? "4096" : n, 1);
     if (extents.size() > 2) throw core::UsageError("--n: one extent, or rows,columns, for study formats");
     auto cells = lab::format_cells(extents.front(), extents.back());
-    const auto norms = lab::norm_cells();
-    cells.insert(cells.end(), norms.begin(), norms.end());
+    for (const auto& more : {lab::norm_cells(), training_cells(options)})
+      cells.insert(cells.end(), more.begin(), more.end());
     return cells;
   }
   lab::MicroBench bench(micro_settings(options));
@@ -222,7 +237,7 @@ void show_dry_run(StudyOptions& options, const Study& study,
     options.config.fill();
     return show_dry_run(options.config.sweep(), outputs, options.output.table.style());
   }
-  if (study.kind == "formats") return show_dry_run("compute a table of formats", outputs);
+  if (study.kind == "formats") return show_dry_run("compute a table of formats, and train in fp8", outputs);
   const std::size_t rows =
       study.kind == "gemm" ? gemm_cases(options).size() : attention_cases(options).size();
   show_dry_run(fmt::format("measure {} rows", rows), outputs);

@@ -15,6 +15,7 @@
 #include "compile/passes/compact_state.h"
 #include "compile/passes/differentiate.h"
 #include "compile/passes/dropout.h"
+#include "compile/passes/early_norm.h"
 #include "compile/passes/early_updates.h"
 #include "compile/passes/fp8_gathers.h"
 #include "compile/passes/fuse.h"
@@ -273,6 +274,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::separate_products(step);
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);
+    passes::early_norm(step);
   }
   if (options.fp8) passes::append_fp8_scales(step, options.fp8_options);
   program::check(step);

@@ -13,32 +13,13 @@
 #include "core/stop_signals.h"
 #include "core/units.h"
 #include "devices/device.h"
+#include "lab/cells.h"
 #include "lab/devices.h"
 #include "lab/notes.h"
 #include "lab/work_left.h"
 
 namespace rooflm::lab {
 namespace {
-
-/// Collects the cells of one series row by row.
-class Cells {
- public:
-  explicit Cells(std::string series) : series_(std::move(series)) {}
-  void next_row() { ++row_; }
-  void number(const std::string& col, double value, const std::string& unit = "") {
-    cells_.push_back({.series = series_, .row = row_, .col = col, .value = value, .text = {}, .unit = unit});
-  }
-  void text(const std::string& col, std::string_view value) {
-    cells_.push_back(
-        {.series = series_, .row = row_, .col = col, .value = {}, .text = std::string(value), .unit = {}});
-  }
-  [[nodiscard]] std::vector<record::Cell> take() { return std::move(cells_); }
-
- private:
-  std::string series_;
-  std::int64_t row_ = -1;
-  std::vector<record::Cell> cells_;
-};
 
 /// A floating-point format by its bits.
 struct Format {

@@ -10,6 +10,7 @@
 
 #include "lab/devices.h"
 #include "lab/machine_info.h"
+#include "lab/notes.h"
 #include "measure/machine_load.h"
 #include "model/forward.h"
 #include "perfmodel/program_totals.h"
@@ -69,13 +70,15 @@ std::vector<record::Fact> step_facts(const Point& point, const program::Program&
 
 std::optional<record::Fact> gemm_fact(const backends::GemmChoices& choices) {
   if (choices.first + choices.kept + choices.searched == 0) return std::nullopt;
+  std::string text = fmt::format(
+      "GEMM algorithms: {} searched now, {} from the autotune cache, {} the library's first choice",
+      choices.searched, choices.kept, choices.first);
+  if (!choices.damaged.empty()) {
+    text += fmt::format("; the cache {} was damaged", choices.damaged);
+    note("{} is damaged: GEMM algorithms are searched again", choices.damaged);
+  }
   return record::Fact{
-      .key = "gemm_search_s",
-      .value = choices.search_s,
-      .unit = "s",
-      .text = fmt::format(
-          "GEMM algorithms: {} searched now, {} from the autotune cache, {} the library's first choice",
-          choices.searched, choices.kept, choices.first)};
+      .key = "gemm_search_s", .value = choices.search_s, .unit = "s", .text = std::move(text)};
 }
 
 void add_samples(std::vector<record::Sample>& rows, std::int64_t step, const engines::StepTimes& times,

@@ -27,7 +27,8 @@ record::Run run_row(const Point& point);
 /// What is known of a step before it runs: tokens, FLOP, memory, the datasheet's peak.
 std::vector<record::Fact> step_facts(const Point& point, const program::Program& program);
 
-/// How GEMM algorithms were found; nothing where there was no choice.
+/// How GEMM algorithms were found; nothing where there was no choice. Says it in a line where their cache was
+/// damaged.
 std::optional<record::Fact> gemm_fact(const backends::GemmChoices& choices);
 
 /// The samples of step number `step`: its phases, the whole, and until when the host had submitted it. `kind`

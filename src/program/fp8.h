@@ -25,6 +25,9 @@ inline constexpr int kFp8Amax = 2;        ///< the largest magnitude of the step
 inline constexpr int kFp8FirstAmax = 16;  ///< those of the steps before, the last first
 inline constexpr int kFp8History = 16;    ///< how many (TransformerEngine: 1024; a spike is forgotten sooner)
 
+/// The longest rows of norms that cast what they make: kernels keep 16 of them in shared memory.
+inline constexpr std::int64_t kFp8NormCols = 6144;
+
 /// Exponents of scales: their products stay numbers of fp32.
 inline constexpr int kFp8MostExponent = 60;
 

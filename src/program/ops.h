@@ -42,6 +42,7 @@ extern const OpDef kCrossEntropy, kCrossEntropyBackward, kCrossEntropyWithGradie
 extern const OpDef kCast;
 // fp8.cpp
 extern const OpDef kFp8Cast, kSwiGluFp8, kSwiGluBackwardFp8, kFp8Scales;
+extern const OpDef kLayerNormFp8, kAddLayerNormFp8, kRmsNormFp8, kAddRmsNormFp8;
 // loss_scale.cpp
 extern const OpDef kLossScale;
 // optimizer.cpp

@@ -51,6 +51,23 @@ std::string norms_sentence(const RecordSet& set) {
   return text;
 }
 
+/// What a training run in fp8 lost, and in which operands most.
+std::string fp8_sentence(const RecordSet& set) {
+  const std::vector<Row> rows = rows_of(set, "fp8");
+  if (rows.empty()) return "";
+  const auto most = [&](const char* column) -> const Row& {
+    return *std::ranges::max_element(rows, {}, [&](const Row& row) { return row.number(column); });
+  };
+  const Row& underflow = most("underflowed");
+  const Row& saturation = most("saturated");
+  return fmt::format(
+      "Training in fp8, at most {:.2g}% of an operand's elements underflowed ({} of {}) and {:.2g}% "
+      "saturated ({} of "
+      "{}).",
+      100 * underflow.number("underflowed"), underflow.text("operand"), underflow.text("product"),
+      100 * saturation.number("saturated"), saturation.text("operand"), saturation.text("product"));
+}
+
 }  // namespace
 
 void add_sentence(std::string& text, const std::string& sentence) {
@@ -68,6 +85,7 @@ std::string answer_formats(const RecordSet& set) {
       rows["bf16"].number("largest"), rows["bf16"].number("spacing_at_1"), rows["fp16"].number("largest"),
       rows["fp16"].number("underflow_below"), rows["fp16"].number("spacing_at_1"));
   add_sentence(text, norms_sentence(set));
+  add_sentence(text, fp8_sentence(set));
   return text;
 }
 

@@ -72,9 +72,11 @@ struct Drawing {
   std::vector<std::string> y;
 };
 const std::vector<Drawing>& drawings() {
-  static const std::vector<Drawing> all = {{"attention", "seq", {"forward_ms", "backward_ms", "peak_memory"}},
-                                           {"gemm", "n", {"rate"}},
-                                           {"comm", "size", {"time_us", "busbw"}}};
+  static const std::vector<Drawing> all = {
+      {"attention", "seq", {"forward_ms", "backward_ms", "peak_memory"}},
+      {"gemm", "n", {"rate"}},
+      {"fp8_steps", "step", {"gradient_underflowed", "gradient_saturated"}},
+      {"comm", "size", {"time_us", "busbw"}}};
   return all;
 }
 

@@ -134,11 +134,12 @@ TEST_P(CudaOps, MatchTheReference) {
         if (id == program::kNone) continue;
         const program::Tensor& tensor = c.program.tensor(id);
         const bool is_half = tensor.dtype == DType::bf16 || tensor.dtype == DType::f16;
-        const program::OpDef* def = c.program.ops[op].def;
-        const bool makes_fp8 = def == &program::ops::kSwiGluFp8 || def == &program::ops::kSwiGluBackwardFp8;
-        const auto tolerance = def == &program::ops::kFp8Cast ? Tolerance{0, 0}
-                               : makes_fp8                    ? Tolerance{0x1p-2, 0x1p-7}
-                                           : tolerance_of(is_half ? tensor.dtype : dtype, tf32);
+        const program::Op& done = c.program.ops[op];
+        // What is cast was rounded to bf16 before, in another place at times.
+        const bool is_copy = done.attrs.has("e5m2") && (core::is_fp8(tensor.dtype) || id == done.outputs[2]);
+        const auto tolerance = done.is(program::ops::kFp8Cast) ? Tolerance{0, 0}
+                               : is_copy                       ? Tolerance{0x1p-2, 0x1p-7}
+                                         : tolerance_of(is_half ? tensor.dtype : dtype, tf32);
         expect_close(actual.read(id), expected.read(id), tolerance, "output " + tensor.name);
       }
     }

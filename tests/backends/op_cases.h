@@ -40,8 +40,7 @@ struct Case {
 inline bool is_of_split_steps(const program::OpDef& def) {
   namespace ops = program::ops;
   return def.work == program::Work::collective || &def == &ops::kOwnPart || &def == &ops::kForEachRank ||
-         &def == &ops::kSquareSum || &def == &ops::kNormOfSquares || &def == &ops::kTakeKeysValues ||
-         &def == &ops::kAttentionBlock || &def == &ops::kJoinBlocks ||
+         &def == &ops::kTakeKeysValues || &def == &ops::kAttentionBlock || &def == &ops::kJoinBlocks ||
          &def == &ops::kAttentionBlockBackward || &def == &ops::kJoinGradients;
 }
 

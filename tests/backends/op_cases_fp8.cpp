@@ -86,6 +86,35 @@ void add_producers(std::vector<Case>& cases, std::int64_t rows, std::int64_t wid
   }
 }
 
+/// The same of norms: activations, in e4m3.
+void add_norms(std::vector<Case>& cases, std::int64_t rows, std::int64_t cols) {
+  struct Kind {
+    const program::OpDef* def;
+    bool adds, is_layer, is_current;
+  };
+  for (const Kind& kind :
+       {Kind{&ops::kRmsNormFp8, false, false, false}, Kind{&ops::kAddRmsNormFp8, true, false, false},
+        Kind{&ops::kLayerNormFp8, false, true, false}, Kind{&ops::kAddLayerNormFp8, true, true, false},
+        Kind{&ops::kAddRmsNormFp8, true, false, true}}) {
+    CaseWriter w(std::string(kind.def->name) + (kind.is_current ? " current" : ""));
+    const TensorId slot =
+        kind.is_current ? w.add("slot", {kFp8Slot}, Role::workspace, true) : add_slot(w, 32, 0);
+    std::vector<TensorId> in{w.copy({rows, cols})};
+    if (kind.adds) in.push_back(w.copy({rows, cols}));
+    in.push_back(w.weight({cols}));
+    if (kind.is_layer) in.push_back(w.weight({cols}));
+    if (!kind.is_current) in.push_back(slot);
+    std::vector<TensorId> out{w.copy({rows, cols}, DType::f8), w.copy({cols, rows}, DType::f8), slot};
+    if (kind.adds) out.push_back(w.copy({rows, cols}));
+    for (int i = kind.is_layer ? 0 : 1; i < 2; ++i)
+      out.push_back(w.add("statistics", {rows}, Role::activation, true));
+    w.op_into(*kind.def, in,
+              {{"rows", rows}, {"cols", cols}, {"e5m2", false}, {"current", kind.is_current}, {"eps", 1e-5}},
+              out);
+    cases.push_back(w.done());
+  }
+}
+
 /// Results are bf16 whatever else is: a GPU's sums have fewer bits than fp32's.
 void add_products(std::vector<Case>& cases, const Sizes& s) {
   const std::int64_t m = rounded(s.batch * s.seq);
@@ -162,6 +191,7 @@ void add_scales(std::vector<Case>& cases) {
 void add_fp8_cases(std::vector<Case>& cases, const Sizes& s) {
   add_casts(cases, rounded(s.batch * s.seq), rounded(s.channels));
   add_producers(cases, rounded(s.batch * s.seq), rounded(s.width));
+  add_norms(cases, rounded(s.batch * s.seq), rounded(s.channels));
   add_products(cases, s);
   add_scales(cases);
 }

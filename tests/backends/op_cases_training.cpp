@@ -31,6 +31,20 @@ Parameter add_parameter(CaseWriter& w, const Shape& shape, bool has_copy) {
   return x;
 }
 
+/// What global_norm is made of where its sum comes in parts.
+void add_norm_parts(std::vector<Case>& cases, const Sizes& s) {
+  CaseWriter sum("square_sum");
+  const Parameter a = add_parameter(sum, {s.width, s.channels}, false);
+  const Parameter b = add_parameter(sum, {s.channels}, false);
+  sum.op(ops::kSquareSum, {a.g, b.g});
+  cases.push_back(sum.done());
+  CaseWriter root("norm_of_squares");
+  const TensorId squares = root.copy({3}, core::DType::f64);
+  root.fix(squares, {4, 0.25, 5});
+  root.op(ops::kNormOfSquares, {squares});
+  cases.push_back(root.done());
+}
+
 }  // namespace
 
 void add_token_cases(std::vector<Case>& cases, const Sizes& s) {
@@ -160,6 +174,7 @@ void add_optimizer_cases(std::vector<Case>& cases, const Sizes& s, bool clipped,
     }
     cases.push_back(w.done());
   }
+  if (clipped) add_norm_parts(cases, s);
 }
 
 }  // namespace rooflm::tests

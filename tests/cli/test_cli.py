@@ -119,6 +119,12 @@ class Basics(CommandLine):
         self.fails(5, "gemm", "--dtype", "fp8", "--device", "cpu", says=["fp8", "bf16 and fp16"])
         self.fails(2, "bench", "--dtype", "fp8", "--fp8-gradients", "e3m4", says=["e3m4", "e4m3"])
         self.fails(5, "bench", "--dtype", "tf32", says=["tf32"])
+        # Without bf16 instructions products of bf16 run on converted panels.
+        for isa in ("AVX512_CORE", "AVX2"):
+            shown = self.ok("program", "--device", "cpu", "--layers", "1", "--dtype", "bf16", "--format", "json",
+                            environment={**os.environ, "ONEDNN_MAX_CPU_ISA": isa})
+            kernels = {op["kernel"] for op in json.loads(shown)["ops"] if op["op"] == "matmul"}
+            self.assertTrue(all(kernel.endswith("converted") for kernel in kernels), kernels)
         cuda = json.loads(self.ok("info", "--format", "json"))["cuda"]
         if not cuda["available"]:
             self.assertNotEqual(cuda["reason"], "")

@@ -417,6 +417,10 @@ class Profile(unittest.TestCase):
         bf16 = next(row for row in rows if row["format"] == "bf16")
         self.assertEqual((bf16["layout"], bf16["matrix"]), ("S EEEEEEEE MMMMMMM", 2 * 49152 * 12288))
         self.assertIn("flash", self.ok("study", "attention_sweep", "--seq", "64", "--head-dim", "16"))
+        tables = json.loads(self.ok("study", "formats", "--steps", "3", "--layers", "1", "--format", "json"))[0]["tables"]
+        of_training = {key: table["rows"] for table in tables for key in ("operand", "step") if key in table["rows"][0]}
+        self.assertEqual({key: len(rows) for key, rows in of_training.items()}, {"operand": 4 * 3, "step": 3})
+        self.assertIn("fp8 is left out", self.rooflm("study", "formats", "--device", "null:a100-sxm").stderr)
         self.assertIn("looped", self.ok("study", "gemm", "--n", "64", "--count", "2"))
         self.assertIn("planned", self.ok("study", "limits", "--model", "tiny", "--batch", "1"))
         out = self.ok("study", "warmup", "--layers", "1", "--vocab", "256", "--seq", "16", "--max-steps", "3",

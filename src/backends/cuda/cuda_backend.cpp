@@ -162,6 +162,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] GemmChoices gemm_choices() const {
     GemmChoices choices = context_->products().choices();
     choices.text = context_->products().cache().text();
+    choices.damaged = context_->products().cache().damaged().string();
     return choices;
   }
 

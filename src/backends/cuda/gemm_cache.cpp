@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/cache_file.h"
+#include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
 
@@ -25,15 +26,19 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Words = std::vector<std::uint64_t>;
 
-/// Product -> algorithm, as files and texts hold them.
+constexpr const char* kLibrary = "library";  ///< in a text: what the algorithms belong to
+
+/// Product -> algorithm, as files and texts hold them. Throws where one is none.
 std::map<std::string, cublasLtMatmulAlgo_t> parse(std::string_view text) {
   std::map<std::string, cublasLtMatmulAlgo_t> found;
   const Json json = core::parse_json_object(text, "autotune cache", "the text");
   for (const auto& [product, value] : json.items()) {
-    if (!value.is_array()) continue;
+    if (product == kLibrary) continue;
     const auto words = value.get<Words>();
     cublasLtMatmulAlgo_t algorithm{};
-    if (words.size() != std::size(algorithm.data)) continue;
+    if (words.size() != std::size(algorithm.data)) {
+      throw core::InputError(fmt::format("autotune cache: {} has {} words", product, words.size()));
+    }
     std::copy(words.begin(), words.end(), std::begin(algorithm.data));
     found.emplace(product, algorithm);
   }
@@ -51,23 +56,26 @@ Json to_json(const std::map<std::string, cublasLtMatmulAlgo_t>& found) {
 GemmCache::GemmCache(const fs::path& folder, const std::string& gpu, const std::string& choices)
     : name_(fmt::format("{}-cublaslt-{}", core::file_name_part(gpu), cublasLtGetVersion())) {
   if (!folder.empty()) file_ = folder / fmt::format("products-{}.json", name_);
-  found_ = read();
+  bool is_damaged = false;
+  found_ = read(is_damaged);
+  if (is_damaged) damaged_ = file_;
   if (choices.empty()) return;
   try {
     const Json json = core::parse_json_object(choices, "autotune cache", "the text");
-    if (json.value("library", "") == name_) chosen_ = parse(choices);
+    if (json.value(kLibrary, "") == name_) chosen_ = parse(choices);
   } catch (const std::exception&) {  // as good as none
     chosen_.clear();
   }
 }
 
-GemmCache::Found GemmCache::read() const {
+GemmCache::Found GemmCache::read(bool& is_damaged) const {
   std::error_code ignored;
   if (file_.empty() || !fs::exists(file_, ignored)) return {};
   try {
     const core::MappedFile mapped(file_);
     return parse(mapped.text());
   } catch (const std::exception&) {
+    is_damaged = true;
     return {};
   }
 }
@@ -81,7 +89,8 @@ std::optional<cublasLtMatmulAlgo_t> GemmCache::find(const std::string& product, 
 
 cublasLtMatmulAlgo_t GemmCache::add(const std::string& product, const cublasLtMatmulAlgo_t& algorithm) {
   if (file_.empty()) return algorithm;
-  found_ = read();
+  bool ignored = false;
+  found_ = read(ignored);
   const auto [kept, is_new] = found_.emplace(product, algorithm);
   if (!is_new) return kept->second;
   try {
@@ -99,7 +108,7 @@ void GemmCache::use(const std::string& product, const cublasLtMatmulAlgo_t& algo
 std::string GemmCache::text() const {
   if (used_.empty()) return {};
   Json json = to_json(used_);
-  json["library"] = name_;
+  json[kLibrary] = name_;
   return json.dump();
 }
 

@@ -18,6 +18,10 @@ class GemmCache {
   /// process, win over the file, so that a run that goes on runs the algorithms it began with.
   GemmCache(const std::filesystem::path& folder, const std::string& gpu, const std::string& choices);
 
+  /// The file, where it was damaged when this was made: by an entry that is no algorithm, or all of it. What
+  /// is kept from then on makes it anew.
+  [[nodiscard]] const std::filesystem::path& damaged() const { return damaged_; }
+
   /// `product` says all that an algorithm depends on. The file is asked only with `use_file`.
   [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> find(const std::string& product, bool use_file) const;
   /// Keeps one in the file. The first that is kept stays: when another process was faster, its algorithm is
@@ -32,9 +36,10 @@ class GemmCache {
 
  private:
   using Found = std::map<std::string, cublasLtMatmulAlgo_t>;
-  [[nodiscard]] Found read() const;
+  /// What the file holds; nothing, and `is_damaged`, where that cannot be told.
+  [[nodiscard]] Found read(bool& is_damaged) const;
   std::string name_;  ///< GPU and version, which algorithms belong to
-  std::filesystem::path file_;
+  std::filesystem::path file_, damaged_;
   Found found_;   ///< in the file
   Found chosen_;  ///< by an earlier process
   Found used_;

@@ -62,6 +62,35 @@ Fp8Operand operand_of(const Program& p, const Op& op, std::size_t i) {
   return is_gradient ? Fp8Operand::gradient : Fp8Operand::activation;
 }
 
+/// An op that may become the cast of its output `made`.
+struct CastProducer {
+  const program::OpDef* producer;
+  const program::OpDef* fused;
+  std::ptrdiff_t made = 0;
+  bool is_norm = false;
+
+  [[nodiscard]] bool takes(const Op& cast) const {
+    const std::int64_t cols = cast.attrs.integer("cols");
+    if (is_norm) return cols <= program::kFp8NormCols && !cast.attrs.flag("e5m2");
+    return producer != &ops::kSwiGluBackward || cols % (2 * kUnit) == 0;
+  }
+};
+
+/// Which one the op is, or null.
+const CastProducer* cast_producer(const Op& op) {
+  static const std::array kProducers{
+      CastProducer{&ops::kSwiGlu, &ops::kSwiGluFp8},
+      CastProducer{&ops::kSwiGluBackward, &ops::kSwiGluBackwardFp8},
+      CastProducer{&ops::kLayerNorm, &ops::kLayerNormFp8, 0, true},
+      CastProducer{&ops::kAddLayerNorm, &ops::kAddLayerNormFp8, 1, true},
+      CastProducer{&ops::kRmsNorm, &ops::kRmsNormFp8, 0, true},
+      CastProducer{&ops::kAddRmsNorm, &ops::kAddRmsNormFp8, 1, true},
+  };
+  const auto* const found =
+      std::ranges::find_if(kProducers, [&](const CastProducer& each) { return op.is(*each.producer); });
+  return found == kProducers.end() ? nullptr : found;
+}
+
 class Caster {
  public:
   Caster(Program& step, const Fp8Options& options)
@@ -95,7 +124,6 @@ class Caster {
       }
       rewritten.push_back(std::move(op));
     }
-    std::erase_if(rewritten, [](const Op& op) { return op.def == nullptr; });
     step_->ops = std::move(rewritten);
     if (state_ != program::kNone) {
       step_->tensor(state_).shape = {static_cast<std::int64_t>(slots_.size()) * kFp8Operands, kFp8Slot};
@@ -189,26 +217,30 @@ class Caster {
       cast.output_offset = {0, 0, copies.offset};
     }
     cast.attrs = {{"rows", rows}, {"cols", cols}, {"e5m2", is_e5m2}, {"current", !is_delayed}};
-    if (options_->fuse) join_producer(cast, rewritten);
-    rewritten.push_back(std::move(cast));
+    if (!options_->fuse || !join_producer(cast, rewritten)) rewritten.push_back(std::move(cast));
     return copies;
   }
 
-  /// Where only products read what is cast, and an op makes it element by element, the cast does that, too.
-  void join_producer(Op& cast, std::vector<Op>& rewritten) const {
+  /// Where only products read what is cast, and an op makes it element by element or row by row, that op
+  /// becomes the cast of what it makes. False where it does not.
+  bool join_producer(const Op& cast, std::vector<Op>& rewritten) const {
     const auto source = static_cast<std::size_t>(cast.inputs[0]);
-    if (other_readers_[source] || writer_[source] == kNobody) return;
+    if (other_readers_[source] || writer_[source] == kNobody) return false;
     Op& producer = rewritten[writer_[source]];
-    const bool is_forward = producer.is(ops::kSwiGlu);
-    if (!is_forward && !producer.is(ops::kSwiGluBackward)) return;
-    if (!is_forward && cast.attrs.integer("cols") % (2 * kUnit) != 0) return;
-    cast.def = is_forward ? &ops::kSwiGluFp8 : &ops::kSwiGluBackwardFp8;
-    cast.scope = producer.scope;
-    cast.inputs.erase(cast.inputs.begin());
-    cast.inputs.insert(cast.inputs.begin(), producer.inputs.begin(), producer.inputs.end());
-    if (!cast.input_offset.empty())
-      cast.input_offset.insert(cast.input_offset.begin(), producer.inputs.size() - 1, 0);
-    producer.def = nullptr;  // left out
+    const CastProducer* found = cast_producer(producer);
+    if (found == nullptr || !found->takes(cast) || !producer.input_offset.empty()) return false;
+    producer.def = found->fused;
+    for (const auto& [name, value] : cast.attrs.entries()) producer.attrs.set(name, value);
+    producer.inputs.insert(producer.inputs.end(), cast.inputs.begin() + 1, cast.inputs.end());
+    producer.outputs.erase(producer.outputs.begin() + found->made);
+    producer.outputs.insert(producer.outputs.begin(), cast.outputs.begin(), cast.outputs.end());
+    if (!cast.input_offset.empty()) {  // that of the slot
+      producer.input_offset.assign(producer.inputs.size(), 0);
+      producer.input_offset.back() = cast.input_offset.back();
+      producer.output_offset.assign(producer.outputs.size(), 0);
+      producer.output_offset.at(cast.outputs.size() - 1) = cast.output_offset.back();
+    }
+    return true;
   }
 
   Copies make_copies(TensorId id, Fp8Operand operand, DType dtype, Layouts layouts, std::int64_t rows,

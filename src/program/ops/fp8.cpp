@@ -10,6 +10,9 @@
 // Made by passes/fp8_products.h, with the same attributes, slot and outputs:
 // swiglu_fp8: of swiglu(h), rounded to the dtype of h as if it were stored. Inputs: h [rows, 2 cols], slot.
 // swiglu_backward_fp8: of the gradient of swiglu. Inputs: dy [rows, cols / 2], h [rows, cols], slot.
+// layernorm_fp8, rmsnorm_fp8, add_layernorm_fp8, add_rmsnorm_fp8: of the norm's y, in e4m3, cols at most
+// kFp8NormCols. Inputs: those of the norm, slot. Outputs after the slot: those of the norm but y, [r,]
+// [mean,] rstd. Attributes: those of the norm, too.
 //
 // fp8_scales, attribute e5m2_gradients: fp8_next_scale for all slots, [.., kFp8Slot] in the order of
 // Fp8Operand. Input and output: the slots.
@@ -90,6 +93,46 @@ Cost cost_fp8_cast(const Program& p, const Op& op) { return cost_of_cast(p, op, 
 Cost cost_swiglu_fp8(const Program& p, const Op& op) { return cost_of_cast(p, op, 1, 5); }
 Cost cost_swiglu_backward_fp8(const Program& p, const Op& op) { return cost_of_cast(p, op, 2, 5.5); }
 
+/// The norm whose result the op casts.
+Op norm_in(const Op& op, const OpDef& def) {
+  Op norm = op;
+  norm.def = &def;
+  if (!op.attrs.flag("current")) norm.inputs.pop_back();
+  return norm;
+}
+
+/// `y`: which output of the norm is cast.
+template <const OpDef& kNorm, std::size_t y>
+std::vector<Tensor> infer_norm_fp8(const Program& p, const Op& op) {
+  const Op norm = norm_in(op, kNorm);
+  const std::int64_t cols = op.attrs.integer("cols");
+  expect_matrix(p, op, 0, op.attrs.integer("rows"), cols);
+  expect(cols <= kFp8NormCols && !op.attrs.flag("e5m2"), op,
+         [&] { return fmt::format("of {} columns, at most {}, in e4m3", cols, kFp8NormCols); });
+  std::vector<Tensor> outputs = copies(op, norm.inputs.size());
+  std::vector<Tensor> others = kNorm.infer(p, norm);
+  others.erase(others.begin() + y);
+  outputs.insert(outputs.end(), others.begin(), others.end());
+  return outputs;
+}
+
+template <const OpDef& kNorm>
+Cost cost_norm_fp8(const Program& p, const Op& op) {
+  constexpr std::size_t kFirstOther = 3;  // of the outputs
+  const Op norm = norm_in(op, kNorm);
+  Cost cost = cost_of_cast(p, op, norm.inputs.size(), 0);
+  const Count times = op.attrs.flag("current") ? 2 : 1;
+  cost.elementwise_flop = cost.elementwise_flop + times * kNorm.cost(p, norm).elementwise_flop;
+  for (std::size_t i = kFirstOther; i < op.outputs.size(); ++i)
+    cost.bytes_written = cost.bytes_written + Count(p.tensor(op.outputs[i]).bytes());
+  return cost;
+}
+
+template <const OpDef& kNorm, std::size_t y>
+constexpr OpDef norm_fp8(std::string_view name) {
+  return {.name = name, .work = Work::norm, .infer = infer_norm_fp8<kNorm, y>, .cost = cost_norm_fp8<kNorm>};
+}
+
 std::vector<Tensor> infer_fp8_scales(const Program& p, const Op& op) {
   const Tensor& slots = p.tensor(op.inputs.at(0));
   expect(slots.shape[-1] == kFp8Slot && slots.shape.numel() % (std::int64_t{kFp8Slot} * kFp8Operands) == 0,
@@ -108,6 +151,10 @@ const OpDef kFp8Cast{.name = "fp8_cast", .work = Work::copy, .infer = infer_fp8_
 const OpDef kSwiGluFp8{.name = "swiglu_fp8", .infer = infer_swiglu_fp8, .cost = cost_swiglu_fp8};
 const OpDef kSwiGluBackwardFp8{
     .name = "swiglu_backward_fp8", .infer = infer_swiglu_backward_fp8, .cost = cost_swiglu_backward_fp8};
+const OpDef kLayerNormFp8 = norm_fp8<kLayerNorm, 0>("layernorm_fp8");
+const OpDef kAddLayerNormFp8 = norm_fp8<kAddLayerNorm, 1>("add_layernorm_fp8");
+const OpDef kRmsNormFp8 = norm_fp8<kRmsNorm, 0>("rmsnorm_fp8");
+const OpDef kAddRmsNormFp8 = norm_fp8<kAddRmsNorm, 1>("add_rmsnorm_fp8");
 const OpDef kFp8Scales{
     .name = "fp8_scales", .work = Work::copy, .infer = infer_fp8_scales, .cost = cost_fp8_scales};
 

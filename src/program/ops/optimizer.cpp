@@ -33,8 +33,10 @@ std::vector<Tensor> infer_square_sum(const Program&, const Op&) {
   return {{.shape = {1}, .dtype = core::DType::f64, .full_precision = true}};
 }
 
-/// norm [1] = sqrt(square)
-Cost cost_norm_of_squares(const Program&, const Op&) { return {.elementwise_flop = 1}; }
+/// norm [1] = sqrt(sum over square [n])
+Cost cost_norm_of_squares(const Program& p, const Op& op) {
+  return {.elementwise_flop = p.shape(op.inputs.at(0)).numel()};
+}
 
 /// Updates have the operands of program/update.h, and the attributes weight_decay, max_norm, copies, scaled.
 std::vector<Tensor> infer_update(const Program& p, const Op& op) {

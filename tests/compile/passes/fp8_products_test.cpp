@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "compile/passes/plan_memory.h"
 #include "program/fp8.h"
@@ -45,9 +46,7 @@ bool is_product(const Op& op) {
   return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
 }
 
-bool is_cast(const Op& op) {
-  return op.is(ops::kFp8Cast) || op.is(ops::kSwiGluFp8) || op.is(ops::kSwiGluBackwardFp8);
-}
+bool is_cast(const Op& op) { return op.attrs.has("e5m2"); }
 
 constexpr std::int64_t kProducts = std::int64_t{2} * 4;  // layers times qkv, proj, fc1, fc2
 
@@ -79,11 +78,11 @@ TEST(Fp8Products, ATensorIsCastOnce) {
     options.fp8_options.weights = passes::Fp8Weights::keep;
     const Program p = even_step(Arch::llama, options);
     std::map<program::Phase, std::int64_t> casts;
-    std::set<TensorId> sources;
+    std::set<std::pair<const program::OpDef*, TensorId>> sources;  // the first norm's x is read by a second
     for (const Op& op : p.ops) {
       if (!is_cast(op)) continue;
       ++casts[op.phase];
-      EXPECT_TRUE(sources.insert(op.inputs[0]).second);
+      EXPECT_TRUE(sources.insert({op.def, op.inputs[0]}).second);
       EXPECT_TRUE(is_fp8(p, op.outputs[0]) && is_fp8(p, op.outputs[1])) << op.scope;
     }
     EXPECT_EQ(casts[program::Phase::forward], 2 * kProducts);
@@ -91,18 +90,39 @@ TEST(Fp8Products, ATensorIsCastOnce) {
   }
 }
 
-/// The fused engine stores neither what SwiGLU makes nor its gradient: products alone read them.
+std::int64_t ops_of(const Program& p, const program::OpDef& def) {
+  return std::ranges::count_if(p.ops, [&](const Op& op) { return op.is(def); });
+}
+
+/// The fused engine stores neither what SwiGLU makes nor its gradient, nor results of norms: products alone
+/// read them. The last norm is the head's, which stays in 16 bits.
 TEST(Fp8Products, CastsJoinWhatMakesTheirTensor) {
   for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
     const Program p = even_step(Arch::llama, fp8_step(engine));
-    const auto count = [&](const program::OpDef& def) {
-      return std::ranges::count_if(p.ops, [&](const Op& op) { return op.is(def); });
-    };
     const int layers = engine == EngineKind::fused ? 2 : 0;
-    EXPECT_EQ(count(ops::kSwiGluFp8), layers);
-    EXPECT_EQ(count(ops::kSwiGluBackwardFp8), layers);
-    EXPECT_EQ(count(ops::kSwiGlu), 2 - layers);
-    EXPECT_EQ(count(ops::kSwiGluBackward), 2 - layers);
+    EXPECT_EQ(ops_of(p, ops::kSwiGluFp8), layers);
+    EXPECT_EQ(ops_of(p, ops::kSwiGluBackwardFp8), layers);
+    EXPECT_EQ(ops_of(p, ops::kSwiGlu), 2 - layers);
+    EXPECT_EQ(ops_of(p, ops::kSwiGluBackward), 2 - layers);
+    const bool joins = layers > 0;
+    EXPECT_EQ(ops_of(p, ops::kRmsNormFp8), joins ? 1 : 0);
+    EXPECT_EQ(ops_of(p, ops::kAddRmsNormFp8), joins ? 3 : 0);
+    EXPECT_EQ(ops_of(p, ops::kRmsNorm), joins ? 0 : 5);
+    EXPECT_EQ(ops_of(p, ops::kAddRmsNorm), joins ? 1 : 0);
+    const Program gpt2 = even_step(Arch::gpt2, fp8_step(engine));
+    EXPECT_EQ(ops_of(gpt2, ops::kLayerNormFp8), joins ? 1 : 0);
+    EXPECT_EQ(ops_of(gpt2, ops::kAddLayerNormFp8), joins ? 3 : 0);
+  }
+}
+
+/// Kernels keep some rows in shared memory: a norm of longer ones is stored, and cast.
+TEST(Fp8Products, LongRowsOfNormsAreCastApart) {
+  model::ModelConfig config = tests::even_config(Arch::llama);
+  for (const std::int64_t cols : {program::kFp8NormCols, program::kFp8NormCols + config.d_model}) {
+    config.d_model = cols;
+    const Program p = compile::training_step(model::forward(config, 2, 16), fp8_step());
+    EXPECT_EQ(ops_of(p, ops::kAddRmsNormFp8), cols == program::kFp8NormCols ? 3 : 0);
+    EXPECT_EQ(ops_of(p, ops::kAddRmsNorm), cols == program::kFp8NormCols ? 1 : 4);
   }
 }
 

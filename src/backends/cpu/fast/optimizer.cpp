@@ -216,8 +216,10 @@ float clip_scale(const void* norm, double max_norm) {
 
 }  // namespace
 
-Kernel make_global_norm(const OpView& v) {
-  if (!v.outputs_are({0}, DType::f32)) return {};
+/// The sum of the squares of all inputs in fp64, or its root in fp32.
+Kernel make_square_sum(const OpView& v) {
+  const bool is_root = v.op.is(program::ops::kGlobalNorm);
+  if (!v.outputs_are({0}, is_root ? DType::f32 : DType::f64)) return {};
   struct Gradient {
     std::int64_t size;
     DType dtype;
@@ -227,13 +229,17 @@ Kernel make_global_norm(const OpView& v) {
     gradients.push_back({v.in(i).shape.numel(), v.in(i).dtype});
     if (gradients.back().dtype != DType::f32 && gradients.back().dtype != DType::bf16) return {};
   }
-  return [gradients](const KernelArgs& args) {
+  return [gradients, is_root](const KernelArgs& args) {
     double square = 0;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       square += with_gradient(args.in[i], gradients[i].dtype,
                               [&](const auto* g) { return sum_of_squares(gradients[i].size, g); });
     }
-    *static_cast<float*>(args.out[0]) = static_cast<float>(std::sqrt(square));
+    if (is_root) {
+      *static_cast<float*>(args.out[0]) = static_cast<float>(std::sqrt(square));
+    } else {
+      *static_cast<double*>(args.out[0]) = square;
+    }
   };
 }
 
@@ -278,7 +284,8 @@ Kernel make_sgd(const OpView& v) {
 
 MakerRows optimizer_rows() {
   namespace ops = program::ops;
-  return {{&ops::kGlobalNorm, make_global_norm, "sum_of_squares"},
+  return {{&ops::kGlobalNorm, make_square_sum, "sum_of_squares"},
+          {&ops::kSquareSum, make_square_sum, "sum_of_squares"},
           {&ops::kAdamW, make_adamw, "adamw_update"},
           {&ops::kSgd, make_sgd, "sgd_update"}};
 }

@@ -1,5 +1,5 @@
-// fp8_cast: a tensor in fp8, as stored and transposed; the same of swiglu and its gradient, which are made
-// first; fp8_scales: the scales of the next step.
+// fp8_cast: a tensor in fp8, as stored and transposed; the same of swiglu, its gradient and norms, which are
+// made first; fp8_scales: the scales of the next step.
 #include "program/fp8.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backends/cpu/reference/operand.h"
-#include "backends/cpu/reference/swiglu.h"
+#include "backends/cpu/reference/producers.h"
 #include "core/f8.h"
 #include "program/ops.h"
 
@@ -85,40 +85,80 @@ Kernel make_fp8_cast(const OpView& v) {
 
 namespace {
 
-/// `producer` of the op's first inputs into memory of the kernel's own, and the cast of what it makes.
-Kernel make_cast_of(const OpView& v, const program::OpDef& def, Kernel (*make_producer)(const OpView&)) {
+/// What makes the tensor that an op casts. `adds`: of the sum of its first two inputs, which is stored, too.
+struct Producer {
+  const program::OpDef* def;
+  Kernel (*make)(const OpView&);
+  bool adds = false;
+};
+
+constexpr std::size_t kOthers = 3;  // where outputs of the producer begin, behind copies and slot
+
+/// `producer` of the op's inputs into memory of the kernel's own, and the cast of what it makes.
+Kernel make_cast_of(const OpView& v, const Producer& producer) {
   const std::size_t inputs = v.op.inputs.size() - (v.op.attrs.flag("current") ? 0 : 1);
+  const std::size_t summed = producer.adds ? 2 : 0;
   program::Program parts;
-  program::Op producer;
-  producer.def = &def;
-  for (std::size_t i = 0; i < inputs; ++i) producer.inputs.push_back(parts.add_tensor(v.in(i)));
+  program::Op add, make, cast;
+  add.def = &program::ops::kAdd;
+  make.def = producer.def;
+  cast.def = &program::ops::kFp8Cast;
+  make.attrs = cast.attrs = v.op.attrs;
+  for (std::size_t i = 0; i < summed; ++i) add.inputs.push_back(parts.add_tensor(v.in(i)));
   const program::TensorId made = parts.add_tensor(
       {.name = "made", .shape = {v.integer("rows"), v.integer("cols")}, .dtype = v.in(0).dtype});
-  producer.outputs = {made};
-  program::Op cast;
-  cast.def = &program::ops::kFp8Cast;
-  cast.inputs = {made};
-  cast.attrs = v.op.attrs;
-  Kernel make = make_producer({parts, producer, v.context});
-  Kernel round = make_fp8_cast({parts, cast, v.context});
-  if (!make || !round) return {};
+  make.outputs = cast.inputs = {made};
+  for (std::size_t i = kOthers; i < v.op.outputs.size(); ++i) {
+    const bool is_sum = producer.adds && i == kOthers;
+    (is_sum ? add : make).outputs.push_back(parts.add_tensor(v.out(i)));
+  }
+  if (producer.adds) make.inputs = add.outputs;
+  for (std::size_t i = summed; i < inputs; ++i) make.inputs.push_back(parts.add_tensor(v.in(i)));
+
+  const Kernel sum = producer.adds ? make_add({parts, add, v.context}) : Kernel{};
+  const Kernel norm = producer.make({parts, make, v.context});
+  const Kernel round = make_fp8_cast({parts, cast, v.context});
+  if (!norm || !round) return {};
   const auto bytes = static_cast<std::int64_t>(parts.tensor(made).bytes());
   const auto memory = aligned_array<std::byte>(bytes);
   const auto run = [=](const KernelArgs& args) {
-    std::vector<void*> to{memory.get()};
-    make({.in = args.in.first(inputs), .out = to});
-    to.insert(to.end(), args.in.begin() + static_cast<std::ptrdiff_t>(inputs), args.in.end());
-    round({.in = to, .out = args.out});
+    std::vector<void*> to(args.out.begin() + kOthers, args.out.end());
+    std::vector<void*> from(args.in.begin() + static_cast<std::ptrdiff_t>(summed),
+                            args.in.begin() + static_cast<std::ptrdiff_t>(inputs));
+    if (summed > 0) {
+      sum({.in = args.in.first(summed), .out = std::span(to).first(1)});
+      from.insert(from.begin(), to.front());
+      to.front() = memory.get();
+    } else {
+      to.insert(to.begin(), memory.get());
+    }
+    norm({.in = from, .out = to});
+    std::vector<void*> cast_in{memory.get()};
+    cast_in.insert(cast_in.end(), args.in.begin() + static_cast<std::ptrdiff_t>(inputs), args.in.end());
+    round({.in = cast_in, .out = args.out.first(kOthers)});
   };
-  return {run, {.workspace_bytes = bytes, .launches = 2}};
+  return {run, {.workspace_bytes = bytes, .launches = producer.adds ? 3 : 2}};
 }
 
 }  // namespace
 
-Kernel make_swiglu_fp8(const OpView& v) { return make_cast_of(v, program::ops::kSwiGlu, make_swiglu); }
+Kernel make_swiglu_fp8(const OpView& v) { return make_cast_of(v, {&program::ops::kSwiGlu, make_swiglu}); }
 
 Kernel make_swiglu_backward_fp8(const OpView& v) {
-  return make_cast_of(v, program::ops::kSwiGluBackward, make_swiglu_backward);
+  return make_cast_of(v, {&program::ops::kSwiGluBackward, make_swiglu_backward});
+}
+
+Kernel make_layernorm_fp8(const OpView& v) {
+  return make_cast_of(v, {&program::ops::kLayerNorm, make_layernorm, false});
+}
+Kernel make_add_layernorm_fp8(const OpView& v) {
+  return make_cast_of(v, {&program::ops::kLayerNorm, make_layernorm, true});
+}
+Kernel make_rmsnorm_fp8(const OpView& v) {
+  return make_cast_of(v, {&program::ops::kRmsNorm, make_rmsnorm, false});
+}
+Kernel make_add_rmsnorm_fp8(const OpView& v) {
+  return make_cast_of(v, {&program::ops::kRmsNorm, make_rmsnorm, true});
 }
 
 Kernel make_fp8_scales(const OpView& v) {
@@ -139,6 +179,10 @@ MakerRows fp8_rows() {
   return {{&ops::kFp8Cast, make_fp8_cast, "reference::fp8_cast"},
           {&ops::kSwiGluFp8, make_swiglu_fp8, "reference::swiglu_fp8"},
           {&ops::kSwiGluBackwardFp8, make_swiglu_backward_fp8, "reference::swiglu_backward_fp8"},
+          {&ops::kLayerNormFp8, make_layernorm_fp8, "reference::layernorm_fp8"},
+          {&ops::kAddLayerNormFp8, make_add_layernorm_fp8, "reference::add_layernorm_fp8"},
+          {&ops::kRmsNormFp8, make_rmsnorm_fp8, "reference::rmsnorm_fp8"},
+          {&ops::kAddRmsNormFp8, make_add_rmsnorm_fp8, "reference::add_rmsnorm_fp8"},
           {&ops::kFp8Scales, make_fp8_scales, "reference::fp8_scales"}};
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "backends/cpu/reference/arrays.h"
@@ -180,8 +181,10 @@ Kernel make_square_sum(const OpView& v) {
 }
 
 Kernel make_norm_of_squares(const OpView& v) {
-  return {[norm = out_operand<double>(v, 0, 1)](const KernelArgs& args) {
-    const double square = *static_cast<const double*>(args.in[0]);
+  const std::int64_t count = v.in(0).shape.numel();
+  return {[count, norm = out_operand<double>(v, 0, 1)](const KernelArgs& args) {
+    const auto* squares = static_cast<const double*>(args.in[0]);
+    const double square = std::accumulate(squares, squares + count, 0.0);
     norm.write(args.out[0], 0, 1, [&](double* to) { *to = std::sqrt(square); });
   }};
 }

@@ -1,8 +1,7 @@
 // swiglu: y[r, f] = silu(h[r, f]) * h[r, F + f], silu(g) = g / (1 + exp(-g)), and its gradient.
-#include "backends/cpu/reference/swiglu.h"
-
 #include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
+#include "backends/cpu/reference/producers.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {

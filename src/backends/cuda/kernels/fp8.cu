@@ -4,10 +4,9 @@
 // of a column of the transpose in one word: 8 x 4 lanes of a warp cover 32 x 32 elements. Words of columns go
 // through shared memory, 33 words apart, which no bank sees twice in either direction, and are written 16
 // bytes at a time, 128 bytes of a row of the transpose side by side.
-#include <cuda_fp8.h>
-
 #include <algorithm>
 
+#include "backends/cuda/kernels/fp8.cuh"
 #include "backends/cuda/kernels/fp8.h"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
@@ -20,55 +19,15 @@ namespace {
 using program::kFp8Amax;
 using program::kFp8FirstAmax;
 using program::kFp8History;
-using program::kFp8Inverse;
 using program::kFp8Scale;
 using program::kFp8Slot;
 
 constexpr int kTile = 128;
 constexpr int kThreads = 256;
-constexpr int kRows = 4;                   ///< of a thread at a time: bytes of a word
+constexpr int kRows = kWordRows;           ///< of a thread at a time
 constexpr int kPitch = kTile / kRows + 1;  ///< words from one column of a tile to the next
 constexpr int kPart = 32;                  ///< edge of what a warp casts at a time
 constexpr int kChunk = sizeof(uint4);      ///< bytes of the transpose that a thread writes at a time
-constexpr float kLargestE4M3 = 448;
-constexpr float kLargestE5M2 = 57344;
-
-/// program::fp8_scale_for
-__device__ float scale_for(float amax, float largest) {
-  const int exponent = ilogbf(largest) - ilogbf(amax);
-  const bool is_beyond = ldexpf(amax, -ilogbf(amax)) > ldexpf(largest, -ilogbf(largest));
-  const int most = program::kFp8MostExponent;
-  return ldexpf(1.0F, max(-most, min(most, exponent - (is_beyond ? 1 : 0))));
-}
-
-__device__ bool is_usable(float amax) { return amax > 0 && isfinite(amax); }
-
-__device__ void set_scale(float* slot, float scale) {
-  slot[kFp8Scale] = scale;
-  slot[kFp8Inverse] = 1 / scale;
-}
-
-/// The largest magnitude as the bits of a float: those of NaN are above all others.
-__device__ unsigned magnitude(unsigned largest, const Pack& pack) {
-#pragma unroll
-  for (int i = 0; i < kPack; ++i) largest = max(largest, __float_as_uint(pack[i]) & 0x7fffffffU);
-  return largest;
-}
-
-/// slot.amax = max(slot.amax, what the threads of the block have).
-__device__ void add_magnitude(unsigned largest, float* slot) {
-  __shared__ unsigned of_warps[kThreads / 32];
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    largest = max(largest, __shfl_xor_sync(0xffffffffU, largest, step));
-  }
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = largest;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (const unsigned other : of_warps) largest = max(largest, other);
-  auto* amax = reinterpret_cast<unsigned*>(slot + kFp8Amax);
-  if (largest > __ldcg(amax)) atomicMax(amax, largest);  // thousands of blocks share the address
-}
 
 __global__ void fp8_reset(float* slot) { slot[threadIdx.x] = 0; }
 
@@ -130,36 +89,12 @@ __global__ void __launch_bounds__(kThreads)
   add_magnitude(largest, slot);
 }
 
-template <bool kIsE5M2>
-__device__ uint2 to_fp8(const Pack& pack, float scale) {
-  constexpr __nv_fp8_interpretation_t kKind = kIsE5M2 ? __NV_E5M2 : __NV_E4M3;
-  unsigned pairs[kPack / 2];
-#pragma unroll
-  for (int i = 0; i < kPack / 2; ++i) {
-    const float2 pair = make_float2(pack[2 * i] * scale, pack[2 * i + 1] * scale);
-    pairs[i] = __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, kKind);
-  }
-  return make_uint2(pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16);
-}
-
-/// The bytes of one column of 4 rows of a word of 4 columns each.
-__device__ unsigned column_of(const unsigned (&words)[kRows], int column) {
-  const unsigned pick = static_cast<unsigned>(column) | (static_cast<unsigned>(column) + 4) << 4;
-  const unsigned low = __byte_perm(words[0], words[1], pick);
-  const unsigned high = __byte_perm(words[2], words[3], pick);
-  return __byte_perm(low, high, 0x5410);
-}
-
 template <bool kIsE5M2, class Source>
 __global__ void __launch_bounds__(kThreads)
     fp8_cast(std::int64_t rows, std::int64_t cols, std::int64_t tiles_across, Source source,
              std::uint8_t* as_stored, std::uint8_t* transposed, float* slot) {
   __shared__ unsigned tile[kTile * kPitch];
-  float scale = slot[kFp8Scale];
-  if (scale == 0 && is_usable(slot[kFp8Amax])) {  // all blocks find the same, whoever is first
-    scale = scale_for(slot[kFp8Amax], kIsE5M2 ? kLargestE5M2 : kLargestE4M3);
-    if (blockIdx.x == 0 && threadIdx.x == 0) set_scale(slot, scale);
-  }
+  const float scale = scale_of(slot, kIsE5M2 ? kLargestE5M2 : kLargestE4M3);
   const std::int64_t first_row = blockIdx.x / tiles_across * kTile;
   const std::int64_t first_col = blockIdx.x % tiles_across * kTile;
   const int warp = static_cast<int>(threadIdx.x) / 32;

@@ -4,9 +4,6 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// 1 / sqrt(x), rounded once more than rsqrtf, which is off by two units in the last place.
-__device__ inline float inverse_root(float x) { return 1.0F / sqrtf(x); }
-
 /// x as it reads back after being stored.
 template <class T>
 __device__ float rounded_as(core::DType dtype, float x) {

@@ -1,4 +1,4 @@
-// How norms forward lay a row over a block: one block per row, every thread up to kPacks packs of it.
+// How norms forward lay a row over a block: every thread has up to kPacks packs of it.
 #pragma once
 
 #include <algorithm>
@@ -47,6 +47,9 @@ void with_packs(std::int64_t cols, const char* what, Body&& body) {
       return body(std::integral_constant<int, 4>{});
   }
 }
+
+/// 1 / sqrt(x), rounded once more than rsqrtf, which is off by two units in the last place.
+__device__ inline float inverse_root(float x) { return 1.0F / sqrtf(x); }
 
 /// The element type of rows that are not aligned: any, known at run time.
 struct Unaligned {};

@@ -270,8 +270,8 @@ void launch_square_sum(Stream stream, std::span<const NormedTensor> tensors, dou
   check_launch("global_norm");
 }
 
-void launch_root(Stream stream, const double* square, float* norm) {
-  total_of<<<1, kTotalThreads, 0, stream>>>(1, square, nullptr, norm);
+void launch_root(Stream stream, std::int64_t count, const double* squares, float* norm) {
+  total_of<<<1, kTotalThreads, 0, stream>>>(count, squares, nullptr, norm);
   check_launch("norm_of_squares");
 }
 

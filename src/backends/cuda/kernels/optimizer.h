@@ -23,8 +23,8 @@ struct NormedTensor {
 /// be null. `workspace` holds global_norm_workspace_bytes of the tensors' sizes, aligned to 16.
 void launch_square_sum(Stream stream, std::span<const NormedTensor> tensors, double* square, float* norm,
                        void* workspace);
-/// *norm = sqrt(*square)
-void launch_root(Stream stream, const double* square, float* norm);
+/// *norm = sqrt(sum over squares [count])
+void launch_root(Stream stream, std::int64_t count, const double* squares, float* norm);
 [[nodiscard]] std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts);
 
 /// Launches of launch_square_sum, and of launch_adamw or launch_sgd, for tensors of these sizes.

@@ -1,6 +1,7 @@
 // The optimizer step, bound to ops.
 #include "backends/cuda/kernels/optimizer.h"
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -119,20 +120,27 @@ Kernel make_square_sum(const OpView& v) {
   if (!v.outputs_are({0}, is_root ? DType::f32 : DType::f64)) return {};
   const std::vector<std::int64_t> sizes = sizes_of(shapes);
   const std::size_t bytes = global_norm_workspace_bytes(sizes);
-  void* workspace = v.context->scratch(bytes);
+  // Beside other ops it needs memory of its own.
+  const program::Lane lane = v.op.lane;
+  const bool is_beside = lane != program::Lane::compute;
+  const auto own = std::make_shared<DeviceMemory>();
+  if (is_beside) *own = v.context->allocate(bytes);
+  void* shared = is_beside ? nullptr : v.context->scratch(bytes);
   const auto run = [=, context = v.context](const KernelArgs& args) {
     std::vector<NormedTensor> tensors = shapes;
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].gradient = args.in[i];
+    void* workspace = is_beside ? own->data() : shared;
     auto* square = is_root ? nullptr : static_cast<double*>(args.out[0]);
-    launch_square_sum(context->stream(), tensors, square, is_root ? floats(args.out[0]) : nullptr, workspace);
+    launch_square_sum(context->stream_of(lane), tensors, square, is_root ? floats(args.out[0]) : nullptr,
+                      workspace);
   };
   return {run, {.workspace_bytes = as_bytes(bytes), .launches = global_norm_launches(sizes)}};
 }
 
 Kernel make_norm_of_squares(const OpView& v) {
   if (!v.inputs_are({0}, DType::f64) || !v.outputs_are({0}, DType::f32)) return {};
-  return [context = v.context](const KernelArgs& args) {
-    launch_root(context->stream(), static_cast<const double*>(args.in[0]), floats(args.out[0]));
+  return [context = v.context, count = v.in(0).shape.numel()](const KernelArgs& args) {
+    launch_root(context->stream(), count, static_cast<const double*>(args.in[0]), floats(args.out[0]));
   };
 }
 

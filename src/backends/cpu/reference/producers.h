@@ -1,4 +1,4 @@
-// Makers of SwiGLU and its gradient, for kernels that cast what they make.
+// Makers of what kernels that cast their results are made of.
 #pragma once
 
 #include "backends/cpu/resources.h"
@@ -7,5 +7,8 @@ namespace rooflm::backends::cpu::reference {
 
 Kernel make_swiglu(const OpView& v);
 Kernel make_swiglu_backward(const OpView& v);
+Kernel make_add(const OpView& v);
+Kernel make_layernorm(const OpView& v);
+Kernel make_rmsnorm(const OpView& v);
 
 }  // namespace rooflm::backends::cpu::reference
