@@ -106,18 +106,29 @@ std::int64_t total(const std::vector<std::int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-/// What a rank made of its prompts.
-CopyTexts made_of(const train::Generation& generation, std::vector<std::string> texts) {
-  const std::vector<double> seconds = token_seconds(generation);
-  return {.texts = std::move(texts),
-          .prompt_tokens = generation.prompt_tokens,
-          .tokens = generation.tokens,
-          .first_s = seconds.at(0),
-          .later_s = std::accumulate(seconds.begin() + 1, seconds.end(), 0.0)};
+/// All texts in their order, and the times of the slowest copy.
+struct AllTexts {
+  std::vector<std::string> texts{};
+  std::vector<std::int64_t> prompt_tokens{}, tokens{};
+  double first_s = 0, later_s = 0;  ///< seconds of the first token and of all others
+};
+
+AllTexts together(const std::vector<CopyTexts>& copies) {
+  AllTexts all;
+  const auto append = [](auto& to, const auto& more) { to.insert(to.end(), more.begin(), more.end()); };
+  for (const auto& [texts, generation] : copies) {
+    append(all.texts, texts);
+    append(all.prompt_tokens, generation.prompt_tokens);
+    append(all.tokens, generation.tokens);
+    const std::vector<double> seconds = token_seconds(generation);
+    all.first_s = std::max(all.first_s, seconds.at(0));
+    all.later_s = std::max(all.later_s, std::accumulate(seconds.begin() + 1, seconds.end(), 0.0));
+  }
+  return all;
 }
 
 /// The first token, and the rate of those after it; `rate`: of one text, where all are of this rank.
-std::string speed_of(const CopyTexts& all, const std::optional<double>& rate) {
+std::string speed_of(const AllTexts& all, const std::optional<double>& rate) {
   const std::int64_t tokens = total(all.tokens);
   const auto texts = static_cast<std::int64_t>(all.tokens.size());
   std::string text = fmt::format("{} tokens, the first after {}", tokens, core::format_seconds(all.first_s));
@@ -159,17 +170,15 @@ void write_steps(record::Writer& writer, std::int64_t run, const lab::Point& poi
                        machine);
 }
 
-/// B is the number of texts, and T what the longest of them had in the end.
-void write_record(CommandRecord& record, lab::Point point, const train::Generation& generation) {
+/// A run: B is the number of texts, and T what the longest of them had in the end.
+void write_run(record::Writer& writer, lab::Point point, const std::string& label,
+               const train::Generation& generation, const std::vector<record::Ceiling>& ceilings) {
   point.batch = generation.size.batch;
   for (std::size_t i = 0; i < generation.tokens.size(); ++i)
     point.seq = std::max(point.seq, generation.prompt_tokens[i] + generation.tokens[i]);
-  lab::CeilingBook ceilings;
-  ceilings.measure({&point, 1}, lab::CeilingBook::Wanted::all);
-  record::Writer& writer = record.writer();
-  for (const record::Ceiling& ceiling : ceilings.rows()) writer.add(ceiling);
   record::Run row = lab::run_row(point);
   row.kind = report::kGeneration;
+  if (!label.empty()) row.label += label;
   const std::int64_t run = writer.begin_run(row);
   const auto fact = [&](const char* key, double value, const char* unit) {
     writer.add(run, record::Fact{.key = key, .value = value, .unit = unit, .text = {}});
@@ -178,13 +187,24 @@ void write_record(CommandRecord& record, lab::Point point, const train::Generati
   fact(report::kPromptTokens, static_cast<double>(total(generation.prompt_tokens)), "tokens");
   fact(report::kNewTokens, static_cast<double>(total(generation.tokens)), "tokens");
   fact(report::kSetupS, generation.setup_s, "s");
-  write_steps(writer, run, point, generation, lab::machine_of(ceilings.rows(), point.device, point.threads));
+  write_steps(writer, run, point, generation, lab::machine_of(ceilings, point.device, point.threads));
   writer.end_run(run, "success");
+}
+
+/// A run for each copy of the model.
+void write_record(CommandRecord& record, const lab::Point& point, const std::vector<CopyTexts>& copies) {
+  lab::CeilingBook ceilings;
+  ceilings.measure({&point, 1}, lab::CeilingBook::Wanted::all);
+  for (const record::Ceiling& ceiling : ceilings.rows()) record.writer().add(ceiling);
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const std::string label = copies.size() > 1 ? fmt::format(", copy {}", i) : "";
+    write_run(record.writer(), point, label, copies[i].generation, ceilings.rows());
+  }
   record.finish();
 }
 
 /// All texts as rows.
-Table texts_table(const std::vector<std::string>& prompts, const CopyTexts& made) {
+Table texts_table(const std::vector<std::string>& prompts, const AllTexts& made) {
   Table table{
       .columns = {{"prompt", "prompt"}, {"text", "text"}, {"tokens", "tokens"}}, .rows = {}, .notes = {}};
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -209,7 +229,7 @@ std::string joined(const std::vector<std::string>& prompts, const std::vector<st
 /// Loads the model and generates; `is_live`: writes the one prompt, and its text as it comes.
 train::Generation generate(const GenerateOptions& options, const LoadedModel& loaded,
                            const train::SamplingOptions& sampling, std::span<const std::string> prompts,
-                           bool is_live, std::vector<std::string>& texts) {
+                           bool is_live, std::vector<std::string>& texts, const lab::Ranks& ranks) {
   const fs::path tokenizer_path = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
   const auto tokenizer = text::Tokenizer::load(tokenizer_path);
   loaded.session->load(loaded.directory);
@@ -218,6 +238,8 @@ train::Generation generate(const GenerateOptions& options, const LoadedModel& lo
   texts.resize(prompts.size());
   return train::generate(*loaded.session, tokenizer, prompts, sampling,
                          [&](std::size_t text, const std::string& more) {
+                           // Copies wait for nobody before they are done.
+                           if (ranks != nullptr) ranks->look_around();
                            texts[text] += more;
                            if (!is_live) return;
                            write_out(more);
@@ -271,25 +293,23 @@ int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) 
   const Places own = own_places(prompts.size(), sharding.data, loaded.point.step.rank.data);
   sampling.first_text = own.begin;
   const bool is_live = is_first && prompts.size() == 1 && !as_table;
-  train::Generation generation;
-  CopyTexts made;
+  CopyTexts mine;
   if (own.size() > 0) {
-    std::vector<std::string> texts;
-    generation = generate(options, loaded, sampling, std::span(prompts).subspan(own.begin, own.size()),
-                          is_live, texts);
-    made = made_of(generation, std::move(texts));
+    mine.generation = generate(options, loaded, sampling, std::span(prompts).subspan(own.begin, own.size()),
+                               is_live, mine.texts, ranks);
   }
-  made = gather_texts(ranks, sharding, made);
+  const std::vector<CopyTexts> copies = gather_texts(ranks, sharding, mine);
   if (is_first) {
+    const AllTexts made = together(copies);
     if (is_live) {
       write_out("\n");
     } else {
       write_out(as_table ? show_table(texts_table(prompts, made), options.table.style())
                          : joined(prompts, made.texts));
     }
-    const auto rate = sharding.data == 1 ? report::token_rate(token_seconds(generation)) : std::nullopt;
+    const auto rate = sharding.data == 1 ? report::token_rate(token_seconds(mine.generation)) : std::nullopt;
     note("{}", speed_of(made, rate));
-    if (record) write_record(*record, loaded.point, generation);
+    if (record) write_record(*record, loaded.point, copies);
   }
   if (ranks != nullptr) {
     const ranks::Patience patience(ranks.get());  // while the first measures ceilings
@@ -344,7 +364,7 @@ Body declare_generate(CommandLine& line) {
       "their kept keys and values. A text that fills the window is read anew for every token.\n"
       "Several ranks (launch -n 2 -- generate) share the prompts; with --tp N so many share the layers, keys "
       "and\n"
-      "values. The record is that of the first rank.\n"
+      "values. The record has a run for each copy of the model.\n"
       "bench and profile take --phase decode: the same step with random weights, for any model and "
       "length.\n\n"
       "Example: rooflm generate --model out/ --prompt \"Once upon a time\" --tokens 100 --top-k 40");

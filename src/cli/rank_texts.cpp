@@ -10,10 +10,39 @@
 namespace rooflm::cli {
 namespace {
 
-template <class T>
-void add_values(std::vector<T>& all, const nlohmann::json& more) {
-  const auto values = more.get<std::vector<T>>();
-  all.insert(all.end(), values.begin(), values.end());
+using nlohmann::json;
+
+json json_of(const CopyTexts& copy) {
+  const train::Generation& made = copy.generation;
+  json steps = json::array();
+  for (const train::GenerationStep& step : made.steps)
+    steps.push_back({step.is_prefill, step.texts, step.read, step.seconds, step.engine.step_s});
+  return {{"texts", copy.texts},
+          {"setup_s", made.setup_s},
+          {"batch", made.size.batch},
+          {"positions", made.size.positions},
+          {"prefill_seq", made.prefill_seq},
+          {"prompt_tokens", made.prompt_tokens},
+          {"tokens", made.tokens},
+          {"steps", std::move(steps)}};
+}
+
+CopyTexts copy_of(const json& sent) {
+  CopyTexts copy{.texts = sent.at("texts"), .generation = {}};
+  train::Generation& made = copy.generation;
+  made.setup_s = sent.at("setup_s");
+  made.size = {.batch = sent.at("batch"), .positions = sent.at("positions")};
+  made.prefill_seq = sent.at("prefill_seq");
+  made.prompt_tokens = sent.at("prompt_tokens").get<std::vector<std::int64_t>>();
+  made.tokens = sent.at("tokens").get<std::vector<std::int64_t>>();
+  for (const json& step : sent.at("steps")) {
+    made.steps.push_back({.is_prefill = step.at(0),
+                          .texts = step.at(1),
+                          .read = step.at(2),
+                          .seconds = step.at(3),
+                          .engine = {.step_s = step.at(4)}});
+  }
+  return copy;
 }
 
 }  // namespace
@@ -30,47 +59,35 @@ std::vector<std::string> from_first(const lab::Ranks& ranks, const std::vector<s
   if (ranks == nullptr) return texts;
   const ranks::Patience patience(ranks.get());  // somebody may still be typing
   // Bytes that are no UTF-8 are no JSON: numbers are.
-  nlohmann::json own = {{"texts", nlohmann::json::array()}};
+  json own = {{"texts", json::array()}};
   if (ranks->is_first()) {
     for (const std::string& text : texts)
       own["texts"].push_back(std::vector<unsigned char>(text.begin(), text.end()));
   }
-  const nlohmann::json all =
-      core::parse_json_object(ranks::share(*ranks, own.dump()).front(), "rank 0", "the prompts");
+  const json all = core::parse_json_object(ranks::share(*ranks, own.dump()).front(), "rank 0", "the prompts");
   std::vector<std::string> result;
-  for (const nlohmann::json& text : all.at("texts")) {
+  for (const json& text : all.at("texts")) {
     const auto bytes = text.get<std::vector<unsigned char>>();
     result.emplace_back(bytes.begin(), bytes.end());
   }
   return result;
 }
 
-CopyTexts gather_texts(const lab::Ranks& ranks, const compile::Sharding& sharding, const CopyTexts& own) {
-  if (ranks == nullptr) return own;
+std::vector<CopyTexts> gather_texts(const lab::Ranks& ranks, const compile::Sharding& sharding,
+                                    const CopyTexts& own) {
+  if (ranks == nullptr) return {own};
   const ranks::Patience patience(ranks.get());
-  const program::Mesh mesh = sharding.mesh();
-  nlohmann::json sent = nlohmann::json::object();
-  if (mesh.coordinates_of(ranks->rank()).tensor == 0) {
-    sent = {{"texts", own.texts},
-            {"prompt_tokens", own.prompt_tokens},
-            {"tokens", own.tokens},
-            {"first_s", own.first_s},
-            {"later_s", own.later_s}};
-  }
-  const std::vector<std::string> all = ranks::share(*ranks, sent.dump());
-  CopyTexts joined;
-  if (!ranks->is_first()) return joined;
+  const bool has_texts = !own.texts.empty() && sharding.mesh().coordinates_of(ranks->rank()).tensor == 0;
+  const std::vector<std::string> all =
+      ranks::share(*ranks, (has_texts ? json_of(own) : json::object()).dump());
+  std::vector<CopyTexts> copies;
+  if (!ranks->is_first()) return copies;
   for (int rank = 0; rank < ranks->size(); ++rank) {  // copies count as ranks do
-    const nlohmann::json copy =
+    const json sent =
         core::parse_json_object(all[static_cast<std::size_t>(rank)], ranks->name_of(rank), "its texts");
-    if (!copy.contains("texts")) continue;
-    add_values(joined.texts, copy.at("texts"));
-    add_values(joined.prompt_tokens, copy.at("prompt_tokens"));
-    add_values(joined.tokens, copy.at("tokens"));
-    joined.first_s = std::max(joined.first_s, copy.at("first_s").get<double>());
-    joined.later_s = std::max(joined.later_s, copy.at("later_s").get<double>());
+    if (sent.contains("texts")) copies.push_back(copy_of(sent));
   }
-  return joined;
+  return copies;
 }
 
 }  // namespace rooflm::cli

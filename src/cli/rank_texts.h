@@ -8,6 +8,7 @@
 
 #include "compile/sharding.h"
 #include "lab/job.h"
+#include "train/generate.h"
 
 namespace rooflm::cli {
 
@@ -24,15 +25,15 @@ Places own_places(std::size_t count, int copies, int copy);
 /// The first rank's, for all. All ranks call it; nothing happens where this process is alone.
 std::vector<std::string> from_first(const lab::Ranks& ranks, const std::vector<std::string>& texts);
 
-/// What one copy made of its texts.
+/// What one copy made of its texts, and in which times.
 struct CopyTexts {
   std::vector<std::string> texts{};
-  std::vector<std::int64_t> prompt_tokens{}, tokens{};
-  double first_s = 0, later_s = 0;  ///< seconds of the first token and of all others
+  train::Generation generation{};
 };
 
-/// All texts in their order, and the times of the slowest copy: on the first rank; on others nothing. All
-/// ranks call it, and wait for each other as long as they live.
-CopyTexts gather_texts(const lab::Ranks& ranks, const compile::Sharding& sharding, const CopyTexts& own);
+/// Those of all copies that had any, in the order of their texts: on the first rank; on others nothing. Of a
+/// step's engine only its time is told. All ranks call it, and wait for each other as long as they live.
+std::vector<CopyTexts> gather_texts(const lab::Ranks& ranks, const compile::Sharding& sharding,
+                                    const CopyTexts& own);
 
 }  // namespace rooflm::cli

@@ -24,9 +24,6 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Whether a device may run the op beside those that follow.
-bool runs_beside(const Op& op) { return op.lane != program::Lane::compute; }
-
 double& time_of(StepTimes& times, Phase phase) {
   switch (phase) {
     case Phase::backward:
@@ -65,6 +62,7 @@ Engine::Engine(program::Program program, compile::EngineKind kind, TensorStore& 
   bind_tensors();
   make_steps();
   find_phases();
+  has_collectives_ = std::ranges::any_of(program_.ops, is_of_side_thread);
 }
 
 TensorStore& Engine::store_of(Role role) {
@@ -150,20 +148,24 @@ void Engine::resolve(std::size_t index) {
   fill(op.outputs, op.output_offset, steps_[index].out);
 }
 
+/// Gives an eager op's outputs their memory.
+void Engine::prepare(std::size_t index, Observers observers) {
+  if (kind_ != compile::EngineKind::eager) return;
+  for (const TensorId id : program_.ops[index].outputs) {
+    if (id == program::kNone || address_[static_cast<std::size_t>(id)] != nullptr) continue;
+    auto& memory = on_demand_[static_cast<std::size_t>(id)];
+    memory = backends::Allocation(store_->backend(), static_cast<std::size_t>(program_.tensor(id).bytes()));
+    address_[static_cast<std::size_t>(id)] = memory.data();
+    live_bytes_ += program_.tensor(id).bytes();
+    peak_transient_bytes_ = std::max(peak_transient_bytes_, live_bytes_);
+    for (Observer* observer : observers) observer->on_allocate(program_, id, live_bytes_);
+  }
+  resolve(index);
+}
+
 void Engine::run_op(std::size_t index, Observers observers) {
   Step& step = steps_[index];
-  if (kind_ == compile::EngineKind::eager) {
-    for (const TensorId id : program_.ops[index].outputs) {
-      if (id == program::kNone || address_[static_cast<std::size_t>(id)] != nullptr) continue;
-      auto& memory = on_demand_[static_cast<std::size_t>(id)];
-      memory = backends::Allocation(store_->backend(), static_cast<std::size_t>(program_.tensor(id).bytes()));
-      address_[static_cast<std::size_t>(id)] = memory.data();
-      live_bytes_ += program_.tensor(id).bytes();
-      peak_transient_bytes_ = std::max(peak_transient_bytes_, live_bytes_);
-      for (Observer* observer : observers) observer->on_allocate(program_, id, live_bytes_);
-    }
-    resolve(index);
-  }
+  prepare(index, observers);
   for (Observer* observer : observers) observer->on_op_begin(program_, index);
   step.kernel({.in = step.in, .out = step.out});
   for (Observer* observer : observers) observer->on_op_end(program_, index);
@@ -199,35 +201,15 @@ void Engine::find_phases() {
   stopwatch_ = store_->backend().make_stopwatch(agreed_mark() + 1);  // a recording needs fewer
 }
 
-void Engine::submit(Observers observers) {
-  std::size_t phase = 0;
-  stopwatch_->mark(0);
-  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-    const Op& op = program_.ops[i];
-    if (op.phase == Phase::setup) continue;
-    if (op.phase != phases_[phase]) stopwatch_->mark(++phase);
-    run_op(i, observers);
-  }
-  if (!phases_.empty()) stopwatch_->mark(phases_.size());
+/// Between which the stopwatch took its marks.
+const std::vector<Phase>& Engine::phases_of(const backends::Recording* recording, Observers observers) const {
+  const bool is_beside = recording != nullptr ? observers.empty() : runs_side_thread(observers);
+  return is_beside ? recorded_phases_ : phases_;
 }
 
-/// `with_marks`: takes the time after each op, too. All marks but the first and the last are taken beside the
-/// work: between two ops of its stream one takes the device 4 us, and two around a short op 20.
-void Engine::submit_recorded(bool with_marks, const std::function<void(std::size_t)>& submitted) {
-  const std::vector<Phase>& phases = with_marks ? phases_ : recorded_phases_;
-  std::size_t phase = 0;
-  stopwatch_->mark(0);
-  if (with_marks) op_ends_->mark(0);
-  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-    const Op& op = program_.ops[i];
-    if (op.phase == Phase::setup) continue;
-    const bool is_timed = with_marks || !runs_beside(op);
-    if (is_timed && op.phase != phases[phase]) stopwatch_->mark_aside(++phase);
-    run_op(i, {});
-    if (with_marks) op_ends_->mark_aside(i + 1);
-    submitted(i);
-  }
-  if (!phases.empty()) stopwatch_->mark(phases.size());
+void Engine::forget_other_order() {
+  recordings_[order_ == Order::lanes ? 1 : 0].reset();
+  if (order_ == Order::program) side_.reset();
 }
 
 /// What to replay: nullptr where the device records nothing, where something is allocated in a step, for
@@ -237,12 +219,12 @@ backends::Recording* Engine::recording_for(Observers observers) {
   const auto wants_marks = [](const Observer* observer) { return observer->wants_marks(); };
   if (!std::all_of(observers.begin(), observers.end(), wants_marks)) return nullptr;
   const bool with_marks = !observers.empty();
-  auto& kept = with_marks ? marked_recording_ : recording_;
+  auto& kept = with_marks ? marked_recording_ : recordings_[static_cast<std::size_t>(order_)];
   if (kept == nullptr) {
     if (with_marks) op_ends_ = store_->backend().make_stopwatch(program_.ops.size() + 1);
     kept = store_->backend().record(
         [&](const std::function<void(std::size_t)>& submitted) { submit_recorded(with_marks, submitted); },
-        with_marks);
+        with_marks || order_ == Order::program);
   }
   return kept.get();
 }
@@ -280,6 +262,7 @@ StepTimes Engine::run_once(backends::Recording* recording, Observers observers, 
   const std::optional<double> agreed = recording == nullptr ? agree_on_time() : std::nullopt;
   const double submits = now_s();
   double begin = submits;
+  exposed_s_ = 0;
   const auto let_begin = [&] {
     const double now = now_s();
     times.was_held = hold != nullptr && hold->release();
@@ -287,6 +270,8 @@ StepTimes Engine::run_once(backends::Recording* recording, Observers observers, 
   };
   if (recording != nullptr) {
     recording->replay(let_begin);
+  } else if (runs_side_thread(observers)) {
+    submit_beside(observers);
   } else {
     submit(observers);
   }
@@ -294,6 +279,7 @@ StepTimes Engine::run_once(backends::Recording* recording, Observers observers, 
   store_->backend().synchronize();
   times.step_s = now_s() - begin;
   if (agreed) times.wait_s = std::max(0.0, stopwatch_->elapsed_s(agreed_mark(), 0) - (begin - *agreed));
+  times.exposed_s = exposed_s_;
   times.begin_ns = std::llround(begin * kNs);
   return times;
 }
@@ -303,8 +289,7 @@ StepTimes Engine::run(Observers observers, Start start) {
   for (Observer* observer : observers) observer->on_step_begin(program_);
   StepTimes times = run_once(recording, observers, start);
   has_run_ = true;
-  const bool is_in_order = recording == nullptr || !observers.empty();
-  const std::vector<Phase>& phases = is_in_order ? phases_ : recorded_phases_;
+  const std::vector<Phase>& phases = phases_of(recording, observers);
   for (std::size_t i = 0; i < phases.size(); ++i) {
     time_of(times, phases[i]) += stopwatch_->elapsed_s(i, i + 1);
   }

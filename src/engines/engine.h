@@ -1,6 +1,7 @@
 // Running a program on a backend: when ops run and where their tensors live.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "compile/passes/plan_memory.h"
 #include "compile/recipe.h"
 #include "engines/observer.h"
+#include "engines/side_thread.h"
 #include "engines/tensor_store.h"
 #include "program/program.h"
 
@@ -32,6 +34,9 @@ struct StepTimes {
   /// From the first submission until a device of its own clock began, in steps that are submitted op by op: a
   /// GPU that other programs use, too, serves each for about 2 ms in turn. 0 where it is not known.
   double wait_s = 0;
+  /// Of collectives, in which the host did nothing else: where kernels return when they are done. 0
+  /// elsewhere, and of steps of one rank.
+  double exposed_s = 0;
   double submit_s = 0;  ///< until everything is submitted: what the host is kept busy
   /// Whether the device waited for that (Start::when_submitted): then submit_s comes before step_s, not
   /// within it.
@@ -43,6 +48,11 @@ struct StepTimes {
 /// keeps the host's time to submit out of the device's, so that what slows the host down does not slow the
 /// step.
 enum class Start : std::uint8_t { at_once, when_submitted };
+
+/// Whether ops of other lanes run beside those of compute (program::Lane), or all in the order of the
+/// program. The numbers are the same, bit for bit. A GPU runs lanes beside each other in replays, a processor
+/// the lane of communication, in a thread of its own.
+enum class Order : std::uint8_t { lanes, program };
 
 /// What a program needs, before anything is allocated.
 struct MemoryNeed {
@@ -78,6 +88,14 @@ class Engine {
     return run({&observer, std::size_t{observer != nullptr ? 1U : 0U}}, start);
   }
 
+  /// Of the steps from here on; at first Order::lanes. What was recorded in the other order is kept.
+  void set_order(Order order) { order_ = order; }
+  [[nodiscard]] Order order() const { return order_; }
+  /// Whether the program has ops that set_order moves.
+  [[nodiscard]] bool has_collectives() const { return has_collectives_; }
+  /// Forgets what was recorded in the order that is not set.
+  void forget_other_order();
+
   [[nodiscard]] const program::Program& program() const { return program_; }
   [[nodiscard]] const passes::MemoryPlan& plan() const { return plan_; }
   /// What runs program().ops[op].
@@ -89,7 +107,7 @@ class Engine {
   /// The step as it is replayed without observers, or with the marks that observers read; nullptr when it has
   /// not been recorded.
   [[nodiscard]] const backends::Recording* recording(bool with_marks) const {
-    return (with_marks ? marked_recording_ : recording_).get();
+    return (with_marks ? marked_recording_ : recordings_[static_cast<std::size_t>(order_)]).get();
   }
   /// Weights and optimizer state.
   [[nodiscard]] TensorStore& store() const { return *store_; }
@@ -117,9 +135,20 @@ class Engine {
   StepTimes run_once(backends::Recording* recording, Observers observers, Start start);
   std::optional<double> agree_on_time();
   [[nodiscard]] std::size_t agreed_mark() const { return phases_.size() + 1; }
+  /// Whether a device may run the op beside those that follow.
+  static bool runs_beside(const program::Op& op) { return op.lane != program::Lane::compute; }
+  /// What a host runs in a thread of its own: its cores are busy with the rest.
+  static bool is_of_side_thread(const program::Op& op);
+  [[nodiscard]] bool runs_side_thread(Observers observers) const;
+  [[nodiscard]] const std::vector<program::Phase>& phases_of(const backends::Recording* recording,
+                                                             Observers observers) const;
   void submit(Observers observers);
+  void submit_beside(Observers observers);
+  template <class Wait>
+  void wait_beside(Observers observers, Wait wait);
   void submit_recorded(bool with_marks, const std::function<void(std::size_t)>& submitted);
   [[nodiscard]] std::vector<ReplayedOp> replayed_ops() const;
+  void prepare(std::size_t index, Observers observers);
   void run_op(std::size_t index, Observers observers);
   void free_after(std::size_t index, Observers observers);
 
@@ -138,10 +167,15 @@ class Engine {
   std::vector<program::Phase> phases_, recorded_phases_;
   std::unique_ptr<backends::Stopwatch> stopwatch_;  ///< and a last mark before the step (agreed_mark)
   std::unique_ptr<backends::Stopwatch> op_ends_;    ///< of replays: the beginning, and the end of each op
-  std::unique_ptr<backends::Recording> recording_, marked_recording_;
+  std::array<std::unique_ptr<backends::Recording>, 2> recordings_;  ///< by Order
+  std::unique_ptr<backends::Recording> marked_recording_;
+  Order order_ = Order::lanes;
+  bool has_collectives_ = false;
+  double exposed_s_ = 0;  ///< of the step that runs
   bool has_run_ = false;
   std::int64_t live_bytes_ = 0;
   std::int64_t peak_transient_bytes_ = 0;
+  std::unique_ptr<SideThread> side_;  ///< last: it ends before what its ops work on
 };
 
 }  // namespace rooflm::engines

@@ -2,6 +2,7 @@
 #include "lab/collective_times.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <map>
@@ -58,34 +59,84 @@ class CellRows {
 struct Joined {
   std::map<RowKey, Sums> rows;
   std::vector<Sums> ranks;
-  std::vector<std::int64_t> last;  ///< how often each rank was the last to begin
+  std::vector<std::vector<core::Stretch>> waits;  ///< by rank
+  std::vector<std::int64_t> last;                 ///< how often each rank was the last to begin
 };
 
+/// A call waited from its start until `until_ns`, or its own end.
+void add(Joined& joined, const CollectiveCall& call, std::int64_t until_ns) {
+  const std::int64_t waited_until_ns = std::clamp(until_ns, call.start_ns, call.end_ns);
+  const double time_s = static_cast<double>(call.end_ns - call.start_ns) / kNs;
+  const double waiting_s = static_cast<double>(waited_until_ns - call.start_ns) / kNs;
+  const auto rank = static_cast<std::size_t>(call.rank);
+  joined.rows[key_of(call)].add(time_s, waiting_s);
+  joined.ranks[rank].add(time_s, waiting_s);
+  joined.waits[rank].emplace_back(call.start_ns, waited_until_ns);
+}
+
 /// Calls of one team that are one collective: all ranks of a group call the same ones in the same order.
-Joined join(std::span<const RankTimes> ranks) {
+void join_collectives(std::span<const RankTimes> ranks, Joined& joined) {
   using Place =
       std::tuple<std::int64_t, std::int32_t, std::int32_t, std::int64_t>;  // step, group, team, number
   std::map<Place, std::vector<const CollectiveCall*>> together;
   for (const RankTimes& rank : ranks) {
     std::map<std::tuple<std::int64_t, std::int32_t, std::int32_t>, std::int64_t> numbers;
     for (const CollectiveCall& call : rank.calls) {
+      if (call.is_message()) continue;
       const std::int64_t number = numbers[{call.step, call.group, call.team}]++;
       together[{call.step, call.group, call.team, number}].push_back(&call);
     }
   }
-  Joined joined{
-      .rows = {}, .ranks = std::vector<Sums>(ranks.size()), .last = std::vector<std::int64_t>(ranks.size())};
   for (const auto& [place, calls] : together) {
     const CollectiveCall& last = **std::ranges::max_element(calls, {}, &CollectiveCall::start_ns);
     ++joined.last[static_cast<std::size_t>(last.rank)];
-    for (const CollectiveCall* call : calls) {
-      const double time_s = static_cast<double>(call->end_ns - call->start_ns) / kNs;
-      const double waiting_s = std::min(time_s, static_cast<double>(last.start_ns - call->start_ns) / kNs);
-      joined.rows[key_of(*call)].add(time_s, waiting_s);
-      joined.ranks[static_cast<std::size_t>(call->rank)].add(time_s, waiting_s);
+    for (const CollectiveCall* call : calls) add(joined, *call, last.start_ns);
+  }
+}
+
+/// A receive waits until the other stage has begun to send; a send waits for nobody.
+void join_messages(std::span<const RankTimes> ranks, Joined& joined) {
+  using Place = std::tuple<std::int64_t, std::int32_t, std::int32_t, std::int64_t, std::int32_t,
+                           std::int64_t>;  // step, from, to, channel, micro-batch, number
+  std::map<Place, std::int64_t> sent_ns;
+  using Number = std::map<std::tuple<std::int64_t, std::int32_t, std::int32_t, std::int64_t, std::int32_t>,
+                          std::int64_t>;
+  for (const bool sends : {true, false}) {
+    Number numbers;
+    for (const RankTimes& rank : ranks) {
+      for (const CollectiveCall& call : rank.calls) {
+        if (call.op != (sends ? kSendCall : kReceiveCall)) continue;
+        const std::int32_t from = sends ? call.rank : call.peer;
+        const std::int32_t to = sends ? call.peer : call.rank;
+        const std::int64_t number = numbers[{call.step, from, to, call.channel, call.micro_batch}]++;
+        const Place place{call.step, from, to, call.channel, call.micro_batch, number};
+        if (sends) sent_ns[place] = call.start_ns;
+        const auto sent = sent_ns.find(place);
+        add(joined, call, sends || sent == sent_ns.end() ? call.start_ns : sent->second);
+      }
     }
   }
+}
+
+Joined join(std::span<const RankTimes> ranks) {
+  Joined joined{.rows = {},
+                .ranks = std::vector<Sums>(ranks.size()),
+                .waits = std::vector<std::vector<core::Stretch>>(ranks.size()),
+                .last = std::vector<std::int64_t>(ranks.size())};
+  join_collectives(ranks, joined);
+  join_messages(ranks, joined);
   return joined;
+}
+
+std::string_view name_of_call(std::int32_t op) {
+  if (op == kSendCall) return "send";
+  return op == kReceiveCall ? "receive" : name_of(static_cast<CommOp>(op));
+}
+
+/// Messages cross one link once.
+double bus_factor_of(std::int32_t op, int ranks) {
+  return bus_factor(op == kSendCall || op == kReceiveCall ? CommOp::send_receive : static_cast<CommOp>(op),
+                    ranks);
 }
 
 std::vector<record::Cell> rows_of_calls(const Joined& joined, std::span<const RankTimes> ranks,
@@ -96,10 +147,9 @@ std::vector<record::Cell> rows_of_calls(const Joined& joined, std::span<const Ra
   for (const auto& [key, sums] : joined.rows) {
     const auto& [part, op, group, bytes, members] = key;
     const auto count = static_cast<double>(sums.calls);
-    const auto kind = static_cast<CommOp>(op);
     cells.next();
     cells.text("part", parts[static_cast<std::size_t>(part)]);
-    cells.text("op", name_of(kind));
+    cells.text("op", name_of_call(op));
     cells.text("group", program::name_of(static_cast<program::Group>(group)));
     cells.number("ranks", members);
     cells.number("calls_per_step", count / rank_steps);
@@ -107,9 +157,9 @@ std::vector<record::Cell> rows_of_calls(const Joined& joined, std::span<const Ra
     cells.number("time_us", sums.time_s / count * kUs, "us");
     cells.number("waiting_us", sums.waiting_s / count * kUs);
     cells.number("transfer_us", sums.transfer_s() / count * kUs, "us");
-    if (sums.transfer_s() > 0) {
+    if (sums.transfer_s() > 0 && op != kSendCall) {  // a send ends when its bytes are on their way
       cells.number("busbw",
-                   bus_factor(kind, members) * static_cast<double>(bytes) * count / sums.transfer_s(),
+                   bus_factor_of(op, members) * static_cast<double>(bytes) * count / sums.transfer_s(),
                    "byte/s");
     }
   }
@@ -122,14 +172,20 @@ std::vector<record::Cell> rows_of_ranks(const Joined& joined, std::span<const Ra
   for (const std::int64_t last : joined.last) collectives += last;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const auto steps = static_cast<double>(std::max<std::int64_t>(1, ranks[i].steps));
-    const Sums& sums = joined.ranks[i];
+    const std::vector<core::Stretch> exposed = core::covered(ranks[i].exposed);
+    const std::vector<core::Stretch> transfer = core::outside(exposed, core::covered(joined.waits[i]));
+    const auto us_of = [&](const std::vector<core::Stretch>& all) {
+      return static_cast<double>(core::length_of(all)) / kNs / steps * kUs;
+    };
+    const double exposed_us = us_of(exposed);
+    const double transfer_us = us_of(transfer);
     cells.next();
     cells.number("rank", static_cast<double>(i));
     cells.number("step_us", ranks[i].step_s * kUs, "us");
-    cells.number("own_us", (ranks[i].step_s - ranks[i].messages_s - sums.time_s / steps) * kUs);
-    cells.number("transfer_us", sums.transfer_s() / steps * kUs);
-    cells.number("waiting_us", sums.waiting_s / steps * kUs);
-    cells.number("messages_us", ranks[i].messages_s * kUs);
+    cells.number("own_us", ranks[i].step_s * kUs - exposed_us);
+    cells.number("transfer_us", transfer_us);
+    cells.number("waiting_us", exposed_us - transfer_us);
+    cells.number("hidden_us", joined.ranks[i].time_s / steps * kUs - exposed_us);
     if (collectives > 0)
       cells.number("last", static_cast<double>(joined.last[i]) / static_cast<double>(collectives), "share");
   }
@@ -143,33 +199,51 @@ std::string folded(const std::string& scope) {
   return end == std::string::npos ? "h.*" : "h.*" + scope.substr(end);
 }
 
-CommOp comm_op_of(const program::Op& op) {
-  return op.is(program::ops::kPassOn) ? CommOp::send_receive : parse_comm_op(op.def->name);
+std::int32_t kind_of(const program::Op& op) {
+  if (op.is(program::ops::kSend)) return kSendCall;
+  if (op.is(program::ops::kReceive)) return kReceiveCall;
+  return static_cast<std::int32_t>(op.is(program::ops::kPassOn) ? CommOp::send_receive
+                                                                : parse_comm_op(op.def->name));
 }
 
 /// What one rank sends to the first.
 struct Header {
-  double step_s = 0, messages_s = 0;
-  std::int64_t steps = 0, calls = 0;
+  double step_s = 0;
+  std::int64_t steps = 0, calls = 0, exposed = 0;
 };
+/// core::Stretch as bytes.
+using Bounds = std::array<std::int64_t, 2>;
+
+template <class T>
+void append_bytes(std::string& text, const T& value) {
+  text.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
 
 std::string packed(const RankTimes& times) {
-  const Header header{times.step_s, times.messages_s, times.steps,
-                      static_cast<std::int64_t>(times.calls.size())};
-  const std::size_t bytes = times.calls.size() * sizeof(CollectiveCall);
-  std::string text(sizeof header + bytes, '\0');
-  std::memcpy(text.data(), &header, sizeof header);
-  std::memcpy(text.data() + sizeof header, times.calls.data(), bytes);
+  std::string text;
+  append_bytes(text, Header{times.step_s, times.steps, static_cast<std::int64_t>(times.calls.size()),
+                            static_cast<std::int64_t>(times.exposed.size())});
+  for (const CollectiveCall& call : times.calls) append_bytes(text, call);
+  for (const auto& [begin, end] : times.exposed) append_bytes(text, Bounds{begin, end});
   return text;
 }
 
 RankTimes unpacked(const std::string& text) {
+  std::size_t at = 0;
+  const auto take = [&](auto& value) {
+    std::memcpy(&value, text.data() + at, sizeof value);
+    at += sizeof value;
+  };
   Header header;
-  std::memcpy(&header, text.data(), sizeof header);
-  RankTimes times{
-      .step_s = header.step_s, .messages_s = header.messages_s, .steps = header.steps, .calls = {}};
+  take(header);
+  RankTimes times{.step_s = header.step_s, .steps = header.steps, .calls = {}, .exposed = {}};
   times.calls.resize(static_cast<std::size_t>(header.calls));
-  std::memcpy(times.calls.data(), text.data() + sizeof header, times.calls.size() * sizeof(CollectiveCall));
+  for (CollectiveCall& call : times.calls) take(call);
+  for (std::int64_t i = 0; i < header.exposed; ++i) {
+    Bounds bounds{};
+    take(bounds);
+    times.exposed.emplace_back(bounds[0], bounds[1]);
+  }
   return times;
 }
 
@@ -190,6 +264,46 @@ std::vector<std::string> parts_of_all(ranks::Transport& ranks, const program::Pr
   return {parts.begin(), parts.end()};
 }
 
+CollectiveCall call_of(const program::Op& op, const program::Mesh& mesh, int rank) {
+  const program::Group group = program::group_of(op);
+  const std::vector<int> members = mesh.members(rank, group);
+  CollectiveCall call{.rank = rank,
+                      .ranks = static_cast<std::int32_t>(members.size()),
+                      .group = static_cast<std::int32_t>(group),
+                      .team = members.front(),
+                      .op = kind_of(op)};
+  if (!call.is_message()) return call;
+  call.peer = members.at(static_cast<std::size_t>(op.attrs.integer("peer")));
+  call.channel = op.attrs.integer("channel");
+  call.micro_batch = op.micro_batch;
+  return call;
+}
+
+/// `clock_ns`: what to add to the recorder's times for the first rank's clock.
+RankTimes own_times(int rank, const program::Mesh& mesh, const program::Program& program,
+                    const trace::OpRecorder& recorder, const std::vector<std::string>& parts,
+                    std::int64_t clock_ns, double step_s) {
+  RankTimes own{.step_s = step_s, .calls = {}, .exposed = {}};
+  std::set<std::int64_t> steps;
+  std::vector<core::Stretch> talking, working;
+  for (const record::Event& event : recorder.events()) {
+    const program::Op& op = program.ops[static_cast<std::size_t>(event.op)];
+    const core::Stretch when{clock_ns + event.start_ns, clock_ns + event.start_ns + event.device_ns};
+    steps.insert(event.step);
+    (program::is_collective(op) ? talking : working).push_back(when);
+    if (!program::is_collective(op)) continue;
+    CollectiveCall call = call_of(op, mesh, rank);
+    call.step = event.step;
+    call.part = static_cast<std::int32_t>(std::ranges::lower_bound(parts, folded(op.scope)) - parts.begin());
+    call.bytes = program::payload_bytes(program, op);
+    std::tie(call.start_ns, call.end_ns) = when;
+    own.calls.push_back(call);
+  }
+  own.steps = static_cast<std::int64_t>(steps.size());
+  own.exposed = core::outside(core::covered(std::move(talking)), core::covered(std::move(working)));
+  return own;
+}
+
 }  // namespace
 
 std::vector<record::Cell> collective_cells(std::span<const RankTimes> ranks,
@@ -205,34 +319,10 @@ std::vector<record::Cell> share_collective_times(ranks::Transport& ranks, const 
                                                  const trace::OpRecorder& recorder, double step_s) {
   const std::vector<std::string> parts = parts_of_all(ranks, program);
   const std::int64_t clock_ns = recorder.origin_ns() + ranks::clock_offset(ranks).ns;
-  RankTimes own{.step_s = step_s, .calls = {}};
-  std::set<std::int64_t> steps;
-  for (const record::Event& event : recorder.events()) {
-    const program::Op& op = program.ops[static_cast<std::size_t>(event.op)];
-    steps.insert(event.step);
-    if (!program::is_collective(op)) continue;
-    if (program::is_message(op)) {
-      own.messages_s += static_cast<double>(event.device_ns) / kNs;
-      continue;
-    }
-    const program::Group group = program::group_of(op);
-    const std::vector<int> members = mesh.members(ranks.rank(), group);
-    const auto part = std::ranges::lower_bound(parts, folded(op.scope)) - parts.begin();
-    own.calls.push_back({.step = event.step,
-                         .rank = ranks.rank(),
-                         .ranks = static_cast<std::int32_t>(members.size()),
-                         .group = static_cast<std::int32_t>(group),
-                         .team = members.front(),
-                         .op = static_cast<std::int32_t>(comm_op_of(op)),
-                         .part = static_cast<std::int32_t>(part),
-                         .bytes = program::payload_bytes(program, op),
-                         .start_ns = clock_ns + event.start_ns,
-                         .end_ns = clock_ns + event.start_ns + event.device_ns});
-  }
-  own.steps = static_cast<std::int64_t>(steps.size());
-  own.messages_s /= static_cast<double>(std::max<std::int64_t>(1, own.steps));
+  const auto shared =
+      ranks::share(ranks, packed(own_times(ranks.rank(), mesh, program, recorder, parts, clock_ns, step_s)));
   std::vector<RankTimes> all;
-  for (const std::string& text : ranks::share(ranks, packed(own))) all.push_back(unpacked(text));
+  for (const std::string& text : shared) all.push_back(unpacked(text));
   return ranks.is_first() ? collective_cells(all, parts) : std::vector<record::Cell>();
 }
 

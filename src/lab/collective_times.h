@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/stretches.h"
 #include "program/groups.h"
 #include "ranks/transport.h"
 #include "record/rows.h"
@@ -13,30 +14,41 @@
 
 namespace rooflm::lab {
 
-/// One collective of one rank in one observed step.
+/// Kinds of calls beside those of CommOp: messages between stages of a pipeline.
+inline constexpr std::int32_t kSendCall = 16, kReceiveCall = 17;
+
+/// One collective or message of one rank in one observed step.
 struct CollectiveCall {
   std::int64_t step = 0;
   std::int32_t rank = 0, ranks = 1;       ///< of how many in the group
   std::int32_t group = 0;                 ///< program::Group
   std::int32_t team = 0;                  ///< which of the groups of that kind: its first rank
-  std::int32_t op = 0;                    ///< as CommOp; those that all ranks of a group call
+  std::int32_t op = 0;                    ///< as CommOp, or kSendCall, kReceiveCall
   std::int32_t part = 0;                  ///< of the program, see parts_of
   std::int64_t bytes = 0;                 ///< program::payload_bytes
   std::int64_t start_ns = 0, end_ns = 0;  ///< on the clock of the first rank
+  // Of messages:
+  std::int32_t peer = -1;        ///< the other rank
+  std::int32_t micro_batch = 0;  ///< that the message is of
+  std::int64_t channel = 0;      ///< between the two
+  [[nodiscard]] bool is_message() const { return op == kSendCall || op == kReceiveCall; }
 };
 
 /// What one rank saw of the observed steps.
 struct RankTimes {
-  double step_s = 0;      ///< mean of the observed steps
-  double messages_s = 0;  ///< of one step: in send and receive, which pipelines wait in
+  double step_s = 0;  ///< mean of the observed steps
   std::int64_t steps = 0;
   std::vector<CollectiveCall> calls;  ///< in the order in which the rank made them
+  /// When calls ran and nothing else did on the rank, on the clock of the first one.
+  std::vector<core::Stretch> exposed;
 };
 
 /// Series "collectives", a row for each kind of call of each part of the step ("h.*/gradients"): calls of a
 /// rank in a step, means of time = waiting + transfer, bus bandwidth of the transfer. A call waits until the
-/// last rank of its group has begun it. Series "ranks", a row for each: what it spent in collectives and
-/// messages, and how often it was the last. `parts` are the names that CollectiveCall::part counts.
+/// last rank of its group has begun it, a receive until the message is sent. Series "ranks", a row for each,
+/// per step: what calls cost it, step = own + exposed transfer + exposed waiting, what of calls was hidden
+/// beside computation, and in which share of collectives it was the last. `parts` are the names that
+/// CollectiveCall::part counts.
 std::vector<record::Cell> collective_cells(std::span<const RankTimes> ranks,
                                            std::span<const std::string> parts);
 

@@ -84,7 +84,7 @@ void take_place(Point& point, const Ranks& ranks) {
 
 void share_threads(Point& point, const Ranks& ranks) {
   if (ranks == nullptr || point.threads != 0 || !is_host(point.device)) return;
-  point.threads = std::max(1, resolve_threads(0) / std::max(1, ranks->place().local_size));
+  point.threads = std::max(1, resolve_threads(0) / std::max(1, ranks->ranks_here()));
 }
 
 void require_one_rank(const std::vector<Point>& points) {

@@ -179,6 +179,7 @@ Point run_of(const Values& values) {
   point.seed = static_cast<std::uint64_t>(values.integer("seed", 0).value_or(0));
   point.warmup = static_cast<int>(std::min(values.integer("warmup", 0).value_or(0), kMostSteps));
   point.deterministic = values.flag("deterministic");
+  point.overlap = train::parse_overlap(values.text("overlap"));
   point.gemm_search = backends::parse_gemm_search(values.text("search_products"));
   return point;
 }
@@ -209,10 +210,12 @@ Point make_point(const record::Config& config, Descriptions& descriptions, Model
   perfmodel::fit_to_device(point.step, device);
   check_positions(point);
   compile::check(point.step.sharding, point.config, point.batch, point.seq, point.step.micro_batches);
-  if (point.phase != RunPhase::step && point.step.sharding.ranks() > 1) {
-    throw core::UsageError(fmt::format("--phase {} runs on one rank: leave out --dp, --cp, --tp and --pp",
-                                       name_of(point.phase)));
-  }
+  const compile::Sharding& split = point.step.sharding;
+  if (point.phase == RunPhase::forward && split.ranks() > 1)
+    throw core::UsageError("--phase forward runs on one rank: leave out --dp, --cp, --tp and --pp");
+  if (point.phase == RunPhase::decode && (split.context > 1 || split.pipeline > 1 || split.zero > 0))
+    throw core::UsageError(
+        "--phase decode: ranks share the texts (--dp) and the layers (--tp); there is no other split of it");
   return point;
 }
 
@@ -285,6 +288,7 @@ record::Config config_of(const Point& point) {
   config.set("pp", split.pipeline);
   config.set("pp_schedule", compile::name_of(split.schedule));
   config.set("interleave", split.interleave);
+  config.set("overlap", train::name_of(point.overlap));
   config.set("deterministic", point.deterministic);
   config.set("search_products", backends::name_of(point.gemm_search));
   config.set("threads", resolve_threads(point.threads));
@@ -318,6 +322,8 @@ std::string describe(const Point& point) {
   if (split.tensor > 1) text += fmt::format(" tp={}{}", split.tensor, split.sequence_parallel ? " sp" : "");
   if (split.pipeline > 1) text += fmt::format(" pp={}", split.pipeline);
   if (split.interleave > 1) text += fmt::format(" interleave={}", split.interleave);
+  if (split.ranks() > 1 && point.overlap != train::Overlap::measured)
+    text += fmt::format(" overlap={}", train::name_of(point.overlap));
   if (!point.deterministic) text += " nondeterministic";
   if (point.threads > 0) text += fmt::format(" threads={}", point.threads);
   if (point.seed != 0) text += fmt::format(" seed={}", point.seed);

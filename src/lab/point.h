@@ -14,6 +14,7 @@
 #include "lab/model_file.h"
 #include "model/config.h"
 #include "record/config.h"
+#include "train/overlap_trial.h"
 
 namespace rooflm::lab {
 
@@ -33,6 +34,7 @@ struct Point {
   int threads = 0;  ///< 0: one per core
   std::uint64_t seed = 0;
   int warmup = 2;
+  train::Overlap overlap = train::Overlap::measured;  ///< of steps that are split over ranks
   bool deterministic = true;
   backends::GemmSearch gemm_search = backends::GemmSearch::full;
   /// Tokens of a sequence that one rank trains on.

@@ -23,6 +23,7 @@
 #include "lab/host_counters.h"
 #include "lab/kept_work.h"
 #include "lab/notes.h"
+#include "lab/rank_order.h"
 #include "lab/rank_steps.h"
 #include "lab/roofs.h"
 #include "lab/run_record.h"
@@ -234,6 +235,10 @@ class Run {
     }
     StepInputs inputs(engine, *point_, point_->seed, settings_->shards);
     meet();
+    choose_order(engine, *point_, settings_->ranks, outcome_.run, *record_, [&](int step) {
+      begin_step(step);
+      inputs.write(step);
+    });
     DeviceWatch watch(point_->device, record_->epoch());
     const bool interrupted =
         settings_->observe ? take_apart(engine, backend, inputs, watch) : time_steps(engine, inputs, watch);
@@ -278,6 +283,10 @@ class Run {
     ranks::meet(*settings_->ranks);
   }
 
+  void write_exposed(const std::vector<engines::StepTimes>& steps) {
+    if (const auto exposed = exposed_fact(*point_, steps)) record_->add(outcome_.run, *exposed);
+  }
+
   void write_collectives(const engines::Engine& engine, const trace::OpRecorder& recorder,
                          const measure::InterleaveResult& result) {
     const std::vector<double> observed_s = result.step_seconds(StepKind::observed);
@@ -312,6 +321,7 @@ class Run {
       add_samples(rows, static_cast<std::int64_t>(i), result.samples[i], measure::name_of(StepKind::plain));
     }
     record_->add(outcome_.run, rows);
+    write_exposed(result.samples);
     write_uncertainty(result.stop_reason, result.others_share, result.step, result.clock);
     outcome_.step_s = result.step.median;
     return false;
@@ -341,6 +351,7 @@ class Run {
       add_samples(rows, static_cast<std::int64_t>(i), result.steps[i].times,
                   measure::name_of(result.steps[i].kind));
     }
+    write_exposed(result.times_of(StepKind::plain));
     steps_run_ = static_cast<std::int64_t>(result.steps.size());
     record_->add(outcome_.run, rows);
     record_->add(outcome_.run, recorder.events());

@@ -65,6 +65,7 @@ Training::Training(TrainPlan plan) : plan_(std::move(plan)), point_(point_of(pla
                            .gemm_choices = plan_.gemm_choices,
                            .deterministic = point_.deterministic});
   join_backend(*backend_, point_, plan_.ranks);
+  plan_.options.overlap = point_.overlap;
   plan_.options.gemm_choices = [this] {
     return backends::provider_of(point_.device).gemm_choices(*backend_).text;
   };

@@ -14,11 +14,17 @@ const char* name_of(StepKind kind) {
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
+std::vector<engines::StepTimes> InterleaveResult::times_of(StepKind kind) const {
+  std::vector<engines::StepTimes> times;
+  for (const TimedStep& step : steps) {
+    if (step.kind == kind) times.push_back(step.times);
+  }
+  return times;
+}
+
 std::vector<double> InterleaveResult::step_seconds(StepKind kind) const {
   std::vector<double> seconds;
-  for (const TimedStep& step : steps) {
-    if (step.kind == kind) seconds.push_back(step.times.step_s);
-  }
+  for (const engines::StepTimes& times : times_of(kind)) seconds.push_back(times.step_s);
   return seconds;
 }
 

@@ -33,6 +33,7 @@ struct InterleaveResult {
   std::string stop_reason;       ///< "interval within 1 %", "200 samples", "30 s"
   bool reached_precision = false;
   std::optional<double> others_share;  ///< see MachineLoad; after warm-up
+  [[nodiscard]] std::vector<engines::StepTimes> times_of(StepKind kind) const;
   [[nodiscard]] std::vector<double> step_seconds(StepKind kind) const;
 };
 

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <list>
 #include <thread>
 #include <utility>
 
 #include "core/shared_library.h"
+#include "core/stop_signals.h"
 #include "ranks/openmpi_abi.h"
 
 namespace rooflm::ranks {
@@ -49,7 +51,7 @@ class MpiTransport final : public Transport {
  public:
   MpiTransport(const Place& place, const openmpi::Functions& mpi) : Transport(place), mpi_(mpi) {
     int provided = 0;
-    check(mpi_.init_thread(nullptr, nullptr, openmpi::kThreadFunneled, &provided), "starting");
+    check(mpi_.init_thread(nullptr, nullptr, openmpi::kThreadSerialized, &provided), "starting");
     int rank = 0;
     int size = 0;
     check(mpi_.rank(mpi_.world, &rank), "asking for the rank");
@@ -152,11 +154,22 @@ class MpiTransport final : public Transport {
       } else {
         std::this_thread::sleep_for(kPause);
         const double waited_s = std::chrono::duration<double>(Clock::now() - since).count();
+        tell_if_asked_to_end(waited_s, pending);
         if (waited_s >= shortest_patience_s()) require_patience(waited_s, ranks_of(pending));
       }
     }
   }
 
+  /// mpirun, which knows why, leaves a rank two seconds to end: it says where it is.
+  void tell_if_asked_to_end(double waited_s, const std::list<Pending>& pending) {
+    constexpr double kUsual = 0.2;  // longer than within most steps
+    if (has_told_ || waited_s < kUsual || core::StopSignals::received() == 0) return;
+    has_told_ = true;
+    fmt::print(stderr, "rooflm: {} is asked to end while it waits for {}{}\n", name_of(rank()),
+               names_of(ranks_of(pending)), whereabouts());
+  }
+
+  bool has_told_ = false;
   openmpi::Functions mpi_;
   std::list<Pending> sent_;
 };

@@ -12,8 +12,8 @@ using Datatype = void*;  ///< MPI_Datatype; ompi_mpi_byte
 using Request = void*;   ///< MPI_Request
 using Status = void;     ///< MPI_Status; null ignores it
 
-inline constexpr int kSuccess = 0;         ///< MPI_SUCCESS
-inline constexpr int kThreadFunneled = 1;  ///< MPI_THREAD_FUNNELED
+inline constexpr int kSuccess = 0;           ///< MPI_SUCCESS
+inline constexpr int kThreadSerialized = 2;  ///< MPI_THREAD_SERIALIZED
 inline constexpr const char* kFile = "libmpi.so.40";
 
 struct Functions {

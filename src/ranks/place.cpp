@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
@@ -64,7 +66,34 @@ void use_sockets(Place& place) {
   if (place.rank == 0) place.listener = number_of("ROOFLM_LISTENER", 3, -1);
 }
 
+/// What srun gives to the ranks of a step. The script of a batch job has none, and an interactive shell is a
+/// step of one task, whatever the job has: both are alone.
+constexpr const char* kNodesOfStep = "SLURM_STEP_NODELIST";
+bool is_of_step() {
+  return is_set(kNodesOfStep) && text_of("SLURM_STEP_NUM_TASKS") == text_of("SLURM_NTASKS");
+}
+
+/// srun says where the first rank is; all of a job's steps have the same port, those of other jobs others.
+void use_nodes(Place& place) {
+  constexpr int kFirstPort = 20000;
+  constexpr int kPorts = 10000;  // below those that systems hand out
+  if (!is_set("MASTER_ADDR")) place.address = first_host(text_of(kNodesOfStep));
+  if (!is_set("MASTER_PORT")) place.port = kFirstPort + number_of("SLURM_JOB_ID", 0, 0) % kPorts;
+}
+
 }  // namespace
+
+std::string first_host(std::string_view list) {
+  const std::size_t open = list.find_first_of("[,");
+  if (open == std::string_view::npos || list[open] == ',') return std::string(list.substr(0, open));
+  const std::size_t close = list.find(']', open);
+  const std::size_t end = std::min(list.find_first_of("-,]", open), list.size());
+  std::string host(list.substr(0, open));
+  host += list.substr(open + 1, end - open - 1);
+  // What follows the brackets, as in "rack[1-2]node[07-09]".
+  if (close != std::string_view::npos) host += first_host(list.substr(close + 1));
+  return host;
+}
 
 Place find_place() {
   constexpr Names kMpirun{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -72,14 +101,23 @@ Place find_place() {
   constexpr Names kTorchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
   constexpr Names kSrun{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"};
   Place place;
+  constexpr Names kMpiexec{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
   if (is_set(kMpirun.rank) && is_set(kMpirun.size)) {
     place = place_by(kMpirun);
     place.carrier = Carrier::mpi;
   } else if (is_set(kTorchrun.rank) && is_set(kTorchrun.size)) {
     place = place_by(kTorchrun);
     use_sockets(place);
-  } else if (is_set(kSrun.rank) && is_set(kSrun.size) && is_set("MASTER_ADDR")) {
+  } else if (is_set(kSrun.rank) && is_set(kSrun.size) && (is_set("MASTER_ADDR") || is_of_step())) {
     place = place_by(kSrun);
+    use_sockets(place);
+    use_nodes(place);
+  } else if (is_set(kMpiexec.rank) && is_set(kMpiexec.size)) {
+    place = place_by(kMpiexec);
+    if (place.size > 1 && !is_set("MASTER_ADDR"))
+      throw core::UsageError(
+          "PMI_SIZE in the environment says that there are other ranks (MPICH's mpiexec?): set MASTER_ADDR "
+          "to the host of the first one, and MASTER_PORT to a port that is free there");
     use_sockets(place);
   }
   if (place.size == 1) place.carrier = Carrier::nobody;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace rooflm::ranks {
 
@@ -26,9 +27,12 @@ struct Place {
 };
 
 /// From the environment: OMPI_COMM_WORLD_* of mpirun (messages go through MPI); RANK, WORLD_SIZE, LOCAL_RANK,
-/// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT of `rooflm launch` and torchrun; SLURM_* of srun where
-/// MASTER_ADDR is set, too. ROOFLM_TIMEOUT is how long a rank waits, in both
-/// cases. Throws core::UsageError for values that cannot be.
+/// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT of `rooflm launch` and torchrun; SLURM_* of srun, whose list
+/// of nodes says where the first rank is unless MASTER_ADDR does; PMI_* of MPICH's mpiexec with MASTER_ADDR.
+/// ROOFLM_TIMEOUT is how long a rank waits. Throws core::UsageError for values that cannot be.
 Place find_place();
+
+/// "node03" of Slurm's "node[03-05,9],login1".
+std::string first_host(std::string_view list);
 
 }  // namespace rooflm::ranks

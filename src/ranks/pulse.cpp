@@ -101,7 +101,8 @@ void Pulse::begin(const std::vector<sockaddr_in>& others, const std::string& job
       if (Clock::now() - since < pause) continue;
       const double used_s = processor_s() - processor;
       const std::uint64_t moved = disk_bytes() - bytes;
-      if (is_waiting_ || used_s > kLeastShare * passed_s || moved > 0) tell();
+      const bool has_worked = has_worked_.exchange(false);
+      if (is_waiting_ || has_worked || used_s > kLeastShare * passed_s || moved > 0) tell();
       processor += used_s;
       bytes += moved;
       since = Clock::now();

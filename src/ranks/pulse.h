@@ -33,6 +33,8 @@ class Pulse {
   void begin(const std::vector<sockaddr_in>& others, const std::string& job, std::chrono::milliseconds pause);
   /// Whether this rank waits for others: it is alive then without any work.
   void set_waiting(bool is_waiting) { is_waiting_ = is_waiting; }
+  /// This rank has done something, whatever it used of its processors.
+  void set_working() { has_worked_ = true; }
   /// Seconds from when that rank last said that it is alive to when this one last listened, so that a thread
   /// that gets no processor here takes nobody for silent; less than 0 where it never did, as where a firewall
   /// lets nothing through.
@@ -50,6 +52,7 @@ class Pulse {
   std::vector<std::atomic<std::int64_t>> heard_ns_;  ///< of the steady clock, by rank; 0: never
   std::atomic<std::int64_t> listened_ns_ = 0;
   std::atomic<bool> is_waiting_ = false;
+  std::atomic<bool> has_worked_ = false;  ///< since it last told
   std::jthread thread_;
 };
 

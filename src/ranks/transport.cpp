@@ -39,6 +39,8 @@ std::vector<T> all_of(Transport& transport, Tag tag, const T& own) {
   return all;
 }
 
+constexpr const char* kAdvice = "--timeout of launch (ROOFLM_TIMEOUT) is how long ranks wait for each other";
+
 }  // namespace
 
 std::string host_name() {
@@ -49,6 +51,12 @@ std::string host_name() {
 
 int Transport::hosts() const {
   return static_cast<int>(std::set<std::string>(hosts_.begin(), hosts_.end()).size());
+}
+
+int Transport::ranks_here() const {
+  const auto own = static_cast<std::size_t>(rank());
+  if (own >= hosts_.size()) return place_.local_size;
+  return static_cast<int>(std::ranges::count(hosts_, hosts_[own]));
 }
 
 std::string Transport::name_of(int rank) const {
@@ -68,26 +76,44 @@ void Transport::throw_lost(int rank, const std::string& why) const {
   throw RankLost(fmt::format("{}: {} {}{}", name_of(this->rank()), name_of(rank), why, whereabouts()));
 }
 
+std::string Transport::names_of(const std::vector<int>& ranks) const {
+  std::vector<std::string> names;
+  names.reserve(ranks.size());
+  for (const int rank : ranks) names.push_back(name_of(rank));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::vector<int> Transport::silent_among(const std::vector<int>& ranks) const {
+  std::vector<int> silent;
+  std::ranges::copy_if(ranks, std::back_inserter(silent),
+                       [this](int rank) { return pulse_->silent_s(rank) >= place_.patience_s; });
+  return silent;
+}
+
 void Transport::require_patience(double waited_s, const std::vector<int>& awaited) const {
-  const auto names_of = [this](const std::vector<int>& ranks) {
-    std::vector<std::string> names;
-    names.reserve(ranks.size());
-    for (const int rank : ranks) names.push_back(name_of(rank));
-    return fmt::format("{}", fmt::join(names, ", "));
-  };
-  constexpr const char* kAdvice =
-      "--timeout of launch (ROOFLM_TIMEOUT) is how long ranks wait for each other";
   if (waited_s >= patience_s_) {
     throw RankLost(fmt::format("{} has waited {:g} s for {}{}: it hangs, or needs longer; {}",
                                name_of(rank()), patience_s_, names_of(awaited), whereabouts(), kAdvice));
   }
   if (!hears_silence() || waited_s < place_.patience_s) return;
-  std::vector<int> silent;
-  std::ranges::copy_if(awaited, std::back_inserter(silent),
-                       [this](int rank) { return pulse_->silent_s(rank) >= place_.patience_s; });
+  const std::vector<int> silent = silent_among(awaited);
   if (silent.empty()) return;
   throw RankLost(fmt::format("{} waits for {}, which has done nothing for {:g} s{}: it hangs; {}",
                              name_of(rank()), names_of(silent), place_.patience_s, whereabouts(), kAdvice));
+}
+
+void Transport::look_around() {
+  look();
+  if (pulse_ == nullptr) return;
+  pulse_->set_working();
+  std::vector<int> others;
+  for (int other = 0; other < size(); ++other) {
+    if (other != rank()) others.push_back(other);
+  }
+  const std::vector<int> silent = silent_among(others);
+  if (silent.empty()) return;
+  throw RankLost(fmt::format("{}: {} has done nothing for {:g} s{}: it hangs; {}", name_of(rank()),
+                             names_of(silent), place_.patience_s, whereabouts(), kAdvice));
 }
 
 std::vector<sockaddr_in> Transport::addresses() const {

@@ -35,8 +35,8 @@ struct Incoming {
   std::span<std::byte> bytes;
 };
 
-/// One rank's end. Used by one thread. Nobody waits for ever: a rank that has ended, and one that lets this
-/// one wait longer than its patience, is a RankLost that names it, the step and the op.
+/// One rank's end. Used by one thread at a time. Nobody waits for ever: a rank that has ended, and one that
+/// lets this one wait longer than its patience, is a RankLost that names it, the step and the op.
 class Transport {
  public:
   explicit Transport(Place place) : place_(std::move(place)), patience_s_(place_.patience_s) {}
@@ -71,14 +71,21 @@ class Transport {
   [[nodiscard]] double patience_s() const { return patience_s_; }
   /// How many different ones the ranks run on.
   [[nodiscard]] int hosts() const;
+  /// How many ranks run on this one.
+  [[nodiscard]] int ranks_here() const;
   /// "rank 1 (node7)"
   [[nodiscard]] std::string name_of(int rank) const;
+  [[nodiscard]] std::string names_of(const std::vector<int>& ranks) const;
   /// ", at step 12, all_reduce in h.3/gradients"
   [[nodiscard]] std::string whereabouts() const;
   [[noreturn]] void throw_lost(int rank, const std::string& why) const;
   /// Throws when that is too long: the patience is at its end, or one of those who did not come has done
   /// nothing for as long as ranks wait within a step.
   void require_patience(double waited_s, const std::vector<int>& awaited) const;
+  /// For work of which nobody waits for anybody for long: tells the others that this rank is alive, and
+  /// throws RankLost where another has ended, or has done nothing for as long as ranks wait within a step.
+  /// Does not wait.
+  void look_around();
   /// Tells others from now on that this rank is alive, so that they can wait for it longer than within a
   /// step. All ranks call it.
   void begin_pulse();
@@ -87,6 +94,7 @@ class Transport {
   void set_hosts(std::vector<std::string> hosts) { hosts_ = std::move(hosts); }
   /// The address of each rank of another host, with no port; of others, and where it is not known, none.
   [[nodiscard]] virtual std::vector<sockaddr_in> addresses() const;
+  [[nodiscard]] std::vector<int> silent_among(const std::vector<int>& ranks) const;
   /// Whether somebody may be found silent before the patience is at its end.
   [[nodiscard]] bool hears_silence() const { return pulse_ != nullptr && patience_s_ > place_.patience_s; }
   [[nodiscard]] double shortest_patience_s() const {

@@ -85,6 +85,7 @@ const std::array kOptional = {Column{"recompute", "recompute"},
                               Column{"grad_accum", "grad_accum"},
                               Column{"share_of_peak", "of_peak", Show::percent},
                               Column{"mfu", "MFU", Show::percent},
+                              Column{"exposed_ms", "exposed", Show::fixed2},
                               Column{"free_bytes", "free", Show::bytes},
                               Column{"speedup_over_eager", "speed-up", Show::fixed2}};
 
@@ -215,6 +216,8 @@ Row bench_row(const RunData& run) {
   row.set("backward_over_forward",
           cell_of(core::ratio_of(phase_median(run, kPhases[1]), phase_median(run, kPhases[0]))));
   set_step(row, run);
+  const std::optional<double> exposed_s = run.number("exposed_s");
+  row.set("exposed_ms", exposed_s ? Cell(*exposed_s * kMs) : Cell());
   row.set("drift", text_or_nothing(run.text("drift")));
   row.set("others_share", cell_of(run.number("others_share")));
   row.set("stop_reason", text_or_nothing(run.text("stop_reason")));

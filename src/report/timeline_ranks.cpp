@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "core/stretches.h"
 #include "core/units.h"
 #include "report/job_ranks.h"
 #include "report/timeline_builder.h"
@@ -16,44 +17,9 @@
 namespace rooflm::report {
 namespace {
 
-using Stretch = std::pair<std::int64_t, std::int64_t>;
-
-/// What they cover, in order and apart.
-std::vector<Stretch> covered(std::vector<Stretch> all) {
-  std::ranges::sort(all);
-  std::vector<Stretch> apart;
-  for (const Stretch& one : all) {
-    if (one.first >= one.second) continue;
-    if (!apart.empty() && one.first <= apart.back().second) {
-      apart.back().second = std::max(apart.back().second, one.second);
-    } else {
-      apart.push_back(one);
-    }
-  }
-  return apart;
-}
-
-/// The parts of `all` that lie outside of `others`; both as `covered` makes them.
-std::vector<Stretch> outside(const std::vector<Stretch>& all, const std::vector<Stretch>& others) {
-  std::vector<Stretch> left;
-  std::size_t next = 0;
-  for (auto [start, end] : all) {
-    while (next < others.size() && others[next].second <= start) ++next;
-    for (std::size_t i = next; i < others.size() && others[i].first < end; ++i) {
-      if (others[i].first > start) left.emplace_back(start, others[i].first);
-      start = std::max(start, others[i].second);
-    }
-    if (start < end) left.emplace_back(start, end);
-  }
-  return left;
-}
-
-std::int64_t length_within(const std::vector<Stretch>& all, const TimelineStep& step) {
-  std::int64_t length = 0;
-  for (const auto& [start, end] : all)
-    length += std::max<std::int64_t>(0, std::min(end, step.end_ns) - std::max(start, step.start_ns));
-  return length;
-}
+using core::covered;
+using core::outside;
+using core::Stretch;
 
 /// Steps of a rank by their starts on the first one's clock.
 class StepsByTime {
@@ -278,7 +244,8 @@ class RankJoiner {
     std::vector<std::string> texts;
     for (const auto& [rank, transfer, waiting] : exposed_) {
       const auto seconds = [&](const std::vector<Stretch>& all) {
-        return core::format_seconds(static_cast<double>(length_within(all, step)) * 1e-9);
+        return core::format_seconds(
+            static_cast<double>(core::length_within(all, {step.start_ns, step.end_ns})) * 1e-9);
       };
       texts.push_back(fmt::format("rank {} {} and {}", rank, seconds(transfer), seconds(waiting)));
     }

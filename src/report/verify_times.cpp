@@ -109,7 +109,8 @@ class EventSums {
     OpSums& sums = steps_[event.step];
     sums.wall_s += wall_s;
     sums.wall_of_phase_s[found->second->phase] += wall_s;
-    sums.device_of_phase_s[found->second->phase] += device_s;
+    // What ran beside others on the host has no wall time, and is in no phase.
+    if (!waits_ || event.wall_ns) sums.device_of_phase_s[found->second->phase] += device_s;
     ++count_[event.op];
     ++count_in_step_[event.step];
   }

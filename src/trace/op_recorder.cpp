@@ -1,8 +1,10 @@
 // Times every op of a step, between two marks of the device's stopwatch.
 #include "trace/op_recorder.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 namespace rooflm::trace {
 namespace {
@@ -25,8 +27,11 @@ OpRecorder::OpRecorder(const program::Program& program, const backends::Backend&
 
 void OpRecorder::on_step_begin(const program::Program& /*program*/) {
   first_event_ = events_.size();
+  beside_event_ = std::numeric_limits<std::size_t>::max();
   last_end_ns_ = now_ns();
 }
+
+void OpRecorder::on_waited() { last_end_ns_ = now_ns(); }
 
 void OpRecorder::on_op_begin(const program::Program& /*program*/, std::size_t index) {
   begin_ns_ = now_ns();
@@ -43,6 +48,16 @@ void OpRecorder::on_op_end(const program::Program& /*program*/, std::size_t inde
   last_end_ns_ = end;
 }
 
+void OpRecorder::on_beside(const program::Program& /*program*/, std::span<const engines::OpBeside> ops) {
+  beside_event_ = events_.size();
+  for (const engines::OpBeside& beside : ops) {
+    events_.push_back({.step = step_,
+                       .op = static_cast<std::int64_t>(beside.op),
+                       .start_ns = beside.begin_ns - origin_ns_,
+                       .device_ns = beside.end_ns - beside.begin_ns});
+  }
+}
+
 void OpRecorder::on_replayed(const program::Program& /*program*/, std::span<const engines::ReplayedOp> ops) {
   for (const engines::ReplayedOp& replayed : ops) {
     events_.push_back({.step = step_,
@@ -54,7 +69,7 @@ void OpRecorder::on_replayed(const program::Program& /*program*/, std::span<cons
 }
 
 void OpRecorder::on_step_end(const program::Program& /*program*/) {
-  for (std::size_t i = first_event_; i < events_.size(); ++i) {
+  for (std::size_t i = first_event_; i < std::min(beside_event_, events_.size()); ++i) {
     const auto op = static_cast<std::size_t>(events_[i].op);
     events_[i].device_ns = std::llround(stopwatch_->elapsed_s(2 * op, 2 * op + 1) * kNs);
   }

@@ -16,7 +16,8 @@ namespace rooflm::trace {
 /// Device times are read from the backend's own stopwatch after the step, so that a device that runs work
 /// later is not waited for; wall times are those of the host, dispatch included. In a replayed step the host
 /// submits nothing op by op, so that an op has no wall time, and its device time reaches from the end of the
-/// op before it to its own end: the gaps between kernels are in it. Keeps the events of the steps that it
+/// op before it to its own end: the gaps between kernels are in it. An op that ran beside others on the host
+/// has no wall time either. Keeps the events of the steps that it
 /// saw; memory for `expected_steps` is taken before the first one.
 class OpRecorder : public engines::Observer {
  public:
@@ -35,12 +36,16 @@ class OpRecorder : public engines::Observer {
   void on_op_begin(const program::Program& program, std::size_t index) override;
   void on_op_end(const program::Program& program, std::size_t index) override;
   [[nodiscard]] bool wants_marks() const override { return true; }
+  [[nodiscard]] bool sees_lanes() const override { return true; }
+  void on_waited() override;
+  void on_beside(const program::Program& program, std::span<const engines::OpBeside> ops) override;
   void on_replayed(const program::Program& program, std::span<const engines::ReplayedOp> ops) override;
 
  private:
   std::vector<record::Event> events_;
   std::unique_ptr<backends::Stopwatch> stopwatch_;  ///< two marks per op
   std::size_t first_event_ = 0;                     ///< of the step that runs
+  std::size_t beside_event_ = 0;                    ///< the first of those that ran beside, after all others
   std::int64_t origin_ns_ = 0;
   std::int64_t step_ = 0;
   std::int64_t begin_ns_ = 0;     ///< of the op that runs

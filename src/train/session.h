@@ -96,6 +96,8 @@ class Session {
                                                engines::TensorStore* caches = nullptr,
                                                double taken_bytes = 0);
 
+  /// The engine of training steps, which is there.
+  [[nodiscard]] engines::Engine& training_engine() { return *training_; }
   [[nodiscard]] const model::ModelConfig& config() const { return config_; }
   [[nodiscard]] const compile::StepOptions& step_options() const { return step_; }
   [[nodiscard]] engines::TensorStore& store() { return store_; }

@@ -92,6 +92,7 @@ class Trainer::Loop {
   void describe_run(const model::ModelConfig& config);
   StepRecord train_one();
   void evaluate_now(StepRecord& record);
+  void settle_overlap(const StepRecord& record);
   void sample_now();
   void save();
   [[nodiscard]] int asked_to_stop() const;
@@ -110,6 +111,7 @@ class Trainer::Loop {
   std::int64_t eval_batch_ = 0;
   std::unique_ptr<TrainLog> log_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::optional<OverlapTrial> overlap_;  ///< until it is decided
   TrainSummary summary_;
 };
 
@@ -196,7 +198,10 @@ void Trainer::Loop::describe_run(const model::ModelConfig& config) {
       core::format_si(static_cast<double>(loader_->total_tokens())),
       std::max<std::uint64_t>(1, loader_->windows() * static_cast<std::uint64_t>(options_.seq) /
                                      static_cast<std::uint64_t>(step_tokens_))));
-  if (options_.ranks != nullptr) progress_.message(split_text());
+  if (options_.ranks != nullptr) {
+    progress_.message(split_text());
+    overlap_.emplace(session_.training_engine(), options_.ranks.get(), options_.overlap);
+  }
   if (options_.peak_flop_per_s) {
     progress_.message(fmt::format("MFU = {}, peak {}FLOP/s", core::kMfuFormula,
                                   core::format_si(*options_.peak_flop_per_s)));
@@ -215,6 +220,7 @@ StepRecord Trainer::Loop::train_one() {
   StepRecord r;
   r.loader_wait_s = loader_->wait_s() - waited;
   r.lr = learning_rate(options_.schedule, state_.step);
+  if (overlap_) overlap_->begin_step();
   const Session::Update update = session_.update(r.lr, state_.step + 1);
   const double elapsed = now_s() - start;
   state_.step += 1;
@@ -261,6 +267,16 @@ void Trainer::Loop::evaluate_now(StepRecord& record) {
     beside = fmt::format("  (unigram entropy of the validation text {:.4f})", *data_.val_unigram_entropy);
   }
   progress_.message(fmt::format("step {}  val loss {:.4f}{}", record.step, e.loss, beside));
+}
+
+/// After each step: collectives run beside computation, or do not, from some step on.
+void Trainer::Loop::settle_overlap(const StepRecord& record) {
+  if (!overlap_) return;
+  overlap_->end_step(record.times);
+  if (!overlap_->is_done()) return;
+  if (const std::string text = overlap_->sentence(); !text.empty())
+    progress_.message(fmt::format("step {}  {}", record.step, text));
+  overlap_.reset();
 }
 
 void Trainer::Loop::sample_now() {
@@ -313,6 +329,7 @@ TrainSummary Trainer::Loop::run() {
   int signal = 0;
   while (state_.step < steps && (signal = asked_to_stop()) == 0) {
     StepRecord record = train_one();
+    settle_overlap(record);
     check_finite(record, last_checkpoint_text());
     const std::int64_t step = state_.step;
     if (validation_ && (is_due(step, options_.eval_every) || step == steps)) evaluate_now(record);

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 from test_ranks import Ranks
@@ -47,12 +48,33 @@ class Texts(Ranks):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual([row["prompt"] for row in json.loads(result.stdout)], self.PROMPTS)
 
-    def test_the_record_is_that_of_the_first_rank(self):
+    def test_the_record_has_a_run_for_each_copy(self):
         self.ok(*self.words(self.out, "--steps", 2, "--batch", "4"))
-        record = self.folder / "texts.rooflm"
-        self.generated(self.out, "--tp", "2", "-o", record, ranks=2)
-        self.ok("verify", record)
-        self.assertIn("tp=2", self.ok("report", record, "--view", "overview"))
+        for ranks, split, copies in ((2, ["--tp", "2"], 1), (2, [], 2), (4, ["--tp", "2"], 2)):
+            with self.subTest(ranks=ranks, split=split):
+                record = self.folder / f"texts_{ranks}_{copies}.rooflm"
+                rows = json.loads(self.generated(self.out, *split, "-o", record, "--format", "json", ranks=ranks))
+                self.ok("verify", record)
+                tables = json.loads(self.ok("report", record, "--view", "generation", "--format", "json"))[0]["tables"]
+                runs = [row for table in tables if table["id"] == "generation" for row in table["rows"]]
+                self.assertEqual(sum(run["texts"] for run in runs), len(self.PROMPTS))
+                self.assertEqual(sum(run["tokens"] for run in runs), sum(row["tokens"] for row in rows))
+                self.assertEqual(len(runs), copies)
+
+    def test_ranks_decode(self):
+        """Random weights: copies have texts of their own, ranks that share layers a part of the keys and values."""
+        size = ["bench", "--model", "tiny", "--layers", "2", "--d-model", "32", "--heads", "2", "--vocab", "64", "--seq", "16", "--batch", "3", "--phase", "decode",
+                "--steps", "3", "--no-peak", "--device", "cpu", "--threads", "1", "--format", "json"]
+        whole = json.loads(self.ok(*size))[0]
+        for split in ({"dp": 2, "tp": 1}, {"dp": 1, "tp": 2}):
+            row = json.loads(self.ok("launch", "-n", 2, "--", *size, "--dp", split["dp"], "--tp", split["tp"]))[0]
+            self.assertEqual((row["status"], row["dp"], row["tp"]), ("success", split["dp"], split["tp"]))
+            self.assertAlmostEqual(row["tokens_per_s"], 3 * split["dp"] / row["step_ms_median"] * 1e3, places=3)
+            self.assertEqual(row["plan_bytes"] < whole["plan_bytes"], split["tp"] == 2)
+        for split in (["--pp", "2"], ["--cp", "2"], ["--dp", "2", "--zero", "1"]):
+            result = self.run_rooflm("launch", "-n", 2, "--", *size, *split)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("--phase decode: ranks share the texts (--dp) and the layers (--tp)", result.stderr)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
     def test_texts_that_nobody_can_write_are_an_error(self):
@@ -84,6 +106,22 @@ class Texts(Ranks):
         process.stderr.close()
         self.assertEqual(process.wait(timeout=60), 5, said)
         self.assertIn("waits for rank 1", said)
+
+    def test_a_copy_that_hangs_ends_the_others(self):
+        """Nobody waits for it before all are done: the others look around while they generate."""
+        self.ok(*self.words(self.out, "--steps", 2, "--batch", "4"))
+        words = ["--prompt", "a", "--prompt", "b", "--tokens", "100000000", "--threads", "1", "--device", "cpu", "--ignore-eot", "--no-cache"]
+        process = subprocess.Popen([self.binary, "launch", "-n", "2", "--timeout", "2", "--", "generate", "--model", str(self.out), *words],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        time.sleep(1.5)  # they read the model and are at it
+        ranks = self.children(process)
+        self.assertEqual(len(ranks), 2)
+        os.kill(ranks[1], signal.SIGSTOP)
+        begin = time.monotonic()
+        _, said = process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assertEqual(process.returncode, 5, said)
+        self.assertRegex(said, r"rank 0 \(.*\): rank 1 \(.*\) has done nothing for 2 s")
 
     def test_other_splits_are_refused(self):
         for ranks, split, said in [(1, ["--pp", "2"], "generate --pp: ranks share the prompts (--dp) and the layers (--tp)"), (2, ["--cp", "2"], "generate --cp"),

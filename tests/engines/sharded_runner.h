@@ -35,6 +35,7 @@ struct SplitStep {
   std::int64_t batch = 1;  ///< of a rank's micro-batch
   std::int64_t seq = 5;
   compile::StepOptions options{};
+  engines::Order order = engines::Order::lanes;
 
   [[nodiscard]] std::int64_t rows() const { return batch * seq; }
   [[nodiscard]] std::int64_t tokens() const { return rows() * options.sharding.data * options.micro_batches; }
@@ -48,6 +49,26 @@ struct SplitStep {
     return backends::make_cpu_backend(kernels, 1);
   }
 };
+
+/// Of two data-parallel ranks, in next to no time.
+inline SplitStep small_step(int zero) {
+  SplitStep split{.config = {.name = "small",
+                             .arch = model::Arch::llama,
+                             .layers = 2,
+                             .heads = 2,
+                             .kv_heads = 2,
+                             .d_model = 16,
+                             .d_ff = 32,
+                             .head_dim = 8,
+                             .vocab = 24,
+                             .padded_vocab = 24},
+                  .batch = 1,
+                  .seq = 4};
+  split.options.engine = compile::EngineKind::fused;
+  split.options.attention = passes::AttentionKind::flash;
+  split.options.sharding = {.data = 2, .zero = zero};
+  return split;
+}
 
 /// The same training on one rank.
 inline Training train_whole(const SplitStep& split, int steps) {
@@ -79,6 +100,7 @@ class RankRunner {
         compile::training_step(
             model::forward(split.config, split.batch, split.seq / options.sharding.context), options),
         options.engine, store_);
+    engine_->set_order(split.order);
     const auto whole = initial_weights(split.config);
     for (const program::Tensor& tensor : engine_->program().tensors) {
       if (!is_master(tensor)) continue;
@@ -90,7 +112,7 @@ class RankRunner {
     engine_->setup();
   }
 
-  void step(int index) {
+  engines::StepTimes step(int index, engines::Observer* observer = nullptr) {
     const auto rows = static_cast<std::size_t>(split_->rows());
     const Batch batch = split_->data(index);
     for (int i = 0; i < split_->options.micro_batches; ++i) {
@@ -105,7 +127,7 @@ class RankRunner {
     const auto& o = split_->options.optimizer;
     write_values(engine_->io(), "hyper",
                  {1e-3, 1 - std::pow(o.beta1, index + 1), 1 - std::pow(o.beta2, index + 1), 0});
-    engine_->run();
+    return engine_->run(observer);
   }
 
   [[nodiscard]] bool has(const std::string& result) const {
@@ -125,7 +147,7 @@ class RankRunner {
       for (std::size_t i = 0; i < part.size(); ++i) values[static_cast<std::size_t>(elements[i])] = part[i];
     }
   }
-  [[nodiscard]] const engines::Engine& engine() const { return *engine_; }
+  [[nodiscard]] engines::Engine& engine() const { return *engine_; }
 
  private:
   /// A weight, and not its copy in the compute dtype.

@@ -193,6 +193,25 @@ TEST(ShardedSteps, ZeroGivesTheBitsOfDataParallel) {
   }
 }
 
+/// Collectives beside computation, or one after the other: what is summed, and in which order, is the same.
+TEST(ShardedSteps, CollectivesBesideComputationChangeNoBit) {
+  for (const Kind& kind : kinds()) {
+    if (kind.name != "data" && kind.name != "zero3_accumulated" && kind.name != "interleaved" &&
+        kind.name != "all" && kind.name != "context_zero3")
+      continue;
+    for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+      SCOPED_TRACE(kind.name + " " + std::string(compile::name_of(engine)));
+      SplitStep split = split_step(kind, model::Arch::llama, engine, core::DType::f32);
+      const Training beside = train_split(split, 20);
+      split.order = engines::Order::program;
+      const Training in_order = train_split(split, 20);
+      EXPECT_EQ(beside.losses, in_order.losses);
+      EXPECT_EQ(beside.norms, in_order.norms);
+      EXPECT_EQ(beside.weights, in_order.weights);
+    }
+  }
+}
+
 /// A rank keeps its part of the state of what is divided, and all of norms and biases.
 TEST(ShardedSteps, ZeroDividesWhatIsKept) {
   const auto kept_bytes = [](int zero, program::Role role) {

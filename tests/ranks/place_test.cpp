@@ -15,11 +15,30 @@ namespace {
 class Places : public testing::Test {
  protected:
   static Place find(const std::map<std::string, std::string>& variables) {
-    for (const char* name :
-         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-          "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-          "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
-          "SLURM_NTASKS_PER_NODE", "ROOFLM_JOB", "ROOFLM_LISTENER", "ROOFLM_TIMEOUT"}) {
+    for (const char* name : {"RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_RANK",
+                             "LOCAL_WORLD_SIZE",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_LOCALID",
+                             "SLURM_NTASKS_PER_NODE",
+                             "SLURM_STEP_NODELIST",
+                             "SLURM_STEP_NUM_TASKS",
+                             "SLURM_JOB_ID",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "MPI_LOCALRANKID",
+                             "MPI_LOCALNRANKS",
+                             "ROOFLM_JOB",
+                             "ROOFLM_LISTENER",
+                             "ROOFLM_TIMEOUT"}) {
       ::unsetenv(name);
     }
     for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
@@ -50,6 +69,47 @@ TEST_F(Places, AreKnownFromEachStarter) {
   const Place step = find({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"MASTER_ADDR", "node1"}});
   EXPECT_EQ(step.rank, 5);
   EXPECT_EQ(step.carrier, Carrier::sockets);
+}
+
+/// Nothing but srun: where the first rank is says the list of nodes.
+TEST_F(Places, SrunAloneIsEnough) {
+  const std::map<std::string, std::string> step = {{"SLURM_PROCID", "5"},
+                                                   {"SLURM_NTASKS", "8"},
+                                                   {"SLURM_STEP_NUM_TASKS", "8"},
+                                                   {"SLURM_JOB_ID", "12345"},
+                                                   {"SLURM_STEP_NODELIST", "node[07-08]"}};
+  const Place found = find(step);
+  EXPECT_EQ(found.carrier, Carrier::sockets);
+  EXPECT_EQ(found.address, "node07");
+  EXPECT_EQ(found.port, 22345);
+  auto told = step;
+  told["MASTER_ADDR"] = "login";
+  told["MASTER_PORT"] = "29500";
+  EXPECT_EQ(find(told).address, "login");
+  EXPECT_EQ(find(told).port, 29500);
+  auto shell = step;  // of one task, in a job of eight
+  shell["SLURM_STEP_NUM_TASKS"] = "1";
+  EXPECT_EQ(find(shell).size, 1);
+}
+
+TEST_F(Places, TheFirstHostOfAList) {
+  EXPECT_EQ(first_host("a1"), "a1");
+  EXPECT_EQ(first_host("a1,a2"), "a1");
+  EXPECT_EQ(first_host("node[03-05,9],login1"), "node03");
+  EXPECT_EQ(first_host("node[9]"), "node9");
+  EXPECT_EQ(first_host("rack[1-2]n[07,9].cluster,x"), "rack1n07.cluster");
+  EXPECT_EQ(first_host("node[3"), "node3");
+  EXPECT_EQ(first_host(""), "");
+}
+
+TEST_F(Places, MpiexecOfMpichNeedsAnAddress) {
+  const std::map<std::string, std::string> rank = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
+  EXPECT_THROW(find(rank), core::UsageError);
+  auto told = rank;
+  told["MASTER_ADDR"] = "node1";
+  EXPECT_EQ(find(told).carrier, Carrier::sockets);
+  EXPECT_EQ(find(told).rank, 1);
+  EXPECT_EQ(find({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).carrier, Carrier::nobody);
 }
 
 /// A batch script of Slurm has these variables, too, and is no rank.
