@@ -27,6 +27,7 @@ const std::vector<Framework>& frameworks() {
                      .has_fp8_gathers = json.value("fp8_gathers", false),
                      .has_separate_products = json.value("separate_products", false),
                      .has_gradient_sums = json.value("gradient_sums", false),
+                     .has_gathered_ring = json.value("gathered_ring", false),
                      .has_whole_recompute = json.value("whole_recompute", false),
                      .has_root_unit = json.value("root_unit", false),
                      .has_late_sums = json.value("late_sums", false),
@@ -65,6 +66,7 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.gradient_sums = framework.has_gradient_sums;
   step.separate_products = framework.has_separate_products;
   step.fp8_gathers = framework.has_fp8_gathers;
+  step.gathered_ring = framework.has_gathered_ring;
   step.whole_recompute = framework.has_whole_recompute;
   if (framework.has_rewrites) return;
   constexpr std::int64_t kWhole = std::int64_t{1} << 60U;  // the loss in one piece

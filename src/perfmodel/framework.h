@@ -27,6 +27,7 @@ struct Framework {
   bool has_fp8_gathers = false;
   bool has_separate_products = false;
   bool has_gradient_sums = false;
+  bool has_gathered_ring = false;
   bool has_whole_recompute = false;
   bool has_root_unit = false;
   bool has_late_sums = false;
