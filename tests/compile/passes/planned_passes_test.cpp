@@ -140,7 +140,12 @@ TEST(UnfusedLoss, OfAPartRunsWhatLossParallelRuns) {
   options.sharding = {.tensor = 2, .vocab_parallel = true};
   const Program p = compile::training_step(model::forward(config, 2, 13), options);
   EXPECT_EQ(count_of(p, passes::kLogSoftmax) + count_of(p, passes::kLogSoftmaxBackward), 0U);
-  EXPECT_EQ(count_of(p, passes::kLossStep), 6U);
+  EXPECT_EQ(count_of(p, passes::kLossStep), 5U);
+  // Zeros, log softmax, their sum and the gradient are alive at once; one of them is read.
+  const auto last = std::ranges::find_if(p.ops, [](const Op& op) { return op.is(passes::kLossLastStep); });
+  ASSERT_NE(last, p.ops.end());
+  EXPECT_EQ(last->inputs.size(), 3U);
+  EXPECT_EQ(program::cost_of(p, *last).bytes_read, p.tensor(last->inputs[0]).bytes());
   EXPECT_EQ(count_of(p, passes::kJoinLosses), 1U);
 }
 
