@@ -198,10 +198,7 @@ PlanPoint split_point(const PlanPoint& base, const perfmodel::Framework& framewo
                       const compile::Sharding& sharding, std::int64_t global_batch) {
   PlanPoint planned = base;
   planned.step.sharding = sharding;
-  planned.step.sharding.sequence_parallel = sharding.tensor > 1 && framework.is_sequence_parallel;
-  planned.step.sharding.root_unit = framework.has_root_unit;
-  planned.step.sharding.late_sums = framework.has_late_sums;
-  planned.step.sharding.vocab_parallel = sharding.tensor > 1 && framework.is_vocab_parallel;
+  perfmodel::fit_to_framework(planned.step.sharding, framework);
   planned.micro_batches = micro_batches(global_batch, base.micro_batch, sharding.data);
   return planned;
 }

@@ -265,7 +265,8 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     if (options.unit_buffers) passes::unit_buffers(step);
     if (options.async_tensor) passes::async_tensor(step, split);
     if (options.row_copies) passes::row_copies(step);
-    passes::ring_attention(step, split, options.rank);
+    passes::ring_attention(step, split, options.rank,
+                           options.gathered_ring ? passes::RingKind::gathered : passes::RingKind::passed);
     passes::sum_norm(step, split, options.rank, forward.shared);
     passes::name_part_ops(step, split);
     if (options.separate_products) passes::separate_products(step);

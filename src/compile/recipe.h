@@ -51,6 +51,7 @@ struct StepOptions {
   bool gradient_sums = false;      ///< over micro-batches, in passes of their own (passes/gradient_sums.h)
   bool separate_products = false;  ///< q, k, v, gate and up (passes/separate_products.h)
   bool fp8_gathers = false;        ///< fp8: tensor-parallel ranks exchange rows in it (passes/fp8_gathers.h)
+  bool gathered_ring = false;      ///< passes::RingKind::gathered
   bool whole_recompute = false;    ///< `full` redoes what nobody reads again, too (passes/recompute.h)
   int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
   passes::OptimizerOptions optimizer{};

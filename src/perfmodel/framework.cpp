@@ -27,9 +27,11 @@ const std::vector<Framework>& frameworks() {
                      .has_fp8_gathers = json.value("fp8_gathers", false),
                      .has_separate_products = json.value("separate_products", false),
                      .has_gradient_sums = json.value("gradient_sums", false),
+                     .has_gathered_ring = json.value("gathered_ring", false),
                      .has_whole_recompute = json.value("whole_recompute", false),
                      .has_root_unit = json.value("root_unit", false),
                      .has_late_sums = json.value("late_sums", false),
+                     .has_torch_stages = json.value("torch_stages", false),
                      .is_vocab_parallel = json.value("vocab_parallel", false),
                      .attention_kernels = json.value("attention_kernels", ""),
                      .moved = json.value("moved", std::map<std::string, double, std::less<>>{}),
@@ -65,6 +67,7 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.gradient_sums = framework.has_gradient_sums;
   step.separate_products = framework.has_separate_products;
   step.fp8_gathers = framework.has_fp8_gathers;
+  step.gathered_ring = framework.has_gathered_ring;
   step.whole_recompute = framework.has_whole_recompute;
   if (framework.has_rewrites) return;
   constexpr std::int64_t kWhole = std::int64_t{1} << 60U;  // the loss in one piece
@@ -72,6 +75,14 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.logits_padding = 1;
   step.gelu_in_products = false;
   step.loss_chunk_bytes = kWhole;
+}
+
+void fit_to_framework(compile::Sharding& sharding, const Framework& framework) {
+  const bool is_pipeline = sharding.pipeline > 1;
+  sharding.root_unit = framework.has_root_unit;
+  sharding.late_sums = framework.has_late_sums || (is_pipeline && framework.has_torch_stages);
+  sharding.sequence_parallel = sharding.tensor > 1 && framework.is_sequence_parallel;
+  sharding.vocab_parallel = sharding.tensor > 1 && framework.is_vocab_parallel;
 }
 
 }  // namespace rooflm::perfmodel

@@ -27,9 +27,12 @@ struct Framework {
   bool has_fp8_gathers = false;
   bool has_separate_products = false;
   bool has_gradient_sums = false;
+  bool has_gathered_ring = false;
   bool has_whole_recompute = false;
   bool has_root_unit = false;
   bool has_late_sums = false;
+  /// Pipelines as torch.distributed.pipelining runs them: docs/perfmodel.md, "What frameworks do beside".
+  bool has_torch_stages = false;
   bool is_vocab_parallel = false;   ///< compile::Sharding::vocab_parallel, where it is tensor-parallel
   std::string attention_kernels{};  ///< FrameworkKernels::attention
   /// By kind of op, the bytes that the framework's kernels move by those of the op (FrameworkKernels::moved).
@@ -50,5 +53,7 @@ const Framework& find_framework(std::string_view name);
 
 /// Takes from a step that is fitted to a device what the framework does not have.
 void fit_to_framework(compile::StepOptions& step, const Framework& framework);
+/// What the framework makes of a split whose degrees are set.
+void fit_to_framework(compile::Sharding& sharding, const Framework& framework);
 
 }  // namespace rooflm::perfmodel

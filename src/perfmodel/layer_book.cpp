@@ -47,7 +47,7 @@ LayerLeast LayerBook::of(const PlanPoint& point) {
   };
   RoleStep more = simulated(kMore);
   more.add(simulated(kFew), -1);
-  const double slower_s = more.mix.arithmetic_s * (1 / clock_share(times_.power(), more.mix) - 1);
+  const double slower_s = more.mix.seconds_at(clock_share(times_.power(), more.mix)) - more.mix.seconds_at(1);
   // Sums of norms' gradients are there once in a step, not for each micro-batch.
   constexpr double kOfMicroBatch = 0.9;
   const double exposed_s = kOfMicroBatch * std::max(0.0, more.timeline.exposed_s);

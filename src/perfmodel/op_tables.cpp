@@ -26,7 +26,8 @@ MatmulTable matmul_of(const Json& json) {
                     .byte_per_s = json.at("byte_per_s"),
                     .store_share = json.at("store_share"),
                     .whole_waves = json.at("whole_waves"),
-                    .rate_of_dtype = json.at("rate_of_dtype")};
+                    .rate_of_dtype = json.at("rate_of_dtype"),
+                    .most_flop_per_s = json.at("most_flop_per_s")};
   for (const Json& tile : json.at("tiles"))
     table.tiles.push_back({.rows = tile.at(0), .columns = tile.at(1), .share = tile.at(2)});
   return table;

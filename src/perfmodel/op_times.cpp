@@ -105,11 +105,12 @@ void OpTimes::take_tables(const devices::Device& device) {
   take_power(device);
 }
 
+double OpTimes::parts_of_chip() const { return multiprocessors_ / tables_.multiprocessors; }
+
 void OpTimes::take_power(const devices::Device& device) {
   PowerLaw& law = tables_.power;
   law.limit_w = device.power_w.value_or(0);
-  const double parts = multiprocessors_ / tables_.multiprocessors;
-  law.static_w *= parts;
+  law.static_w *= parts_of_chip();
 }
 
 void OpTimes::take_attention(const devices::Device& device) {
@@ -216,6 +217,11 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   time.moved_s = times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
   time.core_j = matmul_joule(static_cast<double>(cost.matmul_flop), dtype);
   time.byte_j = times * problem.moved_bytes * tables_.energies.joule_per_byte;
+  const auto most = tables_.matmul.most_flop_per_s.find(std::string(core::name_of(dtype)));
+  if (most != tables_.matmul.most_flop_per_s.end() && tables_.power.is_known()) {
+    const double own = static_cast<double>(cost.matmul_flop) / (time.seconds - time.launch_s);
+    time.most_share = std::max(1.0, most->second * parts_of_chip() / own);
+  }
   time.basis = basis_of(dtype);
   time.spread = time.basis == basis_ ? tables_.matmul_spread : std::max(tables_.matmul_spread, kUnmeasured);
   return time;

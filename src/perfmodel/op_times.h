@@ -1,6 +1,7 @@
 // How long an op takes on a device: from tables that were measured op by op (data/op_times.json).
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -31,6 +32,8 @@ struct MatmulTable {
   double store_share = 0;  ///< of the time to store the result, what is not hidden behind products
   double whole_waves = 0;  ///< 1: a wave that is not full takes as long as a full one; 0: its share
   std::map<std::string, double> rate_of_dtype{};  ///< relative to 16 bits
+  /// By dtype, the rate that no clock takes a GEMM beyond: where it is known.
+  std::map<std::string, double> most_flop_per_s{};
 };
 
 /// Fused attention: rate(T) = flop_per_s * T / (T + half_seq), by head size.
@@ -65,12 +68,13 @@ struct FrameworkKernels {
 /// Seconds of one op, and what they are made of.
 struct OpTime {
   double seconds = 0;
-  double work_s = 0;    ///< of arithmetic alone
-  double moved_s = 0;   ///< of the bytes alone
-  double launch_s = 0;  ///< to start
-  double core_j = 0;    ///< energy of arithmetic, at the clock of the tables
-  double byte_j = 0;    ///< and of moving bytes
-  double spread = 0;    ///< relative half width of the interval
+  double work_s = 0;              ///< of arithmetic alone
+  double moved_s = 0;             ///< of the bytes alone
+  double launch_s = 0;            ///< to start
+  double core_j = 0;              ///< energy of arithmetic, at the clock of the tables
+  double most_share = kAnyClock;  ///< of the clock of the tables: faster clocks do not help
+  double byte_j = 0;              ///< and of moving bytes
+  double spread = 0;              ///< relative half width of the interval
   Basis basis = Basis::assumed;
 };
 
@@ -87,7 +91,8 @@ class OpTimes {
   [[nodiscard]] OpTime time_of(const program::Program& program, const program::Op& op) const;
   /// The seconds of an op at another clock (clock_share).
   [[nodiscard]] static double at_clock(const OpTime& time, double share) {
-    return time.work_s > time.moved_s ? (time.seconds - time.launch_s) / share + time.launch_s : time.seconds;
+    if (time.work_s <= time.moved_s) return time.seconds;
+    return (time.seconds - time.launch_s) / std::min(share, time.most_share) + time.launch_s;
   }
   /// Of the device and its limit; not known for other chips than those that were measured.
   [[nodiscard]] const PowerLaw& power() const { return tables_.power; }
@@ -105,6 +110,7 @@ class OpTimes {
   [[nodiscard]] double rate_of(core::DType dtype, bool tf32) const;
   [[nodiscard]] double matmul_joule(double flop, core::DType dtype) const;
   void take_power(const devices::Device& device);
+  [[nodiscard]] double parts_of_chip() const;  ///< its multiprocessors by those of the tables' device
   void take_attention(const devices::Device& device);
   [[nodiscard]] Basis basis_of(core::DType dtype) const;
 

@@ -30,6 +30,30 @@ int groups_of(const compile::Sharding& sharding) {
          static_cast<int>(sharding.tensor > 1) + static_cast<int>(sharding.pipeline > 1);
 }
 
+/// What stages of torch.distributed.pipelining hold beside the tensors of their programs: buffers of all
+/// micro-batches for what they receive in both directions, and all outputs until the end of the step
+/// (PipelineStage::_create_act_recv_info, _create_grad_recv_info, output_chunks; December 2024). What is in
+/// flight is in the program.
+double stage_buffer_bytes(const PlanPoint& point, const Framework& framework, int stage) {
+  const compile::Sharding& sharding = point.step.sharding;
+  if (sharding.pipeline == 1 || !framework.has_torch_stages) return 0;
+  const auto m = static_cast<double>(point.micro_batches);
+  const double elements = static_cast<double>(point.micro_batch * point.seq) / sharding.context;
+  const double width = static_cast<double>(core::size_of(point.step.dtype));
+  const double passed = elements * static_cast<double>(point.config.d_model) * width /
+                        (sharding.sequence_parallel ? sharding.tensor : 1);
+  const double logits = elements * static_cast<double>(point.config.vocab) * width /
+                        (sharding.vocab_parallel ? sharding.tensor : 1);
+  const double waiting = m - in_flight(stage, sharding, point.micro_batches);
+  double bytes = 0;
+  for (int part = stage; part < sharding.parts(); part += sharding.pipeline) {
+    const bool is_last = part == sharding.parts() - 1;
+    if (part > 0) bytes += waiting * passed;
+    bytes += is_last ? (m - 1) * logits : (m - 1) * passed + m * passed;
+  }
+  return bytes;
+}
+
 RankMemory with_overheads(RankMemory memory, const PlanPoint& point, const Setting& setting) {
   memory.gap_bytes += setting.framework.fragmentation * memory.total();
   memory.buffer_bytes += groups_of(point.step.sharding) * setting.cluster.buffer_bytes;
@@ -170,7 +194,8 @@ Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forward
   std::vector<StageRole> roles;
   for (const int stage : kinds_of_stages(stages)) {
     roles.push_back(role_of(point, setting, times, forwards, stage, give_up));
-    const RankMemory memory = with_overheads(roles.back().step.memory, point, setting);
+    RankMemory memory = with_overheads(roles.back().step.memory, point, setting);
+    memory.activation_bytes += stage_buffer_bytes(point, setting.framework, stage);
     plan.roles.push_back({.stage = stage, .memory = memory, .times = roles.back().times});
     if (roles.size() == 1 || memory.total() > plan.memory.total()) {
       plan.memory = memory;

@@ -1,16 +1,24 @@
 // The clock that a power limit leaves to a step.
 #include "perfmodel/power.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace rooflm::perfmodel {
 
+double PowerMix::seconds_at(double share) const {
+  double sum_s = other_s;
+  for (const auto& [most, work] : arithmetic) sum_s += work.seconds / std::min(share, most);
+  return sum_s;
+}
+
 double clock_share(const PowerLaw& law, const PowerMix& mix) {
-  if (!law.is_known() || mix.arithmetic_s + mix.other_s <= 0) return 1;
+  if (!law.is_known() || mix.seconds_at(1) <= 0) return 1;
   const auto watt = [&](double share) {
-    // At another clock arithmetic takes that much longer.
-    const double lasts_s = mix.arithmetic_s / share + mix.other_s;
-    return law.static_w + (mix.byte_j + mix.core_j * std::pow(share, law.exponent)) / lasts_s;
+    double joule = mix.byte_j;
+    for (const auto& [most, work] : mix.arithmetic)
+      joule += work.joule * std::pow(std::min(share, most), law.exponent);
+    return law.static_w + joule / mix.seconds_at(share);
   };
   double high = law.max_hz / law.table_hz;
   if (watt(high) <= law.limit_w) return high;

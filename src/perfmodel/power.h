@@ -1,10 +1,14 @@
 // The clock that a power limit leaves to a step.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <string>
 
 namespace rooflm::perfmodel {
+
+/// Of ops that have no clock of their own that is too much for them.
+inline constexpr double kAnyClock = std::numeric_limits<double>::infinity();
 
 /// How power and clock of a chip belong together. docs/perfmodel.md, "Power".
 struct PowerLaw {
@@ -27,17 +31,24 @@ struct OpEnergies {
 
 /// What a step does forward and backward, at the clock of the tables.
 struct PowerMix {
-  double arithmetic_s = 0;  ///< ops whose time follows the clock
-  double other_s = 0;       ///< all others
-  double core_j = 0;        ///< of arithmetic
-  double byte_j = 0;        ///< of moving bytes
+  /// Ops whose time follows the clock, by the largest clock that they run at, relative to the tables'.
+  struct Arithmetic {
+    double seconds = 0, joule = 0;
+  };
+  std::map<double, Arithmetic> arithmetic{};
+  double other_s = 0;  ///< all others
+  double byte_j = 0;   ///< of moving bytes
 
   void add(const PowerMix& other, double times) {
-    arithmetic_s += times * other.arithmetic_s;
+    for (const auto& [most, work] : other.arithmetic) {
+      arithmetic[most].seconds += times * work.seconds;
+      arithmetic[most].joule += times * work.joule;
+    }
     other_s += times * other.other_s;
-    core_j += times * other.core_j;
     byte_j += times * other.byte_j;
   }
+  /// What it takes at another clock, relative to that of the tables.
+  [[nodiscard]] double seconds_at(double share) const;
 };
 
 /// The clock that the limit allows on average over the mix, relative to that of the tables; at most

@@ -175,8 +175,9 @@ struct Priced {
 /// Updates and collectives are left out: a power limit holds for parts of a step already.
 void add_to_mix(PowerMix& mix, const Op& op, const OpTime& time) {
   if (op.phase != Phase::forward && op.phase != Phase::backward) return;
-  (time.work_s > time.moved_s ? mix.arithmetic_s : mix.other_s) += time.seconds;
-  mix.core_j += time.core_j;
+  PowerMix::Arithmetic& arithmetic = mix.arithmetic[time.most_share];
+  (time.work_s > time.moved_s ? arithmetic.seconds : mix.other_s) += time.seconds;
+  arithmetic.joule += time.core_j;
   mix.byte_j += time.byte_j;
 }
 

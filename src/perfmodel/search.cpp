@@ -56,16 +56,12 @@ std::vector<PlanPoint> points_of(const PlanPoint& base, const Setting& setting, 
   };
   const std::int64_t layers = base.config.layers;
   const auto add_zeros = [&](int cp, int tp, int pp) {
-    const Framework& framework = setting.framework;
     compile::Sharding sharding{.data = gpus / cp / tp / pp,
                                .context = cp,
-                               .root_unit = framework.has_root_unit,
-                               .late_sums = framework.has_late_sums,
                                .tensor = tp,
-                               .sequence_parallel = tp > 1 && framework.is_sequence_parallel,
-                               .vocab_parallel = tp > 1 && framework.is_vocab_parallel,
                                .pipeline = pp,
                                .short_ends = layers % pp != 0 && (layers + 2) % pp == 0};
+    fit_to_framework(sharding, setting.framework);
     for (sharding.zero = 0; sharding.zero <= (sharding.data_ranks() > 1 ? 3 : 0); ++sharding.zero)
       add(sharding);
   };

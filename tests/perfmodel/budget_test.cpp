@@ -75,8 +75,7 @@ program::Program product_of(std::int64_t n, core::DType dtype) {
 perfmodel::PowerMix kernels_of(double flop_per_s, double byte_per_s, double hz, double joule_per_flop) {
   const perfmodel::OpTimes times(devices::find_device("h100-sxm"), {});
   const double clocks = times.power().table_hz / hz;
-  return {.arithmetic_s = 1,
-          .core_j = flop_per_s * clocks * joule_per_flop,
+  return {.arithmetic = {{perfmodel::kAnyClock, {1, flop_per_s * clocks * joule_per_flop}}},
           .byte_j = byte_per_s * clocks * times.tables().energies.joule_per_byte};
 }
 
@@ -94,28 +93,51 @@ TEST(Power, TheLawGoesThroughWhatWasMeasured) {
   // A step of gpt2 (B=32, T=1024): of 58.1 ms at 688 W and 1.70 GHz, 27.4 TFLOP on tensor cores, DRAM busy
   // for 14 ms.
   law.limit_w = 688;
-  const perfmodel::PowerMix gpt2{.arithmetic_s = 46e-3,
-                                 .other_s = 12e-3,
-                                 .core_j = 27.4e12 * energies.joule_per_flop.at("bf16"),
-                                 .byte_j = 14e-3 * 3.35e12 * energies.joule_per_byte};
+  const perfmodel::PowerMix gpt2{
+      .arithmetic = {{perfmodel::kAnyClock, {46e-3, 27.4e12 * energies.joule_per_flop.at("bf16")}}},
+      .other_s = 12e-3,
+      .byte_j = 14e-3 * 3.35e12 * energies.joule_per_byte};
   EXPECT_NEAR(perfmodel::clock_share(law, gpt2) * law.table_hz, 1.70e9, 0.15e9);
 }
 
 TEST(Power, ALowerLimitLowersTheClockAndMovingBytesTakesPower) {
   perfmodel::PowerLaw law = perfmodel::OpTimes(devices::find_device("h100-sxm"), {}).power();
-  const perfmodel::PowerMix busy{.arithmetic_s = 0.9, .other_s = 0.1, .core_j = 500, .byte_j = 50};
+  const perfmodel::PowerMix busy{
+      .arithmetic = {{perfmodel::kAnyClock, {0.9, 500}}}, .other_s = 0.1, .byte_j = 50};
   const double at_700 = perfmodel::clock_share(law, busy);
   perfmodel::PowerMix moving = busy;
   moving.byte_j = 100;
   EXPECT_LT(perfmodel::clock_share(law, moving), at_700);
   law.limit_w = 500;
   EXPECT_LT(perfmodel::clock_share(law, busy), 0.8 * at_700);
-  const perfmodel::PowerMix idle{.arithmetic_s = 0.1, .other_s = 0.9, .core_j = 20, .byte_j = 100};
+  const perfmodel::PowerMix idle{
+      .arithmetic = {{perfmodel::kAnyClock, {0.1, 20}}}, .other_s = 0.9, .byte_j = 100};
   EXPECT_DOUBLE_EQ(perfmodel::clock_share(law, idle), law.max_hz / law.table_hz);
   EXPECT_EQ(perfmodel::clock_share({}, busy), 1);
   // A chip that was never measured has shares of its peak that were seen at its own limit.
   EXPECT_FALSE(perfmodel::OpTimes(devices::find_device("a100-sxm"), {}).power().is_known());
   EXPECT_EQ(perfmodel::OpTimes(devices::find_device("h100-sxm-96gb"), {}).power().limit_w, 500);
+}
+
+/// GEMMs between pauses, whose clock read 1.98 GHz: 818 and 1,577 TFLOP/s of 16384 x 4096 x 14336.
+TEST(Power, GemmsGainNothingFromTheHighestClocks) {
+  const perfmodel::OpTimes times(devices::find_device("h100-sxm"), {});
+  for (const auto& [dtype, rate] : {std::pair{core::DType::bf16, 818e12}, {core::DType::f8, 1577e12}}) {
+    const auto product = product_of(8192, dtype);
+    const auto time = times.time_of(product, product.ops[0]);
+    const double fastest = times.power().max_hz / times.power().table_hz;
+    EXPECT_LT(time.most_share, fastest);
+    const double seconds = perfmodel::OpTimes::at_clock(time, fastest);
+    EXPECT_EQ(seconds, perfmodel::OpTimes::at_clock(time, time.most_share));
+    EXPECT_NEAR(2 * std::pow(8192.0, 3) / (seconds - time.launch_s) / rate, 1, 1e-9);
+    // Those that are far from it do.
+    const auto small = product_of(512, dtype);
+    const auto short_time = times.time_of(small, small.ops[0]);
+    EXPECT_GT(short_time.most_share, fastest);
+  }
+  // Of a mix, only what gains gets shorter.
+  const perfmodel::PowerMix mix{.arithmetic = {{1.1, {1, 0}}, {perfmodel::kAnyClock, {1, 0}}}, .other_s = 1};
+  EXPECT_DOUBLE_EQ(mix.seconds_at(1.25), 1 / 1.1 + 1 / 1.25 + 1);
 }
 
 TEST(Fp8, IsFasterAndAssumedOnAMeasuredDevice) {

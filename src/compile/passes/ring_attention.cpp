@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/collective_copies.h"
+#include "compile/passes/gradient_sums.h"
 #include "compile/passes/op_like.h"
 #include "core/error.h"
 #include "program/groups.h"
@@ -28,17 +30,19 @@ using program::TensorId;
 /// Rewrites the ops of one rank.
 class RingWriter {
  public:
-  RingWriter(Program& step, const compile::Sharding& sharding, const program::Coordinates& rank)
-      : step_(&step), parts_(sharding.context), index_(rank.data % sharding.context) {}
+  RingWriter(Program& step, const compile::Sharding& sharding, const program::Coordinates& rank,
+             RingKind kind)
+      : step_(&step), parts_(sharding.context), index_(rank.data % sharding.context), kind_(kind) {}
 
   void run() {
     std::vector<Op> ops = std::move(step_->ops);
     step_->ops.clear();
+    const bool gathers = kind_ == RingKind::gathered;
     for (Op& op : ops) {
       if (op.is(ops::kFlashAttention)) {
-        forward(op);
+        gathers ? gathered_forward(op) : forward(op);
       } else if (op.is(ops::kFlashAttentionBackward)) {
-        backward(op);
+        gathers ? gathered_backward(op) : backward(op);
       } else {
         step_->ops.push_back(std::move(op));
       }
@@ -57,11 +61,15 @@ class RingWriter {
     const Tensor& tensor = step_->tensor(held);
     const TensorId next = scratch(tensor.name, tensor.shape, tensor.dtype);
     Op op = op_like(like, ops::kPassOn, {held}, {next});
-    op.attrs = Attributes{{"group", static_cast<std::int64_t>(program::Group::context)},
-                          {"parts", std::int64_t{parts_}},
-                          {"index", std::int64_t{index_}}};
+    op.attrs = place();
     write(std::move(op));
     return next;
+  }
+
+  [[nodiscard]] Attributes place() const {
+    return Attributes{{"group", static_cast<std::int64_t>(program::Group::context)},
+                      {"parts", std::int64_t{parts_}},
+                      {"index", std::int64_t{index_}}};
   }
 
   TensorId own_keys_values(const Op& op, TensorId qkv, const ops::RingSizes& sizes) {
@@ -123,8 +131,87 @@ class RingWriter {
     write(op_like(op, ops::kJoinGradients, {qkv, dq, gradient}, op.outputs));
   }
 
+  static Op copied(const Op& like, TensorId from, TensorId to) {
+    Op op = op_like(like, kRearrange, {from}, {to});
+    op.attrs = Attributes{};
+    return op;
+  }
+
+  /// Those of all ranks.
+  TensorId gathered(const Op& like, TensorId own) {
+    const Tensor part = step_->tensor(own);
+    const TensorId all =
+        scratch("all_keys_values", part.shape.with(0, part.shape[0] * std::int64_t{parts_}), part.dtype);
+    Op op = op_like(like, ops::kAllGather, {own}, {all});
+    op.attrs = place();
+    op.attrs.set("unit", std::int64_t{1});
+    write(std::move(op));
+    return all;
+  }
+
+  /// sum = `sum` + `part`.
+  TensorId added(const Op& like, TensorId sum, TensorId part) {
+    const Tensor old = step_->tensor(sum);
+    const TensorId both = scratch(old.name, old.shape, old.dtype);
+    Op op = op_like(like, kAddGradient, {sum, part}, {both});
+    op.attrs = Attributes{};
+    write(std::move(op));
+    return both;
+  }
+
+  // A collective whose result is awaited at once stands right before the op that reads it: nothing runs
+  // beside it.
+  void gathered_forward(Op op) {
+    op.attrs.set("repeated", true);
+    const TensorId qkv = op.inputs.at(0);
+    const ops::RingSizes sizes(*step_, op, 0);
+    const TensorId y = op.outputs.at(0);
+    const TensorId lse = op.outputs.at(1);
+    const TensorId own = own_keys_values(op, qkv, sizes);
+    write(block_op(op, ops::kAttentionBlock, 0, {qkv, own}, {y, lse}));
+    const TensorId all = gathered(op, own);
+    for (int step = 1; step < parts_; ++step) {
+      const TensorId block_y = scratch("block", step_->shape(y), step_->tensor(y).dtype);
+      const TensorId block_lse = scratch("block_lse", step_->shape(lse), step_->tensor(lse).dtype);
+      write(block_op(op, ops::kAttentionBlock, step, {qkv, all}, {block_y, block_lse}));
+      write(op_like(op, ops::kJoinBlocks, {y, lse, block_y, block_lse}, {y, lse}));
+    }
+  }
+
+  void gathered_backward(Op op) {
+    op.attrs.set("repeated", true);
+    const TensorId dy = op.inputs.at(0);
+    const TensorId qkv = op.inputs.at(1);
+    const TensorId y = op.inputs.at(2);
+    const TensorId lse = op.inputs.at(3);
+    const ops::RingSizes sizes(*step_, op, 1);
+    const core::DType dtype = step_->tensor(qkv).dtype;
+    const core::DType sums = dtype == core::DType::f64 ? dtype : core::DType::f32;
+    TensorId dq = scratch("dq", sizes.queries(), sums);
+    TensorId gradient = scratch("d_keys_values", sizes.keys_values(), sums);
+    const TensorId own = own_keys_values(op, qkv, sizes);
+    TensorId all = program::kNone;
+    for (int step = 0; step < parts_; ++step) {
+      const TensorId block_dq = scratch("block_dq", sizes.queries(), dtype);
+      const TensorId block_gradient = scratch("block_d_keys_values", sizes.keys_values(), dtype);
+      write(block_op(op, ops::kAttentionBlockBackward, step, {dy, qkv, step == 0 ? own : all, y, lse},
+                     {block_dq, block_gradient}));
+      if (step == 0) {
+        write(copied(op, block_dq, dq));
+        write(copied(op, block_gradient, gradient));
+        all = gathered(op, own);
+      } else {
+        gradient = added(op, passed_on(op, gradient), block_gradient);
+        dq = added(op, dq, block_dq);
+      }
+    }
+    gradient = passed_on(op, gradient);
+    write(op_like(op, ops::kJoinGradients, {qkv, dq, gradient}, op.outputs));
+  }
+
   Program* step_;
   int parts_, index_;
+  RingKind kind_;
 };
 
 /// Whose positions they are.
@@ -138,7 +225,8 @@ void tell_pieces(Program& step, const program::Pieces& own) {
 
 }  // namespace
 
-void ring_attention(Program& step, const compile::Sharding& sharding, const program::Coordinates& rank) {
+void ring_attention(Program& step, const compile::Sharding& sharding, const program::Coordinates& rank,
+                    RingKind kind) {
   if (sharding.context == 1) return;
   const bool has_softmax =
       std::ranges::any_of(step.ops, [](const Op& op) { return op.is(ops::kCausalSoftmax); });
@@ -147,7 +235,7 @@ void ring_attention(Program& step, const compile::Sharding& sharding, const prog
         "--cp wants flash attention: --attention flash, or in a plan a framework that has it, as "
         "torch-compile "
         "or megatron");
-  RingWriter(step, sharding, rank).run();
+  RingWriter(step, sharding, rank, kind).run();
   tell_pieces(step, sharding.pieces_of(rank));
 }
 

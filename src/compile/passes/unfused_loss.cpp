@@ -45,6 +45,12 @@ std::vector<Tensor> infer_pick_backward(const Program& p, const Op& op) {
 }
 Cost cost_zeros(const Program&, const Op&) { return {}; }
 
+Cost cost_last_step(const Program& p, const Op& op) {
+  return {.elementwise_flop = p.shape(op.inputs.at(0)).numel(),
+          .bytes_read = p.tensor(op.inputs.at(0)).bytes(),
+          .bytes_written = p.tensor(op.outputs.at(0)).bytes()};
+}
+
 class LossWriter {
  public:
   explicit LossWriter(Program& step) : step_(&step) {}
@@ -103,7 +109,7 @@ class LossWriter {
       const TensorId sum = whole("d_sum", logits, Role::activation_gradient);
       write(op, kLossStep, {kept_.at(logits)}, {powers});
       write(op, kLossStep, {picked, powers}, {sum});
-      write(op, kLossStep, {sum}, {wide});
+      write(op, kLossLastStep, {sum, picked, kept_.at(logits)}, {wide});
     } else {
       write(op, kLogSoftmaxBackward, {picked, kept_.at(logits)}, {wide});
     }
@@ -131,6 +137,8 @@ const program::OpDef kLogSoftmaxBackward{.name = "log_softmax_backward",
 
 const program::OpDef kLossStep{
     .name = "loss_step", .work = program::Work::loss, .infer = infer_log_softmax, .cost = cost_log_softmax};
+const program::OpDef kLossLastStep{
+    .name = "loss_step", .work = program::Work::loss, .infer = infer_log_softmax, .cost = cost_last_step};
 
 void unfused_loss(Program& step) { LossWriter(step).run(); }
 

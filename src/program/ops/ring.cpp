@@ -1,7 +1,8 @@
 // Ring attention: attention over sequences whose tokens are on several ranks (Liu et al., 2023), as
 // passes::ring_attention writes it. Shapes: B sequences, T tokens of this rank (program/pieces.h), H query
 // heads, K key/value heads, D channels of each. Attributes: heads, kv_heads, head_dim; of blocks also parts,
-// index (of this rank) and from (whose keys and values).
+// index (of this rank) and from (whose keys and values). With the flag `repeated` keys_values has those of
+// each query head, 2 H D (planned only).
 //   take_keys_values          keys_values [B, T, 2 K D] = those of qkv [B, T, (H + 2K) D]
 //   attention_block           attention of the rank's queries to the keys of the rank `from`: qkv,
 //   keys_values ->

@@ -27,8 +27,9 @@ std::size_t count_of(const Program& p, const program::OpDef& def) {
 }
 
 /// Half of the tokens of a rank's sequences.
-Program context_step(int parts, passes::Recompute recompute = passes::Recompute::none) {
-  compile::StepOptions options{.recompute = recompute, .optimizer = {}};
+Program context_step(int parts, passes::Recompute recompute = passes::Recompute::none,
+                     bool gathered_ring = false) {
+  compile::StepOptions options{.recompute = recompute, .gathered_ring = gathered_ring, .optimizer = {}};
   options.sharding.context = parts;
   const Program forward = model::forward(tests::small_config(Arch::llama), 2, 16 / parts);
   return compile::training_step(forward, options);
@@ -52,6 +53,34 @@ TEST(RingAttention, DoesTheWorkOfAPartAndPassesTheRestOn) {
     // Keys and values go on n - 1 times in each pass, their gradients n times.
     EXPECT_EQ(count_of(p, ops::kPassOn), kLayers * (2 * (n - 1) + n));
     EXPECT_EQ(count_of(p, ops::kFlashAttention) + count_of(p, ops::kFlashAttentionBackward), 0U);
+  }
+}
+
+/// Each collective is read by the next op of the computation, so that nothing runs beside it.
+TEST(RingAttention, GatheredKeysAndValuesOfAllHeadsAreAwaitedAtOnce) {
+  for (const int parts : {2, 4}) {
+    const Program p = context_step(parts, passes::Recompute::none, true);
+    constexpr std::size_t kLayers = 2;
+    const auto n = static_cast<std::size_t>(parts);
+    EXPECT_EQ(count_of(p, ops::kAttentionBlock), kLayers * n);
+    EXPECT_EQ(count_of(p, ops::kPassOn), kLayers * n);
+    EXPECT_EQ(count_of(p, passes::kAddGradient), kLayers * 2 * (n - 1));
+    std::size_t gathers = 0;
+    for (std::size_t i = 0; i + 1 < p.ops.size(); ++i) {
+      const Op& op = p.ops[i];
+      const bool is_ring = program::is_collective(op) && program::group_of(op) == program::Group::context;
+      if (!is_ring) continue;
+      const auto& next = p.ops[i + 1].inputs;
+      EXPECT_NE(std::ranges::find(next, op.outputs[0]), next.end()) << op.def->name;
+      EXPECT_NE(std::ranges::find(p.ops[i + 1].waits, static_cast<int>(i)), p.ops[i + 1].waits.end());
+      if (!op.is(ops::kAllGather)) continue;
+      ++gathers;
+      // [B, T, 2 H D] of a config with fewer key and value heads than query heads, of each rank.
+      const auto config = tests::small_config(Arch::llama);
+      EXPECT_LT(config.kv_heads, config.heads);
+      EXPECT_EQ(p.shape(op.outputs[0]).numel(), 2 * 16 * 2 * config.heads * config.head_dim);
+    }
+    EXPECT_EQ(gathers, 2 * kLayers);
   }
 }
 
@@ -111,7 +140,12 @@ TEST(UnfusedLoss, OfAPartRunsWhatLossParallelRuns) {
   options.sharding = {.tensor = 2, .vocab_parallel = true};
   const Program p = compile::training_step(model::forward(config, 2, 13), options);
   EXPECT_EQ(count_of(p, passes::kLogSoftmax) + count_of(p, passes::kLogSoftmaxBackward), 0U);
-  EXPECT_EQ(count_of(p, passes::kLossStep), 6U);
+  EXPECT_EQ(count_of(p, passes::kLossStep), 5U);
+  // Zeros, log softmax, their sum and the gradient are alive at once; one of them is read.
+  const auto last = std::ranges::find_if(p.ops, [](const Op& op) { return op.is(passes::kLossLastStep); });
+  ASSERT_NE(last, p.ops.end());
+  EXPECT_EQ(last->inputs.size(), 3U);
+  EXPECT_EQ(program::cost_of(p, *last).bytes_read, p.tensor(last->inputs[0]).bytes());
   EXPECT_EQ(count_of(p, passes::kJoinLosses), 1U);
 }
 
