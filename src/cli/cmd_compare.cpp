@@ -162,12 +162,15 @@ int run(const CompareOptions& options) {
   const TableStyle style = options.table.style();
   report::CompareOptions settings{.same = parse_share("--same", options.same),
                                   .confidence = parse_share("--confidence", options.confidence),
-                                  .restart = {}};
+                                  .restart = {},
+                                  .ops = options.filter.filter().ops};
   if (!options.restart.empty()) settings.restart = parse_share("--restart", options.restart);
   if (settings.confidence < kLeastConfidence || settings.confidence >= 1) {
     throw core::UsageError(fmt::format("--confidence {}: from 50% to less than 100%", options.confidence));
   }
   if (!options.fail_slower.empty()) (void)parse_share("--fail-slower", options.fail_slower);
+  if (!options.fail_slower.empty() && !settings.ops.empty())
+    throw core::UsageError("compare: --fail-slower is about steps; with --op there are none");
   const auto a = open_all("A", options.a);
   const auto b = open_all("B", options.b);
   report::Comparison comparison = report::compare(a, b, settings);
@@ -207,7 +210,7 @@ Body declare_compare(CommandLine& line) {
                   "Exit code 1 when a whole step is slower by more, all of its interval, or no longer runs")
       .type_name("SHARE");
   options->table.add_to(line, "JSON and CSV carry every number in full, in seconds");
-  options->filter.add_to(line, false);
+  options->filter.add_to(line);
   line.footer(
       "Runs are matched by configuration: model, sizes, engine, attention, device, dtype, recompute. Two "
       "records of\n"

@@ -1,12 +1,15 @@
 // rooflm eval: the loss of a model on token shards.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/inference_options.h"
 #include "cli/output.h"
 #include "cli/table.h"
@@ -29,6 +32,7 @@ struct EvalOptions {
   std::string seq = "64";
   std::string batches;
   TableOptions table;
+  bool dry_run = false;
 };
 
 /// Shards; of a prepared directory those of its validation part.
@@ -66,6 +70,15 @@ int run(const EvalOptions& options, const lab::Ranks& ranks) {
   const train::EvalBatches batches(shards, point.batch, point.seq,
                                    static_cast<std::uint32_t>(point.config.vocab));
   lab::agree(ranks, values_of(options, batches));
+  if (options.dry_run) {
+    if (ranks::is_first(ranks)) {
+      show_dry_run(fmt::format("evaluate {} on {} of {} batches of {} x {} tokens, on {}",
+                               loaded.directory.string(), std::min<std::uint64_t>(most, batches.size()),
+                               batches.size(), point.batch, point.seq, point.device),
+                   {});
+    }
+    return 0;
+  }
   loaded.session->make_loss_engine(point.batch, point.seq);
   loaded.session->load(loaded.directory);
   if (ranks != nullptr) {
@@ -123,6 +136,7 @@ Body declare_eval(CommandLine& line) {
   line.add_option("--seq", options->seq, "Tokens per sequence, T").type_name("N").show_default();
   line.add_option("--batches", options->batches, "Most batches to evaluate (default: all)").type_name("N");
   options->table.add_to(line, "JSON and CSV carry every number in full");
+  add_dry_run(line, options->dry_run, "");
   line.footer(
       "Each shard is walked in consecutive windows of B * T tokens, targets one token further; what is left\n"
       "at its end is not used. loss is the mean cross-entropy of all tokens in nats.\n"

@@ -13,6 +13,7 @@
 
 #include "cli/command_record.h"
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/inference_options.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
@@ -55,7 +56,7 @@ struct GenerateOptions {
   std::string cp, pp, zero;  ///< refused
   bool ignore_eot = false;
   bool no_cache = false;
-  bool overwrite = false;
+  bool overwrite = false, dry_run = false;
 };
 
 /// The length that a checkpoint was trained with: longer texts are new to it. 0 when unknown.
@@ -287,6 +288,14 @@ int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) 
     check_outputs({{"-o", options.record}}, files_of_models(options.inference.model()), options.overwrite);
   LoadedModel loaded = options.inference.open("1", "1", ranks);
   if (sampling.window == 0) sampling.window = trained_seq(loaded.directory);
+  if (options.dry_run) {
+    if (is_first) {
+      show_dry_run(fmt::format("continue {} prompts by at most {} tokens each, with {} on {}", prompts.size(),
+                               sampling.tokens, loaded.directory.string(), loaded.point.device),
+                   {{"-o", options.record}});
+    }
+    return 0;
+  }
   std::optional<CommandRecord> record;
   if (is_first && !options.record.empty()) record.emplace(options.record, options.overwrite, "generate");
   const compile::Sharding& sharding = loaded.point.step.sharding;
@@ -354,6 +363,7 @@ Body declare_generate(CommandLine& line) {
   line.add_option("-o,--output", o->record, "Keep the time of every token in this run record")
       .type_name("FILE.rooflm");
   line.add_flag("--overwrite", o->overwrite, "Replace a record of that name");
+  add_dry_run(line, o->dry_run, "");
   for (const auto& [name, value] : {std::pair("--cp", &o->cp), {"--pp", &o->pp}, {"--zero", &o->zero}})
     line.add_option(name, *value, "").group("");
   line.footer(

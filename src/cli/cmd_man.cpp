@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "core/error.h"
@@ -101,17 +102,21 @@ std::string overview() {
 struct ManOptions {
   std::vector<std::string> command;
   std::string folder;
-  bool overwrite = false;
+  bool overwrite = false, dry_run = false;
 };
 
-int write_all(const std::filesystem::path& folder, bool overwrite) {
-  std::filesystem::create_directories(folder);
+int write_all(const std::filesystem::path& folder, bool overwrite, bool is_dry_run) {
+  if (!is_dry_run) std::filesystem::create_directories(folder);
   std::map<std::filesystem::path, std::string> pages{{folder / "rooflm.1", overview()}};
   for (const Command& command : commands()) {
     pages.emplace(folder / (page_of(command.name) + ".1"), page_text(command, Offer::anywhere));
   }
   std::vector<OutputPath> outputs;
   for (const auto& [path, text] : pages) outputs.push_back({"-o", path});
+  if (is_dry_run) {
+    show_dry_run("write manual pages", outputs);
+    return 0;
+  }
   check_outputs(outputs, {}, overwrite);
   for (const auto& [path, text] : pages) core::write_file_atomically(path, text);
   return 0;
@@ -120,7 +125,7 @@ int write_all(const std::filesystem::path& folder, bool overwrite) {
 int run(const ManOptions& options) {
   if (!options.folder.empty()) {
     if (!options.command.empty()) throw core::UsageError("man: -o writes all pages; leave the command out");
-    return write_all(options.folder, options.overwrite);
+    return write_all(options.folder, options.overwrite, options.dry_run);
   }
   const std::string wanted = fmt::format("{}", fmt::join(options.command, " "));
   if (wanted.empty()) {
@@ -146,6 +151,7 @@ Body declare_man(CommandLine& line) {
   line.add_option("-o,--output", options->folder, "Write all pages into this folder: FOLDER/rooflm-bench.1")
       .type_name("DIR");
   line.add_flag("--overwrite", options->overwrite, "Replace pages that are there");
+  add_dry_run(line, options->dry_run, "");
   line.footer("Example: rooflm man bench | man -l -");
   return [options] { return run(*options); };
 }

@@ -72,7 +72,7 @@ Body declare_report(CommandLine& line) {
                   "What to show (default: overview, advice, phases, blocks, roofline, ops, memory)")
       .type_name("NAME,...");
   options->table.add_to(line, "Of what is printed; JSON and CSV carry every number in full");
-  options->filter.add_to(line, true);
+  options->filter.add_to(line);
   line.add_option(
           "--top", options->top,
           fmt::format("Most rows of long tables, 0 for all (default: {}; CSV and JSON have all)", kTopRows))

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "cli/help_text.h"
 #include "cli/output.h"
 #include "cli/values.h"
 #include "core/error.h"
@@ -125,7 +126,7 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
     std::reverse(arguments.begin(), arguments.end());
     app_->parse(arguments);
   } catch (const CLI::CallForHelp&) {
-    write_out(app_->help());
+    write_help(app_->help());
     return false;
   } catch (const CLI::ParseError& error) {
     check_extras();

@@ -5,14 +5,14 @@
 
 namespace rooflm::cli {
 
-void FilterOptions::add_to(CommandLine& line, bool with_op) {
+void FilterOptions::add_to(CommandLine& line) {
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
     line.add_option(name, value, text).type_name(type).group("Only a part");
   };
   add("--run", run, "NAME,...", "Runs by number, from 1, or by a part of their label: bf16");
   add("--phase", phase, "forward|backward|optimizer", "One phase, or a list");
   add("--scope", scope, "NAME,...", "Blocks, of one layer, h.1/attention, or of all, attention/qk");
-  if (with_op) add("--op", op, "KIND,...", "Kinds of ops: matmul, softmax");
+  add("--op", op, "KIND,...", "Kinds of ops: matmul, softmax");
 }
 
 report::Filter FilterOptions::filter() const {

@@ -11,8 +11,7 @@ namespace rooflm::cli {
 /// As typed; each may be a list.
 struct FilterOptions {
   std::string run, phase, scope, op;
-  /// `with_op`: also --op, where ops are told apart.
-  void add_to(CommandLine& line, bool with_op);
+  void add_to(CommandLine& line);
   /// Throws core::UsageError.
   [[nodiscard]] report::Filter filter() const;
 };

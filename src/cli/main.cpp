@@ -13,6 +13,7 @@
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/help_text.h"
 #include "cli/output.h"
 #include "cli/user_defaults.h"
 #include "core/error.h"
@@ -49,7 +50,7 @@ int print_group_help(const std::string& group) {
       text += fmt::format("  {:<22}{}\n", command.name, command.summary);
     }
   }
-  write_out(text);
+  write_help(text);
   return 0;
 }
 
@@ -113,7 +114,7 @@ int run(const std::vector<std::string>& words) {
     return static_cast<int>(core::ExitCode::usage);
   }
   if (words.size() == 1 && is_help(words[0])) {
-    write_out(help_text());
+    write_help(help_text());
     return 0;
   }
   if (words[0] == "--version") {

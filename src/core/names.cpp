@@ -24,17 +24,32 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+/// A beginning: "prof" is "profile" and "h100" "h100-sxm", whatever is fewer letters away.
+bool is_beginning(std::string_view name, const std::string& candidate) {
+  return name.size() > 1 && candidate.starts_with(name);
+}
+
+/// All that begin with it, where these are few; else the nearest.
+std::vector<std::string> near_names(std::string_view name, std::span<const std::string> candidates) {
+  constexpr std::size_t kFew = 4;
+  std::vector<std::string> names;
+  for (const std::string& candidate : candidates) {
+    if (is_beginning(name, candidate)) names.push_back(candidate);
+  }
+  if (names.size() > 1 && names.size() <= kFew) return names;
+  names.assign(1, nearest_name(name, candidates));
+  if (names.front().empty()) names.clear();
+  return names;
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   std::string best;
   if (name.size() > kMostShown) return best;  // no misspelling
-  // A beginning: "prof" is "profile" and "h100" "h100-sxm", whatever is fewer letters away.
-  if (name.size() > 1) {
-    const auto begins = [&](const std::string& candidate) { return candidate.starts_with(name); };
-    const auto found = std::ranges::find_if(candidates, begins);
-    if (found != candidates.end()) return *found;
-  }
+  const auto begins = [&](const std::string& candidate) { return is_beginning(name, candidate); };
+  const auto found = std::ranges::find_if(candidates, begins);
+  if (found != candidates.end()) return *found;
   std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const auto& candidate : candidates) {
     const std::size_t distance = edit_distance(name, candidate);
@@ -49,8 +64,13 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 std::string unknown_name(std::string_view what, std::string_view name,
                          std::span<const std::string> candidates) {
   std::string text = "unknown " + std::string(what) + " '" + printable(name) + "'";
-  if (const auto near = nearest_name(name, candidates); !near.empty())
-    text += "; did you mean '" + near + "'?";
+  const std::vector<std::string> near = near_names(name, candidates);
+  for (std::size_t i = 0; i < near.size(); ++i) {
+    const bool is_last = i + 1 == near.size();
+    text += (i == 0 ? "; did you mean '" : is_last ? " or '" : ", '") + near[i] + (is_last ? "'?" : "'");
+  }
+  constexpr std::size_t kManyNames = 60;
+  if (!near.empty() && candidates.size() > kManyNames) return text;  // nobody reads so many
   text += " (known:";
   for (const auto& candidate : candidates) text += " " + candidate;
   return text + ")";

@@ -80,8 +80,8 @@ void add_samples(const FoundRun& found, Times& times) {
 
 /// Device time per observed step of each block of each phase, blocks in the order of the program.
 /// Of programs by different authors (`is_across`) the parts that both have, and what the step takes beyond
-/// all of them.
-void add_blocks(const FoundRun& found, bool is_across, Times& times) {
+/// all of them. `kinds`: of ops of these kinds alone; empty: of all.
+void add_blocks(const FoundRun& found, bool is_across, const std::vector<std::string>& kinds, Times& times) {
   std::vector<std::string> subjects;
   std::unordered_map<std::string, std::size_t> place_of;
   std::unordered_map<std::int64_t, std::size_t> subject_of_op;
@@ -89,6 +89,7 @@ void add_blocks(const FoundRun& found, bool is_across, Times& times) {
   std::map<std::int64_t, std::string> parts;
   if (is_across) parts = common_parts(ops);
   for (const record::Op& op : ops) {
+    if (!kinds.empty() && std::ranges::find(kinds, op.kind) == kinds.end()) continue;
     const std::string subject = op.phase + "/" + (is_across ? parts.at(op.op) : block_of(op.scope));
     const auto [place, is_new] = place_of.try_emplace(subject, subjects.size());
     if (is_new) subjects.push_back(subject);
@@ -105,7 +106,7 @@ void add_blocks(const FoundRun& found, bool is_across, Times& times) {
   for (const auto& [step, seconds] : seconds_of_step) {
     for (std::size_t i = 0; i < subjects.size(); ++i) times.of(subjects[i]).push_back(seconds[i]);
   }
-  if (!is_across || times.find(std::string(kWholeStep)) == nullptr) return;
+  if (!is_across || !kinds.empty() || times.find(std::string(kWholeStep)) == nullptr) return;
   const std::vector<double> steps = times.of(std::string(kWholeStep));
   if (steps.empty()) return;  // of another run
   const double step_s = core::median(steps);
@@ -115,12 +116,12 @@ void add_blocks(const FoundRun& found, bool is_across, Times& times) {
   }
 }
 
-Times times_of(const std::vector<FoundRun>& runs, bool is_across) {
+Times times_of(const std::vector<FoundRun>& runs, bool is_across, const std::vector<std::string>& kinds) {
   Times times;
   for (const FoundRun& found : runs) {
     times.next_run();
     add_samples(found, times);
-    add_blocks(found, is_across, times);
+    add_blocks(found, is_across, kinds, times);
   }
   return times;
 }
@@ -321,8 +322,8 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
   RunMatches found = match_runs(a, b);
   Comparison comparison{.rows = {}, .notes = std::move(found.notes), .lost = {}};
   for (const RunMatch& match : found.matches) {
-    const Times times_a = times_of(match.a, match.is_across);
-    const Times times_b = times_of(match.b, match.is_across);
+    const Times times_a = times_of(match.a, match.is_across, options.ops);
+    const Times times_b = times_of(match.b, match.is_across, options.ops);
     const bool timed_a = times_a.find(std::string(kWholeStep)) != nullptr;
     const bool timed_b = times_b.find(std::string(kWholeStep)) != nullptr;
     const std::string& status_b = match.b.front().run.status;
@@ -333,6 +334,14 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
     if (timed_a && !timed_b) comparison.lost.push_back(fmt::format("{} ({})", match.label, status_b));
     compare_match(match, times_a, times_b, options, comparison);
     if (match.is_across) explain_across(match, comparison);
+  }
+  if (!options.ops.empty()) {
+    std::erase_if(comparison.rows,
+                  [](const ComparedTime& row) { return row.subject.find('/') == std::string::npos; });
+    if (comparison.rows.empty()) {
+      throw core::UsageError(
+          fmt::format("compare --op {}: no time of both is of such an op", fmt::join(options.ops, ",")));
+    }
   }
   if (comparison.rows.empty() && comparison.lost.empty()) {
     throw core::InputError(

@@ -25,6 +25,9 @@ struct CompareOptions {
   /// Absent: kProcessorRestart or kDeviceRestart.
   std::optional<double> restart;
   std::uint64_t seed = 0;  ///< of the bootstrap
+  /// Kinds of ops ("matmul"): times of blocks are then of these ops alone, and there are none of steps and
+  /// phases.
+  std::vector<std::string> ops{};
 };
 
 /// How far medians of two starts of one program may lie apart: measured on processors of a shared virtual

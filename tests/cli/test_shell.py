@@ -47,6 +47,18 @@ class Shell(unittest.TestCase):
         lines = text[text.index("Commands:\n"):].splitlines()[1:]
         return [line[2:24].strip() for line in lines[:lines.index("")]]
 
+    def test_help_is_as_wide_as_the_terminal(self):
+        for command in [[], *(name.split() for name in self.commands() if name.split()[0] != "data")]:
+            result = subprocess.run([self.binary, *command[:1], "--help"], capture_output=True, text=True, timeout=60, check=True,
+                                    env={"COLUMNS": "60", "HOME": str(self.folder)})
+            long = [line for line in result.stdout.splitlines() if len(line) > 60 and len(line.split()) > 1]
+            self.assertEqual(long, [], command)
+
+    def test_a_dry_run_of_man_writes_nothing(self):
+        out = self.run_binary("man", "-o", self.folder / "pages", "--dry-run")
+        self.assertIn("would write manual pages\nwould write\n-o: ", out)
+        self.assertFalse((self.folder / "pages").exists())
+
     def test_bash_completes_commands(self):
         self.assertEqual(self.complete("prof"), ["profile"])
         self.assertEqual(set(self.complete("")), {name.split()[0] for name in self.commands()} | {"--help", "--version"})

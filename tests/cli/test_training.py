@@ -31,6 +31,12 @@ class Train(TrainingRuns):
         of_eval = json.loads(self.ok("eval", "--model", self.out, "--data", self.data, "--batch", 8, "--seq", 16,
                                      "--batches", 20, "--format", "json"))[0]
         self.assertEqual(of_eval["loss"], row["val_loss"])
+        out = self.ok("eval", "--model", self.out, "--data", self.data, "--batch", 8, "--seq", 16, "--batches", 3, "--dry-run")
+        self.assertRegex(out, r"^would evaluate .* on 3 of \d+ batches of 8 x 16 tokens, on cpu\nwould write: nothing\n$")
+        record = self.folder / "none.rooflm"
+        out = self.ok("generate", "--model", self.out, "--prompt", "the cat", "--tokens", 30, "-o", record, "--dry-run")
+        self.assertRegex(out, r"^would continue 1 prompts by at most 30 tokens each, with .* on cpu\nwould write\n-o: .*none.rooflm\n$")
+        self.assertFalse(record.exists())
         text = self.ok("generate", "--model", self.out, "--prompt", "the cat", "--tokens", 30, "--seed", 1)
         self.assertTrue(text.startswith("the cat"))
         self.assertEqual(text, self.ok("generate", "--model", self.out, "--prompt", "the cat", "--tokens", 30, "--seed", 1))

@@ -105,6 +105,20 @@ TEST(Compare, RowsAreStepPhasesAndBlocksWithLayersAddedUp) {
   EXPECT_TRUE(comparison.lost.empty());
 }
 
+TEST(Compare, OfKindsOfOpsTheirBlocksAlone) {
+  const record::TemporaryFolder folder;
+  MadeUpRun run = made_up_run();
+  run.ops.front().kind = "softmax";
+  const record::Reader a = write(folder / "a.rooflm", {run});
+  const record::Reader b = write(folder / "b.rooflm", {run});
+  const auto rows = compare(a, b, {.restart = 0.02, .ops = {"softmax"}}).rows;
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows.front().subject, run.ops.front().phase + "/attention");
+  EXPECT_LT(rows.front().a_s, row_of(compare(a, b, {.restart = 0.02}), "forward/attention").a_s)
+      << "a part of the block";
+  EXPECT_THROW(compare(a, b, {.restart = 0.02, .ops = {"nothing"}}), core::UsageError);
+}
+
 TEST(Compare, TheSameTwiceIsTheSame) {
   const auto comparison = compare_runs({made_up_run()}, {made_up_run({.seed = 2})});
   for (const auto& row : comparison.rows) {
