@@ -93,7 +93,7 @@ Recording::Recording(const fs::path& record, const RecordWishes& wishes) {
   const std::string before = value_of("PYTHONPATH");
   set("PYTHONPATH", modules.string() + (before.empty() ? "" : ":" + before));
   set("ROOFLM_RECORD_TORCH", wishes.pytorch);
-  set_number(inject::kTraceEveryVariable, wishes.trace_every);
+  set(inject::kTraceEveryVariable, std::to_string(wishes.trace_every));
   set_number("ROOFLM_RECORD_MARK_EVERY", wishes.mark_every);
 }
 

@@ -5,10 +5,13 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <compare>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "foreign/foreign_run.h"
 #include "foreign/repeats.h"
@@ -141,6 +144,37 @@ std::size_t best_cut(const std::vector<record::Activity>& activities, const std:
   return best;
 }
 
+/// The number of the node of a graph that a kernel is; -1 where it is none.
+std::int64_t node_of(const record::Activity& kernel) {
+  constexpr std::string_view kKey = R"("node":)";
+  const std::size_t at = kernel.extra.find(kKey);
+  return at == std::string::npos ? -1 : std::atoll(kernel.extra.c_str() + at + kKey.size());
+}
+
+/// By the moment of the call that asked for each kernel (of its own start where nobody saw it), those of one
+/// call by their nodes: streams run beside each other in another order in each step.
+void sort_as_asked(const std::vector<record::Activity>& activities,
+                   const std::unordered_map<std::int64_t, std::size_t>& calls,
+                   std::vector<std::size_t>& kernels) {
+  struct Place {
+    std::int64_t asked_ns = 0, node = 0, start_ns = 0;
+    std::size_t kernel = 0;
+    auto operator<=>(const Place&) const = default;
+  };
+  std::vector<Place> places;
+  places.reserve(kernels.size());
+  for (const std::size_t kernel : kernels) {
+    const record::Activity& activity = activities[kernel];
+    const auto call = activity.correlation ? calls.find(*activity.correlation) : calls.end();
+    places.push_back({.asked_ns = call == calls.end() ? activity.start_ns : activities[call->second].start_ns,
+                      .node = node_of(activity),
+                      .start_ns = activity.start_ns,
+                      .kernel = kernel});
+  }
+  std::ranges::sort(places);
+  std::ranges::transform(places, kernels.begin(), &Place::kernel);
+}
+
 /// Adds ranges "iteration" for what the first device does again and again.
 void add_repeats(ForeignRun& run) {
   const std::vector<record::Activity>& activities = run.activities();
@@ -155,16 +189,16 @@ void add_repeats(ForeignRun& run) {
     }
     if (own == device) kernels.push_back(i);
   }
-  std::ranges::stable_sort(kernels, {}, [&](std::size_t i) { return activities[i].start_ns; });
-  std::vector<std::int64_t> names;
-  for (const std::size_t i : kernels) names.push_back(activities[i].name);
-  const auto repeats = find_repeats(names);
-  if (!repeats) return;
   std::unordered_map<std::int64_t, std::size_t> calls;
   for (std::size_t i = 0; i < activities.size(); ++i) {
     const bool is_call = run.name_of(activities[i]).kind == "api" && activities[i].correlation;
     if (is_call) calls.emplace(*activities[i].correlation, i);
   }
+  sort_as_asked(activities, calls, kernels);
+  std::vector<std::int64_t> names;
+  for (const std::size_t i : kernels) names.push_back(activities[i].name);
+  const auto repeats = find_repeats(names);
+  if (!repeats) return;
   struct Begin {
     std::int64_t time_ns = 0, lane = 0;
   };

@@ -64,6 +64,12 @@ class Record(unittest.TestCase):
         self.assertFalse((self.folder / "x.rooflm").exists())
         self.no_leftovers()
 
+    def test_the_program_is_told_which_steps_to_trace(self):
+        show = ("sh", "-c", "echo $ROOFLM_RECORD_TRACE_EVERY")
+        for options, expected in (((), "0"), (("--trace-every", "auto"), "0"), (("--trace-every", "1"), "1"), (("--trace-every", "100"), "100")):
+            self.assertEqual(self.record(*show, options=options).stdout.strip(), expected, options)
+        self.assertEqual(self.record(*show, options=("--trace-every", "0")).returncode, 2)
+
     def test_it_ends_as_the_program_did(self):
         done = self.record("sh", "-c", "kill -TERM $$")
         self.assertEqual(done.returncode, -signal.SIGTERM)

@@ -49,6 +49,37 @@ def patient(test, tries=6):
     return tried
 
 
+LOOKS = """
+import sys, threading, time
+sys.path.insert(0, sys.argv[1])
+import rooflm_stacks
+sampler = object.__new__(rooflm_stacks.Sampler)
+sampler.codes, is_done = {}, threading.Event()
+def look():
+    while not is_done.is_set():
+        sampler.looks = 0
+        sampler.find_codes()
+def slowly():
+    for i in range(30):
+        time.sleep(0.0005)
+        yield i
+thread = threading.Thread(target=look)
+thread.start()
+try:
+    print(sum(len(tuple(slowly())) for _ in range(30)))
+finally:
+    is_done.set()
+print(id(slowly.__code__) in sampler.codes)
+"""
+
+
+class Codes(unittest.TestCase):
+    def test_looking_for_code_harms_no_tuple_that_is_being_made(self):
+        modules = pathlib.Path(__file__).resolve().parents[2] / "src" / "inject" / "python"
+        done = subprocess.run([sys.executable, "-c", LOOKS, str(modules)], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.stdout.split(), ["900", "True"], done.stderr)
+
+
 class Stacks(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

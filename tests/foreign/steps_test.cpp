@@ -1,6 +1,7 @@
 // Steps that are found in what repeats itself, and steps that are warm-up.
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "foreign/foreign_run.h"
@@ -43,6 +44,37 @@ TEST(Repeats, WhatDoesNotRepeatHasNone) {
   EXPECT_FALSE(find_repeats(items));
   EXPECT_FALSE(find_repeats({}));
   EXPECT_FALSE(find_repeats(std::vector<std::int64_t>(100, 5))) << "one kernel over and over";
+}
+
+TEST(Repeats, KernelsOfAGraphAreInTheOrderOfItsNodes) {
+  ForeignRun run;
+  run.may_repeat = true;
+  const std::int64_t device = run.lane("device", {.kind = "device", .device = "cuda:0"});
+  const std::int64_t host = run.lane("host", {.kind = "host", .thread = 1});
+  for (std::int64_t step = 0; step < 8; ++step) {
+    const std::int64_t begin = 1'000'000 + 100'000 * step;
+    run.add({.name = run.name("api", "cudaGraphLaunch"),
+             .lane = host,
+             .start_ns = begin,
+             .end_ns = begin + 1000,
+             .correlation = 10 + step});
+    // A stream beside the other one: its kernel starts first in every second step, and in none at the same
+    // place.
+    const std::int64_t beside = step % 2 == 0 ? 12'000 : 1'500 + step;
+    int node = 0;
+    for (const std::int64_t start : {std::int64_t{2'000}, beside, std::int64_t{20'000}}) {
+      run.add({.name = run.name("kernel", "kernel " + std::to_string(node)),
+               .lane = device,
+               .start_ns = begin + start,
+               .end_ns = begin + start + 5'000,
+               .correlation = 10 + step,
+               .extra = R"({"grid":[1,1,1],"node":)" + std::to_string(7 + node) + "}"});
+      ++node;
+    }
+  }
+  const auto samples = find_steps(run);
+  ASSERT_EQ(samples.size(), 7U) << "the last one's end is not known";
+  for (const record::Sample& sample : samples) EXPECT_NEAR(sample.seconds, 100e-6, 1e-6);
 }
 
 std::vector<record::Sample> samples_of(const std::vector<double>& seconds) {

@@ -11,6 +11,7 @@ import os
 import struct
 import sys
 import threading
+import types
 
 _MOST_FRAMES = 64
 _WORD = 8
@@ -202,17 +203,33 @@ class Sampler(threading.Thread):
                 frame = frame.f_back
         self.looks += 1
         if self.looks & (self.looks - 1) == 0:
-            import gc
-            function = type(describe)
-            for one in gc.get_objects():
-                if type(one) is function:
-                    self.add_code(one.__code__)
+            for code in codes_of_modules():
+                self.add_code(code)
 
     def add_code(self, code):
         self.codes[id(code)] = code
         for constant in code.co_consts:
             if type(constant) is type(code) and id(constant) not in self.codes:
                 self.add_code(constant)
+
+
+def codes_of_modules():
+    """Of the functions and methods of all modules, and of what they wrap. Not of all objects that the garbage collector knows: to hold
+    those for a moment makes an error of a tuple that another thread has begun. Nothing of theirs is called: types are asked for as they
+    are, since proxies answer for what they stand for."""
+    for module in list(sys.modules.values()):
+        if not issubclass(type(module), types.ModuleType):
+            continue
+        for value in list(object.__getattribute__(module, "__dict__").values()):
+            members = list(type.__getattribute__(value, "__dict__").values()) if issubclass(type(value), type) else (value,)
+            for member in members:
+                if type(member) in (staticmethod, classmethod):
+                    member = member.__func__
+                elif type(member) is property:
+                    member = member.fget
+                while type(member) is types.FunctionType:
+                    yield member.__code__
+                    member = member.__dict__.get("__wrapped__")
 
 
 def line_of(code, offset):
