@@ -275,7 +275,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::separate_products(step);
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);
-    passes::early_norm(step);
+    if (options.early_norm) passes::early_norm(step);
   }
   if (options.fp8) passes::append_fp8_scales(step, options.fp8_options);
   program::check(step);

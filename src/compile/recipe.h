@@ -40,6 +40,7 @@ struct StepOptions {
   /// fused, bf16: weights in halves and bf16 gradients where nothing is added up (passes/compact_state.h).
   bool compact_state = false;
   bool gelu_in_products = false;  ///< fused: see passes::FuseOptions
+  bool early_norm = false;        ///< fused, clipping: passes/early_norm.h
   // What other frameworks do; planned only.
   bool unfused_loss = false;  ///< whole and in fp32 (passes/unfused_loss.h)
   bool unit_buffers = false;  ///< around collectives of data-parallel ranks (passes/collective_copies.h)

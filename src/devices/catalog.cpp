@@ -19,7 +19,8 @@ Rewrites rewrites_of(const Json& json) {
           .logits_in_compute_dtype = json.at("logits_in") == "compute dtype",
           .logits_padding = json.at("logits_padding"),
           .compact_state = json.at("compact_state"),
-          .gelu_in_products = json.at("gelu_in_products")};
+          .gelu_in_products = json.at("gelu_in_products"),
+          .early_norm = json.at("early_norm")};
 }
 
 Device kind_of(const Json& catalog, Kind kind) {

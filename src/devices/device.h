@@ -38,6 +38,7 @@ struct Rewrites {
   std::int64_t logits_padding = 1;       ///< rows of logits are padded to a multiple of so many elements
   bool compact_state = false;            ///< weights in halves and bf16 gradients in bf16 steps
   bool gelu_in_products = false;         ///< GELU is fused into the GEMM epilogue
+  bool early_norm = false;               ///< squares of gradients are added up beside the backward pass
 };
 
 struct Device {

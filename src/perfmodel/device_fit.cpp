@@ -13,6 +13,7 @@ void fit_to_device(compile::StepOptions& step, const devices::Device& device) {
   step.logits_padding = wants.logits_padding;
   step.compact_state = wants.compact_state;
   step.gelu_in_products = wants.gelu_in_products;
+  step.early_norm = wants.early_norm;
 }
 
 Machine datasheet_machine(const devices::Device& device) {

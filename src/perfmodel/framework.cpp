@@ -74,6 +74,7 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.compact_state = false;
   step.logits_padding = 1;
   step.gelu_in_products = false;
+  step.early_norm = false;
   step.loss_chunk_bytes = kWhole;
 }
 

@@ -34,7 +34,8 @@ std::vector<double> numbers_of(std::unique_ptr<backends::Backend> backend, core:
                                engines::Observer* observer = nullptr) {
   constexpr std::int64_t kSeq = 16;
   const model::ModelConfig config = wide_config();
-  compile::StepOptions options{.dtype = dtype, .compact_state = dtype == core::DType::bf16};
+  compile::StepOptions options{
+      .dtype = dtype, .compact_state = dtype == core::DType::bf16, .early_norm = true};
   options.optimizer.clip_norm = 0.5;
   tests::StepRunner runner(config, 1, kSeq, options, tests::initial_weights(config), std::move(backend));
   std::vector<double> numbers;
