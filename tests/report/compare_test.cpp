@@ -116,7 +116,7 @@ TEST(Compare, OfKindsOfOpsTheirBlocksAlone) {
   EXPECT_EQ(rows.front().subject, run.ops.front().phase + "/attention");
   EXPECT_LT(rows.front().a_s, row_of(compare(a, b, {.restart = 0.02}), "forward/attention").a_s)
       << "a part of the block";
-  EXPECT_THROW(compare(a, b, {.restart = 0.02, .ops = {"nothing"}}), core::UsageError);
+  EXPECT_THROW(static_cast<void>(compare(a, b, {.restart = 0.02, .ops = {"nothing"}})), core::UsageError);
 }
 
 TEST(Compare, TheSameTwiceIsTheSame) {
