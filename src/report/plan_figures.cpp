@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <iterator>
 #include <limits>
@@ -18,26 +17,6 @@
 
 namespace rooflm::report {
 namespace {
-
-/// What two plans may differ in, and what it is called.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kPlanSettings{
-    {{"model", ""},
-     {"device", ""},
-     {"framework", ""},
-     {"dtype", ""},
-     {"gpus", "GPUs"},
-     {"dp", "dp"},
-     {"cp", "cp"},
-     {"tp", "tp"},
-     {"pp", "pp"},
-     {"zero", "zero"},
-     {"interleave", "interleave"},
-     {"short_ends", "short ends"},
-     {"micro_batch", "b"},
-     {"global_batch", "batch"},
-     {"seq", "T"},
-     {"recompute", "recompute"},
-     {"what_if", ""}}};
 
 std::string plan_cell_text(const Row& row, std::string_view key) {
   const Cell* cell = row.find(key);
@@ -116,15 +95,16 @@ const Row* shown_plan(const std::vector<Row>& plans) {
 
 std::vector<std::string> plan_names(const std::vector<Row>& plans) {
   std::vector<std::string> names(plans.size());
-  for (const auto& [key, title] : kPlanSettings) {
+  for (const PlanSetting& setting : plan_settings()) {
+    const std::string_view key = setting.key;
     std::set<std::string> values;
     for (const Row& plan : plans) values.insert(plan_cell_text(plan, key));
     if (values.size() < 2) continue;
     for (std::size_t i = 0; i < plans.size(); ++i) {
       const std::string value = plan_cell_text(plans[i], key);
       if (value.empty()) continue;
-      names[i] +=
-          fmt::format("{}{}{}{}", names[i].empty() ? "" : " ", title, title.empty() ? "" : "=", value);
+      if (!names[i].empty()) names[i] += ' ';
+      names[i] += setting.speaks_for_itself ? value : fmt::format("{}={}", setting.title, value);
     }
   }
   for (std::size_t i = 0; i < names.size(); ++i) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -18,35 +19,47 @@ Cell value_of(const record::Cell& cell) {
   return is_whole ? Cell(static_cast<std::int64_t>(*cell.value)) : Cell(*cell.value);
 }
 
+constexpr PlanSetting kPlanSettings[] = {{"model", "model", true, true},
+                                         {"device", "device", true, true},
+                                         {"framework", "framework", false, true},
+                                         {"dtype", "dtype", false, true},
+                                         {"gpus", "GPUs"},
+                                         {"dp", "dp"},
+                                         {"cp", "cp"},
+                                         {"tp", "tp"},
+                                         {"pp", "pp"},
+                                         {"zero", "zero"},
+                                         {"interleave", "interleave", false},
+                                         {"short_ends", "short ends", false},
+                                         {"micro_batch", "b"},
+                                         {"global_batch", "batch"},
+                                         {"seq", "T"},
+                                         {"recompute", "recompute"},
+                                         {"what_if", "what if", false, true}};
+
 }  // namespace
 
+std::span<const PlanSetting> plan_settings() { return kPlanSettings; }
+
 std::vector<Column> plan_columns(std::span<const Row> rows) {
-  std::vector<Column> columns = {{"model", "model"},
-                                 {"device", "device"},
-                                 {"gpus", "GPUs"},
-                                 {"dp", "dp"},
-                                 {"cp", "cp"},
-                                 {"tp", "tp"},
-                                 {"pp", "pp"},
-                                 {"zero", "zero"},
-                                 {"micro_batch", "b"},
-                                 {"global_batch", "batch"},
-                                 {"seq", "T"},
-                                 {"recompute", "recompute"},
-                                 {"status", "status"},
-                                 {"step_s", "step", Show::seconds, "s"},
-                                 {"step_low_s", "from", Show::seconds, "s"},
-                                 {"step_high_s", "to", Show::seconds, "s"},
-                                 {"step_kind", "kind"},
-                                 {"tokens_per_s", "tokens/s", Show::si},
-                                 {"mfu", "MFU", Show::percent},
-                                 {"hfu", "HFU", Show::percent},
-                                 {"exposed_s", "exposed", Show::seconds, "s"},
-                                 {"bubble_s", "bubble", Show::seconds, "s"},
-                                 {"host_s", "host", Show::seconds, "s"},
-                                 {"peak_bytes", "memory", Show::bytes, "byte"},
-                                 {"memory_left_bytes", "left", Show::bytes, "byte"},
-                                 {"days", "days", Show::brief}};
+  std::vector<Column> columns;
+  for (const PlanSetting& setting : plan_settings())
+    if (setting.is_column) columns.push_back({setting.key, setting.title});
+  const Column figures[] = {{"status", "status"},
+                            {"step_s", "step", Show::seconds, "s"},
+                            {"step_low_s", "from", Show::seconds, "s"},
+                            {"step_high_s", "to", Show::seconds, "s"},
+                            {"step_kind", "kind"},
+                            {"tokens_per_s", "tokens/s", Show::si},
+                            {"mfu", "MFU", Show::percent},
+                            {"hfu", "HFU", Show::percent},
+                            {"exposed_s", "exposed", Show::seconds, "s"},
+                            {"bubble_s", "bubble", Show::seconds, "s"},
+                            {"host_s", "host", Show::seconds, "s"},
+                            {"peak_bytes", "memory", Show::bytes, "byte"},
+                            {"memory_left_bytes", "left", Show::bytes, "byte"},
+                            {"days", "days", Show::brief}};
+  columns.insert(columns.end(), std::begin(figures), std::end(figures));
   // What only some runs have.
   const Column optional[] = {{"price", "price", Show::brief},
                              {"goodput", "goodput", Show::percent},

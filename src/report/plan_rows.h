@@ -10,6 +10,15 @@
 
 namespace rooflm::report {
 
+/// What two plans may differ in.
+struct PlanSetting {
+  const char* key;
+  const char* title;
+  bool is_column = true;           ///< of every table of plans
+  bool speaks_for_itself = false;  ///< its value needs no title beside it
+};
+std::span<const PlanSetting> plan_settings();
+
 /// Of a row per plan (keys: docs/plan.md); columns that only some plans have are left out where none has.
 std::vector<Column> plan_columns(std::span<const Row> rows);
 /// Of the terms of a step: term, seconds, share, how.

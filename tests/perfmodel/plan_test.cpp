@@ -66,6 +66,32 @@ TEST(Plan, PartsOfMemoryGrowAsTheyDoInAllLayers) {
   }
 }
 
+/// What a stage receives, of all micro-batches but those in flight, and what it hands on, in both directions;
+/// the last one has logits instead.
+TEST(Plan, StagesOfTorchKeepBuffersOfAllMicroBatches) {
+  constexpr int kMicroBatches = 8;
+  auto [point, setting] = plan_case("medium", {.data = 2, .zero = 1, .pipeline = 4}, kMicroBatches);
+  setting.framework.has_torch_stages = false;
+  const perfmodel::Plan without = perfmodel::make_plan(point, setting);
+  setting.framework.has_torch_stages = true;
+  const perfmodel::Plan with = perfmodel::make_plan(point, setting);
+  const double rows = 2.0 * 1024 * 2;  // of a micro-batch, in 16 bits
+  const double passed = rows * static_cast<double>(point.config.d_model);
+  const double logits = rows * static_cast<double>(point.config.vocab);
+  const auto more = [&](std::size_t role) {
+    return with.roles.at(role).memory.activation_bytes - without.roles.at(role).memory.activation_bytes;
+  };
+  EXPECT_NEAR(more(0), (7 + 8) * passed, 1);
+  EXPECT_NEAR(more(1), (8 - 3 + 7 + 8) * passed, 1);  // three are in flight
+  EXPECT_NEAR(more(2), (8 - 1) * passed + 7 * logits, 1);
+  compile::Sharding sharding = point.step.sharding;
+  perfmodel::fit_to_framework(sharding, setting.framework);
+  EXPECT_TRUE(sharding.late_sums);
+  sharding.pipeline = 1;
+  perfmodel::fit_to_framework(sharding, setting.framework);
+  EXPECT_FALSE(sharding.late_sums);
+}
+
 /// Gradients of one micro-batch have 16 bits, sums of several 32: what is summed over ranks once must not be
 /// taken to grow with the micro-batches.
 TEST(Plan, GradientsAreSummedOnceForAllMicroBatches) {
