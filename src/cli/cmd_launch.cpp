@@ -39,7 +39,7 @@ namespace {
 
 /// How long ranks have to notice that one has ended, and to say so; and to end when they are asked to.
 constexpr double kNoticeSeconds = 3, kGraceSeconds = 5;
-/// Between two looks at ranks that others have left.
+/// Between two looks at ranks.
 constexpr double kLookSeconds = 1;
 
 struct LaunchOptions {
@@ -109,14 +109,13 @@ std::string describe(const core::ChildEnd& end) {
   return fmt::format("was ended by {}{}", signal, perhaps);
 }
 
-/// 'R' for a process that runs, 'S' for one that sleeps, .. (proc_pid_stat(5)); ' ' for one that is not
-/// there.
-char state_of(int process) {
+/// Whether a signal has stopped the process, as proc_pid_stat(5) tells.
+bool is_stopped(int process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::string line;
   std::getline(file, line);
   const std::size_t name_end = line.rfind(") ");
-  return name_end == std::string::npos || name_end + 2 >= line.size() ? ' ' : line[name_end + 2];
+  return name_end != std::string::npos && line.substr(name_end + 2).starts_with('T');
 }
 
 class Launch {
@@ -147,10 +146,8 @@ class Launch {
   int wait() {
     constexpr double kForEver = 1e6;
     while (children_.running() > 0) {
-      // Of ranks that are left when others are done nobody waits for one that does not run any more.
-      const bool is_last = is_ours_ && children_.running() < static_cast<std::size_t>(count_);
-      const auto ended = children_.wait(is_last ? std::min(kLookSeconds, timeout_s_) : kForEver);
-      if (!ended && is_last) end_stuck();
+      const auto ended = children_.wait(is_ours_ ? std::min(kLookSeconds, timeout_s_) : kForEver);
+      if (!ended && is_ours_) end_stopped();
       if (!ended) continue;
       if (has_failed(ended->end)) {
         tell_of(cause_among({*ended}));
@@ -183,22 +180,20 @@ class Launch {
     code_ = code_of(cause.end);
   }
 
-  /// Ends all when one has been stopped, or in a call of the system, for as long as ranks wait. One that
-  /// sleeps waits for something that has a limit of its own, or for whoever reads its output.
-  void end_stuck() {
+  /// Ends all when one has been stopped for longer than ranks wait for each other: the others may have ended
+  /// before, be stopped, too, or know nothing of it.
+  void end_stopped() {
     const auto now = std::chrono::steady_clock::now();
     for (std::size_t i = 0; i < static_cast<std::size_t>(count_); ++i) {
-      const char state = state_of(children_.number(i));
-      if (state != 'T' && state != 't' && state != 'D') {
-        stuck_since_.erase(i);
+      if (!is_stopped(children_.number(i))) {
+        stopped_since_.erase(i);
         continue;
       }
-      const auto since = stuck_since_.emplace(i, now).first->second;
-      if (std::chrono::duration<double>(now - since).count() < timeout_s_) continue;
-      write_note(
-          fmt::format("launch: rank {} ({}, process {}) {} for {:g} s, and others have ended: it hangs", i,
-                      ranks::host_name(), children_.number(i),
-                      state == 'D' ? "has waited for a disk" : "has been stopped", timeout_s_));
+      const double stopped_s =
+          std::chrono::duration<double>(now - stopped_since_.emplace(i, now).first->second).count();
+      if (stopped_s < timeout_s_ + kNoticeSeconds) continue;
+      write_note(fmt::format("launch: rank {} ({}, process {}) has been stopped for {:.0f} s", i,
+                             ranks::host_name(), children_.number(i), stopped_s));
       code_ = static_cast<int>(core::ExitCode::unavailable);
       return end_others();
     }
@@ -232,7 +227,7 @@ class Launch {
   double timeout_s_;
   bool is_ours_ = false;
   int code_ = 0;
-  std::map<std::size_t, std::chrono::steady_clock::time_point> stuck_since_;  ///< by rank
+  std::map<std::size_t, std::chrono::steady_clock::time_point> stopped_since_;  ///< by rank
   core::ChildProcesses children_;
 };
 

@@ -91,6 +91,8 @@ class Engine {
   /// Of the steps from here on; at first Order::lanes. What was recorded in the other order is kept.
   void set_order(Order order) { order_ = order; }
   [[nodiscard]] Order order() const { return order_; }
+  /// Whether kernels return when they are done, so that what runs beside others needs a thread.
+  [[nodiscard]] bool is_on_host() const { return !stopwatch_->is_on_device(); }
   /// Whether the program has ops that set_order moves.
   [[nodiscard]] bool has_collectives() const { return has_collectives_; }
   /// Forgets what was recorded in the order that is not set.

@@ -43,7 +43,7 @@ void Engine::submit(Observers observers) {
 
 /// Whether collectives of the step run in a thread of their own.
 bool Engine::runs_side_thread(Observers observers) const {
-  return order_ == Order::lanes && has_collectives_ && !stopwatch_->is_on_device() &&
+  return order_ == Order::lanes && has_collectives_ && is_on_host() &&
          std::ranges::all_of(observers, [](const Observer* observer) { return observer->sees_lanes(); });
 }
 

@@ -185,7 +185,7 @@ std::vector<record::Cell> rows_of_ranks(const Joined& joined, std::span<const Ra
     cells.number("own_us", ranks[i].step_s * kUs - exposed_us);
     cells.number("transfer_us", transfer_us);
     cells.number("waiting_us", exposed_us - transfer_us);
-    cells.number("hidden_us", joined.ranks[i].time_s / steps * kUs - exposed_us);
+    cells.number("hidden_us", std::max(0.0, joined.ranks[i].time_s / steps * kUs - exposed_us));
     if (collectives > 0)
       cells.number("last", static_cast<double>(joined.last[i]) / static_cast<double>(collectives), "share");
   }

@@ -268,6 +268,7 @@ class Run {
     const int own = core::StopSignals::received();
     if (settings_->ranks == nullptr) return own;
     settings_->ranks->set_step(step);
+    settings_->ranks->set_op("agreeing whether to go on");
     return ranks::most(*settings_->ranks, own);
   }
 

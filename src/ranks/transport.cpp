@@ -85,8 +85,14 @@ std::string Transport::names_of(const std::vector<int>& ranks) const {
 
 std::vector<int> Transport::silent_among(const std::vector<int>& ranks) const {
   std::vector<int> silent;
-  std::ranges::copy_if(ranks, std::back_inserter(silent),
-                       [this](int rank) { return pulse_->silent_s(rank) >= place_.patience_s; });
+  const auto now = std::chrono::steady_clock::now();
+  for (const int rank : ranks) {
+    double silent_s = pulse_->silent_s(rank);
+    // Within a host nothing is in the way of a pulse: one that never came there was never sent.
+    const bool must_come = must_come_[static_cast<std::size_t>(rank)];
+    if (silent_s < 0 && must_come) silent_s = std::chrono::duration<double>(now - pulse_began_).count();
+    if (silent_s >= place_.patience_s) silent.push_back(rank);
+  }
   return silent;
 }
 
@@ -131,6 +137,8 @@ void Transport::begin_pulse() {
   const std::vector<double> ports = numbers(*this, pulse == nullptr ? 0 : pulse->port());
   if (pulse == nullptr) return;
   std::vector<sockaddr_in> others = addresses();
+  must_come_.assign(others.size(), false);
+  pulse_began_ = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < others.size(); ++i) {
     const bool is_here =
         is_one_host || (i < hosts_.size() && hosts_[i] == hosts_[static_cast<std::size_t>(rank())]);
@@ -138,6 +146,7 @@ void Transport::begin_pulse() {
       others[i].sin_family = AF_INET;
       others[i].sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     }
+    must_come_[i] = is_here && ports[i] > 0;
     if (others[i].sin_family == AF_INET) others[i].sin_port = htons(static_cast<std::uint16_t>(ports[i]));
   }
   // A few pulses may be lost, or late.

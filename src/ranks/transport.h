@@ -1,6 +1,7 @@
 // Messages between the ranks of a job.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -123,6 +124,8 @@ class Transport {
   std::string op_;
   std::vector<std::string> hosts_;
   std::unique_ptr<Pulse> pulse_;
+  std::vector<bool> must_come_;  ///< by rank: pulses of ranks of this host
+  std::chrono::steady_clock::time_point pulse_began_;
 };
 
 /// Whether this process writes what one of a job writes; one that is alone does.

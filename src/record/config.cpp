@@ -66,7 +66,7 @@ constexpr auto kFields = std::to_array<Field>({
     {"interleave", "interleave", kInteger, "", true, "--interleave", "Splitting", "N", "1",
      "Parts of the model that each stage of a pipeline has"},
     {"overlap", "overlap", kText, "", true, "--overlap", "Splitting", "auto|on|off", "auto",
-     "Collectives beside computation (auto: where the first steps are faster so; the numbers are the same)"},
+     "Collectives beside computation (auto: on GPUs, and where the first steps are faster so; the numbers are the same)"},
     {"clip", "clip", kNumber, "", true, "--clip", "Run", "X", "1",
      "Largest global gradient norm (0: no clipping, so that a weight's update can start when its gradient is there)"},
     {"deterministic", "deterministic", kFlag, "", true, "--nondeterministic", "Run", "", "yes",

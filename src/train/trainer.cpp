@@ -316,7 +316,7 @@ int Trainer::Loop::asked_to_stop() const {
   const int own = core::StopSignals::received();
   if (options_.ranks == nullptr) return own;
   options_.ranks->set_step(state_.step + 1);
-  options_.ranks->set_op({});
+  options_.ranks->set_op("agreeing whether to go on");
   return ranks::most(*options_.ranks, own);
 }
 

@@ -113,15 +113,23 @@ class Texts(Ranks):
         words = ["--prompt", "a", "--prompt", "b", "--tokens", "100000000", "--threads", "1", "--device", "cpu", "--ignore-eot", "--no-cache"]
         process = subprocess.Popen([self.binary, "launch", "-n", "2", "--timeout", "2", "--", "generate", "--model", str(self.out), *words],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        time.sleep(1.5)  # they read the model and are at it
+        deadline = time.monotonic() + 60
+        while len(self.children(process)) < 2 or min(map(self.processor_s, self.children(process))) < 0.7:  # much more than reading the model takes
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
         ranks = self.children(process)
-        self.assertEqual(len(ranks), 2)
         os.kill(ranks[1], signal.SIGSTOP)
         begin = time.monotonic()
         _, said = process.communicate(timeout=60)
         self.assertLess(time.monotonic() - begin, 30)
         self.assertEqual(process.returncode, 5, said)
         self.assertRegex(said, r"rank 0 \(.*\): rank 1 \(.*\) has done nothing for 2 s")
+
+    @staticmethod
+    def processor_s(process):
+        """Seconds of processors that it has used."""
+        fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def test_other_splits_are_refused(self):
         for ranks, split, said in [(1, ["--pp", "2"], "generate --pp: ranks share the prompts (--dp) and the layers (--tp)"), (2, ["--cp", "2"], "generate --cp"),

@@ -166,7 +166,7 @@ class Profiles(Ranks):
                 self.assertLess(max(start, steps[0][name][0]), min(end, steps[0][name][1]), "they met in the collectives of the step")
 
     def test_collectives_of_all_ranks_are_on_one_clock(self):
-        for ranks, name, groups, *split in [(2, "zero1", {"data"}, "--zero", "1"), (2, "cp", {"data", "context"}, "--cp", "2"), (4, "dp_tp", {"data", "tensor"}, "--tp", "2"),
+        for ranks, name, groups, *split in [(2, "zero1", {"data"}, "--zero", "1", "--overlap", "on"), (2, "cp", {"data", "context"}, "--cp", "2"), (4, "dp_tp", {"data", "tensor"}, "--tp", "2"),
                                             (4, "dp_pp", {"data", "pipeline"}, "--pp", "2", "--grad-accum", "2")]:
             with self.subTest(split=name):
                 record = self.folder / f"{name}.rooflm"
@@ -190,6 +190,8 @@ class Profiles(Ranks):
                     self.assertGreater(row["own_us"], 0)
                     self.assertAlmostEqual(row["step_us"], sum(row[part] for part in ("own_us", "transfer_us", "waiting_us")))
                     self.assertGreaterEqual(row["hidden_us"], -1e-6)
+                if name == "zero1":
+                    self.assertGreater(max(row["hidden_us"] for row in all_ranks), 0, "some of it was beside computation")
                 self.assertEqual({row["op"] for row in calls} >= {"send", "receive"}, name == "dp_pp")
                 self.check_other_ranks(record, ranks)
                 planned = json.loads(self.ok("plan", "--against", record, "--device", "h100-sxm", "--format", "json"))
@@ -374,13 +376,25 @@ class Failures(Ranks):
         self.assertEqual(process.returncode, 5, errors)
         self.assertRegex(errors, r"rank 0 \(.*\) has waited 2 s for rank 1 \(.*\), at step \d+.*--timeout")
 
+    def test_ranks_that_are_all_stopped_are_ended(self):
+        """Nobody is left who notices, but launch."""
+        process = self.start_ranks("--steps", 100000, "--batch", "2")
+        self.wait_for_step(2)
+        begin = time.monotonic()
+        for rank in self.children(process):
+            os.kill(rank, signal.SIGSTOP)
+        _, errors = process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - begin, 25)
+        self.assertEqual(process.returncode, 5, errors)
+        self.assertRegex(errors, r"launch: rank 0 \(.*, process \d+\) has been stopped for \d+ s")
+
     def test_under_mpirun_a_rank_that_is_lost_ends_all(self):
         """mpirun says which was killed, the others where they were; one that hangs they find themselves."""
         if shutil.which("mpirun") is None:
             self.skipTest("no mpirun on this machine (Debian package openmpi-bin)")
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "ROOFLM_TIMEOUT": "2"}
-        for sent, code, says in ((signal.SIGKILL, 128 + signal.SIGKILL, r"rooflm: rank 0 \(.*\) is asked to end while it waits for rank 1 \(.*\), at step \d+, \w+ in "),
-                                 (signal.SIGSTOP, 5, r"rooflm: rank 0 \(.*\) has waited 2 s for rank 1 \(.*\), at step \d+, \w+ in ")):
+        for sent, code, says in ((signal.SIGKILL, 128 + signal.SIGKILL, r"rooflm: rank 0 \(.*\) is asked to end while it waits for rank 1 \(.*\), at step \d+, \w+ "),
+                                 (signal.SIGSTOP, 5, r"rooflm: rank 0 \(.*\) has waited 2 s for rank 1 \(.*\), at step \d+, \w+ ")):
             with self.subTest(signal=sent.name):
                 shutil.rmtree(self.out, ignore_errors=True)
                 process = subprocess.Popen(["mpirun", "--oversubscribe", "-n", "2", self.binary, *map(str, self.words(self.out, "--steps", 100000, "--batch", "2"))],
