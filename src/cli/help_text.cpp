@@ -8,13 +8,26 @@
 namespace rooflm::cli {
 namespace {
 
-/// Where a line's text begins, after the name of an option and two spaces or more.
+std::size_t longest_word(std::string_view text) {
+  std::size_t longest = 0;
+  for (std::size_t end = 0; end != std::string_view::npos;
+       text.remove_prefix(std::min(end + 1, text.size()))) {
+    end = text.find(' ');
+    longest = std::max(longest, std::min(end, text.size()));
+  }
+  return longest;
+}
+
+/// Where a line's text begins, after the name of an option and two spaces or more; where the line begins, if
+/// there is too little room beside the name.
 std::size_t text_column(std::string_view line, std::size_t width) {
   constexpr std::string_view kGap = "  ";
   const std::size_t begin = line.find_first_not_of(' ');
   const std::size_t gap = line.find(kGap, begin);
-  const std::size_t text = gap == std::string_view::npos ? begin : line.find_first_not_of(' ', gap);
-  return text == std::string_view::npos || 3 * text > 2 * width ? begin : text;
+  const std::size_t text = gap == std::string_view::npos ? gap : line.find_first_not_of(' ', gap);
+  const bool has_room = text != std::string_view::npos && 3 * text <= 2 * width &&
+                        text + longest_word(line.substr(text)) <= width;
+  return has_room ? text : begin;
 }
 
 void add_wrapped(std::string& all, std::string_view line, std::size_t width) {

@@ -18,6 +18,8 @@ TEST(HelpText, WhatFollowsGoesBelowTheText) {
 TEST(HelpText, TextThatBeginsFarToTheRightGoesBelowTheLinesBeginning) {
   EXPECT_EQ(wrapped("  --a-long-name NAME   does this and that", 24),
             "  --a-long-name NAME\n  does this and that");
+  EXPECT_EQ(wrapped("  --op NAME   all_reduce|reduce_scatter, of ranks", 28),
+            "  --op NAME\n  all_reduce|reduce_scatter,\n  of ranks");
 }
 
 TEST(HelpText, LongWordsAndShortLinesStayWhole) {
