@@ -5,11 +5,11 @@
 #include <array>
 #include <cctype>
 #include <charconv>
-#include <compare>
 #include <cstdlib>
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -159,7 +159,6 @@ void sort_as_asked(const std::vector<record::Activity>& activities,
   struct Place {
     std::int64_t asked_ns = 0, node = 0, start_ns = 0;
     std::size_t kernel = 0;
-    auto operator<=>(const Place&) const = default;
   };
   std::vector<Place> places;
   places.reserve(kernels.size());
@@ -171,7 +170,9 @@ void sort_as_asked(const std::vector<record::Activity>& activities,
                       .start_ns = activity.start_ns,
                       .kernel = kernel});
   }
-  std::ranges::sort(places);
+  std::ranges::sort(places, {}, [](const Place& place) {
+    return std::tuple(place.asked_ns, place.node, place.start_ns, place.kernel);
+  });
   std::ranges::transform(places, kernels.begin(), &Place::kernel);
 }
 

@@ -1,5 +1,6 @@
 // add: z = x + y.
 #include "backends/cpu/reference/operand.h"
+#include "backends/cpu/reference/producers.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {

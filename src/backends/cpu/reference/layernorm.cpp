@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "backends/cpu/reference/operand.h"
+#include "backends/cpu/reference/producers.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cpu::reference {
