@@ -119,6 +119,7 @@ test('of a dozen charts of one kind a few stand at once, the others are made whe
   const shown = () => page.locator('#charts h3').allInnerTexts();
   assert.deepEqual(await shown(), ['Op classes: warmup=0', 'Op classes: warmup=1', 'Op classes: warmup=2', 'Op classes: warmup=3', 'Growth']);
   await page.locator('#charts summary').click();
+  await page.locator('#charts h3').nth(13).waitFor();  // the charts are made in a task after the click's
   assert.equal((await shown()).length, 14);
   await close();
 });
