@@ -329,7 +329,7 @@ class Files(TrainingRuns):
     def slow_text(self):
         """Whose vocabulary takes long to learn: all words differ."""
         path = self.folder / "text.txt"
-        digits = random.Random(1).randbytes(3_000_000).hex()
+        digits = random.Random(1).randbytes(24_000_000).hex()
         path.write_text(" ".join(digits[i:i + 8] for i in range(0, len(digits), 8)))
         return path
 
