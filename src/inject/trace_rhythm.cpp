@@ -14,6 +14,8 @@ constexpr std::uint64_t kShortestPause = 64;
 constexpr std::uint64_t kAlignment = 16;
 /// Steps alone whose time a pair may cost once: one in 500 is 0.2 %.
 constexpr std::uint64_t kShare = 500;
+/// Of what is timed alone: whoever saved a checkpoint or evaluated within a pair made it look dear, once.
+constexpr std::uint64_t kLongestPauseNs = 600'000'000'000;
 
 }  // namespace
 
@@ -57,7 +59,7 @@ std::uint64_t TraceRhythm::pause() const {
   if (pair_ns_ == 0 || noted_ == 0 || *middle == 0) return kShortestPause - kFirstTraced;
   const std::uint64_t without_ns = (kTracedEach + 1) * *middle;
   const std::uint64_t cost_ns = pair_ns_ > without_ns ? pair_ns_ - without_ns : 0;
-  return std::max(kShortestPause - kTracedEach, kShare * cost_ns / *middle);
+  return std::max(kShortestPause - kTracedEach, std::min(kShare * cost_ns, kLongestPauseNs) / *middle);
 }
 
 }  // namespace rooflm::inject

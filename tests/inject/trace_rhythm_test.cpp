@@ -69,6 +69,20 @@ TEST(TraceRhythm, ByCostIsEach64thWhereItCostsNothing) {
   EXPECT_EQ(seen.traced.back(), 9 * 64 + 1);
 }
 
+TEST(TraceRhythm, APairThatACheckpointFellIntoIsNotTheLast) {
+  TraceRhythm rhythm(TraceRhythm::kByCost);
+  constexpr std::uint64_t kStep = 100 * kMs;
+  constexpr std::uint64_t kCheckpoint = 60'000 * kMs;  // within the first pair
+  std::uint64_t now = 1;
+  std::vector<std::uint64_t> traced;
+  for (std::uint64_t step = 0; step < 7'000; ++step) {
+    now += kStep + (step == 64 ? kCheckpoint : 0);
+    if (rhythm.end_step(now) && step > 64) traced.push_back(step + 1);
+  }
+  ASSERT_GE(traced.size(), 2);
+  EXPECT_LE(traced[1], 66 + 600'000 * kMs / kStep + 16) << "ten minutes later";
+}
+
 TEST(TraceRhythm, ClocksThatStandStillDoNoHarm) {
   EXPECT_EQ(run(TraceRhythm(TraceRhythm::kByCost), {0, 0, 0, 0}, 65).traced.size(), 13);
 }
