@@ -42,7 +42,7 @@ void select_device(int index);
 [[nodiscard]] std::string_view family_of(int compute_major);
 
 /// "ampere, hopper": the families that this build has kernels for; with the reason for one whose file cannot
-/// be used. Opens the files. Empty in a build without CUDA.
+/// be used. Does not open the files, which only GPUs need. Empty in a build without CUDA.
 [[nodiscard]] std::string describe_kernels();
 
 }  // namespace rooflm::backends::cuda
