@@ -1,17 +1,9 @@
 # Writes the names that columns of tables may have: cmake -DOUT=FILE -P column_names.cmake -- SOURCE...
 # Taken from the sources that make tables: keys and titles as they stand there ({"step_s", "step", ..}, set("step_s", ..),
 # and other literals that look like keys), and keys that are put together, with * for what is filled in.
-set(sources "")
-set(is_source FALSE)
-foreach(i RANGE ${CMAKE_ARGC})
-  if(is_source AND NOT "${CMAKE_ARGV${i}}" STREQUAL "")
-    list(APPEND sources "${CMAKE_ARGV${i}}")
-  elseif("${CMAKE_ARGV${i}}" STREQUAL "--")
-    set(is_source TRUE)
-  endif()
-endforeach()
+include("${CMAKE_CURRENT_LIST_DIR}/script_arguments.cmake")
 set(names "")
-foreach(source IN LISTS sources)
+foreach(source IN LISTS script_arguments)
   file(READ "${source}" text)
   string(REGEX REPLACE "[][;]" " " text "${text}")  # they mean something to lists
   string(REGEX MATCHALL "\"[a-z][A-Za-z0-9_]*\"" keys "${text}")

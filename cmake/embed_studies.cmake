@@ -1,16 +1,11 @@
 # Writes the texts of studies/*.toml into a source file, so that the binary carries them.
 # Usage: cmake -DOUT=FILE -P embed_studies.cmake -- FILE...
+include("${CMAKE_CURRENT_LIST_DIR}/script_arguments.cmake")
 set(rows "")
-set(is_file OFF)
-math(EXPR last "${CMAKE_ARGC} - 1")
-foreach(i RANGE ${last})
-  if(is_file)
-    get_filename_component(name "${CMAKE_ARGV${i}}" NAME_WE)
-    file(READ "${CMAKE_ARGV${i}}" text)
-    string(APPEND rows "    {\"${name}\", R\"toml(${text})toml\"},\n")
-  elseif(CMAKE_ARGV${i} STREQUAL "--")
-    set(is_file ON)
-  endif()
+foreach(file IN LISTS script_arguments)
+  get_filename_component(name "${file}" NAME_WE)
+  file(READ "${file}" text)
+  string(APPEND rows "    {\"${name}\", R\"toml(${text})toml\"},\n")
 endforeach()
 file(WRITE "${OUT}"
   "// The files of studies/, compiled in. Written by cmake/embed_studies.cmake.\n#include \"cli/shipped_studies.h\"\n\n"

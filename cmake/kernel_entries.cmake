@@ -5,17 +5,8 @@
 # An entry is a jump through the calling thread's table: arguments and the stack stay as the caller left them, so that
 # any function can be called so, and exceptions pass.
 cmake_policy(VERSION 3.25)
-set(objects "")
-set(is_object OFF)
-math(EXPR last "${CMAKE_ARGC} - 1")
-foreach(i RANGE ${last})
-  if(is_object)
-    list(APPEND objects "${CMAKE_ARGV${i}}")
-  elseif(CMAKE_ARGV${i} STREQUAL "--")
-    set(is_object ON)
-  endif()
-endforeach()
-execute_process(COMMAND "${NM}" --defined-only --extern-only --format=posix ${objects} OUTPUT_VARIABLE symbols
+include("${CMAKE_CURRENT_LIST_DIR}/script_arguments.cmake")
+execute_process(COMMAND "${NM}" --defined-only --extern-only --format=posix ${script_arguments} OUTPUT_VARIABLE symbols
                 COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "_ZN6rooflm8backends4cuda[0-9A-Za-z_]+ T " launchers "${symbols}")
 list(FILTER launchers EXCLUDE REGEX "_GLOBAL__N_")
@@ -34,7 +25,7 @@ foreach(launcher IN LISTS launchers)
 endforeach()
 list(LENGTH launchers count)
 if(count EQUAL 0)
-  message(FATAL_ERROR "no launchers in ${objects}")
+  message(FATAL_ERROR "no launchers in ${script_arguments}")
 endif()
 file(CONFIGURE OUTPUT "${EXPORTS}" @ONLY CONTENT "{
   global:

@@ -2,19 +2,8 @@
 # they share with their callers. It is compiled into the binary and into each file of kernels.
 # Usage: cmake -D OUT=FILE -D VERSION=TEXT -P kernels_identity.cmake -- FILE...
 cmake_policy(VERSION 3.25)
-set(text "")
-set(is_file OFF)
-math(EXPR last "${CMAKE_ARGC} - 1")
-foreach(i RANGE ${last})
-  if(is_file)
-    file(SHA256 "${CMAKE_ARGV${i}}" hash)
-    string(APPEND text " ${hash}")
-  elseif(CMAKE_ARGV${i} STREQUAL "--")
-    set(is_file ON)
-  endif()
-endforeach()
-string(SHA256 digest "${text}")
-string(SUBSTRING "${digest}" 0 12 digest)
+include("${CMAKE_CURRENT_LIST_DIR}/script_arguments.cmake")
+digest_of_files(digest "")
 file(CONFIGURE OUTPUT "${OUT}" @ONLY CONTENT [=[
 // Which CUDA kernels these are. Written by cmake/kernels_identity.cmake.
 #include "backends/cuda/kernels_file.h"
