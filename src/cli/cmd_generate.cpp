@@ -179,7 +179,7 @@ void write_run(record::Writer& writer, lab::Point point, const std::string& labe
     point.seq = std::max(point.seq, generation.prompt_tokens[i] + generation.tokens[i]);
   record::Run row = lab::run_row(point);
   row.kind = report::kGeneration;
-  if (!label.empty()) row.label += label;
+  row.label += label;
   const std::int64_t run = writer.begin_run(row);
   const auto fact = [&](const char* key, double value, const char* unit) {
     writer.add(run, record::Fact{.key = key, .value = value, .unit = unit, .text = {}});

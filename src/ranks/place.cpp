@@ -100,8 +100,8 @@ Place find_place() {
                           "OMPI_COMM_WORLD_LOCAL_SIZE"};
   constexpr Names kTorchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
   constexpr Names kSrun{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"};
-  Place place;
   constexpr Names kMpiexec{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+  Place place;
   if (is_set(kMpirun.rank) && is_set(kMpirun.size)) {
     place = place_by(kMpirun);
     place.carrier = Carrier::mpi;

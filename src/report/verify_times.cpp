@@ -13,6 +13,7 @@
 #include "report/generation.h"
 #include "report/laws.h"
 #include "report/summaries.h"
+#include "report/traced_kernels.h"
 
 namespace rooflm::report {
 namespace {
@@ -72,8 +73,8 @@ void check_phases(const std::map<std::int64_t, Step>& steps, LawBook& laws) {
   constexpr std::string_view kLaw = "phases add up to the step";
   Gaps gaps;
   for (const auto& [number, step] : steps) {
-    const bool is_traced = step.kind == "traced" || step.kind == "in_order" || step.kind == "allocations" ||
-                           step.kind == "inputs";
+    const bool is_traced =
+        step.kind == kTraced || step.kind == kInOrder || step.kind == kAllocations || step.kind == kInputs;
     if (step.phase_s.empty() || is_traced) continue;
     double sum_s = 0;
     for (const auto& [phase, seconds] : step.phase_s) sum_s += seconds;
