@@ -38,7 +38,9 @@ class KernelsFile(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.folder)
         shutil.copy(BINARY, self.folder / "rooflm")
-        self.files = sorted(pathlib.Path(BINARY).resolve().parent.glob("librooflm_cuda_*.so"))
+        beside = pathlib.Path(BINARY).resolve().parent  # in a build; an installed binary has them in libexec
+        self.files = [file for folder in (beside, beside.parent / "libexec" / "rooflm")
+                      for file in sorted(folder.glob("librooflm_cuda_*.so"))]
 
     def bench(self):
         return subprocess.run([self.folder / "rooflm", "bench", *SMALL, *FEW], capture_output=True, text=True, timeout=300,
