@@ -34,6 +34,7 @@ struct MakeOptions {
   GemmSearch gemm_search = GemmSearch::full;
   std::string gemm_choices{};  ///< GemmChoices::text of an earlier process: they win over cache and search
   bool deterministic = true;   ///< sums in a fixed order, the same bits every time
+  int sharers = 1;             ///< ranks that use the device: each gets as much of its memory
 };
 
 /// One thing that can be timed. Rates are amount / seconds; a latency has the amount 0.

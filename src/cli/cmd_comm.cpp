@@ -52,16 +52,13 @@ std::int64_t whole_bytes(const std::string& size) {
   return static_cast<std::int64_t>(bytes);
 }
 
-/// GPUs pass no messages on yet.
-std::string default_ops(const std::string& device) {
-  return fmt::format("all_reduce,all_gather,reduce_scatter{}", lab::is_host(device) ? ",sendrecv" : "");
-}
+constexpr const char* kAllOps = "all_reduce,all_gather,reduce_scatter,sendrecv";
 
 /// All combinations, but for messages, which are not passed on in place.
 std::vector<lab::CommCase> cases_of(const CommOptions& options, const std::string& device, int ranks) {
   using Case = lab::CommCase;
   std::vector<Case> cases(1);
-  multiply(cases, parse_names("--op", options.op.empty() ? default_ops(device) : options.op),
+  multiply(cases, parse_names("--op", options.op.empty() ? kAllOps : options.op),
            [](Case& c, const std::string& name) { c.problem.op = lab::parse_comm_op(name); });
   multiply(cases, parse_names("--dtype", options.dtype), [&](Case& c, const std::string& name) {
     c.dtype = name;
@@ -111,7 +108,7 @@ int run(const CommOptions& options, const lab::Ranks& ranks) {
   const std::vector<lab::CommCase> cases = cases_of(options, device, ranks->size());
   const measure::SamplingOptions sampling{.seconds = parse_number("--seconds", options.seconds)};
   lab::agree(ranks, values_of(options, device));
-  lab::agree_on_devices(ranks, device);
+  const int sharers = lab::agree_on_devices(ranks, device);
   if (ranks->is_first()) check_outputs({{"-o", options.record}}, {}, options.overwrite);
   if (options.dry_run) {
     if (ranks->is_first())
@@ -120,7 +117,7 @@ int run(const CommOptions& options, const lab::Ranks& ranks) {
   }
   std::optional<CommandRecord> record;
   if (ranks->is_first()) record.emplace(options.record, options.overwrite, "comm");
-  lab::CommBench bench(ranks, device, sampling);
+  lab::CommBench bench(ranks, device, sampling, sharers);
   const auto measured = bench.run(cases);
   if (record) {
     const std::vector<record::Cell> cells = lab::cells_of(measured);

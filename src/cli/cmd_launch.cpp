@@ -44,6 +44,7 @@ constexpr double kLookSeconds = 1;
 
 struct LaunchOptions {
   std::string ranks, timeout = fmt::format("{}", ranks::Place::kPatienceSeconds);
+  bool shares_gpus = false;
   std::vector<std::string> command;
 };
 
@@ -135,6 +136,7 @@ class Launch {
           {"MASTER_PORT", std::to_string(listener.port)},
           {"ROOFLM_JOB", job},
           {"ROOFLM_TIMEOUT", options.timeout}};
+      if (options.shares_gpus) variables.emplace_back("ROOFLM_SHARE_GPUS", "1");
       const int fd = listener.socket.get();
       if (rank == 0) variables.emplace_back("ROOFLM_LISTENER", std::to_string(fd));
       children_.start(program, variables, rank == 0 ? fd : -1);
@@ -251,6 +253,8 @@ Body declare_launch(CommandLine& line) {
                   "Seconds that a rank waits for another before it takes it for hanging")
       .type_name("S")
       .show_default();
+  line.add_flag("--share-gpus", options->shares_gpus,
+                "Let several ranks have one GPU, in turn: numbers are right, times mean nothing");
   line.footer(
       "rooflm launch -n N -- COMMAND...\n\n"
       "COMMAND is bench, profile, train, eval, generate or comm with their options, or any program. Each "

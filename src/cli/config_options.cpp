@@ -56,8 +56,10 @@ std::string own_device(const std::string& name) {
   std::string first = lab::parse_device(name);
   const std::string prefix = first.substr(0, first.find(':') + 1);
   // Where a starter shows each rank one GPU, that is the first.
-  if (prefix.empty() || backends::provider_of(first).found().names.size() == 1) return first;
-  return fmt::format("{}{}", prefix, place.local_rank);
+  const auto here = static_cast<int>(backends::provider_of(first).found().names.size());
+  if (prefix.empty() || here == 1) return first;
+  return fmt::format("{}{}", prefix,
+                     place.shares_gpus && here > 0 ? place.local_rank % here : place.local_rank);
 }
 
 /// The values of a list, typed as the field says.

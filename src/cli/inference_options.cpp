@@ -40,7 +40,7 @@ LoadedModel InferenceOptions::open(const std::string& batch, const std::string& 
     lab::share_threads(loaded.point, ranks);
   }
   lab::agree(ranks, lab::values_of(loaded.point));
-  lab::agree_on_devices(ranks, loaded.point.device);
+  loaded.point.device_ranks = lab::agree_on_devices(ranks, loaded.point.device);
   const double limit = memory_limit_.empty() ? 0 : parse_bytes("--memory-limit", memory_limit_);
   loaded.directory = train::resolve_model_directory(model_);
   loaded.backend = lab::make_backend(loaded.point);

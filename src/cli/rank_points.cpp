@@ -32,7 +32,7 @@ void take_places(std::vector<lab::Point>& points, const lab::RunSettings& settin
     }
   }
   lab::agree(ranks, values);
-  for (const lab::Point& point : points) lab::agree_on_devices(ranks, point.device);
+  for (lab::Point& point : points) point.device_ranks = lab::agree_on_devices(ranks, point.device);
 }
 
 }  // namespace rooflm::cli

@@ -226,7 +226,7 @@ lab::TrainPlan TrainArguments::plan(const lab::Ranks& ranks) const {
   compile::check(place.step.sharding, plan.config, plan.options.batch, plan.options.seq,
                  place.step.micro_batches);
   lab::agree(ranks, values_of(plan));
-  lab::agree_on_devices(ranks, place.device);
+  plan.point.device_ranks = lab::agree_on_devices(ranks, place.device);
   return plan;
 }
 

@@ -59,7 +59,11 @@ struct Sharding {
     return (layers + (short_ends ? 2 : 0)) / parts();
   }
   [[nodiscard]] program::Mesh mesh() const {
-    return {.tensor = tensor, .data = data_ranks(), .pipeline = pipeline, .context = context};
+    return {.tensor = tensor,
+            .data = data_ranks(),
+            .pipeline = pipeline,
+            .context = context,
+            .interleave = interleave};
   }
   [[nodiscard]] int ranks() const { return mesh().size(); }
   /// Which copy of the model a rank belongs to.

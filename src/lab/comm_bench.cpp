@@ -66,10 +66,10 @@ double bus_factor(CommOp op, int ranks) {
   return is_in_parts(op) ? share : 1;
 }
 
-CommBench::CommBench(Ranks ranks, const std::string& device, measure::SamplingOptions sampling)
+CommBench::CommBench(Ranks ranks, const std::string& device, measure::SamplingOptions sampling, int sharers)
     : ranks_(std::move(ranks)), device_(device), sampling_(sampling) {
   require_runs(device_, "measured");
-  backend_ = make_backend(device_, compile::EngineKind::fused);
+  backend_ = make_backend(device_, compile::EngineKind::fused, {.sharers = sharers});
   const ranks::Patience patience(ranks_.get());
   backends::provider_of(device_).join(*backend_, ranks_, {.data = ranks_->size()});
 }

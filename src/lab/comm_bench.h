@@ -68,7 +68,7 @@ class CommBench {
  public:
   /// Joins the other ranks on this rank's device; all ranks do the same. Throws core::Unavailable,
   /// core::UsageError for a device that runs nothing.
-  CommBench(Ranks ranks, const std::string& device, measure::SamplingOptions sampling);
+  CommBench(Ranks ranks, const std::string& device, measure::SamplingOptions sampling, int sharers = 1);
 
   /// A signal on any rank ends measuring after the case; throws core::Stopped when that is the first. Throws
   /// ranks::RankLost, and core::Unavailable for what the device cannot do.

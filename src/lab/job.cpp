@@ -49,6 +49,8 @@ std::string difference(const std::string& first, const std::string& other, const
 int run_in_job(const std::function<int(const Ranks&)>& body) {
   const ranks::Place place = ranks::find_place();
   if (!place.is_first() && talk() != Talk::verbose) set_talk(Talk::quiet);
+  // A stream whose kernels wait for other ranks must not hold up another: by default eight share a queue.
+  if (place.size > 1) ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const Ranks ranks = ranks::join(place);
   if (ranks == nullptr) return body(nullptr);
   try {
@@ -63,9 +65,6 @@ int run_in_job(const std::function<int(const Ranks&)>& body) {
 
 void take_place(Point& point, const Ranks& ranks) {
   const compile::Sharding& split = point.step.sharding;
-  if (split.context > 1 && runs(point.device) && !is_host(point.device))
-    throw core::Unavailable(fmt::format(
-        "--cp {} does not run on GPUs yet: ranks share sequences on processors only", split.context));
   const int here = ranks == nullptr ? 1 : ranks->size();
   if (split.ranks() != here && runs(point.device)) {
     throw core::UsageError(fmt::format(
@@ -108,21 +107,32 @@ void agree(const Ranks& ranks, const std::map<std::string, std::string>& values)
   }
 }
 
-void agree_on_devices(const Ranks& ranks, const std::string& device) {
-  if (ranks == nullptr || is_host(device)) return;
+int agree_on_devices(const Ranks& ranks, const std::string& device) {
+  if (ranks == nullptr || is_host(device)) return 1;
+  agree(ranks, {{"ROOFLM_SHARE_GPUS", ranks->place().shares_gpus ? "1" : "0"}});
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   const std::string own =
       fmt::format("{} {} {}", device, ranks::host_name(), visible == nullptr ? "" : visible);
   const std::vector<std::string> all = ranks::share(*ranks, own);
+  const auto sharers = static_cast<int>(std::ranges::count(all, own));
+  if (ranks->place().shares_gpus) {
+    if (sharers > 1) note("{}", sharing_sentence(sharers, device));
+    return sharers;
+  }
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t k = 0; k < i; ++k) {
       if (all[i] != all[k]) continue;
       throw core::UsageError(
           fmt::format("{} and {} would share {}: each rank needs a device of its own (--device cuda takes "
-                      "that of its number)",
+                      "that of its number); launch --share-gpus lets them take turns, for trying things out",
                       ranks->name_of(static_cast<int>(k)), ranks->name_of(static_cast<int>(i)), device));
     }
   }
+  return 1;
+}
+
+std::string sharing_sentence(int sharers, const std::string& device) {
+  return fmt::format("{} ranks share {}, in turn: numbers are right, times mean nothing", sharers, device);
 }
 
 std::map<std::string, std::string> values_of(const Point& point) {

@@ -31,10 +31,15 @@ void share_threads(Point& point, const Ranks& ranks);
 /// device runs.
 void require_one_rank(const std::vector<Point>& points);
 
-/// Values by name that all ranks must have alike, and the device, which none on one host may share. Throws
-/// core::UsageError that names the first difference. All ranks call it; nothing where this process is alone.
+/// Values by name that all ranks must have alike. Throws core::UsageError that names the first difference.
+/// All ranks call it; nothing where this process is alone.
 void agree(const Ranks& ranks, const std::map<std::string, std::string>& values);
-void agree_on_devices(const Ranks& ranks, const std::string& device);
+/// How many ranks use the device of this one: 1, or more where all were told to share GPUs
+/// (ranks::Place::shares_gpus), which the first then says. Throws core::UsageError where ranks of one host
+/// would share a GPU and were not. All ranks call it.
+int agree_on_devices(const Ranks& ranks, const std::string& device);
+/// "2 ranks share cuda:0, in turn: numbers are right, times mean nothing"
+std::string sharing_sentence(int sharers, const std::string& device);
 /// What decides the numbers of a run: its configuration, but for device and threads.
 std::map<std::string, std::string> values_of(const Point& point);
 

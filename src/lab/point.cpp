@@ -331,9 +331,11 @@ std::string describe(const Point& point) {
 }
 
 std::unique_ptr<backends::Backend> make_backend(const Point& point) {
-  return make_backend(
-      point.device, point.step.engine,
-      {.threads = point.threads, .gemm_search = point.gemm_search, .deterministic = point.deterministic});
+  return make_backend(point.device, point.step.engine,
+                      {.threads = point.threads,
+                       .gemm_search = point.gemm_search,
+                       .deterministic = point.deterministic,
+                       .sharers = point.device_ranks});
 }
 
 }  // namespace rooflm::lab

@@ -36,6 +36,7 @@ struct Point {
   int warmup = 2;
   train::Overlap overlap = train::Overlap::measured;  ///< of steps that are split over ranks
   bool deterministic = true;
+  int device_ranks = 1;  ///< of the job that use the device, this one included
   backends::GemmSearch gemm_search = backends::GemmSearch::full;
   /// Tokens of a sequence that one rank trains on.
   [[nodiscard]] std::int64_t own_seq() const { return seq / step.sharding.context; }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lab/devices.h"
+#include "lab/job.h"
 #include "lab/machine_info.h"
 #include "lab/notes.h"
 #include "measure/machine_load.h"
@@ -65,6 +66,8 @@ std::vector<record::Fact> step_facts(const Point& point, const program::Program&
     add("datasheet_flop_per_s", *peak, "flop/s",
         fmt::format("dense {} peak of the {} by its data sheet", dtype, device.name));
   }
+  if (point.device_ranks > 1)
+    add("device_ranks", point.device_ranks, "", sharing_sentence(point.device_ranks, point.device));
   return facts;
 }
 

@@ -63,7 +63,8 @@ Training::Training(TrainPlan plan) : plan_(std::move(plan)), point_(point_of(pla
                           {.threads = point_.threads,
                            .gemm_search = point_.gemm_search,
                            .gemm_choices = plan_.gemm_choices,
-                           .deterministic = point_.deterministic});
+                           .deterministic = point_.deterministic,
+                           .sharers = point_.device_ranks});
   join_backend(*backend_, point_, plan_.ranks);
   plan_.options.overlap = point_.overlap;
   plan_.options.gemm_choices = [this] {

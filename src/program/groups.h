@@ -24,7 +24,8 @@ struct Mesh {
   int tensor = 1;
   int data = 1;
   int pipeline = 1;
-  int context = 1;  ///< of `data` so many neighbours have parts of the same sequences
+  int context = 1;     ///< of `data` so many neighbours have parts of the same sequences
+  int interleave = 1;  ///< parts of the model that a stage has, each of which sends to the next
   [[nodiscard]] int size() const { return tensor * data * pipeline; }
   [[nodiscard]] Coordinates coordinates_of(int rank) const;
   [[nodiscard]] int rank_of(const Coordinates& at) const;

@@ -123,6 +123,7 @@ Place find_place() {
   if (place.size == 1) place.carrier = Carrier::nobody;
   place.patience_s = number_of("ROOFLM_TIMEOUT", 0.1, Place::kPatienceSeconds);
   place.start_patience_s = number_of("ROOFLM_TIMEOUT", 0.1, Place::kStartSeconds);
+  place.shares_gpus = number_of("ROOFLM_SHARE_GPUS", 0, 0) > 0;
   return place;
 }
 

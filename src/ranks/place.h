@@ -21,6 +21,7 @@ struct Place {
   std::string job;      ///< what all ranks of the job know, so that no other is taken for one
   double patience_s = kPatienceSeconds;     ///< how long a rank waits for another within a step
   double start_patience_s = kStartSeconds;  ///< and until all are there
+  bool shares_gpus = false;                 ///< ranks of a host may have the same GPU
 
   static constexpr double kPatienceSeconds = 20, kStartSeconds = 60;
   [[nodiscard]] bool is_first() const { return rank == 0; }
@@ -29,7 +30,8 @@ struct Place {
 /// From the environment: OMPI_COMM_WORLD_* of mpirun (messages go through MPI); RANK, WORLD_SIZE, LOCAL_RANK,
 /// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT of `rooflm launch` and torchrun; SLURM_* of srun, whose list
 /// of nodes says where the first rank is unless MASTER_ADDR does; PMI_* of MPICH's mpiexec with MASTER_ADDR.
-/// ROOFLM_TIMEOUT is how long a rank waits. Throws core::UsageError for values that cannot be.
+/// ROOFLM_TIMEOUT is how long a rank waits, ROOFLM_SHARE_GPUS=1 lets ranks share a GPU. Throws
+/// core::UsageError for values that cannot be.
 Place find_place();
 
 /// "node03" of Slurm's "node[03-05,9],login1".

@@ -151,8 +151,9 @@ void add_warnings(Table& table, const RecordSet& set) {
     if (std::holds_alternative<double>(*drift_p) && row.number("drift_p") < core::Drift::kAlpha) {
       table.notes.push_back(fmt::format("{}: {}", label, run.text("drift")));
     }
-    if (const std::string load = run.text("others_share"); !load.empty()) {
-      table.notes.push_back(fmt::format("{}: {}", label, load));
+    for (const char* key : {"others_share", "device_ranks"}) {
+      if (const std::string text = run.text(key); !text.empty())
+        table.notes.push_back(fmt::format("{}: {}", label, text));
     }
     if (row.number("outliers") > 0) {
       table.notes.push_back(

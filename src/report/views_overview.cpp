@@ -126,6 +126,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("stop reason", run.text("stop_reason"));
   lines.add("drift", run.text("drift"));
   lines.add("load", run.text("others_share"));
+  lines.add("sharing", run.text("device_ranks"));
   // The clock is the host's: it says nothing of a GPU.
   if (!is_on_gpu(run)) lines.add("clock", run.text("clock_note"));
   lines.add("observer", run.text("observer_cost"));

@@ -184,7 +184,8 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
     row.set("outside_share", cell_of(ratio_of(work.outside_s(), work.wall_s)));
     table.rows.push_back(std::move(row));
   }
-  for (const char* key : {"observer_cost", "drift", "others_share", "clock_note", "stop_reason"}) {
+  for (const char* key :
+       {"device_ranks", "observer_cost", "drift", "others_share", "clock_note", "stop_reason"}) {
     const std::string text = run.text(key);
     if (!text.empty()) table.notes.push_back(text);
   }

@@ -218,7 +218,7 @@ TEST_F(CudaKernels, RotaryPositions) {
       }
       const DeviceArray cosines(DType::f32, at(s.seq * half));
       const DeviceArray sines(DType::f32, at(s.seq * half));
-      launch_rope_tables(nullptr, s.seq, dim, 500.0, cosines.floats(), sines.floats());
+      launch_rope_tables(nullptr, s.seq, dim, 500.0, {}, cosines.floats(), sines.floats());
       const DeviceArray from(dtype, x, shift);
       const DeviceArray to(dtype, x.size(), shift);
       launch_rope(nullptr, dtype, s, from.data(), cosines.floats(), sines.floats(), false, nullptr,

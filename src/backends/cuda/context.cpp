@@ -180,12 +180,33 @@ cudaStream_t Context::branch(Branch which) {
   return marks.stream.get();
 }
 
+void Context::wait_for_stream(cudaStream_t other) const {
+  check(cudaEventRecord(marked_.get(), other), "joining a branch");
+  check(cudaStreamWaitEvent(stream(), marked_.get(), 0), "joining a branch");
+}
+
 void Context::join_branches() {
   for (Marks& marks : branches_) {
-    if (!std::exchange(marks.is_used, false)) continue;
-    check(cudaEventRecord(marked_.get(), marks.stream.get()), "joining a branch");
-    check(cudaStreamWaitEvent(stream(), marked_.get(), 0), "joining a branch");
+    if (std::exchange(marks.is_used, false)) wait_for_stream(marks.stream.get());
   }
+  for (auto& [channel, marks] : messages_) {
+    if (std::exchange(marks.is_used, false)) wait_for_stream(marks.stream.get());
+  }
+}
+
+std::vector<cudaStream_t> Context::work_streams() const {
+  std::vector<cudaStream_t> streams = {stream(), background_.get(), communication_.get()};
+  for (const auto& [channel, marks] : messages_) streams.push_back(marks.stream.get());
+  return streams;
+}
+
+cudaStream_t Context::message_stream(std::int64_t channel, cudaStream_t after) {
+  Marks& marks = messages_[channel];
+  if (marks.stream.get() == nullptr) marks.stream = make_stream(Priority::high);
+  check(cudaEventRecord(forked_.get(), after), "sending a message");
+  check(cudaStreamWaitEvent(marks.stream.get(), forked_.get(), 0), "sending a message");
+  marks.is_used = is_recording();
+  return marks.stream.get();
 }
 
 void* Context::scratch(std::size_t bytes) {
@@ -196,13 +217,13 @@ void* Context::scratch(std::size_t bytes) {
   return scratch_.back().data();
 }
 
-std::shared_ptr<const RopeTables> Context::rope_tables(std::int64_t seq, std::int64_t head_dim,
-                                                       double theta) {
-  auto& entry = rope_tables_[{seq, head_dim, theta}];
+std::shared_ptr<const RopeTables> Context::rope_tables(std::int64_t seq, std::int64_t head_dim, double theta,
+                                                       const TokenPlaces& places) {
+  auto& entry = rope_tables_[{seq, head_dim, theta, places.first, places.second}];
   if (entry != nullptr) return entry;
   const auto bytes = static_cast<std::size_t>(seq * (head_dim / 2)) * sizeof(float);
   auto tables = std::make_shared<RopeTables>(RopeTables{allocate(bytes), allocate(bytes)});
-  launch_rope_tables(stream(), seq, head_dim, theta, static_cast<float*>(tables->cosines.data()),
+  launch_rope_tables(stream(), seq, head_dim, theta, places, static_cast<float*>(tables->cosines.data()),
                      static_cast<float*>(tables->sines.data()));
   return entry = std::move(tables);
 }
@@ -243,6 +264,9 @@ cudaError_t Context::wait_watched() const {
 }
 
 void Context::synchronize() const {
+  if (has_messages() && !is_recording()) {
+    for (const auto& [channel, marks] : messages_) wait_for_stream(marks.stream.get());
+  }
   const cudaError_t error = watch_ ? wait_watched() : cudaStreamSynchronize(stream());
   if (error != cudaSuccess) {
     throw_fault();

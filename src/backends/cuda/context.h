@@ -15,6 +15,7 @@
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/handles.h"
 #include "backends/cuda/id_guard.h"
+#include "backends/cuda/kernels/token_places.h"
 #include "backends/cuda/kernels_file.h"
 #include "backends/cuda/progress.h"
 #include "backends/cuda/staging.h"
@@ -55,7 +56,7 @@ class DeviceMemory {
   std::size_t bytes_ = 0;
 };
 
-/// cos and sin [T, D/2], fp32, of the angle t * theta^(-2i/D).
+/// cos and sin [T, D/2], fp32, of the angle place(t) * theta^(-2i/D).
 struct RopeTables {
   DeviceMemory cosines, sines;
 };
@@ -84,9 +85,13 @@ class Context {
   /// which other ranks wait. Only in a recording; elsewhere it is stream(), and kernels run in their order.
   [[nodiscard]] cudaStream_t stream_of(program::Lane lane) const;
   /// What ops submit is in these.
-  [[nodiscard]] std::array<cudaStream_t, 3> work_streams() const {
-    return {stream(), background_.get(), communication_.get()};
-  }
+  [[nodiscard]] std::vector<cudaStream_t> work_streams() const;
+  /// For messages of a channel, which wait for their receiver, and for which nothing waits before the end of
+  /// the step: what is submitted there begins after what was submitted to `after` so far.
+  [[nodiscard]] cudaStream_t message_stream(std::int64_t channel, cudaStream_t after);
+  /// Whether there are any: then a step is one graph, since each has to end with all of its messages
+  /// received.
+  [[nodiscard]] bool has_messages() const { return !messages_.empty(); }
   /// Called before a recording. With true, nothing forks in it: kernels run in their order there, too.
   void keep_order(bool in_order) {
     in_order_ = in_order;
@@ -104,7 +109,8 @@ class Context {
   /// another. A block that was given out stays valid: recordings keep its address.
   [[nodiscard]] void* scratch(std::size_t bytes);
   /// Made on first use; all layers share one.
-  std::shared_ptr<const RopeTables> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta);
+  std::shared_ptr<const RopeTables> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta,
+                                                const TokenPlaces& places = {});
   /// cuDNN for attention, looked for on first use.
   CudnnAttention& cudnn();
   [[nodiscard]] IdGuard& ids() const { return *ids_; }
@@ -125,14 +131,14 @@ class Context {
   /// Throws as `synchronize` when a kernel failed; does not wait.
   void throw_fault() const;
   /// A stream that waits for what was submitted to the first so far, for marks beside recorded work;
-  /// `join_branches` makes the first wait for those that were used.
+  /// `join_branches` makes the first wait for those that were used, and for messages.
   cudaStream_t branch(Branch which);
   void join_branches();
   /// Makes this device, and the launchers for it, the calling thread's.
   void select() const;
 
  private:
-  using RopeKey = std::tuple<std::int64_t, std::int64_t, double>;
+  using RopeKey = std::tuple<std::int64_t, std::int64_t, double, std::int64_t, std::int64_t>;
   int index_;
   CudaOptions options_;
   const KernelEntry* kernels_ = nullptr;
@@ -140,6 +146,7 @@ class Context {
   std::string name_;
   [[nodiscard]] cudaStream_t side_stream(program::Lane lane) const;
   [[nodiscard]] cudaError_t wait_watched() const;
+  void wait_for_stream(cudaStream_t other) const;
   StreamHandle stream_, background_, communication_;
   EventHandle forked_;
   std::map<int, EventHandle> done_;  ///< by op, of other lanes
@@ -148,8 +155,9 @@ class Context {
     StreamHandle stream;
     bool is_used = false;
   };
-  std::array<Marks, 2> branches_;  ///< by Branch
-  EventHandle marked_;             ///< between the stream and those of the marks
+  std::array<Marks, 2> branches_;           ///< by Branch
+  std::map<std::int64_t, Marks> messages_;  ///< by channel; is_used: in the recording at hand
+  EventHandle marked_;                      ///< between the stream and those of the marks
   PoolHandle pool_;
   std::vector<DeviceMemory> scratch_;  ///< the last one is the largest
   std::map<RopeKey, std::shared_ptr<const RopeTables>> rope_tables_;

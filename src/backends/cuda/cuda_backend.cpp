@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -25,6 +26,9 @@
 
 namespace rooflm::backends::cuda {
 namespace {
+
+/// What a process has of a GPU beside its pool: context, kernels, buffers of NCCL.
+constexpr double kOwnBytes = 1e9;
 
 bool is_launch_blocking() {
   const char* value = std::getenv("CUDA_LAUNCH_BLOCKING");
@@ -135,7 +139,8 @@ class CudaBackend final : public Backend {
     return StreamHold::begin(context_);
   }
 
-  /// What the driver has left, and what the pool keeps without using it.
+  /// What the driver has left, and what the pool keeps without using it; of a GPU that others share not more
+  /// than is left of an equal share.
   [[nodiscard]] double free_bytes() const override {
     context_->select();
     std::size_t free = 0;
@@ -143,7 +148,12 @@ class CudaBackend final : public Backend {
     check(cudaMemGetInfo(&free, &total), "asking for free memory");
     const auto reserved = pool_bytes(context_->pool(), cudaMemPoolAttrReservedMemCurrent);
     const auto used = pool_bytes(context_->pool(), cudaMemPoolAttrUsedMemCurrent);
-    return static_cast<double>(free) + static_cast<double>(reserved) - static_cast<double>(used);
+    const double unused =
+        static_cast<double>(free) + static_cast<double>(reserved) - static_cast<double>(used);
+    const int sharers = context_->options().sharers;
+    if (sharers <= 1) return unused;
+    const double left = static_cast<double>(total) / sharers - static_cast<double>(used) - kOwnBytes;
+    return std::clamp(left, 0.0, unused);
   }
 
   /// Collectives join the table.

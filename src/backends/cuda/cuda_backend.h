@@ -19,6 +19,8 @@ struct CudaOptions {
   /// The same bits every time. Without it the gradient of attention is summed in whatever order its blocks
   /// finish, where that is faster.
   bool deterministic = true;
+  /// Processes that share the GPU: each has as much of its memory.
+  int sharers = 1;
 };
 
 /// The GPU `index` with one stream. Kernels only submit. Allocations come from a pool of the backend that

@@ -22,7 +22,7 @@ struct UniqueId {
 
 inline constexpr Result kSuccess = 0;     ///< ncclSuccess
 inline constexpr Result kInProgress = 7;  ///< ncclInProgress
-inline constexpr DataType kFloat16 = 6, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9;
+inline constexpr DataType kInt8 = 0, kFloat16 = 6, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9;
 inline constexpr RedOp kSum = 0;  ///< ncclSum
 
 using GetVersion = Result(int*);
@@ -41,6 +41,8 @@ using ReduceScatter = Result(const void* from, void* to, std::size_t count, Data
                              cudaStream_t);
 using Broadcast = Result(const void* from, void* to, std::size_t count, DataType, int root, Comm,
                          cudaStream_t);
+using Send = Result(const void* from, std::size_t count, DataType, int peer, Comm, cudaStream_t);
+using Recv = Result(void* to, std::size_t count, DataType, int peer, Comm, cudaStream_t);
 using Reduce = Result(const void* from, void* to, std::size_t count, DataType, RedOp, int root, Comm,
                       cudaStream_t);
 

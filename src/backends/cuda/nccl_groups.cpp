@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <span>
 #include <stdexcept>
@@ -51,6 +52,17 @@ const std::byte* at(const DeviceTransfer& t, const void* from, std::int64_t elem
 
 std::size_t count_of(std::int64_t elements) { return static_cast<std::size_t>(elements); }
 
+/// Ranks that share a GPU: NCCL takes two with the same GPU of one host for a mistake, so each says that it
+/// is a host of its own (getHostHash of NCCL's utils.cc), and they talk through sockets. Few channels, since
+/// all of their buffers have to fit. What the user has set stays.
+void act_as_host(const ranks::Transport& transport) {
+  const auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 0); };
+  set("NCCL_HOSTID", fmt::format("{}-{}-{}", ranks::host_name(), transport.place().job, transport.rank()));
+  set("NCCL_NET", "Socket");
+  if (transport.hosts() == 1) set("NCCL_SOCKET_IFNAME", "lo");
+  set("NCCL_MAX_NCHANNELS", "2");
+}
+
 /// Several calls that NCCL runs as one.
 class Grouped {
  public:
@@ -86,23 +98,35 @@ std::shared_ptr<NcclGroups> NcclGroups::join(const std::shared_ptr<Context>& con
 
 NcclGroups::NcclGroups(std::shared_ptr<Context> context, std::shared_ptr<ranks::Transport> transport,
                        const program::Mesh& mesh)
-    : library_(&nccl_library()), context_(std::move(context)), transport_(std::move(transport)) {
+    : context_(std::move(context)), transport_(std::move(transport)) {
+  if (transport_->place().shares_gpus) act_as_host(*transport_);
+  library_ = &nccl_library();
   context_->select();
-  for (const Group group : {Group::tensor, Group::data, Group::pipeline, Group::tied}) connect(group, mesh);
+  for (const Group group : {Group::tensor, Group::data, Group::pipeline, Group::tied, Group::context}) {
+    members_.at(static_cast<std::size_t>(group)) = connect(
+        mesh.members(transport_->rank(), group), fmt::format("the group '{}'", program::name_of(group)));
+  }
+  connect_channels(mesh);
 }
 
 NcclGroups::~NcclGroups() {
   if (std::uncaught_exceptions() > 0) abort();
-  for (Member& member : members_) {
+  for_each_member([&](Member& member) {
     if (member.comm != nullptr) static_cast<void>(library_->comm_destroy(member.comm));
-  }
+  });
+}
+
+template <class Body>
+void NcclGroups::for_each_member(const Body& body) {
+  for (Member& member : members_) body(member);
+  for (auto& [channel, member] : channels_) body(member);
 }
 
 /// The first rank of a group makes its name, the others get it by message.
-void NcclGroups::connect(Group group, const program::Mesh& mesh) {
-  const std::vector<int> ranks = mesh.members(transport_->rank(), group);
-  if (ranks.size() < 2) return;
-  Member& member = members_.at(static_cast<std::size_t>(group));
+NcclGroups::Member NcclGroups::connect(const std::vector<int>& ranks, const std::string& what) const {
+  Member member;
+  if (ranks.size() < 2) return member;
+  transport_->set_op(fmt::format("joining {} of NCCL", what));
   member.ranks = static_cast<int>(ranks.size());
   member.index = static_cast<int>(std::ranges::find(ranks, transport_->rank()) - ranks.begin());
   nccl::UniqueId id{};
@@ -115,25 +139,42 @@ void NcclGroups::connect(Group group, const program::Mesh& mesh) {
     transport_->exchange(ranks::kShared, {}, {&incoming, 1});
   }
   library_->check(library_->comm_init_rank(&member.comm, member.ranks, id, member.index),
-                  fmt::format("joining the group '{}' of {} ranks", program::name_of(group), member.ranks));
+                  fmt::format("joining {} of {} ranks", what, member.ranks));
+  return member;
+}
+
+/// In the order of channels, on all ranks: nobody waits in a circle.
+void NcclGroups::connect_channels(const program::Mesh& mesh) {
+  if (mesh.pipeline < 2) return;
+  places_ = 2 * mesh.pipeline * mesh.interleave;
+  const std::vector<int> stages = mesh.members(transport_->rank(), Group::pipeline);
+  const auto stage_of = [&](int part) { return stages[static_cast<std::size_t>(part % mesh.pipeline)]; };
+  for (int part = 0; part + 1 < mesh.pipeline * mesh.interleave; ++part) {
+    const std::vector<int> ends = {stage_of(part), stage_of(part + 1)};
+    if (std::ranges::find(ends, transport_->rank()) == ends.end()) continue;
+    for (const std::int64_t channel : {std::int64_t{part}, -1 - std::int64_t{part}})
+      channels_[channel] = connect(ends, fmt::format("channel {} of the pipeline", channel));
+  }
 }
 
 /// Kernels of NCCL wait for other ranks for ever: aborted, they end.
 void NcclGroups::abort() {
-  for (Member& member : members_) {
+  for_each_member([&](Member& member) {
     if (member.comm != nullptr) static_cast<void>(library_->comm_abort(std::exchange(member.comm, nullptr)));
-  }
+  });
 }
 
 void NcclGroups::watch(double waited_s) {
   try {
+    if (const Progress::Place place = context_->progress().current(); !place.op.empty())
+      transport_->set_op(place.is_near ? fmt::format("{} or an op after it", place.op) : place.op);
     transport_->look();
-    for (const Member& member : members_) {
-      if (member.comm == nullptr) continue;
+    for_each_member([&](const Member& member) {
+      if (member.comm == nullptr) return;
       nccl::Result result = nccl::kSuccess;
       library_->check(library_->comm_get_async_error(member.comm, &result), "asking for errors");
       if (result != nccl::kInProgress) library_->check(result, "running a collective");
-    }
+    });
     std::vector<int> others;
     for (int rank = 0; rank < transport_->size(); ++rank) {
       if (rank != transport_->rank()) others.push_back(rank);
@@ -201,6 +242,37 @@ void NcclGroups::reduce_scatter(Group group, const std::vector<DeviceTransfer>& 
     }
   }
   calls.end("reduce_scatter");
+}
+
+void NcclGroups::pass_on(Group group, const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const {
+  const Member& own = member(group);
+  Grouped calls(*library_);
+  for (const DeviceTransfer& t : whole) {
+    const std::size_t bytes = bytes_of(t, t.elements);
+    library_->check(library_->send(t.from, bytes, nccl::kInt8, (own.index + 1) % own.ranks, own.comm, stream),
+                    "pass_on");
+    library_->check(
+        library_->recv(t.to, bytes, nccl::kInt8, (own.index + own.ranks - 1) % own.ranks, own.comm, stream),
+        "pass_on");
+  }
+  calls.end("pass_on");
+}
+
+void NcclGroups::send(const DeviceMessage& message, const void* from, cudaStream_t stream) const {
+  const Member& own = channels_.at(message.channel);
+  library_->check(library_->send(from, message.bytes, nccl::kInt8, 1 - own.index, own.comm, stream), "send");
+}
+
+std::shared_ptr<const Outbox> NcclGroups::outbox(const DeviceMessage& message, int place) {
+  auto& entry = outboxes_[{message.channel, message.bytes, place}];
+  if (entry == nullptr)
+    entry = std::make_shared<const Outbox>(Outbox{context_->allocate(message.bytes), make_event()});
+  return entry;
+}
+
+void NcclGroups::receive(const DeviceMessage& message, void* to, cudaStream_t stream) const {
+  const Member& own = channels_.at(message.channel);
+  library_->check(library_->recv(to, message.bytes, nccl::kInt8, 1 - own.index, own.comm, stream), "receive");
 }
 
 }  // namespace rooflm::backends::cuda

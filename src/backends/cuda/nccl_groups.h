@@ -3,7 +3,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "backends/cuda/context.h"
@@ -23,7 +26,20 @@ struct DeviceTransfer {
   std::int64_t unit = 1;      ///< of the parts (program::part_of)
 };
 
-/// One communicator per group. All only submit. While it lives, waiting for the context's stream ends with
+/// A message between two stages of a pipeline, as program/ops/collectives.cpp has them.
+struct DeviceMessage {
+  std::int64_t channel = 0;
+  std::size_t bytes = 0;
+};
+
+/// A place for a copy of what is sent, until it is received.
+struct Outbox {
+  DeviceMemory copy;
+  EventHandle sent;  ///< recorded when it was
+};
+
+/// One communicator per group, and one for each channel of a pipeline: what goes one way never waits for what
+/// goes another. All only submit. While it lives, waiting for the context's stream ends with
 /// ranks::RankLost when another rank has ended, or none of the ranks has come further for the transport's
 /// patience.
 class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
@@ -42,6 +58,16 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   void reduce_scatter(program::Group group, const std::vector<DeviceTransfer>& whole,
                       cudaStream_t stream) const;
 
+  /// In a ring: `from` goes to the next rank, `to` comes from the one before.
+  void pass_on(program::Group group, const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const;
+  /// Messages of a channel arrive in the order in which they were sent; what is sent may be changed when the
+  /// receiver has it.
+  void send(const DeviceMessage& message, const void* from, cudaStream_t stream) const;
+  void receive(const DeviceMessage& message, void* to, cudaStream_t stream) const;
+  /// How many places a channel has for copies, and one of them, made on first use.
+  [[nodiscard]] int places() const { return places_; }
+  std::shared_ptr<const Outbox> outbox(const DeviceMessage& message, int place);
+
   [[nodiscard]] const NcclLibrary& library() const { return *library_; }
   [[nodiscard]] Context& context() const { return *context_; }
 
@@ -52,17 +78,24 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
     nccl::Comm comm = nullptr;
     int ranks = 1, index = 0;
   };
-  void connect(program::Group group, const program::Mesh& mesh);
+  Member connect(const std::vector<int>& ranks, const std::string& what) const;
+  void connect_channels(const program::Mesh& mesh);
+  template <class Body>
+  void for_each_member(const Body& body);
   void watch(double waited_s);
   void abort();
   [[nodiscard]] const Member& member(program::Group group) const {
     return members_.at(static_cast<std::size_t>(group));
   }
 
-  const NcclLibrary* library_;
+  const NcclLibrary* library_ = nullptr;
   std::shared_ptr<Context> context_;
   std::shared_ptr<ranks::Transport> transport_;
   std::array<Member, 5> members_{};  ///< by group
+  int places_ = 1;
+  std::map<std::tuple<std::int64_t, std::size_t, int>, std::shared_ptr<const Outbox>>
+      outboxes_;                             ///< by channel, bytes and place
+  std::map<std::int64_t, Member> channels_;  ///< of messages that this rank sends or receives
 };
 
 }  // namespace rooflm::backends::cuda

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/shared_library.h"
 
 namespace rooflm::backends::cuda {
@@ -32,6 +33,8 @@ NcclLibrary load() {
   library.need("ncclReduceScatter", n.reduce_scatter);
   library.need("ncclBroadcast", n.broadcast);
   library.need("ncclReduce", n.reduce);
+  library.need("ncclSend", n.send);
+  library.need("ncclRecv", n.recv);
   int version = 0;
   n.check(n.get_version(&version), "asking for the version");
   n.version = version_text(version);
@@ -42,10 +45,12 @@ NcclLibrary load() {
 
 void NcclLibrary::check(nccl::Result result, std::string_view what) const {
   if (result == nccl::kSuccess) return;
-  const char* detail = get_last_error == nullptr ? nullptr : get_last_error(nullptr);
-  throw core::Unavailable(fmt::format("NCCL: {}: {}{}{} (NCCL_DEBUG=WARN tells more)", what,
-                                      get_error_string(result), detail == nullptr || *detail == 0 ? "" : "; ",
-                                      detail == nullptr ? "" : detail));
+  const char* told = get_last_error == nullptr ? nullptr : get_last_error(nullptr);
+  const std::string detail = told == nullptr ? "" : told;
+  const std::string words = fmt::format("NCCL: {}: {}{}{}", what, get_error_string(result),
+                                        detail.empty() ? "" : "; ", core::printable(detail));
+  if (detail.find("out of memory") != std::string::npos) throw core::OutOfMemory(words, 0);
+  throw core::Unavailable(words + " (NCCL_DEBUG=WARN tells more)");
 }
 
 const NcclLibrary& nccl_library() {

@@ -24,9 +24,12 @@ struct NcclLibrary {
   nccl::ReduceScatter* reduce_scatter = nullptr;
   nccl::Broadcast* broadcast = nullptr;
   nccl::Reduce* reduce = nullptr;
+  nccl::Send* send = nullptr;
+  nccl::Recv* recv = nullptr;
   std::string version{};  ///< "2.28.9"
 
-  /// Throws core::Unavailable "NCCL: WHAT: its words" unless the result is success.
+  /// Throws core::Unavailable "NCCL: WHAT: its words" unless the result is success; core::OutOfMemory where
+  /// they say so.
   void check(nccl::Result result, std::string_view what) const;
 };
 

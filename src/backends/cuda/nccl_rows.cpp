@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/cuda/check.h"
 #include "backends/cuda/kernels/elementwise.h"
-#include "core/error.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cuda {
@@ -85,12 +85,42 @@ Kernel make_reduce_scatter(const Groups& groups, const Program& program, const O
   return make(groups, op, std::move(transfers), &NcclGroups::reduce_scatter);
 }
 
-Kernel refuse(const Groups&, const Program&, const Op&) {
-  throw core::Unavailable("--pp does not run on GPUs yet: stages send to each other on processors only");
+Kernel make_pass_on(const Groups& groups, const Program& program, const Op& op) {
+  return make(groups, op, transfers_of(program, op, op.inputs), &NcclGroups::pass_on);
 }
 
-Kernel refuse_ring(const Groups&, const Program&, const Op&) {
-  throw core::Unavailable("--cp does not run on GPUs yet: ranks share sequences on processors only");
+KernelInfo message_info(const Groups& groups, const Op& op) {
+  return {.name = "nccl::" + std::string(op.def->name), .library = "NCCL " + groups->library().version};
+}
+
+/// A copy of what is sent goes on its way in a stream of its own, so that this rank goes on while the
+/// receiver is not there yet, as on processors. A channel has a few places for copies, in turn: more than
+/// micro-batches that can be on their way in any schedule.
+Kernel make_send(const Groups& groups, const Program& program, const Op& op) {
+  const DeviceMessage message{.channel = op.attrs.integer("channel"),
+                              .bytes = static_cast<std::size_t>(program.tensor(op.inputs.at(0)).bytes())};
+  const int places = groups->places();
+  const auto place = groups->outbox(message, op.micro_batch % places);
+  const auto submit = [groups, message, place, lane = op.lane,
+                       is_again = op.micro_batch >= places](const KernelArgs& args) {
+    const cudaStream_t stream = groups->context().stream_of(lane);
+    if (is_again) check(cudaStreamWaitEvent(stream, place->sent.get(), 0), "sending a message");
+    check(cudaMemcpyAsync(place->copy.data(), args.in[0], message.bytes, cudaMemcpyDeviceToDevice, stream),
+          "copying what is sent");
+    const cudaStream_t side = groups->context().message_stream(message.channel, stream);
+    groups->send(message, place->copy.data(), side);
+    check(cudaEventRecord(place->sent.get(), side), "sending a message");
+  };
+  return {submit, message_info(groups, op)};
+}
+
+Kernel make_receive(const Groups& groups, const Program& program, const Op& op) {
+  const DeviceMessage message{.channel = op.attrs.integer("channel"),
+                              .bytes = static_cast<std::size_t>(program.tensor(op.outputs.at(0)).bytes())};
+  return {[groups, message, lane = op.lane](const KernelArgs& args) {
+            groups->receive(message, args.out[0], groups->context().stream_of(lane));
+          },
+          message_info(groups, op)};
 }
 
 using Make = Kernel (*)(const Groups&, const Program&, const Op&);
@@ -106,9 +136,9 @@ std::vector<KernelRow> nccl_rows(const Groups& groups) {
   return {row_of(groups, ops::kAllReduce, make_all_reduce),
           row_of(groups, ops::kAllGather, make_all_gather),
           row_of(groups, ops::kReduceScatter, make_reduce_scatter),
-          row_of(groups, ops::kSend, refuse),
-          row_of(groups, ops::kReceive, refuse),
-          row_of(groups, ops::kPassOn, refuse_ring)};
+          row_of(groups, ops::kSend, make_send),
+          row_of(groups, ops::kReceive, make_receive),
+          row_of(groups, ops::kPassOn, make_pass_on)};
 }
 
 }  // namespace rooflm::backends::cuda

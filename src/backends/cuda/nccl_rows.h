@@ -9,8 +9,8 @@
 
 namespace rooflm::backends::cuda {
 
-/// Kernels of all_reduce, all_gather and reduce_scatter, in the stream of their lane. Those of send and
-/// receive throw core::Unavailable when they are made.
+/// Kernels of all collectives and messages, in the stream of their lane; messages go on in streams of their
+/// own (Context::message_stream).
 std::vector<KernelRow> nccl_rows(const std::shared_ptr<NcclGroups>& groups);
 
 }  // namespace rooflm::backends::cuda

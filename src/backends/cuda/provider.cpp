@@ -122,7 +122,8 @@ class CudaProvider final : public Provider {
     return cuda::make_cuda_backend(index_of(device), {.gemm_search = search,
                                                       .gemm_cache = core::cache_folder(),
                                                       .gemm_choices = options.gemm_choices,
-                                                      .deterministic = options.deterministic});
+                                                      .deterministic = options.deterministic,
+                                                      .sharers = options.sharers});
   }
 
   void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport,

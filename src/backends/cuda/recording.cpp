@@ -196,7 +196,7 @@ GraphRecording::GraphRecording(std::shared_ptr<Context> context, const Backend::
   std::size_t left = kFirstPart;
   submit([&](std::size_t op) {
     add_nodes(ops, *context_, op);
-    if (!in_order || --left > 0) return;
+    if (!in_order || context_->has_messages() || --left > 0) return;
     end_part();
     left = kFirstPart << graphs_.size();
     ops.clear();  // a graph that is made later may have a node at the same address

@@ -51,6 +51,18 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
+void launch_row_products(Stream stream, core::DType dtype, const AttentionShape& shape, const void* dy,
+                         const void* y, float* delta) {
+  const char* what = "flash_attention_backward, sums of rows";
+  const std::int64_t rows = shape.batch * shape.seq * shape.heads;
+  with_element(dtype, what, [&]<class T>(T) {
+    const bool aligned = shape.head_dim % kPack == 0 && are_aligned({dy, y});
+    row_products<<<grid_size(ceil_div(rows * kLanes, kThreads), what), kThreads, 0, stream>>>(
+        shape, aligned, static_cast<const T*>(dy), static_cast<const T*>(y), delta);
+  });
+  check_launch(what);
+}
+
 bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape, bool tf32) {
   constexpr std::int64_t kWhole = 8;
   const bool is_half = dtype == core::DType::bf16 || dtype == core::DType::f16;
@@ -100,13 +112,7 @@ void launch_flash_attention_backward(Stream stream, core::DType dtype, const Att
       launch_attention_dkv(stream, gradient);
     });
   }
-  const std::int64_t rows = shape.batch * shape.seq * shape.heads;
-  with_element(dtype, what, [&]<class T>(T) {
-    const bool aligned = shape.head_dim % kPack == 0 && are_aligned({dy, y});
-    row_products<<<grid_size(ceil_div(rows * kLanes, kThreads), what), kThreads, 0, stream>>>(
-        shape, aligned, static_cast<const T*>(dy), static_cast<const T*>(y), delta);
-  });
-  check_launch(what);
+  launch_row_products(stream, dtype, shape, dy, y, delta);
   launch_attention_backward_fp32(stream, dtype, shape, dy, qkv, lse, delta, dqkv);
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "backends/cuda/kernels/attention.h"
+#include "backends/cuda/kernels/attention_block.h"
 #include "backends/cuda/kernels/attention_tiles.cuh"
 #include "backends/cuda/kernels/half_pointer.cuh"
 #include "backends/cuda/kernels/mma.cuh"
@@ -48,6 +49,74 @@ __device__ float combine_x(float value, Combine&& combine) {
   value = combine(value, __shfl_xor_sync(0xffffffffU, value, 1));
   value = combine(value, __shfl_xor_sync(0xffffffffU, value, 4));
   return combine(value, __shfl_xor_sync(0xffffffffU, value, 8));
+}
+
+/// Where queries and keys of all heads lie. Query head h of batch element b begins at queries + b query_batch
+/// + h D, with query_stride between positions; keys alike, and values follow the last key head. `causal`:
+/// query t sees keys 0..t, otherwise all.
+template <class In>
+struct Fp32Sides {
+  In queries, keys;
+  std::int64_t query_stride, query_batch, query_rows;
+  std::int64_t key_stride, key_batch, key_rows;
+  std::int64_t head_dim, kv_heads;
+  bool causal;
+
+  __device__ In query(std::int64_t b, std::int64_t h) const {
+    return queries + (b * query_batch + h * head_dim);
+  }
+  __device__ In key(std::int64_t b, std::int64_t kv) const { return keys + (b * key_batch + kv * head_dim); }
+  __device__ In value(std::int64_t b, std::int64_t kv) const { return key(b, kv_heads + kv); }
+  /// Past the last key that a query before `end` sees.
+  __device__ std::int64_t last_key(std::int64_t end) const { return causal ? min(key_rows, end) : key_rows; }
+};
+
+/// Where results of one side go: as the operands of Fp32Sides, or added to what is there (fp32).
+template <class Out>
+struct Fp32Rows {
+  Out data;
+  std::int64_t stride, batch, head_dim;
+  bool add = false;
+  __device__ Out of(std::int64_t b, std::int64_t h) const { return data + (b * batch + h * head_dim); }
+};
+
+/// Both sides in packed projections.
+template <class In>
+Fp32Sides<In> packed_sides(const AttentionShape& s, In qkv, In keys) {
+  const std::int64_t stride = (s.heads + 2 * s.kv_heads) * s.head_dim;
+  return {.queries = qkv,
+          .keys = keys,
+          .query_stride = stride,
+          .query_batch = s.seq * stride,
+          .query_rows = s.seq,
+          .key_stride = stride,
+          .key_batch = s.seq * stride,
+          .key_rows = s.seq,
+          .head_dim = s.head_dim,
+          .kv_heads = s.kv_heads,
+          .causal = true};
+}
+
+/// `data` and so many elements on.
+template <class Byte>
+Byte* ahead(Byte* data, core::DType dtype, std::int64_t elements) {
+  using Bytes = std::conditional_t<std::is_const_v<Byte>, const std::byte, std::byte>;
+  return static_cast<Bytes*>(data) + elements * static_cast<std::int64_t>(core::size_of(dtype));
+}
+
+/// Of a block: the queries from the first that sees keys on, and the keys that are seen. `in` makes pointers.
+template <class In>
+auto block_sides(const AttentionBlock& block, core::DType dtype, In&& in, const void* qkv,
+                 const void* keys_values) {
+  const AttentionShape& s = block.shape;
+  const std::int64_t stride = (s.heads + 2 * s.kv_heads) * s.head_dim;
+  auto sides = packed_sides(s, in(ahead(qkv, dtype, block.first_query * stride)), in(keys_values));
+  sides.query_rows = s.seq - block.first_query;
+  sides.key_stride = 2 * s.kv_heads * s.head_dim;
+  sides.key_batch = s.seq * sides.key_stride;
+  sides.key_rows = block.keys;
+  sides.causal = block.causal;
+  return sides;
 }
 
 /// The lane's place: head of the batch, and rows of the block, of the warp, and its own first.
@@ -183,9 +252,16 @@ __device__ void store_scores(float* scores, const float (&values)[T::kOwn][T::kO
   }
 }
 
-/// Four columns from `col` on of a row.
-__device__ inline void store_four(float* to, const float (&v)[4], float scale, int col, int dim,
-                                  bool aligned) {
+/// Four columns from `col` on of a row; `add`: to what is there.
+__device__ inline void store_four(float* to, const float (&v)[4], float scale, int col, int dim, bool aligned,
+                                  bool add) {
+  if (add) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      if (col + c < dim) to[col + c] += v[c] * scale;
+    }
+    return;
+  }
   if (aligned && col + 4 <= dim) {
     *reinterpret_cast<float4*>(to + col) =
         make_float4(v[0] * scale, v[1] * scale, v[2] * scale, v[3] * scale);
@@ -197,7 +273,7 @@ __device__ inline void store_four(float* to, const float (&v)[4], float scale, i
   }
 }
 __device__ inline void store_four(HalfPointer<unsigned short> to, const float (&v)[4], float scale, int col,
-                                  int dim, bool aligned) {
+                                  int dim, bool aligned, bool /*add*/) {
   if (aligned && col + 4 <= dim) {
     const auto pair = [&](int c) {
       const float a = v[c] * scale;
@@ -217,14 +293,15 @@ __device__ inline void store_four(HalfPointer<unsigned short> to, const float (&
 /// Writes the lane's sums, times scale[i], to its rows of a matrix of `rows` rows.
 template <class T, class Pointer>
 __device__ void write_sums(const Fp32Sums<T>& sums, const float (&scale)[T::kOwn], Pointer to,
-                           std::int64_t stride, const Fp32Place<T>& at, std::int64_t rows, bool aligned) {
+                           std::int64_t stride, const Fp32Place<T>& at, std::int64_t rows, bool aligned,
+                           bool add = false) {
 #pragma unroll
   for (int i = 0; i < T::kOwn; ++i) {
     const std::int64_t row = at.first + at.own + i * kLanesY;
     if (row >= rows) break;
 #pragma unroll
     for (int q = 0; q < T::kGroups; ++q) {
-      store_four(to + row * stride, sums[i][q], scale[i], q * 32 + 4 * at.x, at.dim, aligned);
+      store_four(to + row * stride, sums[i][q], scale[i], q * 32 + 4 * at.x, at.dim, aligned, add);
     }
   }
 }
@@ -245,8 +322,8 @@ void with_fp32_tiles(std::int64_t head_dim, BytesOf&& bytes_of, Body&& body) {
 }
 
 template <class T>
-dim3 fp32_grid(const AttentionShape& s, std::int64_t heads, const char* what) {
-  return {grid_size(s.batch * heads, what), static_cast<unsigned>(ceil_div(s.seq, T::kOwnRows)), 1};
+dim3 fp32_grid(const AttentionShape& s, std::int64_t heads, std::int64_t rows, const char* what) {
+  return {grid_size(s.batch * heads, what), static_cast<unsigned>(ceil_div(rows, T::kOwnRows)), 1};
 }
 
 // attention_fp32_forward.cu, attention_fp32_backward.cu: as the launchers of attention.h, for every dtype and
@@ -255,6 +332,17 @@ void launch_attention_forward_fp32(Stream stream, core::DType dtype, const Atten
                                    void* y, float* lse);
 void launch_attention_backward_fp32(Stream stream, core::DType dtype, const AttentionShape& s, const void* dy,
                                     const void* qkv, const float* lse, const float* delta, void* dqkv);
+
+/// attention.cu: delta.
+void launch_row_products(Stream stream, core::DType dtype, const AttentionShape& s, const void* dy,
+                         const void* y, float* delta);
+
+/// The same of a block of ring attention (attention_block.h); dq and d_keys_values are fp32.
+void launch_block_forward_fp32(Stream stream, core::DType dtype, const AttentionBlock& block, const void* qkv,
+                               const void* keys_values, void* y, float* lse);
+void launch_block_backward_fp32(Stream stream, core::DType dtype, const AttentionBlock& block, const void* dy,
+                                const void* qkv, const void* keys_values, const float* lse,
+                                const float* delta, float* dq, float* d_keys_values, bool accumulate);
 
 /// Whether rows of heads may be read and written 16 bytes at a time, eight elements of 16 bits or four of 32.
 inline bool are_rows_aligned(core::DType dtype, const AttentionShape& s,

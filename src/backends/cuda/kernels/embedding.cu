@@ -4,6 +4,7 @@
 #include "backends/cuda/kernels/embedding.h"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/token_places.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -19,7 +20,7 @@ int row_threads(std::int64_t cols) {
 /// Where a row stands in its text.
 __device__ std::int64_t position_of(const EmbeddingShape& shape, const std::int32_t* first,
                                     std::int64_t row) {
-  return row % shape.seq + (first == nullptr ? 0 : first[row / shape.seq]);
+  return place_of(shape.places, row % shape.seq) + (first == nullptr ? 0 : first[row / shape.seq]);
 }
 
 template <class T>
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t t = blockIdx.x;
   const std::int64_t col = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kPack;
   if (col >= shape.cols) return;
-  float* to = dwpe + t * shape.cols;
+  float* to = dwpe + place_of(shape.places, t) * shape.cols;
   Pack total{};
   if (accumulate) total = load_pack(to, col, shape.cols, aligned);
   if (t < shape.seq) {
@@ -121,6 +122,11 @@ void launch_add_positions_backward(Stream stream, core::DType dtype, const Embed
                                    std::int64_t positions, const void* dy, float* dwpe, bool accumulate) {
   const char* what = "add_positions_backward";
   const int threads = row_threads(shape.cols);
+  if (shape.places.is_split() && !accumulate) {  // rows between the rank's own: others write them
+    const auto bytes = static_cast<std::size_t>(positions * shape.cols) * sizeof(float);
+    if (cudaMemsetAsync(dwpe, 0, bytes, stream) != cudaSuccess) check_launch(what);
+    accumulate = true;
+  }
   const dim3 grid(grid_size(accumulate ? shape.seq : positions, what),
                   static_cast<unsigned>(ceil_div(shape.cols, std::int64_t{threads} * kPack)));
   with_element(dtype, what, [&]<class T>(T) {

@@ -10,23 +10,25 @@
 #include <cstdint>
 
 #include "backends/cuda/kernels/stream.h"
+#include "backends/cuda/kernels/token_places.h"
 #include "core/dtype.h"
 
 namespace rooflm::backends::cuda {
 
 struct EmbeddingShape {
   std::int64_t batch = 0, seq = 0, cols = 0;
+  TokenPlaces places{};  ///< where token t of [0, T) stands, in its text or from first[b] on
   [[nodiscard]] std::int64_t rows() const { return batch * seq; }
 };
 
-/// x[b, t, :] = wte[tokens[b, t], :] (+ wpe[first[b] + t, :] unless wpe is null), wte [vocab, C],
-/// wpe [> first[b] + t, C], first int32 [B], zeros where it is null. The sum is rounded once. *bad_id, unless
-/// null, becomes 1 when an id is outside of the table.
+/// x[b, t, :] = wte[tokens[b, t], :] (+ wpe[first[b] + place(t), :] unless wpe is null), wte [vocab, C],
+/// wpe [> first[b] + place(t), C], first int32 [B], zeros where it is null. The sum is rounded once. *bad_id,
+/// unless null, becomes 1 when an id is outside of the table.
 void launch_embedding(Stream stream, core::DType dtype, const EmbeddingShape& shape, std::int64_t vocab,
                       const std::int32_t* tokens, const void* wte, const void* wpe, const std::int32_t* first,
                       void* x, std::int32_t* bad_id = nullptr);
 
-/// y[b, t, :] = x[b, t, :] + wpe[first[b] + t, :], `first` as above; y may be x.
+/// y[b, t, :] = x[b, t, :] + wpe[first[b] + place(t), :], `first` as above; y may be x.
 void launch_add_positions(Stream stream, core::DType dtype, const EmbeddingShape& shape, const void* x,
                           const void* wpe, const std::int32_t* first, void* y);
 
@@ -38,8 +40,8 @@ void launch_embedding_backward(Stream stream, core::DType dtype, const Embedding
                                bool accumulate, void* workspace);
 [[nodiscard]] std::size_t embedding_backward_workspace_bytes(std::int64_t rows, std::int64_t vocab);
 
-/// dwpe[t, :] (+)= sum over b of dy[b, t, :], dwpe fp32 [positions, C]; without `accumulate` rows from T on
-/// become zero.
+/// dwpe[place(t), :] (+)= sum over b of dy[b, t, :], dwpe fp32 [positions, C]; without `accumulate` other
+/// rows become zero.
 void launch_add_positions_backward(Stream stream, core::DType dtype, const EmbeddingShape& shape,
                                    std::int64_t positions, const void* dy, float* dwpe, bool accumulate);
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backends/cuda/kernels/stream.h"
+#include "backends/cuda/kernels/token_places.h"
 #include "core/dtype.h"
 
 namespace rooflm::backends::cuda {
@@ -29,9 +30,9 @@ void launch_merge_heads(Stream stream, core::DType dtype, const HeadsShape& shap
 void launch_unmerge_heads(Stream stream, core::DType dtype, const HeadsShape& shape, const void* merged,
                           void* y);
 
-/// cosines[t, i] = cos(t * theta^(-2i/D)), sines alike, both fp32 [T, D/2], computed in fp64.
-void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t head_dim, double theta, float* cosines,
-                        float* sines);
+/// cosines[t, i] = cos(place(t) * theta^(-2i/D)), sines alike, both fp32 [T, D/2], computed in fp64.
+void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t head_dim, double theta,
+                        const TokenPlaces& places, float* cosines, float* sines);
 /// Rotates the q and k heads of x = qkv [B, T, (H + 2K) D]: with c, s of (t, i), element i of a head becomes
 /// a c - b s, element i + D/2 becomes b c + a s, a and b being what they were; s is negated with `inverse`. v
 /// is copied. y may be x. Row t of text b stands at position first[b] + t, int32 [B], or t where `first` is

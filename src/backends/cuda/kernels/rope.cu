@@ -4,18 +4,19 @@
 #include "backends/cuda/kernels/heads.h"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/token_places.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void __launch_bounds__(kThreads)
-    rope_tables(std::int64_t seq, std::int64_t half, double theta, float* cosines, float* sines) {
+__global__ void __launch_bounds__(kThreads) rope_tables(std::int64_t seq, std::int64_t half, double theta,
+                                                        TokenPlaces places, float* cosines, float* sines) {
   const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= seq * half) return;
   const double frequency = pow(theta, -static_cast<double>(at % half) / static_cast<double>(half));
-  const double angle = static_cast<double>(at / half) * frequency;
+  const double angle = static_cast<double>(place_of(places, at / half)) * frequency;
   cosines[at] = static_cast<float>(cos(angle));
   sines[at] = static_cast<float>(sin(angle));
 }
@@ -65,11 +66,11 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t head_dim, double theta, float* cosines,
-                        float* sines) {
+void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t head_dim, double theta,
+                        const TokenPlaces& places, float* cosines, float* sines) {
   const std::int64_t half = head_dim / 2;
   rope_tables<<<grid_size(ceil_div(seq * half, kThreads), "rope_tables"), kThreads, 0, stream>>>(
-      seq, half, theta, cosines, sines);
+      seq, half, theta, places, cosines, sines);
   check_launch("rope_tables");
 }
 

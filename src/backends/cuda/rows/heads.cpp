@@ -62,7 +62,8 @@ Kernel make_rope(const OpView& v) {
   const HeadsShape shape = packed_shape(v, v.in(0));
   const bool has_first = v.has_in(1);
   const std::int64_t positions = has_first ? v.integer("positions") : shape.seq;
-  const auto tables = v.context->rope_tables(positions, shape.head_dim, v.op.attrs.number("theta"));
+  const auto tables =
+      v.context->rope_tables(positions, shape.head_dim, v.op.attrs.number("theta"), places_of(v, positions));
   return [=, context = v.context, inverse = v.op.attrs.flag("inverse")](const KernelArgs& args) {
     launch_rope(context->stream(), dtype, shape, args.in[0], floats(tables->cosines.data()),
                 floats(tables->sines.data()), inverse, has_first ? ids(args.in[1]) : nullptr, args.out[0]);

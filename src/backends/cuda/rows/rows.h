@@ -7,7 +7,9 @@
 
 #include "backends/cuda/context.h"
 #include "backends/cuda/kernels/stream.h"
+#include "backends/cuda/kernels/token_places.h"
 #include "backends/op_view.h"
+#include "program/pieces.h"
 
 namespace rooflm::backends::cuda {
 
@@ -22,6 +24,12 @@ inline const std::int32_t* ids(const void* data) { return static_cast<const std:
 
 /// Bytes of a workspace as KernelInfo has them.
 inline std::int64_t as_bytes(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
+
+/// Where the `own` tokens of the op's rank stand in their sequences.
+inline TokenPlaces places_of(const OpView& v, std::int64_t own) {
+  const auto pieces = program::Pieces::of(v.op.attrs);
+  return TokenPlaces::of(pieces.parts, pieces.index, own);
+}
 
 /// The rows of all files of this folder; the build makes the list.
 MakerRows kernels();

@@ -9,8 +9,8 @@ namespace {
 using core::DType;
 
 /// `x`: a tensor [B, T, C].
-EmbeddingShape shape_of(const program::Tensor& x) {
-  return {.batch = x.shape[0], .seq = x.shape[1], .cols = x.shape[-1]};
+EmbeddingShape shape_of(const OpView& v, const program::Tensor& x) {
+  return {.batch = x.shape[0], .seq = x.shape[1], .cols = x.shape[-1], .places = places_of(v, x.shape[1])};
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ Kernel make_embedding(const OpView& v) {
   const std::int64_t vocab = v.in(1).shape[0];
   const bool has_positions = v.has_in(2);
   const bool has_first = v.has_in(3);
-  const EmbeddingShape shape = shape_of(v.out(0));
+  const EmbeddingShape shape = shape_of(v, v.out(0));
   const auto checked = v.context->ids().add({.what = "token", .count = shape.rows(), .limit = vocab});
   return [=, context = v.context](const KernelArgs& args) {
     checked->ids = ids(args.in[0]);
@@ -36,7 +36,7 @@ Kernel make_embedding(const OpView& v) {
 Kernel make_embedding_backward(const OpView& v) {
   const DType dtype = v.in(1).dtype;
   if (!is_storage(dtype) || !v.outputs_are({0}, DType::f32)) return {};
-  const EmbeddingShape shape = shape_of(v.in(1));
+  const EmbeddingShape shape = shape_of(v, v.in(1));
   const std::int64_t vocab = v.out(0).shape[0];
   const std::size_t bytes = embedding_backward_workspace_bytes(shape.rows(), vocab);
   void* workspace = v.context->scratch(bytes);
@@ -51,7 +51,7 @@ Kernel make_embedding_backward(const OpView& v) {
 Kernel make_add_positions(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, dtype, shape = shape_of(v.in(0)),
+  return [context = v.context, dtype, shape = shape_of(v, v.in(0)),
           has_first = v.has_in(2)](const KernelArgs& args) {
     launch_add_positions(context->stream(), dtype, shape, args.in[0], args.in[1],
                          has_first ? ids(args.in[2]) : nullptr, args.out[0]);
@@ -62,7 +62,7 @@ Kernel make_add_positions_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !v.outputs_are({0}, DType::f32)) return {};
   const std::int64_t positions = v.out(0).shape[0];
-  return [=, context = v.context, shape = shape_of(v.in(0)),
+  return [=, context = v.context, shape = shape_of(v, v.in(0)),
           accumulate = v.accumulates()](const KernelArgs& args) {
     launch_add_positions_backward(context->stream(), dtype, shape, positions, args.in[0], floats(args.out[0]),
                                   accumulate);

@@ -1,0 +1,12 @@
+// Where a token of a rank stands, on the device.
+#pragma once
+
+#include "backends/cuda/kernels/token_places.h"
+
+namespace rooflm::backends::cuda {
+
+__device__ inline std::int64_t place_of(const TokenPlaces& places, std::int64_t t) {
+  return t + (t < places.piece ? places.first : places.second);
+}
+
+}  // namespace rooflm::backends::cuda
