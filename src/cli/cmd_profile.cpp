@@ -27,7 +27,7 @@ struct ProfileArguments {
   OutputOptions output;
 };
 
-/// Steps on several ranks: on processors, of one configuration, as many as were asked for.
+/// Steps on several ranks: of one configuration, as many as were asked for.
 constexpr const char* kStepsOfRanks = "10";
 
 lab::RunSettings settings_of(const ProfileArguments& options, const lab::Ranks& ranks) {
@@ -40,19 +40,19 @@ lab::RunSettings settings_of(const ProfileArguments& options, const lab::Ranks& 
   return settings;
 }
 
-void require_one_on_processors(const std::vector<lab::Point>& points) {
+void require_one(const std::vector<lab::Point>& points, const lab::RunSettings& settings) {
   if (points.size() > 1)
     throw core::UsageError("several ranks profile one configuration: leave lists and ranges to bench");
-  if (!lab::is_host(points.front().device))
-    throw core::Unavailable(
-        "steps of several ranks are taken apart on processors only so far; bench times them");
+  if (settings.count)
+    throw core::UsageError(
+        "--counters runs ops again, one by one, which ranks that wait for each other cannot");
 }
 
 int run(const ProfileArguments& options, const lab::Ranks& ranks) {
   std::vector<lab::Point> points = options.config.sweep();
   const bool is_first = ranks::is_first(ranks);
   const lab::RunSettings settings = settings_of(options, ranks);
-  if (ranks != nullptr) require_one_on_processors(points);
+  if (ranks != nullptr) require_one(points, settings);
   const auto decodes = [](const lab::Point& point) { return point.phase == lab::RunPhase::decode; };
   if (!settings.shards.empty() && std::ranges::any_of(points, decodes))
     throw core::UsageError("--phase decode reads one token of each text: leave out --data");
@@ -93,7 +93,7 @@ Body declare_profile(CommandLine& line) {
       "those of observed ones, and what observing costs is printed. Time at the roof is a lower bound from\n"
       "ceilings measured on this machine; share = time at the roof / measured time.\n"
       "Lists (--seq 128,256) multiply into a sweep: one run of the record each.\n"
-      "Of several ranks (launch -n 2 -- profile, on processors) the record is that of the first, with what "
+      "Of several ranks (launch -n 2 -- profile) the record is that of the first, with what "
       "collectives\n"
       "cost on all: waiting for the last rank, transfer, bus bandwidth (view cells).\n\n"
       "Example: rooflm profile --model gpt2 --batch 4 --seq 64 -o gpt2.rooflm --html gpt2.html");

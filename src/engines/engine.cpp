@@ -296,7 +296,7 @@ StepTimes Engine::run(Observers observers, Start start) {
   if (observers.empty()) return times;
   if (recording != nullptr) {
     const std::vector<ReplayedOp> ops = replayed_ops();
-    for (Observer* observer : observers) observer->on_replayed(program_, ops);
+    for (Observer* observer : observers) observer->on_replayed(program_, ops, times.begin_ns);
   }
   for (Observer* observer : observers) observer->on_step_end(program_);
   return times;

@@ -93,6 +93,8 @@ class Engine {
   [[nodiscard]] Order order() const { return order_; }
   /// Whether kernels return when they are done, so that what runs beside others needs a thread.
   [[nodiscard]] bool is_on_host() const { return !stopwatch_->is_on_device(); }
+  /// Whether the two orders differ: on a device that records steps, only those that are recorded.
+  [[nodiscard]] bool can_run_beside() const { return is_on_host() || kind_ == compile::EngineKind::fused; }
   /// Whether the program has ops that set_order moves.
   [[nodiscard]] bool has_collectives() const { return has_collectives_; }
   /// Forgets what was recorded in the order that is not set.

@@ -51,8 +51,10 @@ class Observer {
                            std::int64_t /*live_bytes*/) {}
   virtual void on_free(const program::Program& /*program*/, program::TensorId /*id*/,
                        std::int64_t /*live_bytes*/) {}
-  /// After a replay was waited for, before on_step_end: all ops but setup ones.
-  virtual void on_replayed(const program::Program& /*program*/, std::span<const ReplayedOp> /*ops*/) {}
+  /// After a replay was waited for, before on_step_end: all ops but setup ones, and when the device began, by
+  /// the monotonic clock of the host.
+  virtual void on_replayed(const program::Program& /*program*/, std::span<const ReplayedOp> /*ops*/,
+                           std::int64_t /*begin_ns*/) {}
 };
 
 }  // namespace rooflm::engines

@@ -279,21 +279,21 @@ CollectiveCall call_of(const program::Op& op, const program::Mesh& mesh, int ran
   return call;
 }
 
-/// `clock_ns`: what to add to the recorder's times for the first rank's clock.
+/// `clock_ns`: what to add to the rank's times for the first rank's clock.
 RankTimes own_times(int rank, const program::Mesh& mesh, const program::Program& program,
-                    const trace::OpRecorder& recorder, const std::vector<std::string>& parts,
-                    std::int64_t clock_ns, double step_s) {
-  RankTimes own{.step_s = step_s, .calls = {}, .exposed = {}};
+                    const ObservedSteps& observed, const std::vector<std::string>& parts,
+                    std::int64_t clock_ns) {
+  RankTimes own{.step_s = observed.mean_s(), .calls = {}, .exposed = {}};
   std::set<std::int64_t> steps;
   std::vector<core::Stretch> talking, working;
-  for (const record::Event& event : recorder.events()) {
-    const program::Op& op = program.ops[static_cast<std::size_t>(event.op)];
-    const core::Stretch when{clock_ns + event.start_ns, clock_ns + event.start_ns + event.device_ns};
-    steps.insert(event.step);
+  for (const OpMoment& moment : observed.moments) {
+    const program::Op& op = program.ops[static_cast<std::size_t>(moment.op)];
+    const core::Stretch when{clock_ns + moment.start_ns, clock_ns + moment.end_ns};
+    steps.insert(moment.step);
     (program::is_collective(op) ? talking : working).push_back(when);
     if (!program::is_collective(op)) continue;
     CollectiveCall call = call_of(op, mesh, rank);
-    call.step = event.step;
+    call.step = moment.step;
     call.part = static_cast<std::int32_t>(std::ranges::lower_bound(parts, folded(op.scope)) - parts.begin());
     call.bytes = program::payload_bytes(program, op);
     std::tie(call.start_ns, call.end_ns) = when;
@@ -316,11 +316,11 @@ std::vector<record::Cell> collective_cells(std::span<const RankTimes> ranks,
 
 std::vector<record::Cell> share_collective_times(ranks::Transport& ranks, const program::Mesh& mesh,
                                                  const program::Program& program,
-                                                 const trace::OpRecorder& recorder, double step_s) {
+                                                 const ObservedSteps& observed) {
   const std::vector<std::string> parts = parts_of_all(ranks, program);
-  const std::int64_t clock_ns = recorder.origin_ns() + ranks::clock_offset(ranks).ns;
+  const std::int64_t clock_ns = ranks::clock_offset(ranks).ns;
   const auto shared =
-      ranks::share(ranks, packed(own_times(ranks.rank(), mesh, program, recorder, parts, clock_ns, step_s)));
+      ranks::share(ranks, packed(own_times(ranks.rank(), mesh, program, observed, parts, clock_ns)));
   std::vector<RankTimes> all;
   for (const std::string& text : shared) all.push_back(unpacked(text));
   return ranks.is_first() ? collective_cells(all, parts) : std::vector<record::Cell>();

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "core/stretches.h"
+#include "lab/op_moments.h"
 #include "program/groups.h"
 #include "ranks/transport.h"
 #include "record/rows.h"
-#include "trace/op_recorder.h"
 
 namespace rooflm::lab {
 
@@ -53,9 +53,9 @@ std::vector<record::Cell> collective_cells(std::span<const RankTimes> ranks,
                                            std::span<const std::string> parts);
 
 /// Brings the times of all ranks together. All ranks call it; the cells are there on the first, none on the
-/// others. `events` are those of `recorder`.
+/// others. `observed`: of this rank.
 std::vector<record::Cell> share_collective_times(ranks::Transport& ranks, const program::Mesh& mesh,
                                                  const program::Program& program,
-                                                 const trace::OpRecorder& recorder, double step_s);
+                                                 const ObservedSteps& observed);
 
 }  // namespace rooflm::lab

@@ -61,17 +61,18 @@ Json groups_of(const program::Mesh& mesh, int rank) {
 }
 
 /// Step, op, start and duration of each execution, one after the other.
-Json events_in(const std::vector<std::int64_t>& steps, const trace::OpRecorder& recorder,
+Json events_in(const std::vector<std::int64_t>& steps, const std::vector<OpMoment>& moments,
                std::int64_t clock_ns) {
   std::vector<std::int64_t> numbers;
-  for (const record::Event& event : recorder.events()) {
-    if (std::ranges::find(steps, event.step) == steps.end()) continue;
-    numbers.insert(numbers.end(), {event.step, event.op, clock_ns + event.start_ns, event.device_ns});
+  for (const OpMoment& moment : moments) {
+    if (std::ranges::find(steps, moment.step) == steps.end()) continue;
+    numbers.insert(numbers.end(),
+                   {moment.step, moment.op, clock_ns + moment.start_ns, moment.end_ns - moment.start_ns});
   }
   return numbers;
 }
 
-/// Of what a rank sent, in the record of the first, whose recorder began at `origin_ns`.
+/// Of what a rank sent, in the record of the first, from `origin_ns` on.
 void write_rank(const Json& sent, int rank, std::int64_t of, std::int64_t origin_ns, record::Writer& record) {
   record::Run row{.label = fmt::format("rank {}", rank), .kind = record::kRankRun};
   row.config.set("device", sent.at("device").get<std::string>());
@@ -115,17 +116,18 @@ std::vector<std::int64_t> telling_steps(std::span<const ObservedStep> steps) {
 }
 
 void share_rank_steps(ranks::Transport& ranks, const program::Mesh& mesh, std::span<const record::Op> ops,
-                      const trace::OpRecorder& recorder, std::span<const ObservedStep> steps,
-                      std::int64_t run, const std::string& device, record::Writer& record) {
+                      const ObservedSteps& observed, std::int64_t origin_ns, bool has_first, std::int64_t run,
+                      const std::string& device, record::Writer& record) {
   const std::string program = rows_of(ops, kWithoutShapes).dump();
   // The first rank says which steps, and which program the others need not tell again.
-  const Json own_say = {{"steps", telling_steps(steps)}, {"program", std::hash<std::string>()(program)}};
+  const Json own_say = {{"steps", telling_steps(observed.steps)},
+                        {"program", std::hash<std::string>()(program)}};
   const Json say =
       core::parse_json_object(ranks::share(ranks, own_say.dump()).front(), "rank 0", "its steps");
   const auto chosen = say.at("steps").get<std::vector<std::int64_t>>();
-  const std::int64_t clock_ns = recorder.origin_ns() + ranks::clock_offset(ranks).ns;
+  const std::int64_t clock_ns = ranks::clock_offset(ranks).ns;
   Json own = {{"device", device}, {"groups", groups_of(mesh, ranks.rank())}};
-  if (!ranks.is_first()) own["events"] = events_in(chosen, recorder, clock_ns);
+  if (!ranks.is_first() || has_first) own["events"] = events_in(chosen, observed.moments, clock_ns);
   if (say.at("program") != own_say.at("program")) own["ops"] = rows_of(ops, kTexts.size());
   const std::vector<std::string> sent = ranks::share(ranks, own.dump());
   if (!ranks.is_first()) return;
@@ -136,10 +138,10 @@ void share_rank_steps(ranks::Transport& ranks, const program::Mesh& mesh, std::s
   sentence("rank_steps", fmt::format("Of {} ranks the record keeps {} observed steps: the one nearest to the "
                                      "median, the fastest, the slowest ({}).",
                                      ranks.size(), chosen.size(), fmt::join(chosen, ", ")));
-  for (int rank = 1; rank < ranks.size(); ++rank) {
+  for (int rank = has_first ? 0 : 1; rank < ranks.size(); ++rank) {
     const std::string where = ranks.name_of(rank);
     write_rank(core::parse_json_object(sent[static_cast<std::size_t>(rank)], where, "its steps"), rank, run,
-               clock_ns, record);
+               origin_ns, record);
   }
 }
 

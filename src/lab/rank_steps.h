@@ -6,32 +6,28 @@
 #include <string>
 #include <vector>
 
+#include "lab/op_moments.h"
 #include "program/groups.h"
 #include "ranks/transport.h"
 #include "record/rows.h"
 #include "record/writer.h"
-#include "trace/op_recorder.h"
 
 namespace rooflm::lab {
 
 /// Of so many observed steps the record keeps what other ranks did.
 inline constexpr std::size_t kRankSteps = 3;
 
-struct ObservedStep {
-  std::int64_t step = 0;
-  double seconds = 0;
-};
-
 /// Numbers of the steps nearest to the median, the fastest and the slowest, in their order; fewer where there
 /// are fewer.
 std::vector<std::int64_t> telling_steps(std::span<const ObservedStep> steps);
 
 /// Adds to `run` of the first rank's record what the others did in its telling steps: a run of kind
-/// record::kRankRun for each, with the executions of its ops on the clock of the first rank's recorder, and
-/// its ops where they are not those of the first. Facts "groups" say who was together in collectives, and
-/// "rank_steps" what is kept. `ops`: trace::op_rows of the rank's program. All ranks call it.
+/// record::kRankRun for each, with the executions of its ops on the clock of the first rank from `origin_ns`
+/// on, and its ops where they are not those of the first; of the first rank, too, with `has_first`. Facts
+/// "groups" say who was together in collectives, and "rank_steps" what is kept. `ops`: trace::op_rows of the
+/// rank's program. All ranks call it.
 void share_rank_steps(ranks::Transport& ranks, const program::Mesh& mesh, std::span<const record::Op> ops,
-                      const trace::OpRecorder& recorder, std::span<const ObservedStep> steps,
-                      std::int64_t run, const std::string& device, record::Writer& record);
+                      const ObservedSteps& observed, std::int64_t origin_ns, bool has_first, std::int64_t run,
+                      const std::string& device, record::Writer& record);
 
 }  // namespace rooflm::lab

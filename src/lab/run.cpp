@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <new>
@@ -23,6 +24,7 @@
 #include "lab/host_counters.h"
 #include "lab/kept_work.h"
 #include "lab/notes.h"
+#include "lab/op_moments.h"
 #include "lab/rank_order.h"
 #include "lab/rank_steps.h"
 #include "lab/roofs.h"
@@ -56,6 +58,11 @@ double largest_weight_bytes(const program::Program& program) {
     if (tensor.role == program::Role::weight) largest = std::max(largest, tensor.bytes());
   }
   return static_cast<double>(largest);
+}
+
+/// Zero of the record's clock, by the monotonic one.
+std::int64_t epoch_ns_of(const record::Writer& record) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(record.epoch().time_since_epoch()).count();
 }
 
 /// A run on its way into the record.
@@ -254,8 +261,10 @@ class Run {
     // some are read by instrumented kernels.
     TracedRun traced{.next_step = steps_run_};
     if (settings_->trace && !interrupted && is_traceable(*point_)) {
-      traced = trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_);
+      traced = trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_, settings_->ranks);
     }
+    if (traces_ranks() && !traced.observed.steps.empty())
+      write_collectives(engine, traced.observed, epoch_ns_of(*record_), true);
     steps_run_ = traced.next_step;
     if (settings_->count && !interrupted && is_traceable(*point_)) {
       count_run(engine, inputs, *point_, outcome_.run, traced, *record_);
@@ -288,20 +297,31 @@ class Run {
     if (const auto exposed = exposed_fact(*point_, steps)) record_->add(outcome_.run, *exposed);
   }
 
+  /// Whether what ranks did is taken from traced steps, in which collectives run beside computation, and not
+  /// from observed ones, in which a GPU runs one op after the other.
+  [[nodiscard]] bool traces_ranks() const {
+    return settings_->ranks != nullptr && settings_->trace && is_traceable(*point_);
+  }
+
+  /// What collectives cost on all ranks, and the steps of the others. `has_first`: the steps of the first
+  /// rank are none that its run has.
+  void write_collectives(const engines::Engine& engine, const ObservedSteps& observed, std::int64_t origin_ns,
+                         bool has_first) {
+    ranks::Transport& ranks = *settings_->ranks;
+    const program::Mesh mesh = point_->step.sharding.mesh();
+    record_->add(share_collective_times(ranks, mesh, engine.program(), observed));
+    share_rank_steps(ranks, mesh, trace::op_rows(engine.program(), engine.kernels()), observed, origin_ns,
+                     has_first, outcome_.run, point_->device, *record_);
+  }
+
   void write_collectives(const engines::Engine& engine, const trace::OpRecorder& recorder,
                          const measure::InterleaveResult& result) {
-    const std::vector<double> observed_s = result.step_seconds(StepKind::observed);
-    if (settings_->ranks == nullptr || observed_s.empty()) return;
-    const program::Mesh mesh = point_->step.sharding.mesh();
-    record_->add(
-        share_collective_times(*settings_->ranks, mesh, engine.program(), recorder, core::mean(observed_s)));
-    std::vector<ObservedStep> steps;
+    ObservedSteps observed{.steps = {}, .moments = moments_of(recorder)};
     for (std::size_t i = 0; i < result.steps.size(); ++i) {
       if (result.steps[i].kind == StepKind::observed)
-        steps.push_back({static_cast<std::int64_t>(i), result.steps[i].times.step_s});
+        observed.steps.push_back({static_cast<std::int64_t>(i), result.steps[i].times.step_s});
     }
-    share_rank_steps(*settings_->ranks, mesh, trace::op_rows(engine.program(), engine.kernels()), recorder,
-                     steps, outcome_.run, point_->device, *record_);
+    if (!observed.steps.empty()) write_collectives(engine, observed, recorder.origin_ns(), false);
   }
 
   /// Plain steps alone.
@@ -356,7 +376,7 @@ class Run {
     steps_run_ = static_cast<std::int64_t>(result.steps.size());
     record_->add(outcome_.run, rows);
     record_->add(outcome_.run, recorder.events());
-    write_collectives(engine, recorder, result);
+    if (settings_->ranks != nullptr && !traces_ranks()) write_collectives(engine, recorder, result);
     write_roofs(engine.program(), measured_times(recorder.events(), result));
     const std::vector<double> plain_s = result.step_seconds(StepKind::plain);  // none when stopped at once
     const core::Summary plain = plain_s.empty() ? core::Summary{} : core::summarise(plain_s);

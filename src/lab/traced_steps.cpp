@@ -31,6 +31,8 @@ constexpr int kKept = 4;
 constexpr int kKeptInOrder = 2;
 /// Steps of which the copies of their inputs are traced, too.
 constexpr int kKeptWithInputs = 2;
+/// Of several ranks, which do not stop when one of them is asked to, nor by their own clocks.
+constexpr int kPairsOfRanks = 3;
 /// Pairs of a traced and an untraced step, from which the cost of tracing comes: as many as this time allows.
 constexpr int kMostPairs = 20;
 constexpr double kPairSeconds = 2;
@@ -43,8 +45,9 @@ double device_s(const engines::StepTimes& times) {
 class StepTracer {
  public:
   StepTracer(engines::Engine& engine, StepInputs& inputs, trace::ActivityTracer& tracer,
-             std::int64_t first_step)
-      : engine_(&engine),
+             std::int64_t first_step, bool has_others)
+      : has_others_(has_others),
+        engine_(&engine),
         inputs_(&inputs),
         tracer_(&tracer),
         first_step_(first_step),
@@ -62,8 +65,12 @@ class StepTracer {
     }
     // One after the other: a replay that is not traced writes its times over those of the traced one before
     // it, which CUPTI fetches when it collects.
-    for (int i = 0; i < kKept && go_on(); ++i)
-      traced({.kind = "traced", .keep = true}, plain_nodes_, [&] { return run_step(); });
+    for (int i = 0; i < kKept && go_on(); ++i) {
+      const std::int64_t step = next_step_;
+      const double step_s =
+          traced({.kind = "traced", .keep = true}, plain_nodes_, [&] { return run_step(); }).step_s;
+      as_untraced_.push_back({step, step_s});
+    }
     for (int i = 0; i < kKeptWithInputs && go_on(); ++i)
       traced({.kind = "inputs", .keep = true, .with_inputs = true}, plain_nodes_, [&] { return run_step(); });
     if (engine_->recording(true) != nullptr) {
@@ -72,9 +79,9 @@ class StepTracer {
     collect();
     warm_up();
     const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < kMostPairs && go_on(); ++i) {
+    for (int i = 0; i < (has_others_ ? kPairsOfRanks : kMostPairs) && go_on(); ++i) {
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-      if (elapsed.count() > kPairSeconds) break;
+      if (!has_others_ && elapsed.count() > kPairSeconds) break;
       pair(i);
     }
     lost_ += tracer_->take().dropped;
@@ -89,6 +96,8 @@ class StepTracer {
   [[nodiscard]] const trace::DeviceTrace& trace() const { return trace_; }
   [[nodiscard]] std::span<const trace::TracedStep> steps() const { return steps_; }
   [[nodiscard]] const std::vector<record::Sample>& samples() const { return samples_; }
+  /// Of those the ones that ran as they do untraced.
+  [[nodiscard]] const std::vector<ObservedStep>& as_untraced() const { return as_untraced_; }
   [[nodiscard]] std::int64_t lost() const { return lost_; }
   /// Steps that have run.
   [[nodiscard]] std::int64_t count() const { return next_step_ - first_step_; }
@@ -125,7 +134,7 @@ class StepTracer {
         kMs * core::median(traced_submit_s_), kMs * core::median(untraced_submit_s_));
   }
 
-  static bool go_on() { return core::StopSignals::received() == 0; }
+  [[nodiscard]] bool go_on() const { return has_others_ || core::StopSignals::received() == 0; }
 
   /// Runs a step as it runs without observers; of an engine that submits op by op, watching when.
   engines::StepTimes run_step() {
@@ -198,6 +207,7 @@ class StepTracer {
            [&] { return engine_->run(&in_order_, engines::Start::when_submitted); });
   }
 
+  bool has_others_;
   engines::Engine* engine_;
   StepInputs* inputs_;
   trace::ActivityTracer* tracer_;
@@ -206,6 +216,7 @@ class StepTracer {
   trace::OpSpans spans_;
   trace::InOrder in_order_;
   std::vector<trace::TracedStep> steps_;
+  std::vector<ObservedStep> as_untraced_;
   trace::DeviceTrace trace_;
   std::vector<record::Sample> samples_;
   std::vector<double> wall_ratios_, device_ratios_;
@@ -214,9 +225,9 @@ class StepTracer {
   std::int64_t lost_ = 0;
 };
 
-/// Returns trace::kernels_alone of the last step, which is one in order where there is any.
-std::map<std::int64_t, std::int64_t> write(const StepTracer& steps, const std::string& version,
-                                           const Point& point, std::int64_t run, record::Writer& record) {
+/// Fills in kernel_of_op of the last step, which is one in order where there is any, and `observed`.
+void write(const StepTracer& steps, const std::string& version, const program::Program& program,
+           const Point& point, std::int64_t run, record::Writer& record, TracedRun& traced) {
   const auto epoch_ns =
       std::chrono::duration_cast<std::chrono::nanoseconds>(record.epoch().time_since_epoch()).count();
   const std::string device = point.device.substr(0, point.device.find(':'));
@@ -239,8 +250,23 @@ std::map<std::int64_t, std::int64_t> write(const StepTracer& steps, const std::s
   if (rows.without_op > 0) {
     note("  tracing: {} of {} kernels belong to no op that is known", rows.without_op, rows.kernels);
   }
-  if (steps.steps().empty()) return {};
-  return trace::kernels_alone(rows, steps.steps().back().step);
+  if (steps.steps().empty()) return;
+  traced.kernel_of_op = trace::kernels_alone(rows, steps.steps().back().step);
+  traced.observed = {.steps = steps.as_untraced(),
+                     .moments = moments_of(rows, epoch_ns, program, steps.as_untraced())};
+}
+
+/// Where one rank has no tracer, none traces: each step is of all.
+std::unique_ptr<trace::ActivityTracer> open_for_all(const Ranks& ranks, const trace::OpenTracer& open) {
+  if (ranks == nullptr) return open();
+  try {
+    std::unique_ptr<trace::ActivityTracer> tracer = open();
+    if (ranks::most(*ranks, 0) == 0) return tracer;
+  } catch (const core::Unavailable&) {
+    ranks::most(*ranks, 1);
+    throw;
+  }
+  throw core::Unavailable("another rank cannot trace");
 }
 
 }  // namespace
@@ -251,7 +277,8 @@ bool is_traceable(const Point& point) {
 }
 
 TracedRun trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
-                      std::int64_t first_step, record::Writer& record, const trace::OpenTracer& open) {
+                      std::int64_t first_step, record::Writer& record, const Ranks& ranks,
+                      const trace::OpenTracer& open) {
   TracedRun traced{.next_step = first_step};
   const auto say = [&](const char* what, const core::Unavailable& error) {
     const std::string text = fmt::format("{}: {}", what, error.what());
@@ -259,9 +286,9 @@ TracedRun trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& 
     record.add(run, record::Fact{.key = "tracing", .value = {}, .unit = {}, .text = text});
   };
   try {
-    const std::unique_ptr<trace::ActivityTracer> tracer = open();
+    const std::unique_ptr<trace::ActivityTracer> tracer = open_for_all(ranks, open);
     engine.run();  // what is replayed must have been recorded
-    StepTracer steps(engine, inputs, *tracer, first_step);
+    StepTracer steps(engine, inputs, *tracer, first_step, ranks != nullptr);
     try {
       steps.run();
     } catch (const core::Unavailable& error) {
@@ -269,7 +296,7 @@ TracedRun trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& 
       say("tracing ended early", error);
       if (steps.trace().activities.empty()) steps.collect();
     }
-    traced.kernel_of_op = write(steps, tracer->version(), point, run, record);
+    write(steps, tracer->version(), engine.program(), point, run, record, traced);
     traced.next_step = first_step + steps.count();
   } catch (const core::Unavailable& error) {
     say("not traced", error);

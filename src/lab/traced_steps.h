@@ -5,6 +5,8 @@
 #include <map>
 
 #include "engines/engine.h"
+#include "lab/job.h"
+#include "lab/op_moments.h"
 #include "lab/point.h"
 #include "lab/step_inputs.h"
 #include "record/writer.h"
@@ -15,6 +17,7 @@ namespace rooflm::lab {
 struct TracedRun {
   std::int64_t next_step = 0;                           ///< the number of the step after these
   std::map<std::int64_t, std::int64_t> kernel_of_op{};  ///< trace::kernels_alone of the last traced step
+  ObservedSteps observed{};  ///< of several ranks: steps that ran as they do untraced; none where one failed
 };
 
 /// Traces steps of a GPU that has run some already, and adds to the run their samples, lanes, activities, and
@@ -27,10 +30,11 @@ struct TracedRun {
 /// it says so and adds what came of the steps before. Replays are held until they are submitted
 /// (engines::Start), "untraced" ones, too: the profiler makes that up to a millisecond longer. `first_step`
 /// is the number of the first step. From then on the process is slower by a little (trace::open_cupti), so
-/// this comes after what is to be timed plainly.
+/// this comes after what is to be timed plainly. `ranks` run as many steps alike, each its part; where one of
+/// them cannot be traced, none is.
 TracedRun trace_steps(
     engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
-    std::int64_t first_step, record::Writer& record,
+    std::int64_t first_step, record::Writer& record, const Ranks& ranks = nullptr,
     const trace::OpenTracer& open = [] { return trace::open_cupti(); });
 
 /// Whether steps of the point can be traced at all: they run, on a GPU.

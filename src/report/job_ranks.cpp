@@ -122,7 +122,8 @@ JobRanks::JobRanks(const RecordSet& set) : set_(set), jobs_(set.runs.size()) {
     const RunData& run = set.runs[i];
     if (run.other_ranks.empty()) continue;
     std::vector<RankRun>& ranks = jobs_[i].ranks;
-    ranks.push_back({.run = &run});
+    // Of steps that the run itself has not, the first rank has a run as the others have.
+    if (run.other_ranks.front().number("rank") != 0.0) ranks.push_back({.run = &run});
     for (const RunData& other : run.other_ranks) ranks.push_back({.run = &other, .rank = rank_of_run(other)});
     jobs_[i].waits = waits_of_ops(ranks);
   }

@@ -58,11 +58,12 @@ void OpRecorder::on_beside(const program::Program& /*program*/, std::span<const 
   }
 }
 
-void OpRecorder::on_replayed(const program::Program& /*program*/, std::span<const engines::ReplayedOp> ops) {
+void OpRecorder::on_replayed(const program::Program& /*program*/, std::span<const engines::ReplayedOp> ops,
+                             std::int64_t begin_ns) {
   for (const engines::ReplayedOp& replayed : ops) {
     events_.push_back({.step = step_,
                        .op = static_cast<std::int64_t>(replayed.op),
-                       .start_ns = last_end_ns_ - origin_ns_ + std::llround(replayed.start_s * kNs),
+                       .start_ns = begin_ns - origin_ns_ + std::llround(replayed.start_s * kNs),
                        .device_ns = std::llround(replayed.elapsed_s * kNs)});
   }
   first_event_ = events_.size();

@@ -39,7 +39,8 @@ class OpRecorder : public engines::Observer {
   [[nodiscard]] bool sees_lanes() const override { return true; }
   void on_waited() override;
   void on_beside(const program::Program& program, std::span<const engines::OpBeside> ops) override;
-  void on_replayed(const program::Program& program, std::span<const engines::ReplayedOp> ops) override;
+  void on_replayed(const program::Program& program, std::span<const engines::ReplayedOp> ops,
+                   std::int64_t begin_ns) override;
 
  private:
   std::vector<record::Event> events_;

@@ -42,8 +42,9 @@ Overlap parse_overlap(std::string_view name) {
 OverlapTrial::OverlapTrial(engines::Engine& engine, ranks::Transport* ranks, Overlap wanted)
     : engine_(&engine), ranks_(ranks) {
   if (ranks == nullptr) return;
-  // Stages of a pipeline may have no collectives where others have some. A GPU's streams cost no core.
-  const bool has_choice = engine.is_on_host() && ranks::most(*ranks, engine.has_collectives() ? 1 : 0) > 0;
+  // Stages of a pipeline may have no collectives where others have some.
+  const bool has_choice =
+      engine.can_run_beside() && ranks::most(*ranks, engine.has_collectives() ? 1 : 0) > 0;
   is_done_ = wanted != Overlap::measured || !has_choice;
   if (wanted == Overlap::off) result_.order = Order::program;
   engine.set_order(result_.order);

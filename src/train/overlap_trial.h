@@ -19,8 +19,8 @@ Overlap parse_overlap(std::string_view name);
 
 /// Runs the first steps of an engine in both orders in turn, and then has it keep the one whose median was
 /// shorter. The steps are like any others, since the order changes no number. All ranks of the job use one
-/// alike. Does nothing where there is nothing to choose: one rank, no collectives, a GPU, whose streams run
-/// beside each other.
+/// alike. A GPU records the step once for each order. Does nothing where there is nothing to choose: one
+/// rank, no collectives, a GPU to which steps are submitted op by op.
 class OverlapTrial {
  public:
   static constexpr int kWarmup = 4;  ///< steps that are not compared: those that record something

@@ -150,7 +150,7 @@ class Watcher final : public engines::Observer {
   [[nodiscard]] bool wants_marks() const override { return true; }
   void on_op_begin(const program::Program&, std::size_t) override {}
   void on_op_end(const program::Program&, std::size_t) override {}
-  void on_replayed(const program::Program&, std::span<const engines::ReplayedOp> ops) override {
+  void on_replayed(const program::Program&, std::span<const engines::ReplayedOp> ops, std::int64_t) override {
     replayed = ops.size();
   }
   std::size_t replayed = 0;

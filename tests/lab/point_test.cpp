@@ -101,14 +101,14 @@ TEST(Point, RanksShareSequencesByFlashAttention) {
   EXPECT_EQ(config_of(point).integer("cp"), 2);
 }
 
-TEST(Point, RanksShareSequencesOnProcessorsOnly) {
+TEST(Point, OneRankSharesNoSequences) {
   record::Config typed;
   typed.set("model", "tiny");
   typed.set("cp", 2);
   Point point = point_of(typed);
   EXPECT_THROW(take_place(point, nullptr), core::UsageError) << "one rank is not two";
   point.device = "cuda:0";
-  EXPECT_THROW(take_place(point, nullptr), core::Unavailable);
+  EXPECT_THROW(take_place(point, nullptr), core::UsageError);
 }
 
 TEST(Devices, OneProviderForEachName) {

@@ -93,7 +93,7 @@ Traced traced_with(const OpenFor& open, const char* device = "null") {
   const std::int64_t run = writer.begin_run(run_row(point));
   Traced traced;
   traced.next_step =
-      trace_steps(engine, inputs, point, run, 10, writer, [&] { return open(engine); }).next_step;
+      trace_steps(engine, inputs, point, run, 10, writer, nullptr, [&] { return open(engine); }).next_step;
   writer.end_run(run, "success");
   writer.finish();
   const record::Reader reader(folder / "a.rooflm");

@@ -69,6 +69,20 @@ std::vector<Bar> bars_on(const Timeline& timeline, const std::string& kind) {
   return bars;
 }
 
+/// A record whose own run has other steps than the others, as of GPUs, has a run of the first rank, too.
+TEST(JobRanks, TheFirstRankMayHaveARunAsTheOthers) {
+  RecordSet set = two_ranks();
+  const Timeline expected = JobRanks(set).timeline(0, kAnyEvents);
+  RunData first = rank_run(5000, 100);
+  first.facts.push_back({.key = "rank", .value = 0, .unit = {}, .text = {}});
+  set.runs[0].other_ranks.insert(set.runs[0].other_ranks.begin(), std::move(first));
+  for (record::Event& event : set.runs[0].events) event.start_ns += 1'000'000;
+  const JobRanks ranks(set);
+  ASSERT_EQ(ranks.ranks(0).size(), 2U);
+  for (const char* kind : {"device", "exposed"})
+    EXPECT_EQ(bars_on(ranks.timeline(0, kAnyEvents), kind), bars_on(expected, kind));
+}
+
 TEST(JobRanks, RanksOfASplitStepAreOnOneTimeline) {
   const RecordSet set = two_ranks();
   const Timeline timeline = JobRanks(set).timeline(0, kAnyEvents);

@@ -145,9 +145,10 @@ TEST(OpRecorder, AReplayedOpHasNoWallTime) {
   recorder.on_step_begin(engine.program());
   const std::array<engines::ReplayedOp, 2> ops{
       {{.op = 3, .start_s = 0, .elapsed_s = 2e-6}, {.op = 4, .start_s = 2e-6, .elapsed_s = 1e-6}}};
-  recorder.on_replayed(engine.program(), ops);
+  recorder.on_replayed(engine.program(), ops, recorder.origin_ns() + 7);
   recorder.on_step_end(engine.program());
   ASSERT_EQ(recorder.events().size(), 2U);
+  EXPECT_EQ(recorder.events()[0].start_ns, 7) << "when the device began";
   EXPECT_EQ(recorder.events()[0].device_ns, 2000);
   EXPECT_EQ(recorder.events()[1].device_ns, 1000);
   EXPECT_EQ(recorder.events()[1].start_ns - recorder.events()[0].start_ns, 2000);
