@@ -2,6 +2,7 @@
 #include "lab/op_moments.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <set>
 #include <string_view>
@@ -17,15 +18,23 @@ double ObservedSteps::mean_s() const {
   return steps.empty() ? 0 : sum_s / static_cast<double>(steps.size());
 }
 
-std::vector<OpMoment> moments_of(const trace::OpRecorder& recorder) {
-  std::vector<OpMoment> moments;
-  moments.reserve(recorder.events().size());
+ObservedSteps observed_steps(const trace::OpRecorder& recorder, const measure::InterleaveResult& result) {
+  ObservedSteps observed;
+  observed.moments.reserve(recorder.events().size());
   for (const record::Event& event : recorder.events()) {
     const std::int64_t start_ns = recorder.origin_ns() + event.start_ns;
-    moments.push_back(
+    observed.moments.push_back(
         {.step = event.step, .op = event.op, .start_ns = start_ns, .end_ns = start_ns + event.device_ns});
   }
-  return moments;
+  for (std::size_t i = 0; i < result.steps.size(); ++i) {
+    if (result.steps[i].kind == measure::StepKind::observed)
+      observed.steps.push_back({static_cast<std::int64_t>(i), result.steps[i].times.step_s});
+  }
+  return observed;
+}
+
+std::int64_t nanoseconds_of(std::chrono::steady_clock::time_point moment) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(moment.time_since_epoch()).count();
 }
 
 std::vector<OpMoment> moments_of(const trace::TraceRows& rows, std::int64_t epoch_ns,

@@ -1,9 +1,11 @@
 // When the ops of some steps ran, from whatever observed them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
+#include "measure/interleave.h"
 #include "program/program.h"
 #include "trace/op_recorder.h"
 #include "trace/step_trace.h"
@@ -27,8 +29,11 @@ struct ObservedSteps {
   [[nodiscard]] double mean_s() const;
 };
 
-/// Of the events of a recorder.
-std::vector<OpMoment> moments_of(const trace::OpRecorder& recorder);
+/// The observed steps of a run, by its recorder.
+ObservedSteps observed_steps(const trace::OpRecorder& recorder, const measure::InterleaveResult& result);
+
+/// Of a moment of the monotonic clock.
+std::int64_t nanoseconds_of(std::chrono::steady_clock::time_point moment);
 
 /// Of traced steps: an op runs from the beginning of its first kernel or copy to the end of the last. Of a
 /// message that is sent only the copy counts: what then waits for the receiver holds nothing up. `epoch_ns`:

@@ -13,7 +13,9 @@
 
 #include "core/json.h"
 #include "core/statistics.h"
+#include "lab/collective_times.h"
 #include "ranks/clock.h"
+#include "trace/program_rows.h"
 
 namespace rooflm::lab {
 namespace {
@@ -116,8 +118,8 @@ std::vector<std::int64_t> telling_steps(std::span<const ObservedStep> steps) {
 }
 
 void share_rank_steps(ranks::Transport& ranks, const program::Mesh& mesh, std::span<const record::Op> ops,
-                      const ObservedSteps& observed, std::int64_t origin_ns, bool has_first, std::int64_t run,
-                      const std::string& device, record::Writer& record) {
+                      const ObservedSteps& observed, const RankSteps& where, const std::string& device,
+                      record::Writer& record) {
   const std::string program = rows_of(ops, kWithoutShapes).dump();
   // The first rank says which steps, and which program the others need not tell again.
   const Json own_say = {{"steps", telling_steps(observed.steps)},
@@ -127,22 +129,30 @@ void share_rank_steps(ranks::Transport& ranks, const program::Mesh& mesh, std::s
   const auto chosen = say.at("steps").get<std::vector<std::int64_t>>();
   const std::int64_t clock_ns = ranks::clock_offset(ranks).ns;
   Json own = {{"device", device}, {"groups", groups_of(mesh, ranks.rank())}};
-  if (!ranks.is_first() || has_first) own["events"] = events_in(chosen, observed.moments, clock_ns);
+  if (!ranks.is_first() || where.has_first) own["events"] = events_in(chosen, observed.moments, clock_ns);
   if (say.at("program") != own_say.at("program")) own["ops"] = rows_of(ops, kTexts.size());
   const std::vector<std::string> sent = ranks::share(ranks, own.dump());
   if (!ranks.is_first()) return;
   const auto sentence = [&](const char* key, const std::string& text) {
-    record.add(run, record::Fact{.key = key, .value = {}, .unit = {}, .text = text});
+    record.add(where.run, record::Fact{.key = key, .value = {}, .unit = {}, .text = text});
   };
   sentence("groups", own.at("groups").dump());
   sentence("rank_steps", fmt::format("Of {} ranks the record keeps {} observed steps: the one nearest to the "
                                      "median, the fastest, the slowest ({}).",
                                      ranks.size(), chosen.size(), fmt::join(chosen, ", ")));
-  for (int rank = has_first ? 0 : 1; rank < ranks.size(); ++rank) {
-    const std::string where = ranks.name_of(rank);
-    write_rank(core::parse_json_object(sent[static_cast<std::size_t>(rank)], where, "its steps"), rank, run,
-               origin_ns, record);
+  for (int rank = where.has_first ? 0 : 1; rank < ranks.size(); ++rank) {
+    const std::string& text = sent[static_cast<std::size_t>(rank)];
+    write_rank(core::parse_json_object(text, ranks.name_of(rank), "its steps"), rank, where.run,
+               where.origin_ns, record);
   }
+}
+
+void share_ranks(ranks::Transport& ranks, const program::Mesh& mesh, const engines::Engine& engine,
+                 const ObservedSteps& observed, const RankSteps& where, const std::string& device,
+                 record::Writer& record) {
+  record.add(share_collective_times(ranks, mesh, engine.program(), observed));
+  share_rank_steps(ranks, mesh, trace::op_rows(engine.program(), engine.kernels()), observed, where, device,
+                   record);
 }
 
 }  // namespace rooflm::lab

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <new>
@@ -17,7 +16,6 @@
 #include "core/statistics.h"
 #include "core/stop_signals.h"
 #include "lab/block_graph.h"
-#include "lab/collective_times.h"
 #include "lab/counted_run.h"
 #include "lab/device_watch.h"
 #include "lab/devices.h"
@@ -58,11 +56,6 @@ double largest_weight_bytes(const program::Program& program) {
     if (tensor.role == program::Role::weight) largest = std::max(largest, tensor.bytes());
   }
   return static_cast<double>(largest);
-}
-
-/// Zero of the record's clock, by the monotonic one.
-std::int64_t epoch_ns_of(const record::Writer& record) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(record.epoch().time_since_epoch()).count();
 }
 
 /// A run on its way into the record.
@@ -263,8 +256,9 @@ class Run {
     if (settings_->trace && !interrupted && is_traceable(*point_)) {
       traced = trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_, settings_->ranks);
     }
-    if (traces_ranks() && !traced.observed.steps.empty())
-      write_collectives(engine, traced.observed, epoch_ns_of(*record_), true);
+    if (traces_ranks())
+      write_collectives(engine, traced.observed,
+                        {.origin_ns = nanoseconds_of(record_->epoch()), .has_first = true});
     steps_run_ = traced.next_step;
     if (settings_->count && !interrupted && is_traceable(*point_)) {
       count_run(engine, inputs, *point_, outcome_.run, traced, *record_);
@@ -303,25 +297,11 @@ class Run {
     return settings_->ranks != nullptr && settings_->trace && is_traceable(*point_);
   }
 
-  /// What collectives cost on all ranks, and the steps of the others. `has_first`: the steps of the first
-  /// rank are none that its run has.
-  void write_collectives(const engines::Engine& engine, const ObservedSteps& observed, std::int64_t origin_ns,
-                         bool has_first) {
-    ranks::Transport& ranks = *settings_->ranks;
-    const program::Mesh mesh = point_->step.sharding.mesh();
-    record_->add(share_collective_times(ranks, mesh, engine.program(), observed));
-    share_rank_steps(ranks, mesh, trace::op_rows(engine.program(), engine.kernels()), observed, origin_ns,
-                     has_first, outcome_.run, point_->device, *record_);
-  }
-
-  void write_collectives(const engines::Engine& engine, const trace::OpRecorder& recorder,
-                         const measure::InterleaveResult& result) {
-    ObservedSteps observed{.steps = {}, .moments = moments_of(recorder)};
-    for (std::size_t i = 0; i < result.steps.size(); ++i) {
-      if (result.steps[i].kind == StepKind::observed)
-        observed.steps.push_back({static_cast<std::int64_t>(i), result.steps[i].times.step_s});
-    }
-    if (!observed.steps.empty()) write_collectives(engine, observed, recorder.origin_ns(), false);
+  void write_collectives(const engines::Engine& engine, const ObservedSteps& observed, RankSteps where) {
+    if (observed.steps.empty()) return;
+    where.run = outcome_.run;
+    share_ranks(*settings_->ranks, point_->step.sharding.mesh(), engine, observed, where, point_->device,
+                *record_);
   }
 
   /// Plain steps alone.
@@ -376,7 +356,8 @@ class Run {
     steps_run_ = static_cast<std::int64_t>(result.steps.size());
     record_->add(outcome_.run, rows);
     record_->add(outcome_.run, recorder.events());
-    if (settings_->ranks != nullptr && !traces_ranks()) write_collectives(engine, recorder, result);
+    if (settings_->ranks != nullptr && !traces_ranks())
+      write_collectives(engine, observed_steps(recorder, result), {.origin_ns = recorder.origin_ns()});
     write_roofs(engine.program(), measured_times(recorder.events(), result));
     const std::vector<double> plain_s = result.step_seconds(StepKind::plain);  // none when stopped at once
     const core::Summary plain = plain_s.empty() ? core::Summary{} : core::summarise(plain_s);

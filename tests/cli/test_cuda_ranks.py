@@ -13,14 +13,16 @@ import sys
 import time
 import unittest
 
+import test_ranks
 from training_runs import TrainingRuns, numbers_of
 
 DEVICE = os.environ.get("RANKS_DEVICE", "cuda")
 MODEL = ["--model", "tiny", "--layers", "2", "--d-model", "64", "--heads", "4", "--d-ff", "128", "--seq", "16", "--lr", "0.003",
          "--no-peak", "--device", DEVICE, "--eval-batches", "2", "--search-products", "none", *(["--threads", "1"] if DEVICE == "cpu" else [])]
 SHARE = ["--share-gpus"]
-STEPS = 12
+STEPS = 10
 AT_ONCE = 3
+ACCUMULATED = ["--grad-accum", "4"]
 
 
 def missing(binary):
@@ -70,14 +72,18 @@ class GpuRanks(TrainingRuns):
                 if b[key] is not None:
                     self.assertLessEqual(abs(a[key] - b[key]), tolerance * abs(b[key]), (key, a, b))
 
-    def compare(self, cases, whole, tolerance=1e-5, **options):
-        """Runs one rank and all cases; each is near it."""
-        numbers = self.all_numbers([whole, *cases], **options)
-        if isinstance(numbers[whole[1]], Exception):
-            raise numbers[whole[1]]
+    of_one = {}  # by arguments: what one rank computes, once for all tests
+
+    def compare(self, cases, *whole, tolerance=1e-5):
+        """Runs one rank with those arguments, and all cases; each is near it."""
+        known = whole in self.of_one
+        numbers = self.all_numbers([*cases, *([] if known else [(1, "whole", *whole)])])
+        expected = self.of_one.setdefault(whole, numbers.get("whole"))
+        if isinstance(expected, Exception):
+            raise expected
         for _, name, *_ in cases:
             with self.subTest(split=name):
-                self.expect_near(numbers[name], numbers[whole[1]], tolerance)
+                self.expect_near(numbers[name], expected, tolerance)
         return numbers
 
 
@@ -105,21 +111,171 @@ class Splits(GpuRanks):
                                 (2, "zero2", "--zero", "2", "--batch", "4"),
                                 (2, "zero3", "--zero", "3", "--batch", "4"),
                                 (2, "tp", "--tp", "2", "--batch", "8"),
-                                (2, "sp", "--tp", "2", "--sequence-parallel", "--batch", "8")], (1, "whole", "--batch", "8"))
+                                (2, "sp", "--tp", "2", "--sequence-parallel", "--batch", "8")], "--batch", "8")
         for name in ("zero1", "zero2", "zero3"):
             self.assertEqual(numbers[name], numbers["dp"], "ZeRO gives the bits of data parallel")
 
     def test_pipelines(self):
-        accumulated = ["--grad-accum", "4"]
-        self.compare([(2, "1f1b", "--pp", "2", "--batch", "2", *accumulated),
-                      (2, "gpipe", "--pp", "2", "--pipeline-schedule", "gpipe", "--batch", "2", *accumulated),
-                      (2, "interleaved", "--pp", "2", "--interleave", "2", "--layers", "4", "--batch", "2", *accumulated),
-                      (2, "eager", "--pp", "2", "--engine", "eager", "--batch", "2", *accumulated)][:2],
-                     (1, "whole", "--batch", "2", *accumulated))
-        self.compare([(2, "interleaved", "--pp", "2", "--interleave", "2", "--layers", "4", "--batch", "2", *accumulated)],
-                     (1, "whole4", "--layers", "4", "--batch", "2", *accumulated))
-        self.compare([(2, "eager", "--pp", "2", "--engine", "eager", "--batch", "2", *accumulated)],
-                     (1, "whole_eager", "--engine", "eager", "--batch", "2", *accumulated))
+        self.compare([(2, "1f1b", "--pp", "2", "--batch", "2", *ACCUMULATED),
+                      (2, "gpipe", "--pp", "2", "--pipeline-schedule", "gpipe", "--batch", "2", *ACCUMULATED),
+                      (2, "eager", "--pp", "2", "--engine", "eager", "--batch", "2", *ACCUMULATED)], "--batch", "2", *ACCUMULATED)
+
+    def test_interleaved_pipelines_and_more_micro_batches_than_places(self):
+        four = ["--layers", "4", "--batch", "1", *ACCUMULATED]
+        self.compare([(2, "interleaved", "--pp", "2", "--interleave", "2", *four)], *four)
+        many = ["--batch", "1", "--grad-accum", "12"]
+        self.compare([(2, "many", "--pp", "2", *many)], *many)
+
+    def test_shared_sequences(self):
+        self.compare([(2, "cp", "--cp", "2", "--batch", "8"),
+                      (2, "cp_zero1", "--cp", "2", "--zero", "1", "--batch", "8")], "--batch", "8")
+        grouped = ["--kv-heads", "2", "--batch", "4", "--dtype", "bf16"]
+        self.compare([(2, "bf16", "--cp", "2", *grouped)], *grouped, tolerance=0.02)
+
+    def test_hybrids_of_four(self):
+        self.compare([(4, "dp_tp", "--tp", "2", "--zero", "3", "--batch", "4"),
+                      (4, "dp_cp", "--dp", "2", "--cp", "2", "--batch", "4")], "--batch", "8")
+        self.compare([(4, "dp_pp", "--pp", "2", "--zero", "1", "--batch", "1", *ACCUMULATED)], "--batch", "2", *ACCUMULATED)
+
+
+class Orders(GpuRanks):
+    def test_both_orders_give_the_same_bits_and_auto_says_what_it_chose(self):
+        size = ["bench", *MODEL[:-2 if DEVICE == "cpu" else None], "--batch", "4", "--zero", "1", "--steps", "3", "--warmup", "1", "--format", "json"]
+        size = [word for i, word in enumerate(size) if "--lr" not in (word, size[i - 1]) and "--eval-batches" not in (word, size[i - 1])]
+        losses = {}
+        for overlap in ("on", "off", "auto"):
+            record = self.folder / f"{overlap}.rooflm"
+            said = self.run_rooflm("launch", "-n", 2, *SHARE, "--", *size, "--overlap", overlap, "-o", record)
+            self.assertEqual(said.returncode, 0, said.stderr)
+            self.assertEqual("collectives beside computation: " in said.stderr, overlap == "auto")
+            losses[overlap] = json.loads(self.ok("report", record, "--view", "bench", "--format", "json"))[0]["tables"][0]["rows"][0]["loss"]
+        self.assertEqual(losses["on"], losses["off"])
+
+
+class Profiles(GpuRanks):
+    def test_all_ranks_are_on_one_clock(self):
+        record = self.folder / "zero1.rooflm"
+        size = ["--model", "tiny", "--layers", "2", "--vocab", "512", "--batch", "2", "--seq", "64", "--device", DEVICE, "--search-products", "none"]
+        self.ok("launch", "-n", 2, *SHARE, "--", "profile", *size, "--zero", "1", "--overlap", "on", "--steps", 3, "-o", record, "--view", "overview")
+        self.ok("verify", record)
+        if DEVICE != "cpu":
+            self.assertIn("times mean nothing", self.ok("report", record, "--view", "overview"))
+        calls, ranks = test_ranks.Profiles.cells(self, record)
+        self.assertEqual({row["op"] for row in calls} & {"reduce_scatter", "all_gather"}, {"reduce_scatter", "all_gather"})
+        for row in calls:
+            self.assertAlmostEqual(row["time_us"], row["waiting_us"] + row["transfer_us"], places=3)
+            self.assertGreaterEqual(row["waiting_us"], 0)
+        self.assertEqual([row["rank"] for row in ranks], [0, 1])
+        self.assertAlmostEqual(sum(row["last"] for row in ranks), 1)
+        for row in ranks:
+            self.assertAlmostEqual(row["step_us"], row["own_us"] + row["transfer_us"] + row["waiting_us"], places=3)
+        test_ranks.Profiles.check_other_ranks(self, record, 2)
+        page = self.folder / "page.html"
+        self.ok("report", record, "--html", page)
+        self.assertIn("exposed communication", page.read_text())
+
+
+class Checkpoints(GpuRanks):
+    def test_another_split_goes_on(self):
+        arguments = ["--batch", "4", "--schedule", "constant"]
+        whole = self.numbers("whole", "--batch", "8", "--schedule", "constant", steps=6)
+        self.numbers("out", *arguments, "--zero", "1", "--checkpoint-layout", "parts", ranks=2, steps=3)
+        resume = self.run_rooflm("launch", "-n", 2, *SHARE, "--", "train", "--out", self.out, "--resume", "--steps", 6, "--no-peak", "--device", DEVICE,
+                                 "--search-products", "none", "--dp", 1, "--tp", 2, "--zero", 0, "--batch", 8)
+        self.assertEqual(resume.returncode, 0, resume.stderr)
+        self.expect_near(numbers_of(self.out / "log.jsonl"), whole, 1e-5)
+        evaluate = ["eval", "--model", self.out, "--data", self.data, "--batch", 2, "--seq", 16, "--batches", 4, "--device", DEVICE, "--format", "json"]
+        one, two = (json.loads(self.ok(*starter, *evaluate))[0]["loss"] for starter in ((), ("launch", "-n", 2, *SHARE, "--")))
+        self.assertAlmostEqual(one, two, places=5)
+        generate = ["generate", "--model", self.out, "--prompt", "the cat", "--prompt", "a dog", "--tokens", 8, "--temperature", 0, "--device", DEVICE]
+        texts = [self.ok(*starter, *generate, *split) for starter, split in
+                 (((), ()), (("launch", "-n", 2, *SHARE, "--"), ("--tp", 2)))]
+        self.assertEqual(*texts)
+
+
+class Failures(GpuRanks):
+    def start(self, name, *arguments):
+        return subprocess.Popen([*map(str, self.launch(2, *self.words(name, "--steps", 100000, "--batch", "2", *arguments), timeout="3"))],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def end(self, name, rank, sent, *arguments):
+        """Sends a signal to one rank of a job that trains; exit code, messages, and how long it took to end."""
+        process = self.start(name, *arguments)
+        self.addCleanup(process.kill)
+        log = self.folder / name / "log.jsonl"
+        deadline = time.monotonic() + 60
+        while not log.exists() or len(log.read_text().splitlines()) < 3:
+            self.assertLess(time.monotonic(), deadline, "no step was logged")
+            self.assertIsNone(process.poll(), process.stderr.read() if process.poll() is not None else "")
+            time.sleep(0.05)
+        ranks = [int(pid) for pid in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+        os.kill(ranks[rank], sent)
+        begin = time.monotonic()
+        errors = process.communicate(timeout=60)[1]
+        return process.returncode, errors, time.monotonic() - begin
+
+    def test_a_rank_that_is_killed_or_stopped_ends_all(self):
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            killed = pool.submit(self.end, "killed", 1, signal.SIGKILL, "--zero", "1")
+            stopped = pool.submit(self.end, "stopped", 1, signal.SIGSTOP)
+            stage = pool.submit(self.end, "stage", 0, signal.SIGKILL, "--pp", "2", "--grad-accum", "2")
+        code, errors, seconds = killed.result()
+        self.assertEqual(code, 128 + signal.SIGKILL, errors)
+        self.assertRegex(errors, r"launch: rank 1 \(.*\) was ended by SIGKILL")
+        self.assertRegex(errors, r"rank 0 \(.*\): rank 1 \(.*\) has ended, at step \d+, ")
+        self.assertLess(seconds, 30)
+        code, errors, seconds = stopped.result()
+        self.assertEqual(code, 5, errors)
+        self.assertRegex(errors, r"rank 0 \(.*\) has waited 3 s for rank 1 \(.*\), at step \d+, ")
+        self.assertLess(seconds, 30)
+        code, errors, seconds = stage.result()
+        self.assertEqual(code, 128 + signal.SIGKILL, errors)
+        self.assertRegex(errors, r"rank 1 \(.*\): rank 0 \(.*\) has ended, at step \d+, ")
+        self.assertLess(seconds, 30)
+
+    def test_out_of_memory_is_a_line(self):
+        """By what is asked for, and where others have taken the GPU's memory: when a rank starts, makes its model, joins, or runs a step."""
+        result = self.run_rooflm(*self.launch(2, *self.words("limit", "--steps", 2, "--batch", "2", "--memory-limit", "1MB"))[1:])
+        self.assertEqual(result.returncode, 4, result.stderr)
+        self.assertRegex(result.stderr, "needs .* the limit is 1")
+        if DEVICE == "cpu":
+            return
+        ends = []
+        for left_mb in (300, 1500):
+            with Hog(left_mb << 20):
+                result = self.run_rooflm(*self.launch(2, *self.words(f"left{left_mb}", "--steps", 2, "--batch", "2"))[1:])
+            lines = [line for line in result.stderr.splitlines() if "memory" in line and not line.startswith("launch")]
+            ends.append((left_mb, result.returncode, lines[:2]))
+            if result.returncode != 0:
+                self.assertEqual(result.returncode, 4, result.stderr)
+                self.assertGreaterEqual(len(lines), 1, result.stderr)
+        print(ends)
+        self.assertEqual(ends[0][1], 4, ends)
+
+
+class Hog:
+    """Has the GPU's memory but for so many bytes."""
+
+    def __init__(self, left):
+        self.left = left
+
+    def __enter__(self):
+        program = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, free, total, memory = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64()
+for call in (lambda: cuda.cuInit(0), lambda: cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), lambda: cuda.cuCtxSetCurrent(context),
+             lambda: cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)),
+             lambda: cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(free.value - int(sys.argv[1])))):
+    assert call() == 0
+print("taken", flush=True)
+sys.stdin.read()
+"""
+        self.process = subprocess.Popen([sys.executable, "-c", program, str(self.left)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "taken\n"
+
+    def __exit__(self, *_):
+        self.process.communicate("", timeout=30)
 
 
 if __name__ == "__main__":

@@ -367,9 +367,9 @@ class KinetoWriter {
 }  // namespace
 
 std::vector<std::string> write_kineto(const ExportSource& source, const TextSink& sink) {
-  const std::vector<RankRun> ranks = source.ranks.size() > 1
-                                         ? std::vector<RankRun>(source.ranks.begin(), source.ranks.end())
-                                         : std::vector<RankRun>{{.run = &source.run}};
+  std::vector<RankRun> ranks(source.ranks.begin(), source.ranks.end());
+  if (ranks.size() < 2) ranks = {{}};
+  ranks.front().run = &source.run;  // which has kernels, too, where its rank has a run of ops alone
   EventList list(sink);
   std::deque<KinetoWriter> writers;
   for (const RankRun& rank : ranks) writers.emplace_back(source, rank, list);
