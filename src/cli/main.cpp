@@ -8,6 +8,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -173,6 +174,11 @@ int run_and_report(const std::vector<std::string>& words) {
     // A path that cannot be looked at: a folder without permission, a loop of links, a name that is too long.
     return fail(fmt::format("cannot access '{}': {}", error.path1().string(), error.code().message()),
                 static_cast<int>(core::ExitCode::bad_input));
+  } catch (const std::system_error& error) {
+    const bool starts_no_thread = error.code() == std::errc::resource_unavailable_try_again;
+    if (!starts_no_thread) return fail(fmt::format("internal error: {}", error.what()), kInternalError);
+    return fail("out of memory: the system starts no more threads for this process (ulimit -u, -v)",
+                static_cast<int>(core::ExitCode::out_of_memory));
   } catch (const std::exception& error) {
     return fail(fmt::format("internal error: {}", error.what()), kInternalError);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,9 @@ int run_in_job(const std::function<int(const Ranks&)>& body) {
     const int code = body(ranks);
     ranks->leave();
     return code;
+  } catch (const std::bad_alloc&) {
+    ranks->abandon("out of memory");
+    throw;
   } catch (const std::exception& error) {
     ranks->abandon(error.what());
     throw;

@@ -2,6 +2,7 @@
 #include "backends/cpu/fast/gemm.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -116,6 +117,16 @@ class Packing {
   dnnl::reorder reorder_;
 };
 
+/// oneDNN crashes where it gets no memory for the code that it writes: asks for more than that takes, and
+/// gives it back.
+void require_room(const GemmProblem& p) {
+  constexpr std::size_t kBytes = std::size_t{4} << 20U;
+  void* room = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED)
+    throw core::OutOfMemory(describe(p) + ": out of memory for its code", static_cast<double>(kBytes));
+  ::munmap(room, kBytes);
+}
+
 // One primitive over a part of the inner dimension, with memory objects whose pointers are set at every call.
 class Step {
  public:
@@ -224,9 +235,11 @@ struct Gemm::Plan {
 
 Gemm::Gemm(const GemmProblem& problem) {
   check_problem(problem);
+  require_room(problem);
   try {
     plan_ = std::make_unique<Plan>(problem);
   } catch (const dnnl::error& error) {
+    if (error.status == dnnl_out_of_memory) throw core::OutOfMemory(describe(problem) + ": out of memory", 0);
     throw core::Unavailable(describe(problem) + ": oneDNN has no kernel here (" + error.what() + ")");
   }
 }
@@ -243,6 +256,8 @@ void Gemm::operator()(const void* a, const void* b, void* c, const void* bias, v
   try {
     for (Step& step : plan_->steps) step.run(plan_->stream, a, b, c, bias, scratch);
   } catch (const dnnl::error& error) {
+    if (error.status == dnnl_out_of_memory)
+      throw core::OutOfMemory(describe(plan_->problem) + ": out of memory", 0);
     throw core::Unavailable(describe(plan_->problem) + ": oneDNN cannot run it (" + error.what() + ")");
   }
 }
