@@ -396,12 +396,14 @@ class Profile(unittest.TestCase):
         model = ["--layers", "1", "--d-model", "64", "--d-ff", "128", "--vocab", "384", "--batch", "2",
                  "--min-steps", "4", "--max-steps", "4", "--max-seconds", "5"]
         own = {"limits": [], "gemm": ["--n", "64", "--count", "2"], "attention": ["--seq", "64", "--head-dim", "16"],
-               "formats": []}
+               "formats": [],
+               "serving": [*model[:8], "--batch", "2", "--seq", "16", "--requests", "6", "--prompt-tokens", "4-8",
+                           "--new-tokens", "2-4"]}
         for study in json.loads(self.ok("study", "list", "--format", "json")):
             with self.subTest(study=study["name"]):
                 path = self.folder / f"study-{study['name']}.rooflm"
                 options = own.get(study["name"], own.get(study["kind"], [*model, "--seq", "16,32"]))
-                if options[:1] == model[:1]:
+                if options[:1] == model[:1] and study["kind"] != "serving":
                     options = [*options, "--heads", "2,4" if study["name"] == "heads" else "2"]
                 if study["name"] == "input":
                     options = [*options, "--data", data]
