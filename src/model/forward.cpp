@@ -335,6 +335,17 @@ program::Program decode(const ModelConfig& config, const CacheSize& size, std::i
   return p;
 }
 
+program::Program with_choice(program::Program program, const ModelConfig& config) {
+  const TensorId logits = program.find("logits");
+  if (logits == program::kNone) throw std::logic_error("a program without logits has no most likely token");
+  program.tensor(logits).role = program::Role::activation;  // fp32, as it was
+  Builder builder(program);
+  const auto scope = builder.scope("lm_head");
+  const TensorId next = builder.op(ops::kArgmax, {logits}, {{"valid", config.vocab}}, "next");
+  program.tensor(next).role = program::Role::result;
+  return program;
+}
+
 std::vector<BlockSource> block_sources(const ModelConfig& config) {
   ModelConfig one_layer = config;
   one_layer.layers = 1;

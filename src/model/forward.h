@@ -43,6 +43,10 @@ program::Program prefill_slots(const ModelConfig& config, const CacheSize& size,
 /// cost is that of texts which are `keys` tokens long then.
 program::Program decode(const ModelConfig& config, const CacheSize& size, std::int64_t keys);
 
+/// The program of `prefill_slots` or `decode` with the choice of the most likely token in it: result "next"
+/// [texts] int32 in the place of "logits", which stay on the device. Of equal logits the lower id.
+program::Program with_choice(program::Program program, const ModelConfig& config);
+
 /// Where a block of the model is defined.
 struct BlockSource {
   std::string block;  ///< layers folded: "attention/qkv", "ln_f"

@@ -194,29 +194,79 @@ std::vector<Saturation> saturations(const std::vector<ServedLoad>& loads) {
   return found;
 }
 
+namespace {
+
+/// Whether the loads are of one configuration, whatever their schedule.
+bool is_same(const ServedLoad& a, const ServedLoad& b) {
+  return a.model == b.model && a.device == b.device && a.dtype == b.dtype && a.engine == b.engine &&
+         a.slots == b.slots;
+}
+
+/// "fcfs at 18.8 requests/s (598 tokens/s)", of all requests at once; "" where that was not tried.
+std::string saturation_of(const Saturation& of) {
+  if (of.all_at_once == nullptr) return "";
+  const ServedLoad& load = *of.all_at_once;
+  return fmt::format("{} at {:.3g} requests/s ({:.0f} tokens/s)", load.schedule,
+                     load.requests_per_s().value_or(0),
+                     ratio_of(load.tokens(), load.duration_s()).value_or(0));
+}
+
+std::string rate_in_limits_of(const Saturation& of) {
+  const std::string& schedule = of.loads.front()->schedule;
+  if (of.highest == nullptr) return "at no rate that was tried with " + schedule;
+  return fmt::format("up to {:.3g} requests/s with {}", *of.highest->rate, schedule);
+}
+
+/// "0.65 with fcfs", of all requests at once; "" of a single user.
+std::string fairness_of(const Saturation& of) {
+  if (of.all_at_once == nullptr) return "";
+  std::vector<double> served;
+  for (const UserShare& user : users_of(*of.all_at_once)) served.push_back(user.served);
+  const auto jain = jain_index(served);
+  if (served.size() < 2 || !jain) return "";
+  return fmt::format("{:.2f} with {}", *jain, of.all_at_once->schedule);
+}
+
+void add_part(std::string& list, const std::string& part) {
+  if (list.empty() || part.empty()) {
+    list += part;
+  } else {
+    list += ", " + part;
+  }
+}
+
+/// What is said of the schedules of one configuration.
+std::string answer_of_one(std::span<const Saturation> schedules) {
+  const ServedLoad& any = *schedules.front().loads.front();
+  std::string saturated;
+  std::string limits;
+  std::string fair;
+  for (const Saturation& of : schedules) {
+    add_part(saturated, saturation_of(of));
+    add_part(limits, rate_in_limits_of(of));
+    add_part(fair, fairness_of(of));
+  }
+  std::string text = fmt::format("{} {} with {} slots", any.model, any.dtype, any.slots);
+  text += saturated.empty() ? ":" : " saturates: " + saturated + ";";
+  text += fmt::format(" 90% of requests had their first token within {} and {} per token {}.",
+                      core::format_seconds(any.ttft_limit_s), core::format_seconds(any.tpot_limit_s), limits);
+  if (!fair.empty()) text += fmt::format(" Of all at once, Jain's index of tokens over users is {}.", fair);
+  return text;
+}
+
+}  // namespace
+
 std::string answer_serving(const RecordSet& set) {
   std::string text;
   for (const RecordFile& file : set.files) {
     const std::vector<ServedLoad> loads = loads_of(file);
-    for (const Saturation& of : saturations(loads)) {
-      const ServedLoad& any = *of.loads.front();
-      std::string sentence =
-          fmt::format("{} {} with {} slots, {}:", any.model, any.dtype, any.slots, any.schedule);
-      if (of.all_at_once != nullptr) {
-        const double duration_s = of.all_at_once->duration_s();
-        sentence += fmt::format(" it saturates at {:.3g} requests/s ({:.0f} tokens/s)",
-                                of.all_at_once->requests_per_s().value_or(0),
-                                ratio_of(of.all_at_once->tokens(), duration_s).value_or(0));
-      }
-      if (of.all_at_once != nullptr) sentence += ";";
-      sentence +=
-          of.highest == nullptr
-              ? " at no rate that was tried 90% of requests kept the limits"
-              : fmt::format(" up to {:.3g} requests/s 90% of requests kept the limits", *of.highest->rate);
-      sentence += fmt::format(" (first token within {}, {} per token).",
-                              core::format_seconds(any.ttft_limit_s), core::format_seconds(any.tpot_limit_s));
+    const std::vector<Saturation> all = saturations(loads);
+    for (std::size_t first = 0; first < all.size();) {
+      std::size_t end = first + 1;
+      while (end < all.size() && is_same(*all[first].loads.front(), *all[end].loads.front())) ++end;
       if (!text.empty()) text += ' ';
-      text += sentence;
+      text += answer_of_one(std::span(all).subspan(first, end - first));
+      first = end;
     }
   }
   return text;

@@ -22,8 +22,7 @@ double transient_bytes(const engines::Engine& engine, compile::EngineKind kind) 
 }  // namespace
 
 SlotDecoder::SlotDecoder(Session& session, const model::CacheSize& size, std::int64_t longest_prompt)
-    : session_(&session),
-      size_(size),
+    : size_(size),
       longest_prompt_(longest_prompt),
       caches_(session.store().backend()),
       tokens_(static_cast<std::size_t>(size.batch), kNoToken),
@@ -33,10 +32,13 @@ SlotDecoder::SlotDecoder(Session& session, const model::CacheSize& size, std::in
         fmt::format("prompts of {} tokens in slots of {} positions", longest_prompt, size.positions));
   const compile::StepOptions& step = session.step_options();
   decode_ = session.make_engine(
-      compile::inference_step(model::decode(session.config(), size, size.positions), step), &caches_);
+      compile::inference_step(
+          model::with_choice(model::decode(session.config(), size, size.positions), session.config()), step),
+      &caches_);
   double taken_bytes = transient_bytes(*decode_, step.engine);
   for (std::int64_t seq = std::min(kLeastSeq, size.positions);; seq = std::min(2 * seq, size.positions)) {
-    auto program = compile::inference_step(model::prefill_slots(session.config(), size, 1, seq), step);
+    auto program = compile::inference_step(
+        model::with_choice(model::prefill_slots(session.config(), size, 1, seq), session.config()), step);
     prefills_.push_back({seq, session.make_engine(std::move(program), &caches_, taken_bytes)});
     taken_bytes += transient_bytes(*prefills_.back().engine, step.engine);
     if (seq >= longest_prompt) break;
@@ -71,7 +73,7 @@ std::int32_t SlotDecoder::join(std::size_t slot, std::span<const std::int32_t> t
   engine.io().write<std::int32_t>("slots", {&place, 1});
   engine.run();
   lengths_[slot] = read;
-  return tokens_[slot] = most_likely(engine.io().read<float>("logits"));
+  return tokens_[slot] = engine.io().read<std::int32_t>("next").at(0);
 }
 
 const std::vector<std::int32_t>& SlotDecoder::decode() {
@@ -87,11 +89,10 @@ const std::vector<std::int32_t>& SlotDecoder::decode() {
   decode_->io().write<std::int32_t>("tokens", read);
   decode_->io().write<std::int32_t>("first", lengths_);
   decode_->run();
-  const std::vector<float> logits = decode_->io().read<float>("logits");  // [S, 1, V], padded
-  const auto width = static_cast<std::size_t>(session_->config().padded_vocab);
+  const std::vector<std::int32_t> next = decode_->io().read<std::int32_t>("next");
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     if (tokens_[i] == kNoToken) continue;
-    tokens_[i] = most_likely(std::span(logits).subspan(i * width, width));
+    tokens_[i] = next[i];
     ++lengths_[i];
   }
   return tokens_;
@@ -100,11 +101,6 @@ const std::vector<std::int32_t>& SlotDecoder::decode() {
 void SlotDecoder::leave(std::size_t slot) {
   tokens_.at(slot) = kNoToken;
   lengths_.at(slot) = 0;
-}
-
-std::int32_t SlotDecoder::most_likely(std::span<const float> logits) const {
-  const auto known = logits.first(static_cast<std::size_t>(session_->config().vocab));
-  return static_cast<std::int32_t>(std::ranges::max_element(known) - known.begin());
 }
 
 }  // namespace rooflm::train

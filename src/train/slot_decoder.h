@@ -18,7 +18,7 @@ namespace rooflm::train {
 /// other slots wait, and from then on each step reads one more token of every slot. Prompts are read one at a
 /// time, padded on the right to a power of two, by one engine for each such length; another engine reads on.
 /// All are made in the constructor, so that nothing is built while texts are served. The next token is the
-/// most likely one, which the host chooses. Used by one thread.
+/// most likely one, which the device chooses. Used by one thread.
 class SlotDecoder {
  public:
   /// What a slot without a text has for a token.
@@ -51,9 +51,7 @@ class SlotDecoder {
     std::int64_t seq = 0;
     std::unique_ptr<engines::Engine> engine{};
   };
-  [[nodiscard]] std::int32_t most_likely(std::span<const float> logits) const;
 
-  Session* session_;
   model::CacheSize size_;
   std::int64_t longest_prompt_;
   engines::TensorStore caches_;    // before the engines, which use it

@@ -1,4 +1,5 @@
 // Cases of texts that are read on: kept keys and values, and rows that begin somewhere in a text.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/backends/op_case_writer.h"
@@ -86,6 +87,10 @@ void add_cache_cases(std::vector<Case>& cases, const Sizes& s) {
   both.op(ops::kEmbeddingPositions, {both.ids({s.batch, s.seq}, s.vocab), both.weight({s.vocab, s.channels}),
                                      both.weight(table), per_text(both, s, s.seq)});
   cases.push_back(both.done());
+  CaseWriter largest("argmax");
+  const TensorId logits = largest.add("logits", {s.batch, s.seq, s.vocab}, Role::activation, true);
+  largest.op(ops::kArgmax, {logits}, {{"valid", std::max<std::int64_t>(s.vocab - 2, 1)}});
+  cases.push_back(largest.done());
   CaseWriter last("last_rows");
   const TensorId lengths = last.ids({s.batch}, s.seq + 1);
   std::vector<double> values;
