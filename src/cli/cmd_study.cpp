@@ -17,6 +17,7 @@
 #include "cli/output_rule.h"
 #include "cli/profile_session.h"
 #include "cli/report_output.h"
+#include "cli/serving_options.h"
 #include "cli/study_file.h"
 #include "cli/table.h"
 #include "cli/values.h"
@@ -25,10 +26,12 @@
 #include "core/units.h"
 #include "lab/devices.h"
 #include "lab/format_norms.h"
+#include "lab/format_norms_device.h"
 #include "lab/format_training.h"
 #include "lab/job.h"
 #include "lab/largest_model.h"
 #include "lab/micro_cells.h"
+#include "lab/serving_run.h"
 #include "lab/traced_steps.h"
 #include "lab/work_left.h"
 #include "report/answers.h"
@@ -39,6 +42,7 @@ namespace rooflm::cli {
 namespace {
 
 constexpr const char* kLimits = "limits";
+constexpr const char* kServing = "serving";
 
 /// Everything empty: what is typed replaces what the study says.
 struct StudyOptions {
@@ -48,11 +52,12 @@ struct StudyOptions {
   ConfigOptions config;
   ProfileOptions profile;
   OutputOptions output;
-  std::map<std::string, std::string> others;  ///< of single ops, by option name without dashes
+  std::map<std::string, std::string> others;  ///< of single ops and of serving, by name without dashes
 
   StudyOptions() {
     config.clear();
     for (const char* single : {"n", "count", "strategy", "head-dim"}) others[single] = "";
+    for (const auto& [option, help] : serving_options()) others[option] = "";
   }
 
   /// What an option of a study file stands for, by its name without dashes.
@@ -199,6 +204,14 @@ std::vector<lab::AttentionCase> attention_cases(StudyOptions& options) {
   return attention.cases();
 }
 
+/// By the kernels of the device; none where it runs nothing.
+std::vector<record::Cell> device_norms(StudyOptions& options) {
+  const std::string device = lab::parse_device(device_or_default(options.get("device")));
+  options.set("device", device);  // it is said once which it is
+  if (!lab::runs(device)) return {};
+  return lab::device_norm_cells(device);
+}
+
 /// Of a training run in fp8; none where the device has no fp8, or runs nothing.
 std::vector<record::Cell> training_cells(StudyOptions& options) {
   options.config.fill();
@@ -213,15 +226,27 @@ std::vector<record::Cell> training_cells(StudyOptions& options) {
   }
 }
 
+lab::ServingSettings serving_settings_of(const StudyOptions& options) {
+  lab::ServingSettings settings = serving_settings(options.others);
+  const lab::RunSettings run = options.profile.settings();
+  settings.memory_limit_bytes = run.memory_limit_bytes;
+  settings.load.most_s = run.max_seconds;
+  return settings;
+}
+
 std::vector<record::Cell> cells_of(StudyOptions& options, const Study& study) {
   if (study.kind == "formats") {
     const std::string n = options.get("n");
     const auto extents = parse_integers("--n", n.empty() ? "4096" : n, 1);
     if (extents.size() > 2) throw core::UsageError("--n: one extent, or rows,columns, for study formats");
     auto cells = lab::format_cells(extents.front(), extents.back());
-    for (const auto& more : {lab::norm_cells(), training_cells(options)})
+    for (const auto& more : {lab::norm_cells(), device_norms(options), training_cells(options)})
       cells.insert(cells.end(), more.begin(), more.end());
     return cells;
+  }
+  if (study.kind == kServing) {
+    options.config.fill();
+    return lab::serving_cells(options.config.sweep(), serving_settings_of(options));
   }
   lab::MicroBench bench(micro_settings(options));
   if (study.kind == "gemm") return lab::cells_of(bench.run(gemm_cases(options)));
@@ -235,6 +260,11 @@ void show_dry_run(StudyOptions& options, const Study& study,
   const std::vector<OutputPath> outputs = {{"-o", options.output.record}, {"--html", options.output.html}};
   if (study.kind == "profile") {
     options.config.fill();
+    return show_dry_run(options.config.sweep(), outputs, options.output.table.style());
+  }
+  if (study.kind == kServing) {
+    options.config.fill();
+    static_cast<void>(serving_settings_of(options));
     return show_dry_run(options.config.sweep(), outputs, options.output.table.style());
   }
   if (study.kind == "formats") return show_dry_run("compute a table of formats, and train in fp8", outputs);
@@ -252,6 +282,7 @@ int run_one(StudyOptions options) {
   std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));
   std::vector<std::string> others = options.profile.data;
   others.push_back(options.name);
+  if (const std::string& lengths = options.others["lengths"]; !lengths.empty()) others.push_back(lengths);
   const auto files = files_of(others);
   inputs.insert(inputs.end(), files.begin(), files.end());
   std::vector<std::string> views = study.views;
@@ -368,6 +399,8 @@ Body declare_study(CommandLine& line) {
         {"head-dim", "Head sizes, for study attention_sweep"}}) {
     line.add_option(fmt::format("--{}", name), options->others[name], text).group("Studies of single ops");
   }
+  for (const auto& [name, text] : serving_options())
+    line.add_option(fmt::format("--{}", name), options->others[name], text).group("Study serving");
   options->output.add_to(line);
   line.footer(
       "Each study names a sweep, how it is measured, and the views that answer its question; "

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "cli/serving_options.h"
 #include "cli/shipped_studies.h"
 #include "core/error.h"
 #include "core/names.h"
@@ -30,6 +31,7 @@ const std::vector<std::string> kKeys = {"title",     "question", "kind", "views"
 std::vector<std::string> study_options() {
   std::vector<std::string> keys = {"steps",     "min-steps", "max-steps", "max-seconds", "memory-limit",
                                    "precision", "head-dim",  "strategy",  "n",           "count"};
+  for (const auto& [name, help] : serving_options()) keys.push_back(name);
   for (const record::Field& field : record::config_fields()) {
     if (field.option.starts_with("--") && field.type != record::FieldType::flag) {
       keys.emplace_back(field.option.substr(2));
@@ -90,7 +92,7 @@ class Parser {
   }
 
   std::string kind_of(const toml::node& node) const {
-    const std::vector<std::string> kinds = {"profile", "gemm", "attention", "formats"};
+    const std::vector<std::string> kinds = {"profile", "gemm", "attention", "formats", "serving"};
     std::string kind = text_of("kind");
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
       fail(node, core::unknown_name("kind", kind, kinds));

@@ -12,7 +12,7 @@
 namespace rooflm::cli {
 
 /// What a study runs for each configuration of its sweep.
-inline constexpr const char* kStudyKinds = "profile|gemm|attention|formats";
+inline constexpr const char* kStudyKinds = "profile|gemm|attention|formats|serving";
 
 /// Parsed from a TOML file (studies/README.md shows the keys).
 struct Study {

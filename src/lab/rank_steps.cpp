@@ -20,7 +20,7 @@
 namespace rooflm::lab {
 namespace {
 
-using Json = nlohmann::json;
+using StepJson = nlohmann::json;
 
 /// The fields of ops that say what an op is; what it costs is the first rank's to say. Shapes come last: they
 /// may differ where programs do not, since the parts of a split tensor may be unequal.
@@ -30,19 +30,19 @@ constexpr std::array kTexts = {&record::Op::kind,  &record::Op::op_class, &recor
                                &record::Op::shapes};
 constexpr std::size_t kWithoutShapes = kTexts.size() - 2;
 
-Json rows_of(std::span<const record::Op> ops, std::size_t texts) {
-  Json rows = Json::array();
+StepJson rows_of(std::span<const record::Op> ops, std::size_t texts) {
+  StepJson rows = StepJson::array();
   for (const record::Op& op : ops) {
-    Json row = {op.op, op.micro_batch};
+    StepJson row = {op.op, op.micro_batch};
     for (std::size_t i = 0; i < texts; ++i) row.push_back(op.*kTexts[i]);
     rows.push_back(std::move(row));
   }
   return rows;
 }
 
-std::vector<record::Op> ops_of(const Json& rows) {
+std::vector<record::Op> ops_of(const StepJson& rows) {
   std::vector<record::Op> ops;
-  for (const Json& row : rows) {
+  for (const StepJson& row : rows) {
     record::Op& op = ops.emplace_back();
     op.op = row.at(0);
     op.micro_batch = row.at(1);
@@ -52,8 +52,8 @@ std::vector<record::Op> ops_of(const Json& rows) {
 }
 
 /// {"data": [0, 1], ...}: the groups of more than one rank that this one is in.
-Json groups_of(const program::Mesh& mesh, int rank) {
-  Json groups = Json::object();
+StepJson groups_of(const program::Mesh& mesh, int rank) {
+  StepJson groups = StepJson::object();
   for (const auto group : {program::Group::tensor, program::Group::data, program::Group::pipeline,
                            program::Group::tied, program::Group::context}) {
     const std::vector<int> members = mesh.members(rank, group);
@@ -63,7 +63,7 @@ Json groups_of(const program::Mesh& mesh, int rank) {
 }
 
 /// Step, op, start and duration of each execution, one after the other.
-Json events_in(const std::vector<std::int64_t>& steps, const std::vector<OpMoment>& moments,
+StepJson events_in(const std::vector<std::int64_t>& steps, const std::vector<OpMoment>& moments,
                std::int64_t clock_ns) {
   std::vector<std::int64_t> numbers;
   for (const OpMoment& moment : moments) {
@@ -75,7 +75,7 @@ Json events_in(const std::vector<std::int64_t>& steps, const std::vector<OpMomen
 }
 
 /// Of what a rank sent, in the record of the first, from `origin_ns` on.
-void write_rank(const Json& sent, int rank, std::int64_t of, std::int64_t origin_ns, record::Writer& record) {
+void write_rank(const StepJson& sent, int rank, std::int64_t of, std::int64_t origin_ns, record::Writer& record) {
   record::Run row{.label = fmt::format("rank {}", rank), .kind = record::kRankRun};
   row.config.set("device", sent.at("device").get<std::string>());
   const std::int64_t run = record.begin_run(row);
@@ -122,13 +122,13 @@ void share_rank_steps(ranks::Transport& ranks, const program::Mesh& mesh, std::s
                       record::Writer& record) {
   const std::string program = rows_of(ops, kWithoutShapes).dump();
   // The first rank says which steps, and which program the others need not tell again.
-  const Json own_say = {{"steps", telling_steps(observed.steps)},
+  const StepJson own_say = {{"steps", telling_steps(observed.steps)},
                         {"program", std::hash<std::string>()(program)}};
-  const Json say =
+  const StepJson say =
       core::parse_json_object(ranks::share(ranks, own_say.dump()).front(), "rank 0", "its steps");
   const auto chosen = say.at("steps").get<std::vector<std::int64_t>>();
   const std::int64_t clock_ns = ranks::clock_offset(ranks).ns;
-  Json own = {{"device", device}, {"groups", groups_of(mesh, ranks.rank())}};
+  StepJson own = {{"device", device}, {"groups", groups_of(mesh, ranks.rank())}};
   if (!ranks.is_first() || where.has_first) own["events"] = events_in(chosen, observed.moments, clock_ns);
   if (say.at("program") != own_say.at("program")) own["ops"] = rows_of(ops, kTexts.size());
   const std::vector<std::string> sent = ranks::share(ranks, own.dump());

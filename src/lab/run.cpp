@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/stop_signals.h"
+#include "lab/alone_steps.h"
 #include "lab/block_graph.h"
 #include "lab/counted_run.h"
 #include "lab/device_watch.h"
@@ -249,7 +250,7 @@ class Run {
     write_memory(engine, store, resident_before);
     write_kernels(engine, backend);
     if (!settings_->shards.empty()) fact("loader_wait_s", inputs.loader_wait_s(), "s");
-    if (settings_->observe && !interrupted) look_closer(engine, inputs);
+    if (settings_->observe && !interrupted) look_closer(engine, backend, inputs);
     // Last: a profiler that was attached stays, and steps after it are no plain ones. Counters after that:
     // some are read by instrumented kernels.
     TracedRun traced{.next_step = steps_run_};
@@ -422,11 +423,13 @@ class Run {
     }
   }
 
-  void look_closer(engines::Engine& engine, StepInputs& inputs) {
+  void look_closer(engines::Engine& engine, backends::Backend& backend, StepInputs& inputs) {
     if (!has_arena()) {
       inputs.write(0);
       write_allocations(engine);
     }
+    if (!provider_->is_host() && settings_->ranks == nullptr)
+      steps_run_ = time_alone(engine, backend, inputs, outcome_.step_s, outcome_.run, steps_run_, *record_);
     if (!provider_->is_host()) return;
     measure::Counters counters;  // where there are none the command says why, once
     if (all_can(counters.is_available())) record_->add(outcome_.run, count_steps(counters, engine, inputs));

@@ -57,6 +57,11 @@ class Writer {
     first_ = first;
     keys_ = keys;
   }
+  /// Each text's keys and values go into one of `count` places, which `slots` names.
+  void keep_in(TensorId slots, std::int64_t count) {
+    slots_ = slots;
+    places_ = count;
+  }
   /// x [B, 1, C] of the last tokens of texts [B, T, C].
   TensorId last_rows(TensorId x, TensorId lengths) {
     const auto scope = builder_.scope("ln_f");
@@ -176,9 +181,10 @@ class Writer {
 
   /// The layer's keys or values [B, K, P, D].
   TensorId cache(const std::string& name) {
-    return builder_.program().add_tensor({.name = name,
-                                          .shape = {batch_, config_.kv_heads, positions_, config_.head_dim},
-                                          .role = program::Role::cache});
+    return builder_.program().add_tensor(
+        {.name = name,
+         .shape = {places_ > 0 ? places_ : batch_, config_.kv_heads, positions_, config_.head_dim},
+         .role = program::Role::cache});
   }
 
   /// y [B, T, H D], and the keys and values of these rows are kept.
@@ -187,7 +193,10 @@ class Writer {
     const TensorId values = cache(prefix + "values");
     if (first_ == program::kNone) {
       const auto part = builder_.scope("qkv");
-      builder_.op_into(ops::kAppendCache, {qkv, keys, values}, heads, {keys, values});
+      std::vector<TensorId> inputs = {qkv};
+      if (slots_ != program::kNone) inputs.push_back(slots_);
+      inputs.insert(inputs.end(), {keys, values});
+      builder_.op_into(ops::kAppendCache, inputs, heads, {keys, values});
     }
     if (first_ == program::kNone) return builder_.op(ops::kAttention, {qkv}, heads, "attention");
     const auto part = builder_.scope("flash");
@@ -220,7 +229,8 @@ class Writer {
   TensorId next_weight_;
   std::int64_t positions_ = 0;  ///< that are kept; 0: none
   std::int64_t keys_ = 0;
-  TensorId first_ = program::kNone;
+  std::int64_t places_ = 0;  ///< for texts in the caches; 0: one for each of the batch
+  TensorId first_ = program::kNone, slots_ = program::kNone;
 };
 
 program::Tensor ids(const char* name, std::int64_t batch, std::int64_t seq) {
@@ -262,6 +272,27 @@ program::Tensor per_text(const char* name, std::int64_t batch) {
   return {.name = name, .shape = {batch}, .dtype = core::DType::i32, .role = program::Role::input};
 }
 
+/// `texts` texts are read: all of them, or with `into_slots` those that join others.
+program::Program write_prefill(const ModelConfig& config, const CacheSize& size, std::int64_t texts,
+                               std::int64_t seq, bool into_slots) {
+  check_extents(config, size.batch, size.positions);
+  check_extents(config, texts, seq);
+  if (seq > size.positions) {
+    throw core::UsageError(
+        fmt::format("texts of {} tokens: keys and values are kept of {}", seq, size.positions));
+  }
+  program::Program p;
+  const TensorId tokens = p.add_tensor(ids("tokens", texts, seq));
+  const TensorId lengths = p.add_tensor(per_text("lengths", texts));
+  const TensorId slots = into_slots ? p.add_tensor(per_text("slots", texts)) : program::kNone;
+  Writer writer(p, config, texts, seq);
+  writer.keep(size.positions, program::kNone, seq);
+  if (into_slots) writer.keep_in(slots, size.batch);
+  const TensorId x = write_layers(writer, config, tokens);
+  make_result(p, write_head(writer, writer.last_rows(x, lengths)));
+  return p;
+}
+
 /// "src/model/forward.cpp", wherever the compiler found it.
 std::string path_in_tree(std::string_view file) {
   const auto at = file.rfind("src/");
@@ -285,20 +316,12 @@ program::Program forward(const ModelConfig& config, std::int64_t batch, std::int
 }
 
 program::Program prefill(const ModelConfig& config, const CacheSize& size, std::int64_t seq) {
-  check_extents(config, size.batch, size.positions);
-  check_extents(config, size.batch, seq);
-  if (seq > size.positions) {
-    throw core::UsageError(
-        fmt::format("texts of {} tokens: keys and values are kept of {}", seq, size.positions));
-  }
-  program::Program p;
-  const TensorId tokens = p.add_tensor(ids("tokens", size.batch, seq));
-  const TensorId lengths = p.add_tensor(per_text("lengths", size.batch));
-  Writer writer(p, config, size.batch, seq);
-  writer.keep(size.positions, program::kNone, seq);
-  const TensorId x = write_layers(writer, config, tokens);
-  make_result(p, write_head(writer, writer.last_rows(x, lengths)));
-  return p;
+  return write_prefill(config, size, size.batch, seq, false);
+}
+
+program::Program prefill_slots(const ModelConfig& config, const CacheSize& size, std::int64_t texts,
+                               std::int64_t seq) {
+  return write_prefill(config, size, texts, seq, true);
 }
 
 program::Program decode(const ModelConfig& config, const CacheSize& size, std::int64_t keys) {
@@ -310,6 +333,17 @@ program::Program decode(const ModelConfig& config, const CacheSize& size, std::i
   writer.keep(size.positions, first, keys);
   make_result(p, write_logits(writer, config, tokens));
   return p;
+}
+
+program::Program with_choice(program::Program program, const ModelConfig& config) {
+  const TensorId logits = program.find("logits");
+  if (logits == program::kNone) throw std::logic_error("a program without logits has no most likely token");
+  program.tensor(logits).role = program::Role::activation;  // fp32, as it was
+  Builder builder(program);
+  const auto scope = builder.scope("lm_head");
+  const TensorId next = builder.op(ops::kArgmax, {logits}, {{"valid", config.vocab}}, "next");
+  program.tensor(next).role = program::Role::result;
+  return program;
 }
 
 std::vector<BlockSource> block_sources(const ModelConfig& config) {

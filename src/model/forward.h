@@ -35,9 +35,17 @@ struct CacheSize {
 /// Reads the texts "tokens" [B, T] from the beginning, of "lengths" [B] int32 tokens each; what lies behind
 /// those is padding, which nobody sees. T is at most P.
 program::Program prefill(const ModelConfig& config, const CacheSize& size, std::int64_t seq);
+/// As `prefill`, of `texts` texts alone: their keys and values go to "slots" [texts] int32, each below B, of
+/// the same caches, and the other texts' stay. "logits" are [texts, 1, V].
+program::Program prefill_slots(const ModelConfig& config, const CacheSize& size, std::int64_t texts,
+                               std::int64_t seq);
 /// Reads one more token of each, "tokens" [B, 1], at the positions "first" [B] int32: the lengths so far. Its
 /// cost is that of texts which are `keys` tokens long then.
 program::Program decode(const ModelConfig& config, const CacheSize& size, std::int64_t keys);
+
+/// The program of `prefill_slots` or `decode` with the choice of the most likely token in it: result "next"
+/// [texts] int32 in the place of "logits", which stay on the device. Of equal logits the lower id.
+program::Program with_choice(program::Program program, const ModelConfig& config);
 
 /// Where a block of the model is defined.
 struct BlockSource {

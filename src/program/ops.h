@@ -36,6 +36,8 @@ extern const OpDef kAttention, kFlashAttention, kFlashAttentionBackward;
 extern const OpDef kTakeKeysValues, kAttentionBlock, kJoinBlocks, kAttentionBlockBackward, kJoinGradients;
 // cache.cpp
 extern const OpDef kAppendCache, kDecodeAttention, kLastRows;
+// argmax.cpp
+extern const OpDef kArgmax;
 // cross_entropy.cpp
 extern const OpDef kCrossEntropy, kCrossEntropyBackward, kCrossEntropyWithGradient, kMean;
 // cast.cpp

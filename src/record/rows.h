@@ -53,7 +53,7 @@ struct Sample {
   std::string phase{};  ///< "forward", "backward", "optimizer", "step"
   double seconds = 0;
   std::string kind = "plain";  ///< "warmup", "plain", "observed", "traced", "untraced", "in_order",
-                               ///< "allocations", "inputs", "counted"
+                               ///< "allocations", "inputs", "counted", "alone"
   bool outlier = false;
 };
 
@@ -179,5 +179,16 @@ inline constexpr const char* kRankRun = "rank";
 
 /// Series of the cells that are the log of a training run: a row per step, columns "loss", "lr", ...
 inline constexpr const char* kTrainingSeries = "training";
+
+/// Kind of the samples, and source of the counters, of steps in which each op was submitted alone and waited
+/// for; and the name of the counter that is the wall time of an op in them, median over those steps.
+inline constexpr const char* kAloneSource = "alone";
+inline constexpr const char* kAloneWall = "wall_s";
+
+/// Series of the cells of served loads: a row for each load (schedule, slots, the rate at which requests
+/// arrived: absent where all came at once), and one for each request: its load's row, user, tokens, and when
+/// it arrived, got a slot, had its first token and its last.
+inline constexpr const char* kServingSeries = "serving";
+inline constexpr const char* kServingRequestSeries = "serving_requests";
 
 }  // namespace rooflm::record

@@ -21,6 +21,7 @@
 #include "report/plan_figures.h"
 #include "report/run_figures.h"
 #include "report/scaling.h"
+#include "report/serving.h"
 #include "report/size_sweeps.h"
 #include "report/summaries.h"
 #include "report/sweep.h"
@@ -202,6 +203,16 @@ std::string answer_gap(const RecordSet& set) {
   std::string text;
   for (const RunData* run : timed(set)) {
     const Work work = phase_work(*run, kStep);
+    if (work.alone_s) {
+      const double outside_s = *work.alone_s - work.device_s;
+      add_sentence(text,
+                   fmt::format("{}: submitted alone and waited for, {} launches take {} each beside their "
+                               "kernels, {} of the ops' wall time.",
+                               name_of(set, *run), work.launches,
+                               core::format_seconds(outside_s / static_cast<double>(work.launches)),
+                               percent(outside_s / *work.alone_s)));
+      continue;
+    }
     if (!work.gap_s()) continue;
     add_sentence(text, fmt::format("{}: {} launches, {} between two of them, {} of the observed step.",
                                    name_of(set, *run), work.launches, core::format_seconds(*work.gap_s()),
@@ -345,7 +356,7 @@ constexpr std::array kAnswers = {
     Answer{"roofline", answer_roofline}, Answer{"limits", answer_limits},
     Answer{"input", answer_input},       Answer{"formats", answer_formats},
     Answer{"gemm", answer_gemm},         Answer{"attention_sweep", answer_attention_sweep},
-    Answer{"plan", answer_plan}};
+    Answer{"plan", answer_plan},         Answer{"serving", answer_serving}};
 
 std::string environment_of(const RecordFile& file, std::string_view key) {
   const auto found = std::ranges::find(file.environment, key, &record::Environment::key);

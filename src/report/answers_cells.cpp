@@ -51,6 +51,26 @@ std::string norms_sentence(const RecordSet& set) {
   return text;
 }
 
+/// Norms by the device's own kernels: the errors of each format at a deviation of 1, and what overflowed.
+std::string device_norms_sentence(const RecordSet& set) {
+  std::string errors;
+  std::string lost;
+  std::string device;
+  for (const Row& row : rows_of(set, "norms_device")) {
+    if (row.text("norm") != "layernorm") continue;
+    device = row.text("device");
+    if (row.number("input_std") == 1 && row.number("input_mean") == 0)
+      errors += fmt::format("{}{:.2g} in {}", errors.empty() ? "" : ", ", row.number("error_rms"),
+                            row.text("format"));
+    if (row.number("overflowed") > 0 && lost.empty())
+      lost = fmt::format(" In {} it overflows at a deviation of {:.0f}.", row.text("format"),
+                         row.number("input_std"));
+  }
+  if (errors.empty()) return "";
+  if (lost.empty()) lost = " No output of finite inputs overflows.";
+  return fmt::format("LayerNorm by the kernels of {} is off by {}.{}", device, errors, lost);
+}
+
 /// What a training run in fp8 lost, and in which operands most.
 std::string fp8_sentence(const RecordSet& set) {
   const std::vector<Row> rows = rows_of(set, "fp8");
@@ -85,6 +105,7 @@ std::string answer_formats(const RecordSet& set) {
       rows["bf16"].number("largest"), rows["bf16"].number("spacing_at_1"), rows["fp16"].number("largest"),
       rows["fp16"].number("underflow_below"), rows["fp16"].number("spacing_at_1"));
   add_sentence(text, norms_sentence(set));
+  add_sentence(text, device_norms_sentence(set));
   add_sentence(text, fp8_sentence(set));
   return text;
 }

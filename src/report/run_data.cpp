@@ -51,6 +51,19 @@ std::vector<TimedOp> timed_ops(const record::Reader& reader, std::int64_t run,
   return ops;
 }
 
+/// Wall times of ops that ran alone are no counts of hardware: each goes to its op.
+void take_alone(RunData& data) {
+  std::unordered_map<std::int64_t, double> wall_s;
+  std::erase_if(data.counters, [&](const record::Counter& counter) {
+    if (counter.source != record::kAloneSource) return false;
+    if (counter.op && counter.name == record::kAloneWall) wall_s[*counter.op] = counter.value;
+    return true;
+  });
+  for (TimedOp& timed : data.ops) {
+    if (const auto found = wall_s.find(timed.op.op); found != wall_s.end()) timed.alone_s = found->second;
+  }
+}
+
 /// What took no time is no work of any device or host: apart from the rest.
 void take_samples(RunData& data) {
   std::unordered_set<std::int64_t> names;
@@ -129,6 +142,7 @@ RunData load_one(const record::Reader& reader, const record::Run& run, std::size
   data.tensors = reader.tensors(run.id);
   data.memory_events = reader.memory_events(run.id);
   data.counters = reader.counters(run.id);
+  take_alone(data);
   data.gauges = reader.gauges(run.id);
   data.lanes = reader.lanes(run.id);
   data.activity_names = reader.activity_names(run.id);

@@ -23,6 +23,7 @@ struct TimedOp {
   std::optional<record::OpTime> time;  ///< absent when no step was observed
   std::optional<double> roof_s;        ///< prediction "roof_s" of "op:N"
   std::string bound;                   ///< which roof that is
+  std::optional<double> alone_s;       ///< wall time where it was submitted alone and waited for (kAloneWall)
   std::string block;                   ///< as block_of
   std::string part;                    ///< as part_of
 };

@@ -46,7 +46,7 @@ Scaling scaling_of(const SizeSweep& sweep, const std::string& phase) {
       if (phase != kStep && part.phase != phase) continue;
       ScalingPart& of = part_named(scaling, name_of(part));
       add_seconds(of.device_s[i], part.work.measured_s());
-      add_seconds(of.wall_s[i], part.work.wall_s);
+      add_seconds(of.wall_s[i], part.work.shown_wall_s());
     }
   }
   return scaling;

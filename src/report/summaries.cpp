@@ -32,6 +32,10 @@ class WorkSum {
         wall_s_ += *timed.time->wall_s;
       }
     }
+    if (timed.alone_s) {
+      ++alone_;
+      alone_s_ += *timed.alone_s;
+    }
     if (timed.roof_s) {
       ++roofs_;
       roof_s_ += *timed.roof_s;
@@ -42,6 +46,7 @@ class WorkSum {
   [[nodiscard]] Work result() const {
     Work work = work_;
     if (walls_ > 0 && walls_ == work.timed_ops) work.wall_s = wall_s_;
+    if (alone_ > 0 && alone_ == work.ops) work.alone_s = alone_s_;
     if (work.ops == 0 || roofs_ != work.ops) return work;
     work.roof_s = roof_s_;
     const auto largest = std::max_element(bounds_.begin(), bounds_.end(),
@@ -52,8 +57,8 @@ class WorkSum {
 
  private:
   Work work_;
-  std::int64_t roofs_ = 0, walls_ = 0;
-  double wall_s_ = 0;
+  std::int64_t roofs_ = 0, walls_ = 0, alone_ = 0;
+  double wall_s_ = 0, alone_s_ = 0;
   double roof_s_ = 0;
   std::map<std::string, double> bounds_;
 };

@@ -42,6 +42,9 @@ struct Work {
   double device_s = 0;           ///< sum of the ops' medians over the observed steps
   std::optional<double> wall_s;  ///< the same of their wall times; nothing unless every one was measured
   std::int64_t timed_ops = 0;    ///< ops with times: device_s and wall_s are of these
+  /// Sum of the ops' wall times in steps in which each was submitted alone and waited for; nothing unless
+  /// every op has one. GPUs alone are measured so.
+  std::optional<double> alone_s{};
   std::optional<double> roof_s;  ///< sum of the ops' roofs; nothing unless every op has one
   std::string bound;             ///< the roof that takes the largest part of roof_s
 
@@ -50,6 +53,9 @@ struct Work {
   [[nodiscard]] std::optional<double> intensity() const;
   /// device_s; nothing when no op was timed.
   [[nodiscard]] std::optional<double> measured_s() const;
+  /// The wall time to show beside device_s: alone_s where it was measured, else wall_s, which is the host's
+  /// to submit where a device runs ops later.
+  [[nodiscard]] std::optional<double> shown_wall_s() const { return alone_s ? alone_s : wall_s; }
   /// wall_s - device_s: dispatch, allocation and waiting between kernels; nothing without wall times.
   [[nodiscard]] std::optional<double> outside_s() const;
   /// outside_s / launches, the launch gap; nothing without wall times or launches.

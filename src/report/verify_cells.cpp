@@ -29,6 +29,18 @@ constexpr std::array kWork = {WorkColumns{"flop", "wall_ms", "rate"},
                               WorkColumns{"backward_flop", "backward_ms", "backward_rate"},
                               WorkColumns{"size", "time_us", "algbw", kUs, "byte"}};
 
+/// A request is admitted after it arrived, has its first token after that, and its last after its first.
+void check_request(const std::map<std::string, double>& request, std::int64_t row, LawBook& laws) {
+  constexpr std::array kOrder = {"arrival_s", "admitted_s", "first_token_s", "finish_s"};
+  for (std::size_t i = 0; i + 1 < kOrder.size(); ++i) {
+    const auto before = request.find(kOrder.at(i));
+    const auto after = request.find(kOrder.at(i + 1));
+    if (before == request.end() || after == request.end()) continue;
+    laws.at_most("the times of a request follow each other", fmt::format("request {}, {}", row, kOrder.at(i)),
+                 before->second, after->second, "s", kExact);
+  }
+}
+
 /// Units of what is measured or counted, so that nought would mean that nothing was.
 bool is_quantity(const std::string& unit) { return !unit.empty() && unit != "share"; }
 
@@ -48,6 +60,7 @@ void check_cells(const record::Reader& record, LawBook& laws) {
                   fmt::format("{}, row {}, {}", cell.series, cell.row, cell.col), *cell.value, cell.unit);
   }
   for (const auto& [place, values] : rows) {
+    if (place.first == record::kServingRequestSeries) check_request(values, place.second, laws);
     for (const WorkColumns& work : kWork) {
       if (!values.contains(work.work) || !values.contains(work.time) || !values.contains(work.rate)) continue;
       laws.equal("rate times time is the work",

@@ -69,6 +69,7 @@ void check_counted_ops(const record::Reader& record, const record::Run& run, Law
   }
   std::map<std::int64_t, Counts> counts;
   for (const record::Counter& counter : record.counters(run.id)) {
+    if (counter.source == record::kAloneSource) continue;  // wall times
     laws.at_most("counters are not negative", counter.name, -counter.value, 0, counter.unit, kExact);
     if (counter.unit == "share") {
       constexpr Slack kPasses{.share = 0.05};

@@ -1,6 +1,9 @@
 // Views of the blocks of a step: time, classes of ops, launch gap.
+#include <fmt/format.h>
+
 #include <array>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -37,7 +40,7 @@ Row block_row(const Group& group) {
   row.set("ops", work.ops);
   row.set("launches", work.launches);
   row.set("device_s", cell_of(work.measured_s()));
-  row.set("wall_s", cell_of(work.wall_s));
+  row.set("wall_s", cell_of(work.shown_wall_s()));
   row.set("time_share", cell_of(group.time_share));
   row.set("flop", work.matmul_flop + work.elementwise_flop);
   row.set("bytes", work.bytes);
@@ -118,11 +121,24 @@ Chart class_chart(const std::vector<std::pair<std::string, ClassSum>>& sums) {
   return chart;
 }
 
+/// Says what wall times of a GPU are.
+void note_alone(const RunData& run, Table& table) {
+  if (!phase_work(run, kStep).alone_s) return;
+  std::string note =
+      "wall: launch, kernels and waiting, in steps of their own in which each op was submitted alone and "
+      "waited "
+      "for; device: of other steps";
+  if (const auto cost = run.number("alone_cost"))
+    note += fmt::format("; such a step takes {:+.0f} % of a plain one's time", 100 * *cost);
+  table.notes.push_back(std::move(note));
+}
+
 void add_blocks(const RunData& run, const ViewOptions& /*options*/, View& view) {
   if (!run.has_op_times()) return;
   const std::vector<Group> blocks = blocks_of(run);
   Table table{.columns = block_columns("block"), .rows = {}, .notes = {}};
   for (const Group& block : blocks) table.rows.push_back(block_row(block));
+  note_alone(run, table);
   view.add("blocks", "Blocks", std::move(table));
   const std::vector<Group> parts = parts_of(run);
   if (has_parts(parts)) {
@@ -231,20 +247,22 @@ void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
   for (const Group& block : blocks_of(run)) {
     const Work& work = block.work;
     if (work.timed_ops == 0) continue;
-    const auto outside_s = work.outside_s();
+    const auto wall_s = work.shown_wall_s();
+    const auto outside_s = wall_s ? std::optional(*wall_s - work.device_s) : std::nullopt;
     Row row;
     row.set("phase", block.phase);
     row.set("block", block.name);
     row.set("launches", work.launches);
-    row.set("wall_s", cell_of(work.wall_s));
+    row.set("wall_s", cell_of(wall_s));
     row.set("device_s", work.device_s);
     row.set("outside_s", cell_of(outside_s));
-    row.set("gap_s", cell_of(work.gap_s()));
-    row.set("outside_share", cell_of(ratio_of(outside_s, work.wall_s)));
-    has_wall = has_wall || work.wall_s.has_value();
+    row.set("gap_s", cell_of(ratio_of(outside_s, static_cast<double>(work.launches))));
+    row.set("outside_share", cell_of(ratio_of(outside_s, wall_s)));
+    has_wall = has_wall || wall_s.has_value();
     table.rows.push_back(std::move(row));
   }
-  // A device that replays steps has no wall time of a block: its own gaps say more than a table of nothing.
+  note_alone(run, table);
+  // Records without wall times of blocks: the device's own gaps say more than a table of nothing.
   Table on_device = device_gap_table(run);
   if (has_wall || on_device.rows.empty()) view.add("gap", "Launch gap by block", std::move(table));
   view.add("gap.device", "Gaps on the device by block", std::move(on_device));

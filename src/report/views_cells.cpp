@@ -145,12 +145,18 @@ void add_charts(const std::string& series, const SeriesTable& table, const std::
   }
 }
 
+bool has_own_view(const std::string& series) {
+  constexpr std::array kSeries = {record::kTrainingSeries, record::kServingSeries,
+                                  record::kServingRequestSeries};
+  return std::ranges::any_of(kSeries, [&](const char* own) { return series == own; });
+}
+
 void add_cells(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   for (std::size_t i = 0; i < set.files.size(); ++i) {
     const RecordFile& file = set.files[i];
     std::map<std::string, SeriesTable> tables;
     for (const record::Cell& cell : file.cells) {
-      if (cell.series != record::kTrainingSeries) tables[cell.series].add(cell);
+      if (!has_own_view(cell.series)) tables[cell.series].add(cell);
     }
     for (auto& [name, cells] : tables) {
       const bool is_alone = set.files.size() == 1;

@@ -1,4 +1,5 @@
 // Cases of texts that are read on: kept keys and values, and rows that begin somewhere in a text.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/backends/op_case_writer.h"
@@ -43,6 +44,20 @@ void add_cache_cases(std::vector<Case>& cases, const Sizes& s) {
                    heads, {kept.keys, kept.values});
     cases.push_back(append.done());
 
+    // Every second slot, the last text first; the slots between stay as they are.
+    CaseWriter slots("append_cache slots" + suffix);
+    Sizes twice = s;
+    twice.batch = 2 * s.batch;
+    const Caches shared = caches(slots, twice, kv_heads, s.seq + 3);
+    const TensorId places = slots.ids({s.batch}, twice.batch);
+    std::vector<double> odd;
+    for (std::int64_t b = 0; b < s.batch; ++b) odd.push_back(number(twice.batch - 1 - 2 * b));
+    slots.fix(places, odd);
+    slots.op_into(ops::kAppendCache,
+                  {slots.activation({s.batch, s.seq, width}), places, shared.keys, shared.values}, heads,
+                  {shared.keys, shared.values});
+    cases.push_back(slots.done());
+
     CaseWriter decode("decode_attention" + suffix);
     const std::int64_t positions = 3 * s.seq + 1;
     const Caches read = caches(decode, s, kv_heads, positions);
@@ -72,6 +87,10 @@ void add_cache_cases(std::vector<Case>& cases, const Sizes& s) {
   both.op(ops::kEmbeddingPositions, {both.ids({s.batch, s.seq}, s.vocab), both.weight({s.vocab, s.channels}),
                                      both.weight(table), per_text(both, s, s.seq)});
   cases.push_back(both.done());
+  CaseWriter largest("argmax");
+  const TensorId logits = largest.add("logits", {s.batch, s.seq, s.vocab}, Role::activation, true);
+  largest.op(ops::kArgmax, {logits}, {{"valid", std::max<std::int64_t>(s.vocab - 2, 1)}});
+  cases.push_back(largest.done());
   CaseWriter last("last_rows");
   const TensorId lengths = last.ids({s.batch}, s.seq + 1);
   std::vector<double> values;

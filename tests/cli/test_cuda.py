@@ -191,6 +191,10 @@ class Commands(OnGpu):
             self.assertEqual(facts["trace_without_op"][0], 0)
             kinds = {kind for kind, in database.execute("SELECT DISTINCT kind FROM sample")}
             self.assertLessEqual({"plain", "observed", "traced", "untraced"}, kinds)
+            self.assertIn("alone", kinds)
+            alone, = database.execute("SELECT COUNT(*) FROM counter WHERE source = 'alone' AND value > 0").fetchone()
+            timed, = database.execute("SELECT COUNT(DISTINCT op) FROM event").fetchone()
+            self.assertEqual(alone, timed, "every op has a wall time of its own")
             if engine == "fused":  # replayed, held until it is submitted
                 self.assertIn("in_order", kinds)
                 self.assertIn("begins when a step is submitted", facts["tracing_cost"][1])

@@ -396,12 +396,14 @@ class Profile(unittest.TestCase):
         model = ["--layers", "1", "--d-model", "64", "--d-ff", "128", "--vocab", "384", "--batch", "2",
                  "--min-steps", "4", "--max-steps", "4", "--max-seconds", "5"]
         own = {"limits": [], "gemm": ["--n", "64", "--count", "2"], "attention": ["--seq", "64", "--head-dim", "16"],
-               "formats": []}
+               "formats": [],
+               "serving": [*model[:8], "--batch", "2", "--seq", "16", "--requests", "6", "--prompt-tokens", "4-8",
+                           "--new-tokens", "2-4"]}
         for study in json.loads(self.ok("study", "list", "--format", "json")):
             with self.subTest(study=study["name"]):
                 path = self.folder / f"study-{study['name']}.rooflm"
                 options = own.get(study["name"], own.get(study["kind"], [*model, "--seq", "16,32"]))
-                if options[:1] == model[:1]:
+                if options[:1] == model[:1] and study["kind"] != "serving":
                     options = [*options, "--heads", "2,4" if study["name"] == "heads" else "2"]
                 if study["name"] == "input":
                     options = [*options, "--data", data]
@@ -409,6 +411,30 @@ class Profile(unittest.TestCase):
                 self.assertNotIn("Nothing to show", shown)
                 law = self.rooflm("verify", path)
                 self.assertEqual(law.returncode, 0, law.stdout)
+
+    def test_serving_at_given_rates_and_lengths(self):
+        small = ["study", "serving", "--layers", "1", "--d-model", "64", "--d-ff", "128", "--heads", "2", "--vocab", "256", "--batch", "2",
+                 "--seq", "24", "--schedule", "fcfs"]
+        lengths = self.folder / "lengths.csv"
+        lengths.write_text("20,3\n4,1\n\n")
+        record = self.folder / "serving.rooflm"
+        out = self.ok(*small, "--requests", "6", "--lengths", lengths, "--rate", "200,inf", "--users", "2,1", "-o", record)
+        self.assertIn("saturates: fcfs at", out)
+        loads, saturation, users = json.loads(self.ok("report", record, "--view", "serving", "--format", "json"))[0]["tables"]
+        self.assertEqual([row["rate"] for row in loads["rows"]], [200, "all at once"])
+        for row in loads["rows"]:
+            self.assertEqual(row["requests"], 6)
+            self.assertLessEqual(row["ttft_median_s"], row["ttft_p99_s"])
+            self.assertLessEqual(row["batch_share"], 1)
+        self.assertEqual(sum(row["tokens"] for row in users["rows"][:2]), 3 * (3 + 1))
+        self.assertEqual(len(saturation["rows"]), 1)
+        self.fails(2, *small, "--prompt-tokens", "16-20", "--new-tokens", "8", says=["--seq 24", "up to 20"])
+        self.fails(2, *small, "--prompt-tokens", "20-16", says=["--prompt-tokens 20-16"])
+        self.fails(2, *small, "--schedule", "fiar", says=["unknown schedule 'fiar'", "did you mean 'fair'"])
+        self.fails(2, *small, "--rate", "0", says=["--rate"])
+        lengths.write_text("20,3\n4;1\n")
+        self.fails(3, *small, "--lengths", lengths, says=["lengths.csv:2", "4;1"])
+        self.fails(2, *small, "--device", "null", says=["null"])
 
     def test_studies(self):
         names = [row["name"] for row in json.loads(self.ok("study", "list", "--format", "json"))]

@@ -44,6 +44,40 @@ TEST(Scaling, SharesFollowTheFormulasOfTheRecord) {
   EXPECT_NEAR(*all[0].share_of({"attention/qk"}, 0, true), 200.0 / 2400, 1e-9);
 }
 
+/// The same on a GPU, where each op alone takes a microsecond more than its kernels.
+RecordSet load_alone(const std::string& study) {
+  RecordSet set = load_study(study);
+  for (RunData& run : set.runs) {
+    run.run.config.set("device", "cuda");
+    run.facts.push_back({.key = "alone_cost", .value = 1.5});
+    for (TimedOp& op : run.ops) {
+      op.time->wall_s.reset();
+      op.alone_s = op.time->device_s + 1e-6;
+    }
+  }
+  return set;
+}
+
+TEST(Scaling, WallTimesOfAGpuAreThoseOfOpsAlone) {
+  const RecordSet set = load_alone("blocks");
+  // Of 12 forward ops, 2 of them qk with 100 ns each.
+  EXPECT_NEAR(*scalings(set)[0].share_of({"attention/qk"}, 0, true), (2 * 1100.0) / (3600 + 12000), 1e-9);
+  EXPECT_EQ(make_view("scaling", set).charts.size(), 8U) << "device and wall";
+  const View gap = make_view("gap", set);
+  const auto table = std::ranges::find(gap.tables, "gap", &ViewTable::id);
+  ASSERT_NE(table, gap.tables.end());
+  for (const Row& row : table->table.rows) {
+    EXPECT_NEAR(row.number("gap_s"), 1e-6, 1e-12) << row.text("block");
+    EXPECT_NEAR(row.number("wall_s"), row.number("device_s") + 1e-6 * row.number("launches"), 1e-12);
+  }
+  ASSERT_FALSE(table->table.notes.empty());
+  EXPECT_NE(table->table.notes.back().find("alone and waited for"), std::string::npos);
+  EXPECT_NE(table->table.notes.back().find("+150 %"), std::string::npos);
+  EXPECT_NE(answer_of(load_alone("gap")).find("25 launches take 1.00 us each beside their kernels"),
+            std::string::npos)
+      << answer_of(load_alone("gap"));
+}
+
 TEST(Scaling, DrawsBarsOverTheSize) {
   const View view = make_view("scaling", load_study("blocks"));
   ASSERT_EQ(view.charts.size(), 8U) << "forward and step, device and wall, absolute and shares";

@@ -14,9 +14,11 @@
 #include "core/error.h"
 #include "model/forward.h"
 #include "program/ops.h"
+#include "record/op_times.h"
 #include "tests/compile/passes/recipes.h"
 #include "tests/engines/step_runner.h"
 #include "trace/activity_tracer.h"
+#include "trace/alone_recorder.h"
 #include "trace/op_recorder.h"
 #include "trace/op_spans.h"
 #include "trace/step_trace.h"
@@ -72,6 +74,24 @@ TEST_P(CudaTrace, EveryObservedStepHasEveryOpOnceWithinItsTime) {
   }
   EXPECT_GT(device_s, 0.0);
   EXPECT_LE(device_s, times.step_s * kSlack);
+}
+
+/// Launch, kernels and waiting of an op alone are more than its kernels, and no number changes.
+TEST_P(CudaTrace, OpsAloneTakeLongerThanTheirKernels) {
+  auto plain = make();
+  auto alone = make();
+  trace::OpRecorder observed(plain.engine().program(), plain.backend(), kSteps);
+  trace::AloneRecorder recorder(alone.engine().program(), alone.backend());
+  for (int i = 0; i < kSteps; ++i) {
+    const auto batch = tests::random_batch(kBatch * kSeq, config.vocab, static_cast<std::uint64_t>(i));
+    EXPECT_EQ(alone.step(batch, 1e-3, i < 2 ? nullptr : &recorder), plain.step(batch, 1e-3, &observed)) << i;
+  }
+  double wall_s = 0;
+  for (const record::Counter& counter : recorder.counters()) wall_s += counter.value;
+  double device_s = 0;
+  for (const record::OpTime& time : record::summarise_ops(observed.events())) device_s += time.device_s;
+  EXPECT_EQ(recorder.counters().size(), record::summarise_ops(observed.events()).size());
+  EXPECT_GT(wall_s, device_s);
 }
 
 /// Traced kernels belong to ops, and to the step that asked for them; tracing changes no number.

@@ -12,6 +12,7 @@
 #include "engines/engine.h"
 #include "model/forward.h"
 #include "model/parameters.h"
+#include "trace/alone_recorder.h"
 #include "trace/memory_recorder.h"
 #include "trace/op_recorder.h"
 #include "trace/program_rows.h"
@@ -64,6 +65,30 @@ class Stepper {
 };
 
 class Trace : public testing::TestWithParam<EngineKind> {};
+
+TEST_P(Trace, OpsThatRunAloneAddUpToLessThanTheirStep) {
+  Stepper stepper(GetParam());
+  auto& engine = stepper.engine();
+  engine.run();
+  trace::AloneRecorder recorder(engine.program(), engine.store().backend());
+  EXPECT_TRUE(recorder.counters().empty());
+  const auto times = engine.run(&recorder);
+  std::set<std::int64_t> ops;
+  double wall_s = 0;
+  for (const record::Counter& counter : recorder.counters()) {
+    EXPECT_EQ(counter.source, record::kAloneSource);
+    EXPECT_EQ(counter.unit, "s");
+    EXPECT_GT(counter.value, 0);
+    ops.insert(counter.op.value());
+    wall_s += counter.value;
+  }
+  EXPECT_LE(wall_s, times.step_s);
+  for (std::size_t i = 0; i < engine.program().ops.size(); ++i)
+    EXPECT_EQ(ops.contains(static_cast<std::int64_t>(i)),
+              engine.program().ops[i].phase != program::Phase::setup);
+  static_cast<void>(engine.run(&recorder));
+  EXPECT_EQ(recorder.counters().size(), ops.size()) << "one median for each op";
+}
 
 TEST_P(Trace, EveryOpOfAStepIsOneEvent) {
   Stepper stepper(GetParam());

@@ -1,7 +1,8 @@
 // Texts read token by token: keys and values of earlier positions are kept, k and v [B, K, P, D] with P
 // positions, and written in place. `first` [B] int32 is the position of each text's first row at hand, so
 // that the length of a text is an input of a run and no fact of the program.
-//   append_cache (qkv [B, T, (H + 2K) D], k, v): rows 0 .. T of k and v become those of qkv.
+//   append_cache (qkv [B, T, (H + 2K) D], k, v): rows 0 .. T of k and v become those of qkv. With `slots`
+//   [B] int32 before k and v [S, K, P, D], S >= B, text b goes to slots[b] of them, and the others stay.
 //   decode_attention (qkv [B, 1, (H + 2K) D], first, k, v) -> y [B, 1, H D]: row first[b] of k and v becomes
 //   that of qkv, then y = softmax(q k^T / sqrt(D)) v over rows 0 .. first[b]; query head h uses key/value
 //   head h / (H/K). `keys` of them are counted as its cost. last_rows (x [B, T, C], lengths [B] int32) -> y
@@ -20,7 +21,7 @@ using core::Count;
 using core::Shape;
 
 /// Keys and values stand last among the inputs; where they are written they are outputs, too.
-std::vector<Tensor> cache_outputs(const Program& p, const Op& op) {
+std::vector<Tensor> cache_outputs(const Program& p, const Op& op, bool has_slots) {
   const Shape& qkv = p.shape(op.inputs.at(0));
   const std::int64_t kv_heads = op.attrs.integer("kv_heads");
   const Count d = op.attrs.integer("head_dim");
@@ -30,11 +31,11 @@ std::vector<Tensor> cache_outputs(const Program& p, const Op& op) {
   std::vector<Tensor> outputs;
   for (std::size_t i = op.inputs.size() - 2; i < op.inputs.size(); ++i) {
     const Shape& cache = p.shape(op.inputs[i]);
-    const bool fits =
-        cache.rank() == 4 && cache == Shape{qkv[0], kv_heads, cache[2], d} && cache[2] >= qkv[1];
+    const bool fits = cache.rank() == 4 && cache == Shape{cache[0], kv_heads, cache[2], d} &&
+                      cache[2] >= qkv[1] && (has_slots ? cache[0] >= qkv[0] : cache[0] == qkv[0]);
     expect(fits, op, [&] {
-      return fmt::format("wants a cache [{}, {}, >= {}, {}], got {}", qkv[0], kv_heads, qkv[1],
-                         std::int64_t{d}, cache.str());
+      return fmt::format("wants a cache [{}{}, {}, >= {}, {}], got {}", has_slots ? ">= " : "", qkv[0],
+                         kv_heads, qkv[1], std::int64_t{d}, cache.str());
     });
     outputs.push_back({.shape = cache, .role = Role::cache});
   }
@@ -52,7 +53,12 @@ Count row_bytes(const Program& p, const Op& op, Count rows) {
          cached_element_bytes(p, op.inputs.back());
 }
 
-std::vector<Tensor> infer_append(const Program& p, const Op& op) { return cache_outputs(p, op); }
+std::vector<Tensor> infer_append(const Program& p, const Op& op) {
+  constexpr std::size_t kWithSlots = 4;
+  const bool has_slots = op.inputs.size() == kWithSlots;
+  if (has_slots) expect_per_text(p, op, 1, p.shape(op.inputs.at(0))[0]);
+  return cache_outputs(p, op, has_slots);
+}
 
 /// A copy.
 Cost cost_append(const Program& p, const Op& op) {
@@ -62,7 +68,7 @@ Cost cost_append(const Program& p, const Op& op) {
 
 std::vector<Tensor> infer_decode(const Program& p, const Op& op) {
   const Shape& qkv = p.shape(op.inputs.at(0));
-  std::vector<Tensor> caches = cache_outputs(p, op);
+  std::vector<Tensor> caches = cache_outputs(p, op, false);
   expect(qkv[1] == 1, op, [&] { return fmt::format("wants one row of each text, got {}", qkv[1]); });
   expect_per_text(p, op, 1, qkv[0]);
   const Count d = op.attrs.integer("head_dim");

@@ -76,17 +76,20 @@ struct Decode {
 
 }  // namespace
 
-/// Inputs: qkv, k, v. Outputs: k, v.
+/// Inputs: qkv, k, v; with slots between. Outputs: k, v.
 Kernel make_append_cache(const OpView& view) {
   return with_compute_type(view, [&]<class C>(C) -> Kernel {
-    const Extents e(view, view.in(1).shape);
-    return [e, qkv = in_operand<C>(view, 0, e.dim), k = out_operand<C>(view, 0, e.dim),
-            v = out_operand<C>(view, 1, e.dim)](const KernelArgs& args) {
+    const core::Shape& cache = view.out(0).shape;
+    const Extents e(view, cache);
+    const bool has_slots = view.op.inputs.size() == 4;
+    return [e, has_slots, places = cache[0], qkv = in_operand<C>(view, 0, e.dim),
+            k = out_operand<C>(view, 0, e.dim), v = out_operand<C>(view, 1, e.dim)](const KernelArgs& args) {
+      const std::int32_t* slots = has_slots ? checked_first(args.in[1], e.batch, 1, places) : nullptr;
       for_rows(e.batch * e.kv_heads, [&](Index task) {
         const Index b = task / e.kv_heads;
         const Index head = task % e.kv_heads;
         for (Index t = 0; t < e.seq; ++t) {
-          const Index at = e.cache_at(b, head, t);
+          const Index at = e.cache_at(slots == nullptr ? b : slots[b], head, t);
           copy_row(qkv, args.in[0], e.qkv_at(b, t, e.heads + head), e.dim, k, args.out[0], at);
           copy_row(qkv, args.in[0], e.qkv_at(b, t, e.heads + e.kv_heads + head), e.dim, v, args.out[1], at);
         }

@@ -16,16 +16,18 @@ struct Units {
   int heads, kv_heads, head;
 };
 
-/// Block (b, t): the keys and values of that row.
+/// Block (b, t): the keys and values of that row, into slot b, or slots[b] where there are slots.
 template <class Unit>
-__global__ void __launch_bounds__(kThreads) append_cache(Units u, const Unit* qkv, Unit* k, Unit* v) {
+__global__ void __launch_bounds__(kThreads)
+    append_cache(Units u, const Unit* qkv, const std::int32_t* slots, Unit* k, Unit* v) {
   const std::int64_t b = blockIdx.x / u.seq;
   const std::int64_t t = blockIdx.x - b * u.seq;
+  const std::int64_t slot = slots == nullptr ? b : std::int64_t{slots[b]};
   const int kept = u.kv_heads * u.head;
   const Unit* keys = qkv + std::int64_t{blockIdx.x} * (u.heads * u.head + 2 * kept) + u.heads * u.head;
   for (int i = static_cast<int>(threadIdx.x); i < kept; i += kThreads) {
     const int head = i / u.head;
-    const std::int64_t to = ((b * u.kv_heads + head) * u.positions + t) * u.head + (i - head * u.head);
+    const std::int64_t to = ((slot * u.kv_heads + head) * u.positions + t) * u.head + (i - head * u.head);
     k[to] = keys[i];
     v[to] = keys[kept + i];
   }
@@ -53,7 +55,7 @@ void with_unit(std::int64_t row_elements, bool aligned, Body&& body) {
 }  // namespace
 
 void launch_append_cache(Stream stream, core::DType dtype, const DecodeShape& shape, std::int64_t seq,
-                         const void* qkv, void* k, void* v) {
+                         const void* qkv, const std::int32_t* slots, void* k, void* v) {
   constexpr const char* kWhat = "append_cache";
   with_element(dtype, kWhat, [&]<class T>(T) {
     with_unit<T>(shape.head_dim, are_aligned({qkv, k, v}), [&]<class Unit>(Unit, std::int64_t head) {
@@ -63,7 +65,7 @@ void launch_append_cache(Stream stream, core::DType dtype, const DecodeShape& sh
                         .kv_heads = static_cast<int>(shape.kv_heads),
                         .head = static_cast<int>(head)};
       append_cache<<<grid_size(shape.batch * seq, kWhat), kThreads, 0, stream>>>(
-          units, static_cast<const Unit*>(qkv), static_cast<Unit*>(k), static_cast<Unit*>(v));
+          units, static_cast<const Unit*>(qkv), slots, static_cast<Unit*>(k), static_cast<Unit*>(v));
     });
   });
   check_launch(kWhat);

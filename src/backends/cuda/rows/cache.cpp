@@ -12,9 +12,10 @@
 
 namespace rooflm::backends::cuda {
 
-/// kernels/cache.cu: rows 0 .. seq of k and v [B, K, P, D] become those of qkv [B, seq, (H + 2K) D].
+/// kernels/cache.cu: rows 0 .. seq of k and v [S, K, P, D] become those of qkv [B, seq, (H + 2K) D], text b
+/// in slots[b], below S; nullptr: text b in b.
 void launch_append_cache(Stream stream, core::DType dtype, const DecodeShape& shape, std::int64_t seq,
-                         const void* qkv, void* k, void* v);
+                         const void* qkv, const std::int32_t* slots, void* k, void* v);
 /// y[b, :] = x[b, lengths[b] - 1, :] of x [B, seq, cols].
 void launch_last_rows(Stream stream, core::DType dtype, std::int64_t batch, std::int64_t seq,
                       std::int64_t cols, const void* x, const std::int32_t* lengths, void* y);
@@ -33,13 +34,14 @@ DecodeShape shape_of(const OpView& v, const program::Tensor& cache) {
 
 }  // namespace
 
-/// Inputs: qkv, k, v. Outputs: k, v.
+/// Inputs: qkv, k, v; with slots between. Outputs: k, v.
 Kernel make_append_cache(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !v.outputs_are({0, 1}, dtype)) return {};
-  return [context = v.context, dtype, shape = shape_of(v, v.in(1)),
-          seq = v.in(0).shape[1]](const KernelArgs& args) {
-    launch_append_cache(context->stream(), dtype, shape, seq, args.in[0], args.out[0], args.out[1]);
+  return [context = v.context, dtype, shape = shape_of(v, v.out(0)), seq = v.in(0).shape[1],
+          has_slots = v.op.inputs.size() == 4](const KernelArgs& args) {
+    launch_append_cache(context->stream(), dtype, shape, seq, args.in[0],
+                        has_slots ? ids(args.in[1]) : nullptr, args.out[0], args.out[1]);
   };
 }
 

@@ -1,0 +1,91 @@
+// Requests that arrive while others are served: which are served when, and how long each waits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rooflm::lab {
+
+/// A text to be continued, of a user.
+struct ServingRequest {
+  std::size_t user = 0;
+  std::int64_t prompt_tokens = 0, new_tokens = 0;  ///< at least 1 each
+  double arrival_s = 0;
+};
+
+/// When it was served, in seconds as `arrival_s`.
+struct ServedRequest {
+  ServingRequest request{};
+  double admitted_s = 0, first_token_s = 0, finish_s = 0;
+};
+
+/// Uniform whole numbers, both ends included.
+struct LengthRange {
+  std::int64_t least = 1, most = 1;
+};
+
+/// What arrives.
+struct ServingLoad {
+  std::int64_t requests = 64;
+  LengthRange prompt{.least = 16, .most = 128}, answer{.least = 8, .most = 64};
+  /// Prompt and answer of each request, in turn from the first on; none: drawn from the ranges.
+  std::vector<std::pair<std::int64_t, std::int64_t>> lengths{};
+  std::vector<double> users{1};  ///< how often requests are of each, relative to each other
+  double most_s = 1e9;           ///< nothing arrives later
+  std::uint64_t seed = 0;
+  [[nodiscard]] std::int64_t longest_prompt() const;
+  [[nodiscard]] std::int64_t longest_answer() const;
+};
+
+/// Requests in the order of their arrival: a Poisson process of `rate` requests per second, so that the times
+/// between them are exponential; an infinite rate: all at 0. Lengths and users are the same at every rate.
+/// The first request is always there.
+std::vector<ServingRequest> draw_requests(const ServingLoad& load, double rate);
+
+/// Which of the waiting requests gets a slot that is free, and when. `fcfs`: the first that came, as soon as
+/// a slot is free (continuous batching). `fair`: the same with the first request of the user who was served
+/// least, by the Virtual Token Counter (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024;
+/// a prompt's token counts 1, a new one 2). `batch`: as many as there are slots, once all slots are free
+/// (static batching).
+enum class Schedule : std::uint8_t { fcfs, fair, batch };
+std::string_view name_of(Schedule schedule);
+/// Throws core::UsageError with a suggestion.
+Schedule parse_schedule(std::string_view name);
+
+/// What serves: slots, of which each has one text, and a clock.
+class TokenServer {
+ public:
+  TokenServer() = default;
+  TokenServer(const TokenServer&) = delete;
+  TokenServer& operator=(const TokenServer&) = delete;
+  virtual ~TokenServer() = default;
+  [[nodiscard]] virtual std::size_t slots() const = 0;
+  /// Reads a prompt into a free slot; the first token is there when it returns.
+  virtual void join(std::size_t slot, const ServingRequest& request) = 0;
+  /// One more token of every slot that is taken.
+  virtual void decode() = 0;
+  virtual void leave(std::size_t slot) = 0;
+  /// Zero of the clock is now.
+  virtual void start_clock() = 0;
+  [[nodiscard]] virtual double now_s() = 0;
+  virtual void wait_until(double time_s) = 0;
+};
+
+/// What serving a load was.
+struct Served {
+  std::vector<ServedRequest> requests{};  ///< in the order of their arrival
+  std::int64_t decode_steps = 0;
+  double prefill_s = 0, decode_s = 0;
+  double used_slot_s = 0;       ///< the decode steps' time, each times its slots that had a text
+  bool is_interrupted = false;  ///< a signal asked to stop (core::StopSignals): not all were served
+};
+
+/// Serves all requests, which stand in the order of their arrival. Between two tokens those that wait are
+/// given slots, whose prompts are read one after another, while the other texts wait.
+Served serve(TokenServer& server, std::span<const ServingRequest> requests, Schedule schedule);
+
+}  // namespace rooflm::lab

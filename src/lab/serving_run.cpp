@@ -1,0 +1,213 @@
+// Serving a load at several rates, and what a record keeps of it.
+#include "lab/serving_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <thread>
+
+#include "compile/recipe.h"
+#include "core/error.h"
+#include "core/rng.h"
+#include "core/statistics.h"
+#include "core/stop_signals.h"
+#include "lab/cells.h"
+#include "lab/devices.h"
+#include "lab/notes.h"
+#include "model/config.h"
+#include "train/session.h"
+#include "train/slot_decoder.h"
+
+namespace rooflm::lab {
+namespace {
+
+constexpr double kAtOnce = std::numeric_limits<double>::infinity();
+constexpr std::array kServingShares = {0.25, 0.5, 0.75, 1.0, 1.25};
+constexpr std::uint64_t kPrompts = 0x70726f6d;
+
+/// A decoder on this machine's clock; prompts are random tokens.
+class DecoderServer : public TokenServer {
+ public:
+  DecoderServer(train::SlotDecoder& decoder, std::int64_t vocab, std::uint64_t seed)
+      : decoder_(&decoder), prompt_(static_cast<std::size_t>(decoder.longest_prompt())) {
+    for (std::size_t i = 0; i < prompt_.size(); ++i)
+      prompt_[i] = static_cast<std::int32_t>(core::philox(seed, kPrompts, i)[0] % vocab);
+  }
+  [[nodiscard]] std::size_t slots() const override { return decoder_->slots(); }
+  void join(std::size_t slot, const ServingRequest& request) override {
+    static_cast<void>(
+        decoder_->join(slot, std::span(prompt_).first(static_cast<std::size_t>(request.prompt_tokens))));
+  }
+  void decode() override { static_cast<void>(decoder_->decode()); }
+  void leave(std::size_t slot) override { decoder_->leave(slot); }
+  void start_clock() override { start_ = Clock::now(); }
+  [[nodiscard]] double now_s() override {
+    return std::chrono::duration<double>(Clock::now() - start_).count();
+  }
+  void wait_until(double time_s) override {
+    std::this_thread::sleep_until(
+        start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time_s)));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  train::SlotDecoder* decoder_;
+  std::vector<std::int32_t> prompt_;
+  Clock::time_point start_ = Clock::now();
+};
+
+/// What is asked of a request's latency.
+struct Limits {
+  double ttft_s = 0, tpot_s = 0;
+};
+
+/// From requests of the load that are served one by one.
+Limits limits_alone(TokenServer& server, const ServingLoad& load) {
+  constexpr std::int64_t kAlone = 8;
+  ServingLoad few = load;
+  few.requests = std::min(kAlone, load.requests);
+  std::vector<double> ttft_s;
+  std::vector<double> tpot_s;
+  for (ServingRequest request : draw_requests(few, kAtOnce)) {
+    request.new_tokens = std::max<std::int64_t>(request.new_tokens, 2);
+    const ServedRequest served = serve(server, {&request, 1}, Schedule::fcfs).requests.front();
+    core::StopSignals::check();
+    ttft_s.push_back(served.first_token_s);
+    tpot_s.push_back((served.finish_s - served.first_token_s) / static_cast<double>(request.new_tokens - 1));
+  }
+  return {.ttft_s = kSloScale * core::median(ttft_s), .tpot_s = kSloScale * core::median(tpot_s)};
+}
+
+/// Cells of all points, rates and schedules.
+class Collector {
+ public:
+  void add(const Point& point, Schedule schedule, double rate, const Limits& limits, const Served& served) {
+    ++load_;
+    loads_.next_row();
+    loads_.text("model", point.config.name);
+    loads_.text("device", point.device);
+    loads_.text("dtype", compile::dtype_name(point.step));
+    loads_.text("engine", compile::name_of(point.step.engine));
+    loads_.number("slots", static_cast<double>(point.batch));
+    loads_.number("positions", static_cast<double>(point.seq));
+    loads_.text("schedule", name_of(schedule));
+    if (std::isfinite(rate)) loads_.number("rate", rate);
+    loads_.number("decode_steps", static_cast<double>(served.decode_steps));
+    loads_.number("prefill_s", served.prefill_s);
+    loads_.number("decode_s", served.decode_s);
+    loads_.number("used_slot_s", served.used_slot_s);
+    loads_.number("ttft_limit_s", limits.ttft_s);
+    loads_.number("tpot_limit_s", limits.tpot_s);
+    for (const ServedRequest& request : served.requests) add(request);
+  }
+  [[nodiscard]] std::vector<record::Cell> take() {
+    std::vector<record::Cell> cells = loads_.take();
+    const std::vector<record::Cell> requests = requests_.take();
+    cells.insert(cells.end(), requests.begin(), requests.end());
+    return cells;
+  }
+  [[nodiscard]] bool is_empty() const { return load_ < 0; }
+
+ private:
+  void add(const ServedRequest& served) {
+    requests_.next_row();
+    requests_.number("load", static_cast<double>(load_));
+    requests_.number("user", static_cast<double>(served.request.user));
+    requests_.number("prompt_tokens", static_cast<double>(served.request.prompt_tokens));
+    requests_.number("new_tokens", static_cast<double>(served.request.new_tokens));
+    requests_.number("arrival_s", served.request.arrival_s);
+    requests_.number("admitted_s", served.admitted_s);
+    requests_.number("first_token_s", served.first_token_s);
+    requests_.number("finish_s", served.finish_s);
+  }
+
+  Cells loads_{record::kServingSeries}, requests_{record::kServingRequestSeries};
+  std::int64_t load_ = -1;
+};
+
+double request_rate(const Served& served) {
+  const double end_s = std::ranges::max(served.requests, {}, &ServedRequest::finish_s).finish_s;
+  return static_cast<double>(served.requests.size()) / end_s;
+}
+
+/// One point, served with all schedules at all rates.
+class ServingRun {
+ public:
+  ServingRun(const Point& point, const ServingSettings& settings, Collector& cells)
+      : point_(&point), settings_(&settings), cells_(&cells), backend_(make_backend(point)) {
+    session_.emplace(*backend_, point.config, point.step, settings.memory_limit_bytes.value_or(0));
+    decoder_.emplace(*session_, model::CacheSize{.batch = point.batch, .positions = point.seq},
+                     settings.load.longest_prompt());
+    session_->initialise(point.seed);
+    decoder_->warm_up();
+    server_.emplace(*decoder_, point.config.vocab, point.seed);
+    limits_ = limits_alone(*server_, settings.load);
+  }
+
+  /// False when a signal ended it.
+  bool run() {
+    std::vector<double> rates = settings_->rates;
+    const bool finds_rates = rates.empty();
+    if (finds_rates) rates = {kAtOnce};
+    for (std::size_t i = 0; i < rates.size(); ++i) {
+      for (const Schedule schedule : settings_->schedules) {
+        const Served served = measure(rates[i], schedule);
+        if (served.is_interrupted) return false;
+        const bool is_first = i == 0 && schedule == settings_->schedules.front();
+        if (!finds_rates || !is_first) continue;
+        for (const double share : kServingShares) rates.push_back(share * request_rate(served));
+      }
+    }
+    return true;
+  }
+
+ private:
+  Served measure(double rate, Schedule schedule) {
+    Served served = serve(*server_, draw_requests(settings_->load, rate), schedule);
+    for (std::size_t slot = 0; slot < decoder_->slots(); ++slot) decoder_->leave(slot);
+    if (served.is_interrupted) return served;
+    cells_->add(*point_, schedule, rate, limits_, served);
+    note("  {}, {}: {} requests, {:.3g} requests/s", name_of(schedule),
+         std::isfinite(rate) ? fmt::format("{:.3g} requests/s arrive", rate) : "all arrive at once",
+         served.requests.size(), request_rate(served));
+    return served;
+  }
+
+  const Point* point_;
+  const ServingSettings* settings_;
+  Collector* cells_;
+  std::unique_ptr<backends::Backend> backend_;
+  std::optional<train::Session> session_;
+  std::optional<train::SlotDecoder> decoder_;
+  std::optional<DecoderServer> server_;
+  Limits limits_;
+};
+
+void check(const Point& point, const ServingLoad& load) {
+  require_runs(point.device, "served");
+  if (load.longest_prompt() + load.longest_answer() > point.seq) {
+    throw core::UsageError(
+        fmt::format("--seq {}: prompts of up to {} and answers of up to {} tokens do not fit", point.seq,
+                    load.longest_prompt(), load.longest_answer()));
+  }
+}
+
+}  // namespace
+
+std::vector<record::Cell> serving_cells(std::span<const Point> points, const ServingSettings& settings) {
+  for (const Point& point : points) check(point, settings.load);
+  Collector cells;
+  for (const Point& point : points) {
+    note("{}", describe(point));
+    if (!ServingRun(point, settings, cells).run()) break;
+  }
+  if (cells.is_empty()) core::StopSignals::check();
+  return cells.take();
+}
+
+}  // namespace rooflm::lab

@@ -1,0 +1,141 @@
+// Served requests: figures that can be worked out by hand.
+#include "report/serving.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "report/answers.h"
+#include "report/verify.h"
+#include "report/views.h"
+#include "tests/record/record_testing.h"
+
+namespace rooflm::report {
+namespace {
+
+/// user, prompt, new, arrival, admitted, first, finish
+using Times = std::array<double, 7>;
+
+void add_request(std::vector<record::Cell>& cells, std::int64_t row, double load, const Times& times) {
+  constexpr std::array kColumns = {"user",       "prompt_tokens", "new_tokens", "arrival_s",
+                                   "admitted_s", "first_token_s", "finish_s"};
+  cells.push_back({record::kServingRequestSeries, row, "load", load, "", ""});
+  for (std::size_t i = 0; i < kColumns.size(); ++i)
+    cells.push_back({record::kServingRequestSeries, row, kColumns.at(i), times.at(i), "", ""});
+}
+
+void add_load(std::vector<record::Cell>& cells, std::int64_t row, std::optional<double> rate) {
+  const auto number = [&](const char* column, double value) {
+    cells.push_back({record::kServingSeries, row, column, value, "", ""});
+  };
+  for (const auto& [column, text] : {std::pair{"model", "tiny"},
+                                     {"device", "cpu"},
+                                     {"dtype", "fp32"},
+                                     {"engine", "fused"},
+                                     {"schedule", "fcfs"}})
+    cells.push_back({record::kServingSeries, row, column, {}, text, ""});
+  number("slots", 2);
+  if (rate) number("rate", *rate);
+  number("prefill_s", 3);
+  number("decode_s", 4);
+  number("used_slot_s", 6);
+  number("ttft_limit_s", 1.5);
+  number("tpot_limit_s", 0.6);
+}
+
+/// At 0.5 requests/s the second request waits a second for its slot; all at once it waits 9, past the limit.
+RecordSet made_up(const record::TemporaryFolder& folder, double finish_s = 4) {
+  std::vector<record::Cell> cells;
+  add_load(cells, 0, std::nullopt);
+  add_request(cells, 0, 0, {0, 10, 5, 0, 0, 1, 3});
+  add_request(cells, 1, 0, {1, 10, 5, 0, 9, 10, 12});
+  add_load(cells, 1, 0.5);
+  add_request(cells, 2, 1, {0, 10, 5, 0, 0, 1, finish_s});
+  add_request(cells, 3, 1, {1, 20, 9, 2, 2.25, 3, 8});
+  record::Writer writer(folder / "a.rooflm", "study serving");
+  writer.add(cells);
+  writer.add(record::Environment{.key = "study", .value = "title", .unit = {}});
+  writer.add(record::Environment{.key = "study_name", .value = "serving", .unit = {}});
+  writer.finish();
+  return load(std::vector<std::filesystem::path>{folder / "a.rooflm"});
+}
+
+TEST(Serving, FiguresAreThoseOfTheRequests) {
+  const record::TemporaryFolder folder;
+  const RecordSet set = made_up(folder, 3);
+  const auto loads = loads_of(set.files[0]);
+  ASSERT_EQ(loads.size(), 2U);
+  EXPECT_FALSE(loads[0].rate);
+  const ServedLoad& slow = loads[1];
+  EXPECT_EQ(slow.duration_s(), 8);
+  EXPECT_EQ(slow.requests_per_s(), 0.25);
+  EXPECT_EQ(slow.tokens(), 14);
+  EXPECT_EQ(slow.batch_share(), 6.0 / 8);
+  EXPECT_EQ(slow.requests[1].queue_s(), 0.25);
+  EXPECT_EQ(slow.requests[1].ttft_s(), 1);
+  EXPECT_EQ(slow.requests[1].tpot_s(), 5.0 / 8);
+  EXPECT_EQ(slow.requests[1].latency_s(), 6);
+  EXPECT_EQ(slow.slo_share(), 0.5) << "0.625 s per token are more than the limit";
+  // The first user is done after 3 s: by then the second has its prompt and its first token.
+  const auto users = users_of(slow);
+  ASSERT_EQ(users.size(), 2U);
+  EXPECT_EQ(users[0].served, 15);
+  EXPECT_EQ(users[1].served, 21);
+  EXPECT_EQ(users[0].s_per_token, 3.0 / 5);
+  EXPECT_EQ(users[1].s_per_token, 6.0 / 9);
+}
+
+TEST(Serving, JainsIndexIsOneWhereAllAreEqual) {
+  EXPECT_EQ(jain_index(std::array{2.0, 2.0, 2.0}), 1);
+  EXPECT_EQ(jain_index(std::array{5.0, 0.0, 0.0, 0.0}), 0.25);
+  EXPECT_NEAR(*jain_index(std::array{4.0, 1.0, 1.0, 1.0}), 49.0 / 76, 1e-12);
+  EXPECT_FALSE(jain_index(std::array{0.0, 0.0}));
+}
+
+TEST(Serving, TheViewHasRatesUsersAndWhereItSaturates) {
+  const record::TemporaryFolder folder;
+  const View view = make_view("serving", made_up(folder, 3));
+  ASSERT_EQ(view.tables.size(), 3U);
+  const Table& loads = view.tables[0].table;
+  ASSERT_EQ(loads.rows.size(), 2U);
+  EXPECT_EQ(loads.rows[0].text("rate"), "all at once");
+  EXPECT_EQ(loads.rows[1].number("rate"), 0.5);
+  EXPECT_EQ(loads.rows[1].number("tokens_per_s"), 14.0 / 8);
+  EXPECT_EQ(loads.rows[1].number("ttft_median_s"), 1);
+  EXPECT_EQ(loads.rows[1].number("queue_median_s"), 0.125);
+  EXPECT_NEAR(loads.rows[1].number("fairness_served"), 36.0 * 36 / (2 * (15 * 15 + 21 * 21)), 1e-12);
+  const Row& saturation = view.tables[1].table.rows.at(0);
+  EXPECT_EQ(saturation.number("saturation_req_per_s"), 2.0 / 12);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(*saturation.find("rate_in_limits")));
+  EXPECT_EQ(view.tables[2].table.rows.size(), 4U);
+  ASSERT_EQ(view.charts.size(), 3U);
+  EXPECT_EQ(view.charts[0].series.size(), 2U) << "median and p99";
+  EXPECT_EQ(view.charts[0].series[0].points.size(), 1U) << "all at once is no rate";
+  const record::TemporaryFolder other;
+  EXPECT_TRUE(make_view("cells", made_up(other, 3)).tables.empty());
+}
+
+TEST(Serving, TheAnswerNamesTheSaturation) {
+  const record::TemporaryFolder folder;
+  EXPECT_EQ(answer_of(made_up(folder)),
+            "tiny fp32 with 2 slots saturates: fcfs at 0.167 requests/s (1 tokens/s); 90% of requests had "
+            "their first "
+            "token within 1.50 s and 600 ms per token at no rate that was tried with fcfs. Of all at once, "
+            "Jain's index "
+            "of tokens over users is 0.50 with fcfs.");
+}
+
+TEST(Serving, ARequestsTimesMustFollowEachOther) {
+  const record::TemporaryFolder good;
+  static_cast<void>(made_up(good));
+  EXPECT_TRUE(all_hold(verify(record::Reader(good / "a.rooflm"))));
+  const record::TemporaryFolder bad;
+  static_cast<void>(made_up(bad, 0.5));
+  const auto results = verify(record::Reader(bad / "a.rooflm"));
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].violated, 1U);
+  EXPECT_EQ(results[0].checked, 12U);
+}
+
+}  // namespace
+}  // namespace rooflm::report
