@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -128,16 +129,20 @@ void search_all(const PlanOptions& options, Plans& plans) {
   const auto top = static_cast<std::size_t>(parse_integer("--top", options.top));
   for (const Setting& setting : plans.settings) {
     for (const PlanPoint& base : points_of(options, setting)) {
+      const bool is_kept = !options.record.empty() || !options.html.empty();
       auto found =
-          perfmodel::search(base, setting, degree("--gpus", gpus.front()), global_batch_of(options), top);
+          perfmodel::search(base, setting, degree("--gpus", gpus.front()), global_batch_of(options), top,
+                            is_kept ? perfmodel::SearchFor::frontier : perfmodel::SearchFor::best);
       note_search(found, top);
       const std::size_t first = plans.runs.size();
+      const std::size_t shown = first + std::min(top, found.candidates.size());
+      std::ranges::move(found.frontier, std::back_inserter(found.candidates));
       for (perfmodel::Candidate& candidate : found.candidates)
         plans.add(std::move(candidate.point), setting, std::move(candidate.plan),
                   std::move(candidate.reason));
       plans.searched.insert(plans.searched.end(), plans.runs.begin() + static_cast<std::ptrdiff_t>(first),
                             plans.runs.end());
-      plans.runs.resize(std::min(plans.runs.size(), first + top));
+      plans.runs.resize(shown);
     }
   }
 }

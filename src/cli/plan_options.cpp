@@ -54,6 +54,7 @@ Setting setting_of(const PlanOptions& options, devices::Device device, const std
   const double network = options.network.empty() ? 0 : parse_bytes("--network", options.network);
   setting.cluster = perfmodel::cluster_of(setting.device, per_node, network);
   if (options.nondeterministic) setting.framework.is_deterministic = false;
+  if (!setting.device.has_any_fp8_layout) setting.framework.reads_any_layout = false;
   setting.memory_limit_bytes = options.memory_limit.empty()
                                    ? setting.device.usable_bytes()
                                    : parse_bytes("--memory-limit", options.memory_limit);

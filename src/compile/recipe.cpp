@@ -18,7 +18,9 @@
 #include "compile/passes/early_norm.h"
 #include "compile/passes/early_updates.h"
 #include "compile/passes/fp8_gathers.h"
+#include "compile/passes/fp8_parameters.h"
 #include "compile/passes/fuse.h"
+#include "compile/passes/gather_again.h"
 #include "compile/passes/gradient_sums.h"
 #include "compile/passes/overlap.h"
 #include "compile/passes/part_ops.h"
@@ -112,13 +114,20 @@ void reserve(Program& step, int micro_batches) {
   core::reserve_in_large_pages(step.ops, room(step.ops.size()));
 }
 
+/// Whole and in parts; what is added up over micro-batches, too.
+void halve_gradients(Program& step, core::DType dtype) {
+  if (core::size_of(dtype) >= sizeof(float)) return;
+  for (Tensor& tensor : step.tensors)
+    if (tensor.role == Role::gradient) tensor.dtype = dtype;
+}
+
 bool is_compact(const StepOptions& options) {
   return options.compact_state && options.engine == EngineKind::fused && options.dtype == core::DType::bf16;
 }
 
 passes::Fp8Options fp8_options(const StepOptions& options) {
   passes::Fp8Options fp8 = options.fp8_options;
-  fp8.fuse = options.engine == EngineKind::fused;
+  fp8.fuse = options.engine == EngineKind::fused && !options.fp8_casts_apart;
   if (options.fp8_own_scales) {
     fp8.scaling = passes::Fp8Scaling::current;
     fp8.recast_activations = true;
@@ -236,6 +245,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   }
   if (stop_after == Stage::differentiated) return step;
   passes::recompute(step, options.recompute, options.whole_recompute);
+  if (options.gather_again) passes::gather_again(step);
   if (is_split(options)) passes::shard_data(step, gradients, split, options.rank, forward.shared);
   if (stop_after == Stage::recomputed) return step;
   passes::append_optimizer(step, gradients, options.optimizer);
@@ -247,6 +257,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes), options.logits_padding);
   }
   passes::cast(step, options.dtype);
+  if (options.half_gradients) halve_gradients(step, options.dtype);
   mark_products(step, options.tf32);
   if (stop_after == Stage::cast) return step;
   if (options.engine == EngineKind::fused) {
@@ -262,6 +273,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   if (options.gradient_sums) passes::gradient_sums(step);
   if (is_split(options)) {
     if (options.fp8 && options.fp8_gathers) passes::fp8_gathers(step);
+    if (options.fp8 && options.fp8_parameters) passes::fp8_parameters(step);
     if (options.unit_buffers) passes::unit_buffers(step);
     if (options.async_tensor) passes::async_tensor(step, split);
     if (options.row_copies) passes::row_copies(step);

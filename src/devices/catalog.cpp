@@ -53,6 +53,7 @@ Device entry_of(const Json& catalog, const Json& json) {
   device.multiprocessors = json.value("multiprocessors", 0);
   if (json.contains("launch_s")) device.launch_s = json.at("launch_s").get<double>();
   if (json.contains("power_w")) device.power_w = json.at("power_w").get<double>();
+  device.has_any_fp8_layout = json.value("any_fp8_layout", false);
   device.sources = json.at("source");
   return device;
 }

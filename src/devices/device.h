@@ -55,6 +55,7 @@ struct Device {
   int multiprocessors = 0;           ///< 0: not known, or none
   std::optional<double> launch_s{};  ///< to start one more kernel
   std::optional<double> power_w{};   ///< that it is allowed
+  bool has_any_fp8_layout = false;   ///< fp8 GEMMs read factors along k or across it
   Rewrites rewrites{};
   std::map<std::string, std::string> sources{};  ///< by member: where its numbers are from
 

@@ -101,7 +101,8 @@ class PipelineRun {
   PipelineRun(const PlanPoint& point, const Setting& setting, const Plan& plan)
       : point_(&point), setting_(&setting), plan_(&plan), stages_(point.step.sharding.pipeline) {
     for (int stage = 0; stage < stages_; ++stage) times_.push_back(times_of(stage));
-    perfmodel::pipeline_times(times_, point.micro_batches, point.step.sharding.schedule, 1, &spans_);
+    const compile::Sharding& sharding = point.step.sharding;
+    perfmodel::pipeline_times(times_, point.micro_batches, sharding.schedule, sharding.interleave, &spans_);
   }
 
   void write(record::Writer& writer) {
@@ -135,12 +136,16 @@ class PipelineRun {
       if (span.stage != stage) continue;
       // Sums of times differ in their last bits.
       if (span.start_s - now_s > 0.5 / kNano) rows.add(lane, "idle", "bubble", now_s, span.start_s);
-      const char* const direction = span.is_forward ? "forward" : "backward";
-      rows.add(lane, "pass", fmt::format("{} {}", direction, span.micro_batch), span.start_s, span.end_s);
+      rows.add(lane, "pass", name_of(span), span.start_s, span.end_s);
       now_s = span.end_s;
     }
     const double tail_s = times_[static_cast<std::size_t>(stage)].tail_s;
     if (is_whole && tail_s > 0) rows.add(lane, "pass", "optimizer, sums over ranks", now_s, now_s + tail_s);
+  }
+  [[nodiscard]] std::string name_of(const perfmodel::StageSpan& span) const {
+    std::string name = fmt::format("{} {}", span.is_forward ? "forward" : "backward", span.micro_batch);
+    if (point_->step.sharding.interleave > 1) name += fmt::format(", part {}", span.part);
+    return name;
   }
   [[nodiscard]] std::string note(std::size_t all) const {
     std::string text = fmt::format(
@@ -150,12 +155,8 @@ class PipelineRun {
     if (stages_ > kMostStages)
       text += fmt::format(" The first and the last {} of {} stages are here.", kMostStages / 2, stages_);
     if (all > spans_.size()) text += fmt::format(" The first {} of {} passes are here.", spans_.size(), all);
-    if (const int parts = point_->step.sharding.interleave; parts > 1) {
-      text += fmt::format(
-          " Drawn with one part of the model on each stage: with {} the plan's bubble is that many times "
-          "smaller.",
-          parts);
-    }
+    if (const int parts = point_->step.sharding.interleave; parts > 1)
+      text += fmt::format(" Each stage has {} parts of the model, which take turns.", parts);
     return text;
   }
 

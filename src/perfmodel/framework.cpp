@@ -28,6 +28,12 @@ const std::vector<Framework>& frameworks() {
                      .has_separate_products = json.value("separate_products", false),
                      .has_gradient_sums = json.value("gradient_sums", false),
                      .has_gathered_ring = json.value("gathered_ring", false),
+                     .has_current_scales = json.value("fp8_current_scales", false),
+                     .keeps_fp8_weights = json.value("fp8_kept_weights", false),
+                     .reads_any_layout = json.value("fp8_any_layout", false),
+                     .has_fp8_parameters = json.value("fp8_parameters", false),
+                     .has_half_gradients = json.value("half_gradients", false),
+                     .gathers_again = json.value("gather_again", false),
                      .has_whole_recompute = json.value("whole_recompute", false),
                      .has_root_unit = json.value("root_unit", false),
                      .has_late_sums = json.value("late_sums", false),
@@ -69,6 +75,13 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.fp8_gathers = framework.has_fp8_gathers;
   step.gathered_ring = framework.has_gathered_ring;
   step.whole_recompute = framework.has_whole_recompute;
+  step.gather_again = framework.gathers_again;
+  step.fp8_parameters = framework.has_fp8_parameters;
+  step.half_gradients = framework.has_half_gradients;
+  step.fp8_options.any_layout = framework.reads_any_layout;
+  step.fp8_casts_apart = framework.has_current_scales;
+  if (framework.has_current_scales) step.fp8_options.scaling = passes::Fp8Scaling::current;
+  if (framework.keeps_fp8_weights) step.fp8_options.weights = passes::Fp8Weights::keep;
   if (framework.has_rewrites) return;
   constexpr std::int64_t kWhole = std::int64_t{1} << 60U;  // the loss in one piece
   step.compact_state = false;

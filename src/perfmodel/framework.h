@@ -28,6 +28,12 @@ struct Framework {
   bool has_separate_products = false;
   bool has_gradient_sums = false;
   bool has_gathered_ring = false;
+  bool has_current_scales = false;  ///< fp8: those of the step itself, activations are kept in it
+  bool keeps_fp8_weights = false;   ///< fp8: passes::Fp8Weights::keep
+  bool reads_any_layout = false;    ///< fp8: where the device's GEMMs can
+  bool has_fp8_parameters = false;
+  bool has_half_gradients = false;
+  bool gathers_again = false;
   bool has_whole_recompute = false;
   bool has_root_unit = false;
   bool has_late_sums = false;

@@ -187,8 +187,10 @@ Transfer transfer_to(const devices::Device& device) {
   for (const auto& [family, share] : shares.items()) {
     if (!share.is_number() || !device.key.starts_with(family)) continue;
     transfer.achieved_share = share;
-    transfer.is_same_chip = from.starts_with(family);
   }
+  transfer.is_same_chip = std::ranges::any_of(json.at("same_chip"), [&](const Json& family) {
+    return device.key.starts_with(family.get<std::string>());
+  });
   return transfer;
 }
 

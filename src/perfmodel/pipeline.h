@@ -22,19 +22,22 @@ struct PipelineTimes {
   int last_stage = 0;   ///< that ends last
 };
 
-/// A pass of a stage over one micro-batch.
+/// A pass of a stage, or of one of its parts, over one micro-batch.
 struct StageSpan {
   int stage = 0;
   std::int64_t micro_batch = 0;
+  int part = 0;  ///< of those that the stage has of the model
   bool is_forward = true;
   double start_s = 0, end_s = 0;
 };
 
 /// Each stage works on its micro-batches in the order of the schedule; a forward waits for that of the stage
 /// before, a backward for that of the stage after. With equal stages both schedules take (m + p - 1) (F + B),
-/// so the bubble is (p - 1) / m of the work. With `interleave` parts of the model on a stage the pipeline
-/// fills and drains by parts, so the bubble is that much smaller (Narayanan et al., 2021, section 2.2).
-/// `spans`, unless it is nullptr, gets every pass of every stage, as without interleaving.
+/// so the bubble is (p - 1) / m of the work. With `interleave` parts of the model on a stage, each a
+/// share of its times, p micro-batches at a time go through a part before the next one, and a stage begins
+/// with 2 (p - 1 - stage) + (interleave - 1) p forward passes of parts, so the bubble is `interleave` times
+/// smaller (Narayanan et al., 2021, section 2.2); p divides the micro-batches. `spans`, unless it is nullptr,
+/// gets every pass of every stage.
 PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t micro_batches,
                              compile::PipelineSchedule schedule, int interleave = 1,
                              std::vector<StageSpan>* spans = nullptr);

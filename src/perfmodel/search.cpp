@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <exception>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <numeric>
@@ -110,9 +111,41 @@ class Best {
   std::vector<double> steps_;  ///< ascending
 };
 
+/// What nothing beats in both time and memory, of what was found.
+class Frontier {
+ public:
+  /// False where another one is as good in both.
+  bool add(double step_s, double bytes) {
+    const std::lock_guard lock(mutex_);
+    if (is_beaten(step_s, bytes)) return false;
+    std::erase_if(plans_, [&](const auto& plan) { return plan.first >= step_s && plan.second >= bytes; });
+    plans_.emplace_back(step_s, bytes);
+    return true;
+  }
+  /// Whether what takes at least as much is beaten.
+  [[nodiscard]] bool beats(double least_s, double least_bytes) {
+    const std::lock_guard lock(mutex_);
+    return is_beaten(least_s, least_bytes);
+  }
+  /// Whether it is still there.
+  [[nodiscard]] bool has(double step_s, double bytes) {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::find(plans_, std::pair(step_s, bytes)) != plans_.end();
+  }
+
+ private:
+  [[nodiscard]] bool is_beaten(double step_s, double bytes) const {
+    return std::ranges::any_of(
+        plans_, [&](const auto& plan) { return plan.first <= step_s && plan.second <= bytes; });
+  }
+  std::mutex mutex_;
+  std::vector<std::pair<double, double>> plans_;  ///< seconds, bytes
+};
+
 /// What became of one split.
 struct Tried {
   std::vector<Candidate> candidates{};  ///< with whole plans
+  std::vector<Candidate> frontier{};    ///< with others that may be on it
   std::size_t too_large = 0, too_slow = 0;
   std::string unplanned{};
   std::exception_ptr error{};  ///< anything else
@@ -120,8 +153,8 @@ struct Tried {
 
 class Search {
  public:
-  Search(const Setting& setting, std::size_t top)
-      : setting_(&setting), top_(top), layers_(setting), best_(top) {}
+  Search(const Setting& setting, std::size_t top, SearchFor what)
+      : setting_(&setting), top_(top), what_(what), layers_(setting), best_(top) {}
 
   /// The least time of the first kind of recompute that may fit. What cannot be planned comes first:
   /// try_point says why.
@@ -164,7 +197,7 @@ class Search {
       const double slower_than_s = best_.slowest_s();
       if (!is_every && layers_.least_seconds(point) > slower_than_s) {
         ++tried.too_slow;
-        return;
+        return plan_for_frontier(point, forwards, tried);
       }
       Plan plan = make_plan(point, *setting_, forwards,
                             {.when_too_large = !is_every, .slower_than_s = slower_than_s});
@@ -172,15 +205,46 @@ class Search {
       if (!fits) ++tried.too_large;
       if (fits && plan.is_whole) best_.add(plan.step_s);
       if (fits && !plan.is_whole) ++tried.too_slow;
-      if (plan.is_whole) tried.candidates.push_back({.point = point, .plan = std::move(plan)});
-      if (fits) return;
+      const bool is_whole = plan.is_whole;
+      if (is_whole && fits) frontier_.add(plan.step_s, plan.memory.total());
+      if (is_whole) tried.candidates.push_back({.point = point, .plan = std::move(plan)});
+      if (fits && is_whole && recompute == kRecompute.back()) return;
+      if (fits && is_whole) point.step.recompute = next(recompute);
+      if (fits) return plan_for_frontier(point, forwards, tried);
     }
   }
 
+  static passes::Recompute next(passes::Recompute kind) {
+    return *std::next(std::ranges::find(kRecompute, kind));
+  }
+
+  /// With this much recompute, and with more.
+  void plan_for_frontier(PlanPoint& point, Forwards& forwards, Tried& tried) {
+    if (what_ != SearchFor::frontier) return;
+    const auto* const first = std::ranges::find(kRecompute, point.step.recompute);
+    for (const auto* kind = first; kind != kRecompute.end(); ++kind) {
+      point.step.recompute = *kind;
+      const double least_bytes = layers_.least_bytes(point);
+      if (least_bytes > setting_->memory_limit_bytes) continue;
+      if (frontier_.beats(layers_.least_seconds(point), least_bytes)) continue;
+      Plan plan = make_plan(point, *setting_, forwards, {.when_too_large = true});
+      if (!plan.fits || !plan.is_whole || !frontier_.add(plan.step_s, plan.memory.total())) continue;
+      tried.frontier.push_back({.point = point, .plan = std::move(plan)});
+    }
+  }
+
+ public:
+  [[nodiscard]] bool is_on_frontier(const Plan& plan) {
+    return frontier_.has(plan.step_s, plan.memory.total());
+  }
+
+ private:
   const Setting* setting_;
   std::size_t top_;
+  SearchFor what_;
   LayerBook layers_;
   Best best_;
+  Frontier frontier_;
 };
 
 /// work(i) for i < count, on all cores. `make_work` makes the function of one thread.
@@ -197,9 +261,10 @@ void on_all_cores(std::size_t count, MakeWork make_work) {
 }
 
 /// Those that may be fastest come first.
-std::vector<Tried> try_all(const std::vector<PlanPoint>& points, const Setting& setting, std::size_t top) {
+std::vector<Tried> try_all(const std::vector<PlanPoint>& points, const Setting& setting, std::size_t top,
+                           SearchFor what) {
   std::vector<Tried> tried(points.size());
-  Search search(setting, top);
+  Search search(setting, top, what);
   std::vector<std::size_t> order(points.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   if (top != kEveryCandidate) {
@@ -213,6 +278,8 @@ std::vector<Tried> try_all(const std::vector<PlanPoint>& points, const Setting& 
       tried[order[i]] = search.try_point(points[order[i]], forwards);
     };
   });
+  for (Tried& one : tried)
+    std::erase_if(one.frontier, [&](const Candidate& found) { return !search.is_on_frontier(found.plan); });
   return tried;
 }
 
@@ -229,9 +296,17 @@ SearchResult gather(std::vector<Tried> tried, std::string& unplanned) {
       result.tried += candidate.plan.fits ? 1 : 0;
       result.candidates.push_back(std::move(candidate));
     }
+    std::ranges::move(one.frontier, std::back_inserter(result.frontier));
   }
   result.tried += result.too_large + result.too_slow;
   return result;
+}
+
+/// Fastest first, and why each is not the best.
+void rank_frontier(std::vector<Candidate>& frontier, const Plan& best) {
+  std::ranges::stable_sort(frontier, {}, [](const Candidate& candidate) { return candidate.plan.step_s; });
+  for (Candidate& candidate : frontier)
+    candidate.reason = why_slower(candidate.plan, best) + "; nothing faster needs less memory";
 }
 
 /// Fastest first, then by memory; and why each is not the best.
@@ -256,14 +331,14 @@ void rank(std::vector<Candidate>& candidates) {
 }  // namespace
 
 SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std::int64_t global_batch,
-                    std::size_t top) {
+                    std::size_t top, SearchFor what) {
   if (global_batch == 0) global_batch = kSequencesPerDevice * gpus;
   const std::vector<PlanPoint> points = points_of(base, setting, gpus, global_batch);
   std::string unplanned;
-  SearchResult result = gather(try_all(points, setting, top), unplanned);
+  SearchResult result = gather(try_all(points, setting, top, what), unplanned);
   // Fewer fit than are asked for: the others want their plans, too.
   if (result.candidates.size() < top && top != kEveryCandidate)
-    result = gather(try_all(points, setting, kEveryCandidate), unplanned);
+    result = gather(try_all(points, setting, kEveryCandidate, what), unplanned);
   if (result.candidates.empty()) {
     if (!unplanned.empty()) throw core::Unavailable(unplanned);
     throw core::UsageError(fmt::format(
@@ -272,6 +347,7 @@ SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std
         gpus, base.config.layers, base.config.heads, global_batch));
   }
   rank(result.candidates);
+  rank_frontier(result.frontier, result.candidates.front().plan);
   return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
@@ -16,9 +17,14 @@ struct Candidate {
   std::string reason{};  ///< why it is not the best
 };
 
+/// What a search is for, beside its `top` candidates.
+enum class SearchFor : std::uint8_t { best, frontier };
+
 struct SearchResult {
   /// Those that fit, fastest first; then the others by memory. Only what has a plan.
   std::vector<Candidate> candidates{};
+  /// SearchFor::frontier: what else nothing beats in both time and memory, fastest first.
+  std::vector<Candidate> frontier{};
   std::size_t tried = 0;      ///< splits with a micro-batch and a kind of recompute
   std::size_t planned = 0;    ///< of these, to the end
   std::size_t too_large = 0;  ///< do not fit
@@ -36,7 +42,10 @@ inline constexpr std::size_t kEveryCandidate = std::numeric_limits<std::size_t>:
 /// known: from what a layer takes alone, which is built once for each number of tensor-parallel ranks,
 /// micro-batch and kind of recompute (LayerBook); or after the first stage of a pipeline. The first `top` are
 /// the same as of a search for every candidate.
+///
+/// SearchFor::frontier: what cannot be among the best is planned, too, with more recompute than fits, unless
+/// its bounds say that another plan beats it in both time and memory.
 SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std::int64_t global_batch,
-                    std::size_t top = kEveryCandidate);
+                    std::size_t top = kEveryCandidate, SearchFor what = SearchFor::best);
 
 }  // namespace rooflm::perfmodel

@@ -323,8 +323,10 @@ constexpr std::array kPlanViews = {
         .place = 604,
         .info = {.name = "plan_search",
                  .title = "Splits that a search planned",
-                 .note = "Only splits that were planned to the end: a search leaves out early what does not "
-                         "fit or cannot be among the best. On the frontier is what nothing beats in both.",
+                 .note =
+                     "Only splits that were planned to the end: a search leaves out early what does not "
+                     "fit, and what is neither among the best nor, by its bounds, on the frontier. On the "
+                     "frontier is what nothing beats in both time and memory, of all that was tried.",
                  .needs = "a search (rooflm plan --search -o)",
                  .is_on_page = false},
         .of_all = add_plan_search},

@@ -239,6 +239,22 @@ TEST(ShardedSteps, WorkWithoutClippingAndWithRecompute) {
   }
 }
 
+/// What is gathered again is what was gathered before.
+TEST(ShardedSteps, GatheringRowsAgainChangesNoBit) {
+  for (const auto recompute : {passes::Recompute::none, passes::Recompute::full}) {
+    SplitStep split =
+        split_step({"sequence", {.data = 2, .zero = 1, .tensor = 2, .sequence_parallel = true}, 2},
+                   model::Arch::llama, EngineKind::fused, core::DType::f32);
+    split.options.recompute = recompute;
+    const Training kept = train_split(split, 3);
+    split.options.gather_again = true;
+    const Training again = train_split(split, 3);
+    EXPECT_EQ(again.losses, kept.losses);
+    EXPECT_EQ(again.norms, kept.norms);
+    EXPECT_EQ(again.weights, kept.weights);
+  }
+}
+
 TEST(ShardedSteps, ARankThatFailsEndsTheOthers) {
   EXPECT_THROW(backends::comm::run_ranks({.data = 3},
                                          [](int rank, const auto& communicator) {

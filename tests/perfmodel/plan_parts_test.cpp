@@ -1,7 +1,11 @@
 // The parts of a plan, with answers by hand: times of ops, collectives, lanes, pipelines.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
+#include <map>
 #include <vector>
 
 #include "core/error.h"
@@ -240,6 +244,38 @@ TEST(Pipeline, InterleavedPartsFillItFaster) {
   const std::vector<perfmodel::StageTimes> stages(4, {1.0, 2.0, 0.0});
   const auto times = perfmodel::pipeline_times(stages, 8, compile::PipelineSchedule::one_f_one_b, 3);
   EXPECT_NEAR(times.step_s, 8 * 3.0 + 3 * 3.0 / 3, 1e-9);
+}
+
+/// Each stage does one pass at a time, of all its parts and micro-batches, and no pass begins before those
+/// that it reads have ended.
+TEST(Pipeline, InterleavedPassesAreInTheirOrder) {
+  constexpr int kStages = 4, kParts = 3, kMicroBatches = 8;
+  const std::vector<perfmodel::StageTimes> stages(kStages, {1.0, 2.0, 0.5});
+  std::vector<perfmodel::StageSpan> spans;
+  perfmodel::pipeline_times(stages, kMicroBatches, compile::PipelineSchedule::one_f_one_b, kParts, &spans);
+  ASSERT_EQ(spans.size(), 2U * kStages * kParts * kMicroBatches);
+  std::map<std::array<std::int64_t, 3>, double> ends[2];  // by direction; micro-batch, part, stage
+  std::vector<double> free_s(kStages);
+  std::ranges::stable_sort(spans, {}, &perfmodel::StageSpan::start_s);
+  for (const auto& span : spans) {
+    double& free = free_s[static_cast<std::size_t>(span.stage)];
+    EXPECT_GE(span.start_s, free - 1e-12);
+    EXPECT_NEAR(span.end_s - span.start_s, (span.is_forward ? 1.0 : 2.0) / kParts, 1e-12);
+    free = span.end_s;
+    ends[span.is_forward ? 1 : 0][{span.micro_batch, span.part, span.stage}] = span.end_s;
+  }
+  for (const auto& span : spans) {
+    // Parts of the model in their order: part * stages + stage.
+    const int place = span.part * kStages + span.stage;
+    const int from = span.is_forward ? place - 1 : place + 1;
+    if (from >= 0 && from < kParts * kStages) {
+      const double ready_s =
+          ends[span.is_forward ? 1 : 0].at({span.micro_batch, from / kStages, from % kStages});
+      EXPECT_GE(span.start_s, ready_s - 1e-12);
+    } else if (!span.is_forward) {
+      EXPECT_GE(span.start_s, ends[1].at({span.micro_batch, span.part, span.stage}) - 1e-12);
+    }
+  }
 }
 
 program::Program lanes(const std::vector<Lane>& order) {

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "perfmodel/layer_book.h"
 
@@ -17,7 +20,8 @@ struct Task {
   std::int64_t global_batch;
 };
 
-perfmodel::SearchResult search(const Task& task, double memory_limit_bytes, std::size_t top) {
+perfmodel::SearchResult search(const Task& task, double memory_limit_bytes, std::size_t top,
+                               perfmodel::SearchFor what = perfmodel::SearchFor::best) {
   perfmodel::Setting setting;
   setting.device = devices::find_device("h100-sxm");
   setting.framework = perfmodel::find_framework("megatron");
@@ -28,7 +32,7 @@ perfmodel::SearchResult search(const Task& task, double memory_limit_bytes, std:
   base.step.dtype = core::DType::bf16;
   base.seq = task.seq;
   perfmodel::fit_to_framework(base.step, setting.framework);
-  return perfmodel::search(base, setting, task.gpus, task.global_batch, top);
+  return perfmodel::search(base, setting, task.gpus, task.global_batch, top, what);
 }
 
 /// `few` has no other first candidates than `all`, to the last bit.
@@ -88,6 +92,38 @@ TEST(LayerBook, BoundsAreBelowPlans) {
       EXPECT_GT(book.least_seconds(point), 0.3 * plan.step_s);
       EXPECT_LE(book.least_bytes(point), plan.memory.total());
     }
+  }
+}
+
+/// Seconds and bytes of what nothing beats in both, of what fits.
+std::set<std::pair<double, double>> frontier_of(const perfmodel::SearchResult& found) {
+  std::vector<std::pair<double, double>> plans;
+  for (const auto* all : {&found.candidates, &found.frontier})
+    for (const perfmodel::Candidate& each : *all)
+      if (each.plan.fits) plans.emplace_back(each.plan.step_s, each.plan.memory.total());
+  std::set<std::pair<double, double>> frontier;
+  for (const auto& plan : plans) {
+    const bool is_beaten = std::ranges::any_of(plans, [&](const auto& other) {
+      return other != plan && other.first <= plan.first && other.second <= plan.second;
+    });
+    if (!is_beaten) frontier.insert(plan);
+  }
+  return frontier;
+}
+
+TEST(Search, TheFrontierOfAFewIsThatOfAll) {
+  const Task task{.model = "gpt2", .seq = 512, .gpus = 4, .global_batch = 8};
+  for (const double limit : {80e9, 3e9}) {
+    const auto all = search(task, limit, perfmodel::kEveryCandidate, perfmodel::SearchFor::frontier);
+    const auto few = search(task, limit, 2, perfmodel::SearchFor::frontier);
+    const auto best = search(task, limit, 2);
+    EXPECT_EQ(frontier_of(few), frontier_of(all)) << limit;
+    EXPECT_GT(frontier_of(few).size(), frontier_of(best).size()) << limit;
+    EXPECT_TRUE(best.frontier.empty());
+    expect_same_best(few, all, 2);
+    // All of what is only there for it is on it.
+    for (const perfmodel::Candidate& each : few.frontier)
+      EXPECT_TRUE(frontier_of(few).contains({each.plan.step_s, each.plan.memory.total()})) << each.reason;
   }
 }
 

@@ -59,6 +59,11 @@ class Gathers {
     TensorId whole = program::kNone, slot = program::kNone;
   };
 
+  /// A rank's rows in fp8, which may be gathered again (passes/gather_again.h).
+  struct OwnRows {
+    TensorId rows = program::kNone, slot = program::kNone;
+  };
+
   static bool is_row_gather(const Op& op) {
     return op.is(ops::kAllGather) && program::group_of(op) == program::Group::tensor &&
            op.outputs.size() == 1;
@@ -92,18 +97,22 @@ class Gathers {
       return step_->add_tensor(
           {.name = like.name + suffix, .shape = shape, .dtype = dtype, .role = like.role});
     };
-    const TensorId own = add(".own_fp8", {cast.rows / parts, cast.cols});
-    const TensorId slot = step_->add_tensor({.name = like.name + ".fp8_scale",
-                                             .shape = {program::kFp8Slot},
-                                             .role = Role::workspace,
-                                             .full_precision = true});
-    const Copy copy{.whole = add(".fp8", {cast.rows, cast.cols}), .slot = slot};
-    Op made = op_like(op, ops::kFp8Cast, {op.inputs[0]}, {own, program::kNone, slot});
-    made.attrs = {
-        {"rows", cast.rows / parts}, {"cols", cast.cols}, {"e5m2", cast.is_e5m2}, {"current", true}};
-    step_->ops.push_back(std::move(made));
-    step_->ops.push_back(op_like(op, ops::kAllReduce, {slot}, {slot}));
-    step_->ops.push_back(op_like(op, ops::kAllGather, {own}, {copy.whole}));
+    const auto [entry, is_new] = own_.try_emplace(op.inputs[0]);
+    OwnRows& own = entry->second;
+    if (is_new) {
+      own.rows = add(".own_fp8", {cast.rows / parts, cast.cols});
+      own.slot = step_->add_tensor({.name = like.name + ".fp8_scale",
+                                    .shape = {program::kFp8Slot},
+                                    .role = Role::workspace,
+                                    .full_precision = true});
+      Op made = op_like(op, ops::kFp8Cast, {op.inputs[0]}, {own.rows, program::kNone, own.slot});
+      made.attrs = {
+          {"rows", cast.rows / parts}, {"cols", cast.cols}, {"e5m2", cast.is_e5m2}, {"current", true}};
+      step_->ops.push_back(std::move(made));
+      step_->ops.push_back(op_like(op, ops::kAllReduce, {own.slot}, {own.slot}));
+    }
+    const Copy copy{.whole = add(".fp8", {cast.rows, cast.cols}), .slot = own.slot};
+    step_->ops.push_back(op_like(op, ops::kAllGather, {own.rows}, {copy.whole}));
     copies_[op.outputs[0]] = copy;
   }
 
@@ -127,6 +136,7 @@ class Gathers {
   static constexpr std::int64_t kUnit = 16;  ///< of rows of casts
   Program* step_;
   std::map<TensorId, std::optional<Cast>> casts_;  ///< by what they read
+  std::map<TensorId, OwnRows> own_;                ///< by what they are in 16 bits
   std::map<TensorId, Copy> copies_;                ///< by what was gathered in 16 bits
   std::map<TensorId, TensorId> instead_;
 };

@@ -149,7 +149,7 @@ class Caster {
     std::array<Copies, 2> factors;
     for (const std::size_t i : {0U, 1U}) factors.at(i) = copies_of(op, i, rewritten);
     for (const std::size_t i : {0U, 1U}) {
-      op.inputs[i] = is_along_k(op, i) ? factors.at(i).as_stored : factors.at(i).transposed;
+      op.inputs[i] = reads_as_stored(op, i) ? factors.at(i).as_stored : factors.at(i).transposed;
     }
     op.inputs.resize(kSlots, program::kNone);
     op.input_offset.assign(kSlots, 0);
@@ -167,11 +167,13 @@ class Caster {
   const Copies& copies_of(const Op& op, std::size_t i, std::vector<Op>& rewritten) {
     const TensorId id = op.inputs[i];
     Copies& copies = copies_[id];
-    TensorId& wanted = is_along_k(op, i) ? copies.as_stored : copies.transposed;
+    TensorId& wanted = reads_as_stored(op, i) ? copies.as_stored : copies.transposed;
     if (wanted != program::kNone) return copies;
     const Fp8Operand operand = operand_of(*step_, op, i);
     Layouts layouts = layouts_of(id);
-    if (is_recast(operand)) {
+    if (options_->any_layout) {
+      layouts = {.as_stored = true};
+    } else if (is_recast(operand)) {
       layouts = {};
       layouts.add(is_along_k(op, i));
     }
@@ -181,6 +183,10 @@ class Caster {
     if (layouts.as_stored) copies.as_stored = made.as_stored;
     if (layouts.transposed) copies.transposed = made.transposed;
     return copies;
+  }
+
+  [[nodiscard]] bool reads_as_stored(const Op& op, std::size_t i) const {
+    return options_->any_layout || is_along_k(op, i);
   }
 
   /// Whether each layout is made where it is read, from the 16 bits.

@@ -38,6 +38,8 @@ struct Fp8Options {
   Fp8Weights weights = Fp8Weights::recast;
   /// Activations are kept in 16 bits and cast in each pass that reads them, as torchao does it.
   bool recast_activations = false;
+  /// GEMMs read either layout, so each tensor has one copy in fp8.
+  bool any_layout = false;
   /// Casts join the op that makes what they cast, where nobody else reads that: swiglu and its gradient.
   bool fuse = false;
   bool operator==(const Fp8Options&) const = default;

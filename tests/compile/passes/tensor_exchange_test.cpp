@@ -149,5 +149,106 @@ TEST(SeparateProducts, QueriesKeysValuesGateAndUp) {
   }
 }
 
+bool reads(const Op& op, program::TensorId id) { return std::ranges::find(op.inputs, id) != op.inputs.end(); }
+
+/// Nothing that a forward product gathered lives until the backward pass; a rank's own rows do.
+TEST(GatherAgain, RowsOfOthersAreNotKept) {
+  compile::StepOptions options = tensor_options(false);
+  const Program plain = tensor_step(options);
+  options.gather_again = true;
+  const Program p = tensor_step(options);
+  std::size_t forward = 0;
+  for (const Op& op : p.ops) {
+    if (!is_row_gather(p, op) || op.phase != program::Phase::forward) continue;
+    ++forward;
+    for (const Op& other : p.ops)
+      EXPECT_TRUE(!reads(other, op.outputs[0]) || other.phase == program::Phase::forward) << other.scope;
+  }
+  EXPECT_EQ(forward, 4U);  // qkv and fc1 of two layers
+  EXPECT_EQ(number_of(p, ops::kAllGather), number_of(plain, ops::kAllGather) + forward);
+}
+
+/// It travels while the gradient of the product's input is made.
+TEST(GatherAgain, StartsBeforeTheGradientOfTheInput) {
+  compile::StepOptions options = tensor_options(false);
+  options.gather_again = true;
+  const Program p = tensor_step(options);
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < p.ops.size(); ++i) {
+    const Op& gather = p.ops[i];
+    const bool is_of_input = gather.scope.ends_with("qkv") || gather.scope.ends_with("fc1");
+    if (!is_row_gather(p, gather) || gather.phase != program::Phase::backward || !is_of_input) continue;
+    ++found;
+    const auto next = std::find_if(p.ops.begin() + static_cast<std::ptrdiff_t>(i), p.ops.end(),
+                                   [](const Op& op) { return op.is(ops::kMatmul); });
+    ASSERT_NE(next, p.ops.end());
+    EXPECT_EQ(next->scope, gather.scope);
+    EXPECT_FALSE(reads(*next, gather.outputs[0]));
+  }
+  EXPECT_EQ(found, 4U);
+}
+
+/// A rank's rows are cast once, and are gathered twice in fp8.
+TEST(GatherAgain, KeepsOwnRowsInFp8) {
+  compile::StepOptions options = tensor_options(true);
+  options.fp8_own_scales = false;
+  options.fp8_casts_apart = true;
+  options.fp8_options.scaling = passes::Fp8Scaling::current;
+  options.fp8_gathers = true;
+  const std::size_t casts = number_of(tensor_step(options), ops::kFp8Cast);
+  options.gather_again = true;
+  const Program p = tensor_step(options);
+  EXPECT_EQ(number_of(p, ops::kFp8Cast), casts);
+  for (const Op& op : p.ops) {
+    if (!is_row_gather(p, op)) continue;
+    EXPECT_EQ(core::size_of(p.tensor(op.inputs[0]).dtype), 1U) << op.scope;
+  }
+}
+
+compile::StepOptions parameter_options() {
+  compile::StepOptions options = tensor_options(true);
+  options.fp8_own_scales = false;
+  options.fp8_casts_apart = true;
+  options.fp8_options.scaling = passes::Fp8Scaling::current;
+  options.sharding = {.data = 2, .zero = 1, .tensor = 2, .sequence_parallel = true};
+  return options;
+}
+
+/// Weights of layers travel and stay in one byte; embedding and head do not.
+TEST(Fp8Parameters, WeightsOfLayersHaveNoOtherCopies) {
+  compile::StepOptions options = parameter_options();
+  const Program plain = tensor_step(options);
+  options.fp8_parameters = true;
+  const Program p = tensor_step(options);
+  std::size_t layers = 0;
+  for (const program::Tensor& tensor : p.tensors) {
+    if (tensor.role != program::Role::gathered_weight) continue;
+    const bool is_of_layer = tensor.name.starts_with("h.");
+    layers += is_of_layer ? 1 : 0;
+    EXPECT_EQ(core::size_of(tensor.dtype), is_of_layer ? 1U : 2U) << tensor.name;
+  }
+  EXPECT_EQ(layers, 8U);
+  for (const Op& op : p.ops) {
+    if (!op.is(ops::kFp8Cast)) continue;
+    EXPECT_NE(p.tensor(op.inputs[0]).role, program::Role::gathered_weight);
+  }
+  // The other layout of each is made in the backward pass.
+  EXPECT_EQ(number_of(plain, ops::kFp8Cast) - number_of(p, ops::kFp8Cast), 2 * layers);
+  EXPECT_EQ(number_of(p, passes::kRearrange), number_of(plain, passes::kRearrange) + layers);
+  options.fp8_options.any_layout = true;
+  EXPECT_EQ(number_of(tensor_step(options), passes::kRearrange), 0U);
+}
+
+TEST(HalfGradients, AreReducedAndAddedUpInSixteenBits) {
+  compile::StepOptions options = parameter_options();
+  options.half_gradients = true;
+  options.micro_batches = 2;
+  const Program p = tensor_step(options);
+  for (const program::Tensor& tensor : p.tensors) {
+    if (tensor.role != program::Role::gradient) continue;
+    EXPECT_EQ(tensor.dtype, core::DType::bf16) << tensor.name;
+  }
+}
+
 }  // namespace
 }  // namespace rooflm

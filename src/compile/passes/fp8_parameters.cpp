@@ -1,0 +1,75 @@
+// Weights that exist in fp8 alone.
+#include "compile/passes/fp8_parameters.h"
+
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "compile/passes/collective_copies.h"
+#include "compile/passes/op_like.h"
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using program::Attributes;
+using program::Op;
+using program::Program;
+using program::Role;
+using program::TensorId;
+
+/// The outputs of a cast.
+enum Output : std::uint8_t { kAsStored, kTransposed, kSlot };
+
+bool is_cast(const Op& op) { return op.is(ops::kFp8Cast) && op.attrs.flag("current"); }
+
+/// What is gathered of weights, or cast from masters, and read by fp8 casts only.
+std::set<TensorId> weights_of(const Program& step) {
+  std::set<TensorId> weights;
+  for (const Op& op : step.ops) {
+    if (!is_cast(op)) continue;
+    const program::Tensor& weight = step.tensor(op.inputs[0]);
+    if (weight.role == Role::gathered_weight) weights.insert(op.inputs[0]);
+  }
+  for (const Op& op : step.ops) {
+    if (op.is(ops::kCast) && step.tensor(op.inputs[0]).role == Role::weight) weights.insert(op.outputs[0]);
+  }
+  for (const Op& op : step.ops) {
+    if (is_cast(op)) continue;
+    for (const TensorId id : op.inputs) weights.erase(id);
+  }
+  return weights;
+}
+
+}  // namespace
+
+void fp8_parameters(Program& step) {
+  const std::set<TensorId> weights = weights_of(step);
+  std::map<TensorId, TensorId> instead;
+  std::map<TensorId, TensorId> slots;  // by weight
+  std::vector<Op> all = std::move(step.ops);
+  step.ops.clear();
+  for (Op& op : all) {
+    for (TensorId& id : op.inputs) {
+      if (const auto found = instead.find(id); found != instead.end()) id = found->second;
+    }
+    if (!is_cast(op) || !weights.contains(op.inputs[0])) {
+      step.ops.push_back(std::move(op));
+      continue;
+    }
+    const TensorId weight = op.inputs[0];
+    step.tensor(weight).dtype = core::DType::f8;
+    const auto [slot, is_first] = slots.try_emplace(weight, op.outputs[kSlot]);
+    if (is_first) step.tensor(slot->second).role = Role::optimizer_state;
+    instead[op.outputs[kSlot]] = slot->second;
+    if (op.outputs[kAsStored] != program::kNone) instead[op.outputs[kAsStored]] = weight;
+    if (op.outputs[kTransposed] == program::kNone) continue;
+    Op turn = op_like(op, kRearrange, {weight}, {op.outputs[kTransposed]});
+    turn.attrs = Attributes{};
+    step.ops.push_back(std::move(turn));
+  }
+}
+
+}  // namespace rooflm::passes
