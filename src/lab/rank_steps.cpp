@@ -64,7 +64,7 @@ StepJson groups_of(const program::Mesh& mesh, int rank) {
 
 /// Step, op, start and duration of each execution, one after the other.
 StepJson events_in(const std::vector<std::int64_t>& steps, const std::vector<OpMoment>& moments,
-               std::int64_t clock_ns) {
+                   std::int64_t clock_ns) {
   std::vector<std::int64_t> numbers;
   for (const OpMoment& moment : moments) {
     if (std::ranges::find(steps, moment.step) == steps.end()) continue;
@@ -75,7 +75,8 @@ StepJson events_in(const std::vector<std::int64_t>& steps, const std::vector<OpM
 }
 
 /// Of what a rank sent, in the record of the first, from `origin_ns` on.
-void write_rank(const StepJson& sent, int rank, std::int64_t of, std::int64_t origin_ns, record::Writer& record) {
+void write_rank(const StepJson& sent, int rank, std::int64_t of, std::int64_t origin_ns,
+                record::Writer& record) {
   record::Run row{.label = fmt::format("rank {}", rank), .kind = record::kRankRun};
   row.config.set("device", sent.at("device").get<std::string>());
   const std::int64_t run = record.begin_run(row);
@@ -123,7 +124,7 @@ void share_rank_steps(ranks::Transport& ranks, const program::Mesh& mesh, std::s
   const std::string program = rows_of(ops, kWithoutShapes).dump();
   // The first rank says which steps, and which program the others need not tell again.
   const StepJson own_say = {{"steps", telling_steps(observed.steps)},
-                        {"program", std::hash<std::string>()(program)}};
+                            {"program", std::hash<std::string>()(program)}};
   const StepJson say =
       core::parse_json_object(ranks::share(ranks, own_say.dump()).front(), "rank 0", "its steps");
   const auto chosen = say.at("steps").get<std::vector<std::int64_t>>();
