@@ -34,7 +34,7 @@ const kCpuShots = [
   ['instances', 'studies/ops', table('instances')], ['attention', 'studies/attention_parts', chart('attention')], ['gap', 'studies/gap', table('gap')],
   ['scaling', 'studies/blocks', chart('scaling')], ['heads', 'studies/heads', chart('growth')], ['cells_attention', 'studies/attention_sweep', chart('cells')],
   ['cells_gemm', 'studies/gemm', chart('cells')], ['cells_formats', 'studies/formats', table('cells.formats')], ['cells_limits', 'studies/limits', '[id^="table-cells"]'],
-  ['overhead', 'studies/overhead', table('overhead')], ['input', 'studies/input', table('input')], ['training', 'training', chart('training')],
+  ['overhead', 'studies/overhead', table('overhead')], ['serving', 'studies/serving', chart('serving.ttft')], ['input', 'studies/input', table('input')], ['training', 'training', chart('training')],
   ['study', 'studies/blocks', null, { viewport: { width: 1200, height: 1150 } }],
   ['dark', 'gpt2', '#roofline', { colorScheme: 'dark' }], ['phone', 'gpt2', '#overview .glance', { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true }],
 ];

@@ -168,23 +168,40 @@ Table user_table(const std::vector<ServedLoad>& loads) {
   return table;
 }
 
+/// The schedule, with what else tells the loads apart.
+std::string line_name(const ServedLoad& load, const std::vector<Saturation>& all) {
+  const auto differ = [&](auto member) {
+    return std::ranges::any_of(
+        all, [&](const Saturation& of) { return of.loads.front()->*member != load.*member; });
+  };
+  std::string name = load.schedule;
+  for (const auto member :
+       {&ServedLoad::model, &ServedLoad::dtype, &ServedLoad::engine, &ServedLoad::device}) {
+    if (differ(member)) name += ", " + load.*member;
+  }
+  if (differ(&ServedLoad::slots)) name += fmt::format(", {} slots", load.slots);
+  return name;
+}
+
 /// One line for each schedule and percentile, over the rates.
 Chart latency_chart(const std::string& id, const std::string& title, const std::vector<ServedLoad>& loads,
                     Figure figure, double ServedLoad::*limit_s) {
   Chart chart{.id = "serving." + id,
               .title = title,
+              .note =
+                  "Median and 99th percentile over the requests. limit: 5 times the median of requests that "
+                  "are served alone.",
               .kind = ChartKind::line,
               .x = {.title = "requests that arrive per second", .unit = "req/s"},
               .y = {.title = title, .unit = "s", .is_log = true}};
-  const auto lines = saturations(loads);
+  const std::vector<Saturation> lines = saturations(loads);
   for (const Saturation& of : lines) {
-    const ServedLoad& any = *of.loads.front();
-    const std::string of_slots = fmt::format("{}, {} slots", any.schedule, any.slots);
+    const std::string name = line_name(*of.loads.front(), lines);
     for (const auto& [which, q] : {std::pair{"median", 0.5}, {"p99", 0.99}}) {
       for (const ServedLoad* load : of.loads) {
         const std::vector<double> values = values_of(*load, figure);
         if (!load->rate || values.empty()) continue;
-        series_named(chart, fmt::format("{}, {}", of_slots, which))
+        series_named(chart, fmt::format("{}, {}", name, which))
             .points.push_back({.x = *load->rate, .y = core::quantile(values, q)});
       }
     }
@@ -197,16 +214,17 @@ Chart latency_chart(const std::string& id, const std::string& title, const std::
 Chart throughput_chart(const std::vector<ServedLoad>& loads) {
   Chart chart{.id = "serving.throughput",
               .title = "Throughput over the rate of requests",
+              .note = "New tokens of all requests, from the first arrival to the last token.",
               .kind = ChartKind::line,
               .x = {.title = "requests that arrive per second", .unit = "req/s"},
               .y = {.title = "output tokens per second", .unit = "tok/s"}};
-  for (const Saturation& of : saturations(loads)) {
-    const ServedLoad& any = *of.loads.front();
+  const std::vector<Saturation> lines = saturations(loads);
+  for (const Saturation& of : lines) {
+    const std::string name = line_name(*of.loads.front(), lines);
     for (const ServedLoad* load : of.loads) {
       const auto rate = ratio_of(load->tokens(), load->duration_s());
       if (!load->rate || !rate) continue;
-      series_named(chart, fmt::format("{}, {} slots", any.schedule, any.slots))
-          .points.push_back({.x = *load->rate, .y = *rate});
+      series_named(chart, name).points.push_back({.x = *load->rate, .y = *rate});
     }
   }
   return chart;

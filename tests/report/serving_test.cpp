@@ -109,7 +109,8 @@ TEST(Serving, TheViewHasRatesUsersAndWhereItSaturates) {
   EXPECT_TRUE(std::holds_alternative<std::monostate>(*saturation.find("rate_in_limits")));
   EXPECT_EQ(view.tables[2].table.rows.size(), 4U);
   ASSERT_EQ(view.charts.size(), 3U);
-  EXPECT_EQ(view.charts[0].series.size(), 2U) << "median and p99";
+  ASSERT_EQ(view.charts[0].series.size(), 2U) << "median and p99";
+  EXPECT_EQ(view.charts[0].series[0].name, "fcfs, median") << "the slots are the same everywhere";
   EXPECT_EQ(view.charts[0].series[0].points.size(), 1U) << "all at once is no rate";
   const record::TemporaryFolder other;
   EXPECT_TRUE(make_view("cells", made_up(other, 3)).tables.empty());
