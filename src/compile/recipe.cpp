@@ -274,7 +274,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   if (is_split(options)) {
     if (options.fp8 && options.fp8_gathers) passes::fp8_gathers(step);
     if (options.fp8 && options.fp8_parameters) passes::fp8_parameters(step);
-    if (options.unit_buffers) passes::unit_buffers(step);
+    passes::unit_buffers(step, options.unit_buffers);
     if (options.async_tensor) passes::async_tensor(step, split);
     if (options.row_copies) passes::row_copies(step);
     passes::ring_attention(step, split, options.rank,

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "compile/passes/collective_copies.h"
 #include "compile/passes/fp8_products.h"
 #include "compile/passes/lower_attention.h"
 #include "compile/passes/optimizer.h"
@@ -43,9 +44,10 @@ struct StepOptions {
   bool early_norm = false;        ///< fused, clipping: passes/early_norm.h
   // What other frameworks do; planned only.
   bool unfused_loss = false;  ///< whole and in fp32 (passes/unfused_loss.h)
-  bool unit_buffers = false;  ///< around collectives of data-parallel ranks (passes/collective_copies.h)
-  bool row_copies = false;    ///< around those of sequence-parallel ranks (the same)
-  bool dropout = false;       ///< passes/dropout.h
+  passes::UnitKind
+      unit_buffers{};       ///< around collectives of data-parallel ranks (passes/collective_copies.h)
+  bool row_copies = false;  ///< around those of sequence-parallel ranks (the same)
+  bool dropout = false;     ///< passes/dropout.h
   bool fp8_own_scales =
       false;                  ///< fp8: scales of this step, so that each tensor is read for its largest value
   bool async_tensor = false;  ///< products of tensor-parallel ranks in parts (passes/async_tensor.h)

@@ -9,6 +9,16 @@
 
 namespace rooflm::perfmodel {
 
+namespace {
+
+passes::UnitKind unit_kind(const std::string& name) {
+  if (name == "copied") return passes::UnitKind::copied;
+  if (name == "flat") return passes::UnitKind::flat;
+  return name == "flat halves" ? passes::UnitKind::flat_halves : passes::UnitKind::none;
+}
+
+}  // namespace
+
 const std::vector<Framework>& frameworks() {
   static const std::vector<Framework> kAll = [] {
     std::vector<Framework> all;
@@ -20,7 +30,7 @@ const std::vector<Framework>& frameworks() {
                      .has_rewrites = json.at("rooflm_rewrites"),
                      .is_sequence_parallel = json.at("sequence_parallel"),
                      .has_unfused_loss = json.value("unfused_loss", false),
-                     .has_unit_buffers = json.value("unit_buffers", false),
+                     .unit_buffers = unit_kind(json.value("unit_buffers", "none")),
                      .has_row_copies = json.value("row_copies", false),
                      .has_dropout = json.value("dropout", false),
                      .has_own_scales = json.value("fp8_own_scales", false),
@@ -66,7 +76,7 @@ const Framework& find_framework(std::string_view name) {
 
 void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.unfused_loss = framework.has_unfused_loss;
-  step.unit_buffers = framework.has_unit_buffers;
+  step.unit_buffers = framework.unit_buffers;
   step.row_copies = framework.has_row_copies;
   step.dropout = framework.has_dropout;
   step.fp8_own_scales = framework.has_own_scales;

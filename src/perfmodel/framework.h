@@ -20,7 +20,7 @@ struct Framework {
   bool is_sequence_parallel = true;  ///< where it is tensor-parallel
   // compile::StepOptions and compile::Sharding say what these are.
   bool has_unfused_loss = false;
-  bool has_unit_buffers = false;
+  passes::UnitKind unit_buffers{};
   bool has_row_copies = false;
   bool has_dropout = false;
   bool has_own_scales = false;

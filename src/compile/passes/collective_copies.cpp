@@ -62,7 +62,7 @@ bool is_of(const Op& op, const program::OpDef& def, program::Group group) {
 
 class UnitBuffers {
  public:
-  explicit UnitBuffers(Program& step) : step_(&step) {}
+  UnitBuffers(Program& step, UnitKind kind) : step_(&step), kind_(kind) {}
 
   void run() {
     std::vector<Op> ops = std::move(step_->ops);
@@ -74,9 +74,11 @@ class UnitBuffers {
     }
     for (Op& op : ops) {
       copy_before_use(op);
-      if (is_of(op, ops::kAllGather, program::Group::data)) {
+      const bool is_flat = kind_ != UnitKind::copied;
+      if (is_of(op, ops::kAllGather, program::Group::data) && !is_flat) {
         gather(op);
-      } else if (is_of(op, ops::kReduceScatter, program::Group::data) && !op.attrs.flag("accumulate")) {
+      } else if (is_of(op, ops::kReduceScatter, program::Group::data) &&
+                 (is_flat || !op.attrs.flag("accumulate"))) {
         reduce(op);
       }
       step_->ops.push_back(std::move(op));
@@ -125,12 +127,14 @@ class UnitBuffers {
         gradient.dtype = DType::bf16;
         gradient.full_precision = false;
       }
-      id = buffer_like(*step_, id, DType::f32, ".reduced");
+      const DType dtype = kind_ == UnitKind::flat_halves ? gradient.dtype : DType::f32;
+      id = buffer_like(*step_, id, dtype, ".reduced");
     }
     step_->ops.push_back(rearrange(op, gradients, op.inputs));
   }
 
   Program* step_;
+  UnitKind kind_;
   std::vector<Op> copies_;
   std::set<TensorId> added_up_;              ///< over micro-batches: in fp32 (to_accumulated_grad_if_needed)
   std::map<TensorId, TensorId> masters_;     ///< by their copies in 16 bits
@@ -144,7 +148,9 @@ class UnitBuffers {
 const program::OpDef kRearrange{
     .name = "rearrange", .work = program::Work::copy, .infer = infer_rearrange, .cost = cost_rearrange};
 
-void unit_buffers(Program& step) { UnitBuffers(step).run(); }
+void unit_buffers(Program& step, UnitKind kind) {
+  if (kind != UnitKind::none) UnitBuffers(step, kind).run();
+}
 
 void row_copies(Program& step) {
   std::vector<Op> ops = std::move(step.ops);

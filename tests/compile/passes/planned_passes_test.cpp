@@ -199,7 +199,8 @@ TEST(VocabParallel, LossesOfPartsAreJoinedBeforeTheirGradient) {
 }
 
 compile::StepOptions fsdp_options() {
-  compile::StepOptions options{.dtype = core::DType::bf16, .unit_buffers = true, .optimizer = {}};
+  compile::StepOptions options{
+      .dtype = core::DType::bf16, .unit_buffers = passes::UnitKind::copied, .optimizer = {}};
   options.sharding.data = 4;
   options.sharding.zero = 3;
   return options;
@@ -246,6 +247,27 @@ TEST(UnitBuffers, GradientsThatAreAddedUpStayInFp32) {
     for (const program::TensorId id : p.ops[i - 1].inputs) EXPECT_EQ(p.tensor(id).dtype, core::DType::f32);
   }
   EXPECT_GT(reduces, 0U);
+}
+
+/// FSDP1: weights are views, gradients of each micro-batch are put together and reduced.
+TEST(UnitBuffers, FlatTensorsAreOfGradientsOnly) {
+  for (const auto kind : {passes::UnitKind::flat, passes::UnitKind::flat_halves}) {
+    compile::StepOptions options = fsdp_options();
+    options.unit_buffers = kind;
+    options.micro_batches = 2;
+    const Program p = tests::small_step(Arch::llama, options);
+    const core::DType reduced = kind == passes::UnitKind::flat ? core::DType::f32 : core::DType::bf16;
+    std::size_t reduces = 0;
+    for (std::size_t i = 1; i < p.ops.size(); ++i) {
+      if (!p.ops[i].is(ops::kReduceScatter)) continue;
+      ++reduces;
+      ASSERT_TRUE(p.ops[i - 1].is(passes::kRearrange));
+      for (const program::TensorId id : p.ops[i - 1].inputs) EXPECT_EQ(p.tensor(id).dtype, core::DType::bf16);
+      for (const program::TensorId id : p.ops[i].inputs) EXPECT_EQ(p.tensor(id).dtype, reduced);
+    }
+    EXPECT_EQ(count_of(p, passes::kRearrange), reduces);
+    EXPECT_EQ(reduces, 2U * (2 + 2));  // of two micro-batches: layers, embedding and head
+  }
 }
 
 /// Parts in 16 bits are made for each gathering, and are no copies that stay.
