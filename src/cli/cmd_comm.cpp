@@ -142,8 +142,7 @@ Body declare_comm(CommandLine& line) {
   };
   add("--device", options->device, "cpu|cuda[:N]", "Whose memory (default: the fastest device here)");
   add("--op", options->op, "NAME",
-      "all_reduce|all_gather|reduce_scatter|sendrecv, which passes on in a ring (default: all that the "
-      "device has)");
+      "all_reduce|all_gather|reduce_scatter|sendrecv, which passes on in a ring (default: all)");
   add("--dtype", options->dtype, "fp32|bf16|fp16", "Of the elements");
   add("--size", options->size, "SIZE", "Bytes of the whole tensor, of all ranks' parts: 8, 64KiB, 1GB");
   add("--place", options->place, "out|in", "Whether the result has memory of its own");

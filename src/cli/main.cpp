@@ -1,4 +1,6 @@
 // The binary `rooflm`: finds the command, parses its options, runs it, turns exceptions into exit codes.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -143,6 +145,8 @@ std::string who_of_several() {
   }
 }
 
+bool is_of_several() { return !who_of_several().empty(); }
+
 /// One line, whatever the names of files and the texts in the message hold.
 int fail(std::string_view message, int code) {
   constexpr std::size_t kMostCharacters = 4000;
@@ -189,5 +193,11 @@ int run_and_report(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   rooflm::core::prepare_process();
-  return rooflm::cli::run_and_report(std::vector<std::string>(argv + 1, argv + argc));
+  const int code = rooflm::cli::run_and_report(std::vector<std::string>(argv + 1, argv + argc));
+  // Threads of libraries may wait for ranks that are gone for as long as anybody waits for them.
+  if (code != 0 && rooflm::cli::is_of_several()) {
+    std::fflush(nullptr);
+    ::_exit(code);
+  }
+  return code;
 }

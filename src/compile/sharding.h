@@ -23,8 +23,8 @@ PipelineSchedule parse_schedule(std::string_view name);
 struct Sharding {
   int data = 1;  ///< copies of the model, each with its own part of the batch
   /// Ranks that share each sequence: T / context tokens each, and keys and values of the others pass by (ring
-  /// attention, Liu et al., 2023). They sum gradients and keep parts with the data-parallel ranks. Processors
-  /// only.
+  /// attention, Liu et al., 2023). They sum gradients and keep parts with the ranks that
+  /// have other sequences.
   int context = 1;
   /// What data-parallel ranks keep parts of instead of copies (Rajbhandari et al., 2020). 1: masters and
   /// optimizer state; 2: gradients, too; 3: weights, which are gathered for each use (FSDP). Tensors of one

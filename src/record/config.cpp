@@ -56,7 +56,7 @@ constexpr auto kFields = std::to_array<Field>({
     {"zero", "ZeRO", kInteger, "", true, "--zero", "Splitting", "0|1|2|3", "0",
      "What data-parallel ranks keep parts of: 1 optimizer state, 2 gradients, 3 weights"},
     {"cp", "cp", kInteger, "", true, "--cp", "Splitting", "N", "1",
-     "Context-parallel ranks, which share each sequence: keys and values go around (processors only)"},
+     "Context-parallel ranks, which share each sequence: keys and values go around"},
     {"tp", "tp", kInteger, "", true, "--tp", "Splitting", "N", "1", "Tensor-parallel ranks"},
     {"sequence_parallel", "sequence parallel", kFlag, "", true, "--sequence-parallel", "Splitting", "", "no",
      "Norms and residuals of tensor-parallel ranks on a part of the rows each"},

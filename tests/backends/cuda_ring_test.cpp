@@ -32,7 +32,7 @@ TEST_F(CudaRing, BlocksAreTheWholeAttention) {
   struct Extents {
     std::int64_t parts, seq, dim;
   };
-  constexpr Extents kExtents[] = {{2, 4, 6}, {3, 42, 5}, {2, 1200, 64}, {4, 296, 16}, {2, 520, 136}};
+  constexpr Extents kExtents[] = {{2, 4, 6}, {3, 42, 5}, {2, 280, 64}, {4, 136, 16}, {2, 72, 136}};
   const auto cpu = backends::make_cpu_backend(backends::CpuKernels::reference, 4);
   const auto gpu = backends::cuda::make_cuda_backend(0, {});
   for (const auto& [parts, seq, dim] : kExtents) {

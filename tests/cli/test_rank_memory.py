@@ -24,12 +24,12 @@ class Memory(TrainingRuns):
 
     def test_a_rank_without_memory_ends_all_with_a_line(self):
         for split in (("--zero", "1"), ("--pp", "2")):
-            fails, works = 16, 2048
-            while works - fails > 8:
+            fails, works = 16, 1024
+            while works - fails > 16:
                 middle = (fails + works) // 2
                 fails, works = (fails, middle) if self.end(middle, *split)[0] == 0 else (middle, works)
             ended = []
-            for limit in sorted({fails, *(int(fails * share) for share in (0.3, 0.5, 0.7, 0.8, 0.9, 0.97))}):
+            for limit in sorted({fails, *(int(fails * share) for share in (0.4, 0.6, 0.8, 0.9, 0.97))}):
                 with self.subTest(split=split, limit=limit):
                     code, lines = self.end(limit, *split)
                     if code in (0, 127):

@@ -2,12 +2,16 @@
 #include "backends/cuda/nccl_groups.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <span>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "core/error.h"
@@ -63,6 +67,17 @@ void act_as_host(const ranks::Transport& transport) {
   set("NCCL_MAX_NCHANNELS", "2");
 }
 
+/// Another rank is lost, and with it what this GPU waits for. Ends the process with its line when it has not
+/// ended by itself: on its way out the driver may wait for kernels that never end.
+void end_anyway(const std::string& why) {
+  static constexpr std::chrono::milliseconds kGrace{2000};
+  std::thread([line = "rooflm: " + why + "\n"] {
+    std::this_thread::sleep_for(kGrace);
+    static_cast<void>(::write(STDERR_FILENO, line.data(), line.size()));
+    ::_exit(static_cast<int>(core::ExitCode::unavailable));
+  }).detach();
+}
+
 /// Several calls that NCCL runs as one.
 class Grouped {
  public:
@@ -111,6 +126,7 @@ NcclGroups::NcclGroups(std::shared_ptr<Context> context, std::shared_ptr<ranks::
 
 NcclGroups::~NcclGroups() {
   if (std::uncaught_exceptions() > 0) abort();
+  wait_for_aborts();
   for_each_member([&](Member& member) {
     if (member.comm != nullptr) static_cast<void>(library_->comm_destroy(member.comm));
   });
@@ -157,11 +173,34 @@ void NcclGroups::connect_channels(const program::Mesh& mesh) {
   }
 }
 
-/// Kernels of NCCL wait for other ranks for ever: aborted, they end.
+/// Kernels of NCCL wait for other ranks for ever: aborted, they end. The call itself returns when no graph
+/// has any of them any more, so each has a thread, and whoever aborts goes on.
 void NcclGroups::abort() {
   for_each_member([&](Member& member) {
-    if (member.comm != nullptr) static_cast<void>(library_->comm_abort(std::exchange(member.comm, nullptr)));
+    if (member.comm == nullptr) return;
+    ++aborts_->running;
+    std::thread([library = library_, comm = std::exchange(member.comm, nullptr), aborts = aborts_] {
+      static_cast<void>(library->comm_abort(comm));
+      --aborts->running;
+    }).detach();
   });
+}
+
+/// What they use goes next. One that does not end must not hold up the rest.
+void NcclGroups::wait_for_aborts() const {
+  constexpr std::chrono::milliseconds kBetweenLooks{5};
+  constexpr int kMostLooks = 200;
+  for (int i = 0; aborts_->running > 0 && i < kMostLooks; ++i) std::this_thread::sleep_for(kBetweenLooks);
+}
+
+/// NCCL may see first that a connection has ended, and does not say whose.
+void NcclGroups::look_for_the_lost() const {
+  constexpr std::chrono::milliseconds kBetweenLooks{10};
+  constexpr int kLooks = 100;
+  for (int i = 0; i < kLooks; ++i) {
+    transport_->look();
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
 }
 
 void NcclGroups::watch(double waited_s) {
@@ -173,14 +212,17 @@ void NcclGroups::watch(double waited_s) {
       if (member.comm == nullptr) return;
       nccl::Result result = nccl::kSuccess;
       library_->check(library_->comm_get_async_error(member.comm, &result), "asking for errors");
-      if (result != nccl::kInProgress) library_->check(result, "running a collective");
+      if (result == nccl::kSuccess || result == nccl::kInProgress) return;
+      look_for_the_lost();
+      library_->check(result, "running a collective");
     });
     std::vector<int> others;
     for (int rank = 0; rank < transport_->size(); ++rank) {
       if (rank != transport_->rank()) others.push_back(rank);
     }
     transport_->require_patience(waited_s, others);
-  } catch (...) {
+  } catch (const std::exception& error) {
+    end_anyway(error.what());
     abort();
     throw;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -84,6 +85,8 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   void for_each_member(const Body& body);
   void watch(double waited_s);
   void abort();
+  void wait_for_aborts() const;
+  void look_for_the_lost() const;
   [[nodiscard]] const Member& member(program::Group group) const {
     return members_.at(static_cast<std::size_t>(group));
   }
@@ -91,6 +94,10 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   const NcclLibrary* library_ = nullptr;
   std::shared_ptr<Context> context_;
   std::shared_ptr<ranks::Transport> transport_;
+  struct Aborts {
+    std::atomic<int> running = 0;
+  };
+  std::shared_ptr<Aborts> aborts_ = std::make_shared<Aborts>();
   std::array<Member, 5> members_{};  ///< by group
   int places_ = 1;
   std::map<std::tuple<std::int64_t, std::size_t, int>, std::shared_ptr<const Outbox>>
