@@ -149,24 +149,31 @@ class ServingRun {
     limits_ = limits_alone(*server_, settings.load);
   }
 
-  /// False when a signal ended it.
+  /// False when a signal ended it. Without rates the first load is all requests at once, and rates are
+  /// shares of what the schedule that serves it fastest reaches.
   bool run() {
-    std::vector<double> rates = settings_->rates;
-    const bool finds_rates = rates.empty();
-    if (finds_rates) rates = {kAtOnce};
-    for (std::size_t i = 0; i < rates.size(); ++i) {
-      for (const Schedule schedule : settings_->schedules) {
-        const Served served = measure(rates[i], schedule);
-        if (served.is_interrupted) return false;
-        const bool is_first = i == 0 && schedule == settings_->schedules.front();
-        if (!finds_rates || !is_first) continue;
-        for (const double share : kServingShares) rates.push_back(share * request_rate(served));
-      }
-    }
-    return true;
+    if (!settings_->rates.empty()) return serve_at(settings_->rates).has_value();
+    const std::optional<double> most = serve_at({kAtOnce});
+    if (!most) return false;
+    std::vector<double> rates;
+    for (const double share : kServingShares) rates.push_back(share * *most);
+    return serve_at(rates).has_value();
   }
 
  private:
+  /// The highest rate at which any schedule served; nothing when a signal ended it.
+  std::optional<double> serve_at(const std::vector<double>& rates) {
+    double most = 0;
+    for (const double rate : rates) {
+      for (const Schedule schedule : settings_->schedules) {
+        const Served served = measure(rate, schedule);
+        if (served.is_interrupted) return std::nullopt;
+        most = std::max(most, request_rate(served));
+      }
+    }
+    return most;
+  }
+
   Served measure(double rate, Schedule schedule) {
     Served served = serve(*server_, draw_requests(settings_->load, rate), schedule);
     for (std::size_t slot = 0; slot < decoder_->slots(); ++slot) decoder_->leave(slot);
