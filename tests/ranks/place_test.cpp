@@ -38,7 +38,8 @@ class Places : public testing::Test {
                              "MPI_LOCALNRANKS",
                              "ROOFLM_JOB",
                              "ROOFLM_LISTENER",
-                             "ROOFLM_TIMEOUT"}) {
+                             "ROOFLM_TIMEOUT",
+                             "ROOFLM_SHARE_GPUS"}) {
       ::unsetenv(name);
     }
     for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
@@ -56,7 +57,8 @@ TEST_F(Places, AreKnownFromEachStarter) {
                                {"LOCAL_WORLD_SIZE", "2"},
                                {"MASTER_ADDR", "node1"},
                                {"MASTER_PORT", "1234"},
-                               {"ROOFLM_TIMEOUT", "7"}});
+                               {"ROOFLM_TIMEOUT", "7"},
+                               {"ROOFLM_SHARE_GPUS", "1"}});
   EXPECT_EQ(launched.rank, 3);
   EXPECT_EQ(launched.size, 4);
   EXPECT_EQ(launched.local_rank, 1);
@@ -64,6 +66,8 @@ TEST_F(Places, AreKnownFromEachStarter) {
   EXPECT_EQ(launched.address, "node1");
   EXPECT_EQ(launched.port, 1234);
   EXPECT_EQ(launched.patience_s, 7);
+  EXPECT_TRUE(launched.shares_gpus);
+  EXPECT_FALSE(alone.shares_gpus) << "off unless all are told";
   EXPECT_EQ(launched.carrier, Carrier::sockets);
   EXPECT_EQ(find({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}).carrier, Carrier::mpi);
   const Place step = find({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"MASTER_ADDR", "node1"}});
@@ -122,6 +126,7 @@ TEST_F(Places, RefuseWhatCannotBe) {
   EXPECT_THROW(find({{"RANK", "x"}, {"WORLD_SIZE", "2"}}), core::UsageError);
   EXPECT_THROW(find({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), core::UsageError);
   EXPECT_THROW(find({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}), core::UsageError);
+  EXPECT_THROW(find({{"ROOFLM_SHARE_GPUS", "yes"}}), core::UsageError);
   find({});
 }
 
