@@ -51,7 +51,8 @@ std::string page_of(const std::string& command) {
 }
 
 std::string heading(const std::string& page, std::string_view summary) {
-  return fmt::format(".TH {} 1 \"\" \"rooflm {}\" \"rooflm\"\n.SH NAME\n{} \\- {}\n", roff(page),
+  // Lists of names have no spaces to widen: nothing is justified.
+  return fmt::format(".TH {} 1 \"\" \"rooflm {}\" \"rooflm\"\n.ad l\n.SH NAME\n{} \\- {}\n", roff(page),
                      ROOFLM_VERSION, roff(page), roff(summary));
 }
 

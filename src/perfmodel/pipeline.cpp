@@ -52,7 +52,7 @@ class Interleaved {
   }
   [[nodiscard]] bool is_next_forward(int s) const {
     const Stage& stage = at_[static_cast<std::size_t>(s)];
-    const std::int64_t ahead = 2 * (count_ - s - 1) + std::int64_t{parts_ - 1} * count_ + 1;
+    const std::int64_t ahead = std::int64_t{2} * (count_ - s - 1) + std::int64_t{parts_ - 1} * count_ + 1;
     return stage.forwards < passes_ && stage.forwards - stage.backwards < ahead;
   }
   [[nodiscard]] std::size_t place(int s, const Pass& pass) const {
