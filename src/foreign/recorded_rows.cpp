@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "core/printable.h"
@@ -26,6 +27,7 @@ using inject::Row;
 using inject::RowKind;
 
 constexpr std::size_t kMostSaid = 300;  ///< letters of a reason
+constexpr double kMostHertz = 1000;
 constexpr std::array<const char*, 10> kKinds = {"",    "kernel",   "copy",   "memset", "sync",
                                                 "api", "overhead", "memory", "range",  "range"};
 
@@ -58,6 +60,7 @@ class RowReader {
     into_.only_samples = is_python_that_only_ran();
     add_collectives();
     add_work();
+    add_rate();
     run_.set_ops(ops_.take());
     run_.may_repeat = true;
   }
@@ -102,6 +105,38 @@ class RowReader {
                        "shapes of PyTorch's operators in its second step: FLOP and bytes that they need at "
                        "least, not counted"});
     run_.set_work(std::move(work));
+  }
+
+  /// How many periods of the rate a sample stands for, where it is not one.
+  void add_periods(const Row& row, std::string& extra) {
+    constexpr std::uint64_t kMost = 1U << 20U;
+    const std::uint64_t periods = std::clamp<std::uint64_t>(row.other, 1, kMost);
+    ++samples_;
+    periods_ += periods;
+    if (periods > 1) add_member(extra, fmt::format(R"("periods":{})", periods));
+  }
+
+  /// How often stacks were to be sampled, how often they were, and what each took.
+  void add_rate() {
+    const auto rate = into_.facts.find("stack rate");
+    const double hertz = rate == into_.facts.end() ? 0 : std::strtod(rate->second.c_str(), nullptr);
+    if (!(hertz > 0 && hertz <= kMostHertz)) return;
+    std::string text = fmt::format("{} samples of threads that ran, which stand for {}", samples_, periods_);
+    std::istringstream cost(into_.facts["stack cost"]);
+    double taking_us = 0, signal_us = 0, following_us = 0;
+    if (cost >> taking_us >> signal_us >> following_us)
+      text += fmt::format(
+          "; each took {:.1f} us in the thread, {:.1f} us to interrupt it and {:.1f} us to follow", taking_us,
+          signal_us, following_us);
+    run_.add_fact({.key = "stack_hertz", .value = hertz, .unit = "1/s", .text = text});
+    constexpr double kFewer = 0.9;
+    const double share =
+        static_cast<double>(samples_) / static_cast<double>(std::max<std::uint64_t>(1, periods_));
+    if (samples_ > 0 && share < kFewer)
+      run_.say(fmt::format(
+          "stacks were sampled {:.0f} times a second of a thread's time, not {:g}, so that they cost "
+          "no more than they may (--sample-stacks)",
+          hertz * share, hertz));
   }
 
   /// Each collective of NCCL as an activity on a lane of its communicator: while its kernel runs, or, where
@@ -283,6 +318,7 @@ class RowReader {
                           .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
                           .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
     if (row.kind == RowKind::range && row.range == RangeKind::step) made.step = steps_++;
+    if (is_addresses) add_periods(row, made.extra);
     if (row.correlation != 0) made.correlation = row.correlation;
     const bool has_bytes =
         row.kind == RowKind::copy || row.kind == RowKind::memset || row.kind == RowKind::memory;
@@ -354,6 +390,7 @@ class RowReader {
   std::unordered_map<std::size_t, std::int64_t> op_of_row_;  ///< of launches
   std::unordered_map<std::uint32_t, std::size_t> calls_;     ///< the outermost of each correlation
   std::map<std::uint32_t, std::int64_t> threads_;
+  std::uint64_t samples_ = 0, periods_ = 0;  ///< of stacks
   bool has_blocks_ = false;
   std::map<std::uint16_t, std::int64_t> taken_;  ///< bytes of each device
   std::map<std::pair<std::uint16_t, std::uint32_t>, std::int64_t> streams_;
