@@ -134,8 +134,8 @@ class RowReader {
         static_cast<double>(samples_) / static_cast<double>(std::max<std::uint64_t>(1, periods_));
     if (samples_ > 0 && share < kFewer)
       run_.say(fmt::format(
-          "stacks were sampled {:.0f} times a second of a thread's time, not {:g}, so that they cost "
-          "no more than they may (--sample-stacks)",
+          "stacks were sampled {:.0f} times a second of a thread's time, not {:g}: more would cost more than "
+          "--sample-stacks allows, or the system's ticks are no finer",
           hertz * share, hertz));
   }
 

@@ -197,7 +197,7 @@ TEST_F(Stacks, WhatIsTooDearIsSampledMoreSeldomAndCountsForMore) {
   burn_for_test(400);
   sampler_->stop();
   writer_->end();
-  const foreign::RecordedProcess process = foreign::read_stream(path_);
+  foreign::RecordedProcess process = foreign::read_stream(path_);
   std::size_t samples = 0;
   std::size_t heavy = 0;
   for (const record::Activity& activity : process.run.activities()) {
