@@ -9,7 +9,6 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "core/printable.h"
@@ -17,7 +16,7 @@
 #include "foreign/collectives.h"
 #include "foreign/learned_steps.h"
 #include "foreign/module_ops.h"
-#include "foreign/stack_names.h"
+#include "foreign/recorded_samples.h"
 
 namespace rooflm::foreign {
 namespace {
@@ -27,7 +26,6 @@ using inject::Row;
 using inject::RowKind;
 
 constexpr std::size_t kMostSaid = 300;  ///< letters of a reason
-constexpr double kMostHertz = 1000;
 constexpr std::array<const char*, 10> kKinds = {"",    "kernel",   "copy",   "memset", "sync",
                                                 "api", "overhead", "memory", "range",  "range"};
 
@@ -50,7 +48,7 @@ class RowReader {
         into_(into),
         run_(into.run),
         ops_(rows, texts, into.facts),
-        stacks_(into.facts) {}
+        samples_(into.facts, texts) {}
 
   void read() {
     find_calls();
@@ -60,7 +58,8 @@ class RowReader {
     into_.only_samples = is_python_that_only_ran();
     add_collectives();
     add_work();
-    add_rate();
+    if (auto rate = samples_.rate()) run_.add_fact(std::move(*rate));
+    if (std::string problem = samples_.problem(); !problem.empty()) run_.say(std::move(problem));
     run_.set_ops(ops_.take());
     run_.may_repeat = true;
   }
@@ -71,10 +70,8 @@ class RowReader {
   [[nodiscard]] bool is_python_that_only_ran() const {
     bool has_python = false;
     for (const Row& row : rows_) {
-      const bool is_lines = row.range == RangeKind::stack;
-      if (row.kind != RowKind::mark || !(is_lines || row.range == RangeKind::addresses)) return false;
-      const auto text = texts_.find(row.name);
-      has_python = has_python || is_lines || (text != texts_.end() && !text->second.starts_with('|'));
+      if (!RecordedSamples::is_sample(row)) return false;
+      has_python = has_python || samples_.has_python(row);
     }
     return has_python;
   }
@@ -105,38 +102,6 @@ class RowReader {
                        "shapes of PyTorch's operators in its second step: FLOP and bytes that they need at "
                        "least, not counted"});
     run_.set_work(std::move(work));
-  }
-
-  /// How many periods of the rate a sample stands for, where it is not one.
-  void add_periods(const Row& row, std::string& extra) {
-    constexpr std::uint64_t kMost = 1U << 20U;
-    const std::uint64_t periods = std::clamp<std::uint64_t>(row.other, 1, kMost);
-    ++samples_;
-    periods_ += periods;
-    if (periods > 1) add_member(extra, fmt::format(R"("periods":{})", periods));
-  }
-
-  /// How often stacks were to be sampled, how often they were, and what each took.
-  void add_rate() {
-    const auto rate = into_.facts.find("stack rate");
-    const double hertz = rate == into_.facts.end() ? 0 : std::strtod(rate->second.c_str(), nullptr);
-    if (!(hertz > 0 && hertz <= kMostHertz)) return;
-    std::string text = fmt::format("{} samples of threads that ran, which stand for {}", samples_, periods_);
-    std::istringstream cost(into_.facts["stack cost"]);
-    double taking_us = 0, signal_us = 0, following_us = 0;
-    if (cost >> taking_us >> signal_us >> following_us)
-      text += fmt::format(
-          "; each took {:.1f} us in the thread, {:.1f} us to interrupt it and {:.1f} us to follow", taking_us,
-          signal_us, following_us);
-    run_.add_fact({.key = "stack_hertz", .value = hertz, .unit = "1/s", .text = text});
-    constexpr double kFewer = 0.9;
-    const double share =
-        static_cast<double>(samples_) / static_cast<double>(std::max<std::uint64_t>(1, periods_));
-    if (samples_ > 0 && share < kFewer)
-      run_.say(fmt::format(
-          "stacks were sampled {:.0f} times a second of a thread's time, not {:g}: more would cost more than "
-          "--sample-stacks allows, or the system's ticks are no finer",
-          hertz * share, hertz));
   }
 
   /// Each collective of NCCL as an activity on a lane of its communicator: while its kernel runs, or, where
@@ -255,15 +220,6 @@ class RowReader {
     return what;
   }
 
-  /// Each text once: its addresses have to be looked up.
-  const std::string& stack_of(std::uint32_t number) {
-    const auto [entry, is_new] = stack_texts_.try_emplace(number);
-    const auto found = is_new ? texts_.find(number) : texts_.end();
-    if (found != texts_.end()) entry->second = stacks_.text_of(found->second);
-    if (entry->second.empty()) entry->second = "[unknown]";
-    return entry->second;
-  }
-
   std::int64_t thread_lane(std::uint32_t thread) {
     const auto [entry, is_new] = threads_.try_emplace(thread, 0);
     if (is_new) {
@@ -310,15 +266,16 @@ class RowReader {
     }
     if (is_block(row)) return add_block(row);
     if (row.kind == RowKind::mark && row.range == RangeKind::amount) return add_amount(row);
-    const bool is_addresses = row.kind == RowKind::mark && row.range == RangeKind::addresses;
-    const bool is_sample = is_addresses || (row.kind == RowKind::mark && row.range == RangeKind::stack);
-    record::Activity made{.name = run_.name(is_sample ? "sample" : kKinds[kind],
-                                            is_addresses ? stack_of(row.name) : text_of(row.name, "unknown")),
-                          .lane = lane_of(row),
-                          .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
-                          .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
+    const bool has_addresses = RecordedSamples::has_addresses(row);
+    record::Activity made{
+        .name = run_.name(RecordedSamples::is_sample(row) ? "sample" : kKinds[kind],
+                          has_addresses ? samples_.name_of(row) : text_of(row.name, "unknown")),
+        .lane = lane_of(row),
+        .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
+        .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
     if (row.kind == RowKind::range && row.range == RangeKind::step) made.step = steps_++;
-    if (is_addresses) add_periods(row, made.extra);
+    const std::uint64_t periods = has_addresses ? samples_.take_periods(row) : 1;
+    if (periods > 1) add_member(made.extra, fmt::format(R"("periods":{})", periods));
     if (row.correlation != 0) made.correlation = row.correlation;
     const bool has_bytes =
         row.kind == RowKind::copy || row.kind == RowKind::memset || row.kind == RowKind::memory;
@@ -384,13 +341,11 @@ class RowReader {
   RecordedProcess& into_;
   ForeignRun& run_;
   ModuleOps ops_;
-  StackNames stacks_;
+  RecordedSamples samples_;
   std::int64_t steps_ = 0;
-  std::unordered_map<std::uint32_t, std::string> stack_texts_;
   std::unordered_map<std::size_t, std::int64_t> op_of_row_;  ///< of launches
   std::unordered_map<std::uint32_t, std::size_t> calls_;     ///< the outermost of each correlation
   std::map<std::uint32_t, std::int64_t> threads_;
-  std::uint64_t samples_ = 0, periods_ = 0;  ///< of stacks
   bool has_blocks_ = false;
   std::map<std::uint16_t, std::int64_t> taken_;  ///< bytes of each device
   std::map<std::pair<std::uint16_t, std::uint32_t>, std::int64_t> streams_;

@@ -73,7 +73,7 @@ std::unique_ptr<StackSampler> StackSampler::start(StreamWriter& writer, Wishes w
 }
 
 StackSampler::StackSampler(StreamWriter& writer, Wishes wishes)
-    : writer_(writer), wishes_(wishes), timers_(wishes.hertz, wishes.budget) {
+    : writer_(writer), wishes_(wishes), nodes_(writer), timers_(wishes.hertz, wishes.budget) {
   writer_.fact("stack rate", std::to_string(wishes.hertz));
   sigset_t signals;
   sigset_t before;
@@ -164,40 +164,34 @@ void StackSampler::note_cost() {
                mean_us(taking_s_) + " " + std::to_string(kUs * signal_s_) + " " + mean_us(following_s_));
 }
 
-/// Of Python the outermost first, "CODE+INSTRUCTION ...", a bar, then native addresses, the innermost first.
+/// Of Python the outermost first, then of native code.
 void StackSampler::write(const CapturedStack& stack) {
   const bool has_native = stack.registers.at(kReturnAddress) != 0;
   if (stack.python_count == 0 && !has_native) return;
   const std::vector<std::uintptr_t> native =
       has_native ? unwinder_.addresses_of(stack) : std::vector<std::uintptr_t>();
-  std::string text;
+  std::uint32_t node = 0;
   for (std::size_t i = stack.python_count; i-- > 0;) {
-    append_hex(text, stack.python.at(i)[0]);
-    text += '+';
-    append_hex(text, stack.python.at(i)[1] - stack.python.at(i)[0]);
-    text += i == 0 ? "" : " ";
+    const auto [code, instruction] = stack.python.at(i);
+    const StackNodes::Node made = nodes_.of(node, code, instruction - code);
+    if (made.is_new) note_place({code, instruction - code});
+    node = made.number;
   }
-  text += '|';
-  for (std::size_t i = 0; i < native.size(); ++i) {
-    append_hex(text, native[i]);
-    if (i + 1 < native.size()) text += ' ';
-  }
+  for (auto address = native.rbegin(); address != native.rend(); ++address)
+    node = nodes_.of(node, *address).number;
   note_files(native);
-  if (stack.python_count > 0) {
-    const std::scoped_lock lock(mutex_);
-    for (std::size_t i = 0; i < stack.python_count; ++i) {
-      const auto [code, instruction] = stack.python.at(i);
-      const std::array<std::uintptr_t, 2> place = {code, instruction - code};
-      if (places_.insert(place).second) unnamed_.push_back(place);
-    }
-  }
   writer_.add({.kind = RowKind::mark,
-               .range = RangeKind::addresses,
-               .name = writer_.text(text),
+               .range = RangeKind::frames,
+               .name = node,
                .start_ns = stack.time_ns,
                .end_ns = stack.time_ns,
                .place = stack.thread,
                .other = stack.periods});
+}
+
+void StackSampler::note_place(const std::array<std::uintptr_t, 2>& place) {
+  const std::scoped_lock lock(mutex_);
+  if (places_.insert(place).second) unnamed_.push_back(place);
 }
 
 /// Which file each address is of, noted when one is seen that nobody has placed.

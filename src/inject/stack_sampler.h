@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "inject/stack_capture.h"
+#include "inject/stack_nodes.h"
 #include "inject/stream_writer.h"
 #include "inject/thread_timers.h"
 #include "inject/unwinder.h"
@@ -72,12 +73,14 @@ class StackSampler {
   void drain();
   void note_cost();
   void write(const CapturedStack& stack);
+  void note_place(const std::array<std::uintptr_t, 2>& place);
   void note_files(const std::vector<std::uintptr_t>& addresses);
   void look_at_watched();
 
   StreamWriter& writer_;
   Wishes wishes_;
   Unwinder unwinder_;
+  StackNodes nodes_;
   ThreadTimers timers_;
   /// Seconds: of being interrupted, and, of all samples, of taking and of following them.
   double signal_s_ = 0, taking_s_ = 0, following_s_ = 0;

@@ -24,7 +24,8 @@ std::uint32_t ThreadPace::add_cost(std::uint64_t ns) {
   constexpr std::uint64_t kOutlier = 4;
   constexpr std::uint64_t kWeight = 8;
   const std::uint64_t before = cost_ns.load(std::memory_order_relaxed);
-  const std::uint64_t seen = std::clamp<std::uint64_t>(ns, 1, before == 0 ? kMost : kOutlier * before);
+  const std::uint64_t seen = before == 0 ? std::clamp<std::uint64_t>(ns / kOutlier, 1, kMost)
+                                         : std::clamp<std::uint64_t>(ns, 1, kOutlier * before);
   const std::uint64_t mean = before == 0 ? seen : (before * (kWeight - 1) + seen + kWeight - 1) / kWeight;
   cost_ns.store(static_cast<std::uint32_t>(std::min(mean, kMost)), std::memory_order_relaxed);
   return static_cast<std::uint32_t>(std::min(seen, kMost));
