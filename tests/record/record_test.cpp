@@ -229,8 +229,9 @@ TEST(Record, AnEarlierRecordOfSchema2HasNoGauges) {
   const std::int64_t id = writer.begin_run({.label = "x"});
   writer.finish();
   Database(path, Database::Mode::write, std::chrono::milliseconds(0))
-      .execute("DROP TABLE gauge; DROP TABLE activity_extra; DROP VIEW sample_stack; "
-               "DROP TABLE stack; DROP TABLE stack_frame; PRAGMA user_version = 2");
+      .execute(
+          "DROP TABLE gauge; DROP TABLE activity_extra; DROP VIEW sample_stack; "
+          "DROP TABLE stack; DROP TABLE stack_frame; PRAGMA user_version = 2");
   EXPECT_TRUE(Reader(path).gauges(id).empty());
 }
 
