@@ -2,17 +2,20 @@
 """Measures what `rooflm record` costs training steps of PyTorch: processes of the same program, recorded or not, in turn.
 
 Run by scripts/gpu_record. All processes hold the model of --torch-script (a module with LM and SIZES) and wait; in each turn every
-one of them takes --steps steps, synchronized one by one, and who begins changes. So all meet the same machine, minute by
-minute, and none pays for starting. Prints, beside the process that is not recorded: of the turns' median steps the median of the
-pairs, with quartiles (what steps take that are only timed); the mean of all steps after the first (with those of which the device
-is recorded, and the profiler's coming and going); what the record has: kernels, bytes, losses; memory of the process.
+one of them takes steps for --turn-s seconds (8 to 100 of them), synchronized one by one, and who begins changes. So all meet the
+same machine, minute by minute, and none pays for starting. Prints, beside the process that is not recorded: of the turns' median steps the median of the
+pairs, with its 95 % interval (what steps take that are only timed); the mean of all steps after the first (with those of which the device
+is recorded, and the profiler's coming and going); what the record has: kernels, bytes, losses, and how often stacks were really
+sampled and what that took; memory of the process. The last line is JSON: of each recorded process its options, cost in percent with
+the interval, and, of the first one with --most, whether that was reached.
 
-record_turns.py ROOFLM --torch-script SCRIPT [--mode eager|compile|graph] [--size S] [--layers N] [--seq T] -- OPTIONS [-- OPTIONS..]
-with the options of each recorded process.
+record_turns.py ROOFLM --torch-script SCRIPT [--mode eager|compile|graph] [--size S] [--layers N] [--seq T] [--most PERCENT] -- OPTIONS
+[-- OPTIONS..] with the options of each recorded process.
 """
 import argparse
 import importlib.util
 import json
+import math
 import os
 import sqlite3
 import statistics
@@ -87,9 +90,8 @@ def memory_kb():
 def work(arguments):
     """The program: for each line with a number, that many steps after two that do not count; one line with their times."""
     program = Program(arguments)
-    for _ in range(arguments.warmup):
-        program.step()
-    print(json.dumps({"ready": True}), flush=True)
+    times = [program.step() for _ in range(arguments.warmup)]
+    print(json.dumps({"step_ms": statistics.median(times[len(times) // 2:])}), flush=True)
     for line in sys.stdin:
         for _ in range(UNCOUNTED):
             program.step()
@@ -120,13 +122,14 @@ class Turns:
 
 
 def record_has(path):
-    """Kernels, all activities, bytes of each, what was lost."""
+    """Kernels, all activities, bytes of each, what was lost, what is known of sampled stacks."""
     database = sqlite3.connect(path)
     one = lambda query: database.execute(query).fetchone()[0] or 0
     activities = one("SELECT COUNT(*) FROM activity")
     seen = {"kernels": one("SELECT COUNT(*) FROM activity JOIN activity_name n USING (run, name) WHERE n.kind = 'kernel'"),
             "activities": activities, "lost": one("SELECT TOTAL(value) FROM fact WHERE key = 'trace_lost'"),
-            "bytes": os.path.getsize(path) / max(1, activities)}
+            "bytes": os.path.getsize(path) / max(1, activities),
+            "stacks": [text for text, in database.execute("SELECT text FROM fact WHERE key = 'stack_hertz'")]}
     database.close()
     return seen
 
@@ -141,41 +144,70 @@ def measure(arguments, sets):
         commands = [script] + [[os.path.abspath(arguments.rooflm), "record", "-o", record, *options, "--", *script]
                                for record, options in zip(records, sets)]
         programs = [Turns(command) for command in commands]
-        for program in programs:
-            program.answer()
+        step_ms = [program.answer()["step_ms"] for program in programs][0]
+        steps = min(100, max(8, round(1e3 * arguments.turn_s / step_ms)))
         times, memory = [[] for _ in programs], [None for _ in programs]
         for turn in range(arguments.turns):
             first = turn % len(programs)
             for which in [*range(first, len(programs)), *range(first)]:
-                seen = programs[which].take(arguments.steps)
+                seen = programs[which].take(steps)
                 times[which].append(seen["times"])
                 memory[which] = seen["memory_kb"]
         codes = [program.end() for program in programs]
         return times, memory, codes, [record_has(record) for record in records]
 
 
-def print_table(arguments, sets, times, memory, records):
-    def more(of, off_turns, on_turns):
-        """Of pairs of turns, in percent: median and quartiles."""
-        shares = sorted(100 * (of(on) / of(off) - 1) for off, on in zip(off_turns, on_turns))
-        return f"{statistics.median(shares):+6.2f} ({shares[len(shares) // 4]:+.2f} to {shares[3 * len(shares) // 4]:+.2f})"
+def median_of(shares):
+    """The median and its 95 % interval, by ranks: nothing is assumed of how they are spread."""
+    ordered, count = sorted(shares), len(shares)
+    below = lambda rank: sum(math.comb(count, i) for i in range(rank + 1)) / 2 ** count  # P(no more than `rank` lie below it)
+    rank = max([i for i in range(count // 2) if below(i) <= 0.025], default=0)
+    return statistics.median(ordered), ordered[rank], ordered[count - 1 - rank]
 
+
+def costs_of(arguments, sets, times, records):
+    """Of each recorded process what it cost beside the one that is not recorded, in percent."""
+    def percent(of, on_turns):
+        return [100 * (of(on) / of(off) - 1) for off, on in zip(times[0], on_turns)]
     def mean(turns):
         return statistics.fmean(step for turn in turns for step in turn)
+    costs = []
+    for number, options in enumerate(sets):
+        median, low, high = median_of(percent(statistics.median, times[number + 1]))
+        cost = {"options": options, "timed_percent": median, "interval": [low, high],
+                "all_percent": 100 * (mean(times[number + 1]) / mean(times[0]) - 1), "bytes": records[number]["bytes"],
+                "kernels": records[number]["kernels"], "lost": records[number]["lost"]}
+        if number == 0 and arguments.most is not None:
+            cost |= {"most": arguments.most, "reached": median <= arguments.most}
+        costs.append(cost)
+    return costs
 
+
+def verdict_of(cost):
+    """"+3.10 (+2.00 to +4.00)", and beside it whether what was asked was reached."""
+    low, high = cost["interval"]
+    said = {None: "", True: "reached", False: "MISSED"}[cost.get("reached")]
+    return f"{cost['timed_percent']:+6.2f} ({low:+.2f} to {high:+.2f})", f"{said} {cost['most']:g}" if said else ""
+
+
+def print_table(arguments, sets, times, memory, records, costs):
     print(f"{arguments.size} T={arguments.seq}{f' L={arguments.layers}' if arguments.layers else ''} {arguments.mode}, "
-          f"{arguments.turns} turns of {arguments.steps} steps\n"
-          f"{'options':40} {'step ms':>8} {'timed steps, %':>26} {'all steps, %':>12} {'kernels':>8} {'B/row':>5} {'lost':>4} {'own MB':>7} {'files MB':>8}")
+          f"{arguments.turns} turns of {len(times[0][0])} steps\n"
+          f"{'options':32} {'step ms':>8} {'timed steps, %':>26} {'asked, %':>12} {'all steps, %':>12} {'kernels':>8} {'B/row':>5} {'lost':>4} "
+          f"{'own MB':>7} {'files MB':>8}")
     for which, options in enumerate([None, *sets]):
         name = "not recorded" if options is None else " ".join(options) or "as it comes"
-        line = f"{name:40} {statistics.median(statistics.median(turn) for turn in times[which]):8.3f}"
+        line = f"{name:32} {statistics.median(statistics.median(turn) for turn in times[which]):8.3f}"
         if options is None:
-            line += " " * 59
+            line += " " * 72
         else:
-            seen = records[which - 1]
-            line += (f" {more(statistics.median, times[0], times[which]):>26} {100 * (mean(times[which]) / mean(times[0]) - 1):+12.2f}"
-                     f" {seen['kernels']:8} {seen['bytes']:5.0f} {seen['lost']:4.0f}")
+            cost, (measured, asked) = costs[which - 1], verdict_of(costs[which - 1])
+            line += (f" {measured:>26} {asked:>12} {cost['all_percent']:+12.2f}"
+                     f" {cost['kernels']:8} {cost['bytes']:5.0f} {cost['lost']:4.0f}")
         print(f"{line} {1e-3 * memory[which][0]:7.0f} {1e-3 * memory[which][1]:8.0f}", flush=True)
+    for options, seen in zip(sets, records):
+        for text in seen["stacks"]:
+            print(f"    stacks, {' '.join(options) or 'as it comes'}: {text}")
 
 
 def main():
@@ -191,7 +223,8 @@ def main():
     parser.add_argument("--vocab", type=int, default=10000)
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--turns", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=30, help="of a turn")
+    parser.add_argument("--turn-s", type=float, default=0.6, help="seconds of a turn, without what is recorded")
+    parser.add_argument("--most", type=float, metavar="PERCENT", help="that timed steps of the first recorded process may take more")
     given = sys.argv[1:]
     marks = [at for at, word in enumerate(given) if word == "--"] + [len(given)]
     arguments = parser.parse_args(given[:marks[0]])
@@ -199,7 +232,9 @@ def main():
         return work(arguments)
     sets = [given[begin + 1:end] for begin, end in zip(marks, marks[1:])]
     times, memory, codes, records = measure(arguments, sets)
-    print_table(arguments, sets, times, memory, records)
+    costs = costs_of(arguments, sets, times, records)
+    print_table(arguments, sets, times, memory, records, costs)
+    print(json.dumps(costs))
     return sys.exit(1 if any(codes) or any(not seen["kernels"] or seen["lost"] for seen in records) else 0)
 
 

@@ -32,7 +32,7 @@ namespace {
 struct RecordOptions {
   std::vector<std::string> command;
   std::string output = "recorded.rooflm", capture, skip = "0", steps, duration, most, calls = "all",
-              pytorch = "on", trace_every = "auto", mark_every = "16", stacks = "both,100";
+              pytorch = "on", trace_every = "auto", mark_every = "16", stacks = "both,100,1%";
   bool overwrite = false, dry_run = false, sample_power = false;
 };
 
@@ -49,24 +49,31 @@ std::uint64_t limit_of(double value) {
   return value < kMost ? static_cast<std::uint64_t>(std::max(1.0, value)) : 0;
 }
 
-/// "100", "100,python" or "100,native" of --sample-stacks; "" of off. Rate and kind come in any order.
+/// "100", "100,python" or "100,native,0.02" of --sample-stacks; "" of off. Rate, kind and budget come in any
+/// order.
 std::string stacks_of(const std::string& text) {
   constexpr double kMostHz = 1000;
   constexpr double kUsualHz = 100;
+  constexpr double kMostPercent = 100;
   if (text == "off") return "";
   if (text.empty()) throw core::UsageError("--sample-stacks: both, python, native, off or a rate is missing");
   double hertz = kUsualHz;
-  std::string kind;
+  std::string kind, budget;
   std::istringstream words(text);
   for (std::string word; std::getline(words, word, ',');) {
     if (word == "python" || word == "native") {
       kind = "," + word;
+    } else if (word.ends_with('%')) {
+      const double percent = parse_number("--sample-stacks", word.substr(0, word.size() - 1), 0.01);
+      if (percent > kMostPercent)
+        throw core::UsageError(fmt::format("--sample-stacks {}: at most {} %", text, kMostPercent));
+      budget = fmt::format(",{}", percent / kMostPercent);
     } else if (word != "both") {
       hertz = parse_number("--sample-stacks", word, 0.1);
     }
   }
   if (hertz > kMostHz) throw core::UsageError(fmt::format("--sample-stacks {}: at most {}", text, kMostHz));
-  return fmt::format("{}{}", hertz, kind);
+  return fmt::format("{}{}{}", hertz, kind, budget);
 }
 
 RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
@@ -216,8 +223,8 @@ Body declare_record(CommandLine& line) {
   line.add_option(
           "--sample-stacks", options->stacks,
           "Whose stacks are noted, and how often in a second: frames of native code and of Python, or one "
-          "of them")
-      .type_name("both|python|native|off[,HZ]")
+          "of them; and how much of a thread's time that may take: beyond it they are noted more seldom")
+      .type_name("both|python|native|off[,HZ][,PERCENT%]")
       .show_default();
   line.footer(
       "rooflm record [OPTIONS] -- CMD...\n\n"

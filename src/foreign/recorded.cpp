@@ -129,7 +129,10 @@ class StreamReader {
 }  // namespace
 
 bool is_stream(std::string_view bytes) {
-  return bytes.starts_with(std::string_view(inject::kMagic.data(), inject::kMagic.size()));
+  const std::string_view magic(inject::kMagic.data(), inject::kMagic.size());
+  const std::size_t version = magic.size() - 1;
+  return bytes.size() >= magic.size() && bytes.starts_with(magic.substr(0, version)) &&
+         bytes[version] >= inject::kFirstVersion && bytes[version] <= magic[version];
 }
 
 RecordedProcess read_stream(const std::filesystem::path& path, std::int64_t epoch_ns) {

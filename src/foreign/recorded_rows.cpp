@@ -16,7 +16,7 @@
 #include "foreign/collectives.h"
 #include "foreign/learned_steps.h"
 #include "foreign/module_ops.h"
-#include "foreign/stack_names.h"
+#include "foreign/recorded_samples.h"
 
 namespace rooflm::foreign {
 namespace {
@@ -48,7 +48,7 @@ class RowReader {
         into_(into),
         run_(into.run),
         ops_(rows, texts, into.facts),
-        stacks_(into.facts) {}
+        samples_(into.facts, texts) {}
 
   void read() {
     find_calls();
@@ -58,6 +58,8 @@ class RowReader {
     into_.only_samples = is_python_that_only_ran();
     add_collectives();
     add_work();
+    if (auto rate = samples_.rate()) run_.add_fact(std::move(*rate));
+    if (std::string problem = samples_.problem(); !problem.empty()) run_.say(std::move(problem));
     run_.set_ops(ops_.take());
     run_.may_repeat = true;
   }
@@ -68,10 +70,8 @@ class RowReader {
   [[nodiscard]] bool is_python_that_only_ran() const {
     bool has_python = false;
     for (const Row& row : rows_) {
-      const bool is_lines = row.range == RangeKind::stack;
-      if (row.kind != RowKind::mark || !(is_lines || row.range == RangeKind::addresses)) return false;
-      const auto text = texts_.find(row.name);
-      has_python = has_python || is_lines || (text != texts_.end() && !text->second.starts_with('|'));
+      if (!RecordedSamples::is_sample(row)) return false;
+      has_python = has_python || samples_.has_python(row);
     }
     return has_python;
   }
@@ -220,15 +220,6 @@ class RowReader {
     return what;
   }
 
-  /// Each text once: its addresses have to be looked up.
-  const std::string& stack_of(std::uint32_t number) {
-    const auto [entry, is_new] = stack_texts_.try_emplace(number);
-    const auto found = is_new ? texts_.find(number) : texts_.end();
-    if (found != texts_.end()) entry->second = stacks_.text_of(found->second);
-    if (entry->second.empty()) entry->second = "[unknown]";
-    return entry->second;
-  }
-
   std::int64_t thread_lane(std::uint32_t thread) {
     const auto [entry, is_new] = threads_.try_emplace(thread, 0);
     if (is_new) {
@@ -275,14 +266,16 @@ class RowReader {
     }
     if (is_block(row)) return add_block(row);
     if (row.kind == RowKind::mark && row.range == RangeKind::amount) return add_amount(row);
-    const bool is_addresses = row.kind == RowKind::mark && row.range == RangeKind::addresses;
-    const bool is_sample = is_addresses || (row.kind == RowKind::mark && row.range == RangeKind::stack);
-    record::Activity made{.name = run_.name(is_sample ? "sample" : kKinds[kind],
-                                            is_addresses ? stack_of(row.name) : text_of(row.name, "unknown")),
-                          .lane = lane_of(row),
-                          .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
-                          .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
+    const bool has_addresses = RecordedSamples::has_addresses(row);
+    record::Activity made{
+        .name = run_.name(RecordedSamples::is_sample(row) ? "sample" : kKinds[kind],
+                          has_addresses ? samples_.name_of(row) : text_of(row.name, "unknown")),
+        .lane = lane_of(row),
+        .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,
+        .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
     if (row.kind == RowKind::range && row.range == RangeKind::step) made.step = steps_++;
+    const std::uint64_t periods = has_addresses ? samples_.take_periods(row) : 1;
+    if (periods > 1) add_member(made.extra, fmt::format(R"("periods":{})", periods));
     if (row.correlation != 0) made.correlation = row.correlation;
     const bool has_bytes =
         row.kind == RowKind::copy || row.kind == RowKind::memset || row.kind == RowKind::memory;
@@ -348,9 +341,8 @@ class RowReader {
   RecordedProcess& into_;
   ForeignRun& run_;
   ModuleOps ops_;
-  StackNames stacks_;
+  RecordedSamples samples_;
   std::int64_t steps_ = 0;
-  std::unordered_map<std::uint32_t, std::string> stack_texts_;
   std::unordered_map<std::size_t, std::int64_t> op_of_row_;  ///< of launches
   std::unordered_map<std::uint32_t, std::size_t> calls_;     ///< the outermost of each correlation
   std::map<std::uint32_t, std::int64_t> threads_;

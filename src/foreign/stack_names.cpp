@@ -40,6 +40,29 @@ std::string frame_of(const std::string& name) {
 
 }  // namespace
 
+std::string addresses_of_frames(std::uint32_t innermost,
+                                const std::unordered_map<std::uint32_t, std::string>& texts) {
+  std::vector<std::string_view> python;
+  std::string native;
+  for (auto frame = texts.find(innermost); frame != texts.end();) {
+    std::string_view text = frame->second;
+    const auto caller = hex_of(take_word(text));
+    if (!caller || text.empty()) break;
+    if (text.find('+') != std::string_view::npos) {
+      python.push_back(text);
+    } else {
+      native += (native.empty() ? "" : " ") + std::string(text);
+    }
+    if (*caller >= frame->first) break;
+    frame = texts.find(static_cast<std::uint32_t>(*caller));
+  }
+  std::string addresses;
+  for (auto frame = python.rbegin(); frame != python.rend(); ++frame) {
+    addresses += (addresses.empty() ? "" : " ") + std::string(*frame);
+  }
+  return addresses + '|' + native;
+}
+
 StackNames::StackNames(const std::map<std::string, std::string>& facts) : facts_(facts) {
   constexpr std::string_view kCode = "code at ";
   for (auto fact = facts.lower_bound(std::string(kCode));

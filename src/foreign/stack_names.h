@@ -6,11 +6,17 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "foreign/elf_symbols.h"
 
 namespace rooflm::foreign {
+
+/// "CODE+OFFSET ...|ADDRESS ..." (inject::RangeKind::addresses) of the innermost frame's number
+/// (inject::RangeKind::frames). A caller that does not come before what it calls is not followed.
+std::string addresses_of_frames(std::uint32_t innermost,
+                                const std::unordered_map<std::uint32_t, std::string>& texts);
 
 /// Names by what the stream says of the process: "code at BEGIN" is "END OFFSET FILE", "code CODE+OFFSET" a
 /// line of Python. Files are those of this machine: a stream that is read elsewhere has names of files only.

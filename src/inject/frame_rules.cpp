@@ -11,21 +11,6 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-struct Rule {
-  enum Kind : std::uint8_t { kSame, kUndefined, kAt, kIs, kRegister, kAtExpression, kIsExpression };
-  Kind kind = kSame;
-  std::int64_t offset = 0;  ///< from the frame's address; the number of kRegister
-  Bytes expression{};
-};
-
-/// What holds at one address: the frame's own address (CFA), and where the caller's registers are.
-struct Rules {
-  std::uint64_t base = kStackPointer;
-  std::int64_t offset = 0;
-  Bytes expression{};
-  std::array<Rule, kRegisters> registers{};
-};
-
 /// What functions of a compilation have in common.
 struct Common {
   std::uint64_t code_factor = 1;
@@ -282,34 +267,50 @@ std::uintptr_t register_of(const Rule& rule, std::size_t number, std::uintptr_t 
   return number == kStackPointer ? frame : registers.at(number);
 }
 
-Step step_out_or_throw(const FrameTables& tables, std::uintptr_t address, const ReadWord& read_word,
-                       Registers& registers) {
+std::optional<Rules> rules_or_throw(const FrameTables& tables, std::uintptr_t address) {
   const std::optional<Function> function = find_function(tables, address);
-  if (!function) return Step::unknown;
+  if (!function) return std::nullopt;
   RuleProgram program(function->common, function->begin, address);
   program.run(function->common.program);
   program.keep_as_initial();
   program.run(function->program);
-  const Rules& rules = program.rules();
-  if (rules.registers.at(kReturnAddress).kind == Rule::kUndefined) return Step::outermost;
-  const std::uintptr_t frame = frame_address(rules, read_word, registers);
-  Registers callers{};
-  for (std::size_t i = 0; i < kRegisters; ++i) {
-    callers.at(i) = register_of(rules.registers.at(i), i, frame, read_word, registers);
-  }
-  registers = callers;
-  return function->common.is_signal ? Step::signal : Step::called;
+  Rules rules = program.rules();
+  rules.is_signal = function->common.is_signal;
+  return rules;
 }
 
 }  // namespace
 
-Step step_out(const FrameTables& tables, std::uintptr_t address, const ReadWord& read_word,
-              Registers& registers) {
+std::optional<Rules> rules_at(const FrameTables& tables, std::uintptr_t address) {
   try {
-    return step_out_or_throw(tables, address, read_word, registers);
+    return rules_or_throw(tables, address);
+  } catch (const FrameProblem&) {
+    return std::nullopt;
+  }
+}
+
+std::array<std::uintptr_t, 2> function_at(const FrameTables& tables, std::uintptr_t address) {
+  try {
+    const std::optional<Function> function = find_function(tables, address);
+    return function ? std::array{function->begin, function->end} : std::array<std::uintptr_t, 2>{};
+  } catch (const FrameProblem&) {
+    return {};
+  }
+}
+
+Step step_out(const Rules& rules, const ReadWord& read_word, Registers& registers) {
+  if (rules.registers.at(kReturnAddress).kind == Rule::kUndefined) return Step::outermost;
+  try {
+    const std::uintptr_t frame = frame_address(rules, read_word, registers);
+    Registers callers{};
+    for (std::size_t i = 0; i < kRegisters; ++i) {
+      callers.at(i) = register_of(rules.registers.at(i), i, frame, read_word, registers);
+    }
+    registers = callers;
   } catch (const FrameProblem&) {
     return Step::unknown;
   }
+  return rules.is_signal ? Step::signal : Step::called;
 }
 
 }  // namespace rooflm::inject

@@ -6,8 +6,10 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <span>
 
 namespace rooflm::inject {
 namespace {
@@ -17,9 +19,44 @@ namespace {
 using ThreadState = void* (*)();
 std::atomic<ThreadState> thread_state{nullptr};
 
-std::uintptr_t word_in(const std::array<std::byte, kFrameBytes>& bytes, std::int64_t offset) {
+/// Frames of a thread lie beside each other, callers below what they call: they are copied many at once,
+/// since each look at memory is a call of the system.
+class Frames {
+ public:
+  explicit Frames(std::span<std::byte> room) : room_(room) {}
+
+  /// The frame at `address`; nothing where no memory is.
+  const std::byte* at(std::uintptr_t address) {
+    const bool is_here =
+        address >= begin_ && address - begin_ <= size_ && size_ - (address - begin_) >= kFrameBytes;
+    if (!is_here && !copy(address)) return nullptr;
+    return room_.data() +
+           (address - begin_);  // NOLINT(cppcoreguidelines-pro-bounds-pointer-arithmetic): within
+  }
+
+ private:
+  /// It and what lies below, as far as there is memory.
+  bool copy(std::uintptr_t address) {
+    constexpr std::uintptr_t kPage = 4096;
+    const std::uintptr_t page = address - address % kPage;
+    for (const std::uintptr_t begin : {page - std::min(page, kPage), page, address}) {
+      begin_ = begin;
+      size_ = address - begin + kFrameBytes;
+      if (address <= UINTPTR_MAX - kFrameBytes && size_ <= room_.size() && peek(begin, room_.data(), size_))
+        return true;
+    }
+    size_ = 0;
+    return false;
+  }
+
+  std::span<std::byte> room_;
+  std::uintptr_t begin_ = 0;
+  std::size_t size_ = 0;
+};
+
+std::uintptr_t word_in(const std::byte* frame, std::int64_t offset) {
   std::uintptr_t word = 0;
-  std::memcpy(&word, bytes.data() + offset, sizeof(word));
+  std::memcpy(&word, frame + offset, sizeof(word));  // NOLINT: offsets lie within
   return word;
 }
 
@@ -73,9 +110,10 @@ void capture_python(const PythonLayout& layout, CapturedStack& stack) {
       !peek(frame + static_cast<std::uintptr_t>(layout.inner_frame), &frame, sizeof(frame))) {
     return;
   }
-  std::array<std::byte, kFrameBytes> bytes{};
-  while (frame != 0 && stack.python_count < CapturedStack::kMostPython &&
-         peek(frame, bytes.data(), bytes.size())) {
+  Frames frames(stack.bytes);
+  while (frame != 0 && stack.python_count < CapturedStack::kMostPython) {
+    const std::byte* bytes = frames.at(frame);
+    if (bytes == nullptr) return;
     constexpr std::uintptr_t kTag = 7;
     stack.python.at(stack.python_count++) = {word_in(bytes, layout.code) & ~kTag,
                                              word_in(bytes, layout.instruction)};

@@ -27,9 +27,12 @@ struct CapturedStack {
   static constexpr std::size_t kMostPython = 80;
   std::uint64_t time_ns = 0;
   std::uint32_t thread = 0;
+  std::uint32_t periods = 1;  ///< of the wanted rate since the thread's last sample: what this one stands for
+  std::uint32_t cost_ns = 0;  ///< of taking it
   std::uint32_t bytes_count = 0, python_count = 0;
-  Registers registers;                      ///< where it was interrupted
-  std::array<std::byte, kMostBytes> bytes;  ///< of the stack, from the stack pointer on
+  Registers registers;  ///< where it was interrupted
+  /// Of the stack, from the stack pointer on. capture_python uses the room before.
+  std::array<std::byte, kMostBytes> bytes;
   /// Of code and instruction, innermost first.
   std::array<std::array<std::uintptr_t, 2>, kMostPython> python;
 };
@@ -41,7 +44,8 @@ bool peek(std::uintptr_t address, void* into, std::size_t bytes);
 /// handler. Who follows them (unwinder.h) does so elsewhere.
 void capture_native(const void* context, CapturedStack& stack);
 
-/// The calling thread's Python frames; none where it runs no Python.
+/// The calling thread's Python frames; none where it runs no Python. Before capture_native: `bytes` are
+/// overwritten.
 void capture_python(const PythonLayout& layout, CapturedStack& stack);
 
 /// Looks for what capture_python needs. False where this process has no interpreter whose functions can be

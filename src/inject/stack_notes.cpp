@@ -8,6 +8,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -31,6 +32,8 @@ constexpr std::size_t kSlots = 64;
 /// stack of its own is given one at its first signal.
 constexpr std::size_t kHandlerStacks = 128;
 constexpr std::size_t kHandlerBytes = std::size_t{64} << 10U;
+constexpr std::size_t kMostThreads = 256;
+constexpr double kNsPerSecond = 1e9;
 struct Notes {
   std::atomic<bool> wants_native{true}, wants_python{false}, is_open{false};
   std::atomic<const std::atomic<bool>*> is_on{nullptr};
@@ -40,6 +43,7 @@ struct Notes {
   std::array<Slot, kSlots> slots{};
   std::byte* handler_stacks = nullptr;
   std::array<std::atomic<std::uint32_t>, kHandlerStacks> owners{};  ///< threads; 0: free
+  std::array<ThreadPace, kMostThreads> paces{};
 };
 /// A signal handler has nothing but statics. Made by the first sampler of the process.
 std::atomic<Notes*> notes{nullptr};
@@ -68,23 +72,46 @@ void give_handler_stack(Notes& all, ucontext_t& context, std::uint32_t thread) {
   }
 }
 
+/// The pace that a timer of ours carries; nullptr of any other signal.
+ThreadPace* pace_of(Notes& all, const siginfo_t& info) {
+  const auto place = reinterpret_cast<std::uintptr_t>(info.si_value.sival_ptr);
+  const auto first = reinterpret_cast<std::uintptr_t>(all.paces.data());
+  const bool is_ours = info.si_code == SI_TIMER && place >= first && place < first + sizeof(all.paces) &&
+                       (place - first) % sizeof(ThreadPace) == 0;
+  return is_ours ? static_cast<ThreadPace*>(info.si_value.sival_ptr) : nullptr;
+}
+
+/// Periods since the thread's last sample: those of its timer, and those that came while it could not be
+/// interrupted.
+std::uint32_t periods_since(const ThreadPace& pace, const siginfo_t& info) {
+  constexpr int kMost = 1000;
+  const auto missed = static_cast<std::uint32_t>(std::clamp(info.si_overrun, 0, kMost));
+  return pace.periods.load(std::memory_order_relaxed) * (1 + missed);
+}
+
 void on_signal(int /*signal*/, siginfo_t* info, void* context) {
   Notes* all = notes.load(std::memory_order_acquire);
-  if (info->si_code != SI_TIMER || all == nullptr || info->si_value.sival_ptr != all ||
-      !all->is_open.load(std::memory_order_acquire) || !all->is_on.load()->load(std::memory_order_relaxed)) {
+  ThreadPace* pace = all == nullptr ? nullptr : pace_of(*all, *info);
+  if (pace == nullptr || !all->is_open.load(std::memory_order_acquire) ||
+      !all->is_on.load()->load(std::memory_order_relaxed)) {
     return;
   }
   const int error = errno;
+  const std::uint32_t periods = periods_since(*pace, *info);
   if (Slot* slot = claim_slot(*all)) {
     CapturedStack& stack = slot->stack;
     stack.time_ns = now_ns();
     stack.thread = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+    stack.periods = periods + pace->owed.exchange(0, std::memory_order_relaxed);
     stack.bytes_count = stack.python_count = 0;
     stack.registers[kReturnAddress] = 0;
     if (all->wants_python.load(std::memory_order_acquire)) capture_python(all->layout, stack);
     if (all->wants_native.load(std::memory_order_relaxed)) capture_native(context, stack);
-    slot->state.store(Slot::kFull, std::memory_order_release);
     give_handler_stack(*all, *static_cast<ucontext_t*>(context), stack.thread);
+    stack.cost_ns = pace->add_cost(now_ns() - stack.time_ns);
+    slot->state.store(Slot::kFull, std::memory_order_release);
+  } else {
+    pace->owed.fetch_add(periods, std::memory_order_relaxed);
   }
   errno = error;
 }
@@ -142,11 +169,11 @@ void note_python(const PythonLayout& layout) {
   all.wants_python.store(true, std::memory_order_release);
 }
 
-timer_t start_timer(std::uint32_t thread, double hertz, int& problem) {
+timer_t start_timer(std::uint32_t thread, double period_s, ThreadPace* pace, int& problem) {
   sigevent event{};
   event.sigev_notify = SIGEV_THREAD_ID;
   event.sigev_signo = kSignal;
-  event.sigev_value.sival_ptr = notes.load();
+  event.sigev_value.sival_ptr = pace;
   event._sigev_un._tid = static_cast<pid_t>(thread);
   timer_t timer = nullptr;
   problem = 0;
@@ -154,12 +181,43 @@ timer_t start_timer(std::uint32_t thread, double hertz, int& problem) {
     problem = errno;
     return nullptr;
   }
-  constexpr double kNsPerSecond = 1e9;
-  const auto period = static_cast<long>(kNsPerSecond / hertz);
+  set_timer(timer, period_s);
+  return timer;
+}
+
+void set_timer(timer_t timer, double period_s) {
+  const auto period = static_cast<long>(kNsPerSecond * period_s);
   const timespec pause{.tv_sec = period / 1'000'000'000, .tv_nsec = period % 1'000'000'000};
   const itimerspec times{.it_interval = pause, .it_value = pause};
   ::timer_settime(timer, 0, &times, nullptr);
-  return timer;
+}
+
+ThreadPace* claim_pace() {
+  for (ThreadPace& pace : notes.load()->paces) {
+    if (pace.is_taken.exchange(true)) continue;
+    pace.periods = 1;
+    pace.cost_ns = pace.owed = 0;
+    return &pace;
+  }
+  return nullptr;
+}
+
+double signal_cost_s() {
+  constexpr int kTimes = 16;
+  sigset_t signals;
+  sigset_t before;
+  sigemptyset(&signals);
+  sigaddset(&signals, kSignal);
+  pthread_sigmask(SIG_UNBLOCK, &signals, &before);
+  const auto thread = static_cast<pid_t>(::syscall(SYS_gettid));
+  std::uint64_t least_ns = ~std::uint64_t{0};
+  for (int i = 0; i < kTimes && has_handler(); ++i) {
+    const std::uint64_t begun_ns = now_ns();
+    ::syscall(SYS_tgkill, ::getpid(), thread, kSignal);
+    least_ns = std::min(least_ns, now_ns() - begun_ns);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return ~least_ns == 0 ? 0 : static_cast<double>(least_ns) / kNsPerSecond;
 }
 
 std::uint64_t take_notes(const std::function<void(const CapturedStack&)>& take) {

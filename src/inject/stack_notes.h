@@ -11,6 +11,7 @@
 #include <string>
 
 #include "inject/stack_capture.h"
+#include "inject/thread_timers.h"
 
 namespace rooflm::inject {
 
@@ -24,9 +25,15 @@ bool has_handler();
 /// From here on Python's frames are noted, too.
 void note_python(const PythonLayout& layout);
 
-/// A timer of the processor time that a thread of this process takes, whose signal that thread gets.
-/// `problem`: errno, 0 where all is well.
-timer_t start_timer(std::uint32_t thread, double hertz, int& problem);
+/// A timer of the processor time that a thread of this process takes, whose signal that thread gets. `pace`:
+/// of claim_pace, or nothing: then nothing is noted. `problem`: errno, 0 where all is well.
+timer_t start_timer(std::uint32_t thread, double period_s, ThreadPace* pace, int& problem);
+void set_timer(timer_t timer, double period_s);
+/// One that no thread has; nullptr where there is none left. They are never given back: a handler may still
+/// run.
+ThreadPace* claim_pace();
+/// What it takes the calling thread to be interrupted by a signal from which nothing is noted.
+double signal_cost_s();
 
 /// Hands over what was noted, and how many notes there was no room for.
 std::uint64_t take_notes(const std::function<void(const CapturedStack&)>& take);

@@ -1,6 +1,7 @@
 // Samples where the threads of this process are in their code.
 #include "inject/stack_sampler.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,10 +16,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <string_view>
-#include <system_error>
 
 #include "inject/ranges.h"
 #include "inject/session.h"
@@ -27,10 +26,9 @@
 namespace rooflm::inject {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::size_t kMostThreads = 256;
 constexpr double kMostHertz = 1000;
+constexpr double kSecondsPerNs = 1e-9;
 
 void append_hex(std::string& text, std::uintptr_t number) {
   std::array<char, 16> digits{};
@@ -51,7 +49,12 @@ StackSampler::Wishes StackSampler::Wishes::from_text(const std::string& text) {
   char* end = nullptr;
   wishes.hertz = std::strtod(text.c_str(), &end);
   if (!(wishes.hertz > 0 && wishes.hertz <= kMostHertz)) return {};
-  wishes.native = std::string_view(end) != ",python";
+  constexpr std::string_view kPython = ",python";
+  constexpr std::string_view kNative = ",native";
+  wishes.native = !std::string_view(end).starts_with(kPython);
+  if (!wishes.native || std::string_view(end).starts_with(kNative)) end += kPython.size();
+  const double budget = *end == ',' ? std::strtod(end + 1, nullptr) : 0;
+  if (budget > 0 && budget <= 1) wishes.budget = budget;
   return wishes;
 }
 
@@ -59,7 +62,7 @@ std::unique_ptr<StackSampler> StackSampler::start(StreamWriter& writer, Wishes w
                                                   const std::atomic<bool>& is_on, std::string& why) {
   why = open_notes(wishes.native, is_on);
   int problem = 0;
-  timer_t timer = why.empty() ? start_timer(thread_number(), wishes.hertz, problem) : nullptr;
+  timer_t timer = why.empty() ? start_timer(thread_number(), 1 / wishes.hertz, nullptr, problem) : nullptr;
   if (problem != 0) why = std::string("timer_create: ") + std::strerror(problem);
   if (!why.empty()) {
     why = "stacks of threads that run were not sampled: " + why;
@@ -69,7 +72,9 @@ std::unique_ptr<StackSampler> StackSampler::start(StreamWriter& writer, Wishes w
   return std::unique_ptr<StackSampler>(new StackSampler(writer, wishes));
 }
 
-StackSampler::StackSampler(StreamWriter& writer, Wishes wishes) : writer_(writer), wishes_(wishes) {
+StackSampler::StackSampler(StreamWriter& writer, Wishes wishes)
+    : writer_(writer), wishes_(wishes), nodes_(writer), timers_(wishes.hertz, wishes.budget) {
+  writer_.fact("stack rate", std::to_string(wishes.hertz));
   sigset_t signals;
   sigset_t before;
   sigfillset(&signals);
@@ -99,94 +104,94 @@ void StackSampler::stop() {
 
 void StackSampler::run() {
   own_thread_ = thread_number();
+  signal_s_ = signal_cost_s();
   constexpr int kLooks = 10;  // ticks between looks at which threads there are
+  constexpr int kNotes = 1000;
   const auto period = std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 / wishes_.hertz));
   auto next = std::chrono::steady_clock::now();
   bool is_ours = true;
   for (int tick = 0;; ++tick) {
     if (is_ours && !has_handler()) {  // at each tick: its own signals are for the program
       is_ours = false;
-      drop_timers();
+      timers_.drop();
       writer_.set_problem(
           "stacks of threads that run were sampled only until the program handled SIGURG by itself");
     }
-    if (is_ours && tick % kLooks == 0) find_threads();
+    if (is_ours && tick % kLooks == 0) {
+      const double more_s =
+          signal_s_ + following_s_ / static_cast<double>(std::max<std::uint64_t>(1, samples_));
+      timers_.look([this](std::uint32_t thread) { return thread != own_thread_ && thread != naming_thread_; },
+                   more_s);
+    }
     drain();
+    if (tick % kNotes == kNotes - 1) note_cost();
     next = std::max(next + period, std::chrono::steady_clock::now());
     std::unique_lock lock(mutex_);
     look_at_watched();
     if (wake_.wait_until(lock, next, [this] { return is_ending_; })) break;
   }
-  drop_timers();
+  timers_.drop();
   close_notes();
   drain();
-}
-
-void StackSampler::find_threads() {
-  std::map<std::uint32_t, void*> found;
-  std::set<std::uint32_t> there;
-  std::error_code error;
-  for (fs::directory_iterator task("/proc/self/task", error), end; !error && task != end;
-       task.increment(error)) {
-    const auto thread =
-        static_cast<std::uint32_t>(std::strtoul(task->path().filename().c_str(), nullptr, 10));
-    there.insert(thread);
-    if (thread == own_thread_ || thread == naming_thread_ || found.size() == kMostThreads) continue;
-    int problem = 0;
-    const auto known = timers_.find(thread);
-    timer_t timer = known == timers_.end() ? start_timer(thread, wishes_.hertz, problem) : known->second;
-    if (problem != 0) continue;
-    found[thread] = timer;
-    if (known != timers_.end()) timers_.erase(known);
-  }
-  drop_timers();  // of threads that have ended
-  timers_ = std::move(found);
-  free_handler_stacks(there);
-}
-
-void StackSampler::drop_timers() {
-  for (const auto& [thread, timer] : timers_) ::timer_delete(timer);
-  timers_.clear();
+  note_cost();
 }
 
 void StackSampler::drain() {
-  const std::uint64_t lost = take_notes([this](const CapturedStack& stack) { write(stack); });
+  const auto used_s = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + kSecondsPerNs * static_cast<double>(now.tv_nsec);
+  };
+  const std::uint64_t before = samples_;
+  const double begun_s = used_s();
+  const std::uint64_t lost = take_notes([this](const CapturedStack& stack) {
+    ++samples_;
+    taking_s_ += kSecondsPerNs * stack.cost_ns;
+    write(stack);
+  });
+  if (samples_ > before) following_s_ += used_s() - begun_s;
   if (lost > 0) writer_.count_dropped(lost);
 }
 
-/// Of Python the outermost first, "CODE+INSTRUCTION ...", a bar, then native addresses, the innermost first.
+/// For whoever wants to know what sampling takes: all samples so far.
+void StackSampler::note_cost() {
+  if (samples_ == 0) return;
+  constexpr double kUs = 1e6;
+  const auto mean_us = [this](double seconds) {
+    return std::to_string(kUs * seconds / static_cast<double>(samples_));
+  };
+  writer_.fact("stack cost",
+               mean_us(taking_s_) + " " + std::to_string(kUs * signal_s_) + " " + mean_us(following_s_));
+}
+
+/// Of Python the outermost first, then of native code.
 void StackSampler::write(const CapturedStack& stack) {
   const bool has_native = stack.registers.at(kReturnAddress) != 0;
   if (stack.python_count == 0 && !has_native) return;
   const std::vector<std::uintptr_t> native =
       has_native ? unwinder_.addresses_of(stack) : std::vector<std::uintptr_t>();
-  std::string text;
+  std::uint32_t node = 0;
   for (std::size_t i = stack.python_count; i-- > 0;) {
-    append_hex(text, stack.python.at(i)[0]);
-    text += '+';
-    append_hex(text, stack.python.at(i)[1] - stack.python.at(i)[0]);
-    text += i == 0 ? "" : " ";
+    const auto [code, instruction] = stack.python.at(i);
+    const StackNodes::Node made = nodes_.of(node, code, instruction - code);
+    if (made.is_new) note_place({code, instruction - code});
+    node = made.number;
   }
-  text += '|';
-  for (std::size_t i = 0; i < native.size(); ++i) {
-    append_hex(text, native[i]);
-    if (i + 1 < native.size()) text += ' ';
-  }
+  for (auto address = native.rbegin(); address != native.rend(); ++address)
+    node = nodes_.of(node, *address).number;
   note_files(native);
-  if (stack.python_count > 0) {
-    const std::scoped_lock lock(mutex_);
-    for (std::size_t i = 0; i < stack.python_count; ++i) {
-      const auto [code, instruction] = stack.python.at(i);
-      const std::array<std::uintptr_t, 2> place = {code, instruction - code};
-      if (places_.insert(place).second) unnamed_.push_back(place);
-    }
-  }
   writer_.add({.kind = RowKind::mark,
-               .range = RangeKind::addresses,
-               .name = writer_.text(text),
+               .range = RangeKind::frames,
+               .name = node,
                .start_ns = stack.time_ns,
                .end_ns = stack.time_ns,
-               .place = stack.thread});
+               .place = stack.thread,
+               .other = stack.periods});
+}
+
+void StackSampler::note_place(const std::array<std::uintptr_t, 2>& place) {
+  const std::scoped_lock lock(mutex_);
+  if (places_.insert(place).second) unnamed_.push_back(place);
 }
 
 /// Which file each address is of, noted when one is seen that nobody has placed.
@@ -240,6 +245,8 @@ bool StackSampler::set_python(const PythonLayout& layout) {
     close_notes();
     return false;
   }
+  unwinder_.set_interpreter(
+      reinterpret_cast<std::uintptr_t>(::dlsym(RTLD_DEFAULT, "_PyEval_EvalFrameDefault")));
   note_python(layout);
   return true;
 }

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -15,15 +14,18 @@
 #include <vector>
 
 #include "inject/stack_capture.h"
+#include "inject/stack_nodes.h"
 #include "inject/stream_writer.h"
+#include "inject/thread_timers.h"
 #include "inject/unwinder.h"
 
 namespace rooflm::inject {
 
-/// A timer for each thread, of the processor time that the thread takes: its signal comes only to a thread
-/// that runs, and interrupts no call that waits. The handler keeps registers and the top of the stack
-/// (stack_capture.h); a thread of the sampler's own follows them and writes addresses down, and names of
-/// files they are in. Threads that wait are seen by whoever asks `wait_for_waiting` (the Python module).
+/// A timer for each thread, of the processor time that the thread takes (thread_timers.h): its signal comes
+/// only to a thread that runs, and interrupts no call that waits. The handler keeps registers and the top of
+/// the stack (stack_capture.h); a thread of the sampler's own follows them and writes addresses down, and
+/// names of files they are in. Threads that wait are seen by whoever asks `wait_for_waiting` (the Python
+/// module).
 ///
 /// The signal is SIGURG, since nothing happens to a program that gets one it does not expect: one may be on
 /// its way while the program becomes another (execve). Where the program handles it by itself nothing is
@@ -33,7 +35,8 @@ class StackSampler {
   struct Wishes {
     double hertz = 0;  ///< 0: never
     bool native = true;
-    /// ROOFLM_RECORD_STACKS, "100" or "100,python": what is noted.
+    double budget = 0.01;  ///< the most of a thread's time that its samples may take: then they are fewer
+    /// ROOFLM_RECORD_STACKS, "100", "100,python" or "100,python,0.02": what is noted, and the budget.
     static Wishes from_text(const std::string& text);
   };
 
@@ -67,17 +70,21 @@ class StackSampler {
   struct Watched;
   StackSampler(StreamWriter& writer, Wishes wishes);
   void run();
-  void find_threads();
-  void drop_timers();
   void drain();
+  void note_cost();
   void write(const CapturedStack& stack);
+  void note_place(const std::array<std::uintptr_t, 2>& place);
   void note_files(const std::vector<std::uintptr_t>& addresses);
   void look_at_watched();
 
   StreamWriter& writer_;
   Wishes wishes_;
   Unwinder unwinder_;
-  std::map<std::uint32_t, void*> timers_;  ///< of threads
+  StackNodes nodes_;
+  ThreadTimers timers_;
+  /// Seconds: of being interrupted, and, of all samples, of taking and of following them.
+  double signal_s_ = 0, taking_s_ = 0, following_s_ = 0;
+  std::uint64_t samples_ = 0;
   std::uint32_t own_thread_ = 0;
   std::atomic<std::uint32_t> naming_thread_{0};
   std::vector<std::pair<std::uintptr_t, std::uintptr_t>> files_;  ///< addresses of code, in order

@@ -10,7 +10,9 @@
 
 namespace rooflm::inject {
 
-inline constexpr std::array<char, 8> kMagic = {'r', 'f', 'l', 's', 't', 'r', 'm', '1'};
+/// The last letter is the version.
+inline constexpr std::array<char, 8> kMagic = {'r', 'f', 'l', 's', 't', 'r', 'm', '2'};
+inline constexpr char kFirstVersion = '1';
 
 struct FileHeader {
   std::array<char, 8> magic = kMagic;
@@ -50,13 +52,17 @@ enum class RangeKind : std::uint8_t {
   module_,     ///< a module of a model, in its forward pass
   gradient,    ///< a mark: from here on the thread works on the gradient of that module
   stack,       ///< a mark: where the thread was in its code, "outermost;..;innermost"
-  addresses,   ///< a mark: the same as "CODE+OFFSET ...|ADDRESS ...", hexadecimal: of Python the outermost
-               ///< first (a fact "code CODE+OFFSET" names it), of native code the innermost; facts "code at
-               ///< BEGIN" say "END OFFSET FILE"
+  addresses,   ///< of version 1, a mark: the same as "CODE+OFFSET ...|ADDRESS ...", hexadecimal: of Python
+               ///< the outermost first (a fact "code CODE+OFFSET" names it), of native code the innermost;
+               ///< facts "code at BEGIN" say "END OFFSET FILE"
   amount,      ///< a mark: how many `bytes` there were of something on a device
   block,       ///< of RowKind::memory: a block of a program's own allocator; at 0 it was there before
   collective,  ///< a range: NCCL started it; `other` counts its kind in the communicator, `bytes` are its
                ///< data
+  frames,      ///< since version 2, a mark: the name is that of the innermost frame, "CALLER CODE+OFFSET" or
+               ///< "CALLER ADDRESS", hexadecimal; CALLER is the number of such a text, a smaller one, 0:
+               ///< nobody. Native frames come after those of Python. `other`: how many periods of the fact
+               ///< "stack rate" the sample stands for
 };
 
 /// One activity. Texts are numbers of the chunk `texts`; 0 is none.

@@ -28,7 +28,7 @@ struct LoadedFiles {
           unwinder.removed_ == info->dlpi_subs)
         return 1;
       self.is_new = true;
-      unwinder.files_.clear();
+      unwinder.forget();
       unwinder.added_ = info->dlpi_adds;
       unwinder.removed_ = info->dlpi_subs;
     }
@@ -77,8 +77,23 @@ std::vector<std::uintptr_t> Unwinder::addresses_of(const CapturedStack& stack) {
   ::dl_iterate_phdr(LoadedFiles::gather, &files);
   if (files.is_new) std::ranges::sort(files_, {}, &File::begin);
   ::dl_iterate_phdr(LoadedFiles::walk, &files);
-  if (addresses.empty()) addresses.push_back(stack.registers.at(kReturnAddress));
+  if (addresses.empty() && stack.python_count == 0) addresses.push_back(stack.registers.at(kReturnAddress));
   return addresses;
+}
+
+void Unwinder::forget() {
+  files_.clear();
+  rules_.clear();
+  interpreters_.reset();
+}
+
+/// Programs pass through the same places again and again.
+const std::optional<Rules>& Unwinder::rules_of(const File& file, std::uintptr_t address) {
+  constexpr std::size_t kMostKept = 8192;
+  if (rules_.size() >= kMostKept) rules_.clear();
+  const auto [entry, is_new] = rules_.try_emplace(address);
+  if (is_new && file.tables.header != 0) entry->second = rules_at(file.tables, address);
+  return entry->second;
 }
 
 const Unwinder::File* Unwinder::file_of(std::uintptr_t address) const {
@@ -86,7 +101,17 @@ const Unwinder::File* Unwinder::file_of(std::uintptr_t address) const {
   return after == files_.begin() || address >= std::prev(after)->end ? nullptr : &*std::prev(after);
 }
 
-void Unwinder::walk(const CapturedStack& stack, std::vector<std::uintptr_t>& addresses) const {
+void Unwinder::walk(const CapturedStack& stack, std::vector<std::uintptr_t>& addresses) {
+  if (!interpreters_ && interpreter_ != 0) {
+    const File* file = file_of(interpreter_);
+    interpreters_ =
+        file == nullptr ? std::array<std::uintptr_t, 2>{} : function_at(file->tables, interpreter_);
+  }
+  const auto runs_python = [&](std::uintptr_t address) {
+    return stack.python_count > 0 && interpreters_ && address >= (*interpreters_)[0] &&
+           address < (*interpreters_)[1];
+  };
+
   const std::uintptr_t begin = stack.registers.at(kStackPointer);
   const ReadWord read_word = [&](std::uintptr_t address) -> std::optional<std::uintptr_t> {
     std::uintptr_t word = 0;
@@ -103,12 +128,11 @@ void Unwinder::walk(const CapturedStack& stack, std::vector<std::uintptr_t>& add
     const std::uintptr_t place = is_interrupted ? address : address - 1;
     const File* file = file_of(place);
     // Code that nobody knows, but for what was interrupted, is no caller: the way there was wrong.
-    if (file == nullptr && !addresses.empty()) return;
+    if ((file == nullptr && !addresses.empty()) || runs_python(place)) return;
     addresses.push_back(address);
     const std::uintptr_t frame = registers.at(kStackPointer);
-    Step step = file == nullptr || file->tables.header == 0
-                    ? Step::unknown
-                    : step_out(file->tables, place, read_word, registers);
+    const std::optional<Rules>* rules = file == nullptr ? nullptr : &rules_of(*file, place);
+    Step step = rules == nullptr || !*rules ? Step::unknown : step_out(**rules, read_word, registers);
     if (step == Step::outermost) return;
     if (step == Step::unknown) {  // as functions do that keep a frame pointer
       const std::uintptr_t pointer = registers.at(kFramePointer);

@@ -102,8 +102,19 @@ DROP INDEX activity_extra_text;
 UPDATE meta SET value = '3' WHERE key = 'schema';
 )sql";
 
+/// Version 3 repeated callers in the name of each sampled stack. Its names stay as they are: where a run has
+/// no places, they are texts.
+constexpr std::string_view kFromVersion3 = R"sql(
+CREATE TABLE stack (run INTEGER NOT NULL, place INTEGER NOT NULL, caller INTEGER NOT NULL,
+                    frame INTEGER NOT NULL, PRIMARY KEY (run, place)) WITHOUT ROWID;
+CREATE TABLE stack_frame (run INTEGER NOT NULL, frame INTEGER NOT NULL, text TEXT NOT NULL,
+                          PRIMARY KEY (run, frame)) WITHOUT ROWID;
+UPDATE meta SET value = '4' WHERE key = 'schema';
+)sql";
+
 constexpr std::array kMigrations = {Migration{.from = 1, .sql = kFromVersion1},
-                                    Migration{.from = 2, .sql = kFromVersion2}};
+                                    Migration{.from = 2, .sql = kFromVersion2},
+                                    Migration{.from = 3, .sql = kFromVersion3}};
 
 }  // namespace
 

@@ -15,6 +15,7 @@
 #include "record/op_times.h"
 #include "record/open_record.h"
 #include "record/schema.h"
+#include "record/stack_places.h"
 
 namespace rooflm::record {
 namespace {
@@ -255,9 +256,19 @@ std::vector<Lane> Reader::lanes(std::int64_t run) const {
 }
 
 std::vector<ActivityName> Reader::activity_names(std::int64_t run) const {
+  StackTexts stacks;
+  Statement frames = state_->database->prepare("SELECT frame, text FROM stack_frame WHERE run = ?");
+  frames.bind(run);
+  while (frames.step()) stacks.add_frame(frames.integer(0), frames.text(1));
+  Statement places = state_->database->prepare("SELECT place, caller, frame FROM stack WHERE run = ?");
+  places.bind(run);
+  while (places.step()) stacks.add_place(places.integer(0), places.integer(1), places.integer(2));
   return rows_of<ActivityName>(
       state_->database->prepare("SELECT name, kind, text FROM activity_name WHERE run = ? ORDER BY name"),
-      run, [](Columns& c, ActivityName& r) { c >> r.name >> r.kind >> r.text; });
+      run, [&](Columns& c, ActivityName& r) {
+        c >> r.name >> r.kind >> r.text;
+        if (r.kind == "sample" && !stacks.is_empty()) r.text = stacks.text_of(r.text);
+      });
 }
 
 std::vector<Activity> Reader::activities(std::int64_t run) const {

@@ -8,7 +8,7 @@ namespace rooflm::record {
 
 /// PRAGMA user_version of the records that this rooflm writes. A change of schema.sql that a reader notices
 /// adds one, and a row to `migrations()`.
-inline constexpr int kSchemaVersion = 3;
+inline constexpr int kSchemaVersion = 4;
 
 /// PRAGMA application_id, "rflm" in ASCII: tells run records from other SQLite files.
 inline constexpr std::int32_t kApplicationId = 0x72666C6D;

@@ -129,6 +129,23 @@ CREATE TABLE activity_name (
   PRIMARY KEY (run, name)
 ) WITHOUT ROWID;
 
+-- Stacks of samples: each place is a frame and the place that called it, so that stacks share what they have in common. An
+-- activity_name of kind 'sample' has the number of its innermost place as its text. Callers have smaller numbers.
+CREATE TABLE stack (
+  run INTEGER NOT NULL REFERENCES run(id),
+  place INTEGER NOT NULL,
+  caller INTEGER NOT NULL,          -- a place; 0: the outermost
+  frame INTEGER NOT NULL,           -- of stack_frame
+  PRIMARY KEY (run, place)
+) WITHOUT ROWID;
+
+CREATE TABLE stack_frame (
+  run INTEGER NOT NULL REFERENCES run(id),
+  frame INTEGER NOT NULL,
+  text TEXT NOT NULL,               -- 'forward (train.py:12)', 'SHA256_Update (libcrypto.so.3)'
+  PRIMARY KEY (run, frame)
+) WITHOUT ROWID;
+
 -- What else is known of activities, each text once: the same kernel runs thousands of times.
 CREATE TABLE activity_extra (
   run INTEGER NOT NULL REFERENCES run(id),
@@ -221,6 +238,19 @@ CREATE TABLE cell (
   unit TEXT NOT NULL DEFAULT '',
   PRIMARY KEY (series, row, col)
 );
+
+-- Stacks of samples by their names, "outermost;..;innermost".
+CREATE VIEW sample_stack AS
+  WITH RECURSIVE part (run, name, caller, text) AS (
+    SELECT n.run, n.name, s.caller, f.text
+    FROM activity_name AS n JOIN stack AS s ON s.run = n.run AND s.place = CAST(n.text AS INTEGER)
+    JOIN stack_frame AS f ON f.run = s.run AND f.frame = s.frame
+    WHERE n.kind = 'sample'
+    UNION ALL
+    SELECT p.run, p.name, s.caller, f.text || ';' || p.text
+    FROM part AS p JOIN stack AS s ON s.run = p.run AND s.place = p.caller AND s.caller < s.place
+    JOIN stack_frame AS f ON f.run = s.run AND f.frame = s.frame)
+  SELECT run, name, text FROM part WHERE caller = 0;
 
 -- Mean times of an op over the observed steps are asked for so often that they have a view.
 CREATE VIEW op_time AS

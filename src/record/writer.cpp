@@ -21,6 +21,7 @@
 #include "record/database.h"
 #include "record/record_file.h"
 #include "record/schema.h"
+#include "record/stack_places.h"
 
 namespace rooflm::record {
 namespace {
@@ -107,6 +108,8 @@ struct Inserts {
         events(database.prepare(insert_sql("event", kEventColumns, "INSERT", kEventsPerInsert))),
         lane(database.prepare(insert_sql("lane", "run, lane, kind, device, stream, thread, name"))),
         activity_name(database.prepare(insert_sql("activity_name", "run, name, kind, text"))),
+        stack(database.prepare(insert_sql("stack", "run, place, caller, frame"))),
+        stack_frame(database.prepare(insert_sql("stack_frame", "run, frame, text"))),
         activity_extra(database.prepare(insert_sql("activity_extra", "run, extra, text"))),
         activity(database.prepare(insert_sql("activity", kActivityColumns))),
         activities(database.prepare(insert_sql("activity", kActivityColumns, "INSERT", kEventsPerInsert))),
@@ -124,8 +127,8 @@ struct Inserts {
   static constexpr std::string_view kActivityColumns =
       "run, id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra";
   Statement environment, ceiling, run, config, run_status, fact, sample, op, event, events, lane,
-      activity_name, activity_extra, activity, activities, counter, gauge, tensor, memory_event, prediction,
-      cell;
+      activity_name, stack, stack_frame, activity_extra, activity, activities, counter, gauge, tensor,
+      memory_event, prediction, cell;
 };
 
 }  // namespace
@@ -181,6 +184,21 @@ struct Writer::State {
     });
   }
 
+  StackPlaces& places(std::int64_t run) {
+    const auto found = stacks.find(run);
+    if (found != stacks.end()) return found->second;
+    return stacks
+        .try_emplace(
+            run,
+            [this, run](std::int64_t frame, std::string_view text) {
+              insert(inserts->stack_frame, run, frame, text);
+            },
+            [this, run](std::int64_t place, std::int64_t caller, std::int64_t frame) {
+              insert(inserts->stack, run, place, caller, frame);
+            })
+        .first->second;
+  }
+
   /// Something was measured: from now on the file stays, whatever happens.
   void keep() { file.keep(true); }
 
@@ -209,7 +227,8 @@ struct Writer::State {
 
   RecordFile file;
   Database database;
-  std::unique_ptr<Inserts> inserts;  ///< made when the tables are there
+  std::map<std::int64_t, StackPlaces> stacks;  ///< by run
+  std::unique_ptr<Inserts> inserts;            ///< made when the tables are there
   std::map<std::int64_t, std::unordered_map<std::string, std::int64_t>> extras;  ///< by run
   Clock::time_point epoch = Clock::now();
   Clock::time_point begun;
@@ -308,7 +327,9 @@ void Writer::add(std::int64_t run, std::span<const Lane> rows) {
 
 void Writer::add(std::int64_t run, std::span<const ActivityName> rows) {
   state_->add_all(rows, [&](const ActivityName& r) {
-    insert(state_->inserts->activity_name, run, r.name, r.kind, r.text);
+    const bool is_stack = r.kind == "sample";
+    insert(state_->inserts->activity_name, run, r.name, r.kind,
+           is_stack ? std::to_string(state_->places(run).place_of(r.text)) : r.text);
   });
 }
 

@@ -2,6 +2,7 @@
 #include "report/host_stacks.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -44,8 +45,8 @@ std::vector<DeviceSpan> merged_spans(std::vector<DeviceSpan> spans) {
 }
 
 struct KnownTimes {
-  std::vector<DeviceSpan> busy, timed;  ///< timed: nobody knows what the device did
-  std::set<std::int64_t> launching;     ///< lanes of threads
+  std::vector<DeviceSpan> covered;   ///< the device was busy, or nobody knows what it did (timed alone)
+  std::set<std::int64_t> launching;  ///< lanes of threads
   DeviceSpan steps;
 };
 
@@ -57,19 +58,18 @@ KnownTimes known_times(const RunData& run) {
     const auto name = names.find(activity.name);
     const std::string_view kind = name == names.end() ? "" : std::string_view(name->second->kind);
     if (kind == "kernel" || kind == "copy" || kind == "memset" || kind == "collective") {
-      known.busy.push_back({activity.start_ns, activity.end_ns});
+      known.covered.push_back({activity.start_ns, activity.end_ns});
     } else if (kind == "api" && activity.correlation) {
       known.launching.insert(activity.lane);
     }
     const bool is_timed = kind == "range" && name->second->text == record::kTimedStep;
-    if (is_timed) known.timed.push_back({activity.start_ns, activity.end_ns});
+    if (is_timed) known.covered.push_back({activity.start_ns, activity.end_ns});
     if (!activity.step && !is_timed) continue;
     known.steps.start_ns = std::min(known.steps.start_ns, activity.start_ns);
     known.steps.end_ns = std::max(known.steps.end_ns, activity.end_ns);
   }
   if (known.steps.start_ns > known.steps.end_ns) known.steps = {-kFarAway, kFarAway};
-  known.busy = merged_spans(std::move(known.busy));
-  known.timed = merged_spans(std::move(known.timed));
+  known.covered = merged_spans(std::move(known.covered));
   return known;
 }
 
@@ -78,23 +78,70 @@ bool is_within(const std::vector<DeviceSpan>& spans, std::int64_t time_ns) {
   return after != spans.begin() && std::prev(after)->end_ns > time_ns;
 }
 
+/// How much of a span no span of `spans` covers, in ns. They do not overlap, in order.
+std::int64_t uncovered_ns(const std::vector<DeviceSpan>& spans, DeviceSpan within) {
+  std::int64_t left = within.end_ns - within.start_ns;
+  auto span = std::ranges::upper_bound(spans, within.start_ns, {}, &DeviceSpan::start_ns);
+  if (span != spans.begin()) --span;
+  for (; span != spans.end() && span->start_ns < within.end_ns; ++span) {
+    const std::int64_t begin = std::max(span->start_ns, within.start_ns);
+    left -= std::max<std::int64_t>(0, std::min(span->end_ns, within.end_ns) - begin);
+  }
+  return left;
+}
+
+/// What samples stand for, in periods of the rate that was asked for.
+class SampleWeights {
+ public:
+  explicit SampleWeights(const RunData& run) {
+    const record::Fact* rate = run.fact("stack_hertz");
+    if (rate != nullptr && rate->value && *rate->value > 0) period_ns_ = kNsPerSecond / *rate->value;
+  }
+
+  /// Of all of it, and of what nothing in `known` covers.
+  [[nodiscard]] HostStack of(const record::Activity& sample, const KnownTimes& known) const {
+    const DeviceSpan span{.start_ns = sample.start_ns, .end_ns = sample.end_ns};
+    if (span.end_ns > span.start_ns) {  // it waited as long
+      return {.samples = static_cast<double>(span.end_ns - span.start_ns) / period_ns_,
+              .idle = static_cast<double>(uncovered_ns(known.covered, span)) / period_ns_};
+    }
+    const double periods = periods_of(sample.extra);
+    return {.samples = periods, .idle = is_within(known.covered, sample.start_ns) ? 0 : periods};
+  }
+
+ private:
+  /// Of `{"periods":4}`; one where that is not said.
+  static double periods_of(std::string_view extra) {
+    constexpr std::string_view kKey = R"("periods":)";
+    const std::size_t at = extra.find(kKey);
+    std::uint32_t periods = 1;
+    if (at != std::string_view::npos)
+      std::from_chars(extra.data() + at + kKey.size(), extra.data() + extra.size(), periods);
+    return std::max<std::uint32_t>(1, periods);
+  }
+
+  static constexpr double kNsPerSecond = 1e9;
+  static constexpr double kUsualHertz = 100;
+  double period_ns_ = kNsPerSecond / kUsualHertz;
+};
+
 }  // namespace
 
 HostStacks host_stacks(const RunData& run) {
   HostStacks found;
   if (run.stack_samples.empty()) return found;
   const KnownTimes known = known_times(run);
+  const SampleWeights weights(run);
   std::map<std::int64_t, HostStack> by_name;
   for (const record::Activity& sample : run.stack_samples) {
     const bool is_of_steps = sample.start_ns >= known.steps.start_ns && sample.start_ns <= known.steps.end_ns;
     if (!is_of_steps || (!known.launching.empty() && !known.launching.contains(sample.lane))) continue;
     HostStack& stack = by_name[sample.name];
-    const bool is_idle = !is_within(known.busy, sample.start_ns) && !is_within(known.timed, sample.start_ns);
-    const std::size_t idle = is_idle ? 1 : 0;
-    ++stack.samples;
-    stack.idle += idle;
-    ++found.samples;
-    found.idle += idle;
+    const HostStack weight = weights.of(sample, known);
+    stack.samples += weight.samples;
+    stack.idle += weight.idle;
+    found.samples += weight.samples;
+    found.idle += weight.idle;
   }
   for (const record::ActivityName& name : run.activity_names) {
     const auto entry = by_name.find(name.name);

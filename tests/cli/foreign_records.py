@@ -21,7 +21,7 @@ def open_record(path, schema):
     record = sqlite3.connect(path)
     record.executescript(schema)
     record.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    record.execute("PRAGMA user_version = 3")
+    record.execute("PRAGMA user_version = 4")
     record.executemany("INSERT INTO meta VALUES (?, ?)", [("finished_utc", "2026-01-31T12:00:00Z"),
                                                           ("epoch_utc_ns", "1795348288298241659")])
     return record

@@ -292,7 +292,7 @@ class Record(unittest.TestCase):
         (self.folder / "t.py").write_text(script)
         done = self.record(sys.executable, "t.py", env=self.torch_environment())
         self.assertEqual(done.returncode, 0, done.stderr)
-        stacks = [text for (text,) in self.rows("SELECT text FROM activity_name WHERE kind = 'sample'")]
+        stacks = [text for (text,) in self.rows("SELECT text FROM sample_stack")]
         self.assertIn("<module> (t.py:4);waits (t.py:3)", stacks)
         (self.folder / "x.rooflm").unlink()
         done = self.record(sys.executable, "t.py", options=["--sample-stacks", "off"],
@@ -347,8 +347,32 @@ class Record(unittest.TestCase):
             stream.row(streams.MARK, text, kernel - stream.start_ns, kernel - stream.start_ns, stream.process,
                        what=streams.ADDRESSES)
         self.assertIn("were not sampled: why", self.import_stream(stream))
-        seen = {text for (text,) in self.rows("SELECT text FROM activity_name WHERE kind = 'sample'")}
+        seen = {text for (text,) in self.rows("SELECT text FROM sample_stack")}
         self.assertEqual(seen, {"main (t.py:1);[libquiet.so.1]", "[libquiet.so.1]", "[unknown]"})
+        self.assertEqual(self.rooflm("verify", "x.rooflm").returncode, 0)
+
+    def test_stacks_of_frames_that_name_their_callers(self):
+        for version, good in ((1, True), (2, True), (3, False)):
+            stream = streams.training_run()
+            stream.version = version
+            stream.facts |= {"code at 1000": "2000 0 /no/such/libquiet.so.1", "code ab+10": "main (t.py:1)", "code cd+1": "f (t.py:2)",
+                             "stack rate": "250", "stack cost": "20.5 2 9"}
+            time = next(struct.unpack_from("<BBHIQQ", row)[4] for row in reversed(stream.rows) if row[0] == streams.KERNEL)
+            main = stream.text("0 ab+10")
+            inner = stream.text(f"{main:x} cd+1")
+            for text, periods in ((f"{inner:x} 1010", 4), (f"{main:x} 1020", 1), ("ffffff 1030", 0), ("0 nonsense", 1), ("nonsense", 2**40)):
+                stream.row(streams.MARK, text, time - stream.start_ns, time - stream.start_ns, stream.process, what=streams.FRAMES,
+                           other=periods)
+            (self.folder / "a.stream").write_bytes(stream.bytes())
+            done = self.rooflm("import", "a.stream", "-o", "x.rooflm", "--overwrite")
+            self.assertEqual(done.returncode, 0 if good else 3, done.stderr)
+        seen = {text for (text,) in self.rows("SELECT text FROM sample_stack")}
+        self.assertEqual(seen, {"main (t.py:1);f (t.py:2);[libquiet.so.1]", "main (t.py:1);[libquiet.so.1]", "[libquiet.so.1]", "[unknown]"})
+        value, text = self.rows("SELECT value, text FROM fact WHERE key = 'stack_hertz'")[0]
+        self.assertEqual(value, 250)
+        self.assertIn("5 samples of threads that ran, which stand for 1048583; each took 20.5 us in the thread", text)
+        self.rooflm("export", "x.rooflm", "--format", "stacks", "-o", "x.folded")
+        self.assertIn("main (t.py:1);f (t.py:2);[libquiet.so.1] 4\n", (self.folder / "x.folded").read_text())
         self.assertEqual(self.rooflm("verify", "x.rooflm").returncode, 0)
 
     def test_a_device_that_nobody_knows_has_no_roofs(self):

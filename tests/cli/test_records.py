@@ -30,7 +30,7 @@ def write_record(path, scale=1.0, seq=64, steps=30, flop=3000, status="success")
     with contextlib.closing(sqlite3.connect(path)) as record, record:
         record.executescript(SCHEMA)
         record.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        record.execute("PRAGMA user_version = 3")
+        record.execute("PRAGMA user_version = 4")
         record.execute("INSERT INTO meta VALUES ('finished_utc', '2026-01-31T12:00:00Z')")
         record.execute("INSERT INTO run (id, label, status) VALUES (1, ?, ?)", (f"tiny T={seq}", status))
         for key, value in (("model", "tiny"), ("engine", "fused"), ("device", "cpu"), ("batch", 1), ("seq", seq)):

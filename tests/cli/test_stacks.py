@@ -98,8 +98,7 @@ class Stacks(unittest.TestCase):
     def samples(self, run=1):
         """Frames of each stack, and how often it was seen."""
         return [(text.split(";"), count) for text, count in self.rows(
-            "SELECT text, COUNT(*) FROM activity JOIN activity_name USING (run, name)"
-            f" WHERE kind = 'sample' AND run = {run} GROUP BY 1")]
+            f"SELECT text, COUNT(*) FROM activity JOIN sample_stack USING (run, name) WHERE run = {run} GROUP BY 1")]
 
     def native(self, mode, *options):
         done = self.record(PROGRAM, mode, options=options)

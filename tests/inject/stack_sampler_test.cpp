@@ -56,12 +56,13 @@ class Stacks : public testing::Test {
   }
 
   /// Skips the test where a system has no timers of a thread's processor time.
-  void start(bool native = true) {
+  void start(bool native = true, double budget = 1) {
 #ifdef __SANITIZE_THREAD__
     GTEST_SKIP() << "the thread sanitizer delivers signals later, elsewhere";
 #endif
     std::string why;
-    sampler_ = StackSampler::start(*writer_, {.hertz = kHertz, .native = native}, is_on_, why);
+    sampler_ =
+        StackSampler::start(*writer_, {.hertz = kHertz, .native = native, .budget = budget}, is_on_, why);
     if (sampler_ == nullptr && why.find("timer_create") != std::string::npos) GTEST_SKIP() << why;
     ASSERT_NE(sampler_, nullptr) << why;
   }
@@ -190,6 +191,46 @@ TEST_F(Stacks, MemoryThatIsNotThereIsNoFault) {
       sampler_->set_python({.frame = -1, .inner_frame = -1, .code = 0, .previous = 8, .instruction = 16}));
 }
 
+TEST_F(Stacks, WhatIsTooDearIsSampledMoreSeldomAndCountsForMore) {
+  start(true, 1e-6);  // of a millisecond: nothing is that cheap
+  if (IsSkipped()) return;
+  burn_for_test(150);
+  sampler_->stop();
+  writer_->end();
+  foreign::RecordedProcess process = foreign::read_stream(path_);
+  std::size_t samples = 0;
+  std::size_t heavy = 0;
+  for (const record::Activity& activity : process.run.activities()) {
+    if (process.run.name_of(activity).kind != "sample") continue;
+    ++samples;
+    heavy += activity.extra.find("\"periods\":") == std::string::npos ? 0 : 1;
+  }
+  EXPECT_GE(heavy, 1U);
+  EXPECT_LT(samples, 75U);  // of 150
+}
+
+TEST(ThreadTimers, WaitAsLongAsTheBudgetAsks) {
+  constexpr double kPeriod = 0.01;
+  constexpr double kBudget = 0.01;  // 100 us of each period
+  EXPECT_EQ(periods_between(20e-6, kPeriod, kBudget, 1), 1U);
+  EXPECT_EQ(periods_between(99e-6, kPeriod, kBudget, 1), 1U);
+  EXPECT_EQ(periods_between(101e-6, kPeriod, kBudget, 1), 2U);
+  EXPECT_EQ(periods_between(900e-6, kPeriod, kBudget, 1), 16U);
+  EXPECT_EQ(periods_between(1, kPeriod, kBudget, 1), 64U);
+  // More often only where it leaves a third of the budget.
+  EXPECT_EQ(periods_between(90e-6, kPeriod, kBudget, 4), 2U);
+  EXPECT_EQ(periods_between(60e-6, kPeriod, kBudget, 4), 1U);
+}
+
+TEST(ThreadTimers, OneDearSampleDoesNotDecide) {
+  ThreadPace pace;
+  EXPECT_EQ(pace.add_cost(40'000), 10'000U);      // the first one
+  EXPECT_EQ(pace.add_cost(90'000'000), 40'000U);  // somebody else had the processor
+  EXPECT_LT(pace.cost_ns, 14'000U);
+  for (int i = 0; i < 60; ++i) pace.add_cost(100'000);
+  EXPECT_GT(pace.cost_ns, 95'000U);
+}
+
 TEST(StackWishes, AreRateAndKind) {
   EXPECT_EQ(StackSampler::Wishes::from_text("").hertz, 0);
   EXPECT_EQ(StackSampler::Wishes::from_text("nan").hertz, 0);
@@ -197,6 +238,11 @@ TEST(StackWishes, AreRateAndKind) {
   EXPECT_TRUE(StackSampler::Wishes::from_text("100").native);
   EXPECT_TRUE(StackSampler::Wishes::from_text("100,native").native);
   EXPECT_FALSE(StackSampler::Wishes::from_text("99.5,python").native);
+  EXPECT_EQ(StackSampler::Wishes::from_text("100").budget, 0.01);
+  EXPECT_EQ(StackSampler::Wishes::from_text("100,0.5").budget, 0.5);
+  EXPECT_EQ(StackSampler::Wishes::from_text("100,native,0.25").budget, 0.25);
+  EXPECT_EQ(StackSampler::Wishes::from_text("100,python,0.125").budget, 0.125);
+  EXPECT_EQ(StackSampler::Wishes::from_text("100,python,7").budget, 0.01);
 }
 
 }  // namespace

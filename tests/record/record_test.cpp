@@ -28,7 +28,7 @@ TEST(Record, MetaSaysWhatRanAndThatItFinished) {
   EXPECT_EQ(reader.path(), folder / "a.rooflm");
   EXPECT_TRUE(reader.is_complete());
   EXPECT_EQ(reader.meta("command"), "rooflm profile --model 'tiny'");
-  EXPECT_EQ(reader.meta("schema"), "3");
+  EXPECT_EQ(reader.meta("schema"), "4");
   EXPECT_FALSE(reader.meta("rooflm_version").empty());
   EXPECT_FALSE(reader.meta("revision").empty());
   EXPECT_EQ(reader.meta("started_utc").size(), std::string_view("2026-01-31T12:00:00Z").size());
@@ -103,6 +103,62 @@ TEST(Record, ARunComesBackColumnByColumn) {
   EXPECT_EQ(run.config.entries().back().first, "color") << "after the fields of the table";
 }
 
+/// Three samples, of which two have the same callers.
+std::filesystem::path with_stacks(const TemporaryFolder& folder) {
+  const std::filesystem::path path = folder / "stacks.rooflm";
+  Writer writer(path, "c");
+  const std::int64_t id = writer.begin_run({.label = "train.py", .kind = "foreign"});
+  writer.add(id, std::vector<ActivityName>{{.name = 0, .kind = "sample", .text = "main;step;mul"},
+                                           {.name = 1, .kind = "sample", .text = "main;step;add"},
+                                           {.name = 2, .kind = "range", .text = "a;b"}});
+  writer.add(id, std::vector<ActivityName>{{.name = 3, .kind = "sample", .text = "main"}});
+  writer.end_run(id, "success");
+  writer.finish();
+  return path;
+}
+
+std::vector<std::string> texts_in(const std::filesystem::path& path) {
+  std::vector<std::string> texts;
+  for (const ActivityName& name : Reader(path).activity_names(1)) texts.push_back(name.text);
+  return texts;
+}
+
+TEST(Record, StacksShareTheirCallers) {
+  const TemporaryFolder folder;
+  const auto path = with_stacks(folder);
+  const std::vector<std::string> texts = {"main;step;mul", "main;step;add", "a;b", "main"};
+  EXPECT_EQ(texts_in(path), texts);
+  const Database database(path, Database::Mode::write, std::chrono::milliseconds(0));
+  EXPECT_EQ(database.query_integer("SELECT COUNT(*) FROM stack"), 4);
+  EXPECT_EQ(database.query_integer("SELECT COUNT(*) FROM stack_frame"), 4);
+  EXPECT_EQ(database.query_integer("SELECT COUNT(*) FROM sample_stack WHERE (name, text) IN "
+                                   "(VALUES (0, 'main;step;mul'), (1, 'main;step;add'), (3, 'main'))"),
+            3);
+}
+
+TEST(Record, StacksOfSchema3AreTexts) {
+  const TemporaryFolder folder;
+  const auto path = with_stacks(folder);
+  Database(path, Database::Mode::write, std::chrono::milliseconds(0))
+      .execute(
+          "DROP VIEW sample_stack; DROP TABLE stack; DROP TABLE stack_frame; PRAGMA user_version = 3;"
+          "UPDATE activity_name SET text = 'outer;inner' WHERE kind = 'sample'");
+  const std::vector<std::string> texts = {"outer;inner", "outer;inner", "a;b", "outer;inner"};
+  EXPECT_EQ(texts_in(path), texts);
+}
+
+TEST(Record, StacksWithLiesEnd) {
+  const TemporaryFolder folder;
+  const auto path = with_stacks(folder);
+  Database(path, Database::Mode::write, std::chrono::milliseconds(0))
+      .execute(
+          "UPDATE stack SET caller = 4 WHERE place = 1; UPDATE stack SET caller = 4 WHERE place = 2;"
+          "UPDATE activity_name SET text = 'nonsense' WHERE name = 3; DELETE FROM stack_frame WHERE text = "
+          "'add'");
+  const std::vector<std::string> texts = {"step;mul", "step", "a;b", "[unknown]"};
+  EXPECT_EQ(texts_in(path), texts);
+}
+
 TEST(Record, AForeignRunNeedsNoConfiguration) {
   const TemporaryFolder folder;
   Writer writer(folder / "a.rooflm", "c");
@@ -173,7 +229,9 @@ TEST(Record, AnEarlierRecordOfSchema2HasNoGauges) {
   const std::int64_t id = writer.begin_run({.label = "x"});
   writer.finish();
   Database(path, Database::Mode::write, std::chrono::milliseconds(0))
-      .execute("DROP TABLE gauge; DROP TABLE activity_extra; PRAGMA user_version = 2");
+      .execute(
+          "DROP TABLE gauge; DROP TABLE activity_extra; DROP VIEW sample_stack; "
+          "DROP TABLE stack; DROP TABLE stack_frame; PRAGMA user_version = 2");
   EXPECT_TRUE(Reader(path).gauges(id).empty());
 }
 

@@ -1,0 +1,49 @@
+// Stacks as places: a frame and the place that called it.
+#include "record/stack_places.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+namespace rooflm::record {
+
+std::int64_t StackPlaces::place_of(std::string_view stack) {
+  std::int64_t caller = 0;
+  while (!stack.empty()) {
+    const std::size_t end = std::min(stack.find(';'), stack.size());
+    const std::int64_t frame = frame_of(stack.substr(0, end));
+    stack.remove_prefix(std::min(stack.size(), end + 1));
+    const auto [entry, is_new] =
+        places_.try_emplace({caller, frame}, static_cast<std::int64_t>(places_.size() + 1));
+    if (is_new) add_place_(entry->second, caller, frame);
+    caller = entry->second;
+  }
+  return caller;
+}
+
+std::int64_t StackPlaces::frame_of(std::string_view text) {
+  const auto [entry, is_new] =
+      frames_.try_emplace(std::string(text), static_cast<std::int64_t>(frames_.size() + 1));
+  if (is_new) add_frame_(entry->second, text);
+  return entry->second;
+}
+
+std::string StackTexts::text_of(std::string_view name) const {
+  std::int64_t place = 0;
+  std::from_chars(name.data(), name.data() + name.size(), place);
+  std::vector<const std::string*> frames;
+  for (auto found = places_.find(place); found != places_.end(); found = places_.find(place)) {
+    const auto [caller, frame] = found->second;
+    const auto text = frames_.find(frame);
+    if (text != frames_.end()) frames.push_back(&text->second);
+    if (caller >= place) break;
+    place = caller;
+  }
+  std::string stack;
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    stack += (stack.empty() ? "" : ";") + **frame;
+  }
+  return stack.empty() ? "[unknown]" : stack;
+}
+
+}  // namespace rooflm::record
