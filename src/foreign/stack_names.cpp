@@ -57,8 +57,9 @@ std::string addresses_of_frames(std::uint32_t innermost,
     frame = texts.find(static_cast<std::uint32_t>(*caller));
   }
   std::string addresses;
-  for (auto frame = python.rbegin(); frame != python.rend(); ++frame) {
-    addresses += (addresses.empty() ? "" : " ") + std::string(*frame);
+  std::ranges::reverse(python);
+  for (const std::string_view frame : python) {
+    addresses += (addresses.empty() ? "" : " ") + std::string(frame);
   }
   return addresses + '|' + native;
 }

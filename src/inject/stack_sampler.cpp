@@ -168,7 +168,7 @@ void StackSampler::note_cost() {
 void StackSampler::write(const CapturedStack& stack) {
   const bool has_native = stack.registers.at(kReturnAddress) != 0;
   if (stack.python_count == 0 && !has_native) return;
-  const std::vector<std::uintptr_t> native =
+  std::vector<std::uintptr_t> native =
       has_native ? unwinder_.addresses_of(stack) : std::vector<std::uintptr_t>();
   std::uint32_t node = 0;
   for (std::size_t i = stack.python_count; i-- > 0;) {
@@ -177,8 +177,8 @@ void StackSampler::write(const CapturedStack& stack) {
     if (made.is_new) note_place({code, instruction - code});
     node = made.number;
   }
-  for (auto address = native.rbegin(); address != native.rend(); ++address)
-    node = nodes_.of(node, *address).number;
+  std::ranges::reverse(native);
+  for (const std::uintptr_t address : native) node = nodes_.of(node, address).number;
   note_files(native);
   writer_.add({.kind = RowKind::mark,
                .range = RangeKind::frames,

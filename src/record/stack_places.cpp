@@ -40,9 +40,8 @@ std::string StackTexts::text_of(std::string_view name) const {
     place = caller;
   }
   std::string stack;
-  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
-    stack += (stack.empty() ? "" : ";") + **frame;
-  }
+  std::ranges::reverse(frames);
+  for (const std::string* frame : frames) stack += (stack.empty() ? "" : ";") + *frame;
   return stack.empty() ? "[unknown]" : stack;
 }
 
