@@ -24,6 +24,7 @@
 #include "core/child_process.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "core/printable.h"
 #include "measure/gauge_sampler.h"
 
 namespace rooflm::cli {
@@ -87,8 +88,12 @@ RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
     wishes.duration_ms = limit_of(1e3 * parse_number("--duration", options.duration, 0.001));
   }
   if (!options.most.empty()) wishes.most_bytes = limit_of(parse_bytes("--max-size", options.most));
-  if (options.trace_every != "auto")
+  if (options.trace_every != "auto") {
+    if (options.trace_every.find_first_not_of("0123456789") != std::string::npos)
+      throw core::UsageError(
+          fmt::format("--trace-every {}: auto, or a number of steps", core::printable(options.trace_every)));
     wishes.trace_every = static_cast<std::uint64_t>(parse_integer("--trace-every", options.trace_every, 1));
+  }
   wishes.mark_every = static_cast<std::uint64_t>(parse_integer("--mark-every", options.mark_every, 1));
   wishes.stacks = stacks_of(options.stacks);
   wishes.keep = name.variables();

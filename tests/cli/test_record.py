@@ -69,6 +69,9 @@ class Record(unittest.TestCase):
         for options, expected in (((), "0"), (("--trace-every", "auto"), "0"), (("--trace-every", "1"), "1"), (("--trace-every", "100"), "100")):
             self.assertEqual(self.record(*show, options=options).stdout.strip(), expected, options)
         self.assertEqual(self.record(*show, options=("--trace-every", "0")).returncode, 2)
+        wrong = self.record(*show, options=("--trace-every", "Auto"))
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("auto", wrong.stderr)
 
     def test_it_ends_as_the_program_did(self):
         done = self.record("sh", "-c", "kill -TERM $$")
