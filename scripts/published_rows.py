@@ -9,6 +9,9 @@ DEVICES = [("h100 96gb", "h100-sxm-96gb"), ("h100 nvl", "h100-nvl"), ("h100 pcie
            ("4090", "rtx-4090"), ("3090", "rtx-3090"), ("l40s", "l40s"), ("mi300x", "mi300x"), ("mi250x", "mi250x"),
            ("v100", "v100-sxm")]
 
+# 40 GB of memory: no end of a larger number, no rate ("40 Gb/s"); "A100-SXM4-40" says it, too.
+FORTY_GB = re.compile(r"(?<![\d.])40 ?gi?b?\b(?!/s)|a100(?: sxm\d?| pcie)? 40 ?(?:$|[(,])")
+
 
 def device_of(hardware):
     """The key of the catalog for what a row calls its hardware."""
@@ -17,7 +20,7 @@ def device_of(hardware):
         return "a800-sxm"
     if "a100" in name:
         form = "pcie" if "pcie" in name else "sxm"
-        return f"a100-{form}-40gb" if "40" in name.split("(")[0] else "a100-pcie-80gb" if form == "pcie" else "a100-sxm"
+        return f"a100-{form}-40gb" if FORTY_GB.search(name) else "a100-pcie-80gb" if form == "pcie" else "a100-sxm"
     return next((key for part, key in DEVICES if part in name), None)
 
 
@@ -63,7 +66,10 @@ def zero_of(row, pp):
         return 2
     if "distributed optimizer" in sharding or "dist-opt" in sharding:
         return 1
-    is_fsdp = row.get("FSDP") or "fsdp" in sharding or "full_shard" in sharding or "hsdp" in sharding
+    # One rank of FSDP shares nothing, but torchtitan shares weights among the ranks of context parallelism, too.
+    shards, copies, cp = (number(row, name) or 0 for name in ("FSDP", "DP", "CP"))
+    has_shards = shards > 1 or (shards == 1 and copies <= 1 and cp > 1)
+    is_fsdp = has_shards or "fsdp" in sharding or "full_shard" in sharding or "hsdp" in sharding
     return (1 if pp > 1 else 3) if is_fsdp else 0
 
 
@@ -144,8 +150,9 @@ def dtype_of(row, device):
     name = row["precision"].lower()
     if name == "mixed" and device.startswith("v100"):
         return "fp16"
-    kinds = [("fp8", "fp8"), ("float8", "fp8"), ("e4m3", "fp8"), ("bf16", "bf16"), ("bfloat16", "bf16"), ("mixed", "bf16"),
-             ("fp16", "fp16"), ("float16", "fp16"), ("half", "fp16"), ("tf32", "tf32"), ("fp32", "fp32"), ("float32", "fp32")]
+    kinds = [("fp8", "fp8"), ("float8", "fp8"), ("e4m3", "fp8"), ("bf16", "bf16"), ("bfloat16", "bf16"),
+             ("fp16", "fp16"), ("float16", "fp16"), ("half", "fp16"), ("mixed", "bf16"),
+             ("tf32", "tf32"), ("fp32", "fp32"), ("float32", "fp32")]
     found = next((kind for part, kind in kinds if part in name), None)
     if found is None:
         raise ValueError(f"precision '{row['precision']}': fp32, tf32, bf16, fp16 and fp8 are planned")
@@ -195,16 +202,33 @@ def sizes_of(row):
             "--d-model": hidden, "--d-ff": ffn, "--vocab": int(vocab)}
 
 
+RATE = re.compile(r"(\d+(?:\.\d+)?) ?[Gg]([Bb](?:its?)?)(?i:/s|ps)(?i:[a-z0-9 ]* per gpu)")
+NETWORKS = re.compile(r"rdma|infiniband|\bib\b|roce|ethernet|network|\bnics?\b|\bcx|connectx|\befa\b|[hnx]dr", re.IGNORECASE)
+LINKS_OF_NODES = re.compile(r"nvlink|nvswitch|xgmi|infinity fabric", re.IGNORECASE)
+
+
+def network_of(hardware):
+    """Bytes per second between nodes for each GPU, in GB: GB/s are bytes, Gb/s and Gbit/s bits. None where only links
+    inside of a node are said."""
+    for clause in re.split(r"[,;+&]| / |\band\b|\bwith\b", hardware):
+        start = 0
+        for rate in RATE.finditer(clause):
+            words = clause[start:rate.end()]
+            start = rate.end()
+            if NETWORKS.search(words) or not LINKS_OF_NODES.search(words):
+                return float(rate[1]) / (1 if rate[2] == "B" else 8)
+    return None
+
+
 def cluster_of(row):
     """Devices of a node and bytes per second between nodes, where the hardware says them."""
-    text = row["hardware"].lower()
     options = {}
-    node = re.search(r"\b(\d+) ?(?:gpus?)? ?(?:/|per) ?node", text)
+    node = re.search(r"\b(\d+) ?(?:gpus?)? ?(?:/|per) ?node", row["hardware"].lower())
     if node:
         options["--per-node"] = int(node[1])
-    network = re.search(r"(\d+) ?gb(?:it)?(?:/s|ps)[a-z0-9 ]* per gpu", text)
+    network = network_of(row["hardware"])
     if network:
-        options["--network"] = f"{int(network[1]) / 8:g}GB"
+        options["--network"] = f"{network:g}GB"
     return options
 
 

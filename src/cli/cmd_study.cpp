@@ -230,7 +230,7 @@ lab::ServingSettings serving_settings_of(const StudyOptions& options) {
   lab::ServingSettings settings = serving_settings(options.others);
   const lab::RunSettings run = options.profile.settings();
   settings.memory_limit_bytes = run.memory_limit_bytes;
-  settings.load.most_s = run.max_seconds;
+  if (!options.profile.stopping.max_seconds.empty()) settings.load.most_s = run.max_seconds;
   return settings;
 }
 
@@ -264,7 +264,7 @@ void show_dry_run(StudyOptions& options, const Study& study,
   }
   if (study.kind == kServing) {
     options.config.fill();
-    static_cast<void>(serving_settings_of(options));
+    lab::check_serving(options.config.sweep(), serving_settings_of(options).load);
     return show_dry_run(options.config.sweep(), outputs, options.output.table.style());
   }
   if (study.kind == "formats") return show_dry_run("compute a table of formats, and train in fp8", outputs);

@@ -73,12 +73,12 @@ const std::map<std::string, const char*>& serving_options() {
       {"rate",
        "Requests that arrive per second, one or several, inf: all at once (default: from a quarter of "
        "what it can serve up to more)"},
-      {"requests", "How many arrive (default 64)"},
+      {"requests", "How many arrive (study serving: 32); with --max-seconds none later than that"},
       {"prompt-tokens", "Lengths of prompts, uniform: 16-128 (the default), or one"},
       {"new-tokens", "Lengths of answers, uniform: 8-64 (the default), or one"},
-      {"lengths", "Lengths from a file, a line for each request: 120,48"},
-      {"users", "How often requests are of each user: 4,1,1,1 (default: one user)"},
-      {"schedule", "fcfs, fair (by user), batch (static batches), one or several (default fcfs)"}};
+      {"lengths", "Lengths from a file, lines in turn for as many requests as --requests says: 120,48"},
+      {"users", "How often requests are of each user: 4,1,1,1 (study serving: 3,1,1)"},
+      {"schedule", "fcfs, fair (by user), batch (static batches), one or several (study serving: all)"}};
   return options;
 }
 

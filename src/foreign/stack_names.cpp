@@ -42,6 +42,8 @@ std::string frame_of(const std::string& name) {
 
 std::string addresses_of_frames(std::uint32_t innermost,
                                 const std::unordered_map<std::uint32_t, std::string>& texts) {
+  constexpr std::size_t kMostFrames = 512;  // of a stack; those who write take fewer
+  std::size_t count = 0;
   std::vector<std::string_view> python;
   std::string native;
   for (auto frame = texts.find(innermost); frame != texts.end();) {
@@ -53,7 +55,7 @@ std::string addresses_of_frames(std::uint32_t innermost,
     } else {
       native += (native.empty() ? "" : " ") + std::string(text);
     }
-    if (*caller >= frame->first) break;
+    if (*caller >= frame->first || ++count == kMostFrames) break;
     frame = texts.find(static_cast<std::uint32_t>(*caller));
   }
   std::string addresses;

@@ -29,8 +29,7 @@ void note_python(const PythonLayout& layout);
 /// of claim_pace, or nothing: then nothing is noted. `problem`: errno, 0 where all is well.
 timer_t start_timer(std::uint32_t thread, double period_s, ThreadPace* pace, int& problem);
 void set_timer(timer_t timer, double period_s);
-/// One that no thread has; nullptr where there is none left. They are never given back: a handler may still
-/// run.
+/// One that no thread has; nullptr where there is none left. Their memory stays: a handler may still run.
 ThreadPace* claim_pace();
 /// What it takes the calling thread to be interrupted by a signal from which nothing is noted.
 double signal_cost_s();

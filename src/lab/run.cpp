@@ -83,8 +83,10 @@ class Run {
     try {
       measure(program, *backend);
     } catch (const core::OutOfMemory& error) {
+      if (settings_->ranks != nullptr) throw;  // the others wait for this one, and have to be told
       return end_oom(program, error.needed_bytes());
     } catch (const std::bad_alloc&) {
+      if (settings_->ranks != nullptr) throw;
       return end_oom(program, outcome_.needed_bytes);
     } catch (const core::Stopped&) {
       return end("interrupted");

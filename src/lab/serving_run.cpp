@@ -90,19 +90,22 @@ class Collector {
     ++load_;
     loads_.next_row();
     loads_.text("model", point.config.name);
+    const model::ModelConfig& c = point.config;
+    loads_.text("configuration", fmt::format("{}, L={} C={} H={} F={} V={}", describe(point), c.layers,
+                                             c.d_model, c.heads, c.d_ff, c.vocab));
     loads_.text("device", point.device);
     loads_.text("dtype", compile::dtype_name(point.step));
     loads_.text("engine", compile::name_of(point.step.engine));
     loads_.number("slots", static_cast<double>(point.batch));
     loads_.number("positions", static_cast<double>(point.seq));
     loads_.text("schedule", name_of(schedule));
-    if (std::isfinite(rate)) loads_.number("rate", rate);
+    if (std::isfinite(rate)) loads_.number("rate", rate, "req/s");
     loads_.number("decode_steps", static_cast<double>(served.decode_steps));
-    loads_.number("prefill_s", served.prefill_s);
+    loads_.number("prefill_s", served.prefill_s, "s");
     loads_.number("decode_s", served.decode_s);
     loads_.number("used_slot_s", served.used_slot_s);
-    loads_.number("ttft_limit_s", limits.ttft_s);
-    loads_.number("tpot_limit_s", limits.tpot_s);
+    loads_.number("ttft_limit_s", limits.ttft_s, "s");
+    loads_.number("tpot_limit_s", limits.tpot_s, "s");
     for (const ServedRequest& request : served.requests) add(request);
   }
   [[nodiscard]] std::vector<record::Cell> take() {
@@ -197,7 +200,10 @@ class ServingRun {
 
 void check(const Point& point, const ServingLoad& load) {
   require_runs(point.device, "served");
-  if (load.longest_prompt() + load.longest_answer() > point.seq) {
+  if (point.step.sharding.ranks() > 1 || point.step.micro_batches > 1)
+    throw core::UsageError(
+        "study serving is of one rank, without --grad-accum: copies of a model serve apart");
+  if (load.longest_prompt() > point.seq || load.longest_answer() > point.seq - load.longest_prompt()) {
     throw core::UsageError(
         fmt::format("--seq {}: prompts of up to {} and answers of up to {} tokens do not fit", point.seq,
                     load.longest_prompt(), load.longest_answer()));
@@ -206,8 +212,12 @@ void check(const Point& point, const ServingLoad& load) {
 
 }  // namespace
 
+void check_serving(std::span<const Point> points, const ServingLoad& load) {
+  for (const Point& point : points) check(point, load);
+}
+
 std::vector<record::Cell> serving_cells(std::span<const Point> points, const ServingSettings& settings) {
-  for (const Point& point : points) check(point, settings.load);
+  check_serving(points, settings.load);
   Collector cells;
   for (const Point& point : points) {
     note("{}", describe(point));

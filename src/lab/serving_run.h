@@ -16,7 +16,7 @@ struct ServingSettings {
   ServingLoad load{};
   std::vector<Schedule> schedules = {Schedule::fcfs};
   /// Requests per second, infinite: all at once. None: all at once first, then shares of the rate at which
-  /// the first schedule served those (kServingShares).
+  /// the fastest schedule served those (kServingShares).
   std::vector<double> rates{};
   std::optional<double> memory_limit_bytes{};  ///< absent: what the device has free
 };
@@ -24,6 +24,9 @@ struct ServingSettings {
 /// Limits of a request's latency are so many times those of requests that are served alone ("SLO scale": Li
 /// et al., "AlpaServe", OSDI 2023; Zhong et al., "DistServe", OSDI 2024).
 inline constexpr double kSloScale = 5;
+
+/// Throws core::UsageError for a load that a point cannot serve.
+void check_serving(std::span<const Point> points, const ServingLoad& load);
 
 /// Serves the load on each point, which has point.batch slots of point.seq tokens and random weights: with
 /// every schedule, at every rate. Returns cells of the series record::kServingSeries, a row for each of

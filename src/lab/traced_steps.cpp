@@ -19,6 +19,7 @@
 #include "devices/device.h"
 #include "lab/notes.h"
 #include "lab/run_record.h"
+#include "ranks/transport.h"
 #include "trace/activity_tracer.h"
 #include "trace/op_spans.h"
 #include "trace/step_trace.h"
@@ -262,6 +263,8 @@ std::unique_ptr<trace::ActivityTracer> open_for_all(const Ranks& ranks, const tr
   try {
     std::unique_ptr<trace::ActivityTracer> tracer = open();
     if (ranks::most(*ranks, 0) == 0) return tracer;
+  } catch (const ranks::RankLost&) {
+    throw;
   } catch (const core::Unavailable&) {
     ranks::most(*ranks, 1);
     throw;
@@ -285,20 +288,25 @@ TracedRun trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& 
     note("  {}", text);
     record.add(run, record::Fact{.key = "tracing", .value = {}, .unit = {}, .text = text});
   };
+  bool is_of_all = false;  // from here on each step is one of all ranks: none leaves alone
   try {
     const std::unique_ptr<trace::ActivityTracer> tracer = open_for_all(ranks, open);
+    is_of_all = ranks != nullptr;
     engine.run();  // what is replayed must have been recorded
     StepTracer steps(engine, inputs, *tracer, first_step, ranks != nullptr);
     try {
       steps.run();
     } catch (const core::Unavailable& error) {
-      if (steps.steps().empty()) throw;
+      if (is_of_all || steps.steps().empty()) throw;
       say("tracing ended early", error);
       if (steps.trace().activities.empty()) steps.collect();
     }
     write(steps, tracer->version(), engine.program(), point, run, record, traced);
     traced.next_step = first_step + steps.count();
+  } catch (const ranks::RankLost&) {
+    throw;
   } catch (const core::Unavailable& error) {
+    if (is_of_all) throw;
     say("not traced", error);
   }
   return traced;

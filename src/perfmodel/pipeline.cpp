@@ -1,8 +1,12 @@
 // The stages of a pipeline in time.
 #include "perfmodel/pipeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
+
+#include "core/error.h"
 
 namespace rooflm::perfmodel {
 namespace {
@@ -125,6 +129,11 @@ double in_flight(int stage, const compile::Sharding& sharding, std::int64_t micr
 PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t micro_batches,
                              compile::PipelineSchedule schedule, int interleave,
                              std::vector<StageSpan>* spans) {
+  constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20U;
+  if (micro_batches > kMostMicroBatches) {
+    throw core::UsageError(fmt::format("--pp {}: {} micro-batches of a step are too many to plan one by one",
+                                       stages.size(), micro_batches));
+  }
   if (interleave > 1) return times_of(stages, Interleaved(stages, micro_batches, interleave).run(spans));
   const auto count = static_cast<int>(stages.size());
   std::vector<Stage> at(stages.size());

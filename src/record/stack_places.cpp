@@ -31,12 +31,13 @@ std::int64_t StackPlaces::frame_of(std::string_view text) {
 std::string StackTexts::text_of(std::string_view name) const {
   std::int64_t place = 0;
   std::from_chars(name.data(), name.data() + name.size(), place);
+  constexpr std::size_t kMostFrames = 512;  // of a stack; those who write take fewer
   std::vector<const std::string*> frames;
   for (auto found = places_.find(place); found != places_.end(); found = places_.find(place)) {
     const auto [caller, frame] = found->second;
     const auto text = frames_.find(frame);
     if (text != frames_.end()) frames.push_back(&text->second);
-    if (caller >= place) break;
+    if (caller >= place || frames.size() == kMostFrames) break;
     place = caller;
   }
   std::string stack;

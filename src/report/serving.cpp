@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <tuple>
 
 #include "core/ratio.h"
 #include "core/statistics.h"
@@ -51,6 +50,7 @@ ServedLoad load_of(const CellRow& row) {
                   .dtype = row.text("dtype"),
                   .engine = row.text("engine"),
                   .schedule = row.text("schedule"),
+                  .configuration = row.text("configuration"),
                   .slots = row.number("slots"),
                   .prefill_s = row.number("prefill_s"),
                   .decode_s = row.number("decode_s"),
@@ -171,36 +171,34 @@ std::vector<ServedLoad> loads_of(const RecordFile& file) {
   return loads;
 }
 
+bool is_same(const ServedLoad& a, const ServedLoad& b) {
+  return a.model == b.model && a.device == b.device && a.dtype == b.dtype && a.engine == b.engine &&
+         a.slots == b.slots && a.configuration == b.configuration && a.ttft_limit_s == b.ttft_limit_s &&
+         a.tpot_limit_s == b.tpot_limit_s;
+}
+
 std::vector<Saturation> saturations(const std::vector<ServedLoad>& loads) {
-  using Key = std::tuple<std::string, std::string, std::string, std::string, double, std::string>;
-  std::vector<std::pair<Key, Saturation>> all;
+  std::vector<Saturation> found;
   for (const ServedLoad& load : loads) {
-    const Key key{load.model, load.device, load.dtype, load.engine, load.slots, load.schedule};
-    auto found = std::ranges::find(all, key, &std::pair<Key, Saturation>::first);
-    if (found == all.end()) found = all.insert(all.end(), {key, {}});
-    Saturation& of = found->second;
+    const auto known = std::ranges::find_if(found, [&](const Saturation& of) {
+      const ServedLoad& other = *of.loads.front();
+      return other.schedule == load.schedule && is_same(other, load);
+    });
+    Saturation& of = known == found.end() ? found.emplace_back() : *known;
     of.loads.push_back(&load);
     if (!load.rate) of.all_at_once = &load;
     const bool keeps = load.rate && load.slo_share() >= kSloShare;
     if (keeps && (of.highest == nullptr || *load.rate > *of.highest->rate)) of.highest = &load;
   }
-  std::vector<Saturation> found;
-  for (auto& [key, saturation] : all) {
-    std::ranges::stable_sort(saturation.loads, {}, [](const ServedLoad* load) {
+  for (Saturation& of : found) {
+    std::ranges::stable_sort(of.loads, {}, [](const ServedLoad* load) {
       return load->rate.value_or(std::numeric_limits<double>::infinity());
     });
-    found.push_back(std::move(saturation));
   }
   return found;
 }
 
 namespace {
-
-/// Whether the loads are of one configuration, whatever their schedule.
-bool is_same(const ServedLoad& a, const ServedLoad& b) {
-  return a.model == b.model && a.device == b.device && a.dtype == b.dtype && a.engine == b.engine &&
-         a.slots == b.slots;
-}
 
 /// "fcfs at 18.8 requests/s (598 tokens/s)", of all requests at once; "" where that was not tried.
 std::string saturation_of(const Saturation& of) {
@@ -213,6 +211,8 @@ std::string saturation_of(const Saturation& of) {
 
 std::string rate_in_limits_of(const Saturation& of) {
   const std::string& schedule = of.loads.front()->schedule;
+  if (std::ranges::none_of(of.loads, [](const ServedLoad* load) { return load->rate.has_value(); }))
+    return "";
   if (of.highest == nullptr) return "at no rate that was tried with " + schedule;
   return fmt::format("up to {:.3g} requests/s with {}", *of.highest->rate, schedule);
 }
@@ -247,9 +247,13 @@ std::string answer_of_one(std::span<const Saturation> schedules) {
     add_part(fair, fairness_of(of));
   }
   std::string text = fmt::format("{} {} with {} slots", any.model, any.dtype, any.slots);
-  text += saturated.empty() ? ":" : " saturates: " + saturated + ";";
-  text += fmt::format(" 90% of requests had their first token within {} and {} per token {}.",
-                      core::format_seconds(any.ttft_limit_s), core::format_seconds(any.tpot_limit_s), limits);
+  text += saturated.empty() ? ":" : " saturates: " + saturated;
+  if (!saturated.empty()) text += limits.empty() ? "." : ";";
+  if (!limits.empty()) {
+    text +=
+        fmt::format(" 90% of requests had their first token within {} and {} per token {}.",
+                    core::format_seconds(any.ttft_limit_s), core::format_seconds(any.tpot_limit_s), limits);
+  }
   if (!fair.empty()) text += fmt::format(" Of all at once, Jain's index of tokens over users is {}.", fair);
   return text;
 }

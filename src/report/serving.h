@@ -28,6 +28,7 @@ struct RequestTimes {
 /// A load: requests at one rate, served with one schedule.
 struct ServedLoad {
   std::string model{}, device{}, dtype{}, engine{}, schedule{};
+  std::string configuration{};  ///< with sizes and shapes, as runs are named
   double slots = 0;
   std::optional<double> rate{};  ///< requests per second that arrived; nothing: all at once
   double prefill_s = 0, decode_s = 0, used_slot_s = 0;
@@ -73,6 +74,8 @@ struct Saturation {
 };
 /// Shares of requests that have to keep the limits ("SLO attainment" of DistServe).
 inline constexpr double kSloShare = 0.9;
+/// Whether the loads are of one configuration, whatever their schedule.
+bool is_same(const ServedLoad& a, const ServedLoad& b);
 std::vector<Saturation> saturations(const std::vector<ServedLoad>& loads);
 
 /// The answer of the study `serving`.

@@ -49,6 +49,7 @@ void set_names(Row& row, const ServedLoad& load) {
   row.set("engine", load.engine);
   row.set("slots", load.slots);
   row.set("schedule", load.schedule);
+  row.set("configuration", load.configuration);
 }
 void set_rate(Row& row, const ServedLoad& load) {
   row.set("rate", load.rate ? Cell(*load.rate) : Cell("all at once"));
@@ -78,9 +79,17 @@ Row load_row(const ServedLoad& load) {
   row.set("decode_share", cell_of(ratio_of(load.decode_s, duration_s)));
   row.set("slo_share", load.slo_share());
   const std::vector<UserShare> users = users_of(load);
-  row.set("fairness_served", cell_of(fairness_of(users, &UserShare::served)));
+  // At a rate below saturation users do not compete: theirs would be the shares that they asked for.
+  row.set("fairness_served", load.rate ? Cell() : cell_of(fairness_of(users, &UserShare::served)));
   row.set("fairness_latency", cell_of(fairness_of(users, &UserShare::s_per_token)));
   return row;
+}
+
+/// Of several configurations, a column that names them comes first.
+void name_configurations(const std::vector<ServedLoad>& loads, Table& table) {
+  const bool differ = std::ranges::any_of(
+      loads, [&](const ServedLoad& load) { return load.configuration != loads.front().configuration; });
+  if (differ) table.columns.insert(table.columns.begin(), {"configuration", "configuration"});
 }
 
 Table load_table(const std::vector<ServedLoad>& loads) {
@@ -103,6 +112,7 @@ Table load_table(const std::vector<ServedLoad>& loads) {
                           {"fairness_latency", "Jain, latency", Show::fixed3}},
               .rows = {},
               .notes = {}};
+  name_configurations(loads, table);
   for (const ServedLoad& load : loads) table.rows.push_back(load_row(load));
   return table;
 }
@@ -119,6 +129,7 @@ Table saturation_table(const std::vector<ServedLoad>& loads) {
                           {"tpot_limit_s", "TPOT limit", Show::seconds, "s"}},
               .rows = {},
               .notes = {}};
+  name_configurations(loads, table);
   for (const Saturation& of : saturations(loads)) {
     const ServedLoad& any = *of.loads.front();
     Row row;
@@ -147,6 +158,7 @@ Table user_table(const std::vector<ServedLoad>& loads) {
                           {"s_per_token", "latency per token", Show::seconds, "s"}},
               .rows = {},
               .notes = {}};
+  name_configurations(loads, table);
   for (const ServedLoad& load : loads) {
     const std::vector<UserShare> users = users_of(load);
     if (users.size() < 2) continue;
@@ -159,7 +171,7 @@ Table user_table(const std::vector<ServedLoad>& loads) {
       row.set("user", user.user);
       row.set("requests", user.requests);
       row.set("tokens", whole(user.tokens));
-      row.set("served_share", cell_of(ratio_of(user.served, served)));
+      row.set("served_share", load.rate ? Cell() : cell_of(ratio_of(user.served, served)));
       row.set("ttft_median_s", user.ttft_s);
       row.set("s_per_token", user.s_per_token);
       table.rows.push_back(std::move(row));
@@ -180,7 +192,13 @@ std::string line_name(const ServedLoad& load, const std::vector<Saturation>& all
     if (differ(member)) name += ", " + load.*member;
   }
   if (differ(&ServedLoad::slots)) name += fmt::format(", {} slots", load.slots);
-  return name;
+  const bool is_told = std::ranges::none_of(all, [&](const Saturation& of) {
+    const ServedLoad& other = *of.loads.front();
+    return other.configuration != load.configuration && other.model == load.model &&
+           other.dtype == load.dtype && other.engine == load.engine && other.device == load.device &&
+           other.slots == load.slots;
+  });
+  return is_told ? name : load.schedule + ", " + load.configuration;
 }
 
 /// One line for each schedule and percentile, over the rates.
@@ -205,9 +223,13 @@ Chart latency_chart(const std::string& id, const std::string& title, const std::
             .points.push_back({.x = *load->rate, .y = core::quantile(values, q)});
       }
     }
-    if (lines.front().loads.front()->*limit_s > 0)
-      chart.limit = ChartLimit{.y = lines.front().loads.front()->*limit_s, .name = "limit"};
   }
+  const auto limit_of = [&](const Saturation& of) { return of.loads.front()->*limit_s; };
+  const bool is_one = !lines.empty() && std::ranges::all_of(lines, [&](const Saturation& of) {
+    return limit_of(of) == limit_of(lines.front());
+  });
+  if (is_one && limit_of(lines.front()) > 0)
+    chart.limit = ChartLimit{.y = limit_of(lines.front()), .name = "limit"};
   return chart;
 }
 
@@ -254,8 +276,9 @@ constexpr std::array kServingViews = {ViewDef{
                  "token after it, in the mean of a request. queue: until a slot was free. of slots: those "
                  "with a text, in the time of decode steps. in limits: requests whose TTFT and TPOT are at "
                  "most 5 times the medians of requests that are served alone. Jain: (sum x)^2 / (n sum x^2) "
-                 "over users, 1 where all are equal; tokens: served until the first user has all that it "
-                 "asked for; latency: seconds per new token. saturates at: all requests at once.",
+                 "over users, 1 where all are equal; tokens, and of service: of all at once, until the "
+                 "first user has all that it asked for; latency: seconds per new token. saturates at: all "
+                 "requests at once.",
              .needs = "served requests (rooflm study serving)",
              .is_on_page = false},
     .of_run = nullptr,

@@ -194,13 +194,13 @@ class Checkpoints(GpuRanks):
 
 
 class Failures(GpuRanks):
-    def start(self, name, *arguments):
-        return subprocess.Popen([*map(str, self.launch(2, *self.words(name, "--steps", 100000, "--batch", "2", *arguments), timeout="3"))],
+    def start(self, name, *arguments, timeout):
+        return subprocess.Popen([*map(str, self.launch(2, *self.words(name, "--steps", 100000, "--batch", "2", *arguments), timeout=timeout))],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
-    def end(self, name, rank, sent, *arguments):
+    def end(self, name, rank, sent, *arguments, timeout="30"):
         """Sends a signal to one rank of a job that trains; exit code, messages, and how long it took to end."""
-        process = self.start(name, *arguments)
+        process = self.start(name, *arguments, timeout=timeout)
         self.addCleanup(process.kill)
         log = self.folder / name / "log.jsonl"
         deadline = time.monotonic() + 60
@@ -217,7 +217,7 @@ class Failures(GpuRanks):
     def test_a_rank_that_is_killed_or_stopped_ends_all(self):
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             killed = pool.submit(self.end, "killed", 1, signal.SIGKILL, "--zero", "1")
-            stopped = pool.submit(self.end, "stopped", 1, signal.SIGSTOP)
+            stopped = pool.submit(self.end, "stopped", 1, signal.SIGSTOP, timeout="8")
             stage = pool.submit(self.end, "stage", 0, signal.SIGKILL, "--pp", "2", "--grad-accum", "2")
         code, errors, seconds = killed.result()
         self.assertEqual(code, 128 + signal.SIGKILL, errors)
@@ -226,7 +226,7 @@ class Failures(GpuRanks):
         self.assertLess(seconds, 30)
         code, errors, seconds = stopped.result()
         self.assertEqual(code, 5, errors)
-        self.assertRegex(errors, r"rank 0 \(.*\) has waited 3 s for rank 1 \(.*\), at step \d+, ")
+        self.assertRegex(errors, r"rank 0 \(.*\) has waited 8 s for rank 1 \(.*\), at step \d+, ")
         self.assertLess(seconds, 30)
         code, errors, seconds = stage.result()
         self.assertEqual(code, 128 + signal.SIGKILL, errors)

@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 BINARY = ""
@@ -492,6 +493,27 @@ class Plan(unittest.TestCase):
             self.assertIn(reason, line)
         for note in ("planned with 32 layers", "HSDP", "one scale a tensor", "three of as many weights"):
             self.assertIn(note, done.stdout)
+
+    def test_rows_of_others_are_read_as_they_mean(self):
+        path = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "published_rows.py"
+        rows = types.ModuleType("published_rows")
+        exec(compile(path.read_text(), path, "exec"), rows.__dict__)  # an import would leave a cache beside it
+        for text, wanted in (("640 A100 80GB", "a100-sxm"), ("NVIDIA A100 (40GB)", "a100-sxm-40gb"), ("a100_40gb", "a100-sxm-40gb"),
+                             ("8x40GB A100", "a100-sxm-40gb"), ("A100-PCIe-40 GB", "a100-pcie-40gb"), ("A100-SXM4-40", "a100-sxm-40gb"),
+                             ("A100 80GB (40 Gb/s per GPU)", "a100-sxm"), ("A100 PCIe", "a100-pcie-80gb")):
+            self.assertEqual(rows.device_of(text), wanted, text)
+        for said, pp, wanted in ((dict(FSDP="1", DP="8"), 1, 0), (dict(FSDP="8"), 1, 3), (dict(FSDP="8"), 2, 1), (dict(FSDP="1", CP="8"), 1, 3),
+                                 (dict(FSDP="1", DP="8", sharding="FSDP"), 1, 3), (dict(FSDP="4", DP="2"), 1, 3), (dict(FSDP="", DP="8"), 1, 0)):
+            self.assertEqual(rows.zero_of(said, pp), wanted, said)
+        for text, wanted in (("fp16 mixed", "fp16"), ("mixed fp16", "fp16"), ("mixed", "bf16"), ("mixed bf16", "bf16"),
+                             ("bfloat16", "bf16"), ("fp8 mixed with bf16", "fp8")):
+            self.assertEqual(rows.dtype_of(dict(precision=text), "h100-sxm"), wanted, text)
+        self.assertEqual(rows.dtype_of(dict(precision="mixed"), "v100-sxm"), "fp16")
+        for text, wanted in (("50 GB/s per GPU", "50GB"), ("12.5GB/s RDMA per GPU", "12.5GB"), ("400 Gb/s per GPU", "50GB"),
+                             ("400Gbps IB per gpu", "50GB"), ("200 Gbit/s per GPU", "25GB"), ("200 gb/s per gpu", "25GB"),
+                             ("NVLink 900 GB/s per GPU", None), ("NVLink 4 (900 GB/s per GPU)", None), ("900 GB/s NVLink per GPU", None),
+                             ("NVLink 900 GB/s per GPU, 400 Gb/s per GPU", "50GB"), ("NVLink (400 Gb/s RDMA per GPU)", "50GB")):
+            self.assertEqual(rows.cluster_of(dict(hardware=f"H100 {text}")).get("--network"), wanted, text)
 
 
 if __name__ == "__main__":

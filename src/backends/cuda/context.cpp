@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <limits>
 #include <utility>
 
@@ -264,8 +265,13 @@ cudaError_t Context::wait_watched() const {
 }
 
 void Context::synchronize() const {
-  if (has_messages() && !is_recording()) {
-    for (const auto& [channel, marks] : messages_) wait_for_stream(marks.stream.get());
+  try {
+    if (has_messages() && !is_recording()) {
+      for (const auto& [channel, marks] : messages_) wait_for_stream(marks.stream.get());
+    }
+  } catch (const std::exception&) {
+    throw_fault();  // of an op before, which it names
+    throw;
   }
   const cudaError_t error = watch_ ? wait_watched() : cudaStreamSynchronize(stream());
   if (error != cudaSuccess) {

@@ -11,6 +11,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -69,13 +70,17 @@ void act_as_host(const ranks::Transport& transport) {
 
 /// Another rank is lost, and with it what this GPU waits for. Ends the process with its line when it has not
 /// ended by itself: on its way out the driver may wait for kernels that never end.
-void end_anyway(const std::string& why) {
+void end_anyway(const std::string& why, core::ExitCode code) {
   static constexpr std::chrono::milliseconds kGrace{2000};
-  std::thread([line = "rooflm: " + why + "\n"] {
-    std::this_thread::sleep_for(kGrace);
-    static_cast<void>(::write(STDERR_FILENO, line.data(), line.size()));
-    ::_exit(static_cast<int>(core::ExitCode::unavailable));
-  }).detach();
+  try {
+    std::thread([line = "rooflm: " + why + "\n", code] {
+      std::this_thread::sleep_for(kGrace);
+      static_cast<void>(::write(STDERR_FILENO, line.data(), line.size()));
+      ::_exit(static_cast<int>(code));
+    }).detach();
+  } catch (
+      const std::system_error&) {  // NOLINT(bugprone-empty-catch): no thread to be had, and `why` matters
+  }
 }
 
 /// Several calls that NCCL runs as one.
@@ -122,6 +127,7 @@ NcclGroups::NcclGroups(std::shared_ptr<Context> context, std::shared_ptr<ranks::
         mesh.members(transport_->rank(), group), fmt::format("the group '{}'", program::name_of(group)));
   }
   connect_channels(mesh);
+  transport_->set_op("");
 }
 
 NcclGroups::~NcclGroups() {
@@ -162,6 +168,10 @@ NcclGroups::Member NcclGroups::connect(const std::vector<int>& ranks, const std:
 /// In the order of channels, on all ranks: nobody waits in a circle.
 void NcclGroups::connect_channels(const program::Mesh& mesh) {
   if (mesh.pipeline < 2) return;
+  const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  if (blocking != nullptr && std::string(blocking) == "1")
+    throw core::UsageError(
+        "CUDA_LAUNCH_BLOCKING=1 with --pp: two stages that send to each other would wait for ever");
   places_ = 2 * mesh.pipeline * mesh.interleave;
   const std::vector<int> stages = mesh.members(transport_->rank(), Group::pipeline);
   const auto stage_of = [&](int part) { return stages[static_cast<std::size_t>(part % mesh.pipeline)]; };
@@ -178,11 +188,16 @@ void NcclGroups::connect_channels(const program::Mesh& mesh) {
 void NcclGroups::abort() {
   for_each_member([&](Member& member) {
     if (member.comm == nullptr) return;
+    const nccl::Comm comm = std::exchange(member.comm, nullptr);
     ++aborts_->running;
-    std::thread([library = library_, comm = std::exchange(member.comm, nullptr), aborts = aborts_] {
-      static_cast<void>(library->comm_abort(comm));
-      --aborts->running;
-    }).detach();
+    try {
+      std::thread([library = library_, comm, aborts = aborts_] {
+        static_cast<void>(library->comm_abort(comm));
+        --aborts->running;
+      }).detach();
+    } catch (const std::system_error&) {  // no thread to be had: the process ends, and its kernels with it
+      --aborts_->running;
+    }
   });
 }
 
@@ -221,8 +236,12 @@ void NcclGroups::watch(double waited_s) {
       if (rank != transport_->rank()) others.push_back(rank);
     }
     transport_->require_patience(waited_s, others);
-  } catch (const std::exception& error) {
-    end_anyway(error.what());
+  } catch (const ranks::RankLost& error) {
+    end_anyway(error.what(), error.code());
+    abort();
+    throw;
+  } catch (const core::Error& error) {
+    end_anyway(transport_->name_of(transport_->rank()) + ": " + error.what(), error.code());
     abort();
     throw;
   }
