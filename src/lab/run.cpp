@@ -83,10 +83,10 @@ class Run {
     try {
       measure(program, *backend);
     } catch (const core::OutOfMemory& error) {
-      if (settings_->ranks != nullptr) throw;  // the others wait for this one, and have to be told
+      if (settings_->ranks) throw;  // the others wait for this one, and have to be told
       return end_oom(program, error.needed_bytes());
     } catch (const std::bad_alloc&) {
-      if (settings_->ranks != nullptr) throw;
+      if (settings_->ranks) throw;
       return end_oom(program, outcome_.needed_bytes);
     } catch (const core::Stopped&) {
       return end("interrupted");
@@ -120,9 +120,8 @@ class Run {
 
   [[nodiscard]] bool has_arena() const { return point_->step.engine == compile::EngineKind::fused; }
 
-  /// Asked before anything large is allocated: an operating system that promises more than it has ends the
-  /// process instead. A plan has to fit the memory of the device that it is for; one for this machine is not
-  /// limited unless the user says so.
+  /// Asked before anything large is allocated: a system that promises more than it has ends the process
+  /// instead. A plan has to fit the memory of its device; one for this machine has the user's limit alone.
   bool fits(const program::Program& program, const backends::Backend& backend) {
     outcome_.free_bytes = backend.free_bytes();
     if (std::isfinite(outcome_.free_bytes)) fact("free_bytes", outcome_.free_bytes, "B");
