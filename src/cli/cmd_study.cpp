@@ -117,11 +117,14 @@ TakenOptions fill(StudyOptions& options, const Study& study) {
     if (!options.get(name).empty()) taken.some_typed = true;
   }
   const bool has_steps = !options.get("steps").empty();
+  const bool has_limits =
+      !(options.get("precision") + options.get("min-steps") + options.get("max-steps")).empty();
   const auto take = [&](const char* table, const std::map<std::string, std::string>& from) {
     for (const auto& [name, value] : from) {
       // Who says how many steps says all about it.
       const bool is_of_steps = name == "precision" || name == "min-steps" || name == "max-steps";
-      if (!options.get(name).empty() || (has_steps && is_of_steps)) continue;
+      if (!options.get(name).empty() || (has_steps && is_of_steps) || (has_limits && name == "steps"))
+        continue;
       options.set(name, value);
       taken.tables[name] = table;
     }
