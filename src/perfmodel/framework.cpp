@@ -2,6 +2,8 @@
 #include "perfmodel/framework.h"
 
 #include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
 
 #include "core/error.h"
 #include "core/names.h"
@@ -12,9 +14,11 @@ namespace rooflm::perfmodel {
 namespace {
 
 passes::UnitKind unit_kind(const std::string& name) {
+  if (name == "none") return passes::UnitKind::none;
   if (name == "copied") return passes::UnitKind::copied;
   if (name == "flat") return passes::UnitKind::flat;
-  return name == "flat halves" ? passes::UnitKind::flat_halves : passes::UnitKind::none;
+  if (name == "flat halves") return passes::UnitKind::flat_halves;
+  throw std::logic_error("data/frameworks.json: unit_buffers: " + name);
 }
 
 }  // namespace

@@ -11,22 +11,32 @@
 namespace rooflm::perfmodel {
 namespace {
 
-/// A stage on its way through its work: forward passes until `warm_up` of them are ahead, then one backward
-/// for each forward.
+/// A stage on its way through its passes: forward ones until `most_ahead` of them are, then one backward for
+/// each forward.
 struct Stage {
   std::int64_t forwards = 0, backwards = 0;  ///< done
   double free_s = 0;
   double busy_s = 0;
 };
 
-/// Interleaved 1F1B: the passes of all stages, each in its own order.
-class Interleaved {
+/// How many forward passes, each of one micro-batch over one part of the model, a stage is at most ahead of
+/// its backward ones. `passes`: all of them, in one direction.
+std::int64_t most_ahead(int stage, const compile::Sharding& order, std::int64_t passes) {
+  if (order.schedule == compile::PipelineSchedule::gpipe) return passes;
+  const std::int64_t after = order.pipeline - stage - 1;
+  if (order.interleave == 1) return std::min(passes, after + 1);
+  return std::min(passes, 2 * after + std::int64_t{order.interleave - 1} * order.pipeline + 1);
+}
+
+/// The passes of all stages, each in its own order.
+class Passes {
  public:
-  Interleaved(std::span<const StageTimes> stages, std::int64_t micro_batches, int parts)
+  Passes(std::span<const StageTimes> stages, std::int64_t micro_batches, const compile::Sharding& order)
       : stages_(stages),
-        count_(static_cast<int>(stages.size())),
-        parts_(parts),
-        passes_(micro_batches * parts),
+        order_(order),
+        count_(order.pipeline),
+        parts_(order.interleave),
+        passes_(micro_batches * parts_),
         at_(stages.size()),
         forward_s_(stages.size() * static_cast<std::size_t>(passes_), kNotYet),
         backward_s_(forward_s_) {}
@@ -50,14 +60,14 @@ class Interleaved {
 
   /// The n-th forward pass of every stage. Backward passes come in the same order, the last part first.
   [[nodiscard]] Pass pass_of(std::int64_t n, bool is_forward) const {
+    if (parts_ == 1) return {.micro_batch = n};
     const std::int64_t round = std::int64_t{count_} * parts_;
     const int part = static_cast<int>(n % round / count_);
     return {.micro_batch = n / round * count_ + n % count_, .part = is_forward ? part : parts_ - 1 - part};
   }
   [[nodiscard]] bool is_next_forward(int s) const {
     const Stage& stage = at_[static_cast<std::size_t>(s)];
-    const std::int64_t ahead = std::int64_t{2} * (count_ - s - 1) + std::int64_t{parts_ - 1} * count_ + 1;
-    return stage.forwards < passes_ && stage.forwards - stage.backwards < ahead;
+    return stage.forwards < passes_ && stage.forwards - stage.backwards < most_ahead(s, order_, passes_);
   }
   [[nodiscard]] std::size_t place(int s, const Pass& pass) const {
     return static_cast<std::size_t>((pass.micro_batch * parts_ + pass.part) * count_ + s);
@@ -98,6 +108,7 @@ class Interleaved {
   }
 
   std::span<const StageTimes> stages_;
+  compile::Sharding order_;
   int count_, parts_;
   std::int64_t passes_;  ///< of each stage, in each direction
   std::vector<Stage> at_;
@@ -118,12 +129,8 @@ PipelineTimes times_of(std::span<const StageTimes> stages, const std::vector<Sta
 }  // namespace
 
 double in_flight(int stage, const compile::Sharding& sharding, std::int64_t micro_batches) {
-  const auto all = static_cast<double>(micro_batches);
-  if (sharding.schedule == compile::PipelineSchedule::gpipe) return all;
-  const int after = sharding.pipeline - stage - 1;
-  if (sharding.interleave == 1) return std::min(all, after + 1.0);
-  const int parts = 2 * after + (sharding.interleave - 1) * sharding.pipeline + 1;
-  return std::min(all, static_cast<double>(parts) / sharding.interleave);
+  const int parts = sharding.interleave;
+  return static_cast<double>(most_ahead(stage, sharding, micro_batches * parts)) / parts;
 }
 
 PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t micro_batches,
@@ -134,49 +141,9 @@ PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t mi
     throw core::UsageError(fmt::format("--pp {}: {} micro-batches of a step are too many to plan one by one",
                                        stages.size(), micro_batches));
   }
-  if (interleave > 1) return times_of(stages, Interleaved(stages, micro_batches, interleave).run(spans));
-  const auto count = static_cast<int>(stages.size());
-  std::vector<Stage> at(stages.size());
-  const auto m = static_cast<std::size_t>(micro_batches);
-  const compile::Sharding order{.pipeline = count, .schedule = schedule};
-  // Ends of the forward and backward pass of each micro-batch on each stage.
-  std::vector<std::vector<double>> forward(stages.size(), std::vector<double>(m));
-  std::vector<std::vector<double>> backward = forward;
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int s = 0; s < count; ++s) {
-      const auto index = static_cast<std::size_t>(s);
-      Stage& stage = at[index];
-      while (stage.backwards < micro_batches) {
-        const std::int64_t ahead = stage.forwards - stage.backwards;
-        const bool is_forward =
-            stage.forwards < micro_batches && static_cast<double>(ahead) < in_flight(s, order, micro_batches);
-        const auto i = static_cast<std::size_t>(is_forward ? stage.forwards : stage.backwards);
-        double ready = 0;
-        if (is_forward && s > 0) {
-          if (at[index - 1].forwards <= stage.forwards) break;
-          ready = forward[index - 1][i];
-        } else if (!is_forward && s + 1 < count) {
-          if (at[index + 1].backwards <= stage.backwards) break;
-          ready = backward[index + 1][i];
-        }
-        const double lasts = is_forward ? stages[index].forward_s : stages[index].backward_s;
-        stage.free_s = std::max(stage.free_s, ready) + lasts;
-        stage.busy_s += lasts;
-        (is_forward ? forward : backward)[index][i] = stage.free_s;
-        if (spans != nullptr) {
-          spans->push_back({.stage = s,
-                            .micro_batch = static_cast<std::int64_t>(i),
-                            .is_forward = is_forward,
-                            .start_s = stage.free_s - lasts,
-                            .end_s = stage.free_s});
-        }
-        ++(is_forward ? stage.forwards : stage.backwards);
-        moved = true;
-      }
-    }
-  }
-  return times_of(stages, at);
+  const compile::Sharding order{
+      .pipeline = static_cast<int>(stages.size()), .schedule = schedule, .interleave = interleave};
+  return times_of(stages, Passes(stages, micro_batches, order).run(spans));
 }
 
 }  // namespace rooflm::perfmodel

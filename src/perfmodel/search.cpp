@@ -185,11 +185,15 @@ class Search {
     return tried;
   }
 
+  [[nodiscard]] bool is_on_frontier(const Plan& plan) {
+    return frontier_.has(plan.step_s, plan.memory.total());
+  }
+
  private:
   void plan_kinds(PlanPoint& point, Forwards& forwards, Tried& tried) {
     const bool is_every = top_ == kEveryCandidate;
-    for (const passes::Recompute recompute : kRecompute) {
-      point.step.recompute = recompute;
+    for (std::size_t kind = 0; kind < kRecompute.size(); ++kind) {
+      point.step.recompute = kRecompute.at(kind);
       if (!is_every && layers_.least_bytes(point) > setting_->memory_limit_bytes) {
         ++tried.too_large;
         continue;
@@ -197,33 +201,28 @@ class Search {
       const double slower_than_s = best_.slowest_s();
       if (!is_every && layers_.least_seconds(point) > slower_than_s) {
         ++tried.too_slow;
-        return plan_for_frontier(point, forwards, tried);
+        return plan_for_frontier(point, kind, forwards, tried);
       }
       Plan plan = make_plan(point, *setting_, forwards,
                             {.when_too_large = !is_every, .slower_than_s = slower_than_s});
       const bool fits = plan.fits;
-      if (!fits) ++tried.too_large;
-      if (fits && plan.is_whole) best_.add(plan.step_s);
-      if (fits && !plan.is_whole) ++tried.too_slow;
       const bool is_whole = plan.is_whole;
-      if (is_whole && fits) frontier_.add(plan.step_s, plan.memory.total());
+      if (!fits) ++tried.too_large;
+      if (fits && !is_whole) ++tried.too_slow;
+      if (fits && is_whole) {
+        best_.add(plan.step_s);
+        frontier_.add(plan.step_s, plan.memory.total());
+      }
       if (is_whole) tried.candidates.push_back({.point = point, .plan = std::move(plan)});
-      if (fits && is_whole && recompute == kRecompute.back()) return;
-      if (fits && is_whole) point.step.recompute = next(recompute);
-      if (fits) return plan_for_frontier(point, forwards, tried);
+      if (fits) return plan_for_frontier(point, is_whole ? kind + 1 : kind, forwards, tried);
     }
   }
 
-  static passes::Recompute next(passes::Recompute kind) {
-    return *std::next(std::ranges::find(kRecompute, kind));
-  }
-
-  /// With this much recompute, and with more.
-  void plan_for_frontier(PlanPoint& point, Forwards& forwards, Tried& tried) {
+  /// With the kinds of recompute from that on.
+  void plan_for_frontier(PlanPoint& point, std::size_t kind, Forwards& forwards, Tried& tried) {
     if (what_ != SearchFor::frontier) return;
-    const auto* const first = std::ranges::find(kRecompute, point.step.recompute);
-    for (const auto* kind = first; kind != kRecompute.end(); ++kind) {
-      point.step.recompute = *kind;
+    for (; kind < kRecompute.size(); ++kind) {
+      point.step.recompute = kRecompute.at(kind);
       const double least_bytes = layers_.least_bytes(point);
       if (least_bytes > setting_->memory_limit_bytes) continue;
       if (frontier_.beats(layers_.least_seconds(point), least_bytes)) continue;
@@ -233,12 +232,6 @@ class Search {
     }
   }
 
- public:
-  [[nodiscard]] bool is_on_frontier(const Plan& plan) {
-    return frontier_.has(plan.step_s, plan.memory.total());
-  }
-
- private:
   const Setting* setting_;
   std::size_t top_;
   SearchFor what_;
