@@ -4,15 +4,12 @@
 #include <charconv>
 
 namespace rooflm::inject {
-namespace {
 
 void append_hex(std::string& text, std::uintptr_t number) {
   std::array<char, 16> digits{};
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number, 16).ptr;
   text.append(digits.data(), end);
 }
-
-}  // namespace
 
 StackNodes::Node StackNodes::of(std::uint32_t caller, std::uintptr_t address) {
   return add({caller, address, ~std::uintptr_t{0}}, false);

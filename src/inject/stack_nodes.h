@@ -11,6 +11,8 @@
 
 namespace rooflm::inject {
 
+void append_hex(std::string& text, std::uintptr_t number);
+
 /// For one thread.
 class StackNodes {
  public:

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -29,12 +28,6 @@ namespace {
 constexpr std::size_t kMostThreads = 256;
 constexpr double kMostHertz = 1000;
 constexpr double kSecondsPerNs = 1e-9;
-
-void append_hex(std::string& text, std::uintptr_t number) {
-  std::array<char, 16> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number, 16).ptr;
-  text.append(digits.data(), end);
-}
 
 }  // namespace
 

@@ -54,14 +54,14 @@ const std::string& line_of(const HostStack& stack) {
 /// " The host was mostly in LINE (59% of the samples with an idle device)."; "" without sampled stacks.
 std::string where_the_host_was(const RunData& run) {
   const HostStacks stacks = host_stacks(run);
-  std::map<std::string, double> idle;
+  std::map<std::string, std::size_t> idle;
   for (const HostStack& stack : stacks.stacks) {
     if (!stack.frames.empty()) idle[line_of(stack)] += stack.idle;
   }
-  const auto most = std::ranges::max_element(idle, {}, &std::pair<const std::string, double>::second);
+  const auto most = std::ranges::max_element(idle, {}, &std::pair<const std::string, std::size_t>::second);
   if (most == idle.end() || most->second == 0 || stacks.idle == 0) return "";
   return fmt::format(" The host was mostly in {} ({:.0f}% of the samples with an idle device).", most->first,
-                     100 * most->second / stacks.idle);
+                     100 * static_cast<double>(most->second) / static_cast<double>(stacks.idle));
 }
 
 /// Whether kernels that torch.compile made ran.

@@ -78,52 +78,16 @@ bool is_within(const std::vector<DeviceSpan>& spans, std::int64_t time_ns) {
   return after != spans.begin() && std::prev(after)->end_ns > time_ns;
 }
 
-/// How much of a span no span of `spans` covers, in ns. They do not overlap, in order.
-std::int64_t uncovered_ns(const std::vector<DeviceSpan>& spans, DeviceSpan within) {
-  std::int64_t left = within.end_ns - within.start_ns;
-  auto span = std::ranges::upper_bound(spans, within.start_ns, {}, &DeviceSpan::start_ns);
-  if (span != spans.begin()) --span;
-  for (; span != spans.end() && span->start_ns < within.end_ns; ++span) {
-    const std::int64_t begin = std::max(span->start_ns, within.start_ns);
-    left -= std::max<std::int64_t>(0, std::min(span->end_ns, within.end_ns) - begin);
-  }
-  return left;
+/// How many periods of the rate that was asked for a sample stands for: its `{"periods":4}`, else one.
+std::size_t periods_of(std::string_view extra) {
+  constexpr std::string_view kKey = R"("periods":)";
+  const std::size_t at = extra.find(kKey);
+  std::size_t periods = 1;
+  if (at != std::string_view::npos)
+    std::from_chars(extra.data() + at + kKey.size(), extra.data() + extra.size(), periods);
+  constexpr std::size_t kMost = 1U << 20U;  // as of streams
+  return std::clamp<std::size_t>(periods, 1, kMost);
 }
-
-/// What samples stand for, in periods of the rate that was asked for.
-class SampleWeights {
- public:
-  explicit SampleWeights(const RunData& run) {
-    const record::Fact* rate = run.fact("stack_hertz");
-    if (rate != nullptr && rate->value && *rate->value > 0) period_ns_ = kNsPerSecond / *rate->value;
-  }
-
-  /// Of all of it, and of what nothing in `known` covers.
-  [[nodiscard]] HostStack of(const record::Activity& sample, const KnownTimes& known) const {
-    const DeviceSpan span{.start_ns = sample.start_ns, .end_ns = sample.end_ns};
-    if (span.end_ns > span.start_ns) {  // it waited as long
-      return {.samples = static_cast<double>(span.end_ns - span.start_ns) / period_ns_,
-              .idle = static_cast<double>(uncovered_ns(known.covered, span)) / period_ns_};
-    }
-    const double periods = periods_of(sample.extra);
-    return {.samples = periods, .idle = is_within(known.covered, sample.start_ns) ? 0 : periods};
-  }
-
- private:
-  /// Of `{"periods":4}`; one where that is not said.
-  static double periods_of(std::string_view extra) {
-    constexpr std::string_view kKey = R"("periods":)";
-    const std::size_t at = extra.find(kKey);
-    std::uint32_t periods = 1;
-    if (at != std::string_view::npos)
-      std::from_chars(extra.data() + at + kKey.size(), extra.data() + extra.size(), periods);
-    return std::max<std::uint32_t>(1, periods);
-  }
-
-  static constexpr double kNsPerSecond = 1e9;
-  static constexpr double kUsualHertz = 100;
-  double period_ns_ = kNsPerSecond / kUsualHertz;
-};
 
 }  // namespace
 
@@ -131,17 +95,17 @@ HostStacks host_stacks(const RunData& run) {
   HostStacks found;
   if (run.stack_samples.empty()) return found;
   const KnownTimes known = known_times(run);
-  const SampleWeights weights(run);
   std::map<std::int64_t, HostStack> by_name;
   for (const record::Activity& sample : run.stack_samples) {
     const bool is_of_steps = sample.start_ns >= known.steps.start_ns && sample.start_ns <= known.steps.end_ns;
     if (!is_of_steps || (!known.launching.empty() && !known.launching.contains(sample.lane))) continue;
     HostStack& stack = by_name[sample.name];
-    const HostStack weight = weights.of(sample, known);
-    stack.samples += weight.samples;
-    stack.idle += weight.idle;
-    found.samples += weight.samples;
-    found.idle += weight.idle;
+    const std::size_t periods = periods_of(sample.extra);
+    const std::size_t idle = is_within(known.covered, sample.start_ns) ? 0 : periods;
+    stack.samples += periods;
+    stack.idle += idle;
+    found.samples += periods;
+    found.idle += idle;
   }
   for (const record::ActivityName& name : run.activity_names) {
     const auto entry = by_name.find(name.name);

@@ -11,15 +11,14 @@ namespace rooflm::report {
 
 struct HostStack {
   std::vector<std::string> frames{};  ///< the outermost first
-  /// In periods of the rate that was asked for: one that was taken after three periods counts as three, a
-  /// thread that waited for as many as it waited.
-  double samples = 0;
-  double idle = 0;  ///< of them, while nothing ran on the device; in steps that were timed alone none
+  /// In periods of the rate that was asked for: one that was taken after three of them counts as three.
+  std::size_t samples = 0;
+  std::size_t idle = 0;  ///< of them, while nothing ran on the device; in steps that were timed alone none
 };
 
 struct HostStacks {
   std::vector<HostStack> stacks{};  ///< each once, most samples first
-  double samples = 0, idle = 0;
+  std::size_t samples = 0, idle = 0;
 };
 
 /// Samples of the threads that start the device's work (of all threads where no call is known), between the

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -20,7 +20,7 @@ namespace rooflm::report {
 namespace {
 
 struct StackTally {
-  double samples = 0, idle = 0;
+  std::size_t samples = 0, idle = 0;
 };
 using TallyByLine = std::map<std::string, StackTally>;
 
@@ -39,6 +39,8 @@ Table tally_table(const HostStacks& stacks, const TallyByLine& counts, const cha
               .notes = {}};
   std::vector<std::pair<std::string, StackTally>> sorted(counts.begin(), counts.end());
   std::ranges::stable_sort(sorted, std::greater<>(), [](const auto& one) { return one.second.idle; });
+  const auto total = static_cast<double>(stacks.samples);
+  const auto idle = static_cast<double>(stacks.idle);
   for (const auto& [name, count] : sorted) {
     if (top > 0 && table.rows.size() == top) {
       table.notes.push_back(fmt::format("{} more (--top 0 shows all)", sorted.size() - top));
@@ -46,10 +48,10 @@ Table tally_table(const HostStacks& stacks, const TallyByLine& counts, const cha
     }
     Row row;
     row.set("name", name);
-    row.set("samples", std::llround(count.samples));
-    row.set("share", cell_of(core::ratio_of(count.samples, stacks.samples)));
-    row.set("idle", std::llround(count.idle));
-    row.set("idle_share", cell_of(core::ratio_of(count.idle, stacks.idle)));
+    row.set("samples", static_cast<std::int64_t>(count.samples));
+    row.set("share", cell_of(core::ratio_of(static_cast<double>(count.samples), total)));
+    row.set("idle", static_cast<std::int64_t>(count.idle));
+    row.set("idle_share", cell_of(core::ratio_of(static_cast<double>(count.idle), idle)));
     table.rows.push_back(std::move(row));
   }
   return table;
@@ -76,9 +78,8 @@ constexpr std::array kStackViews = {ViewDef{
     .info = {.name = "stacks",
              .title = "Stacks of the host",
              .note =
-                 "Where the threads that start the device's work were in their program, in samples (of a "
-                 "hundredth "
-                 "of a second, if no other rate was asked for); idle: "
+                 "Where the threads that start the device's work were in their program, by samples (each a "
+                 "hundredth of a second of a thread's time, if no other rate was asked for); idle: "
                  "nothing ran on the device at that moment, so that line kept it waiting; in steps that were "
                  "timed "
                  "alone nobody knows, and none is idle.",

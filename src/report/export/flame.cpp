@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "report/export/export.h"
@@ -81,7 +80,7 @@ Stacks sampled_stacks(const RunData& run) {
   for (const HostStack& one : host_stacks(run).stacks) {
     Stack stack;
     for (const std::string& name : one.frames) stack.push_back(frame(name));
-    stacks[stack] += std::llround(one.samples);
+    stacks[stack] += static_cast<std::int64_t>(one.samples);
   }
   return stacks;
 }
