@@ -43,14 +43,16 @@ __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1)
     const Packed<const bf16*> packed(s, g.qkv, batch);
     const std::int64_t first = (gridDim.y - 1 - blockIdx.y) * std::int64_t{T::kQueries};
     const std::int64_t dy_stride = s.heads * s.head_dim;
+    const PanelCopy<kRows, kDim, T::kThreads> copy_tile(packed.stride);
     const auto copy_keys = [&](int tile) {
       const std::int64_t at = std::int64_t{tile} * kRows;
-      copy_panels<kRows, kDim, T::kThreads>(keys(tile % 2), packed.key(kv), packed.stride, at, s.seq);
-      copy_panels<kRows, kDim, T::kThreads>(values(tile % 2), packed.value(kv), packed.stride, at, s.seq);
+      copy_tile(keys(tile % 2), packed.key(kv) + at * packed.stride, s.seq - at);
+      copy_tile(values(tile % 2), packed.value(kv) + at * packed.stride, s.seq - at);
     };
-    copy_panels<T::kQueries, kDim, T::kThreads>(queries, packed.query(head), packed.stride, first, s.seq);
-    copy_panels<T::kQueries, kDim, T::kThreads>(
-        gradients, g.dy + batch * s.seq * dy_stride + head * s.head_dim, dy_stride, first, s.seq);
+    PanelCopy<T::kQueries, kDim, T::kThreads>{packed.stride}(
+        queries, packed.query(head) + first * packed.stride, s.seq - first);
+    PanelCopy<T::kQueries, kDim, T::kThreads>{dy_stride}(
+        gradients, g.dy + (batch * s.seq + first) * dy_stride + head * s.head_dim, s.seq - first);
     copy_keys(0);
 
     const int group_row = static_cast<int>(threadIdx.x) / kWarpGroup * kGroupRows;
@@ -74,17 +76,18 @@ __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1)
       if (tile + 1 < tiles) copy_keys(tile + 1);
       const std::int64_t key = std::int64_t{tile} * kRows;
       if (key >= first + group_row + kGroupRows) continue;  // all keys are behind this group's queries
-      Sums<1, 8> scores{};
-      Sums<1, 8> ds{};
-      receive(scores);
-      receive(ds);
+      Sums<1, 8> scores;
+      Sums<1, 8> ds;
       begin_products();
       issue_tile_transposed<kDim, T::kQueries>(scores, queries, group_row, keys(tile % 2));
+      group_products();
       issue_tile_transposed<kDim, T::kQueries>(ds, gradients, group_row, values(tile % 2));
-      finish_products();
+      group_products();
+      await_products<1>();
       receive(scores);
-      receive(ds);
       probabilities(scores, rows, g.scale * kLog2E, row, key);
+      await_products<0>();
+      receive(ds);
       gradient_of_scores(scores, ds, rows);
       Factor<1, 4> factor;
       factor.round(ds);
@@ -113,6 +116,17 @@ struct KeyTiles {
   static_assert(4 * kTileBytes<16, kDim> <= 2 * kStageBytes, "results go out through the stages");
 };
 
+/// Where a block is among the queries that see its keys: past those of one head, then of the next one that
+/// shares them.
+struct Walk {
+  int head, tile;
+  __device__ void go_on(int first_tile, int end_tile) {
+    if (++tile < end_tile) return;
+    tile = first_tile;
+    ++head;
+  }
+};
+
 /// Block (key head of batch, block of keys, of which the first ones have most work; group of heads).
 template <int kDim>
 __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(AttentionGradient<bf16> g) {
@@ -138,25 +152,24 @@ __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(
     const auto first_tile = static_cast<int>(blockIdx.y);
     const int tiles = static_cast<int>((s.seq + kRows - 1) / kRows) - first_tile;  // of each head
     const std::int64_t dy_stride = s.heads * s.head_dim;
-    const auto query_of = [&](int step) { return std::int64_t{first_tile + step % tiles} * kRows; };
-    const auto copy_queries = [&](int step) {
-      const std::int64_t head = kv * group + step / tiles;
-      const std::int64_t query = query_of(step);
-      copy_panels<kRows, kDim, kWarpGroup>(queries(step), packed.query(head), packed.stride, query, s.seq);
-      copy_panels<kRows, kDim, kWarpGroup>(
-          gradients(step), g.dy + batch * s.seq * dy_stride + head * s.head_dim, dy_stride, query, s.seq);
+    const PanelCopy<kRows, kDim, kWarpGroup> copy_tile(packed.stride);
+    const PanelCopy<kRows, kDim, kWarpGroup> copy_gradient(dy_stride);
+    const auto copy_queries = [&](int step, Walk at) {
+      const std::int64_t head = kv * group + at.head;
+      const std::int64_t query = std::int64_t{at.tile} * kRows;
+      copy_tile(queries(step), packed.query(head) + query * packed.stride, s.seq - query);
+      copy_gradient(gradients(step), g.dy + (batch * s.seq + query) * dy_stride + head * s.head_dim,
+                    s.seq - query);
       const int row = static_cast<int>(threadIdx.x) % kRows;
+      const float* rows =
+          (static_cast<int>(threadIdx.x) < kRows ? g.lse : g.delta) + (batch * s.heads + head) * s.seq;
       const bool exists = query + row < s.seq;
-      const std::int64_t at = (batch * s.heads + head) * s.seq + (exists ? query + row : 0);
-      if (static_cast<int>(threadIdx.x) < kRows) {
-        copy_4(lse(step) + row, g.lse + at, exists);
-      } else {
-        copy_4(delta(step) + row, g.delta + at, exists);
-      }
+      copy_4(lse(step) + threadIdx.x, rows + (exists ? query + row : 0), exists);  // delta is behind lse
     };
-    copy_panels<kRows, kDim, kWarpGroup>(keys, packed.key(kv), packed.stride, first, s.seq);
-    copy_panels<kRows, kDim, kWarpGroup>(values, packed.value(kv), packed.stride, first, s.seq);
-    copy_queries(0);
+    copy_tile(keys, packed.key(kv) + first * packed.stride, s.seq - first);
+    copy_tile(values, packed.value(kv) + first * packed.stride, s.seq - first);
+    Walk at{.head = 0, .tile = first_tile};
+    copy_queries(0, at);
 
     const int own = static_cast<int>(threadIdx.x) / 32 * 16;
     Sums<1, kDim / 8> dk{};
@@ -165,18 +178,21 @@ __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(
       wait_for_copies();
       publish_to_matrix_unit();
       __syncthreads();  // this step's queries are here, and nobody reads the other stage any more
-      if (step + 1 < group * tiles) copy_queries(step + 1);
-      Sums<1, 8> p{};
-      Sums<1, 8> ds{};
-      receive(p);
-      receive(ds);
+      const std::int64_t query = std::int64_t{at.tile} * kRows;
+      at.go_on(first_tile, first_tile + tiles);
+      if (step + 1 < group * tiles) copy_queries(step + 1, at);
+      Sums<1, 8> p;
+      Sums<1, 8> ds;
       begin_products();
       issue_tile_transposed<kDim, kRows>(p, keys, 0, queries(step));
+      group_products();
       issue_tile_transposed<kDim, kRows>(ds, values, 0, gradients(step));
-      finish_products();
+      group_products();
+      await_products<1>();
       receive(p);
+      transposed_probabilities(p, lse(step), g.scale * kLog2E, first + own, query);
+      await_products<0>();
       receive(ds);
-      transposed_probabilities(p, lse(step), g.scale * kLog2E, first + own, query_of(step));
       gradient_of_transposed_scores(p, ds, delta(step));
       Factor<1, 4> left;
       Factor<1, 4> right;

@@ -40,12 +40,14 @@ __global__ void __launch_bounds__(kThreads, 2)
     const std::int64_t kv = head / (s.heads / s.kv_heads);
     const Packed<const bf16*> packed(s, qkv, batch);
     const std::int64_t first = (gridDim.y - 1 - blockIdx.y) * std::int64_t{kQueries};
+    const PanelCopy<kKeys, kDim, kThreads> copy_tile(packed.stride);
     const auto copy_keys = [&](int tile) {
       const std::int64_t at = std::int64_t{tile} * kKeys;
-      copy_panels<kKeys, kDim, kThreads>(keys(tile % 2), packed.key(kv), packed.stride, at, s.seq);
-      copy_panels<kKeys, kDim, kThreads>(values(tile % 2), packed.value(kv), packed.stride, at, s.seq);
+      copy_tile(keys(tile % 2), packed.key(kv) + at * packed.stride, s.seq - at);
+      copy_tile(values(tile % 2), packed.value(kv) + at * packed.stride, s.seq - at);
     };
-    copy_panels<kQueries, kDim, kThreads>(shared, packed.query(head), packed.stride, first, s.seq);
+    PanelCopy<kQueries, kDim, kThreads>{packed.stride}(shared, packed.query(head) + first * packed.stride,
+                                                       s.seq - first);
     copy_keys(0);
 
     const int group_row = static_cast<int>(threadIdx.x) / kWarpGroup * kGroupRows;
@@ -63,8 +65,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (tile + 1 < tiles) copy_keys(tile + 1);
       const std::int64_t key = std::int64_t{tile} * kKeys;
       if (key >= group_end) continue;  // all keys are behind this group's queries
-      Sums<1, 8> scores{};
-      receive(scores);  // the zeros are there before the first product
+      Sums<1, 8> scores;
       begin_products();
       issue_tile_transposed<kDim, kQueries>(scores, shared, group_row, keys(tile % 2));
       finish_products();

@@ -36,9 +36,11 @@ __device__ inline unsigned shared_address(const void* pointer) {
 }
 
 /// Copies 16 bytes to shared memory asynchronously; writes zeros unless `exists`.
+__device__ inline void copy_16(unsigned to, const void* from, bool exists) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(exists ? 16 : 0));
+}
 __device__ inline void copy_16(void* to, const void* from, bool exists) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(exists ? 16 : 0));
+  copy_16(shared_address(to), from, exists);
 }
 __device__ inline void copy_4(void* to, const void* from, bool exists) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),

@@ -36,23 +36,41 @@ __device__ inline unsigned char* align_panels(unsigned char* raw) {
   return raw + (kPanelAlignment - shared_address(raw) % kPanelAlignment) % kPanelAlignment;
 }
 
-/// The same as copy_tile, to panels; kDim is what rows have.
+/// The same as copy_tile, to panels; kDim is what rows have. What depends on the thread alone is computed
+/// once.
 template <int kRows, int kDim, int kThreads>
-__device__ void copy_panels(unsigned char* tile, const __nv_bfloat16* from, std::int64_t stride,
-                            std::int64_t first, std::int64_t rows) {
-  constexpr int kChunks = kDim / 8;
+class PanelCopy {
+ public:
+  __device__ explicit PanelCopy(std::int64_t stride)
+      : row_(static_cast<int>(threadIdx.x) / kPlaces),
+        own_(row_ * static_cast<int>(stride) + col() * 8),
+        step_(kStep * static_cast<int>(stride)),
+        to_(col() / 8 * kPanelBytes<kRows> + row_ * kPanelRowBytes + (col() % 8 ^ row_ % 8) * 16) {}
+
+  /// `from`: the first row; rows from `rows` on become zeros.
+  __device__ void operator()(unsigned char* tile, const __nv_bfloat16* from, std::int64_t rows) const {
+    if (kPlaces != kDim / 8 && col() >= kDim / 8) return;
+    const unsigned to = shared_address(tile) + to_;
+    const auto left = static_cast<int>(min(rows, std::int64_t{kRows})) - row_;
+    const __nv_bfloat16* source = from + own_;
 #pragma unroll
-  for (int i = 0; i < kRows * kChunks; i += kThreads) {
-    const int chunk = i + static_cast<int>(threadIdx.x);
-    if (kRows * kChunks % kThreads != 0 && chunk >= kRows * kChunks) break;
-    const int row = chunk / kChunks;
-    const int col = chunk % kChunks;
-    const bool exists = first + row < rows;
-    const __nv_bfloat16* source = exists ? from + (first + row) * stride + col * 8 : from;
-    unsigned char* to = tile + col / 8 * kPanelBytes<kRows> + row * kPanelRowBytes + (col % 8 ^ row % 8) * 16;
-    copy_16(to, source, exists);
+    for (int i = 0; i < kRows / kStep; ++i, source += step_) {
+      copy_16(to + i * kStep * kPanelRowBytes, source, i * kStep < left);
+    }
   }
-}
+
+ private:
+  static constexpr int kPlaces =
+      kDim <= kPanelCols ? 8 : 16;                  // chunks of 16 bytes in a row, as a power of two
+  static constexpr int kStep = kThreads / kPlaces;  // rows
+  static_assert(kDim <= 2 * kPanelCols && kStep % 8 == 0 && kRows % kStep == 0,
+                "a thread's chunks are swizzled alike");
+
+  static __device__ int col() { return static_cast<int>(threadIdx.x) % kPlaces; }
+
+  int row_, own_, step_;  // the last two in elements
+  unsigned to_;           // bytes
+};
 
 /// Makes what this thread has written to shared memory visible to matrix instructions; a barrier comes after
 /// it.
@@ -70,10 +88,24 @@ __device__ inline std::uint64_t describe(const unsigned char* panel) {
 
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-/// Waits for all products since begin_products.
+/// The descriptor of what lies `bytes` behind; no tile crosses the end of a block's shared memory.
+__device__ inline std::uint64_t behind(std::uint64_t descriptor, int bytes) {
+  return descriptor + static_cast<unsigned>(bytes >> 4);
+}
+
+/// What was issued since the last time is a group of its own.
+__device__ inline void group_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// Waits until no more than the last kGroups groups are under way.
+template <int kGroups>
+__device__ void await_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+}
+
+/// Waits for all products.
 __device__ inline void finish_products() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  group_products();
+  await_products<0>();
 }
 
 /// Before begin_products, for each sum: it is complete. After finish_products: nothing that reads it is moved
@@ -97,10 +129,11 @@ __device__ void settle(Factor<1, kK>& factor) {
   }
 }
 
-/// c[0..32) += a b^T, 16 columns of both: a 64 rows, b 64 rows.
-__device__ inline void issue_transposed(float* c, std::uint64_t a, std::uint64_t b) {
+/// c[0..32) += a b^T, or = without kAdds; 16 columns of both: a 64 rows, b 64 rows.
+template <bool kAdds>
+__device__ void issue_transposed(float* c, std::uint64_t a, std::uint64_t b) {
   asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, "
       "%8, %9, %10, %11, %12, %13, %14, %15, "
@@ -112,7 +145,7 @@ __device__ inline void issue_transposed(float* c, std::uint64_t a, std::uint64_t
         "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]),
         "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]),
         "+f"(c[30]), "+f"(c[31])
-      : "l"(a), "l"(b));
+      : "l"(a), "l"(b), "n"(kAdds ? 1 : 0));
 }
 
 /// c[0..32) += a b, a in registers, b 16 rows of 64 columns.
@@ -143,29 +176,33 @@ __device__ inline void issue_narrow_product(float* c, const unsigned (&a)[4], st
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-/// c += a b^T: a 64 rows of a tile of kRowsA (from row `row` on, a multiple of 64), b a tile of 64 rows.
+/// c = a b^T: a 64 rows of a tile of kRowsA (from row `row` on, a multiple of 64), b a tile of 64 rows.
 template <int kDim, int kRowsA>
 __device__ void issue_tile_transposed(Sums<1, 8>& c, const unsigned char* a, int row,
                                       const unsigned char* b) {
+  const std::uint64_t rows = describe(a + row * kPanelRowBytes);
+  const std::uint64_t columns = describe(b);
+  issue_transposed<false>(&c.v[0][0][0], rows, columns);
 #pragma unroll
-  for (int k = 0; k < kDim; k += 16) {
+  for (int k = 16; k < kDim; k += 16) {
     const int panel = k / kPanelCols;
     const int bytes = k % kPanelCols * 2;
-    issue_transposed(&c.v[0][0][0], describe(a + panel * kPanelBytes<kRowsA> + row * kPanelRowBytes + bytes),
-                     describe(b + panel * kPanelBytes<64> + bytes));
+    issue_transposed<true>(&c.v[0][0][0], behind(rows, panel * kPanelBytes<kRowsA> + bytes),
+                           behind(columns, panel * kPanelBytes<64> + bytes));
   }
 }
 
 /// c += a b: a in registers, b a tile of 64 rows.
 template <int kDim>
 __device__ void issue_tile(Sums<1, kDim / 8>& c, const Factor<1, 4>& a, const unsigned char* b) {
+  const std::uint64_t tile = describe(b);
 #pragma unroll
   for (int panel = 0; panel < kPanels<kDim>; ++panel) {
     constexpr int kLastCols = kDim - (kPanels<kDim> - 1) * kPanelCols;
     static_assert(kLastCols == kPanelCols || kLastCols == 16, "there are instructions for these");
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const std::uint64_t rows = describe(b + panel * kPanelBytes<64> + k * 16 * kPanelRowBytes);
+      const std::uint64_t rows = behind(tile, panel * kPanelBytes<64> + k * 16 * kPanelRowBytes);
       if (kLastCols == kPanelCols || panel + 1 < kPanels<kDim>) {
         issue_product(&c.v[0][panel * 8][0], a.v[0][k], rows);
       } else {
