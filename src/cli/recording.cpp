@@ -14,7 +14,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -22,6 +24,7 @@
 #include "cli/recorder_modules.h"
 #include "core/descriptor.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/own_file.h"
 #include "inject/stream_format.h"
 
@@ -39,10 +42,19 @@ std::string value_of(const char* name) {
 }
 
 void write_module(const fs::path& folder, const RecorderModule& module) {
-  std::ofstream file(folder / module.name, std::ios::binary);
-  file << module.text;
-  file.close();
-  if (!file) throw core::InputError(fmt::format("cannot write {}", (folder / module.name).string()));
+  core::NewFile file(folder / module.name);
+  file.write(std::as_bytes(std::span(std::string_view(module.text))));
+  file.commit();
+}
+
+/// Of this record's streams alone.
+fs::path make_folder(const fs::path& record) {
+  std::string folder = fs::absolute(record).string() + ".streams-XXXXXX";
+  std::ranges::replace(folder, '%', '_');
+  if (::mkdtemp(folder.data()) == nullptr) {
+    throw core::InputError(fmt::format("cannot make {}: {}", folder, std::strerror(errno)));
+  }
+  return folder;
 }
 
 /// Whether the process that writes it still holds it.
@@ -55,14 +67,10 @@ bool is_written(const fs::path& stream) {
 
 }  // namespace
 
-Recording::Recording(const fs::path& record, const RecordWishes& wishes) {
+Recording::Recording(const fs::path& record) : folder_(make_folder(record)) {}
+
+Recording::Recording(const fs::path& record, const RecordWishes& wishes) : Recording(record) {
   const fs::path library = fs::absolute(core::find_own_file(kLibrary));
-  std::string folder = fs::absolute(record).string() + ".streams-XXXXXX";
-  std::ranges::replace(folder, '%', '_');
-  if (::mkdtemp(folder.data()) == nullptr) {
-    throw core::InputError(fmt::format("cannot make {}: {}", folder, std::strerror(errno)));
-  }
-  folder_ = folder;
   if (const std::string others = value_of(kInjection); !others.empty()) {
     note("record: {} was {}: it is replaced for this run", kInjection, others);
   }

@@ -43,6 +43,9 @@ class Recording {
   void keep() { is_kept_ = true; }
 
  private:
+  /// The folder alone: what fails after it was made removes it.
+  explicit Recording(const std::filesystem::path& record);
+
   std::filesystem::path folder_;
   std::vector<std::pair<std::string, std::string>> environment_;
   bool is_kept_ = false;

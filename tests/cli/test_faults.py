@@ -228,6 +228,12 @@ class Faults(TrainingRuns):
             self.ok(*bench, path, "--overwrite")
             self.assertEqual(self.left(), [])
 
+    def test_a_recorder_on_a_full_disk_leaves_no_folder_behind(self):
+        record = ["record", "-o", self.place / "r.rooflm", "--", "true"]
+        for result in self.each(f"{errno.ENOSPC}+", "write", lambda: None, record):
+            self.assertIn("No space left on device", result.stderr)
+            self.assertEqual(list(self.place.iterdir()), [])
+
 
 if __name__ == "__main__":
     TrainingRuns.binary = str(pathlib.Path(sys.argv.pop(1)).resolve())
