@@ -6,11 +6,14 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "foreign/foreign_run.h"
@@ -238,6 +241,31 @@ std::vector<record::Sample> take_timed_steps(ForeignRun& run) {
     activity.step.reset();
   }
   return samples;
+}
+
+std::size_t leave_out_steps_ahead(ForeignRun& run, std::vector<record::Sample>& timed) {
+  std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> kernels;  // by step
+  for (const record::Activity& activity : run.activities()) {
+    if (activity.step && run.name_of(activity).kind == "kernel")
+      kernels[*activity.step].emplace_back(activity.start_ns, activity.end_ns);
+  }
+  std::optional<std::int64_t> least_ns;
+  for (auto& [step, times] : kernels) {
+    std::ranges::sort(times);
+    std::int64_t busy_ns = 0;
+    std::int64_t until = std::numeric_limits<std::int64_t>::min();
+    for (const auto& [start, end] : times) {
+      busy_ns += std::max<std::int64_t>(0, end - std::max(start, until));
+      until = std::max(until, end);
+    }
+    least_ns = std::min(least_ns.value_or(busy_ns), busy_ns);
+  }
+  if (!least_ns) return 0;
+  // Clocks differ between steps, and recording may make kernels longer: not by that much.
+  constexpr double kShare = 0.5;
+  return std::erase_if(timed, [least_s = kShare * static_cast<double>(*least_ns) * 1e-9](const auto& sample) {
+    return sample.seconds < least_s;
+  });
 }
 
 std::vector<record::Sample> find_steps(ForeignRun& run) {

@@ -304,8 +304,10 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   check_correlations();
   begin_near_zero();
   add_up_memory();
-  const std::vector<record::Sample> timed = take_timed_steps(*this);
+  std::vector<record::Sample> timed = take_timed_steps(*this);
+  const std::size_t timed_count = timed.size();
   std::vector<record::Sample> samples = find_steps(*this);
+  const std::size_t ahead = leave_out_steps_ahead(*this, timed);
   const std::vector<record::Event> events = events_of(samples);
   samples.insert(samples.end(), timed.begin(), timed.end());
   give_communication_its_step();
@@ -341,10 +343,14 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   const auto steps = std::ranges::count(samples, std::string("step"), &record::Sample::phase);
   notes.push_back(
       fmt::format("{} activities, {} memory events, {} steps", activities_.size(), memory_.size(), steps));
-  if (!timed.empty()) {
+  if (timed_count > 0) {
     notes.push_back(fmt::format(
         "of the steps {} were timed alone, without what the device did (--trace-every 1 records all)",
-        timed.size()));
+        timed_count));
+  }
+  if (ahead > 0) {
+    notes.push_back(fmt::format(
+        "{} of these were over for the host before the device can have done them: they are left out", ahead));
   }
   notes.insert(notes.end(), said_.begin(), said_.end());
   for (const auto& [what, times] : counted_) notes.push_back(fmt::format("{} {}", times, what));

@@ -131,6 +131,11 @@ std::vector<record::Sample> find_steps(ForeignRun& run);
 /// module tells of: as the host saw them. Their ranges are no steps of the device. Before find_steps.
 std::vector<record::Sample> take_timed_steps(ForeignRun& run);
 
+/// Leaves out those that ended before the device can have done a step's work, in half of what kernels of the
+/// shortest traced step take: nobody waited for the device, and the host ran ahead. Returns how many. After
+/// find_steps.
+std::size_t leave_out_steps_ahead(ForeignRun& run, std::vector<record::Sample>& timed);
+
 /// How records name a copy: "copy host to device". `kind` as CUPTI numbers it (1 host to device, 2 device to
 /// host, 8 device to device, 9 host to host, 10 to a peer).
 std::string copy_text(std::int64_t kind);

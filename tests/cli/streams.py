@@ -97,7 +97,7 @@ def operator(op, phase, module, inputs, outputs, count=1, **more):
     return json.dumps({"op": op, "phase": phase, "module": module, "n": count, "in": inputs, "out": outputs, **more})
 
 
-def training_run(steps=8, layers=2, slow_first=True, every=1, extra=None, timed=(), **header):
+def training_run(steps=8, layers=2, slow_first=True, every=1, extra=None, timed=(), timed_us=100, **header):
     """A step of PyTorch: modules forward on the main thread, gradients on another, one optimizer. Modules are marked in
     the first two steps and in each that `every` divides; `extra(step)` names a kernel that only this step has; of the
     steps `timed` nothing of the device is recorded, and they are shorter."""
@@ -111,7 +111,7 @@ def training_run(steps=8, layers=2, slow_first=True, every=1, extra=None, timed=
     now, micro = 1_000_000, 1000
     for step in range(steps):
         if step in timed:
-            stream.row(RANGE, "step, timed alone", now, now + 100 * micro, stream.process, what=STEP)
+            stream.row(RANGE, "step, timed alone", now, now + timed_us * micro, stream.process, what=STEP)
             now += 101 * micro
             continue
         marked = step < 2 or step % every == 0

@@ -329,6 +329,13 @@ class Record(unittest.TestCase):
         launches = "SELECT scope, phase, launches FROM op ORDER BY 1, 2"
         self.assertEqual(self.rows(launches), self.rows(launches, "all.rooflm"))
 
+    def test_steps_in_which_the_host_ran_ahead_are_no_times(self):
+        said = self.import_stream(streams.training_run(steps=20, timed=range(12, 16), timed_us=2))
+        self.assertIn("of the steps 4 were timed alone", said)
+        self.assertIn("4 of these were over for the host before the device can have done them", said)
+        self.assertEqual(self.rows("SELECT kind, COUNT(*) FROM sample WHERE phase = 'step' GROUP BY 1"), [("traced", 15), ("warmup", 1)])
+        self.assertEqual(self.rooflm("verify", "x.rooflm").returncode, 0)
+
     def test_nobody_knows_whether_a_step_that_is_timed_alone_was_idle(self):
         stream = streams.training_run(steps=30, timed=range(10, 30))
         ranges = [struct.unpack_from("<BBHIQQ", row)[4:] for row in stream.rows
