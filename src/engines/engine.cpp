@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "program/groups.h"
 
 namespace rooflm::engines {
 namespace {
@@ -55,8 +56,11 @@ Engine::Engine(program::Program program, compile::EngineKind kind, TensorStore& 
   check_memory(memory_limit_bytes);
   address_.assign(program_.tensors.size(), nullptr);
   on_demand_.resize(program_.tensors.size());
+  find_shared();
   if (kind_ == compile::EngineKind::fused) {
-    arena_ = backends::Allocation(store.backend(), static_cast<std::size_t>(plan_.arena_bytes));
+    const bool is_shared = std::ranges::find(is_shared_, true) != is_shared_.end();
+    arena_ = backends::Allocation(store.backend(), static_cast<std::size_t>(plan_.arena_bytes),
+                                  is_shared ? backends::Reach::shared : backends::Reach::own);
     peak_transient_bytes_ = plan_.arena_bytes;
   }
   bind_tensors();
@@ -94,12 +98,39 @@ void Engine::check_memory(double limit_bytes) {
       total);
 }
 
+void Engine::find_shared() {
+  is_shared_.assign(program_.tensors.size(), false);
+  const auto share = [this](const std::vector<TensorId>& ids) {
+    for (const TensorId id : ids) {
+      if (id == program::kNone) continue;
+      const TensorId base = program_.tensor(id).view_of;
+      is_shared_[static_cast<std::size_t>(base == program::kNone ? id : base)] = true;
+    }
+  };
+  for (const Op& op : program_.ops) {
+    if (!program::is_collective(op) || program::is_message(op)) continue;
+    if (program::group_of(op) != program::Group::data) continue;
+    share(op.inputs);
+    share(op.outputs);
+  }
+}
+
+void Engine::set_way(backends::CollectiveWay way) {
+  if (way == way_) return;
+  const auto& known = store_->backend().collective_ways();
+  if (std::ranges::find(known, way) == known.end())
+    throw std::logic_error(fmt::format("collectives cannot be '{}' here", backends::name_of(way)));
+  way_ = way;
+  marked_recording_.reset();
+}
+
 void Engine::bind_tensors() {
   for (std::size_t i = 0; i < program_.tensors.size(); ++i) {
     const program::Tensor& tensor = program_.tensors[i];
     if (tensor.view_of != program::kNone) continue;
     if (program::is_persistent(tensor.role)) {
-      const auto& entry = store_of(tensor.role).bind(tensor);
+      const auto& entry = store_of(tensor.role)
+                              .bind(tensor, is_shared_[i] ? backends::Reach::shared : backends::Reach::own);
       if (entry.tensor.halved != tensor.halved) {
         throw std::logic_error(tensor.name + " is kept in halves, which this program does not know");
       }
@@ -182,6 +213,7 @@ void Engine::free_after(std::size_t index, Observers observers) {
 }
 
 void Engine::setup() {
+  store_->backend().set_collective_way(way_);
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     if (program_.ops[i].phase == Phase::setup) run_op(i, {});
   }
@@ -207,8 +239,8 @@ const std::vector<Phase>& Engine::phases_of(const backends::Recording* recording
   return is_beside ? recorded_phases_ : phases_;
 }
 
-void Engine::forget_other_order() {
-  recordings_[order_ == Order::lanes ? 1 : 0].reset();
+void Engine::forget_others() {
+  std::erase_if(recordings_, [this](const auto& kept) { return kept.first != std::pair(order_, way_); });
   if (order_ == Order::program) side_.reset();
 }
 
@@ -219,7 +251,7 @@ backends::Recording* Engine::recording_for(Observers observers) {
   const auto wants_marks = [](const Observer* observer) { return observer->wants_marks(); };
   if (!std::all_of(observers.begin(), observers.end(), wants_marks)) return nullptr;
   const bool with_marks = !observers.empty();
-  auto& kept = with_marks ? marked_recording_ : recordings_[static_cast<std::size_t>(order_)];
+  auto& kept = with_marks ? marked_recording_ : recordings_[{order_, way_}];
   if (kept == nullptr) {
     if (with_marks) op_ends_ = store_->backend().make_stopwatch(program_.ops.size() + 1);
     kept = store_->backend().record(
@@ -285,6 +317,7 @@ StepTimes Engine::run_once(backends::Recording* recording, Observers observers, 
 }
 
 StepTimes Engine::run(Observers observers, Start start) {
+  store_->backend().set_collective_way(way_);
   backends::Recording* recording = recording_for(observers);
   for (Observer* observer : observers) observer->on_step_begin(program_);
   StepTimes times = run_once(recording, observers, start);
