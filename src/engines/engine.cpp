@@ -129,8 +129,8 @@ void Engine::bind_tensors() {
     const program::Tensor& tensor = program_.tensors[i];
     if (tensor.view_of != program::kNone) continue;
     if (program::is_persistent(tensor.role)) {
-      const auto& entry = store_of(tensor.role)
-                              .bind(tensor, is_shared_[i] ? backends::Reach::shared : backends::Reach::own);
+      const auto& entry =
+          store_of(tensor.role).bind(tensor, is_shared_[i] ? backends::Reach::shared : backends::Reach::own);
       if (entry.tensor.halved != tensor.halved) {
         throw std::logic_error(tensor.name + " is kept in halves, which this program does not know");
       }

@@ -1,5 +1,5 @@
-// How the collectives of a step run: beside its computation or not, and by which means of the device; as asked
-// for, or whatever is fastest here.
+// How the collectives of a step run: beside its computation or not, and by which means of the device; as
+// asked for, or whatever is fastest here.
 #pragma once
 
 #include <string>

@@ -152,6 +152,36 @@ class Orders(GpuRanks):
         self.assertEqual(losses["on"], losses["off"])
 
 
+@unittest.skipIf(DEVICE == "cpu", "ways of collectives are GPUs'")
+class Ways(GpuRanks):
+    def test_comm_is_right_in_every_way(self):
+        for way in ("few-blocks", "copy-engine"):
+            out = self.ok("launch", "-n", 2, *SHARE, "--", "comm", "--device", DEVICE, "--size", "64,68,4KiB,1MiB", "--dtype", "fp32,bf16",
+                          "--seconds", "0.02", "--collectives", way, "--format", "json")
+            rows = json.loads(out)
+            self.assertEqual({row["wrong"] for row in rows}, {0}, way)
+            self.assertEqual({row["carrier"].split(" (")[1] for row in rows}, {way + ")"})
+
+    def test_sums_of_two_have_the_same_bits_in_every_way(self):
+        split = ["--batch", "4", "--overlap", "on"]
+        for name, *more in (("dp", "--dp", "2"), ("zero1", "--zero", "1"), ("zero2", "--zero", "2", *ACCUMULATED), ("zero3", "--zero", "3"),
+                            ("bf16", "--zero", "1", "--dtype", "bf16")):
+            cases = [(2, f"{name}-{way}", *split, *more, "--collectives", way) for way in ("default", "few-blocks", "copy-engine")]
+            numbers = self.all_numbers(cases)
+            for way in ("few-blocks", "copy-engine"):
+                with self.subTest(split=name, way=way):
+                    self.expect_near(numbers[f"{name}-{way}"], numbers[f"{name}-default"], 0)
+
+    def test_three_ranks_with_parts_of_unequal_sizes(self):
+        self.compare([(3, "three", "--batch", "4", "--zero", "2", "--collectives", "copy-engine"),
+                      (3, "three-few", "--batch", "4", "--zero", "2", "--collectives", "few-blocks")], "--batch", "12")
+
+    def test_auto_tries_them_and_says_what_it_kept(self):
+        said = self.run_rooflm(*self.launch(2, *self.words("auto", "--steps", 25, "--batch", "4", "--zero", "1", "--collectives", "auto"))[1:])
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertRegex(said.stderr, r"collectives beside computation: .*, one after the other: .*\(few-blocks\): .*; kept: ")
+
+
 class Profiles(GpuRanks):
     def test_all_ranks_are_on_one_clock(self):
         record = self.folder / "zero1.rooflm"

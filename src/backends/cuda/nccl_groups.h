@@ -97,7 +97,8 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
     nccl::Comm comm = nullptr;
     int ranks = 1, index = 0;
   };
-  Member connect(const std::vector<int>& ranks, const std::string& what, nccl::Config* config = nullptr) const;
+  Member connect(const std::vector<int>& ranks, const std::string& what,
+                 nccl::Config* config = nullptr) const;
   void connect_ways(const program::Mesh& mesh, CollectiveWish wish);
   [[nodiscard]] bool may_try(CollectiveWish wish) const;
   void connect_channels(const program::Mesh& mesh);
@@ -122,7 +123,7 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
     std::atomic<int> running = 0;
   };
   std::shared_ptr<Aborts> aborts_ = std::make_shared<Aborts>();
-  std::array<Member, 5> members_{};  ///< by group
+  std::array<Member, 5> members_{};          ///< by group
   std::map<CollectiveWay, Member> of_data_;  ///< by way, but for the usual one
   std::vector<CollectiveWay> ways_ = {CollectiveWay::usual};
   CollectiveWay way_ = CollectiveWay::usual;

@@ -130,9 +130,9 @@ void NcclGroups::exchange(const Member& own, const DeviceTransfer& t, std::byte*
   for (int other = 0; other < own.ranks; ++other) {
     const Part theirs = part_of(t, own.ranks, other);
     if (theirs.size() > 0) {
-      library_->check(library_->send(at(t, t.from, theirs.begin), count_of(theirs.size()), type, other,
-                                     own.comm, stream),
-                      "reduce_scatter by copies");
+      library_->check(
+          library_->send(at(t, t.from, theirs.begin), count_of(theirs.size()), type, other, own.comm, stream),
+          "reduce_scatter by copies");
     }
     if (received > 0) {
       library_->check(library_->recv(to + static_cast<std::size_t>(other) * bytes_of(t, received),
