@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/collective_way.h"
+#include "backends/backend.h"
 #include "engines/engine.h"
 #include "ranks/transport.h"
 
