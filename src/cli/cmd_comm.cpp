@@ -28,7 +28,8 @@ namespace {
 
 /// As typed; every name and size may be a list.
 struct CommOptions {
-  std::string device, op, dtype = "fp32", size = "4KiB,64KiB,1MiB,16MiB", place = "out,in", seconds = "0.2", collectives = "default";
+  std::string device, op, dtype = "fp32", size = "4KiB,64KiB,1MiB,16MiB", place = "out,in", seconds = "0.2",
+                          collectives = "default";
   TableOptions table;
   std::string record;
   bool overwrite = false, dry_run = false;

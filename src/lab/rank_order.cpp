@@ -24,7 +24,8 @@ void choose_order(engines::Engine& engine, const Point& point, const Ranks& rank
   if (text.empty()) return;
   note("  {}", text);
   const auto& tried = trial.measured();
-  const auto in_order = std::ranges::find(tried, engines::Order::program, &train::OverlapTrial::Candidate::order);
+  const auto in_order =
+      std::ranges::find(tried, engines::Order::program, &train::OverlapTrial::Candidate::order);
   if (in_order == tried.end()) return;
   record.add(run, record::Fact{.key = "overlap_gain",
                                .value = in_order->step_s / trial.result().step_s,

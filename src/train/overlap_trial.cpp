@@ -23,10 +23,10 @@ constexpr std::array<std::pair<Overlap, const char*>, 3> kNames = {
     {{Overlap::measured, "auto"}, {Overlap::on, "on"}, {Overlap::off, "off"}}};
 
 std::string describe(const OverlapTrial::Candidate& candidate) {
-  const std::string order =
-      candidate.order == Order::lanes ? "beside computation" : "one after the other";
-  return candidate.way == CollectiveWay::usual ? order
-                                               : fmt::format("{} ({})", order, backends::name_of(candidate.way));
+  const std::string order = candidate.order == Order::lanes ? "beside computation" : "one after the other";
+  return candidate.way == CollectiveWay::usual
+             ? order
+             : fmt::format("{} ({})", order, backends::name_of(candidate.way));
 }
 
 }  // namespace
@@ -105,8 +105,9 @@ std::string OverlapTrial::sentence() const {
   if (measured_.empty()) return {};
   std::string text;
   for (const Candidate& one : measured_) {
-    text += text.empty() ? fmt::format("collectives {}: {} a step", describe(one), core::format_seconds(one.step_s))
-                         : fmt::format(", {}: {}", describe(one), core::format_seconds(one.step_s));
+    text += text.empty()
+                ? fmt::format("collectives {}: {} a step", describe(one), core::format_seconds(one.step_s))
+                : fmt::format(", {}: {}", describe(one), core::format_seconds(one.step_s));
   }
   return fmt::format("{}; kept: {}", text, describe(result_));
 }

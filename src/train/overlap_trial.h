@@ -1,12 +1,12 @@
-// How the collectives of a step run: beside its computation or not, and by which means of the device; as asked
-// for, or whatever is fastest here.
+// How the collectives of a step run: beside its computation or not, and by which means of the device; as
+// asked for, or whatever is fastest here.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "backends/collective_way.h"
+#include "backends/backend.h"
 #include "engines/engine.h"
 #include "ranks/transport.h"
 

@@ -85,7 +85,8 @@ OverlapTrial::Candidate kept_of(const std::vector<double>& seconds, const Collec
       runner.step(steps);
       EXPECT_EQ(now, engine.way()) << "of the step that ran";
       EXPECT_FALSE(engine.order() == Order::program && now != CollectiveWay::usual && !wishes.way);
-      trial.end_step({.step_s = engine.order() == Order::program ? 5 : seconds.at(static_cast<std::size_t>(now))});
+      trial.end_step(
+          {.step_s = engine.order() == Order::program ? 5 : seconds.at(static_cast<std::size_t>(now))});
     }
     runner.step(steps);
     EXPECT_EQ(now, trial.result().way);
@@ -108,7 +109,8 @@ TEST(OverlapTrial, KeepsTheFastestWay) {
 
 TEST(OverlapTrial, TakesTheWayThatIsAskedFor) {
   EXPECT_EQ(kept_of({1, 2, 3}, {.way = CollectiveWay::copy_engine}).way, CollectiveWay::copy_engine);
-  EXPECT_EQ(kept_of({3, 2, 1}, {.overlap = Overlap::on, .way = CollectiveWay::usual}).way, CollectiveWay::usual);
+  EXPECT_EQ(kept_of({3, 2, 1}, {.overlap = Overlap::on, .way = CollectiveWay::usual}).way,
+            CollectiveWay::usual);
   EXPECT_EQ(kept_of({3, 2, 1}, {.overlap = Overlap::off}).order, Order::program);
 }
 
