@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "program/groups.h"
+#include "program/ops.h"
 
 namespace rooflm::engines {
 namespace {
@@ -59,8 +60,9 @@ Engine::Engine(program::Program program, compile::EngineKind kind, TensorStore& 
   find_shared();
   if (kind_ == compile::EngineKind::fused) {
     const bool is_shared = std::ranges::find(is_shared_, true) != is_shared_.end();
-    arena_ = backends::Allocation(store.backend(), static_cast<std::size_t>(plan_.arena_bytes),
-                                  is_shared ? backends::Reach::shared : backends::Reach::own);
+    arena_ =
+        backends::Allocation(store.backend(), static_cast<std::size_t>(plan_.arena_bytes),
+                             is_shared ? backends::Reach::shared : backends::Reach::own, shared_layout());
     peak_transient_bytes_ = plan_.arena_bytes;
   }
   bind_tensors();
@@ -77,8 +79,9 @@ TensorStore& Engine::store_of(Role role) {
 
 void Engine::check_memory(double limit_bytes) {
   const bool has_arena = kind_ == compile::EngineKind::fused;
-  const MemoryNeed need{.persistent_bytes = passes::persistent_bytes(program_),
-                        .transient_bytes = has_arena ? plan_.arena_bytes : plan_.unshared_peak_bytes};
+  const MemoryNeed need{
+      .persistent_bytes = passes::persistent_bytes(program_),
+      .transient_bytes = (has_arena ? plan_.arena_bytes : plan_.unshared_peak_bytes) + received_bytes()};
   double new_persistent = 0;
   for (const program::Tensor& t : program_.tensors) {
     if (program::is_persistent(t.role) && !store_of(t.role).contains(t.name))
@@ -113,6 +116,31 @@ void Engine::find_shared() {
     share(op.inputs);
     share(op.outputs);
   }
+}
+
+/// FNV-1a of where in the arena the tensors are that collectives use.
+std::uint64_t Engine::shared_layout() const {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (std::size_t i = 0; i < is_shared_.size(); ++i) {
+    if (!is_shared_[i] || plan_.offsets[i] < 0) continue;
+    for (const std::uint64_t value : {std::uint64_t{i}, static_cast<std::uint64_t>(plan_.offsets[i])})
+      hash = (hash ^ value) * 0x100000001b3;
+  }
+  return hash;
+}
+
+/// What the copies of one collective are received in, of that which takes most.
+std::int64_t Engine::received_bytes() const {
+  const auto& ways = store_->backend().collective_ways();
+  if (std::ranges::find(ways, backends::CollectiveWay::copy_engine) == ways.end()) return 0;
+  std::int64_t most = 0;
+  for (const Op& op : program_.ops) {
+    if (!program::is_collective(op) || program::is_message(op)) continue;
+    if (program::group_of(op) != program::Group::data || op.def->name == program::ops::kAllGather.name)
+      continue;
+    most = std::max(most, program::payload_bytes(program_, op));
+  }
+  return most;
 }
 
 void Engine::set_way(backends::CollectiveWay way) {

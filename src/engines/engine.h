@@ -139,6 +139,8 @@ class Engine {
   [[nodiscard]] TensorStore& store_of(program::Role role);
   void check_memory(double limit_bytes);
   void find_shared();
+  [[nodiscard]] std::uint64_t shared_layout() const;
+  [[nodiscard]] std::int64_t received_bytes() const;
   void bind_tensors();
   void make_steps();
   void resolve(std::size_t index);

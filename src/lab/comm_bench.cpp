@@ -74,6 +74,7 @@ CommBench::CommBench(Ranks ranks, const std::string& device, backends::Collectiv
   const ranks::Patience patience(ranks_.get());
   backends::provider_of(device_).join(*backend_, ranks_, {.data = ranks_->size()}, way_);
   backend_->set_collective_way(way_);
+  if (ranks_->is_first() && !backend_->remark_on_ways().empty()) note("{}", backend_->remark_on_ways());
 }
 
 bool CommBench::fits(const CommProblem& problem) const {

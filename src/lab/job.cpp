@@ -155,6 +155,7 @@ void join_backend(backends::Backend& backend, const Point& point, const Ranks& r
   if (ranks == nullptr) return;
   const ranks::Patience patience(ranks.get());
   backends::provider_of(point.device).join(backend, ranks, point.step.sharding.mesh(), point.collectives.way);
+  if (ranks->is_first() && !backend.remark_on_ways().empty()) note("  {}", backend.remark_on_ways());
 }
 
 }  // namespace rooflm::lab

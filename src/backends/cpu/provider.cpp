@@ -30,7 +30,7 @@ class CpuProvider final : public Provider {
   void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport, const program::Mesh& mesh,
             CollectiveWish wish) const override {
     if (wish.value_or(CollectiveWay::usual) != CollectiveWay::usual) {
-      throw core::Unavailable(
+      throw core::UsageError(
           fmt::format("--collectives {} is for GPUs: on processors messages are copies", name_of(wish)));
     }
     backend.add_kernels(comm::kernels_of(comm::make_host_communicator(transport, mesh)));

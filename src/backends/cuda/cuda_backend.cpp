@@ -105,10 +105,10 @@ class CudaBackend final : public Backend {
     memory_.emplace(data, std::move(memory));
     return data;
   }
-  [[nodiscard]] void* allocate_shared(std::size_t bytes) override {
+  [[nodiscard]] void* allocate_shared(std::size_t bytes, std::uint64_t layout) override {
     if (groups_ == nullptr || groups_->windows() == nullptr) return allocate(bytes);
     context_->select();
-    return groups_->windows()->allocate(bytes);
+    return groups_->windows()->allocate(bytes, layout);
   }
   void release(void* data) noexcept override {
     if (groups_ != nullptr && groups_->windows() != nullptr && groups_->windows()->release(data)) return;
@@ -166,7 +166,8 @@ class CudaBackend final : public Backend {
   void join(const std::shared_ptr<ranks::Transport>& transport, const program::Mesh& mesh,
             CollectiveWish wish) {
     groups_ = NcclGroups::join(context_, transport, mesh, wish);
-    offer_collective_ways(groups_->ways(), [groups = groups_](CollectiveWay way) { groups->set_way(way); });
+    offer_collective_ways(
+        groups_->ways(), [groups = groups_](CollectiveWay way) { groups->set_way(way); }, groups_->remark());
     std::vector<KernelRow> rows = nccl_rows(groups_);
     for (KernelRow& row : rows) {
       row.make = [make = std::move(row.make), context = context_](const program::Program& program,

@@ -24,6 +24,9 @@ namespace {
 using program::Group;
 using program::Part;
 
+/// Sums of so few are NCCL's own in any way: a loss, a norm, which nobody splits.
+constexpr std::int64_t kFewElements = 16;
+
 /// Ranks that share a GPU: NCCL takes two with the same GPU of one host for a mistake, so each says that it
 /// is a host of its own (getHostHash of NCCL's utils.cc), and they talk through sockets. Few channels, since
 /// all of their buffers have to fit. What the user has set stays.
@@ -203,7 +206,8 @@ void NcclGroups::watch(double waited_s) {
 
 void NcclGroups::all_reduce(Group group, const std::vector<DeviceTransfer>& whole,
                             cudaStream_t stream) const {
-  if (adds_up(group)) {
+  const auto is_short = [](const DeviceTransfer& t) { return t.elements < kFewElements; };
+  if (adds_up(group) && !std::ranges::all_of(whole, is_short)) {
     all_reduce_copies(group, whole, stream);
     return;
   }

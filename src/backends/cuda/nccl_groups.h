@@ -65,6 +65,8 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   /// Memory for what collectives of the group `data` read and write, in windows where a way wants them
   /// (NcclWindows). nullptr where none does.
   [[nodiscard]] NcclWindows* windows() const { return windows_.get(); }
+  /// What a user is told of the way that was asked for; mostly nothing.
+  [[nodiscard]] const std::string& remark() const { return remark_; }
   /// Says how much a reduce_scatter of these receives when it is one of copies.
   void reserve_received(program::Group group, const std::vector<DeviceTransfer>& whole);
 
@@ -101,6 +103,7 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
                  nccl::Config* config = nullptr) const;
   void connect_ways(const program::Mesh& mesh, CollectiveWish wish);
   [[nodiscard]] bool may_try(CollectiveWish wish) const;
+  [[nodiscard]] NcclWindows::Range range_over(const std::vector<int>& ranks, std::uint64_t own) const;
   void connect_channels(const program::Mesh& mesh);
   void exchange(const Member& own, const DeviceTransfer& t, std::byte* to, cudaStream_t stream) const;
   void all_reduce_copies(program::Group group, const std::vector<DeviceTransfer>& whole,
@@ -128,6 +131,7 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   std::vector<CollectiveWay> ways_ = {CollectiveWay::usual};
   CollectiveWay way_ = CollectiveWay::usual;
   std::unique_ptr<NcclWindows> windows_;
+  std::string remark_;
   std::byte* received_ = nullptr;  ///< of copies, in a window
   std::size_t received_bytes_ = 0;
   int places_ = 1;

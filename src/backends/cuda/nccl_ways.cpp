@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "backends/cuda/kernels/elementwise.h"
@@ -21,9 +24,10 @@ constexpr int kFewBlocks = 4;
 /// What is received of each tensor begins at a multiple of that many bytes.
 constexpr std::size_t kReceivedUnit = 512;
 
-/// Of all parts of one rank, from all ranks.
-std::size_t received_bytes(const DeviceTransfer& t, const Part& own, int ranks) {
-  const std::size_t bytes = static_cast<std::size_t>(ranks) * bytes_of(t, own.size());
+/// Of all parts of one rank, from all ranks: of the first, whose parts are the largest, so that what is
+/// received of a tensor begins at the same place on all ranks.
+std::size_t received_bytes(const DeviceTransfer& t, int ranks) {
+  const std::size_t bytes = static_cast<std::size_t>(ranks) * bytes_of(t, part_of(t, ranks, 0).size());
   return (bytes + kReceivedUnit - 1) / kReceivedUnit * kReceivedUnit;
 }
 
@@ -43,8 +47,8 @@ nccl::Config config_of(CollectiveWay way) {
 void NcclGroups::connect_ways(const program::Mesh& mesh, CollectiveWish wish) {
   std::vector<CollectiveWay> wanted = {CollectiveWay::few_blocks, CollectiveWay::copy_engine};
   if (wish) wanted = {*wish};
-  if (wanted.front() == CollectiveWay::usual || !may_try(wish)) return;
   const std::vector<int> ranks = mesh.members(transport_->rank(), Group::data);
+  if (wanted.front() == CollectiveWay::usual || (!wish && ranks.size() < 2) || !may_try(wish)) return;
   std::vector<nccl::Comm> comms;
   for (const CollectiveWay way : wanted) {
     nccl::Config config = config_of(way);
@@ -54,12 +58,36 @@ void NcclGroups::connect_ways(const program::Mesh& mesh, CollectiveWish wish) {
     ways_.push_back(way);
   }
   if (comms.empty()) return;
-  windows_ = std::make_unique<NcclWindows>(*library_, comms);
-  if (wish) return;
+  windows_ = std::make_unique<NcclWindows>(
+      *library_, comms, [this, ranks](std::uint64_t own) { return range_over(ranks, own); });
   // A first block shows whether GPUs reach each other; it stays, for small pieces.
-  static_cast<void>(windows_->allocate(1));
-  if (ranks::most(*transport_, windows_->is_reached() ? 0 : 1) > 0)
+  static_cast<void>(windows_->allocate(1, 0));
+  if (ranks::most(*transport_, windows_->is_reached() ? 0 : 1) == 0) return;
+  if (!wish) {
     std::erase(ways_, CollectiveWay::copy_engine);
+  } else if (*wish == CollectiveWay::copy_engine) {
+    remark_ =
+        "GPUs do not reach each other's memory here: with --collectives copy-engine copies take kernels of "
+        "NCCL";
+  } else {
+    remark_ =
+        "GPUs do not reach each other's memory here: with --collectives few-blocks NCCL's usual kernels have "
+        "few blocks";
+  }
+}
+
+NcclWindows::Range NcclGroups::range_over(const std::vector<int>& ranks, std::uint64_t own) const {
+  std::vector<std::uint64_t> all(ranks.size(), own);
+  std::vector<ranks::Outgoing> out;
+  std::vector<ranks::Incoming> in;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] == transport_->rank()) continue;
+    out.push_back({ranks[i], std::as_bytes(std::span(&own, 1))});
+    in.push_back({ranks[i], std::as_writable_bytes(std::span(&all[i], 1))});
+  }
+  transport_->exchange(ranks::kShared, out, in);
+  const auto [least, greatest] = std::ranges::minmax(all);
+  return {least, greatest};
 }
 
 /// Sums of two have the same bits in all ways; those of more need not.
@@ -89,10 +117,9 @@ void NcclGroups::reserve_received(Group group, const std::vector<DeviceTransfer>
   if (group != Group::data || found == of_data_.end() || windows_ == nullptr) return;
   const Member& own = found->second;
   std::size_t bytes = 0;
-  // Windows are alike on all ranks: the first one's parts are the largest.
-  for (const DeviceTransfer& t : whole) bytes += received_bytes(t, part_of(t, own.ranks, 0), own.ranks);
+  for (const DeviceTransfer& t : whole) bytes += received_bytes(t, own.ranks);
   if (bytes <= received_bytes_) return;
-  received_ = static_cast<std::byte*>(windows_->allocate(bytes));  // recordings keep the one before
+  received_ = static_cast<std::byte*>(windows_->allocate(bytes, 0));  // recordings keep the one before
   received_bytes_ = bytes;
 }
 
@@ -111,14 +138,14 @@ void NcclGroups::reduce_scatter_copies(Group group, const std::vector<DeviceTran
     } else {
       exchange(own, t, to, stream);
     }
-    to += received_bytes(t, part, own.ranks);
+    to += received_bytes(t, own.ranks);
   }
   calls.end("reduce_scatter by copies");
   to = received_;
   for (const DeviceTransfer& t : whole) {
     const Part part = part_of(t, own.ranks, own.index);
     launch_sum_parts(stream, t.dtype, part.size(), own.ranks, to, t.to, accumulate);
-    to += received_bytes(t, part, own.ranks);
+    to += received_bytes(t, own.ranks);
   }
 }
 

@@ -24,13 +24,15 @@ NcclWindows::~NcclWindows() {
   for (const auto& [data, block] : blocks_) free_block(data, block);
 }
 
-void* NcclWindows::allocate(std::size_t bytes) {
-  if (bytes == 0) return nullptr;
-  const std::size_t size = round_up(bytes);
+void* NcclWindows::allocate(std::size_t bytes, std::uint64_t layout) {
+  const std::size_t size = round_up(ask_(bytes).greatest);
+  if (size == 0) return nullptr;
+  const Range layouts = ask_(layout);
   std::byte* block = open_;
-  if (block == nullptr || blocks_.at(block).bytes - blocks_.at(block).used < size) {
-    add_block(std::max(size, kBlockBytes));
-    block = open_;
+  if (layouts.least != layouts.greatest) {
+    block = add_block(size, false);
+  } else if (block == nullptr || blocks_.at(block).bytes - blocks_.at(block).used < size) {
+    block = open_ = add_block(std::max(size, kBlockBytes), true);
   }
   Block& from = blocks_.at(block);
   std::byte* piece = block + from.used;
@@ -39,8 +41,7 @@ void* NcclWindows::allocate(std::size_t bytes) {
   return piece;
 }
 
-/// It becomes the one that takes small pieces, if it has room for more of them.
-void NcclWindows::add_block(std::size_t bytes) {
+std::byte* NcclWindows::add_block(std::size_t bytes, bool with_windows) {
   void* data = nullptr;
   if (library_->mem_alloc(&data, bytes) != nccl::kSuccess) {
     throw core::OutOfMemory(fmt::format("NCCL has no {} of memory for collectives",
@@ -50,15 +51,15 @@ void NcclWindows::add_block(std::size_t bytes) {
   auto* first = static_cast<std::byte*>(data);
   Block block{.bytes = bytes};
   for (nccl::Comm comm : comms_) {
+    if (!with_windows) break;
     nccl::Window window = nullptr;
     if (library_->window_register(comm, data, bytes, &window, nccl::kWindowSymmetric) != nccl::kSuccess)
       window = nullptr;
     is_reached_ = is_reached_ && window != nullptr;
     block.windows.push_back(window);
   }
-  bytes_ += bytes;
   blocks_.emplace(first, std::move(block));
-  open_ = first;
+  return first;
 }
 
 void NcclWindows::free_block(std::byte* data, const Block& block) noexcept {
@@ -78,7 +79,6 @@ bool NcclWindows::release(void* data) noexcept {
   if (piece >= found->first + block.bytes) return false;
   if (--block.pieces > 0) return true;
   free_block(found->first, block);
-  bytes_ -= block.bytes;
   if (open_ == found->first) open_ = nullptr;
   blocks_.erase(found);
   return true;

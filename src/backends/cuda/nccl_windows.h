@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -10,24 +12,31 @@
 
 namespace rooflm::backends::cuda {
 
-/// Memory from ncclMemAlloc, registered as symmetric windows of communicators: copies between GPUs and
-/// kernels of few blocks need it on all ranks alike. Small pieces share one block. All ranks of the
-/// communicators call everything here in the same order with the same sizes.
+/// Memory from ncclMemAlloc, registered as symmetric windows of communicators: a rank finds what it reads or
+/// writes of another at the place that its own has. Small pieces share one block. All ranks of the
+/// communicators allocate and release in the same order; each piece takes what the rank needs that needs
+/// most, so that all begin at the same place.
 class NcclWindows {
  public:
-  /// `comms` have windows; all outlive this. Without any nothing is allocated here.
-  NcclWindows(const NcclLibrary& library, std::vector<nccl::Comm> comms)
-      : library_(&library), comms_(std::move(comms)) {}
+  /// The least and the greatest of a number that each rank of the communicators gives; all ask together.
+  struct Range {
+    std::uint64_t least = 0, greatest = 0;
+  };
+  using Ask = std::function<Range(std::uint64_t own)>;
+
+  /// `comms` have windows; all outlive this.
+  NcclWindows(const NcclLibrary& library, std::vector<nccl::Comm> comms, Ask ask)
+      : library_(&library), comms_(std::move(comms)), ask_(std::move(ask)) {}
   NcclWindows(const NcclWindows&) = delete;
   NcclWindows& operator=(const NcclWindows&) = delete;
   ~NcclWindows();
 
-  /// Aligned to 512 bytes. Throws core::OutOfMemory.
-  void* allocate(std::size_t bytes);
+  /// Aligned to 512 bytes. `layout` says what will lie where in it: where ranks differ in that, it is memory
+  /// of its own without a window. Throws core::OutOfMemory.
+  void* allocate(std::size_t bytes, std::uint64_t layout);
   /// False: it is not from here.
   bool release(void* data) noexcept;
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< of all blocks
-  /// Whether ranks reach into all of it: otherwise it is memory as any other.
+  /// Whether ranks reach into all of it that has a window: otherwise it is memory as any other.
   [[nodiscard]] bool is_reached() const { return is_reached_; }
   /// The communicators are gone, or never end what they do: nothing is asked of them any more.
   void abandon() { comms_.clear(); }
@@ -38,14 +47,14 @@ class NcclWindows {
     int pieces = 0;
     std::vector<nccl::Window> windows{};  ///< by communicator
   };
-  void add_block(std::size_t bytes);
+  std::byte* add_block(std::size_t bytes, bool with_windows);
   void free_block(std::byte* data, const Block& block) noexcept;
 
   const NcclLibrary* library_;
   std::vector<nccl::Comm> comms_;
+  Ask ask_;
   std::map<std::byte*, Block> blocks_;  ///< by their first byte
   std::byte* open_ = nullptr;           ///< the block that takes small pieces
-  std::size_t bytes_ = 0;
   bool is_reached_ = true;
 };
 
