@@ -148,6 +148,12 @@ void Backend::add_kernels(std::vector<KernelRow> rows) {
   std::move(rows.begin(), rows.end(), std::back_inserter(table_));
 }
 
+void Backend::offer_collective_ways(std::vector<CollectiveWay> ways, SetWay set, std::string remark) {
+  ways_ = std::move(ways);
+  set_way_ = std::move(set);
+  remark_on_ways_ = std::move(remark);
+}
+
 void Backend::prefer_kernels(std::vector<KernelRow> rows) {
   table_.insert(table_.begin(), std::make_move_iterator(rows.begin()), std::make_move_iterator(rows.end()));
 }

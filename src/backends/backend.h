@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/collective_way.h"
 #include "program/program.h"
 
 namespace rooflm::backends {
@@ -122,6 +123,12 @@ class Backend {
   /// Bytes aligned to 64, contents undefined. Throws core::OutOfMemory. `allocate(0)` returns nullptr.
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* data) noexcept = 0;
+  /// As `allocate`, of memory that collectives of data-parallel ranks read and write: where these can reach
+  /// into each other's, they do. Of such ranks all call it in the same order, and release likewise. `layout`
+  /// stands for what lies where in it: only ranks for which that is the same reach into each other's.
+  [[nodiscard]] virtual void* allocate_shared(std::size_t bytes, std::uint64_t /*layout*/) {
+    return allocate(bytes);
+  }
   /// Copies and fills between host memory, which may be used again when they return, and this device's
   /// memory.
   virtual void copy_in(void* device, const void* host, std::size_t bytes) = 0;
@@ -148,6 +155,15 @@ class Backend {
 
   /// Kernels for ops that the table has none for: the collectives of one rank (backends/comm/).
   void add_kernels(std::vector<KernelRow> rows);
+  /// The ways in which these can carry out collectives of data-parallel ranks, at first CollectiveWay::usual
+  /// alone; `set` has all that are submitted after it in that way. `remark`: what the user is told of it.
+  using SetWay = std::function<void(CollectiveWay way)>;
+  void offer_collective_ways(std::vector<CollectiveWay> ways, SetWay set, std::string remark = {});
+  [[nodiscard]] const std::vector<CollectiveWay>& collective_ways() const { return ways_; }
+  [[nodiscard]] const std::string& remark_on_ways() const { return remark_on_ways_; }
+  void set_collective_way(CollectiveWay way) const {
+    if (set_way_) set_way_(way);
+  }
   /// Kernels that are asked for before those of the table: of ops that somebody watches.
   void prefer_kernels(std::vector<KernelRow> rows);
   /// The first kernel of the table that handles `op`. A fused op without one runs as the plain ops that it
@@ -162,14 +178,22 @@ class Backend {
 
  private:
   std::vector<KernelRow> table_;
+  std::vector<CollectiveWay> ways_ = {CollectiveWay::usual};
+  SetWay set_way_;
+  std::string remark_on_ways_;
 };
+
+/// Whose memory it is: this rank's alone, or one that collectives use (Backend::allocate_shared).
+enum class Reach : std::uint8_t { own, shared };
 
 /// Owns one allocation of a backend, which must outlive it. Move-only.
 class Allocation {
  public:
   Allocation() = default;
-  Allocation(Backend& backend, std::size_t bytes)
-      : backend_(&backend), data_(backend.allocate(bytes)), bytes_(bytes) {}
+  Allocation(Backend& backend, std::size_t bytes, Reach reach = Reach::own, std::uint64_t layout = 0)
+      : backend_(&backend),
+        data_(reach == Reach::own ? backend.allocate(bytes) : backend.allocate_shared(bytes, layout)),
+        bytes_(bytes) {}
   Allocation(Allocation&& other) noexcept { swap(other); }
   Allocation& operator=(Allocation&& other) noexcept {
     Allocation moved(std::move(other));

@@ -94,10 +94,11 @@ class Provider {
                                                       const MakeOptions& options) const = 0;
 
   /// Gives a backend that this made the collectives of its rank of a split step
-  /// (program/ops/collectives.cpp). All ranks call it, with the same mesh. Throws core::Unavailable where a
-  /// device has none, ranks::RankLost.
+  /// (program/ops/collectives.cpp), in the way that is wished for, or in all that may be tried. All ranks
+  /// call it, with the same mesh and wish. Throws core::Unavailable where a device has none, or not that way;
+  /// ranks::RankLost.
   virtual void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport,
-                    const program::Mesh& mesh) const;
+                    const program::Mesh& mesh, CollectiveWish wish) const;
 
   /// What carries collectives between ranks on its devices, as "NCCL 2.28.9", or why nothing does; "" where
   /// there are no ranks. May load a library.

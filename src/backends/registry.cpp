@@ -39,7 +39,7 @@ GemmSearch parse_gemm_search(std::string_view name) {
 }
 
 void Provider::join(Backend& backend, const std::shared_ptr<ranks::Transport>& /*transport*/,
-                    const program::Mesh& /*mesh*/) const {
+                    const program::Mesh& /*mesh*/, CollectiveWish /*wish*/) const {
   throw core::Unavailable(
       fmt::format("{} has no collectives: it is no device for several ranks", backend.device()));
 }

@@ -28,7 +28,8 @@ namespace {
 
 /// As typed; every name and size may be a list.
 struct CommOptions {
-  std::string device, op, dtype = "fp32", size = "4KiB,64KiB,1MiB,16MiB", place = "out,in", seconds = "0.2";
+  std::string device, op, dtype = "fp32", size = "4KiB,64KiB,1MiB,16MiB", place = "out,in", seconds = "0.2",
+                          collectives = "default";
   TableOptions table;
   std::string record;
   bool overwrite = false, dry_run = false;
@@ -86,7 +87,13 @@ std::map<std::string, std::string> values_of(const CommOptions& options, const s
           {"--size", options.size},
           {"--place", options.place},
           {"--seconds", options.seconds},
+          {"--collectives", options.collectives},
           {"kind of device", device.substr(0, device.find(':'))}};
+}
+
+backends::CollectiveWay parse_way(const std::string& name) {
+  if (const backends::CollectiveWish way = backends::parse_collectives(name)) return *way;
+  throw core::UsageError(fmt::format("--collectives {}: name one, each has rows of its own", name));
 }
 
 void require_right(const std::vector<lab::MeasuredComm>& rows) {
@@ -105,6 +112,7 @@ int run(const CommOptions& options, const lab::Ranks& ranks) {
   if (ranks == nullptr)
     throw core::UsageError("comm times what ranks send each other: rooflm launch -n 2 -- comm");
   const std::string device = lab::parse_device(device_or_default(options.device));
+  const backends::CollectiveWay way = parse_way(options.collectives);
   const std::vector<lab::CommCase> cases = cases_of(options, device, ranks->size());
   const measure::SamplingOptions sampling{.seconds = parse_number("--seconds", options.seconds)};
   lab::agree(ranks, values_of(options, device));
@@ -117,7 +125,7 @@ int run(const CommOptions& options, const lab::Ranks& ranks) {
   }
   std::optional<CommandRecord> record;
   if (ranks->is_first()) record.emplace(options.record, options.overwrite, "comm");
-  lab::CommBench bench(ranks, device, sampling, sharers);
+  lab::CommBench bench(ranks, device, way, sampling, sharers);
   const auto measured = bench.run(cases);
   if (record) {
     const std::vector<record::Cell> cells = lab::cells_of(measured);
@@ -146,6 +154,8 @@ Body declare_comm(CommandLine& line) {
   add("--dtype", options->dtype, "fp32|bf16|fp16", "Of the elements");
   add("--size", options->size, "SIZE", "Bytes of the whole tensor, of all ranks' parts: 8, 64KiB, 1GB");
   add("--place", options->place, "out|in", "Whether the result has memory of its own");
+  add("--collectives", options->collectives, "default|few-blocks|copy-engine",
+      "How GPUs do it: NCCL's default, kernels of few blocks, or copies without kernels");
   line.add_option("--seconds", options->seconds, "Time spent on each row, five samples at least")
       .type_name("S")
       .show_default()

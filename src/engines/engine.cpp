@@ -11,6 +11,8 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "program/groups.h"
+#include "program/ops.h"
 
 namespace rooflm::engines {
 namespace {
@@ -55,8 +57,12 @@ Engine::Engine(program::Program program, compile::EngineKind kind, TensorStore& 
   check_memory(memory_limit_bytes);
   address_.assign(program_.tensors.size(), nullptr);
   on_demand_.resize(program_.tensors.size());
+  find_shared();
   if (kind_ == compile::EngineKind::fused) {
-    arena_ = backends::Allocation(store.backend(), static_cast<std::size_t>(plan_.arena_bytes));
+    const bool is_shared = std::ranges::find(is_shared_, true) != is_shared_.end();
+    arena_ =
+        backends::Allocation(store.backend(), static_cast<std::size_t>(plan_.arena_bytes),
+                             is_shared ? backends::Reach::shared : backends::Reach::own, shared_layout());
     peak_transient_bytes_ = plan_.arena_bytes;
   }
   bind_tensors();
@@ -73,8 +79,9 @@ TensorStore& Engine::store_of(Role role) {
 
 void Engine::check_memory(double limit_bytes) {
   const bool has_arena = kind_ == compile::EngineKind::fused;
-  const MemoryNeed need{.persistent_bytes = passes::persistent_bytes(program_),
-                        .transient_bytes = has_arena ? plan_.arena_bytes : plan_.unshared_peak_bytes};
+  const MemoryNeed need{
+      .persistent_bytes = passes::persistent_bytes(program_),
+      .transient_bytes = (has_arena ? plan_.arena_bytes : plan_.unshared_peak_bytes) + received_bytes()};
   double new_persistent = 0;
   for (const program::Tensor& t : program_.tensors) {
     if (program::is_persistent(t.role) && !store_of(t.role).contains(t.name))
@@ -94,12 +101,64 @@ void Engine::check_memory(double limit_bytes) {
       total);
 }
 
+void Engine::find_shared() {
+  is_shared_.assign(program_.tensors.size(), false);
+  const auto share = [this](const std::vector<TensorId>& ids) {
+    for (const TensorId id : ids) {
+      if (id == program::kNone) continue;
+      const TensorId base = program_.tensor(id).view_of;
+      is_shared_[static_cast<std::size_t>(base == program::kNone ? id : base)] = true;
+    }
+  };
+  for (const Op& op : program_.ops) {
+    if (!program::is_collective(op) || program::is_message(op)) continue;
+    if (program::group_of(op) != program::Group::data) continue;
+    share(op.inputs);
+    share(op.outputs);
+  }
+}
+
+/// FNV-1a of where in the arena the tensors are that collectives use.
+std::uint64_t Engine::shared_layout() const {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (std::size_t i = 0; i < is_shared_.size(); ++i) {
+    if (!is_shared_[i] || plan_.offsets[i] < 0) continue;
+    for (const std::uint64_t value : {std::uint64_t{i}, static_cast<std::uint64_t>(plan_.offsets[i])})
+      hash = (hash ^ value) * 0x100000001b3;
+  }
+  return hash;
+}
+
+/// What the copies of one collective are received in, of that which takes most.
+std::int64_t Engine::received_bytes() const {
+  const auto& ways = store_->backend().collective_ways();
+  if (std::ranges::find(ways, backends::CollectiveWay::copy_engine) == ways.end()) return 0;
+  std::int64_t most = 0;
+  for (const Op& op : program_.ops) {
+    if (!program::is_collective(op) || program::is_message(op)) continue;
+    if (program::group_of(op) != program::Group::data || op.def->name == program::ops::kAllGather.name)
+      continue;
+    most = std::max(most, program::payload_bytes(program_, op));
+  }
+  return most;
+}
+
+void Engine::set_way(backends::CollectiveWay way) {
+  if (way == way_) return;
+  const auto& known = store_->backend().collective_ways();
+  if (std::ranges::find(known, way) == known.end())
+    throw std::logic_error(fmt::format("collectives cannot be '{}' here", backends::name_of(way)));
+  way_ = way;
+  marked_recording_.reset();
+}
+
 void Engine::bind_tensors() {
   for (std::size_t i = 0; i < program_.tensors.size(); ++i) {
     const program::Tensor& tensor = program_.tensors[i];
     if (tensor.view_of != program::kNone) continue;
     if (program::is_persistent(tensor.role)) {
-      const auto& entry = store_of(tensor.role).bind(tensor);
+      const auto& entry =
+          store_of(tensor.role).bind(tensor, is_shared_[i] ? backends::Reach::shared : backends::Reach::own);
       if (entry.tensor.halved != tensor.halved) {
         throw std::logic_error(tensor.name + " is kept in halves, which this program does not know");
       }
@@ -182,6 +241,7 @@ void Engine::free_after(std::size_t index, Observers observers) {
 }
 
 void Engine::setup() {
+  store_->backend().set_collective_way(way_);
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     if (program_.ops[i].phase == Phase::setup) run_op(i, {});
   }
@@ -207,8 +267,8 @@ const std::vector<Phase>& Engine::phases_of(const backends::Recording* recording
   return is_beside ? recorded_phases_ : phases_;
 }
 
-void Engine::forget_other_order() {
-  recordings_[order_ == Order::lanes ? 1 : 0].reset();
+void Engine::forget_others() {
+  std::erase_if(recordings_, [this](const auto& kept) { return kept.first != std::pair(order_, way_); });
   if (order_ == Order::program) side_.reset();
 }
 
@@ -219,7 +279,7 @@ backends::Recording* Engine::recording_for(Observers observers) {
   const auto wants_marks = [](const Observer* observer) { return observer->wants_marks(); };
   if (!std::all_of(observers.begin(), observers.end(), wants_marks)) return nullptr;
   const bool with_marks = !observers.empty();
-  auto& kept = with_marks ? marked_recording_ : recordings_[static_cast<std::size_t>(order_)];
+  auto& kept = with_marks ? marked_recording_ : recordings_[{order_, way_}];
   if (kept == nullptr) {
     if (with_marks) op_ends_ = store_->backend().make_stopwatch(program_.ops.size() + 1);
     kept = store_->backend().record(
@@ -285,6 +345,7 @@ StepTimes Engine::run_once(backends::Recording* recording, Observers observers, 
 }
 
 StepTimes Engine::run(Observers observers, Start start) {
+  store_->backend().set_collective_way(way_);
   backends::Recording* recording = recording_for(observers);
   for (Observer* observer : observers) observer->on_step_begin(program_);
   StepTimes times = run_once(recording, observers, start);

@@ -1,14 +1,15 @@
 // Running a program on a backend: when ops run and where their tensors live.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backends/backend.h"
@@ -88,17 +89,22 @@ class Engine {
     return run({&observer, std::size_t{observer != nullptr ? 1U : 0U}}, start);
   }
 
-  /// Of the steps from here on; at first Order::lanes. What was recorded in the other order is kept.
+  /// Of the steps from here on; at first Order::lanes. What was recorded in another order is kept.
   void set_order(Order order) { order_ = order; }
   [[nodiscard]] Order order() const { return order_; }
+  /// As `set_order`: how the device carries out collectives of data-parallel ranks; at first
+  /// CollectiveWay::usual. One that the backend does not have (Backend::collective_ways) is
+  /// std::logic_error.
+  void set_way(backends::CollectiveWay way);
+  [[nodiscard]] backends::CollectiveWay way() const { return way_; }
   /// Whether kernels return when they are done, so that what runs beside others needs a thread.
   [[nodiscard]] bool is_on_host() const { return !stopwatch_->is_on_device(); }
   /// Whether the two orders differ: on a device that records steps, only those that are recorded.
   [[nodiscard]] bool can_run_beside() const { return is_on_host() || kind_ == compile::EngineKind::fused; }
   /// Whether the program has ops that set_order moves.
   [[nodiscard]] bool has_collectives() const { return has_collectives_; }
-  /// Forgets what was recorded in the order that is not set.
-  void forget_other_order();
+  /// Forgets what was recorded in another order or way than those that are set.
+  void forget_others();
 
   [[nodiscard]] const program::Program& program() const { return program_; }
   [[nodiscard]] const passes::MemoryPlan& plan() const { return plan_; }
@@ -111,7 +117,9 @@ class Engine {
   /// The step as it is replayed without observers, or with the marks that observers read; nullptr when it has
   /// not been recorded.
   [[nodiscard]] const backends::Recording* recording(bool with_marks) const {
-    return (with_marks ? marked_recording_ : recordings_[static_cast<std::size_t>(order_)]).get();
+    if (with_marks) return marked_recording_.get();
+    const auto found = recordings_.find({order_, way_});
+    return found == recordings_.end() ? nullptr : found->second.get();
   }
   /// Weights and optimizer state.
   [[nodiscard]] TensorStore& store() const { return *store_; }
@@ -130,6 +138,9 @@ class Engine {
   /// Where tensors of that role are that persist.
   [[nodiscard]] TensorStore& store_of(program::Role role);
   void check_memory(double limit_bytes);
+  void find_shared();
+  [[nodiscard]] std::uint64_t shared_layout() const;
+  [[nodiscard]] std::int64_t received_bytes() const;
   void bind_tensors();
   void make_steps();
   void resolve(std::size_t index);
@@ -171,9 +182,11 @@ class Engine {
   std::vector<program::Phase> phases_, recorded_phases_;
   std::unique_ptr<backends::Stopwatch> stopwatch_;  ///< and a last mark before the step (agreed_mark)
   std::unique_ptr<backends::Stopwatch> op_ends_;    ///< of replays: the beginning, and the end of each op
-  std::array<std::unique_ptr<backends::Recording>, 2> recordings_;  ///< by Order
+  std::map<std::pair<Order, backends::CollectiveWay>, std::unique_ptr<backends::Recording>> recordings_;
   std::unique_ptr<backends::Recording> marked_recording_;
   Order order_ = Order::lanes;
+  backends::CollectiveWay way_ = backends::CollectiveWay::usual;
+  std::vector<bool> is_shared_;  ///< by TensorId: collectives of data-parallel ranks use its memory
   bool has_collectives_ = false;
   double exposed_s_ = 0;  ///< of the step that runs
   bool has_run_ = false;

@@ -42,7 +42,7 @@ void join(const std::vector<std::uint16_t>& planes, std::span<std::byte> floats)
 
 }  // namespace
 
-TensorStore::Entry& TensorStore::bind(const program::Tensor& tensor) {
+TensorStore::Entry& TensorStore::bind(const program::Tensor& tensor, backends::Reach reach) {
   const auto bytes = static_cast<std::size_t>(tensor.bytes());
   if (const auto found = entries_.find(tensor.name); found != entries_.end()) {
     Entry& entry = found->second;
@@ -59,7 +59,7 @@ TensorStore::Entry& TensorStore::bind(const program::Tensor& tensor) {
     }
     return entry;
   }
-  Entry entry{tensor, backends::Allocation(*backend_, bytes)};
+  Entry entry{tensor, backends::Allocation(*backend_, bytes, reach)};
   backend_->zero(entry.memory.data(), bytes);
   return entries_.emplace(tensor.name, std::move(entry)).first->second;
 }

@@ -26,8 +26,8 @@ class TensorStore {
 
   /// The entry of a persistent tensor; made, zeroed, on first use. What was fp32 becomes halved when that is
   /// asked for, and stays so. std::logic_error when the name exists with another shape or dtype (inputs and
-  /// results are re-made instead: they differ between programs).
-  Entry& bind(const program::Tensor& tensor);
+  /// results are re-made instead: they differ between programs). `reach`: of the memory of one that is made.
+  Entry& bind(const program::Tensor& tensor, backends::Reach reach = backends::Reach::own);
   [[nodiscard]] bool contains(const std::string& name) const { return entries_.contains(name); }
   [[nodiscard]] const std::map<std::string, Entry>& entries() const { return entries_; }
 

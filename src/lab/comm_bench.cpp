@@ -66,12 +66,15 @@ double bus_factor(CommOp op, int ranks) {
   return is_in_parts(op) ? share : 1;
 }
 
-CommBench::CommBench(Ranks ranks, const std::string& device, measure::SamplingOptions sampling, int sharers)
-    : ranks_(std::move(ranks)), device_(device), sampling_(sampling) {
+CommBench::CommBench(Ranks ranks, const std::string& device, backends::CollectiveWay way,
+                     measure::SamplingOptions sampling, int sharers)
+    : ranks_(std::move(ranks)), device_(device), way_(way), sampling_(sampling) {
   require_runs(device_, "measured");
   backend_ = make_backend(device_, compile::EngineKind::fused, {.sharers = sharers});
   const ranks::Patience patience(ranks_.get());
-  backends::provider_of(device_).join(*backend_, ranks_, {.data = ranks_->size()});
+  backends::provider_of(device_).join(*backend_, ranks_, {.data = ranks_->size()}, way_);
+  backend_->set_collective_way(way_);
+  if (ranks_->is_first() && !backend_->remark_on_ways().empty()) note("{}", backend_->remark_on_ways());
 }
 
 bool CommBench::fits(const CommProblem& problem) const {
@@ -116,7 +119,8 @@ CommResult CommBench::measure(const CommProblem& problem) {
 std::vector<MeasuredComm> CommBench::run(std::span<const CommCase> cases) {
   const auto& provider = backends::provider_of(device_);
   const char* messages = ranks_->place().carrier == ranks::Carrier::mpi ? "Open MPI" : "sockets";
-  const std::string carrier = provider.is_host() ? messages : provider.collectives();
+  std::string carrier = provider.is_host() ? messages : provider.collectives();
+  if (way_ != backends::CollectiveWay::usual) carrier += fmt::format(" ({})", backends::name_of(way_));
   std::vector<MeasuredComm> rows;
   WorkLeft left(cases.size());
   for (const CommCase& what : cases) {

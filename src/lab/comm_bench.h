@@ -60,15 +60,16 @@ struct CommCase {
 struct MeasuredComm {
   CommCase what;
   int ranks = 1, hosts = 1;
-  std::string device, carrier;  ///< "sockets", "Open MPI", "NCCL 2.28.9"
+  std::string device, carrier;  ///< "sockets", "Open MPI", "NCCL 2.28.9", "NCCL 2.28.9 (few-blocks)"
   std::optional<CommResult> result{};
 };
 
 class CommBench {
  public:
   /// Joins the other ranks on this rank's device; all ranks do the same. Throws core::Unavailable,
-  /// core::UsageError for a device that runs nothing.
-  CommBench(Ranks ranks, const std::string& device, measure::SamplingOptions sampling, int sharers = 1);
+  /// core::UsageError for a device that runs nothing, or not in that way.
+  CommBench(Ranks ranks, const std::string& device, backends::CollectiveWay way,
+            measure::SamplingOptions sampling, int sharers = 1);
 
   /// A signal on any rank ends measuring after the case; throws core::Stopped when that is the first. Throws
   /// ranks::RankLost, and core::Unavailable for what the device cannot do.
@@ -82,6 +83,7 @@ class CommBench {
 
   Ranks ranks_;
   std::string device_;
+  backends::CollectiveWay way_;
   measure::SamplingOptions sampling_;
   std::unique_ptr<backends::Backend> backend_;
   int signal_ = 0;

@@ -61,8 +61,9 @@ void CommOperands::make_buffers() {
   const auto bytes_of = [&](TensorId id) { return static_cast<std::size_t>(program_.tensor(id).bytes()); };
   const std::size_t in = bytes_of(0);
   const std::size_t out = bytes_of(static_cast<TensorId>(program_.tensors.size() - 1));
-  out_ = backends::Allocation(*backend_, problem_.in_place ? std::max(in, out) : out);
-  if (!problem_.in_place) in_ = backends::Allocation(*backend_, in);
+  out_ =
+      backends::Allocation(*backend_, problem_.in_place ? std::max(in, out) : out, backends::Reach::shared);
+  if (!problem_.in_place) in_ = backends::Allocation(*backend_, in, backends::Reach::shared);
   auto* const whole = static_cast<std::byte*>(out_.data());
   const std::size_t place = std::min(in, out) * static_cast<std::size_t>(rank_);
   from_ = problem_.in_place ? whole + (in < out ? place : 0) : in_.data();

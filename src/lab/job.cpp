@@ -154,7 +154,8 @@ std::map<std::string, std::string> values_of(const Point& point) {
 void join_backend(backends::Backend& backend, const Point& point, const Ranks& ranks) {
   if (ranks == nullptr) return;
   const ranks::Patience patience(ranks.get());
-  backends::provider_of(point.device).join(backend, ranks, point.step.sharding.mesh());
+  backends::provider_of(point.device).join(backend, ranks, point.step.sharding.mesh(), point.collectives.way);
+  if (ranks->is_first() && !backend.remark_on_ways().empty()) note("  {}", backend.remark_on_ways());
 }
 
 }  // namespace rooflm::lab

@@ -179,7 +179,8 @@ Point run_of(const Values& values) {
   point.seed = static_cast<std::uint64_t>(values.integer("seed", 0).value_or(0));
   point.warmup = static_cast<int>(std::min(values.integer("warmup", 0).value_or(0), kMostSteps));
   point.deterministic = values.flag("deterministic");
-  point.overlap = train::parse_overlap(values.text("overlap"));
+  point.collectives = {.overlap = train::parse_overlap(values.text("overlap")),
+                       .way = backends::parse_collectives(values.text("collectives"))};
   point.gemm_search = backends::parse_gemm_search(values.text("search_products"));
   return point;
 }
@@ -288,7 +289,8 @@ record::Config config_of(const Point& point) {
   config.set("pp", split.pipeline);
   config.set("pp_schedule", compile::name_of(split.schedule));
   config.set("interleave", split.interleave);
-  config.set("overlap", train::name_of(point.overlap));
+  config.set("overlap", train::name_of(point.collectives.overlap));
+  config.set("collectives", backends::name_of(point.collectives.way));
   config.set("deterministic", point.deterministic);
   config.set("search_products", backends::name_of(point.gemm_search));
   config.set("threads", resolve_threads(point.threads));
@@ -322,8 +324,10 @@ std::string describe(const Point& point) {
   if (split.tensor > 1) text += fmt::format(" tp={}{}", split.tensor, split.sequence_parallel ? " sp" : "");
   if (split.pipeline > 1) text += fmt::format(" pp={}", split.pipeline);
   if (split.interleave > 1) text += fmt::format(" interleave={}", split.interleave);
-  if (split.ranks() > 1 && point.overlap != train::Overlap::measured)
-    text += fmt::format(" overlap={}", train::name_of(point.overlap));
+  if (split.ranks() > 1 && point.collectives.overlap != train::Overlap::measured)
+    text += fmt::format(" overlap={}", train::name_of(point.collectives.overlap));
+  if (split.ranks() > 1 && point.collectives.way)
+    text += fmt::format(" collectives={}", backends::name_of(point.collectives.way));
   if (!point.deterministic) text += " nondeterministic";
   if (point.threads > 0) text += fmt::format(" threads={}", point.threads);
   if (point.seed != 0) text += fmt::format(" seed={}", point.seed);

@@ -34,7 +34,7 @@ struct Point {
   int threads = 0;  ///< 0: one per core
   std::uint64_t seed = 0;
   int warmup = 2;
-  train::Overlap overlap = train::Overlap::measured;  ///< of steps that are split over ranks
+  train::CollectiveWishes collectives{};  ///< of steps that are split over ranks
   bool deterministic = true;
   int device_ranks = 1;  ///< of the job that use the device, this one included
   backends::GemmSearch gemm_search = backends::GemmSearch::full;

@@ -1,6 +1,7 @@
 // Whether the collectives of a measured run are beside its computation.
 #include "lab/rank_order.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace rooflm::lab {
 
 void choose_order(engines::Engine& engine, const Point& point, const Ranks& ranks, std::int64_t run,
                   record::Writer& record, const std::function<void(int step)>& before_step) {
-  train::OverlapTrial trial(engine, ranks.get(), point.overlap);
+  train::OverlapTrial trial(engine, ranks.get(), point.collectives);
   for (int step = 0; !trial.is_done(); ++step) {
     before_step(step);
     trial.begin_step();
@@ -22,11 +23,14 @@ void choose_order(engines::Engine& engine, const Point& point, const Ranks& rank
   const std::string text = trial.sentence();
   if (text.empty()) return;
   note("  {}", text);
-  const train::OverlapTrial::Result& result = trial.result();
-  record.add(
-      run,
-      record::Fact{
-          .key = "overlap_gain", .value = result.program_s / result.lanes_s, .unit = "times", .text = text});
+  const auto& tried = trial.measured();
+  const auto in_order =
+      std::ranges::find(tried, engines::Order::program, &train::OverlapTrial::Candidate::order);
+  if (in_order == tried.end()) return;
+  record.add(run, record::Fact{.key = "overlap_gain",
+                               .value = in_order->step_s / trial.result().step_s,
+                               .unit = "times",
+                               .text = text});
 }
 
 std::optional<record::Fact> exposed_fact(const Point& point, std::span<const engines::StepTimes> steps) {

@@ -66,7 +66,7 @@ Training::Training(TrainPlan plan) : plan_(std::move(plan)), point_(point_of(pla
                            .deterministic = point_.deterministic,
                            .sharers = point_.device_ranks});
   join_backend(*backend_, point_, plan_.ranks);
-  plan_.options.overlap = point_.overlap;
+  plan_.options.collectives = point_.collectives;
   plan_.options.gemm_choices = [this] {
     return backends::provider_of(point_.device).gemm_choices(*backend_).text;
   };

@@ -67,6 +67,8 @@ constexpr auto kFields = std::to_array<Field>({
      "Parts of the model that each stage of a pipeline has"},
     {"overlap", "overlap", kText, "", true, "--overlap", "Splitting", "auto|on|off", "auto",
      "Collectives beside computation (auto: on GPUs, and where the first steps are faster so; the numbers are the same)"},
+    {"collectives", "collectives", kText, "", true, "--collectives", "Splitting", "default|auto|few-blocks|copy-engine", "default",
+     "Sums and gathers of copies on GPUs: NCCL's default, kernels of few blocks, or copies without kernels (auto: whichever the first steps are fastest with)"},
     {"clip", "clip", kNumber, "", true, "--clip", "Run", "X", "1",
      "Largest global gradient norm (0: no clipping, so that a weight's update can start when its gradient is there)"},
     {"deterministic", "deterministic", kFlag, "", true, "--nondeterministic", "Run", "", "yes",

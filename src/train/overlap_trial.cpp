@@ -1,10 +1,11 @@
-// Whether the collectives of a step run beside its computation.
+// How the collectives of a step run: beside its computation or not, and by which means of the device.
 #include "train/overlap_trial.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -15,15 +16,17 @@
 namespace rooflm::train {
 namespace {
 
+using backends::CollectiveWay;
 using engines::Order;
 
 constexpr std::array<std::pair<Overlap, const char*>, 3> kNames = {
     {{Overlap::measured, "auto"}, {Overlap::on, "on"}, {Overlap::off, "off"}}};
 
-/// In turn, so that both meet the same moments: lanes, program, program, lanes, ...
-Order order_of(int step) {
-  const bool first_is_lanes = step / 2 % 2 == 0;
-  return (step % 2 == 0) == first_is_lanes ? Order::lanes : Order::program;
+std::string describe(const OverlapTrial::Candidate& candidate) {
+  const std::string order = candidate.order == Order::lanes ? "beside computation" : "one after the other";
+  return candidate.way == CollectiveWay::usual
+             ? order
+             : fmt::format("{} ({})", order, backends::name_of(candidate.way));
 }
 
 }  // namespace
@@ -39,44 +42,74 @@ Overlap parse_overlap(std::string_view name) {
   throw core::UsageError(core::unknown_name("--overlap", name, known));
 }
 
-OverlapTrial::OverlapTrial(engines::Engine& engine, ranks::Transport* ranks, Overlap wanted)
+OverlapTrial::OverlapTrial(engines::Engine& engine, ranks::Transport* ranks, const CollectiveWishes& wishes)
     : engine_(&engine), ranks_(ranks) {
   if (ranks == nullptr) return;
+  const std::vector<CollectiveWay> here = engine.store().backend().collective_ways();
   // Stages of a pipeline may have no collectives where others have some.
-  const bool has_choice =
-      engine.can_run_beside() && ranks::most(*ranks, engine.has_collectives() ? 1 : 0) > 0;
-  is_done_ = wanted != Overlap::measured || !has_choice;
-  if (wanted == Overlap::off) result_.order = Order::program;
-  engine.set_order(result_.order);
+  const bool has_collectives = ranks::most(*ranks, engine.has_collectives() ? 1 : 0) > 0;
+  const bool can_run_beside = engine.can_run_beside() && has_collectives;
+  result_ = {.order = wishes.overlap == Overlap::off ? Order::program : Order::lanes,
+             .way = wishes.way.value_or(CollectiveWay::usual)};
+  std::vector<Order> orders = {result_.order};
+  if (wishes.overlap == Overlap::measured && can_run_beside) orders = {Order::lanes, Order::program};
+  std::vector<CollectiveWay> ways = {result_.way};
+  if (!wishes.way && has_collectives) ways = here;
+  for (const CollectiveWay way : ways) {
+    for (const Order order : orders) {
+      // Ways that nobody asked for are tried for what runs beside: that is what they are for.
+      if (way == result_.way || order == Order::lanes) candidates_.push_back({.order = order, .way = way});
+    }
+  }
+  is_done_ = candidates_.size() < 2;
+  seconds_.resize(candidates_.size());
+  use(result_);
+}
+
+void OverlapTrial::use(const Candidate& candidate) {
+  engine_->set_order(candidate.order);
+  engine_->set_way(candidate.way);
+}
+
+/// There and back again, so that all meet the same moments: 0 1 2, 2 1 0, ...
+std::size_t OverlapTrial::turn() const {
+  const auto count = static_cast<int>(candidates_.size());
+  const int place = step_ % count;
+  return static_cast<std::size_t>(step_ / count % 2 == 0 ? place : count - 1 - place);
 }
 
 void OverlapTrial::begin_step() {
-  if (!is_done_) engine_->set_order(order_of(step_));
+  if (!is_done_) use(candidates_[turn()]);
 }
 
 void OverlapTrial::end_step(const engines::StepTimes& times) {
   if (is_done_) return;
-  if (step_ >= kWarmup) (engine_->order() == Order::lanes ? lanes_s_ : program_s_).push_back(times.step_s);
-  if (++step_ == kWarmup + 2 * kPairs) decide();
+  const auto count = static_cast<int>(candidates_.size());
+  if (step_ >= kWarmup * count) seconds_[turn()].push_back(times.step_s);
+  if (++step_ == (kWarmup + kRounds) * count) decide();
 }
 
 void OverlapTrial::decide() {
   is_done_ = true;
-  const auto slowest = [this](const std::vector<double>& own) {
-    return std::ranges::max(ranks::numbers(*ranks_, core::median(own)));
-  };
-  result_.lanes_s = slowest(lanes_s_);
-  result_.program_s = slowest(program_s_);
-  result_.order = result_.lanes_s < result_.program_s ? Order::lanes : Order::program;
-  engine_->set_order(result_.order);
-  engine_->forget_other_order();
+  measured_ = candidates_;
+  for (std::size_t i = 0; i < measured_.size(); ++i)
+    measured_[i].step_s = std::ranges::max(ranks::numbers(*ranks_, core::median(seconds_[i])));
+  result_ = *std::ranges::min_element(measured_, {}, [](const Candidate& one) {
+    return std::tuple(one.step_s, one.way, one.order == Order::lanes);
+  });
+  use(result_);
+  engine_->forget_others();
 }
 
 std::string OverlapTrial::sentence() const {
-  if (result_.lanes_s == 0) return {};
-  return fmt::format("collectives beside computation: {} a step, one after the other {}: {}",
-                     core::format_seconds(result_.lanes_s), core::format_seconds(result_.program_s),
-                     result_.order == Order::lanes ? "beside" : "one after the other");
+  if (measured_.empty()) return {};
+  std::string text;
+  for (const Candidate& one : measured_) {
+    text += text.empty()
+                ? fmt::format("collectives {}: {} a step", describe(one), core::format_seconds(one.step_s))
+                : fmt::format(", {}: {}", describe(one), core::format_seconds(one.step_s));
+  }
+  return fmt::format("{}; kept: {}", text, describe(result_));
 }
 
 }  // namespace rooflm::train

@@ -52,7 +52,7 @@ struct TrainOptions {
   std::optional<double> peak_flop_per_s{};  ///< what the MFU divides by; absent: no MFU
   /// The ranks that train together, nullptr for one; `batch` is that of each data-parallel copy.
   std::shared_ptr<ranks::Transport> ranks{};
-  Overlap overlap = Overlap::measured;  ///< of their collectives
+  CollectiveWishes collectives{};
   [[nodiscard]] bool is_first() const { return ranks::is_first(ranks); }
   /// Asked for peak_flop_per_s when the output directory, the data and the vocabulary have been checked.
   std::function<std::optional<double>()> find_peak{};

@@ -200,7 +200,7 @@ void Trainer::Loop::describe_run(const model::ModelConfig& config) {
                                      static_cast<std::uint64_t>(step_tokens_))));
   if (options_.ranks != nullptr) {
     progress_.message(split_text());
-    overlap_.emplace(session_.training_engine(), options_.ranks.get(), options_.overlap);
+    overlap_.emplace(session_.training_engine(), options_.ranks.get(), options_.collectives);
   }
   if (options_.peak_flop_per_s) {
     progress_.message(fmt::format("MFU = {}, peak {}FLOP/s", core::kMfuFormula,

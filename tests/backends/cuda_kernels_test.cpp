@@ -77,6 +77,35 @@ TEST_F(CudaKernels, MapsOfElements) {
   });
 }
 
+/// In fp32, in the order of ranks, rounded once; what is added to is added to the rounded sum.
+TEST_F(CudaKernels, SumsOfParts) {
+  for (const std::int64_t count : {1, 37, 4096, 4099}) {
+    for (const int parts : {1, 2, 3, 8}) {
+      for_types([&](DType dtype, std::size_t shift) {
+        const Values x = random_values(dtype, count * parts, 11, 2);
+        const Values before = random_values(dtype, count, 12, 2);
+        Values once, added;
+        for (std::int64_t i = 0; i < count; ++i) {
+          auto sum = static_cast<float>(x[at(i)]);
+          for (int part = 1; part < parts; ++part) sum += static_cast<float>(x[at(part * count + i)]);
+          once.push_back(stored(dtype, sum));
+          added.push_back(stored(dtype, static_cast<float>(once.back()) + static_cast<float>(before[at(i)])));
+        }
+        const DeviceArray device_x(dtype, x, shift);
+        const DeviceArray out(dtype, before, shift);
+        launch_sum_parts(nullptr, dtype, count, parts, device_x.data(), out.data(), true);
+        EXPECT_EQ(out.read(), added) << parts << " of " << count;
+        launch_sum_parts(nullptr, dtype, count, parts, device_x.data(), out.data(), false);
+        EXPECT_EQ(out.read(), once) << parts << " of " << count;
+        launch_sum_parts(nullptr, dtype, count, parts, device_x.data(), device_x.data(), false);
+        Values in_place = device_x.read();
+        in_place.resize(once.size());
+        EXPECT_EQ(in_place, once) << "in place, " << parts << " of " << count;
+      });
+    }
+  }
+}
+
 TEST_F(CudaKernels, GeluOfExtremes) {
   const Values x{-1e30, -300, -90, -20, 0, 20, 90, 300, 1e30};
   for_types([&](DType dtype, std::size_t shift) {

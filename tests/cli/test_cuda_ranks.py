@@ -152,6 +152,57 @@ class Orders(GpuRanks):
         self.assertEqual(losses["on"], losses["off"])
 
 
+WAYS = ("default", "few-blocks", "copy-engine")
+
+
+class Ways(GpuRanks):
+    def setUp(self):
+        if DEVICE == "cpu":
+            self.skipTest("on processors messages are copies")
+        super().setUp()
+
+    def test_collectives_are_right_in_each_way(self):
+        for way in WAYS:
+            result = self.run_rooflm("launch", "-n", 2, *SHARE, "--", "comm", "--device", DEVICE, "--collectives", way, "--dtype", "fp32,bf16",
+                                     "--size", "1000,4KiB,1MiB", "--seconds", "0.02", "--format", "json")
+            self.assertEqual(result.returncode, 0, f"{way}: {result.stderr}")
+            rows = json.loads(result.stdout)
+            self.assertEqual({row["wrong"] for row in rows}, {0}, way)
+            self.assertEqual({way in row["carrier"] for row in rows}, {way != "default"})
+            self.assertEqual(f"with --collectives {way} " in result.stderr, way != "default")
+
+    def test_each_way_trains_as_one_rank_does(self):
+        numbers = self.compare([(2, f"{way}-{split}", "--collectives", way, "--batch", "4", *words) for way in WAYS
+                                for split, words in (("dp", ()), ("zero1", ("--zero", "1")), ("zero2", ("--zero", "2")), ("zero3", ("--zero", "3")))],
+                               "--batch", "8", tolerance=1e-6)
+        for way in WAYS:
+            for split in ("zero1", "zero2", "zero3"):
+                self.assertEqual(numbers[f"{way}-{split}"], numbers[f"{way}-dp"], "ZeRO gives the bits of data parallel")
+
+    def test_sums_of_two_have_the_same_bits_in_each_way(self):
+        split = ["--batch", "4", "--overlap", "on"]
+        for name, *more in (("f32", "--zero", "1"), ("added", "--zero", "2", *ACCUMULATED), ("bf16", "--zero", "1", "--dtype", "bf16")):
+            numbers = self.all_numbers([(2, f"{name}-{way}", *split, *more, "--collectives", way) for way in WAYS])
+            for way in WAYS[1:]:
+                with self.subTest(split=name, way=way):
+                    self.expect_near(numbers[f"{name}-{way}"], numbers[f"{name}-default"], 0)
+
+    def test_parts_that_are_uneven_and_sums_that_are_added_to(self):
+        odd = ["--d-ff", "132", *ACCUMULATED]
+        self.compare([(3, "odd-copy-engine", "--collectives", "copy-engine", "--zero", "2", "--batch", "1", *odd)], "--batch", "3", *odd)
+        self.compare([(2, "eager-copy-engine", "--collectives", "copy-engine", "--zero", "1", "--engine", "eager", "--batch", "2", *odd)],
+                     "--batch", "4", *odd)
+
+    def test_auto_says_what_each_way_takes(self):
+        result = self.run_rooflm(*self.launch(2, *self.words("auto", "--steps", 30, "--batch", "4", "--zero", "1", "--collectives", "auto"))[1:])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        said = [line for line in (result.stderr + result.stdout).splitlines() if "collectives beside computation: " in line]
+        self.assertEqual(len(said), 1, result.stderr)
+        self.assertIn("beside computation (few-blocks): ", said[0])
+        self.assertNotIn("copy-engine", said[0], "GPUs that are shared cannot copy so")
+        self.assertIn("; kept: ", said[0])
+
+
 class Profiles(GpuRanks):
     def test_all_ranks_are_on_one_clock(self):
         record = self.folder / "zero1.rooflm"

@@ -130,6 +130,16 @@ class Options(unittest.TestCase):
         self.assertIn(f"device: {device} (", self.run_binary(*BENCH).stderr)
         self.assertNotIn("device: ", self.run_binary(*BENCH, "--device", "cpu").stderr)
 
+    def test_ways_of_collectives_are_for_gpus(self):
+        words = [*BENCH, "--device", "cpu", "--threads", "1"]
+        self.assertIn("copy-engine", self.run_binary(*words, "--collectives", "copy-engin", code=2).stderr)
+        self.run_binary("launch", "-n", 2, "--", *words, "--overlap", "off", "--collectives", "auto")
+        self.run_binary("launch", "-n", 2, "--", *words, "--overlap", "off", "--collectives", "default")
+        for command in (words, ["comm", "--device", "cpu", "--size", "4KiB"]):
+            said = self.run_binary("launch", "-n", 2, "--", *command, "--collectives", "copy-engine", code=2)
+            self.assertIn("--collectives copy-engine is for GPUs", said.stderr)
+        self.assertIn("name one", self.run_binary("launch", "-n", 2, "--", "comm", "--collectives", "auto", code=2).stderr)
+
     def test_help_offers_dtypes_of_this_machine(self):
         def dtypes(*arguments):
             return re.search(r"--dtype\S* ([^\s=]+)", self.run_binary(*arguments).stdout).group(1).split("|")

@@ -16,6 +16,7 @@
 namespace rooflm::train {
 namespace {
 
+using backends::CollectiveWay;
 using engines::Order;
 
 /// Two ranks, of which the second finds one order slow; all keep the same.
@@ -26,7 +27,7 @@ Order kept(double lanes_s, double program_s, Overlap wanted = Overlap::measured)
     tests::RankRunner runner(
         split, transport->rank(),
         backends::comm::make_host_communicator(transport, split.options.sharding.mesh()));
-    OverlapTrial trial(runner.engine(), transport.get(), wanted);
+    OverlapTrial trial(runner.engine(), transport.get(), {.overlap = wanted});
     int beside = 0;
     int steps = 0;
     for (; !trial.is_done(); ++steps) {
@@ -59,6 +60,58 @@ TEST(OverlapTrial, DoesWhatItIsTold) {
   EXPECT_EQ(kept(2, 1, Overlap::on), Order::lanes);
   EXPECT_EQ(parse_overlap("auto"), Overlap::measured);
   EXPECT_THROW(parse_overlap("of"), core::UsageError);
+  EXPECT_EQ(backends::parse_collectives("auto"), std::nullopt);
+  EXPECT_EQ(backends::parse_collectives("copy-engine"), CollectiveWay::copy_engine);
+  EXPECT_THROW(backends::parse_collectives("copy-engines"), core::UsageError);
+}
+
+/// A device of three ways, of which each takes so many seconds where collectives run beside.
+OverlapTrial::Candidate kept_of(const std::vector<double>& seconds, const CollectiveWishes& wishes = {}) {
+  OverlapTrial::Candidate result;
+  const tests::SplitStep split = tests::small_step(1);
+  const auto thrown = tests::run_over_sockets(2, [&](const std::shared_ptr<ranks::Transport>& transport) {
+    tests::RankRunner runner(
+        split, transport->rank(),
+        backends::comm::make_host_communicator(transport, split.options.sharding.mesh()));
+    engines::Engine& engine = runner.engine();
+    auto now = CollectiveWay::usual;
+    engine.store().backend().offer_collective_ways(
+        {backends::kCollectiveWays.begin(), backends::kCollectiveWays.end()},
+        [&now](CollectiveWay way) { now = way; });
+    OverlapTrial trial(engine, transport.get(), wishes);
+    int steps = 0;
+    for (; !trial.is_done(); ++steps) {
+      trial.begin_step();
+      runner.step(steps);
+      EXPECT_EQ(now, engine.way()) << "of the step that ran";
+      EXPECT_FALSE(engine.order() == Order::program && now != CollectiveWay::usual && !wishes.way);
+      trial.end_step(
+          {.step_s = engine.order() == Order::program ? 5 : seconds.at(static_cast<std::size_t>(now))});
+    }
+    runner.step(steps);
+    EXPECT_EQ(now, trial.result().way);
+    EXPECT_EQ(steps % (OverlapTrial::kWarmup + OverlapTrial::kRounds), 0);
+    EXPECT_EQ(trial.measured().empty(), steps == 0);
+    if (transport->rank() == 0) result = trial.result();
+  });
+  EXPECT_EQ(thrown, std::vector<std::string>(2));
+  return result;
+}
+
+TEST(OverlapTrial, KeepsTheFastestWay) {
+  EXPECT_EQ(kept_of({3, 2, 4}).way, CollectiveWay::few_blocks);
+  EXPECT_EQ(kept_of({3, 2, 1}).way, CollectiveWay::copy_engine);
+  EXPECT_EQ(kept_of({3, 3, 3}).way, CollectiveWay::usual) << "others only where they win";
+  const OverlapTrial::Candidate in_order = kept_of({6, 7, 8});
+  EXPECT_EQ(in_order.order, Order::program);
+  EXPECT_EQ(in_order.way, CollectiveWay::usual);
+}
+
+TEST(OverlapTrial, TakesTheWayThatIsAskedFor) {
+  EXPECT_EQ(kept_of({1, 2, 3}, {.way = CollectiveWay::copy_engine}).way, CollectiveWay::copy_engine);
+  EXPECT_EQ(kept_of({3, 2, 1}, {.overlap = Overlap::on, .way = CollectiveWay::usual}).way,
+            CollectiveWay::usual);
+  EXPECT_EQ(kept_of({3, 2, 1}, {.overlap = Overlap::off}).order, Order::program);
 }
 
 }  // namespace

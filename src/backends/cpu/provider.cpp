@@ -1,6 +1,8 @@
 // This machine's processor among the backends.
 #include "backends/provider.h"
 
+#include <fmt/format.h>
+
 #include "backends/comm/host_communicator.h"
 #include "backends/comm/kernels.h"
 #include "backends/cpu/cpu_backend.h"
@@ -25,8 +27,12 @@ class CpuProvider final : public Provider {
                                               const MakeOptions& options) const override {
     return make_cpu_backend(options.fast ? CpuKernels::fast : CpuKernels::reference, options.threads);
   }
-  void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport,
-            const program::Mesh& mesh) const override {
+  void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport, const program::Mesh& mesh,
+            CollectiveWish wish) const override {
+    if (wish.value_or(CollectiveWay::usual) != CollectiveWay::usual) {
+      throw core::UsageError(
+          fmt::format("--collectives {} is for GPUs: on processors messages are copies", name_of(wish)));
+    }
     backend.add_kernels(comm::kernels_of(comm::make_host_communicator(transport, mesh)));
   }
   [[nodiscard]] std::string collectives() const override {

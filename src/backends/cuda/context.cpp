@@ -218,6 +218,10 @@ void* Context::scratch(std::size_t bytes) {
   return scratch_.back().data();
 }
 
+int Context::multiprocessors_of_products() const {
+  return spared_ == 0 || in_order_ || !is_recording() ? 0 : sm_count_ - spared_;
+}
+
 std::shared_ptr<const RopeTables> Context::rope_tables(std::int64_t seq, std::int64_t head_dim, double theta,
                                                        const TokenPlaces& places) {
   auto& entry = rope_tables_[{seq, head_dim, theta, places.first, places.second}];

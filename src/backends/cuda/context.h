@@ -101,6 +101,10 @@ class Context {
   void mark_done(int index, program::Lane lane);
   /// What is submitted to stream() from here on waits for that op and for what its lane had before it.
   void wait_for(int index) const;
+  /// So many are taken by collectives of few blocks, where these run beside products.
+  void spare_multiprocessors(int count) { spared_ = count; }
+  /// How many multiprocessors products are to take in what is recorded now; 0: all.
+  [[nodiscard]] int multiprocessors_of_products() const;
   [[nodiscard]] cudaMemPool_t pool() const { return pool_.get(); }
   [[nodiscard]] GemmPlans& products() const { return *products_; }
 
@@ -151,6 +155,7 @@ class Context {
   EventHandle forked_;
   std::map<int, EventHandle> done_;  ///< by op, of other lanes
   bool in_order_ = false;
+  int spared_ = 0;
   struct Marks {
     StreamHandle stream;
     bool is_used = false;

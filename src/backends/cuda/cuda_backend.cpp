@@ -105,7 +105,13 @@ class CudaBackend final : public Backend {
     memory_.emplace(data, std::move(memory));
     return data;
   }
+  [[nodiscard]] void* allocate_shared(std::size_t bytes, std::uint64_t layout) override {
+    if (groups_ == nullptr || groups_->windows() == nullptr) return allocate(bytes);
+    context_->select();
+    return groups_->windows()->allocate(bytes, layout);
+  }
   void release(void* data) noexcept override {
+    if (groups_ != nullptr && groups_->windows() != nullptr && groups_->windows()->release(data)) return;
     const auto found = memory_.find(data);
     if (found == memory_.end()) return;
     allocated_bytes_ -= found->second.bytes();
@@ -157,8 +163,12 @@ class CudaBackend final : public Backend {
   }
 
   /// Collectives join the table.
-  void join(const std::shared_ptr<ranks::Transport>& transport, const program::Mesh& mesh) {
-    std::vector<KernelRow> rows = nccl_rows(NcclGroups::join(context_, transport, mesh));
+  void join(const std::shared_ptr<ranks::Transport>& transport, const program::Mesh& mesh,
+            CollectiveWish wish) {
+    groups_ = NcclGroups::join(context_, transport, mesh, wish);
+    offer_collective_ways(
+        groups_->ways(), [groups = groups_](CollectiveWay way) { groups->set_way(way); }, groups_->remark());
+    std::vector<KernelRow> rows = nccl_rows(groups_);
     for (KernelRow& row : rows) {
       row.make = [make = std::move(row.make), context = context_](const program::Program& program,
                                                                   const program::Op& op) {
@@ -189,6 +199,7 @@ class CudaBackend final : public Backend {
   }
 
   std::shared_ptr<Context> context_;
+  std::shared_ptr<NcclGroups> groups_;  ///< of one that has joined
   std::unordered_map<void*, DeviceMemory> memory_;
   std::size_t allocated_bytes_ = 0;
 };
@@ -200,10 +211,10 @@ std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& options
 }
 
 void join_ranks(Backend& backend, const std::shared_ptr<ranks::Transport>& transport,
-                const program::Mesh& mesh) {
+                const program::Mesh& mesh, CollectiveWish wish) {
   auto* gpu = dynamic_cast<CudaBackend*>(&backend);
   if (gpu == nullptr) throw std::logic_error("ranks of GPUs are joined on a GPU");
-  gpu->join(transport, mesh);
+  gpu->join(transport, mesh, wish);
 }
 
 std::string nccl_version() { return nccl_library().version; }

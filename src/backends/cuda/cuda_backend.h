@@ -28,10 +28,10 @@ struct CudaOptions {
 /// core::Unavailable with the reason when there is no such GPU, or none that runs this build.
 std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& options);
 
-/// Gives a backend that make_cuda_backend made the collectives of its rank, through NCCL. Throws
-/// core::Unavailable where NCCL is not here or does not work.
+/// Gives a backend that make_cuda_backend made the collectives of its rank, through NCCL (Provider::join).
+/// Throws core::Unavailable where NCCL is not here or does not work, or cannot do what is wished for.
 void join_ranks(Backend& backend, const std::shared_ptr<ranks::Transport>& transport,
-                const program::Mesh& mesh);
+                const program::Mesh& mesh, CollectiveWish wish);
 /// "2.28.9". Throws core::Unavailable where NCCL is not here.
 std::string nccl_version();
 

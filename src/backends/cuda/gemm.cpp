@@ -344,6 +344,10 @@ cublasStatus_t Gemm::submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& alg
     set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.aux);
   }
   set_scales(o.a_inverse, o.b_inverse);
+  if (const int count = context_->multiprocessors_of_products(); count != multiprocessors_) {
+    set(desc_.get(), CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(count));
+    multiprocessors_ = count;
+  }
   return cublasLtMatmul(context_->products().handle(), desc_.get(), &alpha, o.b, first_.get(), o.a,
                         second_.get(), &beta, o.c, result_.get(), o.c, result_.get(), &algorithm,
                         lane.workspace, lane.workspace_bytes, lane.stream);

@@ -89,6 +89,7 @@ class Gemm {
   LtLayout first_, second_, result_;  ///< column-major, as cuBLASLt wants them: b, a, c
   cublasLtMatmulAlgo_t algorithm_{};
   std::size_t workspace_bytes_ = 0;  ///< of the lane's, what the algorithm uses
+  mutable int multiprocessors_ = 0;  ///< that desc_ says it is to take; 0: all
 };
 
 /// The cuBLASLt handle, its workspace and the plans of one context.

@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "backends/cuda/nccl_calls.h"
 #include "core/error.h"
 
 namespace rooflm::backends::cuda {
@@ -23,39 +24,8 @@ namespace {
 using program::Group;
 using program::Part;
 
-nccl::DataType type_of(core::DType dtype) {
-  switch (dtype) {
-    case core::DType::f64:
-      return nccl::kFloat64;
-    case core::DType::f32:
-      return nccl::kFloat32;
-    case core::DType::bf16:
-      return nccl::kBfloat16;
-    case core::DType::f16:
-      return nccl::kFloat16;
-    default:
-      throw core::Unavailable(fmt::format("NCCL adds up no {}", core::name_of(dtype)));
-  }
-}
-
-std::size_t bytes_of(const DeviceTransfer& t, std::int64_t elements) {
-  return static_cast<std::size_t>(elements) * core::size_of(t.dtype);
-}
-
-Part part_of(const DeviceTransfer& t, int ranks, int index) {
-  return program::part_of(t.elements, ranks, index, t.unit);
-}
-
-/// Whether all ranks have as many elements, as NCCL's own splitting wants it.
-bool is_even(const DeviceTransfer& t, int ranks) {
-  return t.elements % ranks == 0 && part_of(t, ranks, 0).size() == t.elements / ranks;
-}
-
-const std::byte* at(const DeviceTransfer& t, const void* from, std::int64_t element) {
-  return static_cast<const std::byte*>(from) + bytes_of(t, element);
-}
-
-std::size_t count_of(std::int64_t elements) { return static_cast<std::size_t>(elements); }
+/// Sums of so few are NCCL's own in any way: a loss, a norm, which nobody splits.
+constexpr std::int64_t kFewElements = 16;
 
 /// Ranks that share a GPU: NCCL takes two with the same GPU of one host for a mistake, so each says that it
 /// is a host of its own (getHostHash of NCCL's utils.cc), and they talk through sockets. Few channels, since
@@ -83,33 +53,12 @@ void end_anyway(const std::string& why, core::ExitCode code) {
   }
 }
 
-/// Several calls that NCCL runs as one.
-class Grouped {
- public:
-  explicit Grouped(const NcclLibrary& library) : library_(&library) {
-    library_->check(library_->group_start(), "beginning a group");
-  }
-  Grouped(const Grouped&) = delete;
-  Grouped& operator=(const Grouped&) = delete;
-  ~Grouped() {
-    if (!has_ended_) static_cast<void>(library_->group_end());
-  }
-  void end(std::string_view what) {
-    has_ended_ = true;
-    library_->check(library_->group_end(), what);
-  }
-
- private:
-  const NcclLibrary* library_;
-  bool has_ended_ = false;
-};
-
 }  // namespace
 
 std::shared_ptr<NcclGroups> NcclGroups::join(const std::shared_ptr<Context>& context,
                                              std::shared_ptr<ranks::Transport> transport,
-                                             const program::Mesh& mesh) {
-  std::shared_ptr<NcclGroups> groups(new NcclGroups(context, std::move(transport), mesh));
+                                             const program::Mesh& mesh, CollectiveWish wish) {
+  std::shared_ptr<NcclGroups> groups(new NcclGroups(context, std::move(transport), mesh, wish));
   context->set_watch([weak = groups->weak_from_this()](double waited_s) {
     if (const auto self = weak.lock()) self->watch(waited_s);
   });
@@ -117,7 +66,7 @@ std::shared_ptr<NcclGroups> NcclGroups::join(const std::shared_ptr<Context>& con
 }
 
 NcclGroups::NcclGroups(std::shared_ptr<Context> context, std::shared_ptr<ranks::Transport> transport,
-                       const program::Mesh& mesh)
+                       const program::Mesh& mesh, CollectiveWish wish)
     : context_(std::move(context)), transport_(std::move(transport)) {
   if (transport_->place().shares_gpus) act_as_host(*transport_);
   library_ = &nccl_library();
@@ -127,12 +76,14 @@ NcclGroups::NcclGroups(std::shared_ptr<Context> context, std::shared_ptr<ranks::
         mesh.members(transport_->rank(), group), fmt::format("the group '{}'", program::name_of(group)));
   }
   connect_channels(mesh);
+  connect_ways(mesh, wish);
   transport_->set_op("");
 }
 
 NcclGroups::~NcclGroups() {
   if (std::uncaught_exceptions() > 0) abort();
   wait_for_aborts();
+  windows_.reset();
   for_each_member([&](Member& member) {
     if (member.comm != nullptr) static_cast<void>(library_->comm_destroy(member.comm));
   });
@@ -141,11 +92,13 @@ NcclGroups::~NcclGroups() {
 template <class Body>
 void NcclGroups::for_each_member(const Body& body) {
   for (Member& member : members_) body(member);
+  for (auto& [way, member] : of_data_) body(member);
   for (auto& [channel, member] : channels_) body(member);
 }
 
 /// The first rank of a group makes its name, the others get it by message.
-NcclGroups::Member NcclGroups::connect(const std::vector<int>& ranks, const std::string& what) const {
+NcclGroups::Member NcclGroups::connect(const std::vector<int>& ranks, const std::string& what,
+                                       nccl::Config* config) const {
   Member member;
   if (ranks.size() < 2) return member;
   transport_->set_op(fmt::format("joining {} of NCCL", what));
@@ -160,8 +113,11 @@ NcclGroups::Member NcclGroups::connect(const std::vector<int>& ranks, const std:
     const ranks::Incoming incoming{ranks.front(), std::as_writable_bytes(std::span(&id, 1))};
     transport_->exchange(ranks::kShared, {}, {&incoming, 1});
   }
-  library_->check(library_->comm_init_rank(&member.comm, member.ranks, id, member.index),
-                  fmt::format("joining {} of {} ranks", what, member.ranks));
+  const nccl::Result result =
+      config == nullptr
+          ? library_->comm_init_rank(&member.comm, member.ranks, id, member.index)
+          : library_->comm_init_rank_config(&member.comm, member.ranks, id, member.index, config);
+  library_->check(result, fmt::format("joining {} of {} ranks", what, member.ranks));
   return member;
 }
 
@@ -186,6 +142,7 @@ void NcclGroups::connect_channels(const program::Mesh& mesh) {
 /// Kernels of NCCL wait for other ranks for ever: aborted, they end. The call itself returns when no graph
 /// has any of them any more, so each has a thread, and whoever aborts goes on.
 void NcclGroups::abort() {
+  if (windows_ != nullptr) windows_->abandon();
   for_each_member([&](Member& member) {
     if (member.comm == nullptr) return;
     const nccl::Comm comm = std::exchange(member.comm, nullptr);
@@ -249,6 +206,11 @@ void NcclGroups::watch(double waited_s) {
 
 void NcclGroups::all_reduce(Group group, const std::vector<DeviceTransfer>& whole,
                             cudaStream_t stream) const {
+  const auto is_short = [](const DeviceTransfer& t) { return t.elements < kFewElements; };
+  if (adds_up(group) && !std::ranges::all_of(whole, is_short)) {
+    all_reduce_copies(group, whole, stream);
+    return;
+  }
   const Member& own = member(group);
   Grouped calls(*library_);
   for (const DeviceTransfer& t : whole) {
@@ -285,6 +247,10 @@ void NcclGroups::all_gather(Group group, const std::vector<DeviceTransfer>& whol
 
 void NcclGroups::reduce_scatter(Group group, const std::vector<DeviceTransfer>& whole,
                                 cudaStream_t stream) const {
+  if (adds_up(group)) {
+    reduce_scatter_copies(group, whole, stream, false);
+    return;
+  }
   const Member& own = member(group);
   Grouped calls(*library_);
   for (const DeviceTransfer& t : whole) {

@@ -10,8 +10,10 @@
 #include <tuple>
 #include <vector>
 
+#include "backends/collective_way.h"
 #include "backends/cuda/context.h"
 #include "backends/cuda/nccl_library.h"
+#include "backends/cuda/nccl_windows.h"
 #include "core/dtype.h"
 #include "program/groups.h"
 #include "ranks/transport.h"
@@ -45,19 +47,37 @@ struct Outbox {
 /// patience.
 class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
  public:
-  /// Joins the others of each group of `mesh`; all ranks call it. Throws core::Unavailable where NCCL is not
-  /// here or does not work.
+  /// Joins the others of each group of `mesh`; all ranks call it. The group `data` gets a communicator of its
+  /// own for each way that is wished for. Throws core::Unavailable where NCCL is not here or does not work,
+  /// or is too old for that way.
   static std::shared_ptr<NcclGroups> join(const std::shared_ptr<Context>& context,
                                           std::shared_ptr<ranks::Transport> transport,
-                                          const program::Mesh& mesh);
+                                          const program::Mesh& mesh, CollectiveWish wish);
   NcclGroups(const NcclGroups&) = delete;
   NcclGroups& operator=(const NcclGroups&) = delete;
   ~NcclGroups();
+
+  /// The ways of the group `data`, CollectiveWay::usual first, and the one in which everything is submitted
+  /// from here on. Without a wish: those that change no number and win where they are there: copies only
+  /// where GPUs reach into each other's memory.
+  [[nodiscard]] const std::vector<CollectiveWay>& ways() const { return ways_; }
+  void set_way(CollectiveWay way);
+  /// Memory for what collectives of the group `data` read and write, in windows where a way wants them
+  /// (NcclWindows). nullptr where none does.
+  [[nodiscard]] NcclWindows* windows() const { return windows_.get(); }
+  /// What a user is told of the way that was asked for; mostly nothing.
+  [[nodiscard]] const std::string& remark() const { return remark_; }
+  /// Says how much a reduce_scatter of these receives when it is one of copies.
+  void reserve_received(program::Group group, const std::vector<DeviceTransfer>& whole);
 
   void all_reduce(program::Group group, const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const;
   void all_gather(program::Group group, const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const;
   void reduce_scatter(program::Group group, const std::vector<DeviceTransfer>& whole,
                       cudaStream_t stream) const;
+  /// Whether parts are copied, and added up in a kernel of our own, which can add the sum to what is there.
+  [[nodiscard]] bool adds_up(program::Group group) const;
+  void reduce_scatter_copies(program::Group group, const std::vector<DeviceTransfer>& whole,
+                             cudaStream_t stream, bool accumulate) const;
 
   /// In a ring: `from` goes to the next rank, `to` comes from the one before.
   void pass_on(program::Group group, const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const;
@@ -74,13 +94,20 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
 
  private:
   NcclGroups(std::shared_ptr<Context> context, std::shared_ptr<ranks::Transport> transport,
-             const program::Mesh& mesh);
+             const program::Mesh& mesh, CollectiveWish wish);
   struct Member {
     nccl::Comm comm = nullptr;
     int ranks = 1, index = 0;
   };
-  Member connect(const std::vector<int>& ranks, const std::string& what) const;
+  Member connect(const std::vector<int>& ranks, const std::string& what,
+                 nccl::Config* config = nullptr) const;
+  void connect_ways(const program::Mesh& mesh, CollectiveWish wish);
+  [[nodiscard]] bool may_try(CollectiveWish wish) const;
+  [[nodiscard]] NcclWindows::Range range_over(const std::vector<int>& ranks, std::uint64_t own) const;
   void connect_channels(const program::Mesh& mesh);
+  void exchange(const Member& own, const DeviceTransfer& t, std::byte* to, cudaStream_t stream) const;
+  void all_reduce_copies(program::Group group, const std::vector<DeviceTransfer>& whole,
+                         cudaStream_t stream) const;
   template <class Body>
   void for_each_member(const Body& body);
   void watch(double waited_s);
@@ -88,6 +115,7 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   void wait_for_aborts() const;
   void look_for_the_lost() const;
   [[nodiscard]] const Member& member(program::Group group) const {
+    if (group == program::Group::data && way_ != CollectiveWay::usual) return of_data_.at(way_);
     return members_.at(static_cast<std::size_t>(group));
   }
 
@@ -98,7 +126,14 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
     std::atomic<int> running = 0;
   };
   std::shared_ptr<Aborts> aborts_ = std::make_shared<Aborts>();
-  std::array<Member, 5> members_{};  ///< by group
+  std::array<Member, 5> members_{};          ///< by group
+  std::map<CollectiveWay, Member> of_data_;  ///< by way, but for the usual one
+  std::vector<CollectiveWay> ways_ = {CollectiveWay::usual};
+  CollectiveWay way_ = CollectiveWay::usual;
+  std::unique_ptr<NcclWindows> windows_;
+  std::string remark_;
+  std::byte* received_ = nullptr;  ///< of copies, in a window
+  std::size_t received_bytes_ = 0;
   int places_ = 1;
   std::map<std::tuple<std::int64_t, std::size_t, int>, std::shared_ptr<const Outbox>>
       outboxes_;                             ///< by channel, bytes and place

@@ -35,6 +35,12 @@ NcclLibrary load() {
   library.need("ncclReduce", n.reduce);
   library.need("ncclSend", n.send);
   library.need("ncclRecv", n.recv);
+  n.comm_init_rank_config = library.find<nccl::CommInitRankConfig*>("ncclCommInitRankConfig");
+  n.all_to_all = library.find<nccl::AllToAll*>("ncclAlltoAll");
+  n.mem_alloc = library.find<nccl::MemAlloc*>("ncclMemAlloc");
+  n.mem_free = library.find<nccl::MemFree*>("ncclMemFree");
+  n.window_register = library.find<nccl::CommWindowRegister*>("ncclCommWindowRegister");
+  n.window_deregister = library.find<nccl::CommWindowDeregister*>("ncclCommWindowDeregister");
   int version = 0;
   n.check(n.get_version(&version), "asking for the version");
   n.version = version_text(version);

@@ -26,7 +26,20 @@ struct NcclLibrary {
   nccl::Reduce* reduce = nullptr;
   nccl::Send* send = nullptr;
   nccl::Recv* recv = nullptr;
+  // What older ones lack; they may be null.
+  nccl::CommInitRankConfig* comm_init_rank_config = nullptr;
+  nccl::AllToAll* all_to_all = nullptr;
+  nccl::MemAlloc* mem_alloc = nullptr;
+  nccl::MemFree* mem_free = nullptr;
+  nccl::CommWindowRegister* window_register = nullptr;
+  nccl::CommWindowDeregister* window_deregister = nullptr;
   std::string version{};  ///< "2.28.9"
+
+  /// Whether it has windows, configurations and all-to-all (2.28).
+  [[nodiscard]] bool has_ways() const {
+    return comm_init_rank_config != nullptr && all_to_all != nullptr && mem_alloc != nullptr &&
+           mem_free != nullptr && window_register != nullptr && window_deregister != nullptr;
+  }
 
   /// Throws core::Unavailable "NCCL: WHAT: its words" unless the result is success; core::OutOfMemory where
   /// they say so.

@@ -44,7 +44,9 @@ Kernel make(const Groups& groups, const Op& op, Transfers transfers,
 }
 
 Kernel make_all_reduce(const Groups& groups, const Program& program, const Op& op) {
-  return make(groups, op, transfers_of(program, op, op.inputs), &NcclGroups::all_reduce);
+  Transfers transfers = transfers_of(program, op, op.inputs);
+  groups->reserve_received(program::group_of(op), transfers);
+  return make(groups, op, std::move(transfers), &NcclGroups::all_reduce);
 }
 
 Kernel make_all_gather(const Groups& groups, const Program& program, const Op& op) {
@@ -66,9 +68,14 @@ Kernel make_accumulating(const Groups& groups, const Program& program, const Op&
   const auto submit = [groups, aside, transfers = std::move(transfers), group = program::group_of(op),
                        lane = op.lane](const KernelArgs& args) mutable {
     const cudaStream_t stream = groups->context().stream_of(lane);
+    const bool adds_up = groups->adds_up(group);
     for (std::size_t i = 0; i < transfers.size(); ++i) {
       transfers[i].from = args.in[i];
-      transfers[i].to = aside->memory[i].data();
+      transfers[i].to = adds_up ? args.out[i] : aside->memory[i].data();
+    }
+    if (adds_up) {
+      groups->reduce_scatter_copies(group, transfers, stream, true);
+      return;
     }
     groups->reduce_scatter(group, transfers, stream);
     for (std::size_t i = 0; i < transfers.size(); ++i) {
@@ -81,6 +88,7 @@ Kernel make_accumulating(const Groups& groups, const Program& program, const Op&
 
 Kernel make_reduce_scatter(const Groups& groups, const Program& program, const Op& op) {
   Transfers transfers = transfers_of(program, op, op.inputs);
+  groups->reserve_received(program::group_of(op), transfers);
   if (op.attrs.flag("accumulate")) return make_accumulating(groups, program, op, std::move(transfers));
   return make(groups, op, std::move(transfers), &NcclGroups::reduce_scatter);
 }

@@ -126,9 +126,9 @@ class CudaProvider final : public Provider {
                                                       .sharers = options.sharers});
   }
 
-  void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport,
-            const program::Mesh& mesh) const override {
-    cuda::join_ranks(backend, transport, mesh);
+  void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport, const program::Mesh& mesh,
+            CollectiveWish wish) const override {
+    cuda::join_ranks(backend, transport, mesh, wish);
   }
 
   [[nodiscard]] std::string collectives() const override {

@@ -73,6 +73,25 @@ __device__ inline std::int64_t own_pack() { return std::int64_t{blockIdx.x} * kT
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
+    sum_parts(std::int64_t count, int parts, bool aligned, const T* x, T* y, bool accumulate) {
+  const std::int64_t at = own_pack() * kPack;
+  if (at >= count) return;
+  Pack sum = load_pack(x, at, count, aligned);
+  for (int part = 1; part < parts; ++part) {
+    const Pack next = load_pack(x + part * count, at, count, aligned);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) sum[i] += next[i];
+  }
+  if (accumulate) {
+    const Pack before = load_pack(y, at, count, aligned);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) sum[i] = rounded<T>(sum[i]) + before[i];
+  }
+  store_pack(y, at, count, aligned, sum);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
     swiglu(std::int64_t rows, std::int64_t width, bool aligned, const T* h, T* y) {
   const Place at(own_pack(), width);
   if (at.row >= rows) return;
@@ -121,6 +140,17 @@ void launch_add(Stream stream, core::DType dtype, std::int64_t count, const void
     launch_map(stream, "add", count, Add{}, static_cast<T*>(z), static_cast<const T*>(x),
                static_cast<const T*>(y));
   });
+}
+
+void launch_sum_parts(Stream stream, core::DType dtype, std::int64_t count, int parts, const void* x, void* y,
+                      bool accumulate) {
+  if (count == 0) return;
+  with_element(dtype, "sum_parts", [&]<class T>(T) {
+    const bool aligned = count % kPack == 0 && are_aligned({x, y});
+    sum_parts<<<row_blocks(1, count, "sum_parts"), kThreads, 0, stream>>>(
+        count, parts, aligned, static_cast<const T*>(x), static_cast<T*>(y), accumulate);
+  });
+  check_launch("sum_parts");
 }
 
 void launch_cast(Stream stream, std::int64_t count, core::DType from, const void* x, core::DType to,

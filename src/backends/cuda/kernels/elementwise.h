@@ -14,6 +14,11 @@ namespace rooflm::backends::cuda {
 /// z = x + y, `count` elements each; z may be x or y.
 void launch_add(Stream stream, core::DType dtype, std::int64_t count, const void* x, const void* y, void* z);
 
+/// y = (y +) (x[0] + x[1] + ...): `parts` of `count` elements each, one after the other in x, added in that
+/// order in fp32; their sum is rounded before y is added. y may be one of them.
+void launch_sum_parts(Stream stream, core::DType dtype, std::int64_t count, int parts, const void* x, void* y,
+                      bool accumulate);
+
 /// y = x in another dtype, round to nearest even; no aliasing unless the dtypes are the same.
 void launch_cast(Stream stream, std::int64_t count, core::DType from, const void* x, core::DType to, void* y);
 

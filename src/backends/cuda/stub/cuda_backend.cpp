@@ -13,7 +13,7 @@ std::unique_ptr<Backend> make_cuda_backend(int index, const CudaOptions& /*optio
 }
 
 void join_ranks(Backend& /*backend*/, const std::shared_ptr<ranks::Transport>& /*transport*/,
-                const program::Mesh& /*mesh*/) {
+                const program::Mesh& /*mesh*/, CollectiveWish /*wish*/) {
   throw core::Unavailable("built without CUDA");
 }
 
