@@ -36,8 +36,8 @@ StageTimes with_end(StageTimes times, const RoleStep& step, const PlanPoint& poi
   const bool is_end = stage == 0 || stage == sharding.pipeline - 1;
   if (sharding.interleave == 1 || !is_end) return times;
   const std::int64_t missing = sharding.short_ends ? 1 : 0;
-  const auto layers = static_cast<double>(
-      sharding.layers_per_part(point.config.layers) * sharding.interleave - missing);
+  const auto layers =
+      static_cast<double>(sharding.layers_per_part(point.config.layers) * sharding.interleave - missing);
   const auto extra = [&](double all_s, double end_s) {
     return end_s - static_cast<double>(missing) * (all_s - end_s) / layers;
   };
@@ -89,11 +89,11 @@ double least_bytes(const RankMemory& memory, const PlanPoint& point, const Setti
   const compile::Sharding& sharding = point.step.sharding;
   const bool is_pipeline = sharding.pipeline > 1;
   const double micro_batches = is_pipeline ? in_flight(stage, sharding, point.micro_batches) : 1;
-  const auto heads =
-      is_pipeline ? static_cast<double>(heads_in_flight(sharding, point.micro_batches)) : 1.0;
-  const RankMemory least{.optimizer_bytes = memory.optimizer_bytes,
-                         .activation_bytes = micro_batches * (memory.saved_bytes - memory.saved_by_head_bytes) +
-                                             heads * memory.saved_by_head_bytes};
+  const auto heads = is_pipeline ? static_cast<double>(heads_in_flight(sharding, point.micro_batches)) : 1.0;
+  const RankMemory least{
+      .optimizer_bytes = memory.optimizer_bytes,
+      .activation_bytes = micro_batches * (memory.saved_bytes - memory.saved_by_head_bytes) +
+                          heads * memory.saved_by_head_bytes};
   return kSafely * with_overheads(least, point, setting).total();
 }
 
@@ -147,7 +147,8 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   const double forward_s = last.forward_s;
   const double backward_s = std::max(0.0, each_s - forward_s);
   const double tail_s = std::max(0.0, first.timeline.step_s - few * (forward_s + backward_s));
-  role.times = with_end({.forward_s = forward_s, .backward_s = backward_s, .tail_s = tail_s}, last, point, stage);
+  role.times =
+      with_end({.forward_s = forward_s, .backward_s = backward_s, .tail_s = tail_s}, last, point, stage);
   return role;
 }
 

@@ -68,8 +68,8 @@ bool is_of_head(const program::Op& op) {
   return !scope.layer() && scope.block() != "embedding" && scope.block() != "pipeline";
 }
 
-/// Of activations that the first micro-batch writes forward and reads backward: all, and those behind the last
-/// layer.
+/// Of activations that the first micro-batch writes forward and reads backward: all, and those behind the
+/// last layer.
 struct Saved {
   double bytes = 0, by_head_bytes = 0;
 };

@@ -156,10 +156,10 @@ void RoleStep::add(const RoleStep& other, double times) {
   for (const auto member :
        {&RoleStep::forward_s, &RoleStep::backward_s, &RoleStep::end_forward_s, &RoleStep::end_backward_s})
     this->*member += times * other.*member;
-  for (const auto member : {&RankMemory::weight_bytes, &RankMemory::optimizer_bytes,
-                            &RankMemory::gradient_bytes, &RankMemory::activation_bytes,
-                            &RankMemory::workspace_bytes, &RankMemory::gap_bytes, &RankMemory::saved_bytes,
-                            &RankMemory::saved_by_head_bytes})
+  for (const auto member :
+       {&RankMemory::weight_bytes, &RankMemory::optimizer_bytes, &RankMemory::gradient_bytes,
+        &RankMemory::activation_bytes, &RankMemory::workspace_bytes, &RankMemory::gap_bytes,
+        &RankMemory::saved_bytes, &RankMemory::saved_by_head_bytes})
     memory.*member += times * other.memory.*member;
   for (const auto& [name, time] : other.work) {
     WorkTime& own = work[name];

@@ -253,8 +253,8 @@ TEST(Pipeline, EndsOfTheModelAreInOnePart) {
   stages.front() = {1.25, 2.0, 0.0, 0.25, 0.0};
   stages.back() = {1.5, 3.0, 0.0, 0.5, 1.0};
   std::vector<perfmodel::StageSpan> spans;
-  const auto times = perfmodel::pipeline_times(stages, kMicroBatches,
-                                               compile::PipelineSchedule::one_f_one_b, kParts, &spans);
+  const auto times = perfmodel::pipeline_times(stages, kMicroBatches, compile::PipelineSchedule::one_f_one_b,
+                                               kParts, &spans);
   for (const auto& span : spans) {
     const bool is_first = span.stage == 0 && span.part == 0;
     const bool is_last = span.stage == kStages - 1 && span.part == kParts - 1;
