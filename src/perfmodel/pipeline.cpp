@@ -79,6 +79,13 @@ class Passes {
     if (s + 1 < count_) return backward_s_[place(s + 1, pass)];
     return pass.part == parts_ - 1 ? forward_s_[place(s, pass)] : backward_s_[place(0, behind(pass))];
   }
+  [[nodiscard]] double lasts_s(int s, int part, bool is_forward) const {
+    const StageTimes& times = stages_[static_cast<std::size_t>(s)];
+    const bool is_end = (s == 0 && part == 0) || (s == count_ - 1 && part == parts_ - 1);
+    const double end_s = is_forward ? times.end_forward_s : times.end_backward_s;
+    const double all_s = is_forward ? times.forward_s : times.backward_s;
+    return (all_s - end_s) / parts_ + (is_end ? end_s : 0);
+  }
   static Pass before(Pass pass) { return {.micro_batch = pass.micro_batch, .part = pass.part - 1}; }
   static Pass behind(Pass pass) { return {.micro_batch = pass.micro_batch, .part = pass.part + 1}; }
 
@@ -90,7 +97,7 @@ class Passes {
     const Pass pass = pass_of(is_forward ? stage.forwards : stage.backwards, is_forward);
     const double ready = ready_s(s, pass, is_forward);
     if (ready < 0) return false;
-    const double lasts = (is_forward ? stages_[index].forward_s : stages_[index].backward_s) / parts_;
+    const double lasts = lasts_s(s, pass.part, is_forward);
     const double start_s = std::max(stage.free_s, ready);
     stage.free_s = start_s + lasts;
     stage.busy_s += lasts;
@@ -131,6 +138,10 @@ PipelineTimes times_of(std::span<const StageTimes> stages, const std::vector<Sta
 double in_flight(int stage, const compile::Sharding& sharding, std::int64_t micro_batches) {
   const int parts = sharding.interleave;
   return static_cast<double>(most_ahead(stage, sharding, micro_batches * parts)) / parts;
+}
+
+std::int64_t heads_in_flight(const compile::Sharding& sharding, std::int64_t micro_batches) {
+  return sharding.schedule == compile::PipelineSchedule::gpipe ? micro_batches : 1;
 }
 
 PipelineTimes pipeline_times(std::span<const StageTimes> stages, std::int64_t micro_batches,

@@ -17,12 +17,33 @@ struct StageRole {
   bool is_too_large = false;  ///< known from its first micro-batch; there are no times
 };
 
-/// Its micro-batches in flight beyond those of the program that is built.
-double more_in_flight(const PlanPoint& point, int stage, int built_micro_batches) {
+/// What its micro-batches in flight keep beyond those of the program that is built; `saved`: by one of them.
+/// The head of the last stage keeps what it does of fewer than the layers.
+double more_saved_bytes(const PlanPoint& point, int stage, int built_micro_batches, const RankMemory& saved) {
   const compile::Sharding& sharding = point.step.sharding;
   if (sharding.pipeline == 1) return 0;
-  return in_flight(stage, sharding, point.micro_batches) -
-         in_flight(built_stage_of(sharding, stage), built_sharding(sharding), built_micro_batches);
+  const double more =
+      in_flight(stage, sharding, point.micro_batches) -
+      in_flight(built_stage_of(sharding, stage), built_sharding(sharding), built_micro_batches);
+  const auto more_heads = static_cast<double>(heads_in_flight(sharding, point.micro_batches) -
+                                              heads_in_flight(sharding, built_micro_batches));
+  return more * (saved.saved_bytes - saved.saved_by_head_bytes) + more_heads * saved.saved_by_head_bytes;
+}
+
+/// `times`, with what the part at an end of the model has and others of its stage have not.
+StageTimes with_end(StageTimes times, const RoleStep& step, const PlanPoint& point, int stage) {
+  const compile::Sharding& sharding = point.step.sharding;
+  const bool is_end = stage == 0 || stage == sharding.pipeline - 1;
+  if (sharding.interleave == 1 || !is_end) return times;
+  const std::int64_t missing = sharding.short_ends ? 1 : 0;
+  const auto layers =
+      static_cast<double>(sharding.layers_per_part(point.config.layers) * sharding.interleave - missing);
+  const auto extra = [&](double all_s, double end_s) {
+    return end_s - static_cast<double>(missing) * (all_s - end_s) / layers;
+  };
+  times.end_forward_s = extra(times.forward_s, step.end_forward_s);
+  times.end_backward_s = extra(times.backward_s, step.end_backward_s);
+  return times;
 }
 
 int groups_of(const compile::Sharding& sharding) {
@@ -66,9 +87,13 @@ RankMemory with_overheads(RankMemory memory, const PlanPoint& point, const Setti
 double least_bytes(const RankMemory& memory, const PlanPoint& point, const Setting& setting, int stage) {
   constexpr double kSafely = 0.97;  // layers are drawn out
   const compile::Sharding& sharding = point.step.sharding;
-  const double micro_batches = sharding.pipeline > 1 ? in_flight(stage, sharding, point.micro_batches) : 1;
-  const RankMemory least{.optimizer_bytes = memory.optimizer_bytes,
-                         .activation_bytes = micro_batches * memory.saved_bytes};
+  const bool is_pipeline = sharding.pipeline > 1;
+  const double micro_batches = is_pipeline ? in_flight(stage, sharding, point.micro_batches) : 1;
+  const auto heads = is_pipeline ? static_cast<double>(heads_in_flight(sharding, point.micro_batches)) : 1.0;
+  const RankMemory least{
+      .optimizer_bytes = memory.optimizer_bytes,
+      .activation_bytes = micro_batches * (memory.saved_bytes - memory.saved_by_head_bytes) +
+                          heads * memory.saved_by_head_bytes};
   return kSafely * with_overheads(least, point, setting).total();
 }
 
@@ -100,9 +125,10 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   if (m == few) {
     const double work_s = few * (first.forward_s + first.backward_s);
     return {.step = first,
-            .times = {.forward_s = first.forward_s,
-                      .backward_s = first.backward_s,
-                      .tail_s = std::max(0.0, first.timeline.step_s - work_s)}};
+            .times = with_end({.forward_s = first.forward_s,
+                               .backward_s = first.backward_s,
+                               .tail_s = std::max(0.0, first.timeline.step_s - work_s)},
+                              first, point, stage)};
   }
   if (give_up.when_too_large && least_bytes(first.memory, point, setting, stage) > setting.memory_limit_bytes)
     return {.step = first, .times = {}, .is_too_large = true};
@@ -115,14 +141,14 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   const bool is_enough = few > 1 && added == 1;
   role.step.memory = is_enough ? first.memory : last.memory;
   role.step.memory.activation_bytes +=
-      more_in_flight(point, stage, is_enough ? few : more_of_them) * first.memory.saved_bytes;
+      more_saved_bytes(point, stage, is_enough ? few : more_of_them, first.memory);
   // Of a later micro-batch: the first waits for what is gathered once in a step.
   const double each_s = more.timeline.step_s / added;
   const double forward_s = last.forward_s;
   const double backward_s = std::max(0.0, each_s - forward_s);
-  role.times = {.forward_s = forward_s,
-                .backward_s = backward_s,
-                .tail_s = std::max(0.0, first.timeline.step_s - few * (forward_s + backward_s))};
+  const double tail_s = std::max(0.0, first.timeline.step_s - few * (forward_s + backward_s));
+  role.times =
+      with_end({.forward_s = forward_s, .backward_s = backward_s, .tail_s = tail_s}, last, point, stage);
   return role;
 }
 

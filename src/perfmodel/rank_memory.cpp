@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compile/passes/plan_memory.h"
+#include "core/scope.h"
 #include "perfmodel/caching_allocator.h"
 
 namespace rooflm::perfmodel {
@@ -61,16 +62,29 @@ class AliveBytes {
   std::vector<std::array<std::int64_t, kParts>> changes_;
 };
 
-/// Of activations that the first micro-batch writes forward and reads backward.
-double saved_bytes(const Program& program, const passes::MemoryPlan& plan) {
-  double sum = 0;
+/// Last norm, head and loss; what a stage receives is no part of them.
+bool is_of_head(const program::Op& op) {
+  const core::Scope scope(op.scope);
+  return !scope.layer() && scope.block() != "embedding" && scope.block() != "pipeline";
+}
+
+/// Of activations that the first micro-batch writes forward and reads backward: all, and those behind the
+/// last layer.
+struct Saved {
+  double bytes = 0, by_head_bytes = 0;
+};
+
+Saved saved_of(const Program& program, const passes::MemoryPlan& plan) {
+  Saved sum;
   for (const passes::Storage& storage : plan.storages) {
     if (part_of(program.tensor(storage.tensors.front()).role) != kActivations) continue;
     const program::Op& first = program.ops[static_cast<std::size_t>(storage.lifetime.first)];
     const auto end = std::min(program.ops.size() - 1, static_cast<std::size_t>(storage.lifetime.last));
     const program::Op& last = program.ops[end];
     if (first.micro_batch != 0 || first.phase != program::Phase::forward) continue;
-    if (last.phase == program::Phase::backward) sum += static_cast<double>(storage.bytes);
+    if (last.phase != program::Phase::backward) continue;
+    sum.bytes += static_cast<double>(storage.bytes);
+    if (is_of_head(first)) sum.by_head_bytes += static_cast<double>(storage.bytes);
   }
   return sum;
 }
@@ -110,6 +124,7 @@ RankMemory rank_memory(const Program& program, compile::EngineKind engine, bool 
     bytes.at(part_of(tensor.role)) += static_cast<double>(tensor.own_bytes());
     kept += static_cast<double>(tensor.own_bytes());
   }
+  const Saved saved = saved_of(program, plan);
   const double rounding = static_cast<double>(passes::persistent_bytes(program)) - kept;
   return {.weight_bytes = bytes[kWeights],
           .optimizer_bytes = bytes[kOptimizer],
@@ -117,7 +132,8 @@ RankMemory rank_memory(const Program& program, compile::EngineKind engine, bool 
           .activation_bytes = bytes[kActivations],
           .workspace_bytes = bytes[kOthers],
           .gap_bytes = std::max(0.0, needed - alive) + rounding,
-          .saved_bytes = saved_bytes(program, plan)};
+          .saved_bytes = saved.bytes,
+          .saved_by_head_bytes = saved.by_head_bytes};
 }
 
 MemoryCourse memory_course(const Program& program, compile::EngineKind engine) {

@@ -17,7 +17,8 @@ struct RankMemory {
   double buffer_bytes = 0;     ///< of collectives
   double gap_bytes = 0;        ///< of the arena between tensors; what an allocator loses
   double context_bytes = 0;
-  double saved_bytes = 0;  ///< of activation_bytes: what one micro-batch keeps for its backward pass
+  double saved_bytes = 0;          ///< of activation_bytes: what one micro-batch keeps for its backward pass
+  double saved_by_head_bytes = 0;  ///< of saved_bytes: behind the last layer
   [[nodiscard]] double total() const {
     return weight_bytes + optimizer_bytes + gradient_bytes + activation_bytes + workspace_bytes +
            buffer_bytes + gap_bytes + context_bytes;

@@ -10,6 +10,7 @@
 
 #include "compile/passes/async_tensor.h"
 #include "core/error.h"
+#include "core/scope.h"
 #include "model/forward.h"
 #include "program/groups.h"
 #include "program/ops.h"
@@ -76,19 +77,27 @@ OpTime collective_time(const Program& program, const Op& op, const PlanPoint& po
   return time;
 }
 
+/// All of a phase, and what is of no layer: embedding, or last norm, head and loss.
+struct PhaseSeconds {
+  double all_s = 0, end_s = 0;
+};
+
 /// Seconds of the compute lane in a phase of the last micro-batch. Chunks of the loss come with their
 /// gradients, so each op counts with the gap before it.
-double phase_seconds(const Program& program, const Timeline& timeline, Phase phase, int micro_batch) {
-  double sum_s = 0;
+PhaseSeconds phase_seconds(const Program& program, const Timeline& timeline, Phase phase, int micro_batch) {
+  PhaseSeconds sum;
   double last_s = 0;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (op.lane != program::Lane::compute || op.phase == Phase::setup) continue;
     const double end_s = timeline.spans[i].end_s;
-    if (op.phase == phase && op.micro_batch == micro_batch) sum_s += end_s - last_s;
+    if (op.phase == phase && op.micro_batch == micro_batch) {
+      sum.all_s += end_s - last_s;
+      if (!core::Scope(op.scope).layer()) sum.end_s += end_s - last_s;
+    }
     last_s = end_s;
   }
-  return sum_s;
+  return sum;
 }
 
 /// `layers`: of each part of the model.
@@ -144,11 +153,13 @@ void RoleStep::add(const RoleStep& other, double times) {
   for (const auto member : {&Timeline::step_s, &Timeline::busy_s, &Timeline::slowed_s, &Timeline::exposed_s,
                             &Timeline::host_s, &Timeline::waiting_s, &Timeline::communication_s})
     t.*member += times * o.*member;
-  forward_s += times * other.forward_s;
-  backward_s += times * other.backward_s;
-  for (const auto member : {&RankMemory::weight_bytes, &RankMemory::optimizer_bytes,
-                            &RankMemory::gradient_bytes, &RankMemory::activation_bytes,
-                            &RankMemory::workspace_bytes, &RankMemory::gap_bytes, &RankMemory::saved_bytes})
+  for (const auto member :
+       {&RoleStep::forward_s, &RoleStep::backward_s, &RoleStep::end_forward_s, &RoleStep::end_backward_s})
+    this->*member += times * other.*member;
+  for (const auto member :
+       {&RankMemory::weight_bytes, &RankMemory::optimizer_bytes, &RankMemory::gradient_bytes,
+        &RankMemory::activation_bytes, &RankMemory::workspace_bytes, &RankMemory::gap_bytes,
+        &RankMemory::saved_bytes, &RankMemory::saved_by_head_bytes})
     memory.*member += times * other.memory.*member;
   for (const auto& [name, time] : other.work) {
     WorkTime& own = work[name];
@@ -242,8 +253,12 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
     role.basis = weaker(role.basis, time.basis);
   }
   role.timeline = simulate(program, seconds, simulation_options(setting));
-  role.forward_s = phase_seconds(program, role.timeline, Phase::forward, micro_batches - 1);
-  role.backward_s = phase_seconds(program, role.timeline, Phase::backward, micro_batches - 1);
+  const PhaseSeconds forward = phase_seconds(program, role.timeline, Phase::forward, micro_batches - 1);
+  const PhaseSeconds backward = phase_seconds(program, role.timeline, Phase::backward, micro_batches - 1);
+  role.forward_s = forward.all_s;
+  role.end_forward_s = forward.end_s;
+  role.backward_s = backward.all_s;
+  role.end_backward_s = backward.end_s;
   role.timeline.spans = {};
   role.memory = rank_memory(program, point.step.engine, setting.framework.has_caching_allocator);
   return role;

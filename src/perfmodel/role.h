@@ -20,6 +20,8 @@ namespace rooflm::perfmodel {
 struct RoleStep {
   Timeline timeline{};
   double forward_s = 0, backward_s = 0;  ///< of the last micro-batch
+  /// Of those: embedding, or last norm, head and loss.
+  double end_forward_s = 0, end_backward_s = 0;
   RankMemory memory{};
   std::map<std::string, WorkTime> work{};
   double uncertain_s = 0;  ///< sum over ops of seconds times spread

@@ -246,6 +246,32 @@ TEST(Pipeline, InterleavedPartsFillItFaster) {
   EXPECT_NEAR(times.step_s, 8 * 3.0 + 3 * 3.0 / 3, 1e-9);
 }
 
+/// What only a part at an end of the model has is in that part's passes, and the stage takes as long in all.
+TEST(Pipeline, EndsOfTheModelAreInOnePart) {
+  constexpr int kStages = 4, kParts = 2, kMicroBatches = 8;
+  std::vector<perfmodel::StageTimes> stages(kStages, {1.0, 2.0, 0.0});
+  stages.front() = {1.25, 2.0, 0.0, 0.25, 0.0};
+  stages.back() = {1.5, 3.0, 0.0, 0.5, 1.0};
+  std::vector<perfmodel::StageSpan> spans;
+  const auto times = perfmodel::pipeline_times(stages, kMicroBatches, compile::PipelineSchedule::one_f_one_b,
+                                               kParts, &spans);
+  for (const auto& span : spans) {
+    const bool is_first = span.stage == 0 && span.part == 0;
+    const bool is_last = span.stage == kStages - 1 && span.part == kParts - 1;
+    const double forward_s = 0.5 + (is_first ? 0.25 : 0) + (is_last ? 0.5 : 0);
+    const double backward_s = 1.0 + (is_last ? 1.0 : 0);
+    EXPECT_NEAR(span.end_s - span.start_s, span.is_forward ? forward_s : backward_s, 1e-12);
+  }
+  EXPECT_GE(times.step_s, kMicroBatches * 4.5);
+}
+
+TEST(Pipeline, HeadsAreKeptForOneMicroBatch) {
+  using compile::PipelineSchedule;
+  EXPECT_EQ(perfmodel::heads_in_flight({.pipeline = 4}, 16), 1);
+  EXPECT_EQ(perfmodel::heads_in_flight({.pipeline = 4, .interleave = 2}, 16), 1);
+  EXPECT_EQ(perfmodel::heads_in_flight({.pipeline = 4, .schedule = PipelineSchedule::gpipe}, 16), 16);
+}
+
 /// Each stage does one pass at a time, of all its parts and micro-batches, and no pass begins before those
 /// that it reads have ended.
 TEST(Pipeline, InterleavedPassesAreInTheirOrder) {

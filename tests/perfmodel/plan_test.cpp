@@ -66,6 +66,38 @@ TEST(Plan, PartsOfMemoryGrowAsTheyDoInAllLayers) {
   }
 }
 
+/// Of the last stage's parts only one has the head, and a micro-batch's backward pass follows at once: what a
+/// larger vocabulary takes does not grow with the stages before, as it does in GPipe with the micro-batches.
+TEST(Plan, InterleavedStagesKeepOneMicroBatchOfTheHead) {
+  const auto of_vocab = [](compile::Sharding sharding, std::int64_t micro_batches) {
+    const auto activations = [&](int times) {
+      auto [point, setting] = plan_case("medium", sharding, micro_batches);
+      point.step.unfused_loss = true;  // whole logits in fp32 are kept
+      point.config.vocab *= times;
+      point.config.padded_vocab *= times;
+      return perfmodel::make_plan(point, setting).roles.back().memory.activation_bytes;
+    };
+    return activations(2) - activations(1);
+  };
+  const double few = of_vocab({.pipeline = 3, .interleave = 2}, 12);
+  EXPECT_GT(few, 0);
+  EXPECT_NEAR(of_vocab({.pipeline = 12, .interleave = 2}, 12) / few, 1, 0.01);
+  const auto gpipe = compile::PipelineSchedule::gpipe;
+  EXPECT_GT(of_vocab({.pipeline = 3, .schedule = gpipe}, 12), 2 * few);
+}
+
+/// In an interleaved pipeline the head's time is in one part of the last stage.
+TEST(Plan, InterleavedStagesSayWhatTheEndsTake) {
+  auto [point, setting] = plan_case("medium", {.pipeline = 4, .interleave = 2}, 8);
+  const perfmodel::Plan plan = perfmodel::make_plan(point, setting);
+  EXPECT_EQ(plan.roles[1].times.end_forward_s, 0);
+  const perfmodel::StageTimes& last = plan.roles.back().times;
+  EXPECT_GT(last.end_backward_s, 0);
+  // Without its end the last stage is one of those between.
+  EXPECT_NEAR((last.forward_s - last.end_forward_s) / plan.roles[1].times.forward_s, 1, 0.05);
+  EXPECT_NEAR((last.backward_s - last.end_backward_s) / plan.roles[1].times.backward_s, 1, 0.05);
+}
+
 /// What a stage receives, of all micro-batches but those in flight, and what it hands on, in both directions;
 /// the last one has logits instead.
 TEST(Plan, StagesOfTorchKeepBuffersOfAllMicroBatches) {

@@ -64,6 +64,7 @@ class AsyncWriter {
     for (std::size_t i = 0; i < all.size(); ++i) {
       Op& op = all[i];
       if (gathers_.contains(i)) {
+        if (is_by_position(op.outputs[0])) by_position_[op.outputs[0]] = program::kNone;
         begin_gather(op);
       } else if (const auto gather = consumers_.find(i); gather != consumers_.end()) {
         consume(op);
@@ -72,6 +73,7 @@ class AsyncWriter {
       } else if (scatters_.contains(i)) {
         sum(op);
       } else if (!is_held(op)) {
+        order_rows(op);
         step_->ops.push_back(std::move(op));
       }
     }
@@ -168,6 +170,32 @@ class AsyncWriter {
     return true;
   }
 
+  /// Ranks have positions of all sequences, so rows of several sequences arrive position by position.
+  /// (Narrower ones are turned around in a pass of their own, which puts them in order, too.)
+  [[nodiscard]] bool is_by_position(TensorId whole) const {
+    const Tensor& tensor = step_->tensor(whole);
+    return tensor.shape.rank() > 2 && tensor.shape[0] > 1 && core::size_of(tensor.dtype) > 1;
+  }
+
+  /// A product that sums over rows, the gradient of a weight, wants them sequence by sequence, as its other
+  /// factor has them: the first copies them.
+  void order_rows(Op& op) {
+    if (!op.is(ops::kMatmul) || !op.attrs.flag("trans_a")) return;
+    for (TensorId& id : op.inputs) {
+      const auto found = by_position_.find(id);
+      if (found == by_position_.end()) continue;
+      if (found->second == program::kNone) {
+        Tensor rows = step_->tensor(id);
+        rows.name += ".rows";
+        found->second = step_->add_tensor(std::move(rows));
+        Op copy = op_like(op, kRearrange, {id}, {found->second});
+        copy.attrs = Attributes{};
+        step_->ops.push_back(std::move(copy));
+      }
+      id = found->second;
+    }
+  }
+
   void produce(const Op& op) {
     const std::int64_t bytes = step_->tensor(op.outputs[0]).bytes() / parts_;
     for (int i = 1; i < parts_; ++i) {
@@ -193,6 +221,7 @@ class AsyncWriter {
   std::map<TensorId, std::vector<TensorId>> arrivals_;  ///< by what is put together
   std::map<TensorId, std::vector<TensorId>> sent_;      ///< by what is to be reduced
   std::map<TensorId, std::vector<Op>> held_;
+  std::map<TensorId, TensorId> by_position_;  ///< what was gathered: its copy sequence by sequence, kNone
 };
 
 }  // namespace

@@ -21,7 +21,9 @@ extern const program::OpDef kSumRows;
 /// one for the rows of each rank, the own ones first, while copy engines fetch the others'; and a product
 /// whose result is reduced and scattered makes the rows of one rank after the other, which are sent off and
 /// added up at the end. A sum of several products before a reduce_scatter, as the gradient of qkv's and fc1's
-/// input is, is not found there and stays a collective. Of a finished step, before row_copies.
+/// input is, is not found there and stays a collective. Rows of several sequences are gathered by position
+/// (movedim of the gathered dimension in _fused_all_gather_matmul), so in 16 bits the gradient of a weight,
+/// for which they are flattened by sequence, takes a copy. Of a finished step, before row_copies.
 void async_tensor(program::Program& step, const compile::Sharding& sharding);
 
 /// Whether the op moves data between ranks on the lane `copy`.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "compile/passes/async_tensor.h"
@@ -30,10 +31,10 @@ compile::StepOptions tensor_options(bool fp8) {
   return options;
 }
 
-Program tensor_step(const compile::StepOptions& options) {
+Program tensor_step(const compile::StepOptions& options, std::int64_t batch = 2) {
   model::ModelConfig config = tests::even_config(Arch::llama);
   config.d_ff = 64;  // halves are multiples of 16, too
-  return compile::training_step(model::forward(config, 2, 16), options);
+  return compile::training_step(model::forward(config, batch, 16), options);
 }
 
 /// Of rows that a layer's products read; the embedding's gradient is gathered, too.
@@ -125,6 +126,35 @@ TEST(AsyncTensor, OwnRowsComeFirst) {
     EXPECT_EQ(other.output_offset[0], other.attrs.integer("m") * other.attrs.integer("n"));
   }
   EXPECT_EQ(waits, 8U);
+}
+
+/// Rows of several sequences are gathered by position: gradients of weights read a copy of them, by sequence.
+TEST(AsyncTensor, GradientsOfWeightsReadRowsBySequence) {
+  for (const std::int64_t batch : {1, 2}) {
+    compile::StepOptions options = tensor_options(false);
+    options.async_tensor = true;
+    const Program p = tensor_step(options, batch);
+    std::size_t copies = 0;
+    for (const Op& op : p.ops) {
+      if (!op.is(passes::kPlaceRows)) continue;
+      const program::TensorId whole = op.outputs[0];
+      std::size_t of_weight = 0;
+      for (const Op& other : p.ops) {
+        const bool reads_it = std::ranges::find(other.inputs, whole) != other.inputs.end();
+        if (reads_it && other.is(passes::kRearrange)) ++copies;
+        of_weight += reads_it && other.is(ops::kMatmul) && other.attrs.flag("trans_a") ? 1 : 0;
+      }
+      EXPECT_EQ(of_weight, batch == 1 ? 1U : 0U) << op.scope;
+    }
+    // qkv, proj, fc1 and fc2 of two layers.
+    EXPECT_EQ(copies, batch == 1 ? 0U : 8U);
+  }
+  // In fp8 the transposed copies are in that order: there is nothing more to copy.
+  compile::StepOptions options = tensor_options(true);
+  options.fp8_gathers = true;
+  const std::size_t turned = number_of(tensor_step(options), passes::kRearrange);
+  options.async_tensor = true;
+  EXPECT_EQ(number_of(tensor_step(options), passes::kRearrange), turned);
 }
 
 /// As many FLOP in more products; gradients of the common input are added up.
