@@ -70,31 +70,44 @@ void CommOperands::make_buffers() {
   to_ = problem_.in_place ? whole + (out < in ? place : 0) : whole;
 }
 
-/// Below 256 / ranks: bf16 holds every whole number up to 256.
+/// Below 256 / ranks: bf16 holds every whole number up to 256. What is in a buffer repeats after so many
+/// elements.
+std::int64_t CommOperands::period() const { return std::clamp<std::int64_t>(256 / ranks_, 2, 61); }
+
 float CommOperands::input(int rank, std::int64_t element) const {
-  const std::int64_t period = std::clamp<std::int64_t>(256 / ranks_, 2, 61);
-  return static_cast<float>((element * 7 + rank * std::int64_t{13} + 1) % period);
+  return static_cast<float>((element * 7 + rank * std::int64_t{13} + 1) % period());
 }
 
-float CommOperands::expected(std::int64_t element) const {
-  const std::int64_t count = problem_.count(ranks_);
-  if (problem_.op == CommOp::send_receive) return input((rank_ + ranks_ - 1) % ranks_, element);
-  if (problem_.op == CommOp::all_gather) return input(static_cast<int>(element / count), element % count);
-  const std::int64_t at = problem_.op == CommOp::reduce_scatter ? rank_ * count + element : element;
+/// What `rank` has there, or with kSum what all ranks add up to.
+float CommOperands::expected(int rank, std::int64_t element) const {
+  if (rank != kSum) return input(rank, element);
   float sum = 0;
-  for (int rank = 0; rank < ranks_; ++rank) sum += input(rank, at);
+  for (int each = 0; each < ranks_; ++each) sum += input(each, element);
   return sum;
 }
 
+/// The bytes of `count` elements from `first` on: one period, then copies of what is there already.
+std::vector<std::byte> CommOperands::bytes_of(int rank, std::int64_t first, std::int64_t count) const {
+  const std::size_t size = core::size_of(problem_.dtype);
+  std::vector<float> values(static_cast<std::size_t>(std::min(count, period())));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = expected(rank, first + static_cast<std::int64_t>(i));
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size);
+  core::store_elements(values.data(), problem_.dtype, bytes.data(), 0,
+                       static_cast<std::int64_t>(values.size()));
+  for (std::size_t done = values.size() * size; done > 0 && done < bytes.size();) {
+    const std::size_t more = std::min(done, bytes.size() - done);
+    std::copy_n(bytes.data(), more, bytes.data() + done);
+    done += more;
+  }
+  return bytes;
+}
+
 void CommOperands::fill() {
-  std::vector<std::byte> bytes(out_.bytes(), std::byte{0xff});
-  backend_->copy_in(out_.data(), bytes.data(), bytes.size());
-  const std::int64_t elements = program_.tensor(0).shape.numel();
-  std::vector<float> values(static_cast<std::size_t>(elements));
-  for (std::int64_t i = 0; i < elements; ++i) values[static_cast<std::size_t>(i)] = input(rank_, i);
-  bytes.resize(values.size() * core::size_of(problem_.dtype));
-  core::store_elements(values.data(), problem_.dtype, bytes.data(), 0, elements);
-  backend_->copy_in(from_, bytes.data(), bytes.size());
+  const std::vector<std::byte> nothing(out_.bytes(), std::byte{0xff});
+  backend_->copy_in(out_.data(), nothing.data(), nothing.size());
+  const std::vector<std::byte> own = bytes_of(rank_, 0, program_.tensor(0).shape.numel());
+  backend_->copy_in(from_, own.data(), own.size());
 }
 
 void CommOperands::run() {
@@ -104,15 +117,32 @@ void CommOperands::run() {
 }
 
 std::int64_t CommOperands::wrong() const {
-  const program::Tensor& result = program_.tensors.back();
-  const std::int64_t elements = result.shape.numel();
-  std::vector<std::byte> bytes(static_cast<std::size_t>(result.bytes()));
-  backend_->copy_out(bytes.data(), to_, bytes.size());
-  std::vector<float> values(static_cast<std::size_t>(elements));
-  core::load_elements(problem_.dtype, bytes.data(), 0, values.data(), elements);
+  const std::int64_t elements = program_.tensors.back().shape.numel();
+  if (problem_.op == CommOp::all_gather) {
+    std::int64_t wrong = 0;
+    const std::int64_t part = elements / ranks_;
+    for (int rank = 0; rank < ranks_; ++rank) wrong += wrong_in(rank * part, bytes_of(rank, 0, part));
+    return wrong;
+  }
+  if (problem_.op == CommOp::send_receive)
+    return wrong_in(0, bytes_of((rank_ + ranks_ - 1) % ranks_, 0, elements));
+  const std::int64_t first = problem_.op == CommOp::reduce_scatter ? rank_ * elements : 0;
+  return wrong_in(0, bytes_of(kSum, first, elements));
+}
+
+/// Elements of the result from `begin` on that are not as expected.
+std::int64_t CommOperands::wrong_in(std::int64_t begin, const std::vector<std::byte>& expected) const {
+  const std::size_t size = core::size_of(problem_.dtype);
+  std::vector<std::byte> bytes(expected.size());
+  backend_->copy_out(bytes.data(), static_cast<std::byte*>(to_) + static_cast<std::size_t>(begin) * size,
+                     bytes.size());
+  if (bytes == expected) return 0;
   std::int64_t wrong = 0;
-  for (std::int64_t i = 0; i < elements; ++i) {
-    if (values[static_cast<std::size_t>(i)] != expected(i)) ++wrong;
+  for (std::size_t at = 0; at < bytes.size(); at += size) {
+    if (!std::equal(bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                    bytes.begin() + static_cast<std::ptrdiff_t>(at + size),
+                    expected.begin() + static_cast<std::ptrdiff_t>(at)))
+      ++wrong;
   }
   return wrong;
 }

@@ -1,6 +1,7 @@
 // The memory of one collective, what it is filled with, and whether its result is right.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -27,8 +28,12 @@ class CommOperands {
  private:
   void add_op(const program::OpDef& def, program::TensorId x);
   void make_buffers();
+  static constexpr int kSum = -1;  ///< in place of a rank: what all ranks' values add up to
+  [[nodiscard]] std::int64_t period() const;
   [[nodiscard]] float input(int rank, std::int64_t element) const;
-  [[nodiscard]] float expected(std::int64_t element) const;
+  [[nodiscard]] float expected(int rank, std::int64_t element) const;
+  [[nodiscard]] std::vector<std::byte> bytes_of(int rank, std::int64_t first, std::int64_t count) const;
+  [[nodiscard]] std::int64_t wrong_in(std::int64_t begin, const std::vector<std::byte>& expected) const;
 
   backends::Backend* backend_;
   CommProblem problem_;

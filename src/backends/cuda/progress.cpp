@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "backends/cuda/check.h"
+#include "backends/cuda/driver_function.h"
 #include "backends/cuda/kernels/fill.h"
 
 namespace rooflm::backends::cuda {
@@ -14,17 +14,8 @@ constexpr std::uint32_t kNear = 0x80000000U;
 
 }  // namespace
 
-Progress::Progress() : mark_(make_pinned<std::uint32_t>(1)) {
-  constexpr unsigned kVersion = 12000;  // of the function's form
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", &function, kVersion,
-                                                             cudaEnableDefault, &found);
-  if (error == cudaSuccess && found == cudaDriverEntryPointSuccess) {
-    write_ = reinterpret_cast<WriteValue>(function);
-  }
-  static_cast<void>(cudaGetLastError());
-}
+Progress::Progress()
+    : mark_(make_pinned<std::uint32_t>(1)), write_(driver_function<WriteValue>("cuStreamWriteValue32")) {}
 
 std::uint32_t Progress::add(std::string op) {
   ops_.push_back(std::move(op));

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/driver_function.h"
 #include "backends/cuda/kernels/fill.h"
+#include "core/error.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -84,10 +86,17 @@ void add_nodes(NodeOps& known, const Context& context, std::size_t op) {
   }
 }
 
-cudaGraphNodeType type_of(cudaGraphNode_t node) {
-  cudaGraphNodeType type{};
-  check(cudaGraphNodeGetType(node, &type), "reading the graph of a step");
-  return type;
+/// CUgraphNodeType. Asked of the driver: the runtime has an error for kinds that it has no name for, such as
+/// the stream memory operations with which NCCL's copies wait for other GPUs.
+using NodeType = int;
+constexpr NodeType kStreamMemoryOperations = 12;
+
+NodeType type_of(cudaGraphNode_t node) {
+  using GetType = int (*)(cudaGraphNode_t, NodeType*);
+  static const auto get_type = driver_function<GetType>("cuGraphNodeGetType");
+  NodeType type = -1;
+  if (get_type != nullptr && get_type(node, &type) == 0) return type;
+  throw core::Unavailable("CUDA: reading the graph of a step: the driver does not tell the type of a node");
 }
 
 std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph) {
@@ -98,13 +107,13 @@ std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph) {
   return nodes;
 }
 
-/// All nodes of the graph but marks of time and nodes that do nothing.
+/// All nodes of the graph but marks of time, waits and nodes that do nothing.
 std::vector<NodeOp> list_nodes(cudaGraph_t graph, const NodeOps& ops) {
   std::vector<NodeOp> list;
   for (const cudaGraphNode_t node : nodes_of(graph)) {
-    const cudaGraphNodeType type = type_of(node);
+    const NodeType type = type_of(node);
     if (type == cudaGraphNodeTypeEventRecord || type == cudaGraphNodeTypeWaitEvent ||
-        type == cudaGraphNodeTypeEmpty) {
+        type == cudaGraphNodeTypeEmpty || type == kStreamMemoryOperations) {
       continue;
     }
     const auto found = ops.find(node);

@@ -1,21 +1,12 @@
 // A gate in a stream, which the host opens.
 #include "backends/cuda/stream_gate.h"
 
-#include "backends/cuda/check.h"
+#include "backends/cuda/driver_function.h"
 
 namespace rooflm::backends::cuda {
 
-StreamGate::StreamGate() : is_open_(make_pinned<std::uint32_t>(1)) {
-  constexpr unsigned kVersion = 12000;  // of the function's form
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, kVersion, cudaEnableDefault, &found);
-  if (error == cudaSuccess && found == cudaDriverEntryPointSuccess) {
-    wait_ = reinterpret_cast<WaitValue>(function);
-  }
-  static_cast<void>(cudaGetLastError());
-}
+StreamGate::StreamGate()
+    : is_open_(make_pinned<std::uint32_t>(1)), wait_(driver_function<WaitValue>("cuStreamWaitValue32")) {}
 
 bool StreamGate::close(cudaStream_t stream) {
   constexpr unsigned kUntilAtLeast = 0;
