@@ -36,7 +36,7 @@ struct ModelConfig {
   std::string left_out{};
 };
 
-/// Names of the presets, in the order of docs/design.md.
+/// Names of the presets, by kind and then by size.
 const std::vector<std::string>& preset_names();
 /// Throws core::UsageError with a suggestion for an unknown name.
 ModelConfig preset(std::string_view name);
