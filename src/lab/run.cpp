@@ -256,7 +256,8 @@ class Run {
     // some are read by instrumented kernels.
     TracedRun traced{.next_step = steps_run_};
     if (settings_->trace && !interrupted && is_traceable(*point_)) {
-      traced = trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_, settings_->ranks);
+      traced = trace_steps(engine, inputs, *point_, outcome_.run, steps_run_, *record_, outcome_.step_s,
+                           settings_->ranks);
     }
     if (traces_ranks())
       write_collectives(engine, traced.observed,
@@ -485,7 +486,7 @@ std::int64_t look_inside(const Point& point, const RunSettings& settings, const 
     recorder.set_step(traced.next_step);
     engine.run(&recorder);
     if (settings.trace) {
-      traced = trace_steps(engine, inputs, point, outcome.run, traced.next_step, record);
+      traced = trace_steps(engine, inputs, point, outcome.run, traced.next_step, record, outcome.step_s);
     }
     if (settings.count) count_run(engine, inputs, point, outcome.run, traced, record);
   } catch (const core::OutOfMemory& error) {

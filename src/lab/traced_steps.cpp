@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/stop_signals.h"
+#include "core/units.h"
 #include "devices/device.h"
 #include "lab/notes.h"
 #include "lab/run_record.h"
@@ -34,6 +35,8 @@ constexpr int kKeptInOrder = 2;
 constexpr int kKeptWithInputs = 2;
 /// Of several ranks, which do not stop when one of them is asked to, nor by their own clocks.
 constexpr int kPairsOfRanks = 3;
+/// Steps with the profiler attached that take so much longer than plain ones are not the step that runs.
+constexpr double kOtherStep = 1.15;
 /// Pairs of a traced and an untraced step, from which the cost of tracing comes: as many as this time allows.
 constexpr int kMostPairs = 20;
 constexpr double kPairSeconds = 2;
@@ -46,8 +49,9 @@ double device_s(const engines::StepTimes& times) {
 class StepTracer {
  public:
   StepTracer(engines::Engine& engine, StepInputs& inputs, trace::ActivityTracer& tracer,
-             std::int64_t first_step, bool has_others)
+             std::int64_t first_step, double plain_step_s, bool has_others)
       : has_others_(has_others),
+        plain_step_s_(plain_step_s),
         engine_(&engine),
         inputs_(&inputs),
         tracer_(&tracer),
@@ -113,9 +117,20 @@ class StepTracer {
         .key = "tracing_cost",
         .value = wall,
         .unit = "share",
-        .text = fmt::format("traced steps take {:+.2f} %, {:+.2f} % on the device (medians of {} pairs of a "
-                            "traced and an untraced step, run in turn{})",
-                            kPercent * wall, kPercent * on_device, wall_ratios_.size(), submission())};
+        .text =
+            fmt::format("traced steps take {:+.2f} %, {:+.2f} % on the device (medians of {} pairs of a "
+                        "traced and an untraced step, run in turn{}){}",
+                        kPercent * wall, kPercent * on_device, wall_ratios_.size(), submission(), slowed())};
+  }
+
+  /// Whether steps that are not traced take longer now that the profiler is attached; "" where they do not.
+  [[nodiscard]] std::string slowed() const {
+    const double attached_s = core::median(untraced_s_);
+    if (plain_step_s_ <= 0 || attached_s < kOtherStep * plain_step_s_) return {};
+    return fmt::format(
+        ". With the profiler attached a step takes {}, {:.1f} times as long as before ({}): traced times are "
+        "not those of the step",
+        core::format_seconds(attached_s), attached_s / plain_step_s_, core::format_seconds(plain_step_s_));
   }
 
  private:
@@ -199,6 +214,7 @@ class StepTracer {
     are_held_ = traced_times.was_held && plain_times.was_held;
     traced_submit_s_.push_back(traced_times.submit_s);
     untraced_submit_s_.push_back(plain_times.submit_s);
+    untraced_s_.push_back(plain_times.step_s);
     if (plain_times.step_s > 0) wall_ratios_.push_back(traced_times.step_s / plain_times.step_s);
     if (device_s(plain_times) > 0) device_ratios_.push_back(device_s(traced_times) / device_s(plain_times));
   }
@@ -209,6 +225,7 @@ class StepTracer {
   }
 
   bool has_others_;
+  double plain_step_s_;
   engines::Engine* engine_;
   StepInputs* inputs_;
   trace::ActivityTracer* tracer_;
@@ -221,7 +238,7 @@ class StepTracer {
   trace::DeviceTrace trace_;
   std::vector<record::Sample> samples_;
   std::vector<double> wall_ratios_, device_ratios_;
-  std::vector<double> traced_submit_s_, untraced_submit_s_;
+  std::vector<double> traced_submit_s_, untraced_submit_s_, untraced_s_;
   bool are_held_ = false;
   std::int64_t lost_ = 0;
 };
@@ -280,8 +297,8 @@ bool is_traceable(const Point& point) {
 }
 
 TracedRun trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
-                      std::int64_t first_step, record::Writer& record, const Ranks& ranks,
-                      const trace::OpenTracer& open) {
+                      std::int64_t first_step, record::Writer& record, double plain_step_s,
+                      const Ranks& ranks, const trace::OpenTracer& open) {
   TracedRun traced{.next_step = first_step};
   const auto say = [&](const char* what, const core::Unavailable& error) {
     const std::string text = fmt::format("{}: {}", what, error.what());
@@ -293,7 +310,7 @@ TracedRun trace_steps(engines::Engine& engine, StepInputs& inputs, const Point& 
     const std::unique_ptr<trace::ActivityTracer> tracer = open_for_all(ranks, open);
     is_of_all = ranks != nullptr;
     engine.run();  // what is replayed must have been recorded
-    StepTracer steps(engine, inputs, *tracer, first_step, ranks != nullptr);
+    StepTracer steps(engine, inputs, *tracer, first_step, plain_step_s, ranks != nullptr);
     try {
       steps.run();
     } catch (const core::Unavailable& error) {

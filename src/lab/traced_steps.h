@@ -30,11 +30,12 @@ struct TracedRun {
 /// it says so and adds what came of the steps before. Replays are held until they are submitted
 /// (engines::Start), "untraced" ones, too: the profiler makes that up to a millisecond longer. `first_step`
 /// is the number of the first step. From then on the process is slower by a little (trace::open_cupti), so
-/// this comes after what is to be timed plainly. `ranks` run as many steps alike, each its part; where one of
-/// them cannot be traced, none is.
+/// this comes after what is to be timed plainly. `plain_step_s` is the step's time before: where the attached
+/// profiler makes steps much longer, the fact "tracing_cost" says so (copy-engine collectives: 2.7 times).
+/// `ranks` run as many steps alike, each its part; where one of them cannot be traced, none is.
 TracedRun trace_steps(
     engines::Engine& engine, StepInputs& inputs, const Point& point, std::int64_t run,
-    std::int64_t first_step, record::Writer& record, const Ranks& ranks = nullptr,
+    std::int64_t first_step, record::Writer& record, double plain_step_s = 0, const Ranks& ranks = nullptr,
     const trace::OpenTracer& open = [] { return trace::open_cupti(); });
 
 /// Whether steps of the point can be traced at all: they run, on a GPU.

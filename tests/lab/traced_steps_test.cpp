@@ -66,6 +66,7 @@ class InputsTracer final : public trace::ActivityTracer {
 
 struct Traced {
   std::string sentence;         ///< the fact "tracing"
+  std::string cost;             ///< the fact "tracing_cost"
   std::set<std::string> kinds;  ///< of samples
   std::size_t activities = 0;
   std::int64_t next_step = 0;
@@ -73,7 +74,7 @@ struct Traced {
 
 using OpenFor = std::function<std::unique_ptr<trace::ActivityTracer>(engines::Engine&)>;
 
-Traced traced_with(const OpenFor& open, const char* device = "null") {
+Traced traced_with(const OpenFor& open, const char* device = "null", double plain_step_s = 0) {
   record::Config typed;
   typed.set("model", "tiny");
   typed.set("device", device);
@@ -92,12 +93,14 @@ Traced traced_with(const OpenFor& open, const char* device = "null") {
   record::Writer writer(folder / "a.rooflm", "made up");
   const std::int64_t run = writer.begin_run(run_row(point));
   Traced traced;
-  traced.next_step =
-      trace_steps(engine, inputs, point, run, 10, writer, nullptr, [&] { return open(engine); }).next_step;
+  traced.next_step = trace_steps(engine, inputs, point, run, 10, writer, plain_step_s, nullptr, [&] {
+                       return open(engine);
+                     }).next_step;
   writer.end_run(run, "success");
   writer.finish();
   const record::Reader reader(folder / "a.rooflm");
   if (const auto fact = reader.fact(run, "tracing")) traced.sentence = fact->text;
+  if (const auto fact = reader.fact(run, "tracing_cost")) traced.cost = fact->text;
   for (const record::Sample& sample : reader.samples(run)) traced.kinds.insert(sample.kind);
   traced.activities = reader.activities(run).size();
   return traced;
@@ -133,6 +136,18 @@ TEST(TracedSteps, TheInputsOfTwoStepsAreWrittenWhileTheyAreTraced) {
   EXPECT_TRUE(traced.kinds.contains("inputs"));
   EXPECT_EQ(std::ranges::count(seen, true), 2);
   EXPECT_GT(seen.size(), 8U);
+}
+
+TEST(TracedSteps, AProfilerThatMakesStepsLongerIsTold) {
+  const auto cost_beside = [](double plain_step_s) {
+    std::vector<bool> seen;
+    const auto open = [&](engines::Engine& engine) { return std::make_unique<InputsTracer>(engine, seen); };
+    return traced_with(open, "cpu", plain_step_s).cost;
+  };
+  constexpr double kNoStepIsSoShort = 1e-9, kNorSoLong = 1e3;
+  EXPECT_NE(cost_beside(kNoStepIsSoShort).find("traced times are not those of the step"), std::string::npos);
+  EXPECT_EQ(cost_beside(kNorSoLong).find("traced times are not"), std::string::npos);
+  EXPECT_EQ(cost_beside(0).find("traced times are not"), std::string::npos);
 }
 
 }  // namespace
