@@ -5,8 +5,8 @@
 
 PEER is a Python script with SIZES, from names to (d_model, d_ff, layers, heads), and a class
 LM(vocab, seq, d_model, d_ff, layers, heads, kind, attention) whose `b` are its layers and whose forward(x, y) returns the
-loss; scripts/gpu_sweep describes the same script. Layers are compiled one by one (as torchtitan does: compiling takes seconds
-instead of minutes), AdamW is fused, autocast is bf16.
+loss; scripts/gpu_sweep describes the same script. The whole model is compiled; with --compile layers one layer after the other, as
+torchtitan does, which takes seconds instead of minutes but leaves more work to the host. AdamW is fused, autocast is bf16.
 
 Modes: `none`, no communication, all GPUs at once; `ddp`, DistributedDataParallel with the bf16 compression hook; `fsdp`, FSDP2
 with bf16 parameters and gradients. Prints one JSON line for each size and mode: the median step of each rank in ms, and the
@@ -40,8 +40,9 @@ def make_model(peer, arguments, size, mode, rank):
     torch.set_float32_matmul_precision("high")
     d_model, d_ff, layers, heads = peer.SIZES[size]
     model = peer.LM(arguments.vocab, arguments.seq, d_model, d_ff, layers, heads, "llama", "sdpa").cuda()
-    for layer in model.b:
-        layer.compile()
+    if arguments.compile == "layers":
+        for layer in model.b:
+            layer.compile()
     autocast = torch.autocast("cuda", torch.bfloat16)
     if mode == "ddp":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
@@ -54,7 +55,7 @@ def make_model(peer, arguments, size, mode, rank):
             fully_shard(layer, mp_policy=policy)
         fully_shard(model, mp_policy=policy)
         autocast = torch.autocast("cuda", enabled=False)
-    return model, autocast
+    return torch.compile(model) if arguments.compile == "model" else model, autocast
 
 
 def measure(peer, arguments, size, mode, rank):
@@ -106,6 +107,7 @@ def main():
     parser.add_argument("peer")
     parser.add_argument("--sizes", nargs="+", default=["xl", "small"])
     parser.add_argument("--modes", nargs="+", choices=["none", "ddp", "fsdp"], default=["none", "ddp", "fsdp"])
+    parser.add_argument("--compile", choices=["model", "layers"], default="model")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seq", type=int, default=1024)
