@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 
 #include "core/halves.h"
@@ -12,10 +14,14 @@
 namespace rooflm::engines {
 namespace {
 
+/// Large tensors go to and from the device in pieces: small enough for the caches and for copies that nobody
+/// waits for, and no second copy of the tensor on the host.
+constexpr std::size_t kPieceElements = std::size_t{1} << 18U;
+
 /// fp32 numbers as the upper halves of all, then the lower ones.
-std::vector<std::uint16_t> split(std::span<const std::byte> floats) {
+void split(std::span<const std::byte> floats, std::vector<std::uint16_t>& planes) {
   const std::size_t n = floats.size() / sizeof(float);
-  std::vector<std::uint16_t> planes(2 * n);
+  planes.resize(2 * n);
 #pragma omp parallel for schedule(static)
   for (std::size_t i = 0; i < n; ++i) {
     float value = 0;
@@ -24,11 +30,10 @@ std::vector<std::uint16_t> split(std::span<const std::byte> floats) {
     planes[i] = halves.upper;
     planes[n + i] = halves.lower;
   }
-  return planes;
 }
 
 /// The reverse of split.
-void join(const std::vector<std::uint16_t>& planes, std::span<std::byte> floats) {
+void join(std::span<const std::uint16_t> planes, std::span<std::byte> floats) {
   const std::size_t n = planes.size() / 2;
 #pragma omp parallel for schedule(static)
   for (std::size_t i = 0; i < n; ++i) {
@@ -38,6 +43,14 @@ void join(const std::vector<std::uint16_t>& planes, std::span<std::byte> floats)
     const auto value = static_cast<float>(halves);
     std::memcpy(floats.data() + i * sizeof value, &value, sizeof value);
   }
+}
+
+/// Where the rank's part of a tensor begins, when it is one range of elements of the whole.
+std::optional<std::int64_t> begin_of_range(const program::Tensor& tensor) {
+  if (tensor.shards.empty()) return 0;
+  const program::Shard& shard = tensor.shards.front();
+  if (tensor.shards.size() > 1 || shard.axis != program::Shard::kElements) return std::nullopt;
+  return program::part_of(shard.whole.numel(), shard.parts, shard.index, program::kPartUnit).begin;
 }
 
 }  // namespace
@@ -77,21 +90,52 @@ void TensorStore::write_bytes(const std::string& name, std::span<const std::byte
         fmt::format("{} holds {} bytes, not {}", name, entry.memory.bytes(), bytes.size()));
   }
   if (!entry.tensor.halved) return backend_->copy_in(entry.memory.data(), bytes.data(), bytes.size());
-  const std::vector<std::uint16_t> planes = split(bytes);
-  backend_->copy_in(entry.memory.data(), planes.data(), bytes.size());
+  std::vector<std::uint16_t> planes;
+  constexpr std::size_t kPieceBytes = kPieceElements * sizeof(float);
+  for (std::size_t at = 0; at < bytes.size(); at += kPieceBytes)
+    write_range(entry, at / sizeof(float), bytes.subspan(at, std::min(kPieceBytes, bytes.size() - at)),
+                planes);
+}
+
+void TensorStore::write_range(const Entry& entry, std::size_t first, std::span<const std::byte> floats,
+                              std::vector<std::uint16_t>& planes) {
+  auto* const to = static_cast<std::byte*>(entry.memory.data());
+  if (!entry.tensor.halved)
+    return backend_->copy_in(to + first * sizeof(float), floats.data(), floats.size());
+  split(floats, planes);
+  const std::size_t bytes = floats.size() / 2;  // of one plane
+  const std::size_t plane = entry.memory.bytes() / 2;
+  backend_->copy_in(to + first * sizeof(std::uint16_t), planes.data(), bytes);
+  backend_->copy_in(to + plane + first * sizeof(std::uint16_t), planes.data() + planes.size() / 2, bytes);
+}
+
+void TensorStore::write_from(const std::string& name, const ValueSource& source) {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return;
+  const Entry& entry = found->second;
+  const std::optional<std::int64_t> begin = begin_of_range(entry.tensor);
+  if (!begin) {  // elements that lie apart are picked from the whole
+    std::vector<float> whole(static_cast<std::size_t>(program::whole_shape(entry.tensor).numel()));
+    source(0, whole);
+    return write_part(name, whole);
+  }
+  const auto elements = static_cast<std::size_t>(entry.tensor.shape.numel());
+  std::vector<float> piece(std::min(elements, kPieceElements));
+  std::vector<std::uint16_t> planes;
+  for (std::size_t at = 0; at < elements; at += kPieceElements) {
+    const std::span<float> values = std::span(piece).first(std::min(kPieceElements, elements - at));
+    source(*begin + static_cast<std::int64_t>(at), values);
+    write_range(entry, at, std::as_bytes(values), planes);
+  }
 }
 
 void TensorStore::write_part(const std::string& name, std::span<const float> whole) {
   const auto found = entries_.find(name);
   if (found == entries_.end()) return;
   const program::Tensor& tensor = found->second.tensor;
-  if (tensor.shards.empty()) return write(name, whole);
-  const program::Shard& shard = tensor.shards.front();
-  if (tensor.shards.size() == 1 && shard.axis == program::Shard::kElements) {  // one range
-    const program::Part own =
-        program::part_of(shard.whole.numel(), shard.parts, shard.index, program::kPartUnit);
-    return write(name,
-                 whole.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.size())));
+  if (const std::optional<std::int64_t> begin = begin_of_range(tensor)) {
+    return write(name, whole.subspan(static_cast<std::size_t>(*begin),
+                                     static_cast<std::size_t>(tensor.shape.numel())));
   }
   std::vector<float> part;
   part.reserve(static_cast<std::size_t>(tensor.shape.numel()));
@@ -108,9 +152,17 @@ void TensorStore::read_bytes(const std::string& name, std::span<std::byte> bytes
   }
   backend_->synchronize();
   if (!entry.tensor.halved) return backend_->copy_out(bytes.data(), entry.memory.data(), bytes.size());
-  std::vector<std::uint16_t> planes(bytes.size() / sizeof(std::uint16_t));
-  backend_->copy_out(planes.data(), entry.memory.data(), bytes.size());
-  join(planes, bytes);
+  const auto* const from = static_cast<const std::byte*>(entry.memory.data());
+  const std::size_t plane = bytes.size() / 2;
+  std::vector<std::uint16_t> planes;
+  for (std::size_t first = 0; first * sizeof(float) < bytes.size(); first += kPieceElements) {
+    const std::size_t count = std::min(kPieceElements, bytes.size() / sizeof(float) - first);
+    planes.resize(2 * count);
+    const std::size_t at = first * sizeof(std::uint16_t);
+    backend_->copy_out(planes.data(), from + at, count * sizeof(std::uint16_t));
+    backend_->copy_out(planes.data() + count, from + plane + at, count * sizeof(std::uint16_t));
+    join(planes, bytes.subspan(first * sizeof(float), count * sizeof(float)));
+  }
 }
 
 std::int64_t TensorStore::bytes() const {

@@ -2,7 +2,9 @@
 // engines.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -47,6 +49,11 @@ class TensorStore {
   /// Writes what this rank has of a tensor (Tensor::shards) from the whole one; nothing when it has none of
   /// it.
   void write_part(const std::string& name, std::span<const float> whole);
+  /// Makes the values of a whole tensor from element `first` on: as many as `out` holds.
+  using ValueSource = std::function<void(std::int64_t first, std::span<float> out)>;
+  /// The same, with values that are made piece by piece: of one range of elements, no others than this
+  /// rank's.
+  void write_from(const std::string& name, const ValueSource& source);
   void write_bytes(const std::string& name, std::span<const std::byte> bytes);
   void read_bytes(const std::string& name, std::span<std::byte> bytes) const;
 
@@ -56,6 +63,9 @@ class TensorStore {
 
  private:
   [[nodiscard]] const Entry& at(const std::string& name) const;
+  /// fp32 values, as bytes, of elements from `first` on. `planes` is scratch.
+  void write_range(const Entry& entry, std::size_t first, std::span<const std::byte> floats,
+                   std::vector<std::uint16_t>& planes);
   backends::Backend* backend_;
   std::map<std::string, Entry> entries_;
 };

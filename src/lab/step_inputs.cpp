@@ -29,8 +29,9 @@ StepInputs::StepInputs(engines::Engine& engine, const Point& point, std::uint64_
                                          .rank = point.step.sharding.copy_of(point.step.rank)});
   }
   for (const model::Parameter& parameter : model::parameters(point.config)) {
-    const std::vector<float> values = model::initial_values(parameter, point.config, seed);
-    engine.store().write_part(parameter.name, values);
+    engine.store().write_from(parameter.name, [&](std::int64_t first, std::span<float> out) {
+      model::initial_values(parameter, point.config, seed, first, out);
+    });
   }
   engine.setup();
   if (!loader_) write_random_tokens(seed);

@@ -68,18 +68,27 @@ std::vector<Parameter> parameters(const ModelConfig& c) {
   return list.all;
 }
 
-std::vector<float> initial_values(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed) {
-  const auto n = static_cast<std::size_t>(parameter.shape.numel());
-  if (parameter.init == Init::zeros) return std::vector<float>(n, 0.0F);
-  if (parameter.init == Init::ones) return std::vector<float>(n, 1.0F);
-  std::vector<float> values(n, 0.0F);
+void initial_values(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed,
+                    std::int64_t first, std::span<float> out) {
+  if (parameter.init != Init::normal) {
+    std::ranges::fill(out, parameter.init == Init::ones ? 1.0F : 0.0F);
+    return;
+  }
   const bool has_padding = parameter.name == "wte" || parameter.name == "lm_head.weight";
-  const std::size_t used = has_padding ? static_cast<std::size_t>(config.vocab * config.d_model) : n;
+  const std::int64_t used = has_padding ? config.vocab * config.d_model : parameter.shape.numel();
   const std::uint64_t stream = stream_of(parameter.name);
 #pragma omp parallel for schedule(static)
-  for (std::size_t i = 0; i < used; ++i) {
-    values[i] = static_cast<float>(parameter.std) * core::normal(seed, stream, i);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::int64_t element = first + static_cast<std::int64_t>(i);
+    out[i] = element < used ? static_cast<float>(parameter.std) *
+                                  core::normal(seed, stream, static_cast<std::uint64_t>(element))
+                            : 0.0F;
   }
+}
+
+std::vector<float> initial_values(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed) {
+  std::vector<float> values(static_cast<std::size_t>(parameter.shape.numel()));
+  initial_values(parameter, config, seed, 0, values);
   return values;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,5 +33,8 @@ std::vector<Parameter> parameters(const ModelConfig& config);
 /// Initial values of one parameter: element i depends on seed, the parameter's name and i only. Padding rows
 /// of the vocabulary are zero.
 std::vector<float> initial_values(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed);
+/// The same, of elements `first` to `first + out.size()` alone.
+void initial_values(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed,
+                    std::int64_t first, std::span<float> out);
 
 }  // namespace rooflm::model

@@ -87,7 +87,9 @@ void Session::make_loss_engine(std::int64_t batch, std::int64_t seq) {
 void Session::initialise(std::uint64_t seed) {
   bind_weights();
   for (const model::Parameter& p : model::parameters(config_)) {
-    write_whole(p.name, model::initial_values(p, config_, seed));
+    store_.write_from(p.name, [&](std::int64_t first, std::span<float> out) {
+      model::initial_values(p, config_, seed, first, out);
+    });
   }
   copy_weights();
 }
