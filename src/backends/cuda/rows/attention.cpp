@@ -40,14 +40,6 @@ bool is_own_gradient_faster(DType dtype, const AttentionShape& s, bool determini
   return deterministic || s.batch * s.heads * s.seq < kManyRows;
 }
 
-/// Whether sums in any order are allowed and the gradient in one pass was measured to be faster than the two
-/// passes, by 11 % or more: long sequences that fill the GPU. cuDNN's, where it is here, is faster still.
-bool is_fused_gradient_faster(DType dtype, const AttentionShape& s, bool deterministic) {
-  constexpr std::int64_t kLong = 4096;
-  return !deterministic && fits_fused_backward(dtype, s) && s.seq >= kLong &&
-         s.batch * s.heads * s.seq >= 2 * kManyRows;
-}
-
 std::string variant_of(const AttentionShape& s, DType dtype, bool tf32 = false) {
   return fmt::format("{}x{} heads {}/{} of {} {}", s.batch, s.seq, s.heads, s.kv_heads, s.head_dim,
                      tf32 ? "tf32" : core::name_of(dtype));
@@ -131,30 +123,6 @@ Kernel make_cudnn_attention_backward(const OpView& v) {
           cudnn_info(gradient.engine, shape, dtype, gradient.workspace_bytes)};
 }
 
-/// Inputs as make_cudnn_attention_backward.
-Kernel make_fused_attention_backward(const OpView& v) {
-  const DType dtype = v.in(0).dtype;
-  const AttentionShape shape = shape_of(v, v.in(1));
-  if (!is_gradient(v, dtype)) return {};
-  if (!is_fused_gradient_faster(dtype, shape, v.context->options().deterministic)) return {};
-  const std::size_t bytes = fused_attention_backward_workspace_bytes(shape);
-  void* workspace = nullptr;
-  try {
-    workspace = v.context->scratch(bytes);
-  } catch (const core::OutOfMemory&) {
-    return {};  // the kernels of two passes need none to speak of
-  }
-  constexpr std::int64_t kLaunches = 3;  // sums of rows, the gradient, and rounding of dq
-  return {[=, context = v.context](const KernelArgs& args) {
-            launch_fused_attention_backward(context->stream(), shape, args.in[0], args.in[1], args.in[2],
-                                            floats(args.in[3]), args.out[0], workspace);
-          },
-          {.name = fmt::format("attention_backward_fused_sm90<{}>", shape.head_dim),
-           .variant = variant_of(shape, dtype),
-           .workspace_bytes = as_bytes(bytes),
-           .launches = kLaunches}};
-}
-
 Kernel make_flash_attention_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   const AttentionShape shape = shape_of(v, v.in(1));
@@ -180,7 +148,6 @@ MakerRows attention_rows() {
   return {{&ops::kFlashAttention, make_cudnn_attention, "cudnn_attention"},
           {&ops::kFlashAttention, make_flash_attention, "flash_attention"},
           {&ops::kFlashAttentionBackward, make_cudnn_attention_backward, "cudnn_attention_backward"},
-          {&ops::kFlashAttentionBackward, make_fused_attention_backward, "fused_attention_backward"},
           {&ops::kFlashAttentionBackward, make_flash_attention_backward, "flash_attention_backward"}};
 }
 
