@@ -4,8 +4,8 @@
 // head h / (H/K). fp32, bf16 or fp16, `dtype`; softmax and sums are fp32. 16 bits with D a multiple of 8
 // run on tensor cores (sm_80 and later), and so does fp32 when `tf32` allows its operands to be rounded to
 // TF32, where a block has shared memory for their tiles; everything else runs on CUDA cores in fp32. D is at
-// most kMaxHeadDim. Same bits every time. Launchers only submit; they throw core::Unavailable for another
-// dtype or a larger D and std::runtime_error when a launch is refused.
+// most kMaxHeadDim. Same bits every time, unless a launcher says otherwise. Launchers only submit; they throw
+// core::Unavailable for another dtype or a larger D and std::runtime_error when a launch is refused.
 #pragma once
 
 #include <cstddef>
@@ -42,5 +42,16 @@ void launch_flash_attention_backward(Stream stream, core::DType dtype, const Att
                                      const void* dy, const void* qkv, const void* y, const float* lse,
                                      void* dqkv, void* workspace, bool tf32 = false);
 [[nodiscard]] std::size_t flash_attention_backward_workspace_bytes(const AttentionShape& shape);
+
+/// Whether there is a gradient in one pass, of five matmuls instead of seven: bf16 on sm_90, D of 64 or 128.
+[[nodiscard]] bool fits_fused_backward(core::DType dtype, const AttentionShape& shape);
+
+/// As launch_flash_attention_backward, of bf16 that fits_fused_backward; operands that are not aligned to 16
+/// go there. dq is summed in fp32 in any order: its last bits differ from run to run. `workspace` holds
+/// fused_attention_backward_workspace_bytes, 4 B H T D and a little, aligned to 16.
+void launch_fused_attention_backward(Stream stream, const AttentionShape& shape, const void* dy,
+                                     const void* qkv, const void* y, const float* lse, void* dqkv,
+                                     void* workspace);
+[[nodiscard]] std::size_t fused_attention_backward_workspace_bytes(const AttentionShape& shape);
 
 }  // namespace rooflm::backends::cuda
