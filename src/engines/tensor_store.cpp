@@ -1,4 +1,4 @@
-// Tensors that live across steps, by name.
+// Persistent tensors by name.
 #include "engines/tensor_store.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 namespace rooflm::engines {
 namespace {
 
-/// fp32 numbers as the upper halves of all, then the lower ones.
+/// Splits fp32 numbers into one plane of upper halves followed by one of lower halves.
 std::vector<std::uint16_t> split(std::span<const std::byte> floats) {
   const std::size_t n = floats.size() / sizeof(float);
   std::vector<std::uint16_t> planes(2 * n);
@@ -27,7 +27,7 @@ std::vector<std::uint16_t> split(std::span<const std::byte> floats) {
   return planes;
 }
 
-/// The reverse of split.
+/// The inverse of split.
 void join(const std::vector<std::uint16_t>& planes, std::span<std::byte> floats) {
   const std::size_t n = planes.size() / 2;
 #pragma omp parallel for schedule(static)
@@ -87,7 +87,7 @@ void TensorStore::write_part(const std::string& name, std::span<const float> who
   const program::Tensor& tensor = found->second.tensor;
   if (tensor.shards.empty()) return write(name, whole);
   const program::Shard& shard = tensor.shards.front();
-  if (tensor.shards.size() == 1 && shard.axis == program::Shard::kElements) {  // one range
+  if (tensor.shards.size() == 1 && shard.axis == program::Shard::kElements) {  // a single range
     const program::Part own =
         program::part_of(shard.whole.numel(), shard.parts, shard.index, program::kPartUnit);
     return write(name,
