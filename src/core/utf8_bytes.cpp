@@ -1,4 +1,4 @@
-// Bytes that are no UTF-8, in private characters.
+// Invalid UTF-8 bytes as private-use characters.
 #include "core/utf8_bytes.h"
 
 #include <cstddef>
@@ -8,12 +8,12 @@ namespace rooflm::core {
 namespace {
 
 constexpr std::uint32_t kFirstPrivate = 0x10FF00;
-constexpr std::size_t kPrivateBytes = 4;  // of such a character in UTF-8
+constexpr std::size_t kPrivateBytes = 4;  // UTF-8 length of such a character
 
 constexpr bool is_continuation(unsigned char c) { return (c & 0xC0U) == 0x80; }
 
-/// Bytes of the character that begins `text`, 0 where none does (RFC 3629: no overlong forms, no surrogates,
-/// nothing beyond U+10FFFF). `code` is its number.
+/// Length of the character at the beginning of `text`; 0 if it is invalid (RFC 3629: no overlong forms, no
+/// surrogates, nothing above U+10FFFF). Sets `code` to its code point.
 std::size_t character(std::string_view text, std::uint32_t& code) {
   const auto lead = static_cast<unsigned char>(text[0]);
   code = lead;
