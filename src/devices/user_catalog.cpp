@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 class Entry {
  public:
   Entry(const Json& json, std::string where) : json_(&json), where_(std::move(where)) {
-    if (!json.is_object()) refuse("an object is wanted here");
+    if (!json.is_object()) refuse("expected an object");
   }
 
   [[noreturn]] void refuse(const std::string& message) const {
