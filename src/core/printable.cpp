@@ -4,36 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+
+#include "core/utf8.h"
 
 namespace rooflm::core {
 namespace {
-
-/// A UTF-8 character.
-struct Character {
-  std::uint32_t code = 0;
-  std::size_t bytes = 0;  ///< 0: no valid character
-};
-
-/// The first character of `text`, which is not empty. Overlong forms, surrogates and code points above
-/// U+10FFFF are invalid.
-Character first_character(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const std::uint32_t lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  const std::size_t length = lead >= 0xF0 ? 4 : (lead >= 0xE0 ? 3 : 2);
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return {};
-  std::uint32_t code = lead & (0x7FU >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0U) != 0x80) return {};
-    code = code << 6U | (byte(i) & 0x3FU);
-  }
-  constexpr std::array<std::uint32_t, 5> kSmallest = {0, 0, 0x80, 0x800, 0x10000};
-  const bool is_surrogate = code >= 0xD800 && code < 0xE000;
-  if (code < kSmallest.at(length) || is_surrogate || code > 0x10FFFF) return {};
-  return {code, length};
-}
 
 /// C1 controls, bidirectional controls, line separators.
 bool is_hidden(std::uint32_t code) {
@@ -52,7 +28,7 @@ bool is_plain(char c) { return c >= 0x20 && c < 0x7F; }
 
 /// Removes the next character from `text` and returns it, escaped if necessary.
 std::string take_piece(std::string_view& text) {
-  const Character next = first_character(text);
+  const Utf8Character next = first_character(text);
   const std::size_t bytes = std::max<std::size_t>(next.bytes, 1);
   const std::string_view own = text.substr(0, bytes);
   text.remove_prefix(bytes);
