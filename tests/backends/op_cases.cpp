@@ -19,7 +19,7 @@ using program::Attributes;
 using program::TensorId;
 
 Attributes matmul(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k, bool trans_b,
-                   bool looped = false) {
+                  bool looped = false) {
   return {
       {"batch", batch},      {"m", m},          {"n", n}, {"k", k}, {"trans_a", false}, {"trans_b", trans_b},
       {"accumulate", false}, {"looped", looped}};
