@@ -1,6 +1,7 @@
 // The autotune cache: matmul algorithms that earlier runs found.
 #include "backends/cuda/gemm_cache.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "core/cache_file.h"
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
@@ -44,6 +46,14 @@ std::map<std::string, cublasLtMatmulAlgo_t> parse(std::string_view text) {
     found.emplace(matmul, algorithm);
   }
   return found;
+}
+
+/// Holds the lock of a folder while it exists, so that reading and replacing a file in it is one action among
+/// processes. Holds nothing if the folder cannot be opened.
+core::Descriptor locked(const fs::path& folder) {
+  core::Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.get() >= 0) core::lock(descriptor.get(), true);
+  return descriptor;
 }
 
 Json to_json(const std::map<std::string, cublasLtMatmulAlgo_t>& found) {
@@ -90,12 +100,14 @@ std::optional<cublasLtMatmulAlgo_t> GemmCache::find(const std::string& matmul, b
 
 cublasLtMatmulAlgo_t GemmCache::add(const std::string& matmul, const cublasLtMatmulAlgo_t& algorithm) {
   if (file_.empty()) return algorithm;
+  std::error_code unwritable;  // then only time is lost
+  fs::create_directories(file_.parent_path(), unwritable);
+  const core::Descriptor folder = locked(file_.parent_path());
   bool ignored = false;
   found_ = read(ignored);
   const auto [kept, is_new] = found_.emplace(matmul, algorithm);
   if (!is_new) return kept->second;
   try {
-    fs::create_directories(file_.parent_path());
     core::write_file_atomically(file_, to_json(found_).dump(1) + "\n");
   } catch (const std::exception&) {  // only time is lost
   }
